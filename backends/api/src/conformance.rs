@@ -1,0 +1,354 @@
+//! What every backend must do, as a function that anyone can run on a device.
+//!
+//! ```
+//! use vrampool_backend::{Backend, conformance};
+//! fn print_report<B: Backend>(device: &B) -> Result<(), conformance::Failure> {
+//!     println!("{}", conformance::check(device)?);
+//!     Ok(())
+//! }
+//! ```
+
+use crate::{
+    Backend, BackendError, Capabilities, Event, Memory, MemoryKind, Placement, Region, RegionMut, Stream,
+    Usage,
+};
+use std::fmt;
+
+/// What was checked, and what the device does not have.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct Report {
+    /// Names of the checks that passed.
+    pub passed: Vec<&'static str>,
+    /// Names of the checks that do not apply, with the reason.
+    pub skipped: Vec<(&'static str, &'static str)>,
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for name in &self.passed {
+            writeln!(f, "passed   {name}")?;
+        }
+        for (name, reason) in &self.skipped {
+            writeln!(f, "skipped  {name}: {reason}")?;
+        }
+        Ok(())
+    }
+}
+
+/// The first promise that the device broke.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("conformance check `{check}` failed: {reason}")]
+#[non_exhaustive]
+pub struct Failure {
+    /// The check's name.
+    pub check: &'static str,
+    /// What was seen.
+    pub reason: String,
+}
+
+/// Why one check did not pass.
+enum Outcome {
+    Broken(String),
+    NotThere(&'static str),
+}
+
+impl From<BackendError> for Outcome {
+    fn from(error: BackendError) -> Self {
+        Self::Broken(format!("unexpected error: {error}"))
+    }
+}
+
+type Check = Result<(), Outcome>;
+
+macro_rules! require {
+    ($condition:expr, $($reason:tt)+) => {
+        if !$condition {
+            return Err(Outcome::Broken(format!($($reason)+)));
+        }
+    };
+}
+
+/// Runs every check on `device`. Takes at most a few MiB of its memory and gives all of it back.
+///
+/// # Errors
+/// The first [`Failure`]; the checks after it are not run.
+pub fn check<B: Backend>(device: &B) -> Result<Report, Failure> {
+    let checks: [(&'static str, fn(&B) -> Check); 14] = [
+        ("properties_are_consistent", properties_are_consistent),
+        ("clones_are_the_same_device", clones_are_the_same_device),
+        ("memory_has_the_size_asked_for", memory_has_the_size_asked_for),
+        ("data_survives_a_round_trip", data_survives_a_round_trip),
+        ("fill_stays_in_its_range", fill_stays_in_its_range),
+        ("copy_between_memories", copy_between_memories),
+        ("copy_within_one_memory", copy_within_one_memory),
+        ("bad_copies_are_refused", bad_copies_are_refused),
+        ("regions_of_another_stream_are_refused", regions_of_another_stream_are_refused),
+        ("events_complete", events_complete),
+        ("a_stream_waits_for_another", a_stream_waits_for_another),
+        ("memory_may_drop_while_work_is_pending", memory_may_drop_while_work_is_pending),
+        ("host_visible_memory_is_mapped", host_visible_memory_is_mapped),
+        ("too_much_memory_is_a_typed_error", too_much_memory_is_a_typed_error),
+    ];
+    let mut report = Report::default();
+    for (name, check) in checks {
+        match check(device) {
+            Ok(()) => report.passed.push(name),
+            Err(Outcome::NotThere(reason)) => report.skipped.push((name, reason)),
+            Err(Outcome::Broken(reason)) => return Err(Failure { check: name, reason }),
+        }
+    }
+    Ok(report)
+}
+
+/// A size that suits any copy granularity and alignment a device reports.
+const BYTES: u64 = 64 * 1024;
+
+fn kind<B: Backend>(device: &B) -> MemoryKind {
+    device.properties().preferred_placement().into()
+}
+
+fn pattern(seed: u8, bytes: u64) -> Vec<u8> {
+    (0..bytes).map(|i| (i as u8).wrapping_mul(31).wrapping_add((i >> 8) as u8).wrapping_add(seed)).collect()
+}
+
+fn read<B: Backend>(device: &B, stream: &B::Stream, memory: &B::Memory) -> Result<Vec<u8>, BackendError> {
+    let mut bytes = vec![0; memory.len() as usize];
+    device.download(stream, Region::whole(memory, stream), &mut bytes)?;
+    Ok(bytes)
+}
+
+fn properties_are_consistent<B: Backend>(device: &B) -> Check {
+    let properties = device.properties();
+    require!(!properties.backend.is_empty() && !properties.name.is_empty(), "backend or name is empty");
+    require!(properties.backend == device.id().backend, "id and properties name different backends");
+    require!(properties.alignment.is_power_of_two(), "alignment {} is no power of two", properties.alignment);
+    require!(properties.copy_granularity > 0, "the copy granularity is 0");
+    require!(
+        BYTES.is_multiple_of(properties.copy_granularity),
+        "a copy granularity of {} is not plausible",
+        properties.copy_granularity
+    );
+    require!(properties.max_allocation > 0, "no allocation is possible");
+    match device.memory_info() {
+        Ok(info) => require!(info.free_bytes <= info.total_bytes, "more free than in all: {info:?}"),
+        Err(BackendError::Unsupported { .. }) => {}
+        Err(other) => return Err(other.into()),
+    }
+    Ok(())
+}
+
+fn clones_are_the_same_device<B: Backend>(device: &B) -> Check {
+    require!(device.clone().id() == device.id(), "a clone has another id");
+    let stream = device.create_stream()?;
+    require!(stream.device() == device.id(), "a stream belongs to another device");
+    require!(stream.clone().id() == stream.id(), "a stream's clone has another id");
+    Ok(())
+}
+
+fn memory_has_the_size_asked_for<B: Backend>(device: &B) -> Check {
+    for bytes in [1, 255, 4096, 1 << 20] {
+        let memory = device.allocate(bytes, kind(device))?;
+        require!(memory.len() == bytes, "asked for {bytes} bytes, got {}", memory.len());
+        if let Some(address) = memory.address() {
+            let alignment = device.properties().alignment;
+            require!(address.is_multiple_of(alignment), "{address:#x} is not aligned to {alignment}");
+        }
+    }
+    Ok(())
+}
+
+fn data_survives_a_round_trip<B: Backend>(device: &B) -> Check {
+    let stream = device.create_stream()?;
+    let memory = device.allocate(BYTES, kind(device))?;
+    let data = pattern(1, BYTES);
+    device.upload(&stream, &data, RegionMut::whole(&memory, &stream))?;
+    require!(read(device, &stream, &memory)? == data, "the bytes read are not the bytes written");
+    Ok(())
+}
+
+fn fill_stays_in_its_range<B: Backend>(device: &B) -> Check {
+    let stream = device.create_stream()?;
+    let memory = device.allocate(BYTES, kind(device))?;
+    device.fill(&stream, RegionMut::whole(&memory, &stream), 0x11)?;
+    device.fill(&stream, RegionMut::new(&memory, BYTES / 4, BYTES / 2, &stream)?, 0xEE)?;
+    let bytes = read(device, &stream, &memory)?;
+    let inside = (BYTES / 4) as usize..(BYTES * 3 / 4) as usize;
+    require!(
+        bytes.iter().enumerate().all(|(i, &b)| b == if inside.contains(&i) { 0xEE } else { 0x11 }),
+        "a fill missed bytes of its range or left it"
+    );
+    Ok(())
+}
+
+fn copy_between_memories<B: Backend>(device: &B) -> Check {
+    let stream = device.create_stream()?;
+    let (from, to) = (device.allocate(BYTES, kind(device))?, device.allocate(2 * BYTES, kind(device))?);
+    let data = pattern(2, BYTES);
+    device.upload(&stream, &data, RegionMut::whole(&from, &stream))?;
+    device.fill(&stream, RegionMut::whole(&to, &stream), 0)?;
+    device.copy(&stream, Region::whole(&from, &stream), RegionMut::new(&to, BYTES / 2, BYTES, &stream)?)?;
+    let bytes = read(device, &stream, &to)?;
+    let half = (BYTES / 2) as usize;
+    require!(bytes[half..half + BYTES as usize] == data[..], "the copy is not the original");
+    require!(bytes[..half].iter().all(|&b| b == 0), "the copy wrote before its range");
+    require!(bytes[half + BYTES as usize..].iter().all(|&b| b == 0), "the copy wrote behind its range");
+    Ok(())
+}
+
+fn copy_within_one_memory<B: Backend>(device: &B) -> Check {
+    if !device.properties().capabilities.contains(Capabilities::COPY_WITHIN_MEMORY) {
+        return Err(Outcome::NotThere("no copies within one memory"));
+    }
+    let stream = device.create_stream()?;
+    let memory = device.allocate(2 * BYTES, kind(device))?;
+    let data = pattern(3, BYTES);
+    device.upload(&stream, &data, RegionMut::new(&memory, 0, BYTES, &stream)?)?;
+    device.copy(
+        &stream,
+        Region::new(&memory, 0, BYTES, &stream)?,
+        RegionMut::new(&memory, BYTES, BYTES, &stream)?,
+    )?;
+    require!(read(device, &stream, &memory)?[BYTES as usize..] == data[..], "the copy is not the original");
+    Ok(())
+}
+
+fn refused<T>(what: &str, result: Result<T, BackendError>) -> Check {
+    match result {
+        Err(BackendError::InvalidArgument { .. }) => Ok(()),
+        Err(other) => {
+            Err(Outcome::Broken(format!("{what}: not refused as an invalid argument but: {other}")))
+        }
+        Ok(_) => Err(Outcome::Broken(format!("{what} was not refused"))),
+    }
+}
+
+fn bad_copies_are_refused<B: Backend>(device: &B) -> Check {
+    let stream = device.create_stream()?;
+    let memory = device.allocate(BYTES, kind(device))?;
+    let other = device.allocate(BYTES, kind(device))?;
+    refused("a region past the end", Region::new(&memory, 1, BYTES, &stream))?;
+    refused("a region that overflows", Region::new(&memory, u64::MAX, 2, &stream))?;
+    refused(
+        "a copy of unequal lengths",
+        device.copy(&stream, Region::new(&memory, 0, BYTES / 2, &stream)?, RegionMut::whole(&other, &stream)),
+    )?;
+    refused(
+        "a copy that overlaps itself",
+        device.copy(
+            &stream,
+            Region::new(&memory, 0, BYTES / 2, &stream)?,
+            RegionMut::new(&memory, BYTES / 4, BYTES / 2, &stream)?,
+        ),
+    )?;
+    refused(
+        "an upload of another length",
+        device.upload(&stream, &[0; 16], RegionMut::whole(&memory, &stream)),
+    )?;
+    let mut short = [0; 16];
+    refused(
+        "a download of another length",
+        device.download(&stream, Region::whole(&memory, &stream), &mut short),
+    )
+}
+
+fn regions_of_another_stream_are_refused<B: Backend>(device: &B) -> Check {
+    let (one, two) = (device.create_stream()?, device.create_stream()?);
+    if one.id() == two.id() {
+        return Err(Outcome::NotThere("the device has one stream"));
+    }
+    let memory = device.allocate(BYTES, kind(device))?;
+    refused("a fill on another stream", device.fill(&two, RegionMut::whole(&memory, &one), 0))?;
+    let mut bytes = vec![0; BYTES as usize];
+    refused("a download on another stream", device.download(&two, Region::whole(&memory, &one), &mut bytes))?;
+    refused("an upload on another stream", device.upload(&two, &bytes, RegionMut::whole(&memory, &one)))
+}
+
+fn events_complete<B: Backend>(device: &B) -> Check {
+    let stream = device.create_stream()?;
+    let memory = device.allocate(BYTES, kind(device))?;
+    device.fill(&stream, RegionMut::whole(&memory, &stream), 1)?;
+    let event = device.record(&stream)?;
+    device.synchronize(&stream)?;
+    require!(event.is_complete()?, "an event is not complete after its stream was synchronized");
+    Ok(())
+}
+
+fn a_stream_waits_for_another<B: Backend>(device: &B) -> Check {
+    // The first stream has a chain of work before the data is right; the second waits for its end by an event alone.
+    let (first, second) = (device.create_stream()?, device.create_stream()?);
+    let memory = device.allocate(BYTES, kind(device))?;
+    let copy = device.allocate(BYTES, kind(device))?;
+    for round in 0..50u8 {
+        for value in 0..20u8 {
+            device.fill(&first, RegionMut::whole(&memory, &first), value)?;
+        }
+        device.fill(&first, RegionMut::whole(&memory, &first), 100 + round)?;
+        let written = device.record(&first)?;
+        device.wait(&second, &written)?;
+        device.copy(&second, Region::whole(&memory, &second), RegionMut::whole(&copy, &second))?;
+        let bytes = read(device, &second, &copy)?;
+        require!(
+            bytes.iter().all(|&b| b == 100 + round),
+            "a stream ran ahead of the event that it waits for"
+        );
+    }
+    Ok(())
+}
+
+fn memory_may_drop_while_work_is_pending<B: Backend>(device: &B) -> Check {
+    let stream = device.create_stream()?;
+    let keep = device.allocate(BYTES, kind(device))?;
+    for round in 0..50u8 {
+        let memory = device.allocate(BYTES, kind(device))?;
+        device.fill(&stream, RegionMut::whole(&memory, &stream), round)?;
+        device.copy(&stream, Region::whole(&memory, &stream), RegionMut::whole(&keep, &stream))?;
+        drop(memory);
+        // Memory taken now may be the same bytes; the pending copy must still have read the old contents.
+        let next = device.allocate(BYTES, kind(device))?;
+        let other = device.create_stream()?;
+        device.fill(&other, RegionMut::whole(&next, &other), 0xFF)?;
+        require!(
+            read(device, &stream, &keep)?.iter().all(|&b| b == round),
+            "work that was enqueued before a drop saw memory that was allocated after it"
+        );
+        device.synchronize(&other)?;
+    }
+    Ok(())
+}
+
+fn host_visible_memory_is_mapped<B: Backend>(device: &B) -> Check {
+    if !device.properties().capabilities.contains(Capabilities::HOST_VISIBLE) {
+        return Err(Outcome::NotThere("no host-visible memory"));
+    }
+    let stream = device.create_stream()?;
+    let memory =
+        device.allocate(BYTES, MemoryKind { placement: Placement::HostVisible, usage: Usage::DEFAULT })?;
+    let data = pattern(4, BYTES);
+    device.write_mapped(&memory, 0, &data)?;
+    require!(read(device, &stream, &memory)? == data, "the device does not see what the host wrote");
+    device.fill(&stream, RegionMut::whole(&memory, &stream), 9)?;
+    device.synchronize(&stream)?;
+    let mut bytes = vec![0; 16];
+    device.read_mapped(&memory, BYTES - 16, &mut bytes)?;
+    require!(bytes == [9; 16], "the host does not see what the device wrote");
+    refused("a mapped write past the end", device.write_mapped(&memory, BYTES - 1, &[0, 0]))?;
+    refused("a mapped write that overflows", device.write_mapped(&memory, u64::MAX, &[0, 0]))
+}
+
+fn too_much_memory_is_a_typed_error<B: Backend>(device: &B) -> Check {
+    for bytes in [u64::MAX, u64::MAX / 2, 1 << 60] {
+        match device.allocate(bytes, kind(device)) {
+            Ok(_) => return Err(Outcome::Broken(format!("{bytes} bytes were allocated"))),
+            Err(error) if error.is_out_of_memory() => {}
+            Err(BackendError::InvalidArgument { .. }) => {}
+            Err(other) => {
+                return Err(Outcome::Broken(format!("{bytes} bytes: not out of memory but: {other}")));
+            }
+        }
+    }
+    match device.allocate(0, kind(device)) {
+        Err(BackendError::InvalidArgument { .. }) => Ok(()),
+        other => Err(Outcome::Broken(format!("0 bytes: not refused as an invalid argument but {other:?}"))),
+    }
+}

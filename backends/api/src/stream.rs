@@ -1,0 +1,52 @@
+//! Ordered queues of device work, and points in them.
+
+use crate::{BackendError, DeviceId};
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Identifies one stream for the life of the process: never used again, not even for another device or backend.
+///
+/// A driver may use a raw handle again after its stream is destroyed; an id cannot be taken for another stream's.
+///
+/// ```
+/// # use vrampool_backend::StreamId;
+/// assert_ne!(StreamId::next(), StreamId::next());
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct StreamId(u64);
+
+impl StreamId {
+    /// A new id, for a backend that wraps a stream.
+    #[must_use]
+    pub fn next() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        // Relaxed: only distinctness matters, nothing is published with it.
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+impl fmt::Display for StreamId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "stream {}", self.0)
+    }
+}
+
+/// An ordered queue of device work. A clone is another handle to the same queue.
+///
+/// The queue lives at least as long as any handle to it: idle memory keeps a handle to the stream that used it last.
+pub trait Stream: Clone + fmt::Debug + Send + Sync + 'static {
+    /// The same for all clones, and for nothing else.
+    fn id(&self) -> StreamId;
+
+    /// The device whose work it orders.
+    fn device(&self) -> DeviceId;
+}
+
+/// A point in a stream.
+pub trait Event: fmt::Debug + Send + Sync + 'static {
+    /// Whether all work before the point is done. Never blocks.
+    ///
+    /// # Errors
+    /// What the driver reports; on a lost device [`BackendError::DeviceLost`].
+    fn is_complete(&self) -> Result<bool, BackendError>;
+}

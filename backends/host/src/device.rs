@@ -1,0 +1,338 @@
+//! The host as a device.
+
+use crate::driver::{ALIGNMENT, Claims};
+use crate::fault::{Call, Faults};
+use crate::memory::{Capacity, HostMemory};
+use crate::stream::{HostEvent, HostStream, on_a_stream};
+use crossbeam_channel::bounded;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use vrampool_backend::{
+    Backend, BackendError, Capabilities, DeviceId, DeviceKind, MemoryInfo, MemoryKind, Placement, Properties,
+    Region, RegionMut,
+};
+
+/// The host as a device. A clone is another handle to the same device; [`new`](Self::new) makes another device.
+#[derive(Debug, Clone)]
+pub struct HostDevice {
+    shared: Arc<Shared>,
+}
+
+/// What a device's handles, streams and memory share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    id: DeviceId,
+    properties: Properties,
+    capacity: Capacity,
+    claims: Claims,
+    faults: Faults,
+    allocation_latency: Duration,
+    work_latency: Duration,
+}
+
+impl Shared {
+    pub(crate) fn id(&self) -> DeviceId {
+        self.id
+    }
+
+    pub(crate) fn capacity(&self) -> &Capacity {
+        &self.capacity
+    }
+
+    pub(crate) fn claims(&self) -> &Claims {
+        &self.claims
+    }
+
+    pub(crate) fn faults(&self) -> &Faults {
+        &self.faults
+    }
+
+    pub(crate) fn pause_before_work(&self) {
+        pause(self.work_latency);
+    }
+}
+
+/// Simulates a slow device; orders nothing.
+fn pause(latency: Duration) {
+    if !latency.is_zero() {
+        std::thread::sleep(latency);
+    }
+}
+
+/// How a [`HostDevice`] is to be.
+///
+/// ```
+/// use vrampool_host::{Backend, DeviceKind, HostDevice};
+/// let device = HostDevice::builder().capacity(1 << 20).kind(DeviceKind::Discrete).build();
+/// assert_eq!(device.memory_info()?.free_bytes, 1 << 20);
+/// # Ok::<(), vrampool_host::BackendError>(())
+/// ```
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct HostBuilder {
+    capacity: Option<u64>,
+    kind: DeviceKind,
+    allocation_latency: Duration,
+    work_latency: Duration,
+}
+
+impl HostBuilder {
+    /// Memory in all, bytes. Default: the machine's. It may be more: pages that nobody touches cost nothing.
+    pub fn capacity(mut self, bytes: u64) -> Self {
+        self.capacity = Some(bytes);
+        self
+    }
+
+    /// What it passes for. Default: [`DeviceKind::Cpu`], which shares the host's memory.
+    pub fn kind(mut self, kind: DeviceKind) -> Self {
+        self.kind = kind;
+        self
+    }
+
+    /// How long every allocation takes longer. Default: 0.
+    pub fn allocation_latency(mut self, latency: Duration) -> Self {
+        self.allocation_latency = latency;
+        self
+    }
+
+    /// How long every copy, fill and kernel takes longer. Default: 0.
+    pub fn work_latency(mut self, latency: Duration) -> Self {
+        self.work_latency = latency;
+        self
+    }
+
+    /// Makes the device.
+    #[must_use]
+    pub fn build(self) -> HostDevice {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let capacity = self.capacity.unwrap_or_else(machine_memory);
+        let mut properties = Properties::new("host", "host memory");
+        properties.kind = self.kind;
+        properties.total_bytes = capacity;
+        properties.max_allocation = isize::MAX as u64;
+        properties.alignment = ALIGNMENT;
+        properties.capabilities = Capabilities::HOST_VISIBLE
+            | Capabilities::MANAGED
+            | Capabilities::CONCURRENT_STREAMS
+            | Capabilities::COPY_WITHIN_MEMORY;
+        let key = u128::from(NEXT.fetch_add(1, Ordering::Relaxed));
+        HostDevice {
+            shared: Arc::new(Shared {
+                id: DeviceId { backend: "host", key },
+                properties,
+                capacity: Capacity::new(capacity),
+                claims: Claims::default(),
+                faults: Faults::default(),
+                allocation_latency: self.allocation_latency,
+                work_latency: self.work_latency,
+            }),
+        }
+    }
+}
+
+fn machine_memory() -> u64 {
+    let mut system = sysinfo::System::new();
+    system.refresh_memory();
+    system.total_memory()
+}
+
+impl Default for HostDevice {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl HostDevice {
+    /// A device of the machine's own size, without latency.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::builder().build()
+    }
+
+    /// A device of your choice.
+    pub fn builder() -> HostBuilder {
+        HostBuilder {
+            capacity: None,
+            kind: DeviceKind::Cpu,
+            allocation_latency: Duration::ZERO,
+            work_latency: Duration::ZERO,
+        }
+    }
+
+    /// Its faults and the count of its calls.
+    #[must_use]
+    pub fn faults(&self) -> &Faults {
+        &self.shared.faults
+    }
+
+    /// How often work met a range that other work was using at that moment: 0 as long as every wait is there.
+    #[must_use]
+    pub fn races(&self) -> u64 {
+        self.shared.claims.races()
+    }
+
+    /// Changes how much memory there is in all, bytes, while it runs: memory runs out at this byte from now on.
+    pub fn set_capacity(&self, bytes: u64) {
+        self.shared.capacity.set_total(bytes);
+    }
+
+    fn check_mapped(&self, memory: &HostMemory, offset: u64, len: usize) -> Result<(), BackendError> {
+        self.shared.faults.check(Call::Mapped)?;
+        if !memory.is_of(&self.shared) {
+            return Err(BackendError::invalid("memory", "it is another device's"));
+        }
+        if memory.kind().placement == Placement::Device {
+            return Err(BackendError::Unsupported { operation: "mapping memory that is not host-visible" });
+        }
+        match offset.checked_add(len as u64) {
+            Some(end) if end <= vrampool_backend::Memory::len(memory) => Ok(()),
+            _ => Err(BackendError::invalid("range", "it leaves the memory")),
+        }
+    }
+
+    fn check_stream(&self, stream: &HostStream) -> Result<(), BackendError> {
+        use vrampool_backend::Stream;
+        if stream.device() == self.shared.id {
+            return Ok(());
+        }
+        Err(BackendError::invalid("stream", format!("it is one of device {}", stream.device())))
+    }
+}
+
+fn same_length(left: u64, right: u64) -> Result<(), BackendError> {
+    if left == right {
+        return Ok(());
+    }
+    Err(BackendError::invalid("length", format!("{left} bytes cannot be copied to {right}")))
+}
+
+impl Backend for HostDevice {
+    type Memory = HostMemory;
+    type Stream = HostStream;
+    type Event = HostEvent;
+
+    fn id(&self) -> DeviceId {
+        self.shared.id
+    }
+
+    fn properties(&self) -> &Properties {
+        &self.shared.properties
+    }
+
+    fn memory_info(&self) -> Result<MemoryInfo, BackendError> {
+        self.shared.faults.check(Call::MemoryInfo)?;
+        let (free_bytes, total_bytes) = self.shared.capacity.info();
+        Ok(MemoryInfo { free_bytes, total_bytes })
+    }
+
+    fn allocate(&self, bytes: u64, kind: MemoryKind) -> Result<HostMemory, BackendError> {
+        self.shared.faults.check(Call::Allocate)?;
+        if bytes == 0 {
+            return Err(BackendError::invalid("bytes", "an allocation has at least 1"));
+        }
+        pause(self.shared.allocation_latency);
+        HostMemory::new(&self.shared, bytes, kind, !on_a_stream())
+    }
+
+    fn create_stream(&self) -> Result<HostStream, BackendError> {
+        self.shared.faults.check(Call::CreateStream)?;
+        HostStream::spawn(&self.shared)
+    }
+
+    fn synchronize(&self, stream: &HostStream) -> Result<(), BackendError> {
+        self.check_stream(stream)?;
+        self.shared.faults.check(Call::Synchronize)?;
+        stream.synchronize()
+    }
+
+    fn record(&self, stream: &HostStream) -> Result<HostEvent, BackendError> {
+        self.check_stream(stream)?;
+        self.shared.faults.check(Call::Record)?;
+        stream.record()
+    }
+
+    fn wait(&self, stream: &HostStream, event: &HostEvent) -> Result<(), BackendError> {
+        self.check_stream(stream)?;
+        self.shared.faults.check(Call::Wait)?;
+        stream.wait(event)
+    }
+
+    fn copy(
+        &self,
+        stream: &HostStream,
+        source: Region<'_, HostMemory>,
+        destination: RegionMut<'_, HostMemory>,
+    ) -> Result<(), BackendError> {
+        self.shared.faults.check(Call::Copy)?;
+        let (reads, writes) = ([source], [destination.as_region()]);
+        stream.check_regions(&reads, &writes)?;
+        same_length(source.len(), writes[0].len())?;
+        stream.enqueue(&reads, &writes, |[source], [destination]| destination.copy_from_slice(source))
+    }
+
+    fn fill(
+        &self,
+        stream: &HostStream,
+        destination: RegionMut<'_, HostMemory>,
+        value: u8,
+    ) -> Result<(), BackendError> {
+        self.shared.faults.check(Call::Fill)?;
+        let writes = [destination.as_region()];
+        stream.check_regions(&[], &writes)?;
+        stream.enqueue(&[], &writes, move |[], [bytes]| bytes.fill(value))
+    }
+
+    fn upload(
+        &self,
+        stream: &HostStream,
+        source: &[u8],
+        destination: RegionMut<'_, HostMemory>,
+    ) -> Result<(), BackendError> {
+        self.shared.faults.check(Call::Upload)?;
+        let writes = [destination.as_region()];
+        stream.check_regions(&[], &writes)?;
+        same_length(source.len() as u64, writes[0].len())?;
+        let source = source.to_vec();
+        stream.enqueue(&[], &writes, move |[], [bytes]| bytes.copy_from_slice(&source))
+    }
+
+    fn download(
+        &self,
+        stream: &HostStream,
+        source: Region<'_, HostMemory>,
+        destination: &mut [u8],
+    ) -> Result<(), BackendError> {
+        self.shared.faults.check(Call::Download)?;
+        let reads = [source];
+        stream.check_regions(&reads, &[])?;
+        same_length(source.len(), destination.len() as u64)?;
+        let (sender, receiver) = bounded(1);
+        stream.enqueue(&reads, &[], move |[bytes], []| {
+            // Nobody listens any more when the caller's synchronisation failed.
+            let _ = sender.send(bytes.to_vec());
+        })?;
+        stream.synchronize()?;
+        match receiver.try_recv() {
+            Ok(bytes) => {
+                destination.copy_from_slice(&bytes);
+                Ok(())
+            }
+            Err(_) => Err(crate::fault::lost()),
+        }
+    }
+
+    fn write_mapped(&self, memory: &HostMemory, offset: u64, bytes: &[u8]) -> Result<(), BackendError> {
+        self.check_mapped(memory, offset, bytes.len())?;
+        let span = memory.span(offset, bytes.len() as u64);
+        self.shared.claims.with([], [span], |[], [mapped]| mapped.copy_from_slice(bytes));
+        Ok(())
+    }
+
+    fn read_mapped(&self, memory: &HostMemory, offset: u64, bytes: &mut [u8]) -> Result<(), BackendError> {
+        self.check_mapped(memory, offset, bytes.len())?;
+        let span = memory.span(offset, bytes.len() as u64);
+        self.shared.claims.with([span], [], |[mapped], []| bytes.copy_from_slice(mapped));
+        Ok(())
+    }
+}

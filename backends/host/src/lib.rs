@@ -1,0 +1,41 @@
+//! A device made of the host: the default backend, and the test bed of every promise.
+//!
+//! * Each [`HostStream`] is a worker thread that runs copies, fills and [kernels](HostStream::launch) in order and
+//!   *later*. A wait that was forgotten shows as wrong data, as it would on a GPU.
+//! * Wrong data is all it can be. A kernel claims the ranges it touches, all at once; a claim that meets another one
+//!   waits for it and is counted in [`HostDevice::races`]. So a missing wait is never undefined behaviour, and a test
+//!   can ask whether one was missing.
+//! * Its size, kind, latency and [`Faults`] are chosen when it is [built](HostDevice::builder): the n-th call of a kind
+//!   fails, memory runs out at a byte, the device is lost.
+//! * Pages that nobody touches cost nothing: large memory is mapped and not written.
+//!
+//! ```
+//! use vrampool_host::{Backend, HostDevice, Placement, Region, RegionMut};
+//! # fn main() -> Result<(), vrampool_host::BackendError> {
+//! let device = HostDevice::new();
+//! let stream = device.create_stream()?;
+//! let memory = device.allocate(4 * 1024, Placement::Device.into())?;
+//! stream.launch([], [RegionMut::whole(&memory, &stream)], |[], [out]: [&mut [f32]; 1]| out.fill(2.5))?;
+//! let mut bytes = [0; 4];
+//! device.download(&stream, Region::new(&memory, 0, 4, &stream)?, &mut bytes)?;
+//! assert_eq!(f32::from_le_bytes(bytes), 2.5);
+//! # Ok(())
+//! # }
+//! ```
+#![doc = include_str!("../README.md")]
+
+mod device;
+#[allow(unsafe_code, reason = "the one file in which bytes become slices; every block is argued")]
+mod driver;
+mod fault;
+mod memory;
+mod stream;
+
+pub use device::{HostBuilder, HostDevice};
+pub use fault::{Call, Faults};
+pub use memory::HostMemory;
+pub use stream::{HostEvent, HostStream};
+pub use vrampool_backend::{
+    Backend, BackendError, Capabilities, DeviceId, DeviceKind, Event, Memory, MemoryInfo, MemoryKind,
+    Placement, Properties, Region, RegionMut, Stream, StreamId, Usage,
+};

@@ -1,0 +1,256 @@
+//! Streams: threads that run work in order and later; and events, points in them.
+
+use crate::device::Shared;
+use crate::fault::{Call, lost};
+use crate::memory::{HeldRange, HostMemory};
+use bytemuck::Pod;
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use parking_lot::{Condvar, Mutex};
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use vrampool_backend::{BackendError, DeviceId, Event, Region, RegionMut, Stream, StreamId};
+
+thread_local! {
+    /// The stream whose worker this thread is.
+    static WORKER_OF: Cell<Option<StreamId>> = const { Cell::new(None) };
+}
+
+/// Whether the caller runs on a stream, where waiting for a stream could be waiting for itself.
+pub(crate) fn on_a_stream() -> bool {
+    WORKER_OF.with(|worker| worker.get().is_some())
+}
+
+enum Work {
+    Run(Box<dyn FnOnce(&Shared) + Send>),
+    Signal(Arc<Flag>),
+    Wait(Arc<Flag>),
+}
+
+/// An ordered queue of work on a [`HostDevice`](crate::HostDevice). Its thread ends, with all work done, when the last
+/// handle is dropped.
+#[derive(Debug, Clone)]
+pub struct HostStream {
+    id: StreamId,
+    queue: Sender<Work>,
+    failure: Arc<Mutex<Option<BackendError>>>,
+    device: Arc<Shared>,
+}
+
+/// A point in a [`HostStream`].
+#[derive(Debug, Clone)]
+pub struct HostEvent {
+    flag: Arc<Flag>,
+    device: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Flag {
+    set: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Flag {
+    fn set(&self) {
+        *self.set.lock() = true;
+        self.changed.notify_all();
+    }
+
+    fn wait(&self) {
+        let mut set = self.set.lock();
+        while !*set {
+            self.changed.wait(&mut set);
+        }
+    }
+}
+
+impl Event for HostEvent {
+    fn is_complete(&self) -> Result<bool, BackendError> {
+        self.device.faults().check(Call::Query)?;
+        Ok(*self.flag.set.lock())
+    }
+}
+
+impl Stream for HostStream {
+    fn id(&self) -> StreamId {
+        self.id
+    }
+
+    fn device(&self) -> DeviceId {
+        self.device.id()
+    }
+}
+
+impl HostStream {
+    pub(crate) fn spawn(device: &Arc<Shared>) -> Result<Self, BackendError> {
+        let (queue, work) = unbounded();
+        let id = StreamId::next();
+        let failure = Arc::new(Mutex::new(None));
+        let worker = Worker { id, work, failure: Arc::clone(&failure), device: Arc::clone(device) };
+        std::thread::Builder::new().name(format!("vrampool host {id}")).spawn(move || worker.run()).map_err(
+            |error| BackendError::Driver {
+                call: "spawn",
+                code: error.raw_os_error().map_or(-1, i64::from),
+                message: error.to_string(),
+            },
+        )?;
+        Ok(Self { id, queue, failure, device: Arc::clone(device) })
+    }
+
+    /// Runs `kernel` on this stream, after the work before it, with the regions as slices of `T`: `reads` shared,
+    /// `writes` exclusive. A panic in it is a failure of the stream, which [`synchronize`] and [`download`] report.
+    ///
+    /// ```
+    /// # use vrampool_host::{Backend, HostDevice, Placement, Region, RegionMut};
+    /// # let device = HostDevice::new();
+    /// # let stream = device.create_stream()?;
+    /// # let x = device.allocate(64, Placement::Device.into())?;
+    /// # let y = device.allocate(64, Placement::Device.into())?;
+    /// stream.launch([Region::whole(&x, &stream)], [RegionMut::whole(&y, &stream)], |[x], [y]: [&mut [f32]; 1]| {
+    ///     y.iter_mut().zip(x).for_each(|(y, x)| *y = x + 1.0);
+    /// })?;
+    /// # device.synchronize(&stream)?;
+    /// # Ok::<(), vrampool_host::BackendError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`BackendError::InvalidArgument`] when a region is another stream's or another device's, is not a whole number of
+    /// aligned `T`s, or a written one overlaps any other; [`BackendError::DeviceLost`].
+    ///
+    /// [`synchronize`]: vrampool_backend::Backend::synchronize
+    /// [`download`]: vrampool_backend::Backend::download
+    pub fn launch<T: Pod, const R: usize, const W: usize>(
+        &self,
+        reads: [Region<'_, HostMemory>; R],
+        writes: [RegionMut<'_, HostMemory>; W],
+        kernel: impl FnOnce([&[T]; R], [&mut [T]; W]) + Send + 'static,
+    ) -> Result<(), BackendError> {
+        self.device.faults().check(Call::Launch)?;
+        let writes = writes.map(|region| region.as_region());
+        self.check_regions(&reads, &writes)?;
+        for region in reads.iter().chain(&writes) {
+            if !region.len().is_multiple_of(size_of::<T>().max(1) as u64)
+                || !region.offset().is_multiple_of(align_of::<T>() as u64)
+            {
+                return Err(BackendError::invalid(
+                    "region",
+                    format!(
+                        "{} bytes at offset {} are not a whole number of aligned {}",
+                        region.len(),
+                        region.offset(),
+                        std::any::type_name::<T>()
+                    ),
+                ));
+            }
+        }
+        self.enqueue(&reads, &writes, move |reads, writes| {
+            kernel(
+                reads.map(|bytes| bytemuck::cast_slice(bytes)),
+                writes.map(|bytes| bytemuck::cast_slice_mut(bytes)),
+            );
+        })
+    }
+
+    /// Refuses regions of other streams and devices, and writes that overlap anything.
+    pub(crate) fn check_regions(
+        &self,
+        reads: &[Region<'_, HostMemory>],
+        writes: &[Region<'_, HostMemory>],
+    ) -> Result<(), BackendError> {
+        for region in reads.iter().chain(writes) {
+            region.check_stream(self)?;
+            if !region.memory().is_of(&self.device) {
+                return Err(BackendError::invalid("region", "its memory is another device's"));
+            }
+        }
+        for (index, written) in writes.iter().enumerate() {
+            if reads.iter().chain(&writes[index + 1..]).any(|other| written.overlaps(other)) {
+                return Err(BackendError::invalid(
+                    "region",
+                    "a written range overlaps another one of the same call",
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Queues work on ranges that [`check_regions`](Self::check_regions) passed.
+    pub(crate) fn enqueue<const R: usize, const W: usize>(
+        &self,
+        reads: &[Region<'_, HostMemory>; R],
+        writes: &[Region<'_, HostMemory>; W],
+        work: impl FnOnce([&[u8]; R], [&mut [u8]; W]) + Send + 'static,
+    ) -> Result<(), BackendError> {
+        let (reads, writes) = (reads.map(HeldRange::new), writes.map(HeldRange::new));
+        self.send(Work::Run(Box::new(move |device| {
+            let spans = (reads.each_ref().map(HeldRange::span), writes.each_ref().map(HeldRange::span));
+            device.claims().with(spans.0, spans.1, work);
+        })))
+    }
+
+    pub(crate) fn record(&self) -> Result<HostEvent, BackendError> {
+        let flag = Arc::new(Flag::default());
+        self.send(Work::Signal(Arc::clone(&flag)))?;
+        Ok(HostEvent { flag, device: Arc::clone(&self.device) })
+    }
+
+    pub(crate) fn wait(&self, event: &HostEvent) -> Result<(), BackendError> {
+        self.send(Work::Wait(Arc::clone(&event.flag)))
+    }
+
+    pub(crate) fn synchronize(&self) -> Result<(), BackendError> {
+        if WORKER_OF.with(Cell::get) == Some(self.id) {
+            return Err(BackendError::invalid("stream", "work on a stream cannot wait for that stream"));
+        }
+        self.record()?.flag.wait();
+        if self.device.faults().is_lost() {
+            return Err(lost());
+        }
+        match self.failure.lock().clone() {
+            Some(failure) => Err(failure),
+            None => Ok(()),
+        }
+    }
+
+    fn send(&self, work: Work) -> Result<(), BackendError> {
+        self.queue
+            .send(work)
+            .map_err(|_| BackendError::DeviceLost { reason: "the stream's thread ended".into() })
+    }
+}
+
+struct Worker {
+    id: StreamId,
+    work: Receiver<Work>,
+    failure: Arc<Mutex<Option<BackendError>>>,
+    device: Arc<Shared>,
+}
+
+impl Worker {
+    fn run(self) {
+        WORKER_OF.with(|worker| worker.set(Some(self.id)));
+        for work in &self.work {
+            match work {
+                // A lost device does no work, but points in its streams are still reached: nobody waits for ever.
+                Work::Run(run) if !self.device.faults().is_lost() => {
+                    self.device.pause_before_work();
+                    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| run(&self.device))) {
+                        self.failure.lock().get_or_insert(BackendError::Driver {
+                            call: "launch",
+                            code: -1,
+                            message: format!("a kernel panicked: {}", message_of(&*panic)),
+                        });
+                    }
+                }
+                Work::Run(_) => {}
+                Work::Signal(flag) => flag.set(),
+                Work::Wait(flag) => flag.wait(),
+            }
+        }
+    }
+}
+
+fn message_of(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".into())
+}

@@ -1,0 +1,21 @@
+//! The host device is what the contract says, whatever it passes for.
+
+use std::time::Duration;
+use vrampool_backend::conformance;
+use vrampool_host::{DeviceKind, HostDevice};
+
+#[test]
+fn every_kind_of_device_conforms() {
+    for kind in [DeviceKind::Cpu, DeviceKind::Integrated, DeviceKind::Discrete] {
+        let device = HostDevice::builder().kind(kind).capacity(64 << 20).build();
+        let report = conformance::check(&device).expect("conforms");
+        assert!(report.skipped.is_empty(), "{report}");
+        assert_eq!(device.races(), 0, "the suite itself orders its work");
+    }
+}
+
+#[test]
+fn a_slow_device_conforms() {
+    let device = HostDevice::builder().work_latency(Duration::from_micros(20)).build();
+    conformance::check(&device).expect("conforms");
+}

@@ -1,0 +1,38 @@
+//! The `vrampool` program: what the pool does, seen on real work.
+
+mod pool_options;
+mod replay;
+mod train;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// A bounded caching buffer pool for device memory, at work.
+#[derive(Debug, Parser)]
+#[command(name = "vrampool", bin_name = "cargo vrampool", version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Train a network on handwritten digits; every tensor of every step comes from a pool.
+    Train(train::Arguments),
+    /// Drive a pool with recorded allocation traces.
+    Replay(replay::Arguments),
+}
+
+fn main() -> ExitCode {
+    let outcome = match Arguments::parse().command {
+        Command::Train(arguments) => train::run(&arguments),
+        Command::Replay(arguments) => replay::run(&arguments),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

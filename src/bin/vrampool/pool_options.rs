@@ -1,0 +1,73 @@
+//! The flags that choose a pool's device, caps and classes, the same for every command.
+
+use bytesize::ByteSize;
+use clap::{Args, ValueEnum};
+use vrampool::{Backend, Builder, SizeClasses, Source, UNLIMITED};
+
+/// A device to run on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum BackendName {
+    /// The host's own memory.
+    Host,
+}
+
+/// Flags of every command that makes a pool.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct PoolOptions {
+    /// The device to run on.
+    #[arg(long, value_enum, default_value = "host")]
+    pub(crate) backend: BackendName,
+    /// What serves misses: direct.
+    #[arg(long, default_value_t)]
+    pub(crate) source: Source,
+    /// fixed, power-of-two, geometric[:PER_DOUBLING[:FROM]], multiple:SIZE or exact[:SIZE] [default: fixed]
+    #[arg(long, value_name = "CLASSES")]
+    pub(crate) size_classes: Option<SizeClasses>,
+    /// Cap on idle bytes, as 64KiB or 4GiB, or `unlimited` [default: VRAMPOOL_MAX_CACHED_GB, or 4GiB]
+    #[arg(long, value_name = "SIZE", value_parser = bytes_or_unlimited)]
+    pub(crate) max_cached: Option<u64>,
+    /// Cap on idle buffers in one bucket, or `unlimited` [default: 16]
+    #[arg(long, value_name = "COUNT", value_parser = count_or_unlimited)]
+    pub(crate) max_per_bucket: Option<u64>,
+    /// Hard cap on bytes taken from the device, or `unlimited` [default: unlimited]
+    #[arg(long, value_name = "SIZE", value_parser = bytes_or_unlimited)]
+    pub(crate) limit: Option<u64>,
+}
+
+impl PoolOptions {
+    /// Sets what was given, and leaves the rest to defaults and environment.
+    pub(crate) fn apply<B: Backend>(&self, builder: Builder<B>) -> Builder<B> {
+        let mut builder = builder.source(self.source);
+        if let Some(classes) = self.size_classes {
+            builder = builder.size_classes(classes);
+        }
+        if let Some(bytes) = self.max_cached {
+            builder = builder.max_cached_bytes(bytes);
+        }
+        if let Some(buffers) = self.max_per_bucket {
+            builder = builder.max_buffers_per_bucket(buffers);
+        }
+        if let Some(bytes) = self.limit {
+            builder = builder.limit(bytes);
+        }
+        builder
+    }
+}
+
+/// Reads `64KiB`, `4GiB`, `1000`, or `unlimited`.
+pub(crate) fn bytes_or_unlimited(text: &str) -> Result<u64, String> {
+    if text == "unlimited" {
+        return Ok(UNLIMITED);
+    }
+    match text.parse::<ByteSize>() {
+        Ok(size) => Ok(size.as_u64()),
+        Err(_) => Err("a size is a number with an optional unit, as in 64KiB or 4GiB, or `unlimited`".into()),
+    }
+}
+
+fn count_or_unlimited(text: &str) -> Result<u64, String> {
+    if text == "unlimited" {
+        return Ok(UNLIMITED);
+    }
+    text.parse().map_err(|_| "a count is a whole number, or `unlimited`".into())
+}

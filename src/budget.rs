@@ -1,0 +1,221 @@
+//! The byte accounts of one pool and the caps on them. Numbers only: no lock, no device.
+//!
+//! ```text
+//! held = live + cached + in transit        held ≤ limit, cached ≤ max_cached, always
+//! ```
+//!
+//! *In transit* are bytes promised to an allocation that the device has not answered yet, and bytes that left a bucket
+//! but are not yet given back. They count as held the whole time, so `held` is never below what the device really lent.
+
+use crate::UNLIMITED;
+
+/// What a pool may keep and take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Caps {
+    pub(crate) max_cached_bytes: u64,
+    pub(crate) max_buffers_per_bucket: u64,
+    /// Hard: `held` never exceeds it.
+    pub(crate) limit: u64,
+    /// Soft: a miss gives idle memory back to stay within it, and exceeds it when that is not enough.
+    pub(crate) budget: u64,
+}
+
+impl Default for Caps {
+    fn default() -> Self {
+        Self { max_cached_bytes: 4 << 30, max_buffers_per_bucket: 16, limit: UNLIMITED, budget: UNLIMITED }
+    }
+}
+
+/// Why released memory is not cached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CapReached {
+    CachedBytes,
+    BuffersPerBucket,
+}
+
+/// Bytes by what they are, and the most there ever were.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Bytes {
+    pub(crate) requested: u64,
+    pub(crate) live: u64,
+    pub(crate) cached: u64,
+    pub(crate) held: u64,
+}
+
+/// What a miss has to do before it may ask the device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Room {
+    /// Give at least this much idle memory back first; 0 = none.
+    Evict(u64),
+    /// Wait: another thread is giving back enough.
+    Wait,
+    /// There will be none.
+    Full,
+}
+
+#[derive(Debug)]
+pub(crate) struct Budget {
+    pub(crate) caps: Caps,
+    pub(crate) now: Bytes,
+    pub(crate) peak: Bytes,
+    /// Bytes taken from the device in all.
+    pub(crate) allocated: u64,
+    /// The part of what is in transit that will come back to the device.
+    freeing: u64,
+}
+
+impl Budget {
+    pub(crate) fn new(caps: Caps) -> Self {
+        Self { caps, now: Bytes::default(), peak: Bytes::default(), allocated: 0, freeing: 0 }
+    }
+
+    /// Whether a released block of `class` may join the `idle` others in its bucket.
+    pub(crate) fn may_cache(&self, class: u64, idle: usize) -> Result<(), CapReached> {
+        if self.now.cached.saturating_add(class) > self.caps.max_cached_bytes {
+            return Err(CapReached::CachedBytes);
+        }
+        if idle as u64 >= self.caps.max_buffers_per_bucket {
+            return Err(CapReached::BuffersPerBucket);
+        }
+        Ok(())
+    }
+
+    /// What a miss of `class` bytes has to do first.
+    pub(crate) fn room(&self, class: u64) -> Room {
+        let needed = self.now.held.saturating_add(class);
+        let over_limit = needed.saturating_sub(self.caps.limit);
+        if over_limit > self.now.cached {
+            let all = self.now.cached.saturating_add(self.freeing);
+            return if over_limit <= all { Room::Wait } else { Room::Full };
+        }
+        let over_budget = needed.saturating_sub(self.caps.budget);
+        Room::Evict(over_limit.max(over_budget.min(self.now.cached)))
+    }
+
+    /// Idle memory left its bucket for good and is about to be given back.
+    pub(crate) fn evict(&mut self, bytes: u64) {
+        self.now.cached -= bytes;
+        self.freeing += bytes;
+    }
+
+    /// Promises `class` bytes to a miss, of which up to `evicted` are its own evictions that are not given back yet: it
+    /// takes their place, so nobody else can take it in between. Answers how much of them comes back to the device.
+    pub(crate) fn promise(&mut self, class: u64, evicted: u64) -> u64 {
+        let replaced = class.min(evicted);
+        self.freeing -= replaced;
+        self.now.held += class - replaced;
+        self.peak.held = self.peak.held.max(self.now.held);
+        evicted - replaced
+    }
+
+    /// Memory that was evicted or dropped is with the device again.
+    pub(crate) fn freed(&mut self, bytes: u64) {
+        self.freeing -= bytes;
+        self.now.held -= bytes;
+    }
+
+    /// The device did not keep a promise.
+    pub(crate) fn broken(&mut self, class: u64) {
+        self.now.held -= class;
+    }
+
+    /// The device kept a promise.
+    pub(crate) fn allocated(&mut self, class: u64, requested: u64) {
+        self.allocated = self.allocated.saturating_add(class);
+        self.now.live += class;
+        self.lend(requested);
+    }
+
+    /// An idle block is handed out.
+    pub(crate) fn reused(&mut self, class: u64, requested: u64) {
+        self.now.cached -= class;
+        self.now.live += class;
+        self.lend(requested);
+    }
+
+    fn lend(&mut self, requested: u64) {
+        self.now.requested += requested;
+        self.peak.live = self.peak.live.max(self.now.live);
+        self.peak.requested = self.peak.requested.max(self.now.requested);
+    }
+
+    /// A buffer came back and is kept.
+    pub(crate) fn cached(&mut self, class: u64, requested: u64) {
+        self.now.live -= class;
+        self.now.requested -= requested;
+        self.now.cached += class;
+        self.peak.cached = self.peak.cached.max(self.now.cached);
+    }
+
+    /// A buffer came back and is about to be given to the device.
+    pub(crate) fn dropped(&mut self, class: u64, requested: u64) {
+        self.now.live -= class;
+        self.now.requested -= requested;
+        self.freeing += class;
+    }
+
+    /// Whether another thread is giving memory back.
+    pub(crate) fn is_freeing(&self) -> bool {
+        self.freeing > 0
+    }
+
+    /// Starts the peaks anew from now.
+    pub(crate) fn reset_peaks(&mut self) {
+        self.peak = self.now;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn budget(limit: u64, soft: u64) -> Budget {
+        Budget::new(Caps {
+            max_cached_bytes: UNLIMITED,
+            max_buffers_per_bucket: UNLIMITED,
+            limit,
+            budget: soft,
+        })
+    }
+
+    #[test]
+    fn a_miss_takes_the_place_of_what_it_evicts() {
+        let mut budget = budget(100, UNLIMITED);
+        budget.promise(60, 0);
+        budget.allocated(60, 60);
+        budget.cached(60, 60);
+        assert_eq!(budget.room(70), Room::Evict(30));
+        budget.evict(60);
+        assert_eq!(budget.promise(70, 60), 0, "all that was evicted is replaced");
+        assert_eq!(budget.now.held, 70);
+        assert_eq!(budget.room(40), Room::Full, "nobody else gets the place in between");
+        budget.broken(70);
+        assert_eq!(budget.now, Bytes::default());
+    }
+
+    #[test]
+    fn surplus_of_an_eviction_comes_back() {
+        let mut budget = budget(100, UNLIMITED);
+        budget.promise(90, 0);
+        budget.allocated(90, 90);
+        budget.cached(90, 90);
+        budget.evict(90);
+        assert_eq!(budget.promise(20, 90), 70);
+        assert_eq!(budget.room(80), Room::Wait, "70 are on their way back");
+        assert_eq!(budget.room(81), Room::Full);
+        budget.freed(70);
+        assert_eq!(budget.room(80), Room::Evict(0));
+    }
+
+    #[test]
+    fn the_soft_budget_evicts_but_does_not_refuse() {
+        let mut budget = budget(UNLIMITED, 50);
+        assert_eq!(budget.room(80), Room::Evict(0));
+        budget.promise(40, 0);
+        budget.allocated(40, 40);
+        budget.cached(40, 40);
+        assert_eq!(budget.room(20), Room::Evict(10));
+        assert_eq!(budget.room(80), Room::Evict(40));
+        assert_eq!(budget.room(u64::MAX), Room::Evict(40), "sizes that overflow are the device's to refuse");
+    }
+}

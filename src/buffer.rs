@@ -1,0 +1,252 @@
+//! A buffer on loan, and the record of the block behind it.
+
+use crate::depot::Key;
+use crate::error::Error;
+use crate::pool::Shared;
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+use std::fmt;
+use std::sync::Arc;
+use vrampool_backend::{Backend, Memory, MemoryKind, Region, RegionMut, Stream, StreamId};
+
+/// Memory of the source with all that must be known to hand it out again. It moves, boxed and by value, between buffer
+/// and bucket, and knows its pool, so that neither way touches a reference count. An idle block thus keeps its pool's
+/// shared state alive; the last pool handle empties the buckets and so cuts the circle.
+pub(crate) struct Block<B: Backend> {
+    memory: B::Memory,
+    pub(crate) key: Key,
+    /// Bytes the present, or last, borrower asked for.
+    pub(crate) requested: u64,
+    /// The stream in whose order it is free to be used.
+    stream: B::Stream,
+    /// Further streams that used it since it was handed out.
+    others: Mutex<SmallVec<[B::Stream; 1]>>,
+    pool: Arc<Shared<B>>,
+}
+
+impl<B: Backend> Block<B> {
+    pub(crate) fn new(
+        memory: B::Memory,
+        key: Key,
+        requested: u64,
+        stream: &B::Stream,
+        pool: &Arc<Shared<B>>,
+    ) -> Box<Self> {
+        Box::new(Self {
+            memory,
+            key,
+            requested,
+            stream: stream.clone(),
+            others: Mutex::default(),
+            pool: Arc::clone(pool),
+        })
+    }
+
+    /// The pool it belongs to.
+    pub(crate) fn pool(&self) -> &Arc<Shared<B>> {
+        &self.pool
+    }
+
+    /// Whether work on `stream` may use it without any wait.
+    pub(crate) fn is_ready_on(&mut self, stream: StreamId) -> bool {
+        self.stream.id() == stream && self.others.get_mut().is_empty()
+    }
+
+    /// Makes `stream` wait for every stream that used the block, and hands the block to it. When a step fails the block
+    /// still belongs to all of them.
+    pub(crate) fn hand_over(&mut self, stream: &B::Stream) -> Result<u64, Error> {
+        if self.is_ready_on(stream.id()) {
+            return Ok(0);
+        }
+        let mut waits = 0;
+        for user in std::iter::once(&self.stream).chain(self.others.get_mut().iter()) {
+            if user.id() != stream.id() {
+                self.pool.order(user, stream)?;
+                waits += 1;
+            }
+        }
+        self.stream = stream.clone();
+        self.others.get_mut().clear();
+        Ok(waits)
+    }
+}
+
+impl<B: Backend> fmt::Debug for Block<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Block")
+            .field("key", &self.key)
+            .field("requested", &self.requested)
+            .field("stream", &self.stream.id())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Device memory on loan from a [`Pool`](crate::Pool). Dropping it gives it back; it may outlive the pool.
+///
+/// The way to its memory goes through a stream ([`on`](Self::on), [`on_mut`](Self::on_mut)): that is how the pool knows
+/// what later borrowers must wait for, and a region made for one stream is refused on another.
+///
+/// Its contents are not defined at first: a recycled buffer holds what its last borrower left
+/// ([`Pool::allocate_zeroed`](crate::Pool::allocate_zeroed) clears it).
+///
+/// ```
+/// # use vrampool::{Backend, Pool, host::HostDevice};
+/// # fn main() -> Result<(), vrampool::Error> {
+/// # let device = HostDevice::new();
+/// # let pool = Pool::builder(&device).build()?;
+/// let (compute, copy) = (device.create_stream()?, device.create_stream()?);
+/// let mut buffer = pool.allocate(4, &compute)?;
+/// buffer.write(&compute, &[1, 2, 3, 4])?;
+/// let mut bytes = [0; 4];
+/// buffer.read(&copy, &mut bytes)?; // the first use on another stream waits for the work so far
+/// assert_eq!(bytes, [1, 2, 3, 4]);
+/// # Ok(())
+/// # }
+/// ```
+pub struct Buffer<B: Backend> {
+    /// `None` only while dropping.
+    block: Option<Box<Block<B>>>,
+}
+
+impl<B: Backend> Buffer<B> {
+    pub(crate) fn new(block: Box<Block<B>>) -> Self {
+        Self { block: Some(block) }
+    }
+
+    fn block(&self) -> &Block<B> {
+        match &self.block {
+            Some(block) => block,
+            None => unreachable!("a buffer has its block until it is dropped"),
+        }
+    }
+
+    /// Bytes that were asked for.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.block().requested
+    }
+
+    /// Whether no bytes were asked for.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes of its size class.
+    #[must_use]
+    pub fn class(&self) -> u64 {
+        self.block().key.class
+    }
+
+    /// Its placement and usage.
+    #[must_use]
+    pub fn kind(&self) -> MemoryKind {
+        self.block().key.kind
+    }
+
+    /// The stream it was allocated for.
+    #[must_use]
+    pub fn stream(&self) -> &B::Stream {
+        &self.block().stream
+    }
+
+    /// Its bytes for reading on `stream`.
+    ///
+    /// The first use on a stream other than the buffer's own makes that stream wait, on the device, for the work
+    /// enqueued on the buffer's own so far; ordering later uses between the two is yours, as with any memory. The pool
+    /// makes the next borrower wait for all of them.
+    ///
+    /// # Errors
+    /// [`Error::WrongDevice`]; [`Error::Backend`] when the device refuses the event or the wait.
+    pub fn on(&self, stream: &B::Stream) -> Result<Region<'_, B::Memory>, Error> {
+        self.used_on(stream)?;
+        Ok(Region::new(self.memory(), self.offset(), self.len(), stream)?)
+    }
+
+    /// Its bytes for reading and writing on `stream`; else as [`on`](Self::on).
+    ///
+    /// # Errors
+    /// As [`on`](Self::on).
+    pub fn on_mut(&mut self, stream: &B::Stream) -> Result<RegionMut<'_, B::Memory>, Error> {
+        self.used_on(stream)?;
+        Ok(RegionMut::new(self.memory(), self.offset(), self.len(), stream)?)
+    }
+
+    /// Says that work on `stream` uses the buffer, for work that got its address in another way; else as
+    /// [`on`](Self::on), which calls it.
+    ///
+    /// # Errors
+    /// As [`on`](Self::on).
+    pub fn used_on(&self, stream: &B::Stream) -> Result<(), Error> {
+        let block = self.block();
+        if block.stream.id() == stream.id() {
+            return Ok(());
+        }
+        block.pool.check_device(stream)?;
+        let mut others = block.others.lock();
+        if others.iter().any(|other| other.id() == stream.id()) {
+            return Ok(());
+        }
+        block.pool.order(&block.stream, stream)?;
+        others.push(stream.clone());
+        drop(others);
+        block.pool.count_waits(1);
+        Ok(())
+    }
+
+    /// Copies `bytes` from the host to the buffer's start, in order on `stream`. `bytes` may be reused at once.
+    ///
+    /// # Errors
+    /// [`Error::Backend`] when there are more bytes than the buffer has or the device fails; else as [`on`](Self::on).
+    pub fn write(&mut self, stream: &B::Stream, bytes: &[u8]) -> Result<(), Error> {
+        let device = self.block().pool.device().clone();
+        let region = self.on_mut(stream)?.slice(..bytes.len() as u64)?;
+        Ok(device.upload(stream, bytes, region)?)
+    }
+
+    /// Copies the buffer's start to `bytes` on the host, in order on `stream`, and blocks until they are there.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write), and failures of earlier work on the stream.
+    pub fn read(&self, stream: &B::Stream, bytes: &mut [u8]) -> Result<(), Error> {
+        let region = self.on(stream)?.slice(..bytes.len() as u64)?;
+        Ok(self.block().pool.device().download(stream, region, bytes)?)
+    }
+
+    /// The memory it is a range of, for a backend's own calls. Say on which stream they run: [`used_on`](Self::used_on).
+    #[must_use]
+    pub fn memory(&self) -> &B::Memory {
+        &self.block().memory
+    }
+
+    /// Where in [`memory`](Self::memory) it starts, bytes.
+    #[must_use]
+    pub fn offset(&self) -> u64 {
+        0
+    }
+
+    /// All bytes of its class, for writing: what rounding added belongs to the borrower too.
+    pub(crate) fn whole_class(&mut self, stream: &B::Stream) -> RegionMut<'_, B::Memory> {
+        RegionMut::whole(self.memory(), stream)
+    }
+}
+
+impl<B: Backend> Drop for Buffer<B> {
+    fn drop(&mut self) {
+        if let Some(block) = self.block.take() {
+            Shared::release(block);
+        }
+    }
+}
+
+impl<B: Backend> fmt::Debug for Buffer<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Buffer")
+            .field("len", &self.len())
+            .field("class", &self.class())
+            .field("kind", &self.kind())
+            .field("stream", &self.stream().id())
+            .field("address", &self.memory().address())
+            .finish()
+    }
+}

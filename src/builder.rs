@@ -1,0 +1,201 @@
+//! How a pool is to be.
+
+use crate::UNLIMITED;
+use crate::budget::Caps;
+use crate::environment::{self, Lookup};
+use crate::error::Error;
+use crate::pool::Pool;
+use crate::size_class::SizeClasses;
+use crate::source::Source;
+use std::sync::atomic::{AtomicU64, Ordering};
+use vrampool_backend::{Backend, DeviceKind, MemoryKind, Placement};
+
+/// The share of a discrete device that a pool's budget is by default (netcl's).
+const BUDGET_FRACTION: f64 = 0.85;
+
+/// How a [`Pool`] is to be. Every setting has a default; environment variables come between argument and default.
+///
+/// | setting | argument | environment | default |
+/// |---|---|---|---|
+/// | cap on idle bytes | [`max_cached_bytes`](Self::max_cached_bytes) | `VRAMPOOL_MAX_CACHED_GB`, then `NETCL_MAX_CACHED_GB` (GiB, decimal) | 4 GiB |
+/// | cap on idle buffers in a bucket | [`max_buffers_per_bucket`](Self::max_buffers_per_bucket) | | 16 |
+/// | hard cap on bytes taken | [`limit`](Self::limit) | | none |
+/// | soft cap on bytes taken | [`budget`](Self::budget) | `VRAMPOOL_POOL_BUDGET_FRAC`, then `NETCL_POOL_BUDGET_FRAC` (of a discrete device's memory) | 0.85 of a discrete device, none elsewhere |
+/// | size classes | [`size_classes`](Self::size_classes) | `VRAMPOOL_POOL_LARGE_BUCKET_MB`, then `NETCL_POOL_LARGE_BUCKET_MB` (MiB; 0 = fixed) | [`SizeClasses::Fixed`] |
+/// | placement | [`memory`](Self::memory) | | host-visible on a device that shares the host's memory, else the device's own |
+///
+/// ```
+/// # use vrampool::{Pool, SizeClasses, host::HostDevice};
+/// # fn main() -> Result<(), vrampool::Error> {
+/// let pool = Pool::builder(&HostDevice::new())
+///     .name("activations")
+///     .max_cached_bytes(2 << 30)
+///     .max_buffers_per_bucket(32)
+///     .limit(8 << 30)
+///     .size_classes(SizeClasses::GEOMETRIC)
+///     .build()?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct Builder<B: Backend> {
+    pub(crate) device: B,
+    pub(crate) name: String,
+    pub(crate) source: Source,
+    kind: Option<MemoryKind>,
+    classes: Option<SizeClasses>,
+    max_cached_bytes: Option<u64>,
+    max_buffers_per_bucket: Option<u64>,
+    limit: Option<u64>,
+    budget: Option<u64>,
+}
+
+impl<B: Backend> Builder<B> {
+    pub(crate) fn new(device: &B) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self {
+            device: device.clone(),
+            name: format!("pool-{}", NEXT.fetch_add(1, Ordering::Relaxed)),
+            source: Source::default(),
+            kind: None,
+            classes: None,
+            max_cached_bytes: None,
+            max_buffers_per_bucket: None,
+            limit: None,
+            budget: None,
+        }
+    }
+
+    /// The pool's name in metrics. Default: `pool-0`, `pool-1` and so on.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// The cap on idle bytes. 0 caches nothing; [`UNLIMITED`] has no cap. Default: 4 GiB.
+    pub fn max_cached_bytes(mut self, bytes: u64) -> Self {
+        self.max_cached_bytes = Some(bytes);
+        self
+    }
+
+    /// The cap on idle buffers in one bucket (one size class of one kind). 0 caches nothing; [`UNLIMITED`] has no cap.
+    /// Default: 16.
+    pub fn max_buffers_per_bucket(mut self, buffers: u64) -> Self {
+        self.max_buffers_per_bucket = Some(buffers);
+        self
+    }
+
+    /// The hard cap on bytes taken from the device, live and idle. A request that would exceed it gets
+    /// [`Error::OutOfMemory`] once giving idle memory back does not help. Default: [`UNLIMITED`].
+    pub fn limit(mut self, bytes: u64) -> Self {
+        self.limit = Some(bytes);
+        self
+    }
+
+    /// The soft cap on bytes taken from the device: a miss gives idle memory back to stay within it, and exceeds it when
+    /// that is not enough. Default: 0.85 of a discrete device's memory, [`UNLIMITED`] elsewhere.
+    pub fn budget(mut self, bytes: u64) -> Self {
+        self.budget = Some(bytes);
+        self
+    }
+
+    /// How requests round up. Default: [`SizeClasses::Fixed`].
+    pub fn size_classes(mut self, classes: SizeClasses) -> Self {
+        self.classes = Some(classes);
+        self
+    }
+
+    /// The kind of memory that [`Pool::allocate`] gives. Default: what the device prefers
+    /// ([`Properties::preferred_placement`](vrampool_backend::Properties::preferred_placement)).
+    pub fn memory(mut self, kind: impl Into<MemoryKind>) -> Self {
+        self.kind = Some(kind.into());
+        self
+    }
+
+    /// What serves misses. Default: [`Source::Direct`].
+    pub fn source(mut self, source: Source) -> Self {
+        self.source = source;
+        self
+    }
+
+    /// netcl's `BufferPool`: powers of two, nothing ever given back by itself. For short programs and tests.
+    #[doc(alias = "BufferPool")]
+    pub fn unbounded(self) -> Self {
+        self.size_classes(SizeClasses::PowerOfTwo)
+            .max_cached_bytes(UNLIMITED)
+            .max_buffers_per_bucket(UNLIMITED)
+            .limit(UNLIMITED)
+            .budget(UNLIMITED)
+    }
+
+    /// netcl's `PinnedBufferPool`, bounded: powers of two of host-visible memory.
+    #[doc(alias = "PinnedBufferPool")]
+    pub fn pinned(self) -> Self {
+        self.size_classes(SizeClasses::PowerOfTwo).memory(Placement::HostVisible).budget(UNLIMITED)
+    }
+
+    /// Makes the pool. Takes no memory yet.
+    ///
+    /// # Errors
+    /// [`Error::Configuration`] for settings that cannot be, [`Error::Environment`] for a variable that cannot be read.
+    pub fn build(self) -> Result<Pool<B>, Error> {
+        self.build_with(&environment::process)
+    }
+
+    fn build_with(self, lookup: Lookup<'_>) -> Result<Pool<B>, Error> {
+        let classes = match self.classes {
+            Some(classes) => classes,
+            None => classes_from(lookup)?.unwrap_or_default(),
+        };
+        classes.validate()?;
+        let max_cached = match self.max_cached_bytes {
+            Some(bytes) => Some(bytes),
+            None => environment::number(environment::MAX_CACHED, lookup)?
+                .map(|(_, number)| environment::bytes(number, environment::GIB)),
+        };
+        let defaults = Caps::default();
+        let caps = Caps {
+            max_cached_bytes: max_cached.unwrap_or(defaults.max_cached_bytes),
+            max_buffers_per_bucket: self.max_buffers_per_bucket.unwrap_or(defaults.max_buffers_per_bucket),
+            limit: self.limit.unwrap_or(defaults.limit),
+            budget: match self.budget {
+                Some(bytes) => bytes,
+                None => self.default_budget(lookup)?,
+            },
+        };
+        let kind = self.kind.unwrap_or_else(|| self.device.properties().preferred_placement().into());
+        Ok(Pool::from_builder(self, kind, caps, classes))
+    }
+
+    fn default_budget(&self, lookup: Lookup<'_>) -> Result<u64, Error> {
+        let properties = self.device.properties();
+        if properties.kind != DeviceKind::Discrete {
+            return Ok(UNLIMITED);
+        }
+        let fraction = match environment::number(environment::BUDGET_FRACTION, lookup)? {
+            Some((_, fraction)) if (0.0..=1.0).contains(&fraction) => fraction,
+            Some((variable, fraction)) => {
+                let reason = "it is a share of the device's memory, 0 to 1";
+                return Err(Error::Environment { variable, value: fraction.to_string(), reason });
+            }
+            None => BUDGET_FRACTION,
+        };
+        Ok(environment::bytes(fraction, properties.total_bytes as f64))
+    }
+}
+
+/// netcl's large-bucket variable: 0 = fixed buckets, else the unit that large requests round up to.
+fn classes_from(lookup: Lookup<'_>) -> Result<Option<SizeClasses>, Error> {
+    let Some((variable, number)) = environment::number(environment::LARGE_BUCKET, lookup)? else {
+        return Ok(None);
+    };
+    if number < 0.0 {
+        let reason = "a bucket size cannot be negative";
+        return Err(Error::Environment { variable, value: number.to_string(), reason });
+    }
+    Ok(Some(match environment::bytes(number, environment::MIB) {
+        0 => SizeClasses::Fixed,
+        unit => SizeClasses::Multiple(unit),
+    }))
+}

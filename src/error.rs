@@ -1,0 +1,138 @@
+//! What a pool answers instead of a buffer.
+
+use bytesize::ByteSize;
+use std::fmt;
+use vrampool_backend::{BackendError, DeviceId};
+
+/// Why a pool did not do what it was asked. A call that fails has changed nothing: every byte is accounted for and every
+/// other buffer is as it was.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// There is not enough memory, and giving idle memory back did not help.
+    #[error(transparent)]
+    OutOfMemory(Box<OutOfMemory>),
+    /// The size has no class.
+    #[error("{requested} bytes have no size class below 2^64; ask for less")]
+    TooLarge {
+        /// Bytes asked for.
+        requested: u64,
+    },
+    /// A stream of another device.
+    #[error(
+        "the stream belongs to device {given} and the pool to device {pool}; use a stream of the pool's device"
+    )]
+    WrongDevice {
+        /// The pool's device.
+        pool: DeviceId,
+        /// The stream's device.
+        given: DeviceId,
+    },
+    /// A setting that cannot be.
+    #[error("invalid {field} `{value}`: {reason}")]
+    Configuration {
+        /// The builder's method or the field's name.
+        field: &'static str,
+        /// What was given.
+        value: String,
+        /// What is wrong with it and what would be right.
+        reason: String,
+    },
+    /// An environment variable that cannot be read.
+    #[error("invalid environment variable {variable}=`{value}`: {reason}; set it right or unset it")]
+    Environment {
+        /// Its name.
+        variable: &'static str,
+        /// What it holds.
+        value: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// The device failed for another reason than a lack of memory.
+    #[error(transparent)]
+    Backend(#[from] BackendError),
+}
+
+impl Error {
+    /// Whether there was not enough memory, by the pool's limit or the device's.
+    #[must_use]
+    pub fn is_out_of_memory(&self) -> bool {
+        match self {
+            Self::OutOfMemory(_) => true,
+            Self::Backend(error) => error.is_out_of_memory(),
+            _ => false,
+        }
+    }
+
+    /// Whether the device is gone for good.
+    #[must_use]
+    pub fn is_device_lost(&self) -> bool {
+        matches!(self, Self::Backend(error) if error.is_device_lost())
+    }
+}
+
+/// Who said that there is no memory left.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Shortage {
+    /// The pool's own `limit`, bytes.
+    Limit(u64),
+    /// The device.
+    Device(BackendError),
+}
+
+/// All that was known when memory ran out. Its text says what to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct OutOfMemory {
+    /// Bytes asked for.
+    pub requested: u64,
+    /// The size class they round up to, bytes.
+    pub class: u64,
+    /// Bytes handed out by this pool.
+    pub live: u64,
+    /// Bytes idle in this pool's buckets.
+    pub cached: u64,
+    /// Bytes this pool has from the device.
+    pub held: u64,
+    /// Who refused.
+    pub shortage: Shortage,
+}
+
+impl fmt::Display for OutOfMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "out of memory: {} bytes were asked for (class {}); the pool holds {} ({} live, {} idle)",
+            self.requested,
+            ByteSize(self.class),
+            ByteSize(self.held),
+            ByteSize(self.live),
+            ByteSize(self.cached),
+        )?;
+        match &self.shortage {
+            Shortage::Limit(limit) if self.class > *limit => {
+                write!(f, " and its limit is {}; raise `limit` or ask for less at a time", ByteSize(*limit))
+            }
+            Shortage::Limit(limit) => write!(
+                f,
+                " and its limit is {}; drop live buffers, raise `limit`, or choose size classes that round up less",
+                ByteSize(*limit)
+            ),
+            Shortage::Device(cause) => write!(
+                f,
+                "; {cause}; drop live buffers, use smaller batches, set a `limit` that leaves room for others, or \
+                 choose size classes that round up less"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for OutOfMemory {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match &self.shortage {
+            Shortage::Device(cause) => Some(cause),
+            Shortage::Limit(_) => None,
+        }
+    }
+}

@@ -1,0 +1,38 @@
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+
+mod budget;
+mod buffer;
+mod builder;
+mod depot;
+mod environment;
+mod error;
+#[cfg(feature = "metrics")]
+pub mod metrics;
+mod pool;
+mod registry;
+mod size_class;
+mod source;
+mod stager;
+mod stats;
+#[cfg(feature = "trace")]
+pub mod trace;
+
+pub use buffer::Buffer;
+pub use builder::Builder;
+pub use error::{Error, OutOfMemory, Shortage};
+pub use pool::Pool;
+pub use registry::persistent_pool;
+pub use size_class::SizeClasses;
+pub use source::Source;
+pub use stager::{Stager, Upload};
+pub use stats::{BucketStats, PoolStats, Rung};
+pub use vrampool_backend as backend;
+pub use vrampool_backend::{
+    Backend, BackendError, Event, Memory, MemoryKind, Placement, Region, RegionMut, Stream, Usage,
+};
+#[cfg(feature = "host")]
+pub use vrampool_host as host;
+
+/// No cap, for every setting that is one.
+pub const UNLIMITED: u64 = u64::MAX;

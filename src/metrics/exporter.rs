@@ -1,0 +1,104 @@
+//! Serving metrics to Prometheus.
+
+use super::{describe, publisher::Pools};
+use crate::error::Error;
+use crate::pool::Pool;
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusRecorder};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tokio::sync::oneshot;
+use vrampool_backend::Backend;
+
+/// Where an exporter listens by default: on this machine only. The shipped Prometheus configuration scrapes it there.
+pub const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9184);
+
+/// How old what is served can be.
+const INTERVAL: Duration = Duration::from_millis(500);
+
+/// Serves pools' metrics at `http://ADDRESS/metrics` until it is dropped, from a thread and a recorder of its own: it
+/// installs nothing in the process, so an application's own recorder is left alone. What it serves is at most half a
+/// second old. Does not keep a pool alive.
+///
+/// ```no_run
+/// # use vrampool::{Pool, host::HostDevice, metrics::{DEFAULT_ADDRESS, Exporter}};
+/// # fn main() -> Result<(), vrampool::Error> {
+/// # let pool = Pool::builder(&HostDevice::new()).build()?;
+/// let exporter = Exporter::listen(DEFAULT_ADDRESS)?;
+/// exporter.add(&pool)?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+#[must_use = "it serves until it is dropped"]
+pub struct Exporter {
+    address: SocketAddr,
+    pools: Pools,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Exporter {
+    /// Starts serving at `address`.
+    ///
+    /// # Errors
+    /// [`Error::Configuration`] when the address cannot be had, because another program uses it, say.
+    pub fn listen(address: SocketAddr) -> Result<Self, Error> {
+        let failed =
+            |reason: String| Error::Configuration { field: "metrics", value: address.to_string(), reason };
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|error| failed(format!("no runtime to serve from: {error}")))?;
+        let entered = runtime.enter();
+        let built = PrometheusBuilder::new().with_http_listener(address).build();
+        let (recorder, serve) = built.map_err(|error| {
+            failed(format!("cannot listen there: {error}; free the address or choose another"))
+        })?;
+        drop(entered);
+        let pools = Pools::default();
+        let (stop, stopped) = oneshot::channel();
+        let publish = publish_for_ever(recorder, pools.clone());
+        let thread = std::thread::Builder::new().name("vrampool exporter".into()).spawn(move || {
+            runtime.spawn(serve);
+            runtime.spawn(publish);
+            // Both end with the runtime, when the sender is dropped.
+            let _ = runtime.block_on(stopped);
+        });
+        let thread = thread.map_err(|error| failed(format!("no thread to serve from: {error}")))?;
+        Ok(Self { address, pools, stop: Some(stop), thread: Some(thread) })
+    }
+
+    /// Serves `pool` too from now on.
+    ///
+    /// # Errors
+    /// [`Error::Configuration`] when a pool of the same name, backend and device is served already: their series would
+    /// overwrite each other.
+    pub fn add<B: Backend>(&self, pool: &Pool<B>) -> Result<(), Error> {
+        self.pools.add(pool)
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+async fn publish_for_ever(recorder: PrometheusRecorder, pools: Pools) {
+    ::metrics::with_local_recorder(&recorder, describe);
+    loop {
+        ::metrics::with_local_recorder(&recorder, || pools.publish());
+        tokio::time::sleep(INTERVAL).await;
+    }
+}
+
+impl Drop for Exporter {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            // It ends at once; it has nothing to say.
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,443 @@
+//! The pool: a request's way down, and a buffer's way back.
+
+use crate::buffer::{Block, Buffer};
+use crate::builder::Builder;
+use crate::depot::{Counters, Depot, Key, Permit, Released};
+use crate::error::{Error, OutOfMemory, Shortage};
+use crate::size_class::SizeClasses;
+use crate::source::Source;
+use crate::stats::{PoolStats, Rung};
+use parking_lot::{Condvar, Mutex};
+use std::cell::Cell;
+use std::sync::Arc;
+use vrampool_backend::{Backend, BackendError, DeviceId, MemoryKind, Stream};
+
+/// A bounded caching pool of device memory. A clone is another handle to the same pool.
+///
+/// Promises, each at every instant and under any number of threads:
+///
+/// * idle bytes never exceed `max_cached_bytes`, no bucket keeps more than `max_buffers_per_bucket` buffers, bytes taken
+///   from the device never exceed `limit` ([`Builder`]);
+/// * memory is never handed out while earlier work on the device may still touch it, and the host is not blocked for
+///   that: on the same stream reuse is immediate, on another one the pool inserts a wait on the device;
+/// * a failed call leaves every byte accounted for.
+///
+/// Dropping the last handle gives idle memory back; buffers that are still live give theirs back when they drop.
+///
+/// ```
+/// use vrampool::{Backend, Pool, host::HostDevice};
+///
+/// # fn main() -> Result<(), vrampool::Error> {
+/// let device = HostDevice::new();
+/// let stream = device.create_stream()?;
+/// let pool = Pool::builder(&device).max_cached_bytes(256 << 20).build()?;
+///
+/// let first = pool.allocate(40_000, &stream)?; // a miss: 64 KiB from the device
+/// drop(first);
+/// let second = pool.allocate(50_000, &stream)?; // a hit: the same 64 KiB
+/// assert_eq!((second.len(), second.class()), (50_000, 65_536));
+/// assert_eq!(pool.stats().hit_rate(), 0.5);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Pool<B: Backend> {
+    pub(crate) handle: Arc<Handle<B>>,
+}
+
+impl<B: Backend> Clone for Pool<B> {
+    fn clone(&self) -> Self {
+        Self { handle: Arc::clone(&self.handle) }
+    }
+}
+
+/// What all clones of a pool share and buffers do not: when it goes, the pool closes.
+#[derive(Debug)]
+pub(crate) struct Handle<B: Backend> {
+    pub(crate) shared: Arc<Shared<B>>,
+}
+
+impl<B: Backend> Drop for Handle<B> {
+    fn drop(&mut self) {
+        let idle = self.shared.depot.lock().close();
+        self.shared.give_back(idle);
+    }
+}
+
+/// What a pool's handles, buffers and idle blocks share.
+#[derive(Debug)]
+pub(crate) struct Shared<B: Backend> {
+    device: B,
+    id: DeviceId,
+    name: String,
+    kind: MemoryKind,
+    classes: SizeClasses,
+    source: Source,
+    depot: Mutex<Depot<B>>,
+    /// Signalled when memory was given back or a promise was broken.
+    freed: Condvar,
+}
+
+impl<B: Backend> Pool<B> {
+    /// How to make a pool on `device`.
+    pub fn builder(device: &B) -> Builder<B> {
+        Builder::new(device)
+    }
+
+    pub(crate) fn from_builder(
+        builder: Builder<B>,
+        kind: MemoryKind,
+        caps: crate::budget::Caps,
+        classes: SizeClasses,
+    ) -> Self {
+        let shared = Shared {
+            id: builder.device.id(),
+            device: builder.device,
+            name: builder.name,
+            kind,
+            classes,
+            source: builder.source,
+            depot: Mutex::new(Depot::new(classes, caps)),
+            freed: Condvar::new(),
+        };
+        Self { handle: Arc::new(Handle { shared: Arc::new(shared) }) }
+    }
+
+    fn shared(&self) -> &Arc<Shared<B>> {
+        &self.handle.shared
+    }
+
+    /// A buffer of `bytes` bytes for work on `stream`, of the pool's own kind of memory. 0 bytes are allowed.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`] when neither idle memory nor the device has enough, [`Error::TooLarge`] when no size class
+    /// does, [`Error::WrongDevice`] for another device's stream, [`Error::Backend`] when the device fails otherwise.
+    pub fn allocate(&self, bytes: u64, stream: &B::Stream) -> Result<Buffer<B>, Error> {
+        self.shared().allocate(bytes, self.shared().kind, stream)
+    }
+
+    /// As [`allocate`](Self::allocate), of a kind of memory of your choice. Kinds share the caps and nothing else.
+    ///
+    /// ```
+    /// # use vrampool::{Backend, Placement, Pool, host::HostDevice};
+    /// # fn main() -> Result<(), vrampool::Error> {
+    /// # let device = HostDevice::new();
+    /// # let stream = device.create_stream()?;
+    /// # let pool = Pool::builder(&device).build()?;
+    /// let pinned = pool.allocate_kind(4096, Placement::HostVisible, &stream)?;
+    /// assert_eq!(pinned.kind().placement, Placement::HostVisible);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`allocate`](Self::allocate).
+    pub fn allocate_kind(
+        &self,
+        bytes: u64,
+        kind: impl Into<MemoryKind>,
+        stream: &B::Stream,
+    ) -> Result<Buffer<B>, Error> {
+        self.shared().allocate(bytes, kind.into(), stream)
+    }
+
+    /// As [`allocate`](Self::allocate), and every byte is set to 0 on `stream`. The other ways to a buffer give recycled
+    /// bytes as they are.
+    ///
+    /// # Errors
+    /// As [`allocate`](Self::allocate), and [`Error::Backend`] when filling fails.
+    pub fn allocate_zeroed(&self, bytes: u64, stream: &B::Stream) -> Result<Buffer<B>, Error> {
+        let mut buffer = self.allocate(bytes, stream)?;
+        self.device().fill(stream, buffer.whole_class(stream), 0)?;
+        Ok(buffer)
+    }
+
+    /// Gives all idle memory back to the device. Answers how many bytes that were.
+    #[doc(alias = "clear")]
+    #[doc(alias = "empty_cache")]
+    pub fn trim(&self) -> u64 {
+        self.trim_to(0)
+    }
+
+    /// Gives idle memory back until at most `cached_bytes` are idle, classes that were asked for longest ago first.
+    /// Answers how many bytes were given back.
+    pub fn trim_to(&self, cached_bytes: u64) -> u64 {
+        let mut depot = self.shared().depot.lock();
+        let surplus = depot.budget.now.cached.saturating_sub(cached_bytes);
+        let idle = depot.evict(surplus);
+        drop(depot);
+        self.shared().give_back(idle)
+    }
+
+    /// The pool's counts and bytes, all of one moment.
+    pub fn stats(&self) -> PoolStats {
+        self.shared().depot.lock().stats()
+    }
+
+    /// Starts the peaks in [`stats`](Self::stats) anew from what is there now.
+    pub fn reset_peaks(&self) {
+        self.shared().depot.lock().budget.reset_peaks();
+    }
+
+    /// The pool's name in metrics.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.shared().name
+    }
+
+    /// The device it serves.
+    #[must_use]
+    pub fn device(&self) -> &B {
+        &self.shared().device
+    }
+
+    /// The kind of memory that [`allocate`](Self::allocate) gives.
+    #[must_use]
+    pub fn kind(&self) -> MemoryKind {
+        self.shared().kind
+    }
+
+    /// How it rounds sizes.
+    #[must_use]
+    pub fn size_classes(&self) -> SizeClasses {
+        self.shared().classes
+    }
+
+    /// What serves its misses.
+    #[must_use]
+    pub fn source(&self) -> Source {
+        self.shared().source
+    }
+}
+
+thread_local! {
+    /// Whether this thread is giving memory back at this moment: a destructor that allocates must not wait for itself.
+    static GIVING_BACK: Cell<bool> = const { Cell::new(false) };
+}
+
+impl<B: Backend> Shared<B> {
+    pub(crate) fn device(&self) -> &B {
+        &self.device
+    }
+
+    /// # Errors
+    /// [`Error::WrongDevice`] for a stream of another device.
+    pub(crate) fn check_device(&self, stream: &B::Stream) -> Result<(), Error> {
+        let given = stream.device();
+        if given == self.id { Ok(()) } else { Err(Error::WrongDevice { pool: self.id, given }) }
+    }
+
+    /// Makes later work on `to` wait for the work so far on `from`.
+    pub(crate) fn order(&self, from: &B::Stream, to: &B::Stream) -> Result<(), Error> {
+        let event = self.device.record(from)?;
+        Ok(self.device.wait(to, &event)?)
+    }
+
+    pub(crate) fn count_waits(&self, waits: u64) {
+        self.depot.lock().counters.stream_waits += waits;
+    }
+
+    fn allocate(
+        self: &Arc<Self>,
+        bytes: u64,
+        kind: MemoryKind,
+        stream: &B::Stream,
+    ) -> Result<Buffer<B>, Error> {
+        self.check_device(stream)
+            .inspect_err(|_| self.count_failure(|counters| &mut counters.failed_invalid))?;
+        let Some(class) = self.classes.round(bytes) else {
+            self.count_failure(|counters| &mut counters.failed_invalid);
+            return Err(Error::TooLarge { requested: bytes });
+        };
+        let key = Key { kind, class };
+        let idle = self.depot.lock().take(key, bytes, stream.id());
+        let block = match idle {
+            Some(block) => self.reuse(block, key, stream)?,
+            None => self.miss(key, bytes, stream)?,
+        };
+        Ok(Buffer::new(block))
+    }
+
+    /// Makes an idle block ready for `stream`; one that cannot be made ready goes back to its bucket.
+    fn reuse(&self, mut block: Box<Block<B>>, key: Key, stream: &B::Stream) -> Result<Box<Block<B>>, Error> {
+        match block.hand_over(stream) {
+            Ok(0) => {}
+            Ok(waits) => self.count_waits(waits),
+            Err(error) => {
+                let mut depot = self.depot.lock();
+                depot.undo_hit(key);
+                depot.counters.failed_by_backend += 1;
+                drop(depot);
+                Self::release(block);
+                return Err(error);
+            }
+        }
+        Ok(block)
+    }
+
+    fn miss(self: &Arc<Self>, key: Key, requested: u64, stream: &B::Stream) -> Result<Box<Block<B>>, Error> {
+        let promise = self.make_room(key.class).inspect_err(|_| {
+            self.count_failure(|counters| &mut counters.failed_by_limit);
+        });
+        let promise = promise.map_err(|limit| self.out_of_memory(key, requested, Shortage::Limit(limit)))?;
+        match self.ask_source(key) {
+            Ok(memory) => {
+                promise.keep(requested);
+                Ok(Block::new(memory, key, requested, stream, self))
+            }
+            Err(error) if error.is_out_of_memory() => {
+                drop(promise);
+                self.count_failure(|counters| &mut counters.failed_by_device);
+                Err(self.out_of_memory(key, requested, Shortage::Device(error)))
+            }
+            Err(error) => {
+                drop(promise);
+                self.count_failure(|counters| &mut counters.failed_by_backend);
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Gets a promise of `class` bytes within limit and budget, giving idle memory back where they demand it. The error
+    /// is the limit.
+    fn make_room(&self, class: u64) -> Result<Promise<'_, B>, u64> {
+        let mut depot = self.depot.lock();
+        loop {
+            match depot.permit(class) {
+                Permit::Granted { evicted, surplus } => {
+                    drop(depot);
+                    // From here on the promise is kept or broken, whatever a destructor or the device does.
+                    let promise = Promise { pool: self, class, kept: false };
+                    self.give_back_counting(evicted, surplus);
+                    return Ok(promise);
+                }
+                Permit::Wait if !GIVING_BACK.get() => self.freed.wait(&mut depot),
+                Permit::Wait | Permit::Refused => return Err(depot.budget.caps.limit),
+            }
+        }
+    }
+
+    /// Asks the device; while it is out of memory, gives back least recently requested classes of the size asked for,
+    /// then everything, and asks again.
+    fn ask_source(&self, key: Key) -> Result<B::Memory, BackendError> {
+        let mut answer = self.source.allocate(&self.device, key);
+        for (bytes, is_last) in [(key.class, false), (u64::MAX, true)] {
+            if !matches!(&answer, Err(error) if error.is_out_of_memory()) {
+                break;
+            }
+            let mut depot = self.depot.lock();
+            if depot.budget.now.cached == 0 && !is_last {
+                continue;
+            }
+            depot.count(Rung::Trim);
+            let idle = depot.evict(bytes);
+            drop(depot);
+            self.give_back(idle);
+            if is_last && !GIVING_BACK.get() {
+                // What other threads are giving back may be just what is missing.
+                let mut depot = self.depot.lock();
+                while depot.budget.is_freeing() {
+                    self.freed.wait(&mut depot);
+                }
+            }
+            answer = self.source.allocate(&self.device, key);
+        }
+        answer
+    }
+
+    /// A buffer's way back.
+    pub(crate) fn release(block: Box<Block<B>>) {
+        let pool = Arc::clone(block.pool());
+        let released = pool.depot.lock().put(block);
+        match released {
+            Released::Cached => {}
+            Released::Returned(block) => {
+                let bytes = block.key.class;
+                pool.give_back_counting(vec![block], bytes);
+            }
+        }
+    }
+
+    /// Drops blocks that left their buckets. Answers their bytes.
+    fn give_back(&self, blocks: Vec<Box<Block<B>>>) -> u64 {
+        let bytes = blocks.iter().map(|block| block.key.class).sum();
+        self.give_back_counting(blocks, bytes);
+        bytes
+    }
+
+    /// Drops blocks, of whose bytes `freed` come back to the device for good, outside any lock: a destructor may call the
+    /// pool again.
+    fn give_back_counting(&self, blocks: Vec<Box<Block<B>>>, freed: u64) {
+        if blocks.is_empty() {
+            return;
+        }
+        let _report =
+            GiveBack { pool: self, count: blocks.len() as u64, freed, was: GIVING_BACK.replace(true) };
+        drop(blocks);
+    }
+
+    fn count_failure(&self, counter: impl FnOnce(&mut Counters) -> &mut u64) {
+        let mut depot = self.depot.lock();
+        *counter(&mut depot.counters) += 1;
+    }
+
+    fn out_of_memory(&self, key: Key, requested: u64, shortage: Shortage) -> Error {
+        let mut depot = self.depot.lock();
+        depot.count(Rung::Fail);
+        let now = depot.budget.now;
+        let (live, cached, held) = (now.live, now.cached, now.held);
+        Error::OutOfMemory(Box::new(OutOfMemory {
+            requested,
+            class: key.class,
+            live,
+            cached,
+            held,
+            shortage,
+        }))
+    }
+}
+
+/// Bytes that a miss may take from the device. Dropped unkept, also by a panic, they are free again.
+struct Promise<'a, B: Backend> {
+    pool: &'a Shared<B>,
+    class: u64,
+    kept: bool,
+}
+
+impl<B: Backend> Promise<'_, B> {
+    fn keep(mut self, requested: u64) {
+        self.kept = true;
+        let mut depot = self.pool.depot.lock();
+        depot.budget.allocated(self.class, requested);
+        depot.counters.source_allocations += 1;
+        depot.counters.live_buffers += 1;
+    }
+}
+
+impl<B: Backend> Drop for Promise<'_, B> {
+    fn drop(&mut self) {
+        if !self.kept {
+            self.pool.depot.lock().budget.broken(self.class);
+            self.pool.freed.notify_all();
+        }
+    }
+}
+
+/// Reports memory as given back once its destructors ran, also when one panics.
+struct GiveBack<'a, B: Backend> {
+    pool: &'a Shared<B>,
+    count: u64,
+    freed: u64,
+    was: bool,
+}
+
+impl<B: Backend> Drop for GiveBack<'_, B> {
+    fn drop(&mut self) {
+        GIVING_BACK.set(self.was);
+        let mut depot = self.pool.depot.lock();
+        depot.counters.source_frees += self.count;
+        depot.budget.freed(self.freed);
+        drop(depot);
+        self.pool.freed.notify_all();
+    }
+}

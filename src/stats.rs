@@ -1,0 +1,225 @@
+//! What a pool tells of itself.
+
+use crate::UNLIMITED;
+use crate::budget::Budget;
+use crate::depot::Counters;
+
+/// The rungs of the ladder that a pool climbs when memory runs out, in order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Rung {
+    /// Idle buffers were given back to stay within the limit or the budget.
+    Evict,
+    /// A thread waited for memory that another thread was giving back.
+    Wait,
+    /// The device was out of memory: least recently requested classes were given back, and if that was not enough all
+    /// idle memory, and it was asked again.
+    Trim,
+    /// Nothing helped: an error was returned.
+    Fail,
+}
+
+impl Rung {
+    /// All rungs, in order.
+    pub const ALL: [Self; 4] = [Self::Evict, Self::Wait, Self::Trim, Self::Fail];
+
+    /// Its name in metrics.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Evict => "evict",
+            Self::Wait => "wait",
+            Self::Trim => "trim",
+            Self::Fail => "fail",
+        }
+    }
+}
+
+/// A pool's counts and bytes, all of one moment. Counts are since the pool was made; sizes in bytes.
+///
+/// ```
+/// # use vrampool::{Backend, Pool, host::HostDevice};
+/// # fn main() -> Result<(), vrampool::Error> {
+/// # let device = HostDevice::new();
+/// # let stream = device.create_stream()?;
+/// # let pool = Pool::builder(&device).build()?;
+/// drop(pool.allocate(1000, &stream)?);
+/// drop(pool.allocate(1000, &stream)?);
+/// let stats = pool.stats();
+/// assert_eq!((stats.hits, stats.misses, stats.hit_rate()), (1, 1, 0.5));
+/// assert_eq!((stats.bytes_cached, stats.bytes_live), (1024, 0));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+#[must_use]
+pub struct PoolStats {
+    /// Requests served from a bucket.
+    pub hits: u64,
+    /// Requests not served from a bucket, failed ones included.
+    pub misses: u64,
+    /// Bytes asked for by the buffers that are live, before rounding.
+    pub bytes_requested: u64,
+    /// Bytes of the live buffers' classes.
+    pub bytes_live: u64,
+    /// Bytes idle in buckets.
+    pub bytes_cached: u64,
+    /// Bytes taken from the source: live, idle, and in transit between pool and source.
+    pub bytes_held: u64,
+    /// Bytes that the source took from the device; the same as held when the source is direct.
+    pub bytes_reserved: u64,
+    /// Bytes taken from the source in all, never reduced.
+    pub bytes_allocated: u64,
+    /// The most `bytes_requested` ever was, or since the peaks were reset; the others alike.
+    pub peak_requested: u64,
+    /// The most `bytes_live` was.
+    pub peak_live: u64,
+    /// The most `bytes_cached` was.
+    pub peak_cached: u64,
+    /// The most `bytes_held` was.
+    pub peak_held: u64,
+    /// The most `bytes_reserved` was.
+    pub peak_reserved: u64,
+    /// The cap on `bytes_cached`; [`UNLIMITED`] when there is none.
+    pub max_cached_bytes: u64,
+    /// The cap on buffers in one bucket; [`UNLIMITED`] when there is none.
+    pub max_buffers_per_bucket: u64,
+    /// The hard cap on `bytes_held`; [`UNLIMITED`] when there is none.
+    pub limit: u64,
+    /// The soft cap on `bytes_held`; [`UNLIMITED`] when there is none.
+    pub budget: u64,
+    /// Buffers handed out.
+    pub live_buffers: u64,
+    /// Allocations that the source made.
+    pub source_allocations: u64,
+    /// Allocations that the source gave back.
+    pub source_frees: u64,
+    /// Buffers not kept because `max_cached_bytes` was reached.
+    pub drops_over_bytes: u64,
+    /// Buffers not kept because `max_buffers_per_bucket` was reached.
+    pub drops_over_count: u64,
+    /// Idle buffers given back to make room, or by trimming.
+    pub evictions: u64,
+    /// Waits that the pool put between streams.
+    pub stream_waits: u64,
+    /// Requests that failed by the pool's limit.
+    pub failed_by_limit: u64,
+    /// Requests that failed because the device was out of memory.
+    pub failed_by_device: u64,
+    /// Requests that failed because the device failed otherwise.
+    pub failed_by_backend: u64,
+    /// Requests that were wrong: no such size class, another device's stream.
+    pub failed_invalid: u64,
+    /// How often each rung of the ladder was climbed.
+    pub rungs: [u64; Rung::ALL.len()],
+    /// Each size class that was ever asked for, by size. Multiples and exact classes are summed up by powers of two.
+    pub buckets: Vec<BucketStats>,
+}
+
+/// One size class of a pool, all kinds of memory together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BucketStats {
+    /// The class, bytes.
+    pub class: u64,
+    /// Requests served from it (or from the next two, in geometric classes).
+    pub hits: u64,
+    /// Requests of this class not served from a bucket.
+    pub misses: u64,
+    /// Buffers idle in it.
+    pub idle_buffers: u64,
+    /// Their bytes.
+    pub idle_bytes: u64,
+}
+
+impl BucketStats {
+    pub(crate) fn new(class: u64) -> Self {
+        Self { class, hits: 0, misses: 0, idle_buffers: 0, idle_bytes: 0 }
+    }
+}
+
+impl PoolStats {
+    pub(crate) fn new(budget: &Budget, counters: &Counters, buckets: Vec<BucketStats>) -> Self {
+        Self {
+            hits: buckets.iter().map(|bucket| bucket.hits).sum(),
+            misses: buckets.iter().map(|bucket| bucket.misses).sum(),
+            bytes_requested: budget.now.requested,
+            bytes_live: budget.now.live,
+            bytes_cached: budget.now.cached,
+            bytes_held: budget.now.held,
+            bytes_reserved: budget.now.held,
+            bytes_allocated: budget.allocated,
+            peak_requested: budget.peak.requested,
+            peak_live: budget.peak.live,
+            peak_cached: budget.peak.cached,
+            peak_held: budget.peak.held,
+            peak_reserved: budget.peak.held,
+            max_cached_bytes: budget.caps.max_cached_bytes,
+            max_buffers_per_bucket: budget.caps.max_buffers_per_bucket,
+            limit: budget.caps.limit,
+            budget: budget.caps.budget,
+            live_buffers: counters.live_buffers,
+            source_allocations: counters.source_allocations,
+            source_frees: counters.source_frees,
+            drops_over_bytes: counters.drops_over_bytes,
+            drops_over_count: counters.drops_over_count,
+            evictions: counters.evictions,
+            stream_waits: counters.stream_waits,
+            failed_by_limit: counters.failed_by_limit,
+            failed_by_device: counters.failed_by_device,
+            failed_by_backend: counters.failed_by_backend,
+            failed_invalid: counters.failed_invalid,
+            rungs: counters.rungs,
+            buckets,
+        }
+    }
+
+    /// Hits over requests, 0 to 1; 0.0 when nothing was asked for.
+    #[must_use]
+    pub fn hit_rate(&self) -> f64 {
+        ratio(self.hits, self.hits + self.misses)
+    }
+
+    /// The share of live bytes that rounding added, 0 to 1; 0.0 when nothing is live.
+    #[must_use]
+    pub fn internal_fragmentation(&self) -> f64 {
+        ratio(self.bytes_live.saturating_sub(self.bytes_requested), self.bytes_live)
+    }
+
+    /// Bytes promised to allocations under way and bytes on their way back to the source.
+    #[must_use]
+    pub fn bytes_in_transit(&self) -> u64 {
+        self.bytes_held - self.bytes_live - self.bytes_cached
+    }
+
+    /// How often one rung of the ladder was climbed.
+    #[must_use]
+    pub fn rung(&self, rung: Rung) -> u64 {
+        self.rungs[rung as usize]
+    }
+
+    /// The hit rate of the requests made after `earlier` was taken from the same pool; 0.0 when there were none.
+    #[must_use]
+    pub fn hit_rate_since(&self, earlier: &Self) -> f64 {
+        let (hits, misses) = (self.hits - earlier.hits, self.misses - earlier.misses);
+        ratio(hits, hits + misses)
+    }
+
+    /// Calls of the driver that the pool made so far: allocations, frees, and an event and a wait for each wait between
+    /// streams.
+    #[must_use]
+    pub fn driver_calls(&self) -> u64 {
+        self.source_allocations + self.source_frees + 2 * self.stream_waits
+    }
+
+    /// Whether a cap is one, rather than [`UNLIMITED`].
+    #[must_use]
+    pub fn capped(cap: u64) -> Option<u64> {
+        (cap != UNLIMITED).then_some(cap)
+    }
+}
+
+fn ratio(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+}
