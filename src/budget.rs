@@ -62,11 +62,13 @@ pub(crate) struct Budget {
     pub(crate) allocated: u64,
     /// The part of what is in transit that will come back to the device.
     freeing: u64,
+    /// The part of what is in transit that the device was not asked for yet, or has not answered.
+    promised: u64,
 }
 
 impl Budget {
     pub(crate) fn new(caps: Caps) -> Self {
-        Self { caps, now: Bytes::default(), peak: Bytes::default(), allocated: 0, freeing: 0 }
+        Self { caps, now: Bytes::default(), peak: Bytes::default(), allocated: 0, freeing: 0, promised: 0 }
     }
 
     /// Whether a released block of `class` may join the `idle` others in its bucket.
@@ -82,7 +84,7 @@ impl Budget {
 
     /// What a miss of `class` bytes has to do first.
     pub(crate) fn room(&self, class: u64) -> Room {
-        let needed = self.now.held.saturating_add(class);
+        let Some(needed) = self.now.held.checked_add(class) else { return Room::Full };
         let over_limit = needed.saturating_sub(self.caps.limit);
         if over_limit > self.now.cached {
             let all = self.now.cached.saturating_add(self.freeing);
@@ -104,7 +106,7 @@ impl Budget {
         let replaced = class.min(evicted);
         self.freeing -= replaced;
         self.now.held += class - replaced;
-        self.peak.held = self.peak.held.max(self.now.held);
+        self.promised += class;
         evicted - replaced
     }
 
@@ -117,11 +119,14 @@ impl Budget {
     /// The device did not keep a promise.
     pub(crate) fn broken(&mut self, class: u64) {
         self.now.held -= class;
+        self.promised -= class;
     }
 
     /// The device kept a promise.
     pub(crate) fn allocated(&mut self, class: u64, requested: u64) {
         self.allocated = self.allocated.saturating_add(class);
+        self.promised -= class;
+        self.peak.held = self.peak.held.max(self.now.held - self.promised);
         self.now.live += class;
         self.lend(requested);
     }
@@ -161,7 +166,7 @@ impl Budget {
 
     /// Starts the peaks anew from now.
     pub(crate) fn reset_peaks(&mut self) {
-        self.peak = self.now;
+        self.peak = Bytes { held: self.now.held - self.promised, ..self.now };
     }
 }
 
@@ -191,6 +196,7 @@ mod tests {
         assert_eq!(budget.room(40), Room::Full, "nobody else gets the place in between");
         budget.broken(70);
         assert_eq!(budget.now, Bytes::default());
+        assert_eq!(budget.peak.held, 60, "what the device did not give was not held");
     }
 
     #[test]
@@ -216,6 +222,6 @@ mod tests {
         budget.cached(40, 40);
         assert_eq!(budget.room(20), Room::Evict(10));
         assert_eq!(budget.room(80), Room::Evict(40));
-        assert_eq!(budget.room(u64::MAX), Room::Evict(40), "sizes that overflow are the device's to refuse");
+        assert_eq!(budget.room(u64::MAX), Room::Full, "sums that overflow are no room");
     }
 }

@@ -12,11 +12,16 @@ pub enum Error {
     /// There is not enough memory, and giving idle memory back did not help.
     #[error(transparent)]
     OutOfMemory(Box<OutOfMemory>),
-    /// The size has no class.
-    #[error("{requested} bytes have no size class below 2^64; ask for less")]
+    /// More than the device allocates in one piece, however much is free.
+    #[error(
+        "{requested} bytes, rounded up to a size class, are more than the {max_allocation} bytes that this device \
+             allocates in one piece; ask for less at a time"
+    )]
     TooLarge {
         /// Bytes asked for.
         requested: u64,
+        /// The device's largest allocation, bytes.
+        max_allocation: u64,
     },
     /// A stream of another device.
     #[error(

@@ -110,7 +110,7 @@ impl<B: Backend> Pool<B> {
     /// A buffer of `bytes` bytes for work on `stream`, of the pool's own kind of memory. 0 bytes are allowed.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`] when neither idle memory nor the device has enough, [`Error::TooLarge`] when no size class
+    /// [`Error::OutOfMemory`] when neither idle memory nor the device has enough, [`Error::TooLarge`] when the device never
     /// does, [`Error::WrongDevice`] for another device's stream, [`Error::Backend`] when the device fails otherwise.
     pub fn allocate(&self, bytes: u64, stream: &B::Stream) -> Result<Buffer<B>, Error> {
         self.shared().allocate(bytes, self.shared().kind, stream)
@@ -245,9 +245,10 @@ impl<B: Backend> Shared<B> {
     ) -> Result<Buffer<B>, Error> {
         self.check_device(stream)
             .inspect_err(|_| self.count_failure(|counters| &mut counters.failed_invalid))?;
-        let Some(class) = self.classes.round(bytes) else {
+        let max_allocation = self.device.properties().max_allocation;
+        let Some(class) = self.classes.round(bytes).filter(|&class| class <= max_allocation) else {
             self.count_failure(|counters| &mut counters.failed_invalid);
-            return Err(Error::TooLarge { requested: bytes });
+            return Err(Error::TooLarge { requested: bytes, max_allocation });
         };
         let key = Key { kind, class };
         let idle = self.depot.lock().take(key, bytes, stream.id());

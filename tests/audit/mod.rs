@@ -1,0 +1,218 @@
+//! A device that watches the pool from below: what it really took, at every instant; and that can leave out waits.
+
+#![allow(dead_code, reason = "each test file uses a part of it")]
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use vrampool::backend::{DeviceId, MemoryInfo, Properties};
+use vrampool::{Backend, BackendError, Memory, MemoryKind, Region, RegionMut};
+
+#[derive(Debug, Clone)]
+pub(crate) struct AuditDevice<B: Backend> {
+    inner: B,
+    state: Arc<State>,
+}
+
+/// What the device saw.
+#[derive(Default)]
+pub(crate) struct State {
+    /// Bytes taken right now, and the most there ever were.
+    taken: AtomicU64,
+    peak: AtomicU64,
+    allocations: AtomicU64,
+    frees: AtomicU64,
+    /// Whether waits between streams are left out.
+    without_waits: AtomicBool,
+    on_drop: Mutex<Option<Box<dyn Fn() + Send>>>,
+}
+
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("State").field("taken", &self.taken).field("peak", &self.peak).finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct AuditMemory<B: Backend> {
+    /// Given back before `ticket` is, so that the books never say less than is taken.
+    pub(crate) inner: B::Memory,
+    ticket: Ticket,
+}
+
+#[derive(Debug)]
+struct Ticket {
+    bytes: u64,
+    state: Arc<State>,
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        self.state.taken.fetch_sub(self.bytes, Ordering::SeqCst);
+        self.state.frees.fetch_add(1, Ordering::SeqCst);
+        // Taken out while it runs: a destructor that frees memory runs it once, not for ever.
+        let hook = self.state.on_drop.lock().expect("no panic under it").take();
+        if let Some(hook) = hook {
+            hook();
+            *self.state.on_drop.lock().expect("no panic under it") = Some(hook);
+        }
+    }
+}
+
+impl<B: Backend> AuditDevice<B> {
+    pub(crate) fn new(inner: B) -> Self {
+        Self { inner, state: Arc::default() }
+    }
+
+    pub(crate) fn inner(&self) -> &B {
+        &self.inner
+    }
+
+    pub(crate) fn taken(&self) -> u64 {
+        self.state.taken.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn peak(&self) -> u64 {
+        self.state.peak.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn allocations(&self) -> u64 {
+        self.state.allocations.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn frees(&self) -> u64 {
+        self.state.frees.load(Ordering::SeqCst)
+    }
+
+    /// Leaves out every wait between streams from now on.
+    pub(crate) fn remove_waits(&self) {
+        self.state.without_waits.store(true, Ordering::SeqCst);
+    }
+
+    /// Calls `hook` whenever memory was freed.
+    pub(crate) fn on_drop(&self, hook: impl Fn() + Send + 'static) {
+        *self.state.on_drop.lock().expect("no panic under it") = Some(Box::new(hook));
+    }
+
+    pub(crate) fn forget_hook(&self) {
+        *self.state.on_drop.lock().expect("no panic under it") = None;
+    }
+}
+
+impl<B: Backend> Memory for AuditMemory<B> {
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+
+    fn address(&self) -> Option<u64> {
+        self.inner.address()
+    }
+}
+
+/// The same range of the memory below.
+fn below<'a, B: Backend>(
+    region: Region<'a, AuditMemory<B>>,
+    stream: &B::Stream,
+) -> Result<Region<'a, B::Memory>, BackendError> {
+    region.check_stream(stream)?;
+    Region::new(&region.memory().inner, region.offset(), region.len(), stream)
+}
+
+fn below_mut<'a, B: Backend>(
+    region: &RegionMut<'a, AuditMemory<B>>,
+    stream: &B::Stream,
+) -> Result<RegionMut<'a, B::Memory>, BackendError> {
+    let region = region.as_region();
+    region.check_stream(stream)?;
+    RegionMut::new(&region.memory().inner, region.offset(), region.len(), stream)
+}
+
+impl<B: Backend> Backend for AuditDevice<B> {
+    type Memory = AuditMemory<B>;
+    type Stream = B::Stream;
+    type Event = B::Event;
+
+    fn id(&self) -> DeviceId {
+        self.inner.id()
+    }
+
+    fn properties(&self) -> &Properties {
+        self.inner.properties()
+    }
+
+    fn memory_info(&self) -> Result<MemoryInfo, BackendError> {
+        self.inner.memory_info()
+    }
+
+    fn allocate(&self, bytes: u64, kind: MemoryKind) -> Result<Self::Memory, BackendError> {
+        // Booked before the device is asked, and only then: what the pool asked for at once, it meant to hold at once.
+        self.state.allocations.fetch_add(1, Ordering::SeqCst);
+        let inner = self.inner.allocate(bytes, kind)?;
+        let taken = self.state.taken.fetch_add(bytes, Ordering::SeqCst) + bytes;
+        self.state.peak.fetch_max(taken, Ordering::SeqCst);
+        Ok(AuditMemory { inner, ticket: Ticket { bytes, state: Arc::clone(&self.state) } })
+    }
+
+    fn create_stream(&self) -> Result<Self::Stream, BackendError> {
+        self.inner.create_stream()
+    }
+
+    fn synchronize(&self, stream: &Self::Stream) -> Result<(), BackendError> {
+        self.inner.synchronize(stream)
+    }
+
+    fn record(&self, stream: &Self::Stream) -> Result<Self::Event, BackendError> {
+        self.inner.record(stream)
+    }
+
+    fn wait(&self, stream: &Self::Stream, event: &Self::Event) -> Result<(), BackendError> {
+        if self.state.without_waits.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        self.inner.wait(stream, event)
+    }
+
+    fn copy(
+        &self,
+        stream: &Self::Stream,
+        source: Region<'_, Self::Memory>,
+        destination: RegionMut<'_, Self::Memory>,
+    ) -> Result<(), BackendError> {
+        self.inner.copy(stream, below(source, stream)?, below_mut(&destination, stream)?)
+    }
+
+    fn fill(
+        &self,
+        stream: &Self::Stream,
+        destination: RegionMut<'_, Self::Memory>,
+        value: u8,
+    ) -> Result<(), BackendError> {
+        self.inner.fill(stream, below_mut(&destination, stream)?, value)
+    }
+
+    fn upload(
+        &self,
+        stream: &Self::Stream,
+        source: &[u8],
+        destination: RegionMut<'_, Self::Memory>,
+    ) -> Result<(), BackendError> {
+        self.inner.upload(stream, source, below_mut(&destination, stream)?)
+    }
+
+    fn download(
+        &self,
+        stream: &Self::Stream,
+        source: Region<'_, Self::Memory>,
+        destination: &mut [u8],
+    ) -> Result<(), BackendError> {
+        self.inner.download(stream, below(source, stream)?, destination)
+    }
+
+    fn write_mapped(&self, memory: &Self::Memory, offset: u64, bytes: &[u8]) -> Result<(), BackendError> {
+        self.inner.write_mapped(&memory.inner, offset, bytes)
+    }
+
+    fn read_mapped(&self, memory: &Self::Memory, offset: u64, bytes: &mut [u8]) -> Result<(), BackendError> {
+        self.inner.read_mapped(&memory.inner, offset, bytes)
+    }
+}

@@ -1,0 +1,168 @@
+//! Bad input gets a typed error that names field and remedy, and nothing is lost.
+
+mod audit;
+
+use audit::AuditDevice;
+use vrampool::host::{Call, HostDevice};
+use vrampool::{Backend, BackendError, Error, Pool, SizeClasses, Source, Stager, UNLIMITED};
+
+const KIB: u64 = 1024;
+
+fn scene() -> (AuditDevice<HostDevice>, <HostDevice as Backend>::Stream) {
+    let device = AuditDevice::new(HostDevice::builder().capacity(1 << 30).build());
+    let stream = device.create_stream().expect("a stream");
+    (device, stream)
+}
+
+#[test]
+fn sizes_from_nothing_to_everything() {
+    for classes in [
+        SizeClasses::Fixed,
+        SizeClasses::PowerOfTwo,
+        SizeClasses::GEOMETRIC,
+        SizeClasses::Multiple(1 << 20),
+        SizeClasses::EXACT,
+        SizeClasses::Exact(1),
+    ] {
+        let (device, stream) = scene();
+        let pool = Pool::builder(&device).size_classes(classes).build().expect("a pool");
+        let mut empty = pool.allocate(0, &stream).expect("0 bytes are allowed");
+        assert!(empty.is_empty() && empty.class() >= 1);
+        empty.write(&stream, &[]).expect("nothing to write");
+        assert!(matches!(
+            empty.write(&stream, &[1]),
+            Err(Error::Backend(BackendError::InvalidArgument { .. }))
+        ));
+        assert_eq!(pool.allocate(1, &stream).expect("memory").len(), 1);
+        for bytes in [usize::MAX as u64, u64::MAX - 1, (1 << 63) + 1, i64::MAX as u64, 1 << 40] {
+            let error = pool.allocate(bytes, &stream).expect_err("too much");
+            assert!(matches!(error, Error::TooLarge { .. } | Error::OutOfMemory(_)), "{error:?}");
+            assert!(error.to_string().contains(&bytes.to_string()), "{error}");
+        }
+        drop(empty);
+        let stats = pool.stats();
+        assert_eq!((stats.bytes_live, stats.bytes_held), (0, stats.bytes_cached));
+        assert_eq!(stats.failed_invalid + stats.failed_by_device, 5);
+        // Sums of sizes that overflow do not wrap round a limit either.
+        let limited = Pool::builder(&device).size_classes(classes).limit(1 << 20).build().expect("a pool");
+        let _live = limited.allocate(1, &stream).expect("memory");
+        assert!(limited.allocate(1 << 50, &stream).expect_err("too much").is_out_of_memory());
+    }
+}
+
+#[test]
+fn caps_of_nothing_cache_nothing() {
+    for (cached, count) in [(0, 16), (UNLIMITED, 0), (KIB - 1, 16), (0, 0)] {
+        let (device, stream) = scene();
+        let builder = Pool::builder(&device).max_cached_bytes(cached).max_buffers_per_bucket(count);
+        let pool = builder.build().expect("a pool");
+        for _ in 0..3 {
+            drop(pool.allocate(1, &stream).expect("memory"));
+        }
+        let stats = pool.stats();
+        assert_eq!((stats.hits, stats.misses, stats.bytes_held, device.taken()), (0, 3, 0, 0));
+    }
+}
+
+#[test]
+fn a_limit_below_one_class_says_so() {
+    let (device, stream) = scene();
+    let pool = Pool::builder(&device).limit(KIB - 1).build().expect("a pool");
+    let error = pool.allocate(1, &stream).expect_err("nothing fits");
+    assert!(error.to_string().contains("raise `limit`"), "{error}");
+    assert_eq!((device.allocations(), pool.stats().failed_by_limit), (0, 1));
+}
+
+#[test]
+fn settings_that_cannot_be_name_their_field() {
+    let (device, _) = scene();
+    for classes in [
+        SizeClasses::Multiple(0),
+        SizeClasses::Exact(0),
+        SizeClasses::Geometric { per_doubling: 0, from: 1 },
+        SizeClasses::Geometric { per_doubling: 3, from: 1 << 20 },
+        SizeClasses::Geometric { per_doubling: 8, from: 0 },
+    ] {
+        let error = Pool::builder(&device).size_classes(classes).build().expect_err("no classes");
+        assert!(matches!(error, Error::Configuration { field: "size_classes", .. }), "{error:?}");
+    }
+    let error = "tape".parse::<Source>().expect_err("no such source");
+    assert!(error.to_string().contains("known are direct"), "{error}");
+}
+
+#[test]
+fn a_full_device_is_an_error_and_then_goes_on() {
+    let (device, stream) = scene();
+    let pool = Pool::builder(&device).build().expect("a pool");
+    let mut live = Vec::new();
+    let error = loop {
+        match pool.allocate(64 << 20, &stream) {
+            Ok(buffer) => live.push(buffer),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(live.len(), 16);
+    assert!(error.is_out_of_memory() && error.to_string().contains("drop live buffers"), "{error}");
+    live.truncate(8);
+    assert!(pool.allocate(1 << 28, &stream).is_ok(), "idle memory was given back for it");
+    drop(live);
+    assert_eq!(pool.stats().bytes_live, 0);
+}
+
+#[test]
+fn a_lost_device_is_an_error_everywhere_and_memory_still_comes_back() {
+    let (device, stream) = scene();
+    let other = device.create_stream().expect("a stream");
+    let pool = Pool::builder(&device).build().expect("a pool");
+    let stager = Stager::with_max_bytes(&device, 4 << 20);
+    drop(pool.allocate(KIB, &stream).expect("memory"));
+    let mut live = pool.allocate(128 * KIB, &stream).expect("memory");
+    device.inner().faults().lose_device();
+    // Still cached, still on the same stream: nothing need be asked.
+    drop(pool.allocate(KIB, &stream).expect("idle memory"));
+    let lost = |error: Error| assert!(error.is_device_lost() && !error.is_out_of_memory(), "{error:?}");
+    lost(pool.allocate(KIB, &other).expect_err("a wait must be queued"));
+    lost(pool.allocate(1 << 20, &stream).expect_err("the device must be asked"));
+    lost(pool.allocate_zeroed(KIB, &stream).expect_err("a fill must be queued"));
+    lost(live.write(&stream, &[1]).expect_err("an upload must be queued"));
+    lost(live.read(&stream, &mut [0]).expect_err("a download must be queued"));
+    lost(live.on(&other).expect_err("a wait must be queued"));
+    let region = live.on_mut(&stream).expect("a region");
+    lost(stager.upload(&stream, &vec![0; 128 * KIB as usize], region).expect_err("a copy must be queued"));
+    assert_eq!(stager.pinned_bytes(), 0);
+    drop(live);
+    let stats = pool.stats();
+    assert_eq!((stats.bytes_live, stats.bytes_held), (0, stats.bytes_cached));
+    pool.trim();
+    assert_eq!(device.taken(), 0);
+}
+
+#[test]
+fn a_kernel_that_panics_is_a_failure_of_its_stream_only() {
+    let (device, stream) = scene();
+    let pool = Pool::builder(&device).build().expect("a pool");
+    let other = device.create_stream().expect("a stream");
+    let buffer = pool.allocate(KIB, &stream).expect("memory");
+    stream.launch::<u8, 0, 0>([], [], |[], []| panic!("a bug in a kernel")).expect("queued");
+    let error = buffer.read(&stream, &mut [0]).expect_err("the stream failed");
+    assert!(error.to_string().contains("a bug in a kernel"), "{error}");
+    drop(buffer);
+    let buffer = pool.allocate(KIB, &other).expect("memory");
+    assert!(buffer.read(&other, &mut [0]).is_ok());
+}
+
+#[test]
+fn regions_that_leave_a_buffer_are_refused() {
+    let (device, stream) = scene();
+    let pool = Pool::builder(&device).build().expect("a pool");
+    let buffer = pool.allocate(100, &stream).expect("memory");
+    let region = buffer.on(&stream).expect("a region");
+    assert_eq!(region.len(), 100, "what rounding added is not the borrower's to see");
+    assert!(region.slice(..101).is_err() && region.slice(101..).is_err() && region.slice(5..=100).is_err());
+    #[allow(clippy::reversed_empty_ranges, reason = "that is what is tested")]
+    let reversed = region.slice(5..4);
+    assert!(reversed.is_err() && region.slice(0..=u64::MAX).is_err());
+    assert_eq!(region.slice(5..=99).expect("inside").len(), 95);
+    assert!(buffer.read(&stream, &mut [0; 101]).is_err());
+    assert_eq!(device.inner().faults().calls(Call::Download), 0);
+}

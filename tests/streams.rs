@@ -1,0 +1,300 @@
+//! Memory is never handed out while earlier work may still touch it, and the host is not blocked for that.
+
+mod audit;
+
+use audit::AuditDevice;
+use proptest::prelude::*;
+use std::sync::mpsc::{Sender, channel};
+use vrampool::host::{Call, HostDevice};
+use vrampool::{Backend, Error, Event, Placement, Pool, Region, RegionMut};
+
+type Device = AuditDevice<HostDevice>;
+type Memory = <Device as Backend>::Memory;
+type Stream = <HostDevice as Backend>::Stream;
+
+fn device() -> Device {
+    AuditDevice::new(HostDevice::new())
+}
+
+fn streams<const N: usize>(device: &Device) -> [Stream; N] {
+    std::array::from_fn(|_| device.create_stream().expect("a stream"))
+}
+
+/// Holds all later work on `stream` back until the sender is dropped.
+fn close_gate(stream: &Stream) -> Sender<()> {
+    let (open, gate) = channel::<()>();
+    let hold = move |[]: [&[u8]; 0], []: [&mut [u8]; 0]| {
+        let _ = gate.recv();
+    };
+    stream.launch(([] as [Region<'_, _>; 0]).map(|r| r), [], hold).expect("queued");
+    open
+}
+
+fn result_memory(device: &Device, bytes: u64) -> Memory {
+    device.allocate(bytes, Placement::Device.into()).expect("memory")
+}
+
+fn contents(device: &Device, stream: &Stream, memory: &Memory) -> Vec<u8> {
+    let mut bytes = vec![0; vrampool::Memory::len(memory) as usize];
+    device.download(stream, Region::whole(memory, stream), &mut bytes).expect("no fault");
+    bytes
+}
+
+/// A writes, is held back, and reads; in between B borrows the same memory and writes. Answers what A read.
+fn what_a_reads_when_b_borrows_in_between(device: &Device) -> u8 {
+    let pool = Pool::builder(device).build().expect("a pool");
+    let [a, b] = streams(device);
+    let result = result_memory(device, 1024);
+    let mut buffer = pool.allocate(1024, &a).expect("memory");
+    device.fill(&a, buffer.on_mut(&a).expect("a region"), 0xAA).expect("queued");
+    device.synchronize(&a).expect("no fault");
+    let open = close_gate(&a);
+    device.copy(&a, buffer.on(&a).expect("a region"), RegionMut::whole(&result, &a)).expect("queued");
+    let address = vrampool::Memory::address(buffer.memory());
+    drop(buffer);
+    let mut borrowed = pool.allocate(1024, &b).expect("memory");
+    assert_eq!(vrampool::Memory::address(borrowed.memory()), address, "the same memory at once");
+    device.fill(&b, borrowed.on_mut(&b).expect("a region"), 0xBB).expect("queued");
+    let b_wrote = device.record(&b).expect("an event");
+    if pool.stats().stream_waits == 1 && !waits_are_removed(device) {
+        assert!(!b_wrote.is_complete().expect("no fault"), "B waits for A, which is held back");
+    } else {
+        device.synchronize(&b).expect("no fault");
+    }
+    drop(open);
+    device.synchronize(&b).expect("no fault");
+    contents(device, &a, &result)[0]
+}
+
+fn waits_are_removed(device: &Device) -> bool {
+    // A device without waits lets a stream run ahead of an event that is not reached.
+    let [held, free] = streams(device);
+    let open = close_gate(&held);
+    let event = device.record(&held).expect("an event");
+    device.wait(&free, &event).expect("queued");
+    let reached = device.record(&free).expect("an event");
+    let removed = (0..1000).any(|_| {
+        std::thread::yield_now();
+        reached.is_complete().expect("no fault")
+    });
+    drop(open);
+    removed
+}
+
+#[test]
+fn another_stream_waits_on_the_device_and_the_host_does_not() {
+    let device = device();
+    assert_eq!(what_a_reads_when_b_borrows_in_between(&device), 0xAA);
+    assert_eq!(device.inner().races(), 0);
+}
+
+/// The same history on a device that leaves the waits out: the test above would fail.
+#[test]
+fn without_the_inserted_wait_data_is_corrupted() {
+    let device = device();
+    device.remove_waits();
+    assert_eq!(what_a_reads_when_b_borrows_in_between(&device), 0xBB);
+}
+
+#[test]
+fn the_same_stream_reuses_at_once_without_event_or_wait() {
+    let device = device();
+    let [stream] = streams(&device);
+    let pool = Pool::builder(&device).build().expect("a pool");
+    let open = close_gate(&stream);
+    let result = result_memory(&device, 1024);
+    let mut first = pool.allocate(1024, &stream).expect("memory");
+    device.fill(&stream, first.on_mut(&stream).expect("a region"), 1).expect("queued");
+    device
+        .copy(&stream, first.on(&stream).expect("a region"), RegionMut::whole(&result, &stream))
+        .expect("queued");
+    drop(first);
+    let faults = device.inner().faults();
+    let before = [Call::Record, Call::Wait, Call::Synchronize, Call::Query, Call::Allocate]
+        .map(|call| faults.calls(call));
+    let mut second = pool.allocate(1000, &stream).expect("memory");
+    device.fill(&stream, second.on_mut(&stream).expect("a region"), 2).expect("queued");
+    let after = [Call::Record, Call::Wait, Call::Synchronize, Call::Query, Call::Allocate]
+        .map(|call| faults.calls(call));
+    assert_eq!(before, after, "a hit on the same stream asks the driver nothing");
+    drop(open);
+    assert_eq!(contents(&device, &stream, &result), [1; 1024]);
+    assert_eq!(pool.stats().stream_waits, 0);
+}
+
+#[test]
+fn a_block_of_the_same_stream_is_preferred() {
+    let device = device();
+    let [a, b] = streams(&device);
+    let pool = Pool::builder(&device).build().expect("a pool");
+    let lease = |stream| pool.allocate(1024, stream).expect("memory");
+    let (on_a, on_b, again_on_b) = (lease(&a), lease(&b), lease(&b));
+    let address = vrampool::Memory::address(on_a.memory());
+    drop((on_a, on_b, again_on_b));
+    assert_eq!(vrampool::Memory::address(lease(&a).memory()), address);
+    assert_eq!((pool.stats().hits, pool.stats().stream_waits), (1, 0));
+}
+
+#[test]
+fn every_stream_that_used_a_buffer_is_waited_for() {
+    for removed in [false, true] {
+        let device = device();
+        let [owner, user, next] = streams(&device);
+        let pool = Pool::builder(&device).build().expect("a pool");
+        let result = result_memory(&device, 1024);
+        let mut buffer = pool.allocate(1024, &owner).expect("memory");
+        device.fill(&owner, buffer.on_mut(&owner).expect("a region"), 3).expect("queued");
+        let open = {
+            // The first use on another stream orders it behind the owner's work so far.
+            let region = buffer.on(&user).expect("a region");
+            device.synchronize(&user).expect("no fault");
+            if removed {
+                device.remove_waits();
+            }
+            let open = close_gate(&user);
+            device.copy(&user, region, RegionMut::whole(&result, &user)).expect("queued");
+            open
+        };
+        assert_eq!(pool.stats().stream_waits, 1);
+        assert!(
+            buffer.on(&user).is_ok() && pool.stats().stream_waits == 1,
+            "one wait for each further stream"
+        );
+        drop(buffer);
+        // Back on the owner's stream: it still has to wait for the other user.
+        let reuser = if removed { &next } else { &owner };
+        let mut reused = pool.allocate(1024, reuser).expect("memory");
+        device.fill(reuser, reused.on_mut(reuser).expect("a region"), 4).expect("queued");
+        if removed {
+            device.synchronize(reuser).expect("no fault");
+        }
+        drop(open);
+        device.synchronize(reuser).expect("no fault");
+        let expected = if removed { 4 } else { 3 };
+        assert_eq!(contents(&device, &user, &result), [expected; 1024], "waits removed: {removed}");
+    }
+}
+
+#[test]
+fn a_region_is_refused_on_another_stream() {
+    let device = device();
+    let [a, b] = streams(&device);
+    let pool = Pool::builder(&device).build().expect("a pool");
+    let mut buffer = pool.allocate(1024, &a).expect("memory");
+    let error = device.fill(&b, buffer.on_mut(&a).expect("a region"), 0).expect_err("another stream");
+    assert!(error.to_string().contains("make it with the stream that uses it"), "{error}");
+}
+
+#[test]
+fn a_stream_of_another_device_is_refused() {
+    let (device, other) = (device(), device());
+    let [mine] = streams(&device);
+    let [foreign] = streams(&other);
+    let pool = Pool::builder(&device).build().expect("a pool");
+    let error = pool.allocate(1, &foreign).expect_err("another device's");
+    assert!(
+        matches!(error, Error::WrongDevice { pool, given } if pool == device.id() && given == other.id())
+    );
+    let mut buffer = pool.allocate(1, &mine).expect("memory");
+    assert!(matches!(buffer.on(&foreign), Err(Error::WrongDevice { .. })));
+    assert!(matches!(buffer.on_mut(&foreign), Err(Error::WrongDevice { .. })));
+    assert!(matches!(buffer.used_on(&foreign), Err(Error::WrongDevice { .. })));
+    assert_eq!((pool.stats().failed_invalid, pool.stats().hits, pool.stats().misses), (1, 0, 1));
+}
+
+#[test]
+fn a_stream_may_be_dropped_before_its_buffers() {
+    let device = device();
+    let [kept] = streams(&device);
+    let pool = Pool::builder(&device).build().expect("a pool");
+    let result = result_memory(&device, 64 * 1024);
+    {
+        let [gone] = streams(&device);
+        let mut buffer = pool.allocate(64 * 1024, &gone).expect("memory");
+        device.fill(&gone, buffer.on_mut(&gone).expect("a region"), 5).expect("queued");
+        device
+            .copy(&gone, buffer.on(&gone).expect("a region"), RegionMut::whole(&result, &gone))
+            .expect("queued");
+    }
+    let mut buffer = pool.allocate(64 * 1024, &kept).expect("memory");
+    device.fill(&kept, buffer.on_mut(&kept).expect("a region"), 6).expect("queued");
+    assert_eq!(
+        contents(&device, &kept, &result),
+        [5; 64 * 1024],
+        "reuse waited for the stream that was dropped"
+    );
+}
+
+#[derive(Debug, Clone)]
+struct Lease {
+    stream: usize,
+    bytes: u64,
+    /// A further stream that reads it too.
+    reader: Option<usize>,
+}
+
+fn lease() -> impl Strategy<Value = Lease> {
+    let bytes = prop_oneof![1u64..5000, Just(16 * 1024)];
+    (0..4usize, bytes, proptest::option::of(0..4usize)).prop_map(|(stream, bytes, reader)| Lease {
+        stream,
+        bytes,
+        reader,
+    })
+}
+
+/// Queues all leases while every stream is held back, lets them go at once, and counts results that are not their own.
+fn wrong_results(device: &Device, leases: &[Lease]) -> usize {
+    let pool = Pool::builder(device).max_buffers_per_bucket(2).build().expect("a pool");
+    let streams: [Stream; 4] = streams(device);
+    let gates: Vec<_> = streams.iter().map(close_gate).collect();
+    let mut results = Vec::new();
+    for (n, lease) in leases.iter().enumerate() {
+        let value = (n % 251) as u8 + 1;
+        let stream = &streams[lease.stream];
+        let mut buffer = pool.allocate(lease.bytes, stream).expect("memory");
+        for noise in [0, value ^ 0xFF, value] {
+            device.fill(stream, buffer.on_mut(stream).expect("a region"), noise).expect("queued");
+        }
+        let mut copy_out = |reader: &Stream| {
+            let result = result_memory(device, lease.bytes);
+            let region = buffer.on(reader).expect("a region");
+            device.copy(reader, region, RegionMut::whole(&result, reader)).expect("queued");
+            results.push((result, reader.clone(), value));
+        };
+        copy_out(stream);
+        lease.reader.map(|reader| copy_out(&streams[reader]));
+    }
+    drop(gates);
+    results
+        .iter()
+        .filter(|(result, stream, value)| contents(device, stream, result).iter().any(|byte| byte != value))
+        .count()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    #[test]
+    fn random_work_on_four_streams_never_sees_anothers_data(
+        leases in prop::collection::vec(lease(), 1..120),
+    ) {
+        let device = device();
+        prop_assert_eq!(wrong_results(&device, &leases), 0);
+        prop_assert_eq!(device.inner().races(), 0, "two streams met on one range");
+    }
+}
+
+/// The law above is able to fail: without the waits the same kind of work sees others' data.
+#[test]
+fn random_work_without_waits_sees_anothers_data() {
+    let mut random = fastrand::Rng::with_seed(7);
+    let seen = (0..50).any(|_| {
+        let device = device();
+        device.remove_waits();
+        let leases: Vec<_> = (0..120)
+            .map(|_| Lease { stream: random.usize(..4), bytes: 16 * 1024, reader: Some(random.usize(..4)) })
+            .collect();
+        wrong_results(&device, &leases) > 0 || device.inner().races() > 0
+    });
+    assert!(seen, "neither wrong data nor a race in 50 rounds without waits");
+}

@@ -1,0 +1,131 @@
+//! The pool's naive twin: what the rules say, in lists, one request at a time, with no thought for speed.
+
+use vrampool::{PoolStats, SizeClasses, UNLIMITED};
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Caps {
+    pub(crate) max_cached: u64,
+    pub(crate) max_per_bucket: u64,
+    pub(crate) limit: u64,
+    pub(crate) budget: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Twin {
+    pub(crate) classes: SizeClasses,
+    pub(crate) caps: Caps,
+    /// Classes of idle blocks, oldest release first.
+    idle: Vec<u64>,
+    /// (class, requested) of live buffers.
+    live: Vec<(u64, u64)>,
+    /// Classes in the order of their last request.
+    requests: Vec<u64>,
+    pub(crate) hits: u64,
+    pub(crate) misses: u64,
+    pub(crate) evictions: u64,
+    pub(crate) drops: u64,
+}
+
+impl Twin {
+    pub(crate) fn new(classes: SizeClasses, caps: Caps) -> Self {
+        Self {
+            classes,
+            caps,
+            idle: Vec::new(),
+            live: Vec::new(),
+            requests: Vec::new(),
+            hits: 0,
+            misses: 0,
+            evictions: 0,
+            drops: 0,
+        }
+    }
+
+    fn cached(&self) -> u64 {
+        self.idle.iter().sum()
+    }
+
+    fn held(&self) -> u64 {
+        self.cached() + self.live.iter().map(|&(class, _)| class).sum::<u64>()
+    }
+
+    /// The class that a request gets, or `None` when the limit forbids it.
+    pub(crate) fn allocate(&mut self, requested: u64) -> Option<u64> {
+        let class = self.classes.round(requested)?;
+        self.requests.retain(|&other| other != class);
+        self.requests.push(class);
+        let mut candidates = vec![class];
+        if let SizeClasses::Geometric { from, .. } = self.classes
+            && class > from
+        {
+            let next = self.classes.round(class + 1)?;
+            candidates.extend([next, self.classes.round(next + 1)?]);
+        }
+        for candidate in candidates {
+            if let Some(index) = self.idle.iter().position(|&idle| idle == candidate) {
+                self.idle.remove(index);
+                self.hits += 1;
+                self.live.push((candidate, requested));
+                return Some(candidate);
+            }
+        }
+        self.misses += 1;
+        if self.held() - self.cached() + class > self.caps.limit {
+            return None;
+        }
+        while !self.idle.is_empty() && self.held() + class > self.caps.limit.min(self.caps.budget) {
+            let stalest = *self.requests.iter().find(|class| self.idle.contains(class))?;
+            let index = self.idle.iter().position(|&idle| idle == stalest)?;
+            self.idle.remove(index);
+            self.evictions += 1;
+        }
+        self.live.push((class, requested));
+        Some(class)
+    }
+
+    pub(crate) fn release(&mut self, class: u64, requested: u64) {
+        let index = self.live.iter().position(|&buffer| buffer == (class, requested));
+        self.live.remove(index.expect("it is live"));
+        let in_bucket = self.idle.iter().filter(|&&idle| idle == class).count() as u64;
+        if self.cached() + class <= self.caps.max_cached && in_bucket < self.caps.max_per_bucket {
+            self.idle.push(class);
+        } else {
+            self.drops += 1;
+        }
+    }
+
+    pub(crate) fn trim_to(&mut self, bytes: u64) {
+        while self.cached() > bytes {
+            let stalest =
+                *self.requests.iter().find(|class| self.idle.contains(class)).expect("it was requested");
+            let index = self.idle.iter().position(|&idle| idle == stalest).expect("it is idle");
+            self.idle.remove(index);
+            self.evictions += 1;
+        }
+    }
+
+    /// Whether the pool says the same of itself.
+    pub(crate) fn compare(&self, stats: &PoolStats) {
+        assert_eq!((stats.hits, stats.misses), (self.hits, self.misses), "hits and misses");
+        assert_eq!(stats.bytes_cached, self.cached(), "cached");
+        assert_eq!(stats.bytes_live, self.live.iter().map(|&(class, _)| class).sum::<u64>(), "live");
+        assert_eq!(
+            stats.bytes_requested,
+            self.live.iter().map(|&(_, bytes)| bytes).sum::<u64>(),
+            "requested"
+        );
+        assert_eq!(stats.bytes_held, self.held(), "held");
+        assert_eq!(stats.live_buffers, self.live.len() as u64, "live buffers");
+        assert_eq!(stats.evictions, self.evictions, "evictions");
+        assert_eq!(stats.drops_over_bytes + stats.drops_over_count, self.drops, "drops over a cap");
+        let idle: u64 = stats.buckets.iter().map(|bucket| bucket.idle_buffers).sum();
+        assert_eq!(idle, self.idle.len() as u64, "idle buffers");
+    }
+}
+
+/// No caps at all.
+impl Default for Caps {
+    fn default() -> Self {
+        Self { max_cached: UNLIMITED, max_per_bucket: UNLIMITED, limit: UNLIMITED, budget: UNLIMITED }
+    }
+}
