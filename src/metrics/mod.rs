@@ -60,7 +60,7 @@ const fn metric(
 /// ```
 /// assert!(vrampool::metrics::METRICS.iter().any(|metric| metric.name == "vrampool_hits_total"));
 /// ```
-pub const METRICS: [Metric; 32] = [
+pub const METRICS: [Metric; 31] = [
     metric("vrampool_hits_total", Counter, &["bucket"], "Requests served from a bucket."),
     metric(
         "vrampool_misses_total",
@@ -94,7 +94,7 @@ pub const METRICS: [Metric; 32] = [
     metric("vrampool_limit_bytes", Gauge, &[], "The hard cap on vrampool_held_bytes; +Inf without one."),
     metric("vrampool_budget_bytes", Gauge, &[], "The soft cap on vrampool_held_bytes; +Inf without one."),
     metric(
-        "vrampool_max_buffers_per_bucket",
+        "vrampool_bucket_max_buffers",
         Gauge,
         &[],
         "The cap on buffers idle in one bucket; +Inf without one.",
@@ -117,7 +117,6 @@ pub const METRICS: [Metric; 32] = [
     metric("vrampool_device_total_bytes", Gauge, &[], "The device's memory in all, where it tells."),
     metric("vrampool_device_free_bytes", Gauge, &[], "The device's free memory, where it tells."),
     metric("vrampool_build_info", Gauge, &["version"], "Always 1; the label is vrampool's version."),
-    metric("vrampool_closed", Gauge, &[], "1 once the pool was dropped: its other gauges are then 0."),
 ];
 
 /// Registers every metric's description with the current recorder.
@@ -227,7 +226,7 @@ impl Series {
         }
         for (name, cap) in [
             ("vrampool_max_cached_bytes", stats.max_cached_bytes),
-            ("vrampool_max_buffers_per_bucket", stats.max_buffers_per_bucket),
+            ("vrampool_bucket_max_buffers", stats.max_buffers_per_bucket),
             ("vrampool_limit_bytes", stats.limit),
             ("vrampool_budget_bytes", stats.budget),
         ] {
@@ -236,7 +235,6 @@ impl Series {
         self.gauge("vrampool_hit_ratio", &[], stats.hit_rate());
         self.gauge("vrampool_internal_fragmentation_ratio", &[], stats.internal_fragmentation());
         self.gauge("vrampool_build_info", &[("version", env!("CARGO_PKG_VERSION").into())], 1.0);
-        self.gauge("vrampool_closed", &[], 0.0);
     }
 
     fn publish_device(&self, info: MemoryInfo) {
@@ -262,6 +260,5 @@ impl Series {
             (bucket.idle_bytes, bucket.idle_buffers) = (0, 0);
         }
         self.publish(&gone);
-        self.gauge("vrampool_closed", &[], 1.0);
     }
 }

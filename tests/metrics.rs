@@ -1,0 +1,185 @@
+//! Every metric that is exported is documented, every metric that a panel or a rule reads is exported, and publishing gets
+//! on with the application around it.
+
+#![cfg(feature = "prometheus")]
+
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{Ipv4Addr, TcpListener};
+use std::time::Duration;
+use vrampool::host::HostDevice;
+use vrampool::metrics::{DEFAULT_ADDRESS, Exporter, METRICS, MetricKind, Publisher, describe, publish};
+use vrampool::{Backend, Error, Pool, SizeClasses};
+
+const GRAFANA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/grafana");
+
+fn read(file: &str) -> String {
+    std::fs::read_to_string(format!("{GRAFANA}/{file}")).expect("shipped")
+}
+
+/// Names in a text that look like our metrics.
+fn names(text: &str) -> BTreeSet<String> {
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let words = text.split(|c: char| !is_name(c) && c != ':');
+    words.filter(|word| word.starts_with("vrampool_") && word.len() > 9).map(str::to_owned).collect()
+}
+
+fn recorder() -> (PrometheusRecorder, PrometheusHandle) {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let handle = recorder.handle();
+    (recorder, handle)
+}
+
+/// What Prometheus would read, as series and value.
+fn series(text: &str) -> BTreeMap<String, f64> {
+    let lines = text.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
+    lines
+        .map(|line| {
+            let (name, value) = line.rsplit_once(' ').expect("a sample");
+            (name.to_owned(), value.parse().expect("a number"))
+        })
+        .collect()
+}
+
+#[test]
+fn exported_documented_and_listed_are_the_same() {
+    let (recorder, handle) = recorder();
+    let device = HostDevice::new();
+    let stream = device.create_stream().expect("a stream");
+    let pool = Pool::builder(&device).name("all").build().expect("a pool");
+    drop(pool.allocate(1, &stream).expect("memory"));
+    metrics::with_local_recorder(&recorder, || {
+        describe();
+        publish(&pool);
+    });
+    let rendered = handle.render();
+    let exported: BTreeSet<String> =
+        series(&rendered).keys().map(|name| name.split('{').next().unwrap_or_default().to_owned()).collect();
+    let listed: BTreeSet<String> = METRICS.iter().map(|metric| metric.name.to_owned()).collect();
+    assert_eq!(exported, listed, "what is published and what METRICS lists");
+    for metric in &METRICS {
+        let kind = if metric.kind == MetricKind::Counter { "counter" } else { "gauge" };
+        assert!(rendered.contains(&format!("# TYPE {} {kind}\n", metric.name)), "{}", metric.name);
+        assert!(rendered.contains(&format!("# HELP {} ", metric.name)), "{}", metric.name);
+        assert_eq!(metric.name.ends_with("_total"), metric.kind == MetricKind::Counter, "{}", metric.name);
+        for label in ["pool", "backend", "device"].iter().chain(metric.labels) {
+            let has_label = |name: &String| {
+                name.starts_with(&format!("{}{{", metric.name)) && name.contains(&format!("{label}=\""))
+            };
+            assert!(series(&rendered).keys().any(has_label), "{} has no {label}", metric.name);
+        }
+    }
+    let readme = read("README.md");
+    let documented: BTreeSet<String> = readme
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `vrampool_")?.split_once('`'))
+        .map(|(name, _)| format!("vrampool_{name}"))
+        .collect();
+    assert_eq!(documented, listed, "the README's table and METRICS");
+}
+
+#[test]
+fn panels_and_rules_read_only_what_is_exported() {
+    let listed: BTreeSet<String> = METRICS.iter().map(|metric| metric.name.to_owned()).collect();
+    for file in ["dashboards/vrampool.json", "prometheus/rules/vrampool.yml"] {
+        let read = names(&read(file));
+        let unknown: Vec<_> = read.difference(&listed).collect();
+        assert!(unknown.is_empty(), "{file} reads {unknown:?}");
+        assert!(read.len() > 10, "{file} reads our metrics");
+    }
+    // All that is exported is on the dashboard, or there is no reason to export it.
+    let on_dashboard = names(&read("dashboards/vrampool.json"));
+    let unseen: Vec<_> = listed.difference(&on_dashboard).filter(|name| !name.contains("_peak_")).collect();
+    assert!(unseen.is_empty(), "on no panel: {unseen:?}");
+}
+
+#[test]
+fn the_figures_are_the_pools_own() {
+    let (recorder, handle) = recorder();
+    let device = HostDevice::builder().capacity(1 << 30).build();
+    let stream = device.create_stream().expect("a stream");
+    let builder =
+        Pool::builder(&device).name("figures").size_classes(SizeClasses::EXACT).max_cached_bytes(1 << 20);
+    let pool = builder.limit(1 << 21).build().expect("a pool");
+    let live = pool.allocate(700_000, &stream).expect("memory");
+    drop(pool.allocate(600_000, &stream).expect("memory"));
+    drop(pool.allocate(600_000, &stream).expect("memory"));
+    assert!(pool.allocate(3 << 20, &stream).is_err());
+    metrics::with_local_recorder(&recorder, || publish(&pool));
+    let series = series(&handle.render());
+    let labels = format!("pool=\"figures\",backend=\"host\",device=\"{}\"", device.id().key);
+    let value = |name: &str, more: &str| {
+        let name = format!("{name}{{{labels}{more}}}");
+        *series.get(&name).unwrap_or_else(|| panic!("no {name} in {series:#?}"))
+    };
+    // Exact classes are summed up by powers of two.
+    assert_eq!(value("vrampool_hits_total", ",bucket=\"1048576\""), 1.0);
+    assert_eq!(value("vrampool_misses_total", ",bucket=\"1048576\""), 2.0);
+    assert_eq!(value("vrampool_misses_total", ",bucket=\"4194304\""), 1.0);
+    assert_eq!(value("vrampool_live_bytes", ""), live.class() as f64);
+    assert_eq!(value("vrampool_requested_bytes", ""), 700_000.0);
+    assert_eq!(value("vrampool_cached_bytes", ""), 600_064.0);
+    assert_eq!(value("vrampool_bucket_idle_bytes", ",bucket=\"1048576\""), 600_064.0);
+    assert_eq!(value("vrampool_held_bytes", ""), live.class() as f64 + 600_064.0);
+    assert_eq!(value("vrampool_limit_bytes", ""), 2_097_152.0);
+    assert_eq!(value("vrampool_budget_bytes", ""), f64::INFINITY);
+    assert_eq!(value("vrampool_allocation_failures_total", ",reason=\"limit\""), 1.0);
+    assert_eq!(value("vrampool_ladder_rungs_total", ",rung=\"fail\""), 1.0);
+    assert_eq!(value("vrampool_hit_ratio", ""), 0.25);
+    assert_eq!(value("vrampool_device_total_bytes", ""), 1_073_741_824.0);
+}
+
+#[test]
+fn an_exporter_leaves_the_applications_recorder_alone_and_a_dropped_pool_holds_nothing() {
+    // The application has a recorder; it is the process's.
+    let (recorder, handle) = recorder();
+    metrics::set_global_recorder(recorder).expect("the only one");
+    metrics::counter!("application_requests_total").increment(3);
+
+    let device = HostDevice::new();
+    let stream = device.create_stream().expect("a stream");
+    let pool = Pool::builder(&device).name("inside").build().expect("a pool");
+    let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
+    let exporter = Exporter::listen(address.expect("a port")).expect("a free address");
+    exporter.add(&pool).expect("the only pool");
+    let publisher = Publisher::start(Duration::from_millis(1)).expect("a thread");
+    publisher.add(&pool).expect("the only pool");
+    let error = publisher.add(&pool.clone()).expect_err("the same pool twice");
+    assert!(error.to_string().contains("a name of its own"), "{error}");
+
+    let live = pool.allocate(1000, &stream).expect("memory");
+    let wait_until = |what: &str, seen: &dyn Fn(&BTreeMap<String, f64>) -> bool| {
+        for _ in 0..100_000 {
+            if seen(&series(&handle.render())) {
+                return;
+            }
+            std::thread::yield_now();
+            std::thread::park_timeout(Duration::from_micros(100));
+        }
+        panic!("{what} was not published: {}", handle.render());
+    };
+    let holds = |series: &BTreeMap<String, f64>, bytes: f64| {
+        series.iter().any(|(name, &value)| name.starts_with("vrampool_held_bytes") && value == bytes)
+    };
+    wait_until("a live buffer", &|series| holds(series, 1024.0));
+    drop((live, pool));
+    wait_until("a dropped pool", &|series| holds(series, 0.0));
+    drop(publisher);
+    assert!(handle.render().contains("application_requests_total 3"));
+    let served = ureq::get(format!("http://{}/metrics", exporter.address())).call().expect("served");
+    let served = served.into_body().read_to_string().expect("text");
+    assert!(!served.contains("application_requests_total"), "the exporter's recorder is its own");
+}
+
+#[test]
+fn an_address_in_use_is_a_typed_error() {
+    assert!(DEFAULT_ADDRESS.ip().is_loopback(), "nothing is open to the network unless told to be");
+    let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    let address = taken.local_addr().expect("bound");
+    let error = Exporter::listen(address).expect_err("in use");
+    assert!(matches!(error, Error::Configuration { field: "metrics", .. }), "{error:?}");
+    assert!(
+        error.to_string().contains(&address.to_string()) && error.to_string().contains("choose another"),
+        "{error}"
+    );
+}

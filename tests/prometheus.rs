@@ -1,0 +1,208 @@
+//! A real Prometheus scrapes a running job with the shipped configuration, and a starved cache makes the alert fire.
+
+#![cfg(feature = "prometheus")]
+
+mod require;
+
+use serde_json::Value;
+use std::fs;
+use std::io::Write;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use vrampool::host::HostDevice;
+use vrampool::metrics::{DEFAULT_ADDRESS, Exporter};
+use vrampool::{Backend, Pool, UNLIMITED};
+
+const SHIPPED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/grafana/prometheus");
+
+fn free_address() -> SocketAddr {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port").local_addr().expect("bound")
+}
+
+fn succeeded(what: &str, output: &Output) {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(output.status.success(), "{what}: {}{}", text(&output.stdout), text(&output.stderr));
+}
+
+#[test]
+fn promtool_accepts_configuration_rules_and_their_unit_tests() {
+    let Some(promtool) = require::program("promtool") else { return };
+    for arguments in [
+        ["check", "config", "prometheus.yml"],
+        ["check", "rules", "rules/vrampool.yml"],
+        ["test", "rules", "tests/vrampool_test.yml"],
+    ] {
+        let output = Command::new(&promtool).args(arguments).current_dir(SHIPPED).output().expect("it runs");
+        succeeded(&arguments.join(" "), &output);
+    }
+}
+
+#[test]
+fn promtool_accepts_what_is_served() {
+    let Some(promtool) = require::program("promtool") else { return };
+    let device = HostDevice::new();
+    let pool = Pool::builder(&device).name("served").build().expect("a pool");
+    let stream = device.create_stream().expect("a stream");
+    drop(pool.allocate(1000, &stream).expect("memory"));
+    let exporter = Exporter::listen(free_address()).expect("a free address");
+    exporter.add(&pool).expect("the only pool");
+    let text = wait_for("the first publication", || {
+        let text = get(exporter.address(), "/metrics")?;
+        text.contains("vrampool_misses_total{").then_some(text)
+    });
+    let mut check = Command::new(promtool)
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it runs");
+    check.stdin.take().expect("piped").write_all(text.as_bytes()).expect("it reads");
+    succeeded("check metrics", &check.wait_with_output().expect("it ends"));
+}
+
+fn get(address: SocketAddr, path: &str) -> Option<String> {
+    ask(address, path, None)
+}
+
+fn ask(address: SocketAddr, path: &str, query: Option<&str>) -> Option<String> {
+    let request = ureq::get(format!("http://{address}{path}"));
+    let request = match query {
+        Some(query) => request.query("query", query),
+        None => request,
+    };
+    request.call().ok()?.body_mut().read_to_string().ok()
+}
+
+/// Asks until there is an answer; the deadline only ends a test that would fail.
+fn wait_for<T>(what: &str, mut answer: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + Duration::from_secs(90);
+    loop {
+        if let Some(answer) = answer() {
+            return answer;
+        }
+        assert!(Instant::now() < deadline, "{what} did not come");
+        std::thread::park_timeout(Duration::from_millis(200));
+    }
+}
+
+struct Server {
+    process: Child,
+    address: SocketAddr,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+impl Server {
+    fn start(program: &Path, configuration: &Path, data: &Path) -> Self {
+        let address = free_address();
+        let process = Command::new(program)
+            .arg(format!("--config.file={}", configuration.display()))
+            .arg(format!("--storage.tsdb.path={}", data.display()))
+            .arg(format!("--web.listen-address={address}"))
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("it runs");
+        Self { process, address }
+    }
+
+    fn ask(&self, path: &str, query: Option<&str>) -> Option<Value> {
+        let answer: Value = serde_json::from_str(&ask(self.address, path, query)?).ok()?;
+        (answer["status"] == "success").then(|| answer["data"].clone())
+    }
+
+    /// The first value of an instant query.
+    fn value(&self, query: &str) -> Option<f64> {
+        self.ask("/api/v1/query", Some(query))?["result"][0]["value"][1].as_str()?.parse().ok()
+    }
+}
+
+#[test]
+fn prometheus_scrapes_a_job_and_a_starved_cache_fires_the_alert() {
+    let Some(program) = require::program("prometheus") else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+
+    // A job of two pools: one caches nothing, the other all there is.
+    let device = HostDevice::new();
+    let stream = device.create_stream().expect("a stream");
+    let starved = Pool::builder(&device).name("starved").max_cached_bytes(0).build().expect("a pool");
+    let healthy = Pool::builder(&device).name("healthy").max_cached_bytes(UNLIMITED).build().expect("a pool");
+    let exporter = Exporter::listen(DEFAULT_ADDRESS).expect("the default address is free");
+    exporter.add(&starved).expect("a name of its own");
+    exporter.add(&healthy).expect("a name of its own");
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Acquire) {
+                for pool in [&starved, &healthy] {
+                    drop((pool.allocate(1000, &stream), pool.allocate(70_000, &stream)));
+                }
+                std::thread::park_timeout(Duration::from_millis(2));
+            }
+        });
+        // The job must end also when an assertion fails.
+        let finished = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            scraped_unchanged(&program, folder.path());
+            alert_fires(&program, folder.path());
+        }));
+        done.store(true, Ordering::Release);
+        if let Err(panic) = finished {
+            std::panic::resume_unwind(panic);
+        }
+    });
+}
+
+/// The configuration as it is shipped.
+fn scraped_unchanged(program: &Path, folder: &Path) {
+    let server =
+        Server::start(program, &Path::new(SHIPPED).join("prometheus.yml"), &folder.join("unchanged"));
+    let misses = wait_for("a scrape", || server.value("sum(vrampool_misses_total{pool=\"starved\"})"));
+    assert!(misses > 0.0);
+    assert_eq!(server.value("vrampool_max_cached_bytes{pool=\"starved\"}"), Some(0.0));
+    assert_eq!(server.value("vrampool_max_cached_bytes{pool=\"healthy\"}"), Some(f64::INFINITY));
+    assert!(server.value("vrampool_hit_ratio{pool=\"healthy\"}") > Some(0.9));
+    let rules = wait_for("an evaluation", || {
+        let groups = server.ask("/api/v1/rules", None)?["groups"].as_array()?.clone();
+        let rules: Vec<Value> =
+            groups.iter().flat_map(|group| group["rules"].as_array().cloned()).flatten().collect();
+        rules.iter().all(|rule| rule["health"] != "unknown").then_some(rules)
+    });
+    assert!(rules.len() > 10);
+    for rule in rules {
+        assert_eq!(rule["health"], "ok", "{rule}");
+    }
+}
+
+/// The configuration with every duration shortened, as the rules' own head says.
+fn alert_fires(program: &Path, folder: &Path) {
+    let shorten = |text: &str| {
+        let text = text.replace("for: 10m", "for: 2s").replace("for: 30m", "for: 2s").replace("5m", "10s");
+        text.replace("interval: 5s", "interval: 1s")
+    };
+    fs::create_dir_all(folder.join("rules")).expect("a folder");
+    for file in ["prometheus.yml", "rules/vrampool.yml"] {
+        let text = fs::read_to_string(Path::new(SHIPPED).join(file)).expect("shipped");
+        fs::write(folder.join(file), shorten(&text)).expect("written");
+    }
+    let server = Server::start(program, &folder.join("prometheus.yml"), &folder.join("shortened"));
+    let alerts = wait_for("the alert", || {
+        let alerts = server.ask("/api/v1/alerts", None)?["alerts"].as_array()?.clone();
+        let critical = |alert: &&Value| {
+            alert["labels"]["alertname"] == "VrampoolHitRateCritical" && alert["state"] == "firing"
+        };
+        alerts.iter().any(|alert| critical(&alert)).then_some(alerts)
+    });
+    for alert in alerts {
+        assert_eq!(alert["labels"]["pool"], "starved", "the healthy pool alerts nobody: {alert}");
+        let advice = alert["annotations"]["description"].as_str().expect("advice");
+        assert!(advice.contains("max_cached_bytes"), "it says what to change: {advice}");
+    }
+}
