@@ -13,6 +13,9 @@ use vrampool_backend::{Backend, DeviceKind, MemoryKind, Placement};
 /// The share of a discrete device that a pool's budget is by default (netcl's).
 const BUDGET_FRACTION: f64 = 0.85;
 
+/// From how many larger classes an empty geometric one borrows by default (netcl's).
+const BORROW_CLASSES: usize = 2;
+
 /// How a [`Pool`] is to be. Every setting has a default; environment variables come between argument and default.
 ///
 /// | setting | argument | environment | default |
@@ -22,6 +25,7 @@ const BUDGET_FRACTION: f64 = 0.85;
 /// | hard cap on bytes taken | [`limit`](Self::limit) | | none |
 /// | soft cap on bytes taken | [`budget`](Self::budget) | `VRAMPOOL_POOL_BUDGET_FRAC`, then `NETCL_POOL_BUDGET_FRAC` (of a discrete device's memory) | 0.85 of a discrete device, none elsewhere |
 /// | size classes | [`size_classes`](Self::size_classes) | `VRAMPOOL_POOL_LARGE_BUCKET_MB`, then `NETCL_POOL_LARGE_BUCKET_MB` (MiB; 0 = fixed) | [`SizeClasses::Fixed`] |
+/// | classes to borrow from | [`borrow_classes`](Self::borrow_classes) | | 2 (geometric classes only) |
 /// | placement | [`memory`](Self::memory) | | host-visible on a device that shares the host's memory, else the device's own |
 ///
 /// ```
@@ -43,6 +47,7 @@ pub struct Builder<B: Backend> {
     pub(crate) device: B,
     pub(crate) name: String,
     pub(crate) source: Source,
+    pub(crate) borrow_classes: usize,
     kind: Option<MemoryKind>,
     classes: Option<SizeClasses>,
     max_cached_bytes: Option<u64>,
@@ -58,6 +63,7 @@ impl<B: Backend> Builder<B> {
             device: device.clone(),
             name: format!("pool-{}", NEXT.fetch_add(1, Ordering::Relaxed)),
             source: Source::default(),
+            borrow_classes: BORROW_CLASSES,
             kind: None,
             classes: None,
             max_cached_bytes: None,
@@ -103,6 +109,14 @@ impl<B: Backend> Builder<B> {
     /// How requests round up. Default: [`SizeClasses::Fixed`].
     pub fn size_classes(mut self, classes: SizeClasses) -> Self {
         self.classes = Some(classes);
+        self
+    }
+
+    /// From how many of the next larger classes an empty geometric class takes an idle buffer, rather than miss: with 2,
+    /// at 8 classes to a doubling, a buffer is at most 28 % larger than its own class. Other classes never borrow: their
+    /// next one is far away. Default: 2.
+    pub fn borrow_classes(mut self, classes: usize) -> Self {
+        self.borrow_classes = classes;
         self
     }
 

@@ -26,6 +26,8 @@ const MAX_EMPTY_BUCKETS: usize = 4096;
 #[derive(Debug)]
 pub(crate) struct Depot<B: Backend> {
     classes: SizeClasses,
+    /// From how many of the next classes an empty one borrows.
+    borrow_classes: usize,
     buckets: FxHashMap<Key, Bucket<B>>,
     /// Hits and misses of forgotten buckets, by reported class.
     forgotten: BTreeMap<u64, Requests>,
@@ -90,9 +92,10 @@ pub(crate) enum Permit<B: Backend> {
 }
 
 impl<B: Backend> Depot<B> {
-    pub(crate) fn new(classes: SizeClasses, caps: Caps) -> Self {
+    pub(crate) fn new(classes: SizeClasses, borrow_classes: usize, caps: Caps) -> Self {
         Self {
             classes,
+            borrow_classes,
             buckets: FxHashMap::default(),
             forgotten: BTreeMap::new(),
             budget: Budget::new(caps),
@@ -112,7 +115,7 @@ impl<B: Backend> Depot<B> {
         bucket.last_request = self.clock;
         let mut block = bucket.take(stream);
         if block.is_none() {
-            for class in self.classes.lenders(key.class) {
+            for class in self.classes.lenders(key.class).take(self.borrow_classes) {
                 block = self.buckets.get_mut(&Key { class, ..key }).and_then(|lender| lender.take(stream));
                 if block.is_some() {
                     break;

@@ -97,7 +97,7 @@ impl<B: Backend> Pool<B> {
             kind,
             classes,
             source: builder.source,
-            depot: Mutex::new(Depot::new(classes, caps)),
+            depot: Mutex::new(Depot::new(classes, builder.borrow_classes, caps)),
             freed: Condvar::new(),
         };
         Self { handle: Arc::new(Handle { shared: Arc::new(shared) }) }
@@ -155,12 +155,14 @@ impl<B: Backend> Pool<B> {
     /// Gives all idle memory back to the device. Answers how many bytes that were.
     #[doc(alias = "clear")]
     #[doc(alias = "empty_cache")]
+    #[allow(clippy::must_use_candidate, reason = "called for what it does; the figure is extra")]
     pub fn trim(&self) -> u64 {
         self.trim_to(0)
     }
 
     /// Gives idle memory back until at most `cached_bytes` are idle, classes that were asked for longest ago first.
     /// Answers how many bytes were given back.
+    #[allow(clippy::must_use_candidate, reason = "called for what it does; the figure is extra")]
     pub fn trim_to(&self, cached_bytes: u64) -> u64 {
         let mut depot = self.shared().depot.lock();
         let surplus = depot.budget.now.cached.saturating_sub(cached_bytes);

@@ -8,9 +8,10 @@ use std::collections::HashMap;
 use std::sync::{LazyLock, Weak};
 use vrampool_backend::{Backend, DeviceId};
 
+type Key = (TypeId, DeviceId);
+
 /// Pools by backend type and device. Weak: neither a pool nor its device is kept alive by being listed.
-static POOLS: LazyLock<Mutex<HashMap<(TypeId, DeviceId), Box<dyn Any + Send>>>> =
-    LazyLock::new(Mutex::default);
+static POOLS: LazyLock<Mutex<HashMap<Key, Box<dyn Any + Send>>>> = LazyLock::new(Mutex::default);
 
 /// The process's pool for `device`: made with defaults and environment when there is none, the same one for everybody
 /// while anybody has a handle to it. **Keep the handle for as long as the cache is to live.**

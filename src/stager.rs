@@ -97,10 +97,11 @@ impl<B: Backend> Stager<B> {
         destination: RegionMut<'_, B::Memory>,
     ) -> Result<Upload<B::Event>, Error> {
         let bytes = source.len() as u64;
-        if bytes >= Self::MIN_BYTES && bytes == destination.as_region().len() {
-            if let Some(memory) = self.free_slot(bytes)? {
-                return self.stage(memory, stream, source, destination).map(Upload::Staged);
-            }
+        if bytes >= Self::MIN_BYTES
+            && bytes == destination.as_region().len()
+            && let Some(memory) = self.free_slot(bytes)?
+        {
+            return self.stage(memory, stream, source, destination).map(Upload::Staged);
         }
         self.device.upload(stream, source, destination)?;
         Ok(Upload::Pageable)

@@ -262,7 +262,9 @@ fn wrong_results(device: &Device, leases: &[Lease]) -> usize {
             results.push((result, reader.clone(), value));
         };
         copy_out(stream);
-        lease.reader.map(|reader| copy_out(&streams[reader]));
+        if let Some(reader) = lease.reader {
+            copy_out(&streams[reader]);
+        }
     }
     drop(gates);
     results

@@ -1,1 +1,65 @@
-//! Traces.
+//! Recorded allocation traces: what a program asked for and gave back, event by event, and its replay against a pool.
+//!
+//! # The format
+//!
+//! CSV, gzip-compressed or not (told by its content, not by its name), with `\n` or `\r\n` at a line's end. The first
+//! line is `op,id,size,stream,t_us`; every other line is one event:
+//!
+//! | field | `a`: an allocation | `f`: a free |
+//! |---|---|---|
+//! | `id` | names the allocation | which allocation |
+//! | `size` | bytes asked for, before any rounding; may be 0 | a number that means nothing |
+//! | `stream` | the stream it is for, any number | the stream that used it last |
+//! | `t_us` | microseconds since the recording began | likewise |
+//!
+//! All are whole numbers from 0 to 2⁶⁴ − 1. Times are kept and not judged: recorders with several threads write them out
+//! of order. Allocations that are never freed are fine, and so is a trace without events.
+//!
+//! An id names one allocation. What makes no sense is refused with a [`TraceError`] that names line, field and remedy: an
+//! id used a second time, a free of what is not live.
+//!
+//! # Reading what a stranger sent
+//!
+//! Lines are read one by one and are at most [`MAX_LINE`] bytes long, events are at most [`Limits::max_events`], streams
+//! at most [`MAX_STREAMS`]; so neither an endless line nor a small file that decompresses without end takes more memory
+//! than the events that were allowed, at most 150 bytes each.
+//!
+//! # Replay
+//!
+//! [`Replay`] drives a [`Pool`](crate::Pool) and measures each [`Pass`]:
+//!
+//! ```
+//! use vrampool::trace::{Replay, Trace};
+//! use vrampool::{Pool, host::HostDevice};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let csv = "op,id,size,stream,t_us\na,0,1000,0,0\nf,0,1000,0,5\na,1,900,0,7\n";
+//! let trace = Trace::parse(csv.as_bytes())?;
+//! assert_eq!((trace.events().len(), trace.peak_requested()), (3, 1000));
+//!
+//! let pool = Pool::builder(&HostDevice::new()).build()?;
+//! let passes = Replay::new(&trace).passes(2).run(&pool)?;
+//! assert_eq!(passes[0].hit_rate, 0.5); // the second allocation reuses the first one's memory
+//! assert_eq!(passes[1].hit_rate, 1.0);
+//! # Ok(())
+//! # }
+//! ```
+
+mod csv;
+mod error;
+mod event;
+mod ledger;
+mod lines;
+mod program;
+mod recording;
+mod replay;
+mod report;
+mod worker;
+
+pub use error::{Fault, TraceError};
+pub use event::{Event, Op};
+pub use ledger::MAX_STREAMS;
+pub use lines::MAX_LINE;
+pub use recording::{Limits, Trace};
+pub use replay::Replay;
+pub use report::{Pass, ReplayError};

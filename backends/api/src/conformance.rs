@@ -60,6 +60,7 @@ impl From<BackendError> for Outcome {
 }
 
 type Check = Result<(), Outcome>;
+type Named<B> = (&'static str, fn(&B) -> Check);
 
 macro_rules! require {
     ($condition:expr, $($reason:tt)+) => {
@@ -74,7 +75,7 @@ macro_rules! require {
 /// # Errors
 /// The first [`Failure`]; the checks after it are not run.
 pub fn check<B: Backend>(device: &B) -> Result<Report, Failure> {
-    let checks: [(&'static str, fn(&B) -> Check); 14] = [
+    let checks: [Named<B>; 14] = [
         ("properties_are_consistent", properties_are_consistent),
         ("clones_are_the_same_device", clones_are_the_same_device),
         ("memory_has_the_size_asked_for", memory_has_the_size_asked_for),

@@ -12,6 +12,8 @@
 //! The traits are not sealed. New methods come with defaults that answer [`BackendError::Unsupported`].
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
+// Not in the workspace's lints, because tests may.
+#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 pub mod conformance;
 mod device;

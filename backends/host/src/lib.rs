@@ -23,6 +23,8 @@
 //! # }
 //! ```
 #![doc = include_str!("../README.md")]
+// Not in the workspace's lints, because tests may.
+#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 mod device;
 #[allow(unsafe_code, reason = "the one file in which bytes become slices; every block is argued")]

@@ -104,7 +104,7 @@ impl HostMemory {
 
     pub(crate) fn span(&self, offset: u64, len: u64) -> Span<'_> {
         // A range that overflows becomes one that leaves the block, which `Claims::with` refuses.
-        Span { block: &self.allocation.block, range: offset..offset.checked_add(len).unwrap_or(u64::MAX) }
+        Span { block: &self.allocation.block, range: offset..offset.saturating_add(len) }
     }
 }
 

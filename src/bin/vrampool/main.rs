@@ -1,5 +1,9 @@
 //! The `vrampool` program: what the pool does, seen on real work.
 
+#![forbid(unsafe_code)]
+// Not in the workspace's lints, because tests may.
+#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
 mod pool_options;
 mod replay;
 mod train;

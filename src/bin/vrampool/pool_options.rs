@@ -23,6 +23,9 @@ pub(crate) struct PoolOptions {
     /// fixed, power-of-two, geometric[:PER_DOUBLING[:FROM]], multiple:SIZE or exact[:SIZE] [default: fixed]
     #[arg(long, value_name = "CLASSES")]
     pub(crate) size_classes: Option<SizeClasses>,
+    /// From how many of the next larger classes an empty geometric class borrows [default: 2]
+    #[arg(long, value_name = "COUNT")]
+    pub(crate) borrow_classes: Option<usize>,
     /// Cap on idle bytes, as 64KiB or 4GiB, or `unlimited` [default: VRAMPOOL_MAX_CACHED_GB, or 4GiB]
     #[arg(long, value_name = "SIZE", value_parser = bytes_or_unlimited)]
     pub(crate) max_cached: Option<u64>,
@@ -40,6 +43,9 @@ impl PoolOptions {
         let mut builder = builder.source(self.source);
         if let Some(classes) = self.size_classes {
             builder = builder.size_classes(classes);
+        }
+        if let Some(classes) = self.borrow_classes {
+            builder = builder.borrow_classes(classes);
         }
         if let Some(bytes) = self.max_cached {
             builder = builder.max_cached_bytes(bytes);

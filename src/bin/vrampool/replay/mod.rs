@@ -1,0 +1,108 @@
+//! `vrampool replay`: a pool driven by recorded allocation traces.
+
+mod row;
+mod table;
+
+use crate::pool_options::{BackendName, PoolOptions, bytes_or_unlimited};
+use bytesize::ByteSize;
+use clap::{Args, value_parser};
+use indicatif::{ProgressBar, ProgressStyle};
+use row::Row;
+use std::error::Error;
+use std::io::Write;
+use std::num::NonZeroU32;
+use std::path::{Path, PathBuf};
+use vrampool::host::HostDevice;
+use vrampool::trace::{Limits, Pass, Replay, Trace};
+use vrampool::{Backend, Pool};
+
+/// Flags of `vrampool replay`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Arguments {
+    /// Traces: CSV with the header op,id,size,stream,t_us, gzip-compressed or not
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    #[command(flatten)]
+    pool: PoolOptions,
+    /// Threads that replay each trace at the same time, all of it each, on streams of their own
+    #[arg(long, value_name = "COUNT", default_value = "1", value_parser = value_parser!(u32).range(1..=1024))]
+    threads: u32,
+    /// How often each trace is replayed on its pool: the first time cold, then warm
+    #[arg(long, value_name = "COUNT", default_value = "2")]
+    passes: NonZeroU32,
+    /// Memory of the host device, or `unlimited`; none of it is touched, so it may be more than there is
+    #[arg(long, value_name = "SIZE", default_value = "1TiB", value_parser = bytes_or_unlimited)]
+    device_memory: u64,
+    /// The most events that a trace may have
+    #[arg(long, value_name = "COUNT", default_value_t = Limits::default().max_events)]
+    max_events: u32,
+    /// Print one JSON object a line, one line a pass, instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+/// Replays every file on a pool of its own and prints what each pass measured.
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
+    let bar = progress_bar(arguments);
+    let mut rows = Vec::new();
+    let outcome = arguments.files.iter().try_for_each(|path| {
+        let mut print = Ok(());
+        replay(arguments, path, &bar, |row| {
+            bar.inc(1);
+            match arguments.json {
+                true if print.is_ok() => print = bar.suspend(|| row.print()),
+                true => {}
+                false => rows.push(row),
+            }
+        })?;
+        Ok(print?)
+    });
+    bar.finish_and_clear();
+    if !rows.is_empty() {
+        writeln!(std::io::stdout(), "{}", table::of(&rows))?;
+    }
+    outcome
+}
+
+/// Drawn between passes only, and not at all when standard error is no terminal.
+fn progress_bar(arguments: &Arguments) -> ProgressBar {
+    let passes = arguments.files.len() as u64 * u64::from(arguments.passes.get());
+    let bar = ProgressBar::new(passes);
+    match ProgressStyle::with_template("{bar:30} {pos}/{len} passes  {msg}") {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar,
+    }
+}
+
+fn replay(
+    arguments: &Arguments,
+    path: &Path,
+    bar: &ProgressBar,
+    on_row: impl FnMut(Row),
+) -> Result<(), Box<dyn Error>> {
+    let trace = Trace::read_within(path, Limits::default().max_events(arguments.max_events))?;
+    bar.set_message(trace.name().to_owned());
+    match arguments.pool.backend {
+        BackendName::Host => {
+            let device = HostDevice::builder().capacity(arguments.device_memory).build();
+            replay_on(&device, arguments, &trace, on_row)
+        }
+    }
+}
+
+fn replay_on<B: Backend>(
+    device: &B,
+    arguments: &Arguments,
+    trace: &Trace,
+    mut on_row: impl FnMut(Row),
+) -> Result<(), Box<dyn Error>> {
+    let pool = arguments.pool.apply(Pool::builder(device).name(trace.name())).build()?;
+    let replay = Replay::new(trace).threads(arguments.threads).passes(arguments.passes.get());
+    replay.run_with(&pool, |pass: &Pass| on_row(Row::new(trace, &pool, pass)))?;
+    Ok(())
+}
+
+/// Bytes as people read them.
+fn human(bytes: u64) -> String {
+    ByteSize(bytes).to_string()
+}

@@ -1,0 +1,53 @@
+//! What one pass measured, as a line of JSON.
+
+use serde::Serialize;
+use std::io::{self, Write};
+use vrampool::trace::{Pass, Trace};
+use vrampool::{Backend, Pool};
+
+/// One pass. The names and their order are those of the JSON.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Row {
+    pub(crate) trace: String,
+    pub(crate) backend: &'static str,
+    pub(crate) size_classes: String,
+    pub(crate) pass: &'static str,
+    pub(crate) ops: u64,
+    pub(crate) ns_per_op: f64,
+    pub(crate) peak_requested: u64,
+    pub(crate) peak_live: u64,
+    pub(crate) peak_held: u64,
+    pub(crate) peak_reserved: u64,
+    pub(crate) hit_rate: f64,
+    pub(crate) driver_calls: u64,
+}
+
+impl Row {
+    pub(crate) fn new<B: Backend>(trace: &Trace, pool: &Pool<B>, pass: &Pass) -> Self {
+        Self {
+            trace: trace.name().into(),
+            backend: pool.device().id().backend,
+            size_classes: pool.size_classes().to_string(),
+            pass: if pass.is_cold() { "cold" } else { "warm" },
+            ops: pass.ops,
+            ns_per_op: pass.ns_per_op(),
+            peak_requested: pass.peak_requested,
+            peak_live: pass.peak_live,
+            peak_held: pass.peak_held,
+            peak_reserved: pass.peak_reserved,
+            hit_rate: pass.hit_rate,
+            driver_calls: pass.driver_calls,
+        }
+    }
+
+    /// Bytes at their peak over the bytes asked for at theirs.
+    pub(crate) fn over_requested(&self, bytes: u64) -> Option<f64> {
+        (self.peak_requested > 0).then(|| bytes as f64 / self.peak_requested as f64)
+    }
+
+    /// Prints it as a line of JSON.
+    pub(crate) fn print(&self) -> io::Result<()> {
+        let line = serde_json::to_string(self)?;
+        writeln!(io::stdout(), "{line}")
+    }
+}

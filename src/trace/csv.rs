@@ -1,0 +1,70 @@
+//! A line of a trace and the event it means.
+
+use super::error::Fault;
+use super::event::{Event, Op};
+
+/// The first line of every trace.
+pub(crate) const HEADER: &str = "op,id,size,stream,t_us";
+
+/// What is wrong, and with which field.
+pub(crate) type Wrong = (&'static str, Fault);
+
+/// Reads one line that is not the header.
+pub(crate) fn event(line: &[u8]) -> Result<Event, Wrong> {
+    let mut fields = Fields { rest: Some(line) };
+    let op = match fields.next("op")? {
+        b"a" => Op::Allocate,
+        b"f" => Op::Free,
+        other => return Err(("op", Fault::UnknownOp { found: shown(other) })),
+    };
+    let event = Event {
+        op,
+        id: fields.number("id")?,
+        size: fields.number("size")?,
+        stream: fields.number("stream")?,
+        t_us: fields.number("t_us")?,
+    };
+    match fields.rest {
+        None => Ok(event),
+        Some(_) => Err(("t_us", Fault::Extra)),
+    }
+}
+
+struct Fields<'a> {
+    /// What is behind the last comma; `None` when there was none.
+    rest: Option<&'a [u8]>,
+}
+
+impl<'a> Fields<'a> {
+    fn next(&mut self, name: &'static str) -> Result<&'a [u8], Wrong> {
+        let rest = self.rest.take().ok_or((name, Fault::Missing))?;
+        let Some(comma) = rest.iter().position(|&byte| byte == b',') else {
+            return Ok(rest);
+        };
+        self.rest = Some(&rest[comma + 1..]);
+        Ok(&rest[..comma])
+    }
+
+    fn number(&mut self, name: &'static str) -> Result<u64, Wrong> {
+        let text = self.next(name)?;
+        number(text).map_err(|fault| (name, fault))
+    }
+}
+
+/// Digits alone: no sign, no space, no separator.
+fn number(text: &[u8]) -> Result<u64, Fault> {
+    let is_digits = |text: &[u8]| !text.is_empty() && text.iter().all(u8::is_ascii_digit);
+    match text {
+        [b'-', digits @ ..] if is_digits(digits) => Err(Fault::Negative { found: shown(text) }),
+        digits if is_digits(digits) => digits
+            .iter()
+            .try_fold(0u64, |sum, digit| sum.checked_mul(10)?.checked_add(u64::from(digit - b'0')))
+            .ok_or_else(|| Fault::TooLarge { found: shown(text) }),
+        _ => Err(Fault::NotANumber { found: shown(text) }),
+    }
+}
+
+/// For a message: whatever is in a file does nothing to a terminal.
+pub(crate) fn shown(text: &[u8]) -> String {
+    text.escape_ascii().to_string()
+}

@@ -1,0 +1,160 @@
+//! Why a trace could not be read.
+
+use super::csv::HEADER;
+use super::ledger::MAX_STREAMS;
+use super::lines::MAX_LINE;
+use std::fmt;
+use std::io;
+
+/// Why a trace could not be read: where, and what to do.
+///
+/// ```
+/// use vrampool::trace::{Fault, Trace};
+/// let error = Trace::parse("op,id,size,stream,t_us\na,0,-5,0,0\n".as_bytes()).unwrap_err();
+/// assert_eq!((error.line, error.field), (Some(2), Some("size")));
+/// assert!(matches!(error.fault, Fault::Negative { .. }));
+/// assert_eq!(
+///     error.to_string(),
+///     "trace, line 2, field `size`: `-5` is negative; write a whole number from 0 to 18446744073709551615"
+/// );
+/// ```
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct TraceError {
+    /// The file's path, or the trace's name.
+    pub trace: String,
+    /// The line, from 1; `None` when the fault is not one of a line.
+    pub line: Option<u64>,
+    /// The field; `None` when the fault is not one of a field.
+    pub field: Option<&'static str>,
+    /// What is wrong.
+    pub fault: Fault,
+}
+
+impl fmt::Display for TraceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.trace)?;
+        if let Some(line) = self.line {
+            write!(f, ", line {line}")?;
+        }
+        if let Some(field) = self.field {
+            write!(f, ", field `{field}`")?;
+        }
+        write!(f, ": {}", self.fault)
+    }
+}
+
+/// The cause of the fault; the fault itself is in the text.
+impl std::error::Error for TraceError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        std::error::Error::source(&self.fault)
+    }
+}
+
+/// What is wrong with a trace. The text of each says what to do.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Fault {
+    /// The file cannot be opened.
+    #[error("it cannot be opened: {0}; check the path and its permissions")]
+    Open(#[source] io::Error),
+    /// The file cannot be read.
+    #[error("it cannot be read: {0}; check that it is a file and that its disk is well")]
+    Read(#[source] io::Error),
+    /// The compressed data is cut off or damaged.
+    #[error("its gzip data is cut off or damaged: {0}; copy or record it again")]
+    Gzip(#[source] io::Error),
+    /// The first line is not the header.
+    #[error("`{found}` is not the header; the first line must be `{HEADER}`")]
+    Header {
+        /// The first line.
+        found: String,
+    },
+    /// A line is too long to be an event.
+    #[error("it is longer than {MAX_LINE} bytes; a line is `{HEADER}` and nothing else")]
+    LineTooLong,
+    /// A field is not there.
+    #[error("it is missing; a line has the five fields `{HEADER}`")]
+    Missing,
+    /// There are more fields than there should be.
+    #[error("more fields follow it; a line has the five fields `{HEADER}`")]
+    Extra,
+    /// The operation is not one.
+    #[error("`{found}` is no operation; write `a` for an allocation or `f` for a free")]
+    UnknownOp {
+        /// What is there.
+        found: String,
+    },
+    /// A number is not one.
+    #[error("`{found}` is no number; write a whole number from 0 to {max}", max = u64::MAX)]
+    NotANumber {
+        /// What is there.
+        found: String,
+    },
+    /// A number is below 0.
+    #[error("`{found}` is negative; write a whole number from 0 to {max}", max = u64::MAX)]
+    Negative {
+        /// What is there.
+        found: String,
+    },
+    /// A number is too large for 64 bits.
+    #[error("`{found}` is too large; write a whole number from 0 to {max}", max = u64::MAX)]
+    TooLarge {
+        /// What is there.
+        found: String,
+    },
+    /// An allocation under an id that is live.
+    #[error("{id} is live since line {since}; free it first, or give this allocation an id of its own")]
+    StillLive {
+        /// The id.
+        id: u64,
+        /// The line of its allocation.
+        since: u64,
+    },
+    /// An allocation under an id that an earlier one had.
+    #[error("{id} named an allocation that was freed in line {freed}; give each allocation an id of its own")]
+    UsedBefore {
+        /// The id.
+        id: u64,
+        /// The line of the earlier one's free.
+        freed: u64,
+    },
+    /// A free of an id that no allocation has had.
+    #[error("{id} was never allocated; record from the start of the program, or leave this free out")]
+    NeverAllocated {
+        /// The id.
+        id: u64,
+    },
+    /// A free of an id that was freed before.
+    #[error("{id} was already freed in line {freed}; an allocation is freed once, leave this one out")]
+    FreedTwice {
+        /// The id.
+        id: u64,
+        /// The line of the first free.
+        freed: u64,
+    },
+    /// The live bytes are too many for 64 bits.
+    #[error(
+        "{live} bytes are live and {size} more exceed 2^64 - 1; no device has that many, check the sizes"
+    )]
+    TooMuchLive {
+        /// Bytes live.
+        live: u64,
+        /// Bytes asked for.
+        size: u64,
+    },
+    /// More streams than any program has.
+    #[error(
+        "stream {stream} is one more than the {MAX_STREAMS} that are supported; number streams, not events"
+    )]
+    TooManyStreams {
+        /// The stream.
+        stream: u64,
+    },
+    /// More events than were allowed.
+    #[error("there are more than {max} events; shorten the trace, or raise `max_events` if you trust it")]
+    TooManyEvents {
+        /// The limit.
+        max: u32,
+    },
+}

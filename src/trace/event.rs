@@ -1,0 +1,26 @@
+//! One event of a trace.
+
+/// What happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Op {
+    /// An allocation, `a` in a file.
+    Allocate,
+    /// A free, `f` in a file.
+    Free,
+}
+
+/// One event of a [`Trace`](super::Trace), as it was recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct Event {
+    /// What happened.
+    pub op: Op,
+    /// To which allocation.
+    pub id: u64,
+    /// Bytes asked for; of a free, whatever the recorder wrote.
+    pub size: u64,
+    /// The recorder's number of the stream: the one an allocation is for, or the last that used what is freed.
+    pub stream: u64,
+    /// Microseconds since the recording began.
+    pub t_us: u64,
+}

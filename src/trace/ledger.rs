@@ -1,0 +1,75 @@
+//! What a trace has live while it is read, and so which events make sense.
+
+use super::csv::Wrong;
+use super::error::Fault;
+use super::event::{Event, Op};
+// Not a faster hash: ids come from files, and this one's collisions cannot be made on purpose.
+use std::collections::{HashMap, HashSet};
+
+/// The most streams that a trace may have.
+pub const MAX_STREAMS: usize = 1024;
+
+#[derive(Debug, Default)]
+pub(crate) struct Ledger {
+    ids: HashMap<u64, State>,
+    streams: HashSet<u64>,
+    live_bytes: u64,
+    peak_bytes: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum State {
+    Live { size: u64, since: u64 },
+    Freed { line: u64 },
+}
+
+impl Ledger {
+    /// Enters the event of `line`, or says what is wrong with it.
+    pub(crate) fn enter(&mut self, event: &Event, line: u64) -> Result<(), Wrong> {
+        self.enter_stream(event.stream).map_err(|fault| ("stream", fault))?;
+        match event.op {
+            Op::Allocate => self.allocate(event.id, event.size, line),
+            Op::Free => self.free(event.id, line),
+        }
+    }
+
+    /// The most bytes that were live.
+    pub(crate) fn peak_bytes(&self) -> u64 {
+        self.peak_bytes
+    }
+
+    fn enter_stream(&mut self, stream: u64) -> Result<(), Fault> {
+        if self.streams.len() == MAX_STREAMS && !self.streams.contains(&stream) {
+            return Err(Fault::TooManyStreams { stream });
+        }
+        self.streams.insert(stream);
+        Ok(())
+    }
+
+    fn allocate(&mut self, id: u64, size: u64, line: u64) -> Result<(), Wrong> {
+        match self.ids.get(&id) {
+            Some(&State::Live { since, .. }) => return Err(("id", Fault::StillLive { id, since })),
+            Some(&State::Freed { line }) => return Err(("id", Fault::UsedBefore { id, freed: line })),
+            None => {}
+        }
+        let Some(live) = self.live_bytes.checked_add(size) else {
+            return Err(("size", Fault::TooMuchLive { live: self.live_bytes, size }));
+        };
+        self.ids.insert(id, State::Live { size, since: line });
+        self.live_bytes = live;
+        self.peak_bytes = self.peak_bytes.max(live);
+        Ok(())
+    }
+
+    fn free(&mut self, id: u64, line: u64) -> Result<(), Wrong> {
+        match self.ids.get(&id).copied() {
+            None => Err(("id", Fault::NeverAllocated { id })),
+            Some(State::Freed { line }) => Err(("id", Fault::FreedTwice { id, freed: line })),
+            Some(State::Live { size, .. }) => {
+                self.ids.insert(id, State::Freed { line });
+                self.live_bytes -= size;
+                Ok(())
+            }
+        }
+    }
+}

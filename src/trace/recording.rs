@@ -1,0 +1,164 @@
+//! A trace in memory, and how it is read.
+
+use super::csv::{self, HEADER, Wrong};
+use super::error::{Fault, TraceError};
+use super::event::Event;
+use super::ledger::Ledger;
+use super::lines::Lines;
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+/// The name of a trace that did not come from a file.
+const UNNAMED: &str = "trace";
+
+/// A recorded sequence of allocations and frees that makes sense: every id is one allocation's, every free is of
+/// something live, and live bytes fit 64 bits.
+#[derive(Debug, Clone)]
+pub struct Trace {
+    name: String,
+    events: Vec<Event>,
+    peak_requested: u64,
+}
+
+/// How much a trace may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Limits {
+    /// The most events. Default: 4,194,304, which take up to 550 MiB while they are read.
+    pub max_events: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { max_events: 1 << 22 }
+    }
+}
+
+impl Limits {
+    /// Sets [`max_events`](Self::max_events).
+    #[must_use]
+    pub fn max_events(mut self, events: u32) -> Self {
+        self.max_events = events;
+        self
+    }
+}
+
+impl Trace {
+    /// Reads a file, gzip-compressed or not. The trace is named after it, without directory and endings.
+    ///
+    /// # Errors
+    /// [`TraceError`], which says where and what to do.
+    pub fn read(path: impl AsRef<Path>) -> Result<Self, TraceError> {
+        Self::read_within(path, Limits::default())
+    }
+
+    /// As [`read`](Self::read), with limits of your choice.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn read_within(path: impl AsRef<Path>, limits: Limits) -> Result<Self, TraceError> {
+        let path = path.as_ref();
+        let mut line = None;
+        let trace = match File::open(path) {
+            Ok(file) => Self::parse_lines(file, limits, &mut line),
+            Err(error) => Err((None, Fault::Open(error))),
+        };
+        let trace = trace.map_err(|(field, fault)| TraceError {
+            trace: path.display().to_string(),
+            line,
+            field,
+            fault,
+        })?;
+        Ok(trace.named(stem(path)))
+    }
+
+    /// Reads what `reader` gives, gzip-compressed or not. The trace is named `trace` ([`named`](Self::named) changes it).
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn parse(reader: impl Read) -> Result<Self, TraceError> {
+        Self::parse_within(reader, Limits::default())
+    }
+
+    /// As [`parse`](Self::parse), with limits of your choice.
+    ///
+    /// ```
+    /// use vrampool::trace::{Fault, Limits, Trace};
+    /// let csv = "op,id,size,stream,t_us\na,0,1,0,0\na,1,1,0,0\n";
+    /// let error = Trace::parse_within(csv.as_bytes(), Limits::default().max_events(1)).unwrap_err();
+    /// assert!(matches!(error.fault, Fault::TooManyEvents { max: 1, .. }));
+    /// ```
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn parse_within(reader: impl Read, limits: Limits) -> Result<Self, TraceError> {
+        let mut line = None;
+        Self::parse_lines(reader, limits, &mut line).map_err(|(field, fault)| TraceError {
+            trace: UNNAMED.into(),
+            line,
+            field,
+            fault,
+        })
+    }
+
+    /// `line` is the one being read.
+    fn parse_lines(
+        reader: impl Read,
+        limits: Limits,
+        line: &mut Option<u64>,
+    ) -> Result<Self, (Option<&'static str>, Fault)> {
+        let whole_line = |fault: Fault| (None, fault);
+        let one_field = |(field, fault): Wrong| (Some(field), fault);
+        let mut lines = Lines::new(reader).map_err(whole_line)?;
+        let (mut events, mut ledger) = (Vec::new(), Ledger::default());
+        *line = Some(1);
+        let header = lines.next().map_err(whole_line)?.unwrap_or_default();
+        if header != HEADER.as_bytes() {
+            return Err(whole_line(Fault::Header { found: csv::shown(header) }));
+        }
+        for number in 2.. {
+            *line = Some(number);
+            let Some(text) = lines.next().map_err(whole_line)? else { break };
+            if events.len() as u64 >= u64::from(limits.max_events) {
+                return Err(whole_line(Fault::TooManyEvents { max: limits.max_events }));
+            }
+            let event = csv::event(text).map_err(one_field)?;
+            ledger.enter(&event, number).map_err(one_field)?;
+            events.push(event);
+        }
+        Ok(Self { name: UNNAMED.into(), events, peak_requested: ledger.peak_bytes() })
+    }
+
+    /// The same under another name.
+    #[must_use]
+    pub fn named(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its events, in order. The n-th, from 0, is line n + 2 of the file.
+    #[must_use]
+    pub fn events(&self) -> &[Event] {
+        &self.events
+    }
+
+    /// The most bytes that were live at once, before any rounding.
+    #[must_use]
+    pub fn peak_requested(&self) -> u64 {
+        self.peak_requested
+    }
+}
+
+/// A file's name without `.gz` and without the ending before it.
+fn stem(path: &Path) -> String {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let name = Path::new(name.strip_suffix(".gz").unwrap_or(&name));
+    name.file_stem().unwrap_or_default().to_string_lossy().into_owned()
+}

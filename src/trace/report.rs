@@ -1,0 +1,99 @@
+//! What a replay measures, and why one fails.
+
+use crate::error::Error;
+use std::io;
+use std::time::Duration;
+use vrampool_backend::BackendError;
+
+/// One replay of a whole trace by all threads. Bytes are the pool's.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+#[must_use]
+pub struct Pass {
+    /// Which one of the run, from 0.
+    pub index: u32,
+    /// How many threads replayed the trace, each of them all of it.
+    pub threads: u32,
+    /// Allocations and frees, of all threads together.
+    pub ops: u64,
+    /// From the moment the first thread began to the moment the last one ended.
+    pub elapsed: Duration,
+    /// The most bytes asked for that were live at once, before rounding.
+    pub peak_requested: u64,
+    /// The same after rounding to size classes.
+    pub peak_live: u64,
+    /// The most bytes taken from the source, live and idle.
+    pub peak_held: u64,
+    /// The most bytes that the source took from the device.
+    pub peak_reserved: u64,
+    /// Hits over allocations, 0 to 1.
+    pub hit_rate: f64,
+    /// Calls of the driver.
+    pub driver_calls: u64,
+}
+
+impl Pass {
+    /// Whether it is the run's first, which finds in the pool what was there before the run; later ones find what the
+    /// pool kept of the pass before them.
+    #[must_use]
+    pub fn is_cold(&self) -> bool {
+        self.index == 0
+    }
+
+    /// What one operation cost the thread that made it, nanoseconds: elapsed time × threads / ops. 0.0 without ops.
+    #[must_use]
+    pub fn ns_per_op(&self) -> f64 {
+        if self.ops == 0 {
+            return 0.0;
+        }
+        self.elapsed.as_nanos() as f64 * f64::from(self.threads) / self.ops as f64
+    }
+}
+
+/// Why a replay ended early. The pool is as if the buffers that were live had been dropped, and can be used on.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReplayError {
+    /// The pool refused an event.
+    #[error("{trace}, line {line}, in pass {pass}: {source}", pass = pass + 1)]
+    Pool {
+        /// The trace's name.
+        trace: String,
+        /// The event's line in the trace's file.
+        line: u64,
+        /// In which pass, from 0.
+        pass: u32,
+        /// The pool's explanation.
+        source: Error,
+    },
+    /// The device has no stream for each of the trace's, for each thread.
+    #[error(
+        "{trace}: {streams} streams were needed and {made} could be made: {source}; replay with fewer threads"
+    )]
+    Streams {
+        /// The trace's name.
+        trace: String,
+        /// Streams of all threads.
+        streams: usize,
+        /// Streams that could be made.
+        made: usize,
+        /// The device's explanation.
+        source: BackendError,
+    },
+    /// A thread could not be started, or ended early.
+    #[error("{trace}: a replaying thread is missing: {source}; replay with fewer threads")]
+    Thread {
+        /// The trace's name.
+        trace: String,
+        /// The system's explanation.
+        source: io::Error,
+    },
+}
+
+impl ReplayError {
+    /// Whether there was not enough memory, by the pool's limit or the device's.
+    #[must_use]
+    pub fn is_out_of_memory(&self) -> bool {
+        matches!(self, Self::Pool { source, .. } if source.is_out_of_memory())
+    }
+}

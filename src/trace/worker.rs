@@ -1,0 +1,149 @@
+//! One thread's part in a replay.
+
+use super::program::{Program, Step};
+use crate::buffer::Buffer;
+use crate::error::Error;
+use crate::pool::Pool;
+use std::io;
+use std::sync::Barrier;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::{Builder, Scope};
+use std::time::Instant;
+use vrampool_backend::Backend;
+
+/// Streams of its own, and the buffers that are live.
+#[derive(Debug)]
+pub(crate) struct Worker<'a, B: Backend> {
+    program: &'a Program,
+    pool: &'a Pool<B>,
+    streams: Vec<B::Stream>,
+    slots: Vec<Option<Buffer<B>>>,
+}
+
+/// How one thread's part in a pass went.
+#[derive(Debug)]
+pub(crate) struct Lap {
+    pub(crate) began: Instant,
+    pub(crate) ended: Instant,
+    pub(crate) outcome: Result<(), Halt>,
+}
+
+/// At which event it ended early, and why.
+#[derive(Debug)]
+pub(crate) struct Halt {
+    pub(crate) event: usize,
+    pub(crate) source: Error,
+}
+
+impl<'a, B: Backend> Worker<'a, B> {
+    /// `streams` has one for each of the program's.
+    pub(crate) fn new(program: &'a Program, pool: &'a Pool<B>, streams: Vec<B::Stream>) -> Self {
+        Self { program, pool, streams, slots: (0..program.slots).map(|_| None).collect() }
+    }
+
+    /// Replays the program. What it does not free stays live, also after an error.
+    pub(crate) fn run(&mut self) -> Lap {
+        let began = Instant::now();
+        let mut outcome = Ok(());
+        for (event, &step) in self.program.steps.iter().enumerate() {
+            if let Err(source) = self.step(step) {
+                outcome = Err(Halt { event, source });
+                break;
+            }
+        }
+        Lap { began, ended: Instant::now(), outcome }
+    }
+
+    /// Drops what is still live.
+    pub(crate) fn clear(&mut self) {
+        self.slots.fill_with(|| None);
+    }
+
+    #[inline]
+    fn step(&mut self, step: Step) -> Result<(), Error> {
+        match step {
+            Step::Allocate { size, slot, stream } => {
+                self.slots[slot as usize] = Some(self.pool.allocate(size, &self.streams[stream as usize])?);
+            }
+            Step::Free { slot } => self.slots[slot as usize] = None,
+            Step::FreeOn { slot, stream } => {
+                if let Some(buffer) = self.slots[slot as usize].take() {
+                    buffer.used_on(&self.streams[stream as usize])?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A worker on a thread of its own, which waits for orders until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Hand {
+    orders: SyncSender<Order>,
+    replies: Receiver<Reply>,
+}
+
+#[derive(Debug)]
+enum Order {
+    Run,
+    Clear,
+}
+
+#[derive(Debug)]
+enum Reply {
+    Ran(Lap),
+    Cleared,
+}
+
+impl Hand {
+    /// `start` is where all workers of a pass meet.
+    pub(crate) fn spawn<'scope, 'env, B: Backend>(
+        scope: &'scope Scope<'scope, 'env>,
+        mut worker: Worker<'env, B>,
+        start: &'env Barrier,
+    ) -> io::Result<Self> {
+        let (orders, to_do) = sync_channel(1);
+        let (done, replies) = sync_channel(1);
+        Builder::new().name("vrampool replay".into()).spawn_scoped(scope, move || {
+            for order in to_do {
+                let reply = match order {
+                    Order::Run => {
+                        start.wait();
+                        Reply::Ran(worker.run())
+                    }
+                    Order::Clear => {
+                        worker.clear();
+                        Reply::Cleared
+                    }
+                };
+                if done.send(reply).is_err() {
+                    break;
+                }
+            }
+        })?;
+        Ok(Self { orders, replies })
+    }
+
+    /// Makes it go to the start. Fails only for a hand that did not answer the order before.
+    pub(crate) fn run(&self) -> io::Result<()> {
+        self.orders.send(Order::Run).map_err(|_| gone())
+    }
+
+    /// Waits for the end of its run.
+    pub(crate) fn lap(&self) -> io::Result<Lap> {
+        match self.replies.recv() {
+            Ok(Reply::Ran(lap)) => Ok(lap),
+            Ok(Reply::Cleared) | Err(_) => Err(gone()),
+        }
+    }
+
+    /// Makes it drop what is live, and waits until it has.
+    pub(crate) fn clear(&self) -> io::Result<()> {
+        self.orders.send(Order::Clear).map_err(|_| gone())?;
+        self.replies.recv().map(|_| ()).map_err(|_| gone())
+    }
+}
+
+fn gone() -> io::Error {
+    io::Error::other("it ended early")
+}

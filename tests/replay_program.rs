@@ -1,0 +1,76 @@
+//! `vrampool replay`: what it prints, and how it fails.
+#![cfg(feature = "cli")]
+
+use std::process::{Command, Output};
+
+const KEYS: [&str; 12] = [
+    "trace",
+    "backend",
+    "size_classes",
+    "pass",
+    "ops",
+    "ns_per_op",
+    "peak_requested",
+    "peak_live",
+    "peak_held",
+    "peak_reserved",
+    "hit_rate",
+    "driver_calls",
+];
+
+fn replay(arguments: &[&str]) -> (Option<i32>, String, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vrampool"));
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/traces/multistream.csv.gz");
+    let Output { status, stdout, stderr } =
+        command.arg("replay").arg(path).args(arguments).output().expect("the program starts");
+    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
+    (status.code(), text(stdout), text(stderr))
+}
+
+#[test]
+fn json_is_a_line_a_pass_with_exactly_these_keys() {
+    let (code, out, err) =
+        replay(&["--json", "--passes", "3", "--size-classes", "geometric", "--max-cached", "unlimited"]);
+    assert_eq!((code, err.as_str()), (Some(0), ""));
+    let mut passes = Vec::new();
+    for line in out.lines() {
+        let row: serde_json::Map<String, serde_json::Value> = serde_json::from_str(line).expect(line);
+        let mut keys: Vec<_> = row.keys().map(String::as_str).collect();
+        let mut expected = KEYS;
+        keys.sort_unstable();
+        expected.sort_unstable();
+        assert_eq!(keys, expected);
+        let words = ["trace", "backend", "size_classes"].map(|key| row[key].as_str().expect(key));
+        assert_eq!((words, row["ops"].as_u64()), (["multistream", "host", "geometric"], Some(723)));
+        passes.push(row["pass"].as_str().expect("a word").to_owned());
+    }
+    assert_eq!(passes, ["cold", "warm", "warm"]);
+}
+
+#[test]
+fn without_json_it_is_a_table() {
+    let (code, out, _) = replay(&["--threads", "3", "--limit", "unlimited"]);
+    assert_eq!(code, Some(0));
+    assert!(
+        ["held/req.", "multistream", "cold", "warm", "MiB", "2169"].iter().all(|text| out.contains(text)),
+        "{out}"
+    );
+}
+
+#[test]
+fn what_goes_wrong_is_said_and_the_exit_status_is_1() {
+    let (code, out, err) = replay(&["no/such/file", "--json"]);
+    assert_eq!((code, out.lines().count()), (Some(1), 2), "the file before it was replayed");
+    assert!(err.starts_with("error: no/such/file: it cannot be opened"), "{err}");
+    for (arguments, text) in [
+        (["--limit", "100MiB"], "raise `limit`"),
+        (["--device-memory", "100MiB"], "drop live buffers"),
+        (["--max-events", "10"], "raise `max_events`"),
+    ] {
+        let (code, _, err) = replay(&arguments);
+        assert!(code == Some(1) && err.contains("multistream") && err.contains(text), "{arguments:?}: {err}");
+    }
+    for arguments in [["--threads", "0"], ["--passes", "0"], ["--limit", "-1"], ["--size-classes", "round"]] {
+        assert_eq!(replay(&arguments).0, Some(2), "{arguments:?}");
+    }
+}
