@@ -62,13 +62,23 @@ pub(crate) struct Budget {
     pub(crate) allocated: u64,
     /// The part of what is in transit that will come back to the device.
     freeing: u64,
+    /// What came back to the device in all.
+    freed: u64,
     /// The part of what is in transit that the device was not asked for yet, or has not answered.
     promised: u64,
 }
 
 impl Budget {
     pub(crate) fn new(caps: Caps) -> Self {
-        Self { caps, now: Bytes::default(), peak: Bytes::default(), allocated: 0, freeing: 0, promised: 0 }
+        Self {
+            caps,
+            now: Bytes::default(),
+            peak: Bytes::default(),
+            allocated: 0,
+            freeing: 0,
+            freed: 0,
+            promised: 0,
+        }
     }
 
     /// Whether a released block of `class` may join the `idle` others in its bucket.
@@ -113,6 +123,7 @@ impl Budget {
     /// Memory that was evicted or dropped is with the device again.
     pub(crate) fn freed(&mut self, bytes: u64) {
         self.freeing -= bytes;
+        self.freed = self.freed.wrapping_add(bytes);
         self.now.held -= bytes;
     }
 
@@ -159,9 +170,14 @@ impl Budget {
         self.freeing += class;
     }
 
-    /// Whether another thread is giving memory back.
-    pub(crate) fn is_freeing(&self) -> bool {
-        self.freeing > 0
+    /// What will have come back in all once everything that is on its way now has.
+    pub(crate) fn freed_when_quiet(&self) -> u64 {
+        self.freed.wrapping_add(self.freeing)
+    }
+
+    /// Whether as much has come back in all.
+    pub(crate) fn has_freed(&self, bytes: u64) -> bool {
+        self.freeing == 0 || bytes.wrapping_sub(self.freed) as i64 <= 0
     }
 
     /// Starts the peaks anew from now.

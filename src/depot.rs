@@ -108,39 +108,50 @@ impl<B: Backend> Depot<B> {
     /// An idle block for `key`, best one of `stream`; counts the hit or the miss.
     pub(crate) fn take(&mut self, key: Key, requested: u64, stream: StreamId) -> Option<Box<Block<B>>> {
         self.clock += 1;
-        if !self.buckets.contains_key(&key) {
-            self.forget_empty_buckets();
-        }
-        let bucket = self.buckets.entry(key).or_insert_with(Bucket::new);
-        bucket.last_request = self.clock;
-        let mut block = bucket.take(stream);
-        if block.is_none() {
-            for class in self.classes.lenders(key.class).take(self.borrow_classes) {
-                block = self.buckets.get_mut(&Key { class, ..key }).and_then(|lender| lender.take(stream));
-                if block.is_some() {
-                    break;
-                }
+        let own = match self.buckets.get_mut(&key) {
+            Some(bucket) => {
+                bucket.last_request = self.clock;
+                let own = bucket.take(stream);
+                bucket.requests.hits += u64::from(own.is_some());
+                own
             }
-        }
-        let requests = self.buckets.get_mut(&key).map(|bucket| &mut bucket.requests);
-        match (&mut block, requests) {
-            (Some(block), Some(requests)) => {
-                requests.hits += 1;
-                block.requested = requested;
-                self.counters.live_buffers += 1;
-                self.budget.reused(block.key.class, requested);
+            None => {
+                self.forget_empty_buckets();
+                self.buckets.insert(key, Bucket { last_request: self.clock, ..Bucket::new() });
+                None
             }
-            (None, Some(requests)) => requests.misses += 1,
-            (_, None) => {}
+        };
+        let mut taken = own;
+        if taken.is_none() {
+            taken = self.borrow(key, stream);
+            let requests = self.requests(key);
+            *(if taken.is_some() { &mut requests.hits } else { &mut requests.misses }) += 1;
         }
-        block
+        if let Some(block) = &mut taken {
+            block.requested = requested;
+            self.counters.live_buffers += 1;
+            self.budget.reused(block.key.class, requested);
+        }
+        taken
+    }
+
+    /// An idle block of one of the next larger classes.
+    fn borrow(&mut self, key: Key, stream: StreamId) -> Option<Box<Block<B>>> {
+        let lenders = self.classes.lenders(key.class).take(self.borrow_classes);
+        lenders.map(|class| Key { class, ..key }).find_map(|key| self.buckets.get_mut(&key)?.take(stream))
     }
 
     /// Undoes a hit whose block could not be made ready.
     pub(crate) fn undo_hit(&mut self, key: Key) {
-        if let Some(bucket) = self.buckets.get_mut(&key) {
-            bucket.requests.hits -= 1;
-            bucket.requests.misses += 1;
+        let requests = self.requests(key);
+        requests.hits -= 1;
+        requests.misses += 1;
+    }
+
+    fn requests(&mut self, key: Key) -> &mut Requests {
+        match self.buckets.get_mut(&key) {
+            Some(bucket) => &mut bucket.requests,
+            None => self.forgotten.entry(self.classes.reported(key.class)).or_default(),
         }
     }
 

@@ -337,9 +337,10 @@ impl<B: Backend> Shared<B> {
             drop(depot);
             self.give_back(idle);
             if is_last && !GIVING_BACK.get() {
-                // What other threads are giving back may be just what is missing.
+                // What other threads are giving back at this moment may be just what is missing.
                 let mut depot = self.depot.lock();
-                while depot.budget.is_freeing() {
+                let quiet = depot.budget.freed_when_quiet();
+                while !depot.budget.has_freed(quiet) {
                     self.freed.wait(&mut depot);
                 }
             }
