@@ -47,6 +47,11 @@ impl<B: Backend> Block<B> {
         &self.pool
     }
 
+    /// The stream in whose order it is free to be used.
+    pub(crate) fn stream_id(&self) -> StreamId {
+        self.stream.id()
+    }
+
     /// Whether work on `stream` may use it without any wait.
     pub(crate) fn is_ready_on(&mut self, stream: StreamId) -> bool {
         self.stream.id() == stream && self.others.get_mut().is_empty()

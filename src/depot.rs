@@ -280,14 +280,20 @@ impl<B: Backend> Bucket<B> {
         Self { idle: VecDeque::new(), last_request: 0, requests: Requests::default() }
     }
 
-    /// The newest block of `stream`, which needs no wait; else the oldest of any, whose work is likeliest to be done.
+    /// The newest block that needs no wait; else the newest whose own stream it is, which waits for others that used it
+    /// and keeps blocks with the streams that they belong to; else the oldest, whose work is likeliest to be done.
     fn take(&mut self, stream: StreamId) -> Option<Box<Block<B>>> {
-        let newest =
-            self.idle.iter_mut().rev().take(SAME_STREAM_SEARCH).position(|block| block.is_ready_on(stream));
-        match newest {
-            Some(0) => self.idle.pop_back(),
-            Some(back) => self.idle.remove(self.idle.len() - 1 - back),
-            None => self.idle.pop_front(),
+        let last = self.idle.len().checked_sub(1)?;
+        let mut own = None;
+        for (back, block) in self.idle.iter_mut().rev().take(SAME_STREAM_SEARCH).enumerate() {
+            if block.is_ready_on(stream) {
+                own = Some(back);
+                break;
+            }
+            if own.is_none() && block.stream_id() == stream {
+                own = Some(back);
+            }
         }
+        self.idle.remove(own.map_or(0, |back| last - back))
     }
 }

@@ -11,7 +11,6 @@ const SMALLEST_SLOT: u64 = 1 << 20;
 
 /// How an upload went.
 #[derive(Debug)]
-#[must_use]
 pub enum Upload<E> {
     /// By a pinned slot, without blocking. The event completes when the bytes are on the device.
     Staged(Arc<E>),

@@ -174,6 +174,8 @@ fn an_exporter_leaves_the_applications_recorder_alone_and_a_dropped_pool_holds_n
 #[test]
 fn an_address_in_use_is_a_typed_error() {
     assert!(DEFAULT_ADDRESS.ip().is_loopback(), "nothing is open to the network unless told to be");
+    let error = Exporter::listen(([127, 0, 0, 1], 0).into()).expect_err("which port?");
+    assert!(error.to_string().contains("name one"), "{error}");
     let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     let address = taken.local_addr().expect("bound");
     let error = Exporter::listen(address).expect_err("in use");

@@ -130,9 +130,24 @@ fn a_block_of_the_same_stream_is_preferred() {
     let lease = |stream| pool.allocate(1024, stream).expect("memory");
     let (on_a, on_b, again_on_b) = (lease(&a), lease(&b), lease(&b));
     let address = vrampool::Memory::address(on_a.memory());
-    drop((on_a, on_b, again_on_b));
+    drop((on_b, on_a, again_on_b));
     assert_eq!(vrampool::Memory::address(lease(&a).memory()), address);
     assert_eq!((pool.stats().hits, pool.stats().stream_waits), (1, 0));
+}
+
+#[test]
+fn a_block_stays_with_its_stream_though_others_used_it() {
+    let device = device();
+    let [a, b] = streams(&device);
+    let pool = Pool::builder(&device).build().expect("a pool");
+    let lease = |stream| pool.allocate(1024, stream).expect("memory");
+    let (on_a, on_b) = (lease(&a), lease(&b));
+    let address = vrampool::Memory::address(on_a.memory());
+    on_a.used_on(&b).expect("queued");
+    let waits = pool.stats().stream_waits;
+    drop((on_b, on_a));
+    assert_eq!(vrampool::Memory::address(lease(&a).memory()), address, "not the oldest, which is b's");
+    assert_eq!(pool.stats().stream_waits, waits + 1);
 }
 
 #[test]

@@ -42,10 +42,13 @@ impl Exporter {
     /// Starts serving at `address`.
     ///
     /// # Errors
-    /// [`Error::Configuration`] when the address cannot be had, because another program uses it, say.
+    /// [`Error::Configuration`] when the address cannot be had, because another program uses it, say, or names port 0.
     pub fn listen(address: SocketAddr) -> Result<Self, Error> {
         let failed =
             |reason: String| Error::Configuration { field: "metrics", value: address.to_string(), reason };
+        if address.port() == 0 {
+            return Err(failed("which port it would get cannot be told; name one".into()));
+        }
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()

@@ -24,6 +24,8 @@ pub(crate) struct Twin {
     pub(crate) misses: u64,
     pub(crate) evictions: u64,
     pub(crate) drops: u64,
+    /// The most that requested, live, cached and held bytes were.
+    peaks: [u64; 4],
 }
 
 impl Twin {
@@ -38,6 +40,7 @@ impl Twin {
             misses: 0,
             evictions: 0,
             drops: 0,
+            peaks: [0; 4],
         }
     }
 
@@ -49,8 +52,23 @@ impl Twin {
         self.cached() + self.live.iter().map(|&(class, _)| class).sum::<u64>()
     }
 
+    fn note_peaks(&mut self) {
+        let requested = self.live.iter().map(|&(_, bytes)| bytes).sum();
+        let live = self.live.iter().map(|&(class, _)| class).sum();
+        let now = [requested, live, self.cached(), self.held()];
+        for (peak, now) in self.peaks.iter_mut().zip(now) {
+            *peak = now.max(*peak);
+        }
+    }
+
     /// The class that a request gets, or `None` when the limit forbids it.
     pub(crate) fn allocate(&mut self, requested: u64) -> Option<u64> {
+        let class = self.lend(requested);
+        self.note_peaks();
+        class
+    }
+
+    fn lend(&mut self, requested: u64) -> Option<u64> {
         let class = self.classes.round(requested)?;
         self.requests.retain(|&other| other != class);
         self.requests.push(class);
@@ -92,6 +110,7 @@ impl Twin {
         } else {
             self.drops += 1;
         }
+        self.note_peaks();
     }
 
     pub(crate) fn trim_to(&mut self, bytes: u64) {
@@ -115,6 +134,8 @@ impl Twin {
             "requested"
         );
         assert_eq!(stats.bytes_held, self.held(), "held");
+        let peaks = [stats.peak_requested, stats.peak_live, stats.peak_cached, stats.peak_held];
+        assert_eq!(peaks, self.peaks, "peaks of requested, live, cached and held");
         assert_eq!(stats.live_buffers, self.live.len() as u64, "live buffers");
         assert_eq!(stats.evictions, self.evictions, "evictions");
         assert_eq!(stats.drops_over_bytes + stats.drops_over_count, self.drops, "drops over a cap");

@@ -20,7 +20,7 @@ pub(crate) struct PoolOptions {
     /// What serves misses: direct.
     #[arg(long, default_value_t)]
     pub(crate) source: Source,
-    /// fixed, power-of-two, geometric[:PER_DOUBLING[:FROM]], multiple:SIZE or exact[:SIZE] [default: fixed]
+    /// `fixed`, `power-of-two`, `geometric[:PER_DOUBLING[:FROM]]`, `multiple:SIZE` or `exact[:SIZE]` [default: fixed]
     #[arg(long, value_name = "CLASSES")]
     pub(crate) size_classes: Option<SizeClasses>,
     /// From how many of the next larger classes an empty geometric class borrows [default: 2]

@@ -78,12 +78,14 @@ impl<B: Backend, K: Kernels<B>> Compute<B, K> {
     pub(crate) fn softmax_cross_entropy(
         &self,
         labels: &Buffer<B>,
+        smoothing: f32,
         mut logits: Matrix<B>,
         tally: &mut Tally<B>,
     ) -> Result<Matrix<B>, Error> {
         let sums = tally.count(logits.rows()).view_mut(&self.stream)?.region;
         let labels = labels.on(&self.stream)?;
-        self.kernels.softmax_cross_entropy(&self.stream, labels, logits.view_mut(&self.stream)?, sums)?;
+        let values = logits.view_mut(&self.stream)?;
+        self.kernels.softmax_cross_entropy(&self.stream, labels, smoothing, values, sums)?;
         Ok(logits)
     }
 

@@ -87,6 +87,7 @@ impl Kernels<HostDevice> for HostKernels {
         &self,
         stream: &HostStream,
         labels: Region<'_, HostMemory>,
+        smoothing: f32,
         logits: ViewMut<'_, HostMemory>,
         tally: RegionMut<'_, HostMemory>,
     ) -> Result<(), BackendError> {
@@ -95,7 +96,7 @@ impl Kernels<HostDevice> for HostKernels {
             // A launch has slices of one type; labels are as wide as floats.
             let labels: &[u32] = bytemuck::cast_slice(labels);
             for (row, &label) in logits.chunks_exact_mut(columns).zip(labels) {
-                let (loss, is_correct) = softmax_row(row, label as usize);
+                let (loss, is_correct) = softmax_row(row, label as usize, smoothing);
                 tally[0] += loss;
                 tally[1] += if is_correct { 1.0 } else { 0.0 };
                 row.iter_mut().for_each(|value| *value /= rows);
@@ -125,19 +126,22 @@ impl Kernels<HostDevice> for HostKernels {
 }
 
 /// Turns a row of logits into the gradient of its loss. Answers the loss, and whether the largest logit is the label's.
-fn softmax_row(row: &mut [f32], label: usize) -> (f32, bool) {
+fn softmax_row(row: &mut [f32], label: usize, smoothing: f32) -> (f32, bool) {
     let largest = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let is_correct = row[label] >= largest;
-    let shifted = row[label] - largest;
+    let share = smoothing / row.len() as f32;
+    let mut expected = (1.0 - smoothing) * (row[label] - largest);
     let mut sum = 0.0;
     for value in row.iter_mut() {
         // The largest exponent is 0, so that none overflows.
-        *value = (*value - largest).exp();
+        let exponent = *value - largest;
+        expected += share * exponent;
+        *value = exponent.exp();
         sum += *value;
     }
-    row.iter_mut().for_each(|value| *value /= sum);
-    row[label] -= 1.0;
-    (sum.ln() - shifted, is_correct)
+    row.iter_mut().for_each(|value| *value = *value / sum - share);
+    row[label] -= 1.0 - smoothing;
+    (sum.ln() - expected, is_correct)
 }
 
 #[cfg(test)]
@@ -238,26 +242,30 @@ mod tests {
 
     #[test]
     fn softmax_cross_entropy_is_the_naive_one_and_huge_logits_do_not_overflow() {
+        const SMOOTHING: f64 = 0.3;
         let device = HostDevice::new();
         let pool = Pool::builder(&device).build().expect("a pool");
         let stream = device.create_stream().expect("a stream");
         let compute = Compute::new(&pool, HostKernels).expect("a stream");
         let mut labels = pool.allocate(12, &stream).expect("memory");
         labels.write(&stream, bytemuck::cast_slice(&[2_u32, 0, 1])).expect("labels");
-        let logits = [1.0_f32, 2.0, 3.0, 0.5, 0.25, 0.75, -500.0, 500.0, 0.0];
+        let logits = [1.0_f32, 2.0, 3.0, 0.5, 0.25, 0.75, -200.0, 200.0, 0.0];
         let mut wanted = Vec::new();
         let mut losses = 0.0;
         for (row, label) in logits.chunks(3).zip([2, 0, 1]) {
             let exponents: Vec<f64> = row.iter().map(|&logit| f64::from(logit).exp()).collect();
             let sum: f64 = exponents.iter().sum();
-            losses -= (exponents[label] / sum).ln();
             for (index, exponent) in exponents.iter().enumerate() {
-                wanted.push(((exponent / sum - f64::from(u8::from(index == label))) / 3.0) as f32);
+                let is_label = f64::from(u8::from(index == label));
+                let target = (1.0 - SMOOTHING) * is_label + SMOOTHING / 3.0;
+                losses -= target * (exponent / sum).ln();
+                wanted.push(((exponent / sum - target) / 3.0) as f32);
             }
         }
         let mut tally = Tally::new(&compute).expect("memory");
         let logits = compute.upload(3, 3, &logits).expect("memory");
-        let gradient = compute.softmax_cross_entropy(&labels, logits, &mut tally).expect("work");
+        let gradient =
+            compute.softmax_cross_entropy(&labels, SMOOTHING as f32, logits, &mut tally).expect("work");
         assert_close(&compute.download(&gradient).expect("elements"), &wanted);
         let outcome = tally.read(&compute).expect("an outcome");
         assert_close(&[outcome.loss, outcome.accuracy], &[losses as f32 / 3.0, 2.0 / 3.0]);

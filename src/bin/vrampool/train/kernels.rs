@@ -60,13 +60,15 @@ pub(crate) trait Kernels<B: Backend> {
         sums: RegionMut<'_, B::Memory>,
     ) -> Result<(), BackendError>;
 
-    /// Cross-entropy of the softmax of each row of `logits` against its label. The logits become the gradient of the
-    /// mean loss over the rows; the sum of the losses is added to `tally[0]` and the number of rows whose largest logit
-    /// is the label's to `tally[1]`.
+    /// Cross-entropy of the softmax of each row of `logits` against its label, of whose certainty the share `smoothing`
+    /// is spread over all columns (C. Szegedy et al., 2016). The logits become the gradient of the mean loss over the
+    /// rows; the sum of the losses is added to `tally[0]`, and to `tally[1]` the number of rows whose largest logit is
+    /// the label's.
     fn softmax_cross_entropy(
         &self,
         stream: &B::Stream,
         labels: Region<'_, B::Memory>,
+        smoothing: f32,
         logits: ViewMut<'_, B::Memory>,
         tally: RegionMut<'_, B::Memory>,
     ) -> Result<(), BackendError>;

@@ -31,6 +31,7 @@ use loader::Loader;
 use network::Network;
 use report::Report;
 use std::error::Error;
+use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::time::Instant;
 use tally::{Outcome, Tally};
@@ -39,9 +40,9 @@ use vrampool::metrics::Exporter;
 use vrampool::{Backend, Pool};
 
 /// Widths of the hidden layers.
-const HIDDEN: [usize; 2] = [128, 64];
+const HIDDEN: [usize; 2] = [256, 128];
 /// Adam's rate at the first step; it falls to 0 in a straight line.
-const RATE: f32 = 3e-3;
+const RATE: f32 = 2e-3;
 
 /// Flags of `vrampool train`.
 #[derive(Debug, Clone, Args)]
@@ -70,8 +71,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     let report = match arguments.pool.backend {
         BackendName::Host => train(arguments, &HostDevice::new(), HostKernels)?,
     };
-    println!("{}", if arguments.json { report.json()? } else { report.tables() });
-    Ok(())
+    let text = if arguments.json { report.json()? } else { report.tables() };
+    // Not `println!`, which panics when nobody reads on.
+    Ok(writeln!(io::stdout(), "{text}")?)
 }
 
 fn train<B: Backend, K: Kernels<B>>(
@@ -100,27 +102,27 @@ fn train<B: Backend, K: Kernels<B>>(
         rng.shuffle(&mut learned);
         let mut tally = Tally::new(&compute)?;
         for batch in loader.batches(learned.chunks(batch_size)) {
-            let rate = RATE * (1.0 - f64::from(network.steps()) / all_steps as f64) as f32;
+            let rate = RATE * (1.0 - network.steps() as f64 / all_steps as f64) as f32;
             network.train(&compute, &batch?, rate, &mut tally)?;
             progress.inc(1);
         }
-        let learned = tally.read(&compute)?;
+        let training = tally.read(&compute)?;
 
         let mut tally = Tally::new(&compute)?;
-        for batch in loader.batches(uneven(&tested, 2 * batch_size, &mut rng)) {
+        for batch in loader.batches(uneven(&tested, batch_size.saturating_mul(2), &mut rng)) {
             network.evaluate(&compute, &batch?, &mut tally)?;
         }
         test = tally.read(&compute)?;
         progress.set_message(format!(
             "loss {:.4}, test accuracy {:.2} %",
-            learned.loss,
+            training.loss,
             100.0 * test.accuracy
         ));
         if epoch == 1 && arguments.epochs > 1 {
             first_epoch = Some(pool.stats());
         }
     }
-    progress.finish();
+    progress.finish_and_clear();
     Ok(Report::new(&pool, first_epoch.as_ref(), network.steps(), test, start.elapsed()))
 }
 

