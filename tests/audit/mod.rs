@@ -111,7 +111,7 @@ impl<B: Backend> Memory for AuditMemory<B> {
 
 /// The same range of the memory below.
 fn below<'a, B: Backend>(
-    region: Region<'a, AuditMemory<B>>,
+    region: &Region<'a, AuditMemory<B>>,
     stream: &B::Stream,
 ) -> Result<Region<'a, B::Memory>, BackendError> {
     region.check_stream(stream)?;
@@ -178,7 +178,7 @@ impl<B: Backend> Backend for AuditDevice<B> {
         source: Region<'_, Self::Memory>,
         destination: RegionMut<'_, Self::Memory>,
     ) -> Result<(), BackendError> {
-        self.inner.copy(stream, below(source, stream)?, below_mut(&destination, stream)?)
+        self.inner.copy(stream, below(&source, stream)?, below_mut(&destination, stream)?)
     }
 
     fn fill(
@@ -205,7 +205,7 @@ impl<B: Backend> Backend for AuditDevice<B> {
         source: Region<'_, Self::Memory>,
         destination: &mut [u8],
     ) -> Result<(), BackendError> {
-        self.inner.download(stream, below(source, stream)?, destination)
+        self.inner.download(stream, below(&source, stream)?, destination)
     }
 
     fn write_mapped(&self, memory: &Self::Memory, offset: u64, bytes: &[u8]) -> Result<(), BackendError> {

@@ -25,7 +25,7 @@ mod virtual_memory;
 
 pub use device::{Backend, Capabilities, DeviceId, DeviceKind, MemoryInfo, Properties};
 pub use error::BackendError;
-pub use memory::{Memory, MemoryKind, Placement, Region, RegionMut, Usage};
+pub use memory::{Hold, Memory, MemoryKind, Placement, Region, RegionMut, Usage};
 pub use shared_handles::{ShareableKind, SharedHandles};
 pub use stream::{Event, Stream, StreamId};
 pub use virtual_memory::VirtualMemory;

@@ -3,6 +3,7 @@
 use crate::{BackendError, Stream, StreamId};
 use std::fmt;
 use std::ops::{Bound, RangeBounds};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A block of memory on a device. **Dropping it frees it.**
 ///
@@ -60,13 +61,45 @@ impl From<Placement> for MemoryKind {
     }
 }
 
-/// A range of a memory that one stream may read.
+/// Keeps bytes where they are: whoever moves memory leaves alone what is held. Counts itself, nothing more.
+///
+/// A sub-allocator that compacts gives its [`Region`]s one, taken under the lock under which it decides what to move. An
+/// operation drops its regions when it has enqueued its work; from there on the stream's order protects the bytes.
+#[derive(Debug)]
+pub struct Hold<'a>(&'a AtomicU32);
+
+impl<'a> Hold<'a> {
+    /// One more hold, until it is dropped.
+    #[must_use]
+    pub fn new(holds: &'a AtomicU32) -> Self {
+        // Relaxed: whoever moves memory reads the count under the lock that this is called under.
+        holds.fetch_add(1, Ordering::Relaxed);
+        Self(holds)
+    }
+}
+
+impl Clone for Hold<'_> {
+    fn clone(&self) -> Self {
+        // Relaxed: the count is not 0 already, so nobody moves what is held.
+        Self::new(self.0)
+    }
+}
+
+impl Drop for Hold<'_> {
+    fn drop(&mut self) {
+        // Release: pairs with the acquire of whoever reads 0 and then moves; the work was enqueued before.
+        self.0.fetch_sub(1, Ordering::Release);
+    }
+}
+
+/// A range of a memory that one stream may read. While it exists the range stays where it is.
 #[derive(Debug)]
 pub struct Region<'a, M> {
     memory: &'a M,
     offset: u64,
     len: u64,
     stream: StreamId,
+    hold: Option<Hold<'a>>,
 }
 
 /// A range of a memory that one stream may read and write. Not `Clone`: two of them would alias.
@@ -75,11 +108,10 @@ pub struct RegionMut<'a, M>(Region<'a, M>);
 
 impl<M> Clone for Region<'_, M> {
     fn clone(&self) -> Self {
-        *self
+        let Self { memory, offset, len, stream, ref hold } = *self;
+        Self { memory, offset, len, stream, hold: hold.clone() }
     }
 }
-
-impl<M> Copy for Region<'_, M> {}
 
 impl<'a, M: Memory> Region<'a, M> {
     /// `len` bytes from `offset` on, for use on `stream`.
@@ -89,7 +121,9 @@ impl<'a, M: Memory> Region<'a, M> {
     pub fn new<S: Stream>(memory: &'a M, offset: u64, len: u64, stream: &S) -> Result<Self, BackendError> {
         let range = "range";
         match offset.checked_add(len) {
-            Some(end) if end <= memory.len() => Ok(Self { memory, offset, len, stream: stream.id() }),
+            Some(end) if end <= memory.len() => {
+                Ok(Self { memory, offset, len, stream: stream.id(), hold: None })
+            }
             _ => Err(BackendError::invalid(
                 range,
                 format!("{len} bytes from {offset} on leave a memory of {} bytes", memory.len()),
@@ -99,14 +133,21 @@ impl<'a, M: Memory> Region<'a, M> {
 
     /// All of a memory, for use on `stream`.
     pub fn whole<S: Stream>(memory: &'a M, stream: &S) -> Self {
-        Self { memory, offset: 0, len: memory.len(), stream: stream.id() }
+        Self { memory, offset: 0, len: memory.len(), stream: stream.id(), hold: None }
+    }
+
+    /// The same, and the range stays where it is for as long as this or a clone of it exists.
+    #[must_use]
+    pub fn held(mut self, hold: Hold<'a>) -> Self {
+        self.hold = Some(hold);
+        self
     }
 
     /// The part `range` of this region, in bytes from its start.
     ///
     /// # Errors
     /// [`BackendError::InvalidArgument`] when the range leaves the region.
-    pub fn slice(self, range: impl RangeBounds<u64>) -> Result<Self, BackendError> {
+    pub fn slice(&self, range: impl RangeBounds<u64>) -> Result<Self, BackendError> {
         let start = match range.start_bound() {
             Bound::Included(&start) => Some(start),
             Bound::Excluded(&start) => start.checked_add(1),
@@ -119,7 +160,7 @@ impl<'a, M: Memory> Region<'a, M> {
         };
         match (start, end) {
             (Some(start), Some(end)) if start <= end && end <= self.len => {
-                Ok(Self { offset: self.offset + start, len: end - start, ..self })
+                Ok(Self { offset: self.offset + start, len: end - start, ..self.clone() })
             }
             _ => Err(BackendError::invalid("range", format!("it leaves a region of {} bytes", self.len))),
         }
@@ -213,6 +254,12 @@ impl<'a, M: Memory> RegionMut<'a, M> {
     /// The same range for reading; also the way to its memory, offset, length and stream.
     #[must_use]
     pub fn as_region(&self) -> Region<'a, M> {
-        self.0
+        self.0.clone()
+    }
+
+    /// As [`Region::held`].
+    #[must_use]
+    pub fn held(self, hold: Hold<'a>) -> Self {
+        Self(self.0.held(hold))
     }
 }

@@ -267,7 +267,7 @@ impl Backend for HostDevice {
         self.shared.faults.check(Call::Copy)?;
         let (reads, writes) = ([source], [destination.as_region()]);
         stream.check_regions(&reads, &writes)?;
-        same_length(source.len(), writes[0].len())?;
+        same_length(reads[0].len(), writes[0].len())?;
         stream.enqueue(&reads, &writes, |[source], [destination]| destination.copy_from_slice(source))
     }
 
@@ -306,7 +306,7 @@ impl Backend for HostDevice {
         self.shared.faults.check(Call::Download)?;
         let reads = [source];
         stream.check_regions(&reads, &[])?;
-        same_length(source.len(), destination.len() as u64)?;
+        same_length(reads[0].len(), destination.len() as u64)?;
         let (sender, receiver) = bounded(1);
         stream.enqueue(&reads, &[], move |[bytes], []| {
             // Nobody listens any more when the caller's synchronisation failed.

@@ -148,7 +148,7 @@ pub(crate) struct HeldRange {
 }
 
 impl HeldRange {
-    pub(crate) fn new(region: Region<'_, HostMemory>) -> Self {
+    pub(crate) fn new(region: &Region<'_, HostMemory>) -> Self {
         Self { allocation: region.memory().allocation(), offset: region.offset(), len: region.len() }
     }
 

@@ -181,7 +181,7 @@ impl HostStream {
         writes: &[Region<'_, HostMemory>; W],
         work: impl FnOnce([&[u8]; R], [&mut [u8]; W]) + Send + 'static,
     ) -> Result<(), BackendError> {
-        let (reads, writes) = (reads.map(HeldRange::new), writes.map(HeldRange::new));
+        let (reads, writes) = (reads.each_ref().map(HeldRange::new), writes.each_ref().map(HeldRange::new));
         self.send(Work::Run(Box::new(move |device| {
             let spans = (reads.each_ref().map(HeldRange::span), writes.each_ref().map(HeldRange::span));
             device.claims().with(spans.0, spans.1, work);
