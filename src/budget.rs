@@ -58,6 +58,8 @@ pub(crate) struct Budget {
     pub(crate) caps: Caps,
     pub(crate) now: Bytes,
     pub(crate) peak: Bytes,
+    /// The most bytes that a source that reserves ahead had to have.
+    pub(crate) peak_reserved: u64,
     /// Bytes taken from the device in all.
     pub(crate) allocated: u64,
     /// The part of what is in transit that will come back to the device.
@@ -74,6 +76,7 @@ impl Budget {
             caps,
             now: Bytes::default(),
             peak: Bytes::default(),
+            peak_reserved: 0,
             allocated: 0,
             freeing: 0,
             freed: 0,

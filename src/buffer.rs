@@ -3,6 +3,7 @@
 use crate::depot::Key;
 use crate::error::Error;
 use crate::pool::Shared;
+use crate::source::Extent;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::fmt;
@@ -13,7 +14,7 @@ use vrampool_backend::{Backend, Memory, MemoryKind, Region, RegionMut, Stream, S
 /// and bucket, and knows its pool, so that neither way touches a reference count. An idle block thus keeps its pool's
 /// shared state alive; the last pool handle empties the buckets and so cuts the circle.
 pub(crate) struct Block<B: Backend> {
-    memory: B::Memory,
+    extent: Extent<B>,
     pub(crate) key: Key,
     /// Bytes the present, or last, borrower asked for.
     pub(crate) requested: u64,
@@ -26,14 +27,14 @@ pub(crate) struct Block<B: Backend> {
 
 impl<B: Backend> Block<B> {
     pub(crate) fn new(
-        memory: B::Memory,
+        extent: Extent<B>,
         key: Key,
         requested: u64,
         stream: &B::Stream,
         pool: &Arc<Shared<B>>,
     ) -> Box<Self> {
         Box::new(Self {
-            memory,
+            extent,
             key,
             requested,
             stream: stream.clone(),
@@ -64,10 +65,16 @@ impl<B: Backend> Block<B> {
             return Ok(0);
         }
         let mut waits = 0;
-        for user in std::iter::once(&self.stream).chain(self.others.get_mut().iter()) {
-            if user.id() != stream.id() {
-                self.pool.order(user, stream)?;
-                waits += 1;
+        match &self.extent {
+            // It knows more: who moved it, say. It counts its waits, too.
+            Extent::Arena(buffer) => buffer.hand_over(stream)?,
+            Extent::Direct(_) => {
+                for user in std::iter::once(&self.stream).chain(self.others.get_mut().iter()) {
+                    if user.id() != stream.id() {
+                        self.pool.order(user, stream)?;
+                        waits += 1;
+                    }
+                }
             }
         }
         self.stream = stream.clone();
@@ -165,7 +172,7 @@ impl<B: Backend> Buffer<B> {
     /// [`Error::WrongDevice`]; [`Error::Backend`] when the device refuses the event or the wait.
     pub fn on(&self, stream: &B::Stream) -> Result<Region<'_, B::Memory>, Error> {
         self.used_on(stream)?;
-        Ok(Region::new(self.memory(), self.offset(), self.len(), stream)?)
+        self.block().extent.region(self.len(), stream)
     }
 
     /// Its bytes for reading and writing on `stream`; else as [`on`](Self::on).
@@ -174,7 +181,7 @@ impl<B: Backend> Buffer<B> {
     /// As [`on`](Self::on).
     pub fn on_mut(&mut self, stream: &B::Stream) -> Result<RegionMut<'_, B::Memory>, Error> {
         self.used_on(stream)?;
-        Ok(RegionMut::new(self.memory(), self.offset(), self.len(), stream)?)
+        self.region_mut(self.len(), stream)
     }
 
     /// Says that work on `stream` uses the buffer, for work that got its address in another way; else as
@@ -184,6 +191,9 @@ impl<B: Backend> Buffer<B> {
     /// As [`on`](Self::on).
     pub fn used_on(&self, stream: &B::Stream) -> Result<(), Error> {
         let block = self.block();
+        if let Extent::Arena(buffer) = &block.extent {
+            buffer.used_on(stream)?;
+        }
         if block.stream.id() == stream.id() {
             return Ok(());
         }
@@ -192,10 +202,11 @@ impl<B: Backend> Buffer<B> {
         if others.iter().any(|other| other.id() == stream.id()) {
             return Ok(());
         }
-        block.pool.order(&block.stream, stream)?;
+        if let Extent::Direct(_) = &block.extent {
+            block.pool.order(&block.stream, stream)?;
+            block.pool.count_waits(1);
+        }
         others.push(stream.clone());
-        drop(others);
-        block.pool.count_waits(1);
         Ok(())
     }
 
@@ -218,21 +229,22 @@ impl<B: Backend> Buffer<B> {
         Ok(self.block().pool.device().download(stream, region, bytes)?)
     }
 
-    /// The memory it is a range of, for a backend's own calls. Say on which stream they run: [`used_on`](Self::used_on).
+    /// The memory it is a range of; which range, a [region](Self::on) tells.
     #[must_use]
     pub fn memory(&self) -> &B::Memory {
-        &self.block().memory
-    }
-
-    /// Where in [`memory`](Self::memory) it starts, bytes.
-    #[must_use]
-    pub fn offset(&self) -> u64 {
-        0
+        self.block().extent.memory()
     }
 
     /// All bytes of its class, for writing: what rounding added belongs to the borrower too.
-    pub(crate) fn whole_class(&mut self, stream: &B::Stream) -> RegionMut<'_, B::Memory> {
-        RegionMut::whole(self.memory(), stream)
+    pub(crate) fn whole_class(&mut self, stream: &B::Stream) -> Result<RegionMut<'_, B::Memory>, Error> {
+        self.region_mut(self.class(), stream)
+    }
+
+    fn region_mut(&mut self, len: u64, stream: &B::Stream) -> Result<RegionMut<'_, B::Memory>, Error> {
+        match &mut self.block {
+            Some(block) => block.extent.region_mut(len, stream),
+            None => unreachable!("a buffer has its block until it is dropped"),
+        }
     }
 }
 

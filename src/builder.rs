@@ -2,11 +2,12 @@
 
 use crate::UNLIMITED;
 use crate::budget::Caps;
+use crate::device_arena::DeviceArena;
 use crate::environment::{self, Lookup};
 use crate::error::Error;
 use crate::pool::Pool;
 use crate::size_class::SizeClasses;
-use crate::source::Source;
+use crate::source::{Source, Supply};
 use std::sync::atomic::{AtomicU64, Ordering};
 use vrampool_backend::{Backend, DeviceKind, MemoryKind, Placement};
 
@@ -46,7 +47,8 @@ const BORROW_CLASSES: usize = 2;
 pub struct Builder<B: Backend> {
     pub(crate) device: B,
     pub(crate) name: String,
-    pub(crate) source: Source,
+    source: Source,
+    arena: Option<DeviceArena<B>>,
     pub(crate) borrow_classes: usize,
     kind: Option<MemoryKind>,
     classes: Option<SizeClasses>,
@@ -63,6 +65,7 @@ impl<B: Backend> Builder<B> {
             device: device.clone(),
             name: format!("pool-{}", NEXT.fetch_add(1, Ordering::Relaxed)),
             source: Source::default(),
+            arena: None,
             borrow_classes: BORROW_CLASSES,
             kind: None,
             classes: None,
@@ -127,10 +130,17 @@ impl<B: Backend> Builder<B> {
         self
     }
 
-    /// What serves misses. Default: [`Source::Direct`].
+    /// What serves misses. Default: [`Source::Direct`]. For [`Source::Arena`] an arena of `limit` bytes is reserved; without
+    /// a limit, of what is free less a margin ([`ArenaBuilder::limit`](crate::ArenaBuilder::limit)).
     pub fn source(mut self, source: Source) -> Self {
         self.source = source;
         self
+    }
+
+    /// Misses are served from this arena, which others may use too.
+    pub fn arena(mut self, arena: &DeviceArena<B>) -> Self {
+        self.arena = Some(arena.clone());
+        self.source(Source::Arena)
     }
 
     /// netcl's `BufferPool`: powers of two, nothing ever given back by itself. For short programs and tests.
@@ -149,10 +159,11 @@ impl<B: Backend> Builder<B> {
         self.size_classes(SizeClasses::PowerOfTwo).memory(Placement::HostVisible).budget(UNLIMITED)
     }
 
-    /// Makes the pool. Takes no memory yet.
+    /// Makes the pool. Takes no memory yet, but for an arena.
     ///
     /// # Errors
-    /// [`Error::Configuration`] for settings that cannot be, [`Error::Environment`] for a variable that cannot be read.
+    /// [`Error::Configuration`] for settings that cannot be, [`Error::Environment`] for a variable that cannot be read;
+    /// those of [`ArenaBuilder::build`](crate::ArenaBuilder::build) with [`Source::Arena`].
     pub fn build(self) -> Result<Pool<B>, Error> {
         self.build_with(&environment::process)
     }
@@ -179,7 +190,22 @@ impl<B: Backend> Builder<B> {
             },
         };
         let kind = self.kind.unwrap_or_else(|| self.device.properties().preferred_placement().into());
-        Ok(Pool::from_builder(self, kind, caps, classes))
+        let supply = match self.source {
+            Source::Direct => Supply::Direct,
+            Source::Arena => Supply::Arena(self.arena_for(kind, caps.limit)?),
+        };
+        Ok(Pool::from_builder(self, kind, caps, classes, supply))
+    }
+
+    fn arena_for(&self, kind: MemoryKind, limit: u64) -> Result<DeviceArena<B>, Error> {
+        match &self.arena {
+            Some(arena) if arena.device().id() == self.device.id() => Ok(arena.clone()),
+            Some(arena) => Err(Error::WrongDevice { pool: self.device.id(), given: arena.device().id() }),
+            None => {
+                let bytes = if limit == UNLIMITED { 0 } else { limit };
+                DeviceArena::builder(&self.device).memory(kind).limit(bytes).build()
+            }
+        }
     }
 
     fn default_budget(&self, lookup: Lookup<'_>) -> Result<u64, Error> {

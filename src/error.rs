@@ -1,5 +1,6 @@
 //! What a pool answers instead of a buffer.
 
+use crate::arena::ArenaError;
 use bytesize::ByteSize;
 use std::fmt;
 use vrampool_backend::{BackendError, DeviceId};
@@ -53,6 +54,9 @@ pub enum Error {
         /// What is wrong with it.
         reason: &'static str,
     },
+    /// An arena did not do what it was asked.
+    #[error(transparent)]
+    Arena(#[from] ArenaError),
     /// The device failed for another reason than a lack of memory.
     #[error(transparent)]
     Backend(#[from] BackendError),
@@ -64,6 +68,7 @@ impl Error {
     pub fn is_out_of_memory(&self) -> bool {
         match self {
             Self::OutOfMemory(_) => true,
+            Self::Arena(error) => error.is_out_of_memory(),
             Self::Backend(error) => error.is_out_of_memory(),
             _ => false,
         }
@@ -84,6 +89,8 @@ pub enum Shortage {
     Limit(u64),
     /// The device.
     Device(BackendError),
+    /// The pool's arena; its text tells the largest hole.
+    Arena(ArenaError),
 }
 
 /// All that was known when memory ran out. Its text says what to do.
@@ -124,6 +131,9 @@ impl fmt::Display for OutOfMemory {
                 " and its limit is {}; drop live buffers, raise `limit`, or choose size classes that round up less",
                 ByteSize(*limit)
             ),
+            Shortage::Arena(cause) => {
+                write!(f, "; the arena has {cause}; drop live buffers, or give the pool a larger arena")
+            }
             Shortage::Device(cause) => write!(
                 f,
                 "; {cause}; drop live buffers, use smaller batches, set a `limit` that leaves room for others, or \
@@ -137,6 +147,7 @@ impl std::error::Error for OutOfMemory {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match &self.shortage {
             Shortage::Device(cause) => Some(cause),
+            Shortage::Arena(cause) => Some(cause),
             Shortage::Limit(_) => None,
         }
     }

@@ -3,10 +3,12 @@
 // Not in the workspace's lints, because tests may.
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
+pub mod arena;
 mod budget;
 mod buffer;
 mod builder;
 mod depot;
+mod device_arena;
 mod environment;
 mod error;
 #[cfg(feature = "metrics")]
@@ -22,6 +24,7 @@ pub mod trace;
 
 pub use buffer::Buffer;
 pub use builder::Builder;
+pub use device_arena::{ArenaBuffer, ArenaBuilder, Compaction, DeviceArena, Moved};
 pub use error::{Error, OutOfMemory, Shortage};
 pub use pool::Pool;
 pub use registry::persistent_pool;

@@ -1,16 +1,19 @@
 //! The pool: a request's way down, and a buffer's way back.
 
+use crate::UNLIMITED;
+use crate::arena::ArenaError;
 use crate::buffer::{Block, Buffer};
 use crate::builder::Builder;
 use crate::depot::{Counters, Depot, Key, Permit, Released};
+use crate::device_arena::{Compaction, DeviceArena, Moved};
 use crate::error::{Error, OutOfMemory, Shortage};
 use crate::size_class::SizeClasses;
-use crate::source::Source;
+use crate::source::{Extent, Source, Supply};
 use crate::stats::{PoolStats, Rung};
 use parking_lot::{Condvar, Mutex};
 use std::cell::Cell;
 use std::sync::Arc;
-use vrampool_backend::{Backend, BackendError, DeviceId, MemoryKind, Stream};
+use vrampool_backend::{Backend, DeviceId, MemoryKind, Stream};
 
 /// A bounded caching pool of device memory. A clone is another handle to the same pool.
 ///
@@ -72,7 +75,7 @@ pub(crate) struct Shared<B: Backend> {
     name: String,
     kind: MemoryKind,
     classes: SizeClasses,
-    source: Source,
+    supply: Supply<B>,
     depot: Mutex<Depot<B>>,
     /// Signalled when memory was given back or a promise was broken.
     freed: Condvar,
@@ -89,6 +92,7 @@ impl<B: Backend> Pool<B> {
         kind: MemoryKind,
         caps: crate::budget::Caps,
         classes: SizeClasses,
+        supply: Supply<B>,
     ) -> Self {
         let shared = Shared {
             id: builder.device.id(),
@@ -96,7 +100,7 @@ impl<B: Backend> Pool<B> {
             name: builder.name,
             kind,
             classes,
-            source: builder.source,
+            supply,
             depot: Mutex::new(Depot::new(classes, builder.borrow_classes, caps)),
             freed: Condvar::new(),
         };
@@ -148,7 +152,7 @@ impl<B: Backend> Pool<B> {
     /// As [`allocate`](Self::allocate), and [`Error::Backend`] when filling fails.
     pub fn allocate_zeroed(&self, bytes: u64, stream: &B::Stream) -> Result<Buffer<B>, Error> {
         let mut buffer = self.allocate(bytes, stream)?;
-        self.device().fill(stream, buffer.whole_class(stream), 0)?;
+        self.device().fill(stream, buffer.whole_class(stream)?, 0)?;
         Ok(buffer)
     }
 
@@ -171,14 +175,45 @@ impl<B: Backend> Pool<B> {
         self.shared().give_back(idle)
     }
 
+    /// Closes holes of the pool's arena, as [`DeviceArena::compact`], after giving all idle memory back to it. Live buffers
+    /// follow their data. Does nothing where the source is direct.
+    ///
+    /// # Errors
+    /// As [`DeviceArena::compact`].
+    pub fn compact(
+        &self,
+        stream: &B::Stream,
+        budget_bytes: u64,
+        on_move: impl FnMut(Moved),
+    ) -> Result<Compaction, Error> {
+        let Some(arena) = self.shared().supply.arena() else { return Ok(Compaction::default()) };
+        self.trim();
+        arena.compact(stream, budget_bytes, on_move)
+    }
+
+    /// The arena that serves its misses, if one does.
+    #[must_use]
+    pub fn arena(&self) -> Option<&DeviceArena<B>> {
+        self.shared().supply.arena()
+    }
+
     /// The pool's counts and bytes, all of one moment.
     pub fn stats(&self) -> PoolStats {
-        self.shared().depot.lock().stats()
+        let depot = self.shared().depot.lock();
+        let (stats, peak) = (depot.stats(), depot.budget.peak_reserved);
+        drop(depot);
+        match self.shared().supply.arena() {
+            Some(arena) => stats.with_arena(arena.highest_end(), peak, arena.stream_waits()),
+            None => stats,
+        }
     }
 
     /// Starts the peaks in [`stats`](Self::stats) anew from what is there now.
     pub fn reset_peaks(&self) {
-        self.shared().depot.lock().budget.reset_peaks();
+        let reserved = self.shared().supply.arena().map_or(0, DeviceArena::highest_end);
+        let mut depot = self.shared().depot.lock();
+        depot.budget.reset_peaks();
+        depot.budget.peak_reserved = reserved;
     }
 
     /// The pool's name in metrics.
@@ -208,7 +243,7 @@ impl<B: Backend> Pool<B> {
     /// What serves its misses.
     #[must_use]
     pub fn source(&self) -> Source {
-        self.shared().source
+        self.shared().supply.source()
     }
 }
 
@@ -283,20 +318,24 @@ impl<B: Backend> Shared<B> {
             self.count_failure(|counters| &mut counters.failed_by_limit);
         });
         let promise = promise.map_err(|limit| self.out_of_memory(key, requested, Shortage::Limit(limit)))?;
-        match self.ask_source(key) {
-            Ok(memory) => {
+        match self.ask_source(key, stream) {
+            Ok(extent) => {
                 promise.keep(requested);
-                Ok(Block::new(memory, key, requested, stream, self))
+                Ok(Block::new(extent, key, requested, stream, self))
             }
             Err(error) if error.is_out_of_memory() => {
                 drop(promise);
                 self.count_failure(|counters| &mut counters.failed_by_device);
-                Err(self.out_of_memory(key, requested, Shortage::Device(error)))
+                Err(match error {
+                    Error::Backend(error) => self.out_of_memory(key, requested, Shortage::Device(error)),
+                    Error::Arena(error) => self.out_of_memory(key, requested, Shortage::Arena(error)),
+                    other => other,
+                })
             }
             Err(error) => {
                 drop(promise);
                 self.count_failure(|counters| &mut counters.failed_by_backend);
-                Err(error.into())
+                Err(error)
             }
         }
     }
@@ -320,10 +359,11 @@ impl<B: Backend> Shared<B> {
         }
     }
 
-    /// Asks the device; while it is out of memory, gives back least recently requested classes of the size asked for,
-    /// then everything, and asks again.
-    fn ask_source(&self, key: Key) -> Result<B::Memory, BackendError> {
-        let mut answer = self.source.allocate(&self.device, key);
+    /// Asks the source; while it is out of memory, gives back least recently requested classes of the size asked for, then
+    /// everything, and asks again; and last, closes the holes of an arena.
+    fn ask_source(&self, key: Key, stream: &B::Stream) -> Result<Extent<B>, Error> {
+        let ask = || self.supply.allocate(&self.device, key, stream);
+        let mut answer = ask();
         for (bytes, is_last) in [(key.class, false), (u64::MAX, true)] {
             if !matches!(&answer, Err(error) if error.is_out_of_memory()) {
                 break;
@@ -344,7 +384,15 @@ impl<B: Backend> Shared<B> {
                     self.freed.wait(&mut depot);
                 }
             }
-            answer = self.source.allocate(&self.device, key);
+            answer = ask();
+        }
+        if let (Err(Error::Arena(ArenaError::NoSpace { available, .. })), Some(arena)) =
+            (&answer, self.supply.arena())
+            && *available >= key.class
+        {
+            self.depot.lock().count(Rung::Compact);
+            arena.compact(stream, UNLIMITED, |_| {})?;
+            answer = ask();
         }
         answer
     }
@@ -411,7 +459,9 @@ struct Promise<'a, B: Backend> {
 impl<B: Backend> Promise<'_, B> {
     fn keep(mut self, requested: u64) {
         self.kept = true;
+        let reserved = self.pool.supply.arena().map_or(0, DeviceArena::highest_end);
         let mut depot = self.pool.depot.lock();
+        depot.budget.peak_reserved = depot.budget.peak_reserved.max(reserved);
         depot.budget.allocated(self.class, requested);
         depot.counters.source_allocations += 1;
         depot.counters.live_buffers += 1;

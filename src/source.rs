@@ -1,10 +1,11 @@
 //! What serves misses.
 
 use crate::depot::Key;
+use crate::device_arena::{ArenaBuffer, DeviceArena};
 use crate::error::Error;
 use std::fmt;
 use std::str::FromStr;
-use vrampool_backend::{Backend, BackendError};
+use vrampool_backend::{Backend, Region, RegionMut};
 
 /// Where a pool gets the memory that its buckets do not have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -13,23 +14,21 @@ pub enum Source {
     /// Each block is an allocation of the device's own.
     #[default]
     Direct,
+    /// Blocks of one range that is reserved once ([`DeviceArena`]): a miss makes no call of the driver, what is over a
+    /// cap coalesces, and holes can be closed. Requests for another kind of memory than the arena's go to the device.
+    Arena,
 }
 
 impl Source {
     /// All sources.
-    pub const ALL: [Self; 1] = [Self::Direct];
+    pub const ALL: [Self; 2] = [Self::Direct, Self::Arena];
 
     /// Its name in settings.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Direct => "direct",
-        }
-    }
-
-    pub(crate) fn allocate<B: Backend>(self, device: &B, key: Key) -> Result<B::Memory, BackendError> {
-        match self {
-            Self::Direct => device.allocate(key.class, key.kind),
+            Self::Arena => "arena",
         }
     }
 }
@@ -49,5 +48,73 @@ impl FromStr for Source {
             value: text.into(),
             reason: format!("known are {}", Self::ALL.map(Self::name).join(", ")),
         })
+    }
+}
+
+/// A [`Source`] with what it has.
+#[derive(Debug)]
+pub(crate) enum Supply<B: Backend> {
+    Direct,
+    Arena(DeviceArena<B>),
+}
+
+impl<B: Backend> Supply<B> {
+    pub(crate) fn source(&self) -> Source {
+        match self {
+            Self::Direct => Source::Direct,
+            Self::Arena(_) => Source::Arena,
+        }
+    }
+
+    pub(crate) fn arena(&self) -> Option<&DeviceArena<B>> {
+        match self {
+            Self::Direct => None,
+            Self::Arena(arena) => Some(arena),
+        }
+    }
+
+    pub(crate) fn allocate(&self, device: &B, key: Key, stream: &B::Stream) -> Result<Extent<B>, Error> {
+        match self {
+            Self::Arena(arena) if arena.kind() == key.kind => {
+                Ok(Extent::Arena(arena.allocate(key.class, stream)?))
+            }
+            Self::Direct | Self::Arena(_) => Ok(Extent::Direct(device.allocate(key.class, key.kind)?)),
+        }
+    }
+}
+
+/// Memory that a source gave.
+#[derive(Debug)]
+pub(crate) enum Extent<B: Backend> {
+    Direct(B::Memory),
+    Arena(ArenaBuffer<B>),
+}
+
+impl<B: Backend> Extent<B> {
+    pub(crate) fn memory(&self) -> &B::Memory {
+        match self {
+            Self::Direct(memory) => memory,
+            Self::Arena(buffer) => buffer.memory(),
+        }
+    }
+
+    /// Its first `len` bytes for reading. Who uses direct memory is its block's to know; an arena's block knows itself.
+    pub(crate) fn region(&self, len: u64, stream: &B::Stream) -> Result<Region<'_, B::Memory>, Error> {
+        match self {
+            Self::Direct(memory) => Ok(Region::new(memory, 0, len, stream)?),
+            Self::Arena(buffer) => buffer.region(len, stream),
+        }
+    }
+
+    /// Its first `len` bytes for writing; else as [`region`](Self::region).
+    pub(crate) fn region_mut(
+        &mut self,
+        len: u64,
+        stream: &B::Stream,
+    ) -> Result<RegionMut<'_, B::Memory>, Error> {
+        match self {
+            Self::Direct(memory) => Ok(RegionMut::new(memory, 0, len, stream)?),
+            Self::Arena(buffer) => buffer.region_mut(len, stream),
+        }
     }
 }

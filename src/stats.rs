@@ -3,6 +3,7 @@
 use crate::UNLIMITED;
 use crate::budget::Budget;
 use crate::depot::Counters;
+use crate::source::Source;
 
 /// The rungs of the ladder that a pool climbs when memory runs out, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -15,13 +16,15 @@ pub enum Rung {
     /// The device was out of memory: least recently requested classes were given back, and if that was not enough all
     /// idle memory, and it was asked again.
     Trim,
+    /// Holes of the arena were closed, and it was asked again.
+    Compact,
     /// Nothing helped: an error was returned.
     Fail,
 }
 
 impl Rung {
     /// All rungs, in order.
-    pub const ALL: [Self; 4] = [Self::Evict, Self::Wait, Self::Trim, Self::Fail];
+    pub const ALL: [Self; 5] = [Self::Evict, Self::Wait, Self::Trim, Self::Compact, Self::Fail];
 
     /// Its name in metrics.
     #[must_use]
@@ -30,6 +33,7 @@ impl Rung {
             Self::Evict => "evict",
             Self::Wait => "wait",
             Self::Trim => "trim",
+            Self::Compact => "compact",
             Self::Fail => "fail",
         }
     }
@@ -67,7 +71,10 @@ pub struct PoolStats {
     pub bytes_cached: u64,
     /// Bytes taken from the source: live, idle, and in transit between pool and source.
     pub bytes_held: u64,
-    /// Bytes that the source took from the device; the same as held when the source is direct.
+    /// What serves misses.
+    pub source: Source,
+    /// Bytes that the source needs of the device: the same as held when it is direct; the end of the highest block in use
+    /// when it is an arena.
     pub bytes_reserved: u64,
     /// Bytes taken from the source in all, never reduced.
     pub bytes_allocated: u64,
@@ -140,6 +147,7 @@ impl BucketStats {
 }
 
 impl PoolStats {
+    /// Of a pool whose source is direct.
     pub(crate) fn new(budget: &Budget, counters: &Counters, buckets: Vec<BucketStats>) -> Self {
         Self {
             hits: buckets.iter().map(|bucket| bucket.hits).sum(),
@@ -148,6 +156,7 @@ impl PoolStats {
             bytes_live: budget.now.live,
             bytes_cached: budget.now.cached,
             bytes_held: budget.now.held,
+            source: Source::Direct,
             bytes_reserved: budget.now.held,
             bytes_allocated: budget.allocated,
             peak_requested: budget.peak.requested,
@@ -173,6 +182,14 @@ impl PoolStats {
             rungs: counters.rungs,
             buckets,
         }
+    }
+
+    /// What is different with an arena.
+    pub(crate) fn with_arena(mut self, highest_end: u64, peak: u64, waits: u64) -> Self {
+        self.source = Source::Arena;
+        (self.bytes_reserved, self.peak_reserved) = (highest_end, peak);
+        self.stream_waits += waits;
+        self
     }
 
     /// Hits over requests, 0 to 1; 0.0 when nothing was asked for.
@@ -206,11 +223,15 @@ impl PoolStats {
         ratio(hits, hits + misses)
     }
 
-    /// Calls of the driver that the pool made so far: allocations, frees, and an event and a wait for each wait between
-    /// streams.
+    /// Calls of the driver that the pool made so far: allocations and frees of a direct source, and an event and a wait for
+    /// each wait between streams.
     #[must_use]
     pub fn driver_calls(&self) -> u64 {
-        self.source_allocations + self.source_frees + 2 * self.stream_waits
+        let memory = match self.source {
+            Source::Direct => self.source_allocations + self.source_frees,
+            Source::Arena => 0,
+        };
+        memory + 2 * self.stream_waits
     }
 
     /// Whether a cap is one, rather than [`UNLIMITED`].

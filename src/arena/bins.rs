@@ -1,0 +1,124 @@
+//! Which bin a size belongs to, and which bins hold something. Numbers only, and not even blocks.
+//!
+//! A row is a power of two and has 64 bins of equal width, so a bin's sizes differ by less than 1.6 %. Sizes below 128
+//! bytes have a bin each. Rows 2 to 32 are cuArena's 31 bins over [128 B, 256 GiB); above, where cuArena has one bin for
+//! all, the rows go on to 2⁶⁴.
+//!
+//! ```text
+//! row   0      1        2          3         …  32               …  58
+//!       0..64  64..128  128..256   256..512     128..256 GiB        2⁶³..2⁶⁴
+//!       1 B    1 B      2 B a bin  4 B a bin    2 GiB a bin
+//! ```
+
+/// Bins to a row, as a power of two: as many as a machine word has bits.
+const WIDTH: u32 = 6;
+
+/// Rows that 64 bits need.
+const ROWS: usize = 59;
+
+/// Bins in all.
+pub(super) const BINS: usize = ROWS << WIDTH;
+
+/// The bin of a size, and how many of the size's low bits the bin does not tell.
+#[inline]
+pub(super) fn bin_of(bytes: u64) -> (usize, u32) {
+    // The lowest two rows count single bytes.
+    let untold = (bytes | 1 << WIDTH).ilog2() - WIDTH;
+    (((u64::from(untold) << WIDTH) + (bytes >> untold)) as usize, untold)
+}
+
+/// Which bins hold something: a bit for each bin, and a bit for each row that has one.
+#[derive(Debug)]
+pub(super) struct Occupied {
+    rows: u64,
+    bins: [u64; ROWS],
+}
+
+impl Occupied {
+    pub(super) const NONE: Self = Self { rows: 0, bins: [0; ROWS] };
+
+    #[inline]
+    pub(super) fn set(&mut self, bin: usize) {
+        let row = bin >> WIDTH;
+        self.rows |= 1 << row;
+        self.bins[row] |= 1 << (bin & 63);
+    }
+
+    #[inline]
+    pub(super) fn clear(&mut self, bin: usize) {
+        let row = bin >> WIDTH;
+        self.bins[row] &= !(1 << (bin & 63));
+        if self.bins[row] == 0 {
+            self.rows &= !(1 << row);
+        }
+    }
+
+    /// The first occupied bin at or after `bin`.
+    #[inline]
+    pub(super) fn first_from(&self, bin: usize) -> Option<usize> {
+        let row = bin >> WIDTH;
+        let here = self.bins.get(row)? & (u64::MAX << (bin & 63));
+        if here != 0 {
+            return Some(row << WIDTH | here.trailing_zeros() as usize);
+        }
+        let above = self.rows & (u64::MAX << (row + 1));
+        let row = (above != 0).then(|| above.trailing_zeros() as usize)?;
+        Some(row << WIDTH | self.bins[row].trailing_zeros() as usize)
+    }
+
+    /// The last occupied bin.
+    pub(super) fn last(&self) -> Option<usize> {
+        let row = self.rows.checked_ilog2()? as usize;
+        Some(row << WIDTH | self.bins[row].ilog2() as usize)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn the_rows_are_cuarenas_bins() {
+        let row = |bytes: u64| bin_of(bytes).0 >> WIDTH;
+        for shift in 7..38 {
+            assert_eq!(row(1 << shift), shift - 5, "a row starts at 2^{shift}");
+            assert_eq!(row((1 << (shift + 1)) - 1), shift - 5, "and ends before the next power of two");
+        }
+        assert_eq!((row(127), row(1 << 38)), (1, 33));
+        assert_eq!(bin_of(u64::MAX), (BINS - 1, 57));
+    }
+
+    /// Sizes of every magnitude.
+    fn any_bytes() -> impl Strategy<Value = u64> {
+        (0u32..64, any::<u64>()).prop_map(|(shift, bits)| bits >> shift)
+    }
+
+    proptest! {
+        #[test]
+        fn bins_keep_order_and_tell_all_but_the_low_bits(one in any_bytes(), two in any_bytes()) {
+            let (small, large) = (one.min(two), one.max(two));
+            let ((low, untold), (high, _)) = (bin_of(small), bin_of(large));
+            prop_assert!(low <= high && high < BINS);
+            prop_assert_eq!(low == high, small >> untold == large >> untold, "a bin is one prefix");
+            prop_assert!(small < 128 || 1u64 << untold <= small / 64, "a bin is a 64th of its sizes wide");
+        }
+
+        #[test]
+        fn bitmaps_are_a_sorted_set(steps in prop::collection::vec((0..BINS, any::<bool>()), 0..200), from in 0..BINS + 1) {
+            let (mut occupied, mut set) = (Occupied::NONE, BTreeSet::new());
+            for (bin, fills) in steps {
+                if fills {
+                    occupied.set(bin);
+                    set.insert(bin);
+                } else {
+                    occupied.clear(bin);
+                    set.remove(&bin);
+                }
+            }
+            prop_assert_eq!(occupied.first_from(from), set.range(from..).next().copied());
+            prop_assert_eq!(occupied.last(), set.last().copied());
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! What callers hold of an arena's blocks, and what they see of them.
+
+use super::layout::Region;
+
+/// Names a block of an [`Arena`](super::Arena): its offset can change, its name does not.
+///
+/// A block's name is never given again, whatever is freed, allocated or reset, so an arena can tell a block that is gone
+/// from the one in its place. It is a number, not a guard: dropping it frees nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Block {
+    /// Counts an arena's allocations.
+    pub(super) serial: u64,
+    pub(super) index: u32,
+    pub(super) arena: u32,
+}
+
+/// A piece of an arena, as [`Arena::blocks`](super::Arena::blocks) lists them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Span {
+    /// Where it starts, bytes from the arena's start.
+    pub offset: u64,
+    /// Its length, bytes.
+    pub bytes: u64,
+    /// Where it lies.
+    pub region: Region,
+    /// What it is.
+    pub state: SpanState,
+}
+
+/// What a piece of an arena is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SpanState {
+    /// A free block. Its neighbours are not free.
+    Free,
+    /// A live block.
+    Live {
+        /// Its name.
+        block: Block,
+        /// How often it is pinned.
+        pins: u16,
+    },
+    /// A live block whose move has begun; at its old offset until the move is committed.
+    Moving(Block),
+    /// Neither live nor free: the destination of a move that has begun, what a move left and
+    /// [`release_vacated`](super::Arena::release_vacated) has not given back, or a block that was freed while it moved.
+    Held,
+}

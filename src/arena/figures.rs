@@ -1,0 +1,162 @@
+//! What an arena tells of itself. Each call takes a bounded number of steps, but for the listing of all blocks.
+
+use super::block::{Block, Span, SpanState};
+use super::engine::Arena;
+use super::error::ArenaError;
+use super::layout::Region;
+use super::table::{Role, State, end_of};
+
+impl Arena {
+    /// What sizes round up to and offsets are multiples of, bytes.
+    #[must_use]
+    #[inline]
+    pub fn alignment(&self) -> u64 {
+        1 << self.shift
+    }
+
+    /// Bytes of both regions.
+    #[must_use]
+    pub fn capacity(&self) -> u64 {
+        self.dynamic.end
+    }
+
+    /// Bytes of a region. `used + available + held` of a region, always.
+    #[must_use]
+    pub fn capacity_of(&self, region: Region) -> u64 {
+        self.space(region).end - self.space(region).start
+    }
+
+    /// Bytes of live blocks, rounded up to the alignment.
+    #[must_use]
+    #[inline]
+    pub fn used(&self) -> u64 {
+        self.stable.used + self.dynamic.used
+    }
+
+    /// Bytes of a region's live blocks.
+    #[must_use]
+    pub fn used_in(&self, region: Region) -> u64 {
+        self.space(region).used
+    }
+
+    /// The most bytes that were live at once, since the start or [`reset_peak`](Self::reset_peak).
+    #[must_use]
+    pub fn peak_used(&self) -> u64 {
+        self.peak
+    }
+
+    /// Starts the peak anew from what is live now.
+    pub fn reset_peak(&mut self) {
+        self.peak = self.used();
+    }
+
+    /// Free bytes of a region.
+    #[must_use]
+    pub fn available(&self, region: Region) -> u64 {
+        self.capacity_of(region) - self.space(region).used - self.space(region).held
+    }
+
+    /// Bytes of the dynamic region that are neither live nor free, because a move is under way or what it left is not
+    /// [given back](Self::release_vacated).
+    #[must_use]
+    pub fn held(&self) -> u64 {
+        self.dynamic.held
+    }
+
+    /// A region's largest free block, bytes: the largest request, at the arena's alignment, that succeeds now. 0 if
+    /// nothing is free.
+    #[must_use]
+    pub fn largest_free_block(&self, region: Region) -> u64 {
+        self.space(region).free.largest(&self.table)
+    }
+
+    /// External fragmentation of a region: the part of its free bytes that is not in the largest block. 0 is none, also
+    /// where nothing is free.
+    #[must_use]
+    pub fn fragmentation(&self, region: Region) -> f64 {
+        match self.available(region) {
+            0 => 0.0,
+            available => (available - self.largest_free_block(region)) as f64 / available as f64,
+        }
+    }
+
+    /// How many blocks of a region are live.
+    #[must_use]
+    pub fn live_blocks(&self, region: Region) -> u32 {
+        self.space(region).live
+    }
+
+    /// How many blocks of a region are free.
+    #[must_use]
+    pub fn free_blocks(&self, region: Region) -> u32 {
+        self.space(region).free.count
+    }
+
+    /// Where the last block that is not free ends, bytes: the least capacity that the arena could have now. 0 if nothing
+    /// is live.
+    #[must_use]
+    pub fn highest_end(&self) -> u64 {
+        let end = |region| {
+            let last = &self.table[self.table[end_of(region)].before];
+            if last.is_free() { last.offset } else { last.end() }
+        };
+        let (dynamic, stable) = (end(Region::Dynamic), end(Region::Stable));
+        if dynamic > self.dynamic.start { dynamic } else { stable }
+    }
+
+    /// Bytes of host memory that the arena's records take, with what is kept in reserve: 40 for each block, live or
+    /// free, when there were most, a sixth in reserve, and 15 KiB for each region.
+    #[must_use]
+    pub fn host_memory(&self) -> usize {
+        size_of::<Self>() + self.table.memory() + self.stable.free.memory() + self.dynamic.free.memory()
+    }
+
+    /// Where a block is, bytes from the arena's start. Compaction may change it while the block is not pinned.
+    ///
+    /// # Errors
+    /// [`ArenaError::StaleBlock`], [`ArenaError::ForeignBlock`].
+    pub fn offset(&self, block: Block) -> Result<u64, ArenaError> {
+        self.live_tag(block).map(|_| self.table[block.index].offset)
+    }
+
+    /// The length of a block: what was asked for, rounded up to the arena's alignment.
+    ///
+    /// # Errors
+    /// As [`offset`](Self::offset).
+    pub fn size(&self, block: Block) -> Result<u64, ArenaError> {
+        self.live_tag(block).map(|_| self.table[block.index].bytes)
+    }
+
+    /// The region of a block.
+    ///
+    /// # Errors
+    /// As [`offset`](Self::offset).
+    pub fn region(&self, block: Block) -> Result<Region, ArenaError> {
+        self.offset(block).map(|offset| self.region_at(offset))
+    }
+
+    /// All pieces of the arena in the order of their offsets, without gaps.
+    pub fn blocks(&self) -> impl Iterator<Item = Span> + '_ {
+        [Region::Stable, Region::Dynamic].into_iter().flat_map(move |region| {
+            self.indices(region).map(move |index| {
+                let record = &self.table[index];
+                let state = match record.role {
+                    Role::Free(_) => SpanState::Free,
+                    Role::Taken(tag) => match tag.state {
+                        State::Live => SpanState::Live { block: self.name(index, tag), pins: tag.pins },
+                        State::Moving => SpanState::Moving(self.name(index, tag)),
+                        _ => SpanState::Held,
+                    },
+                };
+                Span { offset: record.offset, bytes: record.bytes, region, state }
+            })
+        })
+    }
+
+    /// A region's records in the order of their offsets.
+    pub(super) fn indices(&self, region: Region) -> impl Iterator<Item = u32> + '_ {
+        let ring = end_of(region);
+        let block = move |index: u32| (index != ring).then_some(index);
+        std::iter::successors(block(self.table[ring].after), move |&index| block(self.table[index].after))
+    }
+}

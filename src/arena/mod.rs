@@ -1,0 +1,109 @@
+//! An arena sub-allocates one range of bytes: offsets and sizes, no memory, no device, no lock.
+//!
+//! ```
+//! use vrampool::arena::{Arena, Layout, Region};
+//! # fn main() -> Result<(), vrampool::arena::ArenaError> {
+//! let mut arena = Arena::new(Layout::new(1 << 30).stable_bytes(64 << 20))?;
+//! let weights = arena.allocate(40 << 20, Region::Stable)?;
+//! let first = arena.allocate(1000, Region::Dynamic)?;
+//! let page = arena.allocate_aligned(4096, 1 << 20, Region::Dynamic)?;
+//! assert_eq!((arena.offset(weights)?, arena.offset(first)?), (0, 64 << 20));
+//! assert_eq!((arena.offset(page)?, arena.size(first)?), (65 << 20, 1024));
+//!
+//! arena.free(first)?;
+//! assert!(arena.free(first).is_err());
+//! assert_eq!(arena.used(), (40 << 20) + 4096);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What it promises
+//!
+//! * Blocks never overlap and are aligned. The bytes of a region are live, free or [held](Arena::held), each once.
+//! * Two free neighbours merge at once, so none ever exist; the untouched end of the range is a free block like others.
+//! * A request succeeds if some free block of its region holds it, aligned; of those that do it takes the smallest (with
+//!   an alignment above the arena's, nearly: see [`Arena::allocate_aligned`]). So the end of the range is used only when
+//!   no hole fits. What an alignment leaves in front of a block is a free block.
+//! * A block in the stable region never moves. Asking for one where there is no such region is an error.
+//! * A stale, doubly freed or foreign [`Block`] is an error, and a call that fails has changed nothing.
+//!
+//! Alignment is that of the offset: the range's start has to be aligned as much as the most that is asked for.
+//!
+//! # How it works
+//!
+//! Each block, live or free, has a record of 40 bytes in one flat array, with the indices of its neighbours:
+//!
+//! ```text
+//! stable region        dynamic region
+//! ┌────┬──────┬──────┐ ┌────┬──────┬─────────┬──────┬──────────────┐
+//! │live│ free │ live │ │live│ free │  live   │ live │ free         │
+//! └────┴──────┴──────┘ └────┴──────┴─────────┴──────┴──────────────┘
+//!   ↔ neighbours          │                             │
+//!                         ▼                             ▼
+//!   rows      0 1 … 14 15 16 …              a bit for each power of two
+//!   bins      …010000…  …000100…            a bit for each 64th of it
+//!   tries     the sizes in one bin, by the bits that the bin does not tell
+//! ```
+//!
+//! cuArena has 32 bins, one for each power of two over [128 B, 256 GiB) and one above, and searches them and the blocks
+//! in one. Here each is split into 64, two bitmaps find the first that is not empty, and a small trie finds the smallest
+//! block in it that fits: exact best fit without a search.
+//!
+//! # What it costs
+//!
+//! * Allocate and free take a number of steps bounded by the bits of a size, whatever the number of blocks. The exception:
+//!   an alignment above the arena's, when the arena is too full for it, is searched for.
+//! * All figures are read in a bounded number of steps. [`blocks`](Arena::blocks), [`plan`](Arena::plan),
+//!   [`release_vacated`](Arena::release_vacated) and [`reset`](Arena::reset) go over blocks.
+//! * Host memory: at most 47 bytes for each block, live or free, at the time when there were most: a record and the sixth
+//!   that the array grows by. 15 KiB for each region beside. No heap allocation but for that growth.
+//!
+//! # Compaction
+//!
+//! [`plan`](Arena::plan) names the moves of one pass within a budget of bytes; each is
+//! [begun](Arena::begin_move), copied by whoever has the memory, and [committed](Arena::commit_move) or
+//! [cancelled](Arena::cancel_move). In between everything else goes on.
+//!
+//! ```
+//! # use vrampool::arena::{Arena, ArenaError, Layout, Move, Region};
+//! # fn copy(_: &Move) -> Result<(), ()> { Ok(()) }
+//! # fn wait_for_the_copies() {}
+//! # fn main() -> Result<(), ArenaError> {
+//! let mut arena = Arena::new(Layout::new(4096).alignment(256))?;
+//! let hole = arena.allocate(1024, Region::Dynamic)?;
+//! let block = arena.allocate(2048, Region::Dynamic)?;
+//! arena.free(hole)?;
+//! assert!(arena.allocate(2048, Region::Dynamic).is_err());
+//!
+//! let planned: Vec<Move> = arena.plan(1 << 20).collect();
+//! for Move { block, .. } in planned {
+//!     let Ok(Some(slide)) = arena.begin_move(block) else { continue };
+//!     assert!(slide.overlaps()); // 2048 bytes by 1024: the copy has to be split or staged
+//!     match copy(&slide) {
+//!         Ok(()) => arena.commit_move(block)?,
+//!         Err(()) => arena.cancel_move(block)?,
+//!     };
+//! }
+//! wait_for_the_copies();
+//! arena.release_vacated();
+//! assert_eq!((arena.offset(block)?, arena.largest_free_block(Region::Dynamic)), (0, 2048));
+//! # Ok(())
+//! # }
+//! ```
+
+mod bins;
+mod block;
+mod check;
+mod compaction;
+mod engine;
+mod error;
+mod figures;
+mod free;
+mod layout;
+mod table;
+
+pub use block::{Block, Span, SpanState};
+pub use compaction::{Move, MoveEnd, Plan};
+pub use engine::Arena;
+pub use error::ArenaError;
+pub use layout::{Layout, Region};

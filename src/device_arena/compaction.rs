@@ -1,0 +1,171 @@
+//! Holes closed: blocks of the dynamic region slide to the front, data first.
+
+use super::copier::Copier;
+use super::unsettled::{Streams, add};
+use super::{DeviceArena, Shared, State};
+use crate::arena::{Block, Move};
+use crate::error::Error;
+use std::ops::Range;
+use std::sync::Arc;
+use vrampool_backend::{Backend, Stream};
+
+/// A block that was moved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Moved {
+    /// Where it was in the range, bytes.
+    pub from: u64,
+    /// Where it is, bytes.
+    pub to: u64,
+    /// Its size, bytes.
+    pub bytes: u64,
+}
+
+/// What a compaction did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Compaction {
+    /// Blocks that were moved.
+    pub moved_blocks: u64,
+    /// Their bytes.
+    pub moved_bytes: u64,
+    /// Blocks that could have moved, but a region of them existed.
+    pub held_blocks: u64,
+}
+
+impl<B: Backend> DeviceArena<B> {
+    /// Closes holes of the dynamic region from the front on, in a pass that copies at most `budget_bytes`; passes can
+    /// follow each other until nothing moves. The copies run on `stream`, behind all work that uses the blocks, and the
+    /// host does not wait for them; whoever uses a block next waits for its copy on the device. Other threads may
+    /// allocate, use and free blocks meanwhile. A block of which a [region](super::ArenaBuffer::on) exists stays.
+    ///
+    /// Buffers follow their data by themselves. `on_move` is told of each block that moved once all have, for callers that
+    /// wrote addresses down elsewhere; also when the compaction failed after it.
+    ///
+    /// # Errors
+    /// [`Error::WrongDevice`]; [`Error::Backend`] when the device refuses an event, a wait or a copy. Every block is then
+    /// at one address, with its data: those reported have moved, the others have not.
+    pub fn compact(
+        &self,
+        stream: &B::Stream,
+        budget_bytes: u64,
+        on_move: impl FnMut(Moved),
+    ) -> Result<Compaction, Error> {
+        let shared = &self.shared;
+        shared.check_device(stream)?;
+        let alone = shared.compacting.lock();
+        let state = shared.state.lock();
+        let planned: Vec<Block> = state.engine.plan(budget_bytes).map(|planned| planned.block).collect();
+        let mut copier = Copier::new(&shared.device, stream, Arc::clone(&state.range), shared.kind);
+        drop(state);
+        let (mut report, mut moved, mut outcome) = (Compaction::default(), Vec::new(), Ok(()));
+        for block in planned {
+            match shared.begin(block) {
+                Begun::Gone => {}
+                Begun::Held => report.held_blocks += 1,
+                Begun::Moving(pending) => {
+                    outcome = shared.carry_out(&pending, stream, &mut copier);
+                    shared.end(pending, stream, outcome.is_ok(), &mut moved);
+                    if outcome.is_err() {
+                        break;
+                    }
+                }
+            }
+        }
+        shared.state.lock().engine.release_vacated();
+        drop((copier, alone));
+        report.moved_blocks = moved.len() as u64;
+        report.moved_bytes = moved.iter().map(|moved| moved.bytes).sum();
+        log::debug!("arena on {}: compacted, {report:?}", shared.id);
+        moved.into_iter().for_each(on_move);
+        outcome.map(|()| report)
+    }
+}
+
+enum Begun<S> {
+    /// It was freed since, or there is no hole in front of it any more.
+    Gone,
+    Held,
+    Moving(Pending<S>),
+}
+
+/// A move that has begun: nobody else gets the block's address or the hole that it slides over.
+struct Pending<S> {
+    slide: Move,
+    /// Who uses the block, and who used the hole.
+    users: Streams<S>,
+    hole: Streams<S>,
+}
+
+impl<S> Pending<S> {
+    /// The part of the destination that is not the block's own source.
+    fn hole_range(&self) -> Range<u64> {
+        self.slide.to..(self.slide.to + self.slide.bytes).min(self.slide.from)
+    }
+
+    /// The part of the source that is not the destination.
+    fn left_range(&self) -> Range<u64> {
+        (self.slide.to + self.slide.bytes).max(self.slide.from)..self.slide.from + self.slide.bytes
+    }
+}
+
+impl<B: Backend> Shared<B> {
+    fn begin(&self, block: Block) -> Begun<B::Stream> {
+        let mut state = self.state.lock();
+        let State { engine, slots, unsettled, .. } = &mut *state;
+        let Some(slot) = slots.get_mut(&block) else { return Begun::Gone };
+        // Holds are taken under the lock that is held here.
+        if slot.is_held() {
+            return Begun::Held;
+        }
+        let Ok(Some(slide)) = engine.begin_move(block) else { return Begun::Gone };
+        slot.moving = true;
+        let mut pending = Pending { slide, users: slot.users(), hole: Streams::new() };
+        pending.hole = unsettled.take(pending.hole_range());
+        Begun::Moving(pending)
+    }
+
+    /// Enqueues the copies, behind the work of everybody who uses either end.
+    fn carry_out(
+        &self,
+        pending: &Pending<B::Stream>,
+        stream: &B::Stream,
+        copier: &mut Copier<'_, B>,
+    ) -> Result<(), Error> {
+        let mut before = pending.users.clone();
+        pending.hole.iter().for_each(|user| add(&mut before, user));
+        for user in before.iter().filter(|user| user.id() != stream.id()) {
+            self.order(user, stream)?;
+        }
+        let Move { from, to, bytes, .. } = pending.slide;
+        Ok(copier.move_down(from, to, bytes)?)
+    }
+
+    /// Settles the books. Copies are enqueued at most; what comes behind them is told to wait for `stream`.
+    fn end(&self, mut pending: Pending<B::Stream>, stream: &B::Stream, copied: bool, moved: &mut Vec<Moved>) {
+        let mut state = self.state.lock();
+        let State { engine, slots, unsettled, .. } = &mut *state;
+        let Move { block, from, to, bytes, .. } = pending.slide;
+        // A moving block is neither freed nor reset: both wait. So neither of these calls fails.
+        if copied && engine.commit_move(block).is_ok() {
+            if let Some(slot) = slots.get_mut(&block) {
+                slot.hand_over(stream);
+            }
+            unsettled.put(pending.left_range(), [stream.clone()].into_iter().collect());
+            moved.push(Moved { from, to, bytes });
+        } else {
+            let _ = engine.cancel_move(block);
+            if let Some(slot) = slots.get_mut(&block) {
+                slot.used_by(stream);
+            }
+            let range = pending.hole_range();
+            add(&mut pending.hole, stream);
+            unsettled.put(range, pending.hole);
+        }
+        if let Some(slot) = slots.get_mut(&block) {
+            slot.moving = false;
+        }
+        drop(state);
+        self.settled.notify_all();
+    }
+}

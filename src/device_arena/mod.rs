@@ -1,0 +1,337 @@
+//! An arena on a device: one reserved range, sub-allocated by the [engine](crate::arena), with streams and data.
+//!
+//! * `unsettled`: which streams may still use free parts, so that memory is handed out behind their work;
+//! * `slot`: who uses a live block, and whether it may move;
+//! * `buffer`: a block on loan;
+//! * `compaction` and `copier`: blocks moved, with their data.
+//!
+//! One lock holds engine, slots and unsettled parts. No call of the device is made under it.
+
+mod buffer;
+mod builder;
+mod compaction;
+mod copier;
+mod slot;
+mod unsettled;
+
+pub use buffer::ArenaBuffer;
+pub use builder::ArenaBuilder;
+pub use compaction::{Compaction, Moved};
+
+use crate::arena::{Arena, Block, Layout, Region, Span};
+use crate::error::Error;
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use rustc_hash::FxHashMap;
+use slot::Slot;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use unsettled::Unsettled;
+use vrampool_backend::{Backend, DeviceId, Memory, MemoryKind, Stream};
+
+/// One range of a device's memory, reserved once and handed out in blocks. A clone is another handle to it.
+///
+/// As cuArena's pool, with its regions, bins and compaction, and in constant time; on any backend; and safe: a block
+/// waits on the device for the work that used its bytes before, follows its data when it is moved, and is an error, not
+/// another's memory, after [`reset`](Self::reset). An arena of pageable host memory is one on
+/// [`HostDevice`](crate::host::HostDevice).
+///
+/// ```
+/// use vrampool::{Backend, DeviceArena, arena::Region, host::HostDevice};
+///
+/// # fn main() -> Result<(), vrampool::Error> {
+/// let device = HostDevice::new();
+/// let stream = device.create_stream()?;
+/// let arena = DeviceArena::builder(&device).limit(64 << 20).stable_bytes(1 << 20).build()?;
+/// let weights = arena.allocate_in(Region::Stable, 300_000, &stream)?; // never moves
+/// let mut batch = arena.allocate_elements::<f32>(1000, &stream)?;
+/// batch.write(&stream, &[0; 4000])?;
+/// assert_eq!(arena.used(), weights.size() + batch.size());
+/// drop(batch);
+/// let report = arena.compact(&stream, u64::MAX, |moved| println!("{moved:?}"))?;
+/// assert_eq!(report.moved_blocks, 0);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct DeviceArena<B: Backend> {
+    shared: Arc<Shared<B>>,
+}
+
+impl<B: Backend> Clone for DeviceArena<B> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared) }
+    }
+}
+
+/// What an arena's handles and its buffers share.
+#[derive(Debug)]
+struct Shared<B: Backend> {
+    device: B,
+    id: DeviceId,
+    kind: MemoryKind,
+    state: Mutex<State<B>>,
+    /// Signalled when a move has ended.
+    settled: Condvar,
+    /// One compaction at a time.
+    compacting: Mutex<()>,
+    /// Waits put between streams.
+    waits: AtomicU64,
+}
+
+#[derive(Debug)]
+struct State<B: Backend> {
+    /// The range; buffers keep it alive beyond a resize.
+    range: Arc<B::Memory>,
+    engine: Arena,
+    slots: FxHashMap<Block, Slot<B::Stream>>,
+    unsettled: Unsettled<B::Stream>,
+}
+
+impl<B: Backend> DeviceArena<B> {
+    /// How to make an arena on `device`.
+    pub fn builder(device: &B) -> ArenaBuilder<B> {
+        ArenaBuilder::new(device)
+    }
+
+    fn reserve(device: &B, kind: MemoryKind, layout: Layout, bytes: u64) -> Result<State<B>, Error> {
+        let engine = Arena::new(layout)?;
+        let range = Arc::new(device.allocate(bytes, kind)?);
+        Ok(State { range, engine, slots: FxHashMap::default(), unsettled: Unsettled::new() })
+    }
+
+    /// A block of `bytes` bytes (at least 1) in the dynamic region, for work on `stream`.
+    ///
+    /// # Errors
+    /// [`Error::Arena`] when no hole is large enough ([`is_out_of_memory`](Error::is_out_of_memory)) or the request makes
+    /// no sense, [`Error::WrongDevice`], [`Error::Backend`] when the device refuses an event or a wait.
+    pub fn allocate(&self, bytes: u64, stream: &B::Stream) -> Result<ArenaBuffer<B>, Error> {
+        self.allocate_in(Region::Dynamic, bytes, stream)
+    }
+
+    /// As [`allocate`](Self::allocate), in a region of your choice: what is in the stable one never moves.
+    ///
+    /// # Errors
+    /// As [`allocate`](Self::allocate); asking for a stable region that is not there is one too.
+    pub fn allocate_in(
+        &self,
+        region: Region,
+        bytes: u64,
+        stream: &B::Stream,
+    ) -> Result<ArenaBuffer<B>, Error> {
+        self.allocate_aligned(region, bytes, self.alignment(), stream)
+    }
+
+    /// As [`allocate_in`](Self::allocate_in), at a multiple of `alignment` (a power of two) bytes from the range's start,
+    /// which the device aligns to its own [`alignment`](vrampool_backend::Properties::alignment).
+    ///
+    /// # Errors
+    /// As [`allocate_in`](Self::allocate_in).
+    pub fn allocate_aligned(
+        &self,
+        region: Region,
+        bytes: u64,
+        alignment: u64,
+        stream: &B::Stream,
+    ) -> Result<ArenaBuffer<B>, Error> {
+        self.shared.check_device(stream)?;
+        let mut state = self.shared.state.lock();
+        let block = state.engine.allocate_aligned(bytes, alignment, region)?;
+        let (offset, size) = (state.engine.offset(block)?, state.engine.size(block)?);
+        let before = state.unsettled.take(offset..offset + size);
+        let slot = Slot::new(stream.clone());
+        let holds = Arc::clone(&slot.holds);
+        state.slots.insert(block, slot);
+        let range = Arc::clone(&state.range);
+        drop(state);
+        let buffer = ArenaBuffer::new(Arc::clone(&self.shared), range, block, holds, bytes, size);
+        for user in before.iter().filter(|user| user.id() != stream.id()) {
+            if let Err(error) = self.shared.order(user, stream) {
+                // Nothing waits for them now, so whoever gets these bytes next must.
+                if let Some(slot) = self.shared.state.lock().slots.get_mut(&block) {
+                    before.iter().for_each(|user| slot.used_by(user));
+                }
+                return Err(error);
+            }
+        }
+        Ok(buffer)
+    }
+
+    /// A block for `count` elements of `T`, aligned for them too.
+    ///
+    /// # Errors
+    /// As [`allocate`](Self::allocate); a size that overflows is one too.
+    pub fn allocate_elements<T>(&self, count: u64, stream: &B::Stream) -> Result<ArenaBuffer<B>, Error> {
+        let size = size_of::<T>() as u64;
+        let bytes = count.checked_mul(size).ok_or(crate::arena::ArenaError::Overflow { bytes: u64::MAX })?;
+        let alignment = self.alignment().max(align_of::<T>() as u64);
+        self.allocate_aligned(Region::Dynamic, bytes, alignment, stream)
+    }
+
+    /// Forgets all blocks at once: the whole range is free. Buffers that are still there get errors from then on and give
+    /// nothing back. Memory is handed out again behind the work that used it.
+    ///
+    /// # Errors
+    /// [`Error::Arena`] while a compaction is moving blocks.
+    pub fn reset(&self) -> Result<(), Error> {
+        let _quiet = self.shared.compacting.lock();
+        let mut state = self.shared.state.lock();
+        let State { engine, slots, unsettled, .. } = &mut *state;
+        for (&block, slot) in slots.iter() {
+            let offset = engine.offset(block)?;
+            unsettled.put(offset..offset + engine.size(block)?, slot.users());
+        }
+        slots.clear();
+        engine.reset();
+        Ok(())
+    }
+
+    /// Reserves a range of another size in place of this one, with the same kind of memory and the same share of it
+    /// stable, and forgets all blocks as [`reset`](Self::reset) does. The new range is reserved before the old one is
+    /// given back (when its last buffer is dropped), so a failure leaves the arena as it was.
+    ///
+    /// # Errors
+    /// [`Error::Backend`] when the device has not enough memory for both; [`Error::Arena`] for a size that cannot be.
+    pub fn resize(&self, bytes: u64) -> Result<(), Error> {
+        let _quiet = self.shared.compacting.lock();
+        let (capacity, stable, alignment) =
+            (self.capacity(), self.capacity_of(Region::Stable), self.alignment());
+        // A share, so its product with the new size fits; u128 keeps it exact on the way.
+        let stable = (u128::from(stable) * u128::from(bytes) / u128::from(capacity.max(1))) as u64;
+        let layout = Layout::new(bytes).alignment(alignment).stable_bytes(stable / alignment * alignment);
+        let resized = Self::reserve(&self.shared.device, self.shared.kind, layout, bytes)?;
+        let old = std::mem::replace(&mut *self.shared.state.lock(), resized);
+        log::info!("arena on {}: resized from {capacity} to {bytes} bytes", self.shared.id);
+        drop(old);
+        Ok(())
+    }
+
+    /// The device it is on.
+    #[must_use]
+    pub fn device(&self) -> &B {
+        &self.shared.device
+    }
+
+    /// The kind of its memory.
+    #[must_use]
+    pub fn kind(&self) -> MemoryKind {
+        self.shared.kind
+    }
+
+    /// What sizes round up to and offsets are multiples of, bytes.
+    #[must_use]
+    pub fn alignment(&self) -> u64 {
+        self.engine().engine.alignment()
+    }
+
+    /// `bytes` rounded up to the alignment; `None` when that does not fit 64 bits.
+    #[must_use]
+    pub fn align_up(&self, bytes: u64) -> Option<u64> {
+        bytes.checked_next_multiple_of(self.alignment())
+    }
+
+    /// Bytes in all.
+    #[must_use]
+    pub fn capacity(&self) -> u64 {
+        self.engine().engine.capacity()
+    }
+
+    /// Bytes of one region.
+    #[must_use]
+    pub fn capacity_of(&self, region: Region) -> u64 {
+        self.engine().engine.capacity_of(region)
+    }
+
+    /// The range's address on the device, where the device has addresses.
+    #[must_use]
+    pub fn base(&self) -> Option<u64> {
+        self.engine().range.address()
+    }
+
+    /// Bytes of live blocks.
+    #[must_use]
+    pub fn used(&self) -> u64 {
+        self.engine().engine.used()
+    }
+
+    /// Bytes of live blocks in one region.
+    #[must_use]
+    pub fn used_in(&self, region: Region) -> u64 {
+        self.engine().engine.used_in(region)
+    }
+
+    /// The most bytes that were live.
+    #[must_use]
+    pub fn peak_used(&self) -> u64 {
+        self.engine().engine.peak_used()
+    }
+
+    /// Free bytes of a region.
+    #[must_use]
+    pub fn available(&self, region: Region) -> u64 {
+        self.engine().engine.available(region)
+    }
+
+    /// The largest request that a region can serve now, bytes.
+    #[must_use]
+    pub fn largest_free_block(&self, region: Region) -> u64 {
+        self.engine().engine.largest_free_block(region)
+    }
+
+    /// External fragmentation of a region: the share of its free bytes that is not in the largest free block, 0 to 1.
+    #[must_use]
+    pub fn fragmentation(&self, region: Region) -> f64 {
+        self.engine().engine.fragmentation(region)
+    }
+
+    /// The end of the highest live block, bytes: what the range would have to be for what is live now.
+    #[must_use]
+    pub fn highest_end(&self) -> u64 {
+        self.engine().engine.highest_end()
+    }
+
+    /// Waits that it put between streams so far.
+    #[must_use]
+    pub fn stream_waits(&self) -> u64 {
+        self.shared.waits.load(Ordering::Relaxed)
+    }
+
+    /// All blocks, live and free, in the order of their addresses.
+    #[must_use]
+    pub fn blocks(&self) -> Vec<Span> {
+        self.engine().engine.blocks().collect()
+    }
+
+    fn engine(&self) -> MutexGuard<'_, State<B>> {
+        self.shared.state.lock()
+    }
+}
+
+impl<B: Backend> Shared<B> {
+    fn check_device(&self, stream: &B::Stream) -> Result<(), Error> {
+        let given = stream.device();
+        if given == self.id { Ok(()) } else { Err(Error::WrongDevice { pool: self.id, given }) }
+    }
+
+    /// Makes later work on `to` wait for the work so far on `from`.
+    fn order(&self, from: &B::Stream, to: &B::Stream) -> Result<(), Error> {
+        let event = self.device.record(from)?;
+        self.device.wait(to, &event)?;
+        self.waits.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// The state, once nothing moves the block.
+    fn settled(&self, block: Block) -> MutexGuard<'_, State<B>> {
+        let mut state = self.state.lock();
+        while state.slots.get(&block).is_some_and(|slot| slot.moving) {
+            self.settled.wait(&mut state);
+        }
+        state
+    }
+}
+
+impl<B: Backend> Drop for Shared<B> {
+    fn drop(&mut self) {
+        log::info!("arena on {}: given back", self.id);
+    }
+}

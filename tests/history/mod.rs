@@ -1,0 +1,446 @@
+//! An arena and its naive twin, driven by one history of operations. The twin is a list of what is taken, kept without any
+//! cleverness; what it does not list is free. The fuzz target includes this file as well.
+
+use std::ops::Range;
+use vrampool::arena::{Arena, ArenaError, Block, Layout, Move, MoveEnd, Region, SpanState};
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Operation {
+    Allocate { bytes: u64, alignment: u64, region: Region },
+    Free { which: usize },
+    FreeGone { which: usize },
+    Resize { which: usize, bytes: u64 },
+    Pin { which: usize },
+    Unpin { which: usize },
+    Begin { which: usize },
+    Commit { which: usize },
+    Cancel { which: usize },
+    Pass { budget: u64, fails_at: usize },
+    Release,
+    SetCapacity { bytes: u64 },
+    Reset,
+}
+
+impl Operation {
+    /// Any 6 bytes are an operation.
+    pub(crate) fn decode([kind, low, high, mantissa, shift, more]: [u8; 6]) -> Self {
+        let which = usize::from(low) | usize::from(high) << 8;
+        let bytes = (u64::from(mantissa) + 1) << (shift % 12);
+        match kind % 64 {
+            0..=23 => Self::Allocate {
+                bytes,
+                // Seldom above the arena's alignment, seldom wrong.
+                alignment: match more % 16 {
+                    0..=3 => 1 << (more / 16),
+                    4 => u64::from(more),
+                    _ => 1,
+                },
+                region: if which % 8 == 0 { Region::Stable } else { Region::Dynamic },
+            },
+            24..=41 => Self::Free { which },
+            42 => Self::FreeGone { which },
+            43..=45 => Self::Resize { which, bytes },
+            46..=47 => Self::Pin { which },
+            48..=50 => Self::Unpin { which },
+            51..=53 => Self::Begin { which },
+            54..=55 => Self::Commit { which },
+            56 => Self::Cancel { which },
+            57..=58 => Self::Pass { budget: bytes << (more % 8), fails_at: which % 32 },
+            59..=60 => Self::Release,
+            61..=62 => Self::SetCapacity { bytes: bytes << (more % 8) },
+            _ if more < 16 => Self::Reset,
+            _ => Self::Release,
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+struct Live {
+    block: Block,
+    range: Range<u64>,
+    region: Region,
+    alignment: u64,
+    pins: u16,
+    /// Where it moves.
+    to: Option<u64>,
+    /// Freed while moving.
+    doomed: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct History {
+    pub(crate) arena: Arena,
+    alignment: u64,
+    stable: u64,
+    capacity: u64,
+    taken: Vec<Live>,
+    /// What is neither live nor free, and whether a copy may still touch it.
+    held: Vec<(Range<u64>, bool)>,
+    gone: Vec<Block>,
+    peak: u64,
+    foreign: Block,
+}
+
+impl History {
+    pub(crate) fn new(capacity: u64, stable: u64, alignment: u64) -> Self {
+        let arena = |bytes| Arena::new(Layout::new(bytes).stable_bytes(stable).alignment(alignment));
+        let foreign = Arena::new(Layout::new(1 << 20)).unwrap().allocate(1, Region::Dynamic).unwrap();
+        Self {
+            arena: arena(capacity).unwrap(),
+            alignment,
+            stable: stable.next_multiple_of(alignment),
+            capacity: capacity / alignment * alignment,
+            taken: Vec::new(),
+            held: Vec::new(),
+            gone: Vec::new(),
+            peak: 0,
+            foreign,
+        }
+    }
+
+    /// Does it to both, and compares them.
+    pub(crate) fn apply(&mut self, operation: Operation) {
+        match operation {
+            Operation::Allocate { bytes, alignment, region } => self.allocate(bytes, alignment, region),
+            Operation::Free { which } => self.free(which),
+            Operation::FreeGone { which } => {
+                assert_eq!(self.arena.free(self.foreign), Err(ArenaError::ForeignBlock));
+                if let Some(&block) = self.gone.get(which % self.gone.len().max(1)) {
+                    assert_eq!(self.arena.free(block), Err(ArenaError::StaleBlock));
+                    assert_eq!(self.arena.offset(block), Err(ArenaError::StaleBlock));
+                    assert_eq!(self.arena.begin_move(block), Err(ArenaError::StaleBlock));
+                }
+            }
+            Operation::Resize { which, bytes } => self.resize(which, bytes),
+            Operation::Pin { which } => {
+                if let Some(live) = pick(&mut self.taken, which) {
+                    let expected = match live.to {
+                        Some(_) if live.doomed => Err(ArenaError::StaleBlock),
+                        Some(_) => Err(ArenaError::Moving),
+                        None => Ok(()),
+                    };
+                    assert_eq!(self.arena.pin(live.block), expected);
+                    live.pins += u16::from(expected.is_ok());
+                }
+            }
+            Operation::Unpin { which } => {
+                if let Some(live) = pick(&mut self.taken, which) {
+                    let expected = match live.pins {
+                        _ if live.doomed => Err(ArenaError::StaleBlock),
+                        0 => Err(ArenaError::NotPinned),
+                        _ => Ok(()),
+                    };
+                    assert_eq!(self.arena.unpin(live.block), expected);
+                    live.pins = live.pins.saturating_sub(1);
+                }
+            }
+            Operation::Begin { which } => {
+                if let Some(live) = pick(&mut self.taken, which) {
+                    let block = live.block;
+                    self.begin(block);
+                }
+            }
+            Operation::Commit { which } => self.settle(which, true),
+            Operation::Cancel { which } => self.settle(which, false),
+            Operation::Pass { budget, fails_at } => self.pass(budget, fails_at),
+            Operation::Release => self.release(),
+            Operation::SetCapacity { bytes } => self.set_capacity(bytes),
+            Operation::Reset => {
+                self.arena.reset();
+                self.gone.extend(self.taken.drain(..).map(|live| live.block));
+                self.held.clear();
+            }
+        }
+        self.compare();
+    }
+
+    fn region(&self, region: Region) -> Range<u64> {
+        match region {
+            Region::Stable => 0..self.stable,
+            Region::Dynamic => self.stable..self.capacity,
+        }
+    }
+
+    /// What nothing takes, in the order of addresses.
+    fn gaps(&self, region: Region) -> Vec<Range<u64>> {
+        let Range { start, end } = self.region(region);
+        let mut taken: Vec<Range<u64>> = self.taken.iter().map(|live| live.range.clone()).collect();
+        taken.extend(self.held.iter().map(|(range, _)| range.clone()));
+        taken.retain(|range| start <= range.start && range.start < end);
+        taken.sort_by_key(|range| range.start);
+        let (mut gaps, mut at) = (Vec::new(), start);
+        for range in taken {
+            assert!(at <= range.start, "{range:?} overlaps what ends at {at}");
+            gaps.push(at..range.start);
+            at = range.end;
+        }
+        gaps.push(at..end);
+        gaps.retain(|gap| !gap.is_empty());
+        gaps
+    }
+
+    fn allocate(&mut self, bytes: u64, alignment: u64, region: Region) {
+        let size = bytes.next_multiple_of(self.alignment);
+        let coarse = alignment.max(self.alignment);
+        let gaps = self.gaps(region);
+        let block = match self.arena.allocate_aligned(bytes, alignment, region) {
+            Ok(block) => block,
+            Err(ArenaError::Alignment(_)) => return assert!(!alignment.is_power_of_two()),
+            Err(ArenaError::NoStableRegion) => return assert!(region == Region::Stable && self.stable == 0),
+            Err(ArenaError::NoSpace { available, largest, .. }) => {
+                let fits = gaps.iter().find(|gap| gap.start.next_multiple_of(coarse) + size <= gap.end);
+                assert_eq!(fits, None, "{size} bytes fit at {coarse}");
+                assert_eq!(available, gaps.iter().map(|gap| gap.end - gap.start).sum());
+                return assert_eq!(largest, longest(&gaps));
+            }
+            Err(error) => panic!("{error}"),
+        };
+        let offset = self.arena.offset(block).unwrap();
+        let range = offset..offset + size;
+        assert!(offset % coarse == 0 && alignment.is_power_of_two());
+        let home = gaps.iter().find(|gap| gap.start <= range.start && range.end <= gap.end);
+        let home = home.expect("a block comes from a gap of its region");
+        if coarse == self.alignment {
+            let best = gaps.iter().map(|gap| gap.end - gap.start).filter(|&bytes| bytes >= size).min();
+            assert_eq!(Some(home.end - home.start), best, "the smallest gap that fits");
+        }
+        assert!(self.taken.iter().all(|live| live.block != block) && !self.gone.contains(&block));
+        self.taken.push(Live { block, range, region, alignment: coarse, pins: 0, to: None, doomed: false });
+    }
+
+    fn free(&mut self, which: usize) {
+        let Some(live) = pick(&mut self.taken, which) else { return };
+        let block = live.block;
+        let answer = self.arena.free(block);
+        if live.pins > 0 {
+            return assert_eq!(answer, Err(ArenaError::Pinned));
+        }
+        if live.doomed {
+            return assert_eq!(answer, Err(ArenaError::StaleBlock));
+        }
+        assert_eq!(answer, Ok(()));
+        if live.to.is_some() {
+            live.doomed = true;
+        } else {
+            self.forget(block);
+        }
+    }
+
+    fn forget(&mut self, block: Block) {
+        self.taken.retain(|live| live.block != block);
+        self.gone.push(block);
+    }
+
+    fn resize(&mut self, which: usize, bytes: u64) {
+        let Some(live) = pick(&mut self.taken, which).cloned() else { return };
+        let size = bytes.next_multiple_of(self.alignment);
+        let room = self.gaps(live.region).iter().find(|gap| gap.start == live.range.end).map_or(0, length);
+        let old = length(&live.range);
+        let expected = if live.doomed {
+            Err(ArenaError::StaleBlock)
+        } else if live.to.is_some() {
+            Err(ArenaError::Moving)
+        } else if live.pins > 0 && size < old {
+            Err(ArenaError::Pinned)
+        } else if size > old + room {
+            Err(ArenaError::NoRoom { by: size - old, room })
+        } else {
+            Ok(())
+        };
+        assert_eq!(self.arena.resize_in_place(live.block, bytes), expected);
+        if expected.is_ok()
+            && let Some(live) = pick(&mut self.taken, which)
+        {
+            live.range.end = live.range.start + size;
+        }
+    }
+
+    fn begin(&mut self, block: Block) -> Option<Move> {
+        let live = self.taken.iter().find(|live| live.block == block)?.clone();
+        let wrong = [
+            (live.doomed, ArenaError::StaleBlock),
+            (live.to.is_some(), ArenaError::Moving),
+            (live.region == Region::Stable, ArenaError::Stable),
+            (live.pins > 0, ArenaError::Pinned),
+        ];
+        if let Some((_, error)) = wrong.into_iter().find(|&(is, _)| is) {
+            assert_eq!(self.arena.begin_move(block), Err(error));
+            return None;
+        }
+        let blocked = self.taken.iter().map(|other| other.range.end).filter(|&end| end <= live.range.start);
+        let start = blocked.max().unwrap_or(0).max(self.stable);
+        let to = start.next_multiple_of(live.alignment);
+        let began = self.arena.begin_move(block).unwrap();
+        if to >= live.range.start {
+            assert_eq!(began, None);
+            return None;
+        }
+        let began = began.expect("there is a hole in front");
+        assert_eq!(
+            (began.block, began.from, began.to, began.bytes),
+            (block, live.range.start, to, length(&live.range))
+        );
+        assert_eq!(began.overlaps(), to + began.bytes > began.from);
+        let mut touched = false;
+        for (range, vacated) in &mut self.held {
+            if range.end > to && range.start < live.range.start {
+                touched |= *vacated;
+                range.end = to.max(range.start);
+            }
+        }
+        self.held.push((to..live.range.start, touched));
+        self.held.retain(|(range, _)| !range.is_empty());
+        self.taken.iter_mut().find(|live| live.block == block)?.to = Some(to);
+        Some(began)
+    }
+
+    fn settle(&mut self, which: usize, commits: bool) {
+        let moving = self.taken.iter().filter(|live| live.to.is_some()).map(|live| live.block);
+        let moving: Vec<Block> = moving.collect();
+        match moving.get(which % moving.len().max(1)) {
+            Some(&block) => self.end(block, commits),
+            None => {
+                if let Some(live) = pick(&mut self.taken, which) {
+                    assert_eq!(self.arena.commit_move(live.block), Err(ArenaError::NotMoving));
+                    assert_eq!(self.arena.cancel_move(live.block), Err(ArenaError::NotMoving));
+                }
+            }
+        }
+    }
+
+    fn end(&mut self, block: Block, commits: bool) {
+        let live = self.taken.iter_mut().find(|live| live.block == block).unwrap();
+        let (from, to, doomed) = (live.range.clone(), live.to.take().unwrap(), live.doomed);
+        let hole = self.held.iter_mut().find(|(range, _)| range.start == to).unwrap();
+        let answer = if commits { self.arena.commit_move(block) } else { self.arena.cancel_move(block) };
+        assert_eq!(answer, Ok(if doomed { MoveEnd::Freed } else { MoveEnd::Live }));
+        if commits {
+            live.range = to..to + length(&from);
+            *hole = (live.range.end..from.end, true);
+            if doomed {
+                hole.0.start = to;
+            }
+        } else if !hole.1 {
+            self.held.retain(|(range, _)| range.start != to);
+        }
+        if doomed {
+            self.forget(block);
+        }
+    }
+
+    /// A pass of compaction in which the copy of one move fails.
+    fn pass(&mut self, budget: u64, fails_at: usize) {
+        let planned: Vec<Move> = self.arena.plan(budget).collect();
+        assert!(planned.iter().map(|planned| planned.bytes).sum::<u64>() <= budget);
+        assert!(planned.is_sorted_by_key(|planned| planned.to));
+        for (count, planned) in planned.iter().enumerate() {
+            let began = self.begin(planned.block).expect("a planned move can be begun");
+            if count < fails_at {
+                assert_eq!(began, *planned, "as long as each is carried out");
+            }
+            self.end(planned.block, count != fails_at);
+            self.compare();
+            if count == fails_at {
+                return;
+            }
+        }
+    }
+
+    fn release(&mut self) {
+        self.arena.release_vacated();
+        let moving = self.taken.iter().filter(|live| live.to.is_some()).map(|live| live.range.start);
+        let moving: Vec<u64> = moving.collect();
+        self.held.retain_mut(|(range, vacated)| {
+            *vacated &= !moving.contains(&range.end);
+            !*vacated && moving.contains(&range.end)
+        });
+    }
+
+    fn set_capacity(&mut self, bytes: u64) {
+        let new = bytes / self.alignment * self.alignment;
+        let ends = self.taken.iter().map(|live| live.range.end);
+        let needed = ends.chain(self.held.iter().map(|(range, _)| range.end)).max().unwrap_or(0);
+        let needed = needed.max(self.stable);
+        match self.arena.set_capacity(bytes) {
+            Ok(()) => {
+                assert!(new >= needed);
+                self.capacity = new;
+            }
+            Err(ArenaError::CapacityInUse { needed: told, .. }) => {
+                assert_eq!(told, needed);
+                assert!(new < needed);
+            }
+            Err(ArenaError::StableTooLarge { .. }) => assert!(self.stable > 0 && new <= self.stable),
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    fn compare(&mut self) {
+        self.arena.check().unwrap();
+        let mut expected: Vec<(Range<u64>, Option<(Block, u16)>, bool)> = Vec::new();
+        let mut used = 0;
+        for region in [Region::Stable, Region::Dynamic] {
+            let gaps = self.gaps(region);
+            assert_eq!(self.arena.available(region), gaps.iter().map(length).sum());
+            assert_eq!(self.arena.largest_free_block(region), longest(&gaps));
+            assert_eq!(self.arena.free_blocks(region) as usize, gaps.len());
+            assert_eq!(self.arena.capacity_of(region), length(&self.region(region)));
+            let live = || self.taken.iter().filter(|live| live.region == region && !live.doomed);
+            assert_eq!(self.arena.live_blocks(region) as usize, live().count());
+            assert_eq!(self.arena.used_in(region), live().map(|live| length(&live.range)).sum());
+            used += self.arena.used_in(region);
+            expected.extend(gaps.into_iter().map(|gap| (gap, None, true)));
+        }
+        self.peak = self.peak.max(used);
+        assert_eq!((self.arena.used(), self.arena.peak_used()), (used, self.peak));
+        assert_eq!(self.arena.capacity(), self.capacity);
+        expected.extend(self.held.iter().map(|(range, _)| (range.clone(), None, false)));
+        expected.extend(
+            self.taken
+                .iter()
+                .map(|live| (live.range.clone(), (!live.doomed).then_some((live.block, live.pins)), false)),
+        );
+        expected.sort_by_key(|(range, ..)| range.start);
+        let end = expected.iter().rev().find(|(_, _, free)| !free).map_or(0, |(range, ..)| range.end);
+        assert_eq!(self.arena.highest_end(), end);
+
+        let mut found: Vec<(Range<u64>, Option<(Block, u16)>, bool)> = Vec::new();
+        for span in self.arena.blocks() {
+            let block = match span.state {
+                SpanState::Live { block, pins } => Some((block, pins)),
+                SpanState::Moving(block) => Some((block, 0)),
+                SpanState::Free | SpanState::Held => None,
+            };
+            found.push((span.offset..span.offset + span.bytes, block, span.state == SpanState::Free));
+        }
+        // What is held may lie in pieces.
+        for list in [&mut expected, &mut found] {
+            list.dedup_by(|next, last| {
+                let joined = next.1.is_none() && last.1.is_none() && !next.2 && !last.2;
+                if joined {
+                    last.0.end = next.0.end;
+                }
+                joined
+            });
+        }
+        assert_eq!(found, expected);
+        for live in self.taken.iter().filter(|live| !live.doomed) {
+            assert_eq!(self.arena.offset(live.block), Ok(live.range.start));
+            assert_eq!(self.arena.size(live.block), Ok(length(&live.range)));
+            assert_eq!(self.arena.region(live.block), Ok(live.region));
+        }
+    }
+}
+
+fn pick(taken: &mut [Live], which: usize) -> Option<&mut Live> {
+    let count = taken.len().max(1);
+    taken.get_mut(which % count)
+}
+
+fn length(range: &Range<u64>) -> u64 {
+    range.end - range.start
+}
+
+fn longest(gaps: &[Range<u64>]) -> u64 {
+    gaps.iter().map(length).max().unwrap_or(0)
+}
