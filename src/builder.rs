@@ -201,6 +201,12 @@ impl<B: Backend> Builder<B> {
         match &self.arena {
             Some(arena) if arena.device().id() == self.device.id() => Ok(arena.clone()),
             Some(arena) => Err(Error::WrongDevice { pool: self.device.id(), given: arena.device().id() }),
+            None if limit == 0 => Err(Error::Configuration {
+                field: "limit",
+                value: limit.to_string(),
+                reason: "an arena of no bytes serves nothing; raise `limit` or choose the direct source"
+                    .into(),
+            }),
             None => {
                 let bytes = if limit == UNLIMITED { 0 } else { limit };
                 DeviceArena::builder(&self.device).memory(kind).limit(bytes).build()

@@ -86,8 +86,11 @@ fn settings_that_cannot_be_name_their_field() {
         let error = Pool::builder(&device).size_classes(classes).build().expect_err("no classes");
         assert!(matches!(error, Error::Configuration { field: "size_classes", .. }), "{error:?}");
     }
+    let error =
+        Pool::builder(&device).source(Source::Arena).limit(0).build().expect_err("an arena of nothing");
+    assert!(matches!(error, Error::Configuration { field: "limit", .. }), "{error:?}");
     let error = "tape".parse::<Source>().expect_err("no such source");
-    assert!(error.to_string().contains("known are direct"), "{error}");
+    assert!(error.to_string().contains("known are direct, arena"), "{error}");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use twin::{Caps, Twin};
 use vrampool::host::{Call, HostDevice};
-use vrampool::{Backend, Buffer, Pool, PoolStats, SizeClasses, UNLIMITED};
+use vrampool::{Backend, Buffer, Pool, PoolStats, SizeClasses, Source, UNLIMITED};
 
 type Device = AuditDevice<HostDevice>;
 type Stream = <HostDevice as Backend>::Stream;
@@ -94,11 +94,15 @@ struct Scene {
 }
 
 fn scene(classes: SizeClasses, caps: Caps) -> Scene {
+    scene_on(Source::Direct, classes, caps)
+}
+
+fn scene_on(source: Source, classes: SizeClasses, caps: Caps) -> Scene {
     let device = AuditDevice::new(HostDevice::builder().capacity(1 << 40).build());
     let streams = (0..4).map(|_| device.create_stream().expect("a stream")).collect();
     let builder = Pool::builder(&device).size_classes(classes).max_cached_bytes(caps.max_cached);
     let builder = builder.max_buffers_per_bucket(caps.max_per_bucket).limit(caps.limit).budget(caps.budget);
-    let pool = builder.build().expect("a pool");
+    let pool = builder.source(source).build().expect("a pool");
     Scene { device, streams, pool, caps }
 }
 
@@ -116,7 +120,8 @@ fn check(stats: &PoolStats, caps: &Caps, exact: bool) {
     assert_eq!(stats.bytes_cached, stats.buckets.iter().map(|bucket| bucket.idle_bytes).sum::<u64>());
 }
 
-/// Runs `operations` of one thread. Every buffer's address must be nobody else's while it is live.
+/// Runs `operations` of one thread. Every buffer's address must be nobody else's while it is live. (Buffers of an arena
+/// share a memory and move; what is in them is checked elsewhere.)
 fn run(
     scene: &Scene,
     operations: &[Operation],
@@ -127,7 +132,8 @@ fn run(
     let address =
         |buffer: &Buffer<Device>| vrampool::Memory::address(buffer.memory()).expect("the host has addresses");
     let give_back = |buffer: Buffer<Device>| {
-        assert!(addresses.lock().expect("no panic").remove(&address(&buffer)));
+        let was_there = addresses.lock().expect("no panic").remove(&address(&buffer));
+        assert!(was_there || scene.pool.arena().is_some());
         drop(buffer);
     };
     for operation in operations {
@@ -135,7 +141,8 @@ fn run(
             Operation::Allocate { bytes, stream } => {
                 if let Ok(buffer) = scene.pool.allocate(bytes, &scene.streams[stream]) {
                     assert!(buffer.len() == bytes && buffer.class() >= bytes);
-                    assert!(addresses.lock().expect("no panic").insert(address(&buffer)), "handed out twice");
+                    let is_new = addresses.lock().expect("no panic").insert(address(&buffer));
+                    assert!(is_new || scene.pool.arena().is_some(), "handed out twice");
                     mine.push(buffer);
                 }
             }
@@ -191,10 +198,17 @@ fn run_threads(scene: Scene, lists: &[Vec<Operation>], one_bucket_a_class: bool)
     check(&stats, &scene.caps, one_bucket_a_class);
     assert_eq!((stats.bytes_live, stats.bytes_requested, stats.live_buffers), (0, 0, 0));
     assert_eq!((stats.bytes_held, stats.bytes_in_transit()), (stats.bytes_cached, 0));
-    assert_eq!(scene.device.taken(), stats.bytes_held);
-    assert_eq!(stats.source_frees, scene.device.frees());
+    let reserved = scene.pool.arena().map(|arena| arena.capacity());
+    if reserved.is_none() {
+        assert_eq!(scene.device.taken(), stats.bytes_held);
+        assert_eq!(stats.source_frees, scene.device.frees());
+    }
     scene.pool.trim();
-    assert_eq!((scene.pool.stats().bytes_held, scene.device.taken()), (0, 0));
+    assert_eq!(scene.pool.stats().bytes_held, 0);
+    assert_eq!(scene.pool.arena().map_or(scene.device.taken(), |arena| arena.used()), 0);
+    let device = scene.device.clone();
+    drop((scene, handed_over));
+    assert_eq!(device.taken(), 0);
 }
 
 proptest! {
@@ -256,9 +270,13 @@ proptest! {
     fn caps_hold_at_every_instant_under_threads(
         classes in classes(),
         caps in caps(),
+        source in prop::sample::select(&Source::ALL),
         lists in prop::collection::vec(prop::collection::vec(operation(), 50..200), 2..5),
     ) {
-        run_threads(scene(classes, caps), &lists, !matches!(classes, SizeClasses::Multiple(_) | SizeClasses::Exact(_)));
+        // An arena of nothing cannot be.
+        let caps = Caps { limit: caps.limit.max(KIB), ..caps };
+        let one_bucket_a_class = !matches!(classes, SizeClasses::Multiple(_) | SizeClasses::Exact(_));
+        run_threads(scene_on(source, classes, caps), &lists, one_bucket_a_class);
     }
 
     /// As above, and calls of the driver fail: any kind, the n-th, out of memory or otherwise.
@@ -267,9 +285,11 @@ proptest! {
         caps in caps(),
         faults in prop::collection::vec((0..3usize, 1..60u64, any::<bool>()), 1..30),
         capacity in prop_oneof![Just(1u64 << 40), 0..4000 * KIB],
+        source in prop::sample::select(&Source::ALL),
         lists in prop::collection::vec(prop::collection::vec(operation(), 50..200), 1..4),
     ) {
-        let scene = scene(SizeClasses::Fixed, caps);
+        let caps = Caps { limit: caps.limit.max(KIB), ..caps };
+        let scene = scene_on(source, SizeClasses::Fixed, caps);
         scene.device.inner().set_capacity(capacity);
         for (call, n, out_of_memory) in faults {
             let call = [Call::Allocate, Call::Record, Call::Wait][call];

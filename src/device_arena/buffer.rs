@@ -205,12 +205,11 @@ impl<B: Backend> ArenaBuffer<B> {
         let state = self.arena.settled(self.block);
         let offset = state.engine.offset(self.block)?;
         let hold = Hold::new(&self.holds);
-        let owner = state.slots.get(&self.block).and_then(|slot| slot.before(stream)).cloned();
+        let before = state.slots.get(&self.block).map(|slot| slot.before(stream)).unwrap_or_default();
         drop(state);
-        if let Some(owner) = owner {
-            self.arena.order(&owner, stream)?;
-            let mut state = self.arena.state.lock();
-            if let Some(slot) = state.slots.get_mut(&self.block) {
+        if !before.is_empty() {
+            before.iter().try_for_each(|user| self.arena.order(user, stream))?;
+            if let Some(slot) = self.arena.state.lock().slots.get_mut(&self.block) {
                 slot.used_by(stream);
             }
         }

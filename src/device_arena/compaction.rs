@@ -64,8 +64,16 @@ impl<B: Backend> DeviceArena<B> {
                 Begun::Gone => {}
                 Begun::Held => report.held_blocks += 1,
                 Begun::Moving(pending) => {
-                    outcome = shared.carry_out(&pending, stream, &mut copier);
-                    shared.end(pending, stream, outcome.is_ok(), &mut moved);
+                    let Move { from, to, bytes, .. } = pending.slide;
+                    let end;
+                    (outcome, end) = match shared.wait_for_users(&pending, stream) {
+                        Err(error) => (Err(error), End::Untouched),
+                        Ok(()) => match copier.move_down(from, to, bytes) {
+                            Err(error) => (Err(error.into()), End::TakenBack),
+                            Ok(()) => (Ok(()), End::Copied),
+                        },
+                    };
+                    moved.extend(shared.end(pending, stream, end));
                     if outcome.is_err() {
                         break;
                     }
@@ -80,6 +88,17 @@ impl<B: Backend> DeviceArena<B> {
         moved.into_iter().for_each(on_move);
         outcome.map(|()| report)
     }
+}
+
+/// How a move that had begun ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// Its copies are enqueued.
+    Copied,
+    /// One was refused, and those before it are taken back.
+    TakenBack,
+    /// None was enqueued.
+    Untouched,
 }
 
 enum Begun<S> {
@@ -125,47 +144,36 @@ impl<B: Backend> Shared<B> {
         Begun::Moving(pending)
     }
 
-    /// Enqueues the copies, behind the work of everybody who uses either end.
-    fn carry_out(
-        &self,
-        pending: &Pending<B::Stream>,
-        stream: &B::Stream,
-        copier: &mut Copier<'_, B>,
-    ) -> Result<(), Error> {
-        let mut before = pending.users.clone();
-        pending.hole.iter().for_each(|user| add(&mut before, user));
-        for user in before.iter().filter(|user| user.id() != stream.id()) {
-            self.order(user, stream)?;
-        }
-        let Move { from, to, bytes, .. } = pending.slide;
-        Ok(copier.move_down(from, to, bytes)?)
+    /// Puts what is enqueued from now on behind the work of everybody who uses either end.
+    fn wait_for_users(&self, pending: &Pending<B::Stream>, stream: &B::Stream) -> Result<(), Error> {
+        let mut users = pending.users.clone();
+        pending.hole.iter().for_each(|user| add(&mut users, user));
+        users.iter().filter(|user| user.id() != stream.id()).try_for_each(|user| self.order(user, stream))
     }
 
-    /// Settles the books. Copies are enqueued at most; what comes behind them is told to wait for `stream`.
-    fn end(&self, mut pending: Pending<B::Stream>, stream: &B::Stream, copied: bool, moved: &mut Vec<Moved>) {
+    /// Settles the books. Copies are enqueued at most; whoever uses either end next waits for `stream`.
+    fn end(&self, mut pending: Pending<B::Stream>, stream: &B::Stream, end: End) -> Option<Moved> {
         let mut state = self.state.lock();
         let State { engine, slots, unsettled, .. } = &mut *state;
         let Move { block, from, to, bytes, .. } = pending.slide;
         // A moving block is neither freed nor reset: both wait. So neither of these calls fails.
-        if copied && engine.commit_move(block).is_ok() {
-            if let Some(slot) = slots.get_mut(&block) {
-                slot.hand_over(stream);
-            }
+        let moved = end == End::Copied && engine.commit_move(block).is_ok();
+        if moved {
             unsettled.put(pending.left_range(), [stream.clone()].into_iter().collect());
-            moved.push(Moved { from, to, bytes });
         } else {
             let _ = engine.cancel_move(block);
-            if let Some(slot) = slots.get_mut(&block) {
-                slot.used_by(stream);
-            }
             let range = pending.hole_range();
             add(&mut pending.hole, stream);
             unsettled.put(range, pending.hole);
         }
         if let Some(slot) = slots.get_mut(&block) {
+            if end != End::Untouched {
+                slot.moved_by(stream);
+            }
             slot.moving = false;
         }
         drop(state);
         self.settled.notify_all();
+        moved.then_some(Moved { from, to, bytes })
     }
 }

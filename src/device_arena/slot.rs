@@ -7,10 +7,14 @@ use vrampool_backend::Stream;
 
 #[derive(Debug)]
 pub(super) struct Slot<S> {
-    /// The stream in whose order the block is free to be used: the one it was allocated for, or the one that moved it.
-    owner: S,
-    /// Further streams that used it since.
+    /// The stream that the block was handed out for.
+    home: S,
+    /// Further streams that used it since it was handed out or moved.
     others: Streams<S>,
+    /// The stream that moved it last, behind all that used it until then.
+    mover: Option<S>,
+    /// Streams that have waited for the mover.
+    after_move: Streams<S>,
     /// Regions of it that exist.
     pub(super) holds: Arc<AtomicU32>,
     /// Its bytes are on their way: nobody gets its address.
@@ -18,33 +22,62 @@ pub(super) struct Slot<S> {
 }
 
 impl<S: Stream> Slot<S> {
-    pub(super) fn new(owner: S) -> Self {
-        Self { owner, others: Streams::new(), holds: Arc::default(), moving: false }
-    }
-
-    /// Whom `stream` must wait for before its first use, if it has not used the block yet.
-    pub(super) fn before(&self, stream: &S) -> Option<&S> {
-        let known =
-            self.owner.id() == stream.id() || self.others.iter().any(|other| other.id() == stream.id());
-        (!known).then_some(&self.owner)
-    }
-
-    pub(super) fn used_by(&mut self, stream: &S) {
-        if self.before(stream).is_some() {
-            self.others.push(stream.clone());
+    pub(super) fn new(home: S) -> Self {
+        Self {
+            home,
+            others: Streams::new(),
+            mover: None,
+            after_move: Streams::new(),
+            holds: Arc::default(),
+            moving: false,
         }
     }
 
-    /// `stream` waits for all users: from now on its order is the block's.
+    /// Whom `stream` must wait for before it uses the block: the home stream at its own first use, and whoever moved the
+    /// block at the first use after that.
+    pub(super) fn before(&self, stream: &S) -> Streams<S> {
+        let mut before = Streams::new();
+        if self.home.id() != stream.id() && !contains(&self.others, stream) {
+            before.push(self.home.clone());
+        }
+        if let Some(mover) = &self.mover
+            && mover.id() != stream.id()
+            && !contains(&self.after_move, stream)
+        {
+            add(&mut before, mover);
+        }
+        before
+    }
+
+    /// `stream` has waited for those, and uses the block.
+    pub(super) fn used_by(&mut self, stream: &S) {
+        if self.home.id() != stream.id() {
+            add(&mut self.others, stream);
+        }
+        if self.mover.is_some() {
+            add(&mut self.after_move, stream);
+        }
+    }
+
+    /// `stream` has waited for all users, and the block is handed out for it.
     pub(super) fn hand_over(&mut self, stream: &S) {
-        self.owner = stream.clone();
+        self.home = stream.clone();
+        self.mover = None;
         self.others.clear();
+        self.after_move.clear();
+    }
+
+    /// `stream` has waited for all users, and moves the block.
+    pub(super) fn moved_by(&mut self, stream: &S) {
+        self.mover = Some(stream.clone());
+        self.others.clear();
+        self.after_move.clear();
     }
 
     /// All streams that may use the block.
     pub(super) fn users(&self) -> Streams<S> {
-        let mut users: Streams<S> = [self.owner.clone()].into_iter().collect();
-        for other in &self.others {
+        let mut users: Streams<S> = [self.home.clone()].into_iter().collect();
+        for other in self.others.iter().chain(&self.mover) {
             add(&mut users, other);
         }
         users
@@ -54,4 +87,8 @@ impl<S: Stream> Slot<S> {
         // Acquire: pairs with the release of a dropped hold, so work enqueued under it is before whatever moves the block.
         self.holds.load(Ordering::Acquire) > 0
     }
+}
+
+fn contains<S: Stream>(streams: &Streams<S>, stream: &S) -> bool {
+    streams.iter().any(|known| known.id() == stream.id())
 }
