@@ -7,7 +7,8 @@
 //! *In transit* are bytes promised to an allocation that the device has not answered yet, and bytes that left a bucket
 //! but are not yet given back. They count as held the whole time, so `held` is never below what the device really lent.
 
-use crate::UNLIMITED;
+/// No cap, for every setting that is one.
+pub const UNLIMITED: u64 = u64::MAX;
 
 /// What a pool may keep and take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -18,9 +18,9 @@ pub(crate) struct Block<B: Backend> {
     pub(crate) key: Key,
     /// Bytes the present, or last, borrower asked for.
     pub(crate) requested: u64,
-    /// The stream in whose order it is free to be used.
+    /// The stream that got it or wrote it last, behind all that used it before.
     stream: B::Stream,
-    /// Further streams that used it since it was handed out.
+    /// Streams that read it since, behind that one.
     others: Mutex<SmallVec<[B::Stream; 1]>>,
     pool: Arc<Shared<B>>,
 }
@@ -48,7 +48,7 @@ impl<B: Backend> Block<B> {
         &self.pool
     }
 
-    /// The stream in whose order it is free to be used.
+    /// The stream that got it or wrote it last.
     pub(crate) fn stream_id(&self) -> StreamId {
         self.stream.id()
     }
@@ -95,8 +95,9 @@ impl<B: Backend> fmt::Debug for Block<B> {
 
 /// Device memory on loan from a [`Pool`](crate::Pool). Dropping it gives it back; it may outlive the pool.
 ///
-/// The way to its memory goes through a stream ([`on`](Self::on), [`on_mut`](Self::on_mut)): that is how the pool knows
-/// what later borrowers must wait for, and a region made for one stream is refused on another.
+/// The way to its memory goes through a stream ([`on`](Self::on), [`on_mut`](Self::on_mut)): so the pool knows who waits
+/// for whom, readers for the last writer, a writer and the next borrower for all, and a region made for one stream is
+/// refused on another. Who takes [`memory`](Self::memory) or an address instead says so with [`used_on`](Self::used_on).
 ///
 /// Its contents are not defined at first: a recycled buffer holds what its last borrower left
 /// ([`Pool::allocate_zeroed`](crate::Pool::allocate_zeroed) clears it).
@@ -110,7 +111,7 @@ impl<B: Backend> fmt::Debug for Block<B> {
 /// let mut buffer = pool.allocate(4, &compute)?;
 /// buffer.write(&compute, &[1, 2, 3, 4])?;
 /// let mut bytes = [0; 4];
-/// buffer.read(&copy, &mut bytes)?; // the first use on another stream waits for the work so far
+/// buffer.read(&copy, &mut bytes)?; // another stream waits for the one that wrote
 /// assert_eq!(bytes, [1, 2, 3, 4]);
 /// # Ok(())
 /// # }
@@ -156,17 +157,14 @@ impl<B: Backend> Buffer<B> {
         self.block().key.kind
     }
 
-    /// The stream it was allocated for.
+    /// The stream it was allocated for, or that wrote it last.
     #[must_use]
     pub fn stream(&self) -> &B::Stream {
         &self.block().stream
     }
 
-    /// Its bytes for reading on `stream`.
-    ///
-    /// The first use on a stream other than the buffer's own makes that stream wait, on the device, for the work
-    /// enqueued on the buffer's own so far; ordering later uses between the two is yours, as with any memory. The pool
-    /// makes the next borrower wait for all of them.
+    /// Its bytes for reading on `stream`, behind the work of the stream that wrote them last: another stream waits for that
+    /// on the device, once. The pool makes the next writer, and the next borrower, wait for all readers.
     ///
     /// # Errors
     /// [`Error::WrongDevice`]; [`Error::Backend`] when the device refuses the event or the wait.
@@ -175,17 +173,17 @@ impl<B: Backend> Buffer<B> {
         self.block().extent.region(self.len(), stream)
     }
 
-    /// Its bytes for reading and writing on `stream`; else as [`on`](Self::on).
+    /// Its bytes for reading and writing on `stream`, behind the work of all streams that used them; else as
+    /// [`on`](Self::on).
     ///
     /// # Errors
     /// As [`on`](Self::on).
     pub fn on_mut(&mut self, stream: &B::Stream) -> Result<RegionMut<'_, B::Memory>, Error> {
-        self.used_on(stream)?;
         self.region_mut(self.len(), stream)
     }
 
-    /// Says that work on `stream` uses the buffer, for work that got its address in another way; else as
-    /// [`on`](Self::on), which calls it.
+    /// Says that work on `stream` reads the buffer, for work that got its address in another way; else as
+    /// [`on`](Self::on), which calls it. Work that writes in such a way needs [`on_mut`](Self::on_mut).
     ///
     /// # Errors
     /// As [`on`](Self::on).
@@ -198,15 +196,18 @@ impl<B: Backend> Buffer<B> {
             return Ok(());
         }
         block.pool.check_device(stream)?;
-        let mut others = block.others.lock();
-        if others.iter().any(|other| other.id() == stream.id()) {
+        let is_reader = |readers: &[B::Stream]| readers.iter().any(|reader| reader.id() == stream.id());
+        if is_reader(&block.others.lock()) {
             return Ok(());
         }
         if let Extent::Direct(_) = &block.extent {
             block.pool.order(&block.stream, stream)?;
             block.pool.count_waits(1);
         }
-        others.push(stream.clone());
+        let mut others = block.others.lock();
+        if !is_reader(&others) {
+            others.push(stream.clone());
+        }
         Ok(())
     }
 
@@ -229,7 +230,8 @@ impl<B: Backend> Buffer<B> {
         Ok(self.block().pool.device().download(stream, region, bytes)?)
     }
 
-    /// The memory it is a range of; which range, a [region](Self::on) tells.
+    /// The memory it is a range of; which range, a [region](Self::on) tells. Work that reaches it in this way is not known
+    /// to the pool: say [`used_on`](Self::used_on).
     #[must_use]
     pub fn memory(&self) -> &B::Memory {
         self.block().extent.memory()
@@ -242,7 +244,14 @@ impl<B: Backend> Buffer<B> {
 
     fn region_mut(&mut self, len: u64, stream: &B::Stream) -> Result<RegionMut<'_, B::Memory>, Error> {
         match &mut self.block {
-            Some(block) => block.extent.region_mut(len, stream),
+            Some(block) => {
+                block.pool.check_device(stream)?;
+                let waits = block.hand_over(stream)?;
+                if waits > 0 {
+                    block.pool.count_waits(waits);
+                }
+                block.extent.region_mut(len, stream)
+            }
             None => unreachable!("a buffer has its block until it is dropped"),
         }
     }

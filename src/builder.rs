@@ -96,7 +96,8 @@ impl<B: Backend> Builder<B> {
     }
 
     /// The hard cap on bytes taken from the device, live and idle. A request that would exceed it gets
-    /// [`Error::OutOfMemory`] once giving idle memory back does not help. Default: [`UNLIMITED`].
+    /// [`Error::OutOfMemory`] once giving idle memory back does not help. It bounds what the pool has; a driver may keep
+    /// memory that the pool gave back until work that uses it is done. Default: [`UNLIMITED`].
     pub fn limit(mut self, bytes: u64) -> Self {
         self.limit = Some(bytes);
         self

@@ -29,6 +29,8 @@ pub(crate) struct Depot<B: Backend> {
     /// From how many of the next classes an empty one borrows.
     borrow_classes: usize,
     buckets: FxHashMap<Key, Bucket<B>>,
+    /// From how many buckets on empty ones are forgotten.
+    forget_from: usize,
     /// Hits and misses of forgotten buckets, by reported class.
     forgotten: BTreeMap<u64, Requests>,
     pub(crate) budget: Budget,
@@ -97,6 +99,7 @@ impl<B: Backend> Depot<B> {
             classes,
             borrow_classes,
             buckets: FxHashMap::default(),
+            forget_from: MAX_EMPTY_BUCKETS,
             forgotten: BTreeMap::new(),
             budget: Budget::new(caps),
             counters: Counters::default(),
@@ -143,8 +146,13 @@ impl<B: Backend> Depot<B> {
 
     /// Undoes a hit whose block could not be made ready.
     pub(crate) fn undo_hit(&mut self, key: Key) {
-        let requests = self.requests(key);
-        requests.hits -= 1;
+        let reported = self.classes.reported(key.class);
+        // A bucket that was forgotten in the meantime took its count along, and may be there again without it.
+        let requests = match self.buckets.get_mut(&key) {
+            Some(bucket) if bucket.requests.hits > 0 => &mut bucket.requests,
+            _ => self.forgotten.entry(reported).or_default(),
+        };
+        requests.hits = requests.hits.saturating_sub(1);
         requests.misses += 1;
     }
 
@@ -184,10 +192,7 @@ impl<B: Backend> Depot<B> {
     /// Whether a miss of `class` bytes may ask the device, and what it must give back first.
     pub(crate) fn permit(&mut self, class: u64) -> Permit<B> {
         match self.budget.room(class) {
-            Room::Wait => {
-                self.count(Rung::Wait);
-                Permit::Wait
-            }
+            Room::Wait => Permit::Wait,
             Room::Full => Permit::Refused,
             Room::Evict(bytes) => {
                 let evicted = self.evict(bytes);
@@ -260,7 +265,7 @@ impl<B: Backend> Depot<B> {
     }
 
     fn forget_empty_buckets(&mut self) {
-        if self.buckets.len() < MAX_EMPTY_BUCKETS || !self.buckets.len().is_power_of_two() {
+        if self.buckets.len() < self.forget_from {
             return;
         }
         let (classes, forgotten) = (self.classes, &mut self.forgotten);
@@ -272,6 +277,8 @@ impl<B: Backend> Depot<B> {
             }
             !bucket.idle.is_empty()
         });
+        // Buckets that are in use are not looked at again and again.
+        self.forget_from = MAX_EMPTY_BUCKETS.max(2 * self.buckets.len());
     }
 }
 
@@ -295,5 +302,28 @@ impl<B: Backend> Bucket<B> {
             }
         }
         self.idle.remove(own.map_or(0, |back| last - back))
+    }
+}
+
+#[cfg(all(test, feature = "host"))]
+mod tests {
+    use super::*;
+    use vrampool_host::HostDevice;
+
+    #[test]
+    fn counts_of_forgotten_buckets_are_kept_and_undone() {
+        let mut depot: Depot<HostDevice> = Depot::new(SizeClasses::Exact(1), 0, Caps::default());
+        let key = |class| Key { kind: MemoryKind::default(), class };
+        let stream = StreamId::next();
+        let rounds = 3 * MAX_EMPTY_BUCKETS as u64;
+        for class in 1..=rounds {
+            assert!(depot.take(key(class), class, stream).is_none());
+        }
+        assert!(depot.buckets.len() <= MAX_EMPTY_BUCKETS, "empty buckets are forgotten");
+        assert_eq!(depot.stats().misses, rounds, "and what they counted is not");
+        // A hit on a bucket that was forgotten since, and was asked for again, is undone where it was counted.
+        depot.forgotten.entry(1).or_default().hits = 1;
+        depot.undo_hit(key(1));
+        assert_eq!((depot.stats().hits, depot.stats().misses), (0, rounds + 1));
     }
 }

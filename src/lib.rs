@@ -22,6 +22,7 @@ mod stats;
 #[cfg(feature = "trace")]
 pub mod trace;
 
+pub use budget::UNLIMITED;
 pub use buffer::Buffer;
 pub use builder::Builder;
 pub use device_arena::{ArenaBuffer, ArenaBuilder, Compaction, DeviceArena, Moved};
@@ -39,5 +40,17 @@ pub use vrampool_backend::{
 #[cfg(feature = "host")]
 pub use vrampool_host as host;
 
-/// No cap, for every setting that is one.
-pub const UNLIMITED: u64 = u64::MAX;
+#[cfg(all(test, feature = "host"))]
+mod thread_safety {
+    fn crosses_threads<T: Send + Sync>() {}
+
+    #[test]
+    fn what_users_share_between_threads_can_be_shared() {
+        crosses_threads::<crate::Pool<crate::host::HostDevice>>();
+        crosses_threads::<crate::Buffer<crate::host::HostDevice>>();
+        crosses_threads::<crate::Stager<crate::host::HostDevice>>();
+        crosses_threads::<crate::DeviceArena<crate::host::HostDevice>>();
+        crosses_threads::<crate::ArenaBuffer<crate::host::HostDevice>>();
+        crosses_threads::<crate::Error>();
+    }
+}

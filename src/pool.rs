@@ -25,6 +25,10 @@ use vrampool_backend::{Backend, DeviceId, MemoryKind, Stream};
 ///   that: on the same stream reuse is immediate, on another one the pool inserts a wait on the device;
 /// * a failed call leaves every byte accounted for.
 ///
+/// What the caps do not bound: memory that the pool gave back while work still uses it is the driver's, which may keep it
+/// until that work is done. And a device without memory may make an allocation wait for that; the pool itself makes the
+/// host wait only for another thread that is giving back what is missing.
+///
 /// Dropping the last handle gives idle memory back; buffers that are still live give theirs back when they drop.
 ///
 /// ```
@@ -152,7 +156,8 @@ impl<B: Backend> Pool<B> {
     /// As [`allocate`](Self::allocate), and [`Error::Backend`] when filling fails.
     pub fn allocate_zeroed(&self, bytes: u64, stream: &B::Stream) -> Result<Buffer<B>, Error> {
         let mut buffer = self.allocate(bytes, stream)?;
-        self.device().fill(stream, buffer.whole_class(stream)?, 0)?;
+        let filled = buffer.whole_class(stream).and_then(|bytes| Ok(self.device().fill(stream, bytes, 0)?));
+        filled.inspect_err(|_| self.shared().count_failure(|counters| &mut counters.failed_by_backend))?;
         Ok(buffer)
     }
 
@@ -343,6 +348,7 @@ impl<B: Backend> Shared<B> {
     /// Gets a promise of `class` bytes within limit and budget, giving idle memory back where they demand it. The error
     /// is the limit.
     fn make_room(&self, class: u64) -> Result<Promise<'_, B>, u64> {
+        let mut waited = false;
         let mut depot = self.depot.lock();
         loop {
             match depot.permit(class) {
@@ -353,7 +359,12 @@ impl<B: Backend> Shared<B> {
                     self.give_back_counting(evicted, surplus);
                     return Ok(promise);
                 }
-                Permit::Wait if !GIVING_BACK.get() => self.freed.wait(&mut depot),
+                Permit::Wait if !GIVING_BACK.get() => {
+                    if !std::mem::replace(&mut waited, true) {
+                        depot.count(Rung::Wait);
+                    }
+                    self.freed.wait(&mut depot);
+                }
                 Permit::Wait | Permit::Refused => return Err(depot.budget.caps.limit),
             }
         }

@@ -62,7 +62,7 @@ impl SizeClasses {
             Self::Geometric { from, .. } if bytes <= from => fixed(bytes).map(|class| class.min(from)),
             Self::Geometric { per_doubling, .. } => {
                 let doubling = 1u64 << bytes.ilog2();
-                bytes.checked_next_multiple_of((doubling / u64::from(per_doubling)).max(1))
+                bytes.checked_next_multiple_of(doubling.checked_div(u64::from(per_doubling))?.max(1))
             }
             Self::Multiple(unit) if bytes < unit => fixed(bytes).map(|class| class.min(unit)),
             Self::Multiple(unit) | Self::Exact(unit) => bytes.max(1).checked_next_multiple_of(unit),
@@ -212,6 +212,17 @@ mod tests {
         assert!(lenders(MIB).is_empty() && lenders(KIB).is_empty());
         assert!(SizeClasses::Fixed.lenders(4 * MIB).next().is_none());
         assert!(lenders(15 << 60).len() < 2, "the top of the range ends");
+    }
+
+    #[test]
+    fn rules_without_classes_round_to_nothing() {
+        for classes in [
+            SizeClasses::Geometric { per_doubling: 0, from: 1 },
+            SizeClasses::Multiple(0),
+            SizeClasses::Exact(0),
+        ] {
+            assert_eq!(classes.round(100), None, "{classes}");
+        }
     }
 
     #[test]

@@ -146,7 +146,19 @@ impl<B: Backend> Stager<B> {
                 return Ok(Some(slots.parked.swap_remove(index).memory));
             }
         }
+        // Idle slots of other sizes make room.
+        let (mut idle, mut index) = (Vec::new(), 0);
+        while slots.bytes.saturating_add(size) > self.max_bytes && index < slots.parked.len() {
+            if slots.parked[index].copied.is_complete()? {
+                let slot = slots.parked.swap_remove(index);
+                slots.bytes -= slot.memory.len();
+                idle.push(slot);
+            } else {
+                index += 1;
+            }
+        }
         if slots.bytes.saturating_add(size) > self.max_bytes {
+            drop(slots);
             return Ok(None);
         }
         slots.bytes += size;

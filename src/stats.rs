@@ -61,7 +61,7 @@ impl Rung {
 pub struct PoolStats {
     /// Requests served from a bucket.
     pub hits: u64,
-    /// Requests not served from a bucket, failed ones included.
+    /// Requests not served from a bucket, failed ones included but for those that were wrong (`failed_invalid`).
     pub misses: u64,
     /// Bytes asked for by the buffers that are live, before rounding.
     pub bytes_requested: u64,
@@ -207,7 +207,7 @@ impl PoolStats {
     /// Bytes promised to allocations under way and bytes on their way back to the source.
     #[must_use]
     pub fn bytes_in_transit(&self) -> u64 {
-        self.bytes_held - self.bytes_live - self.bytes_cached
+        self.bytes_held.saturating_sub(self.bytes_live).saturating_sub(self.bytes_cached)
     }
 
     /// How often one rung of the ladder was climbed.
@@ -219,7 +219,8 @@ impl PoolStats {
     /// The hit rate of the requests made after `earlier` was taken from the same pool; 0.0 when there were none.
     #[must_use]
     pub fn hit_rate_since(&self, earlier: &Self) -> f64 {
-        let (hits, misses) = (self.hits - earlier.hits, self.misses - earlier.misses);
+        let (hits, misses) =
+            (self.hits.saturating_sub(earlier.hits), self.misses.saturating_sub(earlier.misses));
         ratio(hits, hits + misses)
     }
 
@@ -234,6 +235,48 @@ impl PoolStats {
         memory + 2 * self.stream_waits
     }
 
+    /// These statistics, with counts that go on where those of an earlier pool ended.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn counting_on(&self, before: &Self) -> Self {
+        let mut sum = self.clone();
+        for (count, more) in [
+            (&mut sum.hits, before.hits),
+            (&mut sum.misses, before.misses),
+            (&mut sum.bytes_allocated, before.bytes_allocated),
+            (&mut sum.source_allocations, before.source_allocations),
+            (&mut sum.source_frees, before.source_frees),
+            (&mut sum.drops_over_bytes, before.drops_over_bytes),
+            (&mut sum.drops_over_count, before.drops_over_count),
+            (&mut sum.evictions, before.evictions),
+            (&mut sum.stream_waits, before.stream_waits),
+            (&mut sum.failed_by_limit, before.failed_by_limit),
+            (&mut sum.failed_by_device, before.failed_by_device),
+            (&mut sum.failed_by_backend, before.failed_by_backend),
+            (&mut sum.failed_invalid, before.failed_invalid),
+        ] {
+            *count = count.saturating_add(more);
+        }
+        for (count, more) in sum.rungs.iter_mut().zip(before.rungs) {
+            *count = count.saturating_add(more);
+        }
+        for earlier in &before.buckets {
+            match sum.buckets.iter_mut().find(|bucket| bucket.class == earlier.class) {
+                Some(bucket) => {
+                    bucket.hits += earlier.hits;
+                    bucket.misses += earlier.misses;
+                }
+                None => {
+                    sum.buckets.push(BucketStats {
+                        hits: earlier.hits,
+                        misses: earlier.misses,
+                        ..BucketStats::new(earlier.class)
+                    });
+                }
+            }
+        }
+        sum
+    }
+
     /// Whether a cap is one, rather than [`UNLIMITED`].
     #[must_use]
     pub fn capped(cap: u64) -> Option<u64> {
@@ -243,4 +286,17 @@ impl PoolStats {
 
 fn ratio(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statistics_in_the_wrong_order_are_no_panic() {
+        let later = PoolStats { hits: 3, misses: 1, bytes_live: 7, ..PoolStats::default() };
+        assert_eq!(PoolStats::default().hit_rate_since(&later), 0.0);
+        assert_eq!(later.hit_rate_since(&PoolStats::default()), 0.75);
+        assert_eq!(later.bytes_in_transit(), 0);
+    }
 }

@@ -172,13 +172,39 @@ fn an_exporter_leaves_the_applications_recorder_alone_and_a_dropped_pool_holds_n
 }
 
 #[test]
+fn a_pool_of_a_dropped_ones_name_counts_on() {
+    let (recorder, handle) = recorder();
+    let device = HostDevice::new();
+    let stream = device.create_stream().expect("a stream");
+    let publisher = Publisher::start(Duration::from_secs(3600)).expect("a thread");
+    let run = |requests: u64| {
+        let pool = Pool::builder(&device).name("again").build().expect("a pool");
+        publisher.add(&pool).expect("the one before is gone");
+        for _ in 0..requests {
+            drop(pool.allocate(1, &stream).expect("memory"));
+        }
+        metrics::with_local_recorder(&recorder, || publisher.publish());
+        let series = series(&handle.render());
+        let hits = series.iter().find(|(name, _)| name.starts_with("vrampool_hits_total{pool=\"again\""));
+        hits.map(|(_, &hits)| hits)
+    };
+    assert_eq!(run(1000), Some(999.0));
+    assert_eq!(run(100), Some(999.0 + 99.0));
+    assert_eq!(run(10), Some(999.0 + 99.0 + 9.0));
+}
+
+#[test]
 fn an_address_in_use_is_a_typed_error() {
     assert!(DEFAULT_ADDRESS.ip().is_loopback(), "nothing is open to the network unless told to be");
     let error = Exporter::listen(([127, 0, 0, 1], 0).into()).expect_err("which port?");
     assert!(error.to_string().contains("name one"), "{error}");
+    let error = Publisher::start(Duration::ZERO).expect_err("without a pause");
+    assert!(matches!(error, Error::Configuration { field: "interval", .. }), "{error:?}");
     let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     let address = taken.local_addr().expect("bound");
-    let error = Exporter::listen(address).expect_err("in use");
+    // Also inside an application's own runtime, where another one can be neither entered nor dropped.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let error = runtime.block_on(async { Exporter::listen(address).expect_err("in use") });
     assert!(matches!(error, Error::Configuration { field: "metrics", .. }), "{error:?}");
     assert!(
         error.to_string().contains(&address.to_string()) && error.to_string().contains("choose another"),

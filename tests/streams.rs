@@ -177,6 +177,36 @@ fn every_stream_that_used_a_buffer_is_waited_for() {
     }
 }
 
+/// Every reader sees the last write and no writer overtakes a reader, whichever streams they are on.
+#[test]
+fn reads_follow_writes_and_writes_follow_reads_across_streams() {
+    for source in Source::ALL {
+        let device = device();
+        let [a, b, c] = streams(&device);
+        let pool = Pool::builder(&device).source(source).limit(1 << 20).build().expect("a pool");
+        let mut buffer = pool.allocate(1024, &a).expect("memory");
+        let mut results = Vec::new();
+        let gates = [&a, &b, &c].map(close_gate);
+        for (value, (writer, reader)) in
+            (1u8..).zip([(&b, &c), (&a, &b), (&a, &b), (&c, &a), (&b, &b), (&a, &c)])
+        {
+            device.fill(writer, buffer.on_mut(writer).expect("a region"), value).expect("queued");
+            for stream in [reader, writer] {
+                let result = result_memory(&device, 1024);
+                device
+                    .copy(stream, buffer.on(stream).expect("a region"), RegionMut::whole(&result, stream))
+                    .expect("queued");
+                results.push((result, stream, value));
+            }
+        }
+        drop(gates);
+        for (result, stream, value) in results {
+            assert_eq!(contents(&device, stream, &result), [value; 1024], "{source}");
+        }
+        assert_eq!(device.inner().races(), 0);
+    }
+}
+
 #[test]
 fn a_region_is_refused_on_another_stream() {
     let device = device();
@@ -233,14 +263,18 @@ struct Lease {
     bytes: u64,
     /// A further stream that reads it too.
     reader: Option<usize>,
+    /// A further stream that writes it after the first.
+    second_writer: Option<usize>,
     /// Whether it stays live for a while.
     kept: bool,
 }
 
 fn lease() -> impl Strategy<Value = Lease> {
     let bytes = prop_oneof![1u64..5000, Just(16 * 1024)];
-    (0..4usize, bytes, proptest::option::of(0..4usize), any::<bool>())
-        .prop_map(|(stream, bytes, reader, kept)| Lease { stream, bytes, reader, kept })
+    let further = || proptest::option::of(0..4usize);
+    (0..4usize, bytes, further(), further(), any::<bool>()).prop_map(
+        |(stream, bytes, reader, second_writer, kept)| Lease { stream, bytes, reader, second_writer, kept },
+    )
 }
 
 /// Queues all leases while every stream is held back, lets them go at once, and counts results that are not their own.
@@ -258,6 +292,11 @@ fn wrong_results(device: &Device, source: Source, leases: &[Lease]) -> usize {
         let mut buffer = pool.allocate(lease.bytes, stream).expect("memory");
         for noise in [0, value ^ 0xFF, value] {
             device.fill(stream, buffer.on_mut(stream).expect("a region"), noise).expect("queued");
+        }
+        if let Some(second) = lease.second_writer {
+            device
+                .fill(&streams[second], buffer.on_mut(&streams[second]).expect("a region"), value)
+                .expect("queued");
         }
         let mut copy_out = |reader: &Stream| {
             let result = result_memory(device, lease.bytes);
@@ -317,7 +356,7 @@ fn random_work_without_waits_sees_anothers_data() {
             device.remove_waits();
             let mut lease = || {
                 let (stream, reader) = (random.usize(..4), Some(random.usize(..4)));
-                Lease { stream, bytes: 16 * 1024, reader, kept: random.bool() }
+                Lease { stream, bytes: 16 * 1024, reader, second_writer: None, kept: random.bool() }
             };
             let leases: Vec<_> = (0..120).map(|_| lease()).collect();
             wrong_results(&device, source, &leases) > 0 || device.inner().races() > 0

@@ -1,8 +1,9 @@
 //! A block of an arena on loan.
 
 use super::Shared;
+use super::copier::Copier;
 use super::slot::Slot;
-use super::unsettled::add;
+use super::unsettled::Streams;
 use crate::arena::{ArenaError, Block};
 use crate::error::Error;
 use std::fmt;
@@ -21,6 +22,7 @@ pub struct ArenaBuffer<B: Backend> {
     holds: Arc<AtomicU32>,
     len: u64,
     size: u64,
+    alignment: u64,
 }
 
 impl<B: Backend> ArenaBuffer<B> {
@@ -29,10 +31,9 @@ impl<B: Backend> ArenaBuffer<B> {
         range: Arc<B::Memory>,
         block: Block,
         holds: Arc<AtomicU32>,
-        len: u64,
-        size: u64,
+        (len, size, alignment): (u64, u64, u64),
     ) -> Self {
-        Self { arena, range, block, holds, len, size }
+        Self { arena, range, block, holds, len, size, alignment }
     }
 
     /// Bytes that were asked for.
@@ -53,8 +54,8 @@ impl<B: Backend> ArenaBuffer<B> {
         self.size
     }
 
-    /// Its bytes for reading on `stream`. The first use on another stream makes that stream wait, on the device, for the
-    /// block's own. The block does not move while the region exists.
+    /// Its bytes for reading on `stream`, behind the work of the stream that wrote them last: another stream waits for that
+    /// on the device. The block does not move while the region exists.
     ///
     /// # Errors
     /// [`Error::Arena`] after the arena was reset or resized, [`Error::WrongDevice`], [`Error::Backend`] when the device
@@ -63,7 +64,8 @@ impl<B: Backend> ArenaBuffer<B> {
         self.region(self.len, stream)
     }
 
-    /// Its bytes for reading and writing on `stream`; else as [`on`](Self::on).
+    /// Its bytes for reading and writing on `stream`, behind the work of all streams that used them; else as
+    /// [`on`](Self::on).
     ///
     /// # Errors
     /// As [`on`](Self::on).
@@ -111,10 +113,17 @@ impl<B: Backend> ArenaBuffer<B> {
     /// As [`DeviceArena::allocate`](super::DeviceArena::allocate).
     pub fn resize(&mut self, bytes: u64, stream: &B::Stream) -> Result<(), Error> {
         self.resize_by(bytes, stream, |old, new| {
-            let kept = old.len.min(bytes);
+            // Blocks are a multiple of the granularity.
+            let granularity = old.arena.device.properties().copy_granularity;
+            let kept = old.len.min(bytes).next_multiple_of(granularity);
             let source = old.region(kept, stream)?;
-            let destination = new.region_mut(kept, stream)?;
-            Ok(old.arena.device.copy(stream, source, destination)?)
+            let destination = new.region_mut(kept, stream)?.as_region();
+            let arena = super::DeviceArena { shared: Arc::clone(&old.arena) };
+            Copier::new(&arena, Arc::clone(&old.range), stream).move_to(
+                source.offset(),
+                destination.offset(),
+                kept,
+            )
         })
     }
 
@@ -132,6 +141,7 @@ impl<B: Backend> ArenaBuffer<B> {
         stream: &B::Stream,
         keep: impl FnOnce(&Self, &mut Self) -> Result<(), Error>,
     ) -> Result<(), Error> {
+        self.arena.check_device(stream)?;
         let mut state = self.arena.settled(self.block);
         let region = state.engine.region(self.block)?;
         if bytes <= self.size && bytes > 0 {
@@ -144,8 +154,8 @@ impl<B: Backend> ArenaBuffer<B> {
                 let grown = state.engine.size(self.block)?;
                 let before = state.unsettled.take(offset + size..offset + grown);
                 let slot = state.slots.get_mut(&self.block).ok_or(ArenaError::StaleBlock)?;
-                let mut users = slot.users();
-                before.iter().for_each(|user| add(&mut users, user));
+                slot.awaited = before.clone();
+                let users = slot.users();
                 let _hold = Hold::new(&self.holds);
                 drop(state);
                 for user in users.iter().filter(|user| user.id() != stream.id()) {
@@ -154,11 +164,14 @@ impl<B: Backend> ArenaBuffer<B> {
                         // Back to its old size, which is always to be had.
                         state.engine.resize_in_place(self.block, size)?;
                         state.unsettled.put(offset + size..offset + grown, before);
+                        if let Some(slot) = state.slots.get_mut(&self.block) {
+                            slot.awaited.clear();
+                        }
                         return Err(error);
                     }
                 }
                 if let Some(slot) = self.arena.state.lock().slots.get_mut(&self.block) {
-                    slot.hand_over(stream);
+                    slot.written_by(stream);
                 }
                 (self.len, self.size) = (bytes, grown);
                 Ok(())
@@ -166,7 +179,7 @@ impl<B: Backend> ArenaBuffer<B> {
             Err(error) if error.is_out_of_memory() => {
                 drop(state);
                 let arena = super::DeviceArena { shared: Arc::clone(&self.arena) };
-                let mut new = arena.allocate_in(region, bytes, stream)?;
+                let mut new = arena.allocate_aligned(region, bytes, self.alignment, stream)?;
                 keep(self, &mut new)?;
                 *self = new;
                 Ok(())
@@ -177,7 +190,7 @@ impl<B: Backend> ArenaBuffer<B> {
 
     /// Its first `len` bytes for reading; `len` is at most its size.
     pub(crate) fn region(&self, len: u64, stream: &B::Stream) -> Result<Region<'_, B::Memory>, Error> {
-        let (hold, offset) = self.hold(stream)?;
+        let (hold, offset) = self.hold(stream, Slot::before_read, Slot::read_by)?;
         Ok(Region::new(&*self.range, offset, len, stream)?.held(hold))
     }
 
@@ -187,49 +200,47 @@ impl<B: Backend> ArenaBuffer<B> {
         len: u64,
         stream: &B::Stream,
     ) -> Result<RegionMut<'_, B::Memory>, Error> {
-        let (hold, offset) = self.hold(stream)?;
+        let (hold, offset) = self.hold(stream, Slot::before_write, Slot::written_by)?;
         Ok(RegionMut::new(&*self.range, offset, len, stream)?.held(hold))
     }
 
-    /// Records that work on `stream` uses it; else as [`on`](Self::on).
+    /// Says that work on `stream` reads it, for work that got its address in another way; else as [`on`](Self::on).
     ///
     /// # Errors
     /// As [`on`](Self::on).
     pub fn used_on(&self, stream: &B::Stream) -> Result<(), Error> {
-        self.hold(stream).map(drop)
-    }
-
-    /// Keeps it where it is, and makes `stream` wait if this is its first use there.
-    fn hold(&self, stream: &B::Stream) -> Result<(Hold<'_>, u64), Error> {
-        self.arena.check_device(stream)?;
-        let state = self.arena.settled(self.block);
-        let offset = state.engine.offset(self.block)?;
-        let hold = Hold::new(&self.holds);
-        let before = state.slots.get(&self.block).map(|slot| slot.before(stream)).unwrap_or_default();
-        drop(state);
-        if !before.is_empty() {
-            before.iter().try_for_each(|user| self.arena.order(user, stream))?;
-            if let Some(slot) = self.arena.state.lock().slots.get_mut(&self.block) {
-                slot.used_by(stream);
-            }
-        }
-        Ok((hold, offset))
+        self.hold(stream, Slot::before_read, Slot::read_by).map(drop)
     }
 
     /// Makes `stream` wait for every stream that used it, and its order the block's own.
     pub(crate) fn hand_over(&self, stream: &B::Stream) -> Result<(), Error> {
-        let state = self.arena.settled(self.block);
-        let users = state.slots.get(&self.block).map(Slot::users).unwrap_or_default();
-        // Nothing moves it, and so becomes a user, in between.
-        let _hold = Hold::new(&self.holds);
+        self.hold(stream, Slot::before_write, Slot::written_by).map(drop)
+    }
+
+    /// Keeps it where it is, and puts what `stream` does from now on behind the work of those who are `before` it.
+    fn hold(
+        &self,
+        stream: &B::Stream,
+        before: impl FnOnce(&Slot<B::Stream>, &B::Stream) -> Streams<B::Stream>,
+        then: impl FnOnce(&mut Slot<B::Stream>, &B::Stream),
+    ) -> Result<(Hold<'_>, u64), Error> {
+        self.arena.check_device(stream)?;
+        let mut state = self.arena.settled(self.block);
+        let offset = state.engine.offset(self.block)?;
+        // Nothing moves it, and so becomes a user, from here on.
+        let hold = Hold::new(&self.holds);
+        let Some(slot) = state.slots.get_mut(&self.block) else { return Err(ArenaError::StaleBlock.into()) };
+        let users = before(slot, stream);
+        if users.is_empty() {
+            then(slot, stream);
+            return Ok((hold, offset));
+        }
         drop(state);
-        for user in users.iter().filter(|user| user.id() != stream.id()) {
-            self.arena.order(user, stream)?;
-        }
+        users.iter().try_for_each(|user| self.arena.order(user, stream))?;
         if let Some(slot) = self.arena.state.lock().slots.get_mut(&self.block) {
-            slot.hand_over(stream);
+            then(slot, stream);
         }
-        Ok(())
+        Ok((hold, offset))
     }
 }
 

@@ -56,7 +56,7 @@ impl<B: Backend> DeviceArena<B> {
         let alone = shared.compacting.lock();
         let state = shared.state.lock();
         let planned: Vec<Block> = state.engine.plan(budget_bytes).map(|planned| planned.block).collect();
-        let mut copier = Copier::new(&shared.device, stream, Arc::clone(&state.range), shared.kind);
+        let copier = Copier::new(self, Arc::clone(&state.range), stream);
         drop(state);
         let (mut report, mut moved, mut outcome) = (Compaction::default(), Vec::new(), Ok(()));
         for block in planned {
@@ -68,8 +68,8 @@ impl<B: Backend> DeviceArena<B> {
                     let end;
                     (outcome, end) = match shared.wait_for_users(&pending, stream) {
                         Err(error) => (Err(error), End::Untouched),
-                        Ok(()) => match copier.move_down(from, to, bytes) {
-                            Err(error) => (Err(error.into()), End::TakenBack),
+                        Ok(()) => match copier.move_to(from, to, bytes) {
+                            Err(error) => (Err(error), End::TakenBack),
                             Ok(()) => (Ok(()), End::Copied),
                         },
                     };
@@ -81,7 +81,7 @@ impl<B: Backend> DeviceArena<B> {
             }
         }
         shared.state.lock().engine.release_vacated();
-        drop((copier, alone));
+        drop(alone);
         report.moved_blocks = moved.len() as u64;
         report.moved_bytes = moved.iter().map(|moved| moved.bytes).sum();
         log::debug!("arena on {}: compacted, {report:?}", shared.id);
@@ -168,7 +168,7 @@ impl<B: Backend> Shared<B> {
         }
         if let Some(slot) = slots.get_mut(&block) {
             if end != End::Untouched {
-                slot.moved_by(stream);
+                slot.written_by(stream);
             }
             slot.moving = false;
         }

@@ -1,44 +1,59 @@
-//! Bytes moved within one memory, never by a copy that overlaps itself, and moved back when a step fails.
+//! Bytes moved within an arena's range, never by a copy that overlaps itself, and moved back when a step fails.
 
+use super::{ArenaBuffer, DeviceArena};
+use crate::error::Error;
 use std::sync::Arc;
-use vrampool_backend::{Backend, BackendError, Capabilities, MemoryKind, Region, RegionMut};
+use vrampool_backend::{Backend, Capabilities, Region, RegionMut};
 
-/// Pieces smaller than this are staged instead: a copy for each would cost more than the bytes, bytes.
+/// Pieces smaller than this are staged where that can be: a copy for each would cost more than the bytes, bytes.
 const SMALLEST_PIECE: u64 = 64 << 10;
 
-/// Staging memory, bytes.
-const STAGE: u64 = 4 << 20;
+/// Sizes of staging memory to try, bytes.
+const STAGES: [u64; 4] = [4 << 20, 1 << 20, 256 << 10, SMALLEST_PIECE];
 
 /// Copies for one compaction, on one stream.
 #[derive(Debug)]
 pub(super) struct Copier<'a, B: Backend> {
-    device: &'a B,
+    arena: &'a DeviceArena<B>,
+    range: Arc<B::Memory>,
     stream: &'a B::Stream,
-    memory: Arc<B::Memory>,
-    kind: MemoryKind,
-    /// Taken from the device at the first need.
-    stage: Option<B::Memory>,
+}
+
+/// In what steps bytes move.
+#[derive(Debug)]
+enum Way<B: Backend> {
+    /// Pieces of at most the distance.
+    Pieces(u64),
+    /// Over free memory of the arena behind the block: it is in nobody's way, and within the arena's bounds.
+    Behind(ArenaBuffer<B>, u64),
+    /// Over memory of its own, on a device that copies between memories only.
+    Apart(B::Memory),
+}
+
+impl<B: Backend> Way<B> {
+    fn piece(&self) -> u64 {
+        match self {
+            Self::Pieces(bytes) => *bytes,
+            Self::Behind(stage, _) => stage.len(),
+            Self::Apart(_) => STAGES[0],
+        }
+    }
 }
 
 impl<'a, B: Backend> Copier<'a, B> {
-    pub(super) fn new(
-        device: &'a B,
-        stream: &'a B::Stream,
-        memory: Arc<B::Memory>,
-        kind: MemoryKind,
-    ) -> Self {
-        Self { device, stream, memory, kind, stage: None }
+    pub(super) fn new(arena: &'a DeviceArena<B>, range: Arc<B::Memory>, stream: &'a B::Stream) -> Self {
+        Self { arena, range, stream }
     }
 
-    /// Enqueues copies that move `bytes` bytes from `from` down to `to`. When one is refused, those before it are taken
+    /// Enqueues copies that move `bytes` bytes from `from` down to `to`, or up to where they do not overlap. When one is refused, those before it are taken
     /// back, so that the bytes are where they were.
-    pub(super) fn move_down(&mut self, from: u64, to: u64, bytes: u64) -> Result<(), BackendError> {
-        let piece = self.piece(from - to, bytes)?;
+    pub(super) fn move_to(&self, from: u64, to: u64, bytes: u64) -> Result<(), Error> {
+        let way = self.way(from, to, bytes)?;
         let mut done = 0;
         while done < bytes {
-            let length = piece.bytes.min(bytes - done);
-            if let Err(error) = self.copy(piece, from + done, to + done, length) {
-                self.take_back(piece, from, to, done);
+            let length = way.piece().min(bytes - done);
+            if let Err(error) = self.copy(&way, from + done, to + done, length) {
+                self.take_back(&way, from, to, done);
                 return Err(error);
             }
             done += length;
@@ -48,50 +63,48 @@ impl<'a, B: Backend> Copier<'a, B> {
 
     /// Moves the first `done` bytes up again, the last piece first: a piece's old place was overwritten by pieces behind it
     /// alone. What fails now fails for good (the device is lost), and there is nothing left to save.
-    fn take_back(&self, piece: Piece, from: u64, to: u64, mut done: u64) {
+    fn take_back(&self, way: &Way<B>, from: u64, to: u64, mut done: u64) {
         while done > 0 {
-            let length = match done % piece.bytes {
-                0 => piece.bytes,
+            let length = match done % way.piece() {
+                0 => way.piece(),
                 rest => rest,
             };
             done -= length;
-            if self.copy(piece, to + done, from + done, length).is_err() {
+            if self.copy(way, to + done, from + done, length).is_err() {
                 return;
             }
         }
     }
 
-    /// In what pieces bytes move over `distance`.
-    fn piece(&mut self, distance: u64, bytes: u64) -> Result<Piece, BackendError> {
-        let within = self.device.properties().capabilities.contains(Capabilities::COPY_WITHIN_MEMORY);
-        let direct = Piece { bytes: distance.min(bytes), staged: false };
-        if within && (direct.bytes == bytes || distance >= SMALLEST_PIECE) {
-            return Ok(direct);
+    fn way(&self, from: u64, to: u64, bytes: u64) -> Result<Way<B>, Error> {
+        let device = self.arena.device();
+        if !device.properties().capabilities.contains(Capabilities::COPY_WITHIN_MEMORY) {
+            return Ok(Way::Apart(device.allocate(STAGES[0], self.arena.kind())?));
         }
-        if self.stage.is_none() {
-            match self.device.allocate(STAGE, self.kind) {
-                Ok(stage) => self.stage = Some(stage),
-                // Slow, but in place.
-                Err(error) if error.is_out_of_memory() && within => return Ok(direct),
-                Err(error) => return Err(error),
+        let distance = from.abs_diff(to);
+        if distance < bytes && distance < SMALLEST_PIECE {
+            for stage in STAGES.into_iter().filter(|&stage| stage <= bytes.max(SMALLEST_PIECE)) {
+                if let Ok(stage) = self.arena.allocate(stage, self.stream)
+                    && let Ok(offset) = stage.offset()
+                    && offset > from
+                {
+                    return Ok(Way::Behind(stage, offset));
+                }
             }
         }
-        Ok(Piece { bytes: STAGE, staged: true })
+        Ok(Way::Pieces(distance.min(bytes)))
     }
 
-    fn copy(&self, piece: Piece, from: u64, to: u64, bytes: u64) -> Result<(), BackendError> {
-        let source = Region::new(&*self.memory, from, bytes, self.stream)?;
-        let destination = RegionMut::new(&*self.memory, to, bytes, self.stream)?;
-        let Some(stage) = self.stage.as_ref().filter(|_| piece.staged) else {
-            return self.device.copy(self.stream, source, destination);
+    fn copy(&self, way: &Way<B>, from: u64, to: u64, bytes: u64) -> Result<(), Error> {
+        let (device, stream, range) = (self.arena.device(), self.stream, &*self.range);
+        let source = Region::new(range, from, bytes, stream)?;
+        let destination = RegionMut::new(range, to, bytes, stream)?;
+        let (memory, offset) = match way {
+            Way::Pieces(_) => return Ok(device.copy(stream, source, destination)?),
+            Way::Behind(_, offset) => (range, *offset),
+            Way::Apart(memory) => (memory, 0),
         };
-        self.device.copy(self.stream, source, RegionMut::new(stage, 0, bytes, self.stream)?)?;
-        self.device.copy(self.stream, Region::new(stage, 0, bytes, self.stream)?, destination)
+        device.copy(stream, source, RegionMut::new(memory, offset, bytes, stream)?)?;
+        Ok(device.copy(stream, Region::new(memory, offset, bytes, stream)?, destination)?)
     }
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Piece {
-    bytes: u64,
-    staged: bool,
 }

@@ -85,6 +85,8 @@ struct State<B: Backend> {
     engine: Arena,
     slots: FxHashMap<Block, Slot<B::Stream>>,
     unsettled: Unsettled<B::Stream>,
+    /// The peak of the ranges before.
+    past_peak: u64,
 }
 
 impl<B: Backend> DeviceArena<B> {
@@ -96,7 +98,7 @@ impl<B: Backend> DeviceArena<B> {
     fn reserve(device: &B, kind: MemoryKind, layout: Layout, bytes: u64) -> Result<State<B>, Error> {
         let engine = Arena::new(layout)?;
         let range = Arc::new(device.allocate(bytes, kind)?);
-        Ok(State { range, engine, slots: FxHashMap::default(), unsettled: Unsettled::new() })
+        Ok(State { range, engine, slots: FxHashMap::default(), unsettled: Unsettled::new(), past_peak: 0 })
     }
 
     /// A block of `bytes` bytes (at least 1) in the dynamic region, for work on `stream`.
@@ -138,19 +140,23 @@ impl<B: Backend> DeviceArena<B> {
         let block = state.engine.allocate_aligned(bytes, alignment, region)?;
         let (offset, size) = (state.engine.offset(block)?, state.engine.size(block)?);
         let before = state.unsettled.take(offset..offset + size);
-        let slot = Slot::new(stream.clone());
+        let mut slot = Slot::new(stream.clone());
+        before
+            .iter()
+            .filter(|user| user.id() != stream.id())
+            .for_each(|user| slot.awaited.push(user.clone()));
+        let before = slot.awaited.clone();
         let holds = Arc::clone(&slot.holds);
         state.slots.insert(block, slot);
         let range = Arc::clone(&state.range);
         drop(state);
-        let buffer = ArenaBuffer::new(Arc::clone(&self.shared), range, block, holds, bytes, size);
-        for user in before.iter().filter(|user| user.id() != stream.id()) {
-            if let Err(error) = self.shared.order(user, stream) {
-                // Nothing waits for them now, so whoever gets these bytes next must.
-                if let Some(slot) = self.shared.state.lock().slots.get_mut(&block) {
-                    before.iter().for_each(|user| slot.used_by(user));
-                }
-                return Err(error);
+        let buffer =
+            ArenaBuffer::new(Arc::clone(&self.shared), range, block, holds, (bytes, size, alignment));
+        if !before.is_empty() {
+            // If that fails nothing waits for them, and whoever gets these bytes next must: the slot has their names.
+            before.iter().try_for_each(|user| self.shared.order(user, stream))?;
+            if let Some(slot) = self.shared.state.lock().slots.get_mut(&block) {
+                slot.awaited.clear();
             }
         }
         Ok(buffer)
@@ -198,8 +204,11 @@ impl<B: Backend> DeviceArena<B> {
         // A share, so its product with the new size fits; u128 keeps it exact on the way.
         let stable = (u128::from(stable) * u128::from(bytes) / u128::from(capacity.max(1))) as u64;
         let layout = Layout::new(bytes).alignment(alignment).stable_bytes(stable / alignment * alignment);
-        let resized = Self::reserve(&self.shared.device, self.shared.kind, layout, bytes)?;
-        let old = std::mem::replace(&mut *self.shared.state.lock(), resized);
+        let mut resized = Self::reserve(&self.shared.device, self.shared.kind, layout, bytes)?;
+        let mut state = self.shared.state.lock();
+        resized.past_peak = state.past_peak.max(state.engine.peak_used());
+        let old = std::mem::replace(&mut *state, resized);
+        drop(state);
         log::info!("arena on {}: resized from {capacity} to {bytes} bytes", self.shared.id);
         drop(old);
         Ok(())
@@ -262,7 +271,8 @@ impl<B: Backend> DeviceArena<B> {
     /// The most bytes that were live.
     #[must_use]
     pub fn peak_used(&self) -> u64 {
-        self.engine().engine.peak_used()
+        let state = self.engine();
+        state.past_peak.max(state.engine.peak_used())
     }
 
     /// Free bytes of a region.

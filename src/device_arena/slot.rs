@@ -7,14 +7,12 @@ use vrampool_backend::Stream;
 
 #[derive(Debug)]
 pub(super) struct Slot<S> {
-    /// The stream that the block was handed out for.
-    home: S,
-    /// Further streams that used it since it was handed out or moved.
-    others: Streams<S>,
-    /// The stream that moved it last, behind all that used it until then.
-    mover: Option<S>,
-    /// Streams that have waited for the mover.
-    after_move: Streams<S>,
+    /// The stream that wrote the block last, behind all that used it before: got it, wrote it or moved it.
+    writer: S,
+    /// Streams that read it since, behind the writer.
+    readers: Streams<S>,
+    /// Streams that used its bytes before it got them, and that the writer is being put behind.
+    pub(super) awaited: Streams<S>,
     /// Regions of it that exist.
     pub(super) holds: Arc<AtomicU32>,
     /// Its bytes are on their way: nobody gets its address.
@@ -22,64 +20,46 @@ pub(super) struct Slot<S> {
 }
 
 impl<S: Stream> Slot<S> {
-    pub(super) fn new(home: S) -> Self {
+    pub(super) fn new(writer: S) -> Self {
         Self {
-            home,
-            others: Streams::new(),
-            mover: None,
-            after_move: Streams::new(),
+            writer,
+            readers: Streams::new(),
+            awaited: Streams::new(),
             holds: Arc::default(),
             moving: false,
         }
     }
 
-    /// Whom `stream` must wait for before it uses the block: the home stream at its own first use, and whoever moved the
-    /// block at the first use after that.
-    pub(super) fn before(&self, stream: &S) -> Streams<S> {
-        let mut before = Streams::new();
-        if self.home.id() != stream.id() && !contains(&self.others, stream) {
-            before.push(self.home.clone());
-        }
-        if let Some(mover) = &self.mover
-            && mover.id() != stream.id()
-            && !contains(&self.after_move, stream)
-        {
-            add(&mut before, mover);
-        }
-        before
+    /// Whom `stream` must wait for before it reads.
+    pub(super) fn before_read(&self, stream: &S) -> Streams<S> {
+        let knows =
+            self.writer.id() == stream.id() || self.readers.iter().any(|reader| reader.id() == stream.id());
+        if knows { Streams::new() } else { [self.writer.clone()].into_iter().collect() }
     }
 
-    /// `stream` has waited for those, and uses the block.
-    pub(super) fn used_by(&mut self, stream: &S) {
-        if self.home.id() != stream.id() {
-            add(&mut self.others, stream);
-        }
-        if self.mover.is_some() {
-            add(&mut self.after_move, stream);
+    /// `stream` has waited for those, and reads.
+    pub(super) fn read_by(&mut self, stream: &S) {
+        if self.writer.id() != stream.id() {
+            add(&mut self.readers, stream);
         }
     }
 
-    /// `stream` has waited for all users, and the block is handed out for it.
-    pub(super) fn hand_over(&mut self, stream: &S) {
-        self.home = stream.clone();
-        self.mover = None;
-        self.others.clear();
-        self.after_move.clear();
+    /// Whom `stream` must wait for before it writes.
+    pub(super) fn before_write(&self, stream: &S) -> Streams<S> {
+        self.users().into_iter().filter(|user| user.id() != stream.id()).collect()
     }
 
-    /// `stream` has waited for all users, and moves the block.
-    pub(super) fn moved_by(&mut self, stream: &S) {
-        self.mover = Some(stream.clone());
-        self.others.clear();
-        self.after_move.clear();
+    /// `stream` has waited for those: what waits for it waits for all of them.
+    pub(super) fn written_by(&mut self, stream: &S) {
+        self.writer = stream.clone();
+        self.readers.clear();
+        self.awaited.clear();
     }
 
-    /// All streams that may use the block.
+    /// All streams that may use the block, or its bytes.
     pub(super) fn users(&self) -> Streams<S> {
-        let mut users: Streams<S> = [self.home.clone()].into_iter().collect();
-        for other in self.others.iter().chain(&self.mover) {
-            add(&mut users, other);
-        }
+        let mut users = self.readers.clone();
+        self.awaited.iter().chain([&self.writer]).for_each(|user| add(&mut users, user));
         users
     }
 
@@ -87,8 +67,4 @@ impl<S: Stream> Slot<S> {
         // Acquire: pairs with the release of a dropped hold, so work enqueued under it is before whatever moves the block.
         self.holds.load(Ordering::Acquire) > 0
     }
-}
-
-fn contains<S: Stream>(streams: &Streams<S>, stream: &S) -> bool {
-    streams.iter().any(|known| known.id() == stream.id())
 }

@@ -3,10 +3,13 @@
 use super::{describe, publisher::Pools};
 use crate::error::Error;
 use crate::pool::Pool;
-use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusRecorder};
+use metrics_exporter_prometheus::{ExporterFuture, PrometheusBuilder, PrometheusRecorder};
+use metrics_util::MetricKindMask;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::Duration;
+use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 use vrampool_backend::Backend;
 
@@ -15,6 +18,9 @@ pub const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOC
 
 /// How old what is served can be.
 const INTERVAL: Duration = Duration::from_millis(500);
+
+/// How long the series of a dropped pool are still served.
+const FORGET_AFTER: Duration = Duration::from_secs(600);
 
 /// Serves pools' metrics at `http://ADDRESS/metrics` until it is dropped, from a thread and a recorder of its own: it
 /// installs nothing in the process, so an application's own recorder is left alone. What it serves is at most half a
@@ -49,26 +55,29 @@ impl Exporter {
         if address.port() == 0 {
             return Err(failed("which port it would get cannot be told; name one".into()));
         }
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(|error| failed(format!("no runtime to serve from: {error}")))?;
-        let entered = runtime.enter();
-        let built = PrometheusBuilder::new().with_http_listener(address).build();
-        let (recorder, serve) = built.map_err(|error| {
-            failed(format!("cannot listen there: {error}; free the address or choose another"))
-        })?;
-        drop(entered);
         let pools = Pools::default();
+        let published = pools.clone();
         let (stop, stopped) = oneshot::channel();
-        let publish = publish_for_ever(recorder, pools.clone());
-        let thread = std::thread::Builder::new().name("vrampool exporter".into()).spawn(move || {
-            runtime.spawn(serve);
-            runtime.spawn(publish);
-            // Both end with the runtime, when the sender is dropped.
-            let _ = runtime.block_on(stopped);
-        });
+        let (started, starting) = mpsc::channel();
+        // All of it on a thread of its own: a caller inside another runtime may neither block in nor drop one.
+        let serve = move || match start(address) {
+            Ok((runtime, recorder, serve)) => {
+                let _ = started.send(Ok(()));
+                runtime.spawn(serve);
+                runtime.spawn(publish_for_ever(recorder, published));
+                // Both end with the runtime, when the sender is dropped.
+                let _ = runtime.block_on(stopped);
+            }
+            Err(reason) => {
+                let _ = started.send(Err(reason));
+            }
+        };
+        let thread = std::thread::Builder::new().name("vrampool exporter".into()).spawn(serve);
         let thread = thread.map_err(|error| failed(format!("no thread to serve from: {error}")))?;
+        starting
+            .recv()
+            .unwrap_or_else(|_| Err("the thread that serves ended early".into()))
+            .map_err(failed)?;
         Ok(Self { address, pools, stop: Some(stop), thread: Some(thread) })
     }
 
@@ -86,6 +95,21 @@ impl Exporter {
     pub fn address(&self) -> SocketAddr {
         self.address
     }
+}
+
+type Started = (Runtime, PrometheusRecorder, ExporterFuture);
+
+fn start(address: SocketAddr) -> Result<Started, String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| format!("no runtime to serve from: {error}"))?;
+    let entered = runtime.enter();
+    let builder = PrometheusBuilder::new().with_http_listener(address);
+    // A pool that is gone is not shown for ever; what lives is published far more often.
+    let built = builder.idle_timeout(MetricKindMask::ALL, Some(FORGET_AFTER)).build();
+    drop(entered);
+    let (recorder, serve) =
+        built.map_err(|error| format!("cannot listen there: {error}; free the address or choose another"))?;
+    Ok((runtime, recorder, serve))
 }
 
 async fn publish_for_ever(recorder: PrometheusRecorder, pools: Pools) {

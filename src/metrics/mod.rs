@@ -134,7 +134,8 @@ pub fn describe() {
     }
 }
 
-/// Copies a pool's statistics to the current recorder, once.
+/// Copies a pool's statistics to the current recorder, once. Counters in a recorder never fall, so a second pool of the
+/// same name, backend and device goes unseen until it has counted as far as the first; a [`Publisher`] sees to that.
 ///
 /// ```
 /// # use vrampool::{Pool, host::HostDevice};
@@ -154,7 +155,7 @@ pub fn publish<B: Backend>(pool: &Pool<B>) {
 }
 
 /// A pool's own label values.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Series {
     pool: String,
     backend: &'static str,

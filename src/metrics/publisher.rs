@@ -5,11 +5,12 @@ use crate::error::Error;
 use crate::pool::{Handle, Pool};
 use crate::stats::PoolStats;
 use parking_lot::{Condvar, Mutex};
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use vrampool_backend::Backend;
+use vrampool_backend::{Backend, MemoryInfo};
 
 /// Publishes pools to the application's own recorder every so often, until it is dropped. Does not keep a pool alive: one
 /// that is dropped is published once more, as holding nothing, and then forgotten.
@@ -43,8 +44,16 @@ impl Publisher {
     /// Starts publishing at every `interval`.
     ///
     /// # Errors
-    /// [`Error::Configuration`] when the system has no thread for it.
+    /// [`Error::Configuration`] for an interval of nothing, or when the system has no thread for it.
     pub fn start(interval: Duration) -> Result<Self, Error> {
+        let failed = |reason: String| Error::Configuration {
+            field: "interval",
+            value: format!("{interval:?}"),
+            reason,
+        };
+        if interval.is_zero() {
+            return Err(failed("it would publish without a pause; choose seconds".into()));
+        }
         let (pools, stop) = (Pools::default(), Arc::new(Stop::default()));
         let (published, stopped) = (pools.clone(), Arc::clone(&stop));
         let publish = move || {
@@ -57,11 +66,7 @@ impl Publisher {
             published.publish();
         };
         let thread = std::thread::Builder::new().name("vrampool metrics".into()).spawn(publish);
-        let thread = thread.map_err(|error| Error::Configuration {
-            field: "interval",
-            value: format!("{interval:?}"),
-            reason: format!("no thread to publish from: {error}"),
-        })?;
+        let thread = thread.map_err(|error| failed(format!("no thread to publish from: {error}")))?;
         Ok(Self { pools, stop, thread: Some(thread) })
     }
 
@@ -72,6 +77,11 @@ impl Publisher {
     /// overwrite each other.
     pub fn add<B: Backend>(&self, pool: &Pool<B>) -> Result<(), Error> {
         self.pools.add(pool)
+    }
+
+    /// Publishes all pools at once, to the current recorder, without waiting for the next time.
+    pub fn publish(&self) {
+        self.pools.publish();
     }
 }
 
@@ -89,64 +99,102 @@ impl Drop for Publisher {
 /// The pools that one publisher publishes.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Pools {
-    listed: Arc<Mutex<Vec<Listed>>>,
+    listed: Arc<Mutex<Listed>>,
+}
+
+#[derive(Debug, Default)]
+struct Listed {
+    pools: Vec<ListedPool>,
+    /// The last counts of pools that are gone: a counter never falls, so another pool of the same series goes on there.
+    gone: HashMap<Series, PoolStats>,
 }
 
 #[derive(Debug)]
-struct Listed {
+struct ListedPool {
     series: Series,
-    pool: Box<dyn Observe>,
+    pool: Arc<dyn Observe>,
+    /// What an earlier pool of the same series had counted.
+    before: PoolStats,
     last: PoolStats,
 }
 
 /// A pool of any backend, not kept alive.
-trait Observe: fmt::Debug + Send {
+trait Observe: fmt::Debug + Send + Sync {
     /// `None` once the pool is dropped.
-    fn publish(&self, series: &Series) -> Option<PoolStats>;
+    fn observe(&self) -> Option<(PoolStats, Option<MemoryInfo>)>;
 }
 
 #[derive(Debug)]
 struct Observed<B: Backend>(Weak<Handle<B>>);
 
 impl<B: Backend> Observe for Observed<B> {
-    fn publish(&self, series: &Series) -> Option<PoolStats> {
+    fn observe(&self) -> Option<(PoolStats, Option<MemoryInfo>)> {
         let pool = Pool { handle: self.0.upgrade()? };
-        let stats = pool.stats();
-        series.publish(&stats);
-        if let Ok(info) = pool.device().memory_info() {
-            series.publish_device(info);
-        }
-        Some(stats)
+        Some((pool.stats(), pool.device().memory_info().ok()))
     }
 }
 
 impl Pools {
     pub(super) fn add<B: Backend>(&self, pool: &Pool<B>) -> Result<(), Error> {
         let series = Series::of(pool);
-        let mut listed = self.listed.lock();
-        if listed.iter().any(|other| other.series == series) {
-            return Err(Error::Configuration {
-                field: "name",
-                value: pool.name().to_owned(),
-                reason: "a pool of this name on this device is published already; give each pool a name of its own".into(),
-            });
+        let same = |pools: &[ListedPool]| {
+            pools.iter().find(|other| other.series == series).map(|other| Arc::clone(&other.pool))
+        };
+        let published = same(&self.listed.lock().pools);
+        if let Some(other) = published {
+            if other.observe().is_some() {
+                return Err(Error::Configuration {
+                    field: "name",
+                    value: pool.name().to_owned(),
+                    reason: "a pool of this name on this device is published already; give each pool a name of its own"
+                        .into(),
+                });
+            }
+            self.listed.lock().forget(&series);
         }
         let observed = Observed(Arc::downgrade(&pool.handle));
-        listed.push(Listed { series, pool: Box::new(observed), last: pool.stats() });
+        let last = pool.stats();
+        let mut listed = self.listed.lock();
+        let before = listed.gone.get(&series).cloned().unwrap_or_default();
+        listed.pools.push(ListedPool { series, pool: Arc::new(observed), before, last });
         Ok(())
     }
 
-    /// Copies the statistics of all pools to the current recorder.
+    /// Copies the statistics of all pools to the current recorder. Asks them outside the lock: a pool whose last handle
+    /// goes in the meantime is closed here.
     pub(super) fn publish(&self) {
-        self.listed.lock().retain_mut(|listed| match listed.pool.publish(&listed.series) {
-            Some(stats) => {
-                listed.last = stats;
-                true
+        let pools: Vec<_> = self
+            .listed
+            .lock()
+            .pools
+            .iter()
+            .map(|listed| (listed.series.clone(), Arc::clone(&listed.pool)))
+            .collect();
+        for (series, pool) in pools {
+            let observed = pool.observe();
+            let mut listed = self.listed.lock();
+            let Some(entry) = listed.pools.iter_mut().find(|entry| entry.series == series) else { continue };
+            match observed {
+                Some((stats, info)) => {
+                    series.publish(&stats.counting_on(&entry.before));
+                    if let Some(info) = info {
+                        series.publish_device(info);
+                    }
+                    entry.last = stats;
+                }
+                None => listed.forget(&series),
             }
-            None => {
-                listed.series.publish_closed(&listed.last);
-                false
-            }
-        });
+        }
+    }
+}
+
+impl Listed {
+    /// Takes out a pool that is gone, after publishing that it holds nothing.
+    fn forget(&mut self, series: &Series) {
+        let Some(index) = self.pools.iter().position(|pool| pool.series == *series) else { return };
+        let ListedPool { series, before, last, .. } = self.pools.swap_remove(index);
+        let last = last.counting_on(&before);
+        series.publish_closed(&last);
+        self.gone.insert(series, last);
     }
 }

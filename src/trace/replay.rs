@@ -1,7 +1,7 @@
 //! A trace driven through a pool, and measured.
 
 use super::program::Program;
-use super::recording::Trace;
+use super::reader::Trace;
 use super::report::{Pass, ReplayError};
 use super::worker::{Halt, Hand, Lap, Worker};
 use crate::pool::Pool;

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A block of memory on a device. **Dropping it frees it.**
 ///
-/// Dropping is safe at any time: a backend makes sure that work which was enqueued before the drop does not touch
+/// Dropping is safe at any time, and whoever drops it need not know when its bytes are free: the driver may keep them until
+/// work that uses them is done. A backend makes sure that work which was enqueued before the drop does not touch
 /// memory that was allocated after it (by reference counts, by a stream-ordered free, or by waiting).
 pub trait Memory: fmt::Debug + Send + Sync + 'static {
     /// Size in bytes.
@@ -206,6 +207,8 @@ impl<'a, M: Memory> Region<'a, M> {
     #[must_use]
     pub fn overlaps(&self, other: &Region<'_, M>) -> bool {
         std::ptr::eq(self.memory, other.memory)
+            && !self.is_empty()
+            && !other.is_empty()
             && self.offset < other.offset + other.len
             && other.offset < self.offset + self.len
     }

@@ -14,6 +14,9 @@ use vrampool_backend::{
 };
 
 /// The host as a device. A clone is another handle to the same device; [`new`](Self::new) makes another device.
+///
+/// Memory that is dropped under queued work is free when that work is done. An allocation for which there is no room until
+/// then waits, as a GPU's driver does.
 #[derive(Debug, Clone)]
 pub struct HostDevice {
     shared: Arc<Shared>,
@@ -200,6 +203,10 @@ impl HostDevice {
     }
 }
 
+fn in_use() -> BackendError {
+    BackendError::invalid("range", "the kernel that asks for it is using it; use the slice it was given")
+}
+
 fn same_length(left: u64, right: u64) -> Result<(), BackendError> {
     if left == right {
         return Ok(());
@@ -325,14 +332,12 @@ impl Backend for HostDevice {
     fn write_mapped(&self, memory: &HostMemory, offset: u64, bytes: &[u8]) -> Result<(), BackendError> {
         self.check_mapped(memory, offset, bytes.len())?;
         let span = memory.span(offset, bytes.len() as u64);
-        self.shared.claims.with([], [span], |[], [mapped]| mapped.copy_from_slice(bytes));
-        Ok(())
+        self.shared.claims.with([], [span], |[], [mapped]| mapped.copy_from_slice(bytes)).ok_or_else(in_use)
     }
 
     fn read_mapped(&self, memory: &HostMemory, offset: u64, bytes: &mut [u8]) -> Result<(), BackendError> {
         self.check_mapped(memory, offset, bytes.len())?;
         let span = memory.span(offset, bytes.len() as u64);
-        self.shared.claims.with([span], [], |[mapped], []| bytes.copy_from_slice(mapped));
-        Ok(())
+        self.shared.claims.with([span], [], |[mapped], []| bytes.copy_from_slice(mapped)).ok_or_else(in_use)
     }
 }

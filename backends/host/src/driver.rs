@@ -9,6 +9,7 @@ use parking_lot::{Condvar, Mutex};
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::ThreadId;
 
 /// What every block's start is aligned to, bytes: a cache line, and more than any vector load needs.
 pub(crate) const ALIGNMENT: u64 = 64;
@@ -19,8 +20,13 @@ const MAP_FROM: u64 = 64 * 1024;
 /// Keeps the bytes of a block alive. Never read: the block's pointer is the only way to them.
 #[derive(Debug)]
 enum Storage {
-    Heap { _lines: Box<[Line]> },
-    Mapped { _map: MmapMut },
+    /// A `Vec` and not a `Box`, because moving a box would claim its bytes to be reached through it alone.
+    Heap {
+        _lines: Vec<Line>,
+    },
+    Mapped {
+        _map: MmapMut,
+    },
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -35,7 +41,7 @@ pub(crate) struct Block {
     _storage: Storage,
 }
 
-// SAFETY: `base` points into `_storage`, which the block owns and which never moves its bytes (a box and a map are
+// SAFETY: `base` points into `_storage`, which the block owns and which never moves its bytes (a vector and a map are
 // pointers to them), so sending a block sends the only way to them.
 unsafe impl Send for Block {}
 // SAFETY: a shared block gives out its address and length; its bytes are reached only in `Claims::with`, which lets no
@@ -51,8 +57,7 @@ impl Block {
             let base = NonNull::new(map.as_mut_ptr())?;
             return Some(Self { base, len: bytes, _storage: Storage::Mapped { _map: map } });
         }
-        let mut lines =
-            vec![Line([0; ALIGNMENT as usize]); len.div_ceil(ALIGNMENT as usize)].into_boxed_slice();
+        let mut lines = vec![Line([0; ALIGNMENT as usize]); len.div_ceil(ALIGNMENT as usize)];
         let base = NonNull::new(lines.as_mut_ptr().cast())?;
         Some(Self { base, len: bytes, _storage: Storage::Heap { _lines: lines } })
     }
@@ -89,6 +94,7 @@ struct Claim {
     addresses: Range<u64>,
     writes: bool,
     owner: u64,
+    thread: ThreadId,
 }
 
 /// All ranges that work of one device touches at this moment.
@@ -119,8 +125,8 @@ impl Claims {
         self.races.load(Ordering::Relaxed)
     }
 
-    /// Runs `work` with `reads` and `writes` as slices. `None`, without running it, when a range leaves its block or a
-    /// range of `writes` meets any other of the same call.
+    /// Runs `work` with `reads` and `writes` as slices. `None`, without running it, when a range leaves its block, a range of
+    /// `writes` meets any other of the same call, or a range meets one that this very thread is using.
     pub(crate) fn with<const R: usize, const W: usize, T>(
         &self,
         reads: [Span<'_>; R],
@@ -130,7 +136,7 @@ impl Claims {
         if !disjoint(&reads, &writes) {
             return None;
         }
-        let _release = self.claim(&reads, &writes);
+        let _release = self.claim(&reads, &writes)?;
         let read_slices = std::array::from_fn(|index| {
             let (start, len) = place(&reads[index]);
             // SAFETY: `start..start + len` lies in the block (`disjoint` checked it), whose bytes are initialised (both
@@ -148,21 +154,30 @@ impl Claims {
         Some(work(read_slices, write_slices))
     }
 
-    fn claim(&self, reads: &[Span<'_>], writes: &[Span<'_>]) -> Release<'_> {
+    fn claim(&self, reads: &[Span<'_>], writes: &[Span<'_>]) -> Option<Release<'_>> {
         let owner = self.next_owner.fetch_add(1, Ordering::Relaxed);
         let wanted = || reads.iter().map(|span| (span, false)).chain(writes.iter().map(|span| (span, true)));
+        let thread = std::thread::current().id();
         let mut table = self.table.lock();
         let mut raced = false;
-        while table.iter().any(|held| {
+        while let Some(met) = table.iter().find(|held| {
             wanted().any(|(span, w)| (w || held.writes) && overlap(&span.addresses(), &held.addresses))
         }) {
+            if met.thread == thread {
+                return None;
+            }
             if !std::mem::replace(&mut raced, true) {
                 self.races.fetch_add(1, Ordering::Relaxed);
             }
             self.released.wait(&mut table);
         }
-        table.extend(wanted().map(|(span, writes)| Claim { addresses: span.addresses(), writes, owner }));
-        Release { claims: self, owner }
+        table.extend(wanted().map(|(span, writes)| Claim {
+            addresses: span.addresses(),
+            writes,
+            owner,
+            thread,
+        }));
+        Some(Release { claims: self, owner })
     }
 }
 
@@ -176,7 +191,7 @@ fn place(span: &Span<'_>) -> (NonNull<u8>, usize) {
 }
 
 fn overlap(one: &Range<u64>, two: &Range<u64>) -> bool {
-    one.start < two.end && two.start < one.end
+    !one.is_empty() && !two.is_empty() && one.start < two.end && two.start < one.end
 }
 
 /// Whether every range lies in its block and no written range meets another.

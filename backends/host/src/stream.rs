@@ -1,6 +1,7 @@
 //! Streams: threads that run work in order and later; and events, points in them.
 
 use crate::device::Shared;
+use crate::driver::ALIGNMENT;
 use crate::fault::{Call, lost};
 use crate::memory::{HeldRange, HostMemory};
 use bytemuck::Pod;
@@ -115,7 +116,7 @@ impl HostStream {
     ///
     /// # Errors
     /// [`BackendError::InvalidArgument`] when a region is another stream's or another device's, is not a whole number of
-    /// aligned `T`s, or a written one overlaps any other; [`BackendError::DeviceLost`].
+    /// aligned `T`s (at most 64 bytes, and not of no size), or a written one overlaps any other; [`BackendError::DeviceLost`].
     ///
     /// [`synchronize`]: vrampool_backend::Backend::synchronize
     /// [`download`]: vrampool_backend::Backend::download
@@ -128,8 +129,13 @@ impl HostStream {
         self.device.faults().check(Call::Launch)?;
         let writes = writes.map(|region| region.as_region());
         self.check_regions(&reads, &writes)?;
+        if size_of::<T>() == 0 || align_of::<T>() as u64 > ALIGNMENT {
+            let reason =
+                format!("{} has no size, or a larger alignment than memory has", std::any::type_name::<T>());
+            return Err(BackendError::invalid("element type", reason));
+        }
         for region in reads.iter().chain(&writes) {
-            if !region.len().is_multiple_of(size_of::<T>().max(1) as u64)
+            if !region.len().is_multiple_of(size_of::<T>() as u64)
                 || !region.offset().is_multiple_of(align_of::<T>() as u64)
             {
                 return Err(BackendError::invalid(
@@ -231,21 +237,31 @@ impl Worker {
         WORKER_OF.with(|worker| worker.set(Some(self.id)));
         for work in &self.work {
             match work {
-                // A lost device does no work, but points in its streams are still reached: nobody waits for ever.
-                Work::Run(run) if !self.device.faults().is_lost() => {
-                    self.device.pause_before_work();
-                    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| run(&self.device))) {
-                        self.failure.lock().get_or_insert(BackendError::Driver {
-                            call: "launch",
-                            code: -1,
-                            message: format!("a kernel panicked: {}", message_of(&*panic)),
-                        });
-                    }
-                }
-                Work::Run(_) => {}
+                Work::Run(run) => self.run_one(run),
                 Work::Signal(flag) => flag.set(),
                 Work::Wait(flag) => flag.wait(),
             }
+        }
+    }
+
+    /// Runs a piece of work. Whatever it throws ends here: this thread must go on, or whoever waits for it waits for ever.
+    fn run_one(&self, run: Box<dyn FnOnce(&Shared) + Send>) {
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            // A lost device does no work, but points in its streams are still reached.
+            if !self.device.faults().is_lost() {
+                self.device.pause_before_work();
+                run(&self.device);
+            }
+        }));
+        let Err(panic) = outcome else { return };
+        self.failure.lock().get_or_insert(BackendError::Driver {
+            call: "launch",
+            code: -1,
+            message: format!("a kernel panicked: {}", message_of(&*panic)),
+        });
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
+            // A payload whose destructor panics, with a payload of which nothing better is known.
+            std::mem::forget(panic);
         }
     }
 }

@@ -35,6 +35,9 @@ pub(crate) struct PoolOptions {
     /// Hard cap on bytes taken from the device, or `unlimited` [default: unlimited]
     #[arg(long, value_name = "SIZE", value_parser = bytes_or_unlimited)]
     pub(crate) limit: Option<u64>,
+    /// Soft cap on bytes taken from the device, or `unlimited` [default: unlimited; 85 % of a discrete device]
+    #[arg(long, value_name = "SIZE", value_parser = bytes_or_unlimited)]
+    pub(crate) budget: Option<u64>,
 }
 
 impl PoolOptions {
@@ -56,6 +59,9 @@ impl PoolOptions {
         if let Some(bytes) = self.limit {
             builder = builder.limit(bytes);
         }
+        if let Some(bytes) = self.budget {
+            builder = builder.budget(bytes);
+        }
         builder
     }
 }
@@ -66,7 +72,8 @@ pub(crate) fn bytes_or_unlimited(text: &str) -> Result<u64, String> {
         return Ok(UNLIMITED);
     }
     match text.parse::<ByteSize>() {
-        Ok(size) => Ok(size.as_u64()),
+        Ok(size) if size.as_u64() < UNLIMITED => Ok(size.as_u64()),
+        Ok(_) => Err("a size of 2^64 bytes or more is none; write `unlimited` for no cap".into()),
         Err(_) => Err("a size is a number with an optional unit, as in 64KiB or 4GiB, or `unlimited`".into()),
     }
 }
