@@ -10,14 +10,15 @@
 //!       1 B    1 B      2 B a bin  4 B a bin    2 GiB a bin
 //! ```
 
-/// Bins to a row, as a power of two: as many as a machine word has bits.
-const WIDTH: u32 = 6;
+/// Bins to a row, as a power of two.
+const WIDTH: u32 = 8;
 
-/// Rows that 64 bits need.
-const ROWS: usize = 59;
+/// Bins in all: the rows of sizes of up to 64 bits.
+pub(super) const BINS: usize = (65 - WIDTH as usize) << WIDTH;
 
-/// Bins in all.
-pub(super) const BINS: usize = ROWS << WIDTH;
+/// Machine words with a bit for each bin, and with a bit for each of those.
+const WORDS: usize = BINS.div_ceil(64);
+const GROUPS: usize = WORDS.div_ceil(64);
 
 /// The bin of a size, and how many of the size's low bits the bin does not tell.
 #[inline]
@@ -27,49 +28,56 @@ pub(super) fn bin_of(bytes: u64) -> (usize, u32) {
     (((u64::from(untold) << WIDTH) + (bytes >> untold)) as usize, untold)
 }
 
-/// Which bins hold something: a bit for each bin, and a bit for each row that has one.
+/// Which bins hold something: a bit for each bin, and a bit for each word of bins that has one.
 #[derive(Debug)]
 pub(super) struct Occupied {
-    rows: u64,
-    bins: [u64; ROWS],
+    words: [u64; WORDS],
+    groups: [u64; GROUPS],
 }
 
 impl Occupied {
-    pub(super) const NONE: Self = Self { rows: 0, bins: [0; ROWS] };
+    pub(super) const NONE: Self = Self { words: [0; WORDS], groups: [0; GROUPS] };
 
     #[inline]
     pub(super) fn set(&mut self, bin: usize) {
-        let row = bin >> WIDTH;
-        self.rows |= 1 << row;
-        self.bins[row] |= 1 << (bin & 63);
+        let word = bin >> 6;
+        self.words[word] |= 1 << (bin & 63);
+        self.groups[word >> 6] |= 1 << (word & 63);
     }
 
     #[inline]
     pub(super) fn clear(&mut self, bin: usize) {
-        let row = bin >> WIDTH;
-        self.bins[row] &= !(1 << (bin & 63));
-        if self.bins[row] == 0 {
-            self.rows &= !(1 << row);
+        let word = bin >> 6;
+        self.words[word] &= !(1 << (bin & 63));
+        if self.words[word] == 0 {
+            self.groups[word >> 6] &= !(1 << (word & 63));
         }
     }
 
     /// The first occupied bin at or after `bin`.
     #[inline]
     pub(super) fn first_from(&self, bin: usize) -> Option<usize> {
-        let row = bin >> WIDTH;
-        let here = self.bins.get(row)? & (u64::MAX << (bin & 63));
+        let word = bin >> 6;
+        let here = self.words.get(word)? & (u64::MAX << (bin & 63));
         if here != 0 {
-            return Some(row << WIDTH | here.trailing_zeros() as usize);
+            return Some(word << 6 | here.trailing_zeros() as usize);
         }
-        let above = self.rows & (u64::MAX << (row + 1));
-        let row = (above != 0).then(|| above.trailing_zeros() as usize)?;
-        Some(row << WIDTH | self.bins[row].trailing_zeros() as usize)
+        let next = word + 1;
+        let mut above = self.groups.get(next >> 6)? & (u64::MAX << (next & 63));
+        let mut group = next >> 6;
+        while above == 0 {
+            group += 1;
+            above = *self.groups.get(group)?;
+        }
+        let word = group << 6 | above.trailing_zeros() as usize;
+        Some(word << 6 | self.words[word].trailing_zeros() as usize)
     }
 
     /// The last occupied bin.
     pub(super) fn last(&self) -> Option<usize> {
-        let row = self.rows.checked_ilog2()? as usize;
-        Some(row << WIDTH | self.bins[row].ilog2() as usize)
+        let group = self.groups.iter().rposition(|&group| group != 0)?;
+        let word = group << 6 | self.groups[group].ilog2() as usize;
+        Some(word << 6 | self.words[word].ilog2() as usize)
     }
 }
 

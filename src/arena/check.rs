@@ -2,7 +2,7 @@
 
 use super::engine::Arena;
 use super::layout::Region;
-use super::table::{Role, State, end_of};
+use super::table::{State, end_of};
 use std::collections::HashSet;
 
 impl Arena {
@@ -40,12 +40,12 @@ impl Arena {
             if record.before != before {
                 return wrong("does not lead back to the one in front");
             }
-            if (record.offset | record.bytes) % self.alignment() != 0 {
+            if !(record.offset | record.bytes).is_multiple_of(self.alignment()) {
                 return wrong("is not aligned");
             }
             let follows_hole = matches!(self.table[before].state(), Some(State::Reserved | State::Vacated));
-            match record.role {
-                Role::Free(_) => {
+            match record.tag() {
+                None => {
                     if self.table[before].is_free() {
                         return wrong("is free next to a free one");
                     }
@@ -53,8 +53,8 @@ impl Arena {
                     available += record.bytes;
                     largest = largest.max(record.bytes);
                 }
-                Role::Taken(tag) => {
-                    if record.offset % (1 << tag.alignment) != 0 {
+                Some(tag) => {
+                    if !record.offset.is_multiple_of(1 << tag.alignment) {
                         return wrong("is not aligned as was asked");
                     }
                     match tag.state {

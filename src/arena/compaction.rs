@@ -17,7 +17,7 @@ use super::block::Block;
 use super::engine::Arena;
 use super::error::ArenaError;
 use super::layout::Region;
-use super::table::{Role, State, Table, Tag, end_of};
+use super::table::{Record, State, Table, Tag, end_of};
 
 /// One block's way from one offset to a lower one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,7 +78,7 @@ impl Iterator for Plan<'_> {
         let table = &self.arena.table;
         while self.index != end_of(Region::Dynamic) {
             let (index, record) = (self.index, &table[self.index]);
-            let Role::Taken(tag) = record.role else {
+            let Some(tag) = record.tag() else {
                 self.index = record.after;
                 continue;
             };
@@ -92,7 +92,7 @@ impl Iterator for Plan<'_> {
                 // Whatever comes behind would slide now and once more in the next pass.
                 self.left = self.left.checked_sub(record.bytes)?;
                 (self.index, self.to) = (record.after, to + record.bytes);
-                let (block, from, bytes) = (self.arena.name(index, tag), record.offset, record.bytes);
+                let (block, from, bytes) = (self.arena.name(index), record.offset, record.bytes);
                 return Some(Move { block, from, to, bytes });
             }
             (self.index, self.to) = (record.after, record.end());
@@ -109,7 +109,7 @@ impl Arena {
     pub fn pin(&mut self, block: Block) -> Result<(), ArenaError> {
         let tag = self.still_tag(block)?;
         let pins = tag.pins.checked_add(1).ok_or(ArenaError::TooManyPins)?;
-        self.set_tag(block.index, Tag { pins, ..tag });
+        self.table[block.index].set_tag(Tag { pins, ..tag });
         Ok(())
     }
 
@@ -120,7 +120,7 @@ impl Arena {
     pub fn unpin(&mut self, block: Block) -> Result<(), ArenaError> {
         let tag = self.live_tag(block)?;
         let pins = tag.pins.checked_sub(1).ok_or(ArenaError::NotPinned)?;
-        self.set_tag(block.index, Tag { pins, ..tag });
+        self.table[block.index].set_tag(Tag { pins, ..tag });
         Ok(())
     }
 
@@ -170,7 +170,7 @@ impl Arena {
             piece = table[piece].after;
         }
         let (free, front, rest) = (table[piece].is_free(), to - table[piece].offset, table[piece].end() - to);
-        let role = Role::Taken(Tag::nameless(if free { State::Reserved } else { State::Vacated }));
+        let state = if free { State::Reserved } else { State::Vacated };
         if free {
             space.held += rest;
         }
@@ -181,11 +181,11 @@ impl Arena {
                 table[piece].bytes = front;
             }
             let after = table[piece].after;
-            piece = table.take(to, rest, role, after);
+            piece = table.take(to, rest, after);
         } else if free {
             space.free.remove(table, piece);
-            table[piece].role = role;
         }
+        table[piece].set_nameless(state);
         while table[piece].after != block.index {
             let next = table[piece].after;
             let bytes = table[next].bytes;
@@ -193,12 +193,12 @@ impl Arena {
                 space.free.remove(table, next);
                 space.held += bytes;
             } else {
-                table[piece].role = Role::Taken(Tag::nameless(State::Vacated));
+                table[piece].set_nameless(State::Vacated);
             }
             table.give_back(next);
             table[piece].bytes += bytes;
         }
-        self.set_tag(block.index, Tag { state: State::Moving, ..tag });
+        self.table[block.index].set_tag(Tag { state: State::Moving, ..tag });
         Ok(Some(Move { block, from, to, bytes }))
     }
 
@@ -214,14 +214,14 @@ impl Arena {
         let hole = table[index].before;
         table[index].offset = table[hole].offset;
         table[hole].offset += table[index].bytes;
-        table[hole].role = Role::Taken(Tag::nameless(State::Vacated));
+        table[hole].set_nameless(State::Vacated);
         table.swap_with_next(hole);
         if tag.state == State::Doomed {
             // The copy may be running.
-            self.set_tag(index, Tag::nameless(State::Vacated));
+            self.table[index].set_nameless(State::Vacated);
             return Ok(MoveEnd::Freed);
         }
-        self.set_tag(index, Tag { state: State::Live, ..tag });
+        self.table[index].set_tag(Tag { state: State::Live, ..tag });
         Ok(MoveEnd::Live)
     }
 
@@ -235,14 +235,14 @@ impl Arena {
         let hole = self.table[block.index].before;
         if self.table[hole].state() == Some(State::Reserved) {
             self.dynamic.held -= self.table[hole].bytes;
-            self.merge(hole, Region::Dynamic);
+            self.dynamic.merge(&mut self.table, hole);
         }
         if tag.state == State::Doomed {
             self.dynamic.held -= self.table[block.index].bytes;
-            self.merge(block.index, Region::Dynamic);
+            self.dynamic.merge(&mut self.table, block.index);
             return Ok(MoveEnd::Freed);
         }
-        self.set_tag(block.index, Tag { state: State::Live, ..tag });
+        self.table[block.index].set_tag(Tag { state: State::Live, ..tag });
         Ok(MoveEnd::Live)
     }
 
@@ -263,13 +263,13 @@ impl Arena {
             if state == Some(State::Vacated) {
                 if matches!(self.table[after].state(), Some(State::Moving | State::Doomed)) {
                     // The destination of a move that is still under way.
-                    self.set_tag(index, Tag::nameless(State::Reserved));
+                    self.table[index].set_nameless(State::Reserved);
                 } else {
                     if self.table[after].is_free() {
                         next = self.table[after].after;
                     }
                     self.dynamic.held -= bytes;
-                    self.merge(index, Region::Dynamic);
+                    self.dynamic.merge(&mut self.table, index);
                 }
             }
             index = next;
@@ -281,12 +281,11 @@ impl Arena {
         match self.live_tag(block) {
             Ok(tag) if tag.state == State::Moving => Ok(tag),
             Ok(_) => Err(ArenaError::NotMoving),
-            Err(ArenaError::StaleBlock) => match self.table.get(block.index).map(|record| record.role) {
-                Some(Role::Taken(tag)) if tag.serial() == block.serial && tag.state == State::Doomed => {
-                    Ok(tag)
-                }
-                _ => Err(ArenaError::StaleBlock),
-            },
+            Err(ArenaError::StaleBlock) => {
+                let record = self.table.get(block.index).filter(|record| record.serial() == block.serial);
+                let tag = record.and_then(Record::tag).filter(|tag| tag.state == State::Doomed);
+                tag.ok_or(ArenaError::StaleBlock)
+            }
             Err(error) => Err(error),
         }
     }

@@ -4,7 +4,7 @@ use super::block::Block;
 use super::error::ArenaError;
 use super::free::FreeBlocks;
 use super::layout::{Layout, Region};
-use super::table::{Role, State, Table, Tag, end_of};
+use super::table::{NONE, Record, State, Table, Tag, end_of};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Sub-allocates one range of bytes that it never touches: [the module](super) says how.
@@ -35,8 +35,58 @@ pub(super) struct Space {
 }
 
 impl Space {
-    fn new(start: u64, end: u64) -> Self {
-        Self { start, end, free: FreeBlocks::new(), used: 0, held: 0, live: 0 }
+    fn new(region: Region, start: u64, end: u64) -> Self {
+        Self { start, end, free: FreeBlocks::new(region, end - start), used: 0, held: 0, live: 0 }
+    }
+
+    /// Takes `bytes` at `offset` out of a free block. Two records must be in reserve.
+    #[inline]
+    fn carve(&mut self, table: &mut Table, index: u32, offset: u64, bytes: u64) -> u32 {
+        let record = &mut table[index];
+        let (front, rest) = (offset - record.offset, record.end() - offset - bytes);
+        if front == 0 && rest == 0 {
+            self.free.remove(table, index);
+            index
+        } else if front == 0 {
+            // The free block's record stays that of what remains of it.
+            record.offset = offset + bytes;
+            self.free.resize(table, index, rest);
+            table.take(offset, bytes, index)
+        } else {
+            let after = record.after;
+            let taken = table.take(offset, bytes, after);
+            self.free.resize(table, index, front);
+            if rest > 0 {
+                let remainder = table.take(offset + bytes, rest, after);
+                self.free.insert(table, remainder);
+            }
+            taken
+        }
+    }
+
+    /// Makes a record a free block, or part of a free neighbour.
+    #[inline]
+    pub(super) fn merge(&mut self, table: &mut Table, index: u32) {
+        let Record { offset, bytes, before, after, .. } = table[index];
+        match (table[before].is_free(), table[after].is_free()) {
+            (false, false) => self.free.insert(table, index),
+            (false, true) => {
+                table.give_back(index);
+                table[after].offset = offset;
+                self.free.resize(table, after, bytes + table[after].bytes);
+            }
+            (true, false) => {
+                table.give_back(index);
+                self.free.resize(table, before, table[before].bytes + bytes);
+            }
+            (true, true) => {
+                let behind = table[after].bytes;
+                self.free.remove(table, after);
+                table.give_back(after);
+                table.give_back(index);
+                self.free.resize(table, before, table[before].bytes + bytes + behind);
+            }
+        }
     }
 }
 
@@ -44,7 +94,7 @@ impl Arena {
     /// An arena in which everything is free.
     ///
     /// # Errors
-    /// [`ArenaError::Alignment`], [`ArenaError::StableTooLarge`].
+    /// [`ArenaError::Alignment`], [`ArenaError::StableTooLarge`], [`ArenaError::HostMemory`].
     pub fn new(layout: Layout) -> Result<Self, ArenaError> {
         static ARENAS: AtomicU32 = AtomicU32::new(0);
         let (shift, stable, end) = layout.measure()?;
@@ -52,9 +102,9 @@ impl Arena {
             id: ARENAS.fetch_add(1, Ordering::Relaxed),
             serial: 0,
             shift,
-            table: Table::new(),
-            stable: Space::new(0, stable),
-            dynamic: Space::new(stable, end),
+            table: Table::new()?,
+            stable: Space::new(Region::Stable, 0, stable),
+            dynamic: Space::new(Region::Dynamic, stable, end),
             peak: 0,
         };
         arena.reset();
@@ -82,74 +132,71 @@ impl Arena {
     /// [`ArenaError::NoSpace`] when no free block of the region holds the request; [`ArenaError::NoStableRegion`],
     /// [`ArenaError::ZeroBytes`], [`ArenaError::Alignment`], [`ArenaError::Overflow`] for what can never be served;
     /// [`ArenaError::TooManyBlocks`], [`ArenaError::HostMemory`].
+    #[inline]
     pub fn allocate_aligned(
         &mut self,
         bytes: u64,
         alignment: u64,
         region: Region,
     ) -> Result<Block, ArenaError> {
-        let size = self.round(bytes)?;
-        if !alignment.is_power_of_two() {
-            return Err(ArenaError::Alignment(alignment));
+        match self.place(bytes, alignment, region) {
+            NONE => Err(self.refusal(bytes, alignment, region)),
+            index => Ok(Block { serial: self.serial, index, arena: self.id }),
         }
+    }
+
+    /// The record of a new block, or none. So small a result comes back in a register.
+    fn place(&mut self, bytes: u64, alignment: u64, region: Region) -> u32 {
+        let granule = self.alignment();
+        let Some(size) = self.round(bytes) else { return NONE };
         if region == Region::Stable && self.stable.end == 0 {
-            return Err(ArenaError::NoStableRegion);
+            return NONE;
         }
         // In front of the block and behind it something free may remain.
-        self.table.reserve(2)?;
-        let granule = self.alignment();
-        let free = &self.space(region).free;
-        let found = if alignment <= granule {
-            free.smallest(&self.table, size).map(|index| (index, self.table[index].offset))
+        if self.table.reserve(2).is_err() {
+            return NONE;
+        }
+        let Self { table, stable, dynamic, .. } = self;
+        let space = choose(stable, dynamic, region);
+        let found = if alignment == 1 || alignment <= granule && alignment.is_power_of_two() {
+            space.free.smallest(table, size).map(|index| (index, table[index].offset))
+        } else if alignment.is_power_of_two() {
+            space.free.aligned(table, size, alignment, granule)
         } else {
-            free.aligned(&self.table, size, alignment, granule)
+            None
         };
-        let Some((index, offset)) = found else {
-            return Err(self.no_space(size, alignment.max(granule), region));
-        };
-        self.serial += 1;
-        let tag = Tag::new(self.serial, alignment.max(granule).trailing_zeros() as u8);
-        let index = self.carve(index, offset, size, tag, region);
-        let space = self.space_mut(region);
+        let Some((index, offset)) = found else { return NONE };
+        let index = space.carve(table, index, offset, size);
         space.used += size;
         space.live += 1;
-        self.peak = self.peak.max(self.used());
-        Ok(Block { serial: self.serial, index, arena: self.id })
+        self.serial += 1;
+        table[index].go_live(self.serial, alignment.max(granule).trailing_zeros() as u8);
+        self.peak = self.peak.max(self.stable.used + self.dynamic.used);
+        index
     }
 
+    /// Why a request found no place.
     #[cold]
-    fn no_space(&self, bytes: u64, alignment: u64, region: Region) -> ArenaError {
-        let (available, largest) = (self.available(region), self.largest_free_block(region));
-        ArenaError::NoSpace { bytes, alignment, region, available, largest }
-    }
-
-    /// Takes `bytes` at `offset` out of a free block. Two records must be in reserve.
-    #[inline]
-    fn carve(&mut self, index: u32, offset: u64, bytes: u64, tag: Tag, region: Region) -> u32 {
-        let Self { table, stable, dynamic, .. } = self;
-        let free = &mut choose(stable, dynamic, region).free;
-        let (start, end) = (table[index].offset, table[index].end());
-        let (front, rest) = (offset - start, end - offset - bytes);
-        let role = Role::Taken(tag);
-        if front == 0 && rest == 0 {
-            free.remove(table, index);
-            table[index].role = role;
-            return index;
+    fn refusal(&mut self, bytes: u64, alignment: u64, region: Region) -> ArenaError {
+        let Some(size) = self.round(bytes) else {
+            return if bytes == 0 { ArenaError::ZeroBytes } else { ArenaError::Overflow { bytes } };
+        };
+        if !alignment.is_power_of_two() {
+            return ArenaError::Alignment(alignment);
         }
-        if front == 0 {
-            // The free block's record stays that of what remains of it.
-            table[index].offset = offset + bytes;
-            free.resize(table, index, rest);
-            return table.take(offset, bytes, role, index);
+        if region == Region::Stable && self.stable.end == 0 {
+            return ArenaError::NoStableRegion;
         }
-        free.resize(table, index, front);
-        let after = table[index].after;
-        let taken = table.take(offset, bytes, role, after);
-        if rest > 0 {
-            let remainder = table.take(offset + bytes, rest, role, after);
-            free.insert(table, remainder);
+        if let Err(error) = self.table.reserve(2) {
+            return error;
         }
-        taken
+        ArenaError::NoSpace {
+            bytes: size,
+            alignment: alignment.max(self.alignment()),
+            region,
+            available: self.available(region),
+            largest: self.largest_free_block(region),
+        }
     }
 
     /// Frees a block; it merges with its neighbours if they are free. A block that is being moved goes when its move
@@ -158,51 +205,41 @@ impl Arena {
     /// # Errors
     /// [`ArenaError::StaleBlock`] for a block that was freed before, [`ArenaError::ForeignBlock`] for another arena's,
     /// [`ArenaError::Pinned`].
+    #[inline]
     pub fn free(&mut self, block: Block) -> Result<(), ArenaError> {
+        let usual = self.table.get(block.index).is_some_and(|record| record.is_live_and_idle(block.serial));
+        if usual && block.arena == self.id {
+            self.clear(block.index);
+            Ok(())
+        } else {
+            self.free_another_way(block)
+        }
+    }
+
+    /// Frees a live block.
+    fn clear(&mut self, index: u32) {
+        let Self { table, stable, dynamic, .. } = self;
+        let (offset, bytes) = (table[index].offset, table[index].bytes);
+        let space = if offset < stable.end { stable } else { dynamic };
+        space.used -= bytes;
+        space.live -= 1;
+        space.merge(table, index);
+    }
+
+    /// Frees a block that is being moved, or says why a block cannot be freed.
+    #[cold]
+    fn free_another_way(&mut self, block: Block) -> Result<(), ArenaError> {
         let tag = self.live_tag(block)?;
         if tag.pins > 0 {
             return Err(ArenaError::Pinned);
         }
-        let record = &self.table[block.index];
-        let (region, bytes) = (self.region_at(record.offset), record.bytes);
-        let space = self.space_mut(region);
-        space.used -= bytes;
-        space.live -= 1;
-        if tag.state == State::Moving {
-            space.held += bytes;
-            self.set_tag(block.index, Tag { state: State::Doomed, ..tag });
-        } else {
-            self.merge(block.index, region);
-        }
+        let bytes = self.table[block.index].bytes;
+        // Only dynamic blocks move.
+        self.dynamic.used -= bytes;
+        self.dynamic.live -= 1;
+        self.dynamic.held += bytes;
+        self.table[block.index].set_tag(Tag { state: State::Doomed, ..tag });
         Ok(())
-    }
-
-    /// Makes a record a free block, or part of a free neighbour.
-    #[inline]
-    pub(super) fn merge(&mut self, index: u32, region: Region) {
-        let Self { table, stable, dynamic, .. } = self;
-        let free = &mut choose(stable, dynamic, region).free;
-        let (before, after) = (table[index].before, table[index].after);
-        let (offset, bytes) = (table[index].offset, table[index].bytes);
-        match (table[before].is_free(), table[after].is_free()) {
-            (false, false) => free.insert(table, index),
-            (false, true) => {
-                table.give_back(index);
-                table[after].offset = offset;
-                free.resize(table, after, bytes + table[after].bytes);
-            }
-            (true, false) => {
-                table.give_back(index);
-                free.resize(table, before, table[before].bytes + bytes);
-            }
-            (true, true) => {
-                let behind = table[after].bytes;
-                free.remove(table, after);
-                table.give_back(after);
-                table.give_back(index);
-                free.resize(table, before, table[before].bytes + bytes + behind);
-            }
-        }
     }
 
     /// Makes a block `bytes` long, rounded up to the alignment, where it is: shrinking always works, growing if what is
@@ -214,7 +251,9 @@ impl Arena {
     /// [`ArenaError::Moving`], [`ArenaError::TooManyBlocks`], [`ArenaError::HostMemory`].
     pub fn resize_in_place(&mut self, block: Block, bytes: u64) -> Result<(), ArenaError> {
         let tag = self.still_tag(block)?;
-        let new = self.round(bytes)?;
+        let Some(new) = self.round(bytes) else {
+            return Err(if bytes == 0 { ArenaError::ZeroBytes } else { ArenaError::Overflow { bytes } });
+        };
         self.table.reserve(1)?;
         let index = block.index;
         let (offset, old, after) =
@@ -228,9 +267,11 @@ impl Arena {
                 return Err(ArenaError::Pinned);
             }
             self.table[index].bytes = new;
-            let rest = self.table.take(offset + new, old - new, Role::Taken(tag), after);
-            self.merge(rest, region);
-            self.space_mut(region).used -= old - new;
+            let rest = self.table.take(offset + new, old - new, after);
+            let Self { table, stable, dynamic, .. } = self;
+            let space = choose(stable, dynamic, region);
+            space.merge(table, rest);
+            space.used -= old - new;
             return Ok(());
         }
         let by = new - old;
@@ -266,14 +307,13 @@ impl Arena {
             return Err(ArenaError::StableTooLarge { stable_bytes: start, capacity });
         }
         self.table.reserve(1)?;
-        let (table, free) = (&mut self.table, &mut self.dynamic.free);
+        let (table, dynamic) = (&mut self.table, &mut self.dynamic);
         let ring = end_of(Region::Dynamic);
         let last = table[ring].before;
         if new > old {
-            let tag = Tag::nameless(State::NoBlock);
-            let added = table.take(old, new - old, Role::Taken(tag), ring);
-            self.dynamic.end = new;
-            self.merge(added, Region::Dynamic);
+            let added = table.take(old, new - old, ring);
+            dynamic.end = new;
+            dynamic.merge(table, added);
             return Ok(());
         }
         let needed = if table[last].is_free() { table[last].offset } else { old };
@@ -281,39 +321,35 @@ impl Arena {
             return Err(ArenaError::CapacityInUse { capacity, needed });
         }
         if new == needed && new < old {
-            free.remove(table, last);
+            dynamic.free.remove(table, last);
             table.give_back(last);
         } else if new < old {
-            free.resize(table, last, new - needed);
+            dynamic.free.resize(table, last, new - needed);
         }
-        self.dynamic.end = new;
+        dynamic.end = new;
         Ok(())
     }
 
     /// Frees everything, pinned or moving or not. Blocks from before are stale; the peak stays.
     pub fn reset(&mut self) {
-        self.table.clear();
-        for region in [Region::Stable, Region::Dynamic] {
-            let space = self.space_mut(region);
+        let Self { table, stable, dynamic, .. } = self;
+        table.clear();
+        for (region, space) in [(Region::Stable, stable), (Region::Dynamic, dynamic)] {
             space.free.clear();
             (space.used, space.held, space.live) = (0, 0, 0);
             let (start, bytes) = (space.start, space.end - space.start);
             if bytes > 0 {
-                let tag = Tag::nameless(State::NoBlock);
-                let all = self.table.take(start, bytes, Role::Taken(tag), end_of(region));
-                self.merge(all, region);
+                let all = table.take(start, bytes, end_of(region));
+                space.merge(table, all);
             }
         }
     }
 
     /// What a size rounds up to.
     #[inline]
-    fn round(&self, bytes: u64) -> Result<u64, ArenaError> {
-        if bytes == 0 {
-            return Err(ArenaError::ZeroBytes);
-        }
+    fn round(&self, bytes: u64) -> Option<u64> {
         let below = self.alignment() - 1;
-        Ok(bytes.checked_add(below).ok_or(ArenaError::Overflow { bytes })? & !below)
+        if bytes == 0 { None } else { Some(bytes.checked_add(below)? & !below) }
     }
 
     /// The tag of a block that exists and was not freed.
@@ -322,12 +358,9 @@ impl Arena {
         if block.arena != self.id {
             return Err(ArenaError::ForeignBlock);
         }
-        match self.table.get(block.index).map(|record| record.role) {
-            Some(Role::Taken(tag))
-                if tag.serial() == block.serial && matches!(tag.state, State::Live | State::Moving) =>
-            {
-                Ok(tag)
-            }
+        let record = self.table.get(block.index).filter(|record| record.serial() == block.serial);
+        match record.and_then(Record::tag) {
+            Some(tag) if matches!(tag.state, State::Live | State::Moving) => Ok(tag),
             _ => Err(ArenaError::StaleBlock),
         }
     }
@@ -338,14 +371,9 @@ impl Arena {
         if tag.state == State::Moving { Err(ArenaError::Moving) } else { Ok(tag) }
     }
 
-    #[inline]
-    pub(super) fn set_tag(&mut self, index: u32, tag: Tag) {
-        self.table[index].role = Role::Taken(tag);
-    }
-
-    #[inline]
-    pub(super) fn name(&self, index: u32, tag: Tag) -> Block {
-        Block { serial: tag.serial(), index, arena: self.id }
+    /// The name of a live block.
+    pub(super) fn name(&self, index: u32) -> Block {
+        Block { serial: self.table[index].serial(), index, arena: self.id }
     }
 
     #[inline]
@@ -359,11 +387,6 @@ impl Arena {
             Region::Stable => &self.stable,
             Region::Dynamic => &self.dynamic,
         }
-    }
-
-    #[inline]
-    pub(super) fn space_mut(&mut self, region: Region) -> &mut Space {
-        choose(&mut self.stable, &mut self.dynamic, region)
     }
 }
 

@@ -4,7 +4,7 @@ use super::block::{Block, Span, SpanState};
 use super::engine::Arena;
 use super::error::ArenaError;
 use super::layout::Region;
-use super::table::{Role, State, end_of};
+use super::table::{State, Tag, end_of};
 
 impl Arena {
     /// What sizes round up to and offsets are multiples of, bytes.
@@ -140,13 +140,13 @@ impl Arena {
         [Region::Stable, Region::Dynamic].into_iter().flat_map(move |region| {
             self.indices(region).map(move |index| {
                 let record = &self.table[index];
-                let state = match record.role {
-                    Role::Free(_) => SpanState::Free,
-                    Role::Taken(tag) => match tag.state {
-                        State::Live => SpanState::Live { block: self.name(index, tag), pins: tag.pins },
-                        State::Moving => SpanState::Moving(self.name(index, tag)),
-                        _ => SpanState::Held,
-                    },
+                let state = match record.tag() {
+                    None => SpanState::Free,
+                    Some(Tag { state: State::Live, pins, .. }) => {
+                        SpanState::Live { block: self.name(index), pins }
+                    }
+                    Some(Tag { state: State::Moving, .. }) => SpanState::Moving(self.name(index)),
+                    Some(_) => SpanState::Held,
                 };
                 Span { offset: record.offset, bytes: record.bytes, region, state }
             })

@@ -1,5 +1,8 @@
 //! The free blocks of a region, by size: finds the smallest that holds a request, exactly, in a bounded number of steps.
 //!
+//! The block at the region's end, its *tail*, is kept aside and serves what no other can. So a region that grows does so
+//! only then, and a region without holes allocates and frees without a look at the bins.
+//!
 //! Bitmaps find the bin ([`bins`](super::bins)). Within a bin the sizes hang in a binary trie over the bits that the bin
 //! does not tell, one head for each size, and blocks of the same size hang behind their head as *twins*. As in dlmalloc's
 //! tree bins, any size whose bits lead into a subtree may be its root, so a trie needs no inner nodes of its own:
@@ -17,11 +20,12 @@
 //! logarithm of the number of *different* sizes in the bin.
 
 use super::bins::{BINS, Occupied, bin_of};
-use super::table::{Links, NONE, Record, Role, Table};
-use std::num::NonZeroU32;
+use super::layout::Region;
+use super::table::{NONE, Record, Table, end_of};
+use std::hint::select_unpredictable;
 
 /// What the back link of a trie's root holds. No block has this slot.
-const ROOT: NonZeroU32 = NonZeroU32::MIN;
+const ROOT: u32 = 1;
 
 /// What the first child of a twin holds, which has no children. No block has this slot.
 const TWIN: u32 = 1;
@@ -33,18 +37,27 @@ const PROBES: u32 = 16;
 pub(super) struct FreeBlocks {
     occupied: Occupied,
     roots: Box<[u32]>,
+    /// The free block at the region's end, if there is one.
+    tail: u32,
+    /// The slot that closes the region's ring.
+    ring: u32,
     pub(super) count: u32,
 }
 
 impl FreeBlocks {
-    pub(super) fn new() -> Self {
-        Self { occupied: Occupied::NONE, roots: vec![NONE; BINS].into(), count: 0 }
+    /// The free blocks of a region; of one that can have none if it has no bytes.
+    pub(super) fn new(region: Region, bytes: u64) -> Self {
+        let bins = if bytes == 0 && region == Region::Stable { 0 } else { BINS };
+        let roots = vec![NONE; bins].into();
+        Self { occupied: Occupied::NONE, roots, tail: NONE, ring: end_of(region), count: 0 }
     }
 
     pub(super) fn clear(&mut self) {
-        self.occupied = Occupied::NONE;
-        self.roots.fill(NONE);
-        self.count = 0;
+        while let Some(bin) = self.occupied.last() {
+            self.roots[bin] = NONE;
+            self.occupied.clear(bin);
+        }
+        (self.tail, self.count) = (NONE, 0);
     }
 
     /// Bytes of host memory behind the roots.
@@ -52,32 +65,46 @@ impl FreeBlocks {
         size_of_val(&*self.roots)
     }
 
-    /// The smallest block of at least `bytes`.
+    /// The smallest block of at least `bytes`, or else the tail.
     #[inline]
     pub(super) fn smallest(&self, table: &Table, bytes: u64) -> Option<u32> {
-        let head = self.smallest_head(table, bytes)?;
+        let Some(head) = self.smallest_head(table, bytes) else {
+            return (table[self.tail].bytes >= bytes).then_some(self.tail);
+        };
         // A twin leaves more cheaply than its head.
-        let twin = links(&table[head]).twin;
+        let twin = table[head].twin;
         Some(if twin == NONE { head } else { twin })
     }
 
+    #[inline]
     fn smallest_head(&self, table: &Table, bytes: u64) -> Option<u32> {
         let (bin, untold) = bin_of(bytes);
-        let first = self.occupied.first_from(bin)?;
-        if first == bin {
-            let head = smallest_of_bin(table, self.roots[bin], bytes, untold);
+        let own = self.roots[bin];
+        if table[own].bytes == bytes {
+            return Some(own);
+        }
+        // No block's record has 0 bytes, and no children.
+        if table[own].children != [NONE; 2] {
+            let head = smallest_of_bin(table, own, bytes, untold);
             if head != NONE {
                 return Some(head);
             }
-            let first = self.occupied.first_from(bin + 1)?;
-            return Some(smallest_below(table, self.roots[first], NONE));
         }
-        Some(smallest_below(table, self.roots[first], NONE))
+        let next = self.occupied.first_from(bin + 1).map_or(NONE, |bin| self.roots[bin]);
+        let head =
+            select_unpredictable(table[own].bytes >= bytes && table[own].children == [NONE; 2], own, next);
+        if head == NONE {
+            return None;
+        }
+        if table[head].children == [NONE; 2] {
+            return Some(head);
+        }
+        Some(smallest_below(table, head, NONE))
     }
 
     /// A block that holds `bytes` at an offset that is a multiple of `alignment`, and that offset. The smallest such block
-    /// if it is among the first few that are large enough; one that is large enough wherever it lies, if there is one;
-    /// else whichever fits of all that might, each of which is looked at.
+    /// if it is among the first few that are large enough; one that is large enough wherever it lies, if there is one; the
+    /// tail if it fits; else whichever fits of all that might, each of which is looked at.
     pub(super) fn aligned(
         &self,
         table: &Table,
@@ -85,11 +112,10 @@ impl FreeBlocks {
         alignment: u64,
         granule: u64,
     ) -> Option<(u32, u64)> {
+        let fit = |index| Some((index, fit(&table[index], bytes, alignment)?));
         self.probe(table, bytes, alignment, PROBES)
-            .or_else(|| {
-                let index = self.smallest(table, bytes.checked_add(alignment - granule)?)?;
-                Some((index, fit(&table[index], bytes, alignment)?))
-            })
+            .or_else(|| fit(self.smallest(table, bytes.checked_add(alignment - granule)?)?))
+            .or_else(|| fit(self.tail))
             .or_else(|| self.probe(table, bytes, alignment, u32::MAX))
     }
 
@@ -104,7 +130,7 @@ impl FreeBlocks {
                     return Some((index, offset));
                 }
                 probes = probes.checked_sub(1)?;
-                index = links(&table[index]).twin;
+                index = table[index].twin;
             }
             at_least = table[head].bytes.checked_add(1)?;
         }
@@ -112,11 +138,11 @@ impl FreeBlocks {
 
     /// The size of the largest block, 0 if there is none.
     pub(super) fn largest(&self, table: &Table) -> u64 {
-        let Some(bin) = self.occupied.last() else { return 0 };
-        let (mut index, mut largest) = (self.roots[bin], 0);
+        let mut largest = table[self.tail].bytes;
+        let mut index = self.occupied.last().map_or(NONE, |bin| self.roots[bin]);
         while index != NONE {
             largest = largest.max(table[index].bytes);
-            let [low, high] = links(&table[index]).children;
+            let [low, high] = table[index].children;
             index = if high == NONE { low } else { high };
         }
         largest
@@ -126,108 +152,135 @@ impl FreeBlocks {
     #[inline]
     pub(super) fn insert(&mut self, table: &mut Table, index: u32) {
         self.count += 1;
-        self.hang(table, index);
+        if table[index].after == self.ring {
+            self.keep_aside(table, index);
+        } else {
+            self.hang(table, index);
+        }
     }
 
-    /// Takes the block out; its role is left to be set.
+    /// Takes the block out; what it is now is left to be set.
     #[inline]
     pub(super) fn remove(&mut self, table: &mut Table, index: u32) {
         self.count -= 1;
-        self.unhang(table, index);
+        if index == self.tail {
+            self.tail = NONE;
+        } else {
+            self.unhang(table, index);
+        }
     }
 
-    /// Changes the size of a free block.
+    /// Changes the size of a free block. Its neighbours may have changed.
     #[inline]
     pub(super) fn resize(&mut self, table: &mut Table, index: u32, bytes: u64) {
+        let is_last = table[index].after == self.ring;
         let record = &mut table[index];
-        let Links { children, twin, back } = links(record);
-        if children == [NONE; 2] && twin == NONE && back == ROOT {
-            let (from, to) = (bin_of(record.bytes).0, bin_of(bytes).0);
-            if from == to {
-                record.bytes = bytes;
-                return;
+        if index == self.tail {
+            record.bytes = bytes;
+            if !is_last {
+                self.tail = NONE;
+                self.hang(table, index);
+            }
+        } else if is_alone(record) && !is_last {
+            let (from, (to, untold)) = (bin_of(record.bytes).0, bin_of(bytes));
+            record.bytes = bytes;
+            if from != to {
+                self.roots[from] = NONE;
+                self.occupied.clear(from);
+                let root = self.roots[to];
+                if root == NONE {
+                    self.roots[to] = index;
+                    self.occupied.set(to);
+                } else {
+                    hang_below(table, index, root, untold);
+                }
+            }
+        } else {
+            self.unhang(table, index);
+            table[index].bytes = bytes;
+            if is_last {
+                self.keep_aside(table, index);
+            } else {
+                self.hang(table, index);
             }
         }
-        self.unhang(table, index);
-        table[index].bytes = bytes;
-        self.hang(table, index);
     }
 
+    fn keep_aside(&mut self, table: &mut Table, index: u32) {
+        self.tail = index;
+        table[index].set_links(ROOT, [NONE; 2], NONE);
+    }
+
+    #[inline]
     fn hang(&mut self, table: &mut Table, index: u32) {
-        let bytes = table[index].bytes;
-        let (bin, untold) = bin_of(bytes);
-        let mut at = self.roots[bin];
-        if at == NONE {
+        let record = &mut table[index];
+        let (bin, untold) = bin_of(record.bytes);
+        let root = self.roots[bin];
+        if root == NONE {
             self.roots[bin] = index;
             self.occupied.set(bin);
-            table[index].role = Role::Free(Links { children: [NONE; 2], twin: NONE, back: ROOT });
-            return;
+            record.set_links(ROOT, [NONE; 2], NONE);
+        } else {
+            hang_below(table, index, root, untold);
         }
-        let mut path = bytes.rotate_right(untold);
-        let placed = loop {
-            let back = NonZeroU32::new(at).unwrap_or(ROOT);
-            let Record { bytes: size, role: Role::Free(head), .. } = &mut table[at] else { return };
-            if *size == bytes {
-                let twin = std::mem::replace(&mut head.twin, index);
-                relink(table, twin, index);
-                break Links { children: [TWIN, NONE], twin, back };
-            }
-            let child = &mut head.children[(path >> 63) as usize];
-            if *child == NONE {
-                *child = index;
-                break Links { children: [NONE; 2], twin: NONE, back };
-            }
-            at = *child;
-            path <<= 1;
-        };
-        table[index].role = Role::Free(placed);
     }
 
+    #[inline]
     fn unhang(&mut self, table: &mut Table, index: u32) {
-        let Links { children: [low, high], twin, back } = links(&table[index]);
-        if low == TWIN {
-            if let Role::Free(front) = &mut table[back.get()].role {
-                front.twin = twin;
-            }
-            relink(table, twin, back.get());
+        if is_alone(&table[index]) {
+            let (bin, _) = bin_of(table[index].bytes);
+            self.roots[bin] = NONE;
+            self.occupied.clear(bin);
+        } else {
+            self.unhang_from_others(table, index);
+        }
+    }
+
+    #[inline(never)]
+    fn unhang_from_others(&mut self, table: &mut Table, index: u32) {
+        let Record { children, twin, back, bytes, .. } = table[index];
+        if children[0] == TWIN {
+            table[back].twin = twin;
+            table[twin].back = back;
             return;
         }
         let heir = if twin != NONE {
             twin
-        } else if low == NONE && high == NONE {
+        } else if children == [NONE; 2] {
             NONE
         } else {
             take_leaf(table, index)
         };
         if back == ROOT {
-            let (bin, _) = bin_of(table[index].bytes);
-            self.roots[bin] = heir;
-            if heir == NONE {
-                self.occupied.clear(bin);
-                return;
-            }
-        } else if let Role::Free(parent) = &mut table[back.get()].role {
-            let side = usize::from(parent.children[1] == index);
-            parent.children[side] = heir;
+            self.roots[bin_of(bytes).0] = heir;
+        } else {
+            let side = usize::from(table[back].children[1] == index);
+            table[back].children[side] = heir;
         }
         if heir != NONE {
             // Once more, because the leaf may have been a child.
-            let children = links(&table[index]).children;
-            if let Role::Free(head) = &mut table[heir].role {
-                (head.children, head.back) = (children, back);
-            }
-            relink(table, children[0], heir);
-            relink(table, children[1], heir);
+            let children = table[index].children;
+            (table[heir].children, table[heir].back) = (children, back);
+            table[children[0]].back = heir;
+            table[children[1]].back = heir;
         }
     }
 
     /// Whether everything hangs where it belongs: `seen` is called with each free block.
     pub(super) fn check(&self, table: &Table, mut seen: impl FnMut(u32)) -> Result<(), String> {
-        for (bin, &root) in self.roots.iter().enumerate() {
-            if (root != NONE) != (self.occupied.first_from(bin) == Some(bin)) {
-                return Err(format!("bin {bin} and its bit differ"));
-            }
-            let mut heads = Vec::from_iter((root != NONE).then_some((root, ROOT.get(), 0u32, 0u64)));
+        let last = table[self.ring].before;
+        if self.tail != if table[last].is_free() { last } else { NONE } {
+            return Err(format!("record {} is kept aside as the last", self.tail));
+        }
+        if self.tail != NONE {
+            seen(self.tail);
+        }
+        let mut bins = 0;
+        let mut next = self.occupied.first_from(0);
+        while let Some(bin) = next {
+            (bins, next) = (bins + 1, self.occupied.first_from(bin + 1));
+            let root = self.roots[bin];
+            let mut heads = vec![(root, ROOT, 0u32, 0u64)];
             while let Some((head, parent, depth, path)) = heads.pop() {
                 let bytes = table[head].bytes;
                 let (own, untold) = bin_of(bytes);
@@ -235,10 +288,8 @@ impl FreeBlocks {
                 if own != bin || depth > untold || depth > 0 && key >> (64 - depth) != path {
                     return Err(format!("{bytes} bytes hang in the wrong place of bin {bin}"));
                 }
-                let Role::Free(Links { children, mut twin, back }) = table[head].role else {
-                    return Err(format!("record {head} hangs in bin {bin} and is not free"));
-                };
-                if back.get() != parent {
+                let Record { children, mut twin, back, .. } = table[head];
+                if back != parent {
                     return Err(format!("record {head} does not lead back to {parent}"));
                 }
                 seen(head);
@@ -250,41 +301,50 @@ impl FreeBlocks {
                 );
                 let mut front = head;
                 while twin != NONE {
-                    let Role::Free(links) = table[twin].role else {
-                        return Err(format!("record {twin} is a twin and not free"));
-                    };
-                    if table[twin].bytes != bytes
-                        || links.back.get() != front
-                        || links.children != [TWIN, NONE]
-                    {
+                    let record = &table[twin];
+                    let family = (record.bytes, record.back, record.children);
+                    if family != (bytes, front, [TWIN, NONE]) {
                         return Err(format!("record {twin} is no twin of {head}"));
                     }
                     seen(twin);
-                    (front, twin) = (twin, links.twin);
+                    (front, twin) = (twin, record.twin);
                 }
             }
         }
-        Ok(())
+        match self.roots.iter().filter(|&&root| root != NONE).count() {
+            roots if roots == bins => Ok(()),
+            roots => Err(format!("{roots} bins hold something and {bins} bits are set")),
+        }
     }
 }
 
-/// The links of a free block.
+/// Whether a free block is the only one of its bin.
 #[inline]
-fn links(record: &Record) -> Links {
-    match record.role {
-        Role::Free(links) => links,
-        // Only free blocks are linked to.
-        Role::Taken(_) => Links { children: [NONE; 2], twin: NONE, back: ROOT },
-    }
+fn is_alone(record: &Record) -> bool {
+    (record.back ^ ROOT) | record.twin | record.children[0] | record.children[1] == 0
 }
 
-/// Makes `index`, if it is a block, lead back to `back`.
-#[inline]
-fn relink(table: &mut Table, index: u32, back: u32) {
-    if index != NONE
-        && let Role::Free(links) = &mut table[index].role
-    {
-        links.back = NonZeroU32::new(back).unwrap_or(ROOT);
+/// Hangs a block into the trie at `root`.
+#[inline(never)]
+fn hang_below(table: &mut Table, index: u32, root: u32, untold: u32) {
+    let bytes = table[index].bytes;
+    let (mut at, mut path) = (root, bytes.rotate_right(untold));
+    loop {
+        let head = &mut table[at];
+        if head.bytes == bytes {
+            let twin = std::mem::replace(&mut head.twin, index);
+            table[twin].back = index;
+            table[index].set_links(at, [TWIN, NONE], twin);
+            return;
+        }
+        let child = &mut head.children[(path >> 63) as usize];
+        if *child == NONE {
+            *child = index;
+            table[index].set_links(at, [NONE; 2], NONE);
+            return;
+        }
+        at = *child;
+        path <<= 1;
     }
 }
 
@@ -292,17 +352,15 @@ fn relink(table: &mut Table, index: u32, back: u32) {
 fn take_leaf(table: &mut Table, index: u32) -> u32 {
     let (mut parent, mut leaf) = (index, index);
     loop {
-        let [low, high] = links(&table[leaf]).children;
+        let [low, high] = table[leaf].children;
         let child = if high == NONE { low } else { high };
         if child == NONE {
             break;
         }
         (parent, leaf) = (leaf, child);
     }
-    if let Role::Free(links) = &mut table[parent].role {
-        let side = usize::from(links.children[1] == leaf);
-        links.children[side] = NONE;
-    }
+    let side = usize::from(table[parent].children[1] == leaf);
+    table[parent].children[side] = NONE;
     leaf
 }
 
@@ -321,7 +379,7 @@ fn smallest_of_bin(table: &Table, root: u32, bytes: u64, untold: u32) -> u32 {
             }
             (best, best_bytes) = (index, record.bytes);
         }
-        let [low, high] = links(record).children;
+        let [low, high] = record.children;
         if path >> 63 == 0 {
             if high != NONE {
                 larger = high;
@@ -344,7 +402,7 @@ fn smallest_below(table: &Table, mut index: u32, mut best: u32) -> u32 {
         if record.bytes <= best_bytes {
             (best, best_bytes) = (index, record.bytes);
         }
-        let [low, high] = links(record).children;
+        let [low, high] = record.children;
         index = if low == NONE { high } else { low };
     }
     best

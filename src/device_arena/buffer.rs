@@ -1,9 +1,9 @@
 //! A block of an arena on loan.
 
-use super::Shared;
 use super::copier::Copier;
 use super::slot::Slot;
 use super::unsettled::Streams;
+use super::{Shared, State};
 use crate::arena::{ArenaError, Block};
 use crate::error::Error;
 use std::fmt;
@@ -78,7 +78,12 @@ impl<B: Backend> ArenaBuffer<B> {
     /// # Errors
     /// [`Error::Arena`] after the arena was reset or resized.
     pub fn offset(&self) -> Result<u64, Error> {
-        Ok(self.arena.settled(self.block).engine.offset(self.block)?)
+        let state = self.arena.settled(self.block);
+        // After a resize the block is another engine's, after a reset the engine's of before: stale both.
+        if !state.slots.contains_key(&self.block) {
+            return Err(ArenaError::StaleBlock.into());
+        }
+        Ok(state.engine.offset(self.block)?)
     }
 
     /// The memory that it is a part of.
@@ -151,6 +156,7 @@ impl<B: Backend> ArenaBuffer<B> {
         let (offset, size) = (state.engine.offset(self.block)?, state.engine.size(self.block)?);
         match state.engine.resize_in_place(self.block, bytes) {
             Ok(()) => {
+                state.note_peak();
                 let grown = state.engine.size(self.block)?;
                 let before = state.unsettled.take(offset + size..offset + grown);
                 let slot = state.slots.get_mut(&self.block).ok_or(ArenaError::StaleBlock)?;
@@ -226,10 +232,11 @@ impl<B: Backend> ArenaBuffer<B> {
     ) -> Result<(Hold<'_>, u64), Error> {
         self.arena.check_device(stream)?;
         let mut state = self.arena.settled(self.block);
-        let offset = state.engine.offset(self.block)?;
+        let State { engine, slots, .. } = &mut *state;
+        let Some(slot) = slots.get_mut(&self.block) else { return Err(ArenaError::StaleBlock.into()) };
+        let offset = engine.offset(self.block)?;
         // Nothing moves it, and so becomes a user, from here on.
         let hold = Hold::new(&self.holds);
-        let Some(slot) = state.slots.get_mut(&self.block) else { return Err(ArenaError::StaleBlock.into()) };
         let users = before(slot, stream);
         if users.is_empty() {
             then(slot, stream);

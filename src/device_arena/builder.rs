@@ -6,7 +6,7 @@ use crate::error::Error;
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use vrampool_backend::{Backend, Memory, MemoryKind, Placement};
+use vrampool_backend::{Backend, BackendError, Memory, MemoryKind, Placement};
 
 /// What a limit of 0 leaves free on a device, bytes (cuArena's).
 const DEVICE_MARGIN: u64 = 256 << 20;
@@ -103,6 +103,9 @@ impl<B: Backend> ArenaBuilder<B> {
             return Ok(self.limit);
         }
         let free = self.device.memory_info()?.free_bytes;
+        if free == 0 {
+            return Err(BackendError::OutOfMemory { requested: self.limit.max(1), free: Some(0) }.into());
+        }
         if self.limit > 0 {
             return Ok(self.limit.min(free));
         }

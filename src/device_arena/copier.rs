@@ -21,20 +21,48 @@ pub(super) struct Copier<'a, B: Backend> {
 
 /// In what steps bytes move.
 #[derive(Debug)]
-enum Way<B: Backend> {
+enum Way<'a, B: Backend> {
     /// Pieces of at most the distance.
     Pieces(u64),
     /// Over free memory of the arena behind the block: it is in nobody's way, and within the arena's bounds.
-    Behind(ArenaBuffer<B>, u64),
+    Behind(Stage<'a, B>),
     /// Over memory of its own, on a device that copies between memories only.
     Apart(B::Memory),
 }
 
-impl<B: Backend> Way<B> {
+/// A block of the arena that is nobody's, and so no part of its peak.
+#[derive(Debug)]
+struct Stage<'a, B: Backend> {
+    arena: &'a DeviceArena<B>,
+    block: ArenaBuffer<B>,
+    offset: u64,
+}
+
+impl<'a, B: Backend> Stage<'a, B> {
+    fn new(arena: &'a DeviceArena<B>, bytes: u64, stream: &B::Stream) -> Result<Self, Error> {
+        // Counted as staged beforehand: what is used never seems more than it is.
+        arena.shared.state.lock().staged += bytes;
+        let block =
+            arena.allocate(bytes, stream).inspect_err(|_| arena.shared.state.lock().staged -= bytes)?;
+        let mut stage = Self { arena, block, offset: 0 };
+        stage.offset = stage.block.offset()?;
+        Ok(stage)
+    }
+}
+
+impl<B: Backend> Drop for Stage<'_, B> {
+    fn drop(&mut self) {
+        let mut state = self.arena.shared.state.lock();
+        // A range that was replaced in the meantime has nothing staged.
+        state.staged = state.staged.saturating_sub(self.block.len());
+    }
+}
+
+impl<B: Backend> Way<'_, B> {
     fn piece(&self) -> u64 {
         match self {
             Self::Pieces(bytes) => *bytes,
-            Self::Behind(stage, _) => stage.len(),
+            Self::Behind(stage) => stage.block.len(),
             Self::Apart(_) => STAGES[0],
         }
     }
@@ -45,8 +73,8 @@ impl<'a, B: Backend> Copier<'a, B> {
         Self { arena, range, stream }
     }
 
-    /// Enqueues copies that move `bytes` bytes from `from` down to `to`, or up to where they do not overlap. When one is refused, those before it are taken
-    /// back, so that the bytes are where they were.
+    /// Enqueues copies that move `bytes` bytes from `from` down to `to`, or up to where they do not overlap. When one is
+    /// refused, those before it are taken back, so that the bytes are where they were.
     pub(super) fn move_to(&self, from: u64, to: u64, bytes: u64) -> Result<(), Error> {
         let way = self.way(from, to, bytes)?;
         let mut done = 0;
@@ -63,7 +91,7 @@ impl<'a, B: Backend> Copier<'a, B> {
 
     /// Moves the first `done` bytes up again, the last piece first: a piece's old place was overwritten by pieces behind it
     /// alone. What fails now fails for good (the device is lost), and there is nothing left to save.
-    fn take_back(&self, way: &Way<B>, from: u64, to: u64, mut done: u64) {
+    fn take_back(&self, way: &Way<'_, B>, from: u64, to: u64, mut done: u64) {
         while done > 0 {
             let length = match done % way.piece() {
                 0 => way.piece(),
@@ -76,7 +104,7 @@ impl<'a, B: Backend> Copier<'a, B> {
         }
     }
 
-    fn way(&self, from: u64, to: u64, bytes: u64) -> Result<Way<B>, Error> {
+    fn way(&self, from: u64, to: u64, bytes: u64) -> Result<Way<'a, B>, Error> {
         let device = self.arena.device();
         if !device.properties().capabilities.contains(Capabilities::COPY_WITHIN_MEMORY) {
             return Ok(Way::Apart(device.allocate(STAGES[0], self.arena.kind())?));
@@ -84,24 +112,23 @@ impl<'a, B: Backend> Copier<'a, B> {
         let distance = from.abs_diff(to);
         if distance < bytes && distance < SMALLEST_PIECE {
             for stage in STAGES.into_iter().filter(|&stage| stage <= bytes.max(SMALLEST_PIECE)) {
-                if let Ok(stage) = self.arena.allocate(stage, self.stream)
-                    && let Ok(offset) = stage.offset()
-                    && offset > from
+                if let Ok(stage) = Stage::new(self.arena, stage, self.stream)
+                    && stage.offset > from
                 {
-                    return Ok(Way::Behind(stage, offset));
+                    return Ok(Way::Behind(stage));
                 }
             }
         }
         Ok(Way::Pieces(distance.min(bytes)))
     }
 
-    fn copy(&self, way: &Way<B>, from: u64, to: u64, bytes: u64) -> Result<(), Error> {
+    fn copy(&self, way: &Way<'_, B>, from: u64, to: u64, bytes: u64) -> Result<(), Error> {
         let (device, stream, range) = (self.arena.device(), self.stream, &*self.range);
         let source = Region::new(range, from, bytes, stream)?;
         let destination = RegionMut::new(range, to, bytes, stream)?;
         let (memory, offset) = match way {
             Way::Pieces(_) => return Ok(device.copy(stream, source, destination)?),
-            Way::Behind(_, offset) => (range, *offset),
+            Way::Behind(stage) => (range, stage.offset),
             Way::Apart(memory) => (memory, 0),
         };
         device.copy(stream, source, RegionMut::new(memory, offset, bytes, stream)?)?;

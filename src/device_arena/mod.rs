@@ -18,7 +18,7 @@ pub use buffer::ArenaBuffer;
 pub use builder::ArenaBuilder;
 pub use compaction::{Compaction, Moved};
 
-use crate::arena::{Arena, Block, Layout, Region, Span};
+use crate::arena::{Arena, ArenaError, Block, Layout, Region, Span};
 use crate::error::Error;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use rustc_hash::FxHashMap;
@@ -85,8 +85,10 @@ struct State<B: Backend> {
     engine: Arena,
     slots: FxHashMap<Block, Slot<B::Stream>>,
     unsettled: Unsettled<B::Stream>,
-    /// The peak of the ranges before.
-    past_peak: u64,
+    /// Bytes of blocks that a compaction uses for itself.
+    staged: u64,
+    /// The most bytes that others used, in all ranges so far.
+    peak: u64,
 }
 
 impl<B: Backend> DeviceArena<B> {
@@ -98,7 +100,14 @@ impl<B: Backend> DeviceArena<B> {
     fn reserve(device: &B, kind: MemoryKind, layout: Layout, bytes: u64) -> Result<State<B>, Error> {
         let engine = Arena::new(layout)?;
         let range = Arc::new(device.allocate(bytes, kind)?);
-        Ok(State { range, engine, slots: FxHashMap::default(), unsettled: Unsettled::new(), past_peak: 0 })
+        Ok(State {
+            range,
+            engine,
+            slots: FxHashMap::default(),
+            unsettled: Unsettled::new(),
+            staged: 0,
+            peak: 0,
+        })
     }
 
     /// A block of `bytes` bytes (at least 1) in the dynamic region, for work on `stream`.
@@ -139,6 +148,7 @@ impl<B: Backend> DeviceArena<B> {
         let mut state = self.shared.state.lock();
         let block = state.engine.allocate_aligned(bytes, alignment, region)?;
         let (offset, size) = (state.engine.offset(block)?, state.engine.size(block)?);
+        state.note_peak();
         let before = state.unsettled.take(offset..offset + size);
         let mut slot = Slot::new(stream.clone());
         before
@@ -168,25 +178,29 @@ impl<B: Backend> DeviceArena<B> {
     /// As [`allocate`](Self::allocate); a size that overflows is one too.
     pub fn allocate_elements<T>(&self, count: u64, stream: &B::Stream) -> Result<ArenaBuffer<B>, Error> {
         let size = size_of::<T>() as u64;
-        let bytes = count.checked_mul(size).ok_or(crate::arena::ArenaError::Overflow { bytes: u64::MAX })?;
+        let bytes = count.checked_mul(size).ok_or(ArenaError::Overflow { bytes: u64::MAX })?;
         let alignment = self.alignment().max(align_of::<T>() as u64);
         self.allocate_aligned(Region::Dynamic, bytes, alignment, stream)
     }
 
     /// Forgets all blocks at once: the whole range is free. Buffers that are still there get errors from then on and give
-    /// nothing back. Memory is handed out again behind the work that used it.
+    /// nothing back. Memory is handed out again behind the work that used it. Waits for a compaction to end.
     ///
     /// # Errors
-    /// [`Error::Arena`] while a compaction is moving blocks.
+    /// [`Error::Arena`] while a region of a block exists: its bytes would be somebody else's.
     pub fn reset(&self) -> Result<(), Error> {
         let _quiet = self.shared.compacting.lock();
         let mut state = self.shared.state.lock();
         let State { engine, slots, unsettled, .. } = &mut *state;
-        for (&block, slot) in slots.iter() {
-            let offset = engine.offset(block)?;
-            unsettled.put(offset..offset + engine.size(block)?, slot.users());
+        if slots.values().any(Slot::is_held) {
+            return Err(ArenaError::Pinned.into());
         }
-        slots.clear();
+        for (block, slot) in slots.drain() {
+            // Each slot is a live block's.
+            if let (Ok(offset), Ok(size)) = (engine.offset(block), engine.size(block)) {
+                unsettled.put(offset..offset + size, slot.users());
+            }
+        }
         engine.reset();
         Ok(())
     }
@@ -206,7 +220,7 @@ impl<B: Backend> DeviceArena<B> {
         let layout = Layout::new(bytes).alignment(alignment).stable_bytes(stable / alignment * alignment);
         let mut resized = Self::reserve(&self.shared.device, self.shared.kind, layout, bytes)?;
         let mut state = self.shared.state.lock();
-        resized.past_peak = state.past_peak.max(state.engine.peak_used());
+        resized.peak = state.peak;
         let old = std::mem::replace(&mut *state, resized);
         drop(state);
         log::info!("arena on {}: resized from {capacity} to {bytes} bytes", self.shared.id);
@@ -272,7 +286,7 @@ impl<B: Backend> DeviceArena<B> {
     #[must_use]
     pub fn peak_used(&self) -> u64 {
         let state = self.engine();
-        state.past_peak.max(state.engine.peak_used())
+        state.peak
     }
 
     /// Free bytes of a region.
@@ -313,6 +327,12 @@ impl<B: Backend> DeviceArena<B> {
 
     fn engine(&self) -> MutexGuard<'_, State<B>> {
         self.shared.state.lock()
+    }
+}
+
+impl<B: Backend> State<B> {
+    fn note_peak(&mut self) {
+        self.peak = self.peak.max(self.engine.used().saturating_sub(self.staged));
     }
 }
 

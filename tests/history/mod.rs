@@ -201,8 +201,12 @@ impl History {
         let home = gaps.iter().find(|gap| gap.start <= range.start && range.end <= gap.end);
         let home = home.expect("a block comes from a gap of its region");
         if coarse == self.alignment {
-            let best = gaps.iter().map(|gap| gap.end - gap.start).filter(|&bytes| bytes >= size).min();
-            assert_eq!(Some(home.end - home.start), best, "the smallest gap that fits");
+            let end = self.region(region).end;
+            let holes = gaps.iter().filter(|gap| gap.end < end).map(length);
+            match holes.filter(|&bytes| bytes >= size).min() {
+                Some(best) => assert_eq!(length(home), best, "the smallest hole that fits"),
+                None => assert_eq!(home.end, end, "the free end where no hole does"),
+            }
         }
         assert!(self.taken.iter().all(|live| live.block != block) && !self.gone.contains(&block));
         self.taken.push(Live { block, range, region, alignment: coarse, pins: 0, to: None, doomed: false });

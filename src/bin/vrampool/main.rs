@@ -4,6 +4,7 @@
 // Not in the workspace's lints, because tests may.
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
+mod bench;
 mod pool_options;
 mod replay;
 mod train;
@@ -25,12 +26,15 @@ enum Command {
     Train(train::Arguments),
     /// Drive a pool with recorded allocation traces.
     Replay(replay::Arguments),
+    /// Time what allocating and freeing costs.
+    Bench(bench::Arguments),
 }
 
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Train(arguments) => train::run(&arguments),
         Command::Replay(arguments) => replay::run(&arguments),
+        Command::Bench(arguments) => bench::run(&arguments),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

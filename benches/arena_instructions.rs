@@ -1,0 +1,179 @@
+//! What a pair of allocate and free costs the arena, by the number of free blocks and by the number of live ones.
+//!
+//! `cargo bench --bench arena_instructions` prints instructions for each pair, counted by valgrind, and nanoseconds; with
+//! `-- instructions` or `-- times` only these. The instructions are those of many pairs less those of none on the same
+//! arena, so that making it does not count.
+
+use std::hint::black_box;
+use std::process::Command;
+use std::time::Instant;
+use vrampool::arena::{Arena, ArenaError, Block, Layout, Region};
+
+const FREE_BLOCKS: [u64; 4] = [10, 1_000, 100_000, 1_000_000];
+
+/// Pairs for each count of instructions.
+const PAIRS: u64 = 20_000;
+
+/// What is free, and what is asked for.
+const CASES: [(&str, &str); 4] = [
+    ("holes", "holes of 256 B, 384 B asked for: cuArena's bad case"),
+    ("lifo", "the same holes, 256 B asked for"),
+    ("random", "as many live, log-uniform 512 B to 16 MiB, one replaced at random"),
+    ("one-bin", "the worst: holes of all sizes that one bin can hold, one between them asked for"),
+];
+
+/// An arena with as many free blocks as wanted, and what is live in it.
+struct Bench {
+    arena: Arena,
+    live: Vec<Block>,
+    random: fastrand::Rng,
+}
+
+impl Bench {
+    fn new(alignment: u64, sizes: impl Iterator<Item = u64>) -> Result<Self, ArenaError> {
+        let mut arena = Arena::new(Layout::new(1 << 60).alignment(alignment))?;
+        let mut live = Vec::new();
+        for bytes in sizes {
+            live.push(arena.allocate(bytes, Region::Dynamic)?);
+        }
+        Ok(Self { arena, live, random: fastrand::Rng::with_seed(1) })
+    }
+
+    /// Frees every other block.
+    fn with_holes(mut self) -> Result<Self, ArenaError> {
+        for block in self.live.iter().skip(1).step_by(2) {
+            self.arena.free(*block)?;
+        }
+        self.live = self.live.into_iter().step_by(2).collect();
+        Ok(self)
+    }
+
+    fn of(case: &str, free: u64) -> Result<Self, ArenaError> {
+        let mut random = fastrand::Rng::with_seed(2);
+        match case {
+            "random" => Self::new(512, (0..2 * free).map(|_| log_uniform(&mut random)))?.with_holes(),
+            "one-bin" => {
+                let sizes = (0..2 * free).map(|_| (1 << 37) + random.u64(..1 << 29));
+                Self::new(256, sizes)?.with_holes()
+            }
+            _ => Self::new(128, (0..2 * free).map(|_| 256))?.with_holes(),
+        }
+    }
+
+    fn run(&mut self, case: &str, pairs: u64) -> Result<(), ArenaError> {
+        match case {
+            "random" => (0..pairs).try_for_each(|_| self.replace()),
+            "one-bin" => (0..pairs).try_for_each(|_| {
+                let bytes = (1 << 37) + self.random.u64(..1 << 29);
+                self.pair(bytes)
+            }),
+            "holes" => (0..pairs).try_for_each(|_| self.pair(384)),
+            _ => (0..pairs).try_for_each(|_| self.pair(256)),
+        }
+    }
+
+    fn pair(&mut self, bytes: u64) -> Result<(), ArenaError> {
+        let block = black_box(self.arena.allocate(bytes, Region::Dynamic)?);
+        self.arena.free(block)
+    }
+
+    /// Frees a random block and allocates another.
+    fn replace(&mut self) -> Result<(), ArenaError> {
+        let which = self.random.usize(..self.live.len());
+        self.arena.free(self.live[which])?;
+        self.live[which] = self.arena.allocate(log_uniform(&mut self.random), Region::Dynamic)?;
+        Ok(())
+    }
+}
+
+/// 512 B to 16 MiB.
+fn log_uniform(random: &mut fastrand::Rng) -> u64 {
+    (512.0 * 32768f64.powf(random.f64())) as u64
+}
+
+/// Instructions that this program takes, by valgrind; `None` where there is no valgrind.
+fn instructions(case: &str, free: u64, pairs: u64) -> Option<u64> {
+    let output = Command::new("valgrind")
+        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
+        .arg(std::env::current_exe().ok()?)
+        .args([case.to_string(), free.to_string(), pairs.to_string()])
+        .output()
+        .ok()?;
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    text.lines().find_map(|line| line.split_once("Collected :"))?.1.trim().parse().ok()
+}
+
+/// The median and the least of many batches, nanoseconds for each pair.
+fn nanoseconds(mut batch: impl FnMut(u64)) -> (f64, f64) {
+    const BATCH: u64 = 20_000;
+    batch(10 * BATCH);
+    let mut times: Vec<f64> = (0..101)
+        .map(|_| {
+            let began = Instant::now();
+            batch(BATCH);
+            began.elapsed().as_nanos() as f64 / BATCH as f64
+        })
+        .collect();
+    times.sort_by(f64::total_cmp);
+    (times[50], times[0])
+}
+
+fn main() -> Result<(), ArenaError> {
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
+    if let [case, free, pairs] = &arguments[..] {
+        let number = |text: &String| text.parse().unwrap_or(0);
+        return Bench::of(case, number(free))?.run(case, number(pairs));
+    }
+
+    let wants = |what: &str| arguments.is_empty() || arguments[0] == what;
+    if wants("instructions") {
+        print_instructions();
+    }
+    if wants("times") { print_times() } else { Ok(()) }
+}
+
+fn print_instructions() {
+    println!("instructions for each pair, by free blocks");
+    for (case, what) in CASES {
+        print!("{case:8}");
+        for free in FREE_BLOCKS {
+            let pairs = |pairs| instructions(case, free, pairs);
+            match (pairs(0), pairs(PAIRS)) {
+                (Some(few), Some(many)) => print!(" {:8.1}", (many - few) as f64 / PAIRS as f64),
+                _ => print!(" no valgrind"),
+            }
+        }
+        println!("   {what}");
+    }
+}
+
+fn print_times() -> Result<(), ArenaError> {
+    println!("ns for each pair, the median of 101 batches and the least");
+    let mut bench = Bench::new(128, [].into_iter())?;
+    let (median, least) = nanoseconds(|pairs| bench.run("lifo", pairs).expect("there is space"));
+    println!("lifo, empty arena   {median:6.1} {least:6.1}");
+    for (case, what) in CASES {
+        for free in FREE_BLOCKS {
+            let mut bench = Bench::of(case, free)?;
+            let (median, least) = nanoseconds(|pairs| bench.run(case, pairs).expect("there is space"));
+            println!("{case:8} {free:10} {median:6.1} {least:6.1}   {what}");
+        }
+    }
+    for live in [64, 1024, 8192] {
+        let mut random = fastrand::Rng::with_seed(3);
+        let mut bench = Bench::new(512, (0..live).map(|_| log_uniform(&mut random)))?;
+        let (median, least) = nanoseconds(|pairs| bench.run("random", pairs).expect("there is space"));
+        let (lifo, least_lifo) = nanoseconds(|pairs| bench.run("lifo", pairs).expect("there is space"));
+        println!("lifo,   {live:6} live {lifo:6.1} {least_lifo:6.1}");
+        let free = bench.arena.free_blocks(Region::Dynamic);
+        println!("random, {live:6} live {median:6.1} {least:6.1}   {free} free");
+    }
+    let (median, _) = nanoseconds(|pairs| {
+        for _ in 0..pairs {
+            black_box(bench.random.usize(..8192));
+            black_box(log_uniform(&mut bench.random));
+        }
+    });
+    println!("of which the choice of block and size {median:.1}");
+    Ok(())
+}

@@ -1,0 +1,146 @@
+//! What is compared: the device itself, an arena on it, a pool on it, the arena's engine without memory.
+
+use vrampool::arena::{Arena, ArenaError, Block, Layout, Region};
+use vrampool::{ArenaBuffer, Backend, BackendError, Buffer, DeviceArena, Error, MemoryKind, Pool};
+
+/// Hands out blocks, each freed before the allocator goes.
+pub(crate) trait Allocator {
+    type Block;
+    /// Its own, so that turning it into another is no part of a pair.
+    type Error: Into<Error>;
+
+    fn allocate(&mut self, bytes: u64) -> Result<Self::Block, Self::Error>;
+
+    fn free(&mut self, block: Self::Block) -> Result<(), Self::Error>;
+
+    /// A larger block in place of this one, whose contents are not kept.
+    fn grow(&mut self, block: Self::Block, bytes: u64) -> Result<Self::Block, Self::Error> {
+        self.free(block)?;
+        self.allocate(bytes)
+    }
+}
+
+/// The device's own allocate and drop.
+#[derive(Debug)]
+pub(crate) struct Driver<B> {
+    device: B,
+    kind: MemoryKind,
+}
+
+impl<B: Backend> Driver<B> {
+    pub(crate) fn new(device: &B) -> Self {
+        Self { device: device.clone(), kind: device.properties().preferred_placement().into() }
+    }
+}
+
+impl<B: Backend> Allocator for Driver<B> {
+    type Block = B::Memory;
+    type Error = BackendError;
+
+    fn allocate(&mut self, bytes: u64) -> Result<B::Memory, BackendError> {
+        self.device.allocate(bytes, self.kind)
+    }
+
+    fn free(&mut self, memory: B::Memory) -> Result<(), BackendError> {
+        drop(memory);
+        Ok(())
+    }
+}
+
+/// One region of a [`DeviceArena`].
+#[derive(Debug)]
+pub(crate) struct OnDevice<B: Backend> {
+    arena: DeviceArena<B>,
+    region: Region,
+    stream: B::Stream,
+}
+
+impl<B: Backend> OnDevice<B> {
+    /// The dynamic region of an arena of `bytes`.
+    pub(crate) fn new(device: &B, bytes: u64) -> Result<Self, Error> {
+        let arena = DeviceArena::builder(device).limit(bytes).build()?;
+        Self::region(&arena, Region::Dynamic)
+    }
+
+    pub(crate) fn region(arena: &DeviceArena<B>, region: Region) -> Result<Self, Error> {
+        let stream = arena.device().create_stream()?;
+        Ok(Self { arena: arena.clone(), region, stream })
+    }
+}
+
+impl<B: Backend> Allocator for OnDevice<B> {
+    type Block = ArenaBuffer<B>;
+    type Error = Error;
+
+    #[inline]
+    fn allocate(&mut self, bytes: u64) -> Result<ArenaBuffer<B>, Error> {
+        self.arena.allocate_in(self.region, bytes, &self.stream)
+    }
+
+    #[inline]
+    fn free(&mut self, buffer: ArenaBuffer<B>) -> Result<(), Error> {
+        drop(buffer);
+        Ok(())
+    }
+
+    fn grow(&mut self, mut buffer: ArenaBuffer<B>, bytes: u64) -> Result<ArenaBuffer<B>, Error> {
+        buffer.resize_discarding(bytes, &self.stream)?;
+        Ok(buffer)
+    }
+}
+
+/// A pool whose caps keep all that is freed.
+#[derive(Debug)]
+pub(crate) struct Pooled<B: Backend> {
+    pool: Pool<B>,
+    stream: B::Stream,
+}
+
+impl<B: Backend> Pooled<B> {
+    /// Keeps `bytes`, and `buffers` of them in one bucket.
+    pub(crate) fn new(device: &B, bytes: u64, buffers: u64) -> Result<Self, Error> {
+        let pool = Pool::builder(device).max_cached_bytes(bytes).max_buffers_per_bucket(buffers).build()?;
+        Ok(Self { pool, stream: device.create_stream()? })
+    }
+}
+
+impl<B: Backend> Allocator for Pooled<B> {
+    type Block = Buffer<B>;
+    type Error = Error;
+
+    #[inline]
+    fn allocate(&mut self, bytes: u64) -> Result<Buffer<B>, Error> {
+        self.pool.allocate(bytes, &self.stream)
+    }
+
+    #[inline]
+    fn free(&mut self, buffer: Buffer<B>) -> Result<(), Error> {
+        drop(buffer);
+        Ok(())
+    }
+}
+
+/// The arena's engine alone: numbers, no memory and no lock.
+#[derive(Debug)]
+pub(crate) struct Engine(Arena);
+
+impl Engine {
+    pub(crate) fn new(bytes: u64) -> Result<Self, ArenaError> {
+        Ok(Self(Arena::new(Layout::new(bytes))?))
+    }
+}
+
+impl Allocator for Engine {
+    type Block = Block;
+    type Error = ArenaError;
+
+    #[inline]
+    fn allocate(&mut self, bytes: u64) -> Result<Block, ArenaError> {
+        self.0.allocate(bytes, Region::Dynamic)
+    }
+
+    #[inline]
+    fn free(&mut self, block: Block) -> Result<(), ArenaError> {
+        self.0.free(block)
+    }
+}

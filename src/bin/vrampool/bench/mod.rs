@@ -1,0 +1,96 @@
+//! `vrampool bench`: what a pair of allocate and free costs, cuArena's benchmarks among others.
+
+mod allocator;
+mod clock;
+mod compaction;
+mod name;
+mod population;
+mod regions;
+mod row;
+mod table;
+mod workload;
+
+use crate::pool_options::BackendName;
+use clap::{Args, ValueEnum};
+use clock::Effort;
+use indicatif::{ProgressBar, ProgressStyle};
+use name::Name;
+use row::Row;
+use std::error::Error;
+use std::io::Write;
+use vrampool::host::HostDevice;
+
+/// What the figures are, for the help.
+const FIGURES: &str = "\
+Figures are nanoseconds for one pair of allocate and free: of 500 samples after 50 to warm up, the mean, the (upper) median,
+the least and the most. A sample is many pairs where one is too short for the clock: 64 in cuarena_1, 3 and 6, 4096 in
+arena_lifo and arena_random, the 512 and 8 pairs of a round in cuarena_2 and 4. In cuarena_5 it is one compaction with
+the wait for its copies (or, by the driver, these copies alone), and one allocation.
+
+Allocators: driver, the device's own allocate and free; arena, a range of 4 GiB on the device, in arena_lifo and
+arena_random the numbers alone; device_arena, there, one on the device; pool, with caps that keep all that is freed.";
+
+/// Flags of `vrampool bench`.
+#[derive(Debug, Clone, Args)]
+#[command(after_long_help = FIGURES)]
+pub(crate) struct Arguments {
+    /// The device to run on
+    #[arg(long, value_enum, default_value = "host")]
+    backend: BackendName,
+    /// Which benchmarks to run, repeated or separated by commas [default: all]
+    #[arg(long, value_enum, value_name = "NAME", value_delimiter = ',')]
+    only: Vec<Name>,
+    /// Print one JSON object a line, one line a case and allocator, instead of a table
+    #[arg(long)]
+    json: bool,
+    /// Too few samples to mean anything, to try the command out
+    #[arg(long, hide = true)]
+    quick: bool,
+}
+
+/// A benchmark that could not be run.
+#[derive(Debug, thiserror::Error)]
+#[error("{bench}: {source}")]
+struct Failed {
+    bench: String,
+    source: vrampool::Error,
+}
+
+/// Memory of the host device. Little of it is touched, so it may be more than there is.
+const DEVICE_MEMORY: u64 = 1 << 40;
+
+/// Runs the benchmarks and prints what they measured.
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
+    let wanted = |name: &&Name| arguments.only.is_empty() || arguments.only.contains(name);
+    let names: Vec<Name> = Name::value_variants().iter().filter(wanted).copied().collect();
+    let effort = if arguments.quick { Effort::QUICK } else { Effort::FULL };
+    let bar = progress_bar(names.len());
+    let mut table = Vec::new();
+    let outcome = names.into_iter().try_for_each(|name| {
+        bar.set_message(name.to_string());
+        let measured = match arguments.backend {
+            BackendName::Host => name.measure(&HostDevice::builder().capacity(DEVICE_MEMORY).build(), effort),
+        };
+        let rows = measured.map_err(|source| Failed { bench: name.to_string(), source })?;
+        bar.inc(1);
+        if !arguments.json {
+            table.extend(rows);
+            return Ok(());
+        }
+        Ok(bar.suspend(|| rows.iter().try_for_each(Row::print))?)
+    });
+    bar.finish_and_clear();
+    if !table.is_empty() {
+        writeln!(std::io::stdout(), "{}", table::of(&table))?;
+    }
+    outcome
+}
+
+/// Drawn between benchmarks only, and not at all when standard error is no terminal.
+fn progress_bar(benchmarks: usize) -> ProgressBar {
+    let bar = ProgressBar::new(benchmarks as u64);
+    match ProgressStyle::with_template("{bar:30} {pos}/{len} benchmarks  {msg}") {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar,
+    }
+}

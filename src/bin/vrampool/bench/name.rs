@@ -1,0 +1,60 @@
+//! Which benchmarks there are.
+
+use super::clock::Effort;
+use super::row::Row;
+use super::workload::{self, Workload};
+use super::{compaction, population, regions};
+use clap::ValueEnum;
+use std::fmt;
+use vrampool::{Backend, Error};
+
+/// A benchmark. Those of cuArena have its sizes, counts and order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Name {
+    /// One buffer of 8 MiB allocated and freed
+    #[value(name = "cuarena_1")]
+    Cuarena1,
+    /// 512 of 1 KiB allocated, then freed in the same order
+    #[value(name = "cuarena_2")]
+    Cuarena2,
+    /// 4 of 1 MiB live, one after the other freed and allocated again
+    #[value(name = "cuarena_3")]
+    Cuarena3,
+    /// One buffer replaced by one of twice its size, 1 MiB to 128 MiB
+    #[value(name = "cuarena_4")]
+    Cuarena4,
+    /// 8 of 32 MiB, every other one freed, the rest moved together; then 64 MiB allocated
+    #[value(name = "cuarena_5")]
+    Cuarena5,
+    /// A pair in the stable region beside one in the dynamic region
+    #[value(name = "cuarena_6")]
+    Cuarena6,
+    /// 64 KiB allocated and freed among live blocks of 512 B to 16 MiB
+    #[value(name = "arena_lifo")]
+    ArenaLifo,
+    /// Of live blocks of 512 B to 16 MiB a random one replaced by one of a random size
+    #[value(name = "arena_random")]
+    ArenaRandom,
+}
+
+impl Name {
+    /// Runs it.
+    pub(crate) fn measure<B: Backend>(self, device: &B, effort: Effort) -> Result<Vec<Row>, Error> {
+        match self {
+            Self::Cuarena1 => workload::measure(self, Workload::Single, device, effort),
+            Self::Cuarena2 => workload::measure(self, Workload::Batch, device, effort),
+            Self::Cuarena3 => workload::measure(self, Workload::PingPong, device, effort),
+            Self::Cuarena4 => workload::measure(self, Workload::Doublings, device, effort),
+            Self::Cuarena5 => compaction::measure(self, device, effort),
+            Self::Cuarena6 => regions::measure(self, device, effort),
+            Self::ArenaLifo => population::measure(self, population::Pattern::Lifo, device, effort),
+            Self::ArenaRandom => population::measure(self, population::Pattern::Random, device, effort),
+        }
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.to_possible_value().as_ref().map_or("", |value| value.get_name()))
+    }
+}

@@ -1,0 +1,26 @@
+//! cuArena's benchmark 6: the stable region beside the dynamic one.
+
+use super::allocator::OnDevice;
+use super::clock::Effort;
+use super::name::Name;
+use super::row::{Case, Row};
+use super::workload::{RANGE, pairs};
+use vrampool::arena::Region;
+use vrampool::{Backend, DeviceArena, Error};
+
+const STABLE: u64 = 512 << 20;
+
+const SIZES: [(u64, &str); 3] = [(256, "256 B"), (256 << 10, "256 KiB"), (2 << 20, "2 MiB")];
+
+/// All on one arena, from the small size up, without a reset in between.
+pub(crate) fn measure<B: Backend>(bench: Name, device: &B, effort: Effort) -> Result<Vec<Row>, Error> {
+    let arena = DeviceArena::builder(device).limit(RANGE).stable_bytes(STABLE).build()?;
+    let mut rows = Vec::new();
+    for (bytes, size) in SIZES {
+        for region in [Region::Stable, Region::Dynamic] {
+            let figures = pairs(&mut OnDevice::region(&arena, region)?, bytes, effort)?;
+            rows.push(Row::new(bench, Case::Words(format!("{region} {size}")), "arena", figures));
+        }
+    }
+    Ok(rows)
+}

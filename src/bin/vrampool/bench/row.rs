@@ -1,0 +1,68 @@
+//! What one case measured, as a line of JSON.
+
+use super::clock::Figures;
+use super::name::Name;
+use serde::Serialize;
+use std::fmt;
+use std::io::{self, Write};
+
+/// One case of one benchmark with one allocator. The names and their order are those of the JSON.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Row {
+    pub(crate) bench: String,
+    pub(crate) case: Case,
+    pub(crate) allocator: &'static str,
+    pub(crate) threads: u32,
+    pub(crate) ns_mean: f64,
+    pub(crate) ns_median: f64,
+    pub(crate) ns_min: f64,
+    pub(crate) ns_max: f64,
+}
+
+/// What tells the rows of a benchmark apart: a number in the JSON, or words.
+#[derive(Debug, Clone, Serialize)]
+#[serde(untagged)]
+pub(crate) enum Case {
+    /// The number of live blocks.
+    Live(usize),
+    /// Sizes and counts.
+    Words(String),
+}
+
+impl Row {
+    /// A row of one thread.
+    pub(crate) fn new(bench: Name, case: Case, allocator: &'static str, figures: Figures) -> Self {
+        let Figures { mean, median, min, max } = figures;
+        Self {
+            bench: bench.to_string(),
+            case,
+            allocator,
+            threads: 1,
+            ns_mean: mean,
+            ns_median: median,
+            ns_min: min,
+            ns_max: max,
+        }
+    }
+
+    /// Prints it as a line of JSON.
+    pub(crate) fn print(&self) -> io::Result<()> {
+        let line = serde_json::to_string(self)?;
+        writeln!(io::stdout(), "{line}")
+    }
+}
+
+impl From<&str> for Case {
+    fn from(words: &str) -> Self {
+        Self::Words(words.into())
+    }
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Live(blocks) => blocks.fmt(f),
+            Self::Words(words) => words.fmt(f),
+        }
+    }
+}

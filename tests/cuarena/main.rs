@@ -1,0 +1,128 @@
+//! cuArena's 53 tests against the host backend, cases for what they leave out, and one for each of its weak points.
+//!
+//! The tests are written anew; names and sizes are from `tests/test.cu` of <https://github.com/muhos/cuArena> (MIT, © 2026
+//! Muhammad Osama). Its GPU pool is an arena on a device that passes for a discrete one, in the device's memory or managed;
+//! its CPU pool is one in host-visible memory ("pinned"), or on a device that is the host ("pageable").
+//!
+//! What Rust does not have is ported by intention: a pointer that is null is a buffer that is not there, a double free does
+//! not compile, and an exception is an error.
+
+mod faults;
+mod kinds;
+mod order;
+mod probe;
+mod regions;
+mod untested;
+
+use probe::Probe;
+use std::sync::mpsc::{Sender, channel};
+use vrampool::arena::{Region, SpanState};
+use vrampool::host::{DeviceKind, HostDevice, HostMemory, HostStream};
+use vrampool::{ArenaBuffer, ArenaBuilder, Backend, DeviceArena, Placement};
+
+const KB: u64 = 1 << 10;
+const MB: u64 = 1 << 20;
+
+/// An arena with a stream of its device.
+struct Setup<B: Backend = HostDevice> {
+    device: B,
+    stream: B::Stream,
+    arena: DeviceArena<B>,
+}
+
+impl<B: Backend<Memory = HostMemory, Stream = HostStream>> Setup<B> {
+    fn on(device: B, change: impl FnOnce(ArenaBuilder<B>) -> ArenaBuilder<B>) -> Self {
+        let stream = device.create_stream().expect("a stream");
+        let arena = change(DeviceArena::builder(&device)).build().expect("an arena");
+        Self { device, stream, arena }
+    }
+
+    fn allocate(&self, bytes: u64) -> ArenaBuffer<B> {
+        self.arena.allocate(bytes, &self.stream).expect("memory")
+    }
+
+    /// A block full of a pattern of its own.
+    fn filled(&self, bytes: u64, seed: u64) -> ArenaBuffer<B> {
+        let mut buffer = self.allocate(bytes);
+        buffer.write(&self.stream, &pattern(seed, bytes)).expect("no fault");
+        buffer
+    }
+
+    fn streams<const N: usize>(&self) -> [HostStream; N] {
+        std::array::from_fn(|_| self.device.create_stream().expect("a stream"))
+    }
+}
+
+fn discrete() -> HostDevice {
+    HostDevice::builder().kind(DeviceKind::Discrete).capacity(1 << 30).build()
+}
+
+/// An arena of `limit` bytes in the memory of a discrete device.
+fn setup(limit: u64) -> Setup {
+    Setup::on(discrete(), |builder| builder.limit(limit).memory(Placement::Device))
+}
+
+/// The same with a stable region.
+fn setup_with_stable(limit: u64, stable: u64) -> Setup {
+    Setup::on(discrete(), |builder| builder.limit(limit).stable_bytes(stable).memory(Placement::Device))
+}
+
+fn probed(limit: u64) -> Setup<Probe> {
+    Setup::on(Probe::new(discrete()), |builder| builder.limit(limit).memory(Placement::Device))
+}
+
+/// Bytes that tell every seed and every position.
+fn pattern(seed: u64, bytes: u64) -> Vec<u8> {
+    let mut pattern = vec![0; bytes as usize];
+    fastrand::Rng::with_seed(seed).fill(&mut pattern);
+    pattern
+}
+
+fn contents<B: Backend>(buffer: &ArenaBuffer<B>, stream: &B::Stream) -> Vec<u8> {
+    let mut bytes = vec![0; buffer.len() as usize];
+    buffer.read(stream, &mut bytes).expect("no fault");
+    bytes
+}
+
+/// Whether it still has the pattern. Not an `assert_eq`, which would print megabytes.
+fn holds<B: Backend>(buffer: &ArenaBuffer<B>, stream: &B::Stream, seed: u64) -> bool {
+    contents(buffer, stream) == pattern(seed, buffer.len())
+}
+
+/// Holds all later work on `stream` back until the sender is dropped.
+fn close_gate(stream: &HostStream) -> Sender<()> {
+    let (open, gate) = channel::<()>();
+    let hold = move |[]: [&[u8]; 0], []: [&mut [u8]; 0]| {
+        let _ = gate.recv();
+    };
+    stream.launch([], [], hold).expect("queued");
+    open
+}
+
+/// Panics unless pieces follow each other without gap or free neighbours, and the sums are those of the getters.
+fn check<B: Backend>(arena: &DeviceArena<B>) {
+    let spans = arena.blocks();
+    let mut end = 0;
+    for span in &spans {
+        assert_eq!(span.offset, end, "a gap or an overlap: {spans:?}");
+        assert_eq!(span.offset % arena.alignment(), 0);
+        end += span.bytes;
+    }
+    assert_eq!(end, arena.capacity());
+    for region in [Region::Stable, Region::Dynamic] {
+        let of = |free| {
+            let spans = spans.iter().filter(|span| span.region == region);
+            spans
+                .filter(|span| (span.state == SpanState::Free) == free)
+                .map(|span| span.bytes)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(of(false).iter().sum::<u64>(), arena.used_in(region));
+        assert_eq!(of(true).iter().sum::<u64>(), arena.available(region));
+        assert_eq!(of(true).into_iter().max().unwrap_or(0), arena.largest_free_block(region));
+    }
+    let neighbours = |pair: &[vrampool::arena::Span]| {
+        pair[0].region == pair[1].region && pair.iter().all(|span| span.state == SpanState::Free)
+    };
+    assert!(!spans.windows(2).any(neighbours), "free neighbours: {spans:?}");
+}

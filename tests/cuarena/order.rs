@@ -1,0 +1,387 @@
+//! Bytes reach their next user behind the work of the one before. Each case runs twice: with the arena's waits, and, to
+//! show that it can fail, on a device that leaves them out.
+
+use super::{KB, MB, Setup, close_gate, discrete, probed};
+use crate::probe::Probe;
+use std::sync::mpsc::Sender;
+use vrampool::arena::ArenaError;
+use vrampool::host::{Call, HostMemory, HostStream};
+use vrampool::{ArenaBuffer, Backend, DeviceArena, Placement, Region, RegionMut};
+
+type Buffer = ArenaBuffer<Probe>;
+
+const BLOCK: u64 = 64 * KB;
+
+struct Scene {
+    setup: Setup<Probe>,
+    /// Further streams, besides the setup's.
+    b: HostStream,
+    c: HostStream,
+    result: HostMemory,
+    removed: bool,
+}
+
+impl Scene {
+    fn new(blocks: u64, removed: bool) -> Self {
+        let setup = probed(blocks * BLOCK);
+        if removed {
+            setup.device.remove_waits();
+        }
+        let [b, c] = setup.streams();
+        let result = setup.device.allocate(BLOCK, Placement::Device.into()).expect("memory");
+        Self { setup, b, c, result, removed }
+    }
+
+    fn a(&self) -> &HostStream {
+        &self.setup.stream
+    }
+
+    fn fill(&self, stream: &HostStream, buffer: &mut Buffer, value: u8) {
+        let region = buffer.on_mut(stream).expect("live");
+        self.setup.device.fill(stream, region, value).expect("queued");
+    }
+
+    /// A block whose bytes are there before anything else happens.
+    fn block(&self, value: u8) -> Buffer {
+        let mut buffer = self.setup.allocate(BLOCK);
+        self.fill(self.a(), &mut buffer, value);
+        self.setup.device.synchronize(self.a()).expect("no fault");
+        buffer
+    }
+
+    /// `stream` is held back, and reads the block behind that.
+    fn held_back_reader(&self, stream: &HostStream, buffer: &Buffer) -> Sender<()> {
+        let gate = close_gate(stream);
+        self.read(stream, buffer);
+        gate
+    }
+
+    fn read(&self, stream: &HostStream, buffer: &Buffer) {
+        let region = buffer.on(stream).expect("live").slice(..BLOCK).expect("its length");
+        let result = RegionMut::whole(&self.result, stream);
+        self.setup.device.copy(stream, region, result).expect("queued");
+    }
+
+    fn compact(&self, stream: &HostStream) {
+        let report = self.setup.arena.compact(stream, u64::MAX, |_| {}).expect("no fault");
+        assert_eq!((report.moved_blocks, report.held_blocks), (1, 0));
+    }
+
+    /// Without waits the stream runs ahead of those that are held back; with them it cannot.
+    fn run_ahead(&self, stream: &HostStream) {
+        if self.removed {
+            self.setup.device.synchronize(stream).expect("no fault");
+        }
+    }
+
+    /// What the reader saw, once all are let go.
+    fn seen(&self, gate: Sender<()>) -> u8 {
+        drop(gate);
+        for stream in [self.a(), &self.b, &self.c] {
+            self.setup.device.synchronize(stream).expect("no fault");
+        }
+        let mut bytes = vec![0; BLOCK as usize];
+        let whole = Region::whole(&self.result, self.a());
+        self.setup.device.download(self.a(), whole, &mut bytes).expect("no fault");
+        assert!(bytes.iter().all(|&byte| byte == bytes[0]), "torn");
+        bytes[0]
+    }
+}
+
+/// The scenario sees `right` with the waits and `wrong` without.
+fn both_ways(blocks: u64, right: u8, wrong: u8, scenario: impl Fn(&Scene) -> u8) {
+    let scene = Scene::new(blocks, false);
+    assert_eq!(scenario(&scene), right, "with all waits");
+    assert_eq!(scene.setup.device.inner.races(), 0);
+    assert_eq!(scenario(&Scene::new(blocks, true)), wrong, "the case shows nothing");
+}
+
+#[test]
+fn a_freed_block_is_handed_out_behind_its_last_reader() {
+    both_ways(1, 0xAA, 0xBB, |scene| {
+        let block = scene.block(0xAA);
+        let gate = scene.held_back_reader(scene.a(), &block);
+        drop(block);
+        let mut next = scene.setup.arena.allocate(BLOCK, &scene.b).expect("the same bytes");
+        scene.fill(&scene.b, &mut next, 0xBB);
+        scene.run_ahead(&scene.b);
+        scene.seen(gate)
+    });
+}
+
+#[test]
+fn every_stream_that_used_a_block_is_waited_for() {
+    both_ways(1, 0xAA, 0xBB, |scene| {
+        let block = scene.block(0xAA);
+        let gate = scene.held_back_reader(&scene.c, &block);
+        drop(block);
+        let mut next = scene.setup.arena.allocate(BLOCK, &scene.b).expect("the same bytes");
+        scene.fill(&scene.b, &mut next, 0xBB);
+        scene.run_ahead(&scene.b);
+        scene.seen(gate)
+    });
+}
+
+#[test]
+fn what_a_move_left_is_handed_out_behind_readers_of_the_old_place() {
+    both_ways(2, 0xAA, 0xBB, |scene| {
+        let (hole, block) = (scene.block(0xCC), scene.block(0xAA));
+        drop(hole);
+        let gate = scene.held_back_reader(scene.a(), &block);
+        scene.compact(&scene.c);
+        scene.run_ahead(&scene.c);
+        let mut next = scene.setup.arena.allocate(BLOCK, &scene.b).expect("the old place");
+        assert_eq!(next.offset().expect("live"), BLOCK);
+        scene.fill(&scene.b, &mut next, 0xBB);
+        scene.run_ahead(&scene.b);
+        scene.seen(gate)
+    });
+}
+
+#[test]
+fn a_block_moves_behind_readers_of_the_hole() {
+    both_ways(2, 0xCC, 0xAA, |scene| {
+        let (hole, _block) = (scene.block(0xCC), scene.block(0xAA));
+        let gate = scene.held_back_reader(scene.a(), &hole);
+        drop(hole);
+        scene.compact(&scene.c);
+        scene.run_ahead(&scene.c);
+        scene.seen(gate)
+    });
+}
+
+#[test]
+fn a_block_moves_behind_its_writers() {
+    both_ways(2, 0xBB, 0xAA, |scene| {
+        let (hole, mut block) = (scene.block(0xCC), scene.block(0xAA));
+        drop(hole);
+        let gate = close_gate(scene.a());
+        scene.fill(scene.a(), &mut block, 0xBB);
+        scene.compact(&scene.c);
+        scene.run_ahead(&scene.c);
+        scene.read(&scene.c, &block);
+        scene.seen(gate)
+    });
+}
+
+#[test]
+fn the_owner_of_a_moved_block_waits_for_its_bytes() {
+    both_ways(2, 0xAA, 0xCC, |scene| {
+        let (hole, block) = (scene.block(0xCC), scene.block(0xAA));
+        drop(hole);
+        let gate = close_gate(&scene.c);
+        scene.compact(&scene.c);
+        scene.read(scene.a(), &block);
+        scene.run_ahead(scene.a());
+        scene.seen(gate)
+    });
+}
+
+#[test]
+fn the_next_owner_of_what_a_move_left_waits_for_the_move() {
+    both_ways(2, 0xAA, 0xBB, |scene| {
+        let (hole, block) = (scene.block(0xCC), scene.block(0xAA));
+        drop(hole);
+        let gate = close_gate(&scene.c);
+        scene.compact(&scene.c);
+        let mut next = scene.setup.arena.allocate(BLOCK, &scene.b).expect("the old place");
+        scene.fill(&scene.b, &mut next, 0xBB);
+        scene.run_ahead(&scene.b);
+        scene.read(&scene.c, &block);
+        scene.seen(gate)
+    });
+}
+
+#[test]
+fn after_a_reset_memory_is_handed_out_behind_its_last_reader() {
+    both_ways(1, 0xAA, 0xBB, |scene| {
+        let block = scene.block(0xAA);
+        let gate = scene.held_back_reader(scene.a(), &block);
+        scene.setup.arena.reset().expect("nothing moves");
+        let mut next = scene.setup.arena.allocate(BLOCK, &scene.b).expect("the same bytes");
+        drop(block);
+        scene.fill(&scene.b, &mut next, 0xBB);
+        scene.run_ahead(&scene.b);
+        scene.seen(gate)
+    });
+}
+
+#[test]
+fn a_block_that_grows_elsewhere_takes_what_is_still_being_written() {
+    both_ways(4, 0xBB, 0xAA, |scene| {
+        let (mut block, _wall) = (scene.block(0xAA), scene.block(0xCC));
+        let gate = close_gate(scene.a());
+        scene.fill(scene.a(), &mut block, 0xBB);
+        block.resize(2 * BLOCK, &scene.b).expect("memory");
+        assert_eq!(block.offset().expect("live"), 2 * BLOCK);
+        scene.read(&scene.b, &block);
+        scene.run_ahead(&scene.b);
+        scene.seen(gate)
+    });
+}
+
+#[test]
+fn a_block_grows_in_place_behind_readers_of_what_it_grows_into() {
+    both_ways(2, 0xAA, 0xBB, |scene| {
+        let (mut block, behind) = (scene.block(0xCC), scene.block(0xAA));
+        let gate = scene.held_back_reader(scene.a(), &behind);
+        drop(behind);
+        block.resize(2 * BLOCK, &scene.b).expect("memory");
+        assert_eq!((block.offset().expect("live"), block.size()), (0, 2 * BLOCK));
+        scene.fill(&scene.b, &mut block, 0xBB);
+        scene.run_ahead(&scene.b);
+        scene.seen(gate)
+    });
+}
+
+#[test]
+fn one_stream_waits_for_nobody() {
+    let setup = probed(MB);
+    let (hole, mut block) = (setup.allocate(BLOCK), setup.allocate(BLOCK));
+    drop(hole);
+    setup.arena.compact(&setup.stream, u64::MAX, |_| {}).expect("no fault");
+    block.resize(4 * BLOCK, &setup.stream).expect("memory");
+    block.used_on(&setup.stream).expect("live");
+    drop(block);
+    drop(setup.allocate(MB));
+    let faults = setup.device.inner.faults();
+    assert_eq!((setup.arena.stream_waits(), faults.calls(Call::Record), faults.calls(Call::Wait)), (0, 0, 0));
+}
+
+/// It has not waited for the owner, whose writes may be under way.
+#[test]
+fn a_stream_whose_compaction_failed_to_wait_waits_when_it_uses_the_block() {
+    for call in [Call::Record, Call::Wait] {
+        let setup = probed(MB);
+        let [c] = setup.streams();
+        let (hole, block) = (setup.allocate(BLOCK), setup.allocate(BLOCK));
+        drop(hole);
+        setup.device.inner.faults().fail_nth(call, 1);
+        setup.arena.compact(&c, u64::MAX, |_| {}).expect_err("the fault");
+        assert_eq!(setup.arena.stream_waits(), 0);
+        block.used_on(&c).expect("live");
+        assert_eq!(setup.arena.stream_waits(), 1, "{call:?}");
+    }
+}
+
+/// Its bytes are on their way back while that stream has not come so far.
+#[test]
+fn the_owner_waits_for_a_move_that_is_taken_back() {
+    let setup = probed(MB);
+    let [c] = setup.streams();
+    let (hole, block) = (setup.allocate(BLOCK), setup.filled(4 * BLOCK, 1));
+    drop(hole);
+    let gate = close_gate(&c);
+    // Two of four pieces are on their way.
+    setup.device.inner.faults().fail_nth(Call::Copy, 3);
+    setup.arena.compact(&c, u64::MAX, |_| {}).expect_err("the fault");
+    let waits = setup.arena.stream_waits();
+    block.used_on(&setup.stream).expect("live");
+    assert_eq!(setup.arena.stream_waits(), waits + 1);
+    let event = setup.device.record(&setup.stream).expect("an event");
+    assert!(!vrampool::Event::is_complete(&event).expect("no fault"), "the owner waits");
+    drop(gate);
+    assert!(super::holds(&block, &setup.stream, 1));
+    assert_eq!(setup.device.inner.races(), 0);
+}
+
+/// While `b` is being put behind the last reader of its block, on `a`, the block is moved or forgotten, and its bytes go
+/// to another stream. Answers what the reader saw and how often the others had to wait.
+fn seen_when_it_happens_during_an_allocation(
+    event: impl FnOnce(&DeviceArena<Probe>, &HostStream, Buffer) + Send + 'static,
+) -> (u8, u64) {
+    let scene = Scene::new(2, false);
+    let [other, next] = scene.setup.streams();
+    // A hole of a stream that nobody else has to do with.
+    let hole = scene.setup.arena.allocate(BLOCK, &other).expect("memory");
+    let block = scene.block(0xAA);
+    let gate = scene.held_back_reader(scene.a(), &block);
+    drop(block);
+    let (arena, device, mover) = (scene.setup.arena.clone(), scene.setup.device.clone(), scene.c.clone());
+    scene.setup.device.on_record(move || {
+        event(&arena, &mover, hole);
+        // All there is, so the bytes of the block are among it.
+        let mut rest: Vec<_> = std::iter::from_fn(|| arena.allocate(BLOCK, &next).ok()).collect();
+        let last = rest.last_mut().expect("the bytes are free");
+        assert_eq!(last.offset().expect("live"), BLOCK);
+        device.fill(&next, last.on_mut(&next).expect("live"), 0xBB).expect("queued");
+    });
+    let during = scene.setup.arena.allocate(BLOCK, &scene.b).expect("memory");
+    let waits = scene.setup.arena.stream_waits();
+    drop(during);
+    (scene.seen(gate), waits)
+}
+
+#[test]
+fn a_move_during_an_allocation_waits_for_the_last_reader_too() {
+    let seen = seen_when_it_happens_during_an_allocation(|arena, stream, hole| {
+        drop(hole);
+        assert_eq!(arena.compact(stream, u64::MAX, |_| {}).expect("no fault").moved_blocks, 1);
+    });
+    // The move: for the hole's user, the block's, its last reader. The next: for the move. The allocation: for the reader.
+    assert_eq!(seen, (0xAA, 5));
+}
+
+#[test]
+fn a_reset_during_an_allocation_does_not_forget_the_last_reader() {
+    let seen = seen_when_it_happens_during_an_allocation(|arena, _, hole| {
+        arena.reset().expect("nothing moves");
+        drop(hole);
+    });
+    // The next two blocks: for the hole's user, the block's, its last reader. The allocation: for the reader.
+    assert_eq!(seen, (0xAA, 4));
+}
+
+/// While a block grows in place, and is being put behind the last reader of what it grows into, its place is held: the
+/// arena cannot be reset under it.
+#[test]
+fn a_reset_during_a_resize_is_refused() {
+    let scene = Scene::new(2, false);
+    let [other] = scene.setup.streams();
+    let mut block = scene.setup.arena.allocate(BLOCK, &other).expect("memory");
+    let behind = scene.block(0xAA);
+    let gate = scene.held_back_reader(scene.a(), &behind);
+    drop(behind);
+    let arena = scene.setup.arena.clone();
+    scene.setup.device.on_record(move || {
+        assert!(matches!(arena.reset(), Err(vrampool::Error::Arena(ArenaError::Pinned))));
+    });
+    block.resize(2 * BLOCK, &other).expect("room behind it");
+    scene.setup.device.fill(&other, block.on_mut(&other).expect("live"), 0xBB).expect("queued");
+    assert_eq!(scene.seen(gate), 0xAA);
+    scene.setup.arena.reset().expect("nothing is held");
+    assert!(block.on(&other).is_err());
+}
+
+/// A region is bytes of its own block, also across a reset.
+#[test]
+fn a_reset_under_a_region_is_refused() {
+    let setup = probed(MB);
+    let block = setup.allocate(BLOCK);
+    let region = block.on(&setup.stream).expect("live");
+    assert!(setup.arena.reset().is_err());
+    assert_eq!(setup.arena.used(), BLOCK);
+    drop(region);
+    setup.arena.reset().expect("nothing is held");
+    assert_eq!(setup.arena.used(), 0);
+}
+
+/// Streams of another device have no order here.
+#[test]
+fn a_stream_of_another_device_is_refused() {
+    let setup = probed(MB);
+    let foreign = discrete().create_stream().expect("a stream");
+    let mut block = setup.allocate(BLOCK);
+    let refused = |answer: Result<(), vrampool::Error>| {
+        assert!(matches!(answer, Err(vrampool::Error::WrongDevice { .. })), "{answer:?}");
+    };
+    refused(setup.arena.allocate(1, &foreign).map(drop));
+    refused(setup.arena.compact(&foreign, u64::MAX, |_| {}).map(drop));
+    refused(block.on(&foreign).map(drop));
+    refused(block.on_mut(&foreign).map(drop));
+    refused(block.used_on(&foreign));
+    refused(block.resize(2 * MB, &foreign));
+    refused(block.resize(2 * BLOCK, &foreign));
+    refused(block.resize_discarding(2 * BLOCK, &foreign));
+    assert_eq!((block.len(), setup.arena.used()), (BLOCK, BLOCK));
+}

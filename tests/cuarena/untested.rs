@@ -1,0 +1,705 @@
+//! What cuArena's tests leave out.
+
+use super::{
+    KB, MB, Setup, check, close_gate, contents, discrete, holds, pattern, probed, setup, setup_with_stable,
+};
+use crate::probe::Probe;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use vrampool::arena::{Arena, ArenaError, Layout, Region};
+use vrampool::backend::Capabilities;
+use vrampool::host::{Call, DeviceKind, HostDevice, HostMemory, HostStream};
+use vrampool::{ArenaBuffer, Backend, BackendError, DeviceArena, Error, Memory, Placement};
+
+/// A block of every size slides over a hole of every size, and one behind it too.
+fn moves_keep_data<B: Backend<Memory = HostMemory, Stream = HostStream>>(
+    setup: &Setup<B>,
+    holes: &[u64],
+    blocks: &[u64],
+) {
+    for &hole_bytes in holes {
+        for &bytes in blocks {
+            let hole = setup.allocate(hole_bytes);
+            let kept = [setup.filled(bytes, 1), setup.filled(bytes / 2 + 1, 2)];
+            drop(hole);
+            let report = setup.arena.compact(&setup.stream, u64::MAX, |_| {}).expect("no fault");
+            assert_eq!(report.moved_blocks, 2);
+            assert_eq!(kept[0].offset().expect("live"), 0);
+            for (n, buffer) in kept.iter().enumerate() {
+                assert!(holds(buffer, &setup.stream, n as u64 + 1), "{bytes} bytes over {hole_bytes}");
+            }
+            check(&setup.arena);
+        }
+    }
+}
+
+const HOLES: [u64; 8] = [1, 192, 4 * KB, 64 * KB - 64, 64 * KB, 100_000, MB, 5 * MB + 64];
+const BLOCKS: [u64; 7] = [1, 1000, 64 * KB, 64 * KB + 1, 300_000, 4 * MB, 9 * MB + 7];
+
+#[test]
+fn moves_that_overlap_themselves_keep_the_data() {
+    moves_keep_data(&setup(64 * MB), &HOLES, &BLOCKS);
+}
+
+/// Neither the device nor the arena has room for a staging buffer, so pieces as long as the hole are copied.
+#[test]
+fn they_do_where_there_is_no_room_to_stage() {
+    for hole_bytes in [1, 192, 4 * KB, 64 * KB] {
+        let device = HostDevice::builder().kind(DeviceKind::Discrete).capacity(MB).build();
+        let setup = Setup::on(device, |builder| builder.limit(MB));
+        let (hole, kept) = (setup.allocate(hole_bytes), [setup.filled(1000, 1), setup.filled(300_000, 2)]);
+        let rest = setup.filled(setup.arena.largest_free_block(Region::Dynamic), 3);
+        drop(hole);
+        let report = setup.arena.compact(&setup.stream, u64::MAX, |_| {}).expect("no fault");
+        assert_eq!((report.moved_blocks, setup.arena.highest_end()), (3, setup.arena.used()));
+        for (buffer, seed) in kept.iter().zip(1..).chain([(&rest, 3)]) {
+            assert!(holds(buffer, &setup.stream, seed), "over {hole_bytes}");
+        }
+    }
+}
+
+fn without_copies_within_memory() -> Setup<Probe> {
+    let probe = Probe::new(discrete()).with_properties(|properties| {
+        properties.capabilities.remove(Capabilities::COPY_WITHIN_MEMORY);
+        properties.copy_granularity = 4;
+    });
+    Setup::on(probe, |builder| builder.limit(32 * MB))
+}
+
+/// The device copies nothing within one memory, so all is staged.
+#[test]
+fn they_do_where_everything_is_staged() {
+    moves_keep_data(&without_copies_within_memory(), &HOLES[..6], &BLOCKS);
+}
+
+#[test]
+fn a_block_grows_elsewhere_where_everything_is_staged() {
+    let setup = without_copies_within_memory();
+    for bytes in [1001, 9 * MB + 7] {
+        let (mut block, _wall) = (setup.filled(bytes, 1), setup.allocate(1));
+        block.resize(bytes + MB, &setup.stream).expect("memory");
+        assert!(contents(&block, &setup.stream)[..bytes as usize] == pattern(1, bytes), "{bytes}");
+    }
+}
+
+#[test]
+fn random_histories_keep_the_data() {
+    let mut random = fastrand::Rng::with_seed(3);
+    let setup = setup(8 * MB);
+    let streams: [HostStream; 3] = setup.streams();
+    let mut live: Vec<(ArenaBuffer<HostDevice>, u64)> = Vec::new();
+    for seed in 0..1500 {
+        let stream = &streams[random.usize(..3)];
+        let bytes = 1 << random.u32(4..19) | random.u64(..64);
+        match random.u32(..10) {
+            0..5 => match setup.arena.allocate(bytes, stream) {
+                Ok(mut buffer) => {
+                    buffer.write(stream, &pattern(seed, bytes)).expect("no fault");
+                    live.push((buffer, seed));
+                }
+                Err(error) => assert!(error.is_out_of_memory(), "{error}"),
+            },
+            5..8 if !live.is_empty() => drop(live.swap_remove(random.usize(..live.len()))),
+            8 if !live.is_empty() => {
+                let (buffer, seed) = random.choice(&mut live).expect("some are live");
+                let before = buffer.len();
+                match buffer.resize(bytes, stream) {
+                    Ok(()) => {
+                        let kept = before.min(bytes) as usize;
+                        assert!(contents(buffer, stream)[..kept] == pattern(*seed, before)[..kept]);
+                        buffer.write(stream, &pattern(*seed, bytes)).expect("no fault");
+                    }
+                    Err(error) => assert!(error.is_out_of_memory() && buffer.len() == before, "{error}"),
+                }
+            }
+            _ => drop(setup.arena.compact(stream, random.u64(..4 * MB), |_| {}).expect("no fault")),
+        }
+        check(&setup.arena);
+    }
+    while setup.arena.compact(&streams[0], 2 * MB, |_| {}).expect("no fault").moved_blocks > 0 {}
+    assert_eq!(setup.arena.fragmentation(Region::Dynamic), 0.0, "packed");
+    for (buffer, seed) in &live {
+        assert!(holds(buffer, random.choice(&streams).expect("three"), *seed));
+    }
+    assert_eq!(setup.device.races(), 0);
+}
+
+/// One worker fewer when it is dropped, also by a panic.
+struct Done<'a>(&'a AtomicUsize);
+
+impl Drop for Done<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn threads_allocate_use_and_free_while_another_compacts() {
+    const WORKERS: usize = 3;
+    let setup = setup(16 * MB);
+    let (Setup { device, arena, .. }, working) = (&setup, AtomicUsize::new(WORKERS));
+    let moved = std::thread::scope(|scope| {
+        for worker in 0..WORKERS as u64 {
+            let working = &working;
+            scope.spawn(move || {
+                let _done = Done(working);
+                let mut random = fastrand::Rng::with_seed(worker);
+                let stream = device.create_stream().expect("a stream");
+                let mut live: Vec<(ArenaBuffer<HostDevice>, u64)> = Vec::new();
+                for step in 0..400 {
+                    let seed = worker << 32 | step;
+                    if live.len() < 12 {
+                        let bytes = 1 << random.u32(6..18) | random.u64(..64);
+                        let mut buffer = arena.allocate(bytes, &stream).expect("room for all");
+                        buffer.write(&stream, &pattern(seed, bytes)).expect("no fault");
+                        live.push((buffer, seed));
+                    }
+                    if live.len() >= 12 || random.bool() {
+                        let (mut buffer, seed) = live.swap_remove(random.usize(..live.len()));
+                        assert!(holds(&buffer, &stream, seed));
+                        if random.bool() {
+                            let before = buffer.len();
+                            buffer.resize(before + 5000, &stream).expect("room for all");
+                            assert!(contents(&buffer, &stream)[..before as usize] == pattern(seed, before));
+                        }
+                    }
+                }
+                for (buffer, seed) in live {
+                    assert!(holds(&buffer, &stream, seed));
+                }
+            });
+        }
+        let (stream, mut moved) = (device.create_stream().expect("a stream"), 0);
+        while working.load(Ordering::SeqCst) > 0 {
+            moved += arena.compact(&stream, MB, |_| {}).expect("no fault").moved_blocks;
+            std::thread::yield_now();
+        }
+        moved
+    });
+    assert!(moved > 0, "nothing moved, so nothing was tested");
+    assert_eq!((arena.used(), arena.largest_free_block(Region::Dynamic)), (0, 16 * MB));
+    assert_eq!(device.races(), 0);
+    check(arena);
+}
+
+mod buffer_resize {
+    use super::*;
+
+    #[test]
+    fn it_grows_in_place_with_its_data() {
+        let setup = setup(MB);
+        let mut buffer = setup.filled(1000, 1);
+        buffer.resize(500_000, &setup.stream).expect("memory");
+        assert_eq!((buffer.offset().expect("live"), setup.device.faults().calls(Call::Copy)), (0, 0));
+        assert!(contents(&buffer, &setup.stream)[..1000] == pattern(1, 1000));
+        assert_eq!(setup.arena.used(), buffer.size());
+        buffer.resize(MB, &setup.stream).expect("to the last byte");
+        assert_eq!(setup.arena.available(Region::Dynamic), 0);
+    }
+
+    #[test]
+    fn it_grows_by_moving_with_its_data() {
+        let setup = setup(MB);
+        let (mut buffer, wall) = (setup.filled(100_000, 1), setup.filled(64, 2));
+        buffer.resize(200_000, &setup.stream).expect("memory");
+        assert!(buffer.offset().expect("live") > wall.offset().expect("live"));
+        assert!(contents(&buffer, &setup.stream)[..100_000] == pattern(1, 100_000));
+        assert!(holds(&wall, &setup.stream, 2));
+        assert_eq!(setup.arena.used(), buffer.size() + wall.size(), "the old block is free");
+        check(&setup.arena);
+    }
+
+    #[test]
+    fn it_shrinks_and_grows_back_with_its_data() {
+        let setup = setup(MB);
+        let (mut buffer, _wall) = (setup.filled(100_000, 1), setup.allocate(1));
+        buffer.resize(10, &setup.stream).expect("it fits");
+        assert_eq!(buffer.len(), 10);
+        assert!(contents(&buffer, &setup.stream) == pattern(1, 100_000)[..10]);
+        buffer.resize(50_000, &setup.stream).expect("memory");
+        assert!(contents(&buffer, &setup.stream)[..10] == pattern(1, 100_000)[..10]);
+    }
+
+    #[test]
+    fn a_failure_keeps_the_old_block() {
+        let setup = setup(MB);
+        let (mut buffer, _wall) = (setup.filled(600_000, 1), setup.allocate(64));
+        for bytes in [700_000, MB + 1, u64::MAX / 2] {
+            assert!(buffer.resize(bytes, &setup.stream).expect_err("no hole").is_out_of_memory());
+            assert!(buffer.resize_discarding(bytes, &setup.stream).is_err());
+        }
+        assert!(matches!(
+            buffer.resize(u64::MAX, &setup.stream),
+            Err(Error::Arena(ArenaError::Overflow { .. }))
+        ));
+        assert!(holds(&buffer, &setup.stream, 1));
+        assert_eq!(setup.arena.used(), buffer.size() + 64);
+    }
+
+    #[test]
+    fn discarding_copies_nothing() {
+        let setup = setup(MB);
+        let (mut buffer, _wall) = (setup.filled(100_000, 1), setup.allocate(64));
+        buffer.resize_discarding(200_000, &setup.stream).expect("memory");
+        assert_eq!((buffer.len(), setup.device.faults().calls(Call::Copy)), (200_000, 0));
+        assert_eq!(setup.arena.used(), buffer.size() + 64);
+    }
+}
+
+mod arena_resize {
+    use super::*;
+
+    #[test]
+    fn it_keeps_kind_and_share_of_the_stable_region() {
+        for placement in [Placement::Device, Placement::Managed, Placement::HostVisible] {
+            let setup = Setup::on(discrete(), |builder| {
+                builder.limit(64 * MB).stable_bytes(16 * MB).memory(placement)
+            });
+            for bytes in [128 * MB, 8 * MB, 64 * MB] {
+                setup.arena.resize(bytes).expect("memory");
+                let of = |region| setup.arena.capacity_of(region);
+                assert_eq!((of(Region::Stable), of(Region::Dynamic)), (bytes / 4, bytes / 4 * 3));
+                assert_eq!((setup.arena.used(), setup.arena.kind()), (0, placement.into()));
+                assert_eq!(setup.device.memory_info().expect("no fault").free_bytes, (1 << 30) - bytes);
+                let stable = setup.arena.allocate_in(Region::Stable, MB, &setup.stream).expect("memory");
+                assert_eq!((stable.memory().len(), stable.memory().kind()), (bytes, placement.into()));
+                check(&setup.arena);
+            }
+        }
+    }
+
+    #[test]
+    fn a_failure_leaves_it_as_it_was() {
+        let setup = setup_with_stable(600 * MB, 100 * MB);
+        let stable = setup.arena.allocate_in(Region::Stable, MB, &setup.stream).expect("memory");
+        let dynamic = setup.filled(MB, 1);
+        let faults = setup.device.faults();
+        faults.fail_nth_with(
+            Call::Allocate,
+            1,
+            BackendError::Driver { call: "allocate", code: 2, message: "no".into() },
+        );
+        let before = (setup.arena.blocks(), setup.arena.base(), setup.arena.peak_used());
+        // A fault; more than there is beside the old one; more than any device has; nothing.
+        for bytes in [64 * MB, 600 * MB, 1 << 62, u64::MAX, 0] {
+            let error = setup.arena.resize(bytes).expect_err("it cannot be");
+            assert!(matches!(error, Error::Backend(_)), "{error}");
+            assert_eq!((setup.arena.blocks(), setup.arena.base(), setup.arena.peak_used()), before);
+            assert!(holds(&dynamic, &setup.stream, 1) && stable.on(&setup.stream).is_ok());
+        }
+        let free = setup.device.memory_info().expect("no fault").free_bytes;
+        assert_eq!(free, (1 << 30) - 600 * MB);
+    }
+
+    /// A device that has not room for both keeps the old one; what cuArena does is drop, then resize.
+    #[test]
+    fn the_old_range_lives_until_its_last_buffer_is_dropped() {
+        let setup = setup(64 * MB);
+        let (first, second) = (setup.filled(MB, 1), setup.allocate(MB));
+        setup.device.synchronize(&setup.stream).expect("no fault");
+        setup.arena.resize(32 * MB).expect("memory");
+        let free = || setup.device.memory_info().expect("no fault").free_bytes;
+        assert_eq!(free(), (1 << 30) - 96 * MB);
+        drop(first);
+        assert_eq!(free(), (1 << 30) - 96 * MB);
+        drop(second);
+        assert_eq!(free(), (1 << 30) - 32 * MB);
+        assert_eq!(setup.arena.used(), 0);
+    }
+}
+
+mod limits {
+    use super::*;
+
+    const GIB: u64 = 1 << 30;
+
+    fn arena(
+        free: u64,
+        limit: u64,
+        placement: Placement,
+        clamp: bool,
+    ) -> Result<DeviceArena<HostDevice>, Error> {
+        let device = HostDevice::builder().kind(DeviceKind::Discrete).capacity(free).build();
+        let builder = DeviceArena::builder(&device).limit(limit).memory(placement);
+        if clamp { builder.clamp() } else { builder }.build()
+    }
+
+    #[test]
+    fn none_is_what_is_free_less_a_margin() {
+        for (placement, margin) in
+            [(Placement::Device, 256), (Placement::Managed, 256), (Placement::HostVisible, 512)]
+        {
+            let capacity = |free| arena(free, 0, placement, false).expect("memory").capacity();
+            assert_eq!(capacity(GIB), GIB - margin * MB);
+            // At the margin and below there is none.
+            assert_eq!(capacity(margin * MB + 64), 64);
+            assert_eq!(capacity(margin * MB), margin * MB);
+            assert_eq!(capacity(MB), MB);
+        }
+    }
+
+    #[test]
+    fn none_where_nothing_is_free_is_an_error() {
+        assert!(arena(0, 0, Placement::Device, false).is_err());
+        assert!(arena(0, MB, Placement::Device, true).is_err());
+    }
+
+    #[test]
+    fn above_what_is_free_is_an_error_unless_clamped() {
+        for (free, limit) in [(MB, MB + 1), (MB, u64::MAX), (GIB, 2 * GIB)] {
+            let error = arena(free, limit, Placement::Device, false).expect_err("more than there is");
+            assert!(error.is_out_of_memory(), "{error}");
+            assert!(error.to_string().contains(&limit.to_string()), "{error}");
+            assert_eq!(arena(free, limit, Placement::Device, true).expect("memory").capacity(), free);
+        }
+        assert_eq!(arena(GIB, MB, Placement::Device, true).expect("memory").capacity(), MB);
+    }
+
+    #[test]
+    fn a_stable_region_that_leaves_nothing_is_an_error() {
+        let device = discrete();
+        for stable in [MB, MB - 1, 2 * MB, u64::MAX] {
+            let error = DeviceArena::builder(&device).limit(MB).stable_bytes(stable).build();
+            assert!(matches!(error, Err(Error::Arena(ArenaError::StableTooLarge { .. }))), "{error:?}");
+        }
+        assert_eq!(device.faults().calls(Call::Allocate), 0);
+    }
+}
+
+mod failed_calls {
+    use super::*;
+
+    /// Blocks and holes of two streams, whose work is held back, and a third stream to do something on.
+    struct Scene {
+        setup: Setup,
+        third: HostStream,
+        live: Vec<(ArenaBuffer<HostDevice>, u64)>,
+        bytes_live: u64,
+        /// The bytes of the first block that its data is.
+        first: u64,
+    }
+
+    impl Scene {
+        fn new() -> Self {
+            let setup = setup(2 * MB);
+            let [second, third] = setup.streams();
+            let gates = [&setup.stream, &second].map(close_gate);
+            let mut live = Vec::new();
+            // No hole at the front; holes smaller and larger than what is behind them.
+            for (n, bytes) in
+                [70_000, 66_000, 300_000, 1000, 500, 200_000, 90_000, 80_000].into_iter().enumerate()
+            {
+                let stream = if n % 4 < 2 { &setup.stream } else { &second };
+                let mut buffer = setup.arena.allocate(bytes, stream).expect("memory");
+                buffer.write(stream, &pattern(n as u64, bytes)).expect("no fault");
+                live.push((buffer, n as u64));
+            }
+            for hole in [6, 3, 1] {
+                live.remove(hole);
+            }
+            drop(gates);
+            Self { bytes_live: setup.arena.used(), setup, third, live, first: 70_000 }
+        }
+
+        /// Every block is at one place of its own, with its data, for every stream; nothing is lost.
+        fn check(&self) {
+            check(&self.setup.arena);
+            let used: u64 = self.live.iter().map(|(buffer, _)| buffer.size()).sum();
+            assert_eq!(self.setup.arena.used(), used);
+            for (n, (buffer, seed)) in self.live.iter().enumerate() {
+                let kept = if n == 0 { self.first } else { buffer.len() } as usize;
+                for stream in [&self.third, &self.setup.stream] {
+                    assert!(contents(buffer, stream)[..kept] == pattern(*seed, kept as u64), "block {n}");
+                }
+            }
+            assert_eq!(self.setup.device.races(), 0);
+        }
+    }
+
+    /// Fails each call of a kind in turn, until the operation has no more of them. Answers how many failures it saw.
+    fn each_failure(call: Call, operation: impl Fn(&mut Scene) -> Result<(), Error>) -> u64 {
+        for n in 1.. {
+            let mut scene = Scene::new();
+            let taken = scene.setup.device.memory_info().expect("no fault").free_bytes;
+            scene.setup.device.faults().fail_nth(call, n);
+            let answer = operation(&mut scene);
+            scene.setup.device.faults().clear();
+            match answer {
+                Ok(()) => {
+                    scene.check();
+                    return n - 1;
+                }
+                Err(error) => {
+                    assert!(matches!(error, Error::Backend(BackendError::Driver { .. })), "{error}")
+                }
+            }
+            scene.check();
+            assert_eq!(scene.bytes_live, scene.setup.arena.used(), "the failure changed something");
+            assert_eq!(scene.setup.device.memory_info().expect("no fault").free_bytes, taken);
+            operation(&mut scene).expect("no fault any more");
+            scene.check();
+        }
+        unreachable!("a finite number of calls")
+    }
+
+    fn each_kind(operation: impl Fn(&mut Scene) -> Result<(), Error>) -> [bool; 4] {
+        [Call::Allocate, Call::Copy, Call::Record, Call::Wait].map(|call| each_failure(call, &operation) > 0)
+    }
+
+    #[test]
+    fn of_an_allocation() {
+        let failed = each_kind(|scene| {
+            let buffer = scene.setup.arena.allocate(60_000, &scene.third)?;
+            drop(buffer);
+            Ok(())
+        });
+        assert_eq!(failed, [false, false, true, true]);
+    }
+
+    #[test]
+    fn of_a_resize_in_place() {
+        let failed = each_kind(|scene| {
+            let before = scene.live[0].0.offset()?;
+            scene.live[0].0.resize(90_000, &scene.third)?;
+            assert_eq!(scene.live[0].0.offset()?, before);
+            Ok(())
+        });
+        assert_eq!(failed, [false, false, true, true]);
+    }
+
+    #[test]
+    fn of_a_resize_by_moving() {
+        let failed = each_kind(|scene| {
+            let before = scene.live[0].0.offset()?;
+            scene.live[0].0.resize(150_000, &scene.third)?;
+            assert!(scene.live[0].0.offset()? > before);
+            Ok(())
+        });
+        assert_eq!(failed, [false, true, true, true]);
+    }
+
+    #[test]
+    fn of_a_compaction() {
+        let failed = each_kind(|scene| scene.setup.arena.compact(&scene.third, u64::MAX, |_| {}).map(drop));
+        assert_eq!(failed[1..], [true; 3]);
+    }
+
+    #[test]
+    fn reported_moves_are_those_that_happened() {
+        for n in 1..20 {
+            let scene = Scene::new();
+            let places =
+                || scene.live.iter().map(|(buffer, _)| buffer.offset().expect("live")).collect::<Vec<_>>();
+            let (before, mut moved) = (places(), Vec::new());
+            scene.setup.device.faults().fail_nth(Call::Copy, n);
+            let answer =
+                scene.setup.arena.compact(&scene.third, u64::MAX, |block| moved.push((block.from, block.to)));
+            let after = before.into_iter().zip(places()).filter(|(before, after)| before != after);
+            assert_eq!(after.collect::<Vec<_>>(), moved, "the {n}th copy failed: {answer:?}");
+        }
+    }
+}
+
+#[test]
+fn a_lost_device_is_an_error_and_drops_are_quiet() {
+    let setup = setup(MB);
+    let [other] = setup.streams();
+    let (hole, mut block) = (setup.allocate(1000), setup.filled(1000, 1));
+    drop(hole);
+    setup.device.faults().lose_device();
+    let lost = |answer: Result<(), Error>| assert!(answer.expect_err("lost").is_device_lost());
+    lost(setup.arena.compact(&other, u64::MAX, |_| {}).map(drop));
+    lost(block.on(&other).map(drop));
+    lost(block.resize(10_000, &other));
+    lost(setup.arena.resize(2 * MB));
+    assert_eq!((block.len(), setup.arena.used()), (1000, block.size()));
+    drop(block);
+    assert_eq!(setup.arena.used(), 0);
+}
+
+#[test]
+fn sizes_that_overflow_are_errors() {
+    let setup = setup_with_stable(MB, 64 * KB);
+    let used = setup.allocate(100);
+    let overflows = |answer: Result<ArenaBuffer<HostDevice>, Error>| {
+        let error = answer.expect_err("it overflows");
+        assert!(matches!(error, Error::Arena(ArenaError::Overflow { .. })), "{error}");
+        assert!(!error.is_out_of_memory());
+    };
+    for bytes in [u64::MAX, u64::MAX - 1, u64::MAX - 62] {
+        overflows(setup.arena.allocate(bytes, &setup.stream));
+        overflows(setup.arena.allocate_in(Region::Stable, bytes, &setup.stream));
+    }
+    for count in [u64::MAX, (1 << 61) + 1, 1 << 61] {
+        overflows(setup.arena.allocate_elements::<f64>(count, &setup.stream));
+    }
+    for bytes in [u64::MAX - 63, 1 << 63, MB + 1] {
+        let error = setup.arena.allocate(bytes, &setup.stream).expect_err("too much");
+        assert!(error.is_out_of_memory(), "{error}");
+    }
+    for alignment in [0, 3, 96, u64::MAX] {
+        let answer = setup.arena.allocate_aligned(Region::Dynamic, 1, alignment, &setup.stream);
+        assert!(matches!(answer, Err(Error::Arena(ArenaError::Alignment(given))) if given == alignment));
+    }
+    assert!(setup.arena.allocate_aligned(Region::Dynamic, 1, 1 << 63, &setup.stream).is_err());
+    assert_eq!(setup.arena.align_up(u64::MAX), None);
+    assert_eq!(setup.arena.align_up(1), Some(setup.arena.alignment()));
+    assert_eq!(setup.arena.used(), used.size());
+    check(&setup.arena);
+}
+
+/// A buffer frees itself once and where it came from; the numbers below it are checked.
+#[test]
+fn double_and_foreign_use_are_errors() {
+    let mut arena = Arena::new(Layout::new(MB)).expect("a layout");
+    let mut other = Arena::new(Layout::new(MB)).expect("a layout");
+    let block = arena.allocate(100, Region::Dynamic).expect("space");
+    let others = other.allocate(100, Region::Dynamic).expect("space");
+    assert_eq!(arena.free(others), Err(ArenaError::ForeignBlock));
+    assert_eq!(arena.resize_in_place(others, 1), Err(ArenaError::ForeignBlock));
+    assert_eq!(arena.free(block), Ok(()));
+    let reused = arena.allocate(100, Region::Dynamic).expect("space");
+    assert_eq!(arena.offset(reused), Ok(0));
+    assert_eq!(arena.free(block), Err(ArenaError::StaleBlock), "not the new owner's");
+    assert_eq!(arena.offset(block), Err(ArenaError::StaleBlock));
+    arena.reset();
+    assert_eq!(arena.free(reused), Err(ArenaError::StaleBlock));
+    assert_eq!((arena.used(), other.used()), (0, 256));
+}
+
+#[test]
+fn stale_buffers_get_errors_and_give_nothing_back() {
+    type Forget = fn(&Setup);
+    let ways: [Forget; 2] = [
+        |setup| setup.arena.reset().expect("nothing moves"),
+        |setup| setup.arena.resize(2 * MB).expect("memory"),
+    ];
+    for forget in ways {
+        let setup = setup(MB);
+        let mut stale = setup.filled(1000, 1);
+        forget(&setup);
+        let new = setup.filled(1000, 2);
+        assert_eq!(new.offset().expect("live"), 0, "in the same place");
+        let arena_error = |answer: Result<(), Error>| {
+            assert!(matches!(answer, Err(Error::Arena(ArenaError::StaleBlock | ArenaError::ForeignBlock))));
+        };
+        arena_error(stale.on(&setup.stream).map(drop));
+        arena_error(stale.on_mut(&setup.stream).map(drop));
+        arena_error(stale.used_on(&setup.stream));
+        arena_error(stale.offset().map(drop));
+        arena_error(stale.write(&setup.stream, &[0; 1000]));
+        arena_error(stale.read(&setup.stream, &mut [0; 1000]));
+        for bytes in [10, 1000, 5000] {
+            arena_error(stale.resize(bytes, &setup.stream));
+            arena_error(stale.resize_discarding(bytes, &setup.stream));
+        }
+        drop(stale);
+        assert_eq!(setup.arena.used(), new.size());
+        assert!(holds(&new, &setup.stream, 2));
+    }
+}
+
+#[test]
+fn a_block_of_which_a_region_exists_does_not_move() {
+    let setup = setup(MB);
+    let (hole, held, behind) = (setup.allocate(64 * KB), setup.filled(64 * KB, 1), setup.allocate(64 * KB));
+    drop(hole);
+    let region = held.on(&setup.stream).expect("live");
+    let (copy, place) = (region.slice(10..20).expect("a part"), held.offset().expect("live"));
+    drop(region);
+    let compact = || setup.arena.compact(&setup.stream, u64::MAX, |_| {}).expect("no fault");
+    assert_eq!((compact().held_blocks, held.offset().expect("live")), (1, place));
+    assert_eq!(behind.offset().expect("live"), 128 * KB);
+    drop(copy);
+    assert_eq!((compact().moved_blocks, held.offset().expect("live")), (2, 0));
+    assert!(holds(&held, &setup.stream, 1));
+}
+
+#[test]
+fn passes_within_a_budget_come_to_the_same() {
+    let setup = setup(4 * MB);
+    let mut live: Vec<_> = (0..20).map(|n| setup.filled(50_000 + n * 64, n)).map(Some).collect();
+    live.iter_mut().step_by(3).for_each(|block| drop(block.take()));
+    let (mut passes, budget) = (0, 120_000);
+    loop {
+        let report = setup.arena.compact(&setup.stream, budget, |_| {}).expect("no fault");
+        assert!(report.moved_bytes <= budget);
+        if report.moved_blocks == 0 {
+            break;
+        }
+        passes += 1;
+    }
+    assert!(passes > 5);
+    assert_eq!(setup.arena.highest_end(), setup.arena.used());
+    for (n, buffer) in live.iter().enumerate().filter_map(|(n, block)| Some((n, block.as_ref()?))) {
+        assert!(holds(buffer, &setup.stream, n as u64));
+    }
+}
+
+#[test]
+fn a_panicking_callback_leaves_every_block_where_it_is_said_to_be() {
+    let setup = setup(MB);
+    let (hole, kept) = (setup.allocate(1000), [setup.filled(5000, 0), setup.filled(70_000, 1)]);
+    drop(hole);
+    let mut calls = 0;
+    let compaction = AssertUnwindSafe(|| {
+        setup.arena.compact(&setup.stream, u64::MAX, |_| {
+            calls += 1;
+            panic!("a caller's bug");
+        })
+    });
+    assert!(catch_unwind(compaction).is_err());
+    assert_eq!((calls, kept[0].offset().expect("live")), (1, 0));
+    assert!(kept.iter().enumerate().all(|(n, buffer)| holds(buffer, &setup.stream, n as u64)));
+    check(&setup.arena);
+    assert_eq!(setup.arena.highest_end(), setup.arena.used(), "all have moved");
+    let again = setup.arena.compact(&setup.stream, u64::MAX, |_| {}).expect("no fault");
+    assert_eq!(again.moved_blocks, 0);
+    setup.arena.reset().expect("nothing moves");
+}
+
+/// The callback may ask the arena for anything.
+#[test]
+fn a_callback_may_use_the_arena() {
+    let setup = setup(MB);
+    let (hole, _kept) = (setup.allocate(1000), setup.allocate(5000));
+    drop(hole);
+    let mut inside = None;
+    let answer = setup.arena.compact(&setup.stream, u64::MAX, |moved| {
+        assert!(setup.arena.compact(&setup.stream, u64::MAX, |_| {}).expect("no fault").moved_blocks == 0);
+        inside = Some((moved.to, setup.allocate(100)));
+    });
+    assert_eq!(answer.expect("no fault").moved_blocks, 1);
+    assert_eq!(inside.expect("called").0, 0);
+}
+
+/// As in cuArena, the most that was ever live, whatever was freed, reset or resized since.
+#[test]
+fn the_peak_is_for_life() {
+    let setup = setup_with_stable(64 * MB, 16 * MB);
+    let stable = setup.arena.allocate_in(Region::Stable, MB, &setup.stream).expect("memory");
+    let mut dynamic = setup.allocate(2 * MB);
+    assert_eq!(setup.arena.peak_used(), 3 * MB);
+    dynamic.resize(4 * MB, &setup.stream).expect("memory");
+    assert_eq!(setup.arena.peak_used(), 5 * MB);
+    drop((stable, dynamic));
+    assert_eq!((setup.arena.used(), setup.arena.peak_used()), (0, 5 * MB));
+    setup.arena.reset().expect("nothing moves");
+    assert_eq!(setup.arena.peak_used(), 5 * MB);
+    setup.arena.resize(32 * MB).expect("memory");
+    assert_eq!(setup.arena.peak_used(), 5 * MB);
+    let _more = setup.allocate(6 * MB);
+    assert_eq!(setup.arena.peak_used(), 6 * MB);
+    assert!(probed(MB).arena.peak_used() == 0, "another's is its own");
+}
+
+/// A compaction hands nothing out, so neither the peak nor what is used changes by it.
+#[test]
+fn a_compaction_is_no_peak() {
+    let setup = setup(16 * MB);
+    let (hole, _kept) = (setup.allocate(64), setup.allocate(MB));
+    drop(hole);
+    let before = (setup.arena.peak_used(), setup.arena.used());
+    assert_eq!(setup.arena.compact(&setup.stream, u64::MAX, |_| {}).expect("no fault").moved_blocks, 1);
+    assert_eq!((setup.arena.peak_used(), setup.arena.used()), before);
+}
