@@ -1,14 +1,17 @@
 //! Which bin a size belongs to, and which bins hold something. Numbers only, and not even blocks.
 //!
-//! A row is a power of two and has 64 bins of equal width, so a bin's sizes differ by less than 1.6 %. Sizes below 128
-//! bytes have a bin each. Rows 2 to 32 are cuArena's 31 bins over [128 B, 256 GiB); above, where cuArena has one bin for
-//! all, the rows go on to 2⁶⁴.
+//! A row is a power of two and has 256 bins of equal width, so a bin's sizes differ by less than 0.4 %. Sizes below 512
+//! bytes have a bin each. From there to 256 GiB the rows are cuArena's bins; above, where cuArena has one bin for all, the
+//! rows go on to 2⁶⁴.
 //!
 //! ```text
-//! row   0      1        2          3         …  32               …  58
-//!       0..64  64..128  128..256   256..512     128..256 GiB        2⁶³..2⁶⁴
-//!       1 B    1 B      2 B a bin  4 B a bin    2 GiB a bin
+//! row   0         1         2         3          …  30               …  56
+//!       0..256    256..512  512..1K   1..2 KiB      128..256 GiB        2⁶³..2⁶⁴
+//!       1 B       1 B       2 B       4 B           512 MiB a bin
 //! ```
+//!
+//! That many because then a bin seldom holds more than a few sizes: with 64 to a row the search inside a bin takes more
+//! than the finer table costs in cache misses.
 
 /// Bins to a row, as a power of two.
 const WIDTH: u32 = 8;
@@ -90,12 +93,12 @@ mod tests {
     #[test]
     fn the_rows_are_cuarenas_bins() {
         let row = |bytes: u64| bin_of(bytes).0 >> WIDTH;
-        for shift in 7..38 {
-            assert_eq!(row(1 << shift), shift - 5, "a row starts at 2^{shift}");
-            assert_eq!(row((1 << (shift + 1)) - 1), shift - 5, "and ends before the next power of two");
+        for shift in 9..38 {
+            assert_eq!(row(1 << shift), shift - 7, "a row starts at 2^{shift}");
+            assert_eq!(row((1 << (shift + 1)) - 1), shift - 7, "and ends before the next power of two");
         }
-        assert_eq!((row(127), row(1 << 38)), (1, 33));
-        assert_eq!(bin_of(u64::MAX), (BINS - 1, 57));
+        assert_eq!((row(511), row(1 << 38)), (1, 31));
+        assert_eq!(bin_of(u64::MAX), (BINS - 1, 55));
     }
 
     /// Sizes of every magnitude.
@@ -110,7 +113,7 @@ mod tests {
             let ((low, untold), (high, _)) = (bin_of(small), bin_of(large));
             prop_assert!(low <= high && high < BINS);
             prop_assert_eq!(low == high, small >> untold == large >> untold, "a bin is one prefix");
-            prop_assert!(small < 128 || 1u64 << untold <= small / 64, "a bin is a 64th of its sizes wide");
+            prop_assert!(small < 512 || 1u64 << untold <= small / 256, "a bin is a 256th of its sizes wide");
         }
 
         #[test]

@@ -111,7 +111,8 @@ impl Arena {
         Ok(arena)
     }
 
-    /// Allocates `bytes`, rounded up to the arena's alignment, from the smallest free block that holds them.
+    /// Allocates `bytes`, rounded up to the arena's alignment, from the smallest hole that holds them, or from the free end
+    /// of the region if none does.
     ///
     /// # Errors
     /// As [`allocate_aligned`](Self::allocate_aligned).
@@ -123,10 +124,10 @@ impl Arena {
     /// Allocates `bytes`, rounded up to the arena's alignment, at an offset that is a multiple of `alignment` and of the
     /// arena's. What the alignment leaves in front stays free.
     ///
-    /// With an alignment of at most the arena's this takes a bounded number of steps and the smallest free block that
-    /// holds the request. Above it, some blocks may hold the size and not the alignment: a few are tried from the
-    /// smallest up, then one is taken that is large enough wherever it lies. Only if there is none are all free blocks
-    /// of between `bytes` and `bytes + alignment` looked at, so that a request that can be served is.
+    /// With an alignment of at most the arena's this takes a bounded number of steps and the smallest hole that holds the
+    /// request. Above it, some holes may hold the size and not the alignment: a few are tried from the smallest up, then
+    /// one is taken that is large enough wherever it lies, then the free end of the region. Only if none of these fits are
+    /// all holes of between `bytes` and `bytes + alignment` looked at, so that a request that can be served is.
     ///
     /// # Errors
     /// [`ArenaError::NoSpace`] when no free block of the region holds the request; [`ArenaError::NoStableRegion`],

@@ -94,7 +94,9 @@ pub enum ArenaError {
     #[error("the block is in the stable region, where nothing moves; leave it where it is")]
     Stable,
     /// More blocks than are counted.
-    #[error("the arena has 4294967294 blocks, the most there can be; free some, or use larger blocks")]
+    #[error(
+        "the arena has 2³² blocks, live and free, the most there can be; free some, or use larger blocks"
+    )]
     TooManyBlocks,
     /// The host has no memory for the arena's own records.
     #[error("the host has no memory left for the arena's records; free blocks, or host memory")]

@@ -21,9 +21,9 @@
 //!
 //! * Blocks never overlap and are aligned. The bytes of a region are live, free or [held](Arena::held), each once.
 //! * Two free neighbours merge at once, so none ever exist; the untouched end of the range is a free block like others.
-//! * A request succeeds if some free block of its region holds it, aligned; of those that do it takes the smallest (with
-//!   an alignment above the arena's, nearly: see [`Arena::allocate_aligned`]). So the end of the range is used only when
-//!   no hole fits. What an alignment leaves in front of a block is a free block.
+//! * A request succeeds if some free block of its region holds it, aligned. It takes the smallest hole that does, and the
+//!   free end of the region only if there is none (with an alignment above the arena's, nearly: see
+//!   [`Arena::allocate_aligned`]). What an alignment leaves in front of a block is a free block.
 //! * A block in the stable region never moves. Asking for one where there is no such region is an error.
 //! * A stale, doubly freed or foreign [`Block`] is an error, and a call that fails has changed nothing.
 //!
@@ -38,25 +38,25 @@
 //! ┌────┬──────┬──────┐ ┌────┬──────┬─────────┬──────┬──────────────┐
 //! │live│ free │ live │ │live│ free │  live   │ live │ free         │
 //! └────┴──────┴──────┘ └────┴──────┴─────────┴──────┴──────────────┘
-//!   ↔ neighbours          │                             │
-//!                         ▼                             ▼
-//!   rows      0 1 … 14 15 16 …              a bit for each power of two
-//!   bins      …010000…  …000100…            a bit for each 64th of it
-//!   tries     the sizes in one bin, by the bits that the bin does not tell
+//!   ↔ neighbours           │                                └ the tail, in no bin
+//!                          ▼
+//!   groups   0 0 0 1 0 …               a bit for each 64 bins
+//!   bins     … 0 0 1 0 0 0 1 …         a bit for each 256th of a power of two
+//!   tries    the sizes in one bin, by the bits that the bin does not tell
 //! ```
 //!
 //! cuArena has 32 bins, one for each power of two over [128 B, 256 GiB) and one above, and searches them and the blocks
-//! in one. Here each is split into 64, two bitmaps find the first that is not empty, and a small trie finds the smallest
-//! block in it that fits: exact best fit without a search.
+//! in one. Here each is split into 256, two bitmaps find the first that is not empty, and a small trie finds the smallest
+//! block in it that fits: exact best fit without a search. The free end of a region is in no bin.
 //!
 //! # What it costs
 //!
 //! * Allocate and free take a number of steps bounded by the bits of a size, whatever the number of blocks. The exception:
 //!   an alignment above the arena's, when the arena is too full for it, is searched for.
-//! * All figures are read in a bounded number of steps. [`blocks`](Arena::blocks), [`plan`](Arena::plan),
-//!   [`release_vacated`](Arena::release_vacated) and [`reset`](Arena::reset) go over blocks.
+//! * All figures are read in a bounded number of steps. [`blocks`](Arena::blocks), [`plan`](Arena::plan) and
+//!   [`release_vacated`](Arena::release_vacated) go over blocks.
 //! * Host memory: at most 47 bytes for each block, live or free, at the time when there were most: a record and the sixth
-//!   that the array grows by. 15 KiB for each region beside. No heap allocation but for that growth.
+//!   that the array grows by. 57 KiB for each region beside. No heap allocation but for that growth.
 //!
 //! # Compaction
 //!

@@ -1,5 +1,5 @@
 //! An arena and its naive twin, driven by one history of operations. The twin is a list of what is taken, kept without any
-//! cleverness; what it does not list is free. The fuzz target includes this file as well.
+//! cleverness; what it does not list is free. The fuzz target in `fuzz/` includes this file as well.
 
 use std::ops::Range;
 use vrampool::arena::{Arena, ArenaError, Block, Layout, Move, MoveEnd, Region, SpanState};
@@ -66,6 +66,9 @@ struct Live {
     /// Freed while moving.
     doomed: bool,
 }
+
+/// A range, the block that lives in it and its pins, and whether it is free.
+type Piece = (Range<u64>, Option<(Block, u16)>, bool);
 
 #[derive(Debug)]
 pub(crate) struct History {
@@ -197,7 +200,7 @@ impl History {
         };
         let offset = self.arena.offset(block).unwrap();
         let range = offset..offset + size;
-        assert!(offset % coarse == 0 && alignment.is_power_of_two());
+        assert!(offset.is_multiple_of(coarse) && alignment.is_power_of_two());
         let home = gaps.iter().find(|gap| gap.start <= range.start && range.end <= gap.end);
         let home = home.expect("a block comes from a gap of its region");
         if coarse == self.alignment {
@@ -381,7 +384,7 @@ impl History {
 
     fn compare(&mut self) {
         self.arena.check().unwrap();
-        let mut expected: Vec<(Range<u64>, Option<(Block, u16)>, bool)> = Vec::new();
+        let mut expected: Vec<Piece> = Vec::new();
         let mut used = 0;
         for region in [Region::Stable, Region::Dynamic] {
             let gaps = self.gaps(region);
@@ -408,7 +411,7 @@ impl History {
         let end = expected.iter().rev().find(|(_, _, free)| !free).map_or(0, |(range, ..)| range.end);
         assert_eq!(self.arena.highest_end(), end);
 
-        let mut found: Vec<(Range<u64>, Option<(Block, u16)>, bool)> = Vec::new();
+        let mut found: Vec<Piece> = Vec::new();
         for span in self.arena.blocks() {
             let block = match span.state {
                 SpanState::Live { block, pins } => Some((block, pins)),

@@ -32,6 +32,12 @@ enum Work {
 /// handle is dropped.
 #[derive(Debug, Clone)]
 pub struct HostStream {
+    /// One count to a clone: idle memory clones its stream.
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
     id: StreamId,
     queue: Sender<Work>,
     failure: Arc<Mutex<Option<BackendError>>>,
@@ -74,11 +80,11 @@ impl Event for HostEvent {
 
 impl Stream for HostStream {
     fn id(&self) -> StreamId {
-        self.id
+        self.inner.id
     }
 
     fn device(&self) -> DeviceId {
-        self.device.id()
+        self.inner.device.id()
     }
 }
 
@@ -95,7 +101,7 @@ impl HostStream {
                 message: error.to_string(),
             },
         )?;
-        Ok(Self { id, queue, failure, device: Arc::clone(device) })
+        Ok(Self { inner: Arc::new(Inner { id, queue, failure, device: Arc::clone(device) }) })
     }
 
     /// Runs `kernel` on this stream, after the work before it, with the regions as slices of `T`: `reads` shared,
@@ -126,7 +132,7 @@ impl HostStream {
         writes: [RegionMut<'_, HostMemory>; W],
         kernel: impl FnOnce([&[T]; R], [&mut [T]; W]) + Send + 'static,
     ) -> Result<(), BackendError> {
-        self.device.faults().check(Call::Launch)?;
+        self.inner.device.faults().check(Call::Launch)?;
         let writes = writes.map(|region| region.as_region());
         self.check_regions(&reads, &writes)?;
         if size_of::<T>() == 0 || align_of::<T>() as u64 > ALIGNMENT {
@@ -165,7 +171,7 @@ impl HostStream {
     ) -> Result<(), BackendError> {
         for region in reads.iter().chain(writes) {
             region.check_stream(self)?;
-            if !region.memory().is_of(&self.device) {
+            if !region.memory().is_of(&self.inner.device) {
                 return Err(BackendError::invalid("region", "its memory is another device's"));
             }
         }
@@ -197,7 +203,7 @@ impl HostStream {
     pub(crate) fn record(&self) -> Result<HostEvent, BackendError> {
         let flag = Arc::new(Flag::default());
         self.send(Work::Signal(Arc::clone(&flag)))?;
-        Ok(HostEvent { flag, device: Arc::clone(&self.device) })
+        Ok(HostEvent { flag, device: Arc::clone(&self.inner.device) })
     }
 
     pub(crate) fn wait(&self, event: &HostEvent) -> Result<(), BackendError> {
@@ -205,21 +211,22 @@ impl HostStream {
     }
 
     pub(crate) fn synchronize(&self) -> Result<(), BackendError> {
-        if WORKER_OF.with(Cell::get) == Some(self.id) {
+        if WORKER_OF.with(Cell::get) == Some(self.inner.id) {
             return Err(BackendError::invalid("stream", "work on a stream cannot wait for that stream"));
         }
         self.record()?.flag.wait();
-        if self.device.faults().is_lost() {
+        if self.inner.device.faults().is_lost() {
             return Err(lost());
         }
-        match self.failure.lock().clone() {
+        match self.inner.failure.lock().clone() {
             Some(failure) => Err(failure),
             None => Ok(()),
         }
     }
 
     fn send(&self, work: Work) -> Result<(), BackendError> {
-        self.queue
+        self.inner
+            .queue
             .send(work)
             .map_err(|_| BackendError::DeviceLost { reason: "the stream's thread ended".into() })
     }
