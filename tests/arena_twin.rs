@@ -7,8 +7,16 @@ use history::{History, Operation};
 use proptest::prelude::*;
 use vrampool::arena::{Arena, ArenaError, Block, Layout, Move, Region};
 
-const LAYOUTS: [(u64, u64, u64); 5] =
-    [(1 << 16, 0, 256), (1 << 20, 1 << 18, 256), (100_000, 5_000, 64), (4096, 0, 1), (0, 0, 512)];
+/// Capacity, stable bytes, alignment.
+const LAYOUTS: [(u64, u64, u64); 6] = [
+    (1 << 16, 0, 256),
+    (1 << 20, 1 << 18, 256),
+    (100_000, 5_000, 64),
+    (4096, 0, 1),
+    (0, 0, 512),
+    // Many sizes in a bin.
+    (1 << 24, 1 << 22, 1),
+];
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
@@ -30,7 +38,7 @@ fn long_histories_agree_with_the_twin() {
     for (seed, (capacity, stable, alignment)) in (1..).zip(LAYOUTS) {
         let mut random = fastrand::Rng::with_seed(seed);
         let mut history = History::new(capacity, stable, alignment);
-        for _ in 0..8_000 {
+        for _ in 0..6_000 {
             history.apply(Operation::decode(std::array::from_fn(|_| random.u8(..))));
         }
     }

@@ -9,9 +9,9 @@ use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: (u8, Vec<[u8; 6]>)| {
     let (layout, steps) = input;
-    let alignment = 1 << (layout % 10);
-    let stable = u64::from(layout / 64) * 5000;
-    let mut history = History::new(u64::from(layout) << 8, stable.min(u64::from(layout) << 6), alignment);
+    let (capacity, alignment) = (u64::from(layout) << 13, 1 << (layout % 10));
+    let stable = if layout < 64 { 0 } else { capacity / 4 };
+    let mut history = History::new(capacity, stable, alignment);
     for step in steps {
         history.apply(Operation::decode(step));
     }

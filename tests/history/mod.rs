@@ -25,7 +25,11 @@ impl Operation {
     /// Any 6 bytes are an operation.
     pub(crate) fn decode([kind, low, high, mantissa, shift, more]: [u8; 6]) -> Self {
         let which = usize::from(low) | usize::from(high) << 8;
-        let bytes = (u64::from(mantissa) + 1) << (shift % 12);
+        // Of all magnitudes, or so close together that an arena has to search among them.
+        let bytes = match shift {
+            0..128 => (u64::from(mantissa) + 1) << (shift % 12),
+            _ => (1 << (13 + shift % 4)) + u64::from(mantissa),
+        };
         match kind % 64 {
             0..=23 => Self::Allocate {
                 bytes,
