@@ -2,7 +2,7 @@
 
 use crate::depot::Key;
 use crate::error::Error;
-use crate::pool::Shared;
+use crate::request::Shared;
 use crate::source::Extent;
 use parking_lot::Mutex;
 use smallvec::SmallVec;

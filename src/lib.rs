@@ -15,6 +15,7 @@ mod error;
 pub mod metrics;
 mod pool;
 mod registry;
+mod request;
 mod size_class;
 mod source;
 mod stager;
