@@ -2,7 +2,8 @@
 
 use super::engine::Arena;
 use super::layout::Region;
-use super::table::{State, end_of};
+use super::record::State;
+use super::table::end_of;
 use std::collections::HashSet;
 
 impl Arena {

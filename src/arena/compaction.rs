@@ -17,7 +17,8 @@ use super::block::Block;
 use super::engine::Arena;
 use super::error::ArenaError;
 use super::layout::Region;
-use super::table::{Record, State, Table, Tag, end_of};
+use super::record::{Record, State, Tag};
+use super::table::{Table, end_of};
 
 /// One block's way from one offset to a lower one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

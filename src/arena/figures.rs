@@ -4,7 +4,8 @@ use super::block::{Block, Span, SpanState};
 use super::engine::Arena;
 use super::error::ArenaError;
 use super::layout::Region;
-use super::table::{State, Tag, end_of};
+use super::record::{State, Tag};
+use super::table::end_of;
 
 impl Arena {
     /// What sizes round up to and offsets are multiples of, bytes.

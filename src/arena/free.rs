@@ -3,32 +3,14 @@
 //! The block at the region's end, its *tail*, is kept aside and serves what no other can. So a region that grows does so
 //! only then, and a region without holes allocates and frees without a look at the bins.
 //!
-//! Bitmaps find the bin ([`bins`](super::bins)). Within a bin the sizes hang in a binary trie over the bits that the bin
-//! does not tell, one head for each size, and blocks of the same size hang behind their head as *twins*. As in dlmalloc's
-//! tree bins, any size whose bits lead into a subtree may be its root, so a trie needs no inner nodes of its own:
-//!
-//! ```text
-//! bin 1000…1111        1011 ── twin ── twin
-//!                  0 ╱      ╲ 1
-//!                 1000       1100
-//!                  1 ╲      ╱ 0
-//!                   1010  1101
-//! ```
-//!
-//! A search follows one path down and one path of smallest children, so it takes at most two steps for each bit that the
-//! bin does not tell, 55 at the very most, whatever the number of free blocks; in practice the path is as long as the
-//! logarithm of the number of *different* sizes in the bin.
+//! Bitmaps find the bin ([`bins`](super::bins)), and in the bin a trie finds the block ([`trie`](super::trie)).
 
 use super::bins::{BINS, Occupied, bin_of};
 use super::layout::Region;
-use super::table::{NONE, Record, Table, end_of};
+use super::record::{NONE, Record};
+use super::table::{Table, end_of};
+use super::trie::{ROOT, TWIN, hang_below, is_alone, smallest_below, smallest_of_bin, take_leaf};
 use std::hint::select_unpredictable;
-
-/// What the back link of a trie's root holds. No block has this slot.
-const ROOT: u32 = 1;
-
-/// What the first child of a twin holds, which has no children. No block has this slot.
-const TWIN: u32 = 1;
 
 /// How many blocks that may not fit are tried for an alignment above the arena's, before one that must fit is taken.
 const PROBES: u32 = 16;
@@ -316,96 +298,6 @@ impl FreeBlocks {
             roots => Err(format!("{roots} bins hold something and {bins} bits are set")),
         }
     }
-}
-
-/// Whether a free block is the only one of its bin.
-#[inline]
-fn is_alone(record: &Record) -> bool {
-    (record.back ^ ROOT) | record.twin | record.children[0] | record.children[1] == 0
-}
-
-/// Hangs a block into the trie at `root`.
-#[inline(never)]
-fn hang_below(table: &mut Table, index: u32, root: u32, untold: u32) {
-    let bytes = table[index].bytes;
-    let (mut at, mut path) = (root, bytes.rotate_right(untold));
-    loop {
-        let head = &mut table[at];
-        if head.bytes == bytes {
-            let twin = std::mem::replace(&mut head.twin, index);
-            table[twin].back = index;
-            table[index].set_links(at, [TWIN, NONE], twin);
-            return;
-        }
-        let child = &mut head.children[(path >> 63) as usize];
-        if *child == NONE {
-            *child = index;
-            table[index].set_links(at, [NONE; 2], NONE);
-            return;
-        }
-        at = *child;
-        path <<= 1;
-    }
-}
-
-/// Takes any leaf from below `index`, which has children.
-fn take_leaf(table: &mut Table, index: u32) -> u32 {
-    let (mut parent, mut leaf) = (index, index);
-    loop {
-        let [low, high] = table[leaf].children;
-        let child = if high == NONE { low } else { high };
-        if child == NONE {
-            break;
-        }
-        (parent, leaf) = (leaf, child);
-    }
-    let side = usize::from(table[parent].children[1] == leaf);
-    table[parent].children[side] = NONE;
-    leaf
-}
-
-/// The head of the smallest size of at least `bytes` in the trie of `bytes`' bin, or none.
-#[inline]
-fn smallest_of_bin(table: &Table, root: u32, bytes: u64, untold: u32) -> u32 {
-    let (mut index, mut best, mut best_bytes) = (root, NONE, u64::MAX);
-    // The last subtree that the path leaves to its right: all in it is larger, and less so than what lies right above.
-    let mut larger = NONE;
-    let mut path = bytes.rotate_right(untold);
-    while index != NONE {
-        let record = &table[index];
-        if record.bytes >= bytes && record.bytes <= best_bytes {
-            if record.bytes == bytes {
-                return index;
-            }
-            (best, best_bytes) = (index, record.bytes);
-        }
-        let [low, high] = record.children;
-        if path >> 63 == 0 {
-            if high != NONE {
-                larger = high;
-            }
-            index = low;
-        } else {
-            index = high;
-        }
-        path <<= 1;
-    }
-    if larger == NONE { best } else { smallest_below(table, larger, best) }
-}
-
-/// The head of the smallest size of the trie at `index` and of `best`, if that is one.
-#[inline]
-fn smallest_below(table: &Table, mut index: u32, mut best: u32) -> u32 {
-    let mut best_bytes = if best == NONE { u64::MAX } else { table[best].bytes };
-    while index != NONE {
-        let record = &table[index];
-        if record.bytes <= best_bytes {
-            (best, best_bytes) = (index, record.bytes);
-        }
-        let [low, high] = record.children;
-        index = if low == NONE { high } else { low };
-    }
-    best
 }
 
 /// Where in a free block `bytes` fit at a multiple of `alignment`.

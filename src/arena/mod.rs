@@ -100,7 +100,10 @@ mod error;
 mod figures;
 mod free;
 mod layout;
+mod record;
+mod space;
 mod table;
+mod trie;
 
 pub use block::{Block, Span, SpanState};
 pub use compaction::{Move, MoveEnd, Plan};

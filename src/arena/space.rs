@@ -1,0 +1,83 @@
+//! One region of an arena: its bounds, its accounts, and how blocks are cut out of free ones and merge with them.
+
+use super::free::FreeBlocks;
+use super::layout::Region;
+use super::record::Record;
+use super::table::Table;
+
+/// One region.
+#[derive(Debug)]
+pub(super) struct Space {
+    pub(super) start: u64,
+    pub(super) end: u64,
+    pub(super) free: FreeBlocks,
+    pub(super) used: u64,
+    /// Bytes that are neither live nor free.
+    pub(super) held: u64,
+    pub(super) live: u32,
+}
+
+impl Space {
+    pub(super) fn new(region: Region, start: u64, end: u64) -> Self {
+        Self { start, end, free: FreeBlocks::new(region, end - start), used: 0, held: 0, live: 0 }
+    }
+
+    /// Takes `bytes` at `offset` out of a free block. Two records must be in reserve.
+    #[inline]
+    pub(super) fn carve(&mut self, table: &mut Table, index: u32, offset: u64, bytes: u64) -> u32 {
+        let record = &mut table[index];
+        let (front, rest) = (offset - record.offset, record.end() - offset - bytes);
+        if front == 0 && rest == 0 {
+            self.free.remove(table, index);
+            index
+        } else if front == 0 {
+            // The free block's record stays that of what remains of it.
+            record.offset = offset + bytes;
+            self.free.resize(table, index, rest);
+            table.take(offset, bytes, index)
+        } else {
+            let after = record.after;
+            let taken = table.take(offset, bytes, after);
+            self.free.resize(table, index, front);
+            if rest > 0 {
+                let remainder = table.take(offset + bytes, rest, after);
+                self.free.insert(table, remainder);
+            }
+            taken
+        }
+    }
+
+    /// Makes a record a free block, or part of a free neighbour.
+    #[inline]
+    pub(super) fn merge(&mut self, table: &mut Table, index: u32) {
+        let Record { offset, bytes, before, after, .. } = table[index];
+        match (table[before].is_free(), table[after].is_free()) {
+            (false, false) => self.free.insert(table, index),
+            (false, true) => {
+                table.give_back(index);
+                table[after].offset = offset;
+                self.free.resize(table, after, bytes + table[after].bytes);
+            }
+            (true, false) => {
+                table.give_back(index);
+                self.free.resize(table, before, table[before].bytes + bytes);
+            }
+            (true, true) => {
+                let behind = table[after].bytes;
+                self.free.remove(table, after);
+                table.give_back(after);
+                table.give_back(index);
+                self.free.resize(table, before, table[before].bytes + bytes + behind);
+            }
+        }
+    }
+}
+
+/// A region's space, where the arena's other fields are borrowed as well.
+#[inline]
+pub(super) fn choose<'a>(stable: &'a mut Space, dynamic: &'a mut Space, region: Region) -> &'a mut Space {
+    match region {
+        Region::Stable => stable,
+        Region::Dynamic => dynamic,
+    }
+}
