@@ -234,6 +234,17 @@ mod tests {
     }
 
     #[test]
+    fn what_others_are_promised_is_no_part_of_the_peak() {
+        let mut budget = budget(100, UNLIMITED);
+        budget.promise(30, 0);
+        budget.promise(50, 0);
+        budget.allocated(30, 30);
+        assert_eq!((budget.now.held, budget.peak.held), (80, 30));
+        budget.broken(50);
+        assert_eq!((budget.now.held, budget.peak.held), (30, 30));
+    }
+
+    #[test]
     fn the_soft_budget_evicts_but_does_not_refuse() {
         let mut budget = budget(UNLIMITED, 50);
         assert_eq!(budget.room(80), Room::Evict(0));
