@@ -216,7 +216,7 @@ impl<B: Backend> Buffer<B> {
     /// # Errors
     /// [`Error::Backend`] when there are more bytes than the buffer has or the device fails; else as [`on`](Self::on).
     pub fn write(&mut self, stream: &B::Stream, bytes: &[u8]) -> Result<(), Error> {
-        let device = self.block().pool.device().clone();
+        let device = self.block().pool.device.clone();
         let region = self.on_mut(stream)?.slice(..bytes.len() as u64)?;
         Ok(device.upload(stream, bytes, region)?)
     }
@@ -227,7 +227,7 @@ impl<B: Backend> Buffer<B> {
     /// As [`write`](Self::write), and failures of earlier work on the stream.
     pub fn read(&self, stream: &B::Stream, bytes: &mut [u8]) -> Result<(), Error> {
         let region = self.on(stream)?.slice(..bytes.len() as u64)?;
-        Ok(self.block().pool.device().download(stream, region, bytes)?)
+        Ok(self.block().pool.device.download(stream, region, bytes)?)
     }
 
     /// The memory it is a range of; which range, a [region](Self::on) tells. Work that reaches it in this way is not known

@@ -175,7 +175,7 @@ impl<B: Backend> Pool<B> {
         self.shared().supply.arena()
     }
 
-    /// The pool's counts and bytes, all of one moment.
+    /// The pool's counts and bytes, all of one moment; an arena's own (reserved bytes, its waits) are read right after.
     pub fn stats(&self) -> PoolStats {
         let depot = self.shared().depot.lock();
         let (stats, peak) = (depot.stats(), depot.budget.peak_reserved);

@@ -55,10 +55,6 @@ impl<B: Backend> Shared<B> {
         })
     }
 
-    pub(crate) fn device(&self) -> &B {
-        &self.device
-    }
-
     /// # Errors
     /// [`Error::WrongDevice`] for a stream of another device.
     pub(crate) fn check_device(&self, stream: &B::Stream) -> Result<(), Error> {

@@ -39,7 +39,7 @@ impl Rung {
     }
 }
 
-/// A pool's counts and bytes, all of one moment. Counts are since the pool was made; sizes in bytes.
+/// A pool's counts and bytes, all of one moment but for those of an arena below it. Counts are since the pool was made; sizes in bytes.
 ///
 /// ```
 /// # use vrampool::{Backend, Pool, host::HostDevice};

@@ -1,0 +1,52 @@
+//! How large a range is, by what was asked for and what is free.
+
+use super::*;
+
+const GIB: u64 = 1 << 30;
+
+fn arena(free: u64, limit: u64, placement: Placement, clamp: bool) -> Result<DeviceArena<HostDevice>, Error> {
+    let device = HostDevice::builder().kind(DeviceKind::Discrete).capacity(free).build();
+    let builder = DeviceArena::builder(&device).limit(limit).memory(placement);
+    if clamp { builder.clamp() } else { builder }.build()
+}
+
+#[test]
+fn none_is_what_is_free_less_a_margin() {
+    for (placement, margin) in
+        [(Placement::Device, 256), (Placement::Managed, 256), (Placement::HostVisible, 512)]
+    {
+        let capacity = |free| arena(free, 0, placement, false).expect("memory").capacity();
+        assert_eq!(capacity(GIB), GIB - margin * MB);
+        // At the margin and below there is none.
+        assert_eq!(capacity(margin * MB + 64), 64);
+        assert_eq!(capacity(margin * MB), margin * MB);
+        assert_eq!(capacity(MB), MB);
+    }
+}
+
+#[test]
+fn none_where_nothing_is_free_is_an_error() {
+    assert!(arena(0, 0, Placement::Device, false).is_err());
+    assert!(arena(0, MB, Placement::Device, true).is_err());
+}
+
+#[test]
+fn above_what_is_free_is_an_error_unless_clamped() {
+    for (free, limit) in [(MB, MB + 1), (MB, u64::MAX), (GIB, 2 * GIB)] {
+        let error = arena(free, limit, Placement::Device, false).expect_err("more than there is");
+        assert!(error.is_out_of_memory(), "{error}");
+        assert!(error.to_string().contains(&limit.to_string()), "{error}");
+        assert_eq!(arena(free, limit, Placement::Device, true).expect("memory").capacity(), free);
+    }
+    assert_eq!(arena(GIB, MB, Placement::Device, true).expect("memory").capacity(), MB);
+}
+
+#[test]
+fn a_stable_region_that_leaves_nothing_is_an_error() {
+    let device = discrete();
+    for stable in [MB, MB - 1, 2 * MB, u64::MAX] {
+        let error = DeviceArena::builder(&device).limit(MB).stable_bytes(stable).build();
+        assert!(matches!(error, Err(Error::Arena(ArenaError::StableTooLarge { .. }))), "{error:?}");
+    }
+    assert_eq!(device.faults().calls(Call::Allocate), 0);
+}
