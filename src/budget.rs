@@ -1,7 +1,7 @@
 //! The byte accounts of one pool and the caps on them. Numbers only: no lock, no device.
 //!
 //! ```text
-//! held = live + cached + in transit        held ≤ limit, cached ≤ max_cached, always
+//! held = out + cached + in transit         held ≤ limit, cached ≤ max_cached, always
 //! ```
 //!
 //! *In transit* are bytes promised to an allocation that the device has not answered yet, and bytes that left a bucket
@@ -19,11 +19,33 @@ pub(crate) struct Caps {
     pub(crate) limit: u64,
     /// Soft: a miss gives idle memory back to stay within it, and exceeds it when that is not enough.
     pub(crate) budget: u64,
+    /// What each thread may keep in magazines; 0 = nothing.
+    pub(crate) magazine_bytes: u64,
+    /// The largest class that magazines take.
+    pub(crate) magazine_class: u64,
 }
 
 impl Default for Caps {
     fn default() -> Self {
-        Self { max_cached_bytes: 4 << 30, max_buffers_per_bucket: 16, limit: UNLIMITED, budget: UNLIMITED }
+        Self {
+            max_cached_bytes: 4 << 30,
+            max_buffers_per_bucket: 16,
+            limit: UNLIMITED,
+            budget: UNLIMITED,
+            magazine_bytes: 8 << 20,
+            magazine_class: 1 << 20,
+        }
+    }
+}
+
+impl Caps {
+    pub(crate) fn has_magazines(&self) -> bool {
+        self.magazine_bytes > 0 && self.magazine_class > 0
+    }
+
+    /// Whether magazines take blocks of `class`.
+    pub(crate) fn magazines_take(&self, class: u64) -> bool {
+        class <= self.magazine_class && class <= self.magazine_bytes
     }
 }
 
@@ -34,13 +56,33 @@ pub(crate) enum CapReached {
     BuffersPerBucket,
 }
 
-/// Bytes by what they are, and the most there ever were.
+/// Bytes by where they are.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Bytes {
+    /// Out of the depot: with borrowers, or idle in a magazine.
+    pub(crate) out: u64,
+    /// Idle in the depot.
+    pub(crate) cached: u64,
+    pub(crate) held: u64,
+}
+
+/// The most bytes there ever were: with borrowers, as far as threads have [told](Budget::tell); cached with all that was
+/// leased.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Peak {
     pub(crate) requested: u64,
     pub(crate) live: u64,
     pub(crate) cached: u64,
     pub(crate) held: u64,
+}
+
+/// Bytes with borrowers. Each wraps: one thread may tell what it took back before another tells what it lent.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Lent {
+    /// What they asked for.
+    pub(crate) requested: u64,
+    /// What they got.
+    pub(crate) live: u64,
 }
 
 /// What a miss has to do before it may ask the device.
@@ -58,7 +100,11 @@ pub(crate) enum Room {
 pub(crate) struct Budget {
     pub(crate) caps: Caps,
     pub(crate) now: Bytes,
-    pub(crate) peak: Bytes,
+    pub(crate) peak: Peak,
+    /// As far as threads have told.
+    pub(crate) lent: Lent,
+    /// Bytes of the slots that threads' magazines have, filled or not. They count as cached.
+    pub(crate) leased: u64,
     /// The most bytes that a source that reserves ahead had to have.
     pub(crate) peak_reserved: u64,
     /// Bytes taken from the device in all.
@@ -76,7 +122,9 @@ impl Budget {
         Self {
             caps,
             now: Bytes::default(),
-            peak: Bytes::default(),
+            peak: Peak::default(),
+            lent: Lent::default(),
+            leased: 0,
             peak_reserved: 0,
             allocated: 0,
             freeing: 0,
@@ -85,12 +133,12 @@ impl Budget {
         }
     }
 
-    /// Whether a released block of `class` may join the `idle` others in its bucket.
-    pub(crate) fn may_cache(&self, class: u64, idle: usize) -> Result<(), CapReached> {
-        if self.now.cached.saturating_add(class) > self.caps.max_cached_bytes {
+    /// Whether a released block of `class` may join the `idle` others in its bucket and the slots leased from it.
+    pub(crate) fn may_cache(&self, class: u64, idle: u64) -> Result<(), CapReached> {
+        if (self.now.cached + self.leased).saturating_add(class) > self.caps.max_cached_bytes {
             return Err(CapReached::CachedBytes);
         }
-        if idle as u64 >= self.caps.max_buffers_per_bucket {
+        if idle >= self.caps.max_buffers_per_bucket {
             return Err(CapReached::BuffersPerBucket);
         }
         Ok(())
@@ -142,36 +190,65 @@ impl Budget {
         self.allocated = self.allocated.saturating_add(class);
         self.promised -= class;
         self.peak.held = self.peak.held.max(self.now.held - self.promised);
-        self.now.live += class;
-        self.lend(requested);
+        self.now.out += class;
+        self.lend(class, requested);
     }
 
-    /// An idle block is handed out.
-    pub(crate) fn reused(&mut self, class: u64, requested: u64) {
+    /// An idle block leaves its bucket.
+    pub(crate) fn reused(&mut self, class: u64) {
         self.now.cached -= class;
-        self.now.live += class;
-        self.lend(requested);
+        self.now.out += class;
     }
 
-    fn lend(&mut self, requested: u64) {
-        self.now.requested += requested;
-        self.peak.live = self.peak.live.max(self.now.live);
-        self.peak.requested = self.peak.requested.max(self.now.requested);
+    /// A borrower gets a block.
+    pub(crate) fn lend(&mut self, class: u64, requested: u64) {
+        self.lent = self.lent + Lent { requested, live: class };
+        self.note_lent(self.lent);
     }
 
-    /// A buffer came back and is kept.
-    pub(crate) fn cached(&mut self, class: u64, requested: u64) {
-        self.now.live -= class;
-        self.now.requested -= requested;
+    /// A borrower gave a block back.
+    pub(crate) fn returned(&mut self, class: u64, requested: u64) {
+        self.lent =
+            self.lent + Lent { requested: requested.wrapping_neg(), live: class.wrapping_neg() };
+    }
+
+    /// A thread lent so many more bytes from its magazines since it last told, and in between at most so many more.
+    pub(crate) fn tell(&mut self, more: Lent, at_most: Lent) {
+        self.note_lent(self.lent + at_most);
+        self.lent = self.lent + more;
+    }
+
+    fn note_lent(&mut self, lent: Lent) {
+        self.peak.live = self.peak.live.max(positive(lent.live));
+        self.peak.requested = self.peak.requested.max(positive(lent.requested));
+    }
+
+    /// A block is kept in its bucket.
+    pub(crate) fn cached(&mut self, class: u64) {
+        self.now.out -= class;
         self.now.cached += class;
-        self.peak.cached = self.peak.cached.max(self.now.cached);
+        self.peak.cached = self.peak.cached.max(self.now.cached + self.leased);
     }
 
-    /// A buffer came back and is about to be given to the device.
-    pub(crate) fn dropped(&mut self, class: u64, requested: u64) {
-        self.now.live -= class;
-        self.now.requested -= requested;
+    /// A block is about to be given to the device.
+    pub(crate) fn dropped(&mut self, class: u64) {
+        self.now.out -= class;
         self.freeing += class;
+    }
+
+    /// How many more slots of `class` may be leased from a bucket that has `kept` idle blocks and slots already.
+    pub(crate) fn leasable(&self, class: u64, kept: u64) -> u64 {
+        let bytes = self.caps.max_cached_bytes.saturating_sub(self.now.cached + self.leased);
+        self.caps.max_buffers_per_bucket.saturating_sub(kept).min(bytes / class)
+    }
+
+    pub(crate) fn lease(&mut self, bytes: u64) {
+        self.leased += bytes;
+        self.peak.cached = self.peak.cached.max(self.now.cached + self.leased);
+    }
+
+    pub(crate) fn unlease(&mut self, bytes: u64) {
+        self.leased -= bytes;
     }
 
     /// What will have come back in all once everything that is on its way now has.
@@ -185,9 +262,31 @@ impl Budget {
     }
 
     /// Starts the peaks anew from now.
-    pub(crate) fn reset_peaks(&mut self) {
-        self.peak = Bytes { held: self.now.held - self.promised, ..self.now };
+    pub(crate) fn reset_peaks(&mut self, reserved: u64) {
+        self.peak_reserved = reserved;
+        self.peak = Peak {
+            requested: positive(self.lent.requested),
+            live: positive(self.lent.live),
+            cached: self.now.cached + self.leased,
+            held: self.now.held - self.promised,
+        };
     }
+}
+
+impl std::ops::Add for Lent {
+    type Output = Self;
+
+    fn add(self, more: Self) -> Self {
+        Self {
+            requested: self.requested.wrapping_add(more.requested),
+            live: self.live.wrapping_add(more.live),
+        }
+    }
+}
+
+/// A sum of which parts may be told later than they were made.
+pub(crate) fn positive(wrapping: u64) -> u64 {
+    (wrapping as i64).max(0) as u64
 }
 
 #[cfg(test)]
@@ -200,6 +299,7 @@ mod tests {
             max_buffers_per_bucket: UNLIMITED,
             limit,
             budget: soft,
+            ..Caps::default()
         })
     }
 
@@ -208,7 +308,8 @@ mod tests {
         let mut budget = budget(100, UNLIMITED);
         budget.promise(60, 0);
         budget.allocated(60, 60);
-        budget.cached(60, 60);
+        budget.returned(60, 60);
+        budget.cached(60);
         assert_eq!(budget.room(70), Room::Evict(30));
         budget.evict(60);
         assert_eq!(budget.promise(70, 60), 0, "all that was evicted is replaced");
@@ -224,7 +325,8 @@ mod tests {
         let mut budget = budget(100, UNLIMITED);
         budget.promise(90, 0);
         budget.allocated(90, 90);
-        budget.cached(90, 90);
+        budget.returned(90, 90);
+        budget.cached(90);
         budget.evict(90);
         assert_eq!(budget.promise(20, 90), 70);
         assert_eq!(budget.room(80), Room::Wait, "70 are on their way back");
@@ -250,7 +352,8 @@ mod tests {
         assert_eq!(budget.room(80), Room::Evict(0));
         budget.promise(40, 0);
         budget.allocated(40, 40);
-        budget.cached(40, 40);
+        budget.returned(40, 40);
+        budget.cached(40);
         assert_eq!(budget.room(20), Room::Evict(10));
         assert_eq!(budget.room(80), Room::Evict(40));
         assert_eq!(budget.room(u64::MAX), Room::Full, "sums that overflow are no room");

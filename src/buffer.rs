@@ -1,97 +1,11 @@
-//! A buffer on loan, and the record of the block behind it.
+//! A buffer on loan.
 
-use crate::depot::Key;
+use crate::block::Block;
 use crate::error::Error;
-use crate::request::Shared;
-use crate::source::Extent;
-use parking_lot::Mutex;
-use smallvec::SmallVec;
+use crate::shared::Shared;
 use std::fmt;
-use std::sync::Arc;
-use vrampool_backend::{Backend, Memory, MemoryKind, Region, RegionMut, Stream, StreamId};
-
-/// Memory of the source with all that must be known to hand it out again. It moves, boxed and by value, between buffer
-/// and bucket, and knows its pool, so that neither way touches a reference count. An idle block thus keeps its pool's
-/// shared state alive; the last pool handle empties the buckets and so cuts the circle.
-pub(crate) struct Block<B: Backend> {
-    extent: Extent<B>,
-    pub(crate) key: Key,
-    /// Bytes the present, or last, borrower asked for.
-    pub(crate) requested: u64,
-    /// The stream that got it or wrote it last, behind all that used it before.
-    stream: B::Stream,
-    /// Streams that read it since, behind that one.
-    others: Mutex<SmallVec<[B::Stream; 1]>>,
-    pool: Arc<Shared<B>>,
-}
-
-impl<B: Backend> Block<B> {
-    pub(crate) fn new(
-        extent: Extent<B>,
-        key: Key,
-        requested: u64,
-        stream: &B::Stream,
-        pool: &Arc<Shared<B>>,
-    ) -> Box<Self> {
-        Box::new(Self {
-            extent,
-            key,
-            requested,
-            stream: stream.clone(),
-            others: Mutex::default(),
-            pool: Arc::clone(pool),
-        })
-    }
-
-    /// The pool it belongs to.
-    pub(crate) fn pool(&self) -> &Arc<Shared<B>> {
-        &self.pool
-    }
-
-    /// The stream that got it or wrote it last.
-    pub(crate) fn stream_id(&self) -> StreamId {
-        self.stream.id()
-    }
-
-    /// Whether work on `stream` may use it without any wait.
-    pub(crate) fn is_ready_on(&mut self, stream: StreamId) -> bool {
-        self.stream.id() == stream && self.others.get_mut().is_empty()
-    }
-
-    /// Makes `stream` wait for every stream that used the block, and hands the block to it. When a step fails the block
-    /// still belongs to all of them.
-    pub(crate) fn hand_over(&mut self, stream: &B::Stream) -> Result<u64, Error> {
-        if self.is_ready_on(stream.id()) {
-            return Ok(0);
-        }
-        let mut waits = 0;
-        match &self.extent {
-            // It knows more: who moved it, say. It counts its waits, too.
-            Extent::Arena(buffer) => buffer.hand_over(stream)?,
-            Extent::Direct(_) => {
-                for user in std::iter::once(&self.stream).chain(self.others.get_mut().iter()) {
-                    if user.id() != stream.id() {
-                        self.pool.order(user, stream)?;
-                        waits += 1;
-                    }
-                }
-            }
-        }
-        self.stream = stream.clone();
-        self.others.get_mut().clear();
-        Ok(waits)
-    }
-}
-
-impl<B: Backend> fmt::Debug for Block<B> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Block")
-            .field("key", &self.key)
-            .field("requested", &self.requested)
-            .field("stream", &self.stream.id())
-            .finish_non_exhaustive()
-    }
-}
+use std::marker::PhantomData;
+use vrampool_backend::{Backend, Memory, MemoryKind, Region, RegionMut, Stream};
 
 /// Device memory on loan from a [`Pool`](crate::Pool). Dropping it gives it back; it may outlive the pool.
 ///
@@ -118,19 +32,25 @@ impl<B: Backend> fmt::Debug for Block<B> {
 /// ```
 pub struct Buffer<B: Backend> {
     /// `None` only while dropping.
-    block: Option<Box<Block<B>>>,
+    block: Option<Box<Block>>,
+    backend: PhantomData<B>,
 }
 
 impl<B: Backend> Buffer<B> {
-    pub(crate) fn new(block: Box<Block<B>>) -> Self {
-        Self { block: Some(block) }
+    #[inline]
+    pub(crate) fn new(block: Box<Block>) -> Self {
+        Self { block: Some(block), backend: PhantomData }
     }
 
-    fn block(&self) -> &Block<B> {
+    fn block(&self) -> &Block {
         match &self.block {
             Some(block) => block,
             None => unreachable!("a buffer has its block until it is dropped"),
         }
+    }
+
+    fn device(&self) -> &B {
+        &self.block().pool.supply::<B>().device
     }
 
     /// Bytes that were asked for.
@@ -160,7 +80,7 @@ impl<B: Backend> Buffer<B> {
     /// The stream it was allocated for, or that wrote it last.
     #[must_use]
     pub fn stream(&self) -> &B::Stream {
-        &self.block().stream
+        self.block().stream::<B>()
     }
 
     /// Its bytes for reading on `stream`, behind the work of the stream that wrote them last: another stream waits for that
@@ -170,7 +90,7 @@ impl<B: Backend> Buffer<B> {
     /// [`Error::WrongDevice`]; [`Error::Backend`] when the device refuses the event or the wait.
     pub fn on(&self, stream: &B::Stream) -> Result<Region<'_, B::Memory>, Error> {
         self.used_on(stream)?;
-        self.block().extent.region(self.len(), stream)
+        self.block().region::<B>(self.len(), stream)
     }
 
     /// Its bytes for reading and writing on `stream`, behind the work of all streams that used them; else as
@@ -189,25 +109,8 @@ impl<B: Backend> Buffer<B> {
     /// As [`on`](Self::on).
     pub fn used_on(&self, stream: &B::Stream) -> Result<(), Error> {
         let block = self.block();
-        if let Extent::Arena(buffer) = &block.extent {
-            buffer.used_on(stream)?;
-        }
-        if block.stream.id() == stream.id() {
-            return Ok(());
-        }
         block.pool.check_device(stream)?;
-        let is_reader = |readers: &[B::Stream]| readers.iter().any(|reader| reader.id() == stream.id());
-        if is_reader(&block.others.lock()) {
-            return Ok(());
-        }
-        if let Extent::Direct(_) = &block.extent {
-            block.pool.order(&block.stream, stream)?;
-            block.pool.count_waits(1);
-        }
-        let mut others = block.others.lock();
-        if !is_reader(&others) {
-            others.push(stream.clone());
-        }
+        block.pool.count_waits(block.lend::<B>(stream)?);
         Ok(())
     }
 
@@ -216,7 +119,7 @@ impl<B: Backend> Buffer<B> {
     /// # Errors
     /// [`Error::Backend`] when there are more bytes than the buffer has or the device fails; else as [`on`](Self::on).
     pub fn write(&mut self, stream: &B::Stream, bytes: &[u8]) -> Result<(), Error> {
-        let device = self.block().pool.device.clone();
+        let device = self.device().clone();
         let region = self.on_mut(stream)?.slice(..bytes.len() as u64)?;
         Ok(device.upload(stream, bytes, region)?)
     }
@@ -227,14 +130,14 @@ impl<B: Backend> Buffer<B> {
     /// As [`write`](Self::write), and failures of earlier work on the stream.
     pub fn read(&self, stream: &B::Stream, bytes: &mut [u8]) -> Result<(), Error> {
         let region = self.on(stream)?.slice(..bytes.len() as u64)?;
-        Ok(self.block().pool.device.download(stream, region, bytes)?)
+        Ok(self.device().download(stream, region, bytes)?)
     }
 
     /// The memory it is a range of; which range, a [region](Self::on) tells. Work that reaches it in this way is not known
     /// to the pool: say [`used_on`](Self::used_on).
     #[must_use]
     pub fn memory(&self) -> &B::Memory {
-        self.block().extent.memory()
+        self.block().memory::<B>()
     }
 
     /// All bytes of its class, for writing: what rounding added belongs to the borrower too.
@@ -246,11 +149,9 @@ impl<B: Backend> Buffer<B> {
         match &mut self.block {
             Some(block) => {
                 block.pool.check_device(stream)?;
-                let waits = block.hand_over(stream)?;
-                if waits > 0 {
-                    block.pool.count_waits(waits);
-                }
-                block.extent.region_mut(len, stream)
+                let waits = block.hand_over::<B>(stream)?;
+                block.pool.count_waits(waits);
+                block.region_mut::<B>(len, stream)
             }
             None => unreachable!("a buffer has its block until it is dropped"),
         }
@@ -258,6 +159,7 @@ impl<B: Backend> Buffer<B> {
 }
 
 impl<B: Backend> Drop for Buffer<B> {
+    #[inline]
     fn drop(&mut self) {
         if let Some(block) = self.block.take() {
             Shared::release(block);

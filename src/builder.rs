@@ -6,6 +6,7 @@ use crate::device_arena::DeviceArena;
 use crate::environment::{self, Lookup};
 use crate::error::Error;
 use crate::pool::Pool;
+use crate::shared::Shared;
 use crate::size_class::SizeClasses;
 use crate::source::{Source, Supply};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,6 +18,9 @@ const BUDGET_FRACTION: f64 = 0.85;
 /// From how many larger classes an empty geometric one borrows by default (netcl's).
 const BORROW_CLASSES: usize = 2;
 
+/// How many threads' magazines the cap on idle bytes, and the limit, have room for by default.
+const MAGAZINES_TO_A_CAP: u64 = 64;
+
 /// How a [`Pool`] is to be. Every setting has a default; environment variables come between argument and default.
 ///
 /// | setting | argument | environment | default |
@@ -27,6 +31,8 @@ const BORROW_CLASSES: usize = 2;
 /// | soft cap on bytes taken | [`budget`](Self::budget) | `VRAMPOOL_POOL_BUDGET_FRAC`, then `NETCL_POOL_BUDGET_FRAC` (of a discrete device's memory) | 0.85 of a discrete device, none elsewhere |
 /// | size classes | [`size_classes`](Self::size_classes) | `VRAMPOOL_POOL_LARGE_BUCKET_MB`, then `NETCL_POOL_LARGE_BUCKET_MB` (MiB; 0 = fixed) | [`SizeClasses::Fixed`] |
 /// | classes to borrow from | [`borrow_classes`](Self::borrow_classes) | | 2 (geometric classes only) |
+/// | idle bytes a thread keeps to itself | [`magazine_bytes`](Self::magazine_bytes) | | 8 MiB, at most a 64th of `max_cached_bytes` and of `limit` |
+/// | largest class kept so | [`magazine_class`](Self::magazine_class) | | 1 MiB |
 /// | placement | [`memory`](Self::memory) | | host-visible on a device that shares the host's memory, else the device's own |
 ///
 /// ```
@@ -45,17 +51,19 @@ const BORROW_CLASSES: usize = 2;
 #[derive(Debug, Clone)]
 #[must_use]
 pub struct Builder<B: Backend> {
-    pub(crate) device: B,
-    pub(crate) name: String,
+    device: B,
+    name: String,
     source: Source,
     arena: Option<DeviceArena<B>>,
-    pub(crate) borrow_classes: usize,
+    borrow_classes: usize,
     kind: Option<MemoryKind>,
     classes: Option<SizeClasses>,
     max_cached_bytes: Option<u64>,
     max_buffers_per_bucket: Option<u64>,
     limit: Option<u64>,
     budget: Option<u64>,
+    magazine_bytes: Option<u64>,
+    magazine_class: Option<u64>,
 }
 
 impl<B: Backend> Builder<B> {
@@ -73,6 +81,8 @@ impl<B: Backend> Builder<B> {
             max_buffers_per_bucket: None,
             limit: None,
             budget: None,
+            magazine_bytes: None,
+            magazine_class: None,
         }
     }
 
@@ -107,6 +117,25 @@ impl<B: Backend> Builder<B> {
     /// that is not enough. Default: 0.85 of a discrete device's memory, [`UNLIMITED`] elsewhere.
     pub fn budget(mut self, bytes: u64) -> Self {
         self.budget = Some(bytes);
+        self
+    }
+
+    /// The bytes of idle buffers that each thread may keep to itself, in *magazines*, from which it allocates without a lock.
+    /// They count against the caps. 0 turns magazines off. Default: 8 MiB, at most a 64th of `max_cached_bytes` and of
+    /// `limit`.
+    ///
+    /// A thread gives them back when it ends. When they are wanted back before, by [`Pool::trim`], a limit that is reached, a
+    /// device that is out of memory, or the pool's end, it does so at its next call to the pool (after the pool's end, at its
+    /// next call to any pool that gets to the shared buckets). So a thread that stays away keeps at most this much.
+    pub fn magazine_bytes(mut self, bytes: u64) -> Self {
+        self.magazine_bytes = Some(bytes);
+        self
+    }
+
+    /// The largest class that magazines keep, bytes; larger ones are shared by all threads at once. 0 turns magazines off.
+    /// Default: 1 MiB.
+    pub fn magazine_class(mut self, bytes: u64) -> Self {
+        self.magazine_class = Some(bytes);
         self
     }
 
@@ -181,21 +210,27 @@ impl<B: Backend> Builder<B> {
                 .map(|(_, number)| environment::bytes(number, environment::GIB)),
         };
         let defaults = Caps::default();
+        let max_cached_bytes = max_cached.unwrap_or(defaults.max_cached_bytes);
+        let limit = self.limit.unwrap_or(defaults.limit);
+        let magazine_bytes = defaults.magazine_bytes.min(max_cached_bytes.min(limit) / MAGAZINES_TO_A_CAP);
         let caps = Caps {
-            max_cached_bytes: max_cached.unwrap_or(defaults.max_cached_bytes),
+            max_cached_bytes,
             max_buffers_per_bucket: self.max_buffers_per_bucket.unwrap_or(defaults.max_buffers_per_bucket),
-            limit: self.limit.unwrap_or(defaults.limit),
+            limit,
+            magazine_bytes: self.magazine_bytes.unwrap_or(magazine_bytes),
+            magazine_class: self.magazine_class.unwrap_or(defaults.magazine_class),
             budget: match self.budget {
                 Some(bytes) => bytes,
                 None => self.default_budget(lookup)?,
             },
         };
         let kind = self.kind.unwrap_or_else(|| self.device.properties().preferred_placement().into());
-        let supply = match self.source {
-            Source::Direct => Supply::Direct,
-            Source::Arena => Supply::Arena(self.arena_for(kind, caps.limit)?),
+        let arena = match self.source {
+            Source::Direct => None,
+            Source::Arena => Some(self.arena_for(kind, caps.limit)?),
         };
-        Ok(Pool::from_builder(self, kind, caps, classes, supply))
+        let supply = Supply::new(self.device, arena);
+        Ok(Pool::new(Shared::new(self.name, kind, caps, classes, self.borrow_classes, supply)))
     }
 
     fn arena_for(&self, kind: MemoryKind, limit: u64) -> Result<DeviceArena<B>, Error> {

@@ -1,13 +1,16 @@
 //! The shared store of idle blocks, by kind and class, with its accounts and counters. One lock holds it; nothing in
-//! here calls the device, and no block is dropped in here.
+//! here calls the device, and no block is dropped in here. What goes between it and threads' magazines is in `exchange`.
 
-use crate::budget::{Budget, CapReached, Caps, Room};
-use crate::buffer::Block;
+use crate::budget::{Budget, CapReached, Caps, Room, positive};
+use crate::block::Block;
+use crate::magazine::Rack;
 use crate::size_class::SizeClasses;
 use crate::stats::{BucketStats, PoolStats, Rung};
+use crate::tally::Tally;
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, VecDeque};
-use vrampool_backend::{Backend, MemoryKind, StreamId};
+use std::sync::Arc;
+use vrampool_backend::{MemoryKind, StreamId};
 
 /// Under what idle memory is found again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -18,17 +21,19 @@ pub(crate) struct Key {
 
 /// How many of a bucket's newest blocks are searched for one of the same stream before one of another is taken: the
 /// search must not grow with the bucket.
-const SAME_STREAM_SEARCH: usize = 16;
+pub(crate) const SAME_STREAM_SEARCH: usize = 16;
 
 /// From this many buckets on, empty ones are forgotten (their counts are kept): exact classes make one a size.
 const MAX_EMPTY_BUCKETS: usize = 4096;
 
 #[derive(Debug)]
-pub(crate) struct Depot<B: Backend> {
+pub(crate) struct Depot {
+    /// The kind of memory that magazines take.
+    pub(crate) kind: MemoryKind,
     classes: SizeClasses,
     /// From how many of the next classes an empty one borrows.
     borrow_classes: usize,
-    buckets: FxHashMap<Key, Bucket<B>>,
+    buckets: FxHashMap<Key, Bucket>,
     /// From how many buckets on empty ones are forgotten.
     forget_from: usize,
     /// Hits and misses of forgotten buckets, by reported class.
@@ -37,27 +42,36 @@ pub(crate) struct Depot<B: Backend> {
     pub(crate) counters: Counters,
     /// Ticks with every request; a bucket's stamp tells when it was last asked for.
     clock: u64,
+    /// What threads' magazines count.
+    pub(crate) tallies: Vec<Arc<Tally>>,
+    /// Magazines of earlier epochs give their memory to the source.
+    pub(crate) trimmed: u64,
+    /// Blocks that were not kept while other threads' magazines had slots for such, since these were last called back.
+    pub(crate) without_slot: u64,
     /// No pool handle is left: what comes back is not kept.
     closed: bool,
 }
 
 #[derive(Debug)]
-struct Bucket<B: Backend> {
+pub(crate) struct Bucket {
     /// Oldest release first.
-    idle: VecDeque<Box<Block<B>>>,
+    pub(crate) idle: VecDeque<Box<Block>>,
+    /// Slots that magazines have, filled or not. They count as idle blocks do.
+    pub(crate) leased: u64,
     last_request: u64,
     requests: Requests,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Requests {
-    hits: u64,
+pub(crate) struct Requests {
+    pub(crate) hits: u64,
     misses: u64,
 }
 
 /// Counts since the pool was made.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Counters {
+    /// Out of the depot: lent, or idle in a magazine.
     pub(crate) live_buffers: u64,
     pub(crate) source_allocations: u64,
     pub(crate) source_frees: u64,
@@ -72,30 +86,39 @@ pub(crate) struct Counters {
     pub(crate) failed_invalid: u64,
 }
 
+/// What is idle in threads' magazines, and what was asked for by all that is not.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct InMagazines {
+    pub(crate) buffers: u64,
+    pub(crate) bytes: u64,
+    pub(crate) requested: u64,
+}
+
 /// What became of a released block.
 #[derive(Debug)]
 #[must_use]
-pub(crate) enum Released<B: Backend> {
+pub(crate) enum Released {
     Cached,
     /// To be dropped outside the lock, and then reported with [`Depot::freed`].
-    Returned(Box<Block<B>>),
+    Returned(Box<Block>),
 }
 
 /// What a miss may do.
 #[derive(Debug)]
 #[must_use]
-pub(crate) enum Permit<B: Backend> {
+pub(crate) enum Permit {
     /// Drop these outside the lock, report `surplus` bytes as freed, then ask the device.
-    Granted { evicted: Vec<Box<Block<B>>>, surplus: u64 },
+    Granted { evicted: Vec<Box<Block>>, surplus: u64 },
     /// Wait until memory was freed, then ask again.
     Wait,
     /// The limit does not allow it.
     Refused,
 }
 
-impl<B: Backend> Depot<B> {
-    pub(crate) fn new(classes: SizeClasses, borrow_classes: usize, caps: Caps) -> Self {
+impl Depot {
+    pub(crate) fn new(kind: MemoryKind, classes: SizeClasses, borrow_classes: usize, caps: Caps) -> Self {
         Self {
+            kind,
             classes,
             borrow_classes,
             buckets: FxHashMap::default(),
@@ -104,44 +127,93 @@ impl<B: Backend> Depot<B> {
             budget: Budget::new(caps),
             counters: Counters::default(),
             clock: 0,
+            tallies: Vec::new(),
+            trimmed: 0,
+            without_slot: 0,
             closed: false,
         }
     }
 
-    /// An idle block for `key`, best one of `stream`; counts the hit or the miss.
-    pub(crate) fn take(&mut self, key: Key, requested: u64, stream: StreamId) -> Option<Box<Block<B>>> {
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    /// The key of what magazines hold under `class`.
+    pub(crate) fn key_of(&self, class: u64) -> Key {
+        Key { kind: self.kind, class }
+    }
+
+    /// An idle block for `key`, best one of `stream`, from the buckets and this thread's `rack`; counts the hit or the
+    /// miss.
+    pub(crate) fn take(
+        &mut self,
+        key: Key,
+        requested: u64,
+        stream: StreamId,
+        rack: Option<&Rack>,
+    ) -> Option<Box<Block>> {
+        rack.into_iter().for_each(|rack| self.settle(rack));
         self.clock += 1;
-        let own = match self.buckets.get_mut(&key) {
-            Some(bucket) => {
-                bucket.last_request = self.clock;
-                let own = bucket.take(stream);
-                bucket.requests.hits += u64::from(own.is_some());
-                own
-            }
-            None => {
-                self.forget_empty_buckets();
-                self.buckets.insert(key, Bucket { last_request: self.clock, ..Bucket::new() });
-                None
-            }
-        };
-        let mut taken = own;
+        let clock = self.clock;
+        self.bucket(key).last_request = clock;
+        let mut taken = self.find(key, stream, rack);
         if taken.is_none() {
-            taken = self.borrow(key, stream);
-            let requests = self.requests(key);
-            *(if taken.is_some() { &mut requests.hits } else { &mut requests.misses }) += 1;
+            // One of the next larger classes lends.
+            let mut lenders = self.classes.lenders(key.class).take(self.borrow_classes);
+            taken = lenders.find_map(|class| self.find(Key { class, ..key }, stream, rack));
         }
-        if let Some(block) = &mut taken {
-            block.requested = requested;
-            self.counters.live_buffers += 1;
-            self.budget.reused(block.key.class, requested);
+        let requests = self.requests(key);
+        match &mut taken {
+            Some(block) => {
+                requests.hits += 1;
+                block.requested = requested;
+                self.budget.lend(block.key.class, requested);
+            }
+            None => requests.misses += 1,
         }
         taken
     }
 
-    /// An idle block of one of the next larger classes.
-    fn borrow(&mut self, key: Key, stream: StreamId) -> Option<Box<Block<B>>> {
-        let lenders = self.classes.lenders(key.class).take(self.borrow_classes);
-        lenders.map(|class| Key { class, ..key }).find_map(|key| self.buckets.get_mut(&key)?.take(stream))
+    /// An idle block of one bucket leaves the depot.
+    pub(crate) fn find_stored(&mut self, key: Key, stream: StreamId) -> Option<Box<Block>> {
+        let block = self.buckets.get_mut(&key)?.take(stream)?;
+        self.counters.live_buffers += 1;
+        self.budget.reused(key.class);
+        Some(block)
+    }
+
+    /// The newest blocks of one bucket leave the depot, as long as they need no wait for `stream`, at most so many; oldest
+    /// first.
+    pub(crate) fn unstore_ready(&mut self, key: Key, stream: StreamId, most: u64) -> Vec<Box<Block>> {
+        let Some(bucket) = self.buckets.get_mut(&key) else { return Vec::new() };
+        let most = usize::try_from(most).unwrap_or(usize::MAX);
+        let ready = bucket.idle.iter().rev().take(most).take_while(|block| block.is_ready_on(stream)).count();
+        let kept = bucket.idle.len() - ready;
+        let blocks: Vec<Box<Block>> = bucket.idle.drain(kept..).collect();
+        self.counters.live_buffers += ready as u64;
+        self.budget.reused(key.class * ready as u64);
+        blocks
+    }
+
+    /// A block enters its bucket, for which the caps have room.
+    pub(crate) fn store(&mut self, block: Box<Block>) {
+        self.counters.live_buffers -= 1;
+        self.budget.cached(block.key.class);
+        self.bucket(block.key).idle.push_back(block);
+    }
+
+    /// A block from a magazine is about to be given to the source.
+    pub(crate) fn discard(&mut self, class: u64) {
+        self.counters.live_buffers -= 1;
+        self.counters.evictions += 1;
+        self.budget.dropped(class);
+    }
+
+    pub(crate) fn bucket(&mut self, key: Key) -> &mut Bucket {
+        if self.buckets.len() >= self.forget_from && !self.buckets.contains_key(&key) {
+            self.forget_empty_buckets();
+        }
+        self.buckets.entry(key).or_insert_with(Bucket::new)
     }
 
     /// Undoes a hit whose block could not be made ready.
@@ -156,41 +228,67 @@ impl<B: Backend> Depot<B> {
         requests.misses += 1;
     }
 
-    fn requests(&mut self, key: Key) -> &mut Requests {
+    pub(crate) fn requests(&mut self, key: Key) -> &mut Requests {
         match self.buckets.get_mut(&key) {
             Some(bucket) => &mut bucket.requests,
             None => self.forgotten.entry(self.classes.reported(key.class)).or_default(),
         }
     }
 
-    /// A buffer came back.
-    pub(crate) fn put(&mut self, block: Box<Block<B>>) -> Released<B> {
-        let (class, requested) = (block.key.class, block.requested);
-        self.counters.live_buffers -= 1;
+    /// A buffer came back, to this thread's `rack` or its bucket.
+    pub(crate) fn put(&mut self, block: Box<Block>, rack: Option<&Rack>) -> Released {
+        rack.into_iter().for_each(|rack| self.settle(rack));
+        let unplaced = match rack {
+            Some(rack) if !self.closed => self.keep_in_lane(block, rack),
+            _ => Some(block),
+        };
+        let Some(block) = unplaced else { return Released::Cached };
+        let class = block.key.class;
+        self.budget.returned(class, block.requested);
         if self.closed {
-            self.budget.dropped(class, requested);
+            self.counters.live_buffers -= 1;
+            self.budget.dropped(class);
             return Released::Returned(block);
         }
-        let bucket = self.buckets.entry(block.key).or_insert_with(Bucket::new);
-        match self.budget.may_cache(class, bucket.idle.len()) {
+        let bucket = self.bucket(block.key);
+        let leased = bucket.leased;
+        let kept = bucket.idle.len() as u64 + leased;
+        match self.budget.may_cache(class, kept) {
             Ok(()) => {
-                self.budget.cached(class, requested);
-                bucket.idle.push_back(block);
+                self.store(block);
                 Released::Cached
             }
             Err(cap) => {
-                match cap {
-                    CapReached::CachedBytes => self.counters.drops_over_bytes += 1,
-                    CapReached::BuffersPerBucket => self.counters.drops_over_count += 1,
-                }
-                self.budget.dropped(class, requested);
+                let with_others = match cap {
+                    CapReached::CachedBytes => {
+                        self.counters.drops_over_bytes += 1;
+                        self.budget.leased > rack.map_or(0, |rack| rack.leased.get())
+                    }
+                    CapReached::BuffersPerBucket => {
+                        self.counters.drops_over_count += 1;
+                        leased > rack.map_or(0, |rack| rack.tally.lane(block.lane).slots())
+                    }
+                };
+                self.without_slot += u64::from(with_others);
+                self.counters.live_buffers -= 1;
+                self.budget.dropped(class);
                 Released::Returned(block)
             }
         }
     }
 
+    /// Whether a miss of `class` bytes has to give anything back.
+    pub(crate) fn is_short_of(&self, class: u64) -> bool {
+        self.budget.room(class) != Room::Evict(0)
+    }
+
+    /// Whether `class` bytes do not fit within the limit even when the depot gives back all it has.
+    pub(crate) fn is_over_limit_with(&self, class: u64) -> bool {
+        !matches!(self.budget.room(class), Room::Evict(_))
+    }
+
     /// Whether a miss of `class` bytes may ask the device, and what it must give back first.
-    pub(crate) fn permit(&mut self, class: u64) -> Permit<B> {
+    pub(crate) fn permit(&mut self, class: u64) -> Permit {
         match self.budget.room(class) {
             Room::Wait => Permit::Wait,
             Room::Full => Permit::Refused,
@@ -208,10 +306,11 @@ impl<B: Backend> Depot<B> {
 
     /// Takes at least `bytes` of idle memory out, or all there is: classes that were asked for longest ago first, of two
     /// the larger first, in a class the oldest release first.
-    pub(crate) fn evict(&mut self, bytes: u64) -> Vec<Box<Block<B>>> {
+    pub(crate) fn evict(&mut self, bytes: u64) -> Vec<Box<Block>> {
         if bytes == 0 {
             return Vec::new();
         }
+        self.note_hits();
         let mut order: Vec<(u64, std::cmp::Reverse<u64>, Key)> = self
             .buckets
             .iter()
@@ -234,8 +333,20 @@ impl<B: Backend> Depot<B> {
         evicted
     }
 
+    /// Stamps the buckets whose classes magazines handed out since this was last done: their hits did not come by here.
+    fn note_hits(&mut self) {
+        for tally in &self.tallies {
+            for (_, lane) in tally.used_lanes() {
+                let key = Key { kind: self.kind, class: lane.class() };
+                if lane.was_hit() && let Some(bucket) = self.buckets.get_mut(&key) {
+                    bucket.last_request = self.clock;
+                }
+            }
+        }
+    }
+
     /// Nothing is kept from now on.
-    pub(crate) fn close(&mut self) -> Vec<Box<Block<B>>> {
+    pub(crate) fn close(&mut self) -> Vec<Box<Block>> {
         self.closed = true;
         self.evict(u64::MAX)
     }
@@ -244,8 +355,8 @@ impl<B: Backend> Depot<B> {
         self.counters.rungs[rung as usize] += 1;
     }
 
-    /// What a pool can tell of itself, all of one moment.
-    pub(crate) fn stats(&self) -> PoolStats {
+    /// What a pool can tell of itself, all of one moment but for what threads' magazines do meanwhile.
+    pub(crate) fn stats(&mut self) -> PoolStats {
         let mut buckets: BTreeMap<u64, BucketStats> = BTreeMap::new();
         let mut add = |class: u64, requests: Requests, idle: u64| {
             let reported = self.classes.reported(class);
@@ -261,38 +372,47 @@ impl<B: Backend> Depot<B> {
         for (&reported, &requests) in &self.forgotten {
             add(reported, requests, 0);
         }
-        PoolStats::new(&self.budget, &self.counters, buckets.into_values().collect())
+        let mut in_magazines = InMagazines { requested: self.budget.lent.requested, ..InMagazines::default() };
+        for tally in &self.tallies {
+            for (_, lane) in tally.used_lanes() {
+                let idle = lane.idle();
+                add(lane.class(), Requests { hits: lane.hits(), misses: 0 }, idle);
+                in_magazines.buffers += idle;
+                in_magazines.bytes += idle * lane.class();
+            }
+            in_magazines.requested = in_magazines.requested.wrapping_add(tally.requested());
+        }
+        in_magazines.requested = positive(in_magazines.requested);
+        PoolStats::new(&self.budget, &self.counters, &in_magazines, buckets.into_values().collect())
     }
 
     fn forget_empty_buckets(&mut self) {
-        if self.buckets.len() < self.forget_from {
-            return;
-        }
         let (classes, forgotten) = (self.classes, &mut self.forgotten);
         self.buckets.retain(|key, bucket| {
-            if bucket.idle.is_empty() {
+            let is_empty = bucket.idle.is_empty() && bucket.leased == 0;
+            if is_empty {
                 let requests = forgotten.entry(classes.reported(key.class)).or_default();
                 requests.hits += bucket.requests.hits;
                 requests.misses += bucket.requests.misses;
             }
-            !bucket.idle.is_empty()
+            !is_empty
         });
         // Buckets that are in use are not looked at again and again.
         self.forget_from = MAX_EMPTY_BUCKETS.max(2 * self.buckets.len());
     }
 }
 
-impl<B: Backend> Bucket<B> {
+impl Bucket {
     fn new() -> Self {
-        Self { idle: VecDeque::new(), last_request: 0, requests: Requests::default() }
+        Self { idle: VecDeque::new(), leased: 0, last_request: 0, requests: Requests::default() }
     }
 
     /// The newest block that needs no wait; else the newest whose own stream it is, which waits for others that used it
     /// and keeps blocks with the streams that they belong to; else the oldest, whose work is likeliest to be done.
-    fn take(&mut self, stream: StreamId) -> Option<Box<Block<B>>> {
+    fn take(&mut self, stream: StreamId) -> Option<Box<Block>> {
         let last = self.idle.len().checked_sub(1)?;
         let mut own = None;
-        for (back, block) in self.idle.iter_mut().rev().take(SAME_STREAM_SEARCH).enumerate() {
+        for (back, block) in self.idle.iter().rev().take(SAME_STREAM_SEARCH).enumerate() {
             if block.is_ready_on(stream) {
                 own = Some(back);
                 break;
@@ -305,19 +425,18 @@ impl<B: Backend> Bucket<B> {
     }
 }
 
-#[cfg(all(test, feature = "host"))]
+#[cfg(test)]
 mod tests {
     use super::*;
-    use vrampool_host::HostDevice;
 
     #[test]
     fn counts_of_forgotten_buckets_are_kept_and_undone() {
-        let mut depot: Depot<HostDevice> = Depot::new(SizeClasses::Exact(1), 0, Caps::default());
+        let mut depot = Depot::new(MemoryKind::default(), SizeClasses::Exact(1), 0, Caps::default());
         let key = |class| Key { kind: MemoryKind::default(), class };
         let stream = StreamId::next();
         let rounds = 3 * MAX_EMPTY_BUCKETS as u64;
         for class in 1..=rounds {
-            assert!(depot.take(key(class), class, stream).is_none());
+            assert!(depot.take(key(class), class, stream, None).is_none());
         }
         assert!(depot.buckets.len() <= MAX_EMPTY_BUCKETS, "empty buckets are forgotten");
         assert_eq!(depot.stats().misses, rounds, "and what they counted is not");

@@ -4,6 +4,7 @@
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 pub mod arena;
+mod block;
 mod budget;
 mod buffer;
 mod builder;
@@ -11,15 +12,20 @@ mod depot;
 mod device_arena;
 mod environment;
 mod error;
+mod exchange;
+mod magazine;
 #[cfg(feature = "metrics")]
 pub mod metrics;
 mod pool;
 mod registry;
 mod request;
+mod shared;
 mod size_class;
 mod source;
 mod stager;
 mod stats;
+mod sync;
+mod tally;
 #[cfg(feature = "trace")]
 pub mod trace;
 

@@ -1,16 +1,17 @@
 //! The pool as its users have it.
 
-use crate::budget::Caps;
 use crate::buffer::Buffer;
 use crate::builder::Builder;
 use crate::device_arena::{Compaction, DeviceArena, Moved};
 use crate::error::Error;
-use crate::request::Shared;
+use crate::magazine;
+use crate::shared::Shared;
 use crate::size_class::SizeClasses;
-use crate::source::{Source, Supply};
+use crate::source::Source;
 use crate::stats::PoolStats;
+use std::marker::PhantomData;
 use std::sync::Arc;
-use vrampool_backend::{Backend, MemoryKind};
+use vrampool_backend::{Backend, MemoryKind, Stream};
 
 /// A bounded caching pool of device memory. A clone is another handle to the same pool.
 ///
@@ -58,13 +59,13 @@ impl<B: Backend> Clone for Pool<B> {
 /// What all clones of a pool share and buffers do not: when it goes, the pool closes.
 #[derive(Debug)]
 pub(crate) struct Handle<B: Backend> {
-    pub(crate) shared: Arc<Shared<B>>,
+    pub(crate) shared: Arc<Shared>,
+    backend: PhantomData<B>,
 }
 
 impl<B: Backend> Drop for Handle<B> {
     fn drop(&mut self) {
-        let idle = self.shared.depot.lock().close();
-        self.shared.give_back(idle);
+        self.shared.close();
     }
 }
 
@@ -74,17 +75,12 @@ impl<B: Backend> Pool<B> {
         Builder::new(device)
     }
 
-    pub(crate) fn from_builder(
-        builder: Builder<B>,
-        kind: MemoryKind,
-        caps: Caps,
-        classes: SizeClasses,
-        supply: Supply<B>,
-    ) -> Self {
-        Self { handle: Arc::new(Handle { shared: Shared::new(builder, kind, caps, classes, supply) }) }
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        Self { handle: Arc::new(Handle { shared, backend: PhantomData }) }
     }
 
-    fn shared(&self) -> &Arc<Shared<B>> {
+    #[inline]
+    fn shared(&self) -> &Arc<Shared> {
         &self.handle.shared
     }
 
@@ -93,8 +89,15 @@ impl<B: Backend> Pool<B> {
     /// # Errors
     /// [`Error::OutOfMemory`] when neither idle memory nor the device has enough, [`Error::TooLarge`] when the device never
     /// does, [`Error::WrongDevice`] for another device's stream, [`Error::Backend`] when the device fails otherwise.
+    #[inline]
     pub fn allocate(&self, bytes: u64, stream: &B::Stream) -> Result<Buffer<B>, Error> {
-        self.shared().allocate(bytes, self.shared().kind, stream)
+        let shared = self.shared();
+        // A block's stream is one of the pool's device, so a hit need not check the device.
+        let class = shared.classes.round(bytes);
+        match class.and_then(|class| magazine::take(shared, class, bytes, stream.id())) {
+            Some(block) => Ok(Buffer::new(block)),
+            None => Ok(Buffer::new(shared.allocate::<B>(bytes, shared.kind, stream)?)),
+        }
     }
 
     /// As [`allocate`](Self::allocate), of a kind of memory of your choice. Kinds share the caps and nothing else.
@@ -119,7 +122,7 @@ impl<B: Backend> Pool<B> {
         kind: impl Into<MemoryKind>,
         stream: &B::Stream,
     ) -> Result<Buffer<B>, Error> {
-        self.shared().allocate(bytes, kind.into(), stream)
+        Ok(Buffer::new(self.shared().allocate::<B>(bytes, kind.into(), stream)?))
     }
 
     /// As [`allocate`](Self::allocate), and every byte is set to 0 on `stream`. The other ways to a buffer give recycled
@@ -146,11 +149,7 @@ impl<B: Backend> Pool<B> {
     /// Answers how many bytes were given back.
     #[allow(clippy::must_use_candidate, reason = "called for what it does; the figure is extra")]
     pub fn trim_to(&self, cached_bytes: u64) -> u64 {
-        let mut depot = self.shared().depot.lock();
-        let surplus = depot.budget.now.cached.saturating_sub(cached_bytes);
-        let idle = depot.evict(surplus);
-        drop(depot);
-        self.shared().give_back(idle)
+        self.shared().trim_to(cached_bytes)
     }
 
     /// Closes holes of the pool's arena, as [`DeviceArena::compact`], after giving all idle memory back to it. Live buffers
@@ -164,7 +163,7 @@ impl<B: Backend> Pool<B> {
         budget_bytes: u64,
         on_move: impl FnMut(Moved),
     ) -> Result<Compaction, Error> {
-        let Some(arena) = self.shared().supply.arena() else { return Ok(Compaction::default()) };
+        let Some(arena) = self.shared().supply::<B>().arena() else { return Ok(Compaction::default()) };
         self.trim();
         arena.compact(stream, budget_bytes, on_move)
     }
@@ -172,15 +171,13 @@ impl<B: Backend> Pool<B> {
     /// The arena that serves its misses, if one does.
     #[must_use]
     pub fn arena(&self) -> Option<&DeviceArena<B>> {
-        self.shared().supply.arena()
+        self.shared().supply::<B>().arena()
     }
 
     /// The pool's counts and bytes, all of one moment; an arena's own (reserved bytes, its waits) are read right after.
     pub fn stats(&self) -> PoolStats {
-        let depot = self.shared().depot.lock();
-        let (stats, peak) = (depot.stats(), depot.budget.peak_reserved);
-        drop(depot);
-        match self.shared().supply.arena() {
+        let (stats, peak) = self.shared().stats();
+        match self.shared().supply::<B>().arena() {
             Some(arena) => stats.with_arena(arena.highest_end(), peak, arena.stream_waits()),
             None => stats,
         }
@@ -188,10 +185,8 @@ impl<B: Backend> Pool<B> {
 
     /// Starts the peaks in [`stats`](Self::stats) anew from what is there now.
     pub fn reset_peaks(&self) {
-        let reserved = self.shared().supply.arena().map_or(0, DeviceArena::highest_end);
-        let mut depot = self.shared().depot.lock();
-        depot.budget.reset_peaks();
-        depot.budget.peak_reserved = reserved;
+        let reserved = self.shared().supply::<B>().arena().map_or(0, DeviceArena::highest_end);
+        self.shared().reset_peaks(reserved);
     }
 
     /// The pool's name in metrics.
@@ -203,7 +198,7 @@ impl<B: Backend> Pool<B> {
     /// The device it serves.
     #[must_use]
     pub fn device(&self) -> &B {
-        &self.shared().device
+        &self.shared().supply::<B>().device
     }
 
     /// The kind of memory that [`allocate`](Self::allocate) gives.
@@ -221,6 +216,6 @@ impl<B: Backend> Pool<B> {
     /// What serves its misses.
     #[must_use]
     pub fn source(&self) -> Source {
-        self.shared().supply.source()
+        self.shared().supply::<B>().source()
     }
 }

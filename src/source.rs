@@ -51,34 +51,30 @@ impl FromStr for Source {
     }
 }
 
-/// A [`Source`] with what it has.
+/// A device, and the arena on it that serves misses, if one does.
 #[derive(Debug)]
-pub(crate) enum Supply<B: Backend> {
-    Direct,
-    Arena(DeviceArena<B>),
+pub(crate) struct Supply<B: Backend> {
+    pub(crate) device: B,
+    arena: Option<DeviceArena<B>>,
 }
 
 impl<B: Backend> Supply<B> {
+    pub(crate) fn new(device: B, arena: Option<DeviceArena<B>>) -> Self {
+        Self { device, arena }
+    }
+
     pub(crate) fn source(&self) -> Source {
-        match self {
-            Self::Direct => Source::Direct,
-            Self::Arena(_) => Source::Arena,
-        }
+        if self.arena.is_some() { Source::Arena } else { Source::Direct }
     }
 
     pub(crate) fn arena(&self) -> Option<&DeviceArena<B>> {
-        match self {
-            Self::Direct => None,
-            Self::Arena(arena) => Some(arena),
-        }
+        self.arena.as_ref()
     }
 
-    pub(crate) fn allocate(&self, device: &B, key: Key, stream: &B::Stream) -> Result<Extent<B>, Error> {
-        match self {
-            Self::Arena(arena) if arena.kind() == key.kind => {
-                Ok(Extent::Arena(arena.allocate(key.class, stream)?))
-            }
-            Self::Direct | Self::Arena(_) => Ok(Extent::Direct(device.allocate(key.class, key.kind)?)),
+    pub(crate) fn allocate(&self, key: Key, stream: &B::Stream) -> Result<Extent<B>, Error> {
+        match &self.arena {
+            Some(arena) if arena.kind() == key.kind => Ok(Extent::Arena(arena.allocate(key.class, stream)?)),
+            _ => Ok(Extent::Direct(self.device.allocate(key.class, key.kind)?)),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::UNLIMITED;
 use crate::budget::Budget;
-use crate::depot::Counters;
+use crate::depot::{Counters, InMagazines};
 use crate::source::Source;
 
 /// The rungs of the ladder that a pool climbs when memory runs out, in order.
@@ -148,19 +148,26 @@ impl BucketStats {
 
 impl PoolStats {
     /// Of a pool whose source is direct.
-    pub(crate) fn new(budget: &Budget, counters: &Counters, buckets: Vec<BucketStats>) -> Self {
+    pub(crate) fn new(
+        budget: &Budget,
+        counters: &Counters,
+        in_magazines: &InMagazines,
+        buckets: Vec<BucketStats>,
+    ) -> Self {
+        let live = budget.now.out - in_magazines.bytes;
+        let requested = in_magazines.requested.min(live);
         Self {
             hits: buckets.iter().map(|bucket| bucket.hits).sum(),
             misses: buckets.iter().map(|bucket| bucket.misses).sum(),
-            bytes_requested: budget.now.requested,
-            bytes_live: budget.now.live,
-            bytes_cached: budget.now.cached,
+            bytes_requested: requested,
+            bytes_live: live,
+            bytes_cached: budget.now.cached + in_magazines.bytes,
             bytes_held: budget.now.held,
             source: Source::Direct,
             bytes_reserved: budget.now.held,
             bytes_allocated: budget.allocated,
-            peak_requested: budget.peak.requested,
-            peak_live: budget.peak.live,
+            peak_requested: budget.peak.requested.max(requested),
+            peak_live: budget.peak.live.max(live),
             peak_cached: budget.peak.cached,
             peak_held: budget.peak.held,
             peak_reserved: budget.peak.held,
@@ -168,7 +175,7 @@ impl PoolStats {
             max_buffers_per_bucket: budget.caps.max_buffers_per_bucket,
             limit: budget.caps.limit,
             budget: budget.caps.budget,
-            live_buffers: counters.live_buffers,
+            live_buffers: counters.live_buffers - in_magazines.buffers,
             source_allocations: counters.source_allocations,
             source_frees: counters.source_frees,
             drops_over_bytes: counters.drops_over_bytes,

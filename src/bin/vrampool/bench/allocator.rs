@@ -100,7 +100,12 @@ impl<B: Backend> Pooled<B> {
     /// Keeps `bytes`, and `buffers` of them in one bucket.
     pub(crate) fn new(device: &B, bytes: u64, buffers: u64) -> Result<Self, Error> {
         let pool = Pool::builder(device).max_cached_bytes(bytes).max_buffers_per_bucket(buffers).build()?;
-        Ok(Self { pool, stream: device.create_stream()? })
+        Self::of(&pool)
+    }
+
+    /// A handle to `pool`, with a stream of its own.
+    pub(crate) fn of(pool: &Pool<B>) -> Result<Self, Error> {
+        Ok(Self { pool: pool.clone(), stream: pool.device().create_stream()? })
     }
 }
 

@@ -60,9 +60,21 @@ impl Samples {
         answer
     }
 
+    /// Each with what `other` took the same time around.
+    pub(crate) fn plus(mut self, other: Self) -> Self {
+        self.times.iter_mut().zip(other.times).for_each(|(time, more)| *time += more);
+        self
+    }
+
     /// Nanoseconds for each pair. All zero without samples.
     pub(crate) fn figures(self) -> Figures {
-        let mut times: Vec<f64> = self.times.into_iter().skip(self.warm_up).collect();
+        Self::merged(vec![self])
+    }
+
+    /// Nanoseconds for each pair, of the samples of several threads.
+    pub(crate) fn merged(threads: Vec<Self>) -> Figures {
+        let timed = threads.into_iter().flat_map(|thread| thread.times.into_iter().skip(thread.warm_up));
+        let mut times: Vec<f64> = timed.collect();
         times.sort_unstable_by(f64::total_cmp);
         let at = |index: usize| times.get(index).copied().unwrap_or_default();
         Figures {

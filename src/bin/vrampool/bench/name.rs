@@ -3,7 +3,7 @@
 use super::clock::Effort;
 use super::row::Row;
 use super::workload::{self, Workload};
-use super::{compaction, population, regions};
+use super::{compaction, hits, population, regions};
 use clap::ValueEnum;
 use std::fmt;
 use vrampool::{Backend, Error};
@@ -35,6 +35,9 @@ pub(crate) enum Name {
     /// Of live blocks of 512 B to 16 MiB a random one replaced by one of a random size
     #[value(name = "arena_random")]
     ArenaRandom,
+    /// Buffers that the pool has idle, allocated and dropped by 1 to 16 threads at the same time
+    #[value(name = "hit_pair")]
+    HitPair,
 }
 
 impl Name {
@@ -49,6 +52,7 @@ impl Name {
             Self::Cuarena6 => regions::measure(self, device, effort),
             Self::ArenaLifo => population::measure(self, population::Pattern::Lifo, device, effort),
             Self::ArenaRandom => population::measure(self, population::Pattern::Random, device, effort),
+            Self::HitPair => hits::measure(self, device, effort),
         }
     }
 }

@@ -45,6 +45,11 @@ impl Row {
         }
     }
 
+    /// The same, of so many threads.
+    pub(crate) fn threads(self, threads: u32) -> Self {
+        Self { threads, ..self }
+    }
+
     /// Prints it as a line of JSON.
     pub(crate) fn print(&self) -> io::Result<()> {
         let line = serde_json::to_string(self)?;

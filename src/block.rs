@@ -1,0 +1,192 @@
+//! The record of a block: memory of the source, with all that must be known to hand it out again.
+
+use crate::depot::Key;
+use crate::error::Error;
+use crate::magazine;
+use crate::shared::Shared;
+use crate::source::{Extent, Supply};
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use vrampool_backend::{Backend, Region, RegionMut, Stream, StreamId};
+
+/// A block's record. It moves, boxed and by value, between buffer, magazine and bucket, and knows its pool, so that none of
+/// these ways touches a reference count. An idle block thus keeps its pool's shared state alive; the last pool handle
+/// empties the buckets and so cuts the circle.
+///
+/// What the ways need is here, in front; what only the buffer's own backend understands is behind, its type forgotten: so
+/// one thread-local variable serves the pools of all backends.
+pub(crate) struct Block<T: ?Sized = dyn Any + Send + Sync> {
+    /// The one below it in a magazine.
+    pub(crate) next: Option<Box<Block>>,
+    pub(crate) key: Key,
+    /// Bytes the present, or last, borrower asked for.
+    pub(crate) requested: u64,
+    /// The stream that got it or wrote it last, behind all that used it before.
+    stream: StreamId,
+    /// Whether other streams read it since.
+    has_readers: AtomicBool,
+    /// Which lane of a magazine takes it.
+    pub(crate) lane: u8,
+    pub(crate) pool: Arc<Shared>,
+    body: T,
+}
+
+/// What a block of one backend is.
+struct Body<B: Backend> {
+    extent: Extent<B>,
+    /// [`Block::stream`] itself.
+    stream: B::Stream,
+    /// Streams that read it since, behind that one.
+    readers: Mutex<SmallVec<[B::Stream; 1]>>,
+}
+
+impl Block {
+    pub(crate) fn new<B: Backend>(
+        extent: Extent<B>,
+        key: Key,
+        requested: u64,
+        stream: &B::Stream,
+        pool: &Arc<Shared>,
+    ) -> Box<Self> {
+        let body = Body { extent, stream: stream.clone(), readers: Mutex::default() };
+        let lane = if pool.has_magazine_for(key) { magazine::lane(key.class) } else { magazine::NO_LANE };
+        Box::new(Block {
+            next: None,
+            key,
+            requested,
+            stream: stream.id(),
+            has_readers: AtomicBool::new(false),
+            lane,
+            pool: Arc::clone(pool),
+            body,
+        })
+    }
+
+    /// The stream that got it or wrote it last.
+    #[inline]
+    pub(crate) fn stream_id(&self) -> StreamId {
+        self.stream
+    }
+
+    /// Whether work on `stream` may use it without any wait.
+    #[inline]
+    pub(crate) fn is_ready_on(&self, stream: StreamId) -> bool {
+        // Relaxed: asked by who has the block to himself.
+        self.stream == stream && !self.has_readers.load(Ordering::Relaxed)
+    }
+
+    fn body<B: Backend>(&self) -> &Body<B> {
+        match self.body.downcast_ref() {
+            Some(body) => body,
+            None => unreachable!("a pool hands out blocks of its own backend"),
+        }
+    }
+
+    fn body_mut<B: Backend>(&mut self) -> &mut Body<B> {
+        match self.body.downcast_mut() {
+            Some(body) => body,
+            None => unreachable!("a pool hands out blocks of its own backend"),
+        }
+    }
+
+    /// The stream that got it or wrote it last.
+    pub(crate) fn stream<B: Backend>(&self) -> &B::Stream {
+        &self.body::<B>().stream
+    }
+
+    pub(crate) fn memory<B: Backend>(&self) -> &B::Memory {
+        self.body::<B>().extent.memory()
+    }
+
+    /// Its first `len` bytes for reading on `stream`, to which it was [lent](Self::lend) or handed over.
+    pub(crate) fn region<B: Backend>(
+        &self,
+        len: u64,
+        stream: &B::Stream,
+    ) -> Result<Region<'_, B::Memory>, Error> {
+        self.body::<B>().extent.region(len, stream)
+    }
+
+    /// Its first `len` bytes for writing on `stream`, to which it was handed over.
+    pub(crate) fn region_mut<B: Backend>(
+        &mut self,
+        len: u64,
+        stream: &B::Stream,
+    ) -> Result<RegionMut<'_, B::Memory>, Error> {
+        self.body_mut::<B>().extent.region_mut(len, stream)
+    }
+
+    /// Makes `stream` wait for the one that wrote the block last, once, and notes that it reads it. Answers how many waits
+    /// that took.
+    pub(crate) fn lend<B: Backend>(&self, stream: &B::Stream) -> Result<u64, Error> {
+        let Body { extent, stream: writer, readers } = self.body::<B>();
+        if let Extent::Arena(buffer) = extent {
+            buffer.used_on(stream)?;
+        }
+        let is_reader = |readers: &[B::Stream]| readers.iter().any(|reader| reader.id() == stream.id());
+        if self.stream == stream.id() || is_reader(&readers.lock()) {
+            return Ok(0);
+        }
+        let mut waits = 0;
+        if let Extent::Direct(_) = extent {
+            order(&self.pool.supply::<B>().device, writer, stream)?;
+            waits = 1;
+        }
+        let mut readers = readers.lock();
+        if !is_reader(&readers) {
+            readers.push(stream.clone());
+        }
+        // Relaxed: read by who has the block to himself, which whoever passed it on made sure of.
+        self.has_readers.store(true, Ordering::Relaxed);
+        Ok(waits)
+    }
+
+    /// Makes `stream` wait for every stream that used the block, and hands the block to it. When a step fails the block
+    /// still belongs to all of them. Answers how many waits that took.
+    pub(crate) fn hand_over<B: Backend>(&mut self, stream: &B::Stream) -> Result<u64, Error> {
+        if self.is_ready_on(stream.id()) {
+            return Ok(0);
+        }
+        let pool = Arc::clone(&self.pool);
+        let body = self.body_mut::<B>();
+        let mut waits = 0;
+        match &body.extent {
+            // It knows more: who moved it, say. It counts its waits, too.
+            Extent::Arena(buffer) => buffer.hand_over(stream)?,
+            Extent::Direct(_) => {
+                let Supply { device, .. } = pool.supply::<B>();
+                for user in std::iter::once(&body.stream).chain(body.readers.get_mut().iter()) {
+                    if user.id() != stream.id() {
+                        order(device, user, stream)?;
+                        waits += 1;
+                    }
+                }
+            }
+        }
+        body.stream = stream.clone();
+        body.readers.get_mut().clear();
+        self.stream = stream.id();
+        *self.has_readers.get_mut() = false;
+        Ok(waits)
+    }
+}
+
+/// Makes later work on `to` wait for the work so far on `from`.
+fn order<B: Backend>(device: &B, from: &B::Stream, to: &B::Stream) -> Result<(), Error> {
+    let event = device.record(from)?;
+    Ok(device.wait(to, &event)?)
+}
+
+impl fmt::Debug for Block {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Block")
+            .field("key", &self.key)
+            .field("requested", &self.requested)
+            .field("stream", &self.stream)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,376 @@
+//! A thread's own idle blocks: hits without a lock, a shared line, or a reference count.
+//!
+//! ```text
+//!  thread-local        rack of pool 0                      depot of pool 0 (one lock)
+//!  ┌──────────┐        ┌──────────────────────┐            ┌────────────────────────┐
+//!  │ slot 0 ──┼───────▶│ lane of 4 KiB  ▣▣▢   │  refill ◀──│ bucket of 4 KiB  ▣▣▣▣  │
+//!  │ slot 1   │        │ lane of 64 KiB ▣▢    │──▶ spill   │   slots leased: 3      │
+//!  │ …        │        │ …                    │            │ bucket of 64 KiB …     │
+//!  └──────────┘        └──────────────────────┘            └────────────────────────┘
+//!                       ▣ idle block   ▢ slot that a block may come back to
+//! ```
+//!
+//! A *rack* is one thread's magazines for one pool, with a *lane* for each class, a linked list through the blocks' records.
+//! A lane holds at most as many blocks as it has *slots*, and slots are leased from the depot, where they count against the
+//! caps as idle blocks do, filled or not: so the caps hold at every instant, and a hit need not look at them.
+//!
+//! A rack is good for one *epoch* of its pool. Whoever wants the magazines' memory back, to trim, to close, to have slots for
+//! a thread that has none, begins another epoch; each thread notices at its next call to the pool and gives everything
+//! back. A thread that never calls again keeps what it has, at most [`Builder::magazine_bytes`](crate::Builder), until
+//! it ends or, when the pool is closed, has to do with any pool's depot.
+
+use crate::block::Block;
+use crate::budget::Lent;
+use crate::shared::{CLOSED, Shared};
+use crate::tally::{LANES, Tally};
+use std::cell::{Cell, OnceCell};
+use std::mem;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use vrampool_backend::StreamId;
+
+/// Pools that can have magazines at a time, and one number for pools that have none. So many that a `u8` needs no check.
+#[cfg(not(loom))]
+pub(crate) const SLOTS: usize = 256;
+#[cfg(loom)]
+pub(crate) const SLOTS: usize = 4;
+
+/// The number of pools without magazines: no thread has a rack there.
+pub(crate) const NO_SLOT: u8 = (SLOTS - 1) as u8;
+
+/// The lane of blocks that no magazine takes: it never has slots.
+pub(crate) const NO_LANE: u8 = (LANES - 1) as u8;
+
+/// An epoch that no pool is ever in.
+const NEVER: u64 = u64::MAX;
+
+/// What a thread keeps.
+struct Local {
+    racks: [OnceCell<Box<Rack>>; SLOTS],
+    /// How many pools had been closed when it last looked for racks of closed ones.
+    closed: Cell<u64>,
+}
+
+#[cfg(not(loom))]
+thread_local! {
+    static LOCAL: Local = const { Local::new() };
+}
+
+#[cfg(loom)]
+loom::thread_local! {
+    static LOCAL: Local = Local::new();
+}
+
+/// One thread's magazines for one pool at a time.
+pub(crate) struct Rack {
+    /// The epoch of the pool's that its content is of.
+    epoch: Cell<u64>,
+    pub(crate) tally: Arc<Tally>,
+    lanes: [Cell<Option<Box<Block>>>; LANES],
+    /// What refilling remembers of each lane.
+    habits: [Cell<Habit>; LANES],
+    /// Bytes lent from its lanes, less those that came back, since the depot was last told, and the most that were. They
+    /// wrap. What was asked for of them is in the tally.
+    live: Cell<u64>,
+    most: Cell<Lent>,
+    /// Bytes of all its slots.
+    pub(crate) leased: Cell<u64>,
+    pool: Cell<Option<Arc<Shared>>>,
+}
+
+/// How a lane is used, seen at the depot.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Habit {
+    /// How many blocks it was last refilled with.
+    pub(crate) refill: u64,
+    /// What had been pushed by then.
+    pub(crate) pushes: u64,
+}
+
+/// The lane for blocks of `class`: by its power of two and the next three bits, so that fixed classes, powers of two and
+/// eight classes a doubling each have one to themselves.
+#[inline]
+pub(crate) fn lane(class: u64) -> u8 {
+    let class = class | 1;
+    let power = class.ilog2();
+    let next = (class << (63 - power)) >> 60 & 7;
+    (power << 3) as u8 | next as u8
+}
+
+/// The newest block of this thread's magazine for `class`, if it needs no wait for `stream`. No block may mean many things:
+/// ask the depot.
+#[inline]
+pub(crate) fn take(pool: &Shared, class: u64, requested: u64, stream: StreamId) -> Option<Box<Block>> {
+    let taken = LOCAL.try_with(|local| local.rack(pool)?.pop(class, requested, stream));
+    taken.ok().flatten()
+}
+
+/// Puts a block in this thread's magazine for its class. Answers one that it has no room for.
+#[inline]
+pub(crate) fn put(block: Box<Block>) -> Option<Box<Block>> {
+    let mut block = Some(block);
+    // Gone, in the destructor of another thread-local variable: it has no magazines any more.
+    let _ = LOCAL.try_with(|local| {
+        block = block.take().and_then(|block| match local.rack(&block.pool) {
+            Some(rack) => rack.push(block),
+            None => Some(block),
+        });
+    });
+    block
+}
+
+/// Does something with this thread's rack for `pool`, fresh in its present epoch; without one where there is none: the pool
+/// is closed or has no magazines, or the thread is ending.
+pub(crate) fn visit<T>(pool: &Arc<Shared>, visit: impl FnOnce(Option<&Rack>) -> T) -> T {
+    with_local(|local| visit(local.and_then(|local| local.join(pool))))
+}
+
+/// As [`visit`], but only with a rack that is there and of the present epoch.
+pub(crate) fn look<T>(pool: &Shared, look: impl FnOnce(Option<&Rack>) -> T) -> T {
+    with_local(|local| look(local.and_then(|local| local.rack(pool))))
+}
+
+/// As [`visit`], to bring a block back to its pool.
+pub(crate) fn visit_with<T>(
+    block: Box<Block>,
+    visit: impl FnOnce(&Shared, Option<&Rack>, Box<Block>) -> T,
+) -> T {
+    with_local(|local| {
+        let rack = local.and_then(|local| local.join(&block.pool));
+        match rack.and_then(|rack| Some((rack, rack.pool.take()?))) {
+            // The rack's handle serves, so that no reference count is touched.
+            Some((rack, pool)) => {
+                let answer = visit(&pool, Some(rack), block);
+                rack.pool.set(Some(pool));
+                answer
+            }
+            None => {
+                let pool = Arc::clone(&block.pool);
+                visit(&pool, None, block)
+            }
+        }
+    })
+}
+
+/// Gives this thread's blocks and slots back to the depot of `pool`.
+pub(crate) fn leave(pool: &Shared) {
+    with_local(|local| {
+        if let Some(rack) = local.and_then(|local| local.racks[usize::from(pool.slot) % SLOTS].get()) {
+            rack.leave();
+        }
+    });
+}
+
+/// Does something with what this thread keeps; with nothing in the destructors of its other thread-local variables, when
+/// that may be gone.
+fn with_local<T>(act: impl FnOnce(Option<&Local>) -> T) -> T {
+    let mut act = Some(act);
+    let acted = LOCAL.try_with(|local| act.take().map(|act| act(Some(local))));
+    match (acted, act) {
+        (Ok(Some(answer)), _) => answer,
+        (_, Some(act)) => act(None),
+        (_, None) => unreachable!("it acted and answered"),
+    }
+}
+
+impl Local {
+    const fn new() -> Self {
+        Self { racks: [const { OnceCell::new() }; SLOTS], closed: Cell::new(0) }
+    }
+
+    /// The rack for `pool`, if it is of the pool's present epoch.
+    #[inline]
+    fn rack(&self, pool: &Shared) -> Option<&Rack> {
+        let rack = self.racks[usize::from(pool.slot) % SLOTS].get()?;
+        // Relaxed: what another epoch is for comes later than any one call; nothing is published with it.
+        (rack.epoch.get() == pool.epoch.load(Relaxed)).then_some(rack)
+    }
+
+    /// The rack for `pool` in its present epoch, after giving back what is there of another epoch or of closed pools.
+    fn join(&self, pool: &Arc<Shared>) -> Option<&Rack> {
+        let closed = CLOSED.load(Relaxed);
+        if self.closed.replace(closed) != closed {
+            self.racks.iter().filter_map(OnceCell::get).for_each(|rack| {
+                let of = rack.pool.take();
+                let is_closed = of.as_ref().is_some_and(|pool| pool.is_closed());
+                rack.pool.set(of);
+                if is_closed {
+                    rack.leave();
+                }
+            });
+        }
+        if !pool.has_magazines() {
+            return None;
+        }
+        let rack = self.racks[usize::from(pool.slot) % SLOTS].get_or_init(|| Box::new(Rack::new()));
+        if rack.epoch.get() != pool.epoch.load(Relaxed) {
+            rack.leave();
+            // A destructor that ran in there may have joined on its own account.
+            if rack.epoch.get() == NEVER {
+                let epoch = pool.depot.lock().enroll(&rack.tally, &pool.epoch)?;
+                rack.pool.set(Some(Arc::clone(pool)));
+                rack.epoch.set(epoch);
+            }
+        }
+        self.rack(pool)
+    }
+}
+
+impl Drop for Local {
+    fn drop(&mut self) {
+        self.racks.iter().filter_map(OnceCell::get).for_each(|rack| rack.leave());
+    }
+}
+
+impl Rack {
+    fn new() -> Self {
+        Self {
+            epoch: Cell::new(NEVER),
+            tally: Arc::new(Tally::new()),
+            lanes: [const { Cell::new(None) }; LANES],
+            habits: [const { Cell::new(Habit { refill: 0, pushes: 0 }) }; LANES],
+            live: Cell::new(0),
+            most: Cell::new(Lent { requested: 0, live: 0 }),
+            leased: Cell::new(0),
+            pool: Cell::new(None),
+        }
+    }
+
+    #[inline]
+    fn lane(&self, lane: u8) -> &Cell<Option<Box<Block>>> {
+        &self.lanes[usize::from(lane) % LANES]
+    }
+
+    pub(crate) fn habit(&self, lane: u8) -> &Cell<Habit> {
+        &self.habits[usize::from(lane) % LANES]
+    }
+
+    /// A hit, if the newest block in the lane is of this class and needs no wait.
+    #[inline]
+    fn pop(&self, class: u64, requested: u64, stream: StreamId) -> Option<Box<Block>> {
+        let number = lane(class);
+        let lane = self.lane(number);
+        let mut block = lane.take()?;
+        if block.key.class != class || !block.is_ready_on(stream) {
+            put_back(lane, block);
+            return None;
+        }
+        set(lane, block.next.take());
+        block.requested = requested;
+        self.tally.lane(number).pop();
+        let lent = Lent { requested: self.tally.lent(requested), live: self.live.get().wrapping_add(class) };
+        self.live.set(lent.live);
+        let most = self.most.get();
+        if lent.live as i64 > most.live as i64 || lent.requested as i64 > most.requested as i64 {
+            self.note_most(lent);
+        }
+        Some(block)
+    }
+
+    /// Keeps a block that came back, if its lane has a slot for it.
+    #[inline]
+    fn push(&self, block: Box<Block>) -> Option<Box<Block>> {
+        let tally = self.tally.lane(block.lane);
+        // Two checks, because classes that are many share lanes.
+        if tally.class() != block.key.class || !tally.has_room() {
+            return Some(block);
+        }
+        tally.push();
+        self.tally.returned(block.requested);
+        self.live.set(self.live.get().wrapping_sub(block.key.class));
+        self.stack(block);
+        None
+    }
+
+    #[cold]
+    fn note_most(&self, lent: Lent) {
+        let most = self.most.get();
+        let larger = |a: u64, b: u64| (a as i64).max(b as i64) as u64;
+        self.most.set(Lent {
+            requested: larger(lent.requested, most.requested),
+            live: larger(lent.live, most.live),
+        });
+    }
+
+    /// What was lent since this was last asked, and the most that was in between.
+    pub(crate) fn take_lent(&self) -> (Lent, Lent) {
+        let lent = Lent { requested: self.tally.take_requested(), live: self.live.take() };
+        (lent, self.most.take())
+    }
+
+    /// Puts a block on top of its lane, uncounted.
+    #[inline]
+    pub(crate) fn stack(&self, mut block: Box<Block>) {
+        let lane = self.lane(block.lane);
+        block.next = lane.take();
+        set(lane, Some(block));
+    }
+
+    /// Takes out the newest of the first `search` blocks of a lane that `wanted` finds, uncounted.
+    pub(crate) fn unstack(
+        &self,
+        lane: u8,
+        search: usize,
+        wanted: impl Fn(&Block) -> bool,
+    ) -> Option<Box<Block>> {
+        let lane = self.lane(lane);
+        let mut head = lane.take();
+        let mut found = None;
+        let mut link = &mut head;
+        for _ in 0..search {
+            match link {
+                Some(block) if wanted(block) => {
+                    let next = block.next.take();
+                    found = mem::replace(link, next);
+                    break;
+                }
+                Some(block) => link = &mut block.next,
+                None => break,
+            }
+        }
+        set(lane, head);
+        found
+    }
+
+    /// Takes out all but the newest `keep` blocks of a lane, uncounted; newest first.
+    pub(crate) fn unstack_below(&self, lane: u8, keep: u64) -> Vec<Box<Block>> {
+        let lane = self.lane(lane);
+        let mut head = lane.take();
+        let mut link = &mut head;
+        for _ in 0..keep {
+            match link {
+                Some(block) => link = &mut block.next,
+                None => break,
+            }
+        }
+        let mut below = Vec::new();
+        let mut rest = link.take();
+        while let Some(mut block) = rest {
+            rest = block.next.take();
+            below.push(block);
+        }
+        set(lane, head);
+        below
+    }
+
+    /// Gives blocks and slots back to the depot they are of.
+    fn leave(&self) {
+        let epoch = self.epoch.replace(NEVER);
+        if let Some(pool) = self.pool.take() {
+            let gone = pool.depot.lock().dismiss(self, epoch);
+            self.leased.set(0);
+            pool.give_back(gone);
+        }
+    }
+}
+
+/// Sets a lane that is known to be empty: there is nothing to be dropped.
+#[inline]
+fn set(lane: &Cell<Option<Box<Block>>>, blocks: Option<Box<Block>>) {
+    mem::forget(lane.replace(blocks));
+}
+
+#[cold]
+fn put_back(lane: &Cell<Option<Box<Block>>>, block: Box<Block>) {
+    set(lane, Some(block));
+}

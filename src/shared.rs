@@ -1,0 +1,372 @@
+//! What a pool's handles, buffers and idle blocks share, whatever its backend; a buffer's way back.
+
+use crate::block::Block;
+use crate::budget::Caps;
+use crate::depot::{Counters, Depot, Key, Permit, Released};
+use crate::magazine::{self, NO_SLOT, SLOTS};
+use crate::size_class::SizeClasses;
+use crate::source::Supply;
+use crate::stats::{PoolStats, Rung};
+use crate::sync::{AtomicU64, Condvar, GlobalMutex, GlobalU64, Mutex};
+use std::any::Any;
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use vrampool_backend::{Backend, DeviceId, MemoryKind, StreamId};
+
+/// What a pool's handles, buffers and idle blocks share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) device: DeviceId,
+    pub(crate) name: String,
+    pub(crate) kind: MemoryKind,
+    pub(crate) classes: SizeClasses,
+    caps: Caps,
+    /// Under which number threads keep magazines for it.
+    pub(crate) slot: u8,
+    /// What magazines have to be of to be used. Another one calls their memory back. Read by every hit, so apart from what
+    /// is written often.
+    pub(crate) epoch: AtomicU64,
+    pub(crate) depot: Apart<Mutex<Depot>>,
+    /// Signalled when memory was given back or a promise was broken.
+    freed: Condvar,
+    /// The [`Supply`] of its backend.
+    supply: Box<dyn Any + Send + Sync>,
+}
+
+/// Something in cache lines of its own.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(crate) struct Apart<T>(T);
+
+impl<T> std::ops::Deref for Apart<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+/// The epoch of pools that no handle is left of.
+const CLOSED_EPOCH: u64 = 0;
+
+/// The last epoch that any pool began; each begins one of its own, so that no two pools are ever in the same.
+static EPOCH: GlobalU64 = GlobalU64::new(CLOSED_EPOCH);
+
+/// Pools closed so far.
+pub(crate) static CLOSED: GlobalU64 = GlobalU64::new(0);
+
+/// Which slots pools have.
+static TAKEN: GlobalMutex<[bool; SLOTS]> = GlobalMutex::new([false; SLOTS]);
+
+thread_local! {
+    /// Whether this thread is giving memory back at this moment: a destructor that allocates must not wait for itself.
+    static GIVING_BACK: Cell<bool> = const { Cell::new(false) };
+}
+
+impl Shared {
+    pub(crate) fn new<B: Backend>(
+        name: String,
+        kind: MemoryKind,
+        caps: Caps,
+        classes: SizeClasses,
+        borrow_classes: usize,
+        supply: Supply<B>,
+    ) -> Arc<Self> {
+        Self::of_any(name, supply.device.id(), kind, caps, classes, borrow_classes, Box::new(supply))
+    }
+
+    fn of_any(
+        name: String,
+        device: DeviceId,
+        kind: MemoryKind,
+        caps: Caps,
+        classes: SizeClasses,
+        borrow_classes: usize,
+        supply: Box<dyn Any + Send + Sync>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            device,
+            name,
+            kind,
+            classes,
+            caps,
+            slot: if caps.has_magazines() { take_slot() } else { NO_SLOT },
+            epoch: AtomicU64::new(next_epoch()),
+            depot: Apart(Mutex::new(Depot::new(kind, classes, borrow_classes, caps))),
+            freed: Condvar::new(),
+            supply,
+        })
+    }
+
+    pub(crate) fn supply<B: Backend>(&self) -> &Supply<B> {
+        match self.supply.downcast_ref() {
+            Some(supply) => supply,
+            None => unreachable!("a pool has the supply of its own backend"),
+        }
+    }
+
+    pub(crate) fn has_magazines(&self) -> bool {
+        self.slot != NO_SLOT
+    }
+
+    pub(crate) fn has_magazine_for(&self, key: Key) -> bool {
+        self.has_magazines() && key.kind == self.kind && self.caps.magazines_take(key.class)
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.epoch.load(Relaxed) == CLOSED_EPOCH
+    }
+
+    /// An idle block, from this thread's magazines or the depot; counts the hit or the miss.
+    pub(crate) fn take(self: &Arc<Self>, key: Key, requested: u64, stream: StreamId) -> Option<Box<Block>> {
+        magazine::visit(self, |rack| self.depot.lock().take(key, requested, stream, rack))
+    }
+
+    /// A buffer's way back.
+    #[inline]
+    pub(crate) fn release(block: Box<Block>) {
+        if let Some(block) = magazine::put(block) {
+            Self::release_to_depot(block);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn release_to_depot(block: Box<Block>) {
+        let released = magazine::visit_with(block, |pool, rack, block| {
+            let mut depot = pool.depot.lock();
+            let released = depot.put(block, rack);
+            if depot.lacks_slots() {
+                pool.recall(&mut depot, Recall::Slots);
+            }
+            released
+        });
+        if let Released::Returned(block) = released {
+            let (pool, bytes) = (Arc::clone(&block.pool), block.key.class);
+            pool.give_back_counting(vec![block], bytes);
+        }
+    }
+
+    /// Counts and bytes, and the most that a source that reserves ahead had to have; the peaks, as of all that this thread
+    /// did and what others told.
+    pub(crate) fn stats(&self) -> (PoolStats, u64) {
+        magazine::look(self, |rack| {
+            let mut depot = self.depot.lock();
+            rack.into_iter().for_each(|rack| depot.settle(rack));
+            (depot.stats(), depot.budget.peak_reserved)
+        })
+    }
+
+    /// Starts the peaks anew from now.
+    pub(crate) fn reset_peaks(&self, reserved: u64) {
+        magazine::look(self, |rack| {
+            let mut depot = self.depot.lock();
+            rack.into_iter().for_each(|rack| depot.settle(rack));
+            depot.budget.reset_peaks(reserved);
+        });
+    }
+
+    /// Begins another epoch: every thread gives up its magazines when it next calls the pool.
+    pub(crate) fn recall(&self, depot: &mut Depot, what: Recall) {
+        if depot.is_closed() {
+            return;
+        }
+        let epoch = next_epoch();
+        if what == Recall::Memory {
+            depot.trimmed = epoch;
+        }
+        self.epoch.store(epoch, Relaxed);
+    }
+
+    /// Gives idle memory back until at most `cached_bytes` are idle. Answers how many bytes were given back.
+    pub(crate) fn trim_to(&self, cached_bytes: u64) -> u64 {
+        magazine::leave(self);
+        let mut depot = self.depot.lock();
+        let surplus = depot.budget.now.cached.saturating_add(depot.budget.leased).saturating_sub(cached_bytes);
+        if surplus > depot.budget.now.cached {
+            self.recall(&mut depot, Recall::Memory);
+        }
+        let idle = depot.evict(surplus);
+        drop(depot);
+        self.give_back(idle)
+    }
+
+    /// No handle is left: gives back what is idle, and keeps nothing from now on.
+    pub(crate) fn close(&self) {
+        magazine::leave(self);
+        let mut depot = self.depot.lock();
+        let idle = depot.close();
+        self.epoch.store(CLOSED_EPOCH, Relaxed);
+        drop(depot);
+        if self.has_magazines() {
+            TAKEN.lock()[usize::from(self.slot)] = false;
+        }
+        CLOSED.fetch_add(1, Relaxed);
+        self.give_back(idle);
+    }
+
+    /// Gets a promise of `class` bytes within limit and budget, giving idle memory back where they demand it. The error
+    /// is the limit.
+    pub(crate) fn make_room(&self, class: u64) -> Result<Promise<'_>, u64> {
+        let (mut waited, mut recalled) = (false, false);
+        let mut depot = self.depot.lock();
+        loop {
+            if !recalled && depot.is_short_of(class) {
+                recalled = true;
+                drop(depot);
+                magazine::leave(self);
+                depot = self.depot.lock();
+                if depot.is_over_limit_with(class) && depot.budget.leased > 0 {
+                    self.recall(&mut depot, Recall::Memory);
+                }
+            }
+            match depot.permit(class) {
+                Permit::Granted { evicted, surplus } => {
+                    drop(depot);
+                    // From here on the promise is kept or broken, whatever a destructor or the device does.
+                    let promise = Promise { pool: self, class, kept: false };
+                    self.give_back_counting(evicted, surplus);
+                    return Ok(promise);
+                }
+                Permit::Wait if !is_giving_back() => {
+                    if !std::mem::replace(&mut waited, true) {
+                        depot.count(Rung::Wait);
+                    }
+                    self.freed.wait(&mut depot);
+                }
+                Permit::Wait | Permit::Refused => return Err(depot.budget.caps.limit),
+            }
+        }
+    }
+
+    /// The device has no memory left: gives back idle memory, `bytes` of it or all. With `all` it calls magazines back, too,
+    /// and waits for what other threads are giving back at this moment. Answers whether it is worth asking again.
+    pub(crate) fn relieve(&self, bytes: u64, all: bool) -> bool {
+        magazine::leave(self);
+        let mut depot = self.depot.lock();
+        if all && depot.budget.leased > 0 {
+            self.recall(&mut depot, Recall::Memory);
+        }
+        if depot.budget.now.cached == 0 && !all {
+            return false;
+        }
+        depot.count(Rung::Trim);
+        let idle = depot.evict(if all { u64::MAX } else { bytes });
+        drop(depot);
+        self.give_back(idle);
+        if all && !is_giving_back() {
+            // It may be just what is missing.
+            let mut depot = self.depot.lock();
+            let quiet = depot.budget.freed_when_quiet();
+            while !depot.budget.has_freed(quiet) {
+                self.freed.wait(&mut depot);
+            }
+        }
+        true
+    }
+
+    /// Drops blocks that left their buckets. Answers their bytes.
+    pub(crate) fn give_back(&self, blocks: Vec<Box<Block>>) -> u64 {
+        let bytes = blocks.iter().map(|block| block.key.class).sum();
+        self.give_back_counting(blocks, bytes);
+        bytes
+    }
+
+    /// Drops blocks, of whose bytes `freed` come back to the device for good, outside any lock: a destructor may call the
+    /// pool again.
+    fn give_back_counting(&self, blocks: Vec<Box<Block>>, freed: u64) {
+        if blocks.is_empty() {
+            return;
+        }
+        let _report =
+            GiveBack { pool: self, count: blocks.len() as u64, freed, was: GIVING_BACK.replace(true) };
+        drop(blocks);
+    }
+
+    pub(crate) fn count_failure(&self, counter: impl FnOnce(&mut Counters) -> &mut u64) {
+        let mut depot = self.depot.lock();
+        *counter(&mut depot.counters) += 1;
+    }
+
+    pub(crate) fn count_waits(&self, waits: u64) {
+        if waits > 0 {
+            self.depot.lock().counters.stream_waits += waits;
+        }
+    }
+}
+
+/// What another epoch is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Recall {
+    /// Slots, for threads that have none. Blocks go to the depot.
+    Slots,
+    /// Memory. Blocks go to the source.
+    Memory,
+}
+
+/// Bytes that a miss may take from the device. Dropped unkept, also by a panic, they are free again.
+#[derive(Debug)]
+pub(crate) struct Promise<'a> {
+    pool: &'a Shared,
+    class: u64,
+    kept: bool,
+}
+
+impl Promise<'_> {
+    /// The source gave them; it has had to reserve `reserved` bytes, if it reserves ahead.
+    pub(crate) fn keep(mut self, requested: u64, reserved: u64) {
+        self.kept = true;
+        let mut depot = self.pool.depot.lock();
+        depot.budget.peak_reserved = depot.budget.peak_reserved.max(reserved);
+        depot.budget.allocated(self.class, requested);
+        depot.counters.source_allocations += 1;
+        depot.counters.live_buffers += 1;
+    }
+}
+
+impl Drop for Promise<'_> {
+    fn drop(&mut self) {
+        if !self.kept {
+            self.pool.depot.lock().budget.broken(self.class);
+            self.pool.freed.notify_all();
+        }
+    }
+}
+
+/// Reports memory as given back once its destructors ran, also when one panics.
+struct GiveBack<'a> {
+    pool: &'a Shared,
+    count: u64,
+    freed: u64,
+    was: bool,
+}
+
+impl Drop for GiveBack<'_> {
+    fn drop(&mut self) {
+        GIVING_BACK.set(self.was);
+        let mut depot = self.pool.depot.lock();
+        depot.counters.source_frees += self.count;
+        depot.budget.freed(self.freed);
+        drop(depot);
+        self.pool.freed.notify_all();
+    }
+}
+
+fn is_giving_back() -> bool {
+    GIVING_BACK.get()
+}
+
+fn next_epoch() -> u64 {
+    EPOCH.fetch_add(1, Relaxed) + 1
+}
+
+/// A slot that no open pool has; none when all are taken.
+fn take_slot() -> u8 {
+    let mut taken = TAKEN.lock();
+    let free = (0..NO_SLOT).find(|&slot| !taken[usize::from(slot)]);
+    if let Some(slot) = free {
+        taken[usize::from(slot)] = true;
+    }
+    free.unwrap_or(NO_SLOT)
+}
