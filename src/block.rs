@@ -1,8 +1,8 @@
 //! The record of a block: memory of the source, with all that must be known to hand it out again.
 
-use crate::depot::Key;
+use crate::buckets::Key;
 use crate::error::Error;
-use crate::magazine;
+use crate::lanes::{self, NO_LANE};
 use crate::shared::Shared;
 use crate::source::{Extent, Supply};
 use parking_lot::Mutex;
@@ -10,35 +10,37 @@ use smallvec::SmallVec;
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use vrampool_backend::{Backend, Region, RegionMut, Stream, StreamId};
 
 /// A block's record. It moves, boxed and by value, between buffer, magazine and bucket, and knows its pool, so that none of
 /// these ways touches a reference count. An idle block thus keeps its pool's shared state alive; the last pool handle
 /// empties the buckets and so cuts the circle.
 ///
-/// What the ways need is here, in front; what only the buffer's own backend understands is behind, its type forgotten: so
-/// one thread-local variable serves the pools of all backends.
-pub(crate) struct Block<T: ?Sized = dyn Any + Send + Sync> {
+/// What the ways need is here; what only the buffer's own backend understands is behind, its type forgotten: so one
+/// thread-local variable serves the pools of all backends.
+pub(crate) struct Block {
     /// The one below it in a magazine.
     pub(crate) next: Option<Box<Block>>,
     pub(crate) key: Key,
     /// Bytes the present, or last, borrower asked for.
     pub(crate) requested: u64,
-    /// The stream that got it or wrote it last, behind all that used it before.
-    stream: StreamId,
-    /// Whether other streams read it since.
-    has_readers: AtomicBool,
-    /// Which lane of a magazine takes it.
+    /// The stream on which it needs no wait: the one that got it or wrote it last, behind all that used it before. 0 when
+    /// other streams read it since.
+    ready_on: AtomicU64,
+    /// The stream that got it or wrote it last.
+    pub(crate) stream: StreamId,
+    /// Which lane of a magazine takes it, if that is for its class alone.
     pub(crate) lane: u8,
     pub(crate) pool: Arc<Shared>,
-    body: T,
+    /// The [`Body`] of its backend. A box of its own, so that what moves is one word.
+    body: Box<dyn Any + Send + Sync>,
 }
 
 /// What a block of one backend is.
 struct Body<B: Backend> {
     extent: Extent<B>,
-    /// [`Block::stream`] itself.
+    /// The stream that got it or wrote it last.
     stream: B::Stream,
     /// Streams that read it since, behind that one.
     readers: Mutex<SmallVec<[B::Stream; 1]>>,
@@ -53,30 +55,24 @@ impl Block {
         pool: &Arc<Shared>,
     ) -> Box<Self> {
         let body = Body { extent, stream: stream.clone(), readers: Mutex::default() };
-        let lane = if pool.has_magazine_for(key) { magazine::lane(key.class) } else { magazine::NO_LANE };
+        let is_kept = pool.has_magazine_for(key) && pool.lanes.are_unshared();
         Box::new(Block {
             next: None,
             key,
             requested,
+            ready_on: AtomicU64::new(stream.id().get()),
             stream: stream.id(),
-            has_readers: AtomicBool::new(false),
-            lane,
+            lane: if is_kept { lanes::number(key.class) } else { NO_LANE },
             pool: Arc::clone(pool),
-            body,
+            body: Box::new(body),
         })
     }
 
-    /// The stream that got it or wrote it last.
-    #[inline]
-    pub(crate) fn stream_id(&self) -> StreamId {
-        self.stream
-    }
-
     /// Whether work on `stream` may use it without any wait.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn is_ready_on(&self, stream: StreamId) -> bool {
         // Relaxed: asked by who has the block to himself.
-        self.stream == stream && !self.has_readers.load(Ordering::Relaxed)
+        self.ready_on.load(Ordering::Relaxed) == stream.get()
     }
 
     fn body<B: Backend>(&self) -> &Body<B> {
@@ -93,7 +89,7 @@ impl Block {
         }
     }
 
-    /// The stream that got it or wrote it last.
+    /// The stream that got it or wrote it last, whose own it is.
     pub(crate) fn stream<B: Backend>(&self) -> &B::Stream {
         &self.body::<B>().stream
     }
@@ -128,7 +124,7 @@ impl Block {
             buffer.used_on(stream)?;
         }
         let is_reader = |readers: &[B::Stream]| readers.iter().any(|reader| reader.id() == stream.id());
-        if self.stream == stream.id() || is_reader(&readers.lock()) {
+        if writer.id() == stream.id() || is_reader(&readers.lock()) {
             return Ok(0);
         }
         let mut waits = 0;
@@ -141,7 +137,7 @@ impl Block {
             readers.push(stream.clone());
         }
         // Relaxed: read by who has the block to himself, which whoever passed it on made sure of.
-        self.has_readers.store(true, Ordering::Relaxed);
+        self.ready_on.store(0, Ordering::Relaxed);
         Ok(waits)
     }
 
@@ -170,7 +166,7 @@ impl Block {
         body.stream = stream.clone();
         body.readers.get_mut().clear();
         self.stream = stream.id();
-        *self.has_readers.get_mut() = false;
+        *self.ready_on.get_mut() = stream.id().get();
         Ok(waits)
     }
 }
@@ -186,7 +182,7 @@ impl fmt::Debug for Block {
         f.debug_struct("Block")
             .field("key", &self.key)
             .field("requested", &self.requested)
-            .field("stream", &self.stream)
+            .field("ready_on", &self.ready_on)
             .finish_non_exhaustive()
     }
 }

@@ -7,6 +7,8 @@
 //! *In transit* are bytes promised to an allocation that the device has not answered yet, and bytes that left a bucket
 //! but are not yet given back. They count as held the whole time, so `held` is never below what the device really lent.
 
+use crate::lanes::LARGEST_CLASS;
+
 /// No cap, for every setting that is one.
 pub const UNLIMITED: u64 = u64::MAX;
 
@@ -45,7 +47,7 @@ impl Caps {
 
     /// Whether magazines take blocks of `class`.
     pub(crate) fn magazines_take(&self, class: u64) -> bool {
-        class <= self.magazine_class && class <= self.magazine_bytes
+        class <= self.magazine_class && class <= self.magazine_bytes && class <= LARGEST_CLASS
     }
 }
 
@@ -208,8 +210,7 @@ impl Budget {
 
     /// A borrower gave a block back.
     pub(crate) fn returned(&mut self, class: u64, requested: u64) {
-        self.lent =
-            self.lent + Lent { requested: requested.wrapping_neg(), live: class.wrapping_neg() };
+        self.lent = self.lent + Lent { requested: requested.wrapping_neg(), live: class.wrapping_neg() };
     }
 
     /// A thread lent so many more bytes from its magazines since it last told, and in between at most so many more.

@@ -5,6 +5,7 @@ use crate::error::Error;
 use crate::shared::Shared;
 use std::fmt;
 use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
 use vrampool_backend::{Backend, Memory, MemoryKind, Region, RegionMut, Stream};
 
 /// Device memory on loan from a [`Pool`](crate::Pool). Dropping it gives it back; it may outlive the pool.
@@ -31,19 +32,19 @@ use vrampool_backend::{Backend, Memory, MemoryKind, Region, RegionMut, Stream};
 /// # }
 /// ```
 pub struct Buffer<B: Backend> {
-    /// `None` only while dropping.
-    block: Option<Box<Block>>,
+    /// `None` only while dropping, and so nothing to be dropped then.
+    block: ManuallyDrop<Option<Box<Block>>>,
     backend: PhantomData<B>,
 }
 
 impl<B: Backend> Buffer<B> {
     #[inline]
     pub(crate) fn new(block: Box<Block>) -> Self {
-        Self { block: Some(block), backend: PhantomData }
+        Self { block: ManuallyDrop::new(Some(block)), backend: PhantomData }
     }
 
     fn block(&self) -> &Block {
-        match &self.block {
+        match &*self.block {
             Some(block) => block,
             None => unreachable!("a buffer has its block until it is dropped"),
         }
@@ -146,7 +147,7 @@ impl<B: Backend> Buffer<B> {
     }
 
     fn region_mut(&mut self, len: u64, stream: &B::Stream) -> Result<RegionMut<'_, B::Memory>, Error> {
-        match &mut self.block {
+        match &mut *self.block {
             Some(block) => {
                 block.pool.check_device(stream)?;
                 let waits = block.hand_over::<B>(stream)?;
@@ -159,7 +160,7 @@ impl<B: Backend> Buffer<B> {
 }
 
 impl<B: Backend> Drop for Buffer<B> {
-    #[inline]
+    #[inline(always)]
     fn drop(&mut self) {
         if let Some(block) = self.block.take() {
             Shared::release(block);

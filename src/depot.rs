@@ -1,30 +1,16 @@
 //! The shared store of idle blocks, by kind and class, with its accounts and counters. One lock holds it; nothing in
 //! here calls the device, and no block is dropped in here. What goes between it and threads' magazines is in `exchange`.
 
-use crate::budget::{Budget, CapReached, Caps, Room, positive};
 use crate::block::Block;
+use crate::buckets::{Buckets, Key, Requests};
+use crate::budget::{Budget, CapReached, Caps, Room, positive};
 use crate::magazine::Rack;
 use crate::size_class::SizeClasses;
 use crate::stats::{BucketStats, PoolStats, Rung};
 use crate::tally::Tally;
-use rustc_hash::FxHashMap;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use vrampool_backend::{MemoryKind, StreamId};
-
-/// Under what idle memory is found again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Key {
-    pub(crate) kind: MemoryKind,
-    pub(crate) class: u64,
-}
-
-/// How many of a bucket's newest blocks are searched for one of the same stream before one of another is taken: the
-/// search must not grow with the bucket.
-pub(crate) const SAME_STREAM_SEARCH: usize = 16;
-
-/// From this many buckets on, empty ones are forgotten (their counts are kept): exact classes make one a size.
-const MAX_EMPTY_BUCKETS: usize = 4096;
 
 #[derive(Debug)]
 pub(crate) struct Depot {
@@ -33,11 +19,7 @@ pub(crate) struct Depot {
     classes: SizeClasses,
     /// From how many of the next classes an empty one borrows.
     borrow_classes: usize,
-    buckets: FxHashMap<Key, Bucket>,
-    /// From how many buckets on empty ones are forgotten.
-    forget_from: usize,
-    /// Hits and misses of forgotten buckets, by reported class.
-    forgotten: BTreeMap<u64, Requests>,
+    pub(crate) buckets: Buckets,
     pub(crate) budget: Budget,
     pub(crate) counters: Counters,
     /// Ticks with every request; a bucket's stamp tells when it was last asked for.
@@ -50,22 +32,6 @@ pub(crate) struct Depot {
     pub(crate) without_slot: u64,
     /// No pool handle is left: what comes back is not kept.
     closed: bool,
-}
-
-#[derive(Debug)]
-pub(crate) struct Bucket {
-    /// Oldest release first.
-    pub(crate) idle: VecDeque<Box<Block>>,
-    /// Slots that magazines have, filled or not. They count as idle blocks do.
-    pub(crate) leased: u64,
-    last_request: u64,
-    requests: Requests,
-}
-
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Requests {
-    pub(crate) hits: u64,
-    misses: u64,
 }
 
 /// Counts since the pool was made.
@@ -121,9 +87,7 @@ impl Depot {
             kind,
             classes,
             borrow_classes,
-            buckets: FxHashMap::default(),
-            forget_from: MAX_EMPTY_BUCKETS,
-            forgotten: BTreeMap::new(),
+            buckets: Buckets::new(classes),
             budget: Budget::new(caps),
             counters: Counters::default(),
             clock: 0,
@@ -152,17 +116,28 @@ impl Depot {
         stream: StreamId,
         rack: Option<&Rack>,
     ) -> Option<Box<Block>> {
-        rack.into_iter().for_each(|rack| self.settle(rack));
+        if let Some(rack) = rack {
+            self.settle(rack);
+        }
         self.clock += 1;
-        let clock = self.clock;
-        self.bucket(key).last_request = clock;
+        let is_for_lane = rack.is_some() && self.lane_of(key).is_some();
+        let bucket = self.buckets.of(key);
+        bucket.last_request = self.clock;
+        if !is_for_lane && let Some(mut block) = bucket.take(stream) {
+            bucket.requests.hits += 1;
+            block.requested = requested;
+            self.counters.live_buffers += 1;
+            self.budget.reused(key.class);
+            self.budget.lend(key.class, requested);
+            return Some(block);
+        }
         let mut taken = self.find(key, stream, rack);
         if taken.is_none() {
             // One of the next larger classes lends.
             let mut lenders = self.classes.lenders(key.class).take(self.borrow_classes);
             taken = lenders.find_map(|class| self.find(Key { class, ..key }, stream, rack));
         }
-        let requests = self.requests(key);
+        let requests = self.buckets.requests(key);
         match &mut taken {
             Some(block) => {
                 requests.hits += 1;
@@ -176,7 +151,7 @@ impl Depot {
 
     /// An idle block of one bucket leaves the depot.
     pub(crate) fn find_stored(&mut self, key: Key, stream: StreamId) -> Option<Box<Block>> {
-        let block = self.buckets.get_mut(&key)?.take(stream)?;
+        let block = self.buckets.find(key)?.take(stream)?;
         self.counters.live_buffers += 1;
         self.budget.reused(key.class);
         Some(block)
@@ -185,13 +160,10 @@ impl Depot {
     /// The newest blocks of one bucket leave the depot, as long as they need no wait for `stream`, at most so many; oldest
     /// first.
     pub(crate) fn unstore_ready(&mut self, key: Key, stream: StreamId, most: u64) -> Vec<Box<Block>> {
-        let Some(bucket) = self.buckets.get_mut(&key) else { return Vec::new() };
-        let most = usize::try_from(most).unwrap_or(usize::MAX);
-        let ready = bucket.idle.iter().rev().take(most).take_while(|block| block.is_ready_on(stream)).count();
-        let kept = bucket.idle.len() - ready;
-        let blocks: Vec<Box<Block>> = bucket.idle.drain(kept..).collect();
-        self.counters.live_buffers += ready as u64;
-        self.budget.reused(key.class * ready as u64);
+        let Some(bucket) = self.buckets.find(key) else { return Vec::new() };
+        let blocks = bucket.take_ready(stream, most);
+        self.counters.live_buffers += blocks.len() as u64;
+        self.budget.reused(key.class * blocks.len() as u64);
         blocks
     }
 
@@ -199,7 +171,7 @@ impl Depot {
     pub(crate) fn store(&mut self, block: Box<Block>) {
         self.counters.live_buffers -= 1;
         self.budget.cached(block.key.class);
-        self.bucket(block.key).idle.push_back(block);
+        self.buckets.of(block.key).idle.push_back(block);
     }
 
     /// A block from a magazine is about to be given to the source.
@@ -209,35 +181,11 @@ impl Depot {
         self.budget.dropped(class);
     }
 
-    pub(crate) fn bucket(&mut self, key: Key) -> &mut Bucket {
-        if self.buckets.len() >= self.forget_from && !self.buckets.contains_key(&key) {
-            self.forget_empty_buckets();
-        }
-        self.buckets.entry(key).or_insert_with(Bucket::new)
-    }
-
-    /// Undoes a hit whose block could not be made ready.
-    pub(crate) fn undo_hit(&mut self, key: Key) {
-        let reported = self.classes.reported(key.class);
-        // A bucket that was forgotten in the meantime took its count along, and may be there again without it.
-        let requests = match self.buckets.get_mut(&key) {
-            Some(bucket) if bucket.requests.hits > 0 => &mut bucket.requests,
-            _ => self.forgotten.entry(reported).or_default(),
-        };
-        requests.hits = requests.hits.saturating_sub(1);
-        requests.misses += 1;
-    }
-
-    pub(crate) fn requests(&mut self, key: Key) -> &mut Requests {
-        match self.buckets.get_mut(&key) {
-            Some(bucket) => &mut bucket.requests,
-            None => self.forgotten.entry(self.classes.reported(key.class)).or_default(),
-        }
-    }
-
     /// A buffer came back, to this thread's `rack` or its bucket.
     pub(crate) fn put(&mut self, block: Box<Block>, rack: Option<&Rack>) -> Released {
-        rack.into_iter().for_each(|rack| self.settle(rack));
+        if let Some(rack) = rack {
+            self.settle(rack);
+        }
         let unplaced = match rack {
             Some(rack) if !self.closed => self.keep_in_lane(block, rack),
             _ => Some(block),
@@ -250,12 +198,13 @@ impl Depot {
             self.budget.dropped(class);
             return Released::Returned(block);
         }
-        let bucket = self.bucket(block.key);
+        let bucket = self.buckets.of(block.key);
         let leased = bucket.leased;
-        let kept = bucket.idle.len() as u64 + leased;
-        match self.budget.may_cache(class, kept) {
+        match self.budget.may_cache(class, bucket.kept()) {
             Ok(()) => {
-                self.store(block);
+                bucket.idle.push_back(block);
+                self.counters.live_buffers -= 1;
+                self.budget.cached(class);
                 Released::Cached
             }
             Err(cap) => {
@@ -266,7 +215,7 @@ impl Depot {
                     }
                     CapReached::BuffersPerBucket => {
                         self.counters.drops_over_count += 1;
-                        leased > rack.map_or(0, |rack| rack.tally.lane(block.lane).slots())
+                        leased > rack.map_or(0, |rack| rack.slots_of(class))
                     }
                 };
                 self.without_slot += u64::from(with_others);
@@ -311,16 +260,9 @@ impl Depot {
             return Vec::new();
         }
         self.note_hits();
-        let mut order: Vec<(u64, std::cmp::Reverse<u64>, Key)> = self
-            .buckets
-            .iter()
-            .filter(|(_, bucket)| !bucket.idle.is_empty())
-            .map(|(&key, bucket)| (bucket.last_request, std::cmp::Reverse(key.class), key))
-            .collect();
-        order.sort_unstable_by_key(|&(last_request, class, _)| (last_request, class));
         let (mut evicted, mut gone) = (Vec::new(), 0);
-        for (_, _, key) in order {
-            let Some(bucket) = self.buckets.get_mut(&key) else { continue };
+        for key in self.buckets.stalest() {
+            let Some(bucket) = self.buckets.find(key) else { continue };
             while gone < bytes
                 && let Some(block) = bucket.idle.pop_front()
             {
@@ -336,9 +278,8 @@ impl Depot {
     /// Stamps the buckets whose classes magazines handed out since this was last done: their hits did not come by here.
     fn note_hits(&mut self) {
         for tally in &self.tallies {
-            for (_, lane) in tally.used_lanes() {
-                let key = Key { kind: self.kind, class: lane.class() };
-                if lane.was_hit() && let Some(bucket) = self.buckets.get_mut(&key) {
+            for class in tally.hit_classes() {
+                if let Some(bucket) = self.buckets.find(Key { kind: self.kind, class }) {
                     bucket.last_request = self.clock;
                 }
             }
@@ -366,13 +307,11 @@ impl Depot {
             bucket.idle_buffers += idle;
             bucket.idle_bytes += idle * class;
         };
-        for (key, bucket) in &self.buckets {
-            add(key.class, bucket.requests, bucket.idle.len() as u64);
+        for (class, requests, idle) in self.buckets.counts() {
+            add(class, requests, idle);
         }
-        for (&reported, &requests) in &self.forgotten {
-            add(reported, requests, 0);
-        }
-        let mut in_magazines = InMagazines { requested: self.budget.lent.requested, ..InMagazines::default() };
+        let mut in_magazines =
+            InMagazines { requested: self.budget.lent.requested, ..InMagazines::default() };
         for tally in &self.tallies {
             for (_, lane) in tally.used_lanes() {
                 let idle = lane.idle();
@@ -380,69 +319,9 @@ impl Depot {
                 in_magazines.buffers += idle;
                 in_magazines.bytes += idle * lane.class();
             }
-            in_magazines.requested = in_magazines.requested.wrapping_add(tally.requested());
+            in_magazines.requested = in_magazines.requested.wrapping_add(tally.requested().sum());
         }
         in_magazines.requested = positive(in_magazines.requested);
         PoolStats::new(&self.budget, &self.counters, &in_magazines, buckets.into_values().collect())
-    }
-
-    fn forget_empty_buckets(&mut self) {
-        let (classes, forgotten) = (self.classes, &mut self.forgotten);
-        self.buckets.retain(|key, bucket| {
-            let is_empty = bucket.idle.is_empty() && bucket.leased == 0;
-            if is_empty {
-                let requests = forgotten.entry(classes.reported(key.class)).or_default();
-                requests.hits += bucket.requests.hits;
-                requests.misses += bucket.requests.misses;
-            }
-            !is_empty
-        });
-        // Buckets that are in use are not looked at again and again.
-        self.forget_from = MAX_EMPTY_BUCKETS.max(2 * self.buckets.len());
-    }
-}
-
-impl Bucket {
-    fn new() -> Self {
-        Self { idle: VecDeque::new(), leased: 0, last_request: 0, requests: Requests::default() }
-    }
-
-    /// The newest block that needs no wait; else the newest whose own stream it is, which waits for others that used it
-    /// and keeps blocks with the streams that they belong to; else the oldest, whose work is likeliest to be done.
-    fn take(&mut self, stream: StreamId) -> Option<Box<Block>> {
-        let last = self.idle.len().checked_sub(1)?;
-        let mut own = None;
-        for (back, block) in self.idle.iter().rev().take(SAME_STREAM_SEARCH).enumerate() {
-            if block.is_ready_on(stream) {
-                own = Some(back);
-                break;
-            }
-            if own.is_none() && block.stream_id() == stream {
-                own = Some(back);
-            }
-        }
-        self.idle.remove(own.map_or(0, |back| last - back))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn counts_of_forgotten_buckets_are_kept_and_undone() {
-        let mut depot = Depot::new(MemoryKind::default(), SizeClasses::Exact(1), 0, Caps::default());
-        let key = |class| Key { kind: MemoryKind::default(), class };
-        let stream = StreamId::next();
-        let rounds = 3 * MAX_EMPTY_BUCKETS as u64;
-        for class in 1..=rounds {
-            assert!(depot.take(key(class), class, stream, None).is_none());
-        }
-        assert!(depot.buckets.len() <= MAX_EMPTY_BUCKETS, "empty buckets are forgotten");
-        assert_eq!(depot.stats().misses, rounds, "and what they counted is not");
-        // A hit on a bucket that was forgotten since, and was asked for again, is undone where it was counted.
-        depot.forgotten.entry(1).or_default().hits = 1;
-        depot.undo_hit(key(1));
-        assert_eq!((depot.stats().hits, depot.stats().misses), (0, rounds + 1));
     }
 }

@@ -5,8 +5,10 @@
 //! nothing, and is never refused; only further slots are asked of the caps.
 
 use crate::block::Block;
-use crate::depot::{Depot, Key, SAME_STREAM_SEARCH};
-use crate::magazine::{self, Habit, Rack};
+use crate::buckets::{Key, SAME_STREAM_SEARCH};
+use crate::depot::Depot;
+use crate::lanes;
+use crate::magazine::{Habit, Rack};
 use crate::sync::AtomicU64;
 use crate::tally::{LaneTally, Tally};
 use std::sync::Arc;
@@ -39,8 +41,9 @@ impl Depot {
         let mut gone = Vec::new();
         for (lane, tally) in rack.tally.used_lanes() {
             let key = self.key_of(tally.class());
-            self.requests(key).hits += tally.hits();
+            self.buckets.requests(key).hits += tally.hits();
             let mut blocks = rack.unstack_below(lane, 0);
+            blocks.iter().for_each(|_| tally.pop());
             self.unlease(rack, lane, tally.slots());
             tally.set_class(0);
             if keep {
@@ -72,7 +75,7 @@ impl Depot {
             return Some(stored);
         }
         let own = ready.or_else(|| rack.unstack(lane, 1, |block| block.key.class == key.class))?;
-        rack.tally.lane(lane).unpush();
+        rack.tally.lane(lane).pop();
         Some(own)
     }
 
@@ -82,35 +85,34 @@ impl Depot {
         let Some(tally) = self.claim(rack, lane, key) else { return };
         let habit = rack.habit(lane).get();
         let idle = tally.idle();
-        if tally.pushes() == habit.pushes {
+        if idle + (tally.hits() - habit.hits) <= habit.idle {
             // Its blocks go to other threads. The slots they had are of no use here.
             self.unlease(rack, lane, tally.slots() - idle);
         }
         let most = self.most_slots(key.class);
         let wanted = (habit.refill * 2).clamp(1, most);
-        rack.habit(lane).set(Habit { refill: wanted, ..habit });
         if tally.slots() < most {
             self.lease(rack, lane, key, 1);
         }
-        let wanted = wanted.saturating_sub(idle).min(self.affordable(rack, key.class));
-        let moved = self.unstore_ready(key, stream, wanted);
+        let more = wanted.saturating_sub(idle).min(self.affordable(rack, key.class) + tally.slots() - idle);
+        let moved = self.unstore_ready(key, stream, more);
         let places = (idle + moved.len() as u64).saturating_sub(tally.slots());
-        for block in moved {
-            rack.stack(block);
-            tally.push();
-        }
         self.lease(rack, lane, key, places);
-        let habit = rack.habit(lane).get();
-        rack.habit(lane).set(Habit { pushes: tally.pushes(), ..habit });
+        for block in moved {
+            if tally.push() {
+                rack.stack(lane, block);
+            } else {
+                self.store(block);
+            }
+        }
+        rack.habit(lane).set(Habit { refill: wanted, hits: tally.hits(), idle: tally.idle() });
     }
 
     /// Keeps a block that came back in its lane, for which it leases slots, or, when the lane has all it may have, moves the
     /// older half of its blocks to the bucket. Answers a block that finds no place.
     pub(crate) fn keep_in_lane(&mut self, block: Box<Block>, rack: &Rack) -> Option<Box<Block>> {
-        let (key, lane) = (block.key, block.lane);
-        if lane == magazine::NO_LANE {
-            return Some(block);
-        }
+        let key = block.key;
+        let Some(lane) = self.lane_of(key) else { return Some(block) };
         let Some(tally) = self.claim(rack, lane, key) else { return Some(block) };
         let (slots, most) = (tally.slots(), self.most_slots(key.class));
         if !tally.has_room() {
@@ -121,12 +123,11 @@ impl Depot {
                 self.spill(rack, lane, key);
             }
         }
-        if !tally.has_room() {
+        if !tally.push() {
             return Some(block);
         }
         self.budget.returned(key.class, block.requested);
-        rack.stack(block);
-        tally.push();
+        rack.stack(lane, block);
         None
     }
 
@@ -136,11 +137,9 @@ impl Depot {
         let mut spilled = rack.unstack_below(lane, tally.idle() / 2);
         spilled.reverse();
         let places = spilled.len() as u64;
+        spilled.iter().for_each(|_| tally.pop());
         self.unlease(rack, lane, places);
-        for block in spilled {
-            tally.unpush();
-            self.store(block);
-        }
+        spilled.into_iter().for_each(|block| self.store(block));
         self.lease(rack, lane, key, places);
     }
 
@@ -153,7 +152,7 @@ impl Depot {
             }
             if tally.class() != 0 {
                 let before = self.key_of(tally.class());
-                self.requests(before).hits += tally.hits();
+                self.buckets.requests(before).hits += tally.hits();
             }
             tally.set_class(key.class);
             rack.habit(lane).set(Habit::default());
@@ -161,9 +160,10 @@ impl Depot {
         Some(tally)
     }
 
-    /// The lane of a class that magazines take.
-    fn lane_of(&self, key: Key) -> Option<u8> {
-        (key.kind == self.kind && self.budget.caps.magazines_take(key.class)).then(|| magazine::lane(key.class))
+    /// The lane of what magazines take.
+    pub(crate) fn lane_of(&self, key: Key) -> Option<u8> {
+        let takes = key.kind == self.kind && self.budget.caps.magazines_take(key.class);
+        takes.then(|| lanes::number(key.class))
     }
 
     /// The most slots that a thread may have for one class.
@@ -184,23 +184,21 @@ impl Depot {
         if wanted == 0 {
             return;
         }
-        let bucket = self.bucket(key);
-        let kept = bucket.idle.len() as u64 + bucket.leased;
-        let granted = wanted.min(self.budget.leasable(key.class, kept));
-        self.bucket(key).leased += granted;
+        let bucket = self.buckets.of(key);
+        let granted = wanted.min(self.budget.leasable(key.class, bucket.kept()));
+        bucket.leased += granted;
         self.budget.lease(granted * key.class);
         rack.leased.set(rack.leased.get() + granted * key.class);
-        let tally = rack.tally.lane(lane);
-        tally.set_slots(tally.slots() + granted);
+        rack.tally.lane(lane).lease(granted);
     }
 
     fn unlease(&mut self, rack: &Rack, lane: u8, slots: u64) {
         let tally = rack.tally.lane(lane);
         let key = self.key_of(tally.class());
-        self.bucket(key).leased -= slots;
+        self.buckets.of(key).leased -= slots;
         self.budget.unlease(slots * key.class);
         rack.leased.set(rack.leased.get() - slots * key.class);
-        tally.set_slots(tally.slots() - slots);
+        tally.unlease(slots);
     }
 
     /// Notes what a thread lent from its magazines since it was last here.

@@ -5,6 +5,7 @@
 
 pub mod arena;
 mod block;
+mod buckets;
 mod budget;
 mod buffer;
 mod builder;
@@ -13,6 +14,7 @@ mod device_arena;
 mod environment;
 mod error;
 mod exchange;
+mod lanes;
 mod magazine;
 #[cfg(feature = "metrics")]
 pub mod metrics;

@@ -21,8 +21,9 @@
 
 use crate::block::Block;
 use crate::budget::Lent;
+use crate::lanes::{self, LANES};
 use crate::shared::{CLOSED, Shared};
-use crate::tally::{LANES, Tally};
+use crate::tally::{HighWater, Tally};
 use std::cell::{Cell, OnceCell};
 use std::mem;
 use std::sync::Arc;
@@ -37,9 +38,6 @@ pub(crate) const SLOTS: usize = 4;
 
 /// The number of pools without magazines: no thread has a rack there.
 pub(crate) const NO_SLOT: u8 = (SLOTS - 1) as u8;
-
-/// The lane of blocks that no magazine takes: it never has slots.
-pub(crate) const NO_LANE: u8 = (LANES - 1) as u8;
 
 /// An epoch that no pool is ever in.
 const NEVER: u64 = u64::MAX;
@@ -61,18 +59,18 @@ loom::thread_local! {
     static LOCAL: Local = Local::new();
 }
 
-/// One thread's magazines for one pool at a time.
+/// One thread's magazines for one pool at a time. In this order: what each hit touches shares a line.
+#[repr(C, align(64))]
 pub(crate) struct Rack {
     /// The epoch of the pool's that its content is of.
     epoch: Cell<u64>,
     pub(crate) tally: Arc<Tally>,
+    /// Bytes lent from its lanes, less those that came back, since the depot was last told. What was asked for of them is in
+    /// the tally.
+    live: HighWater,
     lanes: [Cell<Option<Box<Block>>>; LANES],
     /// What refilling remembers of each lane.
     habits: [Cell<Habit>; LANES],
-    /// Bytes lent from its lanes, less those that came back, since the depot was last told, and the most that were. They
-    /// wrap. What was asked for of them is in the tally.
-    live: Cell<u64>,
-    most: Cell<Lent>,
     /// Bytes of all its slots.
     pub(crate) leased: Cell<u64>,
     pool: Cell<Option<Arc<Shared>>>,
@@ -83,40 +81,58 @@ pub(crate) struct Rack {
 pub(crate) struct Habit {
     /// How many blocks it was last refilled with.
     pub(crate) refill: u64,
-    /// What had been pushed by then.
-    pub(crate) pushes: u64,
+    /// The hits by then.
+    pub(crate) hits: u64,
+    /// What it held then.
+    pub(crate) idle: u64,
 }
 
-/// The lane for blocks of `class`: by its power of two and the next three bits, so that fixed classes, powers of two and
-/// eight classes a doubling each have one to themselves.
-#[inline]
-pub(crate) fn lane(class: u64) -> u8 {
-    let class = class | 1;
-    let power = class.ilog2();
-    let next = (class << (63 - power)) >> 60 & 7;
-    (power << 3) as u8 | next as u8
-}
-
-/// The newest block of this thread's magazine for `class`, if it needs no wait for `stream`. No block may mean many things:
-/// ask the depot.
-#[inline]
-pub(crate) fn take(pool: &Shared, class: u64, requested: u64, stream: StreamId) -> Option<Box<Block>> {
-    let taken = LOCAL.try_with(|local| local.rack(pool)?.pop(class, requested, stream));
+/// The newest block of this thread's magazine for `requested` bytes, if it needs no wait for `stream`. No block may mean
+/// many things: ask the depot.
+#[inline(always)]
+pub(crate) fn take(pool: &Shared, requested: u64, stream: StreamId) -> Option<Box<Block>> {
+    let lane = pool.lanes.of_request(requested)?;
+    let taken = LOCAL.try_with(|local| local.rack(pool)?.pop(lane, requested, stream));
     taken.ok().flatten()
 }
 
+/// As [`take`], where classes share lanes.
+pub(crate) fn take_class(pool: &Shared, class: u64, requested: u64, stream: StreamId) -> Option<Box<Block>> {
+    let lane = pool.lanes.of_class(class)?;
+    with_local(|local| {
+        let rack = local?.rack(pool)?;
+        if rack.tally.lane(lane).class() != class {
+            return None;
+        }
+        rack.pop(lane, requested, stream)
+    })
+}
+
 /// Puts a block in this thread's magazine for its class. Answers one that it has no room for.
-#[inline]
+#[inline(always)]
 pub(crate) fn put(block: Box<Block>) -> Option<Box<Block>> {
     let mut block = Some(block);
     // Gone, in the destructor of another thread-local variable: it has no magazines any more.
     let _ = LOCAL.try_with(|local| {
         block = block.take().and_then(|block| match local.rack(&block.pool) {
-            Some(rack) => rack.push(block),
+            Some(rack) => rack.push(block.lane, block),
             None => Some(block),
         });
     });
     block
+}
+
+/// As [`put`], where classes share lanes.
+pub(crate) fn put_in_shared_lane(block: Box<Block>) -> Option<Box<Block>> {
+    with_local(|local| {
+        let lane = block.pool.lanes.of_class(block.key.class);
+        match (local.and_then(|local| local.rack(&block.pool)), lane) {
+            (Some(rack), Some(lane)) if rack.tally.lane(lane).class() == block.key.class => {
+                rack.push(lane, block)
+            }
+            _ => Some(block),
+        }
+    })
 }
 
 /// Does something with this thread's rack for `pool`, fresh in its present epoch; without one where there is none: the pool
@@ -179,7 +195,7 @@ impl Local {
     }
 
     /// The rack for `pool`, if it is of the pool's present epoch.
-    #[inline]
+    #[inline(always)]
     fn rack(&self, pool: &Shared) -> Option<&Rack> {
         let rack = self.racks[usize::from(pool.slot) % SLOTS].get()?;
         // Relaxed: what another epoch is for comes later than any one call; nothing is published with it.
@@ -187,7 +203,16 @@ impl Local {
     }
 
     /// The rack for `pool` in its present epoch, after giving back what is there of another epoch or of closed pools.
+    #[inline]
     fn join(&self, pool: &Arc<Shared>) -> Option<&Rack> {
+        match self.rack(pool) {
+            Some(rack) if self.closed.get() == CLOSED.load(Relaxed) => Some(rack),
+            _ => self.join_anew(pool),
+        }
+    }
+
+    #[cold]
+    fn join_anew(&self, pool: &Arc<Shared>) -> Option<&Rack> {
         let closed = CLOSED.load(Relaxed);
         if self.closed.replace(closed) != closed {
             self.racks.iter().filter_map(OnceCell::get).for_each(|rack| {
@@ -228,81 +253,72 @@ impl Rack {
             epoch: Cell::new(NEVER),
             tally: Arc::new(Tally::new()),
             lanes: [const { Cell::new(None) }; LANES],
-            habits: [const { Cell::new(Habit { refill: 0, pushes: 0 }) }; LANES],
-            live: Cell::new(0),
-            most: Cell::new(Lent { requested: 0, live: 0 }),
+            habits: [const { Cell::new(Habit { refill: 0, hits: 0, idle: 0 }) }; LANES],
+            live: HighWater::new(),
             leased: Cell::new(0),
             pool: Cell::new(None),
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn lane(&self, lane: u8) -> &Cell<Option<Box<Block>>> {
         &self.lanes[usize::from(lane) % LANES]
+    }
+
+    /// The slots of the lane that is of `class`.
+    pub(crate) fn slots_of(&self, class: u64) -> u64 {
+        let lane = self.tally.lane(lanes::number(class));
+        if lane.class() == class { lane.slots() } else { 0 }
     }
 
     pub(crate) fn habit(&self, lane: u8) -> &Cell<Habit> {
         &self.habits[usize::from(lane) % LANES]
     }
 
-    /// A hit, if the newest block in the lane is of this class and needs no wait.
-    #[inline]
-    fn pop(&self, class: u64, requested: u64, stream: StreamId) -> Option<Box<Block>> {
-        let number = lane(class);
+    /// A hit, if the newest block in the lane needs no wait.
+    #[inline(always)]
+    fn pop(&self, number: u8, requested: u64, stream: StreamId) -> Option<Box<Block>> {
         let lane = self.lane(number);
         let mut block = lane.take()?;
-        if block.key.class != class || !block.is_ready_on(stream) {
-            put_back(lane, block);
+        if !block.is_ready_on(stream) {
+            set(lane, Some(block));
             return None;
         }
         set(lane, block.next.take());
         block.requested = requested;
-        self.tally.lane(number).pop();
-        let lent = Lent { requested: self.tally.lent(requested), live: self.live.get().wrapping_add(class) };
-        self.live.set(lent.live);
-        let most = self.most.get();
-        if lent.live as i64 > most.live as i64 || lent.requested as i64 > most.requested as i64 {
-            self.note_most(lent);
-        }
+        let tally = self.tally.lane(number);
+        tally.pop();
+        tally.hit();
+        self.live.rise(block.key.class);
+        self.tally.requested().rise(requested);
         Some(block)
     }
 
     /// Keeps a block that came back, if its lane has a slot for it.
-    #[inline]
-    fn push(&self, block: Box<Block>) -> Option<Box<Block>> {
-        let tally = self.tally.lane(block.lane);
-        // Two checks, because classes that are many share lanes.
-        if tally.class() != block.key.class || !tally.has_room() {
+    #[inline(always)]
+    fn push(&self, lane: u8, block: Box<Block>) -> Option<Box<Block>> {
+        if !self.tally.lane(lane).push() {
             return Some(block);
         }
-        tally.push();
-        self.tally.returned(block.requested);
-        self.live.set(self.live.get().wrapping_sub(block.key.class));
-        self.stack(block);
+        self.live.fall(block.key.class);
+        self.tally.requested().fall(block.requested);
+        self.stack(lane, block);
         None
-    }
-
-    #[cold]
-    fn note_most(&self, lent: Lent) {
-        let most = self.most.get();
-        let larger = |a: u64, b: u64| (a as i64).max(b as i64) as u64;
-        self.most.set(Lent {
-            requested: larger(lent.requested, most.requested),
-            live: larger(lent.live, most.live),
-        });
     }
 
     /// What was lent since this was last asked, and the most that was in between.
     pub(crate) fn take_lent(&self) -> (Lent, Lent) {
-        let lent = Lent { requested: self.tally.take_requested(), live: self.live.take() };
-        (lent, self.most.take())
+        let ((live, most_live), (requested, most_requested)) =
+            (self.live.take(), self.tally.requested().take());
+        (Lent { requested, live }, Lent { requested: most_requested, live: most_live })
     }
 
     /// Puts a block on top of its lane, uncounted.
-    #[inline]
-    pub(crate) fn stack(&self, mut block: Box<Block>) {
-        let lane = self.lane(block.lane);
-        block.next = lane.take();
+    #[inline(always)]
+    pub(crate) fn stack(&self, lane: u8, mut block: Box<Block>) {
+        let lane = self.lane(lane);
+        // It has none below it yet: there is nothing to be dropped.
+        mem::forget(mem::replace(&mut block.next, lane.take()));
         set(lane, Some(block));
     }
 
@@ -365,12 +381,7 @@ impl Rack {
 }
 
 /// Sets a lane that is known to be empty: there is nothing to be dropped.
-#[inline]
+#[inline(always)]
 fn set(lane: &Cell<Option<Box<Block>>>, blocks: Option<Box<Block>>) {
     mem::forget(lane.replace(blocks));
-}
-
-#[cold]
-fn put_back(lane: &Cell<Option<Box<Block>>>, block: Box<Block>) {
-    set(lane, Some(block));
 }

@@ -89,14 +89,13 @@ impl<B: Backend> Pool<B> {
     /// # Errors
     /// [`Error::OutOfMemory`] when neither idle memory nor the device has enough, [`Error::TooLarge`] when the device never
     /// does, [`Error::WrongDevice`] for another device's stream, [`Error::Backend`] when the device fails otherwise.
-    #[inline]
+    #[inline(always)]
     pub fn allocate(&self, bytes: u64, stream: &B::Stream) -> Result<Buffer<B>, Error> {
         let shared = self.shared();
         // A block's stream is one of the pool's device, so a hit need not check the device.
-        let class = shared.classes.round(bytes);
-        match class.and_then(|class| magazine::take(shared, class, bytes, stream.id())) {
+        match magazine::take(shared, bytes, stream.id()) {
             Some(block) => Ok(Buffer::new(block)),
-            None => Ok(Buffer::new(shared.allocate::<B>(bytes, shared.kind, stream)?)),
+            None => self.allocate_by_depot(bytes, shared.kind, stream),
         }
     }
 
@@ -122,7 +121,18 @@ impl<B: Backend> Pool<B> {
         kind: impl Into<MemoryKind>,
         stream: &B::Stream,
     ) -> Result<Buffer<B>, Error> {
-        Ok(Buffer::new(self.shared().allocate::<B>(bytes, kind.into(), stream)?))
+        self.allocate_by_depot(bytes, kind.into(), stream)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn allocate_by_depot(
+        &self,
+        bytes: u64,
+        kind: MemoryKind,
+        stream: &B::Stream,
+    ) -> Result<Buffer<B>, Error> {
+        Ok(Buffer::new(self.shared().allocate::<B>(bytes, kind, stream)?))
     }
 
     /// As [`allocate`](Self::allocate), and every byte is set to 0 on `stream`. The other ways to a buffer give recycled

@@ -3,7 +3,7 @@
 use crate::UNLIMITED;
 use crate::arena::ArenaError;
 use crate::block::Block;
-use crate::depot::Key;
+use crate::buckets::Key;
 use crate::device_arena::DeviceArena;
 use crate::error::{Error, OutOfMemory, Shortage};
 use crate::shared::Shared;
@@ -17,12 +17,13 @@ impl Shared {
     /// [`Error::WrongDevice`] for a stream of another device.
     pub(crate) fn check_device(&self, stream: &impl Stream) -> Result<(), Error> {
         let given = stream.device();
-        if given == self.device { Ok(()) } else { Err(Error::WrongDevice { pool: self.device, given }) }
+        // Numbers first, and names mostly by their address: this is on the way of every large request.
+        let is_own = given.key == self.device.key
+            && (std::ptr::eq(given.backend, self.device.backend) || given.backend == self.device.backend);
+        if is_own { Ok(()) } else { Err(Error::WrongDevice { pool: self.device, given }) }
     }
 
     /// Serves a request that this thread's magazines could not serve at once.
-    #[cold]
-    #[inline(never)]
     pub(crate) fn allocate<B: Backend>(
         self: &Arc<Self>,
         bytes: u64,
@@ -31,7 +32,7 @@ impl Shared {
     ) -> Result<Box<Block>, Error> {
         self.check_device(stream)
             .inspect_err(|_| self.count_failure(|counters| &mut counters.failed_invalid))?;
-        let max_allocation = self.supply::<B>().device.properties().max_allocation;
+        let max_allocation = self.max_allocation;
         let Some(class) = self.classes.round(bytes).filter(|&class| class <= max_allocation) else {
             self.count_failure(|counters| &mut counters.failed_invalid);
             return Err(Error::TooLarge { requested: bytes, max_allocation });
@@ -44,12 +45,17 @@ impl Shared {
     }
 
     /// Makes an idle block ready for `stream`; one that cannot be made ready goes back to its bucket.
-    fn reuse<B: Backend>(&self, mut block: Box<Block>, key: Key, stream: &B::Stream) -> Result<Box<Block>, Error> {
+    fn reuse<B: Backend>(
+        &self,
+        mut block: Box<Block>,
+        key: Key,
+        stream: &B::Stream,
+    ) -> Result<Box<Block>, Error> {
         match block.hand_over::<B>(stream) {
             Ok(waits) => self.count_waits(waits),
             Err(error) => {
                 let mut depot = self.depot.lock();
-                depot.undo_hit(key);
+                depot.buckets.undo_hit(key);
                 depot.counters.failed_by_backend += 1;
                 drop(depot);
                 Self::release(block);
@@ -105,7 +111,8 @@ impl Shared {
                 answer = supply.allocate(key, stream);
             }
         }
-        if let (Err(Error::Arena(ArenaError::NoSpace { available, .. })), Some(arena)) = (&answer, supply.arena())
+        if let (Err(Error::Arena(ArenaError::NoSpace { available, .. })), Some(arena)) =
+            (&answer, supply.arena())
             && *available >= key.class
         {
             self.depot.lock().count(Rung::Compact);

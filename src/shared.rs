@@ -1,8 +1,10 @@
 //! What a pool's handles, buffers and idle blocks share, whatever its backend; a buffer's way back.
 
 use crate::block::Block;
+use crate::buckets::Key;
 use crate::budget::Caps;
-use crate::depot::{Counters, Depot, Key, Permit, Released};
+use crate::depot::{Counters, Depot, Permit, Released};
+use crate::lanes::{Lanes, NO_LANE};
 use crate::magazine::{self, NO_SLOT, SLOTS};
 use crate::size_class::SizeClasses;
 use crate::source::Supply;
@@ -21,7 +23,10 @@ pub(crate) struct Shared {
     pub(crate) name: String,
     pub(crate) kind: MemoryKind,
     pub(crate) classes: SizeClasses,
+    /// The most that the device gives at once.
+    pub(crate) max_allocation: u64,
     caps: Caps,
+    pub(crate) lanes: Lanes,
     /// Under which number threads keep magazines for it.
     pub(crate) slot: u8,
     /// What magazines have to be of to be used. Another one calls their memory back. Read by every hit, so apart from what
@@ -73,29 +78,19 @@ impl Shared {
         borrow_classes: usize,
         supply: Supply<B>,
     ) -> Arc<Self> {
-        Self::of_any(name, supply.device.id(), kind, caps, classes, borrow_classes, Box::new(supply))
-    }
-
-    fn of_any(
-        name: String,
-        device: DeviceId,
-        kind: MemoryKind,
-        caps: Caps,
-        classes: SizeClasses,
-        borrow_classes: usize,
-        supply: Box<dyn Any + Send + Sync>,
-    ) -> Arc<Self> {
         Arc::new(Self {
-            device,
+            device: supply.device.id(),
+            max_allocation: supply.device.properties().max_allocation,
             name,
             kind,
             classes,
             caps,
+            lanes: Lanes::new(classes, caps.magazine_bytes.min(caps.magazine_class)),
             slot: if caps.has_magazines() { take_slot() } else { NO_SLOT },
             epoch: AtomicU64::new(next_epoch()),
             depot: Apart(Mutex::new(Depot::new(kind, classes, borrow_classes, caps))),
             freed: Condvar::new(),
-            supply,
+            supply: Box::new(supply),
         })
     }
 
@@ -120,7 +115,12 @@ impl Shared {
 
     /// An idle block, from this thread's magazines or the depot; counts the hit or the miss.
     pub(crate) fn take(self: &Arc<Self>, key: Key, requested: u64, stream: StreamId) -> Option<Box<Block>> {
-        magazine::visit(self, |rack| self.depot.lock().take(key, requested, stream, rack))
+        if !self.has_magazine_for(key) {
+            return magazine::look(self, |rack| self.depot.lock().take(key, requested, stream, rack));
+        }
+        let was_tried = self.lanes.of_request(requested).is_some_and(|lane| lane != NO_LANE);
+        let taken = if was_tried { None } else { magazine::take_class(self, key.class, requested, stream) };
+        taken.or_else(|| magazine::visit(self, |rack| self.depot.lock().take(key, requested, stream, rack)))
     }
 
     /// A buffer's way back.
@@ -133,7 +133,13 @@ impl Shared {
 
     #[cold]
     #[inline(never)]
-    fn release_to_depot(block: Box<Block>) {
+    fn release_to_depot(mut block: Box<Block>) {
+        if !block.pool.lanes.are_unshared() && block.pool.has_magazine_for(block.key) {
+            match magazine::put_in_shared_lane(block) {
+                Some(unplaced) => block = unplaced,
+                None => return,
+            }
+        }
         let released = magazine::visit_with(block, |pool, rack, block| {
             let mut depot = pool.depot.lock();
             let released = depot.put(block, rack);
@@ -183,7 +189,8 @@ impl Shared {
     pub(crate) fn trim_to(&self, cached_bytes: u64) -> u64 {
         magazine::leave(self);
         let mut depot = self.depot.lock();
-        let surplus = depot.budget.now.cached.saturating_add(depot.budget.leased).saturating_sub(cached_bytes);
+        let surplus =
+            depot.budget.now.cached.saturating_add(depot.budget.leased).saturating_sub(cached_bytes);
         if surplus > depot.budget.now.cached {
             self.recall(&mut depot, Recall::Memory);
         }
@@ -289,6 +296,7 @@ impl Shared {
         *counter(&mut depot.counters) += 1;
     }
 
+    #[inline]
     pub(crate) fn count_waits(&self, waits: u64) {
         if waits > 0 {
             self.depot.lock().counters.stream_waits += waits;

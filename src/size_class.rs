@@ -54,6 +54,7 @@ impl SizeClasses {
     pub const EXACT: Self = Self::Exact(512);
 
     /// The class of a request, bytes; `None` when there is none below 2⁶⁴.
+    #[inline]
     #[must_use]
     pub fn round(&self, bytes: u64) -> Option<u64> {
         match *self {
@@ -75,6 +76,15 @@ impl SizeClasses {
         let (classes, borrows) = (*self, matches!(*self, Self::Geometric { from, .. } if class > from));
         let next = move |class: &u64| class.checked_add(1).and_then(|above| classes.round(above));
         std::iter::successors(Some(class).filter(|_| borrows), next).skip(1)
+    }
+
+    /// Whether no class begins within an eighth of a power of two (the smallest classes aside).
+    pub(crate) fn are_eighths(&self) -> bool {
+        match self {
+            Self::Fixed | Self::PowerOfTwo => true,
+            Self::Geometric { per_doubling, from } => *per_doubling <= 8 && from.is_power_of_two(),
+            Self::Multiple(_) | Self::Exact(_) => false,
+        }
     }
 
     /// Under which size a class is reported: itself where classes are few, else the power of two above it, so that a
@@ -104,6 +114,7 @@ impl SizeClasses {
 }
 
 /// netcl's buckets: 1 KiB × 4ⁿ up to 256 MiB, then powers of two.
+#[inline]
 fn fixed(bytes: u64) -> Option<u64> {
     if bytes <= KIB {
         return Some(KIB);

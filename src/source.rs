@@ -1,6 +1,6 @@
 //! What serves misses.
 
-use crate::depot::Key;
+use crate::buckets::Key;
 use crate::device_arena::{ArenaBuffer, DeviceArena};
 use crate::error::Error;
 use std::fmt;

@@ -1,57 +1,47 @@
 //! What one thread's magazines count, for everybody to read.
 //!
-//! Only the thread itself writes, and never more than one word at a time: a plain load and a plain store each, no atomic
-//! read-modify-write. What a reader puts together from several words may be torn; it reads under the depot's lock, under
-//! which leases change, and [clamps](LaneTally::idle) what it reads to them: so no reader ever sees more idle bytes than
-//! were leased.
+//! Only the thread itself writes, one word at a time: a plain load and a plain store each, no atomic read-modify-write.
+//! Whoever reads does so under the depot's lock, under which slots change. So what is idle in a lane, its slots less its
+//! room, is never more than was leased, whoever reads it when.
 
+use crate::lanes::LANES;
 use crate::sync::AtomicU64;
 use std::array;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Lanes of a magazine rack; a lane holds blocks of one class at a time. So many that a `u8` needs no check.
-#[cfg(not(loom))]
-pub(crate) const LANES: usize = 256;
-/// A model has few classes, and each of its words is dear.
-#[cfg(loom)]
-pub(crate) const LANES: usize = 4;
-
 /// The counts of one thread with one pool.
 #[derive(Debug)]
+#[repr(C, align(64))]
 pub(crate) struct Tally {
-    /// Bytes that its hits asked for, less those of the buffers it took back, since it last visited the depot. Wraps.
-    requested: AtomicU64,
+    /// Bytes that its hits asked for, less those of the buffers it took back, since it last visited the depot: the most they
+    /// were, and by how much they are less now.
+    requested: HighWater,
     lanes: [LaneTally; LANES],
+    /// Each lane's hits when [`hit_classes`](Self::hit_classes) was last asked, under the depot's lock.
+    seen: [AtomicU64; LANES],
 }
 
-/// The counts of one lane.
+/// The counts of one lane. In this order: what each hit touches is in front.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct LaneTally {
+    /// How many more blocks it may take.
+    room: AtomicU64,
+    hits: AtomicU64,
+    /// How many blocks it may hold. Changes under the depot's lock.
+    slots: AtomicU64,
     /// The class it holds, bytes; 0 = none. Changes under the depot's lock.
     class: AtomicU64,
-    /// Blocks it may hold. Changes under the depot's lock.
-    slots: AtomicU64,
-    /// Blocks handed out: hits.
-    pops: AtomicU64,
-    /// Blocks put in, less those moved out otherwise than by a hit.
-    pushes: AtomicU64,
-    /// The hits when [`was_hit`](Self::was_hit) was last asked, under the depot's lock.
-    seen: AtomicU64,
 }
 
 impl Tally {
     pub(crate) fn new() -> Self {
-        let lane = |_| LaneTally {
-            class: AtomicU64::new(0),
-            slots: AtomicU64::new(0),
-            pops: AtomicU64::new(0),
-            pushes: AtomicU64::new(0),
-            seen: AtomicU64::new(0),
-        };
-        Self { requested: AtomicU64::new(0), lanes: array::from_fn(lane) }
+        let zero = || AtomicU64::new(0);
+        let lane = |_| LaneTally { room: zero(), hits: zero(), slots: zero(), class: zero() };
+        Self { requested: HighWater::new(), lanes: array::from_fn(lane), seen: array::from_fn(|_| zero()) }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn lane(&self, lane: u8) -> &LaneTally {
         &self.lanes[usize::from(lane) % LANES]
     }
@@ -61,101 +51,132 @@ impl Tally {
         (0..=u8::MAX).zip(&self.lanes).filter(|(_, lane)| lane.class() != 0)
     }
 
-    /// Bytes that were lent, less those that came back, since the depot last [took](Self::take_requested) them. Wraps.
-    pub(crate) fn requested(&self) -> u64 {
-        self.requested.load(Relaxed)
+    /// The classes that were hit since this was last asked. Under the depot's lock.
+    pub(crate) fn hit_classes(&self) -> impl Iterator<Item = u64> {
+        let was_hit = |(lane, seen): (&LaneTally, &AtomicU64)| {
+            let (hits, before) = (lane.hits(), seen.load(Relaxed));
+            seen.store(hits, Relaxed);
+            (hits != before && lane.class() != 0).then(|| lane.class())
+        };
+        self.lanes.iter().zip(&self.seen).filter_map(was_hit)
     }
 
-    /// Counts what a hit asked for. Answers the sum.
-    #[inline]
-    pub(crate) fn lent(&self, requested: u64) -> u64 {
-        add(&self.requested, requested)
-    }
-
-    #[inline]
-    pub(crate) fn returned(&self, requested: u64) {
-        add(&self.requested, requested.wrapping_neg());
-    }
-
-    pub(crate) fn take_requested(&self) -> u64 {
-        let requested = self.requested.load(Relaxed);
-        self.requested.store(0, Relaxed);
-        requested
+    /// Bytes that hits asked for, less those that came back, since the depot was last told. Wraps.
+    pub(crate) fn requested(&self) -> &HighWater {
+        &self.requested
     }
 }
 
 impl LaneTally {
-    #[inline]
     pub(crate) fn class(&self) -> u64 {
         self.class.load(Relaxed)
     }
 
-    #[inline]
     pub(crate) fn slots(&self) -> u64 {
         self.slots.load(Relaxed)
     }
 
     pub(crate) fn hits(&self) -> u64 {
-        self.pops.load(Relaxed)
+        self.hits.load(Relaxed)
     }
 
-    /// Blocks in it: exact for its own thread, within its slots for others.
-    #[inline]
+    /// Blocks in it.
     pub(crate) fn idle(&self) -> u64 {
-        let idle = self.pushes.load(Relaxed).wrapping_sub(self.pops.load(Relaxed)) as i64;
-        idle.clamp(0, self.slots() as i64) as u64
+        self.slots().saturating_sub(self.room.load(Relaxed))
     }
 
-    /// Whether one more fits, for its own thread.
-    #[inline]
     pub(crate) fn has_room(&self) -> bool {
-        self.pushes.load(Relaxed).wrapping_sub(self.pops.load(Relaxed)) < self.slots()
+        self.room.load(Relaxed) > 0
     }
 
-    /// Counts a hit.
-    #[inline]
+    /// Counts a block in, if there is room for it.
+    #[inline(always)]
+    pub(crate) fn push(&self) -> bool {
+        let (left, none) = self.room.load(Relaxed).overflowing_sub(1);
+        // For a moment without room this says too much: more room than slots is none idle.
+        self.room.store(left, Relaxed);
+        if none {
+            self.room.store(0, Relaxed);
+        }
+        !none
+    }
+
+    /// Counts a block out.
+    #[inline(always)]
     pub(crate) fn pop(&self) {
-        add(&self.pops, 1);
+        add(&self.room, 1);
     }
 
-    #[inline]
-    pub(crate) fn push(&self) {
-        add(&self.pushes, 1);
+    #[inline(always)]
+    pub(crate) fn hit(&self) {
+        add(&self.hits, 1);
     }
 
-    /// Counts a block that left otherwise than by a hit.
-    pub(crate) fn unpush(&self) {
-        add(&self.pushes, 1u64.wrapping_neg());
+    /// So many more slots, empty ones. Under the depot's lock.
+    pub(crate) fn lease(&self, slots: u64) {
+        add(&self.slots, slots);
+        add(&self.room, slots);
     }
 
-    /// Whether there were hits since this was last asked. Under the depot's lock.
-    pub(crate) fn was_hit(&self) -> bool {
-        let hits = self.hits();
-        let before = self.seen.load(Relaxed);
-        self.seen.store(hits, Relaxed);
-        hits != before
+    /// So many empty slots less. Under the depot's lock.
+    pub(crate) fn unlease(&self, slots: u64) {
+        add(&self.room, slots.wrapping_neg());
+        add(&self.slots, slots.wrapping_neg());
     }
 
-    pub(crate) fn pushes(&self) -> u64 {
-        self.pushes.load(Relaxed)
-    }
-
-    /// Its slots from now on. Under the depot's lock.
-    pub(crate) fn set_slots(&self, slots: u64) {
-        self.slots.store(slots, Relaxed);
-    }
-
-    /// Gives it, empty and without slots, another class, and starts its counts anew. Under the depot's lock.
+    /// Gives it, without slots, another class, and starts its count anew. Under the depot's lock.
     pub(crate) fn set_class(&self, class: u64) {
         self.class.store(class, Relaxed);
-        self.pops.store(0, Relaxed);
-        self.seen.store(0, Relaxed);
-        self.pushes.store(0, Relaxed);
+        self.hits.store(0, Relaxed);
+    }
+}
+
+/// A sum and the most it ever was. One thread writes.
+///
+/// What is written at each change is how far the sum is below its highest.
+#[derive(Debug)]
+pub(crate) struct HighWater {
+    below: AtomicU64,
+    most: AtomicU64,
+}
+
+impl HighWater {
+    pub(crate) fn new() -> Self {
+        Self { below: AtomicU64::new(0), most: AtomicU64::new(0) }
+    }
+
+    #[inline(always)]
+    pub(crate) fn rise(&self, by: u64) {
+        let (below, over) = self.below.load(Relaxed).overflowing_sub(by);
+        self.below.store(below, Relaxed);
+        if over {
+            // The highest first: a reader in between sees too much, and never a sum that wrapped.
+            add(&self.most, below.wrapping_neg());
+            self.below.store(0, Relaxed);
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn fall(&self, by: u64) {
+        add(&self.below, by);
+    }
+
+    /// The sum; negative when more fell than rose.
+    pub(crate) fn sum(&self) -> u64 {
+        self.most.load(Relaxed).wrapping_sub(self.below.load(Relaxed))
+    }
+
+    /// Starts anew from 0. Answers what the sum was, and the most it was.
+    pub(crate) fn take(&self) -> (u64, u64) {
+        let (sum, most) = (self.sum(), self.most.load(Relaxed));
+        self.most.store(0, Relaxed);
+        self.below.store(0, Relaxed);
+        (sum, most)
     }
 }
 
 /// Adds to a word that this thread alone writes. Answers the sum.
-#[inline]
+#[inline(always)]
 fn add(word: &AtomicU64, by: u64) -> u64 {
     let sum = word.load(Relaxed).wrapping_add(by);
     word.store(sum, Relaxed);

@@ -23,6 +23,13 @@ impl StreamId {
         // Relaxed: only distinctness matters, nothing is published with it.
         Self(NEXT.fetch_add(1, Ordering::Relaxed))
     }
+
+    /// The id as a number, never 0.
+    #[inline]
+    #[must_use]
+    pub fn get(self) -> u64 {
+        self.0
+    }
 }
 
 impl fmt::Display for StreamId {
