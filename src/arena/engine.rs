@@ -75,7 +75,7 @@ impl Arena {
     ) -> Result<Block, ArenaError> {
         match self.place(bytes, alignment, region) {
             NONE => Err(self.refusal(bytes, alignment, region)),
-            index => Ok(Block { serial: self.serial, index, arena: self.id }),
+            index => Ok(Block::new(self.serial, index, self.id)),
         }
     }
 
@@ -141,9 +141,10 @@ impl Arena {
     /// [`ArenaError::Pinned`].
     #[inline]
     pub fn free(&mut self, block: Block) -> Result<(), ArenaError> {
-        let usual = self.table.get(block.index).is_some_and(|record| record.is_live_and_idle(block.serial));
-        if usual && block.arena == self.id {
-            self.clear(block.index);
+        let usual =
+            self.table.get(block.index()).is_some_and(|record| record.is_live_and_idle(block.serial()));
+        if usual && block.arena() == self.id {
+            self.clear(block.index());
             Ok(())
         } else {
             self.free_another_way(block)
@@ -167,12 +168,12 @@ impl Arena {
         if tag.pins > 0 {
             return Err(ArenaError::Pinned);
         }
-        let bytes = self.table[block.index].bytes;
+        let bytes = self.table[block.index()].bytes;
         // Only dynamic blocks move.
         self.dynamic.used -= bytes;
         self.dynamic.live -= 1;
         self.dynamic.held += bytes;
-        self.table[block.index].set_tag(Tag { state: State::Doomed, ..tag });
+        self.table[block.index()].set_tag(Tag { state: State::Doomed, ..tag });
         Ok(())
     }
 
@@ -189,7 +190,7 @@ impl Arena {
             return Err(if bytes == 0 { ArenaError::ZeroBytes } else { ArenaError::Overflow { bytes } });
         };
         self.table.reserve(1)?;
-        let index = block.index;
+        let index = block.index();
         let (offset, old, after) =
             (self.table[index].offset, self.table[index].bytes, self.table[index].after);
         let region = self.region_at(offset);
@@ -289,10 +290,10 @@ impl Arena {
     /// The tag of a block that exists and was not freed.
     #[inline]
     pub(super) fn live_tag(&self, block: Block) -> Result<Tag, ArenaError> {
-        if block.arena != self.id {
+        if block.arena() != self.id {
             return Err(ArenaError::ForeignBlock);
         }
-        let record = self.table.get(block.index).filter(|record| record.serial() == block.serial);
+        let record = self.table.get(block.index()).filter(|record| record.serial() == block.serial());
         match record.and_then(Record::tag) {
             Some(tag) if matches!(tag.state, State::Live | State::Moving) => Ok(tag),
             _ => Err(ArenaError::StaleBlock),
@@ -307,7 +308,7 @@ impl Arena {
 
     /// The name of a live block.
     pub(super) fn name(&self, index: u32) -> Block {
-        Block { serial: self.table[index].serial(), index, arena: self.id }
+        Block::new(self.table[index].serial(), index, self.id)
     }
 
     #[inline]
