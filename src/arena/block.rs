@@ -9,9 +9,33 @@ use super::layout::Region;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Block {
     /// Counts an arena's allocations.
-    pub(super) serial: u64,
-    pub(super) index: u32,
-    pub(super) arena: u32,
+    serial: u64,
+    /// The index, and the arena above it. Two words and not three fields, because those would be stored one by one and
+    /// read again as one, for which a processor waits until they have reached the cache.
+    place: u64,
+}
+
+impl Block {
+    #[inline]
+    pub(super) fn new(serial: u64, index: u32, arena: u32) -> Self {
+        Self { serial, place: u64::from(index) | u64::from(arena) << 32 }
+    }
+
+    #[inline]
+    pub(super) fn serial(self) -> u64 {
+        self.serial
+    }
+
+    /// The slot of its record.
+    #[inline]
+    pub(super) fn index(self) -> u32 {
+        self.place as u32
+    }
+
+    #[inline]
+    pub(super) fn arena(self) -> u32 {
+        (self.place >> 32) as u32
+    }
 }
 
 /// A piece of an arena, as [`Arena::blocks`](super::Arena::blocks) lists them.

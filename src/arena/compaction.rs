@@ -110,7 +110,7 @@ impl Arena {
     pub fn pin(&mut self, block: Block) -> Result<(), ArenaError> {
         let tag = self.still_tag(block)?;
         let pins = tag.pins.checked_add(1).ok_or(ArenaError::TooManyPins)?;
-        self.table[block.index].set_tag(Tag { pins, ..tag });
+        self.table[block.index()].set_tag(Tag { pins, ..tag });
         Ok(())
     }
 
@@ -121,7 +121,7 @@ impl Arena {
     pub fn unpin(&mut self, block: Block) -> Result<(), ArenaError> {
         let tag = self.live_tag(block)?;
         let pins = tag.pins.checked_sub(1).ok_or(ArenaError::NotPinned)?;
-        self.table[block.index].set_tag(Tag { pins, ..tag });
+        self.table[block.index()].set_tag(Tag { pins, ..tag });
         Ok(())
     }
 
@@ -149,7 +149,7 @@ impl Arena {
     /// [`ArenaError::ForeignBlock`], [`ArenaError::TooManyBlocks`], [`ArenaError::HostMemory`].
     pub fn begin_move(&mut self, block: Block) -> Result<Option<Move>, ArenaError> {
         let tag = self.still_tag(block)?;
-        let (from, bytes) = (self.table[block.index].offset, self.table[block.index].bytes);
+        let (from, bytes) = (self.table[block.index()].offset, self.table[block.index()].bytes);
         if self.region_at(from) == Region::Stable {
             return Err(ArenaError::Stable);
         }
@@ -158,7 +158,7 @@ impl Arena {
         }
         self.table.reserve(1)?;
         let (table, space) = (&mut self.table, &mut self.dynamic);
-        let mut piece = block.index;
+        let mut piece = block.index();
         while is_hole(table, table[piece].before) {
             piece = table[piece].before;
         }
@@ -187,7 +187,7 @@ impl Arena {
             space.free.remove(table, piece);
         }
         table[piece].set_nameless(state);
-        while table[piece].after != block.index {
+        while table[piece].after != block.index() {
             let next = table[piece].after;
             let bytes = table[next].bytes;
             if table[next].is_free() {
@@ -199,7 +199,7 @@ impl Arena {
             table.give_back(next);
             table[piece].bytes += bytes;
         }
-        self.table[block.index].set_tag(Tag { state: State::Moving, ..tag });
+        self.table[block.index()].set_tag(Tag { state: State::Moving, ..tag });
         Ok(Some(Move { block, from, to, bytes }))
     }
 
@@ -211,7 +211,7 @@ impl Arena {
     /// [`ArenaError::NotMoving`], [`ArenaError::StaleBlock`], [`ArenaError::ForeignBlock`].
     pub fn commit_move(&mut self, block: Block) -> Result<MoveEnd, ArenaError> {
         let tag = self.moving_tag(block)?;
-        let (index, table) = (block.index, &mut self.table);
+        let (index, table) = (block.index(), &mut self.table);
         let hole = table[index].before;
         table[index].offset = table[hole].offset;
         table[hole].offset += table[index].bytes;
@@ -233,17 +233,17 @@ impl Arena {
     /// As [`commit_move`](Self::commit_move).
     pub fn cancel_move(&mut self, block: Block) -> Result<MoveEnd, ArenaError> {
         let tag = self.moving_tag(block)?;
-        let hole = self.table[block.index].before;
+        let hole = self.table[block.index()].before;
         if self.table[hole].state() == Some(State::Reserved) {
             self.dynamic.held -= self.table[hole].bytes;
             self.dynamic.merge(&mut self.table, hole);
         }
         if tag.state == State::Doomed {
-            self.dynamic.held -= self.table[block.index].bytes;
-            self.dynamic.merge(&mut self.table, block.index);
+            self.dynamic.held -= self.table[block.index()].bytes;
+            self.dynamic.merge(&mut self.table, block.index());
             return Ok(MoveEnd::Freed);
         }
-        self.table[block.index].set_tag(Tag { state: State::Live, ..tag });
+        self.table[block.index()].set_tag(Tag { state: State::Live, ..tag });
         Ok(MoveEnd::Live)
     }
 
@@ -283,7 +283,7 @@ impl Arena {
             Ok(tag) if tag.state == State::Moving => Ok(tag),
             Ok(_) => Err(ArenaError::NotMoving),
             Err(ArenaError::StaleBlock) => {
-                let record = self.table.get(block.index).filter(|record| record.serial() == block.serial);
+                let record = self.table.get(block.index()).filter(|record| record.serial() == block.serial());
                 let tag = record.and_then(Record::tag).filter(|tag| tag.state == State::Doomed);
                 tag.ok_or(ArenaError::StaleBlock)
             }

@@ -73,40 +73,66 @@ impl Arena {
         alignment: u64,
         region: Region,
     ) -> Result<Block, ArenaError> {
-        match self.place(bytes, alignment, region) {
+        let index = if alignment == 1 {
+            self.place(bytes, region)
+        } else {
+            self.place_aligned(bytes, alignment, region)
+        };
+        match index {
             NONE => Err(self.refusal(bytes, alignment, region)),
-            index => Ok(Block { serial: self.serial, index, arena: self.id }),
+            index => Ok(Block::new(self.serial, index, self.id)),
         }
     }
 
     /// The record of a new block, or none. So small a result comes back in a register.
-    fn place(&mut self, bytes: u64, alignment: u64, region: Region) -> u32 {
-        let granule = self.alignment();
+    fn place(&mut self, bytes: u64, region: Region) -> u32 {
         let Some(size) = self.round(bytes) else { return NONE };
-        if region == Region::Stable && self.stable.end == 0 {
-            return NONE;
-        }
-        // In front of the block and behind it something free may remain.
-        if self.table.reserve(2).is_err() {
+        if region == Region::Stable && self.stable.end == 0 || self.table.reserve(1).is_err() {
             return NONE;
         }
         let Self { table, stable, dynamic, .. } = self;
         let space = choose(stable, dynamic, region);
-        let found = if alignment == 1 || alignment <= granule && alignment.is_power_of_two() {
-            space.free.smallest(table, size).map(|index| (index, table[index].offset))
-        } else if alignment.is_power_of_two() {
-            space.free.aligned(table, size, alignment, granule)
-        } else {
-            None
-        };
-        let Some((index, offset)) = found else { return NONE };
-        let index = space.carve(table, index, offset, size);
-        space.used += size;
+        let hole = space.free.smallest(table, size);
+        if hole == NONE {
+            return NONE;
+        }
+        let index = space.cut(table, hole, size);
+        self.occupy(index, size, region, self.shift);
+        index
+    }
+
+    /// As [`place`](Self::place), at a multiple of `alignment`.
+    fn place_aligned(&mut self, bytes: u64, alignment: u64, region: Region) -> u32 {
+        let granule = self.alignment();
+        if !alignment.is_power_of_two() {
+            return NONE;
+        }
+        if alignment <= granule {
+            return self.place(bytes, region);
+        }
+        let Some(size) = self.round(bytes) else { return NONE };
+        // In front of the block and behind it something free may remain.
+        if region == Region::Stable && self.stable.end == 0 || self.table.reserve(2).is_err() {
+            return NONE;
+        }
+        let Self { table, stable, dynamic, .. } = self;
+        let space = choose(stable, dynamic, region);
+        let Some((hole, offset)) = space.free.aligned(table, size, alignment, granule) else { return NONE };
+        let index = space.carve(table, hole, offset, size);
+        self.occupy(index, size, region, alignment.trailing_zeros());
+        index
+    }
+
+    /// Makes a record a new live block.
+    #[inline]
+    fn occupy(&mut self, index: u32, bytes: u64, region: Region, alignment: u32) {
+        let Self { table, stable, dynamic, .. } = self;
+        let space = choose(stable, dynamic, region);
+        space.used += bytes;
         space.live += 1;
         self.serial += 1;
-        table[index].go_live(self.serial, alignment.max(granule).trailing_zeros() as u8);
+        table[index].go_live(self.serial, alignment as u8);
         self.peak = self.peak.max(self.stable.used + self.dynamic.used);
-        index
     }
 
     /// Why a request found no place.
@@ -141,9 +167,14 @@ impl Arena {
     /// [`ArenaError::Pinned`].
     #[inline]
     pub fn free(&mut self, block: Block) -> Result<(), ArenaError> {
-        let usual = self.table.get(block.index).is_some_and(|record| record.is_live_and_idle(block.serial));
-        if usual && block.arena == self.id {
-            self.clear(block.index);
+        let usual =
+            self.table.get(block.index()).is_some_and(|record| record.is_live_and_idle(block.serial()));
+        if usual && block.arena() == self.id {
+            if block.serial() == self.serial {
+                self.clear_newest(block.index());
+            } else {
+                self.clear(block.index());
+            }
             Ok(())
         } else {
             self.free_another_way(block)
@@ -152,12 +183,26 @@ impl Arena {
 
     /// Frees a live block.
     fn clear(&mut self, index: u32) {
-        let Self { table, stable, dynamic, .. } = self;
-        let (offset, bytes) = (table[index].offset, table[index].bytes);
-        let space = if offset < stable.end { stable } else { dynamic };
+        let (table, space, bytes) = self.home_of(index);
         space.used -= bytes;
         space.live -= 1;
         space.merge(table, index);
+    }
+
+    /// Frees the block that was allocated last.
+    fn clear_newest(&mut self, index: u32) {
+        let (table, space, bytes) = self.home_of(index);
+        space.used -= bytes;
+        space.live -= 1;
+        space.merge_newest(table, index);
+    }
+
+    /// The table, a live block's region, and its bytes.
+    #[inline]
+    fn home_of(&mut self, index: u32) -> (&mut Table, &mut Space, u64) {
+        let Self { table, stable, dynamic, .. } = self;
+        let (offset, bytes) = (table[index].offset, table[index].bytes);
+        (table, if offset < stable.end { stable } else { dynamic }, bytes)
     }
 
     /// Frees a block that is being moved, or says why a block cannot be freed.
@@ -167,12 +212,12 @@ impl Arena {
         if tag.pins > 0 {
             return Err(ArenaError::Pinned);
         }
-        let bytes = self.table[block.index].bytes;
+        let bytes = self.table[block.index()].bytes;
         // Only dynamic blocks move.
         self.dynamic.used -= bytes;
         self.dynamic.live -= 1;
         self.dynamic.held += bytes;
-        self.table[block.index].set_tag(Tag { state: State::Doomed, ..tag });
+        self.table[block.index()].set_tag(Tag { state: State::Doomed, ..tag });
         Ok(())
     }
 
@@ -189,7 +234,7 @@ impl Arena {
             return Err(if bytes == 0 { ArenaError::ZeroBytes } else { ArenaError::Overflow { bytes } });
         };
         self.table.reserve(1)?;
-        let index = block.index;
+        let index = block.index();
         let (offset, old, after) =
             (self.table[index].offset, self.table[index].bytes, self.table[index].after);
         let region = self.region_at(offset);
@@ -283,16 +328,18 @@ impl Arena {
     #[inline]
     fn round(&self, bytes: u64) -> Option<u64> {
         let below = self.alignment() - 1;
-        if bytes == 0 { None } else { Some(bytes.checked_add(below)? & !below) }
+        // 0 comes from 0, and from what is too large.
+        let size = (bytes.wrapping_sub(1) | below).wrapping_add(1);
+        (size > 0).then_some(size)
     }
 
     /// The tag of a block that exists and was not freed.
     #[inline]
     pub(super) fn live_tag(&self, block: Block) -> Result<Tag, ArenaError> {
-        if block.arena != self.id {
+        if block.arena() != self.id {
             return Err(ArenaError::ForeignBlock);
         }
-        let record = self.table.get(block.index).filter(|record| record.serial() == block.serial);
+        let record = self.table.get(block.index()).filter(|record| record.serial() == block.serial());
         match record.and_then(Record::tag) {
             Some(tag) if matches!(tag.state, State::Live | State::Moving) => Ok(tag),
             _ => Err(ArenaError::StaleBlock),
@@ -307,7 +354,7 @@ impl Arena {
 
     /// The name of a live block.
     pub(super) fn name(&self, index: u32) -> Block {
-        Block { serial: self.table[index].serial(), index, arena: self.id }
+        Block::new(self.table[index].serial(), index, self.id)
     }
 
     #[inline]

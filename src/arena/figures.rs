@@ -117,7 +117,7 @@ impl Arena {
     /// # Errors
     /// [`ArenaError::StaleBlock`], [`ArenaError::ForeignBlock`].
     pub fn offset(&self, block: Block) -> Result<u64, ArenaError> {
-        self.live_tag(block).map(|_| self.table[block.index].offset)
+        self.live_tag(block).map(|_| self.table[block.index()].offset)
     }
 
     /// The length of a block: what was asked for, rounded up to the arena's alignment.
@@ -125,7 +125,7 @@ impl Arena {
     /// # Errors
     /// As [`offset`](Self::offset).
     pub fn size(&self, block: Block) -> Result<u64, ArenaError> {
-        self.live_tag(block).map(|_| self.table[block.index].bytes)
+        self.live_tag(block).map(|_| self.table[block.index()].bytes)
     }
 
     /// The region of a block.

@@ -1,102 +1,81 @@
-//! The free blocks of a region, by size: finds the smallest that holds a request, exactly, in a bounded number of steps.
+//! The free blocks of a region: one *in hand*, one that is the *tail*, and the others in bins.
 //!
-//! The block at the region's end, its *tail*, is kept aside and serves what no other can. So a region that grows does so
-//! only then, and a region without holes allocates and frees without a look at the bins.
+//! The block in hand is what freeing the newest live block left. A program that frees first what it allocated last cuts
+//! its next block from it, and merges it back, without a look at the bins. It is chosen like any other: if it is the
+//! smallest that holds the request. Another that takes its place sends it to its bin.
 //!
-//! Bitmaps find the bin ([`bins`](super::bins)), and in the bin a trie finds the block ([`trie`](super::trie)).
+//! The tail is the block at the region's end. It serves what no other can, so a region that grows does so only then.
 
-use super::bins::{BINS, Occupied, bin_of};
+use super::holes::Holes;
 use super::layout::Region;
-use super::record::{NONE, Record};
+use super::record::{ASIDE, NONE, Record};
 use super::table::{Table, end_of};
-use super::trie::{ROOT, TWIN, hang_below, is_alone, smallest_below, smallest_of_bin, take_leaf};
-use std::hint::select_unpredictable;
 
 /// How many blocks that may not fit are tried for an alignment above the arena's, before one that must fit is taken.
 const PROBES: u32 = 16;
 
 #[derive(Debug)]
 pub(super) struct FreeBlocks {
-    occupied: Occupied,
-    roots: Box<[u32]>,
+    /// The free block in no bin that is not the tail, if there is one.
+    hand: u32,
     /// The free block at the region's end, if there is one.
     tail: u32,
     /// The slot that closes the region's ring.
     ring: u32,
     pub(super) count: u32,
+    /// All others.
+    holes: Holes,
 }
 
 impl FreeBlocks {
     /// The free blocks of a region; of one that can have none if it has no bytes.
     pub(super) fn new(region: Region, bytes: u64) -> Self {
-        let bins = if bytes == 0 && region == Region::Stable { 0 } else { BINS };
-        let roots = vec![NONE; bins].into();
-        Self { occupied: Occupied::NONE, roots, tail: NONE, ring: end_of(region), count: 0 }
+        let holes = Holes::new(bytes > 0 || region == Region::Dynamic);
+        Self { hand: NONE, tail: NONE, ring: end_of(region), count: 0, holes }
     }
 
     pub(super) fn clear(&mut self) {
-        while let Some(bin) = self.occupied.last() {
-            self.roots[bin] = NONE;
-            self.occupied.clear(bin);
-        }
-        (self.tail, self.count) = (NONE, 0);
+        self.holes.clear();
+        (self.hand, self.tail, self.count) = (NONE, NONE, 0);
     }
 
-    /// Bytes of host memory behind the roots.
+    /// Bytes of host memory behind the bins.
     pub(super) fn memory(&self) -> usize {
-        size_of_val(&*self.roots)
+        self.holes.memory()
     }
 
-    /// The smallest block of at least `bytes`, or else the tail.
-    #[inline]
-    pub(super) fn smallest(&self, table: &Table, bytes: u64) -> Option<u32> {
-        let Some(head) = self.smallest_head(table, bytes) else {
-            return (table[self.tail].bytes >= bytes).then_some(self.tail);
-        };
-        // A twin leaves more cheaply than its head.
-        let twin = table[head].twin;
-        Some(if twin == NONE { head } else { twin })
-    }
-
-    #[inline]
-    fn smallest_head(&self, table: &Table, bytes: u64) -> Option<u32> {
-        let (bin, untold) = bin_of(bytes);
-        let own = self.roots[bin];
-        if table[own].bytes == bytes {
-            return Some(own);
+    /// The smallest block of at least `bytes`, or else the tail, or none.
+    #[inline(always)]
+    pub(super) fn smallest(&mut self, table: &Table, bytes: u64) -> u32 {
+        if self.holes.none_between(bytes, table[self.hand].bytes) {
+            return self.hand;
         }
-        // No block's record has 0 bytes, and no children.
-        if table[own].children != [NONE; 2] {
-            let head = smallest_of_bin(table, own, bytes, untold);
-            if head != NONE {
-                return Some(head);
-            }
+        let hole = self.holes.smallest(table, bytes);
+        if self.holes.none_between(bytes, table[self.hand].bytes) {
+            self.hand
+        } else if hole != NONE {
+            hole
+        } else if table[self.tail].bytes >= bytes {
+            self.tail
+        } else {
+            NONE
         }
-        let next = self.occupied.first_from(bin + 1).map_or(NONE, |bin| self.roots[bin]);
-        let head =
-            select_unpredictable(table[own].bytes >= bytes && table[own].children == [NONE; 2], own, next);
-        if head == NONE {
-            return None;
-        }
-        if table[head].children == [NONE; 2] {
-            return Some(head);
-        }
-        Some(smallest_below(table, head, NONE))
     }
 
     /// A block that holds `bytes` at an offset that is a multiple of `alignment`, and that offset. The smallest such block
     /// if it is among the first few that are large enough; one that is large enough wherever it lies, if there is one; the
     /// tail if it fits; else whichever fits of all that might, each of which is looked at.
     pub(super) fn aligned(
-        &self,
-        table: &Table,
+        &mut self,
+        table: &mut Table,
         bytes: u64,
         alignment: u64,
         granule: u64,
     ) -> Option<(u32, u64)> {
+        self.put_away(table);
         let fit = |index| Some((index, fit(&table[index], bytes, alignment)?));
         self.probe(table, bytes, alignment, PROBES)
-            .or_else(|| fit(self.smallest(table, bytes.checked_add(alignment - granule)?)?))
+            .or_else(|| fit(self.holes.smallest(table, bytes.checked_add(alignment - granule)?)))
             .or_else(|| fit(self.tail))
             .or_else(|| self.probe(table, bytes, alignment, u32::MAX))
     }
@@ -105,7 +84,10 @@ impl FreeBlocks {
     fn probe(&self, table: &Table, bytes: u64, alignment: u64, mut probes: u32) -> Option<(u32, u64)> {
         let mut at_least = bytes;
         loop {
-            let head = self.smallest_head(table, at_least)?;
+            let head = self.holes.smallest_head(table, at_least);
+            if head == NONE {
+                return None;
+            }
             let mut index = head;
             while index != NONE {
                 if let Some(offset) = fit(&table[index], bytes, alignment) {
@@ -120,24 +102,24 @@ impl FreeBlocks {
 
     /// The size of the largest block, 0 if there is none.
     pub(super) fn largest(&self, table: &Table) -> u64 {
-        let mut largest = table[self.tail].bytes;
-        let mut index = self.occupied.last().map_or(NONE, |bin| self.roots[bin]);
-        while index != NONE {
-            largest = largest.max(table[index].bytes);
-            let [low, high] = table[index].children;
-            index = if high == NONE { low } else { high };
-        }
-        largest
+        table[self.tail].bytes.max(table[self.hand].bytes).max(self.holes.largest(table))
     }
 
     /// Makes the record a free block.
     #[inline]
     pub(super) fn insert(&mut self, table: &mut Table, index: u32) {
         self.count += 1;
+        self.keep(table, index);
+    }
+
+    /// Makes the record a free block, in hand unless it is the last.
+    #[inline]
+    pub(super) fn insert_in_hand(&mut self, table: &mut Table, index: u32) {
+        self.count += 1;
         if table[index].after == self.ring {
-            self.keep_aside(table, index);
+            self.keep(table, index);
         } else {
-            self.hang(table, index);
+            self.hold(table, index);
         }
     }
 
@@ -145,10 +127,12 @@ impl FreeBlocks {
     #[inline]
     pub(super) fn remove(&mut self, table: &mut Table, index: u32) {
         self.count -= 1;
-        if index == self.tail {
-            self.tail = NONE;
+        if table[index].back != ASIDE {
+            self.holes.remove(table, index);
+        } else if index == self.hand {
+            self.hand = NONE;
         } else {
-            self.unhang(table, index);
+            self.tail = NONE;
         }
     }
 
@@ -156,147 +140,84 @@ impl FreeBlocks {
     #[inline]
     pub(super) fn resize(&mut self, table: &mut Table, index: u32, bytes: u64) {
         let is_last = table[index].after == self.ring;
-        let record = &mut table[index];
-        if index == self.tail {
-            record.bytes = bytes;
-            if !is_last {
-                self.tail = NONE;
-                self.hang(table, index);
-            }
-        } else if is_alone(record) && !is_last {
-            let (from, (to, untold)) = (bin_of(record.bytes).0, bin_of(bytes));
-            record.bytes = bytes;
-            if from != to {
-                self.roots[from] = NONE;
-                self.occupied.clear(from);
-                let root = self.roots[to];
-                if root == NONE {
-                    self.roots[to] = index;
-                    self.occupied.set(to);
-                } else {
-                    hang_below(table, index, root, untold);
-                }
-            }
-        } else {
-            self.unhang(table, index);
+        if table[index].back == ASIDE {
             table[index].bytes = bytes;
-            if is_last {
-                self.keep_aside(table, index);
-            } else {
-                self.hang(table, index);
+            if is_last != (index == self.tail) {
+                if is_last {
+                    self.hand = NONE
+                } else {
+                    self.tail = NONE
+                }
+                self.keep(table, index);
             }
-        }
-    }
-
-    fn keep_aside(&mut self, table: &mut Table, index: u32) {
-        self.tail = index;
-        table[index].set_links(ROOT, [NONE; 2], NONE);
-    }
-
-    #[inline]
-    fn hang(&mut self, table: &mut Table, index: u32) {
-        let record = &mut table[index];
-        let (bin, untold) = bin_of(record.bytes);
-        let root = self.roots[bin];
-        if root == NONE {
-            self.roots[bin] = index;
-            self.occupied.set(bin);
-            record.set_links(ROOT, [NONE; 2], NONE);
+        } else if is_last {
+            self.holes.remove(table, index);
+            table[index].bytes = bytes;
+            self.keep(table, index);
         } else {
-            hang_below(table, index, root, untold);
+            self.holes.resize(table, index, bytes);
         }
     }
 
-    #[inline]
-    fn unhang(&mut self, table: &mut Table, index: u32) {
-        if is_alone(&table[index]) {
-            let (bin, _) = bin_of(table[index].bytes);
-            self.roots[bin] = NONE;
-            self.occupied.clear(bin);
+    /// Makes a free block smaller, of which the end stays.
+    #[inline(always)]
+    pub(super) fn shrink(&mut self, table: &mut Table, index: u32, bytes: u64) {
+        if table[index].back == ASIDE {
+            table[index].bytes = bytes;
         } else {
-            self.unhang_from_others(table, index);
+            self.holes.resize(table, index, bytes);
         }
     }
 
-    #[inline(never)]
-    fn unhang_from_others(&mut self, table: &mut Table, index: u32) {
-        let Record { children, twin, back, bytes, .. } = table[index];
-        if children[0] == TWIN {
-            table[back].twin = twin;
-            table[twin].back = back;
-            return;
-        }
-        let heir = if twin != NONE {
-            twin
-        } else if children == [NONE; 2] {
-            NONE
-        } else {
-            take_leaf(table, index)
-        };
-        if back == ROOT {
-            self.roots[bin_of(bytes).0] = heir;
-        } else {
-            let side = usize::from(table[back].children[1] == index);
-            table[back].children[side] = heir;
-        }
-        if heir != NONE {
-            // Once more, because the leaf may have been a child.
-            let children = table[index].children;
-            (table[heir].children, table[heir].back) = (children, back);
-            table[children[0]].back = heir;
-            table[children[1]].back = heir;
+    /// Takes a free block in hand unless it is the last.
+    pub(super) fn take_in_hand(&mut self, table: &mut Table, index: u32) {
+        if table[index].back != ASIDE {
+            self.holes.remove(table, index);
+            self.hold(table, index);
         }
     }
 
-    /// Whether everything hangs where it belongs: `seen` is called with each free block.
+    /// Keeps a free block aside as the tail, or in its bin.
+    fn keep(&mut self, table: &mut Table, index: u32) {
+        if table[index].after == self.ring {
+            self.tail = index;
+            table[index].set_links(ASIDE, [NONE; 2], NONE);
+        } else {
+            self.holes.insert(table, index);
+        }
+    }
+
+    /// Has a block in hand that is in no bin, and puts the one so far into its bin.
+    fn hold(&mut self, table: &mut Table, index: u32) {
+        self.put_away(table);
+        self.hand = index;
+        table[index].set_links(ASIDE, [NONE; 2], NONE);
+    }
+
+    /// Puts the block in hand into its bin.
+    fn put_away(&mut self, table: &mut Table) {
+        if self.hand != NONE {
+            self.holes.insert(table, self.hand);
+            self.hand = NONE;
+        }
+    }
+
+    /// Whether everything is where it belongs: `seen` is called with each free block.
     pub(super) fn check(&self, table: &Table, mut seen: impl FnMut(u32)) -> Result<(), String> {
         let last = table[self.ring].before;
         if self.tail != if table[last].is_free() { last } else { NONE } {
             return Err(format!("record {} is kept aside as the last", self.tail));
         }
-        if self.tail != NONE {
-            seen(self.tail);
-        }
-        let mut bins = 0;
-        let mut next = self.occupied.first_from(0);
-        while let Some(bin) = next {
-            (bins, next) = (bins + 1, self.occupied.first_from(bin + 1));
-            let root = self.roots[bin];
-            let mut heads = vec![(root, ROOT, 0u32, 0u64)];
-            while let Some((head, parent, depth, path)) = heads.pop() {
-                let bytes = table[head].bytes;
-                let (own, untold) = bin_of(bytes);
-                let key = bytes.rotate_right(untold);
-                if own != bin || depth > untold || depth > 0 && key >> (64 - depth) != path {
-                    return Err(format!("{bytes} bytes hang in the wrong place of bin {bin}"));
+        for index in [self.tail, self.hand] {
+            if index != NONE {
+                let Record { back, children, twin, .. } = table[index];
+                if (back, children, twin) != (ASIDE, [NONE; 2], NONE) {
+                    return Err(format!("record {index} is kept aside and hangs in a bin"));
                 }
-                let Record { children, mut twin, back, .. } = table[head];
-                if back != parent {
-                    return Err(format!("record {head} does not lead back to {parent}"));
-                }
-                seen(head);
-                heads.extend(
-                    (0..)
-                        .zip(children)
-                        .filter(|&(_, child)| child != NONE)
-                        .map(|(side, child)| (child, head, depth + 1, path << 1 | side)),
-                );
-                let mut front = head;
-                while twin != NONE {
-                    let record = &table[twin];
-                    let family = (record.bytes, record.back, record.children);
-                    if family != (bytes, front, [TWIN, NONE]) {
-                        return Err(format!("record {twin} is no twin of {head}"));
-                    }
-                    seen(twin);
-                    (front, twin) = (twin, record.twin);
-                }
+                seen(index);
             }
         }
-        match self.roots.iter().filter(|&&root| root != NONE).count() {
-            roots if roots == bins => Ok(()),
-            roots => Err(format!("{roots} bins hold something and {bins} bits are set")),
-        }
+        self.holes.check(table, seen)
     }
 }
 

@@ -39,7 +39,7 @@
 //! │live│ free │ live │ │live│ free │  live   │ live │ free         │
 //! └────┴──────┴──────┘ └────┴──────┴─────────┴──────┴──────────────┘
 //!   ↔ neighbours           │                                └ the tail, in no bin
-//!                          ▼
+//!                          ▼                           one more may be in hand, in no bin
 //!   groups   0 0 0 1 0 …               a bit for each 64 bins
 //!   bins     … 0 0 1 0 0 0 1 …         a bit for each 256th of a power of two
 //!   tries    the sizes in one bin, by the bits that the bin does not tell
@@ -48,6 +48,11 @@
 //! cuArena has 32 bins, one for each power of two over [128 B, 256 GiB) and one above, and searches them and the blocks
 //! in one. Here each is split into 256, two bitmaps find the first that is not empty, and a small trie finds the smallest
 //! block in it that fits: exact best fit without a search. The free end of a region is in no bin.
+//!
+//! Neither is the free block that is left when the newest live one is freed: it stays *in hand*. What the last search
+//! passed over is known as well, *from* what was asked for *to* what was found, until a free block of such a size comes
+//! into the bins. A request from there on that the block in hand holds, and whose size is no larger than what was found,
+//! is cut from it, because nothing in the bins fits better. Freeing it merges it back. So a LIFO pair touches no bin.
 //!
 //! # What it costs
 //!
@@ -99,6 +104,7 @@ mod engine;
 mod error;
 mod figures;
 mod free;
+mod holes;
 mod layout;
 mod record;
 mod space;

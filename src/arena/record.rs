@@ -3,6 +3,9 @@
 /// No link.
 pub(super) const NONE: u32 = 0;
 
+/// What the back link of a free block holds that is in no bin. No block has this slot.
+pub(super) const ASIDE: u32 = 2;
+
 /// One block's record. Kept at 40 bytes: with the table's growth by a sixth that is under 48 for each block. So the last
 /// four fields have two meanings, told by the first of them.
 #[derive(Debug, Clone, Copy)]
@@ -129,6 +132,12 @@ impl Record {
     /// Changes the tag of a live block.
     pub(super) fn set_tag(&mut self, tag: Tag) {
         self.twin = tag.pack();
+    }
+
+    /// Makes it no block. Its serial stays.
+    #[inline]
+    pub(super) fn vanish(&mut self) {
+        (self.back, self.twin) = (NONE, (State::NoBlock as u32) << 24);
     }
 
     /// Makes it something without a name.

@@ -2,7 +2,7 @@
 
 use super::free::FreeBlocks;
 use super::layout::Region;
-use super::record::Record;
+use super::record::{ASIDE, Record};
 use super::table::Table;
 
 /// One region.
@@ -22,28 +22,52 @@ impl Space {
         Self { start, end, free: FreeBlocks::new(region, end - start), used: 0, held: 0, live: 0 }
     }
 
-    /// Takes `bytes` at `offset` out of a free block. Two records must be in reserve.
-    #[inline]
-    pub(super) fn carve(&mut self, table: &mut Table, index: u32, offset: u64, bytes: u64) -> u32 {
-        let record = &mut table[index];
-        let (front, rest) = (offset - record.offset, record.end() - offset - bytes);
-        if front == 0 && rest == 0 {
+    /// Takes `bytes` from the front of a free block. A record must be in reserve.
+    #[inline(always)]
+    pub(super) fn cut(&mut self, table: &mut Table, index: u32, bytes: u64) -> u32 {
+        let Record { offset, bytes: room, .. } = table[index];
+        if room == bytes {
             self.free.remove(table, index);
-            index
-        } else if front == 0 {
-            // The free block's record stays that of what remains of it.
-            record.offset = offset + bytes;
-            self.free.resize(table, index, rest);
-            table.take(offset, bytes, index)
+            return index;
+        }
+        // The free block's record stays that of what remains of it.
+        self.free.shrink(table, index, room - bytes);
+        table[index].offset = offset + bytes;
+        table.take(offset, bytes, index)
+    }
+
+    /// Takes `bytes` at `offset` out of a free block. Two records must be in reserve.
+    pub(super) fn carve(&mut self, table: &mut Table, index: u32, offset: u64, bytes: u64) -> u32 {
+        let record = &table[index];
+        let (front, rest, after) = (offset - record.offset, record.end() - offset - bytes, record.after);
+        if front == 0 {
+            return self.cut(table, index, bytes);
+        }
+        let taken = table.take(offset, bytes, after);
+        self.free.resize(table, index, front);
+        if rest > 0 {
+            let remainder = table.take(offset + bytes, rest, after);
+            self.free.insert(table, remainder);
+        }
+        taken
+    }
+
+    /// As [`merge`](Self::merge), and leaves the free block in hand.
+    #[inline]
+    pub(super) fn merge_newest(&mut self, table: &mut Table, index: u32) {
+        let Record { offset, bytes, before, after, .. } = table[index];
+        if table[before].is_free() {
+            self.merge(table, index);
+            self.free.take_in_hand(table, before);
+        } else if table[after].back == ASIDE {
+            table.give_back(index);
+            table[after].offset = offset;
+            table[after].bytes += bytes;
+        } else if table[after].is_free() {
+            self.merge(table, index);
+            self.free.take_in_hand(table, after);
         } else {
-            let after = record.after;
-            let taken = table.take(offset, bytes, after);
-            self.free.resize(table, index, front);
-            if rest > 0 {
-                let remainder = table.take(offset + bytes, rest, after);
-                self.free.insert(table, remainder);
-            }
-            taken
+            self.free.insert_in_hand(table, index);
         }
     }
 

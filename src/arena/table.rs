@@ -6,7 +6,7 @@
 
 use super::error::ArenaError;
 use super::layout::Region;
-use super::record::{NONE, Record, State};
+use super::record::{NONE, Record};
 use std::ops::{Index, IndexMut};
 
 /// Slots at the front that are no blocks.
@@ -101,7 +101,7 @@ impl Table {
         self[after].before = before;
         let vacant = self.vacant;
         let record = &mut self[index];
-        record.set_nameless(State::NoBlock);
+        record.vanish();
         record.after = vacant;
         self.vacant = index;
         self.vacancies += 1;

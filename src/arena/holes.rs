@@ -1,0 +1,238 @@
+//! The free blocks in the bins, by size: finds the smallest that holds a request, exactly, in a bounded number of steps.
+//!
+//! Bitmaps find the bin ([`bins`](super::bins)), and in the bin a trie finds the block ([`trie`](super::trie)). Which sizes
+//! a search has passed over is kept until one of them comes, so that the same search need not be done again.
+
+use super::bins::{BINS, Occupied, bin_of};
+use super::record::{NONE, Record};
+use super::table::Table;
+use super::trie::{ROOT, TWIN, hang_below, is_alone, smallest_below, smallest_of_bin, take_leaf};
+use std::hint::select_unpredictable;
+
+#[derive(Debug)]
+pub(super) struct Holes {
+    /// No block here has a size of at least the first and less than the second.
+    floor: u64,
+    ceiling: u64,
+    occupied: Occupied,
+    roots: Box<[u32]>,
+}
+
+impl Holes {
+    /// With `false`, for a region that never has any.
+    pub(super) fn new(any: bool) -> Self {
+        let roots = vec![NONE; if any { BINS } else { 0 }].into();
+        Self { floor: 0, ceiling: u64::MAX, occupied: Occupied::NONE, roots }
+    }
+
+    pub(super) fn clear(&mut self) {
+        while let Some(bin) = self.occupied.last() {
+            self.roots[bin] = NONE;
+            self.occupied.clear(bin);
+        }
+        (self.floor, self.ceiling) = (0, u64::MAX);
+    }
+
+    /// Bytes of host memory behind the roots.
+    pub(super) fn memory(&self) -> usize {
+        size_of_val(&*self.roots)
+    }
+
+    /// Whether `size` is at least `bytes`, and known to be at most that of every block here of at least `bytes`.
+    #[inline]
+    pub(super) fn none_between(&self, bytes: u64, size: u64) -> bool {
+        // One comparison: with sizes at random, each of three would often be mispredicted.
+        let known = select_unpredictable(self.floor <= bytes, self.ceiling.saturating_sub(bytes), 0);
+        size.wrapping_sub(bytes) <= known
+    }
+
+    /// The smallest block of at least `bytes`, or none. Keeps in mind which sizes there are none of.
+    #[inline]
+    pub(super) fn smallest(&mut self, table: &Table, bytes: u64) -> u32 {
+        if (self.floor <= bytes) & (self.ceiling == u64::MAX) {
+            return NONE;
+        }
+        let head = self.smallest_head(table, bytes);
+        let Record { bytes: found, twin, .. } = table[head];
+        (self.floor, self.ceiling) = (bytes, if head == NONE { u64::MAX } else { found });
+        // A twin leaves more cheaply than its head.
+        if twin == NONE || head == NONE { head } else { twin }
+    }
+
+    /// The first of the blocks of the smallest size of at least `bytes`, or none.
+    #[inline(never)]
+    pub(super) fn smallest_head(&self, table: &Table, bytes: u64) -> u32 {
+        let (bin, untold) = bin_of(bytes);
+        let own = self.roots[bin];
+        if table[own].bytes == bytes {
+            return own;
+        }
+        // No block's record has 0 bytes, and no children.
+        if table[own].children != [NONE; 2] {
+            let head = smallest_of_bin(table, own, bytes, untold);
+            if head != NONE {
+                return head;
+            }
+        }
+        let next = self.occupied.first_from(bin + 1).map_or(NONE, |bin| self.roots[bin]);
+        let head =
+            select_unpredictable(table[own].bytes >= bytes && table[own].children == [NONE; 2], own, next);
+        if table[head].children == [NONE; 2] {
+            return head;
+        }
+        smallest_below(table, head, NONE)
+    }
+
+    /// The size of the largest block, 0 if there is none.
+    pub(super) fn largest(&self, table: &Table) -> u64 {
+        let mut largest = 0;
+        let mut index = self.occupied.last().map_or(NONE, |bin| self.roots[bin]);
+        while index != NONE {
+            largest = largest.max(table[index].bytes);
+            let [low, high] = table[index].children;
+            index = if high == NONE { low } else { high };
+        }
+        largest
+    }
+
+    /// Keeps in mind that there is one of that size.
+    #[inline]
+    fn learn(&mut self, bytes: u64) {
+        let (below, known) = (bytes.wrapping_sub(self.floor), self.ceiling.wrapping_sub(self.floor));
+        if below < known {
+            self.ceiling = bytes;
+        }
+    }
+
+    /// Puts a free block into its bin.
+    #[inline]
+    pub(super) fn insert(&mut self, table: &mut Table, index: u32) {
+        let record = &mut table[index];
+        let bytes = record.bytes;
+        self.learn(bytes);
+        let (bin, untold) = bin_of(bytes);
+        let root = self.roots[bin];
+        if root == NONE {
+            self.roots[bin] = index;
+            self.occupied.set(bin);
+            record.set_links(ROOT, [NONE; 2], NONE);
+        } else {
+            hang_below(table, index, root, untold);
+        }
+    }
+
+    /// Changes the size of a block.
+    #[inline]
+    pub(super) fn resize(&mut self, table: &mut Table, index: u32, bytes: u64) {
+        let record = &mut table[index];
+        if is_alone(record) {
+            self.learn(bytes);
+            let (from, (to, untold)) = (bin_of(record.bytes).0, bin_of(bytes));
+            record.bytes = bytes;
+            if from != to {
+                self.roots[from] = NONE;
+                self.occupied.clear(from);
+                let root = self.roots[to];
+                if root == NONE {
+                    self.roots[to] = index;
+                    self.occupied.set(to);
+                } else {
+                    hang_below(table, index, root, untold);
+                }
+            }
+        } else {
+            self.remove_from_others(table, index);
+            table[index].bytes = bytes;
+            self.insert(table, index);
+        }
+    }
+
+    /// Takes a block out of its bin; what it is now is left to be set.
+    #[inline]
+    pub(super) fn remove(&mut self, table: &mut Table, index: u32) {
+        if is_alone(&table[index]) {
+            let (bin, _) = bin_of(table[index].bytes);
+            self.roots[bin] = NONE;
+            self.occupied.clear(bin);
+        } else {
+            self.remove_from_others(table, index);
+        }
+    }
+
+    #[inline(never)]
+    fn remove_from_others(&mut self, table: &mut Table, index: u32) {
+        let Record { children, twin, back, bytes, .. } = table[index];
+        if children[0] == TWIN {
+            table[back].twin = twin;
+            table[twin].back = back;
+            return;
+        }
+        let heir = if twin != NONE {
+            twin
+        } else if children == [NONE; 2] {
+            NONE
+        } else {
+            take_leaf(table, index)
+        };
+        if back == ROOT {
+            self.roots[bin_of(bytes).0] = heir;
+        } else {
+            let side = usize::from(table[back].children[1] == index);
+            table[back].children[side] = heir;
+        }
+        if heir != NONE {
+            // Once more, because the leaf may have been a child.
+            let children = table[index].children;
+            (table[heir].children, table[heir].back) = (children, back);
+            table[children[0]].back = heir;
+            table[children[1]].back = heir;
+        }
+    }
+
+    /// Whether everything hangs where it belongs: `seen` is called with each block.
+    pub(super) fn check(&self, table: &Table, mut seen: impl FnMut(u32)) -> Result<(), String> {
+        let mut bins = 0;
+        let mut next = self.occupied.first_from(0);
+        while let Some(bin) = next {
+            (bins, next) = (bins + 1, self.occupied.first_from(bin + 1));
+            let root = self.roots[bin];
+            let mut heads = vec![(root, ROOT, 0u32, 0u64)];
+            while let Some((head, parent, depth, path)) = heads.pop() {
+                let bytes = table[head].bytes;
+                let (own, untold) = bin_of(bytes);
+                let key = bytes.rotate_right(untold);
+                if own != bin || depth > untold || depth > 0 && key >> (64 - depth) != path {
+                    return Err(format!("{bytes} bytes hang in the wrong place of bin {bin}"));
+                }
+                let Record { children, mut twin, back, .. } = table[head];
+                if back != parent {
+                    return Err(format!("record {head} does not lead back to {parent}"));
+                }
+                if (self.floor..self.ceiling).contains(&bytes) {
+                    return Err(format!("{bytes} bytes hang where none are known to"));
+                }
+                seen(head);
+                heads.extend(
+                    (0..)
+                        .zip(children)
+                        .filter(|&(_, child)| child != NONE)
+                        .map(|(side, child)| (child, head, depth + 1, path << 1 | side)),
+                );
+                let mut front = head;
+                while twin != NONE {
+                    let record = &table[twin];
+                    let family = (record.bytes, record.back, record.children);
+                    if family != (bytes, front, [TWIN, NONE]) {
+                        return Err(format!("record {twin} is no twin of {head}"));
+                    }
+                    seen(twin);
+                    (front, twin) = (twin, record.twin);
+                }
+            }
+        }
+        match self.roots.iter().filter(|&&root| root != NONE).count() {
+            roots if roots == bins => Ok(()),
+            roots => Err(format!("{roots} bins hold something and {bins} bits are set")),
+        }
+    }
+}
