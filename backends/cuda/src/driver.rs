@@ -1,0 +1,358 @@
+//! Contexts, memory, queues and events as the driver has them. With its parts, the only unsafe code of this backend.
+//!
+//! What is unsafe about the driver is the life of what its handles name. So each handle is in a value that owns what it
+//! names, or keeps the owner alive, and a function here takes such values, never a handle: [`Context`], [`Allocation`],
+//! [`Queue`], [`RawEvent`]. A context is entered before a call and left after it, and left as it was found.
+
+mod allocation;
+mod foreign;
+mod library;
+
+pub(crate) use allocation::{Allocation, Origin, Span};
+pub(crate) use library::Library;
+
+use crate::error::{NOT_READY, from_cudarc};
+use cudarc::driver::{CudaContext, CudaStream, sys};
+use std::ffi::{c_char, c_int, c_uint};
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::thread::ThreadId;
+use vrampool_backend::BackendError;
+
+/// The handles that stand for the default streams: the context's one (0 or 1), and each thread's own (2).
+const LEGACY_HANDLE: usize = 1;
+const PER_THREAD_HANDLE: usize = 2;
+/// `CU_EVENT_DISABLE_TIMING`: such events cost less to record and to wait for.
+const WITHOUT_TIMING: c_uint = 2;
+/// `CU_STREAM_CAPTURE_MODE_RELAXED`
+const RELAXED: c_int = 2;
+
+/// A device that the driver lists, whether or not anybody uses it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RawDevice {
+    library: &'static Library,
+    device: c_int,
+}
+
+impl RawDevice {
+    pub(crate) fn count(library: &'static Library) -> Result<usize, BackendError> {
+        let mut count = 0;
+        // SAFETY: the driver is initialised (`Library::get` did it); the call writes one number to `count`.
+        library.check("cuDeviceGetCount", unsafe { (library.cuDeviceGetCount)(&raw mut count) })?;
+        Ok(usize::try_from(count).unwrap_or(0))
+    }
+
+    pub(crate) fn at(library: &'static Library, ordinal: usize) -> Result<Self, BackendError> {
+        let count = Self::count(library)?;
+        let number = c_int::try_from(ordinal).ok().filter(|_| ordinal < count).ok_or_else(|| {
+            BackendError::invalid("device", format!("there is no device {ordinal}; there are {count}"))
+        })?;
+        let mut device = 0;
+        // SAFETY: the driver is initialised; the call writes one number to `device`.
+        library.check("cuDeviceGet", unsafe { (library.cuDeviceGet)(&raw mut device, number) })?;
+        Ok(Self { library, device })
+    }
+
+    pub(crate) fn name(self) -> Result<String, BackendError> {
+        let mut text = [0u8; 256];
+        let start = text.as_mut_ptr().cast::<c_char>();
+        // SAFETY: the driver writes at most as many bytes to `text` as it is told that there are.
+        let code = unsafe { (self.library.cuDeviceGetName)(start, text.len() as c_int, self.device) };
+        self.library.check("cuDeviceGetName", code)?;
+        let end = text.iter().position(|&byte| byte == 0).unwrap_or(text.len());
+        Ok(String::from_utf8_lossy(&text[..end]).into_owned())
+    }
+
+    pub(crate) fn uuid(self) -> Result<[u8; 16], BackendError> {
+        let mut uuid = [0; 16];
+        // SAFETY: a `CUuuid` is 16 bytes, and the call writes one to `uuid`.
+        let code = unsafe { (self.library.cuDeviceGetUuid_v2)(&raw mut uuid, self.device) };
+        self.library.check("cuDeviceGetUuid", code)?;
+        Ok(uuid)
+    }
+
+    pub(crate) fn total_bytes(self) -> Result<u64, BackendError> {
+        let mut bytes = 0;
+        // SAFETY: the call writes one size to `bytes`.
+        let code = unsafe { (self.library.cuDeviceTotalMem_v2)(&raw mut bytes, self.device) };
+        self.library.check("cuDeviceTotalMem", code)?;
+        Ok(bytes as u64)
+    }
+
+    pub(crate) fn attribute(self, attribute: sys::CUdevice_attribute) -> Result<i32, BackendError> {
+        let mut value = 0;
+        // SAFETY: the call writes one number to `value`, and refuses an attribute that it does not know.
+        let code =
+            unsafe { (self.library.cuDeviceGetAttribute)(&raw mut value, attribute as c_int, self.device) };
+        self.library.check("cuDeviceGetAttribute", code)?;
+        Ok(value)
+    }
+}
+
+/// A context, kept alive, and the library whose functions work on it.
+#[derive(Debug)]
+pub(crate) struct Context {
+    library: &'static Library,
+    shared: Arc<CudaContext>,
+    /// Last, because what is before it makes the context current when it is dropped.
+    restore: Restore,
+}
+
+impl Clone for Context {
+    fn clone(&self) -> Self {
+        Self::of(self.library, Arc::clone(&self.shared))
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        if Arc::strong_count(&self.shared) == 1 {
+            self.restore.arm(self.library);
+        }
+    }
+}
+
+impl Context {
+    /// The primary context of a device, kept until the last handle to it is dropped.
+    pub(crate) fn primary(library: &'static Library, ordinal: usize) -> Result<Self, BackendError> {
+        // It leaves itself current on this thread, so what was current before is put back.
+        let mut restore = Restore::default();
+        restore.arm(library);
+        let shared = CudaContext::new(ordinal)
+            .map_err(|error| from_cudarc(library, "cuDevicePrimaryCtxRetain", error))?;
+        Ok(Self::of(library, shared))
+    }
+
+    pub(crate) fn of(library: &'static Library, shared: Arc<CudaContext>) -> Self {
+        Self { library, shared, restore: Restore::default() }
+    }
+
+    pub(crate) fn cudarc(&self) -> &Arc<CudaContext> {
+        &self.shared
+    }
+
+    pub(crate) fn library(&self) -> &'static Library {
+        self.library
+    }
+
+    pub(crate) fn is_same(&self, other: &CudaContext) -> bool {
+        self.shared.cu_ctx() == other.cu_ctx()
+    }
+
+    /// Makes the context current on this thread until the result is dropped.
+    pub(crate) fn enter(&self) -> Result<Current<'_>, BackendError> {
+        let library = self.library;
+        let mut current = std::ptr::null_mut();
+        // SAFETY: the driver is initialised; the call writes one handle to `current`.
+        library.check("cuCtxGetCurrent", unsafe { (library.cuCtxGetCurrent)(&raw mut current) })?;
+        let pushed = current != self.shared.cu_ctx();
+        if pushed {
+            // SAFETY: the context exists for as long as `self.shared` does, which outlives the result.
+            let code = unsafe { (library.cuCtxPushCurrent_v2)(self.shared.cu_ctx()) };
+            library.check("cuCtxPushCurrent", code)?;
+        }
+        Ok(Current { context: self, pushed, this_thread: PhantomData })
+    }
+}
+
+/// Makes current again, when it is dropped, what was current on this thread when it was armed: `cudarc` makes a context
+/// current to drop a stream or a context, and leaves it so.
+#[derive(Debug, Default)]
+pub(crate) struct Restore(Option<(&'static Library, usize)>);
+
+impl Restore {
+    pub(crate) fn arm(&mut self, library: &'static Library) {
+        let mut context: sys::CUcontext = std::ptr::null_mut();
+        // SAFETY: the driver is initialised; the call writes one handle to `context`.
+        let code = unsafe { (library.cuCtxGetCurrent)(&raw mut context) };
+        self.0 = (code == 0).then_some((library, context as usize));
+    }
+}
+
+impl Drop for Restore {
+    fn drop(&mut self) {
+        if let Some((library, context)) = self.0 {
+            // SAFETY: the context was current on this thread before, and null stands for none. Where it was the one that
+            // was let go in between, it stays current, as it was, and the driver refuses to work in it.
+            let _ = unsafe { (library.cuCtxSetCurrent)(context as sys::CUcontext) };
+        }
+    }
+}
+
+/// This thread, with a context current.
+#[derive(Debug)]
+pub(crate) struct Current<'a> {
+    context: &'a Context,
+    pushed: bool,
+    /// What is current is a property of the thread.
+    this_thread: PhantomData<*const ()>,
+}
+
+impl Drop for Current<'_> {
+    fn drop(&mut self) {
+        if self.pushed {
+            let mut popped = std::ptr::null_mut();
+            // SAFETY: it takes off the stack what `enter` put there; nobody else's entry, since entries are dropped in
+            // reverse order on the one thread that this cannot leave.
+            let _ = unsafe { (self.context.library.cuCtxPopCurrent_v2)(&raw mut popped) };
+        }
+    }
+}
+
+impl Current<'_> {
+    /// (free, total)
+    pub(crate) fn memory_info(&self) -> Result<(u64, u64), BackendError> {
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: a context is current; the call writes two sizes, which live here.
+        let code = unsafe { (self.context.library.cuMemGetInfo_v2)(&raw mut free, &raw mut total) };
+        self.context.library.check("cuMemGetInfo", code)?;
+        Ok((free as u64, total as u64))
+    }
+
+    /// Waits for all work of the context.
+    pub(crate) fn synchronize_all(&self) -> Result<(), BackendError> {
+        // SAFETY: a context is current.
+        let code = unsafe { (self.context.library.cuCtxSynchronize)() };
+        self.context.library.check("cuCtxSynchronize", code)
+    }
+
+    pub(crate) fn synchronize(&self, queue: &Queue) -> Result<(), BackendError> {
+        // SAFETY: the queue keeps its stream alive.
+        let code = unsafe { (self.context.library.cuStreamSynchronize)(queue.handle()) };
+        self.context.library.check("cuStreamSynchronize", code)
+    }
+
+    /// Whether work enqueued now would go into a graph instead of being done.
+    pub(crate) fn is_capturing(&self, queue: &Queue) -> Result<bool, BackendError> {
+        let mut status = 0;
+        // SAFETY: the queue keeps its stream alive; the call writes one number to `status`.
+        let code = unsafe { (self.context.library.cuStreamIsCapturing)(queue.handle(), &raw mut status) };
+        self.context.library.check("cuStreamIsCapturing", code)?;
+        Ok(status != 0)
+    }
+
+    /// The driver's own number of a stream, which it never uses again.
+    pub(crate) fn id_of(&self, queue: &Queue) -> Result<u64, BackendError> {
+        let mut id = 0;
+        // SAFETY: the queue keeps its stream alive; the call writes one number to `id`.
+        let code = unsafe { (self.context.library.cuStreamGetId)(queue.handle(), &raw mut id) };
+        self.context.library.check("cuStreamGetId", code)?;
+        Ok(id)
+    }
+
+    pub(crate) fn wait(&self, queue: &Queue, event: &RawEvent) -> Result<(), BackendError> {
+        // SAFETY: the queue keeps its stream alive and the event is alive; it may be destroyed or recorded again when
+        // the call has returned, because the driver takes the point, not the event, into the stream.
+        let code = unsafe { (self.context.library.cuStreamWaitEvent)(queue.handle(), event.handle(), 0) };
+        self.context.library.check("cuStreamWaitEvent", code)
+    }
+
+    pub(crate) fn record(&self, queue: &Queue, event: &RawEvent) -> Result<(), BackendError> {
+        // SAFETY: the queue keeps its stream alive, and the event is alive.
+        let code = unsafe { (self.context.library.cuEventRecord)(event.handle(), queue.handle()) };
+        self.context.library.check("cuEventRecord", code)
+    }
+
+    /// Lets this thread make calls that a capture elsewhere in the process forbids by default, until dropped.
+    fn relaxed(&self) -> Relaxed {
+        Relaxed::new(self.context.library)
+    }
+}
+
+/// This thread under `CU_STREAM_CAPTURE_MODE_RELAXED`: a capture of any thread neither fails what is called here nor is
+/// spoilt by it. For calls that take or give memory and touch no stream.
+struct Relaxed {
+    library: &'static Library,
+    before: c_int,
+}
+
+impl Relaxed {
+    fn new(library: &'static Library) -> Self {
+        let mut before = RELAXED;
+        // SAFETY: the call swaps `before`, which lives here, with the mode of this thread.
+        let _ = unsafe { (library.cuThreadExchangeStreamCaptureMode)(&raw mut before) };
+        Self { library, before }
+    }
+}
+
+impl Drop for Relaxed {
+    fn drop(&mut self) {
+        // SAFETY: as in `new`; `before` is a mode that the driver gave.
+        let _ = unsafe { (self.library.cuThreadExchangeStreamCaptureMode)(&raw mut self.before) };
+    }
+}
+
+/// A stream, kept alive, as the driver's calls are to name it.
+#[derive(Debug)]
+pub(crate) struct Queue {
+    stream: Arc<CudaStream>,
+    /// Whose default stream it is, where it is the default stream of a thread.
+    thread: Option<ThreadId>,
+}
+
+impl Queue {
+    pub(crate) fn new(stream: Arc<CudaStream>) -> Self {
+        let per_thread = stream.cu_stream() as usize == PER_THREAD_HANDLE;
+        Self { stream, thread: per_thread.then(|| std::thread::current().id()) }
+    }
+
+    pub(crate) fn cudarc(&self) -> &Arc<CudaStream> {
+        &self.stream
+    }
+
+    /// Whether its handle means another stream on this thread.
+    pub(crate) fn is_of_another_thread(&self) -> bool {
+        self.thread.is_some_and(|thread| thread != std::thread::current().id())
+    }
+
+    /// The stream's handle. On a thread where a per-thread handle would mean another stream, the context's default
+    /// stream: it is ordered after and before that one's work, as it is with every stream that is not non-blocking.
+    fn handle(&self) -> sys::CUstream {
+        if self.is_of_another_thread() {
+            return LEGACY_HANDLE as sys::CUstream;
+        }
+        self.stream.cu_stream()
+    }
+}
+
+/// An event without timing.
+#[derive(Debug)]
+pub(crate) struct RawEvent {
+    /// A `CUevent`.
+    handle: usize,
+    context: Context,
+}
+
+impl RawEvent {
+    pub(crate) fn new(context: &Context) -> Result<Self, BackendError> {
+        let current = context.enter()?;
+        let _relaxed = current.relaxed();
+        let mut handle = std::ptr::null_mut();
+        // SAFETY: a context is current; the call writes one handle, which lives here.
+        let code = unsafe { (context.library.cuEventCreate)(&raw mut handle, WITHOUT_TIMING) };
+        context.library.check("cuEventCreate", code)?;
+        Ok(Self { handle: handle as usize, context: context.clone() })
+    }
+
+    fn handle(&self) -> sys::CUevent {
+        self.handle as sys::CUevent
+    }
+
+    pub(crate) fn is_complete(&self) -> Result<bool, BackendError> {
+        // SAFETY: the event is alive; the call needs no current context.
+        let code = unsafe { (self.context.library.cuEventQuery)(self.handle()) };
+        if code == NOT_READY {
+            return Ok(false);
+        }
+        self.context.library.check("cuEventQuery", code).map(|()| true)
+    }
+}
+
+impl Drop for RawEvent {
+    fn drop(&mut self) {
+        // On a lost device there is nothing left to destroy.
+        let Ok(_current) = self.context.enter() else { return };
+        // SAFETY: this value owned the event, and nobody has it any more. Work that waits for it goes on unharmed.
+        let _ = unsafe { (self.context.library.cuEventDestroy_v2)(self.handle()) };
+    }
+}

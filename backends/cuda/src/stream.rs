@@ -1,0 +1,121 @@
+//! Streams: made here, or other people's.
+
+use crate::device::Shared;
+use crate::driver::{Queue, Restore};
+use crate::memory::CudaMemory;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock, Weak};
+use vrampool_backend::{BackendError, DeviceId, Region, Stream, StreamId};
+
+/// An ordered queue of work on a [`CudaDevice`](crate::CudaDevice): a stream made by
+/// [`create_stream`](vrampool_backend::Backend::create_stream), or anybody's that was wrapped.
+///
+/// Wrapping one stream twice gives handles to one stream, with one id. A stream is identified by the number that the
+/// driver gives it and never uses again, not by its handle, which may come back as another stream's.
+#[derive(Debug, Clone)]
+pub struct CudaStream {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    id: StreamId,
+    number: u64,
+    queue: Queue,
+    /// Where the stream was wrapped by its raw handle first: the value that owns it, once that is known.
+    owner: OnceLock<Arc<cudarc::driver::CudaStream>>,
+    device: Arc<Shared>,
+    /// Last, because dropping the stream makes its context current.
+    restore: Restore,
+}
+
+/// The streams of a device that somebody has a handle to, by the driver's number.
+#[derive(Debug, Default)]
+pub(crate) struct StreamTable {
+    streams: Mutex<HashMap<u64, Weak<Inner>>>,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.restore.arm(self.device.context().library());
+        let mut streams = self.device.streams().streams.lock();
+        // Somebody may have wrapped the stream again in between.
+        if streams.get(&self.number).is_some_and(|stream| stream.strong_count() == 0) {
+            streams.remove(&self.number);
+        }
+    }
+}
+
+impl CudaStream {
+    /// The handle to `stream`, a stream of `device`'s context.
+    pub(crate) fn of(
+        device: &Arc<Shared>,
+        stream: Arc<cudarc::driver::CudaStream>,
+    ) -> Result<Self, BackendError> {
+        let queue = Queue::new(stream);
+        let number = device.context().enter()?.id_of(&queue)?;
+        let mut streams = device.streams().streams.lock();
+        if let Some(inner) = streams.get(&number).and_then(Weak::upgrade) {
+            drop(streams);
+            // Already known: either this one is kept too, or an earlier one is, and one is enough.
+            let _ = inner.owner.set(Arc::clone(queue.cudarc()));
+            return Ok(Self { inner });
+        }
+        let inner = Arc::new(Inner {
+            id: StreamId::next(),
+            number,
+            queue,
+            owner: OnceLock::new(),
+            device: Arc::clone(device),
+            restore: Restore::default(),
+        });
+        streams.insert(number, Arc::downgrade(&inner));
+        Ok(Self { inner })
+    }
+
+    /// The stream as `cudarc` has it, for launches and libraries. A per-thread default stream is, under this handle,
+    /// that of whichever thread uses it.
+    #[must_use]
+    pub fn cudarc(&self) -> &Arc<cudarc::driver::CudaStream> {
+        self.inner.queue.cudarc()
+    }
+
+    pub(crate) fn queue(&self) -> &Queue {
+        &self.inner.queue
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.inner.device
+    }
+
+    /// Refuses regions of other streams and devices, and a written one that overlaps the one that is read.
+    pub(crate) fn check_regions(
+        &self,
+        read: Option<&Region<'_, CudaMemory>>,
+        written: Option<&Region<'_, CudaMemory>>,
+    ) -> Result<(), BackendError> {
+        for region in read.into_iter().chain(written) {
+            region.check_stream(self)?;
+            if !self.inner.device.context().is_same(region.memory().allocation().context().cudarc()) {
+                return Err(BackendError::invalid("region", "its memory is another device's"));
+            }
+        }
+        match (read, written) {
+            (Some(read), Some(written)) if written.overlaps(read) => {
+                Err(BackendError::invalid("region", "a written range overlaps another one of the same call"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Stream for CudaStream {
+    fn id(&self) -> StreamId {
+        self.inner.id
+    }
+
+    fn device(&self) -> DeviceId {
+        self.inner.device.id()
+    }
+}
