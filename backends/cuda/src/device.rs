@@ -1,6 +1,6 @@
 //! An NVIDIA GPU.
 
-use crate::driver::{Context, Library, RawDevice};
+use crate::driver::{Context, Library, RawDevice, RawEvent};
 use crate::error::from_cudarc;
 use crate::event::{CudaEvent, EventCache};
 use crate::listing::{self, Listed, Uuid};
@@ -190,7 +190,8 @@ impl CudaDevice {
         CudaStream::of(&self.shared, self.context().per_thread_stream())
     }
 
-    /// A stream of the program's own. It lives as long as a handle to it.
+    /// A stream of the program's own. It lives as long as a handle to it. Where it is the per-thread default stream, it is
+    /// the calling thread's.
     ///
     /// # Errors
     /// [`BackendError::InvalidArgument`] for a stream of another context; else what the driver reports.
@@ -281,12 +282,19 @@ impl Backend for CudaDevice {
 
     fn synchronize(&self, stream: &CudaStream) -> Result<(), BackendError> {
         self.check_stream(stream)?;
+        if stream.queue().is_retired() {
+            return Ok(());
+        }
         self.shared.context.enter()?.synchronize(stream.queue())
     }
 
     fn record(&self, stream: &CudaStream) -> Result<CudaEvent, BackendError> {
         self.check_stream(stream)?;
         let context = &self.shared.context;
+        if stream.queue().is_retired() {
+            // All its work is done, and an event that was never recorded is complete.
+            return Ok(CudaEvent::new(Arc::new(RawEvent::new(context)?), &self.shared));
+        }
         let event = CudaEvent::new(self.shared.events.take(context)?, &self.shared);
         context.enter()?.record(stream.queue(), event.raw())?;
         Ok(event)

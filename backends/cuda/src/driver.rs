@@ -16,6 +16,7 @@ use cudarc::driver::{CudaContext, CudaStream, sys};
 use std::ffi::{c_char, c_int, c_uint};
 use std::marker::PhantomData;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::ThreadId;
 use vrampool_backend::BackendError;
 
@@ -217,39 +218,42 @@ impl Current<'_> {
     }
 
     pub(crate) fn synchronize(&self, queue: &Queue) -> Result<(), BackendError> {
+        let stream = queue.handle()?;
         // SAFETY: the queue keeps its stream alive.
-        let code = unsafe { (self.context.library.cuStreamSynchronize)(queue.handle()) };
+        let code = unsafe { (self.context.library.cuStreamSynchronize)(stream) };
         self.context.library.check("cuStreamSynchronize", code)
     }
 
     /// Whether work enqueued now would go into a graph instead of being done.
     pub(crate) fn is_capturing(&self, queue: &Queue) -> Result<bool, BackendError> {
-        let mut status = 0;
+        let (stream, mut status) = (queue.handle()?, 0);
         // SAFETY: the queue keeps its stream alive; the call writes one number to `status`.
-        let code = unsafe { (self.context.library.cuStreamIsCapturing)(queue.handle(), &raw mut status) };
+        let code = unsafe { (self.context.library.cuStreamIsCapturing)(stream, &raw mut status) };
         self.context.library.check("cuStreamIsCapturing", code)?;
         Ok(status != 0)
     }
 
     /// The driver's own number of a stream, which it never uses again.
     pub(crate) fn id_of(&self, queue: &Queue) -> Result<u64, BackendError> {
-        let mut id = 0;
+        let (stream, mut id) = (queue.handle()?, 0);
         // SAFETY: the queue keeps its stream alive; the call writes one number to `id`.
-        let code = unsafe { (self.context.library.cuStreamGetId)(queue.handle(), &raw mut id) };
+        let code = unsafe { (self.context.library.cuStreamGetId)(stream, &raw mut id) };
         self.context.library.check("cuStreamGetId", code)?;
         Ok(id)
     }
 
     pub(crate) fn wait(&self, queue: &Queue, event: &RawEvent) -> Result<(), BackendError> {
+        let stream = queue.handle()?;
         // SAFETY: the queue keeps its stream alive and the event is alive; it may be destroyed or recorded again when
         // the call has returned, because the driver takes the point, not the event, into the stream.
-        let code = unsafe { (self.context.library.cuStreamWaitEvent)(queue.handle(), event.handle(), 0) };
+        let code = unsafe { (self.context.library.cuStreamWaitEvent)(stream, event.handle(), 0) };
         self.context.library.check("cuStreamWaitEvent", code)
     }
 
     pub(crate) fn record(&self, queue: &Queue, event: &RawEvent) -> Result<(), BackendError> {
+        let stream = queue.handle()?;
         // SAFETY: the queue keeps its stream alive, and the event is alive.
-        let code = unsafe { (self.context.library.cuEventRecord)(event.handle(), queue.handle()) };
+        let code = unsafe { (self.context.library.cuEventRecord)(event.handle(), stream) };
         self.context.library.check("cuEventRecord", code)
     }
 
@@ -288,12 +292,16 @@ pub(crate) struct Queue {
     stream: Arc<CudaStream>,
     /// Whose default stream it is, where it is the default stream of a thread.
     thread: Option<ThreadId>,
+    /// Whether its owner is about to destroy it: its work is done, and its handle is not to be used any more, because the
+    /// driver crashes on one that it has destroyed.
+    retired: AtomicBool,
 }
 
 impl Queue {
     pub(crate) fn new(stream: Arc<CudaStream>) -> Self {
         let per_thread = stream.cu_stream() as usize == PER_THREAD_HANDLE;
-        Self { stream, thread: per_thread.then(|| std::thread::current().id()) }
+        let thread = per_thread.then(|| std::thread::current().id());
+        Self { stream, thread, retired: AtomicBool::new(false) }
     }
 
     pub(crate) fn cudarc(&self) -> &Arc<CudaStream> {
@@ -305,13 +313,30 @@ impl Queue {
         self.thread.is_some_and(|thread| thread != std::thread::current().id())
     }
 
-    /// The stream's handle. On a thread where a per-thread handle would mean another stream, the context's default
-    /// stream: it is ordered after and before that one's work, as it is with every stream that is not non-blocking.
-    fn handle(&self) -> sys::CUstream {
-        if self.is_of_another_thread() {
-            return LEGACY_HANDLE as sys::CUstream;
+    pub(crate) fn retire(&self) {
+        // Release: pairs with the acquire in `is_retired`; what the caller does next, destroying the stream, comes after.
+        self.retired.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_retired(&self) -> bool {
+        self.retired.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn check_not_retired(&self) -> Result<(), BackendError> {
+        match self.is_retired() {
+            true => Err(BackendError::invalid("stream", "it was retired: its owner destroys it")),
+            false => Ok(()),
         }
-        self.stream.cu_stream()
+    }
+
+    /// The stream's handle; an error once it is retired. On a thread where a per-thread handle would mean another stream, the context's default
+    /// stream: it is ordered after and before that one's work, as it is with every stream that is not non-blocking.
+    fn handle(&self) -> Result<sys::CUstream, BackendError> {
+        self.check_not_retired()?;
+        if self.is_of_another_thread() {
+            return Ok(LEGACY_HANDLE as sys::CUstream);
+        }
+        Ok(self.stream.cu_stream())
     }
 }
 

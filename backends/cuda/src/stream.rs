@@ -55,12 +55,14 @@ impl CudaStream {
     ) -> Result<Self, BackendError> {
         let queue = Queue::new(stream);
         let number = device.context().enter()?.id_of(&queue)?;
+        // Outlives the lock, which its destructor takes.
+        let known;
         let mut streams = device.streams().streams.lock();
-        if let Some(inner) = streams.get(&number).and_then(Weak::upgrade) {
-            drop(streams);
-            // Already known: either this one is kept too, or an earlier one is, and one is enough.
+        known = streams.get(&number).and_then(Weak::upgrade);
+        if let Some(inner) = known.as_ref().filter(|inner| !inner.queue.is_retired()) {
+            // Either this one is kept too, or an earlier one is, and one is enough.
             let _ = inner.owner.set(Arc::clone(queue.cudarc()));
-            return Ok(Self { inner });
+            return Ok(Self { inner: Arc::clone(inner) });
         }
         let inner = Arc::new(Inner {
             id: StreamId::next(),
@@ -79,6 +81,24 @@ impl CudaStream {
     #[must_use]
     pub fn cudarc(&self) -> &Arc<cudarc::driver::CudaStream> {
         self.inner.queue.cudarc()
+    }
+
+    /// Lets a stream go that other code is about to destroy: waits for its work and never uses its handle again. Memory
+    /// that was last used on it is found again without a wait; new work on it is refused as an invalid argument.
+    ///
+    /// For streams wrapped [by their raw handle](crate::CudaDevice::wrap_raw_stream). Others are kept alive.
+    ///
+    /// # Errors
+    /// What the driver reports, failures of the stream's work included. The handle is not used again in that case either.
+    pub fn retire(&self) -> Result<(), BackendError> {
+        let done = match self.queue().is_retired() {
+            true => Ok(()),
+            false => {
+                self.inner.device.context().enter().and_then(|current| current.synchronize(self.queue()))
+            }
+        };
+        self.queue().retire();
+        done
     }
 
     pub(crate) fn queue(&self) -> &Queue {

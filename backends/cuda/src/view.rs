@@ -35,12 +35,14 @@ impl CudaStream {
     ///
     /// # Errors
     /// [`BackendError::InvalidArgument`] when the region was made for another stream, or is not a whole number of aligned
-    /// `T`s, or `T` has no size, or this is the default stream of another thread.
+    /// `T`s, or `T` has no size, or this is the default stream of another thread or a retired
+    /// stream.
     pub fn view<'a, T: Pod + DeviceRepr>(
         &self,
         region: Region<'a, CudaMemory>,
     ) -> Result<CudaView<'a, T>, BackendError> {
         self.check_regions(Some(&region), None)?;
+        self.queue().check_not_retired()?;
         if self.queue().is_of_another_thread() {
             return Err(BackendError::invalid(
                 "stream",

@@ -201,10 +201,10 @@ impl Current<'_> {
         if bytes == 0 {
             return Ok(());
         }
-        let library = self.context.library;
+        let (library, stream) = (self.context.library, queue.handle()?);
         // SAFETY: both ranges lie in allocations (`Span::new` checked them) which are freed only after the context's
         // work is done; the queue keeps its stream alive.
-        let code = unsafe { (library.cuMemcpyAsync)(to.address(), source.address(), bytes, queue.handle()) };
+        let code = unsafe { (library.cuMemcpyAsync)(to.address(), source.address(), bytes, stream) };
         library.check("cuMemcpyAsync", code)
     }
 
@@ -212,9 +212,9 @@ impl Current<'_> {
         if to.bytes == 0 {
             return Ok(());
         }
-        let library = self.context.library;
+        let (library, stream) = (self.context.library, queue.handle()?);
         // SAFETY: as in `copy`.
-        let code = unsafe { (library.cuMemsetD8Async)(to.address(), value, to.bytes, queue.handle()) };
+        let code = unsafe { (library.cuMemsetD8Async)(to.address(), value, to.bytes, stream) };
         library.check("cuMemsetD8Async", code)
     }
 
@@ -254,13 +254,14 @@ impl Current<'_> {
                 "it is being captured, and a graph cannot keep borrowed memory of the host; copy it before",
             ));
         }
-        let library = self.context.library;
+        let (library, stream) = (self.context.library, queue.handle()?);
         let (source, to) = places();
         // SAFETY: the allocation's range was checked by `Span::new` and is freed only after the context's work is done.
         // The host's bytes are borrowed by the caller for this call, which does not return before the copy is done:
-        // it waits below, and where waiting fails the context is lost and does no work any more. The driver treats
+        // it waits below, and where waiting fails the context is lost and does no work any more. (Left open: another
+        // thread that begins to capture this very stream between the question above and the wait below.) The driver treats
         // pageable and pinned memory of the host differently, and both right when the host waits.
-        let code = unsafe { (library.cuMemcpyAsync)(to, source, bytes, queue.handle()) };
+        let code = unsafe { (library.cuMemcpyAsync)(to, source, bytes, stream) };
         library.check("cuMemcpyAsync", code)?;
         self.synchronize(queue)
     }

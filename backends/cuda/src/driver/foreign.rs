@@ -19,8 +19,9 @@ impl CudaDevice {
     /// that it knows to be none too.
     ///
     /// # Safety
-    /// `handle` is one of a stream that exists, and the stream exists until the last handle to it here is dropped and no
-    /// memory is kept that was last used on it.
+    /// `handle` is one of a stream that exists. It exists until the last handle to it here is dropped, which idle memory
+    /// holds too, or until [`CudaStream::retire`] was called, while no other thread used it, and what
+    /// [`CudaStream::cudarc`] returned is used no more. The driver crashes on the handle of a stream that is destroyed.
     pub unsafe fn wrap_raw_stream(&self, handle: sys::CUstream) -> Result<CudaStream, BackendError> {
         let context = self.shared().context();
         let library = context.library();

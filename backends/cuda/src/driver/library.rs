@@ -6,6 +6,7 @@
 use cudarc::driver::sys::{CUcontext, CUdeviceptr, CUevent, CUstream};
 use libloading::Library as File;
 use std::ffi::{CStr, c_char, c_int, c_uchar, c_uint, c_ulonglong, c_void};
+use std::fmt;
 use std::sync::OnceLock;
 use vrampool_backend::BackendError;
 
@@ -26,7 +27,6 @@ const NEEDED_BY_CUDARC: [&str; 7] = [
 macro_rules! functions {
     ($($name:ident($($argument:ty),*);)*) => {
         /// The driver's functions, under the driver's own names.
-        #[derive(Debug)]
         #[allow(non_snake_case, reason = "the driver's own names")]
         pub(crate) struct Library {
             $(pub(super) $name: unsafe extern "system" fn($($argument),*) -> c_int,)*
@@ -86,6 +86,12 @@ functions! {
     cuEventRecord(CUevent, CUstream);
 }
 
+impl fmt::Debug for Library {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Library").field("file", &self._file).finish_non_exhaustive()
+    }
+}
+
 impl Library {
     /// The library, opened and initialised by the first call that succeeds.
     ///
@@ -102,13 +108,14 @@ impl Library {
 
     fn open() -> Result<Self, BackendError> {
         let names: &[&str] = if cfg!(windows) { &["nvcuda.dll"] } else { &["libcuda.so.1", "libcuda.so"] };
-        let mut reason = String::new();
+        let mut reasons = Vec::new();
         let file = names.iter().find_map(|name| {
             // SAFETY: loading runs the initialisers of the file that the system finds under the name of NVIDIA's
             // driver, which have no requirements of their own; the system's administrator vouches for the file.
-            unsafe { File::new(*name) }.map_err(|error| reason = error.to_string()).ok()
+            unsafe { File::new(*name) }.map_err(|error| reasons.push(error.to_string())).ok()
         });
-        let file = file.ok_or_else(|| unavailable(format!("no NVIDIA driver was found ({reason})")))?;
+        let file =
+            file.ok_or_else(|| unavailable(format!("no NVIDIA driver was found ({})", reasons.join("; "))))?;
         for symbol in NEEDED_BY_CUDARC {
             // SAFETY: the symbol is only looked up; its type does not matter, because nobody calls it.
             unsafe { file.get::<*const c_void>(symbol.as_bytes()) }.map_err(|_| missing(symbol))?;
