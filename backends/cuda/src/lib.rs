@@ -56,3 +56,18 @@ pub use vrampool_backend::{
     Backend, BackendError, Capabilities, DeviceId, DeviceKind, Event, Memory, MemoryInfo, MemoryKind,
     Placement, Properties, Region, RegionMut, Stream, StreamId, Usage,
 };
+
+#[cfg(test)]
+mod thread_safety {
+    fn crosses_threads<T: Send + Sync>() {}
+
+    #[test]
+    fn what_users_share_between_threads_can_be_shared() {
+        crosses_threads::<crate::CudaDevice>();
+        crosses_threads::<crate::CudaStream>();
+        crosses_threads::<crate::CudaEvent>();
+        crosses_threads::<crate::CudaMemory>();
+        crosses_threads::<crate::CudaView<'_, f32>>();
+        crosses_threads::<crate::CudaViewMut<'_, f32>>();
+    }
+}

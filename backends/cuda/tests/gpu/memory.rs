@@ -1,6 +1,8 @@
 //! Kinds of memory, what the host may do with them, and when they are freed.
 
+use crate::kernels::Kernels;
 use crate::{BYTES, copy, fill, memory, read, require};
+use std::time::Duration;
 use vrampool_cuda::{
     Backend, BackendError, Capabilities, CudaDevice, CudaMemory, Memory, MemoryKind, Placement, Region,
     RegionMut,
@@ -55,6 +57,28 @@ fn the_host_reads_and_writes_what_it_can_see() {
         assert_eq!(read(&device, &stream, &memory)[..5], [5, 1, 2, 3, 5]);
         let error = device.read_mapped(&memory, BYTES - 3, &mut bytes).expect_err("it ends before");
         assert!(matches!(error, BackendError::InvalidArgument { .. }), "{error}");
+    }
+}
+
+/// The driver copies pinned memory of the host when its turn comes, not when it is asked, and nothing tells a slice of it.
+#[test]
+fn borrowed_memory_of_the_host_is_done_with_when_the_call_returns() {
+    let Some(device) = require::device() else { return };
+    let kernels = Kernels::new(&device);
+    let stream = device.create_stream().expect("a stream");
+    let memory = memory(&device);
+    // SAFETY: it is filled before it is read.
+    let pinned = unsafe { device.context().alloc_pinned_with_flags::<u8>(BYTES as usize, 0) };
+    let mut pinned = pinned.expect("memory");
+    let host = pinned.as_mut_slice().expect("the host's");
+    for round in 0..50u8 {
+        host.fill(round);
+        kernels.spin(&stream, Duration::from_millis(1));
+        device.upload(&stream, host, RegionMut::whole(&memory, &stream)).expect("an upload");
+        host.fill(0xFF);
+        kernels.spin(&stream, Duration::from_millis(1));
+        device.download(&stream, Region::whole(&memory, &stream), host).expect("a download");
+        assert!(host.iter().all(|&byte| byte == round), "round {round}: {}", host[0]);
     }
 }
 
