@@ -5,15 +5,17 @@
 //! [`Queue`], [`RawEvent`]. A context is entered before a call and left after it, and left as it was found.
 
 mod allocation;
+mod device;
 mod foreign;
 mod library;
 
 pub(crate) use allocation::{Allocation, Origin, Span};
+pub(crate) use device::RawDevice;
 pub(crate) use library::Library;
 
 use crate::error::{NOT_READY, from_cudarc};
 use cudarc::driver::{CudaContext, CudaStream, sys};
-use std::ffi::{c_char, c_int, c_uint};
+use std::ffi::{c_int, c_uint};
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,75 +30,13 @@ const WITHOUT_TIMING: c_uint = 2;
 /// `CU_STREAM_CAPTURE_MODE_RELAXED`
 const RELAXED: c_int = 2;
 
-/// A device that the driver lists, whether or not anybody uses it.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct RawDevice {
-    library: &'static Library,
-    device: c_int,
-}
-
-impl RawDevice {
-    pub(crate) fn count(library: &'static Library) -> Result<usize, BackendError> {
-        let mut count = 0;
-        // SAFETY: the driver is initialised (`Library::get` did it); the call writes one number to `count`.
-        library.check("cuDeviceGetCount", unsafe { (library.cuDeviceGetCount)(&raw mut count) })?;
-        Ok(usize::try_from(count).unwrap_or(0))
-    }
-
-    pub(crate) fn at(library: &'static Library, ordinal: usize) -> Result<Self, BackendError> {
-        let count = Self::count(library)?;
-        let number = c_int::try_from(ordinal).ok().filter(|_| ordinal < count).ok_or_else(|| {
-            BackendError::invalid("device", format!("there is no device {ordinal}; there are {count}"))
-        })?;
-        let mut device = 0;
-        // SAFETY: the driver is initialised; the call writes one number to `device`.
-        library.check("cuDeviceGet", unsafe { (library.cuDeviceGet)(&raw mut device, number) })?;
-        Ok(Self { library, device })
-    }
-
-    pub(crate) fn name(self) -> Result<String, BackendError> {
-        let mut text = [0u8; 256];
-        let start = text.as_mut_ptr().cast::<c_char>();
-        // SAFETY: the driver writes at most as many bytes to `text` as it is told that there are.
-        let code = unsafe { (self.library.cuDeviceGetName)(start, text.len() as c_int, self.device) };
-        self.library.check("cuDeviceGetName", code)?;
-        let end = text.iter().position(|&byte| byte == 0).unwrap_or(text.len());
-        Ok(String::from_utf8_lossy(&text[..end]).into_owned())
-    }
-
-    pub(crate) fn uuid(self) -> Result<[u8; 16], BackendError> {
-        let mut uuid = [0; 16];
-        // SAFETY: a `CUuuid` is 16 bytes, and the call writes one to `uuid`.
-        let code = unsafe { (self.library.cuDeviceGetUuid_v2)(&raw mut uuid, self.device) };
-        self.library.check("cuDeviceGetUuid", code)?;
-        Ok(uuid)
-    }
-
-    pub(crate) fn total_bytes(self) -> Result<u64, BackendError> {
-        let mut bytes = 0;
-        // SAFETY: the call writes one size to `bytes`.
-        let code = unsafe { (self.library.cuDeviceTotalMem_v2)(&raw mut bytes, self.device) };
-        self.library.check("cuDeviceTotalMem", code)?;
-        Ok(bytes as u64)
-    }
-
-    pub(crate) fn attribute(self, attribute: sys::CUdevice_attribute) -> Result<i32, BackendError> {
-        let mut value = 0;
-        // SAFETY: the call writes one number to `value`, and refuses an attribute that it does not know.
-        let code =
-            unsafe { (self.library.cuDeviceGetAttribute)(&raw mut value, attribute as c_int, self.device) };
-        self.library.check("cuDeviceGetAttribute", code)?;
-        Ok(value)
-    }
-}
-
 /// A context, kept alive, and the library whose functions work on it.
 #[derive(Debug)]
 pub(crate) struct Context {
     library: &'static Library,
     shared: Arc<CudaContext>,
-    /// Last, because what is before it makes the context current when it is dropped.
-    restore: Restore,
+    /// Last: what is before it would make the context current when it is dropped, and leave it so.
+    cover: Cover,
 }
 
 impl Clone for Context {
@@ -108,7 +48,11 @@ impl Clone for Context {
 impl Drop for Context {
     fn drop(&mut self) {
         if Arc::strong_count(&self.shared) == 1 {
-            self.restore.arm(self.library);
+            self.cover = Cover::with(self);
+            if !self.shared.is_primary() {
+                // Destroying a context takes it off the stack, which letting a primary one go does not.
+                self.cover.keep();
+            }
         }
     }
 }
@@ -116,16 +60,27 @@ impl Drop for Context {
 impl Context {
     /// The primary context of a device, kept until the last handle to it is dropped.
     pub(crate) fn primary(library: &'static Library, ordinal: usize) -> Result<Self, BackendError> {
-        // It leaves itself current on this thread, so what was current before is put back.
-        let mut restore = Restore::default();
-        restore.arm(library);
-        let shared = CudaContext::new(ordinal)
-            .map_err(|error| from_cudarc(library, "cuDevicePrimaryCtxRetain", error))?;
+        let device = RawDevice::at(library, ordinal)?.handle();
+        let mut handle = std::ptr::null_mut();
+        // SAFETY: the driver is initialised; the call writes one handle, which lives here.
+        let code = unsafe { (library.cuDevicePrimaryCtxRetain)(&raw mut handle, device) };
+        library.check("cuDevicePrimaryCtxRetain", code)?;
+        // `cudarc` makes the context current for good, unless it is current already.
+        // SAFETY: the context was retained above and is released below.
+        let pushed = unsafe { (library.cuCtxPushCurrent_v2)(handle) } == 0;
+        let shared = CudaContext::new(ordinal);
+        if pushed {
+            // SAFETY: it takes off the stack what was put there above.
+            let _ = unsafe { (library.cuCtxPopCurrent_v2)(&raw mut handle) };
+        }
+        // SAFETY: the context was retained above, once; `cudarc` has retained it for itself.
+        let _ = unsafe { (library.cuDevicePrimaryCtxRelease_v2)(device) };
+        let shared = shared.map_err(|error| from_cudarc(library, "cuDevicePrimaryCtxRetain", error))?;
         Ok(Self::of(library, shared))
     }
 
     pub(crate) fn of(library: &'static Library, shared: Arc<CudaContext>) -> Self {
-        Self { library, shared, restore: Restore::default() }
+        Self { library, shared, cover: Cover::default() }
     }
 
     pub(crate) fn cudarc(&self) -> &Arc<CudaContext> {
@@ -156,26 +111,30 @@ impl Context {
     }
 }
 
-/// Makes current again, when it is dropped, what was current on this thread when it was armed: `cudarc` makes a context
-/// current to drop a stream or a context, and leaves it so.
+/// A context on top of what this thread has current, until this is dropped: `cudarc` makes a context current to drop a
+/// stream or a context, and leaves it so, unless it is current already. What lies below is never touched, because it
+/// may be a context that somebody has destroyed, which the driver survives only where it is.
 #[derive(Debug, Default)]
-pub(crate) struct Restore(Option<(&'static Library, usize)>);
+pub(crate) struct Cover(Option<&'static Library>);
 
-impl Restore {
-    pub(crate) fn arm(&mut self, library: &'static Library) {
-        let mut context: sys::CUcontext = std::ptr::null_mut();
-        // SAFETY: the driver is initialised; the call writes one handle to `context`.
-        let code = unsafe { (library.cuCtxGetCurrent)(&raw mut context) };
-        self.0 = (code == 0).then_some((library, context as usize));
+impl Cover {
+    pub(crate) fn with(context: &Context) -> Self {
+        let pushed = context.enter().is_ok_and(|mut current| std::mem::take(&mut current.pushed));
+        Self(pushed.then_some(context.library))
+    }
+
+    /// Leaves the context on top.
+    fn keep(&mut self) {
+        self.0 = None;
     }
 }
 
-impl Drop for Restore {
+impl Drop for Cover {
     fn drop(&mut self) {
-        if let Some((library, context)) = self.0 {
-            // SAFETY: the context was current on this thread before, and null stands for none. Where it was the one that
-            // was let go in between, it stays current, as it was, and the driver refuses to work in it.
-            let _ = unsafe { (library.cuCtxSetCurrent)(context as sys::CUcontext) };
+        if let Some(library) = self.0 {
+            let mut popped = std::ptr::null_mut();
+            // SAFETY: it takes off the stack what `with` put there, which nothing in between has taken off.
+            let _ = unsafe { (library.cuCtxPopCurrent_v2)(&raw mut popped) };
         }
     }
 }

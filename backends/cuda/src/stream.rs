@@ -1,7 +1,7 @@
 //! Streams: made here, or other people's.
 
 use crate::device::Shared;
-use crate::driver::{Queue, Restore};
+use crate::driver::{Cover, Queue};
 use crate::memory::CudaMemory;
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -25,9 +25,9 @@ struct Inner {
     queue: Queue,
     /// Where the stream was wrapped by its raw handle first: the value that owns it, once that is known.
     owner: OnceLock<Arc<cudarc::driver::CudaStream>>,
+    /// After the stream, whose dropping would make its context current for good, and before the context itself.
+    cover: Cover,
     device: Arc<Shared>,
-    /// Last, because dropping the stream makes its context current.
-    restore: Restore,
 }
 
 /// The streams of a device that somebody has a handle to, by the driver's number.
@@ -38,7 +38,7 @@ pub(crate) struct StreamTable {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        self.restore.arm(self.device.context().library());
+        self.cover = Cover::with(self.device.context());
         let mut streams = self.device.streams().streams.lock();
         // Somebody may have wrapped the stream again in between.
         if streams.get(&self.number).is_some_and(|stream| stream.strong_count() == 0) {
@@ -69,8 +69,8 @@ impl CudaStream {
             number,
             queue,
             owner: OnceLock::new(),
+            cover: Cover::default(),
             device: Arc::clone(device),
-            restore: Restore::default(),
         });
         streams.insert(number, Arc::downgrade(&inner));
         Ok(Self { inner })

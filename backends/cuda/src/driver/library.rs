@@ -14,9 +14,8 @@ use vrampool_backend::BackendError;
 const OLDEST_VERSION: c_int = 12_000;
 
 /// Functions that the `cudarc` crate calls where this crate uses it, and would panic without.
-const NEEDED_BY_CUDARC: [&str; 7] = [
-    "cuDevicePrimaryCtxRetain",
-    "cuDevicePrimaryCtxRelease_v2",
+const NEEDED_BY_CUDARC: [&str; 6] = [
+    "cuCtxSetCurrent",
     "cuStreamCreate",
     "cuStreamDestroy_v2",
     "cuMemFreeAsync",
@@ -61,8 +60,9 @@ functions! {
     cuDeviceGetUuid_v2(*mut [u8; 16], c_int);
     cuDeviceTotalMem_v2(*mut usize, c_int);
     cuDeviceGetAttribute(*mut c_int, c_int, c_int);
+    cuDevicePrimaryCtxRetain(*mut CUcontext, c_int);
+    cuDevicePrimaryCtxRelease_v2(c_int);
     cuCtxGetCurrent(*mut CUcontext);
-    cuCtxSetCurrent(CUcontext);
     cuCtxPushCurrent_v2(CUcontext);
     cuCtxPopCurrent_v2(*mut CUcontext);
     cuCtxSynchronize();

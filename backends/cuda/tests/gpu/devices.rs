@@ -1,7 +1,7 @@
 //! Devices by number and name, one handle to each, and several at once.
 
 use crate::{BYTES, fill, memory, read, require};
-use vrampool_cuda::cudarc::driver::{CudaContext, result};
+use vrampool_cuda::cudarc::driver::{CudaContext, result, sys};
 use vrampool_cuda::{
     Backend, BackendError, Capabilities, CudaDevice, DeviceKind, Placement, RegionMut, list,
 };
@@ -51,6 +51,55 @@ fn opening_a_device_again_gives_the_same_device() {
     assert_eq!(read(&device, &stream, &memory), vec![3; BYTES as usize]);
     let null = device.null_stream().expect("a stream");
     assert_eq!(null.cudarc().context(), device.context());
+}
+
+/// Not the primary context, made as another library would make it. The bindings of CUDA 13.2 and newer have no call for it.
+fn other_context() -> Option<std::sync::Arc<CudaContext>> {
+    type Create = unsafe extern "system" fn(*mut sys::CUcontext, u32, sys::CUdevice) -> i32;
+    // SAFETY: the driver's own library, which is loaded already.
+    let library = unsafe { libloading::Library::new("libcuda.so.1") }.ok()?;
+    // SAFETY: the type that CUDA's header gave the function of this name.
+    let create = unsafe { library.get::<Create>("cuCtxCreate_v2") }.ok()?;
+    let device = result::device::get(0).expect("a device");
+    let mut context = std::ptr::null_mut();
+    // SAFETY: the driver is initialised; the call writes one handle, which lives here.
+    assert_eq!(unsafe { create(&raw mut context, 0, device) }, 0);
+    // SAFETY: the context was created for this device, and nobody else destroys it.
+    let context = unsafe { CudaContext::from_raw_context(0, device, context) }.expect("a context");
+    // SAFETY: no context need be current.
+    unsafe { result::ctx::set_current(std::ptr::null_mut()) }.expect("creating it has made it current");
+    Some(context)
+}
+
+#[test]
+fn a_context_beside_the_primary_one_is_a_device_of_its_own() {
+    let Some(primary) = require::device() else { return };
+    let Some(context) = other_context() else {
+        eprintln!("skipped: this driver creates no contexts in the old way");
+        return;
+    };
+    let device = CudaDevice::from_context(context.clone()).expect("a device");
+    assert_eq!(CudaDevice::from_context(context).expect("a device").id(), device.id());
+    assert_ne!(device.id(), primary.id());
+    assert_eq!(device.uuid(), primary.uuid());
+    vrampool_backend::conformance::check(&device).expect("conforms");
+    let (stream, memory) = (primary.create_stream().expect("a stream"), memory(&device));
+    let error = primary.fill(&stream, RegionMut::whole(&memory, &stream), 1).expect_err("another context's");
+    assert!(matches!(error, BackendError::InvalidArgument { .. }), "{error}");
+    assert!(device.wrap_stream(stream.cudarc().clone()).is_err());
+    // The last handles go on the thread on which the context is current, and then on one on which it is not.
+    drop(memory);
+    device.context().bind_to_thread().expect("a context");
+    drop(device);
+    assert_eq!(result::ctx::get_current().expect("a context or none"), None);
+    assert!(primary.memory_info().is_ok());
+    let device = CudaDevice::from_context(other_context().expect("a context")).expect("a device");
+    let stream = device.create_stream().expect("a stream");
+    let thread = std::thread::spawn(move || {
+        drop((device, stream));
+        assert_eq!(result::ctx::get_current().expect("a context or none"), None);
+    });
+    thread.join().expect("no panic");
 }
 
 #[test]
