@@ -46,6 +46,8 @@ pub use vrampool_backend as backend;
 pub use vrampool_backend::{
     Backend, BackendError, Event, Memory, MemoryKind, Placement, Region, RegionMut, Stream, Usage,
 };
+#[cfg(feature = "cuda")]
+pub use vrampool_cuda as cuda;
 #[cfg(feature = "host")]
 pub use vrampool_host as host;
 

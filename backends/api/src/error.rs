@@ -27,6 +27,14 @@ pub enum BackendError {
         /// What the driver said.
         reason: String,
     },
+    /// There is no such device to open here: no driver, one too old, or no device. Another backend may serve.
+    #[error("{backend} is not available: {reason}")]
+    Unavailable {
+        /// The backend's name.
+        backend: &'static str,
+        /// What is missing.
+        reason: String,
+    },
     /// The device cannot do this at all.
     #[error("this device does not support {operation}")]
     Unsupported {
@@ -64,6 +72,12 @@ impl BackendError {
     #[must_use]
     pub fn is_device_lost(&self) -> bool {
         matches!(self, Self::DeviceLost { .. })
+    }
+
+    /// Whether the backend has no device here, so that another backend may serve.
+    #[must_use]
+    pub fn is_unavailable(&self) -> bool {
+        matches!(self, Self::Unavailable { .. })
     }
 
     /// An [`InvalidArgument`](Self::InvalidArgument) error.

@@ -1,0 +1,367 @@
+//! An NVIDIA GPU.
+
+use crate::driver::{Context, Library, RawDevice, RawEvent};
+use crate::error::from_cudarc;
+use crate::event::{CudaEvent, EventCache};
+use crate::listing::{self, Listed, Uuid};
+use crate::memory::{CudaMemory, origin_of, span};
+use crate::stream::{CudaStream, StreamTable};
+use cudarc::driver::{CudaContext, sys::CUdevice_attribute as Attribute};
+use parking_lot::Mutex;
+use std::sync::{Arc, Weak};
+use vrampool_backend::{
+    Backend, BackendError, Capabilities, DeviceId, DeviceKind, MemoryInfo, MemoryKind, Placement, Properties,
+    Region, RegionMut, Stream,
+};
+
+pub(crate) const BACKEND: &str = "cuda";
+
+/// What CUDA's programming guide promises for every allocation: "aligned to at least 256 bytes".
+const ALIGNMENT: u64 = 256;
+
+/// An NVIDIA GPU. A clone, and a device opened again, is another handle to the same device; the context is let go with
+/// the last handle, stream, event and memory.
+#[derive(Debug, Clone)]
+pub struct CudaDevice {
+    shared: Arc<Shared>,
+}
+
+/// What a device's handles, streams and events share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    id: DeviceId,
+    properties: Properties,
+    listed: Listed,
+    /// Whether the host may touch managed memory while the device works.
+    concurrent_managed_access: bool,
+    events: EventCache,
+    streams: StreamTable,
+    context: Context,
+}
+
+impl Shared {
+    pub(crate) fn id(&self) -> DeviceId {
+        self.id
+    }
+
+    pub(crate) fn context(&self) -> &Context {
+        &self.context
+    }
+
+    pub(crate) fn events(&self) -> &EventCache {
+        &self.events
+    }
+
+    pub(crate) fn streams(&self) -> &StreamTable {
+        &self.streams
+    }
+
+    fn new(context: Context) -> Result<Self, BackendError> {
+        let library = context.library();
+        let ordinal = context.cudarc().ordinal();
+        let device = RawDevice::at(library, ordinal)?;
+        let has = |attribute| Ok::<_, BackendError>(device.attribute(attribute)? != 0);
+        if !has(Attribute::CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING)? {
+            return Err(BackendError::Unsupported { operation: "one address space for host and device" });
+        }
+        let listed = listing::describe(library, ordinal)?;
+        let mut properties = Properties::new(BACKEND, listed.name.clone());
+        properties.kind = if listed.integrated { DeviceKind::Integrated } else { DeviceKind::Discrete };
+        properties.total_bytes = listed.total_bytes;
+        properties.max_allocation = listed.total_bytes;
+        properties.alignment = ALIGNMENT;
+        properties.capabilities = Capabilities::HOST_VISIBLE | Capabilities::COPY_WITHIN_MEMORY;
+        let managed = has(Attribute::CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY)?;
+        properties.capabilities.set(Capabilities::MANAGED, managed);
+        let concurrent = has(Attribute::CU_DEVICE_ATTRIBUTE_CONCURRENT_KERNELS)?;
+        properties.capabilities.set(Capabilities::CONCURRENT_STREAMS, concurrent);
+        // A device has one primary context at a time, and may have others, which are told apart by where they are.
+        let key = if context.cudarc().is_primary() {
+            u128::from_be_bytes(listed.uuid.0)
+        } else {
+            context.cudarc().cu_ctx() as usize as u128
+        };
+        Ok(Self {
+            id: DeviceId { backend: BACKEND, key },
+            properties,
+            listed,
+            concurrent_managed_access: has(Attribute::CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS)?,
+            events: EventCache::default(),
+            streams: StreamTable::default(),
+            context,
+        })
+    }
+}
+
+/// Every device that somebody has a handle to: one for each context, so that one stream has one id.
+static OPEN: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
+
+impl CudaDevice {
+    /// The device with this number among those the process sees, in its primary context, which every other library
+    /// uses too.
+    ///
+    /// # Errors
+    /// [`BackendError::Unavailable`] without a driver of CUDA 12.0 or newer or without a device;
+    /// [`BackendError::InvalidArgument`] when there is no device of this number; else what the driver reports.
+    pub fn open(ordinal: usize) -> Result<Self, BackendError> {
+        let library = Library::get()?;
+        RawDevice::at(library, ordinal)?;
+        Self::of(Context::primary(library, ordinal)?)
+    }
+
+    /// The device of this name: `cuda` (the first), `cuda:1`, `1`, or a UUID as `nvidia-smi -L` shows it, or as much of
+    /// its beginning as no other device has.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open); for a name that is none, the error lists the names there are.
+    pub fn open_by_name(name: &str) -> Result<Self, BackendError> {
+        Self::open(listing::find(name, &listing::list()?)?)
+    }
+
+    /// The device of a context that is there already: the one the program's own kernels run in.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn from_context(context: Arc<CudaContext>) -> Result<Self, BackendError> {
+        Self::of(Context::of(Library::get()?, context))
+    }
+
+    fn of(context: Context) -> Result<Self, BackendError> {
+        // Upgraded under the lock and let go behind it: the last handle to a device must not be dropped there.
+        let alive = |open: &[Weak<Shared>]| open.iter().filter_map(Weak::upgrade).collect::<Vec<_>>();
+        let find = |devices: &[Arc<Shared>]| {
+            devices.iter().find(|device| device.context.is_same(context.cudarc())).map(Arc::clone)
+        };
+        let devices = alive(&OPEN.lock());
+        if let Some(shared) = find(&devices) {
+            return Ok(Self { shared });
+        }
+        let new = Arc::new(Shared::new(context.clone())?);
+        let mut open = OPEN.lock();
+        // Again, because another thread may have opened it in between.
+        let devices = alive(&open);
+        let shared = find(&devices).unwrap_or_else(|| {
+            open.retain(|device| device.strong_count() > 0);
+            open.push(Arc::downgrade(&new));
+            Arc::clone(&new)
+        });
+        drop(open);
+        Ok(Self { shared })
+    }
+
+    /// Its number among the devices this process sees.
+    #[must_use]
+    pub fn ordinal(&self) -> usize {
+        self.shared.listed.ordinal
+    }
+
+    /// What no other device has.
+    #[must_use]
+    pub fn uuid(&self) -> Uuid {
+        self.shared.listed.uuid
+    }
+
+    /// Its generation, as major and minor.
+    #[must_use]
+    pub fn compute_capability(&self) -> (u32, u32) {
+        self.shared.listed.compute_capability
+    }
+
+    /// Its context as `cudarc` has it, for loading modules and for libraries.
+    #[must_use]
+    pub fn context(&self) -> &Arc<CudaContext> {
+        self.shared.context.cudarc()
+    }
+
+    /// The context's default stream, the "null" one: ordered with every stream that is not non-blocking.
+    ///
+    /// # Errors
+    /// What the driver reports.
+    pub fn null_stream(&self) -> Result<CudaStream, BackendError> {
+        CudaStream::of(&self.shared, self.context().default_stream())
+    }
+
+    /// The calling thread's own default stream. On another thread, what is done with it runs on the null stream, which
+    /// is ordered with it: right, but slower.
+    ///
+    /// # Errors
+    /// What the driver reports.
+    pub fn per_thread_stream(&self) -> Result<CudaStream, BackendError> {
+        CudaStream::of(&self.shared, self.context().per_thread_stream())
+    }
+
+    /// A stream of the program's own. It lives as long as a handle to it. Where it is the per-thread default stream, it is
+    /// the calling thread's.
+    ///
+    /// # Errors
+    /// [`BackendError::InvalidArgument`] for a stream of another context; else what the driver reports.
+    pub fn wrap_stream(&self, stream: Arc<cudarc::driver::CudaStream>) -> Result<CudaStream, BackendError> {
+        if !self.shared.context.is_same(stream.context()) {
+            return Err(BackendError::invalid("stream", "it is one of another context"));
+        }
+        CudaStream::of(&self.shared, stream)
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    fn check_stream(&self, stream: &CudaStream) -> Result<(), BackendError> {
+        if stream.device() == self.shared.id {
+            return Ok(());
+        }
+        Err(BackendError::invalid("stream", format!("it is one of device {}", stream.device())))
+    }
+
+    fn check_mapped(&self, memory: &CudaMemory) -> Result<(), BackendError> {
+        if !self.shared.context.is_same(memory.allocation().context().cudarc()) {
+            return Err(BackendError::invalid("memory", "it is another device's"));
+        }
+        if memory.kind().placement == Placement::Managed && !self.shared.concurrent_managed_access {
+            return Err(BackendError::Unsupported { operation: "mapping managed memory while it works" });
+        }
+        Ok(())
+    }
+}
+
+fn same_length(left: u64, right: u64) -> Result<(), BackendError> {
+    if left == right {
+        return Ok(());
+    }
+    Err(BackendError::invalid("length", format!("{left} bytes cannot be copied to {right}")))
+}
+
+impl Backend for CudaDevice {
+    type Memory = CudaMemory;
+    type Stream = CudaStream;
+    type Event = CudaEvent;
+
+    fn id(&self) -> DeviceId {
+        self.shared.id
+    }
+
+    fn properties(&self) -> &Properties {
+        &self.shared.properties
+    }
+
+    fn memory_info(&self) -> Result<MemoryInfo, BackendError> {
+        let (free_bytes, total_bytes) = self.shared.context.enter()?.memory_info()?;
+        Ok(MemoryInfo { free_bytes, total_bytes })
+    }
+
+    fn allocate(&self, bytes: u64, kind: MemoryKind) -> Result<CudaMemory, BackendError> {
+        let properties = &self.shared.properties;
+        if bytes == 0 {
+            return Err(BackendError::invalid("bytes", "an allocation has at least 1"));
+        }
+        match kind.placement {
+            // The driver need not be asked.
+            Placement::Device if bytes > properties.total_bytes => {
+                let free = self.memory_info().ok().map(|info| info.free_bytes);
+                return Err(BackendError::OutOfMemory { requested: bytes, free });
+            }
+            Placement::Managed if !properties.capabilities.contains(Capabilities::MANAGED) => {
+                return Err(BackendError::Unsupported { operation: "managed memory" });
+            }
+            _ => {}
+        }
+        let allocation = self.shared.context.allocate(bytes, origin_of(kind))?;
+        Ok(CudaMemory::new(allocation, kind))
+    }
+
+    fn create_stream(&self) -> Result<CudaStream, BackendError> {
+        // Leaves this thread's context as it was.
+        let _current = self.shared.context.enter()?;
+        let create = || self.context().new_stream();
+        // `cudarc` keeps an error of a destructor for the next call, whoever makes it: not this one's, so it is put back.
+        let stream =
+            create().or_else(|earlier| create().inspect(|_| self.context().record_err::<()>(Err(earlier))));
+        let library = self.shared.context.library();
+        CudaStream::of(&self.shared, stream.map_err(|error| from_cudarc(library, "cuStreamCreate", error))?)
+    }
+
+    fn synchronize(&self, stream: &CudaStream) -> Result<(), BackendError> {
+        self.check_stream(stream)?;
+        if stream.queue().is_retired() {
+            return Ok(());
+        }
+        self.shared.context.enter()?.synchronize(stream.queue())
+    }
+
+    fn record(&self, stream: &CudaStream) -> Result<CudaEvent, BackendError> {
+        self.check_stream(stream)?;
+        let context = &self.shared.context;
+        if stream.queue().is_retired() {
+            // All its work is done, and an event that was never recorded is complete.
+            return Ok(CudaEvent::new(Arc::new(RawEvent::new(context)?), &self.shared));
+        }
+        let event = CudaEvent::new(self.shared.events.take(context)?, &self.shared);
+        context.enter()?.record(stream.queue(), event.raw())?;
+        Ok(event)
+    }
+
+    fn wait(&self, stream: &CudaStream, event: &CudaEvent) -> Result<(), BackendError> {
+        self.check_stream(stream)?;
+        self.shared.context.enter()?.wait(stream.queue(), event.raw())
+    }
+
+    fn copy(
+        &self,
+        stream: &CudaStream,
+        source: Region<'_, CudaMemory>,
+        destination: RegionMut<'_, CudaMemory>,
+    ) -> Result<(), BackendError> {
+        let destination = destination.as_region();
+        self.check_stream(stream)?;
+        stream.check_regions(Some(&source), Some(&destination))?;
+        same_length(source.len(), destination.len())?;
+        self.shared.context.enter()?.copy(stream.queue(), span(&source)?, span(&destination)?)
+    }
+
+    fn fill(
+        &self,
+        stream: &CudaStream,
+        destination: RegionMut<'_, CudaMemory>,
+        value: u8,
+    ) -> Result<(), BackendError> {
+        let destination = destination.as_region();
+        self.check_stream(stream)?;
+        stream.check_regions(None, Some(&destination))?;
+        self.shared.context.enter()?.fill(stream.queue(), span(&destination)?, value)
+    }
+
+    fn upload(
+        &self,
+        stream: &CudaStream,
+        source: &[u8],
+        destination: RegionMut<'_, CudaMemory>,
+    ) -> Result<(), BackendError> {
+        let destination = destination.as_region();
+        self.check_stream(stream)?;
+        stream.check_regions(None, Some(&destination))?;
+        same_length(source.len() as u64, destination.len())?;
+        self.shared.context.enter()?.upload(stream.queue(), source, span(&destination)?)
+    }
+
+    fn download(
+        &self,
+        stream: &CudaStream,
+        source: Region<'_, CudaMemory>,
+        destination: &mut [u8],
+    ) -> Result<(), BackendError> {
+        self.check_stream(stream)?;
+        stream.check_regions(Some(&source), None)?;
+        same_length(source.len(), destination.len() as u64)?;
+        self.shared.context.enter()?.download(stream.queue(), span(&source)?, destination)
+    }
+
+    fn write_mapped(&self, memory: &CudaMemory, offset: u64, bytes: &[u8]) -> Result<(), BackendError> {
+        self.check_mapped(memory)?;
+        memory.mapped(offset, bytes.len())?.write(bytes)
+    }
+
+    fn read_mapped(&self, memory: &CudaMemory, offset: u64, bytes: &mut [u8]) -> Result<(), BackendError> {
+        self.check_mapped(memory)?;
+        memory.mapped(offset, bytes.len())?.read(bytes)
+    }
+}

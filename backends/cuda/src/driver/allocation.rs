@@ -1,0 +1,292 @@
+//! Memory as the driver has it, and what is done to ranges of it.
+
+use super::{Context, Current, Queue};
+use crate::error::{INVALID_VALUE, OUT_OF_MEMORY};
+use parking_lot::Mutex;
+use std::ffi::{c_int, c_uint};
+use vrampool_backend::BackendError;
+
+/// `CU_MEM_ATTACH_GLOBAL`: any stream on any device may use it.
+const ATTACH_GLOBAL: c_uint = 1;
+/// `CU_MEMHOSTALLOC_PORTABLE`: pinned for every context, not just this one.
+const PORTABLE: c_uint = 1;
+/// `CU_MEMHOSTALLOC_DEVICEMAP`: mapped into the device's addresses, which one address space does for all.
+const DEVICE_MAP: c_uint = 2;
+
+/// Which call made an allocation, and so which one frees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// `cuMemAlloc`
+    Device,
+    /// `cuMemAllocManaged`
+    Managed,
+    /// `cuMemHostAlloc`
+    Pinned {
+        /// Whether mapping was asked for by name.
+        mapped: bool,
+    },
+    /// `cuMemAllocAsync`, by somebody else.
+    Pool,
+}
+
+/// Memory of one context. Dropping it waits for the context's work and frees it.
+#[derive(Debug)]
+pub(crate) struct Allocation {
+    address: u64,
+    bytes: u64,
+    origin: Origin,
+    context: Context,
+    /// Held while the host reads or writes the bytes, so that two threads of it never do at once.
+    host_access: Mutex<()>,
+}
+
+/// A range of an allocation.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Span<'a> {
+    allocation: &'a Allocation,
+    offset: u64,
+    bytes: usize,
+}
+
+impl<'a> Span<'a> {
+    /// Refuses a range that leaves the allocation.
+    pub(crate) fn new(allocation: &'a Allocation, offset: u64, bytes: u64) -> Result<Self, BackendError> {
+        match (offset.checked_add(bytes), usize::try_from(bytes)) {
+            (Some(end), Ok(bytes)) if end <= allocation.bytes => Ok(Self { allocation, offset, bytes }),
+            _ => Err(BackendError::invalid(
+                "range",
+                format!("{bytes} bytes from {offset} on leave a memory of {} bytes", allocation.bytes),
+            )),
+        }
+    }
+
+    fn address(self) -> u64 {
+        self.allocation.address + self.offset
+    }
+}
+
+impl Context {
+    /// Takes memory from the driver. `bytes` is at least 1.
+    pub(crate) fn allocate(&self, bytes: u64, origin: Origin) -> Result<Allocation, BackendError> {
+        let Ok(size) = usize::try_from(bytes) else {
+            return Err(BackendError::invalid("bytes", "more than an address space has"));
+        };
+        let current = self.enter()?;
+        let relaxed = current.relaxed();
+        let mut address = 0;
+        let (call, code) = match origin {
+            Origin::Device => {
+                // SAFETY: a context is current; the call writes one address, which lives here.
+                ("cuMemAlloc", unsafe { (self.library.cuMemAlloc_v2)(&raw mut address, size) })
+            }
+            Origin::Managed => {
+                // SAFETY: as above.
+                let code = unsafe { (self.library.cuMemAllocManaged)(&raw mut address, size, ATTACH_GLOBAL) };
+                ("cuMemAllocManaged", code)
+            }
+            Origin::Pinned { mapped } => {
+                let mut start = std::ptr::null_mut();
+                let flags = if mapped { PORTABLE | DEVICE_MAP } else { PORTABLE };
+                // SAFETY: a context is current; the call writes one pointer, which lives here.
+                let code = unsafe { (self.library.cuMemHostAlloc)(&raw mut start, size, flags) };
+                // Host and device share one address space (`CudaDevice` opens no other), so that the device knows the
+                // memory by the host's address.
+                address = start.expose_provenance() as u64;
+                ("cuMemHostAlloc", code)
+            }
+            Origin::Pool => {
+                return Err(BackendError::Unsupported { operation: "allocating from a driver's pool" });
+            }
+        };
+        drop(relaxed);
+        self.allocated(call, code, bytes, &current)?;
+        Ok(Allocation { address, bytes, origin, context: self.clone(), host_access: Mutex::new(()) })
+    }
+
+    fn allocated(
+        &self,
+        call: &'static str,
+        code: c_int,
+        requested: u64,
+        current: &Current<'_>,
+    ) -> Result<(), BackendError> {
+        match code {
+            OUT_OF_MEMORY => {
+                let free = current.memory_info().ok().map(|(free, _)| free);
+                Err(BackendError::OutOfMemory { requested, free })
+            }
+            INVALID_VALUE => {
+                Err(BackendError::invalid("bytes", format!("{call} takes no size of {requested} bytes")))
+            }
+            code => self.library.check(call, code),
+        }
+    }
+}
+
+impl Allocation {
+    /// # Safety
+    /// `address` is the start of at least `bytes` bytes that `cuMemAllocAsync` or `cuMemAlloc` gave in `context`, and the
+    /// caller gives them away: nobody else frees them.
+    pub(super) unsafe fn adopt(context: &Context, address: u64, bytes: u64) -> Self {
+        Self { address, bytes, origin: Origin::Pool, context: context.clone(), host_access: Mutex::new(()) }
+    }
+
+    /// Gives the memory away: its address is the caller's to free.
+    pub(super) fn release(self) -> u64 {
+        let address = self.address;
+        // The context's count goes with the allocation, but nothing is freed.
+        let mut this = std::mem::ManuallyDrop::new(self);
+        // SAFETY: `this` is never used or dropped again, so the context is dropped this once.
+        unsafe { std::ptr::drop_in_place(&raw mut this.context) };
+        address
+    }
+
+    pub(crate) fn address(&self) -> u64 {
+        self.address
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        self.bytes
+    }
+
+    pub(crate) fn context(&self) -> &Context {
+        &self.context
+    }
+
+    /// Where the host may reach the bytes; `None` for the device's own memory.
+    fn host_address(&self, offset: u64) -> Option<*mut u8> {
+        match self.origin {
+            Origin::Pinned { .. } | Origin::Managed => {
+                Some(std::ptr::with_exposed_provenance_mut((self.address + offset) as usize))
+            }
+            Origin::Device | Origin::Pool => None,
+        }
+    }
+}
+
+/// The host reads or writes the memory itself.
+const NOT_MAPPED: BackendError =
+    BackendError::Unsupported { operation: "mapping memory that is not host-visible" };
+
+impl Span<'_> {
+    /// Writes through the host's own address. The contract leaves the order with device work to the caller.
+    pub(crate) fn write(self, bytes: &[u8]) -> Result<(), BackendError> {
+        let start = self.allocation.host_address(self.offset).ok_or(NOT_MAPPED)?;
+        let _access = self.allocation.host_access.lock();
+        let count = self.bytes.min(bytes.len());
+        // SAFETY: `Span::new` checked the range, and the allocation it borrows keeps the bytes mapped on the host.
+        // `bytes` is ordinary memory, or a mapping that safe code cannot have a reference into, so they do not overlap.
+        // No other thread of the host is at the bytes, since all go through the lock; a device that writes them
+        // meanwhile is outside the program, and spoils bytes that have no invalid values.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), start, count) };
+        Ok(())
+    }
+
+    /// Reads through the host's own address.
+    pub(crate) fn read(self, bytes: &mut [u8]) -> Result<(), BackendError> {
+        let start = self.allocation.host_address(self.offset).ok_or(NOT_MAPPED)?;
+        let _access = self.allocation.host_access.lock();
+        let count = self.bytes.min(bytes.len());
+        // SAFETY: as in `write`, with the roles exchanged. The driver's mapping is initialised: the system zeroed it.
+        unsafe { std::ptr::copy_nonoverlapping(start, bytes.as_mut_ptr(), count) };
+        Ok(())
+    }
+}
+
+/// Work on a queue. Memory may be dropped while it is pending: dropping waits for it.
+impl Current<'_> {
+    /// Copies as many bytes as both have. They must not overlap: the copy would corrupt them, and nothing else.
+    pub(crate) fn copy(&self, queue: &Queue, source: Span<'_>, to: Span<'_>) -> Result<(), BackendError> {
+        let bytes = source.bytes.min(to.bytes);
+        if bytes == 0 {
+            return Ok(());
+        }
+        let (library, stream) = (self.context.library, queue.handle()?);
+        // SAFETY: both ranges lie in allocations (`Span::new` checked them) which are freed only after the context's
+        // work is done; the queue keeps its stream alive.
+        let code = unsafe { (library.cuMemcpyAsync)(to.address(), source.address(), bytes, stream) };
+        library.check("cuMemcpyAsync", code)
+    }
+
+    pub(crate) fn fill(&self, queue: &Queue, to: Span<'_>, value: u8) -> Result<(), BackendError> {
+        if to.bytes == 0 {
+            return Ok(());
+        }
+        let (library, stream) = (self.context.library, queue.handle()?);
+        // SAFETY: as in `copy`.
+        let code = unsafe { (library.cuMemsetD8Async)(to.address(), value, to.bytes, stream) };
+        library.check("cuMemsetD8Async", code)
+    }
+
+    /// Copies from the host and waits until the bytes were read.
+    pub(crate) fn upload(&self, queue: &Queue, source: &[u8], to: Span<'_>) -> Result<(), BackendError> {
+        self.with_host(queue, source.len().min(to.bytes), || {
+            (source.as_ptr().expose_provenance() as u64, to.address())
+        })
+    }
+
+    /// Copies to the host and waits until the bytes are there.
+    pub(crate) fn download(
+        &self,
+        queue: &Queue,
+        source: Span<'_>,
+        to: &mut [u8],
+    ) -> Result<(), BackendError> {
+        let bytes = source.bytes.min(to.len());
+        self.with_host(queue, bytes, || (source.address(), to.as_mut_ptr().expose_provenance() as u64))
+    }
+
+    /// Copies between borrowed memory of the host and an allocation, and waits. `places` gives the addresses, source
+    /// first, of at least `bytes` bytes each, borrowed for as long as this call runs.
+    fn with_host(
+        &self,
+        queue: &Queue,
+        bytes: usize,
+        places: impl FnOnce() -> (u64, u64),
+    ) -> Result<(), BackendError> {
+        if bytes == 0 {
+            return self.synchronize(queue);
+        }
+        // A graph would keep the host's address beyond this call.
+        if self.is_capturing(queue)? {
+            return Err(BackendError::invalid(
+                "stream",
+                "it is being captured, and a graph cannot keep borrowed memory of the host; copy it before",
+            ));
+        }
+        let (library, stream) = (self.context.library, queue.handle()?);
+        let (source, to) = places();
+        // SAFETY: the allocation's range was checked by `Span::new` and is freed only after the context's work is done.
+        // The host's bytes are borrowed by the caller for this call, which does not return before the copy is done:
+        // it waits below, and where waiting fails the context is lost and does no work any more. (Left open: another
+        // thread that begins to capture this very stream between the question above and the wait below.) The driver treats
+        // pageable and pinned memory of the host differently, and both right when the host waits.
+        let code = unsafe { (library.cuMemcpyAsync)(to, source, bytes, stream) };
+        library.check("cuMemcpyAsync", code)?;
+        self.synchronize(queue)
+    }
+}
+
+impl Drop for Allocation {
+    fn drop(&mut self) {
+        // On a lost device the memory is gone with its context.
+        let Ok(current) = self.context.enter() else { return };
+        let _relaxed = current.relaxed();
+        let library = self.context.library;
+        let start = std::ptr::with_exposed_provenance_mut(self.address as usize);
+        let _ = match self.origin {
+            // Both calls wait for all work of the context before they free, which the tests check.
+            //
+            // SAFETY: this value owned the memory, which `cuMemAlloc` or `cuMemAllocManaged` gave.
+            Origin::Device | Origin::Managed => unsafe { (library.cuMemFree_v2)(self.address) },
+            // SAFETY: this value owned the memory, which `cuMemHostAlloc` gave.
+            Origin::Pinned { .. } => unsafe { (library.cuMemFreeHost)(start) },
+            Origin::Pool => {
+                // Here the driver takes for granted that nobody uses the memory, so the wait is ours.
+                let _ = current.synchronize_all();
+                // SAFETY: this value owned the memory, which `adopt` was given, and no work uses it any more.
+                unsafe { (library.cuMemFree_v2)(self.address) }
+            }
+        };
+    }
+}

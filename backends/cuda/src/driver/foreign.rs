@@ -1,0 +1,133 @@
+//! Other people's streams and slices, and kernels' arguments: where this crate takes somebody's word.
+
+use super::{Allocation, PER_THREAD_HANDLE, RawEvent};
+use crate::device::CudaDevice;
+use crate::memory::CudaMemory;
+use crate::stream::CudaStream;
+use crate::view::{CudaView, CudaViewMut};
+use bytemuck::Pod;
+use cudarc::driver::{CudaSlice, DeviceRepr, LaunchArgs, PushKernelArg, sys};
+use vrampool_backend::{BackendError, Memory, Placement, Stream};
+
+impl CudaDevice {
+    /// A stream that other code knows by its handle: another library's, another language's. `0` and `1` are the null
+    /// stream, `2` the calling thread's default stream. The program's own `cudarc` streams are wrapped without `unsafe`,
+    /// by [`wrap_stream`](Self::wrap_stream).
+    ///
+    /// # Errors
+    /// [`BackendError::InvalidArgument`] for a stream of another context; else what the driver reports, for a handle
+    /// that it knows to be none too.
+    ///
+    /// # Safety
+    /// `handle` is one of a stream that exists. It exists until the last handle to it here is dropped, which idle memory
+    /// holds too, or until [`CudaStream::retire`] was called, while no other thread used it, and what
+    /// [`CudaStream::cudarc`] returned is used no more. The driver crashes on the handle of a stream that is destroyed.
+    pub unsafe fn wrap_raw_stream(&self, handle: sys::CUstream) -> Result<CudaStream, BackendError> {
+        let context = self.shared().context();
+        let library = context.library();
+        let _current = context.enter()?;
+        if handle as usize > PER_THREAD_HANDLE {
+            let mut owner = std::ptr::null_mut();
+            // SAFETY: the caller vouches for the handle; the call writes one handle to `owner`.
+            let code = unsafe { (library.cuStreamGetCtx)(handle, &raw mut owner) };
+            library.check("cuStreamGetCtx", code)?;
+            if owner != self.context().cu_ctx() {
+                return Err(BackendError::invalid("stream", "it is one of another context"));
+            }
+        }
+        // SAFETY: the stream is one of this context, as was checked, or a default stream, which every context has. That
+        // it exists as long as the result is the caller's promise. Work on it is ordered by events like any other's.
+        let stream = unsafe { self.context().wrap_borrowed_stream(handle) };
+        CudaStream::of(self.shared(), stream)
+    }
+}
+
+impl CudaMemory {
+    /// Takes over a slice of `cudarc`'s, which is then this memory's to free. Waits for all work of the context, so that
+    /// the memory may be used on any stream, like new memory.
+    ///
+    /// # Errors
+    /// With the slice as it was: [`BackendError::InvalidArgument`] for one of another context or of no bytes; else what
+    /// the driver reports.
+    pub fn from_slice<T>(
+        device: &CudaDevice,
+        slice: CudaSlice<T>,
+    ) -> Result<Self, (BackendError, CudaSlice<T>)> {
+        let context = device.shared().context();
+        let bytes = slice.num_bytes() as u64;
+        let ready = if !context.is_same(slice.context()) {
+            Err(BackendError::invalid("slice", "it is one of another context"))
+        } else if bytes == 0 {
+            Err(BackendError::invalid("slice", "it has no bytes"))
+        } else {
+            context.enter().and_then(|current| current.synchronize_all())
+        };
+        if let Err(error) = ready {
+            return Err((error, slice));
+        }
+        let address = slice.leak();
+        // SAFETY: a slice is a whole allocation of its context, made by `cuMemAllocAsync` or, on a device that has no
+        // pools, by `cuMemAlloc`. `leak` gave it away, so nobody else frees it.
+        let allocation = unsafe { Allocation::adopt(context, address, bytes) };
+        Ok(Self::new(allocation, Placement::Device.into()))
+    }
+
+    /// Turns the memory into a slice of `cudarc`'s, which frees it in the order of `stream`. Waits for all work of the
+    /// context, so that no other stream still uses it.
+    ///
+    /// # Errors
+    /// With the memory as it was: [`BackendError::InvalidArgument`] when it is not the device's own, `stream` is another
+    /// device's, or the bytes are not a whole number of `T`; else what the driver reports.
+    pub fn into_slice<T: Pod + DeviceRepr>(
+        self,
+        stream: &CudaStream,
+    ) -> Result<CudaSlice<T>, (BackendError, Self)> {
+        let size = size_of::<T>();
+        let whole = |bytes: u64| usize::try_from(bytes).ok().filter(|bytes| bytes.is_multiple_of(size));
+        let context = stream.shared().context();
+        let bytes = match whole(self.len()).filter(|_| size > 0 && align_of::<T>() <= 256) {
+            Some(bytes) => bytes,
+            None => {
+                let reason =
+                    format!("{} bytes are not a whole number of {}", self.len(), std::any::type_name::<T>());
+                return Err((BackendError::invalid("element type", reason), self));
+            }
+        };
+        let ready = if self.kind().placement != Placement::Device {
+            Err(BackendError::invalid("memory", "only the device's own memory can be a slice"))
+        } else if !context.is_same(self.allocation().context().cudarc()) {
+            Err(BackendError::invalid("stream", format!("it is one of device {}", stream.device())))
+        } else {
+            // `cudarc` panics where it cannot make its two events, so they are made once before.
+            let events = RawEvent::new(context).and_then(|_| RawEvent::new(context));
+            events.and_then(|_| context.enter()?.synchronize_all())
+        };
+        if let Err(error) = ready {
+            return Err((error, self));
+        }
+        // An error that a destructor of `cudarc`'s left behind would be taken for one of its events.
+        let _ = stream.cudarc().context().check_err();
+        let address = self.into_allocation().release();
+        // SAFETY: the address is the start of an allocation of `bytes` bytes of the stream's context, which `release`
+        // gave away. Whatever its bytes are, they are values of `T`, which is `Pod`.
+        Ok(unsafe { stream.cudarc().upgrade_device_ptr(address, bytes / size) })
+    }
+}
+
+// SAFETY: it pushes what the implementation for `u64` pushes for the view's address, which is what a kernel's pointer
+// parameter is; the reference lives as long as the launch's arguments (`'b: 'a`), and with it the view, whose region
+// keeps the memory where it is.
+unsafe impl<'a, 'b: 'a, T> PushKernelArg<&'b CudaView<'_, T>> for LaunchArgs<'a> {
+    #[inline(always)]
+    fn arg(&mut self, view: &'b CudaView<'_, T>) -> &mut Self {
+        self.arg(view.address())
+    }
+}
+
+// SAFETY: as above.
+unsafe impl<'a, 'b: 'a, T> PushKernelArg<&'b mut CudaViewMut<'_, T>> for LaunchArgs<'a> {
+    #[inline(always)]
+    fn arg(&mut self, view: &'b mut CudaViewMut<'_, T>) -> &mut Self {
+        self.arg(view.address())
+    }
+}

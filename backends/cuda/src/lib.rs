@@ -1,0 +1,73 @@
+//! NVIDIA GPUs as devices of a pool.
+//!
+//! * The driver is opened at run time and every function looked up before any is called: without a driver, with an old
+//!   one, or without a device, [`CudaDevice::open`] answers [`BackendError::Unavailable`]. Nothing panics.
+//! * A device is used in its primary context, as every other library uses it, or in
+//!   [the program's own](CudaDevice::from_context). A call leaves the thread's current context as it found it.
+//! * Streams are the program's own, [wrapped](CudaDevice::wrap_stream), or [raw handles](CudaDevice::wrap_raw_stream)
+//!   of other libraries', the [null](CudaDevice::null_stream) and the
+//!   [per-thread](CudaDevice::per_thread_stream) default stream, or new non-blocking ones. One stream has one id,
+//!   however often it is wrapped.
+//! * Kernels and libraries take regions as [`CudaView`] and [`CudaViewMut`], which launch, copy and pass to cuBLAS or
+//!   NCCL through [`cudarc`], re-exported here. A view costs no event.
+//! * [`CudaMemory`] is made from and turned into `cudarc`'s slices, without a double free.
+//! * The driver's error keeps its number, name and text. An error after which a context is of no more use is
+//!   [`BackendError::DeviceLost`].
+//!
+//! ```no_run
+//! use vrampool_cuda::{Backend, CudaDevice, Placement, Region, RegionMut};
+//! # fn main() -> Result<(), vrampool_cuda::BackendError> {
+//! let device = match CudaDevice::open(0) {
+//!     Err(error) if error.is_unavailable() => return Ok(println!("{error}")),
+//!     device => device?,
+//! };
+//! let stream = device.create_stream()?;
+//! let memory = device.allocate(4 * 1024, Placement::Device.into())?;
+//! device.fill(&stream, RegionMut::whole(&memory, &stream), 7)?;
+//! let mut bytes = [0; 4];
+//! device.download(&stream, Region::new(&memory, 0, 4, &stream)?, &mut bytes)?;
+//! assert_eq!(bytes, [7; 4]);
+//! # Ok(())
+//! # }
+//! ```
+#![doc = include_str!("../README.md")]
+#![deny(unsafe_code)]
+// Not in the workspace's lints, because tests may.
+#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
+mod device;
+#[allow(unsafe_code, reason = "the one place that calls the driver; every block is argued")]
+mod driver;
+mod error;
+mod event;
+mod listing;
+mod memory;
+mod stream;
+mod view;
+
+pub use cudarc;
+pub use device::CudaDevice;
+pub use event::CudaEvent;
+pub use listing::{Listed, Uuid, list};
+pub use memory::CudaMemory;
+pub use stream::CudaStream;
+pub use view::{CudaView, CudaViewMut};
+pub use vrampool_backend::{
+    Backend, BackendError, Capabilities, DeviceId, DeviceKind, Event, Memory, MemoryInfo, MemoryKind,
+    Placement, Properties, Region, RegionMut, Stream, StreamId, Usage,
+};
+
+#[cfg(test)]
+mod thread_safety {
+    fn crosses_threads<T: Send + Sync>() {}
+
+    #[test]
+    fn what_users_share_between_threads_can_be_shared() {
+        crosses_threads::<crate::CudaDevice>();
+        crosses_threads::<crate::CudaStream>();
+        crosses_threads::<crate::CudaEvent>();
+        crosses_threads::<crate::CudaMemory>();
+        crosses_threads::<crate::CudaView<'_, f32>>();
+        crosses_threads::<crate::CudaViewMut<'_, f32>>();
+    }
+}

@@ -1,0 +1,141 @@
+//! Streams: made here, or other people's.
+
+use crate::device::Shared;
+use crate::driver::{Cover, Queue};
+use crate::memory::CudaMemory;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock, Weak};
+use vrampool_backend::{BackendError, DeviceId, Region, Stream, StreamId};
+
+/// An ordered queue of work on a [`CudaDevice`](crate::CudaDevice): a stream made by
+/// [`create_stream`](vrampool_backend::Backend::create_stream), or anybody's that was wrapped.
+///
+/// Wrapping one stream twice gives handles to one stream, with one id. A stream is identified by the number that the
+/// driver gives it and never uses again, not by its handle, which may come back as another stream's.
+#[derive(Debug, Clone)]
+pub struct CudaStream {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    id: StreamId,
+    number: u64,
+    queue: Queue,
+    /// Where the stream was wrapped by its raw handle first: the value that owns it, once that is known.
+    owner: OnceLock<Arc<cudarc::driver::CudaStream>>,
+    /// After the stream, whose dropping would make its context current for good, and before the context itself.
+    cover: Cover,
+    device: Arc<Shared>,
+}
+
+/// The streams of a device that somebody has a handle to, by the driver's number.
+#[derive(Debug, Default)]
+pub(crate) struct StreamTable {
+    streams: Mutex<HashMap<u64, Weak<Inner>>>,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.cover = Cover::with(self.device.context());
+        let mut streams = self.device.streams().streams.lock();
+        // Somebody may have wrapped the stream again in between.
+        if streams.get(&self.number).is_some_and(|stream| stream.strong_count() == 0) {
+            streams.remove(&self.number);
+        }
+    }
+}
+
+impl CudaStream {
+    /// The handle to `stream`, a stream of `device`'s context.
+    pub(crate) fn of(
+        device: &Arc<Shared>,
+        stream: Arc<cudarc::driver::CudaStream>,
+    ) -> Result<Self, BackendError> {
+        let queue = Queue::new(stream);
+        let number = device.context().enter()?.id_of(&queue)?;
+        // Outlives the lock, which its destructor takes.
+        let known;
+        let mut streams = device.streams().streams.lock();
+        known = streams.get(&number).and_then(Weak::upgrade);
+        if let Some(inner) = known.as_ref().filter(|inner| !inner.queue.is_retired()) {
+            // Either this one is kept too, or an earlier one is, and one is enough.
+            let _ = inner.owner.set(Arc::clone(queue.cudarc()));
+            return Ok(Self { inner: Arc::clone(inner) });
+        }
+        let inner = Arc::new(Inner {
+            id: StreamId::next(),
+            number,
+            queue,
+            owner: OnceLock::new(),
+            cover: Cover::default(),
+            device: Arc::clone(device),
+        });
+        streams.insert(number, Arc::downgrade(&inner));
+        Ok(Self { inner })
+    }
+
+    /// The stream as `cudarc` has it, for launches and libraries. A per-thread default stream is, under this handle,
+    /// that of whichever thread uses it.
+    #[must_use]
+    pub fn cudarc(&self) -> &Arc<cudarc::driver::CudaStream> {
+        self.inner.queue.cudarc()
+    }
+
+    /// Lets a stream go that other code is about to destroy: waits for its work and never uses its handle again. Memory
+    /// that was last used on it is found again without a wait; new work on it is refused as an invalid argument.
+    ///
+    /// For streams wrapped [by their raw handle](crate::CudaDevice::wrap_raw_stream). Others are kept alive.
+    ///
+    /// # Errors
+    /// What the driver reports, failures of the stream's work included. The handle is not used again in that case either.
+    pub fn retire(&self) -> Result<(), BackendError> {
+        let done = match self.queue().is_retired() {
+            true => Ok(()),
+            false => {
+                self.inner.device.context().enter().and_then(|current| current.synchronize(self.queue()))
+            }
+        };
+        self.queue().retire();
+        done
+    }
+
+    pub(crate) fn queue(&self) -> &Queue {
+        &self.inner.queue
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.inner.device
+    }
+
+    /// Refuses regions of other streams and devices, and a written one that overlaps the one that is read.
+    pub(crate) fn check_regions(
+        &self,
+        read: Option<&Region<'_, CudaMemory>>,
+        written: Option<&Region<'_, CudaMemory>>,
+    ) -> Result<(), BackendError> {
+        for region in read.into_iter().chain(written) {
+            region.check_stream(self)?;
+            if !self.inner.device.context().is_same(region.memory().allocation().context().cudarc()) {
+                return Err(BackendError::invalid("region", "its memory is another device's"));
+            }
+        }
+        match (read, written) {
+            (Some(read), Some(written)) if written.overlaps(read) => {
+                Err(BackendError::invalid("region", "a written range overlaps another one of the same call"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Stream for CudaStream {
+    fn id(&self) -> StreamId {
+        self.inner.id
+    }
+
+    fn device(&self) -> DeviceId {
+        self.inner.device.id()
+    }
+}

@@ -1,0 +1,183 @@
+//! Typed views of regions, for kernels and for libraries that `cudarc` calls.
+
+use crate::memory::CudaMemory;
+use crate::stream::CudaStream;
+use bytemuck::Pod;
+use cudarc::driver::{DevicePtr, DevicePtrMut, DeviceRepr, DeviceSlice, SyncOnDrop, sys};
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use vrampool_backend::{BackendError, Region, RegionMut};
+
+/// A region as `T`s that one stream may read: an argument of a kernel, or of a library's call, on that stream.
+///
+/// What it costs is a look at a region: no event is made or recorded, because the region's stream orders its use. A
+/// library that asks for the address for *another* stream gets it in the right order all the same, at the price of a
+/// wait of the host.
+pub struct CudaView<'a, T> {
+    /// In a field of its own, because a kernel's arguments are given by where they are.
+    address: sys::CUdeviceptr,
+    len: usize,
+    stream: CudaStream,
+    /// Keeps the memory alive, and where it is.
+    region: Region<'a, CudaMemory>,
+    element: PhantomData<fn() -> T>,
+}
+
+/// A region as `T`s that one stream may read and write. As [`CudaView`].
+pub struct CudaViewMut<'a, T>(CudaView<'a, T>);
+
+impl CudaStream {
+    /// `region`, made for this stream, as `T`s to read.
+    ///
+    /// A kernel takes it by [`LaunchArgs::arg`](cudarc::driver::LaunchArgs) with `&view`, on this stream; a library's
+    /// call and `cudarc`'s copies take it as [`DevicePtr`].
+    ///
+    /// # Errors
+    /// [`BackendError::InvalidArgument`] when the region was made for another stream, or is not a whole number of aligned
+    /// `T`s, or `T` has no size, or this is the default stream of another thread or a retired
+    /// stream.
+    pub fn view<'a, T: Pod + DeviceRepr>(
+        &self,
+        region: Region<'a, CudaMemory>,
+    ) -> Result<CudaView<'a, T>, BackendError> {
+        self.check_regions(Some(&region), None)?;
+        self.queue().check_not_retired()?;
+        if self.queue().is_of_another_thread() {
+            return Err(BackendError::invalid(
+                "stream",
+                "it is the default stream of another thread, which no handle names here",
+            ));
+        }
+        let address = region.memory().allocation().address() + region.offset();
+        let (size, align) = (size_of::<T>() as u64, align_of::<T>() as u64);
+        match usize::try_from(region.len().checked_div(size).unwrap_or(0)) {
+            Ok(len) if size > 0 && region.len().is_multiple_of(size) && address.is_multiple_of(align) => {
+                Ok(CudaView { address, len, stream: self.clone(), region, element: PhantomData })
+            }
+            _ => Err(BackendError::invalid(
+                "region",
+                format!(
+                    "{} bytes at offset {} are not a whole number of aligned {}",
+                    region.len(),
+                    region.offset(),
+                    std::any::type_name::<T>()
+                ),
+            )),
+        }
+    }
+
+    /// `region`, made for this stream, as `T`s to read and write. A kernel takes it with `&mut view`.
+    ///
+    /// # Errors
+    /// As [`view`](Self::view).
+    pub fn view_mut<'a, T: Pod + DeviceRepr>(
+        &self,
+        region: RegionMut<'a, CudaMemory>,
+    ) -> Result<CudaViewMut<'a, T>, BackendError> {
+        self.view(region.as_region()).map(CudaViewMut)
+    }
+}
+
+impl<T> CudaView<'_, T> {
+    /// The region that it shows.
+    #[must_use]
+    pub fn region(&self) -> &Region<'_, CudaMemory> {
+        &self.region
+    }
+
+    pub(crate) fn address(&self) -> &sys::CUdeviceptr {
+        &self.address
+    }
+
+    /// Puts `stream` behind the view's own, and the host behind `stream` when the result is dropped.
+    fn order<'b>(&self, stream: &'b cudarc::driver::CudaStream) -> SyncOnDrop<'b> {
+        let away = self.stream.queue().is_of_another_thread();
+        if stream == &**self.stream.cudarc() && !away {
+            return SyncOnDrop::Sync(None);
+        }
+        let own = if away {
+            // The null stream comes after every thread's own.
+            stream.context().default_stream()
+        } else {
+            Arc::clone(self.stream.cudarc())
+        };
+        stream.context().record_err(stream.join(&own));
+        SyncOnDrop::sync_stream(stream)
+    }
+}
+
+impl<T> CudaViewMut<'_, T> {
+    /// The region that it shows.
+    #[must_use]
+    pub fn region(&self) -> &Region<'_, CudaMemory> {
+        self.0.region()
+    }
+
+    pub(crate) fn address(&self) -> &sys::CUdeviceptr {
+        self.0.address()
+    }
+}
+
+impl<T> DeviceSlice<T> for CudaView<'_, T> {
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn stream(&self) -> &Arc<cudarc::driver::CudaStream> {
+        self.stream.cudarc()
+    }
+}
+
+impl<T> DeviceSlice<T> for CudaViewMut<'_, T> {
+    fn len(&self) -> usize {
+        self.0.len
+    }
+
+    fn stream(&self) -> &Arc<cudarc::driver::CudaStream> {
+        self.0.stream()
+    }
+}
+
+impl<T> DevicePtr<T> for CudaView<'_, T> {
+    fn device_ptr<'b>(
+        &'b self,
+        stream: &'b cudarc::driver::CudaStream,
+    ) -> (sys::CUdeviceptr, SyncOnDrop<'b>) {
+        (self.address, self.order(stream))
+    }
+}
+
+impl<T> DevicePtr<T> for CudaViewMut<'_, T> {
+    fn device_ptr<'b>(
+        &'b self,
+        stream: &'b cudarc::driver::CudaStream,
+    ) -> (sys::CUdeviceptr, SyncOnDrop<'b>) {
+        self.0.device_ptr(stream)
+    }
+}
+
+impl<T> DevicePtrMut<T> for CudaViewMut<'_, T> {
+    fn device_ptr_mut<'b>(
+        &'b mut self,
+        stream: &'b cudarc::driver::CudaStream,
+    ) -> (sys::CUdeviceptr, SyncOnDrop<'b>) {
+        self.0.device_ptr(stream)
+    }
+}
+
+impl<T> fmt::Debug for CudaView<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CudaView")
+            .field("element", &std::any::type_name::<T>())
+            .field("len", &self.len)
+            .field("region", &self.region)
+            .finish()
+    }
+}
+
+impl<T> fmt::Debug for CudaViewMut<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("CudaViewMut").field(&self.0).finish()
+    }
+}

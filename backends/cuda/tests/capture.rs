@@ -1,0 +1,46 @@
+//! While a stream is captured into a graph, memory comes and goes, and nothing borrowed gets into the graph.
+//! Alone in its process, because a capture forbids other threads of it some calls.
+
+#[path = "require/mod.rs"]
+mod require;
+
+use vrampool_cuda::cudarc::driver::sys::{CUgraphInstantiate_flags_enum, CUstreamCaptureMode};
+use vrampool_cuda::{Backend, BackendError, Placement, Region, RegionMut};
+
+const BYTES: u64 = 4096;
+
+#[test]
+fn a_capture_is_neither_spoilt_nor_in_the_way() {
+    let Some(device) = require::device() else { return };
+    let stream = device.create_stream().expect("a stream");
+    let target = device.allocate(BYTES, Placement::Device.into()).expect("memory");
+    let fill = |value| device.fill(&stream, RegionMut::whole(&target, &stream), value).expect("a fill");
+    let read = || {
+        let mut bytes = [0; 1];
+        let first = Region::new(&target, 0, 1, &stream).expect("a region");
+        device.download(&stream, first, &mut bytes).expect("a download");
+        bytes[0]
+    };
+    fill(1);
+    device.synchronize(&stream).expect("a wait");
+    stream
+        .cudarc()
+        .begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)
+        .expect("a capture");
+    for placement in [Placement::Device, Placement::HostVisible] {
+        drop(device.allocate(8 << 20, placement.into()).expect("memory"));
+    }
+    fill(2);
+    let mut bytes = vec![0; BYTES as usize];
+    for error in [
+        device.upload(&stream, &bytes, RegionMut::whole(&target, &stream)).expect_err("it is borrowed"),
+        device.download(&stream, Region::whole(&target, &stream), &mut bytes).expect_err("it is borrowed"),
+    ] {
+        assert!(matches!(error, BackendError::InvalidArgument { argument: "stream", .. }), "{error}");
+    }
+    let flags = CUgraphInstantiate_flags_enum::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
+    let graph = stream.cudarc().end_capture(flags).expect("a graph").expect("it is not empty");
+    assert_eq!(read(), 1, "the fill was captured, not done");
+    graph.launch().expect("a launch");
+    assert_eq!(read(), 2);
+}

@@ -1,0 +1,23 @@
+//! A GPU is what the contract says.
+
+#[path = "require/mod.rs"]
+mod require;
+
+use vrampool_backend::conformance;
+
+#[test]
+fn a_gpu_conforms() {
+    let Some(device) = require::device() else { return };
+    let report = conformance::check(&device).expect("conforms");
+    assert!(report.skipped.is_empty(), "{report}");
+}
+
+#[test]
+fn a_gpu_conforms_on_a_thread_that_never_saw_a_context_and_several_at_once() {
+    let Some(device) = require::device() else { return };
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| conformance::check(&device).expect("conforms"));
+        }
+    });
+}

@@ -1,0 +1,86 @@
+//! Drivers that are broken, old, or without a device, made here: each is a typed error that says what is wrong.
+#![cfg(target_os = "linux")]
+
+use std::path::Path;
+use std::process::Command;
+use vrampool_cuda::{CudaDevice, list};
+
+/// Every function that the crate looks up, read from where it does.
+fn functions() -> Vec<&'static str> {
+    let source = include_str!("../src/driver/library.rs");
+    let names = source.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| {
+        word.strip_prefix("cu").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_uppercase()))
+    });
+    let mut names: Vec<_> = names.collect();
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+/// A library in which every function but `missing` succeeds and does nothing else, and these say what they are told.
+fn source(missing: &str, init: i32, version: i32, devices: i32) -> String {
+    let mut text = format!(
+        "int cuInit(unsigned f) {{ return {init}; }}\n\
+         int cuDriverGetVersion(int *v) {{ *v = {version}; return 0; }}\n\
+         int cuDeviceGetCount(int *n) {{ *n = {devices}; return 0; }}\n\
+         int cuGetErrorName(int e, const char **s) {{ *s = \"CUDA_ERROR_FAKE\"; return 0; }}\n\
+         int cuGetErrorString(int e, const char **s) {{ *s = 0; return 0; }}\n"
+    );
+    let told = ["cuInit", "cuDriverGetVersion", "cuDeviceGetCount", "cuGetErrorName", "cuGetErrorString"];
+    for name in functions().into_iter().filter(|name| !told.contains(name) && *name != missing) {
+        text += &format!("int {name}() {{ return 0; }}\n");
+    }
+    text
+}
+
+/// What opening a device answers in a process that finds its driver in `folder`.
+fn answer(folder: &Path) -> String {
+    let output = Command::new(std::env::current_exe().expect("this program"))
+        .args(["--exact", "asked_by_the_other_tests", "--nocapture", "--ignored"])
+        .env("LD_LIBRARY_PATH", folder)
+        .output()
+        .expect("it starts");
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+#[ignore = "the other tests start it, each with a driver of its own"]
+fn asked_by_the_other_tests() {
+    let error = CudaDevice::open(0).expect_err("the driver is no good");
+    assert!(error.is_unavailable(), "{error}");
+    assert_eq!(list().expect_err("nor is it now"), error);
+    println!("{error}");
+}
+
+#[test]
+fn a_driver_that_is_no_good_is_a_typed_error() {
+    if Command::new("cc").arg("--version").output().is_err() {
+        eprintln!("skipped: there is no C compiler");
+        return;
+    }
+    let folder = std::env::temp_dir().join(format!("vrampool-drivers-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let library = folder.join("libcuda.so.1");
+    for name in ["libcuda.so.1", "libcuda.so"] {
+        std::fs::write(folder.join(name), "no library at all").expect("a file");
+    }
+    assert!(answer(&folder).contains("cuda is not available"));
+    for (text, reason) in [
+        (source("cuMemAlloc_v2", 0, 13_000, 1), "the driver has no cuMemAlloc_v2"),
+        (source("cuLaunchKernel", 0, 13_000, 1), "the driver has no cuLaunchKernel"),
+        (source("", 999, 13_000, 1), "cuInit answers CUDA_ERROR_FAKE (999): the driver has no text for it"),
+        (source("", 0, 11_080, 1), "the driver is one of CUDA 11.8; install 12.0 or newer"),
+        (source("", 0, 12_000, 0), "the driver sees no device"),
+    ] {
+        let file = folder.join("driver.c");
+        std::fs::write(&file, text).expect("a file");
+        let built =
+            Command::new("cc").args(["-shared", "-fPIC", "-w", "-o"]).arg(&library).arg(&file).output();
+        let built = built.expect("it starts");
+        assert!(built.status.success(), "{built:?}");
+        let answer = answer(&folder);
+        assert!(answer.contains(reason), "{reason}: {answer}");
+    }
+    std::fs::remove_dir_all(&folder).expect("it was there");
+}

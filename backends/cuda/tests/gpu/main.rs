@@ -1,0 +1,34 @@
+//! What a GPU does beyond conformance. Every test is skipped, and says so, where there is none.
+
+#[path = "../require/mod.rs"]
+mod require;
+
+mod devices;
+mod kernels;
+mod memory;
+mod slices;
+mod streams;
+mod views;
+
+use vrampool_cuda::{Backend, CudaDevice, CudaMemory, CudaStream, Placement, Region, RegionMut};
+
+/// A few tens of KiB: enough that a copy takes a while, little enough that a test of many rounds does not.
+const BYTES: u64 = 64 * 1024;
+
+fn memory(device: &CudaDevice) -> CudaMemory {
+    device.allocate(BYTES, Placement::Device.into()).expect("memory")
+}
+
+fn fill(device: &CudaDevice, stream: &CudaStream, memory: &CudaMemory, value: u8) {
+    device.fill(stream, RegionMut::whole(memory, stream), value).expect("a fill");
+}
+
+fn copy(device: &CudaDevice, stream: &CudaStream, from: &CudaMemory, to: &CudaMemory) {
+    device.copy(stream, Region::whole(from, stream), RegionMut::whole(to, stream)).expect("a copy");
+}
+
+fn read(device: &CudaDevice, stream: &CudaStream, memory: &CudaMemory) -> Vec<u8> {
+    let mut bytes = vec![0; vrampool_cuda::Memory::len(memory) as usize];
+    device.download(stream, Region::whole(memory, stream), &mut bytes).expect("a download");
+    bytes
+}

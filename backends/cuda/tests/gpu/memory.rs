@@ -1,0 +1,132 @@
+//! Kinds of memory, what the host may do with them, and when they are freed.
+
+use crate::kernels::Kernels;
+use crate::{BYTES, copy, fill, memory, read, require};
+use std::time::Duration;
+use vrampool_cuda::{
+    Backend, BackendError, Capabilities, CudaDevice, CudaMemory, Memory, MemoryKind, Placement, Region,
+    RegionMut,
+};
+
+const MAPPED: MemoryKind = MemoryKind { placement: Placement::HostVisible, usage: CudaMemory::MAPPED };
+
+fn kinds(device: &CudaDevice) -> Vec<MemoryKind> {
+    let mut kinds = vec![Placement::Device.into(), Placement::HostVisible.into(), MAPPED];
+    if device.properties().capabilities.contains(Capabilities::MANAGED) {
+        kinds.push(Placement::Managed.into());
+    }
+    kinds
+}
+
+#[test]
+fn every_kind_is_filled_copied_and_read() {
+    let Some(device) = require::device() else { return };
+    let stream = device.create_stream().expect("a stream");
+    let pattern: Vec<u8> = (0..BYTES).map(|i| (i * 7 + (i >> 8)) as u8).collect();
+    for from in kinds(&device) {
+        for to in kinds(&device) {
+            let one = device.allocate(BYTES, from).expect("memory");
+            let two = device.allocate(BYTES, to).expect("memory");
+            assert_eq!((one.kind(), one.len()), (from, BYTES));
+            assert!(one.address().expect("an address").is_multiple_of(device.properties().alignment));
+            fill(&device, &stream, &two, 9);
+            device.upload(&stream, &pattern, RegionMut::whole(&one, &stream)).expect("an upload");
+            copy(&device, &stream, &one, &two);
+            assert_eq!(read(&device, &stream, &two), pattern, "{from:?} to {to:?}");
+        }
+    }
+}
+
+#[test]
+fn the_host_reads_and_writes_what_it_can_see() {
+    let Some(device) = require::device() else { return };
+    let stream = device.create_stream().expect("a stream");
+    for kind in kinds(&device) {
+        let memory = device.allocate(BYTES, kind).expect("memory");
+        fill(&device, &stream, &memory, 5);
+        device.synchronize(&stream).expect("a wait");
+        let mut bytes = [0; 4];
+        if kind.placement == Placement::Device {
+            let error = device.write_mapped(&memory, 0, &[1]).expect_err("the host cannot see it");
+            assert!(matches!(error, BackendError::Unsupported { .. }), "{error}");
+            continue;
+        }
+        device.read_mapped(&memory, BYTES - 4, &mut bytes).expect("a read");
+        assert_eq!(bytes, [5; 4]);
+        device.write_mapped(&memory, 1, &[1, 2, 3]).expect("a write");
+        assert_eq!(read(&device, &stream, &memory)[..5], [5, 1, 2, 3, 5]);
+        let error = device.read_mapped(&memory, BYTES - 3, &mut bytes).expect_err("it ends before");
+        assert!(matches!(error, BackendError::InvalidArgument { .. }), "{error}");
+    }
+}
+
+/// The driver copies pinned memory of the host when its turn comes, not when it is asked, and nothing tells a slice of it.
+#[test]
+fn borrowed_memory_of_the_host_is_done_with_when_the_call_returns() {
+    let Some(device) = require::device() else { return };
+    let kernels = Kernels::new(&device);
+    let stream = device.create_stream().expect("a stream");
+    let memory = memory(&device);
+    // SAFETY: it is filled before it is read.
+    let pinned = unsafe { device.context().alloc_pinned_with_flags::<u8>(BYTES as usize, 0) };
+    let mut pinned = pinned.expect("memory");
+    let host = pinned.as_mut_slice().expect("the host's");
+    for round in 0..50u8 {
+        host.fill(round);
+        kernels.spin(&stream, Duration::from_millis(1));
+        device.upload(&stream, host, RegionMut::whole(&memory, &stream)).expect("an upload");
+        host.fill(0xFF);
+        kernels.spin(&stream, Duration::from_millis(1));
+        device.download(&stream, Region::whole(&memory, &stream), host).expect("a download");
+        assert!(host.iter().all(|&byte| byte == round), "round {round}: {}", host[0]);
+    }
+}
+
+#[test]
+fn sizes_that_cannot_be_are_typed_errors() {
+    let Some(device) = require::device() else { return };
+    for kind in kinds(&device) {
+        for bytes in [u64::MAX, u64::MAX / 2, 1 << 60, 1 << 50] {
+            let error = device.allocate(bytes, kind).expect_err("there is no such memory");
+            eprintln!("{kind:?} {bytes}: {error}");
+            assert!(
+                error.is_out_of_memory() || matches!(error, BackendError::InvalidArgument { .. }),
+                "{kind:?} {bytes}: {error}"
+            );
+        }
+        let error = device.allocate(0, kind).expect_err("no memory is no memory");
+        assert!(matches!(error, BackendError::InvalidArgument { argument: "bytes", .. }), "{error}");
+    }
+}
+
+#[test]
+fn empty_ranges_are_no_work() {
+    let Some(device) = require::device() else { return };
+    let stream = device.create_stream().expect("a stream");
+    let (one, two) = (memory(&device), memory(&device));
+    let none = |memory| Region::new(memory, BYTES, 0, &stream).expect("an empty range");
+    let none_mut = |memory| RegionMut::new(memory, BYTES, 0, &stream).expect("an empty range");
+    device.fill(&stream, none_mut(&one), 1).expect("nothing to do");
+    device.copy(&stream, none(&one), none_mut(&two)).expect("nothing to do");
+    device.upload(&stream, &[], none_mut(&one)).expect("nothing to do");
+    device.download(&stream, none(&one), &mut []).expect("nothing to do");
+}
+
+#[test]
+fn memory_is_allocated_and_dropped_on_many_threads_at_once() {
+    let Some(device) = require::device() else { return };
+    std::thread::scope(|scope| {
+        for thread in 0..8u8 {
+            let device = &device;
+            scope.spawn(move || {
+                let stream = device.create_stream().expect("a stream");
+                for round in 0..20u8 {
+                    let memory = memory(device);
+                    fill(device, &stream, &memory, thread ^ round);
+                    let bytes = read(device, &stream, &memory);
+                    assert!(bytes.iter().all(|&byte| byte == thread ^ round));
+                }
+            });
+        }
+    });
+}

@@ -1,0 +1,58 @@
+//! Memory out of `cudarc`'s slices and into them, freed once.
+
+use crate::{BYTES, memory, read, require};
+use vrampool_cuda::{Backend, BackendError, CudaMemory, Memory, Placement, RegionMut};
+
+#[test]
+fn a_slice_becomes_memory_and_a_slice_again() {
+    let Some(device) = require::device() else { return };
+    let stream = device.create_stream().expect("a stream");
+    let numbers: Vec<u32> = (0..10_000).collect();
+    for _ in 0..20 {
+        let slice = stream.cudarc().clone_htod(&numbers).expect("a slice");
+        let memory = CudaMemory::from_slice(&device, slice).expect("memory");
+        assert_eq!(memory.len(), 40_000);
+        assert_eq!(read(&device, &stream, &memory), bytemuck::cast_slice::<u32, u8>(&numbers));
+        let slice = memory.into_slice::<u32>(&stream).expect("a slice");
+        assert_eq!(stream.cudarc().clone_dtoh(&slice).expect("a copy"), numbers);
+        drop(slice);
+        // Once more, and dropped as memory.
+        let slice = stream.cudarc().clone_htod(&numbers).expect("a slice");
+        drop(CudaMemory::from_slice(&device, slice).expect("memory"));
+    }
+    device.synchronize(&stream).expect("a wait");
+    device.context().check_err().expect("no destructor failed");
+}
+
+#[test]
+fn memory_of_the_driver_becomes_a_slice() {
+    let Some(device) = require::device() else { return };
+    let stream = device.create_stream().expect("a stream");
+    for _ in 0..20 {
+        let memory = memory(&device);
+        device.fill(&stream, RegionMut::whole(&memory, &stream), 6).expect("a fill");
+        let slice = memory.into_slice::<u8>(&stream).expect("a slice");
+        assert_eq!(stream.cudarc().clone_dtoh(&slice).expect("a copy"), vec![6; BYTES as usize]);
+        drop(slice);
+        device.synchronize(&stream).expect("a wait");
+        device.context().check_err().expect("the slice freed what another call had allocated");
+    }
+}
+
+#[test]
+fn what_cannot_become_a_slice_comes_back_as_it_was() {
+    let Some(device) = require::device() else { return };
+    let stream = device.create_stream().expect("a stream");
+    let refused =
+        |error: &BackendError| assert!(matches!(error, BackendError::InvalidArgument { .. }), "{error}");
+    let pinned = device.allocate(16, Placement::HostVisible.into()).expect("memory");
+    let (error, pinned) = pinned.into_slice::<u32>(&stream).expect_err("it is the host's");
+    refused(&error);
+    device.write_mapped(&pinned, 0, &[1; 16]).expect("it is as it was");
+    let odd = device.allocate(17, Placement::Device.into()).expect("memory");
+    let (error, odd) = odd.into_slice::<u32>(&stream).expect_err("it is not a whole number");
+    refused(&error);
+    assert_eq!(odd.len(), 17);
+    let (error, _odd) = odd.into_slice::<[u8; 0]>(&stream).expect_err("the type has no size");
+    refused(&error);
+}

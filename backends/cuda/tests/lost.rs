@@ -1,0 +1,33 @@
+//! A kernel that breaks the context: what is asked of the device afterwards is a typed error, and drops do no harm.
+//! Alone in its process, whose context is gone for good.
+
+#[path = "gpu/kernels.rs"]
+mod kernels;
+#[path = "require/mod.rs"]
+mod require;
+
+use vrampool_cuda::{Backend, BackendError, Event, Placement, RegionMut};
+
+#[test]
+fn a_bad_address_loses_the_device_and_says_so() {
+    let Some(device) = require::device() else { return };
+    let stream = device.create_stream().expect("a stream");
+    let memory = device.allocate(4096, Placement::Device.into()).expect("memory");
+    let pinned = device.allocate(4096, Placement::HostVisible.into()).expect("memory");
+    let event = device.record(&stream).expect("an event");
+    kernels::Kernels::new(&device).write_to_nowhere(&stream);
+    let error = device.synchronize(&stream).expect_err("the kernel wrote to address 16");
+    assert!(error.is_device_lost(), "{error}");
+    assert!(error.to_string().contains("CUDA_ERROR_ILLEGAL_ADDRESS"), "{error}");
+    assert!(error.to_string().contains("700"), "{error}");
+    let lost = |answer: Result<(), BackendError>| {
+        let error = answer.expect_err("the context is gone");
+        assert!(error.is_device_lost(), "{error}");
+    };
+    lost(device.fill(&stream, RegionMut::whole(&memory, &stream), 1));
+    lost(device.allocate(1 << 20, Placement::Device.into()).map(|_| ()));
+    lost(device.record(&stream).map(|_| ()));
+    lost(device.create_stream().map(|_| ()));
+    lost(event.is_complete().map(|_| ()));
+    drop((memory, pinned, event, stream, device));
+}

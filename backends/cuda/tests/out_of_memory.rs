@@ -1,0 +1,33 @@
+//! The device's memory really runs out, and comes back. Alone in its process, because it takes everything.
+
+#[path = "require/mod.rs"]
+mod require;
+
+use vrampool_cuda::{Backend, BackendError, Memory, Placement};
+
+const GIB: u64 = 1 << 30;
+
+#[test]
+fn a_full_card_is_a_typed_error_and_what_is_dropped_comes_back() {
+    let Some(device) = require::device() else { return };
+    let before = device.memory_info().expect("memory info");
+    assert!(before.free_bytes <= before.total_bytes);
+    let held = device.allocate(before.free_bytes - GIB, Placement::Device.into()).expect("all but a GiB");
+    assert!(
+        device.memory_info().expect("memory info").free_bytes <= before.free_bytes - held.len() + GIB / 8
+    );
+    match device.allocate(2 * GIB, Placement::Device.into()) {
+        Err(BackendError::OutOfMemory { requested, free: Some(free) }) => {
+            assert_eq!(requested, 2 * GIB);
+            assert!(free < 2 * GIB, "{free}");
+        }
+        other => panic!("{other:?}"),
+    }
+    // More than the card has is out of memory too, and the driver is not asked.
+    let error = device.allocate(before.total_bytes + 1, Placement::Device.into()).expect_err("too much");
+    assert!(error.is_out_of_memory(), "{error}");
+    drop(held);
+    let after = device.memory_info().expect("memory info");
+    assert!(after.free_bytes + GIB / 8 >= before.free_bytes, "{before:?} {after:?}");
+    device.allocate(2 * GIB, Placement::Device.into()).expect("there is room again");
+}

@@ -1,0 +1,80 @@
+//! What waits for the device, and what does not. Alone in its process, because other threads' calls may wait in between.
+
+#[path = "gpu/kernels.rs"]
+mod kernels;
+#[path = "require/mod.rs"]
+mod require;
+
+use kernels::Kernels;
+use std::time::Duration;
+use vrampool_cuda::{Backend, CudaDevice, CudaMemory, CudaStream, Event, Placement, RegionMut};
+
+/// Longer than any call takes that does not wait.
+const BUSY: Duration = Duration::from_millis(100);
+
+/// Keeps the stream busy, once the driver has got the kernel ready.
+fn spin(device: &CudaDevice, kernels: &Kernels, stream: &CudaStream) {
+    kernels.spin(stream, Duration::ZERO);
+    device.synchronize(stream).expect("a wait");
+    kernels.spin(stream, BUSY);
+}
+
+/// The contract: work that was enqueued before a drop does not touch memory that is allocated after it. Here because
+/// freeing waits, for a size that the driver takes out of a larger piece as for one that it maps by itself.
+fn freeing_waits_for_work_on_every_stream(device: &CudaDevice, kernels: &Kernels) {
+    let stream = device.create_stream().expect("a stream");
+    for kind in [Placement::Device, Placement::HostVisible, Placement::Managed] {
+        for bytes in [1024, 64 * 1024, 8 << 20] {
+            let memory = device.allocate(bytes, kind.into()).expect("memory");
+            // Faults of pages, which managed memory takes when it is touched first, are over before the clock starts.
+            device.fill(&stream, RegionMut::whole(&memory, &stream), 0).expect("a fill");
+            spin(device, kernels, &stream);
+            device.fill(&stream, RegionMut::whole(&memory, &stream), 1).expect("a fill");
+            let done = device.record(&stream).expect("an event");
+            assert!(
+                !done.is_complete().expect("an answer"),
+                "{bytes} bytes of {kind:?}: the kernel is to run"
+            );
+            std::thread::spawn(move || drop(memory)).join().expect("no panic");
+            assert!(
+                done.is_complete().expect("an answer"),
+                "{bytes} bytes of {kind:?} were freed under work"
+            );
+        }
+    }
+}
+
+fn freeing_what_was_adopted_waits_too(device: &CudaDevice, kernels: &Kernels) {
+    let stream = device.create_stream().expect("a stream");
+    for count in [1024, 8 << 20] {
+        let slice = stream.cudarc().clone_htod(&vec![1u8; count]).expect("a slice");
+        let memory = CudaMemory::from_slice(device, slice).expect("memory");
+        spin(device, kernels, &stream);
+        device.fill(&stream, RegionMut::whole(&memory, &stream), 1).expect("a fill");
+        let done = device.record(&stream).expect("an event");
+        assert!(!done.is_complete().expect("an answer"), "{count} bytes: the kernel is to run");
+        drop(memory);
+        assert!(done.is_complete().expect("an answer"), "{count} bytes were freed under work");
+    }
+}
+
+fn neither_recording_nor_waiting_blocks_the_host(device: &CudaDevice, kernels: &Kernels) {
+    let (one, two) = (device.create_stream().expect("a stream"), device.create_stream().expect("a stream"));
+    spin(device, kernels, &one);
+    let event = device.record(&one).expect("an event");
+    device.wait(&two, &event).expect("a wait");
+    let after = device.record(&two).expect("an event");
+    assert!(!event.is_complete().expect("an answer") && !after.is_complete().expect("an answer"));
+    device.synchronize(&two).expect("a wait");
+    assert!(event.is_complete().expect("an answer") && after.is_complete().expect("an answer"));
+}
+
+#[test]
+fn freeing_waits_and_events_do_not() {
+    let Some(device) = require::device() else { return };
+    // Kept to the end: letting a module go waits too.
+    let kernels = Kernels::new(&device);
+    neither_recording_nor_waiting_blocks_the_host(&device, &kernels);
+    freeing_waits_for_work_on_every_stream(&device, &kernels);
+    freeing_what_was_adopted_waits_too(&device, &kernels);
+}
