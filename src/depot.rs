@@ -314,7 +314,9 @@ impl Depot {
             InMagazines { requested: self.budget.lent.requested, ..InMagazines::default() };
         for tally in &self.tallies {
             for (_, lane) in tally.used_lanes() {
-                let idle = lane.idle();
+                // A block on its way between two threads may be seen in both.
+                let unseen = (self.budget.now.out - in_magazines.bytes) / lane.class();
+                let idle = lane.idle().min(unseen).min(self.counters.live_buffers - in_magazines.buffers);
                 add(lane.class(), Requests { hits: lane.hits(), misses: 0 }, idle);
                 in_magazines.buffers += idle;
                 in_magazines.bytes += idle * lane.class();

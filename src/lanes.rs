@@ -7,10 +7,10 @@
 use crate::size_class::SizeClasses;
 
 /// Lanes of a rack. So many that a `u8` needs no check.
-#[cfg(not(loom))]
+#[cfg(not(model))]
 pub(crate) const LANES: usize = 256;
 /// A model has few classes, and each of its words is dear.
-#[cfg(loom)]
+#[cfg(model)]
 pub(crate) const LANES: usize = 4;
 
 /// The lane that never has slots: of blocks that no magazine takes.

@@ -18,6 +18,8 @@ mod lanes;
 mod magazine;
 #[cfg(feature = "metrics")]
 pub mod metrics;
+#[cfg(all(test, model))]
+mod model;
 mod pool;
 mod registry;
 mod request;

@@ -31,9 +31,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use vrampool_backend::StreamId;
 
 /// Pools that can have magazines at a time, and one number for pools that have none. So many that a `u8` needs no check.
-#[cfg(not(loom))]
+#[cfg(not(model))]
 pub(crate) const SLOTS: usize = 256;
-#[cfg(loom)]
+#[cfg(model)]
 pub(crate) const SLOTS: usize = 4;
 
 /// The number of pools without magazines: no thread has a rack there.
@@ -49,12 +49,12 @@ struct Local {
     closed: Cell<u64>,
 }
 
-#[cfg(not(loom))]
+#[cfg(not(model))]
 thread_local! {
     static LOCAL: Local = const { Local::new() };
 }
 
-#[cfg(loom)]
+#[cfg(model)]
 loom::thread_local! {
     static LOCAL: Local = Local::new();
 }
@@ -189,6 +189,12 @@ fn with_local<T>(act: impl FnOnce(Option<&Local>) -> T) -> T {
     }
 }
 
+/// What a thread's end does. In a model, whose joins do not wait for thread-local variables to go, threads do it themselves.
+#[cfg(all(test, model))]
+pub(crate) fn end_thread() {
+    with_local(|local| local.into_iter().for_each(Local::leave_all));
+}
+
 impl Local {
     const fn new() -> Self {
         Self { racks: [const { OnceCell::new() }; SLOTS], closed: Cell::new(0) }
@@ -200,6 +206,10 @@ impl Local {
         let rack = self.racks[usize::from(pool.slot) % SLOTS].get()?;
         // Relaxed: what another epoch is for comes later than any one call; nothing is published with it.
         (rack.epoch.get() == pool.epoch.load(Relaxed)).then_some(rack)
+    }
+
+    fn leave_all(&self) {
+        self.racks.iter().filter_map(OnceCell::get).for_each(|rack| rack.leave());
     }
 
     /// The rack for `pool` in its present epoch, after giving back what is there of another epoch or of closed pools.
@@ -224,7 +234,7 @@ impl Local {
                 }
             });
         }
-        if !pool.has_magazines() {
+        if !pool.has_magazines() || pool.is_closed() {
             return None;
         }
         let rack = self.racks[usize::from(pool.slot) % SLOTS].get_or_init(|| Box::new(Rack::new()));
@@ -232,7 +242,7 @@ impl Local {
             rack.leave();
             // A destructor that ran in there may have joined on its own account.
             if rack.epoch.get() == NEVER {
-                let epoch = pool.depot.lock().enroll(&rack.tally, &pool.epoch)?;
+                let epoch = pool.depot().enroll(&rack.tally, &pool.epoch)?;
                 rack.pool.set(Some(Arc::clone(pool)));
                 rack.epoch.set(epoch);
             }
@@ -243,7 +253,7 @@ impl Local {
 
 impl Drop for Local {
     fn drop(&mut self) {
-        self.racks.iter().filter_map(OnceCell::get).for_each(|rack| rack.leave());
+        self.leave_all();
     }
 }
 
@@ -373,7 +383,7 @@ impl Rack {
     fn leave(&self) {
         let epoch = self.epoch.replace(NEVER);
         if let Some(pool) = self.pool.take() {
-            let gone = pool.depot.lock().dismiss(self, epoch);
+            let gone = pool.depot().dismiss(self, epoch);
             self.leased.set(0);
             pool.give_back(gone);
         }

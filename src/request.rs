@@ -54,7 +54,7 @@ impl Shared {
         match block.hand_over::<B>(stream) {
             Ok(waits) => self.count_waits(waits),
             Err(error) => {
-                let mut depot = self.depot.lock();
+                let mut depot = self.depot();
                 depot.buckets.undo_hit(key);
                 depot.counters.failed_by_backend += 1;
                 drop(depot);
@@ -115,7 +115,7 @@ impl Shared {
             (&answer, supply.arena())
             && *available >= key.class
         {
-            self.depot.lock().count(Rung::Compact);
+            self.depot().count(Rung::Compact);
             arena.compact(stream, UNLIMITED, |_| {})?;
             answer = supply.allocate(key, stream);
         }
@@ -123,7 +123,7 @@ impl Shared {
     }
 
     fn out_of_memory(&self, key: Key, requested: u64, shortage: Shortage) -> Error {
-        let mut depot = self.depot.lock();
+        let mut depot = self.depot();
         depot.count(Rung::Fail);
         let stats = depot.stats();
         Error::OutOfMemory(Box::new(OutOfMemory {

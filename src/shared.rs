@@ -9,7 +9,7 @@ use crate::magazine::{self, NO_SLOT, SLOTS};
 use crate::size_class::SizeClasses;
 use crate::source::Supply;
 use crate::stats::{PoolStats, Rung};
-use crate::sync::{AtomicU64, Condvar, GlobalMutex, GlobalU64, Mutex};
+use crate::sync::{AtomicU64, Condvar, GlobalMutex, GlobalU64, Mutex, MutexGuard, lock_soon};
 use std::any::Any;
 use std::cell::Cell;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ pub(crate) struct Shared {
     /// What magazines have to be of to be used. Another one calls their memory back. Read by every hit, so apart from what
     /// is written often.
     pub(crate) epoch: AtomicU64,
-    pub(crate) depot: Apart<Mutex<Depot>>,
+    depot: Apart<Mutex<Depot>>,
     /// Signalled when memory was given back or a promise was broken.
     freed: Condvar,
     /// The [`Supply`] of its backend.
@@ -94,6 +94,10 @@ impl Shared {
         })
     }
 
+    pub(crate) fn depot(&self) -> MutexGuard<'_, Depot> {
+        lock_soon(&self.depot)
+    }
+
     pub(crate) fn supply<B: Backend>(&self) -> &Supply<B> {
         match self.supply.downcast_ref() {
             Some(supply) => supply,
@@ -116,11 +120,11 @@ impl Shared {
     /// An idle block, from this thread's magazines or the depot; counts the hit or the miss.
     pub(crate) fn take(self: &Arc<Self>, key: Key, requested: u64, stream: StreamId) -> Option<Box<Block>> {
         if !self.has_magazine_for(key) {
-            return magazine::look(self, |rack| self.depot.lock().take(key, requested, stream, rack));
+            return magazine::look(self, |rack| self.depot().take(key, requested, stream, rack));
         }
         let was_tried = self.lanes.of_request(requested).is_some_and(|lane| lane != NO_LANE);
         let taken = if was_tried { None } else { magazine::take_class(self, key.class, requested, stream) };
-        taken.or_else(|| magazine::visit(self, |rack| self.depot.lock().take(key, requested, stream, rack)))
+        taken.or_else(|| magazine::visit(self, |rack| self.depot().take(key, requested, stream, rack)))
     }
 
     /// A buffer's way back.
@@ -141,7 +145,7 @@ impl Shared {
             }
         }
         let released = magazine::visit_with(block, |pool, rack, block| {
-            let mut depot = pool.depot.lock();
+            let mut depot = pool.depot();
             let released = depot.put(block, rack);
             if depot.lacks_slots() {
                 pool.recall(&mut depot, Recall::Slots);
@@ -158,7 +162,7 @@ impl Shared {
     /// did and what others told.
     pub(crate) fn stats(&self) -> (PoolStats, u64) {
         magazine::look(self, |rack| {
-            let mut depot = self.depot.lock();
+            let mut depot = self.depot();
             rack.into_iter().for_each(|rack| depot.settle(rack));
             (depot.stats(), depot.budget.peak_reserved)
         })
@@ -167,7 +171,7 @@ impl Shared {
     /// Starts the peaks anew from now.
     pub(crate) fn reset_peaks(&self, reserved: u64) {
         magazine::look(self, |rack| {
-            let mut depot = self.depot.lock();
+            let mut depot = self.depot();
             rack.into_iter().for_each(|rack| depot.settle(rack));
             depot.budget.reset_peaks(reserved);
         });
@@ -188,7 +192,7 @@ impl Shared {
     /// Gives idle memory back until at most `cached_bytes` are idle. Answers how many bytes were given back.
     pub(crate) fn trim_to(&self, cached_bytes: u64) -> u64 {
         magazine::leave(self);
-        let mut depot = self.depot.lock();
+        let mut depot = self.depot();
         let surplus =
             depot.budget.now.cached.saturating_add(depot.budget.leased).saturating_sub(cached_bytes);
         if surplus > depot.budget.now.cached {
@@ -202,7 +206,7 @@ impl Shared {
     /// No handle is left: gives back what is idle, and keeps nothing from now on.
     pub(crate) fn close(&self) {
         magazine::leave(self);
-        let mut depot = self.depot.lock();
+        let mut depot = self.depot();
         let idle = depot.close();
         self.epoch.store(CLOSED_EPOCH, Relaxed);
         drop(depot);
@@ -217,13 +221,13 @@ impl Shared {
     /// is the limit.
     pub(crate) fn make_room(&self, class: u64) -> Result<Promise<'_>, u64> {
         let (mut waited, mut recalled) = (false, false);
-        let mut depot = self.depot.lock();
+        let mut depot = self.depot();
         loop {
             if !recalled && depot.is_short_of(class) {
                 recalled = true;
                 drop(depot);
                 magazine::leave(self);
-                depot = self.depot.lock();
+                depot = self.depot();
                 if depot.is_over_limit_with(class) && depot.budget.leased > 0 {
                     self.recall(&mut depot, Recall::Memory);
                 }
@@ -251,7 +255,7 @@ impl Shared {
     /// and waits for what other threads are giving back at this moment. Answers whether it is worth asking again.
     pub(crate) fn relieve(&self, bytes: u64, all: bool) -> bool {
         magazine::leave(self);
-        let mut depot = self.depot.lock();
+        let mut depot = self.depot();
         if all && depot.budget.leased > 0 {
             self.recall(&mut depot, Recall::Memory);
         }
@@ -264,7 +268,7 @@ impl Shared {
         self.give_back(idle);
         if all && !is_giving_back() {
             // It may be just what is missing.
-            let mut depot = self.depot.lock();
+            let mut depot = self.depot();
             let quiet = depot.budget.freed_when_quiet();
             while !depot.budget.has_freed(quiet) {
                 self.freed.wait(&mut depot);
@@ -292,14 +296,14 @@ impl Shared {
     }
 
     pub(crate) fn count_failure(&self, counter: impl FnOnce(&mut Counters) -> &mut u64) {
-        let mut depot = self.depot.lock();
+        let mut depot = self.depot();
         *counter(&mut depot.counters) += 1;
     }
 
     #[inline]
     pub(crate) fn count_waits(&self, waits: u64) {
         if waits > 0 {
-            self.depot.lock().counters.stream_waits += waits;
+            self.depot().counters.stream_waits += waits;
         }
     }
 }
@@ -325,7 +329,7 @@ impl Promise<'_> {
     /// The source gave them; it has had to reserve `reserved` bytes, if it reserves ahead.
     pub(crate) fn keep(mut self, requested: u64, reserved: u64) {
         self.kept = true;
-        let mut depot = self.pool.depot.lock();
+        let mut depot = self.pool.depot();
         depot.budget.peak_reserved = depot.budget.peak_reserved.max(reserved);
         depot.budget.allocated(self.class, requested);
         depot.counters.source_allocations += 1;
@@ -336,7 +340,7 @@ impl Promise<'_> {
 impl Drop for Promise<'_> {
     fn drop(&mut self) {
         if !self.kept {
-            self.pool.depot.lock().budget.broken(self.class);
+            self.pool.depot().budget.broken(self.class);
             self.pool.freed.notify_all();
         }
     }
@@ -353,7 +357,7 @@ struct GiveBack<'a> {
 impl Drop for GiveBack<'_> {
     fn drop(&mut self) {
         GIVING_BACK.set(self.was);
-        let mut depot = self.pool.depot.lock();
+        let mut depot = self.pool.depot();
         depot.counters.source_frees += self.count;
         depot.budget.freed(self.freed);
         drop(depot);

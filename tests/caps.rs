@@ -86,6 +86,11 @@ fn classes() -> impl Strategy<Value = SizeClasses> {
     ]
 }
 
+/// What each thread may keep to itself.
+fn magazine_bytes() -> impl Strategy<Value = u64> {
+    prop_oneof![Just(0), 0..8 * KIB, 0..300 * KIB, Just(1 << 30)]
+}
+
 struct Scene {
     device: Device,
     streams: Vec<Stream>,
@@ -93,16 +98,17 @@ struct Scene {
     caps: Caps,
 }
 
+/// With threads that keep nothing to themselves, as the twin does.
 fn scene(classes: SizeClasses, caps: Caps) -> Scene {
-    scene_on(Source::Direct, classes, caps)
+    scene_on(Source::Direct, classes, caps, 0)
 }
 
-fn scene_on(source: Source, classes: SizeClasses, caps: Caps) -> Scene {
+fn scene_on(source: Source, classes: SizeClasses, caps: Caps, magazine_bytes: u64) -> Scene {
     let device = AuditDevice::new(HostDevice::builder().capacity(1 << 40).build());
     let streams = (0..4).map(|_| device.create_stream().expect("a stream")).collect();
     let builder = Pool::builder(&device).size_classes(classes).max_cached_bytes(caps.max_cached);
     let builder = builder.max_buffers_per_bucket(caps.max_per_bucket).limit(caps.limit).budget(caps.budget);
-    let pool = builder.source(source).build().expect("a pool");
+    let pool = builder.source(source).magazine_bytes(magazine_bytes).build().expect("a pool");
     Scene { device, streams, pool, caps }
 }
 
@@ -265,18 +271,59 @@ proptest! {
         prop_assert!(scene.device.peak() <= caps.limit);
     }
 
+    /// What a thread keeps to itself changes nothing that can be seen, where no cap is reached: but for the peak of what is
+    /// cached, which counts what was leased.
+    #[test]
+    fn one_threads_magazines_and_the_twin_agree(
+        classes in classes(),
+        magazine_bytes in magazine_bytes(),
+        operations in prop::collection::vec(operation(), 0..300),
+    ) {
+        let caps = Caps { max_cached: UNLIMITED, max_per_bucket: UNLIMITED, limit: UNLIMITED, budget: UNLIMITED };
+        let scene = scene_on(Source::Direct, classes, caps, magazine_bytes);
+        let (mut twin, mut mine) = (Twin::new(classes, caps), Vec::new());
+        for (step, operation) in operations.into_iter().enumerate() {
+            match operation {
+                Operation::Allocate { bytes, .. } => {
+                    let expected = twin.allocate(bytes);
+                    let got = scene.pool.allocate(bytes, &scene.streams[0]).expect("no cap");
+                    prop_assert_eq!(Some(got.class()), expected);
+                    mine.push(got);
+                }
+                Operation::Drop { which } if !mine.is_empty() => {
+                    let buffer = mine.swap_remove(which % mine.len());
+                    twin.release(buffer.class(), buffer.len());
+                    drop(buffer);
+                }
+                Operation::Trim { .. } => {
+                    twin.trim_to(0);
+                    scene.pool.trim();
+                }
+                _ => {}
+            }
+            // Not at each step: a look makes the thread tell what it did.
+            if step % 8 == 0 {
+                let stats = scene.pool.stats();
+                twin.compare_with_magazines(&stats);
+                prop_assert_eq!(scene.device.taken(), stats.bytes_held);
+            }
+        }
+        twin.compare_with_magazines(&scene.pool.stats());
+    }
+
     /// Threads run freely; every look at the pool, from above and from below, must be right.
     #[test]
     fn caps_hold_at_every_instant_under_threads(
         classes in classes(),
         caps in caps(),
         source in prop::sample::select(&Source::ALL),
+        magazine_bytes in magazine_bytes(),
         lists in prop::collection::vec(prop::collection::vec(operation(), 50..200), 2..5),
     ) {
         // An arena of nothing cannot be.
         let caps = Caps { limit: caps.limit.max(KIB), ..caps };
         let one_bucket_a_class = !matches!(classes, SizeClasses::Multiple(_) | SizeClasses::Exact(_));
-        run_threads(scene_on(source, classes, caps), &lists, one_bucket_a_class);
+        run_threads(scene_on(source, classes, caps, magazine_bytes), &lists, one_bucket_a_class);
     }
 
     /// As above, and calls of the driver fail: any kind, the n-th, out of memory or otherwise.
@@ -286,10 +333,11 @@ proptest! {
         faults in prop::collection::vec((0..3usize, 1..60u64, any::<bool>()), 1..30),
         capacity in prop_oneof![Just(1u64 << 40), 0..4000 * KIB],
         source in prop::sample::select(&Source::ALL),
+        magazine_bytes in magazine_bytes(),
         lists in prop::collection::vec(prop::collection::vec(operation(), 50..200), 1..4),
     ) {
         let caps = Caps { limit: caps.limit.max(KIB), ..caps };
-        let scene = scene_on(source, SizeClasses::Fixed, caps);
+        let scene = scene_on(source, SizeClasses::Fixed, caps, magazine_bytes);
         scene.device.inner().set_capacity(capacity);
         for (call, n, out_of_memory) in faults {
             let call = [Call::Allocate, Call::Record, Call::Wait][call];
