@@ -1,0 +1,284 @@
+//! What threads keep to themselves: a hit costs no call of the driver and no heap, and what is kept comes back.
+
+mod audit;
+
+use audit::AuditDevice;
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::sync::mpsc;
+use std::thread;
+use vrampool::host::{Call, HostDevice};
+use vrampool::{Backend, Buffer, Builder, Pool, SizeClasses, UNLIMITED};
+
+type Device = AuditDevice<HostDevice>;
+
+const KIB: u64 = 1024;
+
+/// Counts each thread's calls of the heap.
+struct Counting;
+
+thread_local! {
+    static HEAP_CALLS: Cell<u64> = const { Cell::new(0) };
+}
+
+fn count() {
+    // A thread that is ending counts no more.
+    let _ = HEAP_CALLS.try_with(|calls| calls.set(calls.get() + 1));
+}
+
+// SAFETY: it is the system's allocator, and counting neither allocates nor unwinds.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: the caller's promises are passed on as they are.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        count();
+        // SAFETY: the caller's promises are passed on as they are.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static HEAP: Counting = Counting;
+
+fn device() -> Device {
+    AuditDevice::new(HostDevice::builder().capacity(1 << 40).build())
+}
+
+fn pool(device: &Device, settings: impl FnOnce(Builder<Device>) -> Builder<Device>) -> Pool<Device> {
+    settings(Pool::builder(device)).build().expect("good settings")
+}
+
+/// Both sides of a hit, for each of the given sizes in turn.
+fn pairs(pool: &Pool<Device>, stream: &<Device as Backend>::Stream, sizes: &[u64], rounds: usize) {
+    for _ in 0..rounds {
+        for &bytes in sizes {
+            drop(pool.allocate(bytes, stream).expect("memory"));
+        }
+    }
+}
+
+#[test]
+fn a_hit_calls_neither_the_driver_nor_the_heap_and_still_counts() {
+    for classes in [SizeClasses::Fixed, SizeClasses::PowerOfTwo, SizeClasses::GEOMETRIC, SizeClasses::EXACT] {
+        let (device, sizes) = (device(), [1000, 4 * KIB, 60_000, 64 * KIB, 1024 * KIB]);
+        let pool = pool(&device, |builder| builder.size_classes(classes));
+        let stream = device.create_stream().expect("a stream");
+        #[cfg(feature = "metrics")]
+        let publisher = {
+            let publisher = vrampool::metrics::Publisher::start(std::time::Duration::from_millis(1));
+            let publisher = publisher.expect("an interval");
+            publisher.add(&pool).expect("a name of its own");
+            publisher
+        };
+        pairs(&pool, &stream, &sizes, 3);
+        let calls = |call| device.inner().faults().calls(call);
+        let every = || [Call::Allocate, Call::Record, Call::Wait].map(calls);
+        let before = (pool.stats(), every(), device.frees());
+        let heap = HEAP_CALLS.get();
+        pairs(&pool, &stream, &sizes, 1000);
+        assert_eq!(HEAP_CALLS.get(), heap, "{classes}");
+        let after = pool.stats();
+        assert_eq!((every(), device.frees()), (before.1, before.2), "{classes}");
+        let hits = after.hits - before.0.hits;
+        assert_eq!((hits, after.misses), (1000 * sizes.len() as u64, before.0.misses), "{classes}");
+        #[cfg(feature = "metrics")]
+        drop(publisher);
+    }
+}
+
+/// Two threads that do what they are told, one after the other.
+struct Turns {
+    tell: mpsc::Sender<Box<dyn FnOnce() + Send>>,
+    done: mpsc::Receiver<()>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl Turns {
+    fn new() -> Self {
+        let (tell, told) = mpsc::channel::<Box<dyn FnOnce() + Send>>();
+        let (finish, done) = mpsc::channel();
+        let thread = thread::spawn(move || {
+            for task in told {
+                task();
+                finish.send(()).expect("somebody waits");
+            }
+        });
+        Self { tell, done, thread: Some(thread) }
+    }
+
+    fn run(&self, task: impl FnOnce() + Send + 'static) {
+        self.tell.send(Box::new(task)).expect("it listens");
+        self.done.recv().expect("no panic");
+    }
+
+    /// Ends the thread, its thread-local variables too.
+    fn end(self) {
+        let Self { tell, done, thread } = self;
+        drop((tell, done));
+        thread.into_iter().for_each(|thread| thread.join().expect("no panic"));
+    }
+}
+
+/// Has a thread drop a buffer, which it keeps.
+fn keep(other: &Turns, pool: &Pool<Device>, bytes: u64) {
+    let (pool, stream) = (pool.clone(), pool.device().create_stream().expect("a stream"));
+    other.run(move || drop(pool.allocate(bytes, &stream).expect("memory")));
+}
+
+#[test]
+fn what_a_thread_keeps_others_do_not_get_until_it_ends() {
+    let device = device();
+    let pool = pool(&device, |builder| builder);
+    let stream = device.create_stream().expect("a stream");
+    let other = Turns::new();
+    keep(&other, &pool, 4 * KIB);
+    assert_eq!((pool.stats().bytes_cached, pool.stats().bytes_live), (4 * KIB, 0), "it is idle");
+    let mine = pool.allocate(4 * KIB, &stream).expect("memory");
+    assert_eq!(pool.stats().misses, 2, "and not to be had");
+    other.end();
+    let another = pool.allocate(4 * KIB, &stream).expect("memory");
+    assert_eq!((pool.stats().misses, pool.stats().hits), (2, 1));
+    drop((mine, another));
+}
+
+#[test]
+fn without_magazines_everything_is_everybodys() {
+    for off in [|builder: Builder<Device>| builder.magazine_bytes(0), |builder: Builder<Device>| builder.magazine_class(0)] {
+        let device = device();
+        let pool = pool(&device, off);
+        let other = Turns::new();
+        keep(&other, &pool, 4 * KIB);
+        drop(pool.allocate(4 * KIB, &device.create_stream().expect("a stream")).expect("memory"));
+        assert_eq!((pool.stats().hits, pool.stats().misses), (1, 1));
+        other.end();
+    }
+}
+
+#[test]
+fn a_trim_reaches_a_thread_at_its_next_call() {
+    let device = device();
+    let pool = pool(&device, |builder| builder);
+    let other = Turns::new();
+    keep(&other, &pool, 4 * KIB);
+    keep(&other, &pool, 64 * KIB);
+    assert_eq!(pool.trim(), 0, "there is nothing but what the thread keeps");
+    assert_eq!(device.taken(), 68 * KIB);
+    keep(&other, &pool, KIB);
+    assert_eq!((device.taken(), pool.stats().bytes_cached), (KIB, KIB), "its next call was after the trim");
+    pool.trim_to(KIB);
+    keep(&other, &pool, KIB);
+    assert_eq!(pool.stats().hits, 1, "there was nothing to trim");
+    other.end();
+    assert_eq!(pool.trim(), KIB);
+    assert_eq!(device.taken(), 0);
+}
+
+#[test]
+fn a_closed_pools_memory_comes_back_when_the_thread_visits_another() {
+    let device = device();
+    let (first, second) = (pool(&device, |builder| builder), pool(&device, |builder| builder));
+    let other = Turns::new();
+    keep(&other, &first, 4 * KIB);
+    drop(first);
+    assert_eq!(device.taken(), 4 * KIB, "at most what a thread may keep is still there");
+    keep(&other, &second, KIB);
+    assert_eq!(device.taken(), KIB);
+    drop(second);
+    assert_eq!(device.taken(), KIB);
+    other.end();
+    assert_eq!(device.taken(), 0);
+}
+
+#[test]
+fn a_device_without_memory_calls_magazines_back() {
+    let device = device();
+    let stream = device.create_stream().expect("a stream");
+    let pool = pool(&device, |builder| builder.limit(100 * KIB).magazine_bytes(64 * KIB));
+    let other = Turns::new();
+    keep(&other, &pool, 64 * KIB);
+    let error = pool.allocate(60 * KIB, &stream).expect_err("the other thread has idle what is missing");
+    assert!(error.is_out_of_memory(), "{error}");
+    assert!(error.to_string().contains("64.0 KiB idle"), "{error}");
+    // It is asked for it: its next call gives it back.
+    keep(&other, &pool, KIB);
+    drop(pool.allocate(60 * KIB, &stream).expect("there is room"));
+    other.end();
+}
+
+#[test]
+fn one_thread_gets_its_own_idle_memory_back_before_it_fails() {
+    let device = device();
+    let stream = device.create_stream().expect("a stream");
+    let pool = pool(&device, |builder| builder.limit(64 * KIB).magazine_bytes(64 * KIB));
+    for bytes in [KIB, 4 * KIB, 16 * KIB, 64 * KIB, KIB, 64 * KIB] {
+        drop(pool.allocate(bytes, &stream).expect("what is idle makes room"));
+        assert!(device.peak() <= 64 * KIB);
+    }
+}
+
+/// One thread allocates and another drops, over and over: memory goes round between them.
+#[test]
+fn hand_overs_do_not_drift_memory_to_one_side() {
+    const BATCH: usize = 24;
+    let device = device();
+    let pool = pool(&device, |builder| builder.max_buffers_per_bucket(128));
+    let (give, take) = mpsc::sync_channel::<Vec<Buffer<Device>>>(1);
+    let dropping = thread::spawn(move || take.into_iter().for_each(drop));
+    let stream = device.create_stream().expect("a stream");
+    for _ in 0..2000 {
+        let batch = (0..BATCH).map(|_| pool.allocate(4 * KIB, &stream).expect("memory")).collect();
+        give.send(batch).expect("it listens");
+    }
+    drop(give);
+    dropping.join().expect("no panic");
+    let stats = pool.stats();
+    // Three batches are on their way at a time, and each side keeps some.
+    assert!(stats.source_allocations <= 256, "{stats:?}");
+    assert!(stats.hit_rate() > 0.99, "{stats:?}");
+}
+
+/// Threads that find no slot left get some from those that have them.
+#[test]
+fn slots_go_to_threads_that_need_them() {
+    let device = device();
+    let pool = pool(&device, |builder| builder.max_buffers_per_bucket(4).max_cached_bytes(UNLIMITED));
+    let others: Vec<Turns> = (0..8).map(|_| Turns::new()).collect();
+    for _ in 0..300 {
+        others.iter().for_each(|other| keep(other, &pool, 4 * KIB));
+    }
+    let stats = pool.stats();
+    assert!(stats.peak_cached <= 4 * 4 * KIB, "{stats:?}");
+    // Eight threads share four slots; half of what they drop can be kept at best.
+    assert!(stats.hit_rate() > 0.3, "{stats:?}");
+    others.into_iter().for_each(Turns::end);
+}
+
+/// Buffers dropped when a thread's own thread-local variables go, in whatever order, come back too.
+#[test]
+fn buffers_in_thread_local_variables_come_back() {
+    thread_local! {
+        static KEPT: Cell<Option<Buffer<Device>>> = const { Cell::new(None) };
+    }
+    let device = device();
+    let pool = pool(&device, |builder| builder);
+    for before in [true, false] {
+        let (pool, stream) = (pool.clone(), device.create_stream().expect("a stream"));
+        let end = thread::spawn(move || {
+            if before {
+                KEPT.set(None);
+            }
+            let buffer = pool.allocate(4 * KIB, &stream).expect("memory");
+            drop(pool.allocate(4 * KIB, &stream).expect("memory"));
+            KEPT.set(Some(buffer));
+        });
+        end.join().expect("no panic");
+    }
+    let stats = pool.stats();
+    assert_eq!((stats.live_buffers, stats.bytes_held), (0, stats.bytes_cached), "{stats:?}");
+    pool.trim();
+    assert_eq!(device.taken(), 0);
+}
