@@ -4,6 +4,7 @@
 //! `RUSTFLAGS="--cfg model" cargo test --lib --release --no-default-features --target-dir target/model model::`
 
 use crate::magazine;
+use crate::sync::GlobalMutex;
 use crate::{Backend, BackendError, Buffer, Event, Memory, MemoryKind, Pool, Region, RegionMut, Stream};
 use loom::sync::Mutex;
 use loom::thread::{self, JoinHandle};
@@ -188,7 +189,11 @@ fn spawn(work: impl FnOnce() + 'static) -> JoinHandle<()> {
 }
 
 /// Explores every interleaving, or where they are too many all with at most so many preemptions.
+///
+/// One test at a time: pools share some numbers, and what one run does must not depend on another's.
 fn explore(preemptions: Option<usize>, scene: impl Fn() + Send + Sync + 'static) {
+    static ONE: GlobalMutex<()> = GlobalMutex::new(());
+    let _one = ONE.lock();
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = preemptions;
     builder.check(scene);

@@ -7,7 +7,7 @@ type Row = serde_json::Map<String, serde_json::Value>;
 
 const KEYS: [&str; 8] = ["allocator", "bench", "case", "ns_max", "ns_mean", "ns_median", "ns_min", "threads"];
 
-const NAMES: [&str; 8] = [
+const NAMES: [&str; 9] = [
     "cuarena_1",
     "cuarena_2",
     "cuarena_3",
@@ -16,6 +16,7 @@ const NAMES: [&str; 8] = [
     "cuarena_6",
     "arena_lifo",
     "arena_random",
+    "hit_pair",
 ];
 
 /// Exit status, standard output and standard error of a run with too few samples to mean anything.
@@ -50,7 +51,8 @@ fn each_line_has_exactly_these_keys_and_figures_in_order() {
         assert!(figures[0] > 0.0 && figures.is_sorted(), "{row:?}");
         let mean = row["ns_mean"].as_f64().expect("a number");
         assert!(figures[0] <= mean * 1.000_001 && mean <= figures[2] * 1.000_001, "{row:?}");
-        assert_eq!(row["threads"].as_u64(), Some(1));
+        let threads = row["threads"].as_u64().expect("a number");
+        assert!(threads == 1 || row["bench"] == "hit_pair", "{row:?}");
         let is_number = row["case"].is_u64();
         assert_eq!(is_number, row["bench"].as_str().is_some_and(|name| name.starts_with("arena_")));
     }
@@ -81,6 +83,13 @@ fn each_line_has_exactly_these_keys_and_figures_in_order() {
             expected.extend(["arena", "device_arena"].map(|allocator| [bench, case, allocator]));
         }
     }
+    // As many threads as there are cores.
+    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
+    let threads = || [1, 2, 4, 8, 16].into_iter().filter(|&threads| threads <= cores);
+    for case in ["4 KiB", "4 KiB and 64 KiB", "8 MiB"] {
+        expected.extend(threads().map(|_| ["hit_pair", case, "pool"]));
+    }
+    expected.extend(threads().skip(1).map(|_| ["hit_pair", "4 KiB, 32 handed over", "pool"]));
     assert_eq!(labels(&rows), expected);
 }
 

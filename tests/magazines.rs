@@ -147,7 +147,10 @@ fn what_a_thread_keeps_others_do_not_get_until_it_ends() {
 
 #[test]
 fn without_magazines_everything_is_everybodys() {
-    for off in [|builder: Builder<Device>| builder.magazine_bytes(0), |builder: Builder<Device>| builder.magazine_class(0)] {
+    for off in [
+        |builder: Builder<Device>| builder.magazine_bytes(0),
+        |builder: Builder<Device>| builder.magazine_class(0),
+    ] {
         let device = device();
         let pool = pool(&device, off);
         let other = Turns::new();
