@@ -8,6 +8,8 @@ cd "$(dirname "$0")/.."
 
 target=${CARGO_TARGET_DIR:-target}/hit_path
 rm -f "$target"/release/examples/hit_path-*.s
+# Cargo does not know that its output is gone.
+touch examples/hit_path.rs
 cargo rustc --quiet --locked --release --all-features --example hit_path --target-dir "$target" -- --emit asm
 assembly=$(echo "$target"/release/examples/hit_path-*.s)
 
