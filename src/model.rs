@@ -205,7 +205,7 @@ const ROOMY: Caps = Caps { cached: 8, bucket: 8, limit: 8 };
 #[test]
 fn refill_and_exchange() {
     explore(Some(4), || {
-        let scene = Scene::new(Caps { cached: 1, bucket: 1, limit: 4 });
+        let scene = Scene::new(Caps { cached: 1, bucket: 4, limit: 4 });
         let work = |scene: &Scene| {
             for _ in 0..2 {
                 drop(scene.allocate().expect("the limit has room for both"));
@@ -310,7 +310,7 @@ fn pool_drop() {
 #[test]
 fn memory_pressure() {
     explore(None, || {
-        let scene = Scene::new(Caps { cached: 1, bucket: 1, limit: 1 });
+        let scene = Scene::new(Caps { cached: 4, bucket: 1, limit: 1 });
         let work = |scene: &Scene| {
             drop(scene.allocate());
             scene.look();
