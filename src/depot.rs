@@ -4,7 +4,7 @@
 use crate::block::Block;
 use crate::buckets::{Buckets, Key, Requests};
 use crate::budget::{Budget, CapReached, Caps, Room, positive};
-use crate::magazine::Rack;
+use crate::rack::Rack;
 use crate::size_class::SizeClasses;
 use crate::stats::{BucketStats, PoolStats, Rung};
 use crate::tally::Tally;

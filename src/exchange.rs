@@ -8,7 +8,7 @@ use crate::block::Block;
 use crate::buckets::{Key, SAME_STREAM_SEARCH};
 use crate::depot::Depot;
 use crate::lanes;
-use crate::magazine::{Habit, Rack};
+use crate::rack::{Habit, Rack};
 use crate::sync::AtomicU64;
 use crate::tally::{LaneTally, Tally};
 use std::sync::Arc;
@@ -145,6 +145,7 @@ impl Depot {
 
     /// The lane for `key`, for this class if it is free.
     fn claim<'a>(&mut self, rack: &'a Rack, lane: u8, key: Key) -> Option<&'a LaneTally> {
+        rack.stow();
         let tally = rack.tally.lane(lane);
         if tally.class() != key.class {
             if tally.slots() > 0 {

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 // Not in the workspace's lints, because tests may.
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+#![allow(clippy::vec_box, reason = "a block's record is boxed wherever it is, so that it moves as one word")]
 
 pub mod arena;
 mod block;
@@ -21,6 +22,7 @@ pub mod metrics;
 #[cfg(all(test, model))]
 mod model;
 mod pool;
+mod rack;
 mod registry;
 mod request;
 mod shared;

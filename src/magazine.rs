@@ -20,12 +20,9 @@
 //! it ends or, when the pool is closed, has to do with any pool's depot.
 
 use crate::block::Block;
-use crate::budget::Lent;
-use crate::lanes::{self, LANES};
+use crate::rack::{NEVER, Rack};
 use crate::shared::{CLOSED, Shared};
-use crate::tally::{HighWater, Tally};
 use std::cell::{Cell, OnceCell};
-use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use vrampool_backend::StreamId;
@@ -38,9 +35,6 @@ pub(crate) const SLOTS: usize = 4;
 
 /// The number of pools without magazines: no thread has a rack there.
 pub(crate) const NO_SLOT: u8 = (SLOTS - 1) as u8;
-
-/// An epoch that no pool is ever in.
-const NEVER: u64 = u64::MAX;
 
 /// What a thread keeps.
 struct Local {
@@ -57,34 +51,6 @@ thread_local! {
 #[cfg(model)]
 loom::thread_local! {
     static LOCAL: Local = Local::new();
-}
-
-/// One thread's magazines for one pool at a time. In this order: what each hit touches shares a line.
-#[repr(C, align(64))]
-pub(crate) struct Rack {
-    /// The epoch of the pool's that its content is of.
-    epoch: Cell<u64>,
-    pub(crate) tally: Arc<Tally>,
-    /// Bytes lent from its lanes, less those that came back, since the depot was last told. What was asked for of them is in
-    /// the tally.
-    live: HighWater,
-    lanes: [Cell<Option<Box<Block>>>; LANES],
-    /// What refilling remembers of each lane.
-    habits: [Cell<Habit>; LANES],
-    /// Bytes of all its slots.
-    pub(crate) leased: Cell<u64>,
-    pool: Cell<Option<Arc<Shared>>>,
-}
-
-/// How a lane is used, seen at the depot.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Habit {
-    /// How many blocks it was last refilled with.
-    pub(crate) refill: u64,
-    /// The hits by then.
-    pub(crate) hits: u64,
-    /// What it held then.
-    pub(crate) idle: u64,
 }
 
 /// The newest block of this thread's magazine for `requested` bytes, if it needs no wait for `stream`. No block may mean
@@ -115,7 +81,7 @@ pub(crate) fn put(block: Box<Block>) -> Option<Box<Block>> {
     // Gone, in the destructor of another thread-local variable: it has no magazines any more.
     let _ = LOCAL.try_with(|local| {
         block = block.take().and_then(|block| match local.rack(&block.pool) {
-            Some(rack) => rack.push(block.lane, block),
+            Some(rack) => rack.push(block),
             None => Some(block),
         });
     });
@@ -128,7 +94,7 @@ pub(crate) fn put_in_shared_lane(block: Box<Block>) -> Option<Box<Block>> {
         let lane = block.pool.lanes.of_class(block.key.class);
         match (local.and_then(|local| local.rack(&block.pool)), lane) {
             (Some(rack), Some(lane)) if rack.tally.lane(lane).class() == block.key.class => {
-                rack.push(lane, block)
+                rack.push_in_shared_lane(lane, block)
             }
             _ => Some(block),
         }
@@ -255,143 +221,4 @@ impl Drop for Local {
     fn drop(&mut self) {
         self.leave_all();
     }
-}
-
-impl Rack {
-    fn new() -> Self {
-        Self {
-            epoch: Cell::new(NEVER),
-            tally: Arc::new(Tally::new()),
-            lanes: [const { Cell::new(None) }; LANES],
-            habits: [const { Cell::new(Habit { refill: 0, hits: 0, idle: 0 }) }; LANES],
-            live: HighWater::new(),
-            leased: Cell::new(0),
-            pool: Cell::new(None),
-        }
-    }
-
-    #[inline(always)]
-    fn lane(&self, lane: u8) -> &Cell<Option<Box<Block>>> {
-        &self.lanes[usize::from(lane) % LANES]
-    }
-
-    /// The slots of the lane that is of `class`.
-    pub(crate) fn slots_of(&self, class: u64) -> u64 {
-        let lane = self.tally.lane(lanes::number(class));
-        if lane.class() == class { lane.slots() } else { 0 }
-    }
-
-    pub(crate) fn habit(&self, lane: u8) -> &Cell<Habit> {
-        &self.habits[usize::from(lane) % LANES]
-    }
-
-    /// A hit, if the newest block in the lane needs no wait.
-    #[inline(always)]
-    fn pop(&self, number: u8, requested: u64, stream: StreamId) -> Option<Box<Block>> {
-        let lane = self.lane(number);
-        let mut block = lane.take()?;
-        if !block.is_ready_on(stream) {
-            set(lane, Some(block));
-            return None;
-        }
-        set(lane, block.next.take());
-        block.requested = requested;
-        let tally = self.tally.lane(number);
-        tally.pop();
-        tally.hit();
-        self.live.rise(block.key.class);
-        self.tally.requested().rise(requested);
-        Some(block)
-    }
-
-    /// Keeps a block that came back, if its lane has a slot for it.
-    #[inline(always)]
-    fn push(&self, lane: u8, block: Box<Block>) -> Option<Box<Block>> {
-        if !self.tally.lane(lane).push() {
-            return Some(block);
-        }
-        self.live.fall(block.key.class);
-        self.tally.requested().fall(block.requested);
-        self.stack(lane, block);
-        None
-    }
-
-    /// What was lent since this was last asked, and the most that was in between.
-    pub(crate) fn take_lent(&self) -> (Lent, Lent) {
-        let ((live, most_live), (requested, most_requested)) =
-            (self.live.take(), self.tally.requested().take());
-        (Lent { requested, live }, Lent { requested: most_requested, live: most_live })
-    }
-
-    /// Puts a block on top of its lane, uncounted.
-    #[inline(always)]
-    pub(crate) fn stack(&self, lane: u8, mut block: Box<Block>) {
-        let lane = self.lane(lane);
-        // It has none below it yet: there is nothing to be dropped.
-        mem::forget(mem::replace(&mut block.next, lane.take()));
-        set(lane, Some(block));
-    }
-
-    /// Takes out the newest of the first `search` blocks of a lane that `wanted` finds, uncounted.
-    pub(crate) fn unstack(
-        &self,
-        lane: u8,
-        search: usize,
-        wanted: impl Fn(&Block) -> bool,
-    ) -> Option<Box<Block>> {
-        let lane = self.lane(lane);
-        let mut head = lane.take();
-        let mut found = None;
-        let mut link = &mut head;
-        for _ in 0..search {
-            match link {
-                Some(block) if wanted(block) => {
-                    let next = block.next.take();
-                    found = mem::replace(link, next);
-                    break;
-                }
-                Some(block) => link = &mut block.next,
-                None => break,
-            }
-        }
-        set(lane, head);
-        found
-    }
-
-    /// Takes out all but the newest `keep` blocks of a lane, uncounted; newest first.
-    pub(crate) fn unstack_below(&self, lane: u8, keep: u64) -> Vec<Box<Block>> {
-        let lane = self.lane(lane);
-        let mut head = lane.take();
-        let mut link = &mut head;
-        for _ in 0..keep {
-            match link {
-                Some(block) => link = &mut block.next,
-                None => break,
-            }
-        }
-        let mut below = Vec::new();
-        let mut rest = link.take();
-        while let Some(mut block) = rest {
-            rest = block.next.take();
-            below.push(block);
-        }
-        set(lane, head);
-        below
-    }
-
-    /// Gives blocks and slots back to the depot they are of.
-    fn leave(&self) {
-        let epoch = self.epoch.replace(NEVER);
-        if let Some(pool) = self.pool.take() {
-            let gone = pool.depot().dismiss(self, epoch);
-            self.leased.set(0);
-            pool.give_back(gone);
-        }
-    }
-}
-
-/// Sets a lane that is known to be empty: there is nothing to be dropped.
-#[inline(always)]
-fn set(lane: &Cell<Option<Box<Block>>>, blocks: Option<Box<Block>>) {
-    mem::forget(lane.replace(blocks));
 }

@@ -23,6 +23,13 @@ use vrampool_backend::{Backend, MemoryKind, Stream};
 ///   that: on the same stream reuse is immediate, on another one the pool inserts a wait on the device;
 /// * a failed call leaves every byte accounted for.
 ///
+/// **Threads.** Each thread keeps some idle buffers of small classes to itself, in *magazines*
+/// ([`Builder::magazine_bytes`]): it gets and gives those without a lock, an atomic read-modify-write, a clock or the heap.
+/// For them it leases slots from the caps, and a leased slot counts as an idle buffer, filled or not: so the caps are exact,
+/// and a cap that is reached may be reached with slots that are empty. What a thread keeps others do not get until it gives
+/// it back: when it ends, or at its next call after somebody wanted it ([`trim`](Self::trim), a limit that is reached, a
+/// device without memory, a bucket without slots for others). At most 255 pools at a time have magazines.
+///
 /// What the caps do not bound: memory that the pool gave back while work still uses it is the driver's, which may keep it
 /// until that work is done. And a device without memory may make an allocation wait for that; the pool itself makes the
 /// host wait only for another thread that is giving back what is missing.

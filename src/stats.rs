@@ -39,7 +39,12 @@ impl Rung {
     }
 }
 
-/// A pool's counts and bytes, all of one moment but for those of an arena below it. Counts are since the pool was made; sizes in bytes.
+/// A pool's counts and bytes. Counts are since the pool was made; sizes in bytes.
+///
+/// All of one moment but for those of an arena below the pool, and for what other threads take from and put in their
+/// magazines while they are read: a buffer then counts as idle or as live, never as more than the caps allow. The peaks of
+/// what is live and requested are exact for what this thread did; what other threads' magazines lent in between shows when
+/// these threads next come by the shared buckets.
 ///
 /// ```
 /// # use vrampool::{Backend, Pool, host::HostDevice};
@@ -82,7 +87,7 @@ pub struct PoolStats {
     pub peak_requested: u64,
     /// The most `bytes_live` was.
     pub peak_live: u64,
-    /// The most `bytes_cached` was.
+    /// The most `bytes_cached` was, with the slots that threads had leased.
     pub peak_cached: u64,
     /// The most `bytes_held` was.
     pub peak_held: u64,

@@ -8,19 +8,30 @@ pub(crate) use modelled::{Condvar, Mutex, MutexGuard};
 #[cfg(not(model))]
 pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard};
 
-/// How often a lock is tried before a thread goes to sleep for it.
+/// For how many looks at a lock a thread stays awake, each after a pause twice as long as the last, up to a number of turns.
 #[cfg(not(model))]
-const TRIES: u32 = 100;
+const LOOKS: u32 = 40;
+#[cfg(not(model))]
+const LONGEST_PAUSE: u32 = 64;
 
-/// Locks what is held for some tens of nanoseconds at a time: to sleep and be woken takes a hundred times as long, and who
-/// is woken finds others asleep. So it is waited for awake, as long as sixteen threads before this one may take.
+/// Locks what is held for some tens of nanoseconds at a time. To sleep and be woken takes a hundred times as long, so it is
+/// waited for awake at first; and only looked at, because who tries to take it takes its line from who has it.
 #[cfg(not(model))]
 pub(crate) fn lock_soon<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    for _ in 0..TRIES {
-        if let Some(guard) = mutex.try_lock() {
+    if let Some(guard) = mutex.try_lock() {
+        return guard;
+    }
+    let mut pause = 1;
+    for _ in 0..LOOKS {
+        for _ in 0..pause {
+            hint::spin_loop();
+        }
+        if !mutex.is_locked()
+            && let Some(guard) = mutex.try_lock()
+        {
             return guard;
         }
-        hint::spin_loop();
+        pause = LONGEST_PAUSE.min(2 * pause);
     }
     mutex.lock()
 }

@@ -116,6 +116,22 @@ fn without_json_it_is_a_table() {
 }
 
 #[test]
+fn a_plot_shows_each_case_of_the_hits_and_needs_them() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("hits.svg");
+    let path = file.to_str().expect("UTF-8");
+    let (code, _, err) = bench(&["--only", "hit_pair", "--plot", path]);
+    assert_eq!((code, err.as_str()), (Some(0), ""));
+    let drawn = std::fs::read_to_string(&file).expect("a file");
+    let words = ["<svg", "polyline", "threads", "4 KiB and 64 KiB", "8 MiB"];
+    assert!(words.iter().all(|text| drawn.contains(text)), "{drawn}");
+    let (code, _, err) = bench(&["--only", "cuarena_3", "--plot", path]);
+    assert!(code == Some(1) && err.contains("hit_pair"), "{err}");
+    let (code, _, err) = bench(&["--only", "hit_pair", "--plot", "/nowhere/at/all.svg"]);
+    assert!(code == Some(1) && !err.is_empty(), "{err}");
+}
+
+#[test]
 fn an_unknown_name_is_an_error_that_lists_the_known_ones() {
     let (code, out, err) = bench(&["--json", "--only", "cuarena_1,cuarena_7"]);
     assert_eq!((code, out.as_str()), (Some(2), ""), "nothing ran");

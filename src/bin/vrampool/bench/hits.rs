@@ -66,7 +66,8 @@ fn pairs<B: Backend>(
         let mut pooled = Pooled::of(pool)?;
         let mut sample = || {
             for pair in 0..PAIRS {
-                let buffer = black_box(pooled.allocate(sizes[pair % 2])?);
+                let buffer = pooled.allocate(sizes[pair % 2])?;
+                black_box(&buffer);
                 pooled.free(buffer)?;
             }
             Ok(())

@@ -5,6 +5,7 @@ mod clock;
 mod compaction;
 mod hits;
 mod name;
+mod plot;
 mod population;
 mod regions;
 mod row;
@@ -19,6 +20,7 @@ use name::Name;
 use row::Row;
 use std::error::Error;
 use std::io::Write;
+use std::path::PathBuf;
 use vrampool::host::HostDevice;
 
 /// What the figures are, for the help.
@@ -44,6 +46,9 @@ pub(crate) struct Arguments {
     /// Print one JSON object a line, one line a case and allocator, instead of a table
     #[arg(long)]
     json: bool,
+    /// Also draw throughput over threads, as hit_pair measures it, to this SVG file
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
     /// Too few samples to mean anything, to try the command out
     #[arg(long, hide = true)]
     quick: bool,
@@ -66,25 +71,26 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     let names: Vec<Name> = Name::value_variants().iter().filter(wanted).copied().collect();
     let effort = if arguments.quick { Effort::QUICK } else { Effort::FULL };
     let bar = progress_bar(names.len());
-    let mut table = Vec::new();
-    let outcome = names.into_iter().try_for_each(|name| {
+    let mut rows = Vec::new();
+    let outcome: Result<(), Box<dyn Error>> = names.into_iter().try_for_each(|name| {
         bar.set_message(name.to_string());
         let measured = match arguments.backend {
             BackendName::Host => name.measure(&HostDevice::builder().capacity(DEVICE_MEMORY).build(), effort),
         };
-        let rows = measured.map_err(|source| Failed { bench: name.to_string(), source })?;
+        let measured = measured.map_err(|source| Failed { bench: name.to_string(), source })?;
         bar.inc(1);
-        if !arguments.json {
-            table.extend(rows);
-            return Ok(());
+        if arguments.json {
+            bar.suspend(|| measured.iter().try_for_each(Row::print))?;
         }
-        Ok(bar.suspend(|| rows.iter().try_for_each(Row::print))?)
+        rows.extend(measured);
+        Ok(())
     });
     bar.finish_and_clear();
-    if !table.is_empty() {
-        writeln!(std::io::stdout(), "{}", table::of(&table))?;
+    if !arguments.json && !rows.is_empty() {
+        writeln!(std::io::stdout(), "{}", table::of(&rows))?;
     }
-    outcome
+    outcome?;
+    arguments.plot.as_deref().map_or(Ok(()), |path| plot::write(&rows, path))
 }
 
 /// Drawn between benchmarks only, and not at all when standard error is no terminal.
