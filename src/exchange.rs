@@ -204,6 +204,9 @@ impl Depot {
 
     /// Notes what a thread lent from its magazines since it was last here.
     pub(crate) fn settle(&mut self, rack: &Rack) {
+        if rack.lent_nothing() {
+            return;
+        }
         let (lent, most) = rack.take_lent();
         self.budget.tell(lent, most);
     }

@@ -149,6 +149,12 @@ impl Rack {
         }
     }
 
+    /// Whether nothing was lent or came back since that was last asked.
+    #[inline]
+    pub(crate) fn lent_nothing(&self) -> bool {
+        self.live.is_untouched() && self.tally.requested().is_untouched()
+    }
+
     /// What was lent since this was last asked, and the most that was in between.
     pub(crate) fn take_lent(&self) -> (Lent, Lent) {
         let ((live, most_live), (requested, most_requested)) =

@@ -166,6 +166,12 @@ impl HighWater {
         self.most.load(Relaxed).wrapping_sub(self.below.load(Relaxed))
     }
 
+    /// Whether nothing rose or fell since it last started.
+    #[inline]
+    pub(crate) fn is_untouched(&self) -> bool {
+        self.most.load(Relaxed) | self.below.load(Relaxed) == 0
+    }
+
     /// Starts anew from 0. Answers what the sum was, and the most it was.
     pub(crate) fn take(&self) -> (u64, u64) {
         let (sum, most) = (self.sum(), self.most.load(Relaxed));
