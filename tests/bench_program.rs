@@ -7,7 +7,7 @@ type Row = serde_json::Map<String, serde_json::Value>;
 
 const KEYS: [&str; 8] = ["allocator", "bench", "case", "ns_max", "ns_mean", "ns_median", "ns_min", "threads"];
 
-const NAMES: [&str; 8] = [
+const NAMES: [&str; 9] = [
     "cuarena_1",
     "cuarena_2",
     "cuarena_3",
@@ -16,6 +16,7 @@ const NAMES: [&str; 8] = [
     "cuarena_6",
     "arena_lifo",
     "arena_random",
+    "miss_pair",
 ];
 
 /// Exit status, standard output and standard error of a run with too few samples to mean anything.
@@ -80,6 +81,9 @@ fn each_line_has_exactly_these_keys_and_figures_in_order() {
         for case in ["64", "1024", "8192"] {
             expected.extend(["arena", "device_arena"].map(|allocator| [bench, case, allocator]));
         }
+    }
+    for case in ["4 KiB", "8 MiB", "random, 1024 live"] {
+        expected.extend(["driver", "arena", "pool"].map(|allocator| ["miss_pair", case, allocator]));
     }
     assert_eq!(labels(&rows), expected);
 }
