@@ -132,7 +132,7 @@ impl<B: Backend> Shared<B> {
     fn begin(&self, block: Block) -> Begun<B::Stream> {
         let mut state = self.state.lock();
         let State { engine, slots, unsettled, .. } = &mut *state;
-        let Some(slot) = slots.get_mut(&block) else { return Begun::Gone };
+        let Some(slot) = slots.get_mut(block) else { return Begun::Gone };
         // Holds are taken under the lock that is held here.
         if slot.is_held() {
             return Begun::Held;
@@ -166,7 +166,7 @@ impl<B: Backend> Shared<B> {
             add(&mut pending.hole, stream);
             unsettled.put(range, pending.hole);
         }
-        if let Some(slot) = slots.get_mut(&block) {
+        if let Some(slot) = slots.get_mut(block) {
             if end != End::Untouched {
                 slot.written_by(stream);
             }

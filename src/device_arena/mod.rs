@@ -21,11 +21,10 @@ pub use compaction::{Compaction, Moved};
 use crate::arena::{Arena, ArenaError, Block, Layout, Region, Span};
 use crate::error::Error;
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use rustc_hash::FxHashMap;
-use slot::Slot;
+use slot::{Slot, Slots};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use unsettled::Unsettled;
+use unsettled::{Streams, Unsettled};
 use vrampool_backend::{Backend, DeviceId, Memory, MemoryKind, Stream};
 
 /// One range of a device's memory, reserved once and handed out in blocks. A clone is another handle to it.
@@ -63,6 +62,9 @@ impl<B: Backend> Clone for DeviceArena<B> {
     }
 }
 
+/// How many handles of the range are kept for further buffers.
+const HANDLES: usize = 16;
+
 /// What an arena's handles and its buffers share.
 #[derive(Debug)]
 struct Shared<B: Backend> {
@@ -82,8 +84,10 @@ struct Shared<B: Backend> {
 struct State<B: Backend> {
     /// The range; buffers keep it alive beyond a resize.
     range: Arc<B::Memory>,
+    /// Some of the range's handles, of freed buffers for further ones: a count that threads share is dear.
+    handles: Vec<Arc<B::Memory>>,
     engine: Arena,
-    slots: FxHashMap<Block, Slot<B::Stream>>,
+    slots: Slots<B::Stream>,
     unsettled: Unsettled<B::Stream>,
     /// Bytes of blocks that a compaction uses for itself.
     staged: u64,
@@ -102,8 +106,9 @@ impl<B: Backend> DeviceArena<B> {
         let range = Arc::new(device.allocate(bytes, kind)?);
         Ok(State {
             range,
+            handles: Vec::with_capacity(HANDLES),
             engine,
-            slots: FxHashMap::default(),
+            slots: Slots::new(),
             unsettled: Unsettled::new(),
             staged: 0,
             peak: 0,
@@ -146,26 +151,14 @@ impl<B: Backend> DeviceArena<B> {
     ) -> Result<ArenaBuffer<B>, Error> {
         self.shared.check_device(stream)?;
         let mut state = self.shared.state.lock();
-        let block = state.engine.allocate_aligned(bytes, alignment, region)?;
-        let (offset, size) = (state.engine.offset(block)?, state.engine.size(block)?);
-        state.note_peak();
-        let before = state.unsettled.take(offset..offset + size);
-        let mut slot = Slot::new(stream.clone());
-        before
-            .iter()
-            .filter(|user| user.id() != stream.id())
-            .for_each(|user| slot.awaited.push(user.clone()));
-        let before = slot.awaited.clone();
-        let holds = Arc::clone(&slot.holds);
-        state.slots.insert(block, slot);
-        let range = Arc::clone(&state.range);
+        let (block, size, before) = state.allocate(region, bytes, alignment, stream)?;
+        let range = state.handle();
         drop(state);
-        let buffer =
-            ArenaBuffer::new(Arc::clone(&self.shared), range, block, holds, (bytes, size, alignment));
+        let buffer = ArenaBuffer::new(Arc::clone(&self.shared), range, block, (bytes, size, alignment));
         if !before.is_empty() {
             // If that fails nothing waits for them, and whoever gets these bytes next must: the slot has their names.
             before.iter().try_for_each(|user| self.shared.order(user, stream))?;
-            if let Some(slot) = self.shared.state.lock().slots.get_mut(&block) {
+            if let Some(slot) = self.shared.state.lock().slots.get_mut(block) {
                 slot.awaited.clear();
             }
         }
@@ -192,12 +185,12 @@ impl<B: Backend> DeviceArena<B> {
         let _quiet = self.shared.compacting.lock();
         let mut state = self.shared.state.lock();
         let State { engine, slots, unsettled, .. } = &mut *state;
-        if slots.values().any(Slot::is_held) {
+        if slots.iter().any(Slot::is_held) {
             return Err(ArenaError::Pinned.into());
         }
         for (block, slot) in slots.drain() {
             // Each slot is a live block's.
-            if let (Ok(offset), Ok(size)) = (engine.offset(block), engine.size(block)) {
+            if let Ok((offset, size)) = engine.extent(block) {
                 unsettled.put(offset..offset + size, slot.users());
             }
         }
@@ -331,6 +324,52 @@ impl<B: Backend> DeviceArena<B> {
 }
 
 impl<B: Backend> State<B> {
+    /// A block for `stream`, its size, and the streams that it must be put behind, which its slot names.
+    fn allocate(
+        &mut self,
+        region: Region,
+        bytes: u64,
+        alignment: u64,
+        stream: &B::Stream,
+    ) -> Result<(Block, u64, Streams<B::Stream>), Error> {
+        let block = self.engine.allocate_aligned(bytes, alignment, region)?;
+        let (offset, size) = self.engine.extent(block)?;
+        self.note_peak();
+        let before = self.unsettled.take_for(offset..offset + size, stream);
+        self.slots.insert(block, Slot::new(stream.clone(), before.clone()));
+        Ok((block, size, before))
+    }
+
+    /// Frees a block that nothing moves. Answers its slot, to be dropped without the lock; none when it is stale.
+    fn free(&mut self, block: Block) -> Option<Slot<B::Stream>> {
+        let slot = self.slots.remove(block)?;
+        if let Ok((offset, size)) = self.engine.extent(block)
+            && self.engine.free(block).is_ok()
+        {
+            match slot.only_user() {
+                Some(stream) => self.unsettled.put_of(offset..offset + size, stream),
+                None => self.unsettled.put(offset..offset + size, slot.users()),
+            }
+        }
+        Some(slot)
+    }
+
+    /// A handle of the range.
+    fn handle(&mut self) -> Arc<B::Memory> {
+        self.handles.pop().unwrap_or_else(|| Arc::clone(&self.range))
+    }
+
+    /// Keeps a handle, if it is of the range and there are not enough; else it is to be dropped without the lock.
+    fn keep_handle(&mut self, handle: Option<Arc<B::Memory>>) -> Option<Arc<B::Memory>> {
+        let is_kept =
+            self.handles.len() < HANDLES && handle.as_ref().is_some_and(|one| Arc::ptr_eq(one, &self.range));
+        if !is_kept {
+            return handle;
+        }
+        self.handles.extend(handle);
+        None
+    }
+
     fn note_peak(&mut self) {
         self.peak = self.peak.max(self.engine.used().saturating_sub(self.staged));
     }
@@ -339,7 +378,10 @@ impl<B: Backend> State<B> {
 impl<B: Backend> Shared<B> {
     fn check_device(&self, stream: &B::Stream) -> Result<(), Error> {
         let given = stream.device();
-        if given == self.id { Ok(()) } else { Err(Error::WrongDevice { pool: self.id, given }) }
+        // Numbers first, and names mostly by their address.
+        let is_own = given.key == self.id.key
+            && (std::ptr::eq(given.backend, self.id.backend) || given.backend == self.id.backend);
+        if is_own { Ok(()) } else { Err(Error::WrongDevice { pool: self.id, given }) }
     }
 
     /// Makes later work on `to` wait for the work so far on `from`.
@@ -353,7 +395,7 @@ impl<B: Backend> Shared<B> {
     /// The state, once nothing moves the block.
     fn settled(&self, block: Block) -> MutexGuard<'_, State<B>> {
         let mut state = self.state.lock();
-        while state.slots.get(&block).is_some_and(|slot| slot.moving) {
+        while state.slots.get(block).is_some_and(|slot| slot.moving) {
             self.settled.wait(&mut state);
         }
         state

@@ -1,6 +1,7 @@
 //! What an arena knows of a live block besides its place: who uses it, and whether it may move.
 
 use super::unsettled::{Streams, add};
+use crate::arena::Block;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use vrampool_backend::Stream;
@@ -13,21 +14,15 @@ pub(super) struct Slot<S> {
     readers: Streams<S>,
     /// Streams that used its bytes before it got them, and that the writer is being put behind.
     pub(super) awaited: Streams<S>,
-    /// Regions of it that exist.
-    pub(super) holds: Arc<AtomicU32>,
+    /// Regions of it that exist, from the first one on.
+    holds: Option<Arc<AtomicU32>>,
     /// Its bytes are on their way: nobody gets its address.
     pub(super) moving: bool,
 }
 
 impl<S: Stream> Slot<S> {
-    pub(super) fn new(writer: S) -> Self {
-        Self {
-            writer,
-            readers: Streams::new(),
-            awaited: Streams::new(),
-            holds: Arc::default(),
-            moving: false,
-        }
+    pub(super) fn new(writer: S, awaited: Streams<S>) -> Self {
+        Self { writer, readers: Streams::new(), awaited, holds: None, moving: false }
     }
 
     /// Whom `stream` must wait for before it reads.
@@ -63,8 +58,70 @@ impl<S: Stream> Slot<S> {
         users
     }
 
+    /// The only stream that may use it, if there is one only.
+    pub(super) fn only_user(&self) -> Option<&S> {
+        (self.readers.is_empty() && self.awaited.is_empty()).then_some(&self.writer)
+    }
+
+    /// What counts its regions.
+    pub(super) fn holds(&mut self) -> &Arc<AtomicU32> {
+        self.holds.get_or_insert_default()
+    }
+
     pub(super) fn is_held(&self) -> bool {
         // Acquire: pairs with the release of a dropped hold, so work enqueued under it is before whatever moves the block.
-        self.holds.load(Ordering::Acquire) > 0
+        self.holds.as_ref().is_some_and(|holds| holds.load(Ordering::Acquire) > 0)
+    }
+}
+
+/// The slots of all live blocks, each where the block's record is among the engine's.
+#[derive(Debug)]
+pub(super) struct Slots<S>(Vec<Option<(Block, Slot<S>)>>);
+
+impl<S> Slots<S> {
+    pub(super) fn new() -> Self {
+        Self(Vec::new())
+    }
+
+    /// The slot of a block, unless it was freed, or forgotten by a reset or a resize: names are never given again.
+    #[inline]
+    pub(super) fn get(&self, block: Block) -> Option<&Slot<S>> {
+        match self.0.get(block.index() as usize) {
+            Some(Some((name, slot))) if *name == block => Some(slot),
+            _ => None,
+        }
+    }
+
+    /// As [`get`](Self::get).
+    #[inline]
+    pub(super) fn get_mut(&mut self, block: Block) -> Option<&mut Slot<S>> {
+        match self.0.get_mut(block.index() as usize) {
+            Some(Some((name, slot))) if *name == block => Some(slot),
+            _ => None,
+        }
+    }
+
+    #[inline]
+    pub(super) fn insert(&mut self, block: Block, slot: Slot<S>) {
+        let place = block.index() as usize;
+        if place >= self.0.len() {
+            self.0.resize_with(place + 1, || None);
+        }
+        self.0[place] = Some((block, slot));
+    }
+
+    #[inline]
+    pub(super) fn remove(&mut self, block: Block) -> Option<Slot<S>> {
+        self.get(block)?;
+        self.0[block.index() as usize].take().map(|(_, slot)| slot)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Slot<S>> {
+        self.0.iter().flatten().map(|(_, slot)| slot)
+    }
+
+    /// Takes all out.
+    pub(super) fn drain(&mut self) -> impl Iterator<Item = (Block, Slot<S>)> {
+        self.0.drain(..).flatten()
     }
 }
