@@ -168,7 +168,7 @@ impl<B: Backend> ArenaBuffer<B> {
                 let grown = state.engine.size(self.block)?;
                 let before = state.unsettled.take(offset + size..offset + grown);
                 let slot = state.slots.get_mut(self.block).ok_or(ArenaError::StaleBlock)?;
-                slot.awaited = before.clone();
+                slot.awaits(&before);
                 let users = slot.users();
                 let _hold = Hold::new(self.holds.get_or_init(|| Arc::clone(slot.holds())));
                 drop(state);
@@ -179,7 +179,7 @@ impl<B: Backend> ArenaBuffer<B> {
                         state.engine.resize_in_place(self.block, size)?;
                         state.unsettled.put(offset + size..offset + grown, before);
                         if let Some(slot) = state.slots.get_mut(self.block) {
-                            slot.awaited.clear();
+                            slot.awaits_nobody();
                         }
                         return Err(error);
                     }
@@ -263,10 +263,10 @@ impl<B: Backend> Drop for ArenaBuffer<B> {
     fn drop(&mut self) {
         let mut state = self.arena.settled(self.block);
         // A stale block, after a reset, has no slot and nothing to free.
-        let slot = state.free(self.block);
+        let stream = state.free(self.block);
         let range = state.keep_handle(self.range.take());
         drop(state);
-        drop((slot, range));
+        drop((stream, range));
     }
 }
 

@@ -86,6 +86,8 @@ struct State<B: Backend> {
     range: Arc<B::Memory>,
     /// Some of the range's handles, of freed buffers for further ones: a count that threads share is dear.
     handles: Vec<Arc<B::Memory>>,
+    /// The handle of the stream whose block was freed last, for a further block.
+    spare_stream: Option<B::Stream>,
     engine: Arena,
     slots: Slots<B::Stream>,
     unsettled: Unsettled<B::Stream>,
@@ -107,6 +109,7 @@ impl<B: Backend> DeviceArena<B> {
         Ok(State {
             range,
             handles: Vec::with_capacity(HANDLES),
+            spare_stream: None,
             engine,
             slots: Slots::new(),
             unsettled: Unsettled::new(),
@@ -155,11 +158,11 @@ impl<B: Backend> DeviceArena<B> {
         let range = state.handle();
         drop(state);
         let buffer = ArenaBuffer::new(Arc::clone(&self.shared), range, block, (bytes, size, alignment));
-        if !before.is_empty() {
+        if let Some(before) = before {
             // If that fails nothing waits for them, and whoever gets these bytes next must: the slot has their names.
             before.iter().try_for_each(|user| self.shared.order(user, stream))?;
             if let Some(slot) = self.shared.state.lock().slots.get_mut(block) {
-                slot.awaited.clear();
+                slot.awaits_nobody();
             }
         }
         Ok(buffer)
@@ -331,17 +334,28 @@ impl<B: Backend> State<B> {
         bytes: u64,
         alignment: u64,
         stream: &B::Stream,
-    ) -> Result<(Block, u64, Streams<B::Stream>), Error> {
+    ) -> Result<(Block, u64, Option<Streams<B::Stream>>), Error> {
         let block = self.engine.allocate_aligned(bytes, alignment, region)?;
         let (offset, size) = self.engine.extent(block)?;
         self.note_peak();
         let before = self.unsettled.take_for(offset..offset + size, stream);
-        self.slots.insert(block, Slot::new(stream.clone(), before.clone()));
+        let writer = match self.spare_stream.take() {
+            Some(spare) if spare.id() == stream.id() => spare,
+            other => {
+                self.spare_stream = other;
+                stream.clone()
+            }
+        };
+        let mut slot = Slot::new(writer);
+        if let Some(before) = &before {
+            slot.awaits(before);
+        }
+        self.slots.insert(block, slot);
         Ok((block, size, before))
     }
 
-    /// Frees a block that nothing moves. Answers its slot, to be dropped without the lock; none when it is stale.
-    fn free(&mut self, block: Block) -> Option<Slot<B::Stream>> {
+    /// Frees a block that nothing moves, if it is not stale. Answers what is to be dropped without the lock.
+    fn free(&mut self, block: Block) -> Option<B::Stream> {
         let slot = self.slots.remove(block)?;
         if let Ok((offset, size)) = self.engine.extent(block)
             && self.engine.free(block).is_ok()
@@ -351,7 +365,7 @@ impl<B: Backend> State<B> {
                 None => self.unsettled.put(offset..offset + size, slot.users()),
             }
         }
-        Some(slot)
+        self.spare_stream.replace(slot.writer)
     }
 
     /// A handle of the range.

@@ -9,58 +9,95 @@ use vrampool_backend::Stream;
 #[derive(Debug)]
 pub(super) struct Slot<S> {
     /// The stream that wrote the block last, behind all that used it before: got it, wrote it or moved it.
-    writer: S,
-    /// Streams that read it since, behind the writer.
-    readers: Streams<S>,
-    /// Streams that used its bytes before it got them, and that the writer is being put behind.
-    pub(super) awaited: Streams<S>,
+    pub(super) writer: S,
+    /// Further streams, where there are any: a block is hardly ever used by more than one.
+    others: Option<Box<Others<S>>>,
     /// Regions of it that exist, from the first one on.
     holds: Option<Arc<AtomicU32>>,
     /// Its bytes are on their way: nobody gets its address.
     pub(super) moving: bool,
 }
 
+#[derive(Debug)]
+struct Others<S> {
+    /// Streams that read it since, behind the writer.
+    readers: Streams<S>,
+    /// Streams that used its bytes before it got them, and that the writer is being put behind.
+    awaited: Streams<S>,
+}
+
+impl<S> Default for Others<S> {
+    fn default() -> Self {
+        Self { readers: Streams::new(), awaited: Streams::new() }
+    }
+}
+
 impl<S: Stream> Slot<S> {
-    pub(super) fn new(writer: S, awaited: Streams<S>) -> Self {
-        Self { writer, readers: Streams::new(), awaited, holds: None, moving: false }
+    #[inline]
+    pub(super) fn new(writer: S) -> Self {
+        Self { writer, others: None, holds: None, moving: false }
+    }
+
+    fn readers(&self) -> &[S] {
+        self.others.as_ref().map_or(&[], |others| &others.readers)
     }
 
     /// Whom `stream` must wait for before it reads.
     pub(super) fn before_read(&self, stream: &S) -> Streams<S> {
         let knows =
-            self.writer.id() == stream.id() || self.readers.iter().any(|reader| reader.id() == stream.id());
+            self.writer.id() == stream.id() || self.readers().iter().any(|reader| reader.id() == stream.id());
         if knows { Streams::new() } else { [self.writer.clone()].into_iter().collect() }
     }
 
     /// `stream` has waited for those, and reads.
     pub(super) fn read_by(&mut self, stream: &S) {
         if self.writer.id() != stream.id() {
-            add(&mut self.readers, stream);
+            add(&mut self.others.get_or_insert_default().readers, stream);
         }
     }
 
     /// Whom `stream` must wait for before it writes.
     pub(super) fn before_write(&self, stream: &S) -> Streams<S> {
-        self.users().into_iter().filter(|user| user.id() != stream.id()).collect()
+        let mut users = self.users();
+        users.retain(|user| user.id() != stream.id());
+        users
     }
 
     /// `stream` has waited for those: what waits for it waits for all of them.
     pub(super) fn written_by(&mut self, stream: &S) {
-        self.writer = stream.clone();
-        self.readers.clear();
-        self.awaited.clear();
+        if self.writer.id() != stream.id() {
+            self.writer = stream.clone();
+        }
+        self.others = None;
+    }
+
+    /// The writer is being put behind those.
+    pub(super) fn awaits(&mut self, streams: &Streams<S>) {
+        if !streams.is_empty() {
+            self.others.get_or_insert_default().awaited = streams.clone();
+        }
+    }
+
+    /// The writer is behind all, or behind none of them and has nothing of theirs.
+    pub(super) fn awaits_nobody(&mut self) {
+        if let Some(others) = &mut self.others {
+            others.awaited.clear();
+        }
     }
 
     /// All streams that may use the block, or its bytes.
     pub(super) fn users(&self) -> Streams<S> {
-        let mut users = self.readers.clone();
-        self.awaited.iter().chain([&self.writer]).for_each(|user| add(&mut users, user));
+        let mut users = Streams::new();
+        if let Some(others) = &self.others {
+            others.readers.iter().chain(&others.awaited).for_each(|user| add(&mut users, user));
+        }
+        add(&mut users, &self.writer);
         users
     }
 
     /// The only stream that may use it, if there is one only.
     pub(super) fn only_user(&self) -> Option<&S> {
-        (self.readers.is_empty() && self.awaited.is_empty()).then_some(&self.writer)
+        self.others.is_none().then_some(&self.writer)
     }
 
     /// What counts its regions.

@@ -89,23 +89,24 @@ impl<S: Stream> Unsettled<S> {
         self.parts.insert(start, Part { end, streams });
     }
 
-    /// `range` is handed out to `stream`: answers all others that used any part of it.
+    /// `range` is handed out to `stream`: answers all others that used any part of it, if any did.
     #[inline]
-    pub(crate) fn take_for(&mut self, range: Range<u64>, stream: &S) -> Streams<S> {
+    pub(crate) fn take_for(&mut self, range: Range<u64>, stream: &S) -> Option<Streams<S>> {
+        if self.known.holds(&range, stream) { None } else { self.look_up_for(range, stream) }
+    }
+
+    fn look_up_for(&mut self, range: Range<u64>, stream: &S) -> Option<Streams<S>> {
+        self.know(&range, stream);
         if self.known.holds(&range, stream) {
-            return Streams::new();
-        }
-        self.look_up(&range, stream);
-        if self.known.holds(&range, stream) {
-            return Streams::new();
+            return None;
         }
         let mut used = self.take(range);
         used.retain(|user| user.id() != stream.id());
-        used
+        (!used.is_empty()).then_some(used)
     }
 
     /// Finds the part with the start of `range`, if it is the stream's.
-    fn look_up(&mut self, range: &Range<u64>, stream: &S) {
+    fn know(&mut self, range: &Range<u64>, stream: &S) {
         if let Some((&start, part)) = self.parts.range(..=range.start).next_back()
             && part.streams.iter().all(|user| user.id() == stream.id())
         {
@@ -201,7 +202,7 @@ mod tests {
                     }
                     (3, Some(mut expected), Some(&to)) => {
                         expected.remove(&names[to].id());
-                        prop_assert_eq!(ids(unsettled.take_for(range, &names[to])), expected);
+                        prop_assert_eq!(ids(unsettled.take_for(range, &names[to]).unwrap_or_default()), expected);
                         twin[bytes].fill(None);
                     }
                     _ => {}
