@@ -16,15 +16,17 @@ use vrampool_backend::{Backend, Hold, Region, RegionMut, Stream};
 /// The way to its bytes goes through a stream, as with [`Buffer`](crate::Buffer). It follows its data: a compaction moves
 /// it when no region of it exists, and the next region is where the data is.
 pub struct ArenaBuffer<B: Backend> {
-    arena: Arc<Shared<B>>,
-    /// `None` only while dropping.
-    range: Option<Arc<B::Memory>>,
-    block: Block,
+    pub(super) arena: Arc<Shared<B>>,
+    /// `None` only while dropping, or emptied.
+    pub(super) range: Option<Arc<B::Memory>>,
+    pub(super) block: Block,
     /// Regions of it that exist; its slot counts with it. Made for the first one.
-    holds: OnceLock<Arc<AtomicU32>>,
-    len: u64,
-    size: u64,
-    alignment: u64,
+    pub(super) holds: OnceLock<Arc<AtomicU32>>,
+    /// Emptied, the stream of the last block, for one more of the same.
+    pub(super) stream: Option<B::Stream>,
+    pub(super) len: u64,
+    pub(super) size: u64,
+    pub(super) alignment: u64,
 }
 
 impl<B: Backend> ArenaBuffer<B> {
@@ -34,7 +36,7 @@ impl<B: Backend> ArenaBuffer<B> {
         block: Block,
         (len, size, alignment): (u64, u64, u64),
     ) -> Self {
-        Self { arena, range: Some(range), block, holds: OnceLock::new(), len, size, alignment }
+        Self { arena, range: Some(range), block, holds: OnceLock::new(), stream: None, len, size, alignment }
     }
 
     /// Bytes that were asked for.
@@ -177,10 +179,12 @@ impl<B: Backend> ArenaBuffer<B> {
                         let mut state = self.arena.state.lock();
                         // Back to its old size, which is always to be had.
                         state.engine.resize_in_place(self.block, size)?;
-                        state.unsettled.put(offset + size..offset + grown, before);
+                        let gone = state.unsettled.put(offset + size..offset + grown, before);
                         if let Some(slot) = state.slots.get_mut(self.block) {
                             slot.awaits_nobody();
                         }
+                        drop(state);
+                        drop(gone);
                         return Err(error);
                     }
                 }
@@ -261,12 +265,15 @@ impl<B: Backend> ArenaBuffer<B> {
 
 impl<B: Backend> Drop for ArenaBuffer<B> {
     fn drop(&mut self) {
+        if self.range.is_none() {
+            return;
+        }
         let mut state = self.arena.settled(self.block);
         // A stale block, after a reset, has no slot and nothing to free.
-        let stream = state.free(self.block);
+        let streams = state.free(self.block);
         let range = state.keep_handle(self.range.take());
         drop(state);
-        drop((stream, range));
+        drop((streams, range));
     }
 }
 

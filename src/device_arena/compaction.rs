@@ -158,14 +158,14 @@ impl<B: Backend> Shared<B> {
         let Move { block, from, to, bytes, .. } = pending.slide;
         // A moving block is neither freed nor reset: both wait. So neither of these calls fails.
         let moved = end == End::Copied && engine.commit_move(block).is_ok();
-        if moved {
-            unsettled.put(pending.left_range(), [stream.clone()].into_iter().collect());
+        let gone = if moved {
+            unsettled.put(pending.left_range(), [stream.clone()].into_iter().collect())
         } else {
             let _ = engine.cancel_move(block);
             let range = pending.hole_range();
             add(&mut pending.hole, stream);
-            unsettled.put(range, pending.hole);
-        }
+            unsettled.put(range, pending.hole)
+        };
         if let Some(slot) = slots.get_mut(block) {
             if end != End::Untouched {
                 slot.written_by(stream);
@@ -173,6 +173,7 @@ impl<B: Backend> Shared<B> {
             slot.moving = false;
         }
         drop(state);
+        drop(gone);
         self.settled.notify_all();
         moved.then_some(Moved { from, to, bytes })
     }

@@ -2,7 +2,8 @@
 //!
 //! * `unsettled`: which streams may still use free parts, so that memory is handed out behind their work;
 //! * `slot`: who uses a live block, and whether it may move;
-//! * `buffer`: a block on loan;
+//! * `state`: what the lock holds, engine, slots and unsettled parts;
+//! * `buffer`: a block on loan; `recycle`: the same for one block after the other;
 //! * `compaction` and `copier`: blocks moved, with their data.
 //!
 //! One lock holds engine, slots and unsettled parts. No call of the device is made under it.
@@ -11,20 +12,23 @@ mod buffer;
 mod builder;
 mod compaction;
 mod copier;
+mod recycle;
 mod slot;
+mod state;
 mod unsettled;
 
 pub use buffer::ArenaBuffer;
 pub use builder::ArenaBuilder;
 pub use compaction::{Compaction, Moved};
+pub(crate) use recycle::Refill;
 
-use crate::arena::{Arena, ArenaError, Block, Layout, Region, Span};
+use crate::arena::{ArenaError, Block, Layout, Region, Span};
 use crate::error::Error;
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use slot::{Slot, Slots};
+use slot::Slot;
+use state::State;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use unsettled::{Streams, Unsettled};
 use vrampool_backend::{Backend, DeviceId, Memory, MemoryKind, Stream};
 
 /// One range of a device's memory, reserved once and handed out in blocks. A clone is another handle to it.
@@ -62,9 +66,6 @@ impl<B: Backend> Clone for DeviceArena<B> {
     }
 }
 
-/// How many handles of the range are kept for further buffers.
-const HANDLES: usize = 16;
-
 /// What an arena's handles and its buffers share.
 #[derive(Debug)]
 struct Shared<B: Backend> {
@@ -80,42 +81,10 @@ struct Shared<B: Backend> {
     waits: AtomicU64,
 }
 
-#[derive(Debug)]
-struct State<B: Backend> {
-    /// The range; buffers keep it alive beyond a resize.
-    range: Arc<B::Memory>,
-    /// Some of the range's handles, of freed buffers for further ones: a count that threads share is dear.
-    handles: Vec<Arc<B::Memory>>,
-    /// The handle of the stream whose block was freed last, for a further block.
-    spare_stream: Option<B::Stream>,
-    engine: Arena,
-    slots: Slots<B::Stream>,
-    unsettled: Unsettled<B::Stream>,
-    /// Bytes of blocks that a compaction uses for itself.
-    staged: u64,
-    /// The most bytes that others used, in all ranges so far.
-    peak: u64,
-}
-
 impl<B: Backend> DeviceArena<B> {
     /// How to make an arena on `device`.
     pub fn builder(device: &B) -> ArenaBuilder<B> {
         ArenaBuilder::new(device)
-    }
-
-    fn reserve(device: &B, kind: MemoryKind, layout: Layout, bytes: u64) -> Result<State<B>, Error> {
-        let engine = Arena::new(layout)?;
-        let range = Arc::new(device.allocate(bytes, kind)?);
-        Ok(State {
-            range,
-            handles: Vec::with_capacity(HANDLES),
-            spare_stream: None,
-            engine,
-            slots: Slots::new(),
-            unsettled: Unsettled::new(),
-            staged: 0,
-            peak: 0,
-        })
     }
 
     /// A block of `bytes` bytes (at least 1) in the dynamic region, for work on `stream`.
@@ -155,6 +124,8 @@ impl<B: Backend> DeviceArena<B> {
         self.shared.check_device(stream)?;
         let mut state = self.shared.state.lock();
         let (block, size, before) = state.allocate(region, bytes, alignment, stream)?;
+        let writer = state.stream(stream);
+        state.slots.insert(block, Slot::new(writer, before.as_ref()));
         let range = state.handle();
         drop(state);
         let buffer = ArenaBuffer::new(Arc::clone(&self.shared), range, block, (bytes, size, alignment));
@@ -191,13 +162,16 @@ impl<B: Backend> DeviceArena<B> {
         if slots.iter().any(Slot::is_held) {
             return Err(ArenaError::Pinned.into());
         }
+        let mut gone = Vec::new();
         for (block, slot) in slots.drain() {
             // Each slot is a live block's.
             if let Ok((offset, size)) = engine.extent(block) {
-                unsettled.put(offset..offset + size, slot.users());
+                gone.extend(unsettled.put(offset..offset + size, slot.users()));
             }
         }
         engine.reset();
+        drop(state);
+        drop(gone);
         Ok(())
     }
 
@@ -214,7 +188,7 @@ impl<B: Backend> DeviceArena<B> {
         // A share, so its product with the new size fits; u128 keeps it exact on the way.
         let stable = (u128::from(stable) * u128::from(bytes) / u128::from(capacity.max(1))) as u64;
         let layout = Layout::new(bytes).alignment(alignment).stable_bytes(stable / alignment * alignment);
-        let mut resized = Self::reserve(&self.shared.device, self.shared.kind, layout, bytes)?;
+        let mut resized = State::reserve(&self.shared.device, self.shared.kind, layout, bytes)?;
         let mut state = self.shared.state.lock();
         resized.peak = state.peak;
         let old = std::mem::replace(&mut *state, resized);
@@ -323,69 +297,6 @@ impl<B: Backend> DeviceArena<B> {
 
     fn engine(&self) -> MutexGuard<'_, State<B>> {
         self.shared.state.lock()
-    }
-}
-
-impl<B: Backend> State<B> {
-    /// A block for `stream`, its size, and the streams that it must be put behind, which its slot names.
-    fn allocate(
-        &mut self,
-        region: Region,
-        bytes: u64,
-        alignment: u64,
-        stream: &B::Stream,
-    ) -> Result<(Block, u64, Option<Streams<B::Stream>>), Error> {
-        let block = self.engine.allocate_aligned(bytes, alignment, region)?;
-        let (offset, size) = self.engine.extent(block)?;
-        self.note_peak();
-        let before = self.unsettled.take_for(offset..offset + size, stream);
-        let writer = match self.spare_stream.take() {
-            Some(spare) if spare.id() == stream.id() => spare,
-            other => {
-                self.spare_stream = other;
-                stream.clone()
-            }
-        };
-        let mut slot = Slot::new(writer);
-        if let Some(before) = &before {
-            slot.awaits(before);
-        }
-        self.slots.insert(block, slot);
-        Ok((block, size, before))
-    }
-
-    /// Frees a block that nothing moves, if it is not stale. Answers what is to be dropped without the lock.
-    fn free(&mut self, block: Block) -> Option<B::Stream> {
-        let slot = self.slots.remove(block)?;
-        if let Ok((offset, size)) = self.engine.extent(block)
-            && self.engine.free(block).is_ok()
-        {
-            match slot.only_user() {
-                Some(stream) => self.unsettled.put_of(offset..offset + size, stream),
-                None => self.unsettled.put(offset..offset + size, slot.users()),
-            }
-        }
-        self.spare_stream.replace(slot.writer)
-    }
-
-    /// A handle of the range.
-    fn handle(&mut self) -> Arc<B::Memory> {
-        self.handles.pop().unwrap_or_else(|| Arc::clone(&self.range))
-    }
-
-    /// Keeps a handle, if it is of the range and there are not enough; else it is to be dropped without the lock.
-    fn keep_handle(&mut self, handle: Option<Arc<B::Memory>>) -> Option<Arc<B::Memory>> {
-        let is_kept =
-            self.handles.len() < HANDLES && handle.as_ref().is_some_and(|one| Arc::ptr_eq(one, &self.range));
-        if !is_kept {
-            return handle;
-        }
-        self.handles.extend(handle);
-        None
-    }
-
-    fn note_peak(&mut self) {
-        self.peak = self.peak.max(self.engine.used().saturating_sub(self.staged));
     }
 }
 

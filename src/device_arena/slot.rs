@@ -34,8 +34,12 @@ impl<S> Default for Others<S> {
 
 impl<S: Stream> Slot<S> {
     #[inline]
-    pub(super) fn new(writer: S) -> Self {
-        Self { writer, others: None, holds: None, moving: false }
+    pub(super) fn new(writer: S, awaited: Option<&Streams<S>>) -> Self {
+        let mut slot = Self { writer, others: None, holds: None, moving: false };
+        if let Some(awaited) = awaited {
+            slot.awaits(awaited);
+        }
+        slot
     }
 
     fn readers(&self) -> &[S] {
