@@ -106,7 +106,8 @@ impl<B: Backend> DeviceArena<B> {
         bytes: u64,
         stream: &B::Stream,
     ) -> Result<ArenaBuffer<B>, Error> {
-        self.allocate_aligned(region, bytes, self.alignment(), stream)
+        // Whatever the arena's alignment is, it is that.
+        self.allocate_aligned(region, bytes, 1, stream)
     }
 
     /// As [`allocate_in`](Self::allocate_in), at a multiple of `alignment` (a power of two) bytes from the range's start,
@@ -146,7 +147,7 @@ impl<B: Backend> DeviceArena<B> {
     pub fn allocate_elements<T>(&self, count: u64, stream: &B::Stream) -> Result<ArenaBuffer<B>, Error> {
         let size = size_of::<T>() as u64;
         let bytes = count.checked_mul(size).ok_or(ArenaError::Overflow { bytes: u64::MAX })?;
-        let alignment = self.alignment().max(align_of::<T>() as u64);
+        let alignment = align_of::<T>() as u64;
         self.allocate_aligned(Region::Dynamic, bytes, alignment, stream)
     }
 
@@ -164,10 +165,8 @@ impl<B: Backend> DeviceArena<B> {
         }
         let mut gone = Vec::new();
         for (block, slot) in slots.drain() {
-            // Each slot is a live block's.
-            if let Ok((offset, size)) = engine.extent(block) {
-                gone.extend(unsettled.put(offset..offset + size, slot.users()));
-            }
+            let (offset, size) = engine.extent(block);
+            gone.extend(unsettled.put(offset..offset + size, slot.users()));
         }
         engine.reset();
         drop(state);

@@ -31,8 +31,7 @@ impl<B: Backend> DeviceArena<B> {
             return None;
         }
         let mut state = self.shared.state.try_lock()?;
-        let alignment = state.engine.alignment();
-        let (block, size, before) = state.allocate(Region::Dynamic, bytes, alignment, stream).ok()?;
+        let (block, size, before) = state.allocate(Region::Dynamic, bytes, 1, stream).ok()?;
         if let Some(mut users) = before {
             // Whoever takes the usual way gets the same block. Nobody is down for its bytes any more, so nobody is replaced.
             users.push(stream.clone());
@@ -45,7 +44,7 @@ impl<B: Backend> DeviceArena<B> {
         };
         state.slots.insert(block, Slot::new(writer, None));
         buffer.range = Some(state.handle());
-        (buffer.block, buffer.len, buffer.size, buffer.alignment) = (block, bytes, size, alignment);
+        (buffer.block, buffer.len, buffer.size, buffer.alignment) = (block, bytes, size, 1);
         Some(Refill { highest_end: state.engine.highest_end(), gone })
     }
 }
@@ -57,7 +56,7 @@ impl<B: Backend> ArenaBuffer<B> {
         let State { engine, slots, unsettled, .. } = &mut *state;
         let Some(slot) = slots.get(self.block) else { return false };
         let (Some(writer), false) = (slot.only_user(), slot.moving) else { return false };
-        let Ok((offset, size)) = engine.extent(self.block) else { return false };
+        let (offset, size) = engine.extent(self.block);
         if !unsettled.is_of(&(offset..offset + size), writer) || engine.free(self.block).is_err() {
             return false;
         }

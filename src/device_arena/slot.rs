@@ -115,7 +115,7 @@ impl<S: Stream> Slot<S> {
     }
 }
 
-/// The slots of all live blocks, each where the block's record is among the engine's.
+/// The slots of all live blocks and of no others, each where the block's record is among the engine's.
 #[derive(Debug)]
 pub(super) struct Slots<S>(Vec<Option<(Block, Slot<S>)>>);
 
@@ -145,16 +145,19 @@ impl<S> Slots<S> {
     #[inline]
     pub(super) fn insert(&mut self, block: Block, slot: Slot<S>) {
         let place = block.index() as usize;
-        if place >= self.0.len() {
-            self.0.resize_with(place + 1, || None);
+        match self.0.get_mut(place) {
+            Some(free) => *free = Some((block, slot)),
+            None => {
+                self.0.resize_with(place, || None);
+                self.0.push(Some((block, slot)));
+            }
         }
-        self.0[place] = Some((block, slot));
     }
 
     #[inline]
     pub(super) fn remove(&mut self, block: Block) -> Option<Slot<S>> {
-        self.get(block)?;
-        self.0[block.index() as usize].take().map(|(_, slot)| slot)
+        let place = self.0.get_mut(block.index() as usize)?;
+        place.take_if(|(name, _)| *name == block).map(|(_, slot)| slot)
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Slot<S>> {

@@ -44,6 +44,7 @@ impl<B: Backend> State<B> {
     }
 
     /// A block for `stream`, its size, and the streams that it must be put behind. Its slot is left to be made.
+    #[inline(always)]
     pub(super) fn allocate(
         &mut self,
         region: Region,
@@ -52,34 +53,31 @@ impl<B: Backend> State<B> {
         stream: &B::Stream,
     ) -> Result<(Block, u64, Option<Streams<B::Stream>>), Error> {
         let block = self.engine.allocate_aligned(bytes, alignment, region)?;
-        let (offset, size) = self.engine.extent(block)?;
+        let (offset, size) = self.engine.extent(block);
         self.note_peak();
         Ok((block, size, self.unsettled.take_for(offset..offset + size, stream)))
     }
 
     /// Frees a block that nothing moves, if it is not stale. Answers streams that are to be dropped without the lock: the
     /// last handle of one may wait for its work.
-    pub(super) fn free(&mut self, block: Block) -> Option<Streams<B::Stream>> {
-        let slot = self.slots.remove(block)?;
-        let mut gone = Streams::new();
-        if let Ok((offset, size)) = self.engine.extent(block)
-            && self.engine.free(block).is_ok()
-        {
+    #[inline(always)]
+    pub(super) fn free(&mut self, block: Block) -> (Option<B::Stream>, Option<Streams<B::Stream>>) {
+        let Some(slot) = self.slots.remove(block) else { return (None, None) };
+        let mut replaced = None;
+        let (offset, size) = self.engine.extent(block);
+        if self.engine.free(block).is_ok() {
             let range = offset..offset + size;
-            match slot.only_user() {
-                Some(stream) if self.unsettled.is_of(&range, stream) => {}
-                _ => gone = self.unsettled.put(range, slot.users()),
+            if slot.only_user().is_none_or(|stream| !self.unsettled.is_of(&range, stream)) {
+                replaced = Some(self.unsettled.put(range, slot.users()));
             }
         }
-        gone.extend(self.stream.replace(slot.writer));
-        Some(gone)
+        (self.stream.replace(slot.writer), replaced)
     }
 
     /// Frees a block that nobody used and that has no slot, of whose bytes `users` have the use.
     pub(super) fn take_back(&mut self, block: Block, users: Streams<B::Stream>) {
-        if let Ok((offset, size)) = self.engine.extent(block)
-            && self.engine.free(block).is_ok()
-        {
+        let (offset, size) = self.engine.extent(block);
+        if self.engine.free(block).is_ok() {
             let _nobody = self.unsettled.put(offset..offset + size, users);
         }
     }
@@ -93,11 +91,13 @@ impl<B: Backend> State<B> {
     }
 
     /// A handle of the range.
+    #[inline]
     pub(super) fn handle(&mut self) -> Arc<B::Memory> {
         self.handles.pop().unwrap_or_else(|| Arc::clone(&self.range))
     }
 
     /// Keeps a handle, if it is of the range and there are not enough; else it is to be dropped without the lock.
+    #[inline]
     pub(super) fn keep_handle(&mut self, handle: Option<Arc<B::Memory>>) -> Option<Arc<B::Memory>> {
         let is_kept = self.handles.len() < HANDLES
             && handle.as_ref().is_some_and(|handle| Arc::ptr_eq(handle, &self.range));

@@ -58,10 +58,7 @@ impl<S: Stream> Unsettled<S> {
     /// Whether all of `range` is down as the stream's, so that nothing has to be put there when it was the only user.
     #[inline]
     pub(crate) fn is_of(&mut self, range: &Range<u64>, stream: &S) -> bool {
-        self.known.holds(range, stream) || {
-            self.know(range, stream);
-            self.known.holds(range, stream)
-        }
+        self.known.holds(range, stream) || self.becomes_known_as(range, stream)
     }
 
     /// From now on `range` is free and `streams` used it last. Answers those who did before.
@@ -106,12 +103,14 @@ impl<S: Stream> Unsettled<S> {
     }
 
     /// Finds the part with the start of `range`, if it is the stream's.
-    fn know(&mut self, range: &Range<u64>, stream: &S) {
+    #[cold]
+    fn becomes_known_as(&mut self, range: &Range<u64>, stream: &S) -> bool {
         if let Some((&start, part)) = self.parts.range(..=range.start).next_back()
             && part.streams.iter().all(|user| user.id() == stream.id())
         {
             self.known = Known { start, end: part.end, stream: stream.id().get() };
         }
+        self.known.holds(range, stream)
     }
 
     /// Forgets `range`, and answers all streams that used any part of it.
