@@ -60,6 +60,9 @@ impl Shared {
                 (None, None) => Found::Nothing,
             }
         };
+        if !self.has_magazines() {
+            return at_depot(None);
+        }
         if !self.has_magazine_for(key) {
             return magazine::look(self, at_depot);
         }

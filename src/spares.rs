@@ -26,6 +26,7 @@ pub(crate) enum Found<S> {
 
 impl Depot {
     /// Serves a miss of `key` that was counted from the arena, if nothing has to be given back for it.
+    #[inline]
     pub(crate) fn serve<B: Backend>(
         &mut self,
         arena: &DeviceArena<B>,
