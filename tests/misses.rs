@@ -32,10 +32,12 @@ impl Scene {
         self.pool.allocate(bytes, &self.streams[stream]).expect("memory")
     }
 
-    /// Has a record for each of the next blocks.
+    /// Has a record for each of the next blocks: of those that lie where the stream's own did before.
     fn warm(&self, blocks: usize, stream: usize) {
-        let warm: Vec<_> = (0..blocks).map(|_| self.allocate(KIB, stream)).collect();
-        drop(warm);
+        for _ in 0..2 {
+            let warm: Vec<_> = (0..blocks).map(|_| self.allocate(KIB, stream)).collect();
+            drop(warm);
+        }
     }
 
     fn free_bytes(&self) -> u64 {
