@@ -129,15 +129,13 @@ impl Depot {
         let is_for_lane = rack.is_some() && self.lane_of(key).is_some();
         let bucket = self.buckets.of(key);
         bucket.last_request = self.clock;
-        if !is_for_lane {
-            if let Some(mut block) = bucket.take(stream) {
-                bucket.requests.hits += 1;
-                block.requested = requested;
-                self.counters.live_buffers += 1;
-                self.budget.reused(key.class);
-                self.budget.lend(key.class, requested);
-                return Some(block);
-            }
+        if !is_for_lane && let Some(mut block) = bucket.take(stream) {
+            bucket.requests.hits += 1;
+            block.requested = requested;
+            self.counters.live_buffers += 1;
+            self.budget.reused(key.class);
+            self.budget.lend(key.class, requested);
+            return Some(block);
         }
         if self.budget.now.cached == 0 && rack.is_none_or(|rack| rack.leased.get() == 0) {
             // No class has any to lend.

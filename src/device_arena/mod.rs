@@ -26,7 +26,7 @@ use crate::arena::{ArenaError, Block, Layout, Region, Span};
 use crate::error::Error;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use slot::Slot;
-use state::State;
+use state::{Placed, State};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use vrampool_backend::{Backend, DeviceId, Memory, MemoryKind, Stream};
@@ -124,7 +124,7 @@ impl<B: Backend> DeviceArena<B> {
     ) -> Result<ArenaBuffer<B>, Error> {
         self.shared.check_device(stream)?;
         let mut state = self.shared.state.lock();
-        let (block, size, before) = state.allocate(region, bytes, alignment, stream)?;
+        let Placed { block, size, before } = state.allocate(region, bytes, alignment, stream)?;
         let writer = state.stream(stream);
         state.slots.insert(block, Slot::new(writer, before.as_ref()));
         let range = state.handle();

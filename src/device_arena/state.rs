@@ -27,6 +27,15 @@ pub(super) struct State<B: Backend> {
     pub(super) peak: u64,
 }
 
+/// A block that was just allocated.
+#[derive(Debug)]
+pub(super) struct Placed<S> {
+    pub(super) block: Block,
+    pub(super) size: u64,
+    /// The streams that it must be put behind, if there are any.
+    pub(super) before: Option<Streams<S>>,
+}
+
 impl<B: Backend> State<B> {
     pub(super) fn reserve(device: &B, kind: MemoryKind, layout: Layout, bytes: u64) -> Result<Self, Error> {
         let engine = Arena::new(layout)?;
@@ -43,7 +52,7 @@ impl<B: Backend> State<B> {
         })
     }
 
-    /// A block for `stream`, its size, and the streams that it must be put behind. Its slot is left to be made.
+    /// A block for `stream`. Its slot is left to be made.
     #[inline(always)]
     pub(super) fn allocate(
         &mut self,
@@ -51,11 +60,11 @@ impl<B: Backend> State<B> {
         bytes: u64,
         alignment: u64,
         stream: &B::Stream,
-    ) -> Result<(Block, u64, Option<Streams<B::Stream>>), Error> {
+    ) -> Result<Placed<B::Stream>, Error> {
         let block = self.engine.allocate_aligned(bytes, alignment, region)?;
         let (offset, size) = self.engine.extent(block);
         self.note_peak();
-        Ok((block, size, self.unsettled.take_for(offset..offset + size, stream)))
+        Ok(Placed { block, size, before: self.unsettled.take_for(offset..offset + size, stream) })
     }
 
     /// Frees a block that nothing moves, if it is not stale. Answers streams that are to be dropped without the lock: the
