@@ -26,7 +26,7 @@ use crate::arena::{ArenaError, Block, Layout, Region, Span};
 use crate::error::Error;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use slot::Slot;
-use state::{Placed, State};
+use state::State;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use vrampool_backend::{Backend, DeviceId, Memory, MemoryKind, Stream};
@@ -124,20 +124,28 @@ impl<B: Backend> DeviceArena<B> {
     ) -> Result<ArenaBuffer<B>, Error> {
         self.shared.check_device(stream)?;
         let mut state = self.shared.state.lock();
-        let Placed { block, size, before } = state.allocate(region, bytes, alignment, stream)?;
+        let block = state.engine.allocate_aligned(bytes, alignment, region)?;
+        let (size, before) = state.settle(block, stream);
         let writer = state.stream(stream);
         state.slots.insert(block, Slot::new(writer, before.as_ref()));
         let range = state.handle();
         drop(state);
         let buffer = ArenaBuffer::new(Arc::clone(&self.shared), range, block, (bytes, size, alignment));
-        if let Some(before) = before {
-            // If that fails nothing waits for them, and whoever gets these bytes next must: the slot has their names.
-            before.iter().try_for_each(|user| self.shared.order(user, stream))?;
-            if let Some(slot) = self.shared.state.lock().slots.get_mut(block) {
-                slot.awaits_nobody();
-            }
+        match before {
+            None => Ok(buffer),
+            Some(before) => self.put_behind(&before, block, stream).map(|()| buffer),
         }
-        Ok(buffer)
+    }
+
+    /// Puts what `stream` does from now on behind the work of those who used a new block's bytes.
+    #[cold]
+    fn put_behind(&self, before: &[B::Stream], block: Block, stream: &B::Stream) -> Result<(), Error> {
+        // If that fails nothing waits for them, and whoever gets these bytes next must: the slot has their names.
+        before.iter().try_for_each(|user| self.shared.order(user, stream))?;
+        if let Some(slot) = self.shared.state.lock().slots.get_mut(block) {
+            slot.awaits_nobody();
+        }
+        Ok(())
     }
 
     /// A block for `count` elements of `T`, aligned for them too.

@@ -4,7 +4,7 @@
 //! stream or a range that may be the last. Where that cannot be they do nothing, and the usual way is to be taken.
 
 use super::slot::Slot;
-use super::state::{Placed, State};
+use super::state::State;
 use super::{ArenaBuffer, DeviceArena};
 use crate::arena::Region;
 use std::sync::{Arc, OnceLock};
@@ -31,7 +31,8 @@ impl<B: Backend> DeviceArena<B> {
             return None;
         }
         let mut state = self.shared.state.try_lock()?;
-        let Placed { block, size, before } = state.allocate(Region::Dynamic, bytes, 1, stream).ok()?;
+        let block = state.engine.allocate(bytes, Region::Dynamic).ok()?;
+        let (size, before) = state.settle(block, stream);
         if let Some(mut users) = before {
             // Whoever takes the usual way gets the same block. Nobody is down for its bytes any more, so nobody is replaced.
             users.push(stream.clone());

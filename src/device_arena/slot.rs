@@ -33,7 +33,7 @@ impl<S> Default for Others<S> {
 }
 
 impl<S: Stream> Slot<S> {
-    #[inline]
+    #[inline(always)]
     pub(super) fn new(writer: S, awaited: Option<&Streams<S>>) -> Self {
         let mut slot = Self { writer, others: None, holds: None, moving: false };
         if let Some(awaited) = awaited {
@@ -142,7 +142,7 @@ impl<S> Slots<S> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn insert(&mut self, block: Block, slot: Slot<S>) {
         let place = block.index() as usize;
         match self.0.get_mut(place) {

@@ -2,7 +2,7 @@
 
 use super::slot::Slots;
 use super::unsettled::{Streams, Unsettled};
-use crate::arena::{Arena, Block, Layout, Region};
+use crate::arena::{Arena, Block, Layout};
 use crate::error::Error;
 use std::sync::Arc;
 use vrampool_backend::{Backend, MemoryKind, Stream};
@@ -27,15 +27,6 @@ pub(super) struct State<B: Backend> {
     pub(super) peak: u64,
 }
 
-/// A block that was just allocated.
-#[derive(Debug)]
-pub(super) struct Placed<S> {
-    pub(super) block: Block,
-    pub(super) size: u64,
-    /// The streams that it must be put behind, if there are any.
-    pub(super) before: Option<Streams<S>>,
-}
-
 impl<B: Backend> State<B> {
     pub(super) fn reserve(device: &B, kind: MemoryKind, layout: Layout, bytes: u64) -> Result<Self, Error> {
         let engine = Arena::new(layout)?;
@@ -52,19 +43,15 @@ impl<B: Backend> State<B> {
         })
     }
 
-    /// A block for `stream`. Its slot is left to be made.
+    /// The size of a block that was just allocated for `stream`, and the streams that it must be put behind, if there are
+    /// any. Its slot is left to be made.
+    // Beside the block's name, not with it in a struct: that would be stored in parts and read as one, for which a processor
+    // waits until it has reached the cache.
     #[inline(always)]
-    pub(super) fn allocate(
-        &mut self,
-        region: Region,
-        bytes: u64,
-        alignment: u64,
-        stream: &B::Stream,
-    ) -> Result<Placed<B::Stream>, Error> {
-        let block = self.engine.allocate_aligned(bytes, alignment, region)?;
+    pub(super) fn settle(&mut self, block: Block, stream: &B::Stream) -> (u64, Option<Streams<B::Stream>>) {
         let (offset, size) = self.engine.extent(block);
         self.note_peak();
-        Ok(Placed { block, size, before: self.unsettled.take_for(offset..offset + size, stream) })
+        (size, self.unsettled.take_for(offset..offset + size, stream))
     }
 
     /// Frees a block that nothing moves, if it is not stale. Answers streams that are to be dropped without the lock: the
