@@ -1,6 +1,7 @@
 //! The record of a block: memory of the source, with all that must be known to hand it out again.
 
 use crate::buckets::Key;
+use crate::device_arena::{DeviceArena, Refill};
 use crate::error::Error;
 use crate::lanes::{self, NO_LANE};
 use crate::shared::Shared;
@@ -9,6 +10,7 @@ use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::any::Any;
 use std::fmt;
+use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use vrampool_backend::{Backend, Region, RegionMut, Stream, StreamId};
@@ -34,7 +36,13 @@ pub(crate) struct Block {
     pub(crate) lane: u8,
     pub(crate) pool: Arc<Shared>,
     /// The [`Body`] of its backend. A box of its own, so that what moves is one word.
-    body: Box<dyn Any + Send + Sync>,
+    body: Box<dyn Content>,
+}
+
+/// What is asked of a body of any backend.
+trait Content: Any + Send + Sync {
+    /// As [`Block::empty`].
+    fn empty(&mut self) -> bool;
 }
 
 /// What a block of one backend is.
@@ -55,17 +63,41 @@ impl Block {
         pool: &Arc<Shared>,
     ) -> Box<Self> {
         let body = Body { extent, stream: stream.clone(), readers: Mutex::default() };
-        let is_kept = pool.has_magazine_for(key) && pool.lanes.are_unshared();
         Box::new(Block {
             next: None,
             key,
             requested,
             ready_on: AtomicU64::new(stream.id().get()),
             stream: stream.id(),
-            lane: if is_kept { lanes::number(key.class) } else { NO_LANE },
+            lane: lane_of(pool, key),
             pool: Arc::clone(pool),
             body: Box::new(body),
         })
+    }
+
+    /// Gives its memory back to an arena, if that takes nothing but numbers; for [`refill`](Self::refill) then.
+    pub(crate) fn empty(&mut self) -> bool {
+        self.body.empty()
+    }
+
+    /// Makes an [emptied](Self::empty) one a block of the arena again, if that takes nothing but numbers. Answers the end of
+    /// the arena's highest block, and streams to be dropped without any lock.
+    pub(crate) fn refill<B: Backend>(
+        &mut self,
+        arena: &DeviceArena<B>,
+        key: Key,
+        requested: u64,
+        stream: &B::Stream,
+    ) -> Option<(u64, [Option<B::Stream>; 2])> {
+        let body = self.body_mut::<B>();
+        let Extent::Arena(buffer) = &mut body.extent else { return None };
+        let Refill { highest_end, gone } = arena.refill(buffer, key.class, stream)?;
+        let id = stream.id();
+        let other = (body.stream.id() != id).then(|| mem::replace(&mut body.stream, stream.clone()));
+        (self.key, self.requested, self.stream) = (key, requested, id);
+        *self.ready_on.get_mut() = id.get();
+        self.lane = lane_of(&self.pool, key);
+        Some((highest_end, [gone, other]))
     }
 
     /// Whether work on `stream` may use it without any wait.
@@ -76,14 +108,14 @@ impl Block {
     }
 
     fn body<B: Backend>(&self) -> &Body<B> {
-        match self.body.downcast_ref() {
+        match (&*self.body as &dyn Any).downcast_ref() {
             Some(body) => body,
             None => unreachable!("a pool hands out blocks of its own backend"),
         }
     }
 
     fn body_mut<B: Backend>(&mut self) -> &mut Body<B> {
-        match self.body.downcast_mut() {
+        match (&mut *self.body as &mut dyn Any).downcast_mut() {
             Some(body) => body,
             None => unreachable!("a pool hands out blocks of its own backend"),
         }
@@ -169,6 +201,22 @@ impl Block {
         *self.ready_on.get_mut() = stream.id().get();
         Ok(waits)
     }
+}
+
+impl<B: Backend> Content for Body<B> {
+    fn empty(&mut self) -> bool {
+        match &mut self.extent {
+            // Handles of readers are not for the pool's lock to drop.
+            Extent::Arena(buffer) => self.readers.get_mut().is_empty() && buffer.empty(),
+            Extent::Direct(_) => false,
+        }
+    }
+}
+
+/// Which lane of a magazine takes blocks of `key`, if that is for their class alone.
+fn lane_of(pool: &Shared, key: Key) -> u8 {
+    let is_kept = pool.has_magazine_for(key) && pool.lanes.are_unshared();
+    if is_kept { lanes::number(key.class) } else { NO_LANE }
 }
 
 /// Makes later work on `to` wait for the work so far on `from`.

@@ -9,6 +9,7 @@ use crate::size_class::SizeClasses;
 use crate::stats::{BucketStats, PoolStats, Rung};
 use crate::tally::Tally;
 use std::collections::BTreeMap;
+use std::mem;
 use std::sync::Arc;
 use vrampool_backend::{MemoryKind, StreamId};
 
@@ -30,6 +31,8 @@ pub(crate) struct Depot {
     pub(crate) trimmed: u64,
     /// Blocks that were not kept while other threads' magazines had slots for such, since these were last called back.
     pub(crate) without_slot: u64,
+    /// Records without memory.
+    pub(crate) spares: Vec<Box<Block>>,
     /// No pool handle is left: what comes back is not kept.
     closed: bool,
 }
@@ -65,6 +68,8 @@ pub(crate) struct InMagazines {
 #[must_use]
 pub(crate) enum Released {
     Cached,
+    /// Its memory is with the source.
+    Recycled,
     /// To be dropped outside the lock, and then reported with [`Depot::freed`].
     Returned(Box<Block>),
 }
@@ -94,6 +99,7 @@ impl Depot {
             tallies: Vec::new(),
             trimmed: 0,
             without_slot: 0,
+            spares: Vec::new(),
             closed: false,
         }
     }
@@ -131,7 +137,12 @@ impl Depot {
             self.budget.lend(key.class, requested);
             return Some(block);
         }
-        let mut taken = self.find(key, stream, rack);
+        if self.budget.now.cached == 0 && rack.is_none_or(|rack| rack.leased.get() == 0) {
+            // No class has any to lend.
+            bucket.requests.misses += 1;
+            return None;
+        }
+        let mut taken = if is_for_lane { self.find(key, stream, rack) } else { None };
         if taken.is_none() {
             // One of the next larger classes lends.
             let mut lenders = self.classes.lenders(key.class).take(self.borrow_classes);
@@ -286,10 +297,10 @@ impl Depot {
         }
     }
 
-    /// Nothing is kept from now on.
-    pub(crate) fn close(&mut self) -> Vec<Box<Block>> {
+    /// Nothing is kept from now on. Answers idle blocks, and spare records to be dropped.
+    pub(crate) fn close(&mut self) -> (Vec<Box<Block>>, Vec<Box<Block>>) {
         self.closed = true;
-        self.evict(u64::MAX)
+        (self.evict(u64::MAX), mem::take(&mut self.spares))
     }
 
     pub(crate) fn count(&mut self, rung: Rung) {

@@ -28,6 +28,7 @@ mod request;
 mod shared;
 mod size_class;
 mod source;
+mod spares;
 mod stager;
 mod stats;
 mod sync;

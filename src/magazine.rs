@@ -182,7 +182,11 @@ impl Local {
     #[inline]
     fn join(&self, pool: &Arc<Shared>) -> Option<&Rack> {
         match self.rack(pool) {
-            Some(rack) if self.closed.get() == CLOSED.load(Relaxed) => Some(rack),
+            rack if self.closed.get() == CLOSED.load(Relaxed)
+                && (rack.is_some() || !pool.has_magazines()) =>
+            {
+                rack
+            }
             _ => self.join_anew(pool),
         }
     }

@@ -6,8 +6,12 @@ use crate::block::Block;
 use crate::buckets::Key;
 use crate::device_arena::DeviceArena;
 use crate::error::{Error, OutOfMemory, Shortage};
+use crate::lanes::NO_LANE;
+use crate::magazine;
+use crate::rack::Rack;
 use crate::shared::Shared;
 use crate::source::Extent;
+use crate::spares::Found;
 use crate::stats::Rung;
 use std::sync::Arc;
 use vrampool_backend::{Backend, MemoryKind, Stream};
@@ -38,10 +42,36 @@ impl Shared {
             return Err(Error::TooLarge { requested: bytes, max_allocation });
         };
         let key = Key { kind, class };
-        match self.take(key, bytes, stream.id()) {
-            Some(block) => self.reuse::<B>(block, key, stream),
-            None => self.miss::<B>(key, bytes, stream),
+        match self.find::<B>(key, bytes, stream) {
+            Found::Idle(block) => self.reuse::<B>(block, key, stream),
+            Found::Fresh(block, _) => Ok(block),
+            Found::Nothing => self.miss::<B>(key, bytes, stream),
         }
+    }
+
+    /// A block from this thread's magazines or the depot, or from an arena with as little effort; counts the hit or the
+    /// miss.
+    fn find<B: Backend>(self: &Arc<Self>, key: Key, requested: u64, stream: &B::Stream) -> Found<B::Stream> {
+        let arena = self.supply::<B>().arena();
+        let at_depot = |rack: Option<&Rack>| {
+            let mut depot = self.depot();
+            match (depot.take(key, requested, stream.id(), rack), arena) {
+                (Some(block), _) => Found::Idle(block),
+                (None, Some(arena)) => depot.serve(arena, key, requested, stream),
+                (None, None) => Found::Nothing,
+            }
+        };
+        if !self.has_magazines() {
+            return at_depot(None);
+        }
+        if !self.has_magazine_for(key) {
+            return magazine::look(self, at_depot);
+        }
+        let was_tried = self.lanes.of_request(requested).is_some_and(|lane| lane != NO_LANE);
+        if !was_tried && let Some(block) = magazine::take_class(self, key.class, requested, stream.id()) {
+            return Found::Idle(block);
+        }
+        magazine::visit(self, at_depot)
     }
 
     /// Makes an idle block ready for `stream`; one that cannot be made ready goes back to its bucket.

@@ -4,7 +4,7 @@ use crate::block::Block;
 use crate::buckets::Key;
 use crate::budget::Caps;
 use crate::depot::{Counters, Depot, Permit, Released};
-use crate::lanes::{Lanes, NO_LANE};
+use crate::lanes::Lanes;
 use crate::magazine::{self, NO_SLOT, SLOTS};
 use crate::size_class::SizeClasses;
 use crate::source::Supply;
@@ -14,7 +14,7 @@ use std::any::Any;
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use vrampool_backend::{Backend, DeviceId, MemoryKind, StreamId};
+use vrampool_backend::{Backend, DeviceId, MemoryKind};
 
 /// What a pool's handles, buffers and idle blocks share.
 #[derive(Debug)]
@@ -117,16 +117,6 @@ impl Shared {
         self.epoch.load(Relaxed) == CLOSED_EPOCH
     }
 
-    /// An idle block, from this thread's magazines or the depot; counts the hit or the miss.
-    pub(crate) fn take(self: &Arc<Self>, key: Key, requested: u64, stream: StreamId) -> Option<Box<Block>> {
-        if !self.has_magazine_for(key) {
-            return magazine::look(self, |rack| self.depot().take(key, requested, stream, rack));
-        }
-        let was_tried = self.lanes.of_request(requested).is_some_and(|lane| lane != NO_LANE);
-        let taken = if was_tried { None } else { magazine::take_class(self, key.class, requested, stream) };
-        taken.or_else(|| magazine::visit(self, |rack| self.depot().take(key, requested, stream, rack)))
-    }
-
     /// A buffer's way back.
     #[inline]
     pub(crate) fn release(block: Box<Block>) {
@@ -147,8 +137,13 @@ impl Shared {
         let released = magazine::visit_with(block, |pool, rack, block| {
             let mut depot = pool.depot();
             let released = depot.put(block, rack);
+            let released = depot.recycle(released);
             if depot.lacks_slots() {
                 pool.recall(&mut depot, Recall::Slots);
+            }
+            drop(depot);
+            if let Released::Recycled = released {
+                pool.freed.notify_all();
             }
             released
         });
@@ -207,13 +202,14 @@ impl Shared {
     pub(crate) fn close(&self) {
         magazine::leave(self);
         let mut depot = self.depot();
-        let idle = depot.close();
+        let (idle, spares) = depot.close();
         self.epoch.store(CLOSED_EPOCH, Relaxed);
         drop(depot);
         if self.has_magazines() {
             TAKEN.lock()[usize::from(self.slot)] = false;
         }
         CLOSED.fetch_add(1, Relaxed);
+        drop(spares);
         self.give_back(idle);
     }
 
@@ -329,11 +325,7 @@ impl Promise<'_> {
     /// The source gave them; it has had to reserve `reserved` bytes, if it reserves ahead.
     pub(crate) fn keep(mut self, requested: u64, reserved: u64) {
         self.kept = true;
-        let mut depot = self.pool.depot();
-        depot.budget.peak_reserved = depot.budget.peak_reserved.max(reserved);
-        depot.budget.allocated(self.class, requested);
-        depot.counters.source_allocations += 1;
-        depot.counters.live_buffers += 1;
+        self.pool.depot().promise_kept(self.class, requested, reserved);
     }
 }
 

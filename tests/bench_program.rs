@@ -7,7 +7,7 @@ type Row = serde_json::Map<String, serde_json::Value>;
 
 const KEYS: [&str; 8] = ["allocator", "bench", "case", "ns_max", "ns_mean", "ns_median", "ns_min", "threads"];
 
-const NAMES: [&str; 9] = [
+const NAMES: [&str; 10] = [
     "cuarena_1",
     "cuarena_2",
     "cuarena_3",
@@ -17,6 +17,7 @@ const NAMES: [&str; 9] = [
     "arena_lifo",
     "arena_random",
     "hit_pair",
+    "miss_pair",
 ];
 
 /// Exit status, standard output and standard error of a run with too few samples to mean anything.
@@ -90,6 +91,9 @@ fn each_line_has_exactly_these_keys_and_figures_in_order() {
         expected.extend(threads().map(|_| ["hit_pair", case, "pool"]));
     }
     expected.extend(threads().skip(1).map(|_| ["hit_pair", "4 KiB, 32 handed over", "pool"]));
+    for case in ["4 KiB", "8 MiB", "random, 1024 live"] {
+        expected.extend(["driver", "arena", "pool"].map(|allocator| ["miss_pair", case, allocator]));
+    }
     assert_eq!(labels(&rows), expected);
 }
 

@@ -26,9 +26,9 @@ impl Block {
         self.serial
     }
 
-    /// The slot of its record.
+    /// The slot of its record, which no other live block of the arena has.
     #[inline]
-    pub(super) fn index(self) -> u32 {
+    pub(crate) fn index(self) -> u32 {
         self.place as u32
     }
 

@@ -128,6 +128,13 @@ impl Arena {
         self.live_tag(block).map(|_| self.table[block.index()].bytes)
     }
 
+    /// Where a block is and how long, of one that is known to be live: its offset and size.
+    #[inline]
+    pub(crate) fn extent(&self, live: Block) -> (u64, u64) {
+        let record = &self.table[live.index()];
+        (record.offset, record.bytes)
+    }
+
     /// The region of a block.
     ///
     /// # Errors

@@ -7,8 +7,8 @@ use super::{Shared, State};
 use crate::arena::{ArenaError, Block};
 use crate::error::Error;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
+use std::sync::{Arc, OnceLock};
 use vrampool_backend::{Backend, Hold, Region, RegionMut, Stream};
 
 /// A block of a [`DeviceArena`](super::DeviceArena). Dropping it frees it; it may outlive the arena's handles.
@@ -16,13 +16,17 @@ use vrampool_backend::{Backend, Hold, Region, RegionMut, Stream};
 /// The way to its bytes goes through a stream, as with [`Buffer`](crate::Buffer). It follows its data: a compaction moves
 /// it when no region of it exists, and the next region is where the data is.
 pub struct ArenaBuffer<B: Backend> {
-    arena: Arc<Shared<B>>,
-    range: Arc<B::Memory>,
-    block: Block,
-    holds: Arc<AtomicU32>,
-    len: u64,
-    size: u64,
-    alignment: u64,
+    pub(super) arena: Arc<Shared<B>>,
+    /// `None` only while dropping, or emptied.
+    pub(super) range: Option<Arc<B::Memory>>,
+    pub(super) block: Block,
+    /// Regions of it that exist; its slot counts with it. Made for the first one.
+    pub(super) holds: OnceLock<Arc<AtomicU32>>,
+    /// Emptied, the stream of the last block, for one more of the same.
+    pub(super) stream: Option<B::Stream>,
+    pub(super) len: u64,
+    pub(super) size: u64,
+    pub(super) alignment: u64,
 }
 
 impl<B: Backend> ArenaBuffer<B> {
@@ -30,10 +34,9 @@ impl<B: Backend> ArenaBuffer<B> {
         arena: Arc<Shared<B>>,
         range: Arc<B::Memory>,
         block: Block,
-        holds: Arc<AtomicU32>,
         (len, size, alignment): (u64, u64, u64),
     ) -> Self {
-        Self { arena, range, block, holds, len, size, alignment }
+        Self { arena, range: Some(range), block, holds: OnceLock::new(), stream: None, len, size, alignment }
     }
 
     /// Bytes that were asked for.
@@ -80,7 +83,7 @@ impl<B: Backend> ArenaBuffer<B> {
     pub fn offset(&self) -> Result<u64, Error> {
         let state = self.arena.settled(self.block);
         // After a resize the block is another engine's, after a reset the engine's of before: stale both.
-        if !state.slots.contains_key(&self.block) {
+        if state.slots.get(self.block).is_none() {
             return Err(ArenaError::StaleBlock.into());
         }
         Ok(state.engine.offset(self.block)?)
@@ -89,7 +92,14 @@ impl<B: Backend> ArenaBuffer<B> {
     /// The memory that it is a part of.
     #[must_use]
     pub fn memory(&self) -> &B::Memory {
-        &self.range
+        self.range()
+    }
+
+    fn range(&self) -> &Arc<B::Memory> {
+        match &self.range {
+            Some(range) => range,
+            None => unreachable!("a buffer has its range until it is dropped"),
+        }
     }
 
     /// Copies `bytes` from the host to its start, in order on `stream`. `bytes` may be reused at once.
@@ -124,7 +134,7 @@ impl<B: Backend> ArenaBuffer<B> {
             let source = old.region(kept, stream)?;
             let destination = new.region_mut(kept, stream)?.as_region();
             let arena = super::DeviceArena { shared: Arc::clone(&old.arena) };
-            Copier::new(&arena, Arc::clone(&old.range), stream).move_to(
+            Copier::new(&arena, Arc::clone(old.range()), stream).move_to(
                 source.offset(),
                 destination.offset(),
                 kept,
@@ -159,24 +169,26 @@ impl<B: Backend> ArenaBuffer<B> {
                 state.note_peak();
                 let grown = state.engine.size(self.block)?;
                 let before = state.unsettled.take(offset + size..offset + grown);
-                let slot = state.slots.get_mut(&self.block).ok_or(ArenaError::StaleBlock)?;
-                slot.awaited = before.clone();
+                let slot = state.slots.get_mut(self.block).ok_or(ArenaError::StaleBlock)?;
+                slot.awaits(&before);
                 let users = slot.users();
-                let _hold = Hold::new(&self.holds);
+                let _hold = Hold::new(self.holds.get_or_init(|| Arc::clone(slot.holds())));
                 drop(state);
                 for user in users.iter().filter(|user| user.id() != stream.id()) {
                     if let Err(error) = self.arena.order(user, stream) {
                         let mut state = self.arena.state.lock();
                         // Back to its old size, which is always to be had.
                         state.engine.resize_in_place(self.block, size)?;
-                        state.unsettled.put(offset + size..offset + grown, before);
-                        if let Some(slot) = state.slots.get_mut(&self.block) {
-                            slot.awaited.clear();
+                        let gone = state.unsettled.put(offset + size..offset + grown, before);
+                        if let Some(slot) = state.slots.get_mut(self.block) {
+                            slot.awaits_nobody();
                         }
+                        drop(state);
+                        drop(gone);
                         return Err(error);
                     }
                 }
-                if let Some(slot) = self.arena.state.lock().slots.get_mut(&self.block) {
+                if let Some(slot) = self.arena.state.lock().slots.get_mut(self.block) {
                     slot.written_by(stream);
                 }
                 (self.len, self.size) = (bytes, grown);
@@ -197,7 +209,7 @@ impl<B: Backend> ArenaBuffer<B> {
     /// Its first `len` bytes for reading; `len` is at most its size.
     pub(crate) fn region(&self, len: u64, stream: &B::Stream) -> Result<Region<'_, B::Memory>, Error> {
         let (hold, offset) = self.hold(stream, Slot::before_read, Slot::read_by)?;
-        Ok(Region::new(&*self.range, offset, len, stream)?.held(hold))
+        Ok(Region::new(self.memory(), offset, len, stream)?.held(hold))
     }
 
     /// Its first `len` bytes for writing; `len` is at most its size.
@@ -207,7 +219,7 @@ impl<B: Backend> ArenaBuffer<B> {
         stream: &B::Stream,
     ) -> Result<RegionMut<'_, B::Memory>, Error> {
         let (hold, offset) = self.hold(stream, Slot::before_write, Slot::written_by)?;
-        Ok(RegionMut::new(&*self.range, offset, len, stream)?.held(hold))
+        Ok(RegionMut::new(self.memory(), offset, len, stream)?.held(hold))
     }
 
     /// Says that work on `stream` reads it, for work that got its address in another way; else as [`on`](Self::on).
@@ -233,10 +245,10 @@ impl<B: Backend> ArenaBuffer<B> {
         self.arena.check_device(stream)?;
         let mut state = self.arena.settled(self.block);
         let State { engine, slots, .. } = &mut *state;
-        let Some(slot) = slots.get_mut(&self.block) else { return Err(ArenaError::StaleBlock.into()) };
+        let Some(slot) = slots.get_mut(self.block) else { return Err(ArenaError::StaleBlock.into()) };
         let offset = engine.offset(self.block)?;
         // Nothing moves it, and so becomes a user, from here on.
-        let hold = Hold::new(&self.holds);
+        let hold = Hold::new(self.holds.get_or_init(|| Arc::clone(slot.holds())));
         let users = before(slot, stream);
         if users.is_empty() {
             then(slot, stream);
@@ -244,7 +256,7 @@ impl<B: Backend> ArenaBuffer<B> {
         }
         drop(state);
         users.iter().try_for_each(|user| self.arena.order(user, stream))?;
-        if let Some(slot) = self.arena.state.lock().slots.get_mut(&self.block) {
+        if let Some(slot) = self.arena.state.lock().slots.get_mut(self.block) {
             then(slot, stream);
         }
         Ok((hold, offset))
@@ -253,15 +265,15 @@ impl<B: Backend> ArenaBuffer<B> {
 
 impl<B: Backend> Drop for ArenaBuffer<B> {
     fn drop(&mut self) {
+        if self.range.is_none() {
+            return;
+        }
         let mut state = self.arena.settled(self.block);
         // A stale block, after a reset, has no slot and nothing to free.
-        let Some(slot) = state.slots.remove(&self.block) else { return };
-        let place = state.engine.offset(self.block).ok().zip(state.engine.size(self.block).ok());
-        if let Some((offset, size)) = place
-            && state.engine.free(self.block).is_ok()
-        {
-            state.unsettled.put(offset..offset + size, slot.users());
-        }
+        let streams = state.free(self.block);
+        let range = state.keep_handle(self.range.take());
+        drop(state);
+        drop((streams, range));
     }
 }
 

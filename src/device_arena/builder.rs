@@ -1,5 +1,6 @@
 //! How an arena on a device is to be.
 
+use super::state::State;
 use super::{DeviceArena, Shared};
 use crate::arena::Layout;
 use crate::error::Error;
@@ -82,7 +83,7 @@ impl<B: Backend> ArenaBuilder<B> {
         let properties = self.device.properties();
         let alignment = properties.alignment.max(properties.copy_granularity.next_power_of_two());
         let layout = Layout::new(bytes).alignment(alignment).stable_bytes(self.stable_bytes);
-        let state = DeviceArena::reserve(&self.device, self.kind, layout, bytes)?;
+        let state = State::reserve(&self.device, self.kind, layout, bytes)?;
         let id = self.device.id();
         log::info!("arena on {id}: {bytes} bytes reserved, {} of them stable", self.stable_bytes);
         log::debug!("arena on {id}: {:?}, at {:?}", self.kind, state.range.address());

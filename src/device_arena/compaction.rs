@@ -132,7 +132,7 @@ impl<B: Backend> Shared<B> {
     fn begin(&self, block: Block) -> Begun<B::Stream> {
         let mut state = self.state.lock();
         let State { engine, slots, unsettled, .. } = &mut *state;
-        let Some(slot) = slots.get_mut(&block) else { return Begun::Gone };
+        let Some(slot) = slots.get_mut(block) else { return Begun::Gone };
         // Holds are taken under the lock that is held here.
         if slot.is_held() {
             return Begun::Held;
@@ -158,21 +158,22 @@ impl<B: Backend> Shared<B> {
         let Move { block, from, to, bytes, .. } = pending.slide;
         // A moving block is neither freed nor reset: both wait. So neither of these calls fails.
         let moved = end == End::Copied && engine.commit_move(block).is_ok();
-        if moved {
-            unsettled.put(pending.left_range(), [stream.clone()].into_iter().collect());
+        let gone = if moved {
+            unsettled.put(pending.left_range(), [stream.clone()].into_iter().collect())
         } else {
             let _ = engine.cancel_move(block);
             let range = pending.hole_range();
             add(&mut pending.hole, stream);
-            unsettled.put(range, pending.hole);
-        }
-        if let Some(slot) = slots.get_mut(&block) {
+            unsettled.put(range, pending.hole)
+        };
+        if let Some(slot) = slots.get_mut(block) {
             if end != End::Untouched {
                 slot.written_by(stream);
             }
             slot.moving = false;
         }
         drop(state);
+        drop(gone);
         self.settled.notify_all();
         moved.then_some(Moved { from, to, bytes })
     }

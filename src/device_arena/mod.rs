@@ -2,7 +2,8 @@
 //!
 //! * `unsettled`: which streams may still use free parts, so that memory is handed out behind their work;
 //! * `slot`: who uses a live block, and whether it may move;
-//! * `buffer`: a block on loan;
+//! * `state`: what the lock holds, engine, slots and unsettled parts;
+//! * `buffer`: a block on loan; `recycle`: the same for one block after the other;
 //! * `compaction` and `copier`: blocks moved, with their data.
 //!
 //! One lock holds engine, slots and unsettled parts. No call of the device is made under it.
@@ -11,21 +12,23 @@ mod buffer;
 mod builder;
 mod compaction;
 mod copier;
+mod recycle;
 mod slot;
+mod state;
 mod unsettled;
 
 pub use buffer::ArenaBuffer;
 pub use builder::ArenaBuilder;
 pub use compaction::{Compaction, Moved};
+pub(crate) use recycle::Refill;
 
-use crate::arena::{Arena, ArenaError, Block, Layout, Region, Span};
+use crate::arena::{ArenaError, Block, Layout, Region, Span};
 use crate::error::Error;
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use rustc_hash::FxHashMap;
 use slot::Slot;
+use state::State;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use unsettled::Unsettled;
 use vrampool_backend::{Backend, DeviceId, Memory, MemoryKind, Stream};
 
 /// One range of a device's memory, reserved once and handed out in blocks. A clone is another handle to it.
@@ -78,36 +81,10 @@ struct Shared<B: Backend> {
     waits: AtomicU64,
 }
 
-#[derive(Debug)]
-struct State<B: Backend> {
-    /// The range; buffers keep it alive beyond a resize.
-    range: Arc<B::Memory>,
-    engine: Arena,
-    slots: FxHashMap<Block, Slot<B::Stream>>,
-    unsettled: Unsettled<B::Stream>,
-    /// Bytes of blocks that a compaction uses for itself.
-    staged: u64,
-    /// The most bytes that others used, in all ranges so far.
-    peak: u64,
-}
-
 impl<B: Backend> DeviceArena<B> {
     /// How to make an arena on `device`.
     pub fn builder(device: &B) -> ArenaBuilder<B> {
         ArenaBuilder::new(device)
-    }
-
-    fn reserve(device: &B, kind: MemoryKind, layout: Layout, bytes: u64) -> Result<State<B>, Error> {
-        let engine = Arena::new(layout)?;
-        let range = Arc::new(device.allocate(bytes, kind)?);
-        Ok(State {
-            range,
-            engine,
-            slots: FxHashMap::default(),
-            unsettled: Unsettled::new(),
-            staged: 0,
-            peak: 0,
-        })
     }
 
     /// A block of `bytes` bytes (at least 1) in the dynamic region, for work on `stream`.
@@ -129,7 +106,8 @@ impl<B: Backend> DeviceArena<B> {
         bytes: u64,
         stream: &B::Stream,
     ) -> Result<ArenaBuffer<B>, Error> {
-        self.allocate_aligned(region, bytes, self.alignment(), stream)
+        // Whatever the arena's alignment is, it is that.
+        self.allocate_aligned(region, bytes, 1, stream)
     }
 
     /// As [`allocate_in`](Self::allocate_in), at a multiple of `alignment` (a power of two) bytes from the range's start,
@@ -147,29 +125,27 @@ impl<B: Backend> DeviceArena<B> {
         self.shared.check_device(stream)?;
         let mut state = self.shared.state.lock();
         let block = state.engine.allocate_aligned(bytes, alignment, region)?;
-        let (offset, size) = (state.engine.offset(block)?, state.engine.size(block)?);
-        state.note_peak();
-        let before = state.unsettled.take(offset..offset + size);
-        let mut slot = Slot::new(stream.clone());
-        before
-            .iter()
-            .filter(|user| user.id() != stream.id())
-            .for_each(|user| slot.awaited.push(user.clone()));
-        let before = slot.awaited.clone();
-        let holds = Arc::clone(&slot.holds);
-        state.slots.insert(block, slot);
-        let range = Arc::clone(&state.range);
+        let (size, before) = state.settle(block, stream);
+        let writer = state.stream(stream);
+        state.slots.insert(block, Slot::new(writer, before.as_ref()));
+        let range = state.handle();
         drop(state);
-        let buffer =
-            ArenaBuffer::new(Arc::clone(&self.shared), range, block, holds, (bytes, size, alignment));
-        if !before.is_empty() {
-            // If that fails nothing waits for them, and whoever gets these bytes next must: the slot has their names.
-            before.iter().try_for_each(|user| self.shared.order(user, stream))?;
-            if let Some(slot) = self.shared.state.lock().slots.get_mut(&block) {
-                slot.awaited.clear();
-            }
+        let buffer = ArenaBuffer::new(Arc::clone(&self.shared), range, block, (bytes, size, alignment));
+        match before {
+            None => Ok(buffer),
+            Some(before) => self.put_behind(&before, block, stream).map(|()| buffer),
         }
-        Ok(buffer)
+    }
+
+    /// Puts what `stream` does from now on behind the work of those who used a new block's bytes.
+    #[cold]
+    fn put_behind(&self, before: &[B::Stream], block: Block, stream: &B::Stream) -> Result<(), Error> {
+        // If that fails nothing waits for them, and whoever gets these bytes next must: the slot has their names.
+        before.iter().try_for_each(|user| self.shared.order(user, stream))?;
+        if let Some(slot) = self.shared.state.lock().slots.get_mut(block) {
+            slot.awaits_nobody();
+        }
+        Ok(())
     }
 
     /// A block for `count` elements of `T`, aligned for them too.
@@ -179,7 +155,7 @@ impl<B: Backend> DeviceArena<B> {
     pub fn allocate_elements<T>(&self, count: u64, stream: &B::Stream) -> Result<ArenaBuffer<B>, Error> {
         let size = size_of::<T>() as u64;
         let bytes = count.checked_mul(size).ok_or(ArenaError::Overflow { bytes: u64::MAX })?;
-        let alignment = self.alignment().max(align_of::<T>() as u64);
+        let alignment = align_of::<T>() as u64;
         self.allocate_aligned(Region::Dynamic, bytes, alignment, stream)
     }
 
@@ -192,16 +168,17 @@ impl<B: Backend> DeviceArena<B> {
         let _quiet = self.shared.compacting.lock();
         let mut state = self.shared.state.lock();
         let State { engine, slots, unsettled, .. } = &mut *state;
-        if slots.values().any(Slot::is_held) {
+        if slots.iter().any(Slot::is_held) {
             return Err(ArenaError::Pinned.into());
         }
+        let mut gone = Vec::new();
         for (block, slot) in slots.drain() {
-            // Each slot is a live block's.
-            if let (Ok(offset), Ok(size)) = (engine.offset(block), engine.size(block)) {
-                unsettled.put(offset..offset + size, slot.users());
-            }
+            let (offset, size) = engine.extent(block);
+            gone.extend(unsettled.put(offset..offset + size, slot.users()));
         }
         engine.reset();
+        drop(state);
+        drop(gone);
         Ok(())
     }
 
@@ -218,7 +195,7 @@ impl<B: Backend> DeviceArena<B> {
         // A share, so its product with the new size fits; u128 keeps it exact on the way.
         let stable = (u128::from(stable) * u128::from(bytes) / u128::from(capacity.max(1))) as u64;
         let layout = Layout::new(bytes).alignment(alignment).stable_bytes(stable / alignment * alignment);
-        let mut resized = Self::reserve(&self.shared.device, self.shared.kind, layout, bytes)?;
+        let mut resized = State::reserve(&self.shared.device, self.shared.kind, layout, bytes)?;
         let mut state = self.shared.state.lock();
         resized.peak = state.peak;
         let old = std::mem::replace(&mut *state, resized);
@@ -330,16 +307,13 @@ impl<B: Backend> DeviceArena<B> {
     }
 }
 
-impl<B: Backend> State<B> {
-    fn note_peak(&mut self) {
-        self.peak = self.peak.max(self.engine.used().saturating_sub(self.staged));
-    }
-}
-
 impl<B: Backend> Shared<B> {
     fn check_device(&self, stream: &B::Stream) -> Result<(), Error> {
         let given = stream.device();
-        if given == self.id { Ok(()) } else { Err(Error::WrongDevice { pool: self.id, given }) }
+        // Numbers first, and names mostly by their address.
+        let is_own = given.key == self.id.key
+            && (std::ptr::eq(given.backend, self.id.backend) || given.backend == self.id.backend);
+        if is_own { Ok(()) } else { Err(Error::WrongDevice { pool: self.id, given }) }
     }
 
     /// Makes later work on `to` wait for the work so far on `from`.
@@ -353,7 +327,7 @@ impl<B: Backend> Shared<B> {
     /// The state, once nothing moves the block.
     fn settled(&self, block: Block) -> MutexGuard<'_, State<B>> {
         let mut state = self.state.lock();
-        while state.slots.get(&block).is_some_and(|slot| slot.moving) {
+        while state.slots.get(block).is_some_and(|slot| slot.moving) {
             self.settled.wait(&mut state);
         }
         state

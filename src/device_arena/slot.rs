@@ -1,6 +1,7 @@
 //! What an arena knows of a live block besides its place: who uses it, and whether it may move.
 
 use super::unsettled::{Streams, add};
+use crate::arena::Block;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use vrampool_backend::Stream;
@@ -8,63 +9,163 @@ use vrampool_backend::Stream;
 #[derive(Debug)]
 pub(super) struct Slot<S> {
     /// The stream that wrote the block last, behind all that used it before: got it, wrote it or moved it.
-    writer: S,
-    /// Streams that read it since, behind the writer.
-    readers: Streams<S>,
-    /// Streams that used its bytes before it got them, and that the writer is being put behind.
-    pub(super) awaited: Streams<S>,
-    /// Regions of it that exist.
-    pub(super) holds: Arc<AtomicU32>,
+    pub(super) writer: S,
+    /// Further streams, where there are any: a block is hardly ever used by more than one.
+    others: Option<Box<Others<S>>>,
+    /// Regions of it that exist, from the first one on.
+    holds: Option<Arc<AtomicU32>>,
     /// Its bytes are on their way: nobody gets its address.
     pub(super) moving: bool,
 }
 
+#[derive(Debug)]
+struct Others<S> {
+    /// Streams that read it since, behind the writer.
+    readers: Streams<S>,
+    /// Streams that used its bytes before it got them, and that the writer is being put behind.
+    awaited: Streams<S>,
+}
+
+impl<S> Default for Others<S> {
+    fn default() -> Self {
+        Self { readers: Streams::new(), awaited: Streams::new() }
+    }
+}
+
 impl<S: Stream> Slot<S> {
-    pub(super) fn new(writer: S) -> Self {
-        Self {
-            writer,
-            readers: Streams::new(),
-            awaited: Streams::new(),
-            holds: Arc::default(),
-            moving: false,
+    #[inline(always)]
+    pub(super) fn new(writer: S, awaited: Option<&Streams<S>>) -> Self {
+        let mut slot = Self { writer, others: None, holds: None, moving: false };
+        if let Some(awaited) = awaited {
+            slot.awaits(awaited);
         }
+        slot
+    }
+
+    fn readers(&self) -> &[S] {
+        self.others.as_ref().map_or(&[], |others| &others.readers)
     }
 
     /// Whom `stream` must wait for before it reads.
     pub(super) fn before_read(&self, stream: &S) -> Streams<S> {
         let knows =
-            self.writer.id() == stream.id() || self.readers.iter().any(|reader| reader.id() == stream.id());
+            self.writer.id() == stream.id() || self.readers().iter().any(|reader| reader.id() == stream.id());
         if knows { Streams::new() } else { [self.writer.clone()].into_iter().collect() }
     }
 
     /// `stream` has waited for those, and reads.
     pub(super) fn read_by(&mut self, stream: &S) {
         if self.writer.id() != stream.id() {
-            add(&mut self.readers, stream);
+            add(&mut self.others.get_or_insert_default().readers, stream);
         }
     }
 
     /// Whom `stream` must wait for before it writes.
     pub(super) fn before_write(&self, stream: &S) -> Streams<S> {
-        self.users().into_iter().filter(|user| user.id() != stream.id()).collect()
+        let mut users = self.users();
+        users.retain(|user| user.id() != stream.id());
+        users
     }
 
     /// `stream` has waited for those: what waits for it waits for all of them.
     pub(super) fn written_by(&mut self, stream: &S) {
-        self.writer = stream.clone();
-        self.readers.clear();
-        self.awaited.clear();
+        if self.writer.id() != stream.id() {
+            self.writer = stream.clone();
+        }
+        self.others = None;
+    }
+
+    /// The writer is being put behind those.
+    pub(super) fn awaits(&mut self, streams: &Streams<S>) {
+        if !streams.is_empty() {
+            self.others.get_or_insert_default().awaited = streams.clone();
+        }
+    }
+
+    /// The writer is behind all, or behind none of them and has nothing of theirs.
+    pub(super) fn awaits_nobody(&mut self) {
+        if let Some(others) = &mut self.others {
+            others.awaited.clear();
+        }
     }
 
     /// All streams that may use the block, or its bytes.
     pub(super) fn users(&self) -> Streams<S> {
-        let mut users = self.readers.clone();
-        self.awaited.iter().chain([&self.writer]).for_each(|user| add(&mut users, user));
+        let mut users = Streams::new();
+        if let Some(others) = &self.others {
+            others.readers.iter().chain(&others.awaited).for_each(|user| add(&mut users, user));
+        }
+        add(&mut users, &self.writer);
         users
+    }
+
+    /// The only stream that may use it, if there is one only.
+    pub(super) fn only_user(&self) -> Option<&S> {
+        self.others.is_none().then_some(&self.writer)
+    }
+
+    /// What counts its regions.
+    pub(super) fn holds(&mut self) -> &Arc<AtomicU32> {
+        self.holds.get_or_insert_default()
     }
 
     pub(super) fn is_held(&self) -> bool {
         // Acquire: pairs with the release of a dropped hold, so work enqueued under it is before whatever moves the block.
-        self.holds.load(Ordering::Acquire) > 0
+        self.holds.as_ref().is_some_and(|holds| holds.load(Ordering::Acquire) > 0)
+    }
+}
+
+/// The slots of all live blocks and of no others, each where the block's record is among the engine's.
+#[derive(Debug)]
+pub(super) struct Slots<S>(Vec<Option<(Block, Slot<S>)>>);
+
+impl<S> Slots<S> {
+    pub(super) fn new() -> Self {
+        Self(Vec::new())
+    }
+
+    /// The slot of a block, unless it was freed, or forgotten by a reset or a resize: names are never given again.
+    #[inline]
+    pub(super) fn get(&self, block: Block) -> Option<&Slot<S>> {
+        match self.0.get(block.index() as usize) {
+            Some(Some((name, slot))) if *name == block => Some(slot),
+            _ => None,
+        }
+    }
+
+    /// As [`get`](Self::get).
+    #[inline]
+    pub(super) fn get_mut(&mut self, block: Block) -> Option<&mut Slot<S>> {
+        match self.0.get_mut(block.index() as usize) {
+            Some(Some((name, slot))) if *name == block => Some(slot),
+            _ => None,
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn insert(&mut self, block: Block, slot: Slot<S>) {
+        let place = block.index() as usize;
+        match self.0.get_mut(place) {
+            Some(free) => *free = Some((block, slot)),
+            None => {
+                self.0.resize_with(place, || None);
+                self.0.push(Some((block, slot)));
+            }
+        }
+    }
+
+    #[inline]
+    pub(super) fn remove(&mut self, block: Block) -> Option<Slot<S>> {
+        let place = self.0.get_mut(block.index() as usize)?;
+        place.take_if(|(name, _)| *name == block).map(|(_, slot)| slot)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Slot<S>> {
+        self.0.iter().flatten().map(|(_, slot)| slot)
+    }
+
+    /// Takes all out.
+    pub(super) fn drain(&mut self) -> impl Iterator<Item = (Block, Slot<S>)> {
+        self.0.drain(..).flatten()
     }
 }

@@ -1,7 +1,7 @@
 //! What is compared: the device itself, an arena on it, a pool on it, the arena's engine without memory.
 
 use vrampool::arena::{Arena, ArenaError, Block, Layout, Region};
-use vrampool::{ArenaBuffer, Backend, BackendError, Buffer, DeviceArena, Error, MemoryKind, Pool};
+use vrampool::{ArenaBuffer, Backend, BackendError, Buffer, DeviceArena, Error, MemoryKind, Pool, Source};
 
 /// Hands out blocks, each freed before the allocator goes.
 pub(crate) trait Allocator {
@@ -89,7 +89,7 @@ impl<B: Backend> Allocator for OnDevice<B> {
     }
 }
 
-/// A pool whose caps keep all that is freed.
+/// A pool.
 #[derive(Debug)]
 pub(crate) struct Pooled<B: Backend> {
     pool: Pool<B>,
@@ -101,6 +101,11 @@ impl<B: Backend> Pooled<B> {
     pub(crate) fn new(device: &B, bytes: u64, buffers: u64) -> Result<Self, Error> {
         let pool = Pool::builder(device).max_cached_bytes(bytes).max_buffers_per_bucket(buffers).build()?;
         Self::of(&pool)
+    }
+
+    /// Gives all back to an arena of `bytes`.
+    pub(crate) fn keeping_nothing(device: &B, bytes: u64) -> Result<Self, Error> {
+        Self::of(&Pool::builder(device).source(Source::Arena).limit(bytes).max_cached_bytes(0).build()?)
     }
 
     /// A handle to `pool`, with a stream of its own.

@@ -4,6 +4,7 @@ mod allocator;
 mod clock;
 mod compaction;
 mod hits;
+mod misses;
 mod name;
 mod plot;
 mod population;
@@ -27,11 +28,13 @@ use vrampool::host::HostDevice;
 const FIGURES: &str = "\
 Figures are nanoseconds for one pair of allocate and free: of 500 samples after 50 to warm up, the mean, the (upper) median,
 the least and the most. A sample is many pairs where one is too short for the clock: 64 in cuarena_1, 3 and 6, 4096 in
-arena_lifo, arena_random and hit_pair, the 512 and 8 pairs of a round in cuarena_2 and 4, 32 handed over. In cuarena_5 it is one compaction with
-the wait for its copies (or, by the driver, these copies alone), and one allocation.
+arena_lifo, arena_random, hit_pair and miss_pair (there 64 by the driver), the 512 and 8 pairs of a round in cuarena_2 and
+4, 32 handed over. In cuarena_5 it is one compaction with the wait for its copies (or, by the driver, these copies alone),
+and one allocation.
 
 Allocators: driver, the device's own allocate and free; arena, a range of 4 GiB on the device, in arena_lifo and
-arena_random the numbers alone; device_arena, there, one on the device; pool, with caps that keep all that is freed.";
+arena_random the numbers alone; device_arena, there, one on the device; pool, with caps that keep all that is freed, but
+in miss_pair nothing, with an arena behind it.";
 
 /// Flags of `vrampool bench`.
 #[derive(Debug, Clone, Args)]

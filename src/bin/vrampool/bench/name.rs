@@ -3,7 +3,7 @@
 use super::clock::Effort;
 use super::row::Row;
 use super::workload::{self, Workload};
-use super::{compaction, hits, population, regions};
+use super::{compaction, hits, misses, population, regions};
 use clap::ValueEnum;
 use std::fmt;
 use vrampool::{Backend, Error};
@@ -38,6 +38,9 @@ pub(crate) enum Name {
     /// Buffers that the pool has idle, allocated and dropped by 1 to 16 threads at the same time
     #[value(name = "hit_pair")]
     HitPair,
+    /// Buffers that an arena serves, allocated by a pool that keeps nothing and dropped
+    #[value(name = "miss_pair")]
+    MissPair,
 }
 
 impl Name {
@@ -53,6 +56,7 @@ impl Name {
             Self::ArenaLifo => population::measure(self, population::Pattern::Lifo, device, effort),
             Self::ArenaRandom => population::measure(self, population::Pattern::Random, device, effort),
             Self::HitPair => hits::measure(self, device, effort),
+            Self::MissPair => misses::measure(self, device, effort),
         }
     }
 }

@@ -45,15 +45,15 @@ pub(crate) fn measure<B: Backend>(
     for count in COUNTS {
         let row = |name, figures| Row::new(bench, Case::Live(count), name, figures);
         let engine = Population::new(Engine::new(RANGE)?, count)?;
-        rows.push(row("arena", engine.time(pattern, effort)?));
+        rows.push(row("arena", engine.time(pattern, PAIRS, effort)?));
         let arena = Population::new(OnDevice::new(device, RANGE)?, count)?;
-        rows.push(row("device_arena", arena.time(pattern, effort)?));
+        rows.push(row("device_arena", arena.time(pattern, PAIRS, effort)?));
     }
     Ok(rows)
 }
 
 /// Live blocks of an allocator.
-struct Population<A: Allocator> {
+pub(crate) struct Population<A: Allocator> {
     blocks: Vec<A::Block>,
     allocator: A,
     random: Rng,
@@ -63,7 +63,7 @@ struct Population<A: Allocator> {
 type Choice = (usize, u64);
 
 impl<A: Allocator> Population<A> {
-    fn new(mut allocator: A, count: usize) -> Result<Self, A::Error> {
+    pub(crate) fn new(mut allocator: A, count: usize) -> Result<Self, A::Error> {
         let mut random = Rng::with_seed(SEED);
         let blocks = (0..count).map(|_| allocator.allocate(log_uniform(&mut random)));
         let blocks = blocks.collect::<Result<_, A::Error>>()?;
@@ -73,13 +73,19 @@ impl<A: Allocator> Population<A> {
         Ok(population)
     }
 
-    fn time(mut self, pattern: Pattern, effort: Effort) -> Result<Figures, A::Error> {
-        let mut samples = Samples::new(effort, PAIRS);
+    /// `pairs` pairs to a sample.
+    pub(crate) fn time(
+        mut self,
+        pattern: Pattern,
+        pairs: usize,
+        effort: Effort,
+    ) -> Result<Figures, A::Error> {
+        let mut samples = Samples::new(effort, pairs);
         for _ in effort.rounds() {
             // Drawn outside the timed part.
-            let choices = self.choices(PAIRS);
+            let choices = self.choices(pairs);
             match pattern {
-                Pattern::Lifo => samples.time(|| self.pairs())?,
+                Pattern::Lifo => samples.time(|| self.pairs(pairs))?,
                 Pattern::Random => samples.time(|| self.replace(&choices))?,
             }
         }
@@ -99,8 +105,8 @@ impl<A: Allocator> Population<A> {
         Ok(())
     }
 
-    fn pairs(&mut self) -> Result<(), A::Error> {
-        for _ in 0..PAIRS {
+    fn pairs(&mut self, pairs: usize) -> Result<(), A::Error> {
+        for _ in 0..pairs {
             let block = black_box(self.allocator.allocate(LIFO)?);
             self.allocator.free(block)?;
         }

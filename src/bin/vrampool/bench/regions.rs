@@ -4,7 +4,7 @@ use super::allocator::OnDevice;
 use super::clock::Effort;
 use super::name::Name;
 use super::row::{Case, Row};
-use super::workload::{RANGE, pairs};
+use super::workload::{PAIRS, RANGE, pairs};
 use vrampool::arena::Region;
 use vrampool::{Backend, DeviceArena, Error};
 
@@ -18,7 +18,7 @@ pub(crate) fn measure<B: Backend>(bench: Name, device: &B, effort: Effort) -> Re
     let mut rows = Vec::new();
     for (bytes, size) in SIZES {
         for region in [Region::Stable, Region::Dynamic] {
-            let figures = pairs(&mut OnDevice::region(&arena, region)?, bytes, effort)?;
+            let figures = pairs(&mut OnDevice::region(&arena, region)?, bytes, PAIRS, effort)?;
             rows.push(Row::new(bench, Case::Words(format!("{region} {size}")), "arena", figures));
         }
     }

@@ -56,7 +56,7 @@ impl Workload {
 
     fn run<A: Allocator>(self, allocator: &mut A, effort: Effort) -> Result<Figures, A::Error> {
         match self {
-            Self::Single => pairs(allocator, 8 * MIB, effort),
+            Self::Single => pairs(allocator, 8 * MIB, PAIRS, effort),
             Self::Batch => batch(allocator, effort),
             Self::PingPong => ping_pong(allocator, effort),
             Self::Doublings => doublings(allocator, effort),
@@ -64,14 +64,15 @@ impl Workload {
     }
 }
 
-/// A block allocated and freed.
+/// A block allocated and freed, `pairs` times a sample.
 pub(crate) fn pairs<A: Allocator>(
     allocator: &mut A,
     bytes: u64,
+    pairs: usize,
     effort: Effort,
 ) -> Result<Figures, A::Error> {
-    effort.time(PAIRS, || {
-        for _ in 0..PAIRS {
+    effort.time(pairs, || {
+        for _ in 0..pairs {
             let block = black_box(allocator.allocate(bytes)?);
             allocator.free(block)?;
         }

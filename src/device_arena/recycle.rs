@@ -1,0 +1,70 @@
+//! One buffer for one block after the other: what a pool's misses are made of that need nothing but numbers.
+//!
+//! A pool calls these under its own lock. So they call nothing of the device, wait for nothing, and drop no handle of a
+//! stream or a range that may be the last. Where that cannot be they do nothing, and the usual way is to be taken.
+
+use super::slot::Slot;
+use super::state::State;
+use super::{ArenaBuffer, DeviceArena};
+use crate::arena::Region;
+use std::sync::{Arc, OnceLock};
+use vrampool_backend::{Backend, Stream};
+
+/// What an [emptied](ArenaBuffer::empty) buffer got.
+#[derive(Debug)]
+pub(crate) struct Refill<S> {
+    /// The end of the arena's highest block, bytes.
+    pub(crate) highest_end: u64,
+    /// To be dropped without any lock.
+    pub(crate) gone: Option<S>,
+}
+
+impl<B: Backend> DeviceArena<B> {
+    /// Gives an emptied buffer of this arena a block for `stream`, of this device, unless that takes a wait.
+    pub(crate) fn refill(
+        &self,
+        buffer: &mut ArenaBuffer<B>,
+        bytes: u64,
+        stream: &B::Stream,
+    ) -> Option<Refill<B::Stream>> {
+        if !Arc::ptr_eq(&self.shared, &buffer.arena) || buffer.range.is_some() {
+            return None;
+        }
+        let mut state = self.shared.state.try_lock()?;
+        let block = state.engine.allocate(bytes, Region::Dynamic).ok()?;
+        let (size, before) = state.settle(block, stream);
+        if let Some(mut users) = before {
+            // Whoever takes the usual way gets the same block. Nobody is down for its bytes any more, so nobody is replaced.
+            users.push(stream.clone());
+            state.take_back(block, users);
+            return None;
+        }
+        let (writer, gone) = match buffer.stream.take() {
+            Some(kept) if kept.id() == stream.id() => (kept, None),
+            other => (stream.clone(), other),
+        };
+        state.slots.insert(block, Slot::new(writer, None));
+        buffer.range = Some(state.handle());
+        (buffer.block, buffer.len, buffer.size, buffer.alignment) = (block, bytes, size, 1);
+        Some(Refill { highest_end: state.engine.highest_end(), gone })
+    }
+}
+
+impl<B: Backend> ArenaBuffer<B> {
+    /// Frees its block at once, if it can be; it is good for [`DeviceArena::refill`] then, and for nothing else.
+    pub(crate) fn empty(&mut self) -> bool {
+        let Some(mut state) = self.arena.state.try_lock() else { return false };
+        let State { engine, slots, unsettled, .. } = &mut *state;
+        let Some(slot) = slots.get(self.block) else { return false };
+        let (Some(writer), false) = (slot.only_user(), slot.moving) else { return false };
+        let (offset, size) = engine.extent(self.block);
+        if !unsettled.is_of(&(offset..offset + size), writer) || engine.free(self.block).is_err() {
+            return false;
+        }
+        self.stream = slots.remove(self.block).map(|slot| slot.writer);
+        self.holds = OnceLock::new();
+        // Not the last one: the state has one, of this range, because the block was live in it.
+        let _another_one = state.keep_handle(self.range.take());
+        true
+    }
+}

@@ -1,0 +1,110 @@
+//! What an arena's lock holds.
+
+use super::slot::Slots;
+use super::unsettled::{Streams, Unsettled};
+use crate::arena::{Arena, Block, Layout};
+use crate::error::Error;
+use std::sync::Arc;
+use vrampool_backend::{Backend, MemoryKind, Stream};
+
+/// How many handles of the range are kept for further buffers.
+const HANDLES: usize = 16;
+
+#[derive(Debug)]
+pub(super) struct State<B: Backend> {
+    /// The range; buffers keep it alive beyond a resize.
+    pub(super) range: Arc<B::Memory>,
+    /// Some of the range's handles, of freed buffers for further ones: a count that threads share is dear.
+    handles: Vec<Arc<B::Memory>>,
+    /// The handle of the stream whose block was freed last, for a further block.
+    stream: Option<B::Stream>,
+    pub(super) engine: Arena,
+    pub(super) slots: Slots<B::Stream>,
+    pub(super) unsettled: Unsettled<B::Stream>,
+    /// Bytes of blocks that a compaction uses for itself.
+    pub(super) staged: u64,
+    /// The most bytes that others used, in all ranges so far.
+    pub(super) peak: u64,
+}
+
+impl<B: Backend> State<B> {
+    pub(super) fn reserve(device: &B, kind: MemoryKind, layout: Layout, bytes: u64) -> Result<Self, Error> {
+        let engine = Arena::new(layout)?;
+        let range = Arc::new(device.allocate(bytes, kind)?);
+        Ok(Self {
+            range,
+            handles: Vec::with_capacity(HANDLES),
+            stream: None,
+            engine,
+            slots: Slots::new(),
+            unsettled: Unsettled::new(),
+            staged: 0,
+            peak: 0,
+        })
+    }
+
+    /// The size of a block that was just allocated for `stream`, and the streams that it must be put behind, if there are
+    /// any. Its slot is left to be made.
+    // Beside the block's name, not with it in a struct: that would be stored in parts and read as one, for which a processor
+    // waits until it has reached the cache.
+    #[inline(always)]
+    pub(super) fn settle(&mut self, block: Block, stream: &B::Stream) -> (u64, Option<Streams<B::Stream>>) {
+        let (offset, size) = self.engine.extent(block);
+        self.note_peak();
+        (size, self.unsettled.take_for(offset..offset + size, stream))
+    }
+
+    /// Frees a block that nothing moves, if it is not stale. Answers streams that are to be dropped without the lock: the
+    /// last handle of one may wait for its work.
+    #[inline(always)]
+    pub(super) fn free(&mut self, block: Block) -> (Option<B::Stream>, Option<Streams<B::Stream>>) {
+        let Some(slot) = self.slots.remove(block) else { return (None, None) };
+        let mut replaced = None;
+        let (offset, size) = self.engine.extent(block);
+        if self.engine.free(block).is_ok() {
+            let range = offset..offset + size;
+            if slot.only_user().is_none_or(|stream| !self.unsettled.is_of(&range, stream)) {
+                replaced = Some(self.unsettled.put(range, slot.users()));
+            }
+        }
+        (self.stream.replace(slot.writer), replaced)
+    }
+
+    /// Frees a block that nobody used and that has no slot, of whose bytes `users` have the use.
+    pub(super) fn take_back(&mut self, block: Block, users: Streams<B::Stream>) {
+        let (offset, size) = self.engine.extent(block);
+        if self.engine.free(block).is_ok() {
+            let _nobody = self.unsettled.put(offset..offset + size, users);
+        }
+    }
+
+    /// A handle of the stream.
+    pub(super) fn stream(&mut self, stream: &B::Stream) -> B::Stream {
+        match self.stream.take_if(|kept| kept.id() == stream.id()) {
+            Some(kept) => kept,
+            None => stream.clone(),
+        }
+    }
+
+    /// A handle of the range.
+    #[inline]
+    pub(super) fn handle(&mut self) -> Arc<B::Memory> {
+        self.handles.pop().unwrap_or_else(|| Arc::clone(&self.range))
+    }
+
+    /// Keeps a handle, if it is of the range and there are not enough; else it is to be dropped without the lock.
+    #[inline]
+    pub(super) fn keep_handle(&mut self, handle: Option<Arc<B::Memory>>) -> Option<Arc<B::Memory>> {
+        let is_kept = self.handles.len() < HANDLES
+            && handle.as_ref().is_some_and(|handle| Arc::ptr_eq(handle, &self.range));
+        if !is_kept {
+            return handle;
+        }
+        self.handles.extend(handle);
+        None
+    }
+
+    pub(super) fn note_peak(&mut self) {
+        self.peak = self.peak.max(self.engine.used().saturating_sub(self.staged));
+    }
+}

@@ -1,0 +1,219 @@
+//! Misses that an arena serves, and blocks that go back to it, in one round of the pool's lock: in order, with accounts as
+//! if each had been asked of the device, and with nothing kept that is the arena's.
+
+use proptest::prelude::*;
+use std::sync::mpsc::{Sender, channel};
+use vrampool::host::{Call, HostDevice, HostStream};
+use vrampool::{
+    ArenaBuffer, Backend, Buffer, DeviceArena, Placement, Pool, PoolStats, Region, RegionMut, Source,
+};
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+
+/// A device with an arena, and a pool on it that keeps nothing.
+struct Scene {
+    device: HostDevice,
+    arena: DeviceArena<HostDevice>,
+    pool: Pool<HostDevice>,
+    streams: [HostStream; 3],
+}
+
+fn scene() -> Scene {
+    let device = HostDevice::builder().capacity(64 * MIB).build();
+    let arena = DeviceArena::builder(&device).limit(16 * MIB).build().expect("an arena");
+    let pool = Pool::builder(&device).source(Source::Arena).arena(&arena).max_cached_bytes(0);
+    let streams = std::array::from_fn(|_| device.create_stream().expect("a stream"));
+    Scene { pool: pool.build().expect("a pool"), arena, streams, device }
+}
+
+impl Scene {
+    fn allocate(&self, bytes: u64, stream: usize) -> Buffer<HostDevice> {
+        self.pool.allocate(bytes, &self.streams[stream]).expect("memory")
+    }
+
+    /// Has a record for each of the next blocks: of those that lie where the stream's own did before.
+    fn warm(&self, blocks: usize, stream: usize) {
+        for _ in 0..2 {
+            let warm: Vec<_> = (0..blocks).map(|_| self.allocate(KIB, stream)).collect();
+            drop(warm);
+        }
+    }
+
+    fn free_bytes(&self) -> u64 {
+        self.device.memory_info().expect("no fault").free_bytes
+    }
+}
+
+/// Holds all later work on `stream` back until the sender is dropped.
+fn close_gate(stream: &HostStream) -> Sender<()> {
+    let (open, gate) = channel::<()>();
+    let hold = move |[]: [&[u8]; 0], []: [&mut [u8]; 0]| {
+        let _ = gate.recv();
+    };
+    stream.launch(([] as [Region<'_, _>; 0]).map(|r| r), [], hold).expect("queued");
+    open
+}
+
+/// The value that a stream that is held back reads, of a buffer that went back before and is written by the `next` stream.
+fn seen_by_the_first(scene: &Scene, next: usize) -> u8 {
+    let Scene { device, streams, .. } = scene;
+    let first = &streams[0];
+    let result = device.allocate(KIB, Placement::Device.into()).expect("memory");
+    let mut buffer = scene.allocate(KIB, 0);
+    device.fill(first, buffer.on_mut(first).expect("a region"), 0xAA).expect("queued");
+    device.synchronize(first).expect("no fault");
+    let open = close_gate(first);
+    let read = buffer.on(first).expect("a region");
+    device.copy(first, read, RegionMut::whole(&result, first)).expect("queued");
+    let offset = offsets(&scene.arena);
+    drop(buffer);
+    assert_eq!(scene.arena.used(), 0, "it went back");
+    let mut buffer = scene.allocate(KIB, next);
+    assert_eq!(offsets(&scene.arena), offset, "the same bytes");
+    device.fill(&streams[next], buffer.on_mut(&streams[next]).expect("a region"), 0xBB).expect("queued");
+    drop(open);
+    streams.iter().for_each(|stream| device.synchronize(stream).expect("no fault"));
+    let mut seen = [0; KIB as usize];
+    device.download(first, Region::whole(&result, first), &mut seen).expect("no fault");
+    seen[0]
+}
+
+/// Where live blocks are.
+fn offsets(arena: &DeviceArena<HostDevice>) -> Vec<u64> {
+    let is_live =
+        |span: &&vrampool::arena::Span| matches!(span.state, vrampool::arena::SpanState::Live { .. });
+    arena.blocks().iter().filter(is_live).map(|span| span.offset).collect()
+}
+
+#[test]
+fn one_stream_waits_for_nobody_and_another_for_the_last() {
+    for (warm, next, waits) in [(0, 0, 0), (0, 1, 1), (4, 0, 0), (4, 1, 1)] {
+        let scene = scene();
+        scene.warm(warm, 0);
+        assert_eq!(seen_by_the_first(&scene, next), 0xAA);
+        assert_eq!(scene.pool.stats().stream_waits, waits, "{warm} records, then stream {next}");
+    }
+}
+
+/// A stream that gave its bytes back is waited for, though the pool has a record of that stream's by then.
+#[test]
+fn bytes_that_went_to_another_stream_and_back_are_waited_for() {
+    let scene = scene();
+    scene.warm(2, 1);
+    scene.warm(2, 0);
+    assert_eq!(seen_by_the_first(&scene, 1), 0xAA);
+    assert_eq!(seen_by_the_first(&scene, 2), 0xAA);
+}
+
+#[test]
+fn a_reader_is_waited_for_too() {
+    let scene = scene();
+    let [writer, reader, next] = &scene.streams;
+    scene.warm(2, 0);
+    let buffer = scene.allocate(KIB, 0);
+    buffer.used_on(reader).expect("no fault");
+    drop(buffer);
+    let waits = scene.pool.stats().stream_waits;
+    drop(scene.pool.allocate(KIB, next).expect("memory"));
+    assert_eq!(scene.pool.stats().stream_waits, waits + 2, "for the reader and for {writer:?}");
+}
+
+#[test]
+fn a_wait_that_fails_is_an_error_and_the_next_one_waits() {
+    let scene = scene();
+    scene.warm(2, 0);
+    for call in [Call::Record, Call::Wait] {
+        scene.device.faults().fail_nth(call, 1);
+        let refused = scene.pool.allocate(KIB, &scene.streams[1]);
+        assert!(refused.is_err(), "{call:?}");
+        let stats = scene.pool.stats();
+        assert_eq!((stats.live_buffers, stats.bytes_held, scene.arena.used()), (0, 0, 0));
+    }
+    assert_eq!(seen_by_the_first(&scene, 1), 0xAA);
+    assert_eq!(scene.pool.stats().failed_by_backend, 2);
+}
+
+#[test]
+fn records_keep_no_memory_of_a_range_that_was_replaced() {
+    let scene = scene();
+    scene.warm(8, 0);
+    scene.arena.resize(4 * MIB).expect("memory");
+    assert_eq!(scene.free_bytes(), 60 * MIB, "the range before is with the device");
+    scene.warm(8, 0);
+    let buffer = scene.allocate(KIB, 0);
+    assert_eq!((scene.arena.used(), buffer.len()), (KIB, KIB));
+    scene.arena.resize(MIB).expect("memory");
+    assert_eq!(scene.free_bytes(), 59 * MIB, "it lives as long as its buffer");
+    drop(buffer);
+    assert_eq!(scene.free_bytes(), 63 * MIB);
+    assert_eq!(scene.pool.stats().bytes_held, 0);
+}
+
+#[test]
+fn records_keep_neither_pool_nor_arena() {
+    let Scene { device, arena, pool, .. } = {
+        let scene = scene();
+        scene.warm(8, 0);
+        scene
+    };
+    let last = pool.allocate(KIB, &device.create_stream().expect("a stream")).expect("memory");
+    drop((pool, arena));
+    assert_eq!(device.memory_info().expect("no fault").free_bytes, 48 * MIB, "a buffer keeps it");
+    drop(last);
+    assert_eq!(device.memory_info().expect("no fault").free_bytes, 64 * MIB);
+}
+
+#[test]
+fn an_arena_that_is_reset_or_full_leaves_the_pool_whole() {
+    let scene = scene();
+    scene.warm(2, 0);
+    let buffer = scene.allocate(KIB, 0);
+    scene.arena.reset().expect("no region");
+    assert!(buffer.on(&scene.streams[0]).is_err(), "stale");
+    drop(buffer);
+    let others: ArenaBuffer<_> = scene.arena.allocate(16 * MIB, &scene.streams[0]).expect("all of it");
+    assert!(scene.pool.allocate(KIB, &scene.streams[0]).is_err_and(|error| error.is_out_of_memory()));
+    drop(others);
+    drop(scene.allocate(KIB, 0));
+    let stats = scene.pool.stats();
+    assert_eq!((stats.live_buffers, stats.bytes_held, stats.source_allocations), (0, 0, stats.source_frees));
+}
+
+/// What a history leaves in the figures, but for what only an arena has.
+fn figures(source: Source, cached: u64, steps: &[(u64, usize, bool)]) -> Vec<PoolStats> {
+    let device = HostDevice::builder().capacity(64 * MIB).build();
+    let arena = DeviceArena::builder(&device).limit(16 * MIB).build().expect("an arena");
+    let builder = Pool::builder(&device).source(source).limit(256 * KIB).max_cached_bytes(cached);
+    let builder = if source == Source::Arena { builder.arena(&arena) } else { builder };
+    let pool = builder.build().expect("a pool");
+    let streams: [HostStream; 3] = std::array::from_fn(|_| device.create_stream().expect("a stream"));
+    let mut live = Vec::new();
+    let step = |&(bytes, stream, frees): &(u64, usize, bool)| {
+        if frees && !live.is_empty() {
+            live.swap_remove(bytes as usize % live.len());
+        } else {
+            live.extend(pool.allocate(bytes, &streams[stream]));
+        }
+        let mut stats = pool.stats();
+        if source == Source::Arena {
+            assert_eq!(arena.used(), stats.bytes_held, "what is not held is the arena's");
+        }
+        (stats.source, stats.bytes_reserved, stats.peak_reserved, stats.stream_waits) = (source, 0, 0, 0);
+        stats.source = Source::Direct;
+        stats
+    };
+    steps.iter().map(step).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
+    #[test]
+    fn figures_are_those_of_direct_allocations(
+        cached in prop::sample::select(vec![0, 16 * KIB, 128 * KIB]),
+        steps in prop::collection::vec((1..64 * KIB, 0..3usize, any::<bool>()), 1..80),
+    ) {
+        prop_assert_eq!(figures(Source::Arena, cached, &steps), figures(Source::Direct, cached, &steps));
+    }
+}
