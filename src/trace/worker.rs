@@ -7,7 +7,7 @@ use crate::pool::Pool;
 use std::io;
 use std::sync::Barrier;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::thread::{Builder, Scope};
+use std::thread::{Builder, Scope, ScopedJoinHandle};
 use std::time::Instant;
 use vrampool_backend::Backend;
 
@@ -78,9 +78,11 @@ impl<'a, B: Backend> Worker<'a, B> {
 
 /// A worker on a thread of its own, which waits for orders until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Hand {
-    orders: SyncSender<Order>,
+pub(crate) struct Hand<'scope> {
+    /// `None` only while dropping.
+    orders: Option<SyncSender<Order>>,
     replies: Receiver<Reply>,
+    thread: Option<ScopedJoinHandle<'scope, ()>>,
 }
 
 #[derive(Debug)]
@@ -95,16 +97,16 @@ enum Reply {
     Cleared,
 }
 
-impl Hand {
+impl<'scope> Hand<'scope> {
     /// `start` is where all workers of a pass meet.
-    pub(crate) fn spawn<'scope, 'env, B: Backend>(
+    pub(crate) fn spawn<'env, B: Backend>(
         scope: &'scope Scope<'scope, 'env>,
         mut worker: Worker<'env, B>,
         start: &'env Barrier,
     ) -> io::Result<Self> {
         let (orders, to_do) = sync_channel(1);
         let (done, replies) = sync_channel(1);
-        Builder::new().name("vrampool replay".into()).spawn_scoped(scope, move || {
+        let thread = Builder::new().name("vrampool replay".into()).spawn_scoped(scope, move || {
             for order in to_do {
                 let reply = match order {
                     Order::Run => {
@@ -121,12 +123,16 @@ impl Hand {
                 }
             }
         })?;
-        Ok(Self { orders, replies })
+        Ok(Self { orders: Some(orders), replies, thread: Some(thread) })
     }
 
     /// Makes it go to the start. Fails only for a hand that did not answer the order before.
     pub(crate) fn run(&self) -> io::Result<()> {
-        self.orders.send(Order::Run).map_err(|_| gone())
+        self.order(Order::Run)
+    }
+
+    fn order(&self, order: Order) -> io::Result<()> {
+        self.orders.as_ref().and_then(|orders| orders.send(order).ok()).ok_or_else(gone)
     }
 
     /// Waits for the end of its run.
@@ -139,8 +145,17 @@ impl Hand {
 
     /// Makes it drop what is live, and waits until it has.
     pub(crate) fn clear(&self) -> io::Result<()> {
-        self.orders.send(Order::Clear).map_err(|_| gone())?;
+        self.order(Order::Clear)?;
         self.replies.recv().map(|_| ()).map_err(|_| gone())
+    }
+}
+
+/// Waits until the thread has gone with all it kept: the end of a scope waits for less.
+impl Drop for Hand<'_> {
+    fn drop(&mut self) {
+        drop(self.orders.take());
+        // What a worker's panic is worth, its replies have told.
+        let _ = self.thread.take().map(ScopedJoinHandle::join);
     }
 }
 
