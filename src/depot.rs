@@ -324,15 +324,23 @@ impl Depot {
         let mut in_magazines =
             InMagazines { requested: self.budget.lent.requested, ..InMagazines::default() };
         for tally in &self.tallies {
-            for (_, lane) in tally.used_lanes() {
+            let last = tally.last_lent();
+            for (number, lane) in tally.used_lanes() {
                 // A block on its way between two threads may be seen in both.
                 let unseen = (self.budget.now.out - in_magazines.bytes) / lane.class();
-                let idle = lane.idle().min(unseen).min(self.counters.live_buffers - in_magazines.buffers);
+                let out = u64::from(last.is_some_and(|(lane, _)| lane == number));
+                let idle = lane
+                    .idle()
+                    .saturating_sub(out)
+                    .min(unseen)
+                    .min(self.counters.live_buffers - in_magazines.buffers);
                 add(lane.class(), Requests { hits: lane.hits(), misses: 0 }, idle);
                 in_magazines.buffers += idle;
                 in_magazines.bytes += idle * lane.class();
             }
             in_magazines.requested = in_magazines.requested.wrapping_add(tally.requested().sum());
+            in_magazines.requested =
+                in_magazines.requested.wrapping_add(last.map_or(0, |(_, requested)| requested));
         }
         in_magazines.requested = positive(in_magazines.requested);
         PoolStats::new(&self.budget, &self.counters, &in_magazines, buckets.into_values().collect())

@@ -204,6 +204,7 @@ impl Depot {
 
     /// Notes what a thread lent from its magazines since it was last here.
     pub(crate) fn settle(&mut self, rack: &Rack) {
+        rack.stow();
         if rack.lent_nothing() {
             return;
         }

@@ -76,13 +76,25 @@ impl Rack {
     }
 
     /// A hit, if the newest block for the lane needs no wait.
+    ///
+    /// Mostly a block goes out and comes back before any other, over and over. So what goes out of `last` is noted in one
+    /// word, [which others read](Tally::last_lent), and accounted for only when another block comes back first; here it is
+    /// only made sure that it would be no new peak.
     #[inline(always)]
     pub(crate) fn pop(&self, number: u8, requested: u64, stream: StreamId) -> Option<Box<Block>> {
         if self.last_lane.get() != number {
             return self.pop_from_lane(number, requested, stream);
         }
         match self.last.take() {
-            Some(block) if block.is_ready_on(stream) => Some(self.lend(number, requested, block)),
+            Some(mut block) if block.is_ready_on(stream) => {
+                block.requested = requested;
+                self.tally.lane(number).hit();
+                self.tally.lend_last(requested);
+                if !(self.live.has_room(block.key.class) && self.tally.requested().has_room(requested)) {
+                    self.settle_peak();
+                }
+                Some(block)
+            }
             Some(block) => {
                 set(&self.last, Some(block));
                 None
@@ -101,33 +113,40 @@ impl Rack {
             return None;
         }
         set(lane, block.next.take());
-        Some(self.lend(number, requested, block))
-    }
-
-    #[inline(always)]
-    fn lend(&self, lane: u8, requested: u64, mut block: Box<Block>) -> Box<Block> {
+        // Both are out now, and may be a new peak.
+        self.settle_last();
         block.requested = requested;
-        let tally = self.tally.lane(lane);
+        let tally = self.tally.lane(number);
         tally.pop();
         tally.hit();
         self.live.rise(block.key.class);
         self.tally.requested().rise(requested);
-        block
+        Some(block)
     }
 
     /// Keeps a block that came back, if its lane has a slot for it.
     #[inline(always)]
     pub(crate) fn push(&self, block: Box<Block>) -> Option<Box<Block>> {
+        if self.last_lane.get() == block.lane && self.tally.last_came_back(block.requested) {
+            set(&self.last, Some(block));
+            return None;
+        }
+        self.push_anew(block)
+    }
+
+    /// A block comes back that is not the one that went out last, or not as it went.
+    #[inline(never)]
+    fn push_anew(&self, block: Box<Block>) -> Option<Box<Block>> {
         let lane = block.lane;
         if !self.tally.lane(lane).push() {
             return Some(block);
         }
+        self.stow();
         self.live.fall(block.key.class);
         self.tally.requested().fall(block.requested);
-        if let Some(before) = self.last.replace(Some(block)) {
-            self.stack(before.lane, before);
-        }
         self.last_lane.set(lane);
+        self.tally.set_last_lane(lane);
+        set(&self.last, Some(block));
         None
     }
 
@@ -142,10 +161,30 @@ impl Rack {
         None
     }
 
-    /// Puts the block that came back last in its lane, before lanes are looked at.
+    /// Puts the block that came back last in its lane, or accounts for it when it is out: before lanes or accounts are looked
+    /// at.
     pub(crate) fn stow(&self) {
-        if let Some(last) = self.last.take() {
-            self.stack(last.lane, last);
+        match self.last.take() {
+            Some(last) => self.stack(last.lane, last),
+            None => self.settle_last(),
+        }
+        self.last_lane.set(NO_LANE);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn settle_peak(&self) {
+        self.settle_last();
+    }
+
+    /// Accounts for the last block, which is out, as for any other.
+    fn settle_last(&self) {
+        if let Some((lane, requested)) = self.tally.last_lent() {
+            let lane = self.tally.lane(lane);
+            lane.pop();
+            self.live.rise(lane.class());
+            self.tally.requested().rise(requested);
+            self.tally.forget_last();
         }
     }
 

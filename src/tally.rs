@@ -16,6 +16,10 @@ pub(crate) struct Tally {
     /// Bytes that its hits asked for, less those of the buffers it took back, since it last visited the depot: the most they
     /// were, and by how much they are less now.
     requested: HighWater,
+    /// One more than the bytes that the [last](crate::rack) block was asked for, when it is out and not accounted for
+    /// otherwise; else 0. And its lane.
+    last: AtomicU64,
+    last_lane: AtomicU64,
     lanes: [LaneTally; LANES],
     /// Each lane's hits when [`hit_classes`](Self::hit_classes) was last asked, under the depot's lock.
     seen: [AtomicU64; LANES],
@@ -38,7 +42,13 @@ impl Tally {
     pub(crate) fn new() -> Self {
         let zero = || AtomicU64::new(0);
         let lane = |_| LaneTally { room: zero(), hits: zero(), slots: zero(), class: zero() };
-        Self { requested: HighWater::new(), lanes: array::from_fn(lane), seen: array::from_fn(|_| zero()) }
+        Self {
+            requested: HighWater::new(),
+            last: zero(),
+            last_lane: zero(),
+            lanes: array::from_fn(lane),
+            seen: array::from_fn(|_| zero()),
+        }
     }
 
     #[inline(always)]
@@ -49,6 +59,37 @@ impl Tally {
     /// All lanes that have a class, by number.
     pub(crate) fn used_lanes(&self) -> impl Iterator<Item = (u8, &LaneTally)> {
         (0..=u8::MAX).zip(&self.lanes).filter(|(_, lane)| lane.class() != 0)
+    }
+
+    /// Notes that the last block went out.
+    #[inline(always)]
+    pub(crate) fn lend_last(&self, requested: u64) {
+        self.last.store(requested + 1, Relaxed);
+    }
+
+    /// Notes that the last block came back, if that is what one is that was lent for so many bytes.
+    #[inline(always)]
+    pub(crate) fn last_came_back(&self, requested: u64) -> bool {
+        let is_last = self.last.load(Relaxed) == requested + 1;
+        if is_last {
+            self.last.store(0, Relaxed);
+        }
+        is_last
+    }
+
+    /// The last block's lane and what was asked for, when it is out and not accounted for otherwise.
+    pub(crate) fn last_lent(&self) -> Option<(u8, u64)> {
+        let requested = self.last.load(Relaxed).checked_sub(1)?;
+        Some((self.last_lane.load(Relaxed) as u8, requested))
+    }
+
+    pub(crate) fn set_last_lane(&self, lane: u8) {
+        self.last_lane.store(u64::from(lane), Relaxed);
+    }
+
+    /// The last block is accounted for otherwise.
+    pub(crate) fn forget_last(&self) {
+        self.last.store(0, Relaxed);
     }
 
     /// The classes that were hit since this was last asked. Under the depot's lock.
@@ -154,6 +195,12 @@ impl HighWater {
             add(&self.most, below.wrapping_neg());
             self.below.store(0, Relaxed);
         }
+    }
+
+    /// Whether the sum may rise by so much without being higher than ever.
+    #[inline(always)]
+    pub(crate) fn has_room(&self, by: u64) -> bool {
+        by <= self.below.load(Relaxed)
     }
 
     #[inline(always)]

@@ -311,6 +311,27 @@ proptest! {
         twin.compare_with_magazines(&scene.pool.stats());
     }
 
+    /// Buffers of few sizes that come back in the reverse order, as most do, and nobody looks before the end: so all that the
+    /// thread tells then, peaks too, is from its magazines.
+    #[test]
+    fn nested_buffers_and_the_twin_agree(
+        sizes in prop::collection::vec((prop::sample::select(&[1000u64, 3000, 4000, 60_000][..]), 0..6u32), 0..200),
+        magazine_bytes in prop::sample::select(&[5 * KIB, 9 * KIB, 70 * KIB, 1 << 30][..]),
+    ) {
+        let caps = Caps { max_cached: UNLIMITED, max_per_bucket: UNLIMITED, limit: UNLIMITED, budget: UNLIMITED };
+        let scene = scene_on(Source::Direct, SizeClasses::Fixed, caps, magazine_bytes);
+        let (mut twin, mut mine) = (Twin::new(SizeClasses::Fixed, caps), Vec::new());
+        for (bytes, drops) in sizes {
+            let got = scene.pool.allocate(bytes, &scene.streams[0]).expect("no cap");
+            prop_assert_eq!(Some(got.class()), twin.allocate(bytes));
+            mine.push(got);
+            for buffer in mine.drain(mine.len().saturating_sub(drops as usize)..).rev() {
+                twin.release(buffer.class(), buffer.len());
+            }
+        }
+        twin.compare_with_magazines(&scene.pool.stats());
+    }
+
     /// Threads run freely; every look at the pool, from above and from below, must be right.
     #[test]
     fn caps_hold_at_every_instant_under_threads(

@@ -130,6 +130,56 @@ fn keep(other: &Turns, pool: &Pool<Device>, bytes: u64) {
 }
 
 #[test]
+fn what_another_thread_has_out_is_live_and_what_it_keeps_is_idle() {
+    let device = device();
+    let pool = pool(&device, |builder| builder);
+    let other = Turns::new();
+    let (give, take) = mpsc::channel();
+    let (worker, stream) = (pool.clone(), device.create_stream().expect("a stream"));
+    other.run(move || {
+        let allocate = |bytes| worker.allocate(bytes, &stream).expect("memory");
+        // Out and back over and over; then two stay out, one of them from below another.
+        for _ in 0..3 {
+            drop((allocate(3000), allocate(60_000), allocate(3500)));
+            drop(allocate(3000));
+        }
+        give.send((allocate(50_000), allocate(3100))).expect("somebody takes it");
+    });
+    let stats = pool.stats();
+    assert_eq!((stats.live_buffers, stats.bytes_live), (2, 68 * KIB), "{stats:?}");
+    assert_eq!((stats.bytes_requested, stats.bytes_cached), (53_100, 4 * KIB), "{stats:?}");
+    assert_eq!((stats.misses, stats.hits), (3, 11));
+    drop(take.recv().expect("they were given"));
+    let stats = pool.stats();
+    assert_eq!(
+        (stats.live_buffers, stats.bytes_requested, stats.bytes_cached),
+        (0, 0, 72 * KIB),
+        "{stats:?}"
+    );
+    other.end();
+}
+
+#[test]
+fn a_peak_within_the_magazines_is_seen_afterwards() {
+    let device = device();
+    let pool = pool(&device, |builder| builder);
+    let stream = device.create_stream().expect("a stream");
+    let allocate = |bytes| pool.allocate(bytes, &stream).expect("memory");
+    for _ in 0..3 {
+        drop(allocate(4 * KIB));
+        drop(allocate(64 * KIB));
+    }
+    let first = allocate(64 * KIB);
+    drop(allocate(64 * KIB));
+    // From here on nothing goes by the shared buckets. What came back last goes out again, and another on top of it.
+    let both = (allocate(64 * KIB), allocate(4 * KIB));
+    drop((both, first));
+    let stats = pool.stats();
+    assert_eq!((stats.misses, stats.hits), (3, 7));
+    assert_eq!((stats.peak_live, stats.peak_requested), (132 * KIB, 132 * KIB), "{stats:?}");
+}
+
+#[test]
 fn what_a_thread_keeps_others_do_not_get_until_it_ends() {
     let device = device();
     let pool = pool(&device, |builder| builder);
