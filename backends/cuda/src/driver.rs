@@ -7,10 +7,12 @@
 mod allocation;
 mod device;
 mod foreign;
+mod kernels;
 mod library;
 
 pub(crate) use allocation::{Allocation, Origin, Span};
 pub(crate) use device::RawDevice;
+pub use kernels::{Adam, Factor, Kernels};
 pub(crate) use library::Library;
 
 use crate::error::{NOT_READY, from_cudarc};

@@ -47,6 +47,7 @@ mod view;
 
 pub use cudarc;
 pub use device::CudaDevice;
+pub use driver::{Adam, Factor, Kernels};
 pub use event::CudaEvent;
 pub use listing::{Listed, Uuid, list};
 pub use memory::CudaMemory;

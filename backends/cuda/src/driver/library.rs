@@ -14,13 +14,14 @@ use vrampool_backend::BackendError;
 const OLDEST_VERSION: c_int = 12_000;
 
 /// Functions that the `cudarc` crate calls where this crate uses it, and would panic without.
-const NEEDED_BY_CUDARC: [&str; 6] = [
+const NEEDED_BY_CUDARC: [&str; 7] = [
     "cuCtxSetCurrent",
     "cuStreamCreate",
     "cuStreamDestroy_v2",
     "cuMemFreeAsync",
     "cuLaunchKernel",
     "cuModuleLoadData",
+    "cuModuleGetFunction",
 ];
 
 macro_rules! functions {
