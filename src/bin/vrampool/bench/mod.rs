@@ -35,8 +35,8 @@ arena_random the numbers alone; device_arena, there, one on the device; pool, wi
 #[derive(Debug, Clone, Args)]
 #[command(after_long_help = FIGURES)]
 pub(crate) struct Arguments {
-    /// The device to run on
-    #[arg(long, value_enum, default_value = "host")]
+    /// The device to run on: `host`, `cuda`, `cuda:NUMBER` or `cuda:UUID`
+    #[arg(long, value_name = "DEVICE", default_value = "host")]
     backend: BackendName,
     /// Which benchmarks to run, repeated or separated by commas [default: all]
     #[arg(long, value_enum, value_name = "NAME", value_delimiter = ',')]
@@ -69,8 +69,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     let mut table = Vec::new();
     let outcome = names.into_iter().try_for_each(|name| {
         bar.set_message(name.to_string());
-        let measured = match arguments.backend {
+        let measured = match &arguments.backend {
             BackendName::Host => name.measure(&HostDevice::builder().capacity(DEVICE_MEMORY).build(), effort),
+            #[cfg(feature = "cuda")]
+            BackendName::Cuda(device) => vrampool::cuda::CudaDevice::open_by_name(device)
+                .map_err(vrampool::Error::from)
+                .and_then(|device| name.measure(&device, effort)),
         };
         let rows = measured.map_err(|source| Failed { bench: name.to_string(), source })?;
         bar.inc(1);
