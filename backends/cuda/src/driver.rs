@@ -9,11 +9,15 @@ mod device;
 mod foreign;
 mod kernels;
 mod library;
+mod memory_pool;
+mod operand;
 
 pub(crate) use allocation::{Allocation, Origin, Span};
 pub(crate) use device::RawDevice;
-pub use kernels::{Adam, Factor, Kernels};
+pub use kernels::Kernels;
 pub(crate) use library::Library;
+pub(crate) use memory_pool::{Figure, RawPool};
+pub use operand::{Adam, Factor};
 
 use crate::error::{NOT_READY, from_cudarc};
 use cudarc::driver::{CudaContext, CudaStream, sys};

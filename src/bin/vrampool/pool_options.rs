@@ -39,7 +39,7 @@ pub(crate) struct PoolOptions {
     /// The device to run on: `host`, `cuda`, `cuda:NUMBER` or `cuda:UUID`
     #[arg(long, value_name = "DEVICE", default_value = "host")]
     pub(crate) backend: BackendName,
-    /// What serves misses: direct.
+    /// What serves misses: direct, arena, driver.
     #[arg(long, default_value_t)]
     pub(crate) source: Source,
     /// `fixed`, `power-of-two`, `geometric[:PER_DOUBLING[:FROM]]`, `multiple:SIZE` or `exact[:SIZE]` [default: fixed]

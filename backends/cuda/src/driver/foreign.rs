@@ -1,7 +1,8 @@
 //! Other people's streams and slices, and kernels' arguments: where this crate takes somebody's word.
 
-use super::{Allocation, PER_THREAD_HANDLE, RawEvent};
+use super::{Allocation, PER_THREAD_HANDLE, RawEvent, RawPool};
 use crate::device::CudaDevice;
+use crate::driver_pool::{self, DriverPool};
 use crate::memory::CudaMemory;
 use crate::stream::CudaStream;
 use crate::view::{CudaView, CudaViewMut};
@@ -39,6 +40,22 @@ impl CudaDevice {
         // it exists as long as the result is the caller's promise. Work on it is ordered by events like any other's.
         let stream = unsafe { self.context().wrap_borrowed_stream(handle) };
         CudaStream::of(self.shared(), stream)
+    }
+}
+
+impl DriverPool {
+    /// A pool that other code made, by its handle.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    ///
+    /// # Safety
+    /// `handle` is a pool on `device`, and exists until the last handle to it here, and the last memory of it, are dropped.
+    pub unsafe fn external(device: &CudaDevice, handle: sys::CUmemoryPool) -> Result<Self, BackendError> {
+        driver_pool::device_number(device)?;
+        // SAFETY: the caller's promise; memory keeps the pool's handle here, and so what it was promised for.
+        let raw = unsafe { RawPool::external(device.shared().context(), handle) };
+        Self::of(device, raw)
     }
 }
 
