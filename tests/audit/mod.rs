@@ -127,6 +127,14 @@ fn below_mut<'a, B: Backend>(
     RegionMut::new(&region.memory().inner, region.offset(), region.len(), stream)
 }
 
+impl<B: Backend> AuditDevice<B> {
+    fn book(&self, bytes: u64, inner: B::Memory) -> AuditMemory<B> {
+        let taken = self.state.taken.fetch_add(bytes, Ordering::SeqCst) + bytes;
+        self.state.peak.fetch_max(taken, Ordering::SeqCst);
+        AuditMemory { inner, ticket: Ticket { bytes, state: Arc::clone(&self.state) } }
+    }
+}
+
 impl<B: Backend> Backend for AuditDevice<B> {
     type Memory = AuditMemory<B>;
     type Stream = B::Stream;
@@ -147,10 +155,22 @@ impl<B: Backend> Backend for AuditDevice<B> {
     fn allocate(&self, bytes: u64, kind: MemoryKind) -> Result<Self::Memory, BackendError> {
         // Booked before the device is asked, and only then: what the pool asked for at once, it meant to hold at once.
         self.state.allocations.fetch_add(1, Ordering::SeqCst);
-        let inner = self.inner.allocate(bytes, kind)?;
-        let taken = self.state.taken.fetch_add(bytes, Ordering::SeqCst) + bytes;
-        self.state.peak.fetch_max(taken, Ordering::SeqCst);
-        Ok(AuditMemory { inner, ticket: Ticket { bytes, state: Arc::clone(&self.state) } })
+        Ok(self.book(bytes, self.inner.allocate(bytes, kind)?))
+    }
+
+    fn allocate_on(
+        &self,
+        bytes: u64,
+        kind: MemoryKind,
+        stream: &Self::Stream,
+    ) -> Result<Self::Memory, BackendError> {
+        self.state.allocations.fetch_add(1, Ordering::SeqCst);
+        Ok(self.book(bytes, self.inner.allocate_on(bytes, kind, stream)?))
+    }
+
+    fn free_on(&self, memory: Self::Memory, stream: &Self::Stream) {
+        let AuditMemory { inner, ticket: _ticket } = memory;
+        self.inner.free_on(inner, stream);
     }
 
     fn create_stream(&self) -> Result<Self::Stream, BackendError> {

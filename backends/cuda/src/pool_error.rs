@@ -44,3 +44,16 @@ impl DriverPoolError {
         }
     }
 }
+
+/// In the contract's words, without the pool's own figures.
+impl From<DriverPoolError> for BackendError {
+    fn from(error: DriverPoolError) -> Self {
+        match error {
+            DriverPoolError::OutOfMemory { requested, handed_out, limit, cause, .. } => {
+                let free = limit.map(|limit| limit.saturating_sub(handed_out));
+                cause.unwrap_or(Self::OutOfMemory { requested, free })
+            }
+            DriverPoolError::Backend(error) => error,
+        }
+    }
+}

@@ -5,8 +5,10 @@ mod clock;
 mod compaction;
 mod hits;
 mod name;
+mod pair;
 mod population;
 mod regions;
+mod rivals;
 mod row;
 mod table;
 mod workload;
@@ -24,12 +26,14 @@ use vrampool::host::HostDevice;
 /// What the figures are, for the help.
 const FIGURES: &str = "\
 Figures are nanoseconds for one pair of allocate and free: of 500 samples after 50 to warm up, the mean, the (upper) median,
-the least and the most. A sample is many pairs where one is too short for the clock: 64 in cuarena_1, 3 and 6, 4096 in
+the least and the most. A sample is many pairs where one is too short for the clock: 64 in cuarena_1, 3 and 6 and pair, 4096 in
 arena_lifo, arena_random and hit_pair, the 512 and 8 pairs of a round in cuarena_2 and 4, 32 handed over. In cuarena_5 it is one compaction with
 the wait for its copies (or, by the driver, these copies alone), and one allocation.
 
 Allocators: driver, the device's own allocate and free; arena, a range of 4 GiB on the device, in arena_lifo and
-arena_random the numbers alone; device_arena, there, one on the device; pool, with caps that keep all that is freed.";
+arena_random the numbers alone; device_arena, there, one on the device; pool, with caps that keep all that is freed;
+in pair, hit, such a pool, and miss, one over an arena that keeps nothing. On NVIDIA GPUs also: async, cudaMallocAsync of a
+pool that keeps what is freed; async_default, of one with the driver's own threshold; managed, of at most 64 MiB in all.";
 
 /// Flags of `vrampool bench`.
 #[derive(Debug, Clone, Args)]
