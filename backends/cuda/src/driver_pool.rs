@@ -6,7 +6,7 @@ use crate::memory::CudaMemory;
 use crate::pool_error::DriverPoolError;
 use crate::pool_limit::Limit;
 use crate::stream::CudaStream;
-use cudarc::driver::sys::CUdevice_attribute as Attribute;
+use cudarc::driver::sys::{CUdevice_attribute as Attribute, CUmemoryPool};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -112,6 +112,13 @@ impl DriverPool {
     #[must_use]
     pub fn device(&self) -> &CudaDevice {
         &self.shared.device
+    }
+
+    /// The driver's own handle, for other libraries. They are done with it before the last handle here is dropped, where the
+    /// pool was created here.
+    #[must_use]
+    pub fn raw_handle(&self) -> CUmemoryPool {
+        self.shared.raw.handle()
     }
 
     /// `bytes` of device memory, rounded up to 512, in the order of this thread's
