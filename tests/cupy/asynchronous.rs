@@ -182,7 +182,9 @@ fn test_stream_destroyed_before_memory() {
 #[test]
 fn test_current_stream() {
     let Some((device, pool, stream)) = setup() else { return };
-    let null = device.null_stream().expect("a stream").id();
+    // An id lives as long as a handle.
+    let kept = device.null_stream().expect("a stream");
+    let null = kept.id();
     let current = || device.current_stream().expect("a stream").id();
     assert_eq!(current(), null);
     let outer = stream.enter();

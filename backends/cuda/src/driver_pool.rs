@@ -152,13 +152,13 @@ impl DriverPool {
     /// Counts the bytes as handed out, where the limit allows it.
     fn charge(&self, bytes: u64) -> Result<Charge, DriverPoolError> {
         let pool = Arc::clone(&self.shared);
-        let Some(bytes) = bytes.checked_next_multiple_of(UNIT) else {
+        let Some(rounded) = bytes.checked_next_multiple_of(UNIT) else {
             return Err(self.out_of_memory(bytes, None));
         };
         let limit = pool.limit.load(Relaxed);
-        let add = |used: u64| used.checked_add(bytes).filter(|&used| used <= limit);
+        let add = |used: u64| used.checked_add(rounded).filter(|&used| used <= limit);
         match pool.handed_out.fetch_update(Relaxed, Relaxed, add) {
-            Ok(_) => Ok(Charge { pool, bytes }),
+            Ok(_) => Ok(Charge { pool, bytes: rounded }),
             Err(_) => Err(self.out_of_memory(bytes, None)),
         }
     }

@@ -95,6 +95,7 @@ impl CudaMemory {
     /// # Errors
     /// With the memory as it was: [`BackendError::InvalidArgument`] when it is not the device's own, `stream` is another
     /// device's, or the bytes are not a whole number of `T`; else what the driver reports.
+    #[allow(clippy::result_large_err, reason = "what comes back is the memory itself")]
     pub fn into_slice<T: Pod + DeviceRepr>(
         self,
         stream: &CudaStream,
