@@ -22,6 +22,8 @@ pub(crate) struct State {
     peak: AtomicU64,
     allocations: AtomicU64,
     frees: AtomicU64,
+    /// Whether every stream passes for captured.
+    capturing: AtomicBool,
     /// Whether waits between streams are left out.
     without_waits: AtomicBool,
     on_drop: Mutex<Option<Box<dyn Fn() + Send>>>,
@@ -82,6 +84,11 @@ impl<B: Backend> AuditDevice<B> {
 
     pub(crate) fn frees(&self) -> u64 {
         self.state.frees.load(Ordering::SeqCst)
+    }
+
+    /// Passes every stream for captured, or for not captured, from now on.
+    pub(crate) fn set_capturing(&self, is_capturing: bool) {
+        self.state.capturing.store(is_capturing, Ordering::SeqCst);
     }
 
     /// Leaves out every wait between streams from now on.
@@ -175,6 +182,10 @@ impl<B: Backend> Backend for AuditDevice<B> {
 
     fn create_stream(&self) -> Result<Self::Stream, BackendError> {
         self.inner.create_stream()
+    }
+
+    fn is_capturing(&self, _: &Self::Stream) -> Result<bool, BackendError> {
+        Ok(self.state.capturing.load(Ordering::SeqCst))
     }
 
     fn synchronize(&self, stream: &Self::Stream) -> Result<(), BackendError> {

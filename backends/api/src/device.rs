@@ -178,6 +178,15 @@ pub trait Backend: Clone + fmt::Debug + Send + Sync + 'static {
     /// What the driver reports.
     fn create_stream(&self) -> Result<Self::Stream, BackendError>;
 
+    /// Whether work enqueued on `stream` now would go into a graph instead of being done.
+    ///
+    /// # Errors
+    /// What the driver reports.
+    fn is_capturing(&self, stream: &Self::Stream) -> Result<bool, BackendError> {
+        let _ = stream;
+        Ok(false)
+    }
+
     /// Blocks the host until all work enqueued on `stream` so far is done.
     ///
     /// # Errors

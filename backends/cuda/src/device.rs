@@ -303,6 +303,14 @@ impl Backend for CudaDevice {
         CudaStream::of(&self.shared, stream.map_err(|error| from_cudarc(library, "cuStreamCreate", error))?)
     }
 
+    fn is_capturing(&self, stream: &CudaStream) -> Result<bool, BackendError> {
+        self.check_stream(stream)?;
+        if stream.queue().is_retired() {
+            return Ok(false);
+        }
+        self.shared.context.enter()?.is_capturing(stream.queue())
+    }
+
     fn synchronize(&self, stream: &CudaStream) -> Result<(), BackendError> {
         self.check_stream(stream)?;
         if stream.queue().is_retired() {
