@@ -6,14 +6,19 @@
 mod gpu;
 
 use gpu::Count;
-use vrampool::cuda::{CudaStream, Kernels};
+use std::sync::Mutex;
+use vrampool::cuda::{CudaStream, DriverPool, Kernels, PoolHandle};
 use vrampool::{Backend, Error, Placement, Pool, Rung, Shortage, SizeClasses, Source};
+
+/// Each test here takes everything.
+static ALONE: Mutex<()> = Mutex::new(());
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
 #[test]
 fn the_last_gib_is_shared_out_and_more_is_an_error_that_explains() {
+    let _alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let Some(device) = gpu::device() else { return };
     let kernels = Kernels::load(&device).expect("kernels");
     let [stream]: [CudaStream; 1] = gpu::streams(&device);
@@ -61,4 +66,30 @@ fn the_last_gib_is_shared_out_and_more_is_an_error_that_explains() {
     drop(held);
     let after = device.memory_info().expect("memory info");
     assert!(after.free_bytes + GIB / 4 >= before.free_bytes, "{before:?} {after:?}");
+}
+
+/// CuPy's test_alloc_large_chunk and test_free_all_blocks_large_chunk: what the driver's pool keeps is nobody else's until it
+/// is given back, and a pool gives back what it keeps before it says that there is no memory.
+#[test]
+fn what_one_pool_keeps_is_given_back_for_others() {
+    let _alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let Some(device) = gpu::device() else { return };
+    let [stream]: [CudaStream; 1] = gpu::streams(&device);
+    let pool = DriverPool::new(&device, PoolHandle::Created).expect("a pool");
+    pool.set_release_threshold(u64::MAX).expect("a threshold");
+    let free = device.memory_info().expect("memory info").free_bytes;
+    drop(pool.malloc_on(free / 10 * 7, &stream).expect("memory"));
+    device.synchronize(&stream).expect("no fault");
+    // The 70 % lie in the way of the 80 %, unless the pool trims itself.
+    drop(pool.malloc_on(free / 10 * 8, &stream).expect("what it keeps is given back first"));
+    device.synchronize(&stream).expect("no fault");
+    let refused = device.allocate(free / 10 * 3, Placement::Device.into());
+    assert!(refused.is_err_and(|error| error.is_out_of_memory()), "the pool keeps 80 %");
+    pool.free_all_blocks(Some(&stream)).expect("a trim");
+    drop(device.allocate(free / 10 * 3, Placement::Device.into()).expect("it is the device's again"));
+
+    let error = pool.malloc_on(free * 2, &stream).expect_err("more than there is");
+    assert!(error.is_out_of_memory() && error.to_string().contains("are free"), "{error}");
+    assert_eq!((pool.handed_out(), pool.total_bytes()), (0, Ok(0)));
+    drop(pool.malloc_on(1 << 20, &stream).expect("work goes on"));
 }
