@@ -83,10 +83,11 @@ fn what_one_pool_keeps_is_given_back_for_others() {
     // The 70 % lie in the way of the 80 %, unless the pool trims itself.
     drop(pool.malloc_on(free / 10 * 8, &stream).expect("what it keeps is given back first"));
     device.synchronize(&stream).expect("no fault");
-    let refused = device.allocate(free / 10 * 3, Placement::Device.into());
-    assert!(refused.is_err_and(|error| error.is_out_of_memory()), "the pool keeps 80 %");
+    // (CuPy's users found that nobody else got what is kept; a driver of CUDA 13.0 gives it, and then the pool has less.)
+    assert!(pool.total_bytes().expect("figures") >= free / 10 * 8);
     pool.free_all_blocks(Some(&stream)).expect("a trim");
-    drop(device.allocate(free / 10 * 3, Placement::Device.into()).expect("it is the device's again"));
+    assert_eq!(pool.total_bytes(), Ok(0));
+    drop(device.allocate(free / 10 * 9, Placement::Device.into()).expect("it is the device's again"));
 
     let error = pool.malloc_on(free * 2, &stream).expect_err("more than there is");
     assert!(error.is_out_of_memory() && error.to_string().contains("are free"), "{error}");

@@ -292,6 +292,10 @@ fn allocate(raw: &RawPool, bytes: u64, stream: &CudaStream) -> Result<Allocation
             break;
         }
         answer = context.allocate_from(raw, bytes, stream);
+        if answer.is_err() {
+            // On its way to a refusal the driver takes all that the device has, and keeps it.
+            let _ = raw.trim_to(0);
+        }
     }
     answer
 }
