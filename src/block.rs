@@ -54,6 +54,21 @@ struct Body<B: Backend> {
     readers: Mutex<SmallVec<[B::Stream; 1]>>,
 }
 
+impl<B: Backend> Drop for Body<B> {
+    /// Memory of a driver's pool goes back in the order of the stream that wrote it, which waits for those that read it.
+    fn drop(&mut self) {
+        let Extent::Driver(memory, device) = &mut self.extent else { return };
+        let Some(memory) = memory.take() else { return };
+        for reader in self.readers.get_mut().iter() {
+            // Where the device cannot wait the host does. What fails here too has no work under way any more.
+            if reader.id() != self.stream.id() && order(device, reader, &self.stream).is_err() {
+                let _ = device.synchronize(reader);
+            }
+        }
+        device.free_on(memory, &self.stream);
+    }
+}
+
 impl Block {
     pub(crate) fn new<B: Backend>(
         extent: Extent<B>,
@@ -160,7 +175,7 @@ impl Block {
             return Ok(0);
         }
         let mut waits = 0;
-        if let Extent::Direct(_) = extent {
+        if let Extent::Direct(_) | Extent::Driver(..) = extent {
             order(&self.pool.supply::<B>().device, writer, stream)?;
             waits = 1;
         }
@@ -185,7 +200,7 @@ impl Block {
         match &body.extent {
             // It knows more: who moved it, say. It counts its waits, too.
             Extent::Arena(buffer) => buffer.hand_over(stream)?,
-            Extent::Direct(_) => {
+            Extent::Direct(_) | Extent::Driver(..) => {
                 let Supply { device, .. } = pool.supply::<B>();
                 for user in std::iter::once(&body.stream).chain(body.readers.get_mut().iter()) {
                     if user.id() != stream.id() {
@@ -208,7 +223,7 @@ impl<B: Backend> Content for Body<B> {
         match &mut self.extent {
             // Handles of readers are not for the pool's lock to drop.
             Extent::Arena(buffer) => self.readers.get_mut().is_empty() && buffer.empty(),
-            Extent::Direct(_) => false,
+            Extent::Direct(_) | Extent::Driver(..) => false,
         }
     }
 }

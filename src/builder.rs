@@ -10,7 +10,7 @@ use crate::shared::Shared;
 use crate::size_class::SizeClasses;
 use crate::source::{Source, Supply};
 use std::sync::atomic::{AtomicU64, Ordering};
-use vrampool_backend::{Backend, DeviceKind, MemoryKind, Placement};
+use vrampool_backend::{Backend, Capabilities, DeviceKind, MemoryKind, Placement};
 
 /// The share of a discrete device that a pool's budget is by default (netcl's).
 const BUDGET_FRACTION: f64 = 0.85;
@@ -227,10 +227,22 @@ impl<B: Backend> Builder<B> {
         let kind = self.kind.unwrap_or_else(|| self.device.properties().preferred_placement().into());
         let arena = match self.source {
             Source::Direct => None,
+            Source::Driver => self.check_driver_pool()?,
             Source::Arena => Some(self.arena_for(kind, caps.limit)?),
         };
-        let supply = Supply::new(self.device, arena);
+        let supply = Supply::new(self.device, self.source, arena);
         Ok(Pool::new(Shared::new(self.name, kind, caps, classes, self.borrow_classes, supply)))
+    }
+
+    fn check_driver_pool(&self) -> Result<Option<DeviceArena<B>>, Error> {
+        match self.device.properties().capabilities.contains(Capabilities::STREAM_ORDERED) {
+            true => Ok(None),
+            false => Err(Error::Configuration {
+                field: "source",
+                value: self.source.to_string(),
+                reason: "the device's driver has no pool of its own; choose direct or arena".into(),
+            }),
+        }
     }
 
     fn arena_for(&self, kind: MemoryKind, limit: u64) -> Result<DeviceArena<B>, Error> {

@@ -34,6 +34,17 @@ pub enum Error {
         /// The stream's device.
         given: DeviceId,
     },
+    /// Memory for a stream that is being captured into a graph, which must not be taken from the device now.
+    #[error(
+        "{requested} bytes (class {class}) were asked for while the stream is captured, and the graph's memory has no idle \
+         buffer of the class; run the step once before the capture, with buffers of the same `GraphMemory`"
+    )]
+    Capture {
+        /// Bytes asked for.
+        requested: u64,
+        /// The size class they round up to, bytes.
+        class: u64,
+    },
     /// A setting that cannot be.
     #[error("invalid {field} `{value}`: {reason}")]
     Configuration {

@@ -15,6 +15,7 @@ mod device_arena;
 mod environment;
 mod error;
 mod exchange;
+mod graph_memory;
 mod lanes;
 mod magazine;
 #[cfg(feature = "metrics")]
@@ -41,6 +42,7 @@ pub use buffer::Buffer;
 pub use builder::Builder;
 pub use device_arena::{ArenaBuffer, ArenaBuilder, Compaction, DeviceArena, Moved};
 pub use error::{Error, OutOfMemory, Shortage};
+pub use graph_memory::{GraphBuffer, GraphMemory};
 pub use pool::Pool;
 pub use registry::persistent_pool;
 pub use size_class::SizeClasses;

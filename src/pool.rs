@@ -196,6 +196,7 @@ impl<B: Backend> Pool<B> {
         let (stats, peak) = self.shared().stats();
         match self.shared().supply::<B>().arena() {
             Some(arena) => stats.with_arena(arena.highest_end(), peak, arena.stream_waits()),
+            None if self.source() == Source::Driver => stats.with_driver_pool(),
             None => stats,
         }
     }

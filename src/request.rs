@@ -42,23 +42,29 @@ impl Shared {
             return Err(Error::TooLarge { requested: bytes, max_allocation });
         };
         let key = Key { kind, class };
-        match self.find::<B>(key, bytes, stream) {
-            Found::Idle(block) => self.reuse::<B>(block, key, stream),
-            Found::Fresh(block, _) => Ok(block),
-            Found::Nothing => self.miss::<B>(key, bytes, stream),
+        let mut gone = [None, None];
+        match self.find::<B>(key, bytes, stream, &mut gone) {
+            (Some(block), Found::Idle) => self.reuse::<B>(block, key, stream),
+            (Some(block), Found::Fresh) => Ok(block),
+            (None, _) => self.miss::<B>(key, bytes, stream),
         }
     }
 
-    /// A block from this thread's magazines or the depot, or from an arena with as little effort; counts the hit or the
-    /// miss.
-    fn find<B: Backend>(self: &Arc<Self>, key: Key, requested: u64, stream: &B::Stream) -> Found<B::Stream> {
+    /// A block from this thread's magazines or the depot, or from an arena with as little effort, and streams that are `gone`
+    /// for that; counts the hit or the miss.
+    fn find<B: Backend>(
+        self: &Arc<Self>,
+        key: Key,
+        requested: u64,
+        stream: &B::Stream,
+        gone: &mut [Option<B::Stream>; 2],
+    ) -> (Option<Box<Block>>, Found) {
         let arena = self.supply::<B>().arena();
-        let at_depot = |rack: Option<&Rack>| {
+        let mut at_depot = |rack: Option<&Rack>| {
             let mut depot = self.depot();
             match (depot.take(key, requested, stream.id(), rack), arena) {
-                (Some(block), _) => Found::Idle(block),
-                (None, Some(arena)) => depot.serve(arena, key, requested, stream),
-                (None, None) => Found::Nothing,
+                (None, Some(arena)) => (depot.serve(arena, key, requested, stream, gone), Found::Fresh),
+                (taken, _) => (taken, Found::Idle),
             }
         };
         if !self.has_magazines() {
@@ -69,7 +75,7 @@ impl Shared {
         }
         let was_tried = self.lanes.of_request(requested).is_some_and(|lane| lane != NO_LANE);
         if !was_tried && let Some(block) = magazine::take_class(self, key.class, requested, stream.id()) {
-            return Found::Idle(block);
+            return (Some(block), Found::Idle);
         }
         magazine::visit(self, at_depot)
     }

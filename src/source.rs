@@ -17,11 +17,15 @@ pub enum Source {
     /// Blocks of one range that is reserved once ([`DeviceArena`]): a miss makes no call of the driver, what is over a
     /// cap coalesces, and holes can be closed. Requests for another kind of memory than the arena's go to the device.
     Arena,
+    /// Blocks of the driver's own pool, which come and go in the order of a stream
+    /// ([`Backend::allocate_on`]): neither a miss nor what is given back waits for the device. How much the driver keeps of
+    /// what it got back is its own affair.
+    Driver,
 }
 
 impl Source {
     /// All sources.
-    pub const ALL: [Self; 2] = [Self::Direct, Self::Arena];
+    pub const ALL: [Self; 3] = [Self::Direct, Self::Arena, Self::Driver];
 
     /// Its name in settings.
     #[must_use]
@@ -29,6 +33,7 @@ impl Source {
         match self {
             Self::Direct => "direct",
             Self::Arena => "arena",
+            Self::Driver => "driver",
         }
     }
 }
@@ -55,16 +60,18 @@ impl FromStr for Source {
 #[derive(Debug)]
 pub(crate) struct Supply<B: Backend> {
     pub(crate) device: B,
+    source: Source,
     arena: Option<DeviceArena<B>>,
 }
 
 impl<B: Backend> Supply<B> {
-    pub(crate) fn new(device: B, arena: Option<DeviceArena<B>>) -> Self {
-        Self { device, arena }
+    /// `arena`: the one that [`Source::Arena`] is about.
+    pub(crate) fn new(device: B, source: Source, arena: Option<DeviceArena<B>>) -> Self {
+        Self { device, source, arena }
     }
 
     pub(crate) fn source(&self) -> Source {
-        if self.arena.is_some() { Source::Arena } else { Source::Direct }
+        self.source
     }
 
     pub(crate) fn arena(&self) -> Option<&DeviceArena<B>> {
@@ -74,6 +81,10 @@ impl<B: Backend> Supply<B> {
     pub(crate) fn allocate(&self, key: Key, stream: &B::Stream) -> Result<Extent<B>, Error> {
         match &self.arena {
             Some(arena) if arena.kind() == key.kind => Ok(Extent::Arena(arena.allocate(key.class, stream)?)),
+            _ if self.source == Source::Driver => {
+                let memory = self.device.allocate_on(key.class, key.kind, stream)?;
+                Ok(Extent::Driver(Some(memory), self.device.clone()))
+            }
             _ => Ok(Extent::Direct(self.device.allocate(key.class, key.kind)?)),
         }
     }
@@ -84,21 +95,24 @@ impl<B: Backend> Supply<B> {
 pub(crate) enum Extent<B: Backend> {
     Direct(B::Memory),
     Arena(ArenaBuffer<B>),
+    /// And the device that takes it back in the order of a stream. `None` only while dropping.
+    Driver(Option<B::Memory>, B),
 }
 
 impl<B: Backend> Extent<B> {
     pub(crate) fn memory(&self) -> &B::Memory {
         match self {
-            Self::Direct(memory) => memory,
+            Self::Direct(memory) | Self::Driver(Some(memory), _) => memory,
             Self::Arena(buffer) => buffer.memory(),
+            Self::Driver(None, _) => unreachable!("a block has its memory until it is dropped"),
         }
     }
 
-    /// Its first `len` bytes for reading. Who uses direct memory is its block's to know; an arena's block knows itself.
+    /// Its first `len` bytes for reading. Who uses memory of a device or a driver's pool is its block's to know; an arena's block knows itself.
     pub(crate) fn region(&self, len: u64, stream: &B::Stream) -> Result<Region<'_, B::Memory>, Error> {
         match self {
-            Self::Direct(memory) => Ok(Region::new(memory, 0, len, stream)?),
             Self::Arena(buffer) => buffer.region(len, stream),
+            Self::Direct(_) | Self::Driver(..) => Ok(Region::new(self.memory(), 0, len, stream)?),
         }
     }
 
@@ -109,8 +123,8 @@ impl<B: Backend> Extent<B> {
         stream: &B::Stream,
     ) -> Result<RegionMut<'_, B::Memory>, Error> {
         match self {
-            Self::Direct(memory) => Ok(RegionMut::new(memory, 0, len, stream)?),
             Self::Arena(buffer) => buffer.region_mut(len, stream),
+            Self::Direct(_) | Self::Driver(..) => Ok(RegionMut::new(self.memory(), 0, len, stream)?),
         }
     }
 }

@@ -15,17 +15,17 @@ use vrampool_backend::Backend;
 const MOST: usize = 64;
 
 /// What a request found at the depot.
-#[derive(Debug)]
-pub(crate) enum Found<S> {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Found {
     /// An idle block.
-    Idle(Box<Block>),
-    /// A block of the arena, ready; and streams to be dropped without any lock.
-    Fresh(Box<Block>, [Option<S>; 2]),
-    Nothing,
+    Idle,
+    /// A block of the arena, ready.
+    Fresh,
 }
 
 impl Depot {
-    /// Serves a miss of `key` that was counted from the arena, if nothing has to be given back for it.
+    /// Serves a miss of `key` that was counted from the arena, if nothing has to be given back for it. Streams that are `gone`
+    /// for that are to be dropped without any lock.
     #[inline]
     pub(crate) fn serve<B: Backend>(
         &mut self,
@@ -33,18 +33,20 @@ impl Depot {
         key: Key,
         requested: u64,
         stream: &B::Stream,
-    ) -> Found<B::Stream> {
+        gone: &mut [Option<B::Stream>; 2],
+    ) -> Option<Box<Block>> {
         if arena.kind() != key.kind || self.is_short_of(key.class) {
-            return Found::Nothing;
+            return None;
         }
-        let Some(mut block) = self.spares.pop() else { return Found::Nothing };
-        let Some((reserved, gone)) = block.refill(arena, key, requested, stream) else {
+        let mut block = self.spares.pop()?;
+        let Some((reserved, replaced)) = block.refill(arena, key, requested, stream) else {
             self.spares.push(block);
-            return Found::Nothing;
+            return None;
         };
+        *gone = replaced;
         let _nothing_was_evicted = self.budget.promise(key.class, 0);
         self.promise_kept(key.class, requested, reserved);
-        Found::Fresh(block, gone)
+        Some(block)
     }
 
     /// Gives the memory of a block that is not cached back to the arena, if that can be done here.

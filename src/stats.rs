@@ -196,6 +196,11 @@ impl PoolStats {
         }
     }
 
+    /// What is different with a driver's pool.
+    pub(crate) fn with_driver_pool(self) -> Self {
+        Self { source: Source::Driver, ..self }
+    }
+
     /// What is different with an arena.
     pub(crate) fn with_arena(mut self, highest_end: u64, peak: u64, waits: u64) -> Self {
         self.source = Source::Arena;
@@ -236,12 +241,12 @@ impl PoolStats {
         ratio(hits, hits + misses)
     }
 
-    /// Calls of the driver that the pool made so far: allocations and frees of a direct source, and an event and a wait for
+    /// Calls of the driver that the pool made so far: allocations and frees of a source without an arena, and an event and a wait for
     /// each wait between streams.
     #[must_use]
     pub fn driver_calls(&self) -> u64 {
         let memory = match self.source {
-            Source::Direct => self.source_allocations + self.source_frees,
+            Source::Direct | Source::Driver => self.source_allocations + self.source_frees,
             Source::Arena => 0,
         };
         memory + 2 * self.stream_waits

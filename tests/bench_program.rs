@@ -7,7 +7,7 @@ type Row = serde_json::Map<String, serde_json::Value>;
 
 const KEYS: [&str; 8] = ["allocator", "bench", "case", "ns_max", "ns_mean", "ns_median", "ns_min", "threads"];
 
-const NAMES: [&str; 10] = [
+const NAMES: [&str; 11] = [
     "cuarena_1",
     "cuarena_2",
     "cuarena_3",
@@ -18,6 +18,7 @@ const NAMES: [&str; 10] = [
     "arena_random",
     "hit_pair",
     "miss_pair",
+    "pair",
 ];
 
 /// Exit status, standard output and standard error of a run with too few samples to mean anything.
@@ -94,6 +95,9 @@ fn each_line_has_exactly_these_keys_and_figures_in_order() {
     for case in ["4 KiB", "8 MiB", "random, 1024 live"] {
         expected.extend(["driver", "arena", "pool"].map(|allocator| ["miss_pair", case, allocator]));
     }
+    for case in ["4 KiB", "64 KiB", "1 MiB"] {
+        expected.extend(["driver", "arena", "hit", "miss"].map(|allocator| ["pair", case, allocator]));
+    }
     assert_eq!(labels(&rows), expected);
 }
 
@@ -140,5 +144,18 @@ fn an_unknown_name_is_an_error_that_lists_the_known_ones() {
     let (code, out, err) = bench(&["--json", "--only", "cuarena_1,cuarena_7"]);
     assert_eq!((code, out.as_str()), (Some(2), ""), "nothing ran");
     assert!(err.contains("cuarena_7") && NAMES.iter().all(|name| err.contains(name)), "{err}");
-    assert_eq!(bench(&["--backend", "abacus"]).0, Some(2));
+    let (code, _, err) = bench(&["--backend", "abacus"]);
+    assert!(code == Some(2) && err.contains("known are host, cuda"), "{err}");
+    for name in ["host:1", "cuda 0", ""] {
+        assert_eq!(bench(&["--backend", name]).0, Some(2), "{name}");
+    }
+}
+
+#[cfg(feature = "cuda")]
+#[test]
+fn a_gpu_that_is_not_there_is_an_error_and_nothing_is_printed() {
+    let (code, out, err) = bench(&["--json", "--backend", "cuda:4096"]);
+    assert_eq!((code, out.as_str()), (Some(1), ""), "{err}");
+    assert!(err.starts_with("error: cuarena_1: "), "{err}");
+    assert!(err.contains("cuda is not available") || err.contains("names none"), "{err}");
 }

@@ -48,6 +48,48 @@ fn json_is_a_line_a_pass_with_exactly_these_keys() {
 }
 
 #[test]
+fn touched_memory_stays_as_it_was_written_and_is_counted() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("small.csv");
+    let mut csv = String::from("op,id,size,stream,t_us\n");
+    for id in 0..200u32 {
+        csv += &format!("a,{id},{},{},0\n", id * 7 % 900, id % 3);
+        // Freed by its own stream, by another one, or never.
+        if id % 4 > 0 {
+            csv += &format!("f,{id},0,{},0\n", id % 2);
+        }
+    }
+    std::fs::write(&path, csv).expect("a file");
+    for source in ["direct", "arena"] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_vrampool"));
+        command.arg("replay").arg(&path);
+        command.args(["--json", "--touch", "--threads", "2", "--source", source, "--limit", "64MiB"]);
+        let output = command.output().expect("the program starts");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(0), ""), "{source}");
+        let rows = text(&output.stdout);
+        for line in rows.lines() {
+            let row: serde_json::Map<String, serde_json::Value> = serde_json::from_str(line).expect(line);
+            assert_eq!(row.get("corrupt_bytes").and_then(serde_json::Value::as_u64), Some(0), "{line}");
+        }
+        assert_eq!(rows.lines().count(), 2);
+    }
+}
+
+#[test]
+fn a_gpu_that_is_not_there_is_an_error_of_exit_status_1() {
+    if cfg!(not(feature = "cuda")) {
+        let (code, _, err) = replay(&["--backend", "cuda"]);
+        assert!(code == Some(2) && err.contains("feature `cuda`"), "{err}");
+        return;
+    }
+    let (code, out, err) = replay(&["--backend", "cuda:4096"]);
+    assert_eq!((code, out.as_str()), (Some(1), ""), "{err}");
+    let is_absent = err.starts_with("error: cuda is not available: ");
+    assert!(is_absent || err.contains("names none"), "{err}");
+}
+
+#[test]
 fn without_json_it_is_a_table() {
     let (code, out, _) = replay(&["--threads", "3", "--limit", "unlimited"]);
     assert_eq!(code, Some(0));

@@ -68,6 +68,7 @@ fn it_learns_from_recycled_memory_and_a_tiny_cap_changes_nothing() {
     assert_eq!(bytes(&roomy, "max_cached_bytes"), 4 * GIB);
     assert!(share(&roomy, "hit_rate") >= 0.99, "{roomy}");
     assert!(share(&roomy, "hit_rate_after_first_epoch") >= 0.99, "{roomy}");
+    assert_eq!(bytes(&roomy, "step_allocations_after_first_epoch"), 0, "{roomy}");
     assert_eq!(bytes(&tight, "max_cached_bytes"), 64 << 10);
     assert!(share(&tight, "hit_rate") < share(&roomy, "hit_rate"), "{tight}");
     for key in ["test_accuracy", "steps", "peak_requested", "peak_live"] {
@@ -93,6 +94,7 @@ fn the_json_object_has_these_keys() {
         "misses",
         "hit_rate",
         "hit_rate_after_first_epoch",
+        "step_allocations_after_first_epoch",
         "bytes_cached",
         "peak_requested",
         "peak_live",
@@ -105,7 +107,9 @@ fn the_json_object_has_these_keys() {
     wanted.sort_unstable();
     assert_eq!(found, wanted);
     assert_eq!((&report["backend"], &report["device"]), (&"host".into(), &"host memory".into()));
-    assert!(report["hit_rate_after_first_epoch"].is_null(), "there was no second epoch");
+    for later in ["hit_rate_after_first_epoch", "step_allocations_after_first_epoch"] {
+        assert!(report[later].is_null(), "there was no second epoch");
+    }
     assert!(share(&report, "wall_s") > 0.0);
 }
 

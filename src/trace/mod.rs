@@ -54,6 +54,7 @@ mod program;
 mod reader;
 mod replay;
 mod report;
+mod touch;
 mod worker;
 
 pub use error::{Fault, TraceError};
@@ -63,3 +64,4 @@ pub use lines::MAX_LINE;
 pub use reader::{Limits, Trace};
 pub use replay::Replay;
 pub use report::{Pass, ReplayError};
+pub use touch::Touch;

@@ -3,7 +3,9 @@
 use super::program::Program;
 use super::reader::Trace;
 use super::report::{Pass, ReplayError};
+use super::touch::Touch;
 use super::worker::{Halt, Hand, Lap, Worker};
+use crate::error::Error;
 use crate::pool::Pool;
 use std::io;
 use std::sync::Barrier;
@@ -16,7 +18,9 @@ use vrampool_backend::Backend;
 ///   buffer last: [`Buffer::used_on`](crate::Buffer::used_on) comes before the drop, as PyTorch's `record_stream` does.
 ///   (PyTorch's own recordings name the allocation's stream in every free, so they show no such use.)
 /// * Buffers that the trace does not free are dropped after each pass, outside what is timed and counted.
-/// * Memory is never touched and no work is enqueued but what the pool itself enqueues.
+/// * Memory is never touched and no work is enqueued but what the pool itself enqueues, unless a [`Touch`] is
+///   [given](Self::run_touching), which writes every buffer on the stream of its allocation, and verifies it on the stream
+///   of its free, before that. Its time is part of the pass.
 /// * With several threads each one replays the whole trace, at the same time, on streams of its own. They stay for all
 ///   passes, so that a pass finds what the one before it left with its thread; when one fails the others still finish.
 ///
@@ -78,12 +82,41 @@ impl Replay {
     pub fn run_with<B: Backend>(
         &self,
         pool: &Pool<B>,
+        on_pass: impl FnMut(&Pass),
+    ) -> Result<(), ReplayError> {
+        self.run_by(pool, None, on_pass)
+    }
+
+    /// As [`run_with`](Self::run_with), and every buffer is written and verified.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn run_touching<B: Backend>(
+        &self,
+        pool: &Pool<B>,
+        touch: &impl Touch<B>,
+        on_pass: impl FnMut(&Pass),
+    ) -> Result<(), ReplayError> {
+        self.run_by(pool, Some(touch), on_pass)
+    }
+
+    fn run_by<B: Backend>(
+        &self,
+        pool: &Pool<B>,
+        touch: Option<&dyn Touch<B>>,
         mut on_pass: impl FnMut(&Pass),
     ) -> Result<(), ReplayError> {
-        let mut own = Worker::new(&self.program, pool, self.streams(pool, 0)?);
-        let others = (1..self.threads)
-            .map(|thread| Ok(Worker::new(&self.program, pool, self.streams(pool, thread)?)))
-            .collect::<Result<Vec<_>, ReplayError>>()?;
+        let worker = |thread| {
+            let worker = Worker::new(&self.program, pool, self.streams(pool, thread)?);
+            match touch {
+                Some(touch) => worker
+                    .touching(touch, u64::from(thread) << 48)
+                    .map_err(|source| self.untouched(0, source)),
+                None => Ok(worker),
+            }
+        };
+        let mut own = worker(0)?;
+        let others = (1..self.threads).map(worker).collect::<Result<Vec<_>, ReplayError>>()?;
         let start = Barrier::new(self.threads as usize);
         std::thread::scope(|scope| {
             let hands: io::Result<Vec<Hand>> =
@@ -127,14 +160,22 @@ impl Replay {
             laps.push(hand.lap().map_err(|source| self.missing(source))?);
         }
         let after = pool.stats();
-        own.clear();
-        hands.iter().try_for_each(Hand::clear).map_err(|source| self.missing(source))?;
+        let mut cleared = vec![own.clear()];
+        for hand in hands {
+            cleared.push(hand.clear().map_err(|source| self.missing(source))?);
+        }
 
         let began = laps.iter().map(|lap| lap.began).min();
         let ended = laps.iter().map(|lap| lap.ended).max();
         let elapsed = began.zip(ended).map(|(began, ended)| ended.duration_since(began)).unwrap_or_default();
         for Lap { outcome, .. } in laps {
             outcome.map_err(|halt| self.halted(index, halt))?;
+        }
+        let mut corrupt_bytes = None;
+        for found in cleared {
+            if let Some(found) = found.map_err(|source| self.untouched(index, source))? {
+                corrupt_bytes = Some(corrupt_bytes.unwrap_or(0) + found);
+            }
         }
         Ok(Pass {
             index,
@@ -147,12 +188,17 @@ impl Replay {
             peak_reserved: after.peak_reserved,
             hit_rate: after.hit_rate_since(&before),
             driver_calls: after.driver_calls() - before.driver_calls(),
+            corrupt_bytes,
         })
     }
 
     fn halted(&self, pass: u32, Halt { event, source }: Halt) -> ReplayError {
         // Behind the header, and counted from 1.
         ReplayError::Pool { trace: self.trace.clone(), line: event as u64 + 2, pass, source }
+    }
+
+    fn untouched(&self, pass: u32, source: Error) -> ReplayError {
+        ReplayError::Touch { trace: self.trace.clone(), pass, source }
     }
 
     fn missing(&self, source: io::Error) -> ReplayError {

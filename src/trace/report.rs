@@ -30,6 +30,8 @@ pub struct Pass {
     pub hit_rate: f64,
     /// Calls of the driver.
     pub driver_calls: u64,
+    /// Bytes that were not as they had been written when they were freed. `None` when none were written.
+    pub corrupt_bytes: Option<u64>,
 }
 
 impl Pass {
@@ -66,6 +68,16 @@ pub enum ReplayError {
         /// The pool's explanation.
         source: Error,
     },
+    /// The work that writes or verifies memory failed, or could not be enqueued.
+    #[error("{trace}, verifying pass {pass}: {source}", pass = pass + 1)]
+    Touch {
+        /// The trace's name.
+        trace: String,
+        /// In which pass, from 0.
+        pass: u32,
+        /// What failed.
+        source: Error,
+    },
     /// The device has no stream for each of the trace's, for each thread.
     #[error(
         "{trace}: {streams} streams were needed and {made} could be made: {source}; replay with fewer threads"
@@ -94,6 +106,6 @@ impl ReplayError {
     /// Whether there was not enough memory, by the pool's limit or the device's.
     #[must_use]
     pub fn is_out_of_memory(&self) -> bool {
-        matches!(self, Self::Pool { source, .. } if source.is_out_of_memory())
+        matches!(self, Self::Pool { source, .. } | Self::Touch { source, .. } if source.is_out_of_memory())
     }
 }

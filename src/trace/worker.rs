@@ -1,6 +1,7 @@
 //! One thread's part in a replay.
 
 use super::program::{Program, Step};
+use super::touch::{Marks, Touch};
 use crate::buffer::Buffer;
 use crate::error::Error;
 use crate::pool::Pool;
@@ -18,6 +19,7 @@ pub(crate) struct Worker<'a, B: Backend> {
     pool: &'a Pool<B>,
     streams: Vec<B::Stream>,
     slots: Vec<Option<Buffer<B>>>,
+    marks: Option<Marks<'a, B>>,
 }
 
 /// How one thread's part in a pass went.
@@ -38,25 +40,47 @@ pub(crate) struct Halt {
 impl<'a, B: Backend> Worker<'a, B> {
     /// `streams` has one for each of the program's.
     pub(crate) fn new(program: &'a Program, pool: &'a Pool<B>, streams: Vec<B::Stream>) -> Self {
-        Self { program, pool, streams, slots: (0..program.slots).map(|_| None).collect() }
+        Self { program, pool, streams, slots: (0..program.slots).map(|_| None).collect(), marks: None }
+    }
+
+    /// The same, writing and verifying all that it gets. No two workers have the same `first_seed`, nor one within 2⁴⁸.
+    pub(crate) fn touching(mut self, touch: &'a dyn Touch<B>, first_seed: u64) -> Result<Self, Error> {
+        let Self { program, pool, streams, .. } = &self;
+        self.marks = Some(Marks::new(touch, pool.device(), streams, program.slots, first_seed)?);
+        Ok(self)
     }
 
     /// Replays the program. What it does not free stays live, also after an error.
     pub(crate) fn run(&mut self) -> Lap {
         let began = Instant::now();
-        let mut outcome = Ok(());
-        for (event, &step) in self.program.steps.iter().enumerate() {
-            if let Err(source) = self.step(step) {
-                outcome = Err(Halt { event, source });
-                break;
-            }
-        }
+        let outcome = if self.marks.is_some() { self.steps(Self::touch) } else { self.steps(Self::step) };
         Lap { began, ended: Instant::now(), outcome }
     }
 
-    /// Drops what is still live.
-    pub(crate) fn clear(&mut self) {
+    #[inline(always)]
+    fn steps(&mut self, step: impl Fn(&mut Self, Step) -> Result<(), Error>) -> Result<(), Halt> {
+        let program = self.program;
+        for (event, &next) in program.steps.iter().enumerate() {
+            step(self, next).map_err(|source| Halt { event, source })?;
+        }
+        Ok(())
+    }
+
+    /// Drops what is still live. Answers how many bytes were not as they were written, if anybody looked.
+    pub(crate) fn clear(&mut self) -> Result<Option<u64>, Error> {
+        let mut outcome = Ok(None);
+        if let Some(marks) = &self.marks {
+            let verified = self.slots.iter().enumerate().try_for_each(|(slot, buffer)| match buffer {
+                Some(buffer) => {
+                    let writer = marks.writer(slot);
+                    marks.verify(slot, buffer, writer, &self.streams[usize::from(writer)])
+                }
+                None => Ok(()),
+            });
+            outcome = verified.and_then(|()| marks.settle(&self.streams).map(Some));
+        }
         self.slots.fill_with(|| None);
+        outcome
     }
 
     #[inline]
@@ -69,6 +93,32 @@ impl<'a, B: Backend> Worker<'a, B> {
             Step::FreeOn { slot, stream } => {
                 if let Some(buffer) = self.slots[slot as usize].take() {
                     buffer.used_on(&self.streams[stream as usize])?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<B: Backend> Worker<'_, B> {
+    /// A step, and what it gets is written, and what it frees verified before, on the stream of the free.
+    fn touch(&mut self, step: Step) -> Result<(), Error> {
+        let Self { pool, streams, slots, marks: Some(marks), .. } = self else { return Ok(()) };
+        match step {
+            Step::Allocate { size, slot, stream: number } => {
+                let (slot, stream) = (slot as usize, &streams[usize::from(number)]);
+                let mut buffer = pool.allocate(size, stream)?;
+                marks.write(slot, &mut buffer, number, stream)?;
+                slots[slot] = Some(buffer);
+            }
+            Step::Free { slot } | Step::FreeOn { slot, .. } => {
+                let slot = slot as usize;
+                if let Some(buffer) = slots[slot].take() {
+                    let by = match step {
+                        Step::FreeOn { stream, .. } => stream,
+                        _ => marks.writer(slot),
+                    };
+                    marks.verify(slot, &buffer, by, &streams[usize::from(by)])?;
                 }
             }
         }
@@ -94,7 +144,7 @@ enum Order {
 #[derive(Debug)]
 enum Reply {
     Ran(Lap),
-    Cleared,
+    Cleared(Result<Option<u64>, Error>),
 }
 
 impl<'scope> Hand<'scope> {
@@ -113,10 +163,7 @@ impl<'scope> Hand<'scope> {
                         start.wait();
                         Reply::Ran(worker.run())
                     }
-                    Order::Clear => {
-                        worker.clear();
-                        Reply::Cleared
-                    }
+                    Order::Clear => Reply::Cleared(worker.clear()),
                 };
                 if done.send(reply).is_err() {
                     break;
@@ -139,14 +186,17 @@ impl<'scope> Hand<'scope> {
     pub(crate) fn lap(&self) -> io::Result<Lap> {
         match self.replies.recv() {
             Ok(Reply::Ran(lap)) => Ok(lap),
-            Ok(Reply::Cleared) | Err(_) => Err(gone()),
+            Ok(Reply::Cleared(_)) | Err(_) => Err(gone()),
         }
     }
 
-    /// Makes it drop what is live, and waits until it has.
-    pub(crate) fn clear(&self) -> io::Result<()> {
+    /// Makes it drop what is live, and waits until it has. Answers as [`Worker::clear`].
+    pub(crate) fn clear(&self) -> io::Result<Result<Option<u64>, Error>> {
         self.order(Order::Clear)?;
-        self.replies.recv().map(|_| ()).map_err(|_| gone())
+        match self.replies.recv() {
+            Ok(Reply::Cleared(outcome)) => Ok(outcome),
+            Ok(Reply::Ran(_)) | Err(_) => Err(gone()),
+        }
     }
 }
 

@@ -22,6 +22,8 @@ pub(crate) struct State {
     peak: AtomicU64,
     allocations: AtomicU64,
     frees: AtomicU64,
+    /// Whether every stream passes for captured.
+    capturing: AtomicBool,
     /// Whether waits between streams are left out.
     without_waits: AtomicBool,
     on_drop: Mutex<Option<Box<dyn Fn() + Send>>>,
@@ -84,6 +86,11 @@ impl<B: Backend> AuditDevice<B> {
         self.state.frees.load(Ordering::SeqCst)
     }
 
+    /// Passes every stream for captured, or for not captured, from now on.
+    pub(crate) fn set_capturing(&self, is_capturing: bool) {
+        self.state.capturing.store(is_capturing, Ordering::SeqCst);
+    }
+
     /// Leaves out every wait between streams from now on.
     pub(crate) fn remove_waits(&self) {
         self.state.without_waits.store(true, Ordering::SeqCst);
@@ -127,6 +134,14 @@ fn below_mut<'a, B: Backend>(
     RegionMut::new(&region.memory().inner, region.offset(), region.len(), stream)
 }
 
+impl<B: Backend> AuditDevice<B> {
+    fn book(&self, bytes: u64, inner: B::Memory) -> AuditMemory<B> {
+        let taken = self.state.taken.fetch_add(bytes, Ordering::SeqCst) + bytes;
+        self.state.peak.fetch_max(taken, Ordering::SeqCst);
+        AuditMemory { inner, ticket: Ticket { bytes, state: Arc::clone(&self.state) } }
+    }
+}
+
 impl<B: Backend> Backend for AuditDevice<B> {
     type Memory = AuditMemory<B>;
     type Stream = B::Stream;
@@ -147,14 +162,30 @@ impl<B: Backend> Backend for AuditDevice<B> {
     fn allocate(&self, bytes: u64, kind: MemoryKind) -> Result<Self::Memory, BackendError> {
         // Booked before the device is asked, and only then: what the pool asked for at once, it meant to hold at once.
         self.state.allocations.fetch_add(1, Ordering::SeqCst);
-        let inner = self.inner.allocate(bytes, kind)?;
-        let taken = self.state.taken.fetch_add(bytes, Ordering::SeqCst) + bytes;
-        self.state.peak.fetch_max(taken, Ordering::SeqCst);
-        Ok(AuditMemory { inner, ticket: Ticket { bytes, state: Arc::clone(&self.state) } })
+        Ok(self.book(bytes, self.inner.allocate(bytes, kind)?))
+    }
+
+    fn allocate_on(
+        &self,
+        bytes: u64,
+        kind: MemoryKind,
+        stream: &Self::Stream,
+    ) -> Result<Self::Memory, BackendError> {
+        self.state.allocations.fetch_add(1, Ordering::SeqCst);
+        Ok(self.book(bytes, self.inner.allocate_on(bytes, kind, stream)?))
+    }
+
+    fn free_on(&self, memory: Self::Memory, stream: &Self::Stream) {
+        let AuditMemory { inner, ticket: _ticket } = memory;
+        self.inner.free_on(inner, stream);
     }
 
     fn create_stream(&self) -> Result<Self::Stream, BackendError> {
         self.inner.create_stream()
+    }
+
+    fn is_capturing(&self, _: &Self::Stream) -> Result<bool, BackendError> {
+        Ok(self.state.capturing.load(Ordering::SeqCst))
     }
 
     fn synchronize(&self, stream: &Self::Stream) -> Result<(), BackendError> {

@@ -75,7 +75,7 @@ macro_rules! require {
 /// # Errors
 /// The first [`Failure`]; the checks after it are not run.
 pub fn check<B: Backend>(device: &B) -> Result<Report, Failure> {
-    let checks: [Named<B>; 14] = [
+    let checks: [Named<B>; 15] = [
         ("properties_are_consistent", properties_are_consistent),
         ("clones_are_the_same_device", clones_are_the_same_device),
         ("memory_has_the_size_asked_for", memory_has_the_size_asked_for),
@@ -88,6 +88,7 @@ pub fn check<B: Backend>(device: &B) -> Result<Report, Failure> {
         ("events_complete", events_complete),
         ("a_stream_waits_for_another", a_stream_waits_for_another),
         ("memory_may_drop_while_work_is_pending", memory_may_drop_while_work_is_pending),
+        ("memory_comes_and_goes_in_the_order_of_a_stream", memory_comes_and_goes_in_the_order_of_a_stream),
         ("host_visible_memory_is_mapped", host_visible_memory_is_mapped),
         ("too_much_memory_is_a_typed_error", too_much_memory_is_a_typed_error),
     ];
@@ -316,6 +317,32 @@ fn memory_may_drop_while_work_is_pending<B: Backend>(device: &B) -> Check {
         device.synchronize(&other)?;
     }
     Ok(())
+}
+
+fn memory_comes_and_goes_in_the_order_of_a_stream<B: Backend>(device: &B) -> Check {
+    let (first, second) = (device.create_stream()?, device.create_stream()?);
+    if !device.properties().capabilities.contains(Capabilities::STREAM_ORDERED) {
+        let refused = device.allocate_on(BYTES, kind(device), &first);
+        require!(
+            matches!(refused, Err(BackendError::Unsupported { .. })),
+            "without the capability it answers {refused:?}"
+        );
+        return Err(Outcome::NotThere("the device has no memory in the order of a stream"));
+    }
+    let mut bytes = vec![0; BYTES as usize];
+    for value in 1..=8 {
+        let memory = device.allocate_on(BYTES, kind(device), &first)?;
+        require!(memory.len() >= BYTES, "{} bytes were asked for, {} came", BYTES, memory.len());
+        device.fill(&first, RegionMut::whole(&memory, &first), value)?;
+        device.wait(&second, &device.record(&first)?)?;
+        let whole = Region::new(&memory, 0, BYTES, &second)?;
+        device.download(&second, whole, &mut bytes)?;
+        require!(bytes.iter().all(|&byte| byte == value), "what another stream wrote was not read");
+        // The first, on which it came, is done with it before the second is.
+        if value % 2 == 0 { device.free_on(memory, &second) } else { drop(memory) }
+    }
+    device.synchronize(&first)?;
+    Ok(device.synchronize(&second)?)
 }
 
 fn host_visible_memory_is_mapped<B: Backend>(device: &B) -> Check {

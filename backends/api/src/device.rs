@@ -48,6 +48,8 @@ bitflags! {
         const CONCURRENT_STREAMS = 1 << 4;
         /// A copy may have both ranges in one memory (they never overlap).
         const COPY_WITHIN_MEMORY = 1 << 5;
+        /// [`Backend::allocate_on`]: memory comes and goes in the order of a stream.
+        const STREAM_ORDERED = 1 << 6;
     }
 }
 
@@ -146,11 +148,44 @@ pub trait Backend: Clone + fmt::Debug + Send + Sync + 'static {
     /// kind the device has not; else what the driver reports.
     fn allocate(&self, bytes: u64, kind: MemoryKind) -> Result<Self::Memory, BackendError>;
 
+    /// As [`allocate`](Self::allocate), in the order of `stream`: work on it may use the memory at once, work on other streams
+    /// behind it. Dropping the memory gives it back in the order of the same stream, so that work on other streams must be
+    /// done or before it by then; [`free_on`](Self::free_on) names another. Neither waits for work. Memory of a kind that the
+    /// device does not have in such an order comes and goes as by `allocate`.
+    ///
+    /// # Errors
+    /// As [`allocate`](Self::allocate); [`BackendError::Unsupported`] without [`Capabilities::STREAM_ORDERED`].
+    fn allocate_on(
+        &self,
+        bytes: u64,
+        kind: MemoryKind,
+        stream: &Self::Stream,
+    ) -> Result<Self::Memory, BackendError> {
+        let _ = (bytes, kind, stream);
+        Err(BackendError::Unsupported { operation: "allocating in the order of a stream" })
+    }
+
+    /// Gives memory of [`allocate_on`](Self::allocate_on) back in the order of `stream`, on which, or before which, all work
+    /// with it is. Like a drop it does not fail.
+    fn free_on(&self, memory: Self::Memory, stream: &Self::Stream) {
+        let _ = stream;
+        drop(memory);
+    }
+
     /// Creates a stream, or, on a device with one queue, another handle to it.
     ///
     /// # Errors
     /// What the driver reports.
     fn create_stream(&self) -> Result<Self::Stream, BackendError>;
+
+    /// Whether work enqueued on `stream` now would go into a graph instead of being done.
+    ///
+    /// # Errors
+    /// What the driver reports.
+    fn is_capturing(&self, stream: &Self::Stream) -> Result<bool, BackendError> {
+        let _ = stream;
+        Ok(false)
+    }
 
     /// Blocks the host until all work enqueued on `stream` so far is done.
     ///

@@ -1,6 +1,7 @@
 //! An NVIDIA GPU.
 
 use crate::driver::{Context, Library, RawDevice, RawEvent};
+use crate::driver_pool;
 use crate::error::from_cudarc;
 use crate::event::{CudaEvent, EventCache};
 use crate::listing::{self, Listed, Uuid};
@@ -73,6 +74,8 @@ impl Shared {
         properties.capabilities = Capabilities::HOST_VISIBLE | Capabilities::COPY_WITHIN_MEMORY;
         let managed = has(Attribute::CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY)?;
         properties.capabilities.set(Capabilities::MANAGED, managed);
+        let pools = has(Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED)?;
+        properties.capabilities.set(Capabilities::STREAM_ORDERED, pools);
         let concurrent = has(Attribute::CU_DEVICE_ATTRIBUTE_CONCURRENT_KERNELS)?;
         properties.capabilities.set(Capabilities::CONCURRENT_STREAMS, concurrent);
         // A device has one primary context at a time, and may have others, which are told apart by where they are.
@@ -269,6 +272,26 @@ impl Backend for CudaDevice {
         Ok(CudaMemory::new(allocation, kind))
     }
 
+    /// From the device's current pool, as `cuMemAllocAsync` does it.
+    fn allocate_on(
+        &self,
+        bytes: u64,
+        kind: MemoryKind,
+        stream: &CudaStream,
+    ) -> Result<CudaMemory, BackendError> {
+        self.check_stream(stream)?;
+        if kind.placement != Placement::Device || bytes == 0 || bytes > self.shared.properties.total_bytes {
+            return self.allocate(bytes, kind);
+        }
+        Ok(CudaMemory::new(driver_pool::allocate_current(self, bytes, stream)?, kind))
+    }
+
+    fn free_on(&self, mut memory: CudaMemory, stream: &CudaStream) {
+        if self.check_stream(stream).is_ok() {
+            memory.free_behind(stream);
+        }
+    }
+
     fn create_stream(&self) -> Result<CudaStream, BackendError> {
         // Leaves this thread's context as it was.
         let _current = self.shared.context.enter()?;
@@ -278,6 +301,14 @@ impl Backend for CudaDevice {
             create().or_else(|earlier| create().inspect(|_| self.context().record_err::<()>(Err(earlier))));
         let library = self.shared.context.library();
         CudaStream::of(&self.shared, stream.map_err(|error| from_cudarc(library, "cuStreamCreate", error))?)
+    }
+
+    fn is_capturing(&self, stream: &CudaStream) -> Result<bool, BackendError> {
+        self.check_stream(stream)?;
+        if stream.queue().is_retired() {
+            return Ok(false);
+        }
+        self.shared.context.enter()?.is_capturing(stream.queue())
     }
 
     fn synchronize(&self, stream: &CudaStream) -> Result<(), BackendError> {

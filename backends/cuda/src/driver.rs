@@ -7,11 +7,17 @@
 mod allocation;
 mod device;
 mod foreign;
+mod kernels;
 mod library;
+mod memory_pool;
+mod operand;
 
 pub(crate) use allocation::{Allocation, Origin, Span};
 pub(crate) use device::RawDevice;
+pub use kernels::Kernels;
 pub(crate) use library::Library;
+pub(crate) use memory_pool::{Figure, RawPool};
+pub use operand::{Adam, Factor};
 
 use crate::error::{NOT_READY, from_cudarc};
 use cudarc::driver::{CudaContext, CudaStream, sys};

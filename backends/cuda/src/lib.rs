@@ -10,6 +10,9 @@
 //!   however often it is wrapped.
 //! * Kernels and libraries take regions as [`CudaView`] and [`CudaViewMut`], which launch, copy and pass to cuBLAS or
 //!   NCCL through [`cudarc`], re-exported here. A view costs no event.
+//! * [`DriverPool`] is one of the driver's own pools, which allocate and free in the order of a stream: CuPy's
+//!   `MemoryAsyncPool`. A pool over it is made by `Source::Driver`.
+//! * [`Kernels`] are a few that come with the crate.
 //! * [`CudaMemory`] is made from and turned into `cudarc`'s slices, without a double free.
 //! * The driver's error keeps its number, name and text. An error after which a context is of no more use is
 //!   [`BackendError::DeviceLost`].
@@ -38,19 +41,30 @@
 mod device;
 #[allow(unsafe_code, reason = "the one place that calls the driver; every block is argued")]
 mod driver;
+mod driver_pool;
+mod driver_pools;
 mod error;
 mod event;
 mod listing;
 mod memory;
+mod pool_error;
+mod pool_limit;
 mod stream;
+mod stream_scope;
 mod view;
 
 pub use cudarc;
 pub use device::CudaDevice;
+pub use driver::{Adam, Factor, Kernels};
+pub use driver_pool::{DriverPool, PoolHandle};
+pub use driver_pools::DriverPools;
 pub use event::CudaEvent;
 pub use listing::{Listed, Uuid, list};
 pub use memory::CudaMemory;
+pub use pool_error::DriverPoolError;
+pub use pool_limit::Limit;
 pub use stream::CudaStream;
+pub use stream_scope::StreamScope;
 pub use view::{CudaView, CudaViewMut};
 pub use vrampool_backend::{
     Backend, BackendError, Capabilities, DeviceId, DeviceKind, Event, Memory, MemoryInfo, MemoryKind,
@@ -67,6 +81,8 @@ mod thread_safety {
         crosses_threads::<crate::CudaStream>();
         crosses_threads::<crate::CudaEvent>();
         crosses_threads::<crate::CudaMemory>();
+        crosses_threads::<crate::DriverPool>();
+        crosses_threads::<crate::Kernels>();
         crosses_threads::<crate::CudaView<'_, f32>>();
         crosses_threads::<crate::CudaViewMut<'_, f32>>();
     }

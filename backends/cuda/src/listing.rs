@@ -61,7 +61,7 @@ pub fn list() -> Result<Vec<Listed>, BackendError> {
 
 pub(crate) fn describe(library: &'static Library, ordinal: usize) -> Result<Listed, BackendError> {
     let device = RawDevice::at(library, ordinal)?;
-    let number = |attribute| Ok(u32::try_from(device.attribute(attribute)?).unwrap_or(0));
+    let number = |attribute| Ok::<_, BackendError>(u32::try_from(device.attribute(attribute)?).unwrap_or(0));
     Ok(Listed {
         ordinal,
         name: device.name()?,

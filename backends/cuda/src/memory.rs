@@ -1,16 +1,27 @@
 //! Memory of a CUDA device.
 
 use crate::driver::{Allocation, Origin, Span};
+use crate::driver_pool::Charge;
+use crate::stream::CudaStream;
 use vrampool_backend::{BackendError, Memory, MemoryKind, Placement, Region, Usage};
 
 /// Memory of a [`CudaDevice`](crate::CudaDevice): its own, pinned memory of the host, or managed memory.
 ///
 /// Dropping it frees it, and may block: the driver waits for all work of the context before it takes memory back, which
 /// is what keeps pending work away from memory that is allocated later. Dropping works on any thread.
+///
+/// Memory that came in the order of a stream ([`DriverPool`](crate::DriverPool), [`Backend::allocate_on`]) is freed in the
+/// order of that stream, without a wait: whoever used it on another stream makes that one wait first, or gives it back by
+/// [`Backend::free_on`].
+///
+/// [`Backend::allocate_on`]: vrampool_backend::Backend::allocate_on
+/// [`Backend::free_on`]: vrampool_backend::Backend::free_on
 #[derive(Debug)]
 pub struct CudaMemory {
     allocation: Allocation,
     kind: MemoryKind,
+    /// Dropped after the allocation: what it counts as used in a [`DriverPool`](crate::DriverPool), until it is given back.
+    _charge: Option<Charge>,
 }
 
 impl CudaMemory {
@@ -19,7 +30,18 @@ impl CudaMemory {
     pub const MAPPED: Usage = Usage(1);
 
     pub(crate) fn new(allocation: Allocation, kind: MemoryKind) -> Self {
-        Self { allocation, kind }
+        Self { allocation, kind, _charge: None }
+    }
+
+    /// The first `bytes` of what a driver's pool gave, on whose account it is.
+    pub(crate) fn charged(allocation: Allocation, bytes: u64, charge: Charge) -> Self {
+        let kind = Placement::Device.into();
+        Self { allocation: allocation.shown_as(bytes), kind, _charge: Some(charge) }
+    }
+
+    /// Has it freed in the order of `stream`, if it came in the order of one. All work on it is on `stream` or before it.
+    pub(crate) fn free_behind(&mut self, stream: &CudaStream) {
+        self.allocation.free_behind(stream);
     }
 
     /// Of what kind it is.

@@ -1,20 +1,38 @@
 #!/usr/bin/env bash
-# Every test of the CUDA backend on the GPUs of this machine, none skipped; again without a GPU in sight; and again under
-# compute-sanitizer's memcheck where it is installed. Needs Rust and a driver, no toolkit.
+# Everything that needs an NVIDIA GPU, on the GPUs of this machine, nothing skipped: every test of the CUDA backend and of the
+# pool on it; again without a GPU in sight; again under compute-sanitizer's memcheck where it is installed; and the program:
+# training, recorded traces with every buffer verified, benchmarks. Needs Rust and a driver, no toolkit, 40 GiB on the GPU
+# for the largest trace, and a few minutes.
 set -euo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../../.."
 
-VRAMPOOL_REQUIRE=cuda cargo test --locked
-CUDA_VISIBLE_DEVICES='' cargo test --locked
+backend=(-p vrampool-cuda)
+pool=(-p vrampool --all-features --test cuda --test cupy --test cuda_capture --test cuda_out_of_memory)
+VRAMPOOL_REQUIRE=cuda cargo test --locked "${backend[@]}"
+VRAMPOOL_REQUIRE=cuda cargo test --locked "${pool[@]}"
+CUDA_VISIBLE_DEVICES='' cargo test --locked "${backend[@]}"
+CUDA_VISIBLE_DEVICES='' cargo test --locked "${pool[@]}"
 
 sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda*/bin/compute-sanitizer 2>/dev/null | head -n 1 || true)
 if [ -z "$sanitizer" ]; then
     echo "skipped: compute-sanitizer is not installed"
-    exit
+else
+    # Errors that a call answers are what tests ask for; `lost` breaks its context on purpose, and what counts rounds or
+    # replays whole programs takes too long here.
+    runner="$sanitizer --tool memcheck --leak-check full --report-api-errors no --error-exitcode 1"
+    (
+        export CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="$runner"
+        export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="$runner"
+        export VRAMPOOL_REQUIRE=cuda
+        cargo test --locked "${backend[@]}" --test conformance --test gpu --test waiting --test capture \
+            --test out_of_memory
+        cargo test --locked "${pool[@]}" -- --skip recorded --skip another_streams --skip the_limit
+    )
 fi
-# Errors that a call answers are what tests ask for; `lost` breaks its context on purpose.
-tests=(--test conformance --test gpu --test waiting --test capture --test out_of_memory)
-export CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="$sanitizer --tool memcheck --leak-check full \
-    --report-api-errors no --error-exitcode 1"
-export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="$CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER"
-VRAMPOOL_REQUIRE=cuda cargo test --locked "${tests[@]}"
+
+cargo vrampool train --backend cuda
+cargo vrampool replay --backend cuda --touch benches/traces/*.csv.gz
+cargo vrampool replay --backend cuda --touch --source arena --limit 40GiB --size-classes exact --max-cached 0 \
+    benches/traces/*.csv.gz
+cargo vrampool replay --backend cuda --touch --source driver --size-classes geometric --threads 2 benches/traces/*.csv.gz
+cargo vrampool bench --backend cuda --only pair,cuarena_1,cuarena_2,cuarena_3,cuarena_4,cuarena_5,cuarena_6

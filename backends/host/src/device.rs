@@ -116,6 +116,7 @@ impl HostBuilder {
         properties.max_allocation = isize::MAX as u64;
         properties.alignment = ALIGNMENT;
         properties.capabilities = Capabilities::HOST_VISIBLE
+            | Capabilities::STREAM_ORDERED
             | Capabilities::MANAGED
             | Capabilities::CONCURRENT_STREAMS
             | Capabilities::COPY_WITHIN_MEMORY;
@@ -240,6 +241,17 @@ impl Backend for HostDevice {
         }
         pause(self.shared.allocation_latency);
         HostMemory::new(&self.shared, bytes, kind, !on_a_stream())
+    }
+
+    /// Work keeps what it uses, so that memory of this device goes in any order.
+    fn allocate_on(
+        &self,
+        bytes: u64,
+        kind: MemoryKind,
+        stream: &HostStream,
+    ) -> Result<HostMemory, BackendError> {
+        self.check_stream(stream)?;
+        self.allocate(bytes, kind)
     }
 
     fn create_stream(&self) -> Result<HostStream, BackendError> {

@@ -1,7 +1,9 @@
 //! Memory as the driver has it, and what is done to ranges of it.
 
-use super::{Context, Current, Queue};
+use super::{Context, Current, LEGACY_HANDLE, Queue, RawPool};
 use crate::error::{INVALID_VALUE, OUT_OF_MEMORY};
+use crate::stream::CudaStream;
+use cudarc::driver::sys;
 use parking_lot::Mutex;
 use std::ffi::{c_int, c_uint};
 use vrampool_backend::BackendError;
@@ -25,16 +27,18 @@ pub(crate) enum Origin {
         /// Whether mapping was asked for by name.
         mapped: bool,
     },
-    /// `cuMemAllocAsync`, by somebody else.
+    /// `cuMemAllocAsync`, by somebody else, or `cuMemAllocFromPoolAsync`.
     Pool,
 }
 
-/// Memory of one context. Dropping it waits for the context's work and frees it.
+/// Memory of one context. Dropping it waits for the context's work and frees it, or frees it in the order of a stream.
 #[derive(Debug)]
 pub(crate) struct Allocation {
     address: u64,
     bytes: u64,
     origin: Origin,
+    /// In whose order it is freed; without one the host waits.
+    order: Option<CudaStream>,
     context: Context,
     /// Held while the host reads or writes the bytes, so that two threads of it never do at once.
     host_access: Mutex<()>,
@@ -100,7 +104,33 @@ impl Context {
         };
         drop(relaxed);
         self.allocated(call, code, bytes, &current)?;
-        Ok(Allocation { address, bytes, origin, context: self.clone(), host_access: Mutex::new(()) })
+        let order = None;
+        Ok(Allocation { address, bytes, origin, order, context: self.clone(), host_access: Mutex::new(()) })
+    }
+
+    /// Takes memory from a pool in the order of `stream`, in whose order it goes back. No bytes take nothing.
+    pub(crate) fn allocate_from(
+        &self,
+        pool: &RawPool,
+        bytes: u64,
+        stream: &CudaStream,
+    ) -> Result<Allocation, BackendError> {
+        let Ok(size) = usize::try_from(bytes) else {
+            return Err(BackendError::invalid("bytes", "more than an address space has"));
+        };
+        let queue = stream.queue().handle()?;
+        let mut address = 0;
+        if size > 0 {
+            let current = self.enter()?;
+            let allocate = self.library.cuMemAllocFromPoolAsync;
+            // SAFETY: the pool and the stream are alive and of this context's device (`DriverPool` checked the stream); the
+            // call writes one address, which lives here.
+            let code = unsafe { allocate(&raw mut address, size, pool.handle(), queue) };
+            self.allocated("cuMemAllocFromPoolAsync", code, bytes, &current)?;
+        }
+        let order = Some(stream.clone());
+        let (origin, context, host_access) = (Origin::Pool, self.clone(), Mutex::new(()));
+        Ok(Allocation { address, bytes, origin, order, context, host_access })
     }
 
     fn allocated(
@@ -128,7 +158,8 @@ impl Allocation {
     /// `address` is the start of at least `bytes` bytes that `cuMemAllocAsync` or `cuMemAlloc` gave in `context`, and the
     /// caller gives them away: nobody else frees them.
     pub(super) unsafe fn adopt(context: &Context, address: u64, bytes: u64) -> Self {
-        Self { address, bytes, origin: Origin::Pool, context: context.clone(), host_access: Mutex::new(()) }
+        let (origin, order, host_access) = (Origin::Pool, None, Mutex::new(()));
+        Self { address, bytes, origin, order, context: context.clone(), host_access }
     }
 
     /// Gives the memory away: its address is the caller's to free.
@@ -136,9 +167,33 @@ impl Allocation {
         let address = self.address;
         // The context's count goes with the allocation, but nothing is freed.
         let mut this = std::mem::ManuallyDrop::new(self);
+        drop(this.order.take());
         // SAFETY: `this` is never used or dropped again, so the context is dropped this once.
         unsafe { std::ptr::drop_in_place(&raw mut this.context) };
         address
+    }
+
+    /// The same, of which only the first `bytes` are shown.
+    pub(crate) fn shown_as(mut self, bytes: u64) -> Self {
+        self.bytes = self.bytes.min(bytes);
+        self
+    }
+
+    /// Has it freed in the order of `stream`, if it came in the order of one.
+    pub(crate) fn free_behind(&mut self, stream: &CudaStream) {
+        if let Some(order) = &mut self.order {
+            *order = stream.clone();
+        }
+    }
+
+    /// Gives the memory back in the order of its stream. Answers whether it did.
+    fn free_in_order(&self) -> bool {
+        let Some(stream) = &self.order else { return false };
+        // All work of a retired stream is done, so that the order of any other will do: the context's default stream.
+        let queue = stream.queue().handle().unwrap_or(LEGACY_HANDLE as sys::CUstream);
+        // SAFETY: this value owned the memory, which `cuMemAllocFromPoolAsync` gave; all work on it is on the stream or
+        // before it, as who put it in this order promised.
+        unsafe { (self.context.library.cuMemFreeAsync)(self.address, queue) == 0 }
     }
 
     pub(crate) fn address(&self) -> u64 {
@@ -269,8 +324,14 @@ impl Current<'_> {
 
 impl Drop for Allocation {
     fn drop(&mut self) {
+        if self.bytes == 0 {
+            return;
+        }
         // On a lost device the memory is gone with its context.
         let Ok(current) = self.context.enter() else { return };
+        if self.free_in_order() {
+            return;
+        }
         let _relaxed = current.relaxed();
         let library = self.context.library;
         let start = std::ptr::with_exposed_provenance_mut(self.address as usize);

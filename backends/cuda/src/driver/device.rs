@@ -31,7 +31,7 @@ impl RawDevice {
         Ok(Self { library, device })
     }
 
-    pub(super) fn handle(self) -> c_int {
+    pub(crate) fn handle(self) -> c_int {
         self.device
     }
 

@@ -1,7 +1,8 @@
 //! Other people's streams and slices, and kernels' arguments: where this crate takes somebody's word.
 
-use super::{Allocation, PER_THREAD_HANDLE, RawEvent};
+use super::{Allocation, PER_THREAD_HANDLE, RawEvent, RawPool};
 use crate::device::CudaDevice;
+use crate::driver_pool::{self, DriverPool};
 use crate::memory::CudaMemory;
 use crate::stream::CudaStream;
 use crate::view::{CudaView, CudaViewMut};
@@ -42,6 +43,22 @@ impl CudaDevice {
     }
 }
 
+impl DriverPool {
+    /// A pool that other code made, by its handle.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    ///
+    /// # Safety
+    /// `handle` is a pool on `device`, and exists until the last handle to it here, and the last memory of it, are dropped.
+    pub unsafe fn external(device: &CudaDevice, handle: sys::CUmemoryPool) -> Result<Self, BackendError> {
+        driver_pool::device_number(device)?;
+        // SAFETY: the caller's promise; memory keeps the pool's handle here, and so what it was promised for.
+        let raw = unsafe { RawPool::external(device.shared().context(), handle) };
+        Self::of(device, raw)
+    }
+}
+
 impl CudaMemory {
     /// Takes over a slice of `cudarc`'s, which is then this memory's to free. Waits for all work of the context, so that
     /// the memory may be used on any stream, like new memory.
@@ -78,6 +95,7 @@ impl CudaMemory {
     /// # Errors
     /// With the memory as it was: [`BackendError::InvalidArgument`] when it is not the device's own, `stream` is another
     /// device's, or the bytes are not a whole number of `T`; else what the driver reports.
+    #[allow(clippy::result_large_err, reason = "what comes back is the memory itself")]
     pub fn into_slice<T: Pod + DeviceRepr>(
         self,
         stream: &CudaStream,

@@ -3,7 +3,8 @@
 //! Every function is looked up before any is called, so a driver that lacks one is an error here and a panic nowhere.
 //! Results are numbers, not an enumeration: a newer driver may answer what no list of today has.
 
-use cudarc::driver::sys::{CUcontext, CUdeviceptr, CUevent, CUstream};
+use super::memory_pool::PoolProperties;
+use cudarc::driver::sys::{CUcontext, CUdeviceptr, CUevent, CUmemoryPool, CUstream};
 use libloading::Library as File;
 use std::ffi::{CStr, c_char, c_int, c_uchar, c_uint, c_ulonglong, c_void};
 use std::fmt;
@@ -18,9 +19,9 @@ const NEEDED_BY_CUDARC: [&str; 6] = [
     "cuCtxSetCurrent",
     "cuStreamCreate",
     "cuStreamDestroy_v2",
-    "cuMemFreeAsync",
     "cuLaunchKernel",
     "cuModuleLoadData",
+    "cuModuleGetFunction",
 ];
 
 macro_rules! functions {
@@ -73,6 +74,15 @@ functions! {
     cuMemHostAlloc(*mut *mut c_void, usize, c_uint);
     cuMemFree_v2(CUdeviceptr);
     cuMemFreeHost(*mut c_void);
+    cuMemAllocFromPoolAsync(*mut CUdeviceptr, usize, CUmemoryPool, CUstream);
+    cuMemFreeAsync(CUdeviceptr, CUstream);
+    cuMemPoolCreate(*mut CUmemoryPool, *const PoolProperties);
+    cuMemPoolDestroy(CUmemoryPool);
+    cuMemPoolGetAttribute(CUmemoryPool, c_int, *mut c_void);
+    cuMemPoolSetAttribute(CUmemoryPool, c_int, *mut c_void);
+    cuMemPoolTrimTo(CUmemoryPool, usize);
+    cuDeviceGetDefaultMemPool(*mut CUmemoryPool, c_int);
+    cuDeviceGetMemPool(*mut CUmemoryPool, c_int);
     cuMemcpyAsync(CUdeviceptr, CUdeviceptr, usize, CUstream);
     cuMemsetD8Async(CUdeviceptr, c_uchar, usize, CUstream);
     cuStreamGetCtx(CUstream, *mut CUcontext);

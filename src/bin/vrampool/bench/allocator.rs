@@ -29,7 +29,12 @@ pub(crate) struct Driver<B> {
 
 impl<B: Backend> Driver<B> {
     pub(crate) fn new(device: &B) -> Self {
-        Self { device: device.clone(), kind: device.properties().preferred_placement().into() }
+        Self::of_kind(device, device.properties().preferred_placement().into())
+    }
+
+    /// Of a kind of memory of its own.
+    pub(crate) fn of_kind(device: &B, kind: MemoryKind) -> Self {
+        Self { device: device.clone(), kind }
     }
 }
 

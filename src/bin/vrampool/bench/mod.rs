@@ -6,9 +6,11 @@ mod compaction;
 mod hits;
 mod misses;
 mod name;
+mod pair;
 mod plot;
 mod population;
 mod regions;
+mod rivals;
 mod row;
 mod table;
 mod workload;
@@ -27,21 +29,23 @@ use vrampool::host::HostDevice;
 /// What the figures are, for the help.
 const FIGURES: &str = "\
 Figures are nanoseconds for one pair of allocate and free: of 500 samples after 50 to warm up, the mean, the (upper) median,
-the least and the most. A sample is many pairs where one is too short for the clock: 64 in cuarena_1, 3 and 6, 4096 in
-arena_lifo, arena_random, hit_pair and miss_pair (there 64 by the driver), the 512 and 8 pairs of a round in cuarena_2 and
-4, 32 handed over. In cuarena_5 it is one compaction with the wait for its copies (or, by the driver, these copies alone),
-and one allocation.
+the least and the most. A sample is many pairs where one is too short for the clock: 64 in cuarena_1, 3 and 6 and pair,
+4096 in arena_lifo, arena_random, hit_pair and miss_pair (there 64 by the driver), the 512 and 8 pairs of a round in
+cuarena_2 and 4, 32 handed over. In cuarena_5 it is one compaction with the wait for its copies (or, by the driver, these
+copies alone), and one allocation.
 
 Allocators: driver, the device's own allocate and free; arena, a range of 4 GiB on the device, in arena_lifo and
 arena_random the numbers alone; device_arena, there, one on the device; pool, with caps that keep all that is freed, but
-in miss_pair nothing, with an arena behind it.";
+in miss_pair nothing, with an arena behind it; in pair, hit, such a pool, and miss, one over an arena that keeps nothing.
+On NVIDIA GPUs also: async, cudaMallocAsync of a pool that keeps what is freed; async_default, of one with the driver's
+own threshold; managed, of at most 64 MiB in all.";
 
 /// Flags of `vrampool bench`.
 #[derive(Debug, Clone, Args)]
 #[command(after_long_help = FIGURES)]
 pub(crate) struct Arguments {
-    /// The device to run on
-    #[arg(long, value_enum, default_value = "host")]
+    /// The device to run on: `host`, `cuda`, `cuda:NUMBER` or `cuda:UUID`
+    #[arg(long, value_name = "DEVICE", default_value = "host")]
     backend: BackendName,
     /// Which benchmarks to run, repeated or separated by commas [default: all]
     #[arg(long, value_enum, value_name = "NAME", value_delimiter = ',')]
@@ -77,8 +81,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     let mut rows = Vec::new();
     let outcome: Result<(), Box<dyn Error>> = names.into_iter().try_for_each(|name| {
         bar.set_message(name.to_string());
-        let measured = match arguments.backend {
+        let measured = match &arguments.backend {
             BackendName::Host => name.measure(&HostDevice::builder().capacity(DEVICE_MEMORY).build(), effort),
+            #[cfg(feature = "cuda")]
+            BackendName::Cuda(device) => vrampool::cuda::CudaDevice::open_by_name(device)
+                .map_err(vrampool::Error::from)
+                .and_then(|device| name.measure(&device, effort)),
         };
         let measured = measured.map_err(|source| Failed { bench: name.to_string(), source })?;
         bar.inc(1);

@@ -1,12 +1,13 @@
 //! Which benchmarks there are.
 
 use super::clock::Effort;
+use super::rivals::Rivals;
 use super::row::Row;
 use super::workload::{self, Workload};
-use super::{compaction, hits, misses, population, regions};
+use super::{compaction, hits, misses, pair, population, regions};
 use clap::ValueEnum;
 use std::fmt;
-use vrampool::{Backend, Error};
+use vrampool::Error;
 
 /// A benchmark. Those of cuArena have its sizes, counts and order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -41,11 +42,14 @@ pub(crate) enum Name {
     /// Buffers that an arena serves, allocated by a pool that keeps nothing and dropped
     #[value(name = "miss_pair")]
     MissPair,
+    /// One of 4 KiB, 64 KiB, 1 MiB allocated and freed by everything there is, a pool's hit and its miss among them
+    #[value(name = "pair")]
+    Pair,
 }
 
 impl Name {
     /// Runs it.
-    pub(crate) fn measure<B: Backend>(self, device: &B, effort: Effort) -> Result<Vec<Row>, Error> {
+    pub(crate) fn measure<B: Rivals>(self, device: &B, effort: Effort) -> Result<Vec<Row>, Error> {
         match self {
             Self::Cuarena1 => workload::measure(self, Workload::Single, device, effort),
             Self::Cuarena2 => workload::measure(self, Workload::Batch, device, effort),
@@ -57,6 +61,7 @@ impl Name {
             Self::ArenaRandom => population::measure(self, population::Pattern::Random, device, effort),
             Self::HitPair => hits::measure(self, device, effort),
             Self::MissPair => misses::measure(self, device, effort),
+            Self::Pair => pair::measure(self, device, effort),
         }
     }
 }

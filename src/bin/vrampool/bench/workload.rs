@@ -1,11 +1,12 @@
-//! cuArena's benchmarks 1 to 4: patterns of allocating and freeing, the same for each allocator.
+//! cuArena's benchmarks 1 to 4, and single pairs: patterns of allocating and freeing, the same for each allocator.
 
 use super::allocator::{Allocator, Driver, OnDevice, Pooled};
 use super::clock::{Effort, Figures};
 use super::name::Name;
+use super::rivals::Rivals;
 use super::row::Row;
 use std::hint::black_box;
-use vrampool::{Backend, Error};
+use vrampool::Error;
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -23,6 +24,8 @@ const STEPS: usize = 8;
 /// A pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Workload {
+    /// One of so many bytes.
+    Pair(u64),
     Single,
     Batch,
     PingPong,
@@ -30,23 +33,28 @@ pub(crate) enum Workload {
 }
 
 /// The device itself, an arena, a pool.
-pub(crate) fn measure<B: Backend>(
+pub(crate) fn measure<B: Rivals>(
     bench: Name,
     workload: Workload,
     device: &B,
     effort: Effort,
 ) -> Result<Vec<Row>, Error> {
     let row = |allocator, figures| Row::new(bench, workload.case().into(), allocator, figures);
-    Ok(vec![
+    let mut rows = vec![
         row("driver", workload.run(&mut Driver::new(device), effort)?),
         row("arena", workload.run(&mut OnDevice::new(device, RANGE)?, effort)?),
         row("pool", workload.run(&mut Pooled::new(device, RANGE, BATCH as u64)?, effort)?),
-    ])
+    ];
+    for (name, figures) in device.time_rivals(workload, effort)? {
+        rows.push(row(name, figures));
+    }
+    Ok(rows)
 }
 
 impl Workload {
     fn case(self) -> &'static str {
         match self {
+            Self::Pair(_) => "a pair",
             Self::Single => "8 MiB",
             Self::Batch => "512 x 1 KiB",
             Self::PingPong => "4 x 1 MiB",
@@ -54,8 +62,21 @@ impl Workload {
         }
     }
 
-    fn run<A: Allocator>(self, allocator: &mut A, effort: Effort) -> Result<Figures, A::Error> {
+    /// What it has live at most.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn most_bytes(self) -> u64 {
         match self {
+            Self::Pair(bytes) => bytes,
+            Self::Single => 8 * MIB,
+            Self::Batch => BATCH as u64 * KIB,
+            Self::PingPong => SLOTS as u64 * MIB,
+            Self::Doublings => MIB << (STEPS - 1),
+        }
+    }
+
+    pub(crate) fn run<A: Allocator>(self, allocator: &mut A, effort: Effort) -> Result<Figures, A::Error> {
+        match self {
+            Self::Pair(bytes) => pairs(allocator, bytes, PAIRS, effort),
             Self::Single => pairs(allocator, 8 * MIB, PAIRS, effort),
             Self::Batch => batch(allocator, effort),
             Self::PingPong => ping_pong(allocator, effort),

@@ -1,11 +1,15 @@
 //! `vrampool replay`: a pool driven by recorded allocation traces.
 
+#[cfg(feature = "cuda")]
+mod cuda_touch;
+mod host_touch;
 mod row;
 mod table;
 
 use crate::pool_options::{BackendName, PoolOptions, bytes_or_unlimited};
 use bytesize::ByteSize;
 use clap::{Args, value_parser};
+use host_touch::HostTouch;
 use indicatif::{ProgressBar, ProgressStyle};
 use row::Row;
 use std::error::Error;
@@ -13,7 +17,7 @@ use std::io::Write;
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use vrampool::host::HostDevice;
-use vrampool::trace::{Limits, Pass, Replay, Trace};
+use vrampool::trace::{Limits, Pass, Replay, Touch, Trace};
 use vrampool::{Backend, Pool};
 
 /// Flags of `vrampool replay`.
@@ -30,7 +34,10 @@ pub(crate) struct Arguments {
     /// How often each trace is replayed on its pool: the first time cold, then warm
     #[arg(long, value_name = "COUNT", default_value = "2")]
     passes: NonZeroU32,
-    /// Memory of the host device, or `unlimited`; none of it is touched, so it may be more than there is
+    /// Write every buffer on its stream, and verify it on the stream that frees it; a byte that changed is an error
+    #[arg(long)]
+    touch: bool,
+    /// Memory of the host device, or `unlimited`; without --touch none of it is used, so it may be more than there is
     #[arg(long, value_name = "SIZE", default_value = "1TiB", value_parser = bytes_or_unlimited)]
     device_memory: u64,
     /// The most events that a trace may have
@@ -82,24 +89,42 @@ fn replay(
 ) -> Result<(), Box<dyn Error>> {
     let trace = Trace::read_within(path, Limits::default().max_events(arguments.max_events))?;
     bar.set_message(trace.name().to_owned());
-    match arguments.pool.backend {
+    match &arguments.pool.backend {
         BackendName::Host => {
             let device = HostDevice::builder().capacity(arguments.device_memory).build();
-            replay_on(&device, arguments, &trace, on_row)
+            replay_on(&device, &HostTouch, arguments, &trace, on_row)
+        }
+        #[cfg(feature = "cuda")]
+        BackendName::Cuda(name) => {
+            let device = vrampool::cuda::CudaDevice::open_by_name(name)?;
+            let kernels = vrampool::cuda::Kernels::load(&device)?;
+            replay_on(&device, &cuda_touch::CudaTouch(kernels), arguments, &trace, on_row)
         }
     }
 }
 
 fn replay_on<B: Backend>(
     device: &B,
+    touch: &impl Touch<B>,
     arguments: &Arguments,
     trace: &Trace,
     mut on_row: impl FnMut(Row),
 ) -> Result<(), Box<dyn Error>> {
     let pool = arguments.pool.apply(Pool::builder(device).name(trace.name())).build()?;
     let replay = Replay::new(trace).threads(arguments.threads).passes(arguments.passes.get());
-    replay.run_with(&pool, |pass: &Pass| on_row(Row::new(trace, &pool, pass)))?;
-    Ok(())
+    let mut corrupt = 0;
+    let on_pass = |pass: &Pass| {
+        corrupt += pass.corrupt_bytes.unwrap_or(0);
+        on_row(Row::new(trace, &pool, pass));
+    };
+    match arguments.touch {
+        true => replay.run_touching(&pool, touch, on_pass)?,
+        false => replay.run_with(&pool, on_pass)?,
+    }
+    match corrupt {
+        0 => Ok(()),
+        _ => Err(format!("{}: {corrupt} bytes were not as they had been written", trace.name()).into()),
+    }
 }
 
 /// Bytes as people read them.

@@ -20,6 +20,9 @@ pub(crate) struct Row {
     pub(crate) peak_reserved: u64,
     pub(crate) hit_rate: f64,
     pub(crate) driver_calls: u64,
+    /// Only of passes that wrote what they got.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) corrupt_bytes: Option<u64>,
 }
 
 impl Row {
@@ -37,6 +40,7 @@ impl Row {
             peak_reserved: pass.peak_reserved,
             hit_rate: pass.hit_rate,
             driver_calls: pass.driver_calls,
+            corrupt_bytes: pass.corrupt_bytes,
         }
     }
 

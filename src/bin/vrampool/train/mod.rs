@@ -4,11 +4,13 @@
 //! are needed and dropped where they go out of scope. Two streams: one computes, and one copies the next batch to the
 //! device meanwhile. The host enqueues work and waits once an epoch, for the numbers it shows.
 //!
-//! From the bottom up: `matrix` (a buffer with a shape) · `kernels` (what a backend must compute) and `host_kernels` ·
-//! `compute` (kernels whose results come from the pool) · `tally` · `layer` · `network` · `digits` · `loader` ·
+//! From the bottom up: `matrix` (a buffer with a shape) · `kernels` (what a backend must compute), `host_kernels`,
+//! `cuda_kernels` · `compute` (kernels whose results come from the pool) · `tally` · `layer` · `network` · `digits` · `loader` ·
 //! `report`. The loop is [`train`]; it does not know which device it runs on.
 
 mod compute;
+#[cfg(feature = "cuda")]
+mod cuda_kernels;
 mod digits;
 mod host_kernels;
 mod kernels;
@@ -68,8 +70,13 @@ pub(crate) struct Arguments {
 
 /// Trains on the device that was asked for, and prints the result.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
-    let report = match arguments.pool.backend {
+    let report = match &arguments.pool.backend {
         BackendName::Host => train(arguments, &HostDevice::new(), HostKernels)?,
+        #[cfg(feature = "cuda")]
+        BackendName::Cuda(name) => {
+            let device = vrampool::cuda::CudaDevice::open_by_name(name)?;
+            train(arguments, &device, vrampool::cuda::Kernels::load(&device)?)?
+        }
     };
     let text = if arguments.json { report.json()? } else { report.tables() };
     // Not `println!`, which panics when nobody reads on.
@@ -97,14 +104,18 @@ fn train<B: Backend, K: Kernels<B>>(
     let batch_size = arguments.batch_size as usize;
     let all_steps = u64::from(arguments.epochs) * learned.len().div_ceil(batch_size) as u64;
     let progress = progress(all_steps);
-    let (mut first_epoch, mut test) = (None, Outcome::default());
+    let (mut first_epoch, mut step_allocations, mut test) = (None, 0, Outcome::default());
     for epoch in 1..=arguments.epochs {
         rng.shuffle(&mut learned);
         let mut tally = Tally::new(&compute)?;
+        let before = pool.stats().source_allocations;
         for batch in loader.batches(learned.chunks(batch_size)) {
             let rate = RATE * (1.0 - network.steps() as f64 / all_steps as f64) as f32;
             network.train(&compute, &batch?, rate, &mut tally)?;
             progress.inc(1);
+        }
+        if epoch > 1 {
+            step_allocations += pool.stats().source_allocations - before;
         }
         let training = tally.read(&compute)?;
 
@@ -123,7 +134,7 @@ fn train<B: Backend, K: Kernels<B>>(
         }
     }
     progress.finish_and_clear();
-    Ok(Report::new(&pool, first_epoch.as_ref(), network.steps(), test, start.elapsed()))
+    Ok(Report::new(&pool, first_epoch.as_ref(), step_allocations, network.steps(), test, start.elapsed()))
 }
 
 /// Parts of `rows` of random sizes from 1 to `most`, as requests to a service come.

@@ -19,6 +19,8 @@ pub(crate) struct Report {
     hit_rate: f64,
     /// `null` when there was no second epoch.
     hit_rate_after_first_epoch: Option<f64>,
+    /// What steps of learning took from the device once the first epoch was over; likewise.
+    step_allocations_after_first_epoch: Option<u64>,
     bytes_cached: u64,
     peak_requested: u64,
     peak_live: u64,
@@ -31,10 +33,12 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// `first_epoch`: the pool's statistics when the first of several epochs was over.
+    /// `first_epoch`: the pool's statistics when the first of several epochs was over. `step_allocations`: what steps took
+    /// from the device since.
     pub(crate) fn new<B: Backend>(
         pool: &Pool<B>,
         first_epoch: Option<&PoolStats>,
+        step_allocations: u64,
         steps: u64,
         test: Outcome,
         wall: Duration,
@@ -49,6 +53,7 @@ impl Report {
             misses: stats.misses,
             hit_rate: stats.hit_rate(),
             hit_rate_after_first_epoch: first_epoch.map(|first| stats.hit_rate_since(first)),
+            step_allocations_after_first_epoch: first_epoch.map(|_| step_allocations),
             bytes_cached: stats.bytes_cached,
             peak_requested: stats.peak_requested,
             peak_live: stats.peak_live,
@@ -80,6 +85,9 @@ impl Report {
         let later = self.hit_rate_after_first_epoch.map_or("no second epoch".into(), percent);
         table.add_row(["hit rate after the first epoch", &later]);
         table.add_row(["allocations by the device", &stats.source_allocations.to_string()]);
+        if let Some(later) = self.step_allocations_after_first_epoch {
+            table.add_row(["of these in steps after the first epoch", &later.to_string()]);
+        }
         table.add_row(["waits between streams", &stats.stream_waits.to_string()]);
         table.add_row([
             "buffers not kept, by a cap",

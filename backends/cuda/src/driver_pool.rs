@@ -1,0 +1,340 @@
+//! The driver's own pools: allocating and freeing in the order of a stream (CuPy's `MemoryAsyncPool`).
+
+use crate::device::CudaDevice;
+use crate::driver::{Allocation, Context, Figure, RawDevice, RawPool};
+use crate::memory::CudaMemory;
+use crate::pool_error::DriverPoolError;
+use crate::pool_limit::Limit;
+use crate::stream::CudaStream;
+use cudarc::driver::sys::{CUdevice_attribute as Attribute, CUmemoryPool};
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use vrampool_backend::{Backend, BackendError, DeviceId, Stream};
+
+/// What sizes round up to.
+const UNIT: u64 = 512;
+
+/// No limit, as [`DriverPool::limit`] says it.
+const UNLIMITED: u64 = u64::MAX;
+
+/// Which of the driver's pools.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum PoolHandle {
+    /// The one that the device came with.
+    Default,
+    /// The one that `cuMemAllocAsync` uses now: the default one, or what another library has set.
+    #[default]
+    Current,
+    /// A new one, destroyed when the last handle and the last memory are dropped.
+    Created,
+}
+
+/// One of the driver's pools, on one device. A clone is another handle to it.
+///
+/// * Memory is taken and freed in the order of a stream, and the host waits for nothing. Use on another stream is the
+///   caller's to order ([`CudaMemory`]); a [pool](https://docs.rs/vrampool) over it does that by itself.
+/// * The [limit](Self::set_limit) is hard, on the bytes that this pool handed out. How much the driver keeps of what is free
+///   is another thing, the [release threshold](Self::set_release_threshold).
+/// * Before a lack of memory is an error, the stream's work is awaited and unused memory given back, then that of the whole
+///   device.
+/// * Nothing but these bytes is touched: no pool is made the device's current one, and no threshold set unasked.
+///
+/// ```no_run
+/// use vrampool_cuda::{Backend, CudaDevice, DriverPool, Limit, PoolHandle};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let device = CudaDevice::open(0)?;
+/// let stream = device.create_stream()?;
+/// let pool = DriverPool::new(&device, PoolHandle::Created)?;
+/// pool.set_limit(Limit::Fraction(0.5))?;
+/// pool.set_release_threshold(u64::MAX)?; // keep all that is freed
+/// let memory = pool.malloc_on(1 << 20, &stream)?;
+/// drop(memory); // in the order of `stream`
+/// pool.free_all_blocks(Some(&stream))?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+#[doc(alias = "MemoryAsyncPool")]
+pub struct DriverPool {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    /// For its properties and streams.
+    device: CudaDevice,
+    raw: RawPool,
+    /// Bytes handed out by this pool, rounded.
+    handed_out: AtomicU64,
+    limit: AtomicU64,
+}
+
+/// What a memory counts as handed out, until it is dropped. Keeps its pool alive.
+pub(crate) struct Charge {
+    pool: Arc<Shared>,
+    bytes: u64,
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        // Relaxed, as all of the count: nothing is published with it.
+        self.pool.handed_out.fetch_sub(self.bytes, Relaxed);
+    }
+}
+
+impl DriverPool {
+    /// A handle to one of the device's pools, with the limit that `CUPY_GPU_MEMORY_LIMIT` sets, if it is set.
+    ///
+    /// # Errors
+    /// [`BackendError::Unsupported`] where the device has no pools; [`BackendError::InvalidArgument`] for a variable that
+    /// cannot be read; else what the driver reports.
+    pub fn new(device: &CudaDevice, handle: PoolHandle) -> Result<Self, BackendError> {
+        let (context, number) = (device.shared().context(), device_number(device)?);
+        let raw = match handle {
+            PoolHandle::Default => RawPool::default_of(context, number),
+            PoolHandle::Current => RawPool::current_of(context, number),
+            PoolHandle::Created => RawPool::create(context, number),
+        };
+        Self::of(device, raw?)
+    }
+
+    pub(crate) fn of(device: &CudaDevice, raw: RawPool) -> Result<Self, BackendError> {
+        let (handed_out, limit) = (AtomicU64::new(0), AtomicU64::new(UNLIMITED));
+        let pool = Self { shared: Arc::new(Shared { device: device.clone(), raw, handed_out, limit }) };
+        if let Some(limit) = Limit::from_environment()? {
+            pool.set_limit(limit)?;
+        }
+        Ok(pool)
+    }
+
+    /// The device it is on.
+    #[must_use]
+    pub fn device(&self) -> &CudaDevice {
+        &self.shared.device
+    }
+
+    /// The driver's own handle, for other libraries. They are done with it before the last handle here is dropped, where the
+    /// pool was created here.
+    #[must_use]
+    pub fn raw_handle(&self) -> CUmemoryPool {
+        self.shared.raw.handle()
+    }
+
+    /// `bytes` of device memory, rounded up to 512, in the order of this thread's
+    /// [current stream](CudaDevice::current_stream). 0 bytes are no memory, at address 0.
+    ///
+    /// # Errors
+    /// As [`malloc_on`](Self::malloc_on).
+    pub fn malloc(&self, bytes: u64) -> Result<CudaMemory, DriverPoolError> {
+        self.malloc_on(bytes, &self.shared.device.current_stream()?)
+    }
+
+    /// As [`malloc`](Self::malloc), in the order of `stream`: work on it may use the memory at once.
+    ///
+    /// # Errors
+    /// [`DriverPoolError::OutOfMemory`] when the limit or, in spite of all that could be given back, the device does not
+    /// allow it; [`DriverPoolError::Backend`] for a stream of another device or one that was retired, and for what the
+    /// driver reports.
+    pub fn malloc_on(&self, bytes: u64, stream: &CudaStream) -> Result<CudaMemory, DriverPoolError> {
+        let shared = &self.shared;
+        if stream.device() != shared.device.id() {
+            return Err(wrong_device(stream.device()).into());
+        }
+        let charge = self.charge(bytes)?;
+        let allocation = allocate(&shared.raw, charge.bytes, stream).map_err(|error| match error {
+            BackendError::OutOfMemory { .. } => self.out_of_memory(bytes, Some(error)),
+            error => error.into(),
+        })?;
+        Ok(CudaMemory::charged(allocation, bytes, charge))
+    }
+
+    /// Counts the bytes as handed out, where the limit allows it.
+    fn charge(&self, bytes: u64) -> Result<Charge, DriverPoolError> {
+        let pool = Arc::clone(&self.shared);
+        let Some(rounded) = bytes.checked_next_multiple_of(UNIT) else {
+            return Err(self.out_of_memory(bytes, None));
+        };
+        let limit = pool.limit.load(Relaxed);
+        let add = |used: u64| used.checked_add(rounded).filter(|&used| used <= limit);
+        match pool.handed_out.fetch_update(Relaxed, Relaxed, add) {
+            Ok(_) => Ok(Charge { pool, bytes: rounded }),
+            Err(_) => Err(self.out_of_memory(bytes, None)),
+        }
+    }
+
+    fn out_of_memory(&self, requested: u64, cause: Option<BackendError>) -> DriverPoolError {
+        DriverPoolError::OutOfMemory {
+            requested,
+            handed_out: self.handed_out(),
+            reserved: self.total_bytes().ok(),
+            limit: Some(self.limit()).filter(|&limit| limit != UNLIMITED),
+            cause,
+        }
+    }
+
+    /// Waits for `stream`, or this thread's current one, and gives all memory that is not in use back to the device.
+    ///
+    /// # Errors
+    /// What the driver reports, failures of the stream's work included.
+    pub fn free_all_blocks(&self, stream: Option<&CudaStream>) -> Result<(), BackendError> {
+        let device = &self.shared.device;
+        match stream {
+            Some(stream) => device.synchronize(stream)?,
+            None => device.synchronize(&device.current_stream()?)?,
+        }
+        self.trim_to(0)
+    }
+
+    /// Gives unused memory back until the pool has at most `keep` bytes. Waits for nothing: what work may still use stays.
+    ///
+    /// # Errors
+    /// What the driver reports.
+    pub fn trim_to(&self, keep: u64) -> Result<(), BackendError> {
+        self.shared.raw.trim_to(keep)
+    }
+
+    /// Bytes that this and its clones handed out and that were not dropped, rounded. What the limit bounds.
+    #[must_use]
+    pub fn handed_out(&self) -> u64 {
+        self.shared.handed_out.load(Relaxed)
+    }
+
+    /// Bytes of the driver's pool that are in use, by anybody in the process.
+    ///
+    /// # Errors
+    /// What the driver reports.
+    pub fn used_bytes(&self) -> Result<u64, BackendError> {
+        self.shared.raw.figure(Figure::Used)
+    }
+
+    /// Bytes that the driver's pool has and nobody uses.
+    ///
+    /// # Errors
+    /// What the driver reports.
+    pub fn free_bytes(&self) -> Result<u64, BackendError> {
+        // In this order, because others may allocate in between.
+        let used = self.used_bytes()?;
+        Ok(self.total_bytes()?.saturating_sub(used))
+    }
+
+    /// Bytes that the driver's pool has from the device.
+    ///
+    /// # Errors
+    /// What the driver reports.
+    pub fn total_bytes(&self) -> Result<u64, BackendError> {
+        self.shared.raw.figure(Figure::Reserved)
+    }
+
+    /// The driver does not say how many free blocks its pools have.
+    ///
+    /// # Errors
+    /// [`BackendError::Unsupported`], always.
+    pub fn n_free_blocks(&self) -> Result<u64, BackendError> {
+        Err(BackendError::Unsupported { operation: "counting the free blocks of a driver's pool" })
+    }
+
+    /// The most bytes that may be handed out at once; what is handed out already stays.
+    ///
+    /// # Errors
+    /// [`BackendError::InvalidArgument`] for a share that is none; what the driver reports.
+    pub fn set_limit(&self, limit: Limit) -> Result<(), BackendError> {
+        let bytes = limit.bytes(|| Ok(self.shared.device.memory_info()?.total_bytes))?;
+        self.shared.limit.store(bytes.unwrap_or(UNLIMITED), Relaxed);
+        Ok(())
+    }
+
+    /// The limit in bytes; 2⁶⁴ − 1 without one.
+    #[must_use]
+    #[doc(alias = "get_limit")]
+    pub fn limit(&self) -> u64 {
+        self.shared.limit.load(Relaxed)
+    }
+
+    /// How many bytes the driver keeps when a wait for work finds more of them free. 0: none, a new pool's.
+    ///
+    /// # Errors
+    /// What the driver reports.
+    pub fn release_threshold(&self) -> Result<u64, BackendError> {
+        self.shared.raw.figure(Figure::ReleaseThreshold)
+    }
+
+    /// Sets the [threshold](Self::release_threshold). It is the driver's pool's: of the default and the current one, every
+    /// user in the process has it.
+    ///
+    /// # Errors
+    /// What the driver reports.
+    pub fn set_release_threshold(&self, bytes: u64) -> Result<(), BackendError> {
+        self.shared.raw.set_release_threshold(bytes)
+    }
+}
+
+/// Memory of the device's current pool.
+pub(crate) fn allocate_current(
+    device: &CudaDevice,
+    bytes: u64,
+    stream: &CudaStream,
+) -> Result<Allocation, BackendError> {
+    let raw = RawPool::current_of(device.shared().context(), device_number(device)?)?;
+    allocate(&raw, bytes, stream)
+}
+
+/// Asks; while the device is out of memory, waits for ever more work to end, gives back what that frees, and asks again.
+fn allocate(raw: &RawPool, bytes: u64, stream: &CudaStream) -> Result<Allocation, BackendError> {
+    let context = raw.context();
+    let mut answer = context.allocate_from(raw, bytes, stream);
+    for everything in [false, true] {
+        if !matches!(answer, Err(BackendError::OutOfMemory { .. })) {
+            break;
+        }
+        // A captured stream cannot be waited for, and its graph would fail.
+        if context.enter()?.is_capturing(stream.queue())? || relieve(raw, stream, everything).is_err() {
+            break;
+        }
+        answer = context.allocate_from(raw, bytes, stream);
+        if answer.is_err() {
+            // On its way to a refusal the driver takes all that the device has, and keeps it.
+            let _ = raw.trim_to(0);
+        }
+    }
+    answer
+}
+
+fn relieve(raw: &RawPool, stream: &CudaStream, everything: bool) -> Result<(), BackendError> {
+    let context: &Context = raw.context();
+    match everything {
+        true => context.enter()?.synchronize_all()?,
+        false => context.enter()?.synchronize(stream.queue())?,
+    }
+    raw.trim_to(0)
+}
+
+/// The driver's number of a device that has pools.
+pub(crate) fn device_number(device: &CudaDevice) -> Result<i32, BackendError> {
+    let raw = RawDevice::at(device.shared().context().library(), device.ordinal())?;
+    if raw.attribute(Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED)? == 0 {
+        return Err(BackendError::Unsupported { operation: "allocating in the order of a stream" });
+    }
+    Ok(raw.handle())
+}
+
+fn wrong_device(id: DeviceId) -> BackendError {
+    BackendError::invalid("stream", format!("it is one of device {id}"))
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared")
+            .field("device", &self.device.ordinal())
+            .field("raw", &self.raw)
+            .field("handed_out", &self.handed_out)
+            .field("limit", &self.limit)
+            .finish()
+    }
+}
+
+impl fmt::Debug for Charge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Charge").field("bytes", &self.bytes).finish_non_exhaustive()
+    }
+}

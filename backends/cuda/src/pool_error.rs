@@ -1,0 +1,59 @@
+//! What a driver's pool answers instead of memory.
+
+use vrampool_backend::BackendError;
+
+/// Why a driver's pool gave no memory. Nothing has changed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DriverPoolError {
+    /// There is not enough, and giving unused memory back did not help.
+    #[error(
+        "out of memory: {requested} bytes were asked for, {handed_out} are handed out{}{}; {}",
+        reserved.map(|bytes| format!(" of {bytes} that the driver's pool has")).unwrap_or_default(),
+        limit.map(|bytes| format!(", and the limit is {bytes}")).unwrap_or_default(),
+        match cause {
+            Some(cause) => format!("{cause}; drop memory, or have other pools trimmed"),
+            None => "drop memory, or raise the limit".to_owned(),
+        }
+    )]
+    OutOfMemory {
+        /// Bytes asked for.
+        requested: u64,
+        /// Bytes handed out before, rounded.
+        handed_out: u64,
+        /// Bytes that the driver's pool has from the device, where it says so.
+        reserved: Option<u64>,
+        /// The limit, if there is one.
+        limit: Option<u64>,
+        /// What the device said; `None` when it was the limit.
+        #[source]
+        cause: Option<BackendError>,
+    },
+    /// Another failure.
+    #[error(transparent)]
+    Backend(#[from] BackendError),
+}
+
+impl DriverPoolError {
+    /// Whether dropping memory may help.
+    #[must_use]
+    pub fn is_out_of_memory(&self) -> bool {
+        match self {
+            Self::OutOfMemory { .. } => true,
+            Self::Backend(error) => error.is_out_of_memory(),
+        }
+    }
+}
+
+/// In the contract's words, without the pool's own figures.
+impl From<DriverPoolError> for BackendError {
+    fn from(error: DriverPoolError) -> Self {
+        match error {
+            DriverPoolError::OutOfMemory { requested, handed_out, limit, cause, .. } => {
+                let free = limit.map(|limit| limit.saturating_sub(handed_out));
+                cause.unwrap_or(Self::OutOfMemory { requested, free })
+            }
+            DriverPoolError::Backend(error) => error,
+        }
+    }
+}

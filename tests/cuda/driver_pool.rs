@@ -1,0 +1,63 @@
+//! A pool over the driver's own: in the order of streams, and nothing of others' touched.
+
+use crate::MIB;
+use crate::gpu;
+use vrampool::cuda::{CudaStream, DriverPool, PoolHandle};
+use vrampool::{Backend, Memory, Placement, Pool, Source};
+
+#[test]
+fn a_miss_is_the_drivers_and_what_is_trimmed_is_free_again() {
+    let Some(device) = gpu::device() else { return };
+    let [stream]: [CudaStream; 1] = gpu::streams(&device);
+    let pool = Pool::builder(&device).source(Source::Driver).build().expect("a pool");
+    let drivers = DriverPool::new(&device, PoolHandle::Current).expect("a pool");
+    // Other tests use the driver's pool too.
+    let mut buffer = pool.allocate(96 * MIB, &stream).expect("memory");
+    assert!(drivers.used_bytes().expect("figures") >= buffer.class());
+    buffer.write(&stream, &[3; 100]).expect("a copy");
+    let mut bytes = [0; 100];
+    buffer.read(&stream, &mut bytes).expect("a copy");
+    assert_eq!(bytes, [3; 100]);
+    let class = buffer.class();
+    drop(buffer);
+    assert_eq!((pool.trim(), pool.stats().bytes_held), (class, 0));
+    device.synchronize(&stream).expect("no fault");
+    let stats = pool.stats();
+    assert_eq!((stats.source, stats.source_allocations, stats.source_frees), (Source::Driver, 1, 1));
+}
+
+/// The driver has no pool of pinned or managed memory.
+#[test]
+fn other_kinds_come_from_the_device() {
+    let Some(device) = gpu::device() else { return };
+    let [stream]: [CudaStream; 1] = gpu::streams(&device);
+    let pool = Pool::builder(&device).source(Source::Driver).build().expect("a pool");
+    for placement in [Placement::HostVisible, Placement::Managed] {
+        let mut buffer = pool.allocate_kind(4096, placement, &stream).expect("memory");
+        assert_eq!(buffer.memory().kind().placement, placement);
+        buffer.write(&stream, &[1]).expect("a copy");
+    }
+    pool.trim();
+    assert_eq!(pool.stats().bytes_held, 0);
+}
+
+#[test]
+fn pools_of_two_threads_and_streams_do_not_mix() {
+    let Some(device) = gpu::device() else { return };
+    let pool = Pool::builder(&device).source(Source::Driver).build().expect("a pool");
+    std::thread::scope(|scope| {
+        for value in 1..=4u8 {
+            let (pool, device) = (&pool, &device);
+            scope.spawn(move || {
+                let stream = device.create_stream().expect("a stream");
+                for _ in 0..200 {
+                    let mut buffer = pool.allocate(MIB, &stream).expect("memory");
+                    device.fill(&stream, buffer.on_mut(&stream).expect("a region"), value).expect("queued");
+                    let mut bytes = [0; 64];
+                    buffer.read(&stream, &mut bytes).expect("a copy");
+                    assert_eq!((bytes, buffer.memory().len()), ([value; 64], MIB));
+                }
+            });
+        }
+    });
+}

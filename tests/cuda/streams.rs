@@ -1,0 +1,113 @@
+//! Memory is never handed out while earlier work may still touch it: with the pool's waits taken out it is, and shows.
+
+use crate::audit::AuditDevice;
+use crate::gpu;
+use std::time::Duration;
+use vrampool::cuda::{CudaDevice, CudaStream, Kernels};
+use vrampool::{Backend, Placement, Pool, Region, RegionMut, Source};
+
+type Device = AuditDevice<CudaDevice>;
+
+const ROUNDS: usize = 1000;
+const BYTES: u64 = 64 << 10;
+const BUSY: Duration = Duration::from_micros(200);
+
+/// In how many rounds `a`, which wrote a buffer and reads it after a while, reads what `b` wrote, which borrows the same
+/// memory in the meantime. `reader`: whether a third stream reads it, not `a`.
+fn spoilt(device: &Device, kernels: &Kernels, source: Source, with_reader: bool) -> usize {
+    let pool = Pool::builder(device).source(source).limit(1 << 20).build().expect("a pool");
+    let [a, b, c]: [CudaStream; 3] = gpu::streams(device.inner());
+    let result = device.allocate(BYTES, Placement::Device.into()).expect("memory");
+    let reader = if with_reader { &c } else { &a };
+    let mut bytes = vec![0; BYTES as usize];
+    let mut wrong = 0;
+    for _ in 0..ROUNDS {
+        let mut buffer = pool.allocate(BYTES, &a).expect("memory");
+        device.fill(&a, buffer.on_mut(&a).expect("a region"), 1).expect("queued");
+        device.synchronize(&a).expect("no fault");
+        kernels.delay(reader, BUSY).expect("queued");
+        let region = buffer.on(reader).expect("a region");
+        device.copy(reader, region, RegionMut::whole(&result, reader)).expect("queued");
+        let address = vrampool::Memory::address(buffer.memory());
+        drop(buffer);
+        let mut borrowed = pool.allocate(BYTES, &b).expect("memory");
+        assert_eq!(vrampool::Memory::address(borrowed.memory()), address, "the same memory at once");
+        device.fill(&b, borrowed.on_mut(&b).expect("a region"), 2).expect("queued");
+        drop(borrowed);
+        device.download(reader, Region::whole(&result, reader), &mut bytes).expect("no fault");
+        wrong += usize::from(bytes.iter().any(|&byte| byte != 1));
+        // The next round begins with nothing under way.
+        device.synchronize(&b).expect("no fault");
+    }
+    wrong
+}
+
+#[test]
+fn another_streams_memory_is_spoilt_without_the_wait_and_never_with_it() {
+    let Some(gpu) = gpu::device() else { return };
+    let kernels = Kernels::load(&gpu).expect("kernels");
+    for source in Source::ALL {
+        for with_reader in [false, true] {
+            let device = Device::new(gpu.clone());
+            assert_eq!(spoilt(&device, &kernels, source, with_reader), 0, "{source}, {with_reader}");
+            device.remove_waits();
+            let wrong = spoilt(&device, &kernels, source, with_reader);
+            println!(
+                "{source}, a reader: {with_reader}: {wrong} of {ROUNDS} rounds without waits are spoilt"
+            );
+            assert!(wrong > ROUNDS / 2, "{source}, {with_reader}: {wrong} rounds");
+        }
+    }
+}
+
+/// What goes back to the source is not somebody else's before the work on it is done, though nobody waits.
+#[test]
+fn memory_goes_back_behind_the_streams_that_read_it() {
+    let Some(device) = gpu::device() else { return };
+    let kernels = Kernels::load(&device).expect("kernels");
+    for source in Source::ALL {
+        // Nothing is kept, so that every buffer goes back to the source at once.
+        let builder = Pool::builder(&device).source(source).limit(1 << 20);
+        let pool = builder.max_cached_bytes(0).build().expect("a pool");
+        let [a, b, c]: [CudaStream; 3] = gpu::streams(&device);
+        let result = device.allocate(BYTES, Placement::Device.into()).expect("memory");
+        let mut bytes = vec![0; BYTES as usize];
+        for round in 0..200 {
+            let mut buffer = pool.allocate(BYTES, &a).expect("memory");
+            device.fill(&a, buffer.on_mut(&a).expect("a region"), 1).expect("queued");
+            kernels.delay(&b, BUSY).expect("queued");
+            let region = buffer.on(&b).expect("a region");
+            device.copy(&b, region, RegionMut::whole(&result, &b)).expect("queued");
+            drop(buffer);
+            for stream in [&a, &c] {
+                let mut other = pool.allocate(BYTES, stream).expect("memory");
+                device.fill(stream, other.on_mut(stream).expect("a region"), 2).expect("queued");
+            }
+            device.download(&b, Region::whole(&result, &b), &mut bytes).expect("no fault");
+            assert!(bytes.iter().all(|&byte| byte == 1), "{source}, round {round}");
+        }
+    }
+}
+
+/// A stream that others destroy is retired; what was on it is found again, and goes back, all the same.
+#[test]
+fn memory_of_a_retired_stream_is_reused_and_freed() {
+    let Some(device) = gpu::device() else { return };
+    for source in Source::ALL {
+        let pool = Pool::builder(&device).source(source).limit(1 << 20).build().expect("a pool");
+        let [dead, alive]: [CudaStream; 2] = gpu::streams(&device);
+        let mut buffers = [(); 2].map(|()| pool.allocate(BYTES, &dead).expect("memory"));
+        for buffer in &mut buffers {
+            device.fill(&dead, buffer.on_mut(&dead).expect("a region"), 1).expect("queued");
+            buffer.used_on(&alive).expect("a use");
+        }
+        dead.retire().expect("its work is done");
+        drop(buffers);
+        let mut reused = pool.allocate(BYTES, &alive).expect("memory");
+        device.fill(&alive, reused.on_mut(&alive).expect("a region"), 2).expect("queued");
+        drop(reused);
+        assert_eq!(pool.trim(), 2 * BYTES, "{source}");
+        assert_eq!(pool.stats().bytes_held, 0, "{source}");
+        device.synchronize(&alive).expect("no fault");
+    }
+}

@@ -1,0 +1,70 @@
+//! A step that was captured into a graph keeps its memory while others work between its launches. Alone in its process,
+//! because a capture forbids other threads of it some calls.
+#![cfg(feature = "cuda")]
+
+#[path = "cuda/gpu.rs"]
+mod gpu;
+
+use vrampool::cuda::CudaStream;
+use vrampool::cuda::cudarc::driver::sys::{CUgraphInstantiate_flags_enum, CUstreamCaptureMode};
+use vrampool::{Backend, Error, GraphMemory, Pool, Source};
+
+const BYTES: u64 = 64 << 10;
+
+#[test]
+fn a_graph_finds_its_memory_as_it_left_it_and_others_get_other_memory() {
+    let Some(device) = gpu::device() else { return };
+    for source in Source::ALL {
+        let [stream]: [CudaStream; 1] = gpu::streams(&device);
+        let pool = Pool::builder(&device).source(source).limit(64 << 20).build().expect("a pool");
+        let memory = GraphMemory::new(&pool, &stream);
+        let mut result = pool.allocate(BYTES, &stream).expect("memory");
+        let mut places = Vec::new();
+        let mut step = || {
+            let mut first = memory.allocate(BYTES)?;
+            device.fill(&stream, first.on_mut(&stream)?, 1)?;
+            let mut second = memory.allocate(BYTES)?;
+            device.copy(&stream, first.on(&stream)?, second.on_mut(&stream)?)?;
+            places.extend([first.on(&stream)?.address(), second.on(&stream)?.address()]);
+            drop(first);
+            let mut third = memory.allocate(BYTES)?;
+            device.fill(&stream, third.on_mut(&stream)?, 2)?;
+            device.copy(&stream, second.on(&stream)?, result.on_mut(&stream)?)?;
+            Ok::<(), Error>(())
+        };
+        step().expect("the warm-up");
+        device.synchronize(&stream).expect("no fault");
+        let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL;
+        stream.cudarc().begin_capture(mode).expect("a capture");
+        assert_eq!(device.is_capturing(&stream), Ok(true));
+        step().expect("the same memory again");
+        let refused = memory.allocate(32 * BYTES).expect_err("it was not warmed up for that");
+        assert!(matches!(refused, Error::Capture { .. }), "{refused}");
+        let flags = CUgraphInstantiate_flags_enum::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
+        let graph = stream.cudarc().end_capture(flags).expect("the capture is not spoilt").expect("a graph");
+        assert_eq!(device.is_capturing(&stream), Ok(false));
+        // Which is which depends on the order they came back in.
+        places.sort_unstable();
+        places.dedup();
+        assert_eq!(places.len(), 2, "{source}: the same memory again");
+        for round in 0..50 {
+            // Others take, write and give back between the launches.
+            let mut others = [(); 4].map(|()| pool.allocate(BYTES, &stream).expect("memory"));
+            for other in &mut others {
+                assert!(!places.contains(&other.on(&stream).expect("a region").address()), "{source}");
+                device.fill(&stream, other.on_mut(&stream).expect("a region"), 9).expect("queued");
+            }
+            graph.launch().expect("a launch");
+            drop(others);
+            let mut bytes = vec![0; BYTES as usize];
+            result.read(&stream, &mut bytes).expect("a copy");
+            assert!(bytes.iter().all(|&byte| byte == 1), "{source}, round {round}");
+        }
+        drop(graph);
+        drop(memory);
+        let again = pool.allocate(BYTES, &stream).expect("memory");
+        drop((again, result));
+        pool.trim();
+        assert_eq!(pool.stats().bytes_held, 0, "{source}");
+    }
+}

@@ -1,0 +1,221 @@
+//! TestMemoryAsyncPool, TestParseMempoolLimitEnvVar, and what its users complain of.
+
+use crate::{UNIT, gpu};
+use vrampool::cuda::{CudaDevice, CudaStream, DriverPool, DriverPoolError, DriverPools, Limit, PoolHandle};
+use vrampool::{Backend, BackendError, Memory, Placement, Stream};
+
+const MIB: u64 = 1 << 20;
+
+fn setup() -> Option<(CudaDevice, DriverPool, CudaStream)> {
+    let device = gpu::device()?;
+    let pool = DriverPool::new(&device, PoolHandle::Created).expect("a pool");
+    let stream = device.create_stream().expect("a stream");
+    Some((device, pool, stream))
+}
+
+#[test]
+fn test_parse_mempool_limit_env_var() {
+    for (text, limit) in [
+        ("0", Limit::Bytes(0)),
+        ("1073741824", Limit::Bytes(1 << 30)),
+        ("0%", Limit::Fraction(0.0)),
+        ("40%", Limit::Fraction(0.4)),
+        ("70.5%", Limit::Fraction(0.705)),
+        ("100%", Limit::Fraction(1.0)),
+    ] {
+        assert_eq!(text.parse(), Ok(limit), "{text}");
+    }
+    for text in ["", "%", "-1", "1GB", "101%", "-1%", "nan%", "0x10"] {
+        let error = text.parse::<Limit>().expect_err(text).to_string();
+        assert!(error.contains("CUPY_GPU_MEMORY_LIMIT") && error.contains("40%"), "{error}");
+    }
+}
+
+#[test]
+fn test_zero_size_alloc() {
+    let Some((_, pool, stream)) = setup() else { return };
+    let before = pool.used_bytes().expect("figures");
+    let nothing = pool.malloc_on(0, &stream).expect("0 bytes are allowed");
+    assert_eq!((nothing.len(), nothing.address()), (0, Some(0)));
+    assert_eq!(pool.used_bytes(), Ok(before));
+}
+
+#[test]
+fn test_alloc_and_rounding() {
+    let Some((_, pool, stream)) = setup() else { return };
+    let memories = [100, UNIT, UNIT + 1].map(|bytes| pool.malloc_on(bytes, &stream).expect("memory"));
+    assert_eq!(memories.each_ref().map(Memory::len), [100, UNIT, UNIT + 1]);
+    assert_eq!((pool.used_bytes(), pool.handed_out()), (Ok(4 * UNIT), 4 * UNIT));
+    let [a, b, c] = memories.each_ref().map(Memory::address);
+    assert!(a != b && b != c && c != a);
+}
+
+#[test]
+fn test_free_all_blocks_and_total_bytes2() {
+    let Some((_, pool, stream)) = setup() else { return };
+    pool.set_release_threshold(u64::MAX).expect("a threshold");
+    drop(pool.malloc_on(64 * MIB, &stream).expect("memory"));
+    let total = pool.total_bytes().expect("figures");
+    assert!(total >= 64 * MIB, "the driver keeps it: {total}");
+    pool.free_all_blocks(Some(&stream)).expect("a trim");
+    assert_eq!(pool.total_bytes(), Ok(0));
+    drop(pool.malloc_on(64 * MIB, &stream).expect("memory"));
+    assert_eq!(pool.total_bytes(), Ok(total));
+    let within = stream.enter();
+    pool.free_all_blocks(None).expect("a trim of the current stream");
+    drop(within);
+    assert_eq!(pool.total_bytes(), Ok(0));
+}
+
+#[test]
+fn test_used_bytes2_and_free_bytes2() {
+    let Some((device, pool, stream)) = setup() else { return };
+    pool.set_release_threshold(u64::MAX).expect("a threshold");
+    let first = pool.malloc_on(2 * UNIT, &stream).expect("memory");
+    let total = pool.total_bytes().expect("figures");
+    let used = |units: u64| {
+        device.synchronize(&stream).expect("no fault");
+        assert_eq!(pool.used_bytes(), Ok(units * UNIT));
+        assert_eq!(pool.free_bytes(), Ok(total - units * UNIT));
+        assert_eq!(pool.total_bytes(), Ok(total));
+    };
+    used(2);
+    let second = pool.malloc_on(4 * UNIT, &stream).expect("memory");
+    used(6);
+    drop(second);
+    used(2);
+    drop(first);
+    used(0);
+    let third = pool.malloc_on(UNIT, &stream).expect("memory");
+    used(1);
+    drop(third);
+    used(0);
+}
+
+#[test]
+fn test_n_free_blocks() {
+    let Some((_, pool, _)) = setup() else { return };
+    assert!(matches!(pool.n_free_blocks(), Err(BackendError::Unsupported { .. })));
+}
+
+#[test]
+fn test_get_limit_and_test_set_limit() {
+    let Some((device, pool, stream)) = setup() else { return };
+    assert_eq!(pool.limit(), u64::MAX);
+    let total = device.memory_info().expect("memory info").total_bytes;
+    for (limit, bytes) in [
+        (Limit::Bytes(1024), 1024),
+        (Limit::Bytes(0), u64::MAX),
+        (Limit::Unlimited, u64::MAX),
+        (Limit::Fraction(0.5), total / 2),
+        (Limit::Fraction(0.0), u64::MAX),
+        (Limit::Fraction(1.0), total),
+    ] {
+        pool.set_limit(limit).expect("a limit");
+        assert_eq!(pool.limit(), bytes, "{limit:?}");
+    }
+    for share in [-0.1, 1.1, f64::NAN] {
+        let refused = pool.set_limit(Limit::Fraction(share));
+        assert!(matches!(refused, Err(BackendError::InvalidArgument { .. })), "{refused:?}");
+    }
+    assert_eq!(pool.limit(), total, "what is refused changes nothing");
+    drop(pool.malloc_on(UNIT, &stream).expect("memory"));
+}
+
+/// cupy#5177: a limit of 1 KiB let the first 32 MiB pass.
+#[test]
+fn a_limit_is_hard_and_is_not_the_release_threshold() {
+    let Some((_, pool, stream)) = setup() else { return };
+    pool.set_limit(Limit::Bytes(6 * UNIT)).expect("a limit");
+    let kept = [5, 1].map(|units| pool.malloc_on(units * UNIT, &stream).expect("memory"));
+    let error = pool.malloc_on(1, &stream).expect_err("it is full");
+    assert!(error.is_out_of_memory(), "{error}");
+    let DriverPoolError::OutOfMemory { requested, handed_out, limit, cause, .. } = &error else {
+        panic!("{error}")
+    };
+    assert_eq!((*requested, *handed_out, *limit), (1, 6 * UNIT, Some(6 * UNIT)));
+    assert!(cause.is_none() && error.to_string().contains("raise the limit"), "{error}");
+    assert_eq!(pool.release_threshold(), Ok(0));
+    drop(kept);
+    drop(pool.malloc_on(6 * UNIT, &stream).expect("all of it is free again"));
+    assert!(pool.malloc_on(u64::MAX, &stream).expect_err("too much").is_out_of_memory());
+}
+
+/// cupy#5191: what other libraries set stays.
+#[test]
+fn making_a_pool_changes_nothing_for_others() {
+    let Some(device) = gpu::device() else { return };
+    let current = DriverPool::new(&device, PoolHandle::Current).expect("a pool");
+    let before = current.release_threshold();
+    for handle in [PoolHandle::Default, PoolHandle::Current, PoolHandle::Created] {
+        let pool = DriverPool::new(&device, handle).expect("a pool");
+        pool.set_limit(Limit::Bytes(MIB)).expect("a limit");
+    }
+    assert_eq!(current.release_threshold(), before);
+    assert_eq!(DriverPool::new(&device, PoolHandle::Current).expect("a pool").limit(), u64::MAX);
+}
+
+#[test]
+fn test_interaction_with_external_pool() {
+    let Some((device, created, stream)) = setup() else { return };
+    let handle = created.raw_handle();
+    // SAFETY: `created` lives until the end of this test.
+    let external = unsafe { DriverPool::external(&device, handle) }.expect("a pool");
+    let memory = external.malloc_on(UNIT, &stream).expect("memory");
+    assert_eq!((created.used_bytes(), created.handed_out(), external.handed_out()), (Ok(UNIT), 0, UNIT));
+    drop(memory);
+}
+
+/// Memory outlives its pool's last handle, and its stream's owner.
+#[test]
+fn test_stream_destroyed_before_memory() {
+    let Some((device, pool, stream)) = setup() else { return };
+    let (kept, retired) = (pool.malloc_on(MIB, &stream), pool.malloc_on(MIB, &stream));
+    drop(pool);
+    stream.retire().expect("its work is done");
+    drop(retired.expect("memory"));
+    drop(stream);
+    drop(kept.expect("memory"));
+    device.synchronize(&device.null_stream().expect("a stream")).expect("no fault");
+}
+
+#[test]
+fn test_current_stream() {
+    let Some((device, pool, stream)) = setup() else { return };
+    // An id lives as long as a handle.
+    let kept = device.null_stream().expect("a stream");
+    let null = kept.id();
+    let current = || device.current_stream().expect("a stream").id();
+    assert_eq!(current(), null);
+    let outer = stream.enter();
+    let other = device.create_stream().expect("a stream");
+    let inner = other.enter();
+    assert_eq!(current(), other.id());
+    drop(pool.malloc(UNIT).expect("memory"));
+    drop(outer);
+    assert_eq!(current(), other.id(), "scopes may end in any order");
+    drop(inner);
+    assert_eq!(current(), null);
+    std::thread::scope(|scope| {
+        let _here = stream.enter();
+        scope.spawn(|| assert_eq!(current(), null, "every thread has its own"));
+    });
+}
+
+#[test]
+fn test_pools_of_all_devices() {
+    let Some((device, _, stream)) = setup() else { return };
+    let pools = DriverPools::new(PoolHandle::Created).expect("pools");
+    assert!(pools.on(&device).is_some());
+    for pool in pools.pools() {
+        let stream = pool.device().create_stream().expect("a stream");
+        let memory = pools.malloc_on(UNIT, &stream).expect("memory");
+        assert_eq!((pool.handed_out(), memory.kind().placement), (UNIT, Placement::Device));
+    }
+    let count = pools.pools().len();
+    for wrong in [count + 1, count - 1] {
+        let refused = DriverPools::per_device(&vec![PoolHandle::Current; wrong]);
+        assert!(matches!(refused, Err(BackendError::InvalidArgument { .. })), "{refused:?}");
+    }
+    drop(stream);
+}

@@ -1,0 +1,40 @@
+//! CuPy's tests of its memory pools, by their names, as far as the notion is ours: on the host device where that can be, on
+//! a GPU where it must.
+//!
+//! The tests are written anew; names and sizes are from `tests/cupy_tests/cuda_tests/test_memory.py` and
+//! `test_pinned_memory.py` of <https://github.com/cupy/cupy> (MIT, © 2015 Preferred Infrastructure, Inc., © 2015 Preferred
+//! Networks, Inc.). CuPy's `MemoryPool` is a pool of exact sizes over an arena, its `MemoryAsyncPool` a `DriverPool`, its
+//! `PinnedMemoryPool` a pool of pinned memory.
+//!
+//! What is different: a double free does not compile; and memory freed on one stream serves another one, behind a wait on
+//! the device, where CuPy keeps a pool for each stream.
+
+mod allocator;
+#[cfg(feature = "cuda")]
+mod asynchronous;
+#[cfg(feature = "cuda")]
+#[path = "../cuda/gpu.rs"]
+mod gpu;
+mod pinned;
+mod pool;
+
+use vrampool::host::{HostDevice, HostStream};
+use vrampool::{Backend, Buffer, Pool};
+
+/// What CuPy rounds to.
+const UNIT: u64 = 512;
+
+fn device() -> (HostDevice, HostStream) {
+    let device = HostDevice::builder().capacity(1 << 30).build();
+    let stream = device.create_stream().expect("a stream");
+    (device, stream)
+}
+
+/// Where a buffer is, as work on `stream` sees it.
+fn address<B: Backend>(buffer: &Buffer<B>, stream: &B::Stream) -> u64 {
+    buffer.on(stream).expect("a region").address().expect("the device has addresses")
+}
+
+fn used<B: Backend>(pool: &Pool<B>) -> u64 {
+    pool.stats().bytes_live
+}

@@ -1,0 +1,57 @@
+//! TestPinnedMemoryPool.
+
+use crate::{UNIT, address, device, used};
+use vrampool::host::HostDevice;
+use vrampool::{Placement, Pool};
+
+fn pool(device: &HostDevice) -> Pool<HostDevice> {
+    Pool::builder(device).pinned().build().expect("a pool")
+}
+
+#[test]
+fn test_alloc() {
+    let (device, stream) = device();
+    let pool = pool(&device);
+    let [a, b] = [(); 2].map(|()| pool.allocate(4 * UNIT, &stream).expect("memory"));
+    assert_ne!(address(&a, &stream), address(&b, &stream));
+    assert_eq!((a.kind().placement, a.class()), (Placement::HostVisible, 4 * UNIT));
+}
+
+#[test]
+fn test_free_and_test_free_different_size() {
+    let (device, stream) = device();
+    let pool = pool(&device);
+    let first = pool.allocate(4 * UNIT, &stream).expect("memory");
+    let place = address(&first, &stream);
+    drop(first);
+    let other = pool.allocate(2 * UNIT, &stream).expect("memory");
+    assert_ne!(address(&other, &stream), place);
+    assert_eq!(address(&pool.allocate(4 * UNIT, &stream).expect("memory"), &stream), place);
+}
+
+#[test]
+fn test_free_all_blocks_and_test_free_all_blocks2() {
+    let (device, stream) = device();
+    let pool = pool(&device);
+    drop([1, 2, 4].map(|units| pool.allocate(units * UNIT, &stream).expect("memory")));
+    assert_eq!(pool.trim(), 7 * UNIT);
+    assert_eq!((pool.trim(), pool.stats().bytes_held), (0, 0));
+    drop(pool.allocate(UNIT, &stream).expect("memory"));
+    assert_eq!(pool.stats().misses, 4);
+}
+
+#[test]
+fn test_zero_size_alloc() {
+    let (device, stream) = device();
+    let pool = pool(&device);
+    assert!(pool.allocate(0, &stream).expect("0 bytes are allowed").is_empty());
+    assert_eq!(used(&pool), 0);
+}
+
+/// cupy#7742: 10 GiB of pinned memory took 16. Of other classes than powers of two it does not.
+#[test]
+fn large_pinned_memory_need_not_round_to_a_power_of_two() {
+    let classes = vrampool::SizeClasses::GEOMETRIC;
+    let class = classes.round(10 << 30).expect("a class");
+    assert!(class <= (10 << 30) + (10 << 30) / 8, "{class}");
+}

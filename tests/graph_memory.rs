@@ -1,0 +1,64 @@
+//! What a graph uses is nobody else's while the graph lives, and a capture makes no call that is forbidden.
+
+mod audit;
+
+use audit::AuditDevice;
+use vrampool::host::HostDevice;
+use vrampool::{Backend, Error, GraphMemory, Memory, Pool};
+
+#[test]
+fn a_captured_step_takes_what_its_warm_up_left_and_calls_nobody() {
+    let device = AuditDevice::new(HostDevice::new());
+    let stream = device.create_stream().expect("a stream");
+    let pool = Pool::builder(&device).build().expect("a pool");
+    let memory = GraphMemory::new(&pool, &stream);
+    let step = || {
+        let mut places = Vec::new();
+        let mut first = memory.allocate(1000).expect("memory");
+        device.fill(&stream, first.on_mut(&stream).expect("a region"), 1).expect("queued");
+        let second = memory.allocate(60_000).expect("memory");
+        for buffer in [&first, &second] {
+            places.push(buffer.on(&stream).expect("a region").address());
+        }
+        drop(first);
+        // Of the same class, and larger than what was asked for before.
+        let third = memory.allocate(1020).expect("memory");
+        assert_eq!((third.len(), third.on(&stream).expect("a region").len()), (1020, 1020));
+        places.push(third.on(&stream).expect("a region").address());
+        places
+    };
+    let places = step();
+    assert_eq!(places[0], places[2], "within the graph it is used again");
+    device.set_capturing(true);
+    let before = (device.allocations(), device.frees(), pool.stats().stream_waits);
+    assert_eq!(step(), places);
+    let error = memory.allocate(1 << 20).expect_err("nothing of the class is here");
+    assert!(matches!(error, Error::Capture { requested: 1_048_576, class: 1_048_576 }), "{error}");
+    assert!(error.to_string().contains("before the capture") && !error.is_out_of_memory(), "{error}");
+    assert_eq!((device.allocations(), device.frees(), pool.stats().stream_waits), before);
+    device.set_capturing(false);
+    assert_eq!(memory.idle_bytes(), 1024 + 65_536);
+}
+
+#[test]
+fn nobody_gets_a_graphs_memory_before_the_graph_is_gone() {
+    let device = HostDevice::new();
+    let [stream, other] = [(); 2].map(|()| device.create_stream().expect("a stream"));
+    let pool = Pool::builder(&device).build().expect("a pool");
+    let memory = GraphMemory::new(&pool, &stream);
+    let buffer = memory.allocate(1000).expect("memory");
+    let place = buffer.on(&stream).expect("a region").address();
+    drop(buffer);
+    let outsider = pool.allocate(1000, &stream).expect("memory");
+    assert_ne!(outsider.memory().address(), place);
+    // Launched on another stream, for which the next owner waits.
+    memory.used_on(&other).expect("a use");
+    let late = memory.allocate(5000).expect("memory");
+    drop(memory);
+    let waits = pool.stats().stream_waits;
+    let next = pool.allocate(1000, &stream).expect("memory");
+    assert_eq!((next.memory().address(), pool.stats().stream_waits), (place, waits + 1));
+    let class = pool.stats().bytes_cached;
+    drop(late);
+    assert!(pool.stats().bytes_cached > class, "what outlived the graph's memory is the pool's again");
+}
