@@ -46,17 +46,26 @@ impl Holes {
         size.wrapping_sub(bytes) <= known
     }
 
-    /// The smallest block of at least `bytes`, or none. Keeps in mind which sizes there are none of.
+    /// The smallest block of at least `bytes`, or none. Keeps in mind if there is none.
     #[inline]
     pub(super) fn smallest(&mut self, table: &Table, bytes: u64) -> u32 {
         if (self.floor <= bytes) & (self.ceiling == u64::MAX) {
             return NONE;
         }
         let head = self.smallest_head(table, bytes);
-        let Record { bytes: found, twin, .. } = table[head];
-        (self.floor, self.ceiling) = (bytes, if head == NONE { u64::MAX } else { found });
+        if head == NONE {
+            (self.floor, self.ceiling) = (bytes, u64::MAX);
+            return NONE;
+        }
         // A twin leaves more cheaply than its head.
-        if twin == NONE || head == NONE { head } else { twin }
+        let twin = table[head].twin;
+        select_unpredictable(twin == NONE, head, twin)
+    }
+
+    /// Keeps in mind which sizes of at least `bytes` there are none of.
+    pub(super) fn learn_from(&mut self, table: &Table, bytes: u64) {
+        let head = self.smallest_head(table, bytes);
+        (self.floor, self.ceiling) = (bytes, if head == NONE { u64::MAX } else { table[head].bytes });
     }
 
     /// The first of the blocks of the smallest size of at least `bytes`, or none.
