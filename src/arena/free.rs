@@ -2,7 +2,8 @@
 //!
 //! The block in hand is what freeing the newest live block left. A program that frees first what it allocated last cuts
 //! its next block from it, and merges it back, without a look at the bins. It is chosen like any other: if it is the
-//! smallest that holds the request. Another that takes its place sends it to its bin.
+//! smallest that holds the request. Another that takes its place, or a request that it does not serve, sends it to its bin:
+//! so a program that frees in any order pays for no hand.
 //!
 //! The tail is the block at the region's end. It serves what no other can, so a region that grows does so only then.
 
@@ -46,20 +47,32 @@ impl FreeBlocks {
 
     /// The smallest block of at least `bytes`, or else the tail, or none.
     #[inline(always)]
-    pub(super) fn smallest(&mut self, table: &Table, bytes: u64) -> u32 {
-        if self.holes.none_between(bytes, table[self.hand].bytes) {
+    pub(super) fn smallest(&mut self, table: &mut Table, bytes: u64) -> u32 {
+        if self.hand != NONE
+            && (self.holes.none_between(bytes, table[self.hand].bytes) || self.hand_is_smallest(table, bytes))
+        {
             return self.hand;
         }
         let hole = self.holes.smallest(table, bytes);
-        if self.holes.none_between(bytes, table[self.hand].bytes) {
-            self.hand
-        } else if hole != NONE {
+        if hole != NONE {
             hole
         } else if table[self.tail].bytes >= bytes {
             self.tail
         } else {
             NONE
         }
+    }
+
+    /// Whether the block in hand is the smallest of at least `bytes`. Puts it away if not: requests that it does not serve
+    /// come from a program that does not free first what it allocated last.
+    #[inline(never)]
+    fn hand_is_smallest(&mut self, table: &mut Table, bytes: u64) -> bool {
+        self.holes.learn_from(table, bytes);
+        let is_smallest = self.holes.none_between(bytes, table[self.hand].bytes);
+        if !is_smallest {
+            self.put_away(table);
+        }
+        is_smallest
     }
 
     /// A block that holds `bytes` at an offset that is a multiple of `alignment`, and that offset. The smallest such block

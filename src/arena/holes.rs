@@ -46,41 +46,56 @@ impl Holes {
         size.wrapping_sub(bytes) <= known
     }
 
-    /// The smallest block of at least `bytes`, or none. Keeps in mind which sizes there are none of.
+    /// The smallest block of at least `bytes`, or none. Keeps in mind if there is none.
     #[inline]
     pub(super) fn smallest(&mut self, table: &Table, bytes: u64) -> u32 {
         if (self.floor <= bytes) & (self.ceiling == u64::MAX) {
             return NONE;
         }
         let head = self.smallest_head(table, bytes);
-        let Record { bytes: found, twin, .. } = table[head];
-        (self.floor, self.ceiling) = (bytes, if head == NONE { u64::MAX } else { found });
+        if head == NONE {
+            (self.floor, self.ceiling) = (bytes, u64::MAX);
+            return NONE;
+        }
         // A twin leaves more cheaply than its head.
-        if twin == NONE || head == NONE { head } else { twin }
+        let twin = table[head].twin;
+        select_unpredictable(twin == NONE, head, twin)
+    }
+
+    /// Keeps in mind which sizes of at least `bytes` there are none of.
+    pub(super) fn learn_from(&mut self, table: &Table, bytes: u64) {
+        let head = self.smallest_head(table, bytes);
+        (self.floor, self.ceiling) = (bytes, if head == NONE { u64::MAX } else { table[head].bytes });
     }
 
     /// The first of the blocks of the smallest size of at least `bytes`, or none.
-    #[inline(never)]
+    #[inline]
     pub(super) fn smallest_head(&self, table: &Table, bytes: u64) -> u32 {
         let (bin, untold) = bin_of(bytes);
-        let own = self.roots[bin];
-        if table[own].bytes == bytes {
-            return own;
-        }
-        // No block's record has 0 bytes, and no children.
-        if table[own].children != [NONE; 2] {
-            let head = smallest_of_bin(table, own, bytes, untold);
-            if head != NONE {
-                return head;
-            }
-        }
-        let next = self.occupied.first_from(bin + 1).map_or(NONE, |bin| self.roots[bin]);
-        let head =
-            select_unpredictable(table[own].bytes >= bytes && table[own].children == [NONE; 2], own, next);
-        if table[head].children == [NONE; 2] {
+        let Some(first) = self.occupied.first_from(bin) else { return NONE };
+        let head = self.roots[first];
+        let record = &table[head];
+        if record.bytes == bytes {
             return head;
         }
-        smallest_below(table, head, NONE)
+        if (record.bytes >= bytes) & (record.children == [NONE; 2]) {
+            return head;
+        }
+        self.search(table, head, bytes, (bin, untold))
+    }
+
+    /// [`smallest_head`](Self::smallest_head) where the first block of the first bin is not it.
+    #[inline(never)]
+    fn search(&self, table: &Table, root: u32, bytes: u64, (bin, untold): (usize, u32)) -> u32 {
+        if bin_of(table[root].bytes).0 != bin {
+            return smallest_below(table, root, NONE);
+        }
+        let head = smallest_of_bin(table, root, bytes, untold);
+        if head != NONE {
+            return head;
+        }
+        let next = self.occupied.first_from(bin + 1).map_or(NONE, |bin| self.roots[bin]);
+        smallest_below(table, next, NONE)
     }
 
     /// The size of the largest block, 0 if there is none.

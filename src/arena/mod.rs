@@ -53,6 +53,7 @@
 //! passed over is known as well, *from* what was asked for *to* what was found, until a free block of such a size comes
 //! into the bins. A request from there on that the block in hand holds, and whose size is no larger than what was found,
 //! is cut from it, because nothing in the bins fits better. Freeing it merges it back. So a LIFO pair touches no bin.
+//! Any other request sends the block in hand to its bin first.
 //!
 //! # What it costs
 //!
