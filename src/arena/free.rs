@@ -48,12 +48,13 @@ impl FreeBlocks {
     /// The smallest block of at least `bytes`, or else the tail, or none.
     #[inline(always)]
     pub(super) fn smallest(&mut self, table: &mut Table, bytes: u64) -> u32 {
-        if self.hand != NONE
-            && (self.holes.none_between(bytes, table[self.hand].bytes) || self.hand_is_smallest(table, bytes))
-        {
+        let hole = if self.hand == NONE {
+            self.holes.smallest(table, bytes)
+        } else if self.holes.none_between(bytes, table[self.hand].bytes) {
             return self.hand;
-        }
-        let hole = self.holes.smallest(table, bytes);
+        } else {
+            self.smallest_beside_hand(table, bytes)
+        };
         if hole != NONE {
             hole
         } else if table[self.tail].bytes >= bytes {
@@ -63,16 +64,17 @@ impl FreeBlocks {
         }
     }
 
-    /// Whether the block in hand is the smallest of at least `bytes`. Puts it away if not: requests that it does not serve
-    /// come from a program that does not free first what it allocated last.
+    /// The smallest block of at least `bytes` but the tail, or none, when there is one in hand. Puts that away if it is not it:
+    /// requests that it does not serve come from a program that does not free first what it allocated last.
     #[inline(never)]
-    fn hand_is_smallest(&mut self, table: &mut Table, bytes: u64) -> bool {
-        self.holes.learn_from(table, bytes);
-        let is_smallest = self.holes.none_between(bytes, table[self.hand].bytes);
-        if !is_smallest {
-            self.put_away(table);
+    fn smallest_beside_hand(&mut self, table: &mut Table, bytes: u64) -> u32 {
+        let hole = self.holes.smallest_learning(table, bytes);
+        if self.holes.none_between(bytes, table[self.hand].bytes) {
+            return self.hand;
         }
-        is_smallest
+        // It is of another size than what was found, so that stays the smallest.
+        self.put_away(table);
+        hole
     }
 
     /// A block that holds `bytes` at an offset that is a multiple of `alignment`, and that offset. The smallest such block

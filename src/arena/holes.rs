@@ -57,15 +57,18 @@ impl Holes {
             (self.floor, self.ceiling) = (bytes, u64::MAX);
             return NONE;
         }
-        // A twin leaves more cheaply than its head.
-        let twin = table[head].twin;
-        select_unpredictable(twin == NONE, head, twin)
+        cheapest_like(table, head)
     }
 
-    /// Keeps in mind which sizes of at least `bytes` there are none of.
-    pub(super) fn learn_from(&mut self, table: &Table, bytes: u64) {
+    /// As [`smallest`](Self::smallest), and keeps in mind which sizes there are none of, whatever it finds.
+    pub(super) fn smallest_learning(&mut self, table: &Table, bytes: u64) -> u32 {
         let head = self.smallest_head(table, bytes);
-        (self.floor, self.ceiling) = (bytes, if head == NONE { u64::MAX } else { table[head].bytes });
+        if head == NONE {
+            (self.floor, self.ceiling) = (bytes, u64::MAX);
+            return NONE;
+        }
+        (self.floor, self.ceiling) = (bytes, table[head].bytes);
+        cheapest_like(table, head)
     }
 
     /// The first of the blocks of the smallest size of at least `bytes`, or none.
@@ -250,4 +253,11 @@ impl Holes {
             roots => Err(format!("{roots} bins hold something and {bins} bits are set")),
         }
     }
+}
+
+/// A block of the size of `head`, the first of that size: a twin leaves more cheaply.
+#[inline(always)]
+fn cheapest_like(table: &Table, head: u32) -> u32 {
+    let twin = table[head].twin;
+    select_unpredictable(twin == NONE, head, twin)
 }

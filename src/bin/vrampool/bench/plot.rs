@@ -45,7 +45,7 @@ pub(crate) fn write(rows: &[Row], path: &Path) -> Result<(), Box<dyn Error>> {
     }
     chart
         .configure_series_labels()
-        .position(SeriesLabelPosition::MiddleLeft)
+        .position(SeriesLabelPosition::LowerLeft)
         .background_style(WHITE.mix(0.8))
         .border_style(BLACK)
         .draw()?;
