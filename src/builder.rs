@@ -124,7 +124,8 @@ impl<B: Backend> Builder<B> {
     /// They count against the caps. 0 turns magazines off. Default: 8 MiB, at most a 64th of `max_cached_bytes` and of
     /// `limit`.
     ///
-    /// A thread gives them back when it ends. When they are wanted back before, by [`Pool::trim`], a limit that is reached, a
+    /// A thread gives them back when it ends (by the time it is joined; the end of a [`std::thread::scope`] alone does not wait
+    /// for that). When they are wanted back before, by [`Pool::trim`], a limit that is reached, a
     /// device that is out of memory, or the pool's end, it does so at its next call to the pool (after the pool's end, at its
     /// next call to any pool that gets to the shared buckets). So a thread that stays away keeps at most this much.
     pub fn magazine_bytes(mut self, bytes: u64) -> Self {
