@@ -95,24 +95,25 @@ impl Block {
         self.body.empty()
     }
 
-    /// Makes an [emptied](Self::empty) one a block of the arena again, if that takes nothing but numbers. Answers the end of
-    /// the arena's highest block, and streams to be dropped without any lock.
+    /// Makes an [emptied](Self::empty) one a block of the arena again, if that takes nothing but numbers. Answers where it
+    /// ends in the arena, and streams to be dropped without any lock.
     pub(crate) fn refill<B: Backend>(
         &mut self,
         arena: &DeviceArena<B>,
-        key: Key,
+        class: u64,
         requested: u64,
         stream: &B::Stream,
     ) -> Option<(u64, [Option<B::Stream>; 2])> {
         let body = self.body_mut::<B>();
         let Extent::Arena(buffer) = &mut body.extent else { return None };
-        let Refill { highest_end, gone } = arena.refill(buffer, key.class, stream)?;
+        let Refill { end, gone } = arena.refill(buffer, class, stream)?;
         let id = stream.id();
         let other = (body.stream.id() != id).then(|| mem::replace(&mut body.stream, stream.clone()));
-        (self.key, self.requested, self.stream) = (key, requested, id);
+        // Its kind is the arena's, as before.
+        (self.key.class, self.requested, self.stream) = (class, requested, id);
         *self.ready_on.get_mut() = id.get();
-        self.lane = lane_of(&self.pool, key);
-        Some((highest_end, [gone, other]))
+        self.lane = lane_of(&self.pool, self.key);
+        Some((end, [gone, other]))
     }
 
     /// Whether work on `stream` may use it without any wait.

@@ -66,25 +66,35 @@ impl Buckets {
     }
 
     /// The bucket for `key`, new if need be.
-    pub(crate) fn of(&mut self, key: Key) -> &mut Bucket {
+    #[inline]
+    pub(crate) fn of(&mut self, key: &Key) -> &mut Bucket {
         let place = match self.place(key) {
             Some(place) => place,
-            None => self.add(key),
+            None => self.add(*key),
         };
         &mut self.list[place]
     }
 
-    pub(crate) fn find(&mut self, key: Key) -> Option<&mut Bucket> {
+    #[inline]
+    pub(crate) fn find(&mut self, key: &Key) -> Option<&mut Bucket> {
         let place = self.place(key)?;
         self.list.get_mut(place)
     }
 
-    fn place(&mut self, key: Key) -> Option<usize> {
-        let guess = &mut self.guesses[usize::from(lanes::number(key.class))];
-        if self.list.get(*guess).is_none_or(|bucket| bucket.key != key) {
-            *guess = *self.places.get(&key)?;
+    #[inline(always)]
+    fn place(&mut self, key: &Key) -> Option<usize> {
+        let guess = self.guesses[usize::from(lanes::number(key.class))];
+        match self.list.get(guess) {
+            Some(bucket) if bucket.key == *key => Some(guess),
+            _ => self.look_up(*key),
         }
-        Some(*guess)
+    }
+
+    #[cold]
+    fn look_up(&mut self, key: Key) -> Option<usize> {
+        let place = *self.places.get(&key)?;
+        self.guesses[usize::from(lanes::number(key.class))] = place;
+        Some(place)
     }
 
     #[cold]
@@ -100,7 +110,7 @@ impl Buckets {
 
     /// The counts of a class, of its bucket or, when that is forgotten, kept beside.
     pub(crate) fn requests(&mut self, key: Key) -> &mut Requests {
-        match self.place(key) {
+        match self.place(&key) {
             Some(place) => &mut self.list[place].requests,
             None => self.forgotten.entry(self.classes.reported(key.class)).or_default(),
         }
@@ -109,7 +119,7 @@ impl Buckets {
     /// Undoes a hit whose block could not be made ready.
     pub(crate) fn undo_hit(&mut self, key: Key) {
         // A bucket that was forgotten in the meantime took its count along, and may be there again without it.
-        let requests = match self.place(key).filter(|&place| self.list[place].requests.hits > 0) {
+        let requests = match self.place(&key).filter(|&place| self.list[place].requests.hits > 0) {
             Some(place) => &mut self.list[place].requests,
             None => self.forgotten.entry(self.classes.reported(key.class)).or_default(),
         };
@@ -185,8 +195,8 @@ mod tests {
         let key = |class| Key { kind: MemoryKind::default(), class };
         let rounds = 3 * MAX_EMPTY_BUCKETS as u64;
         for class in 1..=rounds {
-            buckets.of(key(class)).requests.misses += 1;
-            assert_eq!(buckets.find(key(class)).map(|bucket| bucket.key), Some(key(class)));
+            buckets.of(&key(class)).requests.misses += 1;
+            assert_eq!(buckets.find(&key(class)).map(|bucket| bucket.key), Some(key(class)));
         }
         assert!(buckets.list.len() <= MAX_EMPTY_BUCKETS, "empty buckets are forgotten");
         let sum = |buckets: &Buckets| {

@@ -103,14 +103,17 @@ pub(crate) struct Budget {
     pub(crate) caps: Caps,
     pub(crate) now: Bytes,
     pub(crate) peak: Peak,
-    /// As far as threads have told.
-    pub(crate) lent: Lent,
+    /// Bytes asked for by borrowers, as far as threads have told. Apart from what they got: a return changes one and then
+    /// the other, and if the next loan took both at once it would wait until both had reached the cache.
+    pub(crate) requested: u64,
     /// Bytes of the slots that threads' magazines have, filled or not. They count as cached.
     pub(crate) leased: u64,
     /// The most bytes that a source that reserves ahead had to have.
     pub(crate) peak_reserved: u64,
     /// Bytes taken from the device in all.
     pub(crate) allocated: u64,
+    /// Bytes that borrowers got, as far as threads have told.
+    live: u64,
     /// The part of what is in transit that will come back to the device.
     freeing: u64,
     /// What came back to the device in all.
@@ -125,7 +128,8 @@ impl Budget {
             caps,
             now: Bytes::default(),
             peak: Peak::default(),
-            lent: Lent::default(),
+            requested: 0,
+            live: 0,
             leased: 0,
             peak_reserved: 0,
             allocated: 0,
@@ -147,6 +151,7 @@ impl Budget {
     }
 
     /// What a miss of `class` bytes has to do first.
+    #[inline]
     pub(crate) fn room(&self, class: u64) -> Room {
         let Some(needed) = self.now.held.checked_add(class) else { return Room::Full };
         let over_limit = needed.saturating_sub(self.caps.limit);
@@ -189,8 +194,20 @@ impl Budget {
 
     /// The device kept a promise.
     pub(crate) fn allocated(&mut self, class: u64, requested: u64) {
-        self.allocated = self.allocated.saturating_add(class);
         self.promised -= class;
+        self.received(class, requested);
+    }
+
+    /// A source that was promised nothing gave `class` bytes at once.
+    #[inline]
+    pub(crate) fn taken(&mut self, class: u64, requested: u64) {
+        self.now.held += class;
+        self.received(class, requested);
+    }
+
+    #[inline]
+    fn received(&mut self, class: u64, requested: u64) {
+        self.allocated = self.allocated.saturating_add(class);
         self.peak.held = self.peak.held.max(self.now.held - self.promised);
         self.now.out += class;
         self.lend(class, requested);
@@ -203,25 +220,30 @@ impl Budget {
     }
 
     /// A borrower gets a block.
+    #[inline]
     pub(crate) fn lend(&mut self, class: u64, requested: u64) {
-        self.lent = self.lent + Lent { requested, live: class };
-        self.note_lent(self.lent);
+        self.live = self.live.wrapping_add(class);
+        self.requested = self.requested.wrapping_add(requested);
+        self.note_lent(self.requested, self.live);
     }
 
     /// A borrower gave a block back.
     pub(crate) fn returned(&mut self, class: u64, requested: u64) {
-        self.lent = self.lent + Lent { requested: requested.wrapping_neg(), live: class.wrapping_neg() };
+        self.live = self.live.wrapping_sub(class);
+        self.requested = self.requested.wrapping_sub(requested);
     }
 
     /// A thread lent so many more bytes from its magazines since it last told, and in between at most so many more.
     pub(crate) fn tell(&mut self, more: Lent, at_most: Lent) {
-        self.note_lent(self.lent + at_most);
-        self.lent = self.lent + more;
+        self.note_lent(self.requested.wrapping_add(at_most.requested), self.live.wrapping_add(at_most.live));
+        self.requested = self.requested.wrapping_add(more.requested);
+        self.live = self.live.wrapping_add(more.live);
     }
 
-    fn note_lent(&mut self, lent: Lent) {
-        self.peak.live = self.peak.live.max(positive(lent.live));
-        self.peak.requested = self.peak.requested.max(positive(lent.requested));
+    #[inline]
+    fn note_lent(&mut self, requested: u64, live: u64) {
+        self.peak.live = self.peak.live.max(positive(live));
+        self.peak.requested = self.peak.requested.max(positive(requested));
     }
 
     /// A block is kept in its bucket.
@@ -266,26 +288,16 @@ impl Budget {
     pub(crate) fn reset_peaks(&mut self, reserved: u64) {
         self.peak_reserved = reserved;
         self.peak = Peak {
-            requested: positive(self.lent.requested),
-            live: positive(self.lent.live),
+            requested: positive(self.requested),
+            live: positive(self.live),
             cached: self.now.cached + self.leased,
             held: self.now.held - self.promised,
         };
     }
 }
 
-impl std::ops::Add for Lent {
-    type Output = Self;
-
-    fn add(self, more: Self) -> Self {
-        Self {
-            requested: self.requested.wrapping_add(more.requested),
-            live: self.live.wrapping_add(more.live),
-        }
-    }
-}
-
 /// A sum of which parts may be told later than they were made.
+#[inline]
 pub(crate) fn positive(wrapping: u64) -> u64 {
     (wrapping as i64).max(0) as u64
 }

@@ -40,12 +40,13 @@ pub(crate) struct Depot {
 /// Counts since the pool was made.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Counters {
-    /// Out of the depot: lent, or idle in a magazine.
+    /// Out of the depot: lent, or idle in a magazine. What one way counts up and another down is not next to what else
+    /// these count, for the reason that [`Budget::requested`] is not.
     pub(crate) live_buffers: u64,
-    pub(crate) source_allocations: u64,
-    pub(crate) source_frees: u64,
-    pub(crate) drops_over_bytes: u64,
     pub(crate) drops_over_count: u64,
+    pub(crate) source_allocations: u64,
+    pub(crate) drops_over_bytes: u64,
+    pub(crate) source_frees: u64,
     pub(crate) evictions: u64,
     pub(crate) stream_waits: u64,
     pub(crate) rungs: [u64; Rung::ALL.len()],
@@ -61,17 +62,6 @@ pub(crate) struct InMagazines {
     pub(crate) buffers: u64,
     pub(crate) bytes: u64,
     pub(crate) requested: u64,
-}
-
-/// What became of a released block.
-#[derive(Debug)]
-#[must_use]
-pub(crate) enum Released {
-    Cached,
-    /// Its memory is with the source.
-    Recycled,
-    /// To be dropped outside the lock, and then reported with [`Depot::freed`].
-    Returned(Box<Block>),
 }
 
 /// What a miss may do.
@@ -127,15 +117,11 @@ impl Depot {
         }
         self.clock += 1;
         let is_for_lane = rack.is_some() && self.lane_of(key).is_some();
-        let bucket = self.buckets.of(key);
+        let bucket = self.buckets.of(&key);
         bucket.last_request = self.clock;
-        if !is_for_lane && let Some(mut block) = bucket.take(stream) {
+        if !is_for_lane && let Some(block) = bucket.take(stream) {
             bucket.requests.hits += 1;
-            block.requested = requested;
-            self.counters.live_buffers += 1;
-            self.budget.reused(key.class);
-            self.budget.lend(key.class, requested);
-            return Some(block);
+            return Some(self.lend(block, requested));
         }
         if self.budget.now.cached == 0 && rack.is_none_or(|rack| rack.leased.get() == 0) {
             // No class has any to lend.
@@ -160,9 +146,50 @@ impl Depot {
         taken
     }
 
+    /// The newest idle block for `key`, if it needs no wait for `stream`; counts the hit. No block means nothing: ask
+    /// [`take`](Self::take).
+    #[inline]
+    pub(crate) fn take_ready(&mut self, key: Key, requested: u64, stream: StreamId) -> Option<Box<Block>> {
+        let bucket = self.buckets.find(&key)?;
+        if !bucket.idle.back()?.is_ready_on(stream) {
+            return None;
+        }
+        let block = bucket.idle.pop_back()?;
+        self.clock += 1;
+        bucket.last_request = self.clock;
+        bucket.requests.hits += 1;
+        Some(self.lend(block, requested))
+    }
+
+    /// Whether there is no idle block of `key`, nor of a class that could lend one.
+    #[inline]
+    pub(crate) fn has_nothing_for(&mut self, key: Key) -> bool {
+        self.budget.now.cached == 0
+            || (self.buckets.find(&key).is_none_or(|bucket| bucket.idle.is_empty())
+                && self.classes.lenders(key.class).next().is_none())
+    }
+
+    #[inline]
+    pub(crate) fn count_miss(&mut self, key: Key) {
+        self.clock += 1;
+        let bucket = self.buckets.of(&key);
+        bucket.last_request = self.clock;
+        bucket.requests.misses += 1;
+    }
+
+    /// A block that left its bucket goes to a borrower.
+    #[inline]
+    fn lend(&mut self, mut block: Box<Block>, requested: u64) -> Box<Block> {
+        block.requested = requested;
+        self.counters.live_buffers += 1;
+        self.budget.reused(block.key.class);
+        self.budget.lend(block.key.class, requested);
+        block
+    }
+
     /// An idle block of one bucket leaves the depot.
     pub(crate) fn find_stored(&mut self, key: Key, stream: StreamId) -> Option<Box<Block>> {
-        let block = self.buckets.find(key)?.take(stream)?;
+        let block = self.buckets.find(&key)?.take(stream)?;
         self.counters.live_buffers += 1;
         self.budget.reused(key.class);
         Some(block)
@@ -171,7 +198,7 @@ impl Depot {
     /// The newest blocks of one bucket leave the depot, as long as they need no wait for `stream`, at most so many; oldest
     /// first.
     pub(crate) fn unstore_ready(&mut self, key: Key, stream: StreamId, most: u64) -> Vec<Box<Block>> {
-        let Some(bucket) = self.buckets.find(key) else { return Vec::new() };
+        let Some(bucket) = self.buckets.find(&key) else { return Vec::new() };
         let blocks = bucket.take_ready(stream, most);
         self.counters.live_buffers += blocks.len() as u64;
         self.budget.reused(key.class * blocks.len() as u64);
@@ -182,7 +209,7 @@ impl Depot {
     pub(crate) fn store(&mut self, block: Box<Block>) {
         self.counters.live_buffers -= 1;
         self.budget.cached(block.key.class);
-        self.buckets.of(block.key).idle.push_back(block);
+        self.buckets.of(&block.key).idle.push_back(block);
     }
 
     /// A block from a magazine is about to be given to the source.
@@ -192,8 +219,10 @@ impl Depot {
         self.budget.dropped(class);
     }
 
-    /// A buffer came back, to this thread's `rack` or its bucket.
-    pub(crate) fn put(&mut self, block: Box<Block>, rack: Option<&Rack>) -> Released {
+    /// A buffer came back, to this thread's `rack` or its bucket. Answers a block that is not kept: to be
+    /// [recycled](Self::recycle), or dropped outside the lock and then reported as freed.
+    #[inline]
+    pub(crate) fn put(&mut self, block: Box<Block>, rack: Option<&Rack>) -> Option<Box<Block>> {
         if let Some(rack) = rack {
             self.settle(rack);
         }
@@ -201,22 +230,22 @@ impl Depot {
             Some(rack) if !self.closed => self.keep_in_lane(block, rack),
             _ => Some(block),
         };
-        let Some(block) = unplaced else { return Released::Cached };
+        let block = unplaced?;
         let class = block.key.class;
         self.budget.returned(class, block.requested);
         if self.closed {
             self.counters.live_buffers -= 1;
             self.budget.dropped(class);
-            return Released::Returned(block);
+            return Some(block);
         }
-        let bucket = self.buckets.of(block.key);
+        let bucket = self.buckets.of(&block.key);
         let leased = bucket.leased;
         match self.budget.may_cache(class, bucket.kept()) {
             Ok(()) => {
                 bucket.idle.push_back(block);
                 self.counters.live_buffers -= 1;
                 self.budget.cached(class);
-                Released::Cached
+                None
             }
             Err(cap) => {
                 let with_others = match cap {
@@ -232,12 +261,13 @@ impl Depot {
                 self.without_slot += u64::from(with_others);
                 self.counters.live_buffers -= 1;
                 self.budget.dropped(class);
-                Released::Returned(block)
+                Some(block)
             }
         }
     }
 
     /// Whether a miss of `class` bytes has to give anything back.
+    #[inline]
     pub(crate) fn is_short_of(&self, class: u64) -> bool {
         self.budget.room(class) != Room::Evict(0)
     }
@@ -273,7 +303,7 @@ impl Depot {
         self.note_hits();
         let (mut evicted, mut gone) = (Vec::new(), 0);
         for key in self.buckets.stalest() {
-            let Some(bucket) = self.buckets.find(key) else { continue };
+            let Some(bucket) = self.buckets.find(&key) else { continue };
             while gone < bytes
                 && let Some(block) = bucket.idle.pop_front()
             {
@@ -290,7 +320,7 @@ impl Depot {
     fn note_hits(&mut self) {
         for tally in &self.tallies {
             for class in tally.hit_classes() {
-                if let Some(bucket) = self.buckets.find(Key { kind: self.kind, class }) {
+                if let Some(bucket) = self.buckets.find(&Key { kind: self.kind, class }) {
                     bucket.last_request = self.clock;
                 }
             }
@@ -321,8 +351,7 @@ impl Depot {
         for (class, requests, idle) in self.buckets.counts() {
             add(class, requests, idle);
         }
-        let mut in_magazines =
-            InMagazines { requested: self.budget.lent.requested, ..InMagazines::default() };
+        let mut in_magazines = InMagazines { requested: self.budget.requested, ..InMagazines::default() };
         for tally in &self.tallies {
             let last = tally.last_lent();
             for (number, lane) in tally.used_lanes() {

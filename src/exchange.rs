@@ -185,7 +185,7 @@ impl Depot {
         if wanted == 0 {
             return;
         }
-        let bucket = self.buckets.of(key);
+        let bucket = self.buckets.of(&key);
         let granted = wanted.min(self.budget.leasable(key.class, bucket.kept()));
         bucket.leased += granted;
         self.budget.lease(granted * key.class);
@@ -196,18 +196,22 @@ impl Depot {
     fn unlease(&mut self, rack: &Rack, lane: u8, slots: u64) {
         let tally = rack.tally.lane(lane);
         let key = self.key_of(tally.class());
-        self.buckets.of(key).leased -= slots;
+        self.buckets.of(&key).leased -= slots;
         self.budget.unlease(slots * key.class);
         rack.leased.set(rack.leased.get() - slots * key.class);
         tally.unlease(slots);
     }
 
     /// Notes what a thread lent from its magazines since it was last here.
+    #[inline]
     pub(crate) fn settle(&mut self, rack: &Rack) {
-        rack.stow();
-        if rack.lent_nothing() {
-            return;
+        if !rack.lent_nothing() {
+            self.settle_lent(rack);
         }
+    }
+
+    #[inline(never)]
+    fn settle_lent(&mut self, rack: &Rack) {
         let (lent, most) = rack.take_lent();
         self.budget.tell(lent, most);
     }

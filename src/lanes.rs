@@ -71,6 +71,12 @@ impl Lanes {
         (below < self.reach).then(|| self.table[(below / GRAIN) as usize % TABLE])
     }
 
+    /// Whether a request is so large that no class that serves it has a lane.
+    #[inline]
+    pub(crate) fn are_below(&self, bytes: u64) -> bool {
+        bytes > self.largest
+    }
+
     /// The lane for a class, perhaps among others.
     pub(crate) fn of_class(&self, class: u64) -> Option<u8> {
         (class <= self.largest).then(|| number(class))

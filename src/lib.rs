@@ -17,6 +17,7 @@ mod error;
 mod exchange;
 mod graph_memory;
 mod lanes;
+mod locked_depot;
 mod magazine;
 #[cfg(feature = "metrics")]
 pub mod metrics;

@@ -113,24 +113,10 @@ pub(crate) fn look<T>(pool: &Shared, look: impl FnOnce(Option<&Rack>) -> T) -> T
 }
 
 /// As [`visit`], to bring a block back to its pool.
-pub(crate) fn visit_with<T>(
-    block: Box<Block>,
-    visit: impl FnOnce(&Shared, Option<&Rack>, Box<Block>) -> T,
-) -> T {
+pub(crate) fn visit_with<T>(block: Box<Block>, visit: impl FnOnce(Option<&Rack>, Box<Block>) -> T) -> T {
     with_local(|local| {
         let rack = local.and_then(|local| local.join(&block.pool));
-        match rack.and_then(|rack| Some((rack, rack.pool.take()?))) {
-            // The rack's handle serves, so that no reference count is touched.
-            Some((rack, pool)) => {
-                let answer = visit(&pool, Some(rack), block);
-                rack.pool.set(Some(pool));
-                answer
-            }
-            None => {
-                let pool = Arc::clone(&block.pool);
-                visit(&pool, None, block)
-            }
-        }
+        visit(rack, block)
     })
 }
 

@@ -102,7 +102,7 @@ impl<B: Backend> Pool<B> {
         // A block's stream is one of the pool's device, so a hit need not check the device.
         match magazine::take(shared, bytes, stream.id()) {
             Some(block) => Ok(Buffer::new(block)),
-            None => self.allocate_by_depot(bytes, shared.kind, stream),
+            None => self.allocate_past_magazines(bytes, stream),
         }
     }
 
@@ -129,6 +129,16 @@ impl<B: Backend> Pool<B> {
         stream: &B::Stream,
     ) -> Result<Buffer<B>, Error> {
         self.allocate_by_depot(bytes, kind.into(), stream)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn allocate_past_magazines(&self, bytes: u64, stream: &B::Stream) -> Result<Buffer<B>, Error> {
+        let shared = self.shared();
+        match shared.allocate_large::<B>(bytes, stream) {
+            Some(block) => Ok(Buffer::new(block)),
+            None => self.allocate_by_depot(bytes, shared.kind, stream),
+        }
     }
 
     #[cold]

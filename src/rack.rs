@@ -26,6 +26,9 @@ pub(crate) struct Rack {
     /// wanted next, and where it is is known before anything of the block is.
     last: Cell<Option<Box<Block>>>,
     last_lane: Cell<u8>,
+    /// Requests of fewer bytes are no new peak when that block serves them, as far as was looked. 0 whenever what was lent
+    /// otherwise has risen since, or the block is another.
+    proven: Cell<u64>,
     lanes: [Cell<Option<Box<Block>>>; LANES],
     /// What refilling remembers of each lane.
     habits: [Cell<Habit>; LANES],
@@ -52,6 +55,7 @@ impl Rack {
             tally: Arc::new(Tally::new()),
             last: Cell::new(None),
             last_lane: Cell::new(NO_LANE),
+            proven: Cell::new(0),
             lanes: [const { Cell::new(None) }; LANES],
             habits: [const { Cell::new(Habit { refill: 0, hits: 0, idle: 0 }) }; LANES],
             live: HighWater::new(),
@@ -88,10 +92,11 @@ impl Rack {
         match self.last.take() {
             Some(mut block) if block.is_ready_on(stream) => {
                 block.requested = requested;
-                self.tally.lane(number).hit();
-                self.tally.lend_last(requested);
-                if !(self.live.has_room(block.key.class) && self.tally.requested().has_room(requested)) {
-                    self.settle_peak();
+                let tally: &Tally = &self.tally;
+                tally.lane(number).hit();
+                tally.lend_last(requested);
+                if requested >= self.proven.get() {
+                    self.prove(block.key.class, requested);
                 }
                 Some(block)
             }
@@ -115,6 +120,7 @@ impl Rack {
         set(lane, block.next.take());
         // Both are out now, and may be a new peak.
         self.settle_last();
+        self.proven.set(0);
         block.requested = requested;
         let tally = self.tally.lane(number);
         tally.pop();
@@ -145,6 +151,7 @@ impl Rack {
         self.live.fall(block.key.class);
         self.tally.requested().fall(block.requested);
         self.last_lane.set(lane);
+        self.proven.set(0);
         self.tally.set_last_lane(lane);
         set(&self.last, Some(block));
         None
@@ -171,13 +178,18 @@ impl Rack {
         self.last_lane.set(NO_LANE);
     }
 
+    /// Finds out whether the last block, which went out, makes a new peak, and if so accounts for it as for any other.
     #[cold]
     #[inline(never)]
-    fn settle_peak(&self) {
-        self.settle_last();
+    fn prove(&self, class: u64, requested: u64) {
+        if self.live.has_room(class) && self.tally.requested().has_room(requested) {
+            self.proven.set(requested + 1);
+        } else {
+            self.settle_last();
+        }
     }
 
-    /// Accounts for the last block, which is out, as for any other.
+    /// Accounts for the last block, if it is out, as for any other.
     fn settle_last(&self) {
         if let Some((lane, requested)) = self.tally.last_lent() {
             let lane = self.tally.lane(lane);
@@ -185,17 +197,20 @@ impl Rack {
             self.live.rise(lane.class());
             self.tally.requested().rise(requested);
             self.tally.forget_last();
+            self.proven.set(0);
         }
     }
 
-    /// Whether nothing was lent or came back since that was last asked.
+    /// Whether nothing was lent or came back since that was last [taken](Self::take_lent).
     #[inline]
     pub(crate) fn lent_nothing(&self) -> bool {
-        self.live.is_untouched() && self.tally.requested().is_untouched()
+        self.live.is_untouched() && self.tally.requested().is_untouched() && self.tally.last_lent().is_none()
     }
 
     /// What was lent since this was last asked, and the most that was in between.
     pub(crate) fn take_lent(&self) -> (Lent, Lent) {
+        self.settle_last();
+        self.proven.set(0);
         let ((live, most_live), (requested, most_requested)) =
             (self.live.take(), self.tally.requested().take());
         (Lent { requested, live }, Lent { requested: most_requested, live: most_live })

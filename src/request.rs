@@ -4,6 +4,7 @@ use crate::UNLIMITED;
 use crate::arena::ArenaError;
 use crate::block::Block;
 use crate::buckets::Key;
+use crate::depot::Depot;
 use crate::device_arena::DeviceArena;
 use crate::error::{Error, OutOfMemory, Shortage};
 use crate::lanes::NO_LANE;
@@ -13,6 +14,7 @@ use crate::shared::Shared;
 use crate::source::Extent;
 use crate::spares::Found;
 use crate::stats::Rung;
+use crate::sync::MutexGuard;
 use std::sync::Arc;
 use vrampool_backend::{Backend, MemoryKind, Stream};
 
@@ -25,6 +27,46 @@ impl Shared {
         let is_own = given.key == self.device.key
             && (std::ptr::eq(given.backend, self.device.backend) || given.backend == self.device.backend);
         if is_own { Ok(()) } else { Err(Error::WrongDevice { pool: self.device, given }) }
+    }
+
+    /// Serves a request too large for magazines with as little as possible: by the newest idle block, if that needs no wait,
+    /// or, where nothing idle would serve, by an arena. No block means nothing: take the usual way.
+    pub(crate) fn allocate_large<B: Backend>(&self, bytes: u64, stream: &B::Stream) -> Option<Box<Block>> {
+        if !self.lanes.are_below(bytes) {
+            return None;
+        }
+        let class = self.classes.round(bytes)?;
+        magazine::look(self, |rack| {
+            let key = Key { kind: self.kind, class };
+            let mut depot = self.depot();
+            if let Some(rack) = rack {
+                depot.settle(rack);
+            }
+            match depot.take_ready(key, bytes, stream.id()) {
+                None => self.allocate_fresh::<B>(depot, class, bytes, stream),
+                ready => ready,
+            }
+        })
+    }
+
+    #[inline(never)]
+    fn allocate_fresh<B: Backend>(
+        &self,
+        mut depot: MutexGuard<'_, Depot>,
+        class: u64,
+        requested: u64,
+        stream: &B::Stream,
+    ) -> Option<Box<Block>> {
+        let arena = self.supply::<B>().arena()?;
+        let key = Key { kind: self.kind, class };
+        if arena.kind() != self.kind || !depot.has_nothing_for(key) || self.check_device(stream).is_err() {
+            return None;
+        }
+        let mut gone = [None, None];
+        let fresh = depot.serve(arena, class, requested, stream, &mut gone)?;
+        depot.count_miss(key);
+        drop(depot);
+        Some(fresh)
     }
 
     /// Serves a request that this thread's magazines could not serve at once.
@@ -63,7 +105,9 @@ impl Shared {
         let mut at_depot = |rack: Option<&Rack>| {
             let mut depot = self.depot();
             match (depot.take(key, requested, stream.id(), rack), arena) {
-                (None, Some(arena)) => (depot.serve(arena, key, requested, stream, gone), Found::Fresh),
+                (None, Some(arena)) if arena.kind() == key.kind => {
+                    (depot.serve(arena, key.class, requested, stream, gone), Found::Fresh)
+                }
                 (taken, _) => (taken, Found::Idle),
             }
         };

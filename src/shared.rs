@@ -3,13 +3,14 @@
 use crate::block::Block;
 use crate::buckets::Key;
 use crate::budget::Caps;
-use crate::depot::{Counters, Depot, Permit, Released};
+use crate::depot::{Counters, Depot, Permit};
 use crate::lanes::Lanes;
+use crate::locked_depot::Place;
 use crate::magazine::{self, NO_SLOT, SLOTS};
 use crate::size_class::SizeClasses;
 use crate::source::Supply;
 use crate::stats::{PoolStats, Rung};
-use crate::sync::{AtomicU64, Condvar, GlobalMutex, GlobalU64, Mutex, MutexGuard, lock_soon};
+use crate::sync::{AtomicU64, GlobalMutex, GlobalU64, MutexGuard};
 use std::any::Any;
 use std::cell::Cell;
 use std::sync::Arc;
@@ -32,24 +33,9 @@ pub(crate) struct Shared {
     /// What magazines have to be of to be used. Another one calls their memory back. Read by every hit, so apart from what
     /// is written often.
     pub(crate) epoch: AtomicU64,
-    depot: Apart<Mutex<Depot>>,
-    /// Signalled when memory was given back or a promise was broken.
-    freed: Condvar,
+    place: Place,
     /// The [`Supply`] of its backend.
     supply: Box<dyn Any + Send + Sync>,
-}
-
-/// Something in cache lines of its own.
-#[derive(Debug)]
-#[repr(align(128))]
-pub(crate) struct Apart<T>(T);
-
-impl<T> std::ops::Deref for Apart<T> {
-    type Target = T;
-
-    fn deref(&self) -> &T {
-        &self.0
-    }
 }
 
 /// The epoch of pools that no handle is left of.
@@ -88,14 +74,14 @@ impl Shared {
             lanes: Lanes::new(classes, caps.magazine_bytes.min(caps.magazine_class)),
             slot: if caps.has_magazines() { take_slot() } else { NO_SLOT },
             epoch: AtomicU64::new(next_epoch()),
-            depot: Apart(Mutex::new(Depot::new(kind, classes, borrow_classes, caps))),
-            freed: Condvar::new(),
+            place: Place::new(Depot::new(kind, classes, borrow_classes, caps)),
             supply: Box::new(supply),
         })
     }
 
-    pub(crate) fn depot(&self) -> MutexGuard<'_, Depot> {
-        lock_soon(&self.depot)
+    #[inline]
+    pub(crate) fn depot(&self) -> MutexGuard<'static, Depot> {
+        self.place.0.lock()
     }
 
     pub(crate) fn supply<B: Backend>(&self) -> &Supply<B> {
@@ -134,20 +120,21 @@ impl Shared {
                 None => return,
             }
         }
-        let released = magazine::visit_with(block, |pool, rack, block| {
-            let mut depot = pool.depot();
-            let released = depot.put(block, rack);
-            let released = depot.recycle(released);
+        let place = block.pool.place.0;
+        let unkept = magazine::visit_with(block, |rack, block| {
+            let mut depot = place.lock();
+            let unkept = depot.put(block, rack)?;
             if depot.lacks_slots() {
-                pool.recall(&mut depot, Recall::Slots);
+                unkept.pool.recall(&mut depot, Recall::Slots);
             }
+            let unkept = depot.recycle(unkept);
             drop(depot);
-            if let Released::Recycled = released {
-                pool.freed.notify_all();
+            if unkept.is_none() {
+                place.notify_freed();
             }
-            released
+            unkept
         });
-        if let Released::Returned(block) = released {
+        if let Some(block) = unkept {
             let (pool, bytes) = (Arc::clone(&block.pool), block.key.class);
             pool.give_back_counting(vec![block], bytes);
         }
@@ -240,7 +227,7 @@ impl Shared {
                     if !std::mem::replace(&mut waited, true) {
                         depot.count(Rung::Wait);
                     }
-                    self.freed.wait(&mut depot);
+                    depot = self.place.0.wait(depot);
                 }
                 Permit::Wait | Permit::Refused => return Err(depot.budget.caps.limit),
             }
@@ -267,7 +254,7 @@ impl Shared {
             let mut depot = self.depot();
             let quiet = depot.budget.freed_when_quiet();
             while !depot.budget.has_freed(quiet) {
-                self.freed.wait(&mut depot);
+                depot = self.place.0.wait(depot);
             }
         }
         true
@@ -333,7 +320,7 @@ impl Drop for Promise<'_> {
     fn drop(&mut self) {
         if !self.kept {
             self.pool.depot().budget.broken(self.class);
-            self.pool.freed.notify_all();
+            self.pool.place.0.notify_freed();
         }
     }
 }
@@ -353,7 +340,7 @@ impl Drop for GiveBack<'_> {
         depot.counters.source_frees += self.count;
         depot.budget.freed(self.freed);
         drop(depot);
-        self.pool.freed.notify_all();
+        self.pool.place.0.notify_freed();
     }
 }
 

@@ -6,8 +6,7 @@
 //! Otherwise, and the first time, the usual way is taken.
 
 use crate::block::Block;
-use crate::buckets::Key;
-use crate::depot::{Depot, Released};
+use crate::depot::Depot;
 use crate::device_arena::DeviceArena;
 use vrampool_backend::Backend;
 
@@ -24,47 +23,50 @@ pub(crate) enum Found {
 }
 
 impl Depot {
-    /// Serves a miss of `key` that was counted from the arena, if nothing has to be given back for it. Streams that are `gone`
-    /// for that are to be dropped without any lock.
-    #[inline]
+    /// Serves a miss of `class` bytes of the arena's kind from the arena, if nothing has to be given back for it. Streams that
+    /// are `gone` for that are to be dropped without any lock.
     pub(crate) fn serve<B: Backend>(
         &mut self,
         arena: &DeviceArena<B>,
-        key: Key,
+        class: u64,
         requested: u64,
         stream: &B::Stream,
         gone: &mut [Option<B::Stream>; 2],
     ) -> Option<Box<Block>> {
-        if arena.kind() != key.kind || self.is_short_of(key.class) {
+        if self.is_short_of(class) {
             return None;
         }
         let mut block = self.spares.pop()?;
-        let Some((reserved, replaced)) = block.refill(arena, key, requested, stream) else {
+        let Some((reserved, replaced)) = block.refill(arena, class, requested, stream) else {
             self.spares.push(block);
             return None;
         };
         *gone = replaced;
-        let _nothing_was_evicted = self.budget.promise(key.class, 0);
-        self.promise_kept(key.class, requested, reserved);
+        self.budget.taken(class, requested);
+        self.note_taken(reserved);
         Some(block)
     }
 
-    /// Gives the memory of a block that is not cached back to the arena, if that can be done here.
-    pub(crate) fn recycle(&mut self, released: Released) -> Released {
-        let Released::Returned(mut block) = released else { return released };
+    /// Gives the memory of a block that is not kept back to the arena, if that can be done here. Answers the block if not.
+    pub(crate) fn recycle(&mut self, mut block: Box<Block>) -> Option<Box<Block>> {
         if self.spares.len() >= MOST || self.is_closed() || !block.empty() {
-            return Released::Returned(block);
+            return Some(block);
         }
         self.counters.source_frees += 1;
         self.budget.freed(block.key.class);
         self.spares.push(block);
-        Released::Recycled
+        None
     }
 
     /// The source kept its promise of `class` bytes; it has had to reserve `reserved` bytes, if it reserves ahead.
     pub(crate) fn promise_kept(&mut self, class: u64, requested: u64, reserved: u64) {
-        self.budget.peak_reserved = self.budget.peak_reserved.max(reserved);
         self.budget.allocated(class, requested);
+        self.note_taken(reserved);
+    }
+
+    #[inline]
+    fn note_taken(&mut self, reserved: u64) {
+        self.budget.peak_reserved = self.budget.peak_reserved.max(reserved);
         self.counters.source_allocations += 1;
         self.counters.live_buffers += 1;
     }

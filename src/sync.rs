@@ -1,45 +1,14 @@
 //! What threads meet at. A model checker (`--cfg model`) puts its own in the place of the system's.
-
-#[cfg(not(model))]
-use std::hint;
+//!
+//! The lock of a depot, and of an arena, is held for some tens of nanoseconds at a time, by every request that no magazine
+//! serves. So it is one that is let go with a plain store: a lock whose waiters sleep in the kernel takes a second atomic
+//! read-modify-write for that, which waits until all that was written under the lock has reached the cache, and is a third
+//! of such a request. Who finds it taken waits awake at first, then sleeps for a moment at a time.
 
 #[cfg(model)]
 pub(crate) use modelled::{Condvar, Mutex, MutexGuard};
 #[cfg(not(model))]
-pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard};
-
-/// For how many looks at a lock a thread stays awake, each after a pause twice as long as the last, up to a number of turns.
-#[cfg(not(model))]
-const LOOKS: u32 = 40;
-#[cfg(not(model))]
-const LONGEST_PAUSE: u32 = 64;
-
-/// Locks what is held for some tens of nanoseconds at a time. To sleep and be woken takes a hundred times as long, so it is
-/// waited for awake at first; and only looked at, because who tries to take it takes its line from who has it.
-#[cfg(not(model))]
-pub(crate) fn lock_soon<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    if let Some(guard) = mutex.try_lock() {
-        return guard;
-    }
-    let mut pause = 1;
-    for _ in 0..LOOKS {
-        for _ in 0..pause {
-            hint::spin_loop();
-        }
-        if !mutex.is_locked()
-            && let Some(guard) = mutex.try_lock()
-        {
-            return guard;
-        }
-        pause = LONGEST_PAUSE.min(2 * pause);
-    }
-    mutex.lock()
-}
-
-#[cfg(model)]
-pub(crate) fn lock_soon<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock()
-}
+pub(crate) use real::{Condvar, Mutex, MutexGuard};
 
 #[cfg(model)]
 pub(crate) use loom::sync::atomic::AtomicU64;
@@ -50,7 +19,125 @@ pub(crate) use std::sync::atomic::AtomicU64;
 pub(crate) use parking_lot::Mutex as GlobalMutex;
 pub(crate) use std::sync::atomic::AtomicU64 as GlobalU64;
 
-/// loom's primitives, as parking_lot calls them.
+#[cfg(not(model))]
+mod real {
+    use parking_lot::{Condvar as Sleepers, Mutex as Sleeping};
+    use spin::mutex::{SpinMutex, SpinMutexGuard};
+    use std::ops::{Deref, DerefMut};
+    use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+    use std::time::Duration;
+    use std::{hint, thread};
+
+    /// For how many looks at a lock a thread stays awake, each after a pause twice as long as the last, up to a number of
+    /// turns.
+    const LOOKS: u32 = 40;
+    const LONGEST_PAUSE: u32 = 64;
+    /// For how long it sleeps between further looks, so that one that has the lock and is not running gets to run, whatever
+    /// their priorities.
+    const NAP: Duration = Duration::from_micros(50);
+
+    #[derive(Debug)]
+    pub(crate) struct Mutex<T>(SpinMutex<T>);
+
+    /// Knows its lock, for a [`Condvar`].
+    #[derive(Debug)]
+    pub(crate) struct MutexGuard<'a, T> {
+        guard: SpinMutexGuard<'a, T>,
+        mutex: &'a Mutex<T>,
+    }
+
+    impl<T> Mutex<T> {
+        pub(crate) fn new(value: T) -> Self {
+            Self(SpinMutex::new(value))
+        }
+
+        #[inline]
+        pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+            self.try_lock().unwrap_or_else(|| self.wait())
+        }
+
+        #[inline]
+        pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+            Some(MutexGuard { guard: self.0.try_lock()?, mutex: self })
+        }
+
+        /// Only looks, because who tries to take a lock takes its line from who has it.
+        #[cold]
+        fn wait(&self) -> MutexGuard<'_, T> {
+            let mut pause = 1;
+            for look in 0.. {
+                if look < LOOKS {
+                    (0..pause).for_each(|_| hint::spin_loop());
+                    pause = LONGEST_PAUSE.min(2 * pause);
+                } else {
+                    thread::sleep(NAP);
+                }
+                if !self.0.is_locked()
+                    && let Some(guard) = self.try_lock()
+                {
+                    return guard;
+                }
+            }
+            unreachable!("it looks again and again")
+        }
+    }
+
+    impl<T> Deref for MutexGuard<'_, T> {
+        type Target = T;
+
+        #[inline]
+        fn deref(&self) -> &T {
+            &self.guard
+        }
+    }
+
+    impl<T> DerefMut for MutexGuard<'_, T> {
+        #[inline]
+        fn deref_mut(&mut self) -> &mut T {
+            &mut self.guard
+        }
+    }
+
+    /// What threads wait for that let a [`Mutex`] go meanwhile. Whoever changes what they look at does so under that lock, and
+    /// notifies behind it.
+    #[derive(Debug)]
+    pub(crate) struct Condvar {
+        /// Threads that wait. Changed under the lock that they let go, so whoever had it since sees them.
+        waiting: AtomicU64,
+        notices: Sleeping<u64>,
+        sleepers: Sleepers,
+    }
+
+    impl Condvar {
+        pub(crate) fn new() -> Self {
+            Self { waiting: AtomicU64::new(0), notices: Sleeping::new(0), sleepers: Sleepers::new() }
+        }
+
+        pub(crate) fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+            let mutex = guard.mutex;
+            self.waiting.fetch_add(1, Relaxed);
+            // Taken before the lock is let go: a notice from then on is one more.
+            let mut notices = self.notices.lock();
+            let known = *notices;
+            drop(guard);
+            self.sleepers.wait_while(&mut notices, |notices| *notices == known);
+            drop(notices);
+            let guard = mutex.lock();
+            self.waiting.fetch_sub(1, Relaxed);
+            guard
+        }
+
+        #[inline]
+        pub(crate) fn notify_all(&self) {
+            if self.waiting.load(Relaxed) > 0 {
+                *self.notices.lock() += 1;
+                self.sleepers.notify_all();
+            }
+        }
+    }
+}
+
+/// loom's primitives, under the same names.
 #[cfg(model)]
 mod modelled {
     use std::ops::{Deref, DerefMut};
@@ -71,6 +158,10 @@ mod modelled {
 
         pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
             MutexGuard(self.0.lock().ok())
+        }
+
+        pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+            self.0.try_lock().ok().map(|guard| MutexGuard(Some(guard)))
         }
     }
 
@@ -99,8 +190,9 @@ mod modelled {
             Self(loom::sync::Condvar::new())
         }
 
-        pub(crate) fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
+        pub(crate) fn wait<'a, T>(&self, mut guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
             guard.0 = guard.0.take().and_then(|held| self.0.wait(held).ok());
+            guard
         }
 
         pub(crate) fn notify_all(&self) {

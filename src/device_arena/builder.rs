@@ -4,7 +4,8 @@ use super::state::State;
 use super::{DeviceArena, Shared};
 use crate::arena::Layout;
 use crate::error::Error;
-use parking_lot::{Condvar, Mutex};
+use crate::sync::{Condvar, Mutex};
+use parking_lot::Mutex as LongMutex;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use vrampool_backend::{Backend, BackendError, Memory, MemoryKind, Placement};
@@ -93,7 +94,7 @@ impl<B: Backend> ArenaBuilder<B> {
             kind: self.kind,
             state: Mutex::new(state),
             settled: Condvar::new(),
-            compacting: Mutex::new(()),
+            compacting: LongMutex::new(()),
             waits: AtomicU64::new(0),
         };
         Ok(DeviceArena { shared: Arc::new(shared) })

@@ -24,7 +24,8 @@ pub(crate) use recycle::Refill;
 
 use crate::arena::{ArenaError, Block, Layout, Region, Span};
 use crate::error::Error;
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use crate::sync::{Condvar, Mutex, MutexGuard};
+use parking_lot::Mutex as LongMutex;
 use slot::Slot;
 use state::State;
 use std::sync::Arc;
@@ -76,7 +77,7 @@ struct Shared<B: Backend> {
     /// Signalled when a move has ended.
     settled: Condvar,
     /// One compaction at a time.
-    compacting: Mutex<()>,
+    compacting: LongMutex<()>,
     /// Waits put between streams.
     waits: AtomicU64,
 }
@@ -125,9 +126,12 @@ impl<B: Backend> DeviceArena<B> {
         self.shared.check_device(stream)?;
         let mut state = self.shared.state.lock();
         let block = state.engine.allocate_aligned(bytes, alignment, region)?;
-        let (size, before) = state.settle(block, stream);
+        let (_, size, before) = state.settle(block, stream);
         let writer = state.stream(stream);
-        state.slots.insert(block, Slot::new(writer, before.as_ref()));
+        let slot = state.slots.insert(block, writer);
+        if let Some(before) = &before {
+            slot.awaits(before);
+        }
         let range = state.handle();
         drop(state);
         let buffer = ArenaBuffer::new(Arc::clone(&self.shared), range, block, (bytes, size, alignment));
@@ -328,7 +332,7 @@ impl<B: Backend> Shared<B> {
     fn settled(&self, block: Block) -> MutexGuard<'_, State<B>> {
         let mut state = self.state.lock();
         while state.slots.get(block).is_some_and(|slot| slot.moving) {
-            self.settled.wait(&mut state);
+            state = self.settled.wait(state);
         }
         state
     }

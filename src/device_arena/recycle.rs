@@ -3,7 +3,6 @@
 //! A pool calls these under its own lock. So they call nothing of the device, wait for nothing, and drop no handle of a
 //! stream or a range that may be the last. Where that cannot be they do nothing, and the usual way is to be taken.
 
-use super::slot::Slot;
 use super::state::State;
 use super::{ArenaBuffer, DeviceArena};
 use crate::arena::Region;
@@ -13,8 +12,8 @@ use vrampool_backend::{Backend, Stream};
 /// What an [emptied](ArenaBuffer::empty) buffer got.
 #[derive(Debug)]
 pub(crate) struct Refill<S> {
-    /// The end of the arena's highest block, bytes.
-    pub(crate) highest_end: u64,
+    /// Where the block ends in the arena, bytes.
+    pub(crate) end: u64,
     /// To be dropped without any lock.
     pub(crate) gone: Option<S>,
 }
@@ -32,7 +31,7 @@ impl<B: Backend> DeviceArena<B> {
         }
         let mut state = self.shared.state.try_lock()?;
         let block = state.engine.allocate(bytes, Region::Dynamic).ok()?;
-        let (size, before) = state.settle(block, stream);
+        let (offset, size, before) = state.settle(block, stream);
         if let Some(mut users) = before {
             // Whoever takes the usual way gets the same block. Nobody is down for its bytes any more, so nobody is replaced.
             users.push(stream.clone());
@@ -43,10 +42,10 @@ impl<B: Backend> DeviceArena<B> {
             Some(kept) if kept.id() == stream.id() => (kept, None),
             other => (stream.clone(), other),
         };
-        state.slots.insert(block, Slot::new(writer, None));
+        state.slots.insert(block, writer);
         buffer.range = Some(state.handle());
         (buffer.block, buffer.len, buffer.size, buffer.alignment) = (block, bytes, size, 1);
-        Some(Refill { highest_end: state.engine.highest_end(), gone })
+        Some(Refill { end: offset + size, gone })
     }
 }
 

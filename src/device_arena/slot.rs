@@ -7,13 +7,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use vrampool_backend::Stream;
 
 #[derive(Debug)]
+#[repr(C)]
 pub(super) struct Slot<S> {
-    /// The stream that wrote the block last, behind all that used it before: got it, wrote it or moved it.
-    pub(super) writer: S,
     /// Further streams, where there are any: a block is hardly ever used by more than one.
     others: Option<Box<Others<S>>>,
     /// Regions of it that exist, from the first one on.
     holds: Option<Arc<AtomicU32>>,
+    /// The stream that wrote the block last, behind all that used it before: got it, wrote it or moved it.
+    pub(super) writer: S,
     /// Its bytes are on their way: nobody gets its address.
     pub(super) moving: bool,
 }
@@ -33,15 +34,6 @@ impl<S> Default for Others<S> {
 }
 
 impl<S: Stream> Slot<S> {
-    #[inline(always)]
-    pub(super) fn new(writer: S, awaited: Option<&Streams<S>>) -> Self {
-        let mut slot = Self { writer, others: None, holds: None, moving: false };
-        if let Some(awaited) = awaited {
-            slot.awaits(awaited);
-        }
-        slot
-    }
-
     fn readers(&self) -> &[S] {
         self.others.as_ref().map_or(&[], |others| &others.readers)
     }
@@ -142,16 +134,17 @@ impl<S> Slots<S> {
         }
     }
 
+    /// A slot for a block that `writer` got, from nobody. Made where it is to be: a slot that was made elsewhere would be
+    /// stored in parts and moved in larger ones, for which a processor waits until they have reached the cache.
     #[inline(always)]
-    pub(super) fn insert(&mut self, block: Block, slot: Slot<S>) {
+    pub(super) fn insert(&mut self, block: Block, writer: S) -> &mut Slot<S> {
         let place = block.index() as usize;
-        match self.0.get_mut(place) {
-            Some(free) => *free = Some((block, slot)),
-            None => {
-                self.0.resize_with(place, || None);
-                self.0.push(Some((block, slot)));
-            }
+        if place >= self.0.len() {
+            self.0.resize_with(place + 1, || None);
         }
+        let (_, slot) =
+            self.0[place].insert((block, Slot { others: None, holds: None, writer, moving: false }));
+        slot
     }
 
     #[inline]

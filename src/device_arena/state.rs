@@ -43,15 +43,19 @@ impl<B: Backend> State<B> {
         })
     }
 
-    /// The size of a block that was just allocated for `stream`, and the streams that it must be put behind, if there are
-    /// any. Its slot is left to be made.
+    /// Of a block that was just allocated for `stream`, its offset and size, and the streams that it must be put behind,
+    /// if there are any. Its slot is left to be made.
     // Beside the block's name, not with it in a struct: that would be stored in parts and read as one, for which a processor
     // waits until it has reached the cache.
     #[inline(always)]
-    pub(super) fn settle(&mut self, block: Block, stream: &B::Stream) -> (u64, Option<Streams<B::Stream>>) {
+    pub(super) fn settle(
+        &mut self,
+        block: Block,
+        stream: &B::Stream,
+    ) -> (u64, u64, Option<Streams<B::Stream>>) {
         let (offset, size) = self.engine.extent(block);
         self.note_peak();
-        (size, self.unsettled.take_for(offset..offset + size, stream))
+        (offset, size, self.unsettled.take_for(offset..offset + size, stream))
     }
 
     /// Frees a block that nothing moves, if it is not stale. Answers streams that are to be dropped without the lock: the

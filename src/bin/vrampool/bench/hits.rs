@@ -65,10 +65,12 @@ fn pairs<B: Backend>(
     let worker = || -> Result<Samples, Error> {
         let mut pooled = Pooled::of(pool)?;
         let mut sample = || {
-            for pair in 0..PAIRS {
-                let buffer = pooled.allocate(sizes[pair % 2])?;
-                black_box(&buffer);
-                pooled.free(buffer)?;
+            for _ in 0..PAIRS / 2 {
+                for bytes in sizes {
+                    let buffer = pooled.allocate(bytes)?;
+                    black_box(&buffer);
+                    pooled.free(buffer)?;
+                }
             }
             Ok(())
         };
