@@ -13,7 +13,7 @@ touch examples/hit_path.rs
 cargo rustc --quiet --locked --release --all-features --example hit_path --target-dir "$target" -- --emit asm
 assembly=$(echo "$target"/release/examples/hit_path-*.s)
 
-may_call='pop_from_lane|push_anew|settle_peak|allocate_by_depot|release_to_depot|destructors.*register|drop_in_place|Unwind_Resume|panic_in_cleanup'
+may_call='pop_from_lane|push_anew|prove|allocate_past_magazines|release_to_depot|destructors.*register|drop_in_place|Unwind_Resume|panic_in_cleanup'
 for half in take put; do
     body=$(awk -v name="^_ZN8hit_path${#half}${half}17h" '$0 ~ name && /:$/ { inside = 1 } inside; inside && /\.cfi_endproc/ { exit }' "$assembly")
     [ "$(grep -c . <<<"$body")" -gt 20 ] || { echo "$half: its instructions are not in $assembly"; exit 1; }
@@ -33,7 +33,7 @@ done
 listing=$(mktemp)
 trap 'rm -f "$listing"' EXIT
 objdump -d --no-show-raw-insn -C "$target"/release/examples/hit_path >"$listing"
-for function in pop_from_lane push_anew settle_peak; do
+for function in pop_from_lane push_anew prove; do
     body=$(awk -v name="<vrampool::rack::Rack::$function>:" 'index($0, name) { inside = 1 } inside && /^$/ { exit } inside' "$listing")
     [ "$(grep -c . <<<"$body")" -gt 5 ] || { echo "$function: it is not in the program"; exit 1; }
     if grep -nE '\s(lock|xchg|mfence|lfence|sfence|cmpxchg|xadd|call)\s' <<<"$body"; then
