@@ -92,13 +92,23 @@ pub(crate) fn pairs<A: Allocator>(
     pairs: usize,
     effort: Effort,
 ) -> Result<Figures, A::Error> {
-    effort.time(pairs, || {
-        for _ in 0..pairs {
+    effort.time(pairs, || times(allocator, pairs, [bytes]))
+}
+
+/// So many times one of each size allocated and freed.
+#[inline]
+pub(crate) fn times<A: Allocator, const SIZES: usize>(
+    allocator: &mut A,
+    times: usize,
+    sizes: [u64; SIZES],
+) -> Result<(), A::Error> {
+    for _ in 0..times {
+        for bytes in sizes {
             let block = black_box(allocator.allocate(bytes)?);
             allocator.free(block)?;
         }
-        Ok(())
-    })
+    }
+    Ok(())
 }
 
 /// Many allocated, then all freed in the same order.
