@@ -1,7 +1,7 @@
 //! The record of a block: memory of the source, with all that must be known to hand it out again.
 
 use crate::buckets::Key;
-use crate::device_arena::{DeviceArena, Refill};
+use crate::device_arena::Refill;
 use crate::error::Error;
 use crate::lanes::{self, NO_LANE};
 use crate::shared::Shared;
@@ -99,14 +99,13 @@ impl Block {
     /// ends in the arena, and streams to be dropped without any lock.
     pub(crate) fn refill<B: Backend>(
         &mut self,
-        arena: &DeviceArena<B>,
         class: u64,
         requested: u64,
         stream: &B::Stream,
     ) -> Option<(u64, [Option<B::Stream>; 2])> {
         let body = self.body_mut::<B>();
         let Extent::Arena(buffer) = &mut body.extent else { return None };
-        let Refill { end, gone } = arena.refill(buffer, class, stream)?;
+        let Refill { end, gone } = buffer.refill(class, stream)?;
         let id = stream.id();
         let other = (body.stream.id() != id).then(|| mem::replace(&mut body.stream, stream.clone()));
         // Its kind is the arena's, as before.

@@ -51,13 +51,6 @@ impl Caps {
     }
 }
 
-/// Why released memory is not cached.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum CapReached {
-    CachedBytes,
-    BuffersPerBucket,
-}
-
 /// Bytes by where they are.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Bytes {
@@ -139,15 +132,16 @@ impl Budget {
         }
     }
 
-    /// Whether a released block of `class` may join the `idle` others in its bucket and the slots leased from it.
-    pub(crate) fn may_cache(&self, class: u64, idle: u64) -> Result<(), CapReached> {
-        if (self.now.cached + self.leased).saturating_add(class) > self.caps.max_cached_bytes {
-            return Err(CapReached::CachedBytes);
-        }
-        if idle >= self.caps.max_buffers_per_bucket {
-            return Err(CapReached::BuffersPerBucket);
-        }
-        Ok(())
+    /// Whether the cap on idle bytes lets a released block of `class` stay.
+    #[inline]
+    pub(crate) fn may_cache(&self, class: u64) -> bool {
+        (self.now.cached + self.leased).saturating_add(class) <= self.caps.max_cached_bytes
+    }
+
+    /// Whether one more may stay in a bucket of so many idle blocks and slots leased from it.
+    #[inline]
+    pub(crate) fn bucket_may_keep(&self, kept: u64) -> bool {
+        kept < self.caps.max_buffers_per_bucket
     }
 
     /// What a miss of `class` bytes has to do first.

@@ -3,7 +3,7 @@
 
 use crate::block::Block;
 use crate::buckets::{Buckets, Key, Requests};
-use crate::budget::{Budget, CapReached, Caps, Room, positive};
+use crate::budget::{Budget, Caps, Room, positive};
 use crate::rack::Rack;
 use crate::size_class::SizeClasses;
 use crate::stats::{BucketStats, PoolStats, Rung};
@@ -238,32 +238,30 @@ impl Depot {
             self.budget.dropped(class);
             return Some(block);
         }
-        let bucket = self.buckets.of(&block.key);
-        let leased = bucket.leased;
-        match self.budget.may_cache(class, bucket.kept()) {
-            Ok(()) => {
-                bucket.idle.push_back(block);
-                self.counters.live_buffers -= 1;
-                self.budget.cached(class);
-                None
-            }
-            Err(cap) => {
-                let with_others = match cap {
-                    CapReached::CachedBytes => {
-                        self.counters.drops_over_bytes += 1;
-                        self.budget.leased > rack.map_or(0, |rack| rack.leased.get())
-                    }
-                    CapReached::BuffersPerBucket => {
-                        self.counters.drops_over_count += 1;
-                        leased > rack.map_or(0, |rack| rack.slots_of(class))
-                    }
-                };
-                self.without_slot += u64::from(with_others);
-                self.counters.live_buffers -= 1;
-                self.budget.dropped(class);
-                Some(block)
-            }
+        if !self.budget.may_cache(class) {
+            self.counters.drops_over_bytes += 1;
+            let with_others = self.budget.leased > rack.map_or(0, |rack| rack.leased.get());
+            return Some(self.unkept(block, with_others));
         }
+        let bucket = self.buckets.of(&block.key);
+        if !self.budget.bucket_may_keep(bucket.kept()) {
+            self.counters.drops_over_count += 1;
+            let with_others = bucket.leased > rack.map_or(0, |rack| rack.slots_of(class));
+            return Some(self.unkept(block, with_others));
+        }
+        bucket.idle.push_back(block);
+        self.counters.live_buffers -= 1;
+        self.budget.cached(class);
+        None
+    }
+
+    /// A block goes to the source; `with_others`: while other threads' magazines have slots for such.
+    #[inline]
+    fn unkept(&mut self, block: Box<Block>, with_others: bool) -> Box<Block> {
+        self.without_slot += u64::from(with_others);
+        self.counters.live_buffers -= 1;
+        self.budget.dropped(block.key.class);
+        block
     }
 
     /// Whether a miss of `class` bytes has to give anything back.

@@ -57,13 +57,12 @@ impl Shared {
         requested: u64,
         stream: &B::Stream,
     ) -> Option<Box<Block>> {
-        let arena = self.supply::<B>().arena()?;
         let key = Key { kind: self.kind, class };
-        if arena.kind() != self.kind || !depot.has_nothing_for(key) || self.check_device(stream).is_err() {
+        if !depot.has_nothing_for(key) || self.check_device(stream).is_err() {
             return None;
         }
         let mut gone = [None, None];
-        let fresh = depot.serve(arena, class, requested, stream, &mut gone)?;
+        let fresh = depot.serve::<B>(key, requested, stream, &mut gone)?;
         depot.count_miss(key);
         drop(depot);
         Some(fresh)
@@ -101,14 +100,11 @@ impl Shared {
         stream: &B::Stream,
         gone: &mut [Option<B::Stream>; 2],
     ) -> (Option<Box<Block>>, Found) {
-        let arena = self.supply::<B>().arena();
         let mut at_depot = |rack: Option<&Rack>| {
             let mut depot = self.depot();
-            match (depot.take(key, requested, stream.id(), rack), arena) {
-                (None, Some(arena)) if arena.kind() == key.kind => {
-                    (depot.serve(arena, key.class, requested, stream, gone), Found::Fresh)
-                }
-                (taken, _) => (taken, Found::Idle),
+            match depot.take(key, requested, stream.id(), rack) {
+                None => (depot.serve::<B>(key, requested, stream, gone), Found::Fresh),
+                idle => (idle, Found::Idle),
             }
         };
         if !self.has_magazines() {

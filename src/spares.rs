@@ -6,8 +6,8 @@
 //! Otherwise, and the first time, the usual way is taken.
 
 use crate::block::Block;
+use crate::buckets::Key;
 use crate::depot::Depot;
-use crate::device_arena::DeviceArena;
 use vrampool_backend::Backend;
 
 /// How many are kept.
@@ -23,27 +23,28 @@ pub(crate) enum Found {
 }
 
 impl Depot {
-    /// Serves a miss of `class` bytes of the arena's kind from the arena, if nothing has to be given back for it. Streams that
-    /// are `gone` for that are to be dropped without any lock.
+    /// Serves a miss of `key`, uncounted, from the arena that spares are of, if nothing has to be given back for it. Streams
+    /// that are `gone` for that are to be dropped without any lock.
     pub(crate) fn serve<B: Backend>(
         &mut self,
-        arena: &DeviceArena<B>,
-        class: u64,
+        key: Key,
         requested: u64,
         stream: &B::Stream,
         gone: &mut [Option<B::Stream>; 2],
     ) -> Option<Box<Block>> {
-        if self.is_short_of(class) {
+        if self.is_short_of(key.class) {
             return None;
         }
         let mut block = self.spares.pop()?;
-        let Some((reserved, replaced)) = block.refill(arena, class, requested, stream) else {
+        let refilled =
+            if block.key.kind == key.kind { block.refill::<B>(key.class, requested, stream) } else { None };
+        let Some((end, replaced)) = refilled else {
             self.spares.push(block);
             return None;
         };
         *gone = replaced;
-        self.budget.taken(class, requested);
-        self.note_taken(reserved);
+        self.budget.taken(key.class, requested);
+        self.note_taken(end);
         Some(block)
     }
 

@@ -3,10 +3,10 @@
 //! A pool calls these under its own lock. So they call nothing of the device, wait for nothing, and drop no handle of a
 //! stream or a range that may be the last. Where that cannot be they do nothing, and the usual way is to be taken.
 
+use super::ArenaBuffer;
 use super::state::State;
-use super::{ArenaBuffer, DeviceArena};
 use crate::arena::Region;
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 use vrampool_backend::{Backend, Stream};
 
 /// What an [emptied](ArenaBuffer::empty) buffer got.
@@ -18,18 +18,13 @@ pub(crate) struct Refill<S> {
     pub(crate) gone: Option<S>,
 }
 
-impl<B: Backend> DeviceArena<B> {
-    /// Gives an emptied buffer of this arena a block for `stream`, of this device, unless that takes a wait.
-    pub(crate) fn refill(
-        &self,
-        buffer: &mut ArenaBuffer<B>,
-        bytes: u64,
-        stream: &B::Stream,
-    ) -> Option<Refill<B::Stream>> {
-        if !Arc::ptr_eq(&self.shared, &buffer.arena) || buffer.range.is_some() {
+impl<B: Backend> ArenaBuffer<B> {
+    /// Gets an emptied buffer a block for `stream`, of the arena's device, unless that takes a wait.
+    pub(crate) fn refill(&mut self, bytes: u64, stream: &B::Stream) -> Option<Refill<B::Stream>> {
+        if self.range.is_some() {
             return None;
         }
-        let mut state = self.shared.state.try_lock()?;
+        let mut state = self.arena.state.try_lock()?;
         let block = state.engine.allocate(bytes, Region::Dynamic).ok()?;
         let (offset, size, before) = state.settle(block, stream);
         if let Some(mut users) = before {
@@ -38,19 +33,17 @@ impl<B: Backend> DeviceArena<B> {
             state.take_back(block, users);
             return None;
         }
-        let (writer, gone) = match buffer.stream.take() {
+        let (writer, gone) = match self.stream.take() {
             Some(kept) if kept.id() == stream.id() => (kept, None),
             other => (stream.clone(), other),
         };
         state.slots.insert(block, writer);
-        buffer.range = Some(state.handle());
-        (buffer.block, buffer.len, buffer.size, buffer.alignment) = (block, bytes, size, 1);
+        self.range = Some(state.handle());
+        (self.block, self.len, self.size, self.alignment) = (block, bytes, size, 1);
         Some(Refill { end: offset + size, gone })
     }
-}
 
-impl<B: Backend> ArenaBuffer<B> {
-    /// Frees its block at once, if it can be; it is good for [`DeviceArena::refill`] then, and for nothing else.
+    /// Frees its block at once, if it can be; it is good for [`refill`](Self::refill) then, and for nothing else.
     pub(crate) fn empty(&mut self) -> bool {
         let Some(mut state) = self.arena.state.try_lock() else { return false };
         let State { engine, slots, unsettled, .. } = &mut *state;
@@ -61,7 +54,9 @@ impl<B: Backend> ArenaBuffer<B> {
             return false;
         }
         self.stream = slots.remove(self.block).map(|slot| slot.writer);
-        self.holds = OnceLock::new();
+        if self.holds.get().is_some() {
+            self.holds = OnceLock::new();
+        }
         // Not the last one: the state has one, of this range, because the block was live in it.
         let _another_one = state.keep_handle(self.range.take());
         true
