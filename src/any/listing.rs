@@ -1,6 +1,6 @@
 //! What is there, and why the rest is not.
 
-use super::family::FAMILIES;
+use super::family::{FAMILIES, HOST};
 use std::fmt;
 use vrampool_backend::{BackendError, DeviceKind};
 
@@ -82,6 +82,27 @@ pub fn devices() -> Devices {
     devices
 }
 
+impl Devices {
+    /// What `auto` opens where the environment names nothing, if it opens.
+    #[must_use]
+    pub fn best(&self) -> Option<&Listed> {
+        self.by_preference().next()
+    }
+
+    /// What to choose from, the best first: of each backend those that do not share the host's memory before those that do.
+    /// No CPU but the host itself.
+    pub(super) fn by_preference(&self) -> impl Iterator<Item = &Listed> {
+        let eligible = |device: &&Listed| device.kind != DeviceKind::Cpu || device.backend == HOST;
+        self.there.chunk_by(|one, next| one.backend == next.backend).flat_map(move |devices| {
+            let of = move |is_discrete| {
+                let is_of = move |device: &&Listed| (device.kind == DeviceKind::Discrete) == is_discrete;
+                devices.iter().filter(is_of).filter(eligible)
+            };
+            of(true).chain(of(false))
+        })
+    }
+}
+
 impl NotOpened {
     pub(super) fn new(name: &str, cause: BackendError) -> Self {
         Self { name: name.into(), cause, devices: devices() }
@@ -109,5 +130,36 @@ impl fmt::Display for NotOpened {
 impl std::error::Error for NotOpened {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         Some(&self.cause)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listed(backend: &'static str, number: usize, kind: DeviceKind) -> Listed {
+        Listed { name: format!("{backend}:{number}"), backend, device: "Test".into(), kind, total_bytes: 1 }
+    }
+
+    fn preferred(there: &[Listed]) -> Vec<String> {
+        let devices = Devices { there: there.to_vec(), absent: Vec::new() };
+        devices.by_preference().map(|device| device.name.clone()).collect()
+    }
+
+    #[test]
+    fn backends_come_in_order_and_a_cpu_does_not_pass_for_a_gpu() {
+        use DeviceKind::{Cpu, Discrete, Integrated};
+        let there = [
+            listed("cuda", 0, Integrated),
+            listed("cuda", 1, Discrete),
+            listed("opencl", 0, Cpu),
+            listed("opencl", 1, Discrete),
+            listed("wgpu", 0, Cpu),
+            listed("host", 0, Cpu),
+        ];
+        assert_eq!(preferred(&there), ["cuda:1", "cuda:0", "opencl:1", "host:0"]);
+        assert_eq!(preferred(&there[2..]), ["opencl:1", "host:0"]);
+        assert_eq!(preferred(&there[4..]), ["host:0"]);
+        assert!(preferred(&there[4..5]).is_empty());
     }
 }

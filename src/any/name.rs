@@ -1,13 +1,13 @@
 //! What a device is asked for by, and what is chosen when nothing is.
 
-use super::family::{FAMILIES, Family, HOST};
-use super::listing::{Listed, NotOpened, devices};
+use super::family::{FAMILIES, Family};
+use super::listing::{NotOpened, devices};
 use super::variants::AnyDevice;
 use crate::environment::{self, BACKEND, Lookup};
 use crate::error::Error;
 use std::fmt;
 use std::str::FromStr;
-use vrampool_backend::{BackendError, DeviceKind};
+use vrampool_backend::BackendError;
 
 /// A device's name. That it is one does not mean that the device is there.
 ///
@@ -109,7 +109,7 @@ fn open_named(name: &str) -> Result<AnyDevice, NotOpened> {
 
 /// The best that opens. One that is there and does not open is told of in the log.
 fn best() -> Result<AnyDevice, BackendError> {
-    for listed in by_preference(&devices().there) {
+    for listed in devices().by_preference() {
         match open_named(&listed.name) {
             Ok(device) => return Ok(device),
             Err(error) => log::warn!("{} is listed and does not open: {}", listed.name, error.cause),
@@ -118,47 +118,9 @@ fn best() -> Result<AnyDevice, BackendError> {
     Err(BackendError::Unavailable { backend: AUTO, reason: "no device opens".into() })
 }
 
-/// What to choose from, the best first: of each backend those that do not share the host's memory before those that do. No
-/// CPU but the host itself.
-fn by_preference(there: &[Listed]) -> impl Iterator<Item = &Listed> {
-    let eligible = |device: &&Listed| device.kind != DeviceKind::Cpu || device.backend == HOST;
-    there.chunk_by(|one, next| one.backend == next.backend).flat_map(move |devices| {
-        let of = move |is_discrete| {
-            let is_of = move |device: &&Listed| (device.kind == DeviceKind::Discrete) == is_discrete;
-            devices.iter().filter(is_of).filter(eligible)
-        };
-        of(true).chain(of(false))
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn listed(backend: &'static str, number: usize, kind: DeviceKind) -> Listed {
-        Listed { name: format!("{backend}:{number}"), backend, device: "Test".into(), kind, total_bytes: 1 }
-    }
-
-    fn preferred(there: &[Listed]) -> Vec<&str> {
-        by_preference(there).map(|device| device.name.as_str()).collect()
-    }
-
-    #[test]
-    fn backends_come_in_order_and_a_cpu_does_not_pass_for_a_gpu() {
-        use DeviceKind::{Cpu, Discrete, Integrated};
-        let there = [
-            listed("cuda", 0, Integrated),
-            listed("cuda", 1, Discrete),
-            listed("opencl", 0, Cpu),
-            listed("opencl", 1, Discrete),
-            listed("wgpu", 0, Cpu),
-            listed("host", 0, Cpu),
-        ];
-        assert_eq!(preferred(&there), ["cuda:1", "cuda:0", "opencl:1", "host:0"]);
-        assert_eq!(preferred(&there[2..]), ["opencl:1", "host:0"]);
-        assert_eq!(preferred(&there[4..]), ["host:0"]);
-        assert_eq!(preferred(&there[4..5]), [""; 0]);
-    }
 
     #[test]
     fn names_are_told_from_what_is_none() {
