@@ -11,6 +11,7 @@ mod caps;
 mod compaction;
 mod order;
 mod out_of_memory;
+mod touch;
 mod traces;
 
 const KIB: u64 = 1 << 10;
