@@ -1,14 +1,13 @@
 //! The kernels that come with backends: the same everywhere, but for the types.
 
-use super::kernels::{Activation, AdamStep, Kernels};
-use super::matrix::{View, ViewMut};
-use vrampool::{Backend, BackendError, Region, RegionMut};
-
+#[allow(unused_macros, reason = "no such backend may be compiled in")]
 macro_rules! kernels_of {
     ($backend:ident, $Device:ident) => {
         mod $backend {
-            use super::*;
+            use crate::train::kernels::{Activation, AdamStep, Kernels};
+            use crate::train::matrix::{View, ViewMut};
             use vrampool::$backend::{self as own, $Device};
+            use vrampool::{Backend, BackendError, Region, RegionMut};
 
             type Memory = <$Device as Backend>::Memory;
             type Stream = <$Device as Backend>::Stream;
@@ -87,4 +86,5 @@ macro_rules! kernels_of {
     };
 }
 
+#[cfg(feature = "cuda")]
 kernels_of!(cuda, CudaDevice);

@@ -9,7 +9,6 @@
 //! `report`. The loop is [`train`]; it does not know which device it runs on.
 
 mod compute;
-#[cfg(feature = "cuda")]
 mod device_kernels;
 mod digits;
 pub(crate) mod host_kernels;
