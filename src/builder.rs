@@ -271,7 +271,7 @@ impl<B: Backend> Builder<B> {
         let fraction = match environment::number(environment::BUDGET_FRACTION, lookup)? {
             Some((_, fraction)) if (0.0..=1.0).contains(&fraction) => fraction,
             Some((variable, fraction)) => {
-                let reason = "it is a share of the device's memory, 0 to 1";
+                let reason = "it is a share of the device's memory, 0 to 1".into();
                 return Err(Error::Environment { variable, value: fraction.to_string(), reason });
             }
             None => BUDGET_FRACTION,
@@ -286,7 +286,7 @@ fn classes_from(lookup: Lookup<'_>) -> Result<Option<SizeClasses>, Error> {
         return Ok(None);
     };
     if number < 0.0 {
-        let reason = "a bucket size cannot be negative";
+        let reason = "a bucket size cannot be negative".into();
         return Err(Error::Environment { variable, value: number.to_string(), reason });
     }
     Ok(Some(match environment::bytes(number, environment::MIB) {

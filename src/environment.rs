@@ -16,6 +16,9 @@ pub(crate) const LARGE_BUCKET: [&str; 2] = ["VRAMPOOL_POOL_LARGE_BUCKET_MB", "NE
 /// The cap on a stager's pinned bytes, MiB as a decimal number.
 pub(crate) const PINNED_STAGING: [&str; 2] = ["VRAMPOOL_PINNED_STAGING_MB", "NETCL_PINNED_STAGING_MB"];
 
+/// The device that is opened where none is named.
+pub(crate) const BACKEND: &str = "VRAMPOOL_BACKEND";
+
 pub(crate) const GIB: f64 = (1u64 << 30) as f64;
 pub(crate) const MIB: f64 = (1u64 << 20) as f64;
 
@@ -41,11 +44,27 @@ pub(crate) fn number(
             None => Err(Error::Environment {
                 variable: name,
                 value: value.to_string_lossy().into_owned(),
-                reason: "it is not a finite decimal number",
+                reason: "it is not a finite decimal number".into(),
             }),
         };
     }
     Ok(None)
+}
+
+/// The text of `name`, without spaces around it; an empty value counts as unset.
+///
+/// # Errors
+/// [`Error::Environment`] when it is no UTF-8.
+pub(crate) fn text(name: &'static str, lookup: Lookup<'_>) -> Result<Option<String>, Error> {
+    let Some(value) = lookup(name) else { return Ok(None) };
+    match value.to_str().map(str::trim) {
+        Some(text) => Ok((!text.is_empty()).then(|| text.into())),
+        None => Err(Error::Environment {
+            variable: name,
+            value: value.to_string_lossy().into_owned(),
+            reason: "it is no text".into(),
+        }),
+    }
 }
 
 /// A number of `unit` bytes as bytes: below 0 it is 0 (as with netcl, where nothing is cached then), above what a `u64`

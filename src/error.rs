@@ -1,5 +1,6 @@
 //! What a pool answers instead of a buffer.
 
+use crate::any::NotOpened;
 use crate::arena::ArenaError;
 use bytesize::ByteSize;
 use std::fmt;
@@ -63,8 +64,11 @@ pub enum Error {
         /// What it holds.
         value: String,
         /// What is wrong with it.
-        reason: &'static str,
+        reason: String,
     },
+    /// A device that was asked for by name and is not there, or does not open.
+    #[error(transparent)]
+    NotOpened(#[from] Box<NotOpened>),
     /// An arena did not do what it was asked.
     #[error(transparent)]
     Arena(#[from] ArenaError),
@@ -81,6 +85,16 @@ impl Error {
             Self::OutOfMemory(_) => true,
             Self::Arena(error) => error.is_out_of_memory(),
             Self::Backend(error) => error.is_out_of_memory(),
+            _ => false,
+        }
+    }
+
+    /// Whether there is no such device here, so that another one may serve.
+    #[must_use]
+    pub fn is_unavailable(&self) -> bool {
+        match self {
+            Self::NotOpened(error) => error.cause.is_unavailable(),
+            Self::Backend(error) => error.is_unavailable(),
             _ => false,
         }
     }

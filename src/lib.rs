@@ -4,6 +4,7 @@
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 #![allow(clippy::vec_box, reason = "a block's record is boxed wherever it is, so that it moves as one word")]
 
+pub mod any;
 pub mod arena;
 mod block;
 mod buckets;
@@ -70,6 +71,7 @@ mod thread_safety {
         crosses_threads::<crate::Stager<crate::host::HostDevice>>();
         crosses_threads::<crate::DeviceArena<crate::host::HostDevice>>();
         crosses_threads::<crate::ArenaBuffer<crate::host::HostDevice>>();
+        crosses_threads::<crate::Pool<crate::any::AnyDevice>>();
         crosses_threads::<crate::Error>();
     }
 }

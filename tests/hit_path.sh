@@ -1,44 +1,53 @@
 #!/usr/bin/env bash
 # No lock, no atomic read-modify-write and no fence among the instructions of a hit: neither an allocation that a thread's
 # magazine serves nor a drop that it takes back. And what they may call is the way to the depot, a thread's first visit,
-# and unwinding; nothing else.
+# and unwinding; nothing else. So on the host device, and on a device that is chosen at run time.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 [ "$(uname -m)" = x86_64 ] || { echo "skipped: the instructions are looked at on x86-64 only"; exit 0; }
 
 target=${CARGO_TARGET_DIR:-target}/hit_path
-rm -f "$target"/release/examples/hit_path-*.s
-# Cargo does not know that its output is gone.
-touch examples/hit_path.rs
-cargo rustc --quiet --locked --release --all-features --example hit_path --target-dir "$target" -- --emit asm
-assembly=$(echo "$target"/release/examples/hit_path-*.s)
-
 may_call='pop_from_lane|push_anew|prove|allocate_past_magazines|release_to_depot|destructors.*register|drop_in_place|Unwind_Resume|panic_in_cleanup'
-for half in take put; do
-    body=$(awk -v name="^_ZN8hit_path${#half}${half}17h" '$0 ~ name && /:$/ { inside = 1 } inside; inside && /\.cfi_endproc/ { exit }' "$assembly")
-    [ "$(grep -c . <<<"$body")" -gt 20 ] || { echo "$half: its instructions are not in $assembly"; exit 1; }
-    # Unwinding frees what a panic leaves; it is no part of a hit.
-    if grep -nE '^\s*(lock|xchg|mfence|lfence|sfence|cmpxchg|xadd)' <<<"$body"; then
-        echo "$half: a hit has these"
-        exit 1
-    fi
-    if grep -E '^\s*(callq?|jmpq?)\s+\*?_' <<<"$body" | grep -vE "$may_call"; then
-        echo "$half: a hit may call these"
-        exit 1
-    fi
-    echo "$half: $(grep -cE '^\s+[a-z]' <<<"$body") instructions in all, no lock, no fence, no other calls"
-done
-
-# What they may call and is still a hit. The listing is read to its end: a reader that stops early would fail its writer.
 listing=$(mktemp)
 trap 'rm -f "$listing"' EXIT
-objdump -d --no-show-raw-insn -C "$target"/release/examples/hit_path >"$listing"
-for function in pop_from_lane push_anew prove; do
-    body=$(awk -v name="<vrampool::rack::Rack::$function>:" 'index($0, name) { inside = 1 } inside && /^$/ { exit } inside' "$listing")
-    [ "$(grep -c . <<<"$body")" -gt 5 ] || { echo "$function: it is not in the program"; exit 1; }
-    if grep -nE '\s(lock|xchg|mfence|lfence|sfence|cmpxchg|xadd|call)\s' <<<"$body"; then
-        echo "$function: a hit has these"
-        exit 1
-    fi
-    echo "$function: $(grep -c . <<<"$body") instructions in all, no lock, no fence, no calls"
+
+look_at() {
+    local example=$1 assembly body half function
+    rm -f "$target"/release/examples/"$example"-*.s
+    # Cargo does not know that its output is gone.
+    touch "examples/$example.rs"
+    cargo rustc --quiet --locked --release --all-features --example "$example" --target-dir "$target" -- --emit asm
+    assembly=$(echo "$target"/release/examples/"$example"-*.s)
+
+    for half in take put; do
+        body=$(awk -v name="^_ZN${#example}${example}${#half}${half}17h" '$0 ~ name && /:$/ { inside = 1 } inside; inside && /\.cfi_endproc/ { exit }' "$assembly")
+        [ "$(grep -c . <<<"$body")" -gt 20 ] || { echo "$half: its instructions are not in $assembly"; exit 1; }
+        # Unwinding frees what a panic leaves; it is no part of a hit.
+        if grep -nE '^\s*(lock|xchg|mfence|lfence|sfence|cmpxchg|xadd)' <<<"$body"; then
+            echo "$half: a hit has these"
+            exit 1
+        fi
+        if grep -E '^\s*(callq?|jmpq?)\s+\*?_' <<<"$body" | grep -vE "$may_call"; then
+            echo "$half: a hit may call these"
+            exit 1
+        fi
+        echo "$half: $(grep -cE '^\s+[a-z]' <<<"$body") instructions in all, no lock, no fence, no other calls"
+    done
+
+    # What they may call and is still a hit. The listing is read to its end: a reader that stops early would fail its writer.
+    objdump -d --no-show-raw-insn -C "$target"/release/examples/"$example" >"$listing"
+    for function in pop_from_lane push_anew prove; do
+        body=$(awk -v name="<vrampool::rack::Rack::$function>:" 'index($0, name) { inside = 1 } inside && /^$/ { exit } inside' "$listing")
+        [ "$(grep -c . <<<"$body")" -gt 5 ] || { echo "$function: it is not in the program"; exit 1; }
+        if grep -nE '\s(lock|xchg|mfence|lfence|sfence|cmpxchg|xadd|call)\s' <<<"$body"; then
+            echo "$function: a hit has these"
+            exit 1
+        fi
+        echo "$function: $(grep -c . <<<"$body") instructions in all, no lock, no fence, no calls"
+    done
+}
+
+for example in hit_path hit_path_any; do
+    echo "$example"
+    look_at "$example"
 done

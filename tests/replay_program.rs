@@ -78,15 +78,13 @@ fn touched_memory_stays_as_it_was_written_and_is_counted() {
 
 #[test]
 fn a_gpu_that_is_not_there_is_an_error_of_exit_status_1() {
-    if cfg!(not(feature = "cuda")) {
-        let (code, _, err) = replay(&["--backend", "cuda"]);
-        assert!(code == Some(2) && err.contains("feature `cuda`"), "{err}");
-        return;
-    }
     let (code, out, err) = replay(&["--backend", "cuda:4096"]);
     assert_eq!((code, out.as_str()), (Some(1), ""), "{err}");
-    let is_absent = err.starts_with("error: cuda is not available: ");
+    assert!(err.starts_with("error: no device `cuda:4096`: "), "{err}");
+    assert!(err.contains("host (host memory)"), "what there is instead: {err}");
+    let is_absent = err.contains("cuda is not available: ");
     assert!(is_absent || err.contains("names none"), "{err}");
+    assert_eq!(err.contains("feature `cuda`"), cfg!(not(feature = "cuda")), "{err}");
 }
 
 #[test]

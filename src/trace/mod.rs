@@ -45,9 +45,12 @@
 //! # }
 //! ```
 
+mod any_touch;
 mod csv;
 mod error;
 mod event;
+#[cfg(feature = "host")]
+mod host_touch;
 mod ledger;
 mod lines;
 mod program;
@@ -57,8 +60,11 @@ mod report;
 mod touch;
 mod worker;
 
+pub use any_touch::AnyTouch;
 pub use error::{Fault, TraceError};
 pub use event::{Event, Op};
+#[cfg(feature = "host")]
+pub use host_touch::HostTouch;
 pub use ledger::MAX_STREAMS;
 pub use lines::MAX_LINE;
 pub use reader::{Limits, Trace};

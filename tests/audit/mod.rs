@@ -117,21 +117,14 @@ impl<B: Backend> Memory for AuditMemory<B> {
 }
 
 /// The same range of the memory below.
-fn below<'a, B: Backend>(
-    region: &Region<'a, AuditMemory<B>>,
-    stream: &B::Stream,
-) -> Result<Region<'a, B::Memory>, BackendError> {
-    region.check_stream(stream)?;
-    Region::new(&region.memory().inner, region.offset(), region.len(), stream)
+fn below<B: Backend>(region: Region<'_, AuditMemory<B>>) -> Result<Region<'_, B::Memory>, BackendError> {
+    region.project(|memory| Ok(&memory.inner))
 }
 
-fn below_mut<'a, B: Backend>(
-    region: &RegionMut<'a, AuditMemory<B>>,
-    stream: &B::Stream,
-) -> Result<RegionMut<'a, B::Memory>, BackendError> {
-    let region = region.as_region();
-    region.check_stream(stream)?;
-    RegionMut::new(&region.memory().inner, region.offset(), region.len(), stream)
+fn below_mut<B: Backend>(
+    region: RegionMut<'_, AuditMemory<B>>,
+) -> Result<RegionMut<'_, B::Memory>, BackendError> {
+    region.project(|memory| Ok(&memory.inner))
 }
 
 impl<B: Backend> AuditDevice<B> {
@@ -209,7 +202,7 @@ impl<B: Backend> Backend for AuditDevice<B> {
         source: Region<'_, Self::Memory>,
         destination: RegionMut<'_, Self::Memory>,
     ) -> Result<(), BackendError> {
-        self.inner.copy(stream, below(&source, stream)?, below_mut(&destination, stream)?)
+        self.inner.copy(stream, below(source)?, below_mut(destination)?)
     }
 
     fn fill(
@@ -218,7 +211,7 @@ impl<B: Backend> Backend for AuditDevice<B> {
         destination: RegionMut<'_, Self::Memory>,
         value: u8,
     ) -> Result<(), BackendError> {
-        self.inner.fill(stream, below_mut(&destination, stream)?, value)
+        self.inner.fill(stream, below_mut(destination)?, value)
     }
 
     fn upload(
@@ -227,7 +220,7 @@ impl<B: Backend> Backend for AuditDevice<B> {
         source: &[u8],
         destination: RegionMut<'_, Self::Memory>,
     ) -> Result<(), BackendError> {
-        self.inner.upload(stream, source, below_mut(&destination, stream)?)
+        self.inner.upload(stream, source, below_mut(destination)?)
     }
 
     fn download(
@@ -236,7 +229,7 @@ impl<B: Backend> Backend for AuditDevice<B> {
         source: Region<'_, Self::Memory>,
         destination: &mut [u8],
     ) -> Result<(), BackendError> {
-        self.inner.download(stream, below(&source, stream)?, destination)
+        self.inner.download(stream, below(source)?, destination)
     }
 
     fn write_mapped(&self, memory: &Self::Memory, offset: u64, bytes: &[u8]) -> Result<(), BackendError> {

@@ -114,22 +114,24 @@ impl<M> Clone for Region<'_, M> {
     }
 }
 
+fn check_range<M: Memory>(memory: &M, offset: u64, len: u64) -> Result<(), BackendError> {
+    match offset.checked_add(len) {
+        Some(end) if end <= memory.len() => Ok(()),
+        _ => Err(BackendError::invalid(
+            "range",
+            format!("{len} bytes from {offset} on leave a memory of {} bytes", memory.len()),
+        )),
+    }
+}
+
 impl<'a, M: Memory> Region<'a, M> {
     /// `len` bytes from `offset` on, for use on `stream`.
     ///
     /// # Errors
     /// [`BackendError::InvalidArgument`] when the range leaves the memory.
     pub fn new<S: Stream>(memory: &'a M, offset: u64, len: u64, stream: &S) -> Result<Self, BackendError> {
-        let range = "range";
-        match offset.checked_add(len) {
-            Some(end) if end <= memory.len() => {
-                Ok(Self { memory, offset, len, stream: stream.id(), hold: None })
-            }
-            _ => Err(BackendError::invalid(
-                range,
-                format!("{len} bytes from {offset} on leave a memory of {} bytes", memory.len()),
-            )),
-        }
+        check_range(memory, offset, len)?;
+        Ok(Self { memory, offset, len, stream: stream.id(), hold: None })
     }
 
     /// All of a memory, for use on `stream`.
@@ -213,6 +215,21 @@ impl<'a, M: Memory> Region<'a, M> {
             && other.offset < self.offset + self.len
     }
 
+    /// For a backend over another one: the same range of the memory that `inner` finds in this one, for the same stream, and
+    /// as held.
+    ///
+    /// # Errors
+    /// Those of `inner`; [`BackendError::InvalidArgument`] when the range leaves the memory that it found.
+    pub fn project<N: Memory>(
+        self,
+        inner: impl FnOnce(&'a M) -> Result<&'a N, BackendError>,
+    ) -> Result<Region<'a, N>, BackendError> {
+        let Self { memory, offset, len, stream, hold } = self;
+        let memory = inner(memory)?;
+        check_range(memory, offset, len)?;
+        Ok(Region { memory, offset, len, stream, hold })
+    }
+
     /// For a backend: refuses the region on any stream but its own.
     ///
     /// # Errors
@@ -252,6 +269,17 @@ impl<'a, M: Memory> RegionMut<'a, M> {
     /// [`BackendError::InvalidArgument`] when the range leaves the region.
     pub fn slice(self, range: impl RangeBounds<u64>) -> Result<Self, BackendError> {
         self.0.slice(range).map(Self)
+    }
+
+    /// As [`Region::project`].
+    ///
+    /// # Errors
+    /// As [`Region::project`].
+    pub fn project<N: Memory>(
+        self,
+        inner: impl FnOnce(&'a M) -> Result<&'a N, BackendError>,
+    ) -> Result<RegionMut<'a, N>, BackendError> {
+        self.0.project(inner).map(RegionMut)
     }
 
     /// The same range for reading; also the way to its memory, offset, length and stream.

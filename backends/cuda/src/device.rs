@@ -113,7 +113,7 @@ impl CudaDevice {
     }
 
     /// The device of this name: `cuda` (the first), `cuda:1`, `1`, or a UUID as `nvidia-smi -L` shows it, or as much of
-    /// its beginning as no other device has.
+    /// its beginning as no other device has, behind `cuda:` or not.
     ///
     /// # Errors
     /// As [`open`](Self::open); for a name that is none, the error lists the names there are.

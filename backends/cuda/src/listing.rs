@@ -75,14 +75,15 @@ pub(crate) fn describe(library: &'static Library, ordinal: usize) -> Result<List
     })
 }
 
-/// The number of the one device that `name` names: `cuda`, `cuda:1`, `1`, or a UUID or the beginning of one.
+/// The number of the one device that `name` names: `cuda`, `cuda:1`, `1`, or a UUID or the beginning of one, behind `cuda:`
+/// or not.
 pub(crate) fn find(name: &str, devices: &[Listed]) -> Result<usize, BackendError> {
     let number = if name == "cuda" { "0" } else { name.strip_prefix("cuda:").unwrap_or(name) };
     let by_number = number.parse().ok().filter(|&ordinal: &usize| ordinal < devices.len());
     if let Some(ordinal) = by_number {
         return Ok(ordinal);
     }
-    let mut named = devices.iter().filter(|device| device.uuid.begins_with(name));
+    let mut named = devices.iter().filter(|device| device.uuid.begins_with(number));
     if let (Some(device), None) = (named.next(), named.next()) {
         return Ok(device.ordinal);
     }
@@ -110,12 +111,30 @@ mod tests {
     #[test]
     fn devices_are_found_by_number_and_by_the_beginning_of_a_uuid() {
         let devices = [device(0, [0x11; 16]), device(1, [0x12; 16])];
-        for (name, ordinal) in
-            [("cuda", 0), ("cuda:1", 1), ("1", 1), ("GPU-1111", 0), ("gpu-12121212-1212", 1), ("MIG-12", 1)]
-        {
+        for (name, ordinal) in [
+            ("cuda", 0),
+            ("cuda:1", 1),
+            ("1", 1),
+            ("GPU-1111", 0),
+            ("gpu-12121212-1212", 1),
+            ("MIG-12", 1),
+            ("cuda:GPU-12", 1),
+        ] {
             assert_eq!(find(name, &devices).expect(name), ordinal, "{name}");
         }
-        for name in ["", "2", "cuda:2", "cuda:", "cuda:-1", "GPU-", "GPU-1", "GPU-13", "1111", "opencl:0"] {
+        for name in [
+            "",
+            "2",
+            "cuda:2",
+            "cuda:",
+            "cuda:-1",
+            "GPU-",
+            "GPU-1",
+            "GPU-13",
+            "cuda:GPU-1",
+            "1111",
+            "opencl:0",
+        ] {
             let error = find(name, &devices).expect_err(name).to_string();
             assert!(error.contains("cuda:0 (GPU-11111111") && error.contains("Test 1"), "{error}");
         }

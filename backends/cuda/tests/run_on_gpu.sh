@@ -7,7 +7,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../../.."
 
 backend=(-p vrampool-cuda)
-pool=(-p vrampool --all-features --test cuda --test cupy --test cuda_capture --test cuda_out_of_memory)
+pool=(-p vrampool --all-features --bin vrampool --test cuda --test devices --test cupy --test cuda_capture --test cuda_out_of_memory)
 VRAMPOOL_REQUIRE=cuda cargo test --locked "${backend[@]}"
 VRAMPOOL_REQUIRE=cuda cargo test --locked "${pool[@]}"
 CUDA_VISIBLE_DEVICES='' cargo test --locked "${backend[@]}"
@@ -26,7 +26,7 @@ else
         export VRAMPOOL_REQUIRE=cuda
         cargo test --locked "${backend[@]}" --test conformance --test gpu --test waiting --test capture \
             --test out_of_memory
-        cargo test --locked "${pool[@]}" -- --skip recorded --skip another_streams --skip the_limit
+        cargo test --locked "${pool[@]}" -- --skip recorded --skip another_streams --skip the_limit --skip random_work
     )
 fi
 

@@ -5,6 +5,8 @@
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 mod bench;
+mod device;
+mod devices;
 mod pool_options;
 mod replay;
 mod train;
@@ -28,6 +30,8 @@ enum Command {
     Replay(replay::Arguments),
     /// Time what allocating and freeing costs.
     Bench(bench::Arguments),
+    /// List what there is to run on, and why the rest is not there.
+    Devices(devices::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -35,6 +39,7 @@ fn main() -> ExitCode {
         Command::Train(arguments) => train::run(&arguments),
         Command::Replay(arguments) => replay::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
+        Command::Devices(arguments) => devices::run(&arguments),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -2,43 +2,15 @@
 
 use bytesize::ByteSize;
 use clap::Args;
-use std::str::FromStr;
+use vrampool::any::Name;
 use vrampool::{Backend, Builder, SizeClasses, Source, UNLIMITED};
-
-/// A device to run on.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum BackendName {
-    /// The host's own memory.
-    Host,
-    /// An NVIDIA GPU, by its name: `cuda` (the first), `cuda:1`, `cuda:GPU-01234567`.
-    #[cfg(feature = "cuda")]
-    Cuda(String),
-}
-
-impl FromStr for BackendName {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text.split_once(':').map_or((text, None), |(family, which)| (family, Some(which))) {
-            ("host", None) => Ok(Self::Host),
-            #[cfg(feature = "cuda")]
-            ("cuda", which) => {
-                let uuid = which.filter(|which| which.starts_with("GPU-") || which.starts_with("MIG-"));
-                Ok(Self::Cuda(uuid.unwrap_or(text).into()))
-            }
-            #[cfg(not(feature = "cuda"))]
-            ("cuda", _) => Err("it needs a program that was built with the feature `cuda`".into()),
-            _ => Err("known are host, cuda, cuda:NUMBER and cuda:UUID".into()),
-        }
-    }
-}
 
 /// Flags of every command that makes a pool.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct PoolOptions {
-    /// The device to run on: `host`, `cuda`, `cuda:NUMBER` or `cuda:UUID`
-    #[arg(long, value_name = "DEVICE", default_value = "host")]
-    pub(crate) backend: BackendName,
+    /// The device to run on, by a name that `devices` shows, or `auto` [default: VRAMPOOL_BACKEND, or host]
+    #[arg(long, value_name = "DEVICE")]
+    pub(crate) backend: Option<Name>,
     /// What serves misses: direct, arena, driver.
     #[arg(long, default_value_t)]
     pub(crate) source: Source,

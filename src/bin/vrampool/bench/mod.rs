@@ -15,16 +15,17 @@ mod row;
 mod table;
 mod workload;
 
-use crate::pool_options::BackendName;
+use crate::device::{self, Device};
 use clap::{Args, ValueEnum};
 use clock::Effort;
 use indicatif::{ProgressBar, ProgressStyle};
 use name::Name;
+pub(crate) use rivals::Rivals;
 use row::Row;
 use std::error::Error;
 use std::io::Write;
 use std::path::PathBuf;
-use vrampool::host::HostDevice;
+use vrampool::any;
 
 /// What the figures are, for the help.
 const FIGURES: &str = "\
@@ -44,9 +45,9 @@ own threshold; managed, of at most 64 MiB in all.";
 #[derive(Debug, Clone, Args)]
 #[command(after_long_help = FIGURES)]
 pub(crate) struct Arguments {
-    /// The device to run on: `host`, `cuda`, `cuda:NUMBER` or `cuda:UUID`
-    #[arg(long, value_name = "DEVICE", default_value = "host")]
-    backend: BackendName,
+    /// The device to run on, by a name that `devices` shows, or `auto` [default: VRAMPOOL_BACKEND, or host]
+    #[arg(long, value_name = "DEVICE")]
+    backend: Option<any::Name>,
     /// Which benchmarks to run, repeated or separated by commas [default: all]
     #[arg(long, value_enum, value_name = "NAME", value_delimiter = ',')]
     only: Vec<Name>,
@@ -74,6 +75,20 @@ const DEVICE_MEMORY: u64 = 1 << 40;
 
 /// Runs the benchmarks and prints what they measured.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
+    device::run(arguments.backend.as_ref(), Benchmarks(arguments))
+}
+
+struct Benchmarks<'a>(&'a Arguments);
+
+impl device::Run for Benchmarks<'_> {
+    type Output = ();
+
+    fn run<D: Device>(self, device: &D) -> Result<(), Box<dyn Error>> {
+        measure(self.0, device)
+    }
+}
+
+fn measure<D: Device>(arguments: &Arguments, device: &D) -> Result<(), Box<dyn Error>> {
     let wanted = |name: &&Name| arguments.only.is_empty() || arguments.only.contains(name);
     let names: Vec<Name> = Name::value_variants().iter().filter(wanted).copied().collect();
     let effort = if arguments.quick { Effort::QUICK } else { Effort::FULL };
@@ -81,13 +96,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     let mut rows = Vec::new();
     let outcome: Result<(), Box<dyn Error>> = names.into_iter().try_for_each(|name| {
         bar.set_message(name.to_string());
-        let measured = match &arguments.backend {
-            BackendName::Host => name.measure(&HostDevice::builder().capacity(DEVICE_MEMORY).build(), effort),
-            #[cfg(feature = "cuda")]
-            BackendName::Cuda(device) => vrampool::cuda::CudaDevice::open_by_name(device)
-                .map_err(vrampool::Error::from)
-                .and_then(|device| name.measure(&device, effort)),
-        };
+        let measured = name.measure(&device.with_memory(DEVICE_MEMORY), effort);
         let measured = measured.map_err(|source| Failed { bench: name.to_string(), source })?;
         bar.inc(1);
         if arguments.json {

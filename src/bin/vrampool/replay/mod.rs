@@ -1,22 +1,18 @@
 //! `vrampool replay`: a pool driven by recorded allocation traces.
 
-#[cfg(feature = "cuda")]
-mod cuda_touch;
-mod host_touch;
 mod row;
 mod table;
 
-use crate::pool_options::{BackendName, PoolOptions, bytes_or_unlimited};
+use crate::device::{self, Device};
+use crate::pool_options::{PoolOptions, bytes_or_unlimited};
 use bytesize::ByteSize;
 use clap::{Args, value_parser};
-use host_touch::HostTouch;
 use indicatif::{ProgressBar, ProgressStyle};
 use row::Row;
 use std::error::Error;
 use std::io::Write;
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
-use vrampool::host::HostDevice;
 use vrampool::trace::{Limits, Pass, Replay, Touch, Trace};
 use vrampool::{Backend, Pool};
 
@@ -50,25 +46,44 @@ pub(crate) struct Arguments {
 
 /// Replays every file on a pool of its own and prints what each pass measured.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
-    let bar = progress_bar(arguments);
-    let mut rows = Vec::new();
-    let outcome = arguments.files.iter().try_for_each(|path| {
-        let mut print = Ok(());
-        replay(arguments, path, &bar, |row| {
-            bar.inc(1);
-            match arguments.json {
-                true if print.is_ok() => print = bar.suspend(|| row.print()),
-                true => {}
-                false => rows.push(row),
-            }
-        })?;
-        Ok(print?)
-    });
-    bar.finish_and_clear();
-    if !rows.is_empty() {
-        writeln!(std::io::stdout(), "{}", table::of(&rows))?;
+    device::run(arguments.pool.backend.as_ref(), Replays(arguments))
+}
+
+struct Replays<'a>(&'a Arguments);
+
+impl device::Run for Replays<'_> {
+    type Output = ();
+
+    fn run<D: Device>(self, device: &D) -> Result<(), Box<dyn Error>> {
+        let Self(arguments) = self;
+        let touch = arguments.touch.then(|| device.touch()).transpose()?;
+        let bar = progress_bar(arguments);
+        let mut rows = Vec::new();
+        let outcome = arguments.files.iter().try_for_each(|path| {
+            let mut print = Ok(());
+            replay(
+                arguments,
+                &device.with_memory(arguments.device_memory),
+                touch.as_ref(),
+                path,
+                &bar,
+                |row| {
+                    bar.inc(1);
+                    match arguments.json {
+                        true if print.is_ok() => print = bar.suspend(|| row.print()),
+                        true => {}
+                        false => rows.push(row),
+                    }
+                },
+            )?;
+            Ok(print?)
+        });
+        bar.finish_and_clear();
+        if !rows.is_empty() {
+            writeln!(std::io::stdout(), "{}", table::of(&rows))?;
+        }
+        outcome
     }
-    outcome
 }
 
 /// Drawn between passes only, and not at all when standard error is no terminal.
@@ -81,45 +96,26 @@ fn progress_bar(arguments: &Arguments) -> ProgressBar {
     }
 }
 
-fn replay(
+fn replay<B: Backend>(
     arguments: &Arguments,
+    device: &B,
+    touch: Option<&impl Touch<B>>,
     path: &Path,
     bar: &ProgressBar,
-    on_row: impl FnMut(Row),
+    mut on_row: impl FnMut(Row),
 ) -> Result<(), Box<dyn Error>> {
     let trace = Trace::read_within(path, Limits::default().max_events(arguments.max_events))?;
     bar.set_message(trace.name().to_owned());
-    match &arguments.pool.backend {
-        BackendName::Host => {
-            let device = HostDevice::builder().capacity(arguments.device_memory).build();
-            replay_on(&device, &HostTouch, arguments, &trace, on_row)
-        }
-        #[cfg(feature = "cuda")]
-        BackendName::Cuda(name) => {
-            let device = vrampool::cuda::CudaDevice::open_by_name(name)?;
-            let kernels = vrampool::cuda::Kernels::load(&device)?;
-            replay_on(&device, &cuda_touch::CudaTouch(kernels), arguments, &trace, on_row)
-        }
-    }
-}
-
-fn replay_on<B: Backend>(
-    device: &B,
-    touch: &impl Touch<B>,
-    arguments: &Arguments,
-    trace: &Trace,
-    mut on_row: impl FnMut(Row),
-) -> Result<(), Box<dyn Error>> {
     let pool = arguments.pool.apply(Pool::builder(device).name(trace.name())).build()?;
-    let replay = Replay::new(trace).threads(arguments.threads).passes(arguments.passes.get());
+    let replay = Replay::new(&trace).threads(arguments.threads).passes(arguments.passes.get());
     let mut corrupt = 0;
     let on_pass = |pass: &Pass| {
         corrupt += pass.corrupt_bytes.unwrap_or(0);
-        on_row(Row::new(trace, &pool, pass));
+        on_row(Row::new(&trace, &pool, pass));
     };
-    match arguments.touch {
-        true => replay.run_touching(&pool, touch, on_pass)?,
-        false => replay.run_with(&pool, on_pass)?,
+    match touch {
+        Some(touch) => replay.run_touching(&pool, touch, on_pass)?,
+        None => replay.run_with(&pool, on_pass)?,
     }
     match corrupt {
         0 => Ok(()),

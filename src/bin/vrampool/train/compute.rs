@@ -19,6 +19,16 @@ impl<B: Backend, K: Kernels<B>> Compute<B, K> {
         Ok(Self { pool: pool.clone(), stream: pool.device().create_stream()?, kernels })
     }
 
+    #[cfg(test)]
+    pub(crate) fn pool(&self) -> &Pool<B> {
+        &self.pool
+    }
+
+    #[cfg(test)]
+    pub(crate) fn stream(&self) -> &B::Stream {
+        &self.stream
+    }
+
     pub(crate) fn view<'a>(&self, matrix: &'a Matrix<B>) -> Result<View<'a, B::Memory>, Error> {
         matrix.view(&self.stream)
     }

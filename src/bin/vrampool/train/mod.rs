@@ -5,15 +5,14 @@
 //! device meanwhile. The host enqueues work and waits once an epoch, for the numbers it shows.
 //!
 //! From the bottom up: `matrix` (a buffer with a shape) · `kernels` (what a backend must compute), `host_kernels`,
-//! `cuda_kernels` · `compute` (kernels whose results come from the pool) · `tally` · `layer` · `network` · `digits` · `loader` ·
+//! `device_kernels` · `compute` (kernels whose results come from the pool) · `tally` · `layer` · `network` · `digits` · `loader` ·
 //! `report`. The loop is [`train`]; it does not know which device it runs on.
 
 mod compute;
-#[cfg(feature = "cuda")]
-mod cuda_kernels;
+mod device_kernels;
 mod digits;
-mod host_kernels;
-mod kernels;
+pub(crate) mod host_kernels;
+pub(crate) mod kernels;
 mod layer;
 mod loader;
 mod matrix;
@@ -21,12 +20,12 @@ mod network;
 mod report;
 mod tally;
 
-use crate::pool_options::{BackendName, PoolOptions};
+use crate::device::{self, Device};
+use crate::pool_options::PoolOptions;
 use clap::Args;
 use compute::Compute;
 use digits::{CLASSES, Digits, PIXELS};
 use fastrand::Rng;
-use host_kernels::HostKernels;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use kernels::Kernels;
 use loader::Loader;
@@ -37,7 +36,6 @@ use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::time::Instant;
 use tally::{Outcome, Tally};
-use vrampool::host::HostDevice;
 use vrampool::metrics::Exporter;
 use vrampool::{Backend, Pool};
 
@@ -70,17 +68,20 @@ pub(crate) struct Arguments {
 
 /// Trains on the device that was asked for, and prints the result.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
-    let report = match &arguments.pool.backend {
-        BackendName::Host => train(arguments, &HostDevice::new(), HostKernels)?,
-        #[cfg(feature = "cuda")]
-        BackendName::Cuda(name) => {
-            let device = vrampool::cuda::CudaDevice::open_by_name(name)?;
-            train(arguments, &device, vrampool::cuda::Kernels::load(&device)?)?
-        }
-    };
+    let report = device::run(arguments.pool.backend.as_ref(), Training(arguments))?;
     let text = if arguments.json { report.json()? } else { report.tables() };
     // Not `println!`, which panics when nobody reads on.
     Ok(writeln!(io::stdout(), "{text}")?)
+}
+
+struct Training<'a>(&'a Arguments);
+
+impl device::Run for Training<'_> {
+    type Output = Report;
+
+    fn run<D: Device>(self, device: &D) -> Result<Report, Box<dyn Error>> {
+        train(self.0, device, device.kernels()?)
+    }
 }
 
 fn train<B: Backend, K: Kernels<B>>(

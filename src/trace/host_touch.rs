@@ -1,12 +1,12 @@
 //! Writing and verifying on the host device.
 
-use vrampool::host::{HostDevice, HostMemory, HostStream};
-use vrampool::trace::Touch;
-use vrampool::{BackendError, Region, RegionMut};
+use super::touch::Touch;
+use vrampool_backend::{BackendError, Region, RegionMut};
+use vrampool_host::{HostDevice, HostMemory, HostStream};
 
-/// The host device's.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct HostTouch;
+/// Writes and verifies on the host device. (Other backends' own kernels do it there.)
+#[derive(Debug, Clone, Copy, Default)]
+pub struct HostTouch;
 
 impl Touch<HostDevice> for HostTouch {
     fn write(

@@ -1,0 +1,150 @@
+//! The contract, by the backend behind each enum.
+#![allow(unused_variables, reason = "no backend may be compiled in")]
+
+use super::variants::{AnyDevice, AnyEvent, AnyMemory, AnyStream, on_each};
+use vrampool_backend::{
+    Backend, BackendError, DeviceId, Event, Memory, MemoryInfo, MemoryKind, Properties, Region, RegionMut,
+    Stream, StreamId,
+};
+
+impl Memory for AnyMemory {
+    fn len(&self) -> u64 {
+        on_each!(self, memory => memory.len())
+    }
+
+    fn address(&self) -> Option<u64> {
+        on_each!(self, memory => memory.address())
+    }
+}
+
+impl Stream for AnyStream {
+    #[inline]
+    fn id(&self) -> StreamId {
+        on_each!(self, stream => stream.id())
+    }
+
+    fn device(&self) -> DeviceId {
+        on_each!(self, stream => stream.device())
+    }
+}
+
+impl Event for AnyEvent {
+    fn is_complete(&self) -> Result<bool, BackendError> {
+        on_each!(self, event => event.is_complete())
+    }
+}
+
+/// By the device behind it. What is another backend's is an invalid argument.
+impl Backend for AnyDevice {
+    type Memory = AnyMemory;
+    type Stream = AnyStream;
+    type Event = AnyEvent;
+
+    fn id(&self) -> DeviceId {
+        on_each!(self, device => device.id())
+    }
+
+    fn properties(&self) -> &Properties {
+        on_each!(self, device => device.properties())
+    }
+
+    fn memory_info(&self) -> Result<MemoryInfo, BackendError> {
+        on_each!(self, device => device.memory_info())
+    }
+
+    fn allocate(&self, bytes: u64, kind: MemoryKind) -> Result<AnyMemory, BackendError> {
+        on_each!(self, device => Ok(device.allocate(bytes, kind)?.into()))
+    }
+
+    fn allocate_on(
+        &self,
+        bytes: u64,
+        kind: MemoryKind,
+        stream: &AnyStream,
+    ) -> Result<AnyMemory, BackendError> {
+        on_each!(self, device => Ok(device.allocate_on(bytes, kind, stream.try_into()?)?.into()))
+    }
+
+    fn free_on(&self, memory: AnyMemory, stream: &AnyStream) {
+        on_each!(self, device => {
+            // What does not belong together is dropped.
+            if let (Ok(memory), Ok(stream)) = (memory.try_into(), stream.try_into()) {
+                device.free_on(memory, stream);
+            }
+        });
+    }
+
+    fn create_stream(&self) -> Result<AnyStream, BackendError> {
+        on_each!(self, device => Ok(device.create_stream()?.into()))
+    }
+
+    fn is_capturing(&self, stream: &AnyStream) -> Result<bool, BackendError> {
+        on_each!(self, device => device.is_capturing(stream.try_into()?))
+    }
+
+    fn synchronize(&self, stream: &AnyStream) -> Result<(), BackendError> {
+        on_each!(self, device => device.synchronize(stream.try_into()?))
+    }
+
+    fn record(&self, stream: &AnyStream) -> Result<AnyEvent, BackendError> {
+        on_each!(self, device => Ok(device.record(stream.try_into()?)?.into()))
+    }
+
+    fn wait(&self, stream: &AnyStream, event: &AnyEvent) -> Result<(), BackendError> {
+        on_each!(self, device => device.wait(stream.try_into()?, event.try_into()?))
+    }
+
+    fn copy(
+        &self,
+        stream: &AnyStream,
+        source: Region<'_, AnyMemory>,
+        destination: RegionMut<'_, AnyMemory>,
+    ) -> Result<(), BackendError> {
+        on_each!(self, device => {
+            let (source, destination) =
+                (source.project(TryInto::try_into)?, destination.project(TryInto::try_into)?);
+            device.copy(stream.try_into()?, source, destination)
+        })
+    }
+
+    fn fill(
+        &self,
+        stream: &AnyStream,
+        destination: RegionMut<'_, AnyMemory>,
+        value: u8,
+    ) -> Result<(), BackendError> {
+        on_each!(self, device => {
+            device.fill(stream.try_into()?, destination.project(TryInto::try_into)?, value)
+        })
+    }
+
+    fn upload(
+        &self,
+        stream: &AnyStream,
+        source: &[u8],
+        destination: RegionMut<'_, AnyMemory>,
+    ) -> Result<(), BackendError> {
+        on_each!(self, device => {
+            device.upload(stream.try_into()?, source, destination.project(TryInto::try_into)?)
+        })
+    }
+
+    fn download(
+        &self,
+        stream: &AnyStream,
+        source: Region<'_, AnyMemory>,
+        destination: &mut [u8],
+    ) -> Result<(), BackendError> {
+        on_each!(self, device => {
+            device.download(stream.try_into()?, source.project(TryInto::try_into)?, destination)
+        })
+    }
+
+    fn write_mapped(&self, memory: &AnyMemory, offset: u64, bytes: &[u8]) -> Result<(), BackendError> {
+        on_each!(self, device => device.write_mapped(memory.try_into()?, offset, bytes))
+    }
+
+    fn read_mapped(&self, memory: &AnyMemory, offset: u64, bytes: &mut [u8]) -> Result<(), BackendError> {
+        on_each!(self, device => device.read_mapped(memory.try_into()?, offset, bytes))
+    }
+}

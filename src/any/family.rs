@@ -1,0 +1,104 @@
+//! The backends there could be: what their devices are called, and how they are listed and opened.
+
+use super::listing::Listed;
+use super::variants::AnyDevice;
+use vrampool_backend::BackendError;
+
+/// A backend's devices.
+#[derive(Debug)]
+pub(super) struct Family {
+    /// The backend's name, which is its feature's too.
+    pub(super) name: &'static str,
+    /// How its devices are named.
+    pub(super) forms: &'static [&'static str],
+    /// What is there with its feature.
+    pub(super) compiled: Option<Compiled>,
+}
+
+#[derive(Debug)]
+pub(super) struct Compiled {
+    pub(super) list: fn() -> Result<Vec<Listed>, BackendError>,
+    /// By a name that begins with the family's.
+    pub(super) open: fn(&str) -> Result<AnyDevice, BackendError>,
+}
+
+/// The best first.
+pub(super) static FAMILIES: [Family; 2] = [
+    Family {
+        name: "cuda",
+        forms: &["cuda", "cuda:NUMBER", "cuda:UUID"],
+        #[cfg(feature = "cuda")]
+        compiled: Some(cuda::COMPILED),
+        #[cfg(not(feature = "cuda"))]
+        compiled: None,
+    },
+    Family {
+        name: HOST,
+        forms: &[HOST],
+        #[cfg(feature = "host")]
+        compiled: Some(host::COMPILED),
+        #[cfg(not(feature = "host"))]
+        compiled: None,
+    },
+];
+
+/// The family whose CPU does not pass for a GPU.
+pub(super) const HOST: &str = "host";
+
+impl Family {
+    /// Whether a name of its says which of several devices.
+    pub(super) fn has_several(&self) -> bool {
+        self.forms.len() > 1
+    }
+
+    /// Why nothing of it is there, when it is not compiled in.
+    pub(super) fn not_compiled(&self) -> BackendError {
+        let reason = format!("this program was built without the feature `{}`", self.name);
+        BackendError::Unavailable { backend: self.name, reason }
+    }
+}
+
+#[cfg(feature = "cuda")]
+mod cuda {
+    use super::{Compiled, Listed};
+    use vrampool_backend::{BackendError, DeviceKind};
+    use vrampool_cuda::CudaDevice;
+
+    pub(super) const COMPILED: Compiled =
+        Compiled { list, open: |name| Ok(CudaDevice::open_by_name(name)?.into()) };
+
+    fn list() -> Result<Vec<Listed>, BackendError> {
+        let devices = vrampool_cuda::list()?.into_iter().map(|device| Listed {
+            name: format!("cuda:{}", device.ordinal),
+            backend: "cuda",
+            device: device.name,
+            kind: if device.integrated { DeviceKind::Integrated } else { DeviceKind::Discrete },
+            total_bytes: device.total_bytes,
+        });
+        Ok(devices.collect())
+    }
+}
+
+#[cfg(feature = "host")]
+mod host {
+    use super::{Compiled, HOST, Listed};
+    use std::sync::LazyLock;
+    use vrampool_backend::{Backend, BackendError, DeviceKind};
+    use vrampool_host::HostDevice;
+
+    pub(super) const COMPILED: Compiled = Compiled { list, open: |_| Ok(DEVICE.clone().into()) };
+
+    /// One for the process: a device that is opened again is the same.
+    static DEVICE: LazyLock<HostDevice> = LazyLock::new(HostDevice::new);
+
+    fn list() -> Result<Vec<Listed>, BackendError> {
+        let properties = DEVICE.properties();
+        Ok(vec![Listed {
+            name: HOST.into(),
+            backend: HOST,
+            device: properties.name.clone(),
+            kind: DeviceKind::Cpu,
+            total_bytes: properties.total_bytes,
+        }])
+    }
+}

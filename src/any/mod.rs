@@ -1,0 +1,41 @@
+//! A backend chosen at run time, of those that features compiled in.
+//!
+//! * [`open`] opens a device by its name; [`devices`] lists what there is, and why the rest is not.
+//! * [`AnyDevice`] is an enum of devices and a backend like any other: `Pool<AnyDevice>`, `DeviceArena<AnyDevice>`.
+//! * A kernel needs the backend's own types: match on the enums, or ask them, as `AnyDevice::as_host` and
+//!   `AnyStream::as_host`; regions give theirs by [`Region::project`](crate::Region::project).
+//! * What belongs to another backend than the device is refused as an invalid argument, never a panic.
+//!
+//! | name | device |
+//! |---|---|
+//! | `auto` | what the environment variable `VRAMPOOL_BACKEND` names; without it the best there is |
+//! | `cuda`, `cuda:1`, `cuda:GPU-01234567` | an NVIDIA GPU: the first, by number, by the beginning of its UUID |
+//! | `host` | the host's own memory; the same device whenever it is opened |
+//!
+//! The best is a GPU by CUDA, else the host's own memory. Of several the first that does not share the host's memory comes
+//! first. A CPU behind a GPU's interface is opened only by its name.
+//!
+//! ```
+//! use vrampool::any::{self, AnyMemory};
+//! use vrampool::{Backend, Pool};
+//!
+//! # fn main() -> Result<(), vrampool::Error> {
+//! let device = any::open("host")?; // or "auto"
+//! let stream = device.create_stream()?;
+//! let pool = Pool::builder(&device).build()?;
+//! let mut buffer = pool.allocate(4000, &stream)?;
+//! let out = buffer.on_mut(&stream)?.project(AnyMemory::as_host)?;
+//! stream.as_host()?.launch([], [out], |[], [out]: [&mut [f32]; 1]| out.fill(2.5))?;
+//! # Ok(())
+//! # }
+//! ```
+
+mod device;
+mod family;
+mod listing;
+mod name;
+mod variants;
+
+pub use listing::{Absent, Devices, Listed, NotOpened, devices};
+pub use name::{Name, from_environment, open};
+pub use variants::{AnyDevice, AnyEvent, AnyMemory, AnyStream};

@@ -1,0 +1,185 @@
+//! What a device is asked for by, and what is chosen when nothing is.
+
+use super::family::{FAMILIES, Family};
+use super::listing::{NotOpened, devices};
+use super::variants::AnyDevice;
+use crate::environment::{self, BACKEND, Lookup};
+use crate::error::Error;
+use std::fmt;
+use std::str::FromStr;
+use vrampool_backend::BackendError;
+
+/// A device's name. That it is one does not mean that the device is there.
+///
+/// ```
+/// # use vrampool::any::Name;
+/// assert_eq!("cuda:1".parse::<Name>()?.to_string(), "cuda:1");
+/// assert!("abacus".parse::<Name>().unwrap_err().to_string().contains("known are auto, cuda"));
+/// # Ok::<(), vrampool::BackendError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Name(String);
+
+const AUTO: &str = "auto";
+
+impl FromStr for Name {
+    type Err = BackendError;
+
+    fn from_str(text: &str) -> Result<Self, BackendError> {
+        let name = Self(text.into());
+        let which = text.split_once(':').map(|(_, which)| which);
+        let is_name = match name.family() {
+            Some(family) => which.is_none_or(|which| family.has_several() && !which.is_empty()),
+            None => text == AUTO,
+        };
+        if is_name {
+            return Ok(name);
+        }
+        let forms: Vec<_> = FAMILIES.iter().flat_map(|family| family.forms).copied().collect();
+        let reason = format!("{text:?} is no name of one; known are {AUTO}, {}", forms.join(", "));
+        Err(BackendError::invalid("device", reason))
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Name {
+    /// None for `auto`, which leaves the choice to us.
+    fn family(&self) -> Option<&'static Family> {
+        let name = self.0.split(':').next();
+        FAMILIES.iter().find(|family| Some(family.name) == name)
+    }
+}
+
+/// Opens the device of this name, which the [module's table](super) explains. A device that is opened again is the same.
+///
+/// ```no_run
+/// let device = vrampool::any::open("auto")?;
+/// # Ok::<(), vrampool::Error>(())
+/// ```
+///
+/// # Errors
+/// [`Error::NotOpened`], whose text lists what is there and why the rest is not; for `auto` also those of
+/// [`from_environment`].
+pub fn open(name: &str) -> Result<AnyDevice, Error> {
+    open_with(name, &environment::process)
+}
+
+/// The device that `VRAMPOOL_BACKEND` names, for a program's default: `None` where it is not set, or empty.
+///
+/// A name that somebody gives to the program should come before it, as in [`Builder`](crate::Builder): argument, then
+/// environment, then default.
+///
+/// # Errors
+/// [`Error::Environment`] when it does not name a device that opens.
+pub fn from_environment() -> Result<Option<AnyDevice>, Error> {
+    named_in(&environment::process)
+}
+
+fn open_with(name: &str, lookup: Lookup<'_>) -> Result<AnyDevice, Error> {
+    let chosen = if name == AUTO { named_in(lookup)? } else { None };
+    match chosen {
+        Some(device) => Ok(device),
+        None => Ok(open_named(name).map_err(Box::new)?),
+    }
+}
+
+fn named_in(lookup: Lookup<'_>) -> Result<Option<AnyDevice>, Error> {
+    let Some(value) = environment::text(BACKEND, lookup)? else { return Ok(None) };
+    let invalid = |error: NotOpened| Error::Environment {
+        variable: BACKEND,
+        value: value.clone(),
+        reason: error.to_string(),
+    };
+    open_named(&value).map(Some).map_err(invalid)
+}
+
+fn open_named(name: &str) -> Result<AnyDevice, NotOpened> {
+    let opened = name.parse().and_then(|name: Name| match name.family() {
+        Some(Family { compiled: Some(compiled), .. }) => (compiled.open)(&name.0),
+        Some(family) => Err(family.not_compiled()),
+        None => best(),
+    });
+    opened.map_err(|cause| NotOpened::new(name, cause))
+}
+
+/// The best that opens. One that is there and does not open is told of in the log.
+fn best() -> Result<AnyDevice, BackendError> {
+    for listed in devices().by_preference() {
+        match open_named(&listed.name) {
+            Ok(device) => return Ok(device),
+            Err(error) => log::warn!("{} is listed and does not open: {}", listed.name, error.cause),
+        }
+    }
+    Err(BackendError::Unavailable { backend: AUTO, reason: "no device opens".into() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_told_from_what_is_none() {
+        for name in ["auto", "host", "cuda", "cuda:1", "cuda:GPU-0123", "cuda:anything"] {
+            assert_eq!(name.parse::<Name>().expect(name).to_string(), name);
+        }
+        for name in ["", ":", "abacus", "cuda:", "host:", "host:0", "auto:1", "CUDA", " cuda", "cuda 0", "0"]
+        {
+            let error = name.parse::<Name>().expect_err(name).to_string();
+            assert!(error.contains(&format!("{name:?}")), "{error}");
+            assert!(error.contains("known are auto, cuda, cuda:NUMBER, cuda:UUID"), "{error}");
+            assert!(error.ends_with(", host"), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_there_is_an_error_that_lists_what_is() {
+        for name in ["abacus", "cuda:4096", "cuda:GPU-x"] {
+            let error = open_with(name, &|_| None).expect_err(name);
+            let Error::NotOpened(error) = error else { panic!("{error:?}") };
+            let text = error.to_string();
+            assert!(text.starts_with(&format!("no device `{name}`: ")), "{text}");
+            assert_eq!(text.contains("host (host memory)"), cfg!(feature = "host"), "{text}");
+            for family in &FAMILIES {
+                let feature = format!("feature `{}`", family.name);
+                assert_eq!(text.contains(&feature), family.compiled.is_none(), "{text}");
+            }
+            assert_eq!(text.matches(&error.cause.to_string()).count(), 1, "said once: {text}");
+        }
+    }
+
+    #[test]
+    fn without_a_name_the_environment_chooses() {
+        let set = |value: &'static str| move |name: &str| (name == BACKEND).then(|| value.into());
+        assert!(named_in(&set("")).expect("empty is unset").is_none());
+        for value in ["abacus", "host:7", "cuda:4096"] {
+            for error in [
+                named_in(&set(value)).expect_err(value),
+                open_with("auto", &set(value)).expect_err("it is asked first"),
+            ] {
+                assert!(matches!(error, Error::Environment { variable: BACKEND, .. }), "{error:?}");
+                assert!(error.to_string().contains(&format!("VRAMPOOL_BACKEND=`{value}`")), "{error}");
+            }
+            let named = open_with("host", &set(value));
+            assert_eq!(named.is_ok(), cfg!(feature = "host"), "what has a name is not asked for elsewhere");
+        }
+        #[cfg(feature = "host")]
+        for (name, value) in [("auto", "host"), ("auto", " host ")] {
+            let device = open_with(name, &set(value)).expect("the host is there");
+            assert!(device.as_host().is_ok(), "{device:?}");
+        }
+    }
+
+    #[cfg(feature = "host")]
+    #[test]
+    fn there_is_always_a_best_and_it_is_the_same_when_opened_again() {
+        use vrampool_backend::Backend;
+        let open = || open_with("auto", &|_| None).expect("the host at the least").id();
+        assert_eq!(open(), open());
+        assert_eq!(open_named("auto").map(|device| device.id()), Ok(open()), "in the environment as well");
+    }
+}

@@ -1,0 +1,154 @@
+//! The enums, and the ways into and out of their variants.
+
+#[cfg(feature = "cuda")]
+use vrampool_cuda::{CudaDevice, CudaEvent, CudaMemory, CudaStream};
+#[cfg(feature = "host")]
+use vrampool_host::{HostDevice, HostEvent, HostMemory, HostStream};
+
+/// Does the same with the value in a variant, whichever it is.
+macro_rules! on_each {
+    ($any:expr, $value:ident => $result:expr) => {
+        match *$any {
+            #[cfg(feature = "cuda")]
+            Self::Cuda(ref $value) => $result,
+            #[cfg(feature = "host")]
+            Self::Host(ref $value) => $result,
+        }
+    };
+}
+pub(super) use on_each;
+
+/// An enum with a variant for each backend, named as its feature.
+macro_rules! any {
+    (
+        $(#[$attribute:meta])*
+        $Any:ident, $argument:literal: $($feature:literal $Variant:ident($Own:ty) $as_own:ident),+
+    ) => {
+        $(#[$attribute])*
+        #[derive(Debug)]
+        #[non_exhaustive]
+        pub enum $Any {
+            $(
+                #[doc = concat!("The backend's own, with the feature `", $feature, "`.")]
+                #[cfg(feature = $feature)]
+                $Variant($Own),
+            )+
+        }
+
+        impl $Any {
+            /// The name of the backend behind it, which is also that of its feature.
+            #[must_use]
+            pub fn backend(&self) -> &'static str {
+                match *self {
+                    $(
+                        #[cfg(feature = $feature)]
+                        Self::$Variant(_) => $feature,
+                    )+
+                }
+            }
+        }
+
+        $(
+            #[cfg(feature = $feature)]
+            impl $Any {
+                /// The backend's own.
+                ///
+                /// # Errors
+                /// [`BackendError::InvalidArgument`](crate::BackendError::InvalidArgument) when it is another backend's.
+                pub fn $as_own(&self) -> Result<&$Own, crate::BackendError> {
+                    match self {
+                        Self::$Variant(own) => Ok(own),
+                        #[allow(unreachable_patterns, reason = "there may be one variant")]
+                        _ => Err(other($argument, $feature, self.backend())),
+                    }
+                }
+            }
+
+            #[cfg(feature = $feature)]
+            impl From<$Own> for $Any {
+                fn from(own: $Own) -> Self {
+                    Self::$Variant(own)
+                }
+            }
+
+            #[cfg(feature = $feature)]
+            impl TryFrom<$Any> for $Own {
+                type Error = crate::BackendError;
+
+                fn try_from(any: $Any) -> Result<Self, crate::BackendError> {
+                    match any {
+                        $Any::$Variant(own) => Ok(own),
+                        #[allow(unreachable_patterns, reason = "there may be one variant")]
+                        _ => Err(other($argument, $feature, any.backend())),
+                    }
+                }
+            }
+
+            #[cfg(feature = $feature)]
+            impl<'a> TryFrom<&'a $Any> for &'a $Own {
+                type Error = crate::BackendError;
+
+                fn try_from(any: &'a $Any) -> Result<Self, crate::BackendError> {
+                    any.$as_own()
+                }
+            }
+        )+
+    };
+}
+
+#[allow(dead_code, reason = "no backend may be compiled in")]
+fn other(argument: &'static str, wanted: &str, found: &str) -> crate::BackendError {
+    crate::BackendError::invalid(argument, format!("it is one of the backend {found}, not of {wanted}"))
+}
+
+any! {
+    /// A device of any backend that is compiled in. A clone is another handle to it.
+    #[derive(Clone)]
+    AnyDevice, "device": "cuda" Cuda(CudaDevice) as_cuda, "host" Host(HostDevice) as_host
+}
+
+any! {
+    /// A stream of an [`AnyDevice`].
+    #[derive(Clone)]
+    AnyStream, "stream": "cuda" Cuda(CudaStream) as_cuda, "host" Host(HostStream) as_host
+}
+
+any! {
+    /// A point in an [`AnyStream`].
+    AnyEvent, "event": "cuda" Cuda(CudaEvent) as_cuda, "host" Host(HostEvent) as_host
+}
+
+any! {
+    /// Memory of an [`AnyDevice`].
+    AnyMemory, "memory": "cuda" Cuda(CudaMemory) as_cuda, "host" Host(HostMemory) as_host
+}
+
+#[cfg(all(test, feature = "host", feature = "cuda"))]
+mod tests {
+    use super::*;
+    use vrampool_backend::{Backend, BackendError, Placement, Region, RegionMut};
+
+    #[test]
+    fn what_is_one_backends_is_not_anothers() {
+        let device = AnyDevice::from(HostDevice::new());
+        let stream = device.create_stream().expect("a stream");
+        let event = device.record(&stream).expect("an event");
+        let memory = device.allocate(8, Placement::Device.into()).expect("memory");
+        let whole = Region::whole(&memory, &stream);
+        let refused = [
+            ("device", device.as_cuda().err()),
+            ("stream", stream.as_cuda().err()),
+            ("event", event.as_cuda().err()),
+            ("memory", memory.as_cuda().err()),
+            ("memory", whole.clone().project(AnyMemory::as_cuda).err()),
+            ("memory", RegionMut::whole(&memory, &stream).project(AnyMemory::as_cuda).err()),
+            ("device", CudaDevice::try_from(device.clone()).err()),
+        ];
+        for (argument, error) in refused {
+            let reason = "it is one of the backend host, not of cuda";
+            assert_eq!(error, Some(BackendError::invalid(argument, reason)));
+        }
+        let own = whole.project(AnyMemory::as_host).expect("it is the host's");
+        assert_eq!((own.offset(), own.len(), own.stream()), (0, 8, vrampool_backend::Stream::id(&stream)));
+    }
+}

@@ -1,0 +1,82 @@
+//! What the program runs on: a device chosen by its name, then used as what it is, without an enum in the way of figures.
+
+use crate::bench::Rivals;
+use crate::train::host_kernels::HostKernels;
+use crate::train::kernels::Kernels;
+use std::error::Error;
+use vrampool::any::{self, AnyDevice, Name};
+use vrampool::host::HostDevice;
+use vrampool::trace::{HostTouch, Touch};
+use vrampool::{Backend, BackendError};
+
+/// A device that every command works on.
+pub(crate) trait Device: Rivals {
+    /// To train with.
+    fn kernels(&self) -> Result<impl Kernels<Self>, BackendError>;
+
+    /// To write and verify with.
+    fn touch(&self) -> Result<impl Touch<Self>, BackendError>;
+
+    /// A device with so much memory, where one can have it as one likes; else this one.
+    fn with_memory(&self, bytes: u64) -> Self {
+        let _ = bytes;
+        self.clone()
+    }
+}
+
+impl Device for HostDevice {
+    fn kernels(&self) -> Result<impl Kernels<Self>, BackendError> {
+        Ok(HostKernels)
+    }
+
+    fn touch(&self) -> Result<impl Touch<Self>, BackendError> {
+        Ok(HostTouch)
+    }
+
+    fn with_memory(&self, bytes: u64) -> Self {
+        Self::builder().capacity(bytes).build()
+    }
+}
+
+/// Devices whose backend comes with kernels.
+#[allow(unused_macros, reason = "no such backend may be compiled in")]
+macro_rules! device_with_kernels {
+    ($backend:ident, $Device:ident) => {
+        impl Device for vrampool::$backend::$Device {
+            fn kernels(&self) -> Result<impl Kernels<Self>, BackendError> {
+                vrampool::$backend::Kernels::load(self)
+            }
+
+            fn touch(&self) -> Result<impl Touch<Self>, BackendError> {
+                vrampool::$backend::Kernels::load(self)
+            }
+        }
+    };
+}
+
+#[cfg(feature = "cuda")]
+device_with_kernels!(cuda, CudaDevice);
+
+/// What to do, on a device of whatever type.
+pub(crate) trait Run {
+    type Output;
+
+    fn run<D: Device>(self, device: &D) -> Result<Self::Output, Box<dyn Error>>;
+}
+
+/// Does it on the device of this name; without one on that of `VRAMPOOL_BACKEND`, or the host.
+pub(crate) fn run<R: Run>(name: Option<&Name>, what: R) -> Result<R::Output, Box<dyn Error>> {
+    let device = match name {
+        Some(name) => any::open(&name.to_string())?,
+        None => match any::from_environment()? {
+            Some(device) => device,
+            None => AnyDevice::Host(HostDevice::new()),
+        },
+    };
+    match device {
+        #[cfg(feature = "cuda")]
+        AnyDevice::Cuda(device) => what.run(&device),
+        AnyDevice::Host(device) => what.run(&device),
+        other => Err(format!("the program has no kernels for {}", other.properties().name).into()),
+    }
+}

@@ -1,0 +1,94 @@
+//! `vrampool devices`: what there is to run on, and why the rest is not there.
+
+use bytesize::ByteSize;
+use clap::Args;
+use comfy_table::{CellAlignment, Table, presets};
+use serde::Serialize;
+use std::error::Error;
+use std::io::Write;
+use vrampool::any::{self, Devices};
+use vrampool::backend::DeviceKind;
+
+/// Flags of `vrampool devices`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Arguments {
+    /// Print one JSON object instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+/// Everything, as JSON has it.
+#[derive(Debug, Serialize)]
+struct Listing {
+    devices: Vec<Row>,
+    unavailable: Vec<Unavailable>,
+    /// What `auto` opens where the environment names nothing.
+    best: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Row {
+    name: String,
+    backend: &'static str,
+    device: String,
+    kind: &'static str,
+    total_bytes: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct Unavailable {
+    backend: &'static str,
+    reason: String,
+}
+
+/// Prints what there is.
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
+    let listing = Listing::from(any::devices());
+    let text = if arguments.json { serde_json::to_string(&listing)? } else { listing.table() };
+    Ok(writeln!(std::io::stdout(), "{text}")?)
+}
+
+impl From<Devices> for Listing {
+    fn from(devices: Devices) -> Self {
+        let best = devices.best().map(|best| best.name.clone());
+        let row = |device: any::Listed| Row {
+            name: device.name,
+            backend: device.backend,
+            device: device.device,
+            kind: match device.kind {
+                DeviceKind::Discrete => "discrete",
+                DeviceKind::Integrated => "integrated",
+                DeviceKind::Cpu => "cpu",
+            },
+            total_bytes: device.total_bytes,
+        };
+        let unavailable =
+            |absent: any::Absent| Unavailable { backend: absent.backend, reason: absent.reason.to_string() };
+        Self {
+            devices: devices.there.into_iter().map(row).collect(),
+            unavailable: devices.absent.into_iter().map(unavailable).collect(),
+            best,
+        }
+    }
+}
+
+impl Listing {
+    fn table(&self) -> String {
+        let mut table = Table::new();
+        table.load_style(presets::UTF8_FULL_CONDENSED).set_header(["name", "device", "kind", "memory"]);
+        for row in &self.devices {
+            table.add_row([&row.name, &row.device, row.kind, &ByteSize(row.total_bytes).to_string()]);
+        }
+        if let Some(memory) = table.column_mut(3) {
+            memory.set_cell_alignment(CellAlignment::Right);
+        }
+        let mut text = table.to_string();
+        if let Some(best) = &self.best {
+            text += &format!("\n`auto` is {best}.");
+        }
+        for absent in &self.unavailable {
+            text += &format!("\n{}", absent.reason);
+        }
+        text
+    }
+}

@@ -1,0 +1,117 @@
+//! What is opened by name is what the contract says, and knows its own from another backend's.
+
+use crate::there;
+use vrampool::any::{self, AnyDevice};
+use vrampool::backend::{Capabilities, conformance};
+use vrampool::{
+    Backend, BackendError, DeviceArena, Error, Placement, Pool, Region, RegionMut, UNLIMITED, persistent_pool,
+};
+
+#[test]
+fn every_device_conforms() {
+    there::on_each(|there| {
+        let report = conformance::check(&there.device).expect("conforms");
+        eprintln!("{report}");
+        // What is skipped is what the device says it cannot do.
+        let optional = [
+            Capabilities::COPY_WITHIN_MEMORY,
+            Capabilities::HOST_VISIBLE,
+            Capabilities::STREAM_ORDERED,
+            Capabilities::CONCURRENT_STREAMS,
+        ];
+        let missing = optional.into_iter().filter(|&capability| !there.can(capability)).count();
+        assert!(report.skipped.len() <= missing, "{report}");
+    });
+}
+
+#[test]
+fn a_device_that_is_opened_again_is_the_same_and_has_one_pool() {
+    there::on_each(|there| {
+        let again = any::open(&there.name).expect("it is there");
+        assert_eq!(again.id(), there.device.id());
+        let (pool, other) =
+            (persistent_pool(&again).expect("a pool"), persistent_pool(&there.device).expect("a pool"));
+        let [stream] = there.streams();
+        drop(pool.allocate(1000, &stream).expect("memory"));
+        assert_eq!(other.stats().hits + other.stats().misses, pool.stats().hits + pool.stats().misses);
+        assert!(other.stats().misses > 0, "one pool");
+    });
+}
+
+/// A region that is turned into another backend's still keeps its bytes where they are.
+#[test]
+fn a_region_that_is_projected_is_held_as_before() {
+    there::on_each(|there| {
+        let [stream] = there.streams();
+        let arena = DeviceArena::builder(&there.device).limit(1 << 20).build().expect("an arena");
+        let hole = arena.allocate(4096, &stream).expect("memory");
+        let mut buffer = arena.allocate(4096, &stream).expect("memory");
+        drop(hole);
+        let moves = || {
+            let mut moves = 0;
+            arena.compact(&stream, UNLIMITED, |_| moves += 1).expect("no fault");
+            moves
+        };
+        let region = buffer.on_mut(&stream).expect("a region").project(Ok).expect("the same memory");
+        assert_eq!(moves(), 0, "{}", there.name);
+        drop(region);
+        assert_eq!(moves(), 1, "{}", there.name);
+    });
+}
+
+fn assert_refused<T: std::fmt::Debug>(result: Result<T, BackendError>) {
+    assert!(matches!(result, Err(BackendError::InvalidArgument { .. })), "{result:?}");
+}
+
+/// Everything that `device` is given of `other`'s.
+fn assert_apart(device: &AnyDevice, other: &AnyDevice) {
+    let kind = Placement::Device.into();
+    let (own, foreign) =
+        (device.create_stream().expect("a stream"), other.create_stream().expect("a stream"));
+    let (memory, strange) =
+        (device.allocate(256, kind).expect("memory"), other.allocate(256, kind).expect("memory"));
+    let mut bytes = [0; 256];
+    assert_refused(device.synchronize(&foreign));
+    assert_refused(device.record(&foreign));
+    assert_refused(device.allocate_on(256, kind, &foreign).map_err(|error| match error {
+        // It may say first that it has no such memory at all.
+        BackendError::Unsupported { operation } => BackendError::invalid("stream", operation),
+        error => error,
+    }));
+    assert_refused(device.fill(&own, RegionMut::whole(&strange, &own), 0));
+    assert_refused(device.fill(&foreign, RegionMut::whole(&memory, &foreign), 0));
+    assert_refused(device.upload(&own, &bytes, RegionMut::whole(&strange, &own)));
+    assert_refused(device.download(&own, Region::whole(&strange, &own), &mut bytes));
+    assert_refused(device.copy(&own, Region::whole(&strange, &own), RegionMut::whole(&memory, &own)));
+    assert_refused(device.copy(&own, Region::whole(&memory, &own), RegionMut::whole(&strange, &own)));
+    if device.backend() != other.backend() {
+        let event = other.record(&foreign).expect("an event");
+        assert_refused(device.wait(&own, &event));
+        assert_refused(device.is_capturing(&foreign));
+        assert_refused(device.write_mapped(&strange, 0, &bytes));
+        assert_refused(device.read_mapped(&strange, 0, &mut bytes));
+    }
+    let pool = Pool::builder(device).build().expect("a pool");
+    let refused = pool.allocate(100, &foreign);
+    assert!(matches!(refused, Err(Error::WrongDevice { .. })), "{refused:?}");
+    // It does not fail; the memory is given back all the same.
+    device.free_on(strange, &own);
+    device.free_on(memory, &foreign);
+    device.synchronize(&own).expect("no fault");
+    other.synchronize(&foreign).expect("no fault");
+}
+
+#[test]
+fn what_belongs_to_another_device_is_refused() {
+    let mut devices: Vec<_> = there::devices().into_iter().map(|there| there.device).collect();
+    #[cfg(feature = "host")]
+    devices.push(vrampool::host::HostDevice::new().into());
+    for (nth, device) in devices.iter().enumerate() {
+        for (other_nth, other) in devices.iter().enumerate() {
+            // Two platforms may show one device twice: it is told by its number here.
+            if nth != other_nth && device.id() != other.id() {
+                assert_apart(device, other);
+            }
+        }
+    }
+}

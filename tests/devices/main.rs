@@ -1,0 +1,18 @@
+//! The pool's promises on every device that is there, whichever backend opens it. What a device cannot do is skipped by its
+//! capabilities, and said; nothing here asks which backend it is.
+#![cfg(feature = "trace")]
+
+#[path = "../audit/mod.rs"]
+mod audit;
+mod there;
+
+mod backends;
+mod caps;
+mod compaction;
+mod order;
+mod out_of_memory;
+mod touch;
+mod traces;
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;

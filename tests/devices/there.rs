@@ -1,0 +1,101 @@
+//! The devices that are there, and what each can do.
+
+use vrampool::any::{self, AnyDevice, AnyMemory, AnyStream};
+use vrampool::backend::{Capabilities, DeviceKind};
+use vrampool::trace::{AnyTouch, Touch};
+use vrampool::{Backend, Placement, Region, RegionMut, Source};
+
+/// A device, and how it writes and verifies.
+#[derive(Debug)]
+pub(crate) struct There {
+    pub(crate) name: String,
+    pub(crate) device: AnyDevice,
+    pub(crate) touch: AnyTouch,
+}
+
+/// Every device. A backend without one is told of, and is a failure where `VRAMPOOL_REQUIRE`, a list separated by commas,
+/// names it.
+pub(crate) fn devices() -> Vec<There> {
+    let devices = any::devices();
+    let required = std::env::var("VRAMPOOL_REQUIRE").unwrap_or_default();
+    for absent in &devices.absent {
+        let is_required = required.split(',').any(|required| required == absent.backend);
+        assert!(!is_required, "VRAMPOOL_REQUIRE names {}, and {}", absent.backend, absent.reason);
+        eprintln!("skipped: {}", absent.reason);
+    }
+    let open = |listed: any::Listed| {
+        let device = any::open(&listed.name).expect("it is there");
+        let touch = AnyTouch::load(&device).expect("kernels");
+        There { name: listed.name, device, touch }
+    };
+    devices.there.into_iter().map(open).collect()
+}
+
+/// Runs `test` on every device, and says which it is.
+pub(crate) fn on_each(test: impl Fn(&There)) {
+    for there in devices() {
+        eprintln!("on {}", there.name);
+        test(&there);
+    }
+}
+
+impl There {
+    pub(crate) fn can(&self, capability: Capabilities) -> bool {
+        self.device.properties().capabilities.contains(capability)
+    }
+
+    /// What can serve a pool's misses.
+    pub(crate) fn sources(&self) -> Vec<Source> {
+        let can = |source: &Source| *source != Source::Driver || self.can(Capabilities::STREAM_ORDERED);
+        Source::ALL.into_iter().filter(can).collect()
+    }
+
+    /// Bytes that the device can copy and fill, not fewer.
+    pub(crate) fn rounded(&self, bytes: u64) -> u64 {
+        bytes.next_multiple_of(self.device.properties().copy_granularity)
+    }
+
+    /// Whether much memory is written in a moment.
+    pub(crate) fn is_fast(&self) -> bool {
+        self.device.properties().kind == DeviceKind::Discrete
+    }
+
+    pub(crate) fn streams<const N: usize>(&self) -> [AnyStream; N] {
+        std::array::from_fn(|_| self.device.create_stream().expect("a stream"))
+    }
+
+    pub(crate) fn write(&self, stream: &AnyStream, bytes: RegionMut<'_, AnyMemory>, seed: u64) {
+        self.touch.write(stream, bytes, seed).expect("queued");
+    }
+
+    /// A count of bytes that are not as they were written, on the device; used on `stream` alone.
+    pub(crate) fn count(&self, stream: &AnyStream) -> Count<'_> {
+        let memory = self.device.allocate(self.rounded(8), Placement::Device.into()).expect("memory");
+        self.device.fill(stream, RegionMut::whole(&memory, stream), 0).expect("queued");
+        Count { there: self, memory, stream: stream.clone() }
+    }
+}
+
+/// A count of bytes that are not as they were written.
+#[derive(Debug)]
+pub(crate) struct Count<'a> {
+    there: &'a There,
+    memory: AnyMemory,
+    stream: AnyStream,
+}
+
+impl Count<'_> {
+    /// Counts the bytes of a region of its stream that `seed` did not write.
+    pub(crate) fn verify(&self, bytes: Region<'_, AnyMemory>, seed: u64) {
+        let count = RegionMut::new(&self.memory, 0, 8, &self.stream).expect("a region");
+        self.there.touch.verify(&self.stream, bytes, seed, count).expect("queued");
+    }
+
+    /// Waits for its stream.
+    pub(crate) fn read(&self) -> u64 {
+        let mut bytes = vec![0; vrampool::Memory::len(&self.memory) as usize];
+        let whole = Region::whole(&self.memory, &self.stream);
+        self.there.device.download(&self.stream, whole, &mut bytes).expect("no fault");
+        u64::from_le_bytes(bytes[..8].try_into().expect("eight"))
+    }
+}
