@@ -1,18 +1,15 @@
 //! A device of OpenCL.
 
-use crate::account::Account;
-use crate::deferred::Deferred;
-use crate::driver::{Context, Library, Origin, RawDevice};
+use crate::driver::{Context, Library, RawDevice};
 use crate::event::OpenClEvent;
 use crate::listing::{self, Listed};
 use crate::memory::{OpenClMemory, origin_of, span};
-use crate::stream::{OpenClStream, QueueOrder, StreamTable};
+use crate::shared::{Options, Shared};
+use crate::stream::{OpenClStream, QueueOrder};
 use opencl_sys as cl;
-use parking_lot::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use vrampool_backend::{
-    Backend, BackendError, Capabilities, DeviceId, MemoryInfo, MemoryKind, Properties, Region, RegionMut,
+    Backend, BackendError, DeviceId, DeviceKind, MemoryInfo, MemoryKind, Properties, Region, RegionMut,
     Stream,
 };
 
@@ -26,176 +23,58 @@ pub struct OpenClDevice {
     order: QueueOrder,
 }
 
-/// What a device's handles, streams and memory share.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    id: DeviceId,
-    properties: Properties,
-    listed: Listed,
-    shared_memory: SharedMemory,
-    account: Arc<Account>,
-    streams: StreamTable,
-    deferred: Deferred,
-    /// Whether everybody who opens the device by its number gets this one.
-    is_common: bool,
-    context: Context,
+/// How an [`OpenClDevice`] in a context of its own is to be.
+///
+/// ```no_run
+/// use vrampool_opencl::{Backend, OpenClDevice};
+/// let device = OpenClDevice::builder(0).limit(1 << 30).build()?;
+/// assert_eq!(device.memory_info()?.free_bytes, 1 << 30);
+/// # Ok::<(), vrampool_opencl::BackendError>(())
+/// ```
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct OpenClBuilder {
+    options: Options,
 }
 
-/// What host and device can share addresses of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum SharedMemory {
-    None,
-    /// What the host has mapped at the moment.
-    Coarse,
-    /// Whole allocations.
-    Fine {
-        atomics: bool,
-    },
-}
-
-impl Shared {
-    pub(crate) fn id(&self) -> DeviceId {
-        self.id
+impl OpenClBuilder {
+    /// The most memory that is taken, bytes: for a device that is shared with others, and to see what a program does when
+    /// memory is out. Default, and at most: all the device has.
+    pub fn limit(mut self, bytes: u64) -> Self {
+        self.options.limit = Some(bytes);
+        self
     }
 
-    pub(crate) fn properties(&self) -> &Properties {
-        &self.properties
+    /// What it passes for. Default: what the driver says. A device that passes for a discrete one has memory of its own
+    /// and pinned memory of the host that is kept mapped, also where both are the same.
+    pub fn kind(mut self, kind: DeviceKind) -> Self {
+        self.options.kind = Some(kind);
+        self
     }
 
-    pub(crate) fn context(&self) -> &Context {
-        &self.context
+    /// Opens the device.
+    ///
+    /// # Errors
+    /// As [`OpenClDevice::open`].
+    pub fn build(self) -> Result<OpenClDevice, BackendError> {
+        let (library, device) = at(self.options.ordinal)?;
+        let make = || Ok((Context::create(library, device)?, self.options));
+        Shared::find_or(|_| false, make).map(OpenClDevice::from)
     }
-
-    pub(crate) fn streams(&self) -> &StreamTable {
-        &self.streams
-    }
-
-    pub(crate) fn deferred(&self) -> &Deferred {
-        &self.deferred
-    }
-
-    pub(crate) fn shared_memory(&self) -> SharedMemory {
-        self.shared_memory
-    }
-
-    fn new(context: Context, ordinal: usize, key: Key) -> Result<Self, BackendError> {
-        let device = context.device();
-        let listed = listing::describe(ordinal, device)?;
-        let mut properties = Properties::new(BACKEND, listed.name.clone());
-        properties.kind = listed.kind;
-        properties.total_bytes = listed.total_bytes;
-        properties.max_allocation = listed.max_allocation;
-        // The device says it in bits.
-        properties.alignment =
-            (device.number(cl::CL_DEVICE_MEM_BASE_ADDR_ALIGN)? / 8).max(1).next_power_of_two();
-        properties.capabilities =
-            Capabilities::HOST_VISIBLE | Capabilities::COPY_WITHIN_MEMORY | Capabilities::CONCURRENT_STREAMS;
-        let shared_memory = shared_memory(device, context.library());
-        properties.capabilities.set(Capabilities::MANAGED, shared_memory != SharedMemory::None);
-        let limit = match key {
-            Key::Limited(limit) => limit.min(listed.total_bytes),
-            Key::Common | Key::Context => listed.total_bytes,
-        };
-        Ok(Self {
-            id: DeviceId { backend: BACKEND, key: key.number(&context, ordinal) },
-            properties,
-            listed,
-            shared_memory,
-            account: Arc::new(Account::new(limit)),
-            streams: StreamTable::default(),
-            deferred: Deferred::default(),
-            is_common: key == Key::Common,
-            context,
-        })
-    }
-
-    fn free_bytes(&self) -> u64 {
-        let free = self.account.free();
-        self.context.device().free_bytes().map_or(free, |told| told.min(free))
-    }
-
-    fn allocate(&self, bytes: u64, origin: Origin) -> Result<crate::driver::Allocation, BackendError> {
-        let charge = self.account.charge(bytes);
-        let free = Some(self.free_bytes());
-        let charge = charge.ok_or(BackendError::OutOfMemory { requested: bytes, free })?;
-        self.context.allocate(bytes, origin, charge, free)
-    }
-}
-
-impl Drop for Shared {
-    fn drop(&mut self) {
-        self.deferred.finish();
-    }
-}
-
-fn shared_memory(device: &RawDevice, library: &Library) -> SharedMemory {
-    // A device of before OpenCL 2.0 does not know the question.
-    let has = match library.shares_addresses() {
-        true => device.number(cl::CL_DEVICE_SVM_CAPABILITIES).unwrap_or(0),
-        false => 0,
-    };
-    if has & cl::CL_DEVICE_SVM_FINE_GRAIN_BUFFER != 0 {
-        SharedMemory::Fine { atomics: has & cl::CL_DEVICE_SVM_ATOMICS != 0 }
-    } else if has & cl::CL_DEVICE_SVM_COARSE_GRAIN_BUFFER != 0 {
-        SharedMemory::Coarse
-    } else {
-        SharedMemory::None
-    }
-}
-
-/// What a device in a context is known by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Key {
-    /// Its number, because it is in the one context that all who open it share.
-    Common,
-    /// Its context, which is somebody else's.
-    Context,
-    /// Its context, which has a limit of its own.
-    Limited(u64),
-}
-
-impl Key {
-    fn number(self, context: &Context, ordinal: usize) -> u128 {
-        match self {
-            Self::Common => {
-                // Relaxed: only distinctness matters.
-                (u128::from(REPLACED.load(Ordering::Relaxed)) << 64) | ordinal as u128
-            }
-            Self::Context | Self::Limited(_) => {
-                let context = u128::from(context.handle().number());
-                (1 << 127) | (context << 64) | ordinal as u128
-            }
-        }
-    }
-}
-
-/// Every device that somebody has a handle to: one for each device of each context, so that one queue has one id.
-static OPEN: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
-/// How many common contexts were lost and given up. Part of the key of those that come after.
-static REPLACED: AtomicU64 = AtomicU64::new(0);
-
-/// Upgraded under the lock and let go behind it: the last handle to a device must not be dropped there.
-fn find_open(is_it: impl Fn(&Shared) -> bool) -> Option<Arc<Shared>> {
-    let devices: Vec<_> = OPEN.lock().iter().filter_map(Weak::upgrade).collect();
-    devices.into_iter().find(|device| is_it(device))
 }
 
 impl OpenClDevice {
     /// The device with this number among those of all platforms, in the context that all who open it share. Where that
-    /// context is broken, in a new one.
+    /// context is lost, in a new one.
     ///
     /// # Errors
     /// [`BackendError::Unavailable`] without a library of OpenCL 1.2 or newer, a platform or a device;
     /// [`BackendError::InvalidArgument`] when there is no device of this number; else what the driver reports.
     pub fn open(ordinal: usize) -> Result<Self, BackendError> {
         let (library, device) = at(ordinal)?;
-        static OPENING: Mutex<()> = Mutex::new(());
-        let _alone = OPENING.lock();
-        let is_it = |shared: &Shared| shared.is_common && shared.context.device().handle() == device.handle();
-        if let Some(shared) = find_open(is_it) {
-            return Ok(shared.into());
-        }
-        Self::of(Context::create(library, device)?, ordinal, Key::Common)
+        let options = Options { ordinal, is_common: true, ..Options::default() };
+        let make = || Ok((Context::create(library, device)?, options));
+        Shared::find_or(|shared| shared.is_common(&device), make).map(Self::from)
     }
 
     /// The device of this name: `opencl` (the first GPU, or where there is none the first device), `opencl:1` or `1`.
@@ -206,34 +85,19 @@ impl OpenClDevice {
         Self::open(listing::find(name, &listing::list()?)?)
     }
 
-    /// As [`open`](Self::open), in a context of its own that takes at most `bytes` of the device's memory: for a device
-    /// that is shared with others, and for seeing what a program does when memory is out.
-    ///
-    /// # Errors
-    /// As [`open`](Self::open).
-    pub fn open_with_limit(ordinal: usize, bytes: u64) -> Result<Self, BackendError> {
-        let (library, device) = at(ordinal)?;
-        Self::of(Context::create(library, device)?, ordinal, Key::Limited(bytes))
+    /// The device with this number in a context of its own, opened as you choose.
+    pub fn builder(ordinal: usize) -> OpenClBuilder {
+        OpenClBuilder { options: Options { ordinal, ..Options::default() } }
     }
 
     /// The device of somebody else's context, which every handle to it here shares.
     pub(crate) fn of_foreign(context: Context, ordinal: usize) -> Result<Self, BackendError> {
+        let device = context.device().handle();
+        let (searched, options) = (context.clone(), Options { ordinal, ..Options::default() });
         let is_it = |shared: &Shared| {
-            shared.context.is_same(&context) && shared.context.device().handle() == context.device().handle()
+            shared.context().is_same(&searched) && shared.context().device().handle() == device
         };
-        match find_open(is_it) {
-            Some(shared) => Ok(shared.into()),
-            None => Self::of(context, ordinal, Key::Context),
-        }
-    }
-
-    fn of(context: Context, ordinal: usize, key: Key) -> Result<Self, BackendError> {
-        let shared = Arc::new(Shared::new(context, ordinal, key)?);
-        let mut open = OPEN.lock();
-        open.retain(|device| device.strong_count() > 0);
-        open.push(Arc::downgrade(&shared));
-        drop(open);
-        Ok(shared.into())
+        Shared::find_or(is_it, || Ok((context, options))).map(Self::from)
     }
 
     /// A handle to the same device whose [`create_stream`](Backend::create_stream) makes queues of this order.
@@ -246,27 +110,27 @@ impl OpenClDevice {
     /// What the list says of it.
     #[must_use]
     pub fn listed(&self) -> &Listed {
-        &self.shared.listed
+        self.shared.listed()
     }
 
     /// Its context, for programs, kernels and libraries. It is good for as long as a handle to the device, or a count of
     /// the caller's own (`clRetainContext`), is there.
     #[must_use]
     pub fn context(&self) -> cl::cl_context {
-        self.shared.context.handle().raw()
+        self.shared.context().handle().raw()
     }
 
     /// Its number in the driver.
     #[must_use]
     pub fn device(&self) -> cl::cl_device_id {
-        self.shared.context.device().handle().raw()
+        self.shared.context().device().handle().raw()
     }
 
     /// Bytes of dropped memory that are not free yet, because work may still use them: see [`OpenClMemory`].
     #[must_use]
     pub fn deferred_bytes(&self) -> u64 {
-        self.shared.deferred.sweep();
-        self.shared.deferred.bytes()
+        self.shared.deferred().sweep();
+        self.shared.deferred().bytes()
     }
 
     /// A stream on a queue that runs work in any order that its barriers leave. What this crate enqueues is in order all
@@ -279,7 +143,7 @@ impl OpenClDevice {
     }
 
     fn create_stream_of(&self, order: QueueOrder) -> Result<OpenClStream, BackendError> {
-        Ok(OpenClStream::of(&self.shared, self.shared.context.create_queue(order)?))
+        Ok(OpenClStream::of(&self.shared, self.shared.context().create_queue(order)?))
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
@@ -287,14 +151,14 @@ impl OpenClDevice {
     }
 
     fn check_stream(&self, stream: &OpenClStream) -> Result<(), BackendError> {
-        if stream.device() == self.shared.id {
+        if stream.device() == self.shared.id() {
             return Ok(());
         }
         Err(BackendError::invalid("stream", format!("it is one of device {}", stream.device())))
     }
 
     fn check_mapped(&self, memory: &OpenClMemory) -> Result<(), BackendError> {
-        match self.shared.context.is_same(memory.allocation().context()) {
+        match self.shared.context().is_same(memory.allocation().context()) {
             true => Ok(()),
             false => Err(BackendError::invalid("memory", "it is another device's")),
         }
@@ -332,18 +196,18 @@ impl Backend for OpenClDevice {
     type Event = OpenClEvent;
 
     fn id(&self) -> DeviceId {
-        self.shared.id
+        self.shared.id()
     }
 
     fn properties(&self) -> &Properties {
-        &self.shared.properties
+        self.shared.properties()
     }
 
     /// By what was taken through this device's handles, and by what the driver says where it has AMD's extension: the
     /// standard has no such question.
     fn memory_info(&self) -> Result<MemoryInfo, BackendError> {
-        self.shared.deferred.sweep();
-        let (total_bytes, free_bytes) = (self.shared.account.limit(), self.shared.free_bytes());
+        self.shared.deferred().sweep();
+        let (total_bytes, free_bytes) = (self.shared.account().limit(), self.shared.free_bytes());
         Ok(MemoryInfo { free_bytes, total_bytes })
     }
 
@@ -351,7 +215,7 @@ impl Backend for OpenClDevice {
         if bytes == 0 {
             return Err(BackendError::invalid("bytes", "an allocation has at least 1"));
         }
-        let most = self.shared.properties.max_allocation;
+        let most = self.shared.properties().max_allocation;
         if bytes > most {
             return Err(BackendError::invalid(
                 "bytes",
@@ -359,10 +223,10 @@ impl Backend for OpenClDevice {
             ));
         }
         let origin = origin_of(kind, &self.shared)?;
-        self.shared.deferred.sweep();
+        self.shared.deferred().sweep();
         let allocation = match self.shared.allocate(bytes, origin) {
             // What was dropped under work is free when that is done.
-            Err(error) if error.is_out_of_memory() && self.shared.deferred.finish() => {
+            Err(error) if error.is_out_of_memory() && self.shared.deferred().finish() => {
                 self.shared.allocate(bytes, origin)
             }
             answer => answer,
@@ -376,20 +240,20 @@ impl Backend for OpenClDevice {
 
     fn synchronize(&self, stream: &OpenClStream) -> Result<(), BackendError> {
         self.check_stream(stream)?;
-        self.shared.context.synchronize(stream.raw())
+        self.shared.context().synchronize(stream.raw())
     }
 
     fn record(&self, stream: &OpenClStream) -> Result<OpenClEvent, BackendError> {
         self.check_stream(stream)?;
-        Ok(OpenClEvent::new(self.shared.context.record(stream.raw())?))
+        Ok(OpenClEvent::new(self.shared.context().record(stream.raw())?))
     }
 
     fn wait(&self, stream: &OpenClStream, event: &OpenClEvent) -> Result<(), BackendError> {
         self.check_stream(stream)?;
-        if !self.shared.context.is_same(event.raw().context()) {
+        if !self.shared.context().is_same(event.raw().context()) {
             return Err(BackendError::invalid("event", "it is one of another context"));
         }
-        self.shared.context.wait(stream.raw(), &[event.raw()])
+        self.shared.context().wait(stream.raw(), &[event.raw()])
     }
 
     fn copy(
@@ -407,7 +271,7 @@ impl Backend for OpenClDevice {
         if source.memory().is_mapped() && destination.memory().is_mapped() {
             destination.memory().give_to_kernels(stream)?;
         }
-        self.shared.context.copy(stream.raw(), span(&source)?, span(&destination)?)
+        self.shared.context().copy(stream.raw(), span(&source)?, span(&destination)?)
     }
 
     fn fill(
@@ -421,7 +285,7 @@ impl Backend for OpenClDevice {
         stream.check_regions(None, Some(&destination))?;
         destination.memory().give_to_kernels(stream)?;
         destination.memory().use_on(stream);
-        self.shared.context.fill(stream.raw(), span(&destination)?, value)
+        self.shared.context().fill(stream.raw(), span(&destination)?, value)
     }
 
     fn upload(
@@ -437,7 +301,7 @@ impl Backend for OpenClDevice {
         destination.memory().check_host(cl::CL_MEM_HOST_READ_ONLY)?;
         destination.memory().give_to_kernels(stream)?;
         destination.memory().use_on(stream);
-        self.shared.context.upload(stream.raw(), source, span(&destination)?)
+        self.shared.context().upload(stream.raw(), source, span(&destination)?)
     }
 
     fn download(
@@ -452,7 +316,7 @@ impl Backend for OpenClDevice {
         source.memory().check_host(cl::CL_MEM_HOST_WRITE_ONLY)?;
         source.memory().give_to_kernels(stream)?;
         source.memory().use_on(stream);
-        self.shared.context.download(stream.raw(), span(&source)?, destination)
+        self.shared.context().download(stream.raw(), span(&source)?, destination)
     }
 
     fn write_mapped(&self, memory: &OpenClMemory, offset: u64, bytes: &[u8]) -> Result<(), BackendError> {

@@ -25,6 +25,7 @@ use opencl_sys as cl;
 use parking_lot::Mutex;
 use std::ffi::c_void;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use vrampool_backend::BackendError;
 
 /// What the driver calls something by. A number, because any thread may pass it on.
@@ -58,6 +59,8 @@ struct ContextInner {
     device: RawDevice,
     /// A queue of this crate's own, on which nothing waits for work of the program's: for mapping.
     transfer: Queue,
+    /// Whether the driver has said, or shown, that nothing works on it any more.
+    lost: AtomicBool,
 }
 
 impl Drop for ContextInner {
@@ -98,12 +101,16 @@ impl Context {
         handle: Handle,
         device: RawDevice,
     ) -> Result<Self, BackendError> {
-        // SAFETY: the device exists, and is released with the context.
-        check("clRetainDevice", unsafe { (library.core.clRetainDevice)(device.handle().raw()) })?;
         // SAFETY: the caller's promise.
         let transfer = unsafe { Queue::create(library, handle, &device, QueueOrder::InOrder) };
-        match transfer {
-            Ok(transfer) => Ok(Self { inner: Arc::new(ContextInner { library, handle, device, transfer }) }),
+        // SAFETY: the device exists, and is released with the context.
+        let retained =
+            check("clRetainDevice", unsafe { (library.core.clRetainDevice)(device.handle().raw()) });
+        match retained.and(transfer) {
+            Ok(transfer) => {
+                let lost = AtomicBool::new(false);
+                Ok(Self { inner: Arc::new(ContextInner { library, handle, device, transfer, lost }) })
+            }
             Err(error) => {
                 // SAFETY: the count is this call's, as the caller promised.
                 let _ = unsafe { (library.core.clReleaseContext)(handle.raw()) };
@@ -141,12 +148,22 @@ impl Context {
     /// Tells an error after which the device is of no more use from one after which it is, where the driver uses one
     /// number for both: by giving it something to do.
     pub(crate) fn judged<T>(&self, result: Result<T, BackendError>) -> Result<T, BackendError> {
-        match result {
+        let result = match result {
             Err(error) if is_ambiguous(&error) && self.is_broken() => {
                 Err(BackendError::DeviceLost { reason: error.to_string() })
             }
             other => other,
+        };
+        if result.as_ref().is_err_and(BackendError::is_device_lost) {
+            // Relaxed: a hint to who opens the device again.
+            self.inner.lost.store(true, Ordering::Relaxed);
         }
+        result
+    }
+
+    /// Whether an error has said that nothing works on it any more.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.inner.lost.load(Ordering::Relaxed)
     }
 
     fn is_broken(&self) -> bool {

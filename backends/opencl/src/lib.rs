@@ -12,10 +12,11 @@ mod error;
 mod event;
 mod listing;
 mod memory;
+mod shared;
 mod stream;
 mod view;
 
-pub use device::OpenClDevice;
+pub use device::{OpenClBuilder, OpenClDevice};
 pub use driver::{Adam, Factor, Kernels};
 pub use event::OpenClEvent;
 pub use listing::{Listed, list};

@@ -1,7 +1,7 @@
 //! Memory of an OpenCL device.
 
-use crate::device::{Shared, SharedMemory};
 use crate::driver::{Allocation, Origin, RawEvent, Span};
+use crate::shared::{Shared, SharedMemory};
 use crate::stream::OpenClStream;
 use opencl_sys as cl;
 use parking_lot::Mutex;

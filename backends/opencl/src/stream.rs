@@ -1,8 +1,8 @@
 //! Streams: made here, or other people's queues.
 
-use crate::device::Shared;
 use crate::driver::{Handle, Queue};
 use crate::memory::OpenClMemory;
+use crate::shared::Shared;
 use opencl_sys::cl_command_queue;
 use parking_lot::Mutex;
 use std::collections::HashMap;
