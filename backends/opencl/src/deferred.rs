@@ -6,14 +6,17 @@
 //! short.
 
 use crate::driver::{Allocation, RawEvent};
+use crate::releases::Releases;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use vrampool_backend::BackendError;
 
 /// Dropped memory of one device, in the order of dropping.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Deferred {
     waiting: Mutex<Vec<Waiting>>,
+    /// Where releasing memory may wait for the device.
+    releases: Option<Releases>,
 }
 
 #[derive(Debug)]
@@ -23,13 +26,29 @@ struct Waiting {
 }
 
 impl Deferred {
+    pub(crate) fn new(releases: Option<Releases>) -> Self {
+        Self { waiting: Mutex::default(), releases }
+    }
+
+    /// Frees memory that `work` uses, when that is done.
     pub(crate) fn push(&self, work: Vec<RawEvent>, allocation: Arc<Allocation>) {
+        if work.is_empty() {
+            return self.release(allocation);
+        }
         self.waiting.lock().push(Waiting { work, allocation });
         self.sweep();
     }
 
+    fn release(&self, allocation: Arc<Allocation>) {
+        if let Some(releases) = &self.releases {
+            releases.push(allocation);
+        }
+    }
+
+    /// Bytes that were dropped and are not free yet.
     pub(crate) fn bytes(&self) -> u64 {
-        self.waiting.lock().iter().map(|waiting| waiting.allocation.len()).sum()
+        let waiting: u64 = self.waiting.lock().iter().map(|waiting| waiting.allocation.len()).sum();
+        waiting + self.releases.as_ref().map_or(0, Releases::bytes)
     }
 
     /// Frees what no work uses any more. Never blocks.
@@ -39,21 +58,26 @@ impl Deferred {
 
     /// Waits for the work, and frees all. Answers whether there was something to free.
     pub(crate) fn finish(&self) -> bool {
-        self.free_where(|event| event.wait().map(|()| true))
+        let freed = self.free_where(|event| event.wait().map(|()| true));
+        self.releases.as_ref().is_some_and(Releases::finish) || freed
     }
 
     fn free_where(&self, is_done: impl Fn(&RawEvent) -> Result<bool, BackendError>) -> bool {
         // The driver is asked, and memory freed, outside the lock.
-        let mut waiting = std::mem::take(&mut *self.waiting.lock());
-        let before = waiting.len();
-        // Work that failed is over. A device that is lost does none.
-        waiting.retain_mut(|waiting| {
-            waiting.work.retain(|event| !is_done(event).unwrap_or(true));
-            !waiting.work.is_empty()
-        });
-        let freed = waiting.len() < before;
-        if !waiting.is_empty() {
-            self.waiting.lock().append(&mut waiting);
+        let waiting = std::mem::take(&mut *self.waiting.lock());
+        let (mut still, mut freed) = (Vec::new(), false);
+        for Waiting { mut work, allocation } in waiting {
+            // Work that failed is over. A device that is lost does none.
+            work.retain(|event| !is_done(event).unwrap_or(true));
+            if work.is_empty() {
+                freed = true;
+                self.release(allocation);
+            } else {
+                still.push(Waiting { work, allocation });
+            }
+        }
+        if !still.is_empty() {
+            self.waiting.lock().append(&mut still);
         }
         freed
     }

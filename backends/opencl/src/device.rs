@@ -126,7 +126,8 @@ impl OpenClDevice {
         self.shared.context().device().handle().raw()
     }
 
-    /// Bytes of dropped memory that are not free yet, because work may still use them: see [`OpenClMemory`].
+    /// Bytes of dropped memory that are not free yet, because work may still use them or the driver is still at it: see
+    /// [`OpenClMemory`].
     #[must_use]
     pub fn deferred_bytes(&self) -> u64 {
         self.shared.deferred().sweep();

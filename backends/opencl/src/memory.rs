@@ -12,7 +12,8 @@ use vrampool_backend::{BackendError, DeviceKind, Memory, MemoryKind, Placement, 
 ///
 /// Dropping it never waits. A buffer is freed by the driver when the work that uses it is done. Of shared memory, and of
 /// pinned memory that is still mapped, the driver does not know who uses it; it is freed when the work of all streams on
-/// which it was used is seen to be done, at some later call that takes or gives memory.
+/// which it was used is seen to be done, at some later call that takes or gives memory. On a discrete device a thread of
+/// this crate's releases what is dropped, because there the driver may wait for the device.
 ///
 /// Its [usage](vrampool_backend::Usage) is made of `cl_mem_flags`: one of `CL_MEM_READ_WRITE` (which is also the default),
 /// `CL_MEM_READ_ONLY` and `CL_MEM_WRITE_ONLY` says what kernels do, at most one of `CL_MEM_HOST_READ_ONLY`,
@@ -111,15 +112,16 @@ impl OpenClMemory {
 
 impl Drop for OpenClMemory {
     fn drop(&mut self) {
-        if !self.allocation.is_known_by_address() {
-            return;
-        }
-        match self.mark_users() {
-            Ok(work) if work.is_empty() => {}
-            Ok(work) => self.device.deferred().push(work, Arc::clone(&self.allocation)),
+        let work = match self.allocation.is_known_by_address() {
+            true => self.mark_users(),
+            false => Ok(Vec::new()),
+        };
+        let allocation = Arc::clone(&self.allocation);
+        match work {
+            Ok(work) => self.device.deferred().push(work, allocation),
             // Whether work still uses it cannot be known, so it is not freed, unless the device does no work any more.
             Err(error) if error.is_device_lost() => {}
-            Err(_) => std::mem::forget(Arc::clone(&self.allocation)),
+            Err(_) => std::mem::forget(allocation),
         }
     }
 }

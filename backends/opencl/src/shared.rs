@@ -5,6 +5,7 @@ use crate::deferred::Deferred;
 use crate::device::BACKEND;
 use crate::driver::{Allocation, Context, Library, Origin, RawDevice};
 use crate::listing::{self, Listed};
+use crate::releases::Releases;
 use crate::stream::StreamTable;
 use opencl_sys as cl;
 use parking_lot::Mutex;
@@ -108,6 +109,8 @@ impl Shared {
                 (1 << 127) | (u128::from(context) << 64) | u128::from(device)
             }
         };
+        let releases = (properties.kind == DeviceKind::Discrete).then(Releases::default);
+        let deferred = Deferred::new(releases);
         Ok(Self {
             id: DeviceId { backend: BACKEND, key },
             properties,
@@ -115,7 +118,7 @@ impl Shared {
             shared_memory,
             account: Arc::new(Account::new(limit)),
             streams: StreamTable::default(),
-            deferred: Deferred::default(),
+            deferred,
             is_common: options.is_common,
             context,
         })

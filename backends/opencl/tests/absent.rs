@@ -34,10 +34,9 @@ fn asked_by_the_other_tests() {
         assert!(!reason.is_empty());
         println!("{error}");
     }
+    let first = &list();
     std::thread::scope(|scope| {
-        let first = list();
         for _ in 0..8 {
-            let first = &first;
             scope.spawn(move || assert_eq!(&list(), first));
         }
     });

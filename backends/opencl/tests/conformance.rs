@@ -4,7 +4,7 @@
 mod require;
 
 use vrampool_backend::conformance;
-use vrampool_opencl::QueueOrder;
+use vrampool_opencl::{DeviceKind, OpenClDevice, QueueOrder};
 
 #[test]
 fn every_device_conforms_on_queues_of_either_order() {
@@ -14,6 +14,16 @@ fn every_device_conforms_on_queues_of_either_order() {
             let skipped: Vec<_> = report.skipped.iter().map(|(name, _)| *name).collect();
             // OpenCL has no memory in the order of a queue.
             assert_eq!(skipped, ["memory_comes_and_goes_in_the_order_of_a_stream"], "{report}");
+        }
+    }
+}
+
+#[test]
+fn every_device_conforms_whatever_it_passes_for() {
+    for device in require::devices() {
+        for kind in [DeviceKind::Discrete, DeviceKind::Integrated] {
+            let device = OpenClDevice::builder(device.listed().ordinal).kind(kind).build();
+            conformance::check(&device.expect("a device")).expect("conforms");
         }
     }
 }

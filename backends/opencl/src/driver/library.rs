@@ -9,6 +9,7 @@ use opencl_sys::{
     cl_bool, cl_command_queue, cl_context, cl_device_id, cl_event, cl_int, cl_kernel, cl_mem, cl_platform_id,
     cl_program, cl_uint, cl_ulong,
 };
+use std::error::Error;
 use std::ffi::{c_char, c_void};
 use std::fmt;
 use std::sync::OnceLock;
@@ -156,12 +157,17 @@ impl Library {
         let file = names.into_iter().find_map(|name| {
             // SAFETY: loading runs the initialisers of the file that the system finds under the name of OpenCL's loader,
             // or that the variable names. They have no requirements of their own; whoever runs the program vouches for it.
-            unsafe { File::new(name) }.map_err(|error| reasons.push(error.to_string())).ok()
+            unsafe { File::new(name) }.map_err(|error| reasons.push(reason(&error))).ok()
         });
         let file =
             file.ok_or_else(|| unavailable(format!("no OpenCL library was found ({})", reasons.join("; "))))?;
         Ok(Self { core: Core::look_up(&file)?, shared: Shared::look_up(&file).ok(), file })
     }
+}
+
+/// What the system says.
+fn reason(error: &libloading::Error) -> String {
+    error.source().map_or_else(|| error.to_string(), ToString::to_string)
 }
 
 pub(super) fn unavailable(reason: impl Into<String>) -> BackendError {

@@ -1,6 +1,6 @@
 //! Out of memory, by a limit: exact, typed, and over when memory is given back.
 
-use crate::{BYTES, fill, read, require};
+use crate::{BYTES, fill, read, require, settled};
 use vrampool_opencl::{Backend, BackendError, DeviceKind, Memory, OpenClDevice, Placement};
 
 #[test]
@@ -27,7 +27,7 @@ fn a_full_device_is_a_typed_error_and_what_is_dropped_comes_back() {
                     assert_eq!(read(&device, &stream, memory), vec![value as u8; BYTES as usize]);
                 }
                 drop((held, again));
-                assert_eq!(device.deferred_bytes(), 0);
+                settled(&device);
                 assert_eq!(device.memory_info().expect("an answer").free_bytes, 4 * BYTES);
             }
         }
@@ -53,6 +53,7 @@ fn threads_that_fill_a_device_get_all_of_it_and_no_more() {
             held.iter().map(Vec::len).sum()
         });
         assert_eq!(got, 10);
+        settled(&device);
         assert_eq!(device.memory_info().expect("an answer").free_bytes, 10 * BYTES);
     }
 }

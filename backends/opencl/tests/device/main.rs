@@ -35,3 +35,10 @@ fn read(device: &OpenClDevice, stream: &OpenClStream, memory: &OpenClMemory) -> 
     device.download(stream, Region::whole(memory, stream), &mut bytes).expect("a download");
     bytes
 }
+
+/// Waits until what was dropped is free: all work is done.
+fn settled(device: &OpenClDevice) {
+    while device.deferred_bytes() > 0 {
+        std::thread::yield_now();
+    }
+}

@@ -1,7 +1,7 @@
 //! Where memory is, by what the driver says it was made with; what usages there are; mapping.
 
 use crate::programs::Programs;
-use crate::{BYTES, copy, fill, read, require};
+use crate::{BYTES, copy, fill, read, require, settled};
 use opencl3::memory::{
     CL_MEM_ALLOC_HOST_PTR, CL_MEM_COPY_HOST_PTR, CL_MEM_HOST_NO_ACCESS, CL_MEM_HOST_READ_ONLY,
     CL_MEM_HOST_WRITE_ONLY, CL_MEM_READ_ONLY, CL_MEM_READ_WRITE, CL_MEM_SVM_ATOMICS,
@@ -153,7 +153,7 @@ fn pinned_memory_may_drop_while_it_is_copied() {
                 device.write_mapped(&next, 0, &vec![0xEE; BYTES as usize]).expect("it is mapped");
                 assert_eq!(read(&device, &stream, &target), vec![round; BYTES as usize]);
             }
-            assert_eq!(device.deferred_bytes(), 0, "all work is done");
+            settled(&device);
         }
     }
 }

@@ -71,13 +71,10 @@ impl Programs {
         to: &OpenClViewMut<'_, f32>,
     ) {
         let kernel = self.add_one.lock();
-        // SAFETY: the arguments are the kernel's, whose work is as many items as both regions have elements.
-        unsafe {
-            kernel.set_arg(0, &from.cl_mem()).expect("an argument");
-            kernel.set_arg(1, &from.first()).expect("an argument");
-            kernel.set_arg(2, &to.cl_mem()).expect("an argument");
-            kernel.set_arg(3, &to.first()).expect("an argument");
-        }
+        set(&kernel, 0, from.cl_mem());
+        set(&kernel, 1, from.first());
+        set(&kernel, 2, to.cl_mem());
+        set(&kernel, 3, to.first());
         run(stream, &kernel, from.len().min(to.len()));
     }
 
@@ -85,13 +82,10 @@ impl Programs {
     #[allow(dead_code, reason = "each test program uses a part of it")]
     pub(crate) fn add_one_to(&self, stream: &OpenClStream, from: cl_mem, to: cl_mem, len: usize) {
         let kernel = self.add_one.lock();
-        // SAFETY: the arguments are the kernel's; both buffers have `len` elements, as the callers see to.
-        unsafe {
-            kernel.set_arg(0, &from).expect("an argument");
-            kernel.set_arg(1, &0u64).expect("an argument");
-            kernel.set_arg(2, &to).expect("an argument");
-            kernel.set_arg(3, &0u64).expect("an argument");
-        }
+        set(&kernel, 0, from);
+        set(&kernel, 1, 0u64);
+        set(&kernel, 2, to);
+        set(&kernel, 3, 0u64);
         run(stream, &kernel, len);
     }
 
@@ -105,14 +99,11 @@ impl Programs {
     ) {
         let view = stream.view_mut::<u8>(RegionMut::whole(memory, stream)).expect("a view");
         let kernel = self.set_late.lock();
-        // SAFETY: the arguments are the kernel's, which writes as many bytes as the view has.
-        unsafe {
-            kernel.set_arg(0, &view.cl_mem()).expect("an argument");
-            kernel.set_arg(1, &view.first()).expect("an argument");
-            kernel.set_arg(2, &(view.len() as u64)).expect("an argument");
-            kernel.set_arg(3, &u32::from(value)).expect("an argument");
-            kernel.set_arg(4, &(self.rounds * milliseconds)).expect("an argument");
-        }
+        set(&kernel, 0, view.cl_mem());
+        set(&kernel, 1, view.first());
+        set(&kernel, 2, view.len() as u64);
+        set(&kernel, 3, u32::from(value));
+        set(&kernel, 4, self.rounds * milliseconds);
         run(stream, &kernel, 1);
     }
 
@@ -131,6 +122,11 @@ impl Programs {
             at_once
         })
     }
+}
+
+fn set<T>(kernel: &Kernel, index: u32, value: T) {
+    // SAFETY: the callers set what the kernels above take, in their order.
+    unsafe { kernel.set_arg(index, &value) }.expect("an argument");
 }
 
 /// On the stream's queue, past the stream.
