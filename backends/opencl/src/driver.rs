@@ -13,7 +13,7 @@ mod library;
 mod operand;
 mod program;
 
-pub(crate) use allocation::{Allocation, Origin, Span, SubBuffer};
+pub(crate) use allocation::{Allocation, KERNEL, Origin, Span, SubBuffer};
 pub(crate) use device::RawDevice;
 pub use kernels::Kernels;
 pub(crate) use library::Library;
@@ -59,6 +59,8 @@ struct ContextInner {
     device: RawDevice,
     /// A queue of this crate's own, on which nothing waits for work of the program's: for mapping.
     transfer: Queue,
+    /// Another one, for what does wait: the ends of mappings that are in use.
+    endings: Queue,
     /// Whether the driver has said, or shown, that nothing works on it any more.
     lost: AtomicBool,
 }
@@ -102,14 +104,17 @@ impl Context {
         device: RawDevice,
     ) -> Result<Self, BackendError> {
         // SAFETY: the caller's promise.
-        let transfer = unsafe { Queue::create(library, handle, &device, QueueOrder::InOrder) };
+        let queue = || unsafe { Queue::create(library, handle, &device, QueueOrder::InOrder) };
+        let queues = queue().and_then(|transfer| Ok((transfer, queue()?)));
         // SAFETY: the device exists, and is released with the context.
         let retained =
             check("clRetainDevice", unsafe { (library.core.clRetainDevice)(device.handle().raw()) });
-        match retained.and(transfer) {
-            Ok(transfer) => {
+        match retained.and(queues) {
+            Ok((transfer, endings)) => {
                 let lost = AtomicBool::new(false);
-                Ok(Self { inner: Arc::new(ContextInner { library, handle, device, transfer, lost }) })
+                Ok(Self {
+                    inner: Arc::new(ContextInner { library, handle, device, transfer, endings, lost }),
+                })
             }
             Err(error) => {
                 // SAFETY: the count is this call's, as the caller promised.
@@ -133,6 +138,10 @@ impl Context {
 
     pub(crate) fn transfer(&self) -> &Queue {
         &self.inner.transfer
+    }
+
+    fn endings(&self) -> &Queue {
+        &self.inner.endings
     }
 
     pub(crate) fn is_same(&self, other: &Self) -> bool {
@@ -277,6 +286,9 @@ impl Queue {
                 &raw mut code,
             )
         };
+        if code == cl::CL_INVALID_QUEUE_PROPERTIES {
+            return Err(BackendError::Unsupported { operation: "queues of this order" });
+        }
         check("clCreateCommandQueue", code)?;
         Ok(Self { library, handle: Handle::of(handle), order, turn: Mutex::new(()) })
     }

@@ -1,6 +1,6 @@
 //! Memory of an OpenCL device.
 
-use crate::driver::{Allocation, Origin, RawEvent, Span};
+use crate::driver::{Allocation, KERNEL, Origin, RawEvent, Span};
 use crate::shared::{Shared, SharedMemory};
 use crate::stream::OpenClStream;
 use opencl_sys as cl;
@@ -128,7 +128,6 @@ impl Drop for OpenClMemory {
 
 /// The call that makes memory of a kind on a device.
 pub(crate) fn origin_of(kind: MemoryKind, device: &Shared) -> Result<Origin, BackendError> {
-    const KERNEL: u64 = cl::CL_MEM_READ_WRITE | cl::CL_MEM_READ_ONLY | cl::CL_MEM_WRITE_ONLY;
     const HOST: u64 = cl::CL_MEM_HOST_READ_ONLY | cl::CL_MEM_HOST_WRITE_ONLY | cl::CL_MEM_HOST_NO_ACCESS;
     const FINE: u64 = cl::CL_MEM_SVM_FINE_GRAIN_BUFFER | cl::CL_MEM_SVM_ATOMICS;
     let refuse = |reason: &str| Err(BackendError::invalid("usage", format!("{:#x}: {reason}", kind.usage.0)));

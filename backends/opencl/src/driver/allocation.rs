@@ -9,6 +9,10 @@ use parking_lot::Mutex;
 use std::ffi::c_void;
 use vrampool_backend::BackendError;
 
+/// What kernels do with a buffer.
+pub(crate) const KERNEL: cl::cl_mem_flags =
+    cl::CL_MEM_READ_WRITE | cl::CL_MEM_READ_ONLY | cl::CL_MEM_WRITE_ONLY;
+
 /// How memory is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Origin {
@@ -96,7 +100,7 @@ impl Context {
                 let address = self
                     .allocate_shared(size, flags)
                     .ok_or(BackendError::OutOfMemory { requested: bytes, free })?;
-                (cl::CL_MEM_READ_WRITE | cl::CL_MEM_USE_HOST_PTR, Some(Shared { address, fine }))
+                (flags & KERNEL | cl::CL_MEM_USE_HOST_PTR, Some(Shared { address, fine }))
             }
         };
         let (mut code, storage) = (0, shared.map_or(std::ptr::null_mut(), |shared| shared.address.raw()));

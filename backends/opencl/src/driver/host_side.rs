@@ -65,17 +65,16 @@ impl Allocation {
 
     fn unmap(&self, address: Handle, after: &[&RawEvent]) -> Result<RawEvent, BackendError> {
         let list = handles_of(after);
-        let place = if list.is_empty() { std::ptr::null() } else { list.as_ptr() };
+        let (queue, place) = match after.is_empty() {
+            true => (self.context.transfer(), std::ptr::null()),
+            false => (self.context.endings(), list.as_ptr()),
+        };
         let unmap = self.context.library().core.clEnqueueUnmapMemObject;
-        let done = self.context.enqueue_for_event(
-            "clEnqueueUnmapMemObject",
-            self.context.transfer(),
-            // SAFETY: `map` gave the address for this buffer, and it is unmapped this once.
-            |queue, event| unsafe {
-                unmap(queue, self.buffer().raw(), address.raw(), list.len() as u32, place, event)
-            },
-        );
-        done.and_then(|done| self.context.flush(self.context.transfer()).map(|()| done))
+        let done = self.context.enqueue_for_event("clEnqueueUnmapMemObject", queue, |queue, event| {
+            // SAFETY: `map` gave the address for this buffer, and it is unmapped this once; the events are alive.
+            unsafe { unmap(queue, self.buffer().raw(), address.raw(), list.len() as u32, place, event) }
+        });
+        done.and_then(|done| self.context.flush(queue).map(|()| done))
     }
 
     /// When nobody has the memory any more.
