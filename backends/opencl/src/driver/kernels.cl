@@ -1,4 +1,4 @@
-// The kernels of `kernels.rs`, which gives TILE and THREADS. A region is a buffer and where in it the region begins, bytes.
+// The kernels of `kernels.rs`, which gives TILE, THREADS, and STRIPS for a processor. A region is a buffer and where in it the region begins, bytes.
 //
 // No kernel reads or writes but within the counts that it is given, and sums are made in one order whatever the device.
 
@@ -7,8 +7,9 @@
 #define EACH(i, count) for (ulong i = get_global_id(0); i < count; i += get_global_size(0))
 #define OF(x, y) __attribute__((reqd_work_group_size(x, y, 1)))
 
-// product[i, j] = sum over k of left[i, k] * right[k, j]. A group of TILE x TILE items a tile of the product; its number
-// counts the tiles row by row.
+// product[i, j] = sum over k of left[i, k] * right[k, j]
+#ifndef STRIPS
+// A group of TILE x TILE items a tile of the product; its number counts the tiles row by row.
 __kernel OF(TILE, TILE) void multiply(REGION(left), ulong left_row, ulong left_column, REGION(right), ulong right_row,
                                       ulong right_column, REGION(product), ulong rows, ulong inner, ulong columns) {
     AT(const float, left);
@@ -30,6 +31,38 @@ __kernel OF(TILE, TILE) void multiply(REGION(left), ulong left_row, ulong left_c
     }
     if (i < rows && j < columns) product[i * columns + j] = sum;
 }
+#else
+// An item ROWS x 16 elements of the product, by the vectors that a processor has.
+#define ROWS 4
+__kernel void multiply(REGION(left), ulong left_row, ulong left_column, REGION(right), ulong right_row, ulong right_column,
+                       REGION(product), ulong rows, ulong inner, ulong columns) {
+    AT(const float, left);
+    AT(const float, right);
+    AT(float, product);
+    ulong across = (columns + 15) / 16;
+    EACH(strip, (rows + ROWS - 1) / ROWS * across) {
+        ulong i = strip / across * ROWS, j = strip % across * 16;
+        uint width = min(columns - j, (ulong)16), height = min(rows - i, (ulong)ROWS);
+        float16 sum[ROWS] = {0, 0, 0, 0};
+        for (ulong k = 0; k < inner; k++) {
+            __global const float *from = right + k * right_row + j * right_column;
+            float16 line;
+            if (width == 16 && right_column == 1) line = vload16(0, from);
+            else {
+                float parts[16];
+                for (uint x = 0; x < 16; x++) parts[x] = x < width ? from[x * right_column] : 0;
+                line = vload16(0, parts);
+            }
+            for (uint y = 0; y < ROWS; y++) sum[y] += left[(i + min(y, height - 1)) * left_row + k * left_column] * line;
+        }
+        for (uint y = 0; y < height; y++) {
+            float parts[16];
+            vstore16(sum[y], 0, parts);
+            for (uint x = 0; x < width; x++) product[(i + y) * columns + j + x] = parts[x];
+        }
+    }
+}
+#endif
 
 // values[i] = max(values[i] + bias[i % columns], floor)
 __kernel void add_bias(REGION(bias), ulong columns, float floor, REGION(values), ulong count) {

@@ -8,13 +8,15 @@ use crate::memory::OpenClMemory;
 use crate::stream::OpenClStream;
 use opencl_sys as cl;
 use std::ffi::{CStr, CString};
-use vrampool_backend::{BackendError, Region, RegionMut};
+use vrampool_backend::{BackendError, DeviceKind, Region, RegionMut};
 
 /// The kernels, as every device's compiler takes them.
 const SOURCE: &str = include_str!("kernels.cl");
 /// The most items of a group, and of a side of a tile, where the device has as many.
 const THREADS: u64 = 256;
 const TILE: u64 = 16;
+/// Rows and columns of a strip, as the source has them.
+const STRIP: (u64, u64) = (4, 16);
 /// More than any device runs at once; each item goes on to the next elements.
 const MOST_GROUPS: u64 = 4096;
 
@@ -35,7 +37,8 @@ pub struct Kernels {
     write_pattern: Kernel,
     count_mismatches: Kernel,
     threads: u64,
-    tile: u64,
+    /// How many items a side of a group has that multiplies; `None` where each item does a strip.
+    tile: Option<u64>,
     context: Context,
 }
 
@@ -52,7 +55,9 @@ impl Kernels {
         let exact = context.device().number(cl::CL_DEVICE_SINGLE_FP_CONFIG)?
             & cl::CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT;
         let exact = if exact == 0 { "" } else { " -cl-fp32-correctly-rounded-divide-sqrt" };
-        let options = format!("-cl-std=CL1.2 -DTHREADS={threads} -DTILE={tile}{exact}");
+        let strips = device.shared().properties().kind == DeviceKind::Cpu;
+        let by_strips = if strips { " -DSTRIPS" } else { "" };
+        let options = format!("-cl-std=CL1.2 -DTHREADS={threads} -DTILE={tile}{exact}{by_strips}");
         let options = CString::new(options).unwrap_or_default();
         let program = Program::build(context, SOURCE, &options)?;
         let kernel = |name: &CStr| program.kernel(name);
@@ -66,7 +71,7 @@ impl Kernels {
             write_pattern: kernel(c"write_pattern")?,
             count_mismatches: kernel(c"count_mismatches")?,
             threads,
-            tile,
+            tile: (!strips).then_some(tile),
             context: context.clone(),
         })
     }
@@ -104,9 +109,13 @@ impl Kernels {
             .long(rows)
             .long(inner)
             .long(columns);
-        let groups = usize::try_from(rows.div_ceil(self.tile) * columns.div_ceil(self.tile));
-        let groups = groups.map_err(|_| BackendError::invalid("product", "it has too many tiles"))?;
-        let grid = Grid { groups, group: [self.tile as usize, self.tile as usize] };
+        let grid = match self.tile {
+            Some(tile) => Grid {
+                groups: (rows.div_ceil(tile) * columns.div_ceil(tile)) as usize,
+                group: [tile as usize, tile as usize],
+            },
+            None => self.strips(rows.div_ceil(STRIP.0) * columns.div_ceil(STRIP.1)),
+        };
         // SAFETY: the arguments are the kernel's. It reads rows x inner and inner x columns elements at the strides, which
         // `Factor::view` found to be in the regions, and writes rows x columns, which the product has.
         unsafe { self.launch(&self.multiply, stream, grid, &arguments) }
@@ -286,6 +295,11 @@ impl Kernels {
     /// As many items as elements, or fewer, which take several in turn.
     fn elements(&self, count: u64) -> Grid {
         self.groups(count.div_ceil(self.threads).clamp(1, MOST_GROUPS) as usize)
+    }
+
+    /// One item a group, because strips are few and long.
+    fn strips(&self, count: u64) -> Grid {
+        Grid { groups: count.min(MOST_GROUPS) as usize, group: [1, 1] }
     }
 
     fn groups(&self, groups: usize) -> Grid {

@@ -3,8 +3,8 @@
 use crate::require;
 use std::ops::Range;
 use vrampool_opencl::{
-    Adam, Backend, BackendError, Factor, Kernels, OpenClDevice, OpenClMemory, OpenClStream, Placement,
-    Region, RegionMut,
+    Adam, Backend, BackendError, DeviceKind, Factor, Kernels, OpenClDevice, OpenClMemory, OpenClStream,
+    Placement, Region, RegionMut,
 };
 
 /// Where in its memory a region of values begins, bytes, so that an offset that is forgotten is seen.
@@ -33,13 +33,18 @@ impl Values {
     }
 }
 
+/// Every device, as it is and as if it were discrete: a processor multiplies in a way of its own.
 fn setups() -> Vec<Setup> {
     let setup = |device: OpenClDevice| Setup {
         stream: device.create_stream().expect("a stream"),
         kernels: Kernels::load(&device).expect("kernels"),
         device,
     };
-    require::devices().into_iter().map(setup).collect()
+    let discrete = |device: &OpenClDevice| {
+        let builder = OpenClDevice::builder(device.listed().ordinal).kind(DeviceKind::Discrete);
+        builder.build().expect("a device")
+    };
+    require::devices().into_iter().flat_map(|device| [discrete(&device), device]).map(setup).collect()
 }
 
 impl Setup {
