@@ -59,6 +59,8 @@ pub use vrampool_backend::{
 pub use vrampool_cuda as cuda;
 #[cfg(feature = "host")]
 pub use vrampool_host as host;
+#[cfg(feature = "opencl")]
+pub use vrampool_opencl as opencl;
 
 #[cfg(all(test, feature = "host"))]
 mod thread_safety {

@@ -1,0 +1,332 @@
+//! A device of OpenCL.
+
+use crate::driver::{Context, Library, RawDevice};
+use crate::event::OpenClEvent;
+use crate::listing::{self, Listed};
+use crate::memory::{OpenClMemory, origin_of, span};
+use crate::shared::{Options, Shared};
+use crate::stream::{OpenClStream, QueueOrder};
+use opencl_sys as cl;
+use std::sync::Arc;
+use vrampool_backend::{
+    Backend, BackendError, DeviceId, DeviceKind, MemoryInfo, MemoryKind, Properties, Region, RegionMut,
+    Stream,
+};
+
+pub(crate) const BACKEND: &str = "opencl";
+
+/// A device of OpenCL in a context. A clone, and a device opened again, is another handle to the same device; the context
+/// is let go with the last handle, stream and memory.
+#[derive(Debug, Clone)]
+pub struct OpenClDevice {
+    shared: Arc<Shared>,
+    order: QueueOrder,
+}
+
+/// How an [`OpenClDevice`] in a context of its own is to be.
+///
+/// ```no_run
+/// use vrampool_opencl::{Backend, OpenClDevice};
+/// let device = OpenClDevice::builder(0).limit(1 << 30).build()?;
+/// assert_eq!(device.memory_info()?.free_bytes, 1 << 30);
+/// # Ok::<(), vrampool_opencl::BackendError>(())
+/// ```
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct OpenClBuilder {
+    options: Options,
+}
+
+impl OpenClBuilder {
+    /// The most memory that is taken, bytes: for a device that is shared with others, and to see what a program does when
+    /// memory is out. Default, and at most: all the device has.
+    pub fn limit(mut self, bytes: u64) -> Self {
+        self.options.limit = Some(bytes);
+        self
+    }
+
+    /// What it passes for. Default: what the driver says. A device that passes for a discrete one has memory of its own
+    /// and pinned memory of the host that is kept mapped, also where both are the same.
+    pub fn kind(mut self, kind: DeviceKind) -> Self {
+        self.options.kind = Some(kind);
+        self
+    }
+
+    /// Opens the device.
+    ///
+    /// # Errors
+    /// As [`OpenClDevice::open`].
+    pub fn build(self) -> Result<OpenClDevice, BackendError> {
+        let (library, device) = at(self.options.ordinal)?;
+        let make = || Ok((Context::create(library, device)?, self.options));
+        Shared::find_or(|_| false, make).map(OpenClDevice::from)
+    }
+}
+
+impl OpenClDevice {
+    /// The device with this number among those of all platforms, in the context that all who open it share. Where that
+    /// context is lost, in a new one.
+    ///
+    /// # Errors
+    /// [`BackendError::Unavailable`] without a library of OpenCL 1.2 or newer, a platform or a device;
+    /// [`BackendError::InvalidArgument`] when there is no device of this number; else what the driver reports.
+    pub fn open(ordinal: usize) -> Result<Self, BackendError> {
+        let (library, device) = at(ordinal)?;
+        let options = Options { ordinal, is_common: true, ..Options::default() };
+        let make = || Ok((Context::create(library, device)?, options));
+        Shared::find_or(|shared| shared.is_common(&device), make).map(Self::from)
+    }
+
+    /// The device of this name: `opencl` (the first GPU, or where there is none the first device), `opencl:1` or `1`.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open); for a name that is none, the error lists the names there are.
+    pub fn open_by_name(name: &str) -> Result<Self, BackendError> {
+        Self::open(listing::find(name, &listing::list()?)?)
+    }
+
+    /// The device with this number in a context of its own, opened as you choose.
+    pub fn builder(ordinal: usize) -> OpenClBuilder {
+        OpenClBuilder { options: Options { ordinal, ..Options::default() } }
+    }
+
+    /// The device of somebody else's context, which every handle to it here shares.
+    pub(crate) fn of_foreign(context: Context, ordinal: usize) -> Result<Self, BackendError> {
+        let device = context.device().handle();
+        let (searched, options) = (context.clone(), Options { ordinal, ..Options::default() });
+        let is_it = |shared: &Shared| {
+            shared.context().is_same(&searched) && shared.context().device().handle() == device
+        };
+        Shared::find_or(is_it, || Ok((context, options))).map(Self::from)
+    }
+
+    /// A handle to the same device whose [`create_stream`](Backend::create_stream) makes queues of this order.
+    #[must_use]
+    pub fn with_queue_order(mut self, order: QueueOrder) -> Self {
+        self.order = order;
+        self
+    }
+
+    /// What the list says of it.
+    #[must_use]
+    pub fn listed(&self) -> &Listed {
+        self.shared.listed()
+    }
+
+    /// Its context, for programs, kernels and libraries. It is good for as long as a handle to the device, or a count of
+    /// the caller's own (`clRetainContext`), is there.
+    #[must_use]
+    pub fn context(&self) -> cl::cl_context {
+        self.shared.context().handle().raw()
+    }
+
+    /// Its number in the driver.
+    #[must_use]
+    pub fn device(&self) -> cl::cl_device_id {
+        self.shared.context().device().handle().raw()
+    }
+
+    /// Bytes of dropped memory that are not free yet, because work may still use them or the driver is still at it: see
+    /// [`OpenClMemory`].
+    #[must_use]
+    pub fn deferred_bytes(&self) -> u64 {
+        self.shared.deferred().sweep();
+        self.shared.deferred().bytes()
+    }
+
+    /// A stream on a queue that runs work in any order that its barriers leave. What this crate enqueues is in order all
+    /// the same.
+    ///
+    /// # Errors
+    /// What the driver reports.
+    pub fn create_out_of_order_stream(&self) -> Result<OpenClStream, BackendError> {
+        self.create_stream_of(QueueOrder::OutOfOrder)
+    }
+
+    fn create_stream_of(&self, order: QueueOrder) -> Result<OpenClStream, BackendError> {
+        Ok(OpenClStream::of(&self.shared, self.shared.context().create_queue(order)?))
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    fn check_stream(&self, stream: &OpenClStream) -> Result<(), BackendError> {
+        if stream.device() == self.shared.id() {
+            return Ok(());
+        }
+        Err(BackendError::invalid("stream", format!("it is one of device {}", stream.device())))
+    }
+
+    fn check_mapped(&self, memory: &OpenClMemory) -> Result<(), BackendError> {
+        match self.shared.context().is_same(memory.allocation().context()) {
+            true => Ok(()),
+            false => Err(BackendError::invalid("memory", "it is another device's")),
+        }
+    }
+}
+
+impl From<Arc<Shared>> for OpenClDevice {
+    fn from(shared: Arc<Shared>) -> Self {
+        Self { shared, order: QueueOrder::InOrder }
+    }
+}
+
+fn at(ordinal: usize) -> Result<(&'static Library, RawDevice), BackendError> {
+    let library = Library::get()?;
+    let devices = RawDevice::all(library)?;
+    match devices.get(ordinal) {
+        Some(&device) => Ok((library, device)),
+        None => {
+            let reason = format!("there is no device {ordinal}; there are {}", devices.len());
+            Err(BackendError::invalid("device", reason))
+        }
+    }
+}
+
+fn same_length(left: u64, right: u64) -> Result<(), BackendError> {
+    if left == right {
+        return Ok(());
+    }
+    Err(BackendError::invalid("length", format!("{left} bytes cannot be copied to {right}")))
+}
+
+impl Backend for OpenClDevice {
+    type Memory = OpenClMemory;
+    type Stream = OpenClStream;
+    type Event = OpenClEvent;
+
+    fn id(&self) -> DeviceId {
+        self.shared.id()
+    }
+
+    fn properties(&self) -> &Properties {
+        self.shared.properties()
+    }
+
+    /// By what was taken through this device's handles, and by what the driver says where it has AMD's extension: the
+    /// standard has no such question.
+    fn memory_info(&self) -> Result<MemoryInfo, BackendError> {
+        self.shared.deferred().sweep();
+        let (total_bytes, free_bytes) = (self.shared.account().limit(), self.shared.free_bytes());
+        Ok(MemoryInfo { free_bytes, total_bytes })
+    }
+
+    fn allocate(&self, bytes: u64, kind: MemoryKind) -> Result<OpenClMemory, BackendError> {
+        if bytes == 0 {
+            return Err(BackendError::invalid("bytes", "an allocation has at least 1"));
+        }
+        let most = self.shared.properties().max_allocation;
+        if bytes > most {
+            return Err(BackendError::invalid(
+                "bytes",
+                format!("{bytes} are more than the {most} that one allocation of this device may have"),
+            ));
+        }
+        let origin = origin_of(kind, &self.shared)?;
+        self.shared.deferred().sweep();
+        let allocation = match self.shared.allocate(bytes, origin) {
+            // What was dropped under work is free when that is done.
+            Err(error) if error.is_out_of_memory() && self.shared.deferred().finish() => {
+                self.shared.allocate(bytes, origin)
+            }
+            answer => answer,
+        }?;
+        Ok(OpenClMemory::new(&self.shared, allocation, kind))
+    }
+
+    fn create_stream(&self) -> Result<OpenClStream, BackendError> {
+        self.create_stream_of(self.order)
+    }
+
+    fn synchronize(&self, stream: &OpenClStream) -> Result<(), BackendError> {
+        self.check_stream(stream)?;
+        self.shared.context().synchronize(stream.raw())
+    }
+
+    fn record(&self, stream: &OpenClStream) -> Result<OpenClEvent, BackendError> {
+        self.check_stream(stream)?;
+        Ok(OpenClEvent::new(self.shared.context().record(stream.raw())?))
+    }
+
+    fn wait(&self, stream: &OpenClStream, event: &OpenClEvent) -> Result<(), BackendError> {
+        self.check_stream(stream)?;
+        if !self.shared.context().is_same(event.raw().context()) {
+            return Err(BackendError::invalid("event", "it is one of another context"));
+        }
+        self.shared.context().wait(stream.raw(), &[event.raw()])
+    }
+
+    fn copy(
+        &self,
+        stream: &OpenClStream,
+        source: Region<'_, OpenClMemory>,
+        destination: RegionMut<'_, OpenClMemory>,
+    ) -> Result<(), BackendError> {
+        let destination = destination.as_region();
+        self.check_stream(stream)?;
+        stream.check_regions(Some(&source), Some(&destination))?;
+        same_length(source.len(), destination.len())?;
+        source.memory().use_on(stream);
+        destination.memory().use_on(stream);
+        if source.memory().is_mapped() && destination.memory().is_mapped() {
+            destination.memory().give_to_kernels(stream)?;
+        }
+        self.shared.context().copy(stream.raw(), span(&source)?, span(&destination)?)
+    }
+
+    fn fill(
+        &self,
+        stream: &OpenClStream,
+        destination: RegionMut<'_, OpenClMemory>,
+        value: u8,
+    ) -> Result<(), BackendError> {
+        let destination = destination.as_region();
+        self.check_stream(stream)?;
+        stream.check_regions(None, Some(&destination))?;
+        destination.memory().give_to_kernels(stream)?;
+        destination.memory().use_on(stream);
+        self.shared.context().fill(stream.raw(), span(&destination)?, value)
+    }
+
+    fn upload(
+        &self,
+        stream: &OpenClStream,
+        source: &[u8],
+        destination: RegionMut<'_, OpenClMemory>,
+    ) -> Result<(), BackendError> {
+        let destination = destination.as_region();
+        self.check_stream(stream)?;
+        stream.check_regions(None, Some(&destination))?;
+        same_length(source.len() as u64, destination.len())?;
+        destination.memory().check_host(cl::CL_MEM_HOST_READ_ONLY)?;
+        destination.memory().give_to_kernels(stream)?;
+        destination.memory().use_on(stream);
+        self.shared.context().upload(stream.raw(), source, span(&destination)?)
+    }
+
+    fn download(
+        &self,
+        stream: &OpenClStream,
+        source: Region<'_, OpenClMemory>,
+        destination: &mut [u8],
+    ) -> Result<(), BackendError> {
+        self.check_stream(stream)?;
+        stream.check_regions(Some(&source), None)?;
+        same_length(source.len(), destination.len() as u64)?;
+        source.memory().check_host(cl::CL_MEM_HOST_WRITE_ONLY)?;
+        source.memory().give_to_kernels(stream)?;
+        source.memory().use_on(stream);
+        self.shared.context().download(stream.raw(), span(&source)?, destination)
+    }
+
+    fn write_mapped(&self, memory: &OpenClMemory, offset: u64, bytes: &[u8]) -> Result<(), BackendError> {
+        self.check_mapped(memory)?;
+        memory.mapped(offset, bytes.len(), cl::CL_MEM_HOST_READ_ONLY)?.write(bytes)
+    }
+
+    fn read_mapped(&self, memory: &OpenClMemory, offset: u64, bytes: &mut [u8]) -> Result<(), BackendError> {
+        self.check_mapped(memory)?;
+        memory.mapped(offset, bytes.len(), cl::CL_MEM_HOST_WRITE_ONLY)?.read(bytes)
+    }
+}

@@ -1,0 +1,397 @@
+//! Memory as the driver has it, and what is done to ranges of it.
+
+use super::host_side::HostSide;
+use super::{Context, Handle, Queue, RawEvent, device::info, device::number};
+use crate::account::Charge;
+use crate::error::{check, check_allocation};
+use opencl_sys as cl;
+use parking_lot::Mutex;
+use std::ffi::c_void;
+use vrampool_backend::BackendError;
+
+/// What kernels do with a buffer.
+pub(crate) const KERNEL: cl::cl_mem_flags =
+    cl::CL_MEM_READ_WRITE | cl::CL_MEM_READ_ONLY | cl::CL_MEM_WRITE_ONLY;
+
+/// How memory is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// `clCreateBuffer`
+    Buffer {
+        flags: cl::cl_mem_flags,
+        /// Whether the driver is to get the memory now: many do at a buffer's first use, where nobody expects a failure.
+        now: bool,
+    },
+    /// `clCreateBuffer` with memory of the host, which stays mapped until a kernel is to use it.
+    Pinned { flags: cl::cl_mem_flags },
+    /// `clSVMAlloc`, and a buffer that has that for its storage.
+    Shared { flags: cl::cl_svm_mem_flags, fine: bool },
+}
+
+/// Memory of one context. Dropping it frees it: a buffer when the work that uses it is done, as the driver sees to; memory
+/// whose address is in the driver's hands (pinned and shared) at once, so whoever drops it knows that no work uses it.
+#[derive(Debug)]
+pub(crate) struct Allocation {
+    buffer: Handle,
+    bytes: u64,
+    /// The host's and the device's address of shared memory.
+    shared: Option<Shared>,
+    /// Held while the host reads or writes the bytes, so that two threads of it never do at once.
+    pub(super) host_side: Mutex<HostSide>,
+    pub(super) context: Context,
+    _charge: Charge,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Shared {
+    pub(super) address: Handle,
+    /// Whether host and device may use it without mapping.
+    pub(super) fine: bool,
+}
+
+/// A range of an allocation.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Span<'a> {
+    pub(super) allocation: &'a Allocation,
+    pub(super) offset: usize,
+    pub(super) bytes: usize,
+}
+
+impl<'a> Span<'a> {
+    /// Refuses a range that leaves the allocation.
+    pub(crate) fn new(allocation: &'a Allocation, offset: u64, bytes: u64) -> Result<Self, BackendError> {
+        let inside = offset.checked_add(bytes).is_some_and(|end| end <= allocation.bytes);
+        match (usize::try_from(offset), usize::try_from(bytes)) {
+            (Ok(offset), Ok(bytes)) if inside => Ok(Self { allocation, offset, bytes }),
+            _ => Err(BackendError::invalid(
+                "range",
+                format!("{bytes} bytes from {offset} on leave a memory of {} bytes", allocation.bytes),
+            )),
+        }
+    }
+
+    /// Its address, where host and device share it.
+    pub(super) fn shared(self) -> Option<*mut c_void> {
+        let shared = self.allocation.shared?;
+        Some(shared.address.raw().wrapping_byte_add(self.offset))
+    }
+
+    pub(super) fn buffer(self) -> cl::cl_mem {
+        self.allocation.buffer.raw()
+    }
+}
+
+impl Context {
+    /// Takes memory from the driver. `bytes` is at least 1; `free` is what an error says is left.
+    pub(crate) fn allocate(
+        &self,
+        bytes: u64,
+        origin: Origin,
+        charge: Charge,
+        free: Option<u64>,
+    ) -> Result<Allocation, BackendError> {
+        let Ok(size) = usize::try_from(bytes) else {
+            return Err(BackendError::invalid("bytes", "more than an address space has"));
+        };
+        let answer = |call, code| self.judged(check_allocation(call, code, bytes, free));
+        let (flags, shared) = match origin {
+            Origin::Buffer { flags, .. } | Origin::Pinned { flags } => (flags, None),
+            Origin::Shared { flags, fine } => {
+                let address = self
+                    .allocate_shared(size, flags)
+                    .ok_or(BackendError::OutOfMemory { requested: bytes, free })?;
+                (flags & KERNEL | cl::CL_MEM_USE_HOST_PTR, Some(Shared { address, fine }))
+            }
+        };
+        let (mut code, storage) = (0, shared.map_or(std::ptr::null_mut(), |shared| shared.address.raw()));
+        // SAFETY: the context is alive; `storage` is null, or as many bytes of this context's as the buffer is to have, which
+        // are freed behind it; the call writes one number to `code`.
+        let buffer = unsafe {
+            (self.library().core.clCreateBuffer)(self.handle().raw(), flags, size, storage, &raw mut code)
+        };
+        if let Err(error) = answer("clCreateBuffer", code) {
+            if let Some(shared) = shared {
+                self.free_shared(shared.address);
+            }
+            return Err(error);
+        }
+        let host_side = Mutex::new(HostSide::Apart);
+        let buffer = Handle::of(buffer);
+        let allocation =
+            Allocation { buffer, bytes, shared, host_side, context: self.clone(), _charge: charge };
+        match origin {
+            Origin::Buffer { now: true, .. } => answer("clEnqueueMigrateMemObjects", allocation.realise())?,
+            Origin::Pinned { .. } => allocation.keep_mapped(|code| answer("clEnqueueMapBuffer", code))?,
+            _ => {}
+        }
+        Ok(allocation)
+    }
+
+    fn allocate_shared(&self, size: usize, flags: cl::cl_svm_mem_flags) -> Option<Handle> {
+        let library = self.library().shared.as_ref()?;
+        // SAFETY: the context is alive, and its device has shared memory, as the caller checked.
+        let address = unsafe { (library.clSVMAlloc)(self.handle().raw(), flags, size, 0) };
+        (!address.is_null()).then(|| Handle::of(address))
+    }
+
+    fn free_shared(&self, address: Handle) {
+        if let Some(library) = &self.library().shared {
+            // SAFETY: `allocate_shared` gave it, its one owner gives it up, and no work uses it.
+            unsafe { (library.clSVMFree)(self.handle().raw(), address.raw()) };
+        }
+    }
+
+    /// Copies as many bytes as both have. They must not overlap, as the standard has it.
+    pub(crate) fn copy(&self, queue: &Queue, source: Span<'_>, to: Span<'_>) -> Result<(), BackendError> {
+        let bytes = source.bytes.min(to.bytes);
+        if bytes == 0 {
+            return Ok(());
+        }
+        let (none, nobody) = (std::ptr::null(), std::ptr::null_mut());
+        if let (Some(from), Some(at), Some(library)) = (source.shared(), to.shared(), &self.library().shared)
+        {
+            return self.enqueue("clEnqueueSVMMemcpy", queue, |queue| {
+                // SAFETY: both ranges lie in shared memory (`Span::new` checked them), which is freed only behind the work
+                // of the streams that used it.
+                unsafe { (library.clEnqueueSVMMemcpy)(queue, 0, at, from, bytes, 0, none, nobody) }
+            });
+        }
+        if self.copy_mapped(queue, source, to, bytes)? {
+            return Ok(());
+        }
+        self.enqueue("clEnqueueCopyBuffer", queue, |queue| {
+            // SAFETY: both ranges lie in buffers (`Span::new` checked them), of which the driver keeps a count.
+            unsafe {
+                (self.library().core.clEnqueueCopyBuffer)(
+                    queue,
+                    source.buffer(),
+                    to.buffer(),
+                    source.offset,
+                    to.offset,
+                    bytes,
+                    0,
+                    none,
+                    nobody,
+                )
+            }
+        })
+    }
+
+    pub(crate) fn fill(&self, queue: &Queue, to: Span<'_>, value: u8) -> Result<(), BackendError> {
+        if to.bytes == 0 {
+            return Ok(());
+        }
+        self.settle(queue, to.allocation)?;
+        let (none, nobody, pattern) = (std::ptr::null(), std::ptr::null_mut(), (&raw const value).cast());
+        if let (Some(at), Some(library)) = (to.shared(), &self.library().shared) {
+            return self.enqueue("clEnqueueSVMMemFill", queue, |queue| {
+                // SAFETY: as in `copy`; the pattern is one byte, which the call takes a copy of.
+                unsafe { (library.clEnqueueSVMMemFill)(queue, at, pattern, 1, to.bytes, 0, none, nobody) }
+            });
+        }
+        self.enqueue("clEnqueueFillBuffer", queue, |queue| {
+            // SAFETY: as in `copy`; the pattern is one byte, which the call takes a copy of.
+            unsafe {
+                (self.library().core.clEnqueueFillBuffer)(
+                    queue,
+                    to.buffer(),
+                    pattern,
+                    1,
+                    to.offset,
+                    to.bytes,
+                    0,
+                    none,
+                    nobody,
+                )
+            }
+        })
+    }
+
+    /// Copies from the host and waits until the bytes were read.
+    pub(crate) fn upload(&self, queue: &Queue, source: &[u8], to: Span<'_>) -> Result<(), BackendError> {
+        let bytes = source.len().min(to.bytes);
+        if bytes == 0 {
+            return Ok(());
+        }
+        self.settle(queue, to.allocation)?;
+        let (none, from) = (std::ptr::null(), source.as_ptr().cast::<c_void>());
+        let copied = self.enqueue_for_event("clEnqueueWriteBuffer", queue, |queue, event| {
+            match (to.shared(), &self.library().shared) {
+                // SAFETY: the range was checked by `Span::new`, and is freed behind this stream's work. The host's bytes
+                // are borrowed for this call, which does not return before the copy is done: it waits below.
+                (Some(at), Some(library)) => unsafe {
+                    (library.clEnqueueSVMMemcpy)(queue, 0, at, from, bytes, 0, none, event)
+                },
+                // SAFETY: as above; the driver keeps a count of the buffer.
+                _ => unsafe {
+                    (self.library().core.clEnqueueWriteBuffer)(
+                        queue,
+                        to.buffer(),
+                        0,
+                        to.offset,
+                        bytes,
+                        from,
+                        0,
+                        none,
+                        event,
+                    )
+                },
+            }
+        });
+        self.finished(queue, copied)
+    }
+
+    /// Copies to the host and waits until the bytes are there.
+    pub(crate) fn download(
+        &self,
+        queue: &Queue,
+        source: Span<'_>,
+        to: &mut [u8],
+    ) -> Result<(), BackendError> {
+        let bytes = source.bytes.min(to.len());
+        if bytes == 0 {
+            return self.synchronize(queue);
+        }
+        self.settle(queue, source.allocation)?;
+        let (none, at) = (std::ptr::null(), to.as_mut_ptr().cast::<c_void>());
+        let copied = self.enqueue_for_event("clEnqueueReadBuffer", queue, |queue, event| {
+            match (source.shared(), &self.library().shared) {
+                // SAFETY: as in `upload`, with the roles exchanged.
+                (Some(from), Some(library)) => unsafe {
+                    (library.clEnqueueSVMMemcpy)(queue, 0, at, from, bytes, 0, none, event)
+                },
+                // SAFETY: as in `upload`, with the roles exchanged.
+                _ => unsafe {
+                    (self.library().core.clEnqueueReadBuffer)(
+                        queue,
+                        source.buffer(),
+                        0,
+                        source.offset,
+                        bytes,
+                        at,
+                        0,
+                        none,
+                        event,
+                    )
+                },
+            }
+        });
+        self.finished(queue, copied)
+    }
+
+    /// Waits for a copy to or from borrowed memory of the host. Where that fails, for all work of the queue, so that the
+    /// borrow is over: a queue that cannot finish is one of a context that does no work any more.
+    fn finished(&self, queue: &Queue, copied: Result<RawEvent, BackendError>) -> Result<(), BackendError> {
+        let done = copied.and_then(|copied| copied.wait_plainly());
+        if done.is_err() {
+            let _ = self.synchronize(queue);
+        }
+        self.judged(done)
+    }
+}
+
+impl Allocation {
+    pub(crate) fn len(&self) -> u64 {
+        self.bytes
+    }
+
+    pub(crate) fn context(&self) -> &Context {
+        &self.context
+    }
+
+    pub(crate) fn buffer(&self) -> Handle {
+        self.buffer
+    }
+
+    pub(super) fn shared(&self) -> Option<Shared> {
+        self.shared
+    }
+
+    pub(crate) fn shared_address(&self) -> Option<u64> {
+        self.shared.map(|shared| shared.address.number())
+    }
+
+    /// Whether the driver keeps no count of it for queued work, because it knows an address alone.
+    pub(crate) fn is_known_by_address(&self) -> bool {
+        self.shared.is_some() || self.host_side.lock().is_or_was_mapped()
+    }
+
+    /// What the driver says that the buffer was made with.
+    pub(crate) fn flags(&self) -> Result<cl::cl_mem_flags, BackendError> {
+        let bytes = info("clGetMemObjectInfo", |size, place, written| {
+            // SAFETY: the buffer is alive; the call writes at most `size` bytes to `place`, and one number to `written`.
+            unsafe {
+                (self.context.library().core.clGetMemObjectInfo)(
+                    self.buffer.raw(),
+                    cl::CL_MEM_FLAGS,
+                    size,
+                    place,
+                    written,
+                )
+            }
+        });
+        self.context.judged(bytes).map(|bytes| number(&bytes))
+    }
+
+    /// Has the driver get the memory now, and answers what it says.
+    fn realise(&self) -> cl::cl_int {
+        let (list, flags) = ([self.buffer.raw()], cl::CL_MIGRATE_MEM_OBJECT_CONTENT_UNDEFINED);
+        let (queue, none) = (self.context.transfer(), std::ptr::null());
+        let mut event = std::ptr::null_mut();
+        let migrate = self.context.library().core.clEnqueueMigrateMemObjects;
+        // SAFETY: queue and buffer are alive and of one context; the call writes one handle to `event`.
+        let code = unsafe { migrate(queue.handle.raw(), 1, list.as_ptr(), flags, 0, none, &raw mut event) };
+        if code != 0 {
+            return code;
+        }
+        let event = RawEvent { handle: Handle::of(event), context: self.context.clone() };
+        match event.wait_plainly() {
+            Err(BackendError::Driver { code, .. }) => code as cl::cl_int,
+            _ => 0,
+        }
+    }
+}
+
+impl Drop for Allocation {
+    fn drop(&mut self) {
+        self.unmap_at_the_end();
+        // SAFETY: this value had a count of the buffer; the driver keeps one of its own for what is queued.
+        let _ = unsafe { (self.context.library().core.clReleaseMemObject)(self.buffer.raw()) };
+        if let Some(shared) = self.shared {
+            self.context.free_shared(shared.address);
+        }
+    }
+}
+
+/// A buffer that is a range of another one.
+#[derive(Debug)]
+pub(crate) struct SubBuffer {
+    handle: Handle,
+    context: Context,
+}
+
+impl SubBuffer {
+    /// Of as many bytes as `range` has, which is at least 1, with the flags of the whole buffer.
+    pub(crate) fn new(range: Span<'_>) -> Result<Self, BackendError> {
+        let region = cl::cl_buffer_region { origin: range.offset, size: range.bytes };
+        let (context, mut code) = (range.allocation.context.clone(), 0);
+        let create = context.library().core.clCreateSubBuffer;
+        let (kind, region) = (cl::CL_BUFFER_CREATE_TYPE_REGION, (&raw const region).cast());
+        // SAFETY: the buffer is alive and no part of another one; `region` is what this type of creation takes; the call
+        // writes one number to `code`. The part keeps a count of the whole.
+        let handle = unsafe { create(range.buffer(), 0, kind, region, &raw mut code) };
+        context.judged(check("clCreateSubBuffer", code))?;
+        Ok(Self { handle: Handle::of(handle), context })
+    }
+
+    pub(crate) fn handle(&self) -> Handle {
+        self.handle
+    }
+}
+
+impl Drop for SubBuffer {
+    fn drop(&mut self) {
+        // SAFETY: this value had a count of the buffer.
+        let _ = unsafe { (self.context.library().core.clReleaseMemObject)(self.handle.raw()) };
+    }
+}

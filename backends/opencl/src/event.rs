@@ -1,0 +1,26 @@
+//! Points in streams.
+
+use crate::driver::RawEvent;
+use vrampool_backend::{BackendError, Event};
+
+/// A point in an [`OpenClStream`](crate::OpenClStream).
+#[derive(Debug)]
+pub struct OpenClEvent {
+    raw: RawEvent,
+}
+
+impl OpenClEvent {
+    pub(crate) fn new(raw: RawEvent) -> Self {
+        Self { raw }
+    }
+
+    pub(crate) fn raw(&self) -> &RawEvent {
+        &self.raw
+    }
+}
+
+impl Event for OpenClEvent {
+    fn is_complete(&self) -> Result<bool, BackendError> {
+        self.raw.is_complete()
+    }
+}

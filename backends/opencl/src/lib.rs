@@ -1,0 +1,60 @@
+//! OpenCL devices as devices of a pool.
+//!
+//! * The library is opened at run time and every function looked up before any is called: without a library, a platform or
+//!   a device, [`OpenClDevice::open`] answers [`BackendError::Unavailable`]. Nothing panics.
+//! * Everybody who opens a device by its number or name shares one context of it. A device of
+//!   [the program's own context](OpenClDevice::from_context), or [one by itself](OpenClDevice::builder), is another one.
+//! * Streams are queues of either [order](QueueOrder), new ones or [the program's own](OpenClDevice::wrap_queue). One queue
+//!   has one id, however often it is wrapped.
+//! * Kernels take regions as [`OpenClView`] and [`OpenClViewMut`]: a buffer and an offset, or a [sub-buffer](OpenClSubBuffer).
+//! * [`Kernels`] are a few that come with the crate.
+//! * The driver's error keeps its number and name. An error after which a context is of no more use is
+//!   [`BackendError::DeviceLost`]; where the number is one that says both, the context is tried.
+#![doc = include_str!("../README.md")]
+#![deny(unsafe_code)]
+// Not in the workspace's lints, because tests may.
+#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
+mod account;
+mod deferred;
+mod device;
+#[allow(unsafe_code, reason = "the one place that calls the driver; every block is argued")]
+mod driver;
+mod error;
+mod event;
+mod listing;
+mod memory;
+mod releases;
+mod shared;
+mod stream;
+mod view;
+
+pub use device::{OpenClBuilder, OpenClDevice};
+pub use driver::{Adam, Factor, Kernels};
+pub use event::OpenClEvent;
+pub use listing::{Listed, list};
+pub use memory::OpenClMemory;
+pub use opencl_sys;
+pub use stream::{OpenClStream, QueueOrder};
+pub use view::{OpenClSubBuffer, OpenClView, OpenClViewMut};
+pub use vrampool_backend::{
+    Backend, BackendError, Capabilities, DeviceId, DeviceKind, Event, Memory, MemoryInfo, MemoryKind,
+    Placement, Properties, Region, RegionMut, Stream, StreamId, Usage,
+};
+
+#[cfg(test)]
+mod thread_safety {
+    fn crosses_threads<T: Send + Sync>() {}
+
+    #[test]
+    fn what_users_share_between_threads_can_be_shared() {
+        crosses_threads::<crate::OpenClDevice>();
+        crosses_threads::<crate::OpenClStream>();
+        crosses_threads::<crate::OpenClEvent>();
+        crosses_threads::<crate::OpenClMemory>();
+        crosses_threads::<crate::OpenClSubBuffer<'_>>();
+        crosses_threads::<crate::Kernels>();
+        crosses_threads::<crate::OpenClView<'_, f32>>();
+        crosses_threads::<crate::OpenClViewMut<'_, f32>>();
+    }
+}

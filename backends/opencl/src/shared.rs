@@ -1,0 +1,197 @@
+//! What a device's handles, streams and memory share, and the devices that are open.
+
+use crate::account::Account;
+use crate::deferred::Deferred;
+use crate::device::BACKEND;
+use crate::driver::{Allocation, Context, Library, Origin, RawDevice};
+use crate::listing::{self, Listed};
+use crate::releases::Releases;
+use crate::stream::StreamTable;
+use opencl_sys as cl;
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use vrampool_backend::{BackendError, Capabilities, DeviceId, DeviceKind, Properties};
+
+/// What a device's handles, streams and memory share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    id: DeviceId,
+    properties: Properties,
+    listed: Listed,
+    shared_memory: SharedMemory,
+    account: Arc<Account>,
+    streams: StreamTable,
+    deferred: Deferred,
+    /// Whether everybody who opens the device by its number gets this one.
+    is_common: bool,
+    context: Context,
+}
+
+/// What host and device can share addresses of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SharedMemory {
+    None,
+    /// What the host has mapped at the moment.
+    Coarse,
+    /// Whole allocations.
+    Fine {
+        atomics: bool,
+    },
+}
+
+impl Shared {
+    pub(crate) fn id(&self) -> DeviceId {
+        self.id
+    }
+
+    pub(crate) fn properties(&self) -> &Properties {
+        &self.properties
+    }
+
+    pub(crate) fn context(&self) -> &Context {
+        &self.context
+    }
+
+    pub(crate) fn streams(&self) -> &StreamTable {
+        &self.streams
+    }
+
+    pub(crate) fn deferred(&self) -> &Deferred {
+        &self.deferred
+    }
+
+    pub(crate) fn shared_memory(&self) -> SharedMemory {
+        self.shared_memory
+    }
+
+    /// The one that is open and that `is_it`, or a new one in the context that `make` makes.
+    pub(crate) fn find_or(
+        is_it: impl Fn(&Self) -> bool,
+        make: impl FnOnce() -> Result<(Context, Options), BackendError>,
+    ) -> Result<Arc<Self>, BackendError> {
+        // From the look to the entry, so that nobody enters the same one in between.
+        static OPENING: Mutex<()> = Mutex::new(());
+        let _alone = OPENING.lock();
+        // Upgraded under the lock and let go behind it: the last handle to a device must not be dropped there.
+        let devices: Vec<_> = OPEN.lock().iter().filter_map(Weak::upgrade).collect();
+        if let Some(shared) = devices.iter().find(|device| is_it(device)) {
+            return Ok(Arc::clone(shared));
+        }
+        let (context, options) = make()?;
+        let shared = Arc::new(Self::new(context, options)?);
+        let mut open = OPEN.lock();
+        open.retain(|device| device.strong_count() > 0);
+        open.push(Arc::downgrade(&shared));
+        Ok(shared)
+    }
+
+    fn new(context: Context, options: Options) -> Result<Self, BackendError> {
+        let device = context.device();
+        let listed = listing::describe(options.ordinal, device)?;
+        let mut properties = Properties::new(BACKEND, listed.name.clone());
+        properties.kind = options.kind.unwrap_or(listed.kind);
+        let limit = options.limit.unwrap_or(u64::MAX).min(listed.total_bytes);
+        properties.total_bytes = listed.total_bytes;
+        properties.max_allocation = listed.max_allocation;
+        // The device says it in bits.
+        let alignment = device.number(cl::CL_DEVICE_MEM_BASE_ADDR_ALIGN)? / 8;
+        properties.alignment = alignment.clamp(1, 1 << 32).next_power_of_two();
+        properties.capabilities =
+            Capabilities::HOST_VISIBLE | Capabilities::COPY_WITHIN_MEMORY | Capabilities::CONCURRENT_STREAMS;
+        let shared_memory = shared_memory(device, context.library());
+        properties.capabilities.set(Capabilities::MANAGED, shared_memory != SharedMemory::None);
+        let key = match options.is_common {
+            // Relaxed: only distinctness matters.
+            true => (u128::from(REPLACED.load(Ordering::Relaxed)) << 64) | options.ordinal as u128,
+            false => {
+                let (context, device) = (context.handle().number(), device.handle().number());
+                (1 << 127) | (u128::from(context) << 64) | u128::from(device)
+            }
+        };
+        let releases = (properties.kind == DeviceKind::Discrete).then(Releases::default);
+        let deferred = Deferred::new(releases);
+        Ok(Self {
+            id: DeviceId { backend: BACKEND, key },
+            properties,
+            listed,
+            shared_memory,
+            account: Arc::new(Account::new(limit)),
+            streams: StreamTable::default(),
+            deferred,
+            is_common: options.is_common,
+            context,
+        })
+    }
+
+    pub(crate) fn listed(&self) -> &Listed {
+        &self.listed
+    }
+
+    pub(crate) fn account(&self) -> &Account {
+        &self.account
+    }
+
+    /// Whether it is the one that everybody shares who opens `device`. One that is lost gives way.
+    pub(crate) fn is_common(&self, device: &RawDevice) -> bool {
+        if !self.is_common || self.context.device().handle() != device.handle() {
+            return false;
+        }
+        let lost = self.context.is_lost();
+        if lost {
+            REPLACED.fetch_add(1, Ordering::Relaxed);
+        }
+        !lost
+    }
+
+    pub(crate) fn free_bytes(&self) -> u64 {
+        let free = self.account.free();
+        self.context.device().free_bytes().map_or(free, |told| told.min(free))
+    }
+
+    pub(crate) fn allocate(&self, bytes: u64, origin: Origin) -> Result<Allocation, BackendError> {
+        let charge = self.account.charge(bytes);
+        let free = Some(self.free_bytes());
+        let charge = charge.ok_or(BackendError::OutOfMemory { requested: bytes, free })?;
+        self.context.allocate(bytes, origin, charge, free)
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.deferred.finish();
+    }
+}
+
+fn shared_memory(device: &RawDevice, library: &Library) -> SharedMemory {
+    // A device of before OpenCL 2.0 does not know the question.
+    let has = match library.shares_addresses() {
+        true => device.number(cl::CL_DEVICE_SVM_CAPABILITIES).unwrap_or(0),
+        false => 0,
+    };
+    if has & cl::CL_DEVICE_SVM_FINE_GRAIN_BUFFER != 0 {
+        SharedMemory::Fine { atomics: has & cl::CL_DEVICE_SVM_ATOMICS != 0 }
+    } else if has & cl::CL_DEVICE_SVM_COARSE_GRAIN_BUFFER != 0 {
+        SharedMemory::Coarse
+    } else {
+        SharedMemory::None
+    }
+}
+
+/// How a device is opened.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Options {
+    /// Its number among all devices.
+    pub(crate) ordinal: usize,
+    /// Whether everybody who opens the device by its number gets this one.
+    pub(crate) is_common: bool,
+    /// The most bytes that are taken.
+    pub(crate) limit: Option<u64>,
+    /// What it passes for.
+    pub(crate) kind: Option<DeviceKind>,
+}
+
+/// Every device that somebody has a handle to: one for each device of each context, so that one queue has one id.
+static OPEN: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
+/// How often a common context was seen to be lost, and not used again. Part of the key of those that come after.
+static REPLACED: AtomicU64 = AtomicU64::new(0);

@@ -1,0 +1,165 @@
+//! Typed views of regions, for kernels.
+
+use crate::driver::SubBuffer;
+use crate::memory::{OpenClMemory, span};
+use crate::stream::OpenClStream;
+use bytemuck::Pod;
+use opencl_sys::cl_mem;
+use std::fmt;
+use std::marker::PhantomData;
+use vrampool_backend::{BackendError, Region, RegionMut};
+
+/// A region as `T`s that one stream may read: the buffer that a kernel takes, and where in it the region is.
+///
+/// A kernel on the view's stream takes [`cl_mem`](Self::cl_mem) and, as a number, [`offset`](Self::offset) (bytes) or
+/// [`first`](Self::first) (elements). A kernel that takes no offset gets a [sub-buffer](Self::sub_buffer).
+pub struct OpenClView<'a, T> {
+    len: usize,
+    stream: OpenClStream,
+    /// Keeps the memory alive, and where it is.
+    region: Region<'a, OpenClMemory>,
+    element: PhantomData<fn() -> T>,
+}
+
+/// A region as `T`s that one stream may read and write. As [`OpenClView`].
+pub struct OpenClViewMut<'a, T>(OpenClView<'a, T>);
+
+/// A buffer that is a region of another one, for kernels that take no offset.
+#[derive(Debug)]
+pub struct OpenClSubBuffer<'a> {
+    raw: SubBuffer,
+    /// Keeps the memory alive, and where it is.
+    _region: Region<'a, OpenClMemory>,
+}
+
+impl OpenClStream {
+    /// `region`, made for this stream, as `T`s to read.
+    ///
+    /// # Errors
+    /// [`BackendError::InvalidArgument`] when the region was made for another stream, or is not a whole number of aligned
+    /// `T`s, or `T` has no size; else what the driver reports.
+    pub fn view<'a, T: Pod>(
+        &self,
+        region: Region<'a, OpenClMemory>,
+    ) -> Result<OpenClView<'a, T>, BackendError> {
+        self.check_regions(Some(&region), None)?;
+        let size = size_of::<T>() as u64;
+        let whole = |bytes: u64| bytes.checked_rem(size) == Some(0);
+        let len = usize::try_from(region.len().checked_div(size).unwrap_or(0));
+        let (Ok(len), true, true) = (len, whole(region.len()), whole(region.offset())) else {
+            return Err(BackendError::invalid(
+                "region",
+                format!(
+                    "{} bytes at offset {} are not a whole number of {} from the start of the memory on",
+                    region.len(),
+                    region.offset(),
+                    std::any::type_name::<T>()
+                ),
+            ));
+        };
+        region.memory().give_to_kernels(self)?;
+        region.memory().use_on(self);
+        Ok(OpenClView { len, stream: self.clone(), region, element: PhantomData })
+    }
+
+    /// `region`, made for this stream, as `T`s to read and write.
+    ///
+    /// # Errors
+    /// As [`view`](Self::view).
+    pub fn view_mut<'a, T: Pod>(
+        &self,
+        region: RegionMut<'a, OpenClMemory>,
+    ) -> Result<OpenClViewMut<'a, T>, BackendError> {
+        self.view(region.as_region()).map(OpenClViewMut)
+    }
+}
+
+impl<'a, T> OpenClView<'a, T> {
+    /// The region that it shows.
+    #[must_use]
+    pub fn region(&self) -> &Region<'a, OpenClMemory> {
+        &self.region
+    }
+
+    /// The buffer that the region is in. It is good for as long as the view is there; what is enqueued with it keeps it.
+    #[must_use]
+    pub fn cl_mem(&self) -> cl_mem {
+        self.region.memory().allocation().buffer().raw()
+    }
+
+    /// Where in the buffer it begins, bytes.
+    #[must_use]
+    pub fn offset(&self) -> u64 {
+        self.region.offset()
+    }
+
+    /// Where in the buffer it begins, elements.
+    #[must_use]
+    pub fn first(&self) -> u64 {
+        self.region.offset() / size_of::<T>() as u64
+    }
+
+    /// How many elements it has.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether it has no elements.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// A buffer that is just this region. Making one is a call of the driver; a kernel that takes an offset saves it.
+    ///
+    /// # Errors
+    /// [`BackendError::InvalidArgument`] when the region is empty, or does not begin at a multiple of
+    /// [`Properties::alignment`](vrampool_backend::Properties::alignment); else what the driver reports.
+    pub fn sub_buffer(&self) -> Result<OpenClSubBuffer<'a>, BackendError> {
+        let alignment = self.stream.shared().properties().alignment;
+        if self.region.is_empty() || !self.region.offset().is_multiple_of(alignment) {
+            return Err(BackendError::invalid(
+                "region",
+                format!(
+                    "{} bytes at offset {} are no sub-buffer: it has at least 1 byte, from a multiple of {alignment} on",
+                    self.region.len(),
+                    self.region.offset()
+                ),
+            ));
+        }
+        Ok(OpenClSubBuffer { raw: SubBuffer::new(span(&self.region)?)?, _region: self.region.clone() })
+    }
+}
+
+impl<'a, T> std::ops::Deref for OpenClViewMut<'a, T> {
+    type Target = OpenClView<'a, T>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+impl OpenClSubBuffer<'_> {
+    /// The buffer. It is good for as long as this is there; what is enqueued with it keeps it.
+    #[must_use]
+    pub fn cl_mem(&self) -> cl_mem {
+        self.raw.handle().raw()
+    }
+}
+
+impl<T> fmt::Debug for OpenClView<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OpenClView")
+            .field("element", &std::any::type_name::<T>())
+            .field("len", &self.len)
+            .field("region", &self.region)
+            .finish()
+    }
+}
+
+impl<T> fmt::Debug for OpenClViewMut<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("OpenClViewMut").field(&self.0).finish()
+    }
+}

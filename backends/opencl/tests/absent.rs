@@ -1,0 +1,114 @@
+//! Without a library, a platform or a device, every way in is a typed error. Each case is a process of its own.
+
+use std::process::Command;
+use vrampool_opencl::{BackendError, OpenClDevice, list};
+
+/// What every way in answers in a process with such a variable.
+fn answer(variable: &str, value: &str) -> String {
+    let output = Command::new(std::env::current_exe().expect("this program"))
+        .args(["--exact", "asked_by_the_other_tests", "--nocapture", "--ignored"])
+        .env(variable, value)
+        .output()
+        .expect("it starts");
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+#[ignore = "the other tests start it, each without something"]
+fn asked_by_the_other_tests() {
+    let answers = [
+        list().map(|_| ()),
+        OpenClDevice::open(0).map(|_| ()),
+        OpenClDevice::open(usize::MAX).map(|_| ()),
+        OpenClDevice::open_by_name("opencl").map(|_| ()),
+        OpenClDevice::open_by_name("opencl:0").map(|_| ()),
+        OpenClDevice::open_by_name("").map(|_| ()),
+        OpenClDevice::builder(0).limit(1).build().map(|_| ()),
+    ];
+    for answer in answers {
+        let error = answer.expect_err("there is no device");
+        assert!(error.is_unavailable() && !error.is_out_of_memory() && !error.is_device_lost(), "{error}");
+        let BackendError::Unavailable { backend, reason } = &error else { unreachable!() };
+        assert_eq!(*backend, "opencl");
+        assert!(!reason.is_empty());
+        println!("{error}");
+    }
+    let first = &list();
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(move || assert_eq!(&list(), first));
+        }
+    });
+}
+
+#[test]
+fn a_library_that_is_not_there_is_a_typed_error() {
+    for path in ["/no/such/libOpenCL.so", "/no/such/libOpenCL.so;/nor/this.so"] {
+        let answer = answer("OPENCL_DYLIB_PATH", path);
+        let wanted = "opencl is not available: no OpenCL library was found (/no/such/libOpenCL.so: ";
+        assert!(answer.contains(wanted), "{answer}");
+    }
+}
+
+/// The loader of Debian looks for drivers in the folder that this variable names.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_loader_without_a_driver_is_a_typed_error() {
+    if let Err(error) = list() {
+        eprintln!("skipped: {error}");
+        return;
+    }
+    let folder = std::env::temp_dir().join(format!("vrampool-no-opencl-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let answer = answer("OCL_ICD_VENDORS", &folder.to_string_lossy());
+    std::fs::remove_dir_all(&folder).expect("it was there");
+    assert!(answer.contains("opencl is not available: "), "{answer}");
+    assert!(answer.contains("CL_PLATFORM_NOT_FOUND_KHR") || answer.contains("no platform"), "{answer}");
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_library_that_is_no_good_is_a_typed_error() {
+    if Command::new("cc").arg("--version").output().is_err() {
+        eprintln!("skipped: there is no C compiler");
+        return;
+    }
+    let folder = std::env::temp_dir().join(format!("vrampool-opencl-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let (library, file) = (folder.join("libOpenCL.so"), folder.join("library.c"));
+    std::fs::write(&library, "no library at all").expect("a file");
+    let path = library.to_string_lossy();
+    assert!(answer("OPENCL_DYLIB_PATH", &path).contains("no OpenCL library was found"));
+    for (platforms, without, reason) in [
+        ("*count = 0; return 0;", "", "the OpenCL loader knows no platform"),
+        ("return -1001;", "", "the OpenCL loader knows no platform"),
+        ("return -30;", "", "clGetPlatformIDs failed with code -30: CL_INVALID_VALUE"),
+        ("*count = 1; return 0;", "", "no OpenCL platform has a device"),
+        ("return 0;", "clEnqueueFillBuffer", "the OpenCL library has no clEnqueueFillBuffer"),
+    ] {
+        let mut text = format!(
+            "int clGetPlatformIDs(unsigned n, void **to, unsigned *count) {{ {platforms} }}\n\
+             int clGetDeviceIDs() {{ return -1; }}\n"
+        );
+        for name in functions().filter(|name| *name != without) {
+            text += &format!("long {name}() {{ return 0; }}\n");
+        }
+        std::fs::write(&file, text).expect("a file");
+        let built =
+            Command::new("cc").args(["-shared", "-fPIC", "-w", "-o"]).arg(&library).arg(&file).output();
+        let built = built.expect("it starts");
+        assert!(built.status.success(), "{built:?}");
+        let answer = answer("OPENCL_DYLIB_PATH", &path);
+        assert!(answer.contains(reason), "{reason}: {answer}");
+    }
+    std::fs::remove_dir_all(&folder).expect("it was there");
+}
+
+/// Every function that the crate looks up, read from where it does, but the two that the library above has.
+fn functions() -> impl Iterator<Item = &'static str> {
+    let lines = include_str!("../src/driver/library.rs").lines();
+    let names =
+        lines.filter_map(|line| line.trim().strip_prefix("cl").and_then(|_| line.trim().split_once('(')));
+    names.map(|(name, _)| name).filter(|name| !["clGetPlatformIDs", "clGetDeviceIDs"].contains(name))
+}

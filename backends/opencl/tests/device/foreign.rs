@@ -1,0 +1,140 @@
+//! Other people's contexts, queues and kernels: counted right, and known again.
+
+use crate::programs::Programs;
+use crate::{BYTES, fill, memory, read, require};
+use opencl3::command_queue::{CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE, CommandQueue};
+use opencl3::context::Context;
+use opencl3::device::Device;
+use vrampool_opencl::{Backend, BackendError, OpenClDevice, OpenClStream, QueueOrder, Stream};
+
+fn wrap(device: &OpenClDevice, queue: &CommandQueue) -> Result<OpenClStream, BackendError> {
+    // SAFETY: the queue exists.
+    unsafe { device.wrap_queue(queue.get()) }
+}
+
+fn context_of(device: &OpenClDevice) -> (Context, OpenClDevice) {
+    let theirs = Context::from_device(&Device::new(device.device())).expect("a context");
+    // SAFETY: the context exists, and so does the device.
+    let ours = unsafe { OpenClDevice::from_context(theirs.get(), device.device()) }.expect("a device");
+    (theirs, ours)
+}
+
+#[test]
+fn a_context_of_the_programs_is_kept_counted_and_known_again() {
+    for device in require::devices() {
+        let (theirs, ours) = context_of(&device);
+        assert_ne!(ours.id(), device.id(), "another context is another device to a pool");
+        assert_eq!(ours.listed(), device.listed());
+        // SAFETY: the context exists, and so does the device.
+        let again = unsafe { OpenClDevice::from_context(theirs.get(), device.device()) }.expect("a device");
+        assert_eq!(again.id(), ours.id());
+        let counted = theirs.reference_count().expect("a count");
+        drop(again);
+        assert_eq!(theirs.reference_count().expect("a count"), counted, "one handle holds as much as two");
+        drop(theirs);
+        let stream = ours.create_stream().expect("the context outlives its owner");
+        let memory = memory(&ours);
+        fill(&ours, &stream, &memory, 7);
+        assert_eq!(read(&ours, &stream, &memory), vec![7; BYTES as usize]);
+    }
+}
+
+#[test]
+fn what_is_taken_of_a_context_is_given_back() {
+    for device in require::devices() {
+        let theirs = Context::from_device(&Device::new(device.device())).expect("a context");
+        let before = theirs.reference_count().expect("a count");
+        // SAFETY: the context exists, and so does the device.
+        let ours = unsafe { OpenClDevice::from_context(theirs.get(), device.device()) }.expect("a device");
+        let stream = ours.create_stream().expect("a stream");
+        let memory = memory(&ours);
+        fill(&ours, &stream, &memory, 7);
+        ours.synchronize(&stream).expect("a wait");
+        let event = ours.record(&stream).expect("an event");
+        ours.synchronize(&stream).expect("a wait");
+        drop((stream, memory, event, ours));
+        assert_eq!(theirs.reference_count().expect("a count"), before);
+    }
+}
+
+#[test]
+fn a_queue_has_one_id_however_often_it_is_wrapped() {
+    for device in require::devices() {
+        let (theirs, ours) = context_of(&device);
+        for (properties, order) in
+            [(0, QueueOrder::InOrder), (CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE, QueueOrder::OutOfOrder)]
+        {
+            #[allow(deprecated, reason = "its successor is of OpenCL 2.0")]
+            let queue = CommandQueue::create_default(&theirs, properties).expect("a queue");
+            let stream = wrap(&ours, &queue).expect("a stream");
+            assert_eq!(stream.order(), order);
+            assert_eq!(wrap(&ours, &queue).expect("a stream").id(), stream.id());
+            let own = ours.create_stream().expect("a stream");
+            assert_ne!(own.id(), stream.id());
+            let memory = memory(&ours);
+            let before = queue.reference_count().expect("a count");
+            drop(stream);
+            assert_eq!(queue.reference_count().expect("a count"), before - 1);
+            let stream = wrap(&ours, &queue).expect("a stream");
+            drop(queue);
+            fill(&ours, &stream, &memory, 3);
+            assert_eq!(read(&ours, &stream, &memory)[0], 3, "the queue outlives its owner");
+        }
+    }
+}
+
+#[test]
+fn what_is_of_another_context_is_refused() {
+    for device in require::devices() {
+        let (theirs, ours) = context_of(&device);
+        #[allow(deprecated, reason = "its successor is of OpenCL 2.0")]
+        let queue = CommandQueue::create_default(&theirs, 0).expect("a queue");
+        let refused = |answer: Result<(), BackendError>| {
+            let error = answer.expect_err("it is of another context");
+            assert!(matches!(error, BackendError::InvalidArgument { .. }), "{error}");
+        };
+        refused(wrap(&device, &queue).map(|_| ()));
+        let (stream, other) =
+            (ours.create_stream().expect("a stream"), device.create_stream().expect("a stream"));
+        let memory = memory(&device);
+        refused(device.wait(&other, &ours.record(&stream).expect("an event")));
+        refused(device.record(&stream).map(|_| ()));
+        refused(ours.fill(&stream, vrampool_opencl::RegionMut::whole(&memory, &stream), 1));
+        refused(ours.read_mapped(&memory, 0, &mut [0]));
+    }
+}
+
+#[test]
+fn an_opened_device_is_the_same_to_all() {
+    for device in require::devices() {
+        let again = OpenClDevice::open(device.listed().ordinal).expect("a device");
+        assert_eq!((again.id(), again.context()), (device.id(), device.context()));
+        // SAFETY: both are the device's own.
+        let by_hand = unsafe { OpenClDevice::from_context(device.context(), device.device()) };
+        assert_eq!(by_hand.expect("a device").id(), device.id());
+        let own = OpenClDevice::builder(device.listed().ordinal).build().expect("a device");
+        assert_ne!(own.id(), device.id());
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    let same = OpenClDevice::open(device.listed().ordinal).expect("a device");
+                    assert_eq!(same.id(), device.id());
+                });
+            }
+        });
+    }
+}
+
+#[test]
+fn kernels_of_the_programs_are_in_the_streams_order() {
+    for device in require::devices() {
+        let (_theirs, ours) = context_of(&device);
+        let programs = Programs::new(&ours);
+        let (stream, memory) = (ours.create_stream().expect("a stream"), memory(&ours));
+        for round in 0..20 {
+            fill(&ours, &stream, &memory, 0xFF);
+            programs.set_late(&stream, &memory, round, 1);
+            assert_eq!(read(&ours, &stream, &memory), vec![round; BYTES as usize]);
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! Out of memory, by a limit: exact, typed, and over when memory is given back.
+
+use crate::{BYTES, fill, read, require, settled};
+use vrampool_opencl::{Backend, BackendError, DeviceKind, Memory, OpenClDevice, Placement};
+
+#[test]
+fn a_full_device_is_a_typed_error_and_what_is_dropped_comes_back() {
+    for device in require::devices() {
+        for kind in [device.properties().kind, DeviceKind::Discrete] {
+            let device = OpenClDevice::builder(device.listed().ordinal).limit(4 * BYTES).kind(kind).build();
+            let device = device.expect("a device");
+            let stream = device.create_stream().expect("a stream");
+            for placement in [Placement::Device, Placement::HostVisible] {
+                let mut held: Vec<_> =
+                    (0..4).map(|_| device.allocate(BYTES, placement.into()).expect("memory")).collect();
+                assert_eq!(device.memory_info().expect("an answer").free_bytes, 0);
+                assert_eq!(device.memory_info().expect("an answer").total_bytes, 4 * BYTES);
+                let error = device.allocate(1, placement.into()).expect_err("it is full");
+                assert_eq!(error, BackendError::OutOfMemory { requested: 1, free: Some(0) });
+                for (value, memory) in held.iter().enumerate() {
+                    fill(&device, &stream, memory, value as u8);
+                }
+                held.pop();
+                let again = device.allocate(BYTES, placement.into()).expect("there is room again");
+                assert_eq!(again.len(), BYTES);
+                for (value, memory) in held.iter().enumerate() {
+                    assert_eq!(read(&device, &stream, memory), vec![value as u8; BYTES as usize]);
+                }
+                drop((held, again));
+                settled(&device);
+                assert_eq!(device.memory_info().expect("an answer").free_bytes, 4 * BYTES);
+            }
+        }
+    }
+}
+
+#[test]
+fn threads_that_fill_a_device_get_all_of_it_and_no_more() {
+    for device in require::devices() {
+        let device = OpenClDevice::builder(device.listed().ordinal).limit(10 * BYTES).build();
+        let device = device.expect("a device");
+        let got: usize = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..4)
+                .map(|_| {
+                    scope.spawn(|| {
+                        (0..5)
+                            .map_while(|_| device.allocate(BYTES, Placement::Device.into()).ok())
+                            .collect::<Vec<_>>()
+                    })
+                })
+                .collect();
+            let held: Vec<_> = threads.into_iter().map(|thread| thread.join().expect("no panic")).collect();
+            held.iter().map(Vec::len).sum()
+        });
+        assert_eq!(got, 10);
+        settled(&device);
+        assert_eq!(device.memory_info().expect("an answer").free_bytes, 10 * BYTES);
+    }
+}
+
+#[test]
+fn a_limit_is_no_more_than_the_device_has() {
+    for device in require::devices() {
+        let ordinal = device.listed().ordinal;
+        let huge = OpenClDevice::builder(ordinal).limit(u64::MAX).build().expect("a device");
+        assert_eq!(huge.memory_info().expect("an answer").total_bytes, device.listed().total_bytes);
+        let nothing = OpenClDevice::builder(ordinal).limit(0).build().expect("a device");
+        assert!(nothing.allocate(1, Placement::Device.into()).expect_err("it is full").is_out_of_memory());
+    }
+}

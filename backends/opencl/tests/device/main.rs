@@ -1,0 +1,44 @@
+//! What a device of OpenCL does beyond conformance. Every test is skipped, and says so, where there is none.
+
+#[path = "../require/mod.rs"]
+mod require;
+
+#[path = "../programs/mod.rs"]
+mod programs;
+
+mod foreign;
+mod kernels;
+mod limit;
+mod memory;
+mod shared_memory;
+mod views;
+
+use vrampool_opencl::{Backend, OpenClDevice, OpenClMemory, OpenClStream, Placement, Region, RegionMut};
+
+/// A few tens of KiB: enough that a copy takes a while, little enough that a test of many rounds does not.
+const BYTES: u64 = 64 * 1024;
+
+fn memory(device: &OpenClDevice) -> OpenClMemory {
+    device.allocate(BYTES, Placement::Device.into()).expect("memory")
+}
+
+fn fill(device: &OpenClDevice, stream: &OpenClStream, memory: &OpenClMemory, value: u8) {
+    device.fill(stream, RegionMut::whole(memory, stream), value).expect("a fill");
+}
+
+fn copy(device: &OpenClDevice, stream: &OpenClStream, from: &OpenClMemory, to: &OpenClMemory) {
+    device.copy(stream, Region::whole(from, stream), RegionMut::whole(to, stream)).expect("a copy");
+}
+
+fn read(device: &OpenClDevice, stream: &OpenClStream, memory: &OpenClMemory) -> Vec<u8> {
+    let mut bytes = vec![0; vrampool_opencl::Memory::len(memory) as usize];
+    device.download(stream, Region::whole(memory, stream), &mut bytes).expect("a download");
+    bytes
+}
+
+/// Waits until what was dropped is free: all work is done.
+fn settled(device: &OpenClDevice) {
+    while device.deferred_bytes() > 0 {
+        std::thread::yield_now();
+    }
+}

@@ -1,0 +1,67 @@
+//! A kernel that breaks its context: what is asked of the device afterwards is a typed error, drops do no harm, and the
+//! device is opened again in another context. Alone in its process.
+
+#[path = "require/mod.rs"]
+mod require;
+
+use opencl3::command_queue::enqueue_nd_range_kernel;
+use opencl3::context::{Context, context::retain_context};
+use opencl3::kernel::Kernel;
+use opencl3::program::Program;
+use vrampool_opencl::{Backend, BackendError, OpenClDevice, OpenClStream, Placement, RegionMut};
+
+const SOURCE: &str = "__kernel void nowhere(__global int *to, ulong far) { to[far + get_global_id(0)] = 1; }";
+
+/// Writes far beyond `view`'s buffer.
+fn write_to_nowhere(device: &OpenClDevice, stream: &OpenClStream) {
+    let memory = device.allocate(4096, Placement::Device.into()).expect("memory");
+    let view = stream.view_mut::<u8>(RegionMut::whole(&memory, stream)).expect("a view");
+    // SAFETY: the context is alive; `opencl3` releases one count of it.
+    unsafe { retain_context(device.context()) }.expect("a context");
+    let context = Context::new(device.context(), &[device.device()]);
+    let program = Program::create_and_build_from_source(&context, SOURCE, "").expect("a program");
+    let kernel = Kernel::create(&program, "nowhere").expect("a kernel");
+    let (items, none) = (64usize, std::ptr::null());
+    // SAFETY: the arguments are the kernel's.
+    unsafe { kernel.set_arg(0, &view.cl_mem()) }.expect("an argument");
+    // SAFETY: as above.
+    unsafe { kernel.set_arg(1, &(1u64 << 44)) }.expect("an argument");
+    // SAFETY: the kernel's write faults on the device, which has memory of its own, and harms nothing of the host's.
+    let launched = unsafe {
+        enqueue_nd_range_kernel(stream.queue(), kernel.get(), 1, none, &raw const items, none, 0, none.cast())
+    };
+    launched.expect("a launch");
+    // What `opencl3` drops must be released without an error, or it panics.
+    std::mem::forget((kernel, program, context));
+}
+
+#[test]
+fn a_bad_address_loses_the_device_and_says_so() {
+    for device in require::devices() {
+        // Elsewhere such a write is the process's own, or nothing.
+        if !device.listed().platform.contains("NVIDIA") {
+            eprintln!("skipped: {} does not guard its memory", device.properties().name);
+            continue;
+        }
+        let stream = device.create_stream().expect("a stream");
+        let memory = device.allocate(4096, Placement::Device.into()).expect("memory");
+        let pinned = device.allocate(4096, Placement::HostVisible.into()).expect("memory");
+        write_to_nowhere(&device, &stream);
+        let lost = |answer: Result<(), BackendError>| {
+            let error = answer.expect_err("the context is gone");
+            assert!(error.is_device_lost(), "{error}");
+        };
+        lost(device.synchronize(&stream));
+        lost(
+            device
+                .fill(&stream, RegionMut::whole(&memory, &stream), 1)
+                .and_then(|()| device.synchronize(&stream)),
+        );
+        let again = OpenClDevice::open(device.listed().ordinal);
+        assert!(
+            again.is_err() || again.is_ok_and(|again| again.id() != device.id()),
+            "it is another context"
+        );
+        drop((memory, pinned, stream, device));
+    }
+}

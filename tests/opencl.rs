@@ -1,0 +1,118 @@
+//! A pool, an arena and a stager on every OpenCL device.
+#![cfg(feature = "opencl")]
+
+use vrampool::opencl::{DeviceKind, Kernels, OpenClDevice, OpenClStream, list};
+use vrampool::{
+    Backend, Buffer, Error, Memory, Placement, Pool, Region, RegionMut, SizeClasses, Source, Stager, Upload,
+};
+
+/// Every device, as it is and as if it were discrete. Skipped where there is none, unless `VRAMPOOL_REQUIRE` names it.
+fn devices() -> Vec<OpenClDevice> {
+    match list() {
+        Ok(devices) => {
+            let builder = |ordinal| OpenClDevice::builder(ordinal).limit(64 << 20);
+            let both = |ordinal| [builder(ordinal), builder(ordinal).kind(DeviceKind::Discrete)];
+            let builders = devices.iter().flat_map(|device| both(device.ordinal));
+            builders.map(|builder| builder.build().expect("a device")).collect()
+        }
+        Err(error) => {
+            let required = std::env::var("VRAMPOOL_REQUIRE").unwrap_or_default();
+            assert!(!required.split(',').any(|required| required == "opencl"), "{error}");
+            eprintln!("skipped: {error}");
+            Vec::new()
+        }
+    }
+}
+
+fn wrong_bytes(
+    kernels: &Kernels,
+    device: &OpenClDevice,
+    stream: &OpenClStream,
+    buffer: &Buffer<OpenClDevice>,
+    seed: u64,
+) -> u64 {
+    let count = device.allocate(8, Placement::Device.into()).expect("memory");
+    device.fill(stream, RegionMut::whole(&count, stream), 0).expect("a fill");
+    let region = buffer.on(stream).expect("a region");
+    kernels.count_mismatches(stream, region, seed, RegionMut::whole(&count, stream)).expect("queued");
+    let mut bytes = [0; 8];
+    device.download(stream, Region::whole(&count, stream), &mut bytes).expect("a download");
+    u64::from_ne_bytes(bytes)
+}
+
+/// Buffers come and go on two streams; what a kernel wrote to each is there when it goes.
+fn churn(device: &OpenClDevice, pool: &Pool<OpenClDevice>) {
+    let kernels = Kernels::load(device).expect("kernels");
+    let streams = [0; 2].map(|_| device.create_stream().expect("a stream"));
+    let mut random = fastrand::Rng::with_seed(5);
+    let mut live = Vec::new();
+    for seed in 0..400 {
+        let stream = &streams[random.usize(0..2)];
+        let mut buffer = pool.allocate(random.u64(1..=200_000), stream).expect("memory");
+        kernels.write_pattern(stream, buffer.on_mut(stream).expect("a region"), seed).expect("queued");
+        live.push((seed, stream, buffer));
+        if live.len() > 12 {
+            let (seed, stream, buffer) = live.swap_remove(random.usize(0..live.len()));
+            assert_eq!(wrong_bytes(&kernels, device, stream, &buffer, seed), 0, "{seed}");
+        }
+    }
+}
+
+#[test]
+fn buffers_of_a_pool_keep_what_kernels_wrote() {
+    for device in devices() {
+        let pool = Pool::builder(&device).build().expect("a pool");
+        churn(&device, &pool);
+        assert!(pool.stats().hits > 0);
+    }
+}
+
+#[test]
+fn buffers_of_an_arena_keep_what_kernels_wrote() {
+    for device in devices() {
+        let pool = Pool::builder(&device).limit(16 << 20).source(Source::Arena);
+        let pool =
+            pool.size_classes(SizeClasses::Exact(device.properties().alignment)).build().expect("a pool");
+        churn(&device, &pool);
+    }
+}
+
+#[test]
+fn memory_that_is_out_is_a_typed_error_and_work_goes_on() {
+    for device in devices() {
+        let pool = Pool::builder(&device).size_classes(SizeClasses::PowerOfTwo).build().expect("a pool");
+        let stream = device.create_stream().expect("a stream");
+        let mut held = Vec::new();
+        let error = loop {
+            match pool.allocate(4 << 20, &stream) {
+                Ok(buffer) => held.push(buffer),
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(error, Error::OutOfMemory(_)), "{error}");
+        assert_eq!(held.len(), 16, "{error}");
+        held.truncate(8);
+        drop(pool.allocate(8 << 20, &stream).expect("what is idle makes room"));
+        churn(&device, &pool);
+    }
+}
+
+#[test]
+fn a_stager_uploads_without_waiting_for_the_stream() {
+    for device in devices() {
+        let stager = Stager::with_max_bytes(&device, 8 << 20);
+        let stream = device.create_stream().expect("a stream");
+        let target = device.allocate(1 << 20, Placement::Device.into()).expect("memory");
+        for round in 0..40u8 {
+            let source = vec![round; 1 << 20];
+            let upload =
+                stager.upload(&stream, &source, RegionMut::whole(&target, &stream)).expect("an upload");
+            assert!(round > 0 || matches!(upload, Upload::Staged(_)), "the first has a slot");
+            drop(source);
+            let mut bytes = vec![0; target.len() as usize];
+            device.download(&stream, Region::whole(&target, &stream), &mut bytes).expect("a download");
+            assert_eq!(bytes, vec![round; 1 << 20]);
+        }
+        assert!(stager.pinned_bytes() <= 8 << 20);
+    }
+}
