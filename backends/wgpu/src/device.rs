@@ -148,7 +148,8 @@ impl WgpuDevice {
     }
 
     /// A device and queue that are there already: the ones of the program's own commands. Its error handler, its callbacks
-    /// and its other users are left alone. The same device again is another handle.
+    /// and its other users are left alone. The same device of Vulkan's again is another handle; one of another interface is
+    /// another device to the pool, and so wrapped once.
     ///
     /// Host-visible memory needs the feature `MAPPABLE_PRIMARY_BUFFERS`; big buffers need the limits asked for when the
     /// device was made.
@@ -157,7 +158,7 @@ impl WgpuDevice {
     /// [`BackendError::InvalidArgument`] when the queue is another device's; [`BackendError::DeviceLost`].
     pub fn from_parts(device: wgpu::Device, queue: wgpu::Queue) -> Result<Self, BackendError> {
         let alive = OPEN.lock().iter().filter_map(Weak::upgrade).collect::<Vec<_>>();
-        if let Some(shared) = alive.into_iter().find(|shared| *shared.gpu.device() == device) {
+        if let Some(shared) = alive.into_iter().find(|shared| shared.gpu.is(&device, &queue)) {
             return Ok(Self { shared });
         }
         let listed = listing::describe(0, &device.adapter_info());
@@ -181,7 +182,7 @@ impl WgpuDevice {
         open.retain(|device| device.strong_count() > 0);
         // Another thread may have come with the same device in between. Let go behind the lock.
         let alive = open.iter().filter_map(Weak::upgrade).collect::<Vec<_>>();
-        let same = alive.iter().find(|other| other.gpu.device() == new.gpu.device()).map(Arc::clone);
+        let same = alive.iter().find(|other| other.gpu.is(new.gpu.device(), new.gpu.queue())).map(Arc::clone);
         let shared = same.unwrap_or_else(|| {
             open.push(Arc::downgrade(&new));
             new
@@ -414,7 +415,7 @@ impl Backend for WgpuDevice {
         self.check_stream(stream)?;
         stream.check_regions(Some(&source), None)?;
         same_length(source.len(), destination.len() as u64)?;
-        self.shared.download(Span::new(&source, BufferUsages::COPY_SRC, "source")?, destination)
+        self.shared.download(Span::around(&source, BufferUsages::COPY_SRC, "source")?, destination)
     }
 
     fn write_mapped(&self, memory: &WgpuMemory, offset: u64, bytes: &[u8]) -> Result<(), BackendError> {

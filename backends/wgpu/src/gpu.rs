@@ -1,6 +1,7 @@
 //! wgpu's device and queue, asked so that nothing panics and a loss shows.
 
-use crate::error::caught;
+use crate::driver;
+use crate::error::{blame, caught};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, OnceLock};
 use vrampool_backend::BackendError;
@@ -16,11 +17,18 @@ pub(crate) struct Gpu {
     /// See [`check`](Self::check).
     probe: wgpu::Buffer,
     lost: Arc<OnceLock<String>>,
+    /// What the driver calls it, where that is known.
+    handle: Option<u64>,
 }
 
 impl Gpu {
     /// A device that others use too: its handlers stay theirs.
     pub(crate) fn shared(device: wgpu::Device, queue: wgpu::Queue) -> Result<Self, BackendError> {
+        let other = || BackendError::invalid("queue", "it is another device's");
+        let handle = match driver::handles(&device, &queue) {
+            Some((device, queue)) if device != queue => return Err(other()),
+            handles => handles.map(|(device, _)| device),
+        };
         let probe = caught(&device, "Device::create_buffer", || {
             let usage = wgpu::BufferUsages::COPY_DST;
             device.create_buffer(&wgpu::BufferDescriptor {
@@ -30,10 +38,10 @@ impl Gpu {
                 mapped_at_creation: false,
             })
         })?;
-        let gpu = Self { device, queue, probe, lost: Arc::default() };
+        let gpu = Self { device, queue, probe, lost: Arc::default(), handle };
         gpu.check()?;
         caught(&gpu.device, "Queue::write_buffer", || gpu.queue.write_buffer(&gpu.probe, 0, &[0; 4]))
-            .map_err(|error| crate::error::blame("queue", error))?;
+            .map_err(|error| blame("queue", error))?;
         Ok(gpu)
     }
 
@@ -46,6 +54,12 @@ impl Gpu {
             let _ = lost.set(format!("{reason:?} {message}").trim_end().to_owned());
         });
         Ok(gpu)
+    }
+
+    /// Whether it is this device. What cannot be told is another one.
+    pub(crate) fn is(&self, device: &wgpu::Device, queue: &wgpu::Queue) -> bool {
+        let handles = driver::handles(device, queue);
+        handles.is_some_and(|(device, queue)| device == queue && self.handle == Some(device))
     }
 
     pub(crate) fn device(&self) -> &wgpu::Device {

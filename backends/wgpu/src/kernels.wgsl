@@ -180,7 +180,7 @@ struct Pattern { seed: Long, at: u32, count: u32, mask: u32, wrong_at: u32 }
 // Four bytes that say which seed wrote them, and where.
 fn word(index: u32) -> u32 {
     let x = plus(pattern.seed, times(Long(index, 0u), Long(0x7F4A7C15u, 0x9E3779B9u)));
-    let y = times(Long(x.x ^ x.y, x.y), Long(0x8659FD93u, 0xD6E8FEB8u));
+    let y = times(Long(x.x ^ x.y, x.y), Long(0x6659FD93u, 0xD6E8FEB8u));
     return y.x ^ y.y;
 }
 

@@ -89,7 +89,7 @@ pub(crate) fn usages_of(kind: MemoryKind, can_map: bool) -> Result<BufferUsages,
 pub(crate) struct Span<'a> {
     pub(crate) buffer: &'a wgpu::Buffer,
     pub(crate) offset: u64,
-    /// Rounded up where the region ends with its memory, which the buffer does not.
+    /// Rounded up, which leaves the region only where it ends with its memory, but not the buffer.
     pub(crate) size: u64,
 }
 
@@ -99,23 +99,36 @@ impl<'a> Span<'a> {
         usage: BufferUsages,
         name: &'static str,
     ) -> Result<Self, BackendError> {
-        let memory = region.memory();
-        if !memory.buffer.usage().contains(usage) {
-            return Err(BackendError::invalid(
-                name,
-                format!("its memory was allocated for {:?}, without {usage:?}", memory.buffer.usage()),
-            ));
+        let (offset, len) = (region.offset(), region.len());
+        let ends = offset + len == region.memory().len();
+        if !ends && !len.is_multiple_of(GRANULARITY) {
+            return Err(uneven(name, offset, len));
+        }
+        Self::around(region, usage, name)
+    }
+
+    /// For a command that may read more than the region.
+    pub(crate) fn around(
+        region: &Region<'a, WgpuMemory>,
+        usage: BufferUsages,
+        name: &'static str,
+    ) -> Result<Self, BackendError> {
+        let buffer = &region.memory().buffer;
+        if !buffer.usage().contains(usage) {
+            let reason = format!("its memory was allocated for {:?}, without {usage:?}", buffer.usage());
+            return Err(BackendError::invalid(name, reason));
         }
         let (offset, len) = (region.offset(), region.len());
-        let ends = offset + len == memory.len();
-        if !offset.is_multiple_of(GRANULARITY) || !(ends || len.is_multiple_of(GRANULARITY)) {
-            return Err(BackendError::invalid(
-                name,
-                format!("{len} bytes at offset {offset} are no multiples of {GRANULARITY}"),
-            ));
+        if !offset.is_multiple_of(GRANULARITY) {
+            return Err(uneven(name, offset, len));
         }
-        Ok(Self { buffer: &memory.buffer, offset, size: len.next_multiple_of(GRANULARITY) })
+        Ok(Self { buffer, offset, size: len.next_multiple_of(GRANULARITY) })
     }
+}
+
+fn uneven(name: &'static str, offset: u64, len: u64) -> BackendError {
+    let reason = format!("{len} bytes at offset {offset} are no multiples of {GRANULARITY}");
+    BackendError::invalid(name, reason)
 }
 
 #[cfg(test)]

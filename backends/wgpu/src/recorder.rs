@@ -131,11 +131,9 @@ impl Recorder {
             gpu.queue().submit(list.encoder.map(wgpu::CommandEncoder::finish))
         });
         let submitted = submitted.and_then(|index| gpu.check().map(|()| index));
-        if submitted.is_ok() {
-            gpu.ask("Buffer::map_async", || self.uploads.recall(list.chunks))?;
-        }
         list.batch.settle(submitted.clone());
-        submitted.map(|_| ())
+        submitted?;
+        gpu.ask("Buffer::map_async", || self.uploads.recall(list.chunks))
     }
 }
 

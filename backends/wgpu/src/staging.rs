@@ -1,11 +1,10 @@
 //! Mapped buffers by which bytes come from the host and go to it, used again and again.
 
-use crate::error::blame;
 use crate::gpu::Gpu;
 use parking_lot::Mutex;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::ops::Range;
 use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, OnceLock};
 use vrampool_backend::BackendError;
 
 /// What goes through one buffer at once, bytes. Longer transfers go in pieces.
@@ -33,14 +32,23 @@ impl Chunk {
 /// Upload buffers.
 #[derive(Debug, Default)]
 pub(crate) struct Uploads {
-    /// Mapped.
-    idle: Arc<Mutex<Vec<wgpu::Buffer>>>,
-    under_way: Arc<AtomicU64>,
+    slots: Mutex<Vec<Slot>>,
+}
+
+/// A buffer between two submissions.
+#[derive(Debug)]
+struct Slot {
+    buffer: wgpu::Buffer,
+    /// Without the buffer in it, which has the callback that sets this.
+    mapping: Arc<OnceLock<bool>>,
 }
 
 impl Uploads {
+    /// Whether the copies from so many bytes are not done that more should wait.
     pub(crate) fn is_full(&self, bytes: u64) -> bool {
-        self.under_way.load(Ordering::Relaxed) + bytes > UNDER_WAY
+        let slots = self.slots.lock();
+        let under_way = slots.iter().filter(|slot| slot.mapping.get().is_none());
+        under_way.map(|slot| slot.buffer.size()).sum::<u64>() + bytes > UNDER_WAY
     }
 
     /// Copies `bytes`, at most [`PIECE`], to a chunk of this submission.
@@ -51,57 +59,68 @@ impl Uploads {
         bytes: &[u8],
     ) -> Result<(wgpu::Buffer, u64), BackendError> {
         let len = bytes.len() as u64;
-        let room = |chunk: &Chunk| chunk.buffer.size() - chunk.used >= len.next_multiple_of(ALIGNMENT);
-        if !chunks.last().is_some_and(room) {
-            chunks.push(Chunk { buffer: self.take(gpu, len)?, used: 0 });
-        }
-        let Some(chunk) = chunks.last_mut() else {
-            return Err(BackendError::invalid("bytes", "there is no room for them"));
+        let size = len.next_multiple_of(ALIGNMENT);
+        let chunk = match chunks.pop_if(|chunk| chunk.buffer.size() - chunk.used >= size) {
+            Some(chunk) => chunk,
+            None => Chunk { buffer: self.take(gpu, len)?, used: 0 },
         };
-        let (start, size) = (chunk.used, len.next_multiple_of(ALIGNMENT));
-        let view = chunk.buffer.slice(start..start + size).get_mapped_range_mut();
-        let mut view = view.map_err(|error| unmapped(gpu, &error))?;
-        view.slice(..bytes.len()).copy_from_slice(bytes);
-        // What the alignment added is copied too where it lies behind the end of a memory.
-        let padding = [0; ALIGNMENT as usize];
-        view.slice(bytes.len()..).copy_from_slice(&padding[..(size - len) as usize]);
-        chunk.used += size;
-        Ok((chunk.buffer.clone(), start))
+        let start = chunk.used;
+        let copied = write(&chunk.buffer, start..start + size, bytes);
+        let buffer = chunk.buffer.clone();
+        chunks.push(Chunk { used: start + size, ..chunk });
+        copied.map(|()| (buffer, start)).map_err(|error| unmapped(gpu, &error))
     }
 
     fn take(&self, gpu: &Gpu, len: u64) -> Result<wgpu::Buffer, BackendError> {
+        let mapped = |slot: &Slot| slot.mapping.get() == Some(&true);
         {
-            let mut idle = self.idle.lock();
-            if let Some(index) = idle.iter().position(|buffer| buffer.size() >= len) {
-                return Ok(idle.swap_remove(index));
+            let mut slots = self.slots.lock();
+            if let Some(index) = slots.iter().position(|slot| mapped(slot) && slot.buffer.size() >= len) {
+                return Ok(slots.swap_remove(index).buffer);
             }
+            // What is not kept goes here.
+            let mut kept = 0;
+            slots.retain(|slot| {
+                kept += if mapped(slot) { slot.buffer.size() } else { 0 };
+                slot.mapping.get() != Some(&false) && (kept <= KEPT || !mapped(slot))
+            });
         }
-        gpu.ask("Device::create_buffer", || {
-            gpu.device().create_buffer(&wgpu::BufferDescriptor {
-                label: Some("vrampool: upload"),
-                size: if len > SMALL { PIECE } else { SMALL },
-                usage: wgpu::BufferUsages::MAP_WRITE | wgpu::BufferUsages::COPY_SRC,
-                mapped_at_creation: true,
-            })
-        })
+        let usage = wgpu::BufferUsages::MAP_WRITE | wgpu::BufferUsages::COPY_SRC;
+        create(gpu, "vrampool: upload", len, usage, true)
     }
 
     /// Takes the chunks of a submission back: each is mapped again when the device is done with it.
     pub(crate) fn recall(&self, chunks: Vec<Chunk>) {
         for Chunk { buffer, .. } in chunks {
-            self.under_way.fetch_add(buffer.size(), Ordering::Relaxed);
-            let (idle, under_way) = (Arc::clone(&self.idle), Arc::clone(&self.under_way));
-            let mapped = buffer.clone();
+            let mapping = Arc::new(OnceLock::new());
+            let mapped = Arc::clone(&mapping);
             buffer.slice(..).map_async(wgpu::MapMode::Write, move |outcome| {
-                under_way.fetch_sub(mapped.size(), Ordering::Relaxed);
-                let mut idle = idle.lock();
-                let kept: u64 = idle.iter().map(wgpu::Buffer::size).sum();
-                if outcome.is_ok() && kept + mapped.size() <= KEPT {
-                    idle.push(mapped);
-                }
+                let _ = mapped.set(outcome.is_ok());
             });
+            self.slots.lock().push(Slot { buffer, mapping });
         }
     }
+}
+
+/// Copies `bytes` to the start of a mapped range, and zeros to what the alignment added.
+fn write(buffer: &wgpu::Buffer, range: Range<u64>, bytes: &[u8]) -> Result<(), wgpu::MapRangeError> {
+    let mut view = buffer.slice(range).get_mapped_range_mut()?;
+    let padding = view.len() - bytes.len();
+    view.slice(..bytes.len()).copy_from_slice(bytes);
+    view.slice(bytes.len()..).copy_from_slice(&[0; ALIGNMENT as usize][..padding]);
+    Ok(())
+}
+
+fn create(
+    gpu: &Gpu,
+    label: &'static str,
+    len: u64,
+    usage: wgpu::BufferUsages,
+    mapped_at_creation: bool,
+) -> Result<wgpu::Buffer, BackendError> {
+    let (label, size) = (Some(label), if len > SMALL { PIECE } else { SMALL });
+    let descriptor = wgpu::BufferDescriptor { label, size, usage, mapped_at_creation };
+    gpu.ask("Device::create_buffer", || gpu.device().create_buffer(&descriptor))
 }
 
 /// Read-back buffers, not mapped.
@@ -119,14 +138,8 @@ impl Readbacks {
                 return Ok(idle.swap_remove(index));
             }
         }
-        gpu.ask("Device::create_buffer", || {
-            gpu.device().create_buffer(&wgpu::BufferDescriptor {
-                label: Some("vrampool: read-back"),
-                size: if len > SMALL { PIECE } else { SMALL },
-                usage: wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST,
-                mapped_at_creation: false,
-            })
-        })
+        let usage = wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST;
+        create(gpu, "vrampool: read-back", len, usage, false)
     }
 
     /// Waits for what was submitted, copies the start of `buffer` to `bytes`, and keeps the buffer.
@@ -164,5 +177,5 @@ const ALIGNMENT: u64 = wgpu::MAP_ALIGNMENT;
 fn unmapped(gpu: &Gpu, error: &wgpu::MapRangeError) -> BackendError {
     let message = error.to_string();
     let error = BackendError::Driver { call: "Buffer::get_mapped_range", code: 0, message };
-    gpu.check().err().unwrap_or_else(|| blame("bytes", error))
+    gpu.check().err().unwrap_or(error)
 }
