@@ -326,9 +326,7 @@ impl Backend for WgpuDevice {
 
     fn synchronize(&self, stream: &WgpuStream) -> Result<(), BackendError> {
         self.check_stream(stream)?;
-        stream.flush()?;
-        self.shared.gpu.wait_idle()?;
-        self.shared.gpu.check()
+        self.shared.recorder.finish(&self.shared.gpu)
     }
 
     fn record(&self, stream: &WgpuStream) -> Result<WgpuEvent, BackendError> {

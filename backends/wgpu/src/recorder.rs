@@ -84,6 +84,17 @@ impl Recorder {
         if empty { gpu.check_known() } else { self.submit(gpu) }
     }
 
+    /// Submits the list if there is something in it, or an event marks it, and waits for all that was submitted.
+    pub(crate) fn finish(&self, gpu: &Gpu) -> Result<(), BackendError> {
+        {
+            let open = self.open.lock();
+            let marked = Arc::strong_count(&open.borrow().batch) > 1;
+            if marked { self.submit(gpu) } else { self.flush(gpu) }?;
+        }
+        gpu.wait_idle()?;
+        gpu.check()
+    }
+
     /// Submits the list if it is this one, empty or not.
     pub(crate) fn submit_through(&self, gpu: &Gpu, batch: &Arc<Batch>) -> Result<(), BackendError> {
         let open = self.open.lock();

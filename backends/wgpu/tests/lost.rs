@@ -15,8 +15,10 @@ fn lost<T>(answer: Result<T, BackendError>) {
     }
 }
 
+type Way = dyn Fn(&WgpuDevice) -> Result<(), BackendError>;
+
 /// Asks `first`, which has to find out, and then everything.
-fn loses(device: &WgpuDevice, first: impl Fn(&WgpuDevice) -> Result<(), BackendError>) {
+fn loses(device: &WgpuDevice, first: &Way) {
     let stream = device.create_stream().expect("a stream");
     let memory = device.allocate(4096, Placement::Device.into()).expect("memory");
     let other = device.allocate(4096, Placement::Device.into()).expect("memory");
@@ -60,8 +62,7 @@ fn ways(open: impl Fn() -> Option<WgpuDevice>) {
     let synchronize = |device: &WgpuDevice| device.synchronize(&device.create_stream()?);
     let event = |device: &WgpuDevice| device.record(&device.create_stream()?)?.is_complete().map(|_| ());
     let submit = |device: &WgpuDevice| device.create_stream()?.submit([]);
-    let ways: [&dyn Fn(&WgpuDevice) -> Result<(), BackendError>; 4] =
-        [&memory, &synchronize, &event, &submit];
+    let ways: [&Way; 4] = [&memory, &synchronize, &event, &submit];
     for way in ways {
         let Some(device) = open() else { return };
         loses(&device, way);

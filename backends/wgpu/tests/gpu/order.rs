@@ -178,6 +178,23 @@ fn dropping_memory_and_waiting_on_a_stream_wait_for_nothing() {
     device.synchronize(&two).expect("a wait");
 }
 
+#[test]
+fn an_event_is_complete_when_its_stream_was_waited_for() {
+    let Some(device) = require::device() else { return };
+    let stream = device.create_stream().expect("a stream");
+    let memory = memory(&device);
+    for round in 0..200u8 {
+        fill(&device, &stream, &memory, round);
+        // Half of them with nothing between the last submission and the event.
+        if round % 2 == 0 {
+            stream.flush().expect("a submission");
+        }
+        let event = device.record(&stream).expect("an event");
+        device.synchronize(&stream).expect("a wait");
+        assert!(event.is_complete().expect("an answer"), "round {round}");
+    }
+}
+
 /// An event is behind what the program submitted by itself, of which the device's streams know nothing.
 #[test]
 fn an_event_covers_what_was_submitted_to_wgpus_queue() {
