@@ -57,6 +57,8 @@ pub use vrampool_backend::{
 pub use vrampool_cuda as cuda;
 #[cfg(feature = "host")]
 pub use vrampool_host as host;
+#[cfg(feature = "wgpu")]
+pub use vrampool_wgpu as wgpu;
 
 #[cfg(all(test, feature = "host"))]
 mod thread_safety {

@@ -133,6 +133,7 @@ impl Recorder {
             let uniforms = open.uniforms.clone();
             std::mem::replace(&mut *open, Open { uniforms, ..Open::default() })
         };
+        let _settled = Settled(&list.batch);
         let submitted = gpu.ask("Queue::submit", || {
             list.chunks.iter().for_each(Chunk::unmap);
             if let Some(uniforms) = list.uniforms.as_ref().filter(|_| !list.parameters.is_empty()) {
@@ -145,6 +146,17 @@ impl Recorder {
         list.batch.settle(submitted.clone());
         submitted?;
         gpu.ask("Buffer::map_async", || self.uploads.recall(list.chunks))
+    }
+}
+
+/// Settles a list whatever happens, so that nobody asks an event for ever.
+struct Settled<'a>(&'a Batch);
+
+impl Drop for Settled<'_> {
+    fn drop(&mut self) {
+        // Nothing happens to a list that is settled; this one is not when a callback of the program's panicked.
+        let message = "a callback panicked".into();
+        self.0.settle(Err(BackendError::Driver { call: "Queue::submit", code: 0, message }));
     }
 }
 

@@ -3,6 +3,7 @@
 #[path = "require/mod.rs"]
 mod require;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use vrampool_wgpu::{
     Backend, BackendError, Capabilities, Event, Kernels, Memory, Placement, Region, RegionMut, WgpuDevice,
     wgpu,
@@ -90,4 +91,28 @@ fn the_reason_is_told() {
     let _ = device.device().poll(wgpu::PollType::Poll);
     let error = device.synchronize(&stream).expect_err("it is gone");
     assert!(matches!(&error, BackendError::DeviceLost { reason } if reason.contains("Destroyed")), "{error}");
+}
+
+/// wgpu's `Device::poll` has no error for a device that the driver says is lost: it panics. Played here by a callback, which
+/// panics within it in the same words.
+#[test]
+fn a_panic_of_polling_is_a_typed_error_and_others_are_not_hidden() {
+    let (device, queue) = wgpu::Device::noop(&wgpu::DeviceDescriptor::default());
+    let device = WgpuDevice::from_parts(device, queue).expect("a device");
+    let stream = device.create_stream().expect("a stream");
+    let play = |words: &'static str| {
+        device.queue().submit([]);
+        device.queue().on_submitted_work_done(move || panic!("{words}, {}", "as formatted"));
+        catch_unwind(AssertUnwindSafe(|| device.synchronize(&stream)))
+    };
+    // From within a submission, for the event; nobody asks it for ever.
+    let event = device.record(&stream).expect("an event");
+    play("something of the program's own").expect_err("it is the program's own");
+    let error = event.is_complete().expect_err("what became of it is not known");
+    assert!(matches!(error, BackendError::Driver { call: "Queue::submit", .. }), "{error}");
+    // From within polling.
+    play("something of the program's own").expect_err("it is the program's own");
+    device.synchronize(&stream).expect("the device is as it was");
+    lost(play("Error in Device::poll: the parent device is lost").expect("no panic"));
+    lost(device.record(&stream));
 }
