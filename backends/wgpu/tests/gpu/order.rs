@@ -195,6 +195,28 @@ fn an_event_is_complete_when_its_stream_was_waited_for() {
     }
 }
 
+#[test]
+fn the_programs_commands_are_behind_what_was_enqueued_before_without_any_view() {
+    let Some(device) = require::device() else { return };
+    let stream = device.create_stream().expect("a stream");
+    let (from, to) = (memory(&device), memory(&device));
+    for round in 1..=20u8 {
+        fill(&device, &stream, &from, round);
+        let record = |encoder: &mut wgpu::CommandEncoder| {
+            encoder.copy_buffer_to_buffer(from.buffer(), 0, to.buffer(), 0, BYTES);
+        };
+        if round % 2 == 0 {
+            stream.encode(record).expect("commands");
+        } else {
+            let mut encoder = device.device().create_command_encoder(&Default::default());
+            record(&mut encoder);
+            stream.submit([encoder.finish()]).expect("commands");
+        }
+        fill(&device, &stream, &from, 0xFF);
+        assert_eq!(read(&device, &stream, &to), vec![round; BYTES as usize]);
+    }
+}
+
 /// An event is behind what the program submitted by itself, of which the device's streams know nothing.
 #[test]
 fn an_event_covers_what_was_submitted_to_wgpus_queue() {
