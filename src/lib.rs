@@ -61,6 +61,8 @@ pub use vrampool_cuda as cuda;
 pub use vrampool_host as host;
 #[cfg(feature = "opencl")]
 pub use vrampool_opencl as opencl;
+#[cfg(feature = "wgpu")]
+pub use vrampool_wgpu as wgpu;
 
 #[cfg(all(test, feature = "host"))]
 mod thread_safety {

@@ -1,0 +1,428 @@
+//! A device of wgpu's.
+
+use crate::account::Account;
+use crate::driver;
+use crate::error::{blame, now};
+use crate::event::WgpuEvent;
+use crate::gpu::Gpu;
+use crate::listing::{self, Listed};
+use crate::memory::{GRANULARITY, Span, WgpuMemory, usages_of};
+use crate::recorder::Recorder;
+use crate::staging::Readbacks;
+use crate::stream::WgpuStream;
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use vrampool_backend::{
+    Backend, BackendError, Capabilities, DeviceId, Memory, MemoryInfo, MemoryKind, Placement, Properties,
+    Region, RegionMut, Stream,
+};
+use wgpu::BufferUsages;
+
+pub(crate) const BACKEND: &str = "wgpu";
+
+/// A [`wgpu::Device`] and its queue. A clone is another handle to the same device; it is let go with the last handle,
+/// stream, event and memory.
+#[derive(Debug, Clone)]
+pub struct WgpuDevice {
+    shared: Arc<Shared>,
+}
+
+/// What a device's handles, streams, events and memory share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    id: DeviceId,
+    properties: Properties,
+    listed: Listed,
+    limits: wgpu::Limits,
+    /// Of a device [with a limit](WgpuDevice::with_memory_limit).
+    account: Option<Arc<Account>>,
+    readbacks: Readbacks,
+    /// Where large fills are copied from, on the device.
+    pattern: OnceLock<wgpu::Buffer>,
+    recorder: Recorder,
+    gpu: Arc<Gpu>,
+}
+
+impl Shared {
+    pub(crate) fn id(&self) -> DeviceId {
+        self.id
+    }
+
+    pub(crate) fn gpu(&self) -> &Gpu {
+        &self.gpu
+    }
+
+    pub(crate) fn recorder(&self) -> &Recorder {
+        &self.recorder
+    }
+
+    pub(crate) fn readbacks(&self) -> &Readbacks {
+        &self.readbacks
+    }
+
+    pub(crate) fn pattern_cell(&self) -> &OnceLock<wgpu::Buffer> {
+        &self.pattern
+    }
+
+    pub(crate) fn limits(&self) -> &wgpu::Limits {
+        &self.limits
+    }
+
+    fn new(gpu: Arc<Gpu>, listed: Listed, limit: Option<u64>) -> Self {
+        static OPENED: AtomicU64 = AtomicU64::new(0);
+        let limits = gpu.device().limits();
+        let mut properties = Properties::new(BACKEND, listed.name.clone());
+        properties.kind = listed.kind;
+        // A device that does not tell has as much as it lets one buffer have.
+        let total = driver::heap(gpu.device()).map_or(limits.max_buffer_size, |heap| heap.total);
+        properties.total_bytes = limit.map_or(total, |limit| limit.min(total));
+        properties.max_allocation = limits.max_buffer_size / GRANULARITY * GRANULARITY;
+        let alignments =
+            [limits.min_storage_buffer_offset_alignment, limits.min_uniform_buffer_offset_alignment];
+        properties.alignment = alignments.into_iter().map(u64::from).fold(wgpu::MAP_ALIGNMENT, u64::max);
+        properties.copy_granularity = GRANULARITY;
+        properties.capabilities.set(Capabilities::HOST_VISIBLE, driver::can_map(gpu.device()));
+        Self {
+            // Relaxed: only distinctness matters.
+            id: DeviceId { backend: BACKEND, key: u128::from(OPENED.fetch_add(1, Ordering::Relaxed)) },
+            properties,
+            listed,
+            recorder: Recorder::new(&limits),
+            limits,
+            account: limit.map(Account::new),
+            readbacks: Readbacks::default(),
+            pattern: OnceLock::new(),
+            gpu,
+        }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // What was enqueued is done, even if nobody can ask any more: other code may have the buffers. A failure has
+        // nobody to go to.
+        let _ = self.recorder.flush(&self.gpu);
+    }
+}
+
+/// Every device that somebody has a handle to, so that one device of wgpu's has one order of work.
+static OPEN: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
+
+impl WgpuDevice {
+    /// The adapter with this number in the [`list`](crate::list), with its limits, and memory that stays mapped where it has
+    /// `MAPPABLE_PRIMARY_BUFFERS`. Each call opens a device of its own. An error that nobody catches is logged.
+    ///
+    /// # Errors
+    /// [`BackendError::Unavailable`] without a driver or a device; [`BackendError::InvalidArgument`] when there is no adapter
+    /// of this number; else what wgpu reports.
+    pub fn open(ordinal: usize) -> Result<Self, BackendError> {
+        let mut adapters = listing::adapters()?;
+        if ordinal >= adapters.len() {
+            let reason = format!("there are {} devices", adapters.len());
+            return Err(BackendError::invalid("ordinal", reason));
+        }
+        let adapter = adapters.swap_remove(ordinal);
+        let device = adapter.request_device(&wgpu::DeviceDescriptor {
+            label: Some("vrampool"),
+            required_features: adapter.features() & wgpu::Features::MAPPABLE_PRIMARY_BUFFERS,
+            required_limits: adapter.limits(),
+            // Small blocks: the pool keeps memory, and what it gives back shall get to the driver.
+            memory_hints: wgpu::MemoryHints::MemoryUsage,
+            ..wgpu::DeviceDescriptor::default()
+        });
+        let failed = |message| BackendError::Driver { call: "Adapter::request_device", code: 0, message };
+        let device = now(device).ok_or_else(|| failed("it is not ready at once".into()))?;
+        let (device, queue) = device.map_err(|error| failed(error.to_string()))?;
+        let listed = listing::describe(ordinal, &adapter.get_info());
+        let gpu = Arc::new(Gpu::own(device, queue)?);
+        Ok(Self::register(Arc::new(Shared::new(gpu, listed, None))))
+    }
+
+    /// The device of this name: `wgpu` (the first), `wgpu:1`, or `1`.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open); for a name that is none, the error lists the names there are.
+    pub fn open_by_name(name: &str) -> Result<Self, BackendError> {
+        Self::open(listing::find(name, &listing::list()?)?)
+    }
+
+    /// A device and queue that are there already: the ones of the program's own commands. Its error handler, its callbacks
+    /// and its other users are left alone. The same device of Vulkan's again is another handle; one of another interface is
+    /// another device to the pool, and so wrapped once.
+    ///
+    /// Host-visible memory needs the feature `MAPPABLE_PRIMARY_BUFFERS`; big buffers need the limits asked for when the
+    /// device was made.
+    ///
+    /// # Errors
+    /// [`BackendError::InvalidArgument`] when the queue is another device's; [`BackendError::DeviceLost`].
+    pub fn from_parts(device: wgpu::Device, queue: wgpu::Queue) -> Result<Self, BackendError> {
+        let alive = OPEN.lock().iter().filter_map(Weak::upgrade).collect::<Vec<_>>();
+        if let Some(shared) = alive.into_iter().find(|shared| shared.gpu.is(&device, &queue)) {
+            return Ok(Self { shared });
+        }
+        let listed = listing::describe(0, &device.adapter_info());
+        let gpu = Arc::new(Gpu::shared(device, queue)?);
+        Ok(Self::register(Arc::new(Shared::new(gpu, listed, None))))
+    }
+
+    /// Another device to the pool, on the same device of wgpu's, that hands out at most `bytes` of memory at a time and is out
+    /// of memory beyond. Its work is in no order with that of this one.
+    ///
+    /// # Errors
+    /// [`BackendError::DeviceLost`].
+    pub fn with_memory_limit(&self, bytes: u64) -> Result<Self, BackendError> {
+        self.shared.gpu.check()?;
+        let (gpu, listed) = (Arc::clone(&self.shared.gpu), self.shared.listed.clone());
+        Ok(Self { shared: Arc::new(Shared::new(gpu, listed, Some(bytes))) })
+    }
+
+    fn register(new: Arc<Shared>) -> Self {
+        let mut open = OPEN.lock();
+        open.retain(|device| device.strong_count() > 0);
+        // Another thread may have come with the same device in between. Let go behind the lock.
+        let alive = open.iter().filter_map(Weak::upgrade).collect::<Vec<_>>();
+        let same = alive.iter().find(|other| other.gpu.is(new.gpu.device(), new.gpu.queue())).map(Arc::clone);
+        let shared = same.unwrap_or_else(|| {
+            open.push(Arc::downgrade(&new));
+            new
+        });
+        drop(open);
+        Self { shared }
+    }
+
+    /// What the list says of it. Its number is that of the list it was opened from, and 0 for
+    /// [the program's own](Self::from_parts).
+    #[must_use]
+    pub fn listed(&self) -> &Listed {
+        &self.shared.listed
+    }
+
+    /// The device, for pipelines and bind groups. To destroy it loses it.
+    #[must_use]
+    pub fn device(&self) -> &wgpu::Device {
+        self.shared.gpu.device()
+    }
+
+    /// Its queue. What is submitted there is in order with the pool's work as [`WgpuStream`] says.
+    #[must_use]
+    pub fn queue(&self) -> &wgpu::Queue {
+        self.shared.gpu.queue()
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    fn check_stream(&self, stream: &WgpuStream) -> Result<(), BackendError> {
+        if stream.device() == self.shared.id {
+            return Ok(());
+        }
+        Err(BackendError::invalid("stream", format!("it is one of device {}", stream.device())))
+    }
+
+    fn check_mapped(&self, memory: &WgpuMemory, offset: u64, bytes: usize) -> Result<(), BackendError> {
+        self.shared.gpu.check_known()?;
+        if !Arc::ptr_eq(memory.device(), &self.shared) {
+            return Err(BackendError::invalid("memory", "it is another device's"));
+        }
+        if memory.kind().placement != Placement::HostVisible {
+            return Err(BackendError::Unsupported { operation: "mapping memory that is not host-visible" });
+        }
+        match offset.checked_add(bytes as u64) {
+            Some(end) if end <= memory.len() => Ok(()),
+            _ => Err(BackendError::invalid("range", format!("it leaves a memory of {} bytes", memory.len()))),
+        }
+    }
+
+    fn create(&self, size: u64, usage: BufferUsages) -> Result<wgpu::Buffer, BackendError> {
+        let gpu = &self.shared.gpu;
+        // Mapped once, the bytes count as written, so that wgpu does not clear what the host has put there.
+        let mapped_at_creation = usage.contains(BufferUsages::MAP_READ | BufferUsages::MAP_WRITE);
+        let buffer = gpu.ask("Device::create_buffer", || {
+            let label = Some("vrampool");
+            let buffer = gpu.device().create_buffer(&wgpu::BufferDescriptor {
+                label,
+                size,
+                usage,
+                mapped_at_creation,
+            });
+            if mapped_at_creation {
+                buffer.unmap();
+            }
+            buffer
+        })?;
+        gpu.check()?;
+        Ok(buffer)
+    }
+}
+
+fn same_length(left: u64, right: u64) -> Result<(), BackendError> {
+    if left == right {
+        return Ok(());
+    }
+    Err(BackendError::invalid("length", format!("{left} bytes cannot be copied to {right}")))
+}
+
+impl Backend for WgpuDevice {
+    type Memory = WgpuMemory;
+    type Stream = WgpuStream;
+    type Event = WgpuEvent;
+
+    fn id(&self) -> DeviceId {
+        self.shared.id
+    }
+
+    fn properties(&self) -> &Properties {
+        &self.shared.properties
+    }
+
+    /// By `VK_EXT_memory_budget`, or of the [limit](WgpuDevice::with_memory_limit), whichever is less.
+    fn memory_info(&self) -> Result<MemoryInfo, BackendError> {
+        self.shared.gpu.check_known()?;
+        let total_bytes = self.shared.properties.total_bytes;
+        let driver = driver::heap(self.device()).and_then(|heap| heap.free);
+        let limit = self.shared.account.as_ref().map(|account| account.free());
+        match driver.into_iter().chain(limit).min() {
+            Some(free) => Ok(MemoryInfo { free_bytes: free.min(total_bytes), total_bytes }),
+            None => Err(BackendError::Unsupported { operation: "telling how much memory is free" }),
+        }
+    }
+
+    fn allocate(&self, bytes: u64, kind: MemoryKind) -> Result<WgpuMemory, BackendError> {
+        let (gpu, properties) = (&self.shared.gpu, &self.shared.properties);
+        let usage = usages_of(kind, properties.capabilities.contains(Capabilities::HOST_VISIBLE))?;
+        if bytes == 0 || bytes > properties.max_allocation {
+            let reason = format!("a buffer has 1 to {} bytes, not {bytes}", properties.max_allocation);
+            return Err(BackendError::invalid("bytes", reason));
+        }
+        let size = bytes.next_multiple_of(GRANULARITY);
+        // What is done with gives its memory back when wgpu is polled, and not before.
+        gpu.poll(wgpu::PollType::Poll)?;
+        let charge = self.shared.account.as_ref().map(|account| account.charge(size)).transpose()?;
+        let buffer = match self.create(size, usage) {
+            Err(error) if error.is_out_of_memory() => {
+                // So does what is not done with, later.
+                self.shared.recorder.flush(gpu)?;
+                gpu.wait_idle()?;
+                self.create(size, usage)
+            }
+            other => other,
+        };
+        let buffer = buffer.map_err(|error| match error {
+            BackendError::OutOfMemory { .. } => {
+                let free = self.memory_info().ok().map(|info| info.free_bytes);
+                BackendError::OutOfMemory { requested: bytes, free }
+            }
+            other => blame("usage", other),
+        })?;
+        Ok(WgpuMemory::new(buffer, bytes, kind, charge, &self.shared))
+    }
+
+    fn create_stream(&self) -> Result<WgpuStream, BackendError> {
+        self.shared.gpu.check_known()?;
+        Ok(WgpuStream::new(&self.shared))
+    }
+
+    fn synchronize(&self, stream: &WgpuStream) -> Result<(), BackendError> {
+        self.check_stream(stream)?;
+        self.shared.recorder.finish(&self.shared.gpu)
+    }
+
+    fn record(&self, stream: &WgpuStream) -> Result<WgpuEvent, BackendError> {
+        self.check_stream(stream)?;
+        self.shared.gpu.check_known()?;
+        Ok(WgpuEvent::new(self.shared.recorder.mark(), &self.shared))
+    }
+
+    /// There is nothing to do: what is enqueued later is done later.
+    fn wait(&self, stream: &WgpuStream, event: &WgpuEvent) -> Result<(), BackendError> {
+        self.check_stream(stream)?;
+        if !Arc::ptr_eq(event.device(), &self.shared) {
+            return Err(BackendError::invalid("event", "it is another device's"));
+        }
+        self.shared.gpu.check_known()
+    }
+
+    fn copy(
+        &self,
+        stream: &WgpuStream,
+        source: Region<'_, WgpuMemory>,
+        destination: RegionMut<'_, WgpuMemory>,
+    ) -> Result<(), BackendError> {
+        let destination = destination.as_region();
+        self.check_stream(stream)?;
+        stream.check_regions(Some(&source), Some(&destination))?;
+        same_length(source.len(), destination.len())?;
+        let from = Span::new(&source, BufferUsages::COPY_SRC, "source")?;
+        let to = Span::new(&destination, BufferUsages::COPY_DST, "destination")?;
+        if from.buffer == to.buffer {
+            return Err(BackendError::Unsupported { operation: "copying within one buffer" });
+        }
+        if from.size == 0 {
+            return Ok(());
+        }
+        let size = from.size.min(to.size);
+        self.shared.recorder.record(&self.shared.gpu, |commands| {
+            commands.encoder().copy_buffer_to_buffer(
+                from.buffer,
+                from.offset,
+                to.buffer,
+                to.offset,
+                Some(size),
+            );
+            Ok(())
+        })
+    }
+
+    fn fill(
+        &self,
+        stream: &WgpuStream,
+        destination: RegionMut<'_, WgpuMemory>,
+        value: u8,
+    ) -> Result<(), BackendError> {
+        let destination = destination.as_region();
+        self.check_stream(stream)?;
+        stream.check_regions(None, Some(&destination))?;
+        let to = Span::new(&destination, BufferUsages::COPY_DST, "destination")?;
+        if to.size == 0 {
+            return Ok(());
+        }
+        self.shared.fill(to, value)
+    }
+
+    fn upload(
+        &self,
+        stream: &WgpuStream,
+        source: &[u8],
+        destination: RegionMut<'_, WgpuMemory>,
+    ) -> Result<(), BackendError> {
+        let destination = destination.as_region();
+        self.check_stream(stream)?;
+        stream.check_regions(None, Some(&destination))?;
+        same_length(source.len() as u64, destination.len())?;
+        self.shared.upload(source, Span::new(&destination, BufferUsages::COPY_DST, "destination")?)
+    }
+
+    fn download(
+        &self,
+        stream: &WgpuStream,
+        source: Region<'_, WgpuMemory>,
+        destination: &mut [u8],
+    ) -> Result<(), BackendError> {
+        self.check_stream(stream)?;
+        stream.check_regions(Some(&source), None)?;
+        same_length(source.len(), destination.len() as u64)?;
+        self.shared.download(Span::around(&source, BufferUsages::COPY_SRC, "source")?, destination)
+    }
+
+    fn write_mapped(&self, memory: &WgpuMemory, offset: u64, bytes: &[u8]) -> Result<(), BackendError> {
+        self.check_mapped(memory, offset, bytes.len())?;
+        driver::write(self.device(), memory.buffer(), offset, bytes)
+    }
+
+    fn read_mapped(&self, memory: &WgpuMemory, offset: u64, bytes: &mut [u8]) -> Result<(), BackendError> {
+        self.check_mapped(memory, offset, bytes.len())?;
+        driver::read(self.device(), memory.buffer(), offset, bytes)
+    }
+}

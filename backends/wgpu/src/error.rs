@@ -1,0 +1,56 @@
+//! From what wgpu catches in an error scope to the contract's errors.
+
+use std::future::Future;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+use vrampool_backend::BackendError;
+
+/// Runs `calls` with a scope for each kind of error, so that none of them reaches the device's own handler, which panics by
+/// default. Scopes belong to a thread: other threads' errors do not get in.
+pub(crate) fn caught<T>(
+    device: &wgpu::Device,
+    call: &'static str,
+    calls: impl FnOnce() -> T,
+) -> Result<T, BackendError> {
+    let filters =
+        [wgpu::ErrorFilter::OutOfMemory, wgpu::ErrorFilter::Validation, wgpu::ErrorFilter::Internal];
+    let scopes = filters.map(|filter| device.push_error_scope(filter));
+    let answer = calls();
+    // Innermost first, as they nest; every one is popped.
+    let errors = scopes.into_iter().rev().map(|scope| now(scope.pop()).flatten());
+    match errors.fold(None, Option::or) {
+        None => Ok(answer),
+        Some(error) => Err(from_wgpu(call, &error)),
+    }
+}
+
+/// What a future of wgpu's holds: outside a browser all of them are ready at once.
+pub(crate) fn now<T>(future: impl Future<Output = T>) -> Option<T> {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(value) => Some(value),
+        Poll::Pending => None,
+    }
+}
+
+/// wgpu has texts and no numbers: 1 is its validation, 2 an internal error.
+fn from_wgpu(call: &'static str, error: &wgpu::Error) -> BackendError {
+    match error {
+        wgpu::Error::OutOfMemory { .. } => BackendError::OutOfMemory { requested: 0, free: None },
+        wgpu::Error::Validation { description, .. } => {
+            BackendError::Driver { call, code: VALIDATION, message: description.clone() }
+        }
+        wgpu::Error::Internal { description, .. } => {
+            BackendError::Driver { call, code: 2, message: description.clone() }
+        }
+    }
+}
+
+const VALIDATION: i64 = 1;
+
+/// The same error, as one of `argument` if wgpu's validation refused it.
+pub(crate) fn blame(argument: &'static str, error: BackendError) -> BackendError {
+    match error {
+        BackendError::Driver { code: VALIDATION, message, .. } => BackendError::invalid(argument, message),
+        other => other,
+    }
+}

@@ -1,0 +1,83 @@
+//! wgpu's devices as devices of a pool.
+//!
+//! * A device is [opened](WgpuDevice::open) here, with all the limits its adapter has, or is
+//!   [the program's own](WgpuDevice::from_parts), whose error handler and callbacks stay as they are. Without a driver or
+//!   a device, opening is [`BackendError::Unavailable`]. Nothing panics.
+//! * [`Usage`] is wgpu's `BufferUsages`: memory of one usage is never handed out for another.
+//! * There is one queue. All streams of a device append to one list of commands, which goes to the queue when it is long
+//!   enough, or somebody asks how far it is, or wants to submit something: so work is done in the order in which the calls
+//!   were made, a wait costs nothing, and nobody is blocked for it.
+//! * [`WgpuStream::view`] gives a region as a `BufferBinding`; [`WgpuStream::encode`] and [`WgpuStream::submit`] put the
+//!   program's own commands in order with everybody else's.
+//! * Host-visible memory stays mapped. Uploads and downloads go through bounded pools of mapped buffers.
+//! * Out of memory, a refused argument and a lost device are told apart, by wgpu's error scopes.
+//! * [`Kernels`] are a few that come with the crate.
+//!
+//! ```no_run
+//! use vrampool_wgpu::{Backend, Placement, Region, RegionMut, WgpuDevice};
+//! # fn main() -> Result<(), vrampool_wgpu::BackendError> {
+//! let device = match WgpuDevice::open(0) {
+//!     Err(error) if error.is_unavailable() => return Ok(println!("{error}")),
+//!     device => device?,
+//! };
+//! let stream = device.create_stream()?;
+//! let memory = device.allocate(4 * 1024, Placement::Device.into())?;
+//! device.fill(&stream, RegionMut::whole(&memory, &stream), 7)?;
+//! let mut bytes = [0; 4];
+//! device.download(&stream, Region::new(&memory, 0, 4, &stream)?, &mut bytes)?;
+//! assert_eq!(bytes, [7; 4]);
+//! # Ok(())
+//! # }
+//! ```
+#![doc = include_str!("../README.md")]
+#![deny(unsafe_code)]
+// Not in the workspace's lints, because tests may.
+#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
+mod account;
+mod device;
+#[allow(unsafe_code, reason = "the one place that goes below wgpu; every block is argued")]
+mod driver;
+mod error;
+mod event;
+mod gpu;
+mod kernels;
+mod listing;
+mod memory;
+mod operand;
+mod program;
+mod recorder;
+mod staging;
+mod stream;
+mod transfer;
+mod view;
+
+pub use device::WgpuDevice;
+pub use event::WgpuEvent;
+pub use kernels::Kernels;
+pub use listing::{Listed, list};
+pub use memory::WgpuMemory;
+pub use operand::{Adam, Factor};
+pub use stream::WgpuStream;
+pub use view::{WgpuView, WgpuViewMut};
+pub use vrampool_backend::{
+    Backend, BackendError, Capabilities, DeviceId, DeviceKind, Event, Memory, MemoryInfo, MemoryKind,
+    Placement, Properties, Region, RegionMut, Stream, StreamId, Usage,
+};
+pub use wgpu;
+
+#[cfg(test)]
+mod thread_safety {
+    fn crosses_threads<T: Send + Sync>() {}
+
+    #[test]
+    fn what_users_share_between_threads_can_be_shared() {
+        crosses_threads::<crate::WgpuDevice>();
+        crosses_threads::<crate::WgpuStream>();
+        crosses_threads::<crate::WgpuEvent>();
+        crosses_threads::<crate::WgpuMemory>();
+        crosses_threads::<crate::Kernels>();
+        crosses_threads::<crate::WgpuView<'_>>();
+        crosses_threads::<crate::WgpuViewMut<'_>>();
+    }
+}

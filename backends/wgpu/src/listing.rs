@@ -1,0 +1,108 @@
+//! The adapters that wgpu lists, and the names they are asked for by.
+
+use crate::device::BACKEND;
+use crate::error::now;
+use std::sync::OnceLock;
+use vrampool_backend::{BackendError, DeviceKind};
+
+/// An adapter that wgpu lists. Reading the list opens none of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Listed {
+    /// Its number in the list, in which GPUs come before processors that act as one.
+    pub ordinal: usize,
+    /// Its name, for people.
+    pub name: String,
+    /// Discrete, integrated or the host's processor. An adapter that wgpu cannot tell counts as discrete.
+    pub kind: DeviceKind,
+    /// The interface it is reached by, such as `vulkan`.
+    pub api: String,
+    /// The driver's name and version.
+    pub driver: String,
+}
+
+impl Listed {
+    /// Whether it is a processor that acts as a GPU.
+    #[must_use]
+    pub fn is_cpu(&self) -> bool {
+        self.kind == DeviceKind::Cpu
+    }
+}
+
+/// Every adapter that wgpu lists.
+///
+/// # Errors
+/// [`BackendError::Unavailable`] without a driver or a device.
+pub fn list() -> Result<Vec<Listed>, BackendError> {
+    let adapters = adapters()?;
+    Ok(adapters.iter().enumerate().map(|(ordinal, adapter)| describe(ordinal, &adapter.get_info())).collect())
+}
+
+/// In the order of their numbers; at least one.
+pub(crate) fn adapters() -> Result<Vec<wgpu::Adapter>, BackendError> {
+    static INSTANCE: OnceLock<wgpu::Instance> = OnceLock::new();
+    let instance = INSTANCE.get_or_init(|| {
+        wgpu::Instance::new(wgpu::InstanceDescriptor {
+            backends: wgpu::Backends::PRIMARY,
+            // The same in every build; validation layers are asked for by wgpu's environment variables.
+            flags: wgpu::InstanceFlags::empty().with_env(),
+            ..wgpu::InstanceDescriptor::new_without_display_handle()
+        })
+    });
+    let mut adapters = now(instance.enumerate_adapters(wgpu::Backends::PRIMARY)).unwrap_or_default();
+    if adapters.is_empty() {
+        let reason =
+            "no driver of Vulkan shows a device; Debian's mesa-vulkan-drivers has one for processors";
+        return Err(BackendError::Unavailable { backend: BACKEND, reason: reason.into() });
+    }
+    adapters.sort_by_key(|adapter| adapter.get_info().device_type == wgpu::DeviceType::Cpu);
+    Ok(adapters)
+}
+
+pub(crate) fn describe(ordinal: usize, info: &wgpu::AdapterInfo) -> Listed {
+    Listed {
+        ordinal,
+        name: if info.name.is_empty() { "unnamed".into() } else { info.name.clone() },
+        kind: match info.device_type {
+            wgpu::DeviceType::IntegratedGpu => DeviceKind::Integrated,
+            wgpu::DeviceType::Cpu => DeviceKind::Cpu,
+            _ => DeviceKind::Discrete,
+        },
+        api: info.backend.to_string(),
+        driver: format!("{} {}", info.driver, info.driver_info).trim().to_owned(),
+    }
+}
+
+/// The number of the device that `name` names: `wgpu`, `wgpu:1`, or `1`.
+pub(crate) fn find(name: &str, devices: &[Listed]) -> Result<usize, BackendError> {
+    let number = if name == BACKEND { "0" } else { name.strip_prefix("wgpu:").unwrap_or(name) };
+    let by_number = number.parse().ok().filter(|&ordinal: &usize| ordinal < devices.len());
+    by_number.ok_or_else(|| {
+        let there: Vec<_> =
+            devices.iter().map(|d| format!("wgpu:{} ({}, {})", d.ordinal, d.name, d.api)).collect();
+        BackendError::invalid("device", format!("{name:?} names none of {}", there.join(", ")))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_are_found_by_number() {
+        let (_, api, driver) = ((), "vulkan".to_owned(), "test 1.0".to_owned());
+        let device = |ordinal, kind| {
+            let name = format!("Test {ordinal}");
+            Listed { ordinal, name, kind, api: api.clone(), driver: driver.clone() }
+        };
+        let devices = [device(0, DeviceKind::Discrete), device(1, DeviceKind::Cpu)];
+        assert!(!devices[0].is_cpu() && devices[1].is_cpu());
+        for (name, ordinal) in [("wgpu", 0), ("wgpu:0", 0), ("wgpu:1", 1), ("1", 1)] {
+            assert_eq!(find(name, &devices).expect(name), ordinal, "{name}");
+        }
+        for name in ["", "2", "wgpu:2", "wgpu:", "wgpu:-1", "cuda:0", "Test 0"] {
+            let error = find(name, &devices).expect_err(name).to_string();
+            assert!(error.contains("wgpu:0 (Test 0, vulkan), wgpu:1 (Test 1"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! Memory of a wgpu device.
+
+use crate::account::Charge;
+use crate::device::Shared;
+use std::sync::Arc;
+use vrampool_backend::{BackendError, Memory, MemoryKind, Placement, Region, Usage};
+use wgpu::BufferUsages;
+
+/// What offsets and lengths of copies and fills are a multiple of, bytes.
+pub(crate) const GRANULARITY: u64 = wgpu::COPY_BUFFER_ALIGNMENT;
+
+/// Memory of a [`WgpuDevice`](crate::WgpuDevice): one [`wgpu::Buffer`].
+///
+/// wgpu clears memory before its first use. Memory that a pool hands out again holds what was in it.
+///
+/// Dropping it never blocks. wgpu keeps the bytes until the work that uses them is done, submitted or not, and gives them to
+/// the driver when it is polled then, which allocating does first of all.
+#[derive(Debug)]
+pub struct WgpuMemory {
+    buffer: wgpu::Buffer,
+    len: u64,
+    kind: MemoryKind,
+    /// After the buffer: what it counts as taken from a device with a limit.
+    _charge: Option<Charge>,
+    device: Arc<Shared>,
+}
+
+impl WgpuMemory {
+    /// What [`Usage::DEFAULT`] stands for, and what [`Kernels`](crate::Kernels) and copies need.
+    pub const DEFAULT_USAGES: BufferUsages =
+        BufferUsages::STORAGE.union(BufferUsages::COPY_SRC).union(BufferUsages::COPY_DST);
+
+    pub(crate) fn new(
+        buffer: wgpu::Buffer,
+        len: u64,
+        kind: MemoryKind,
+        charge: Option<Charge>,
+        device: &Arc<Shared>,
+    ) -> Self {
+        Self { buffer, len, kind, _charge: charge, device: Arc::clone(device) }
+    }
+
+    /// `usages` as a [`MemoryKind`] has them.
+    #[must_use]
+    pub fn usage(usages: BufferUsages) -> Usage {
+        Usage(u64::from(usages.bits()))
+    }
+
+    /// Of what kind it is.
+    #[must_use]
+    pub fn kind(&self) -> MemoryKind {
+        self.kind
+    }
+
+    /// The buffer, at least as long as the memory. For commands of the program's own; neither destroy nor map it.
+    #[must_use]
+    pub fn buffer(&self) -> &wgpu::Buffer {
+        &self.buffer
+    }
+
+    pub(crate) fn device(&self) -> &Arc<Shared> {
+        &self.device
+    }
+}
+
+impl Memory for WgpuMemory {
+    fn len(&self) -> u64 {
+        self.len
+    }
+}
+
+/// The usages of a buffer for memory of a kind, on a device that can keep a buffer mapped or cannot.
+pub(crate) fn usages_of(kind: MemoryKind, can_map: bool) -> Result<BufferUsages, BackendError> {
+    let bits = u32::try_from(kind.usage.0).ok();
+    let known = bits.and_then(BufferUsages::from_bits);
+    let known =
+        known.ok_or_else(|| BackendError::invalid("usage", "it has bits that are no `BufferUsages`"))?;
+    let usages = if known.is_empty() { WgpuMemory::DEFAULT_USAGES } else { known };
+    match kind.placement {
+        Placement::Device => Ok(usages),
+        Placement::HostVisible if can_map => Ok(usages | BufferUsages::MAP_READ | BufferUsages::MAP_WRITE),
+        Placement::HostVisible => Err(BackendError::Unsupported { operation: "host-visible memory" }),
+        Placement::Managed => Err(BackendError::Unsupported { operation: "managed memory" }),
+    }
+}
+
+/// The whole words that a region names, for a command that needs a usage.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Span<'a> {
+    pub(crate) buffer: &'a wgpu::Buffer,
+    pub(crate) offset: u64,
+    /// Rounded up, which leaves the region only where it ends with its memory, but not the buffer.
+    pub(crate) size: u64,
+}
+
+impl<'a> Span<'a> {
+    pub(crate) fn new(
+        region: &Region<'a, WgpuMemory>,
+        usage: BufferUsages,
+        name: &'static str,
+    ) -> Result<Self, BackendError> {
+        let (offset, len) = (region.offset(), region.len());
+        let ends = offset + len == region.memory().len();
+        if !ends && !len.is_multiple_of(GRANULARITY) {
+            return Err(uneven(name, offset, len));
+        }
+        Self::around(region, usage, name)
+    }
+
+    /// For a command that may read more than the region.
+    pub(crate) fn around(
+        region: &Region<'a, WgpuMemory>,
+        usage: BufferUsages,
+        name: &'static str,
+    ) -> Result<Self, BackendError> {
+        let buffer = &region.memory().buffer;
+        if !buffer.usage().contains(usage) {
+            let reason = format!("its memory was allocated for {:?}, without {usage:?}", buffer.usage());
+            return Err(BackendError::invalid(name, reason));
+        }
+        let (offset, len) = (region.offset(), region.len());
+        if !offset.is_multiple_of(GRANULARITY) {
+            return Err(uneven(name, offset, len));
+        }
+        Ok(Self { buffer, offset, size: len.next_multiple_of(GRANULARITY) })
+    }
+}
+
+fn uneven(name: &'static str, offset: u64, len: u64) -> BackendError {
+    let reason = format!("{len} bytes at offset {offset} are no multiples of {GRANULARITY}");
+    BackendError::invalid(name, reason)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kind_says_what_its_buffer_is_for() {
+        let kind = |placement, usages| MemoryKind { placement, usage: WgpuMemory::usage(usages) };
+        let of = |kind| usages_of(kind, true).expect("usages");
+        assert_eq!(of(MemoryKind::default()), WgpuMemory::DEFAULT_USAGES);
+        assert_eq!(of(kind(Placement::Device, BufferUsages::VERTEX)), BufferUsages::VERTEX);
+        let mapped = BufferUsages::MAP_READ | BufferUsages::MAP_WRITE;
+        assert_eq!(of(Placement::HostVisible.into()), WgpuMemory::DEFAULT_USAGES | mapped);
+        assert!(matches!(
+            usages_of(Placement::HostVisible.into(), false),
+            Err(BackendError::Unsupported { .. })
+        ));
+        assert!(matches!(usages_of(Placement::Managed.into(), true), Err(BackendError::Unsupported { .. })));
+        for bits in [1 << 31, 1 << 32, u64::MAX] {
+            let kind = MemoryKind { placement: Placement::Device, usage: Usage(bits) };
+            let error = usages_of(kind, true).expect_err("nobody knows the bit");
+            assert!(matches!(error, BackendError::InvalidArgument { argument: "usage", .. }), "{error}");
+        }
+    }
+}

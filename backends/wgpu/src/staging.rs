@@ -1,0 +1,181 @@
+//! Mapped buffers by which bytes come from the host and go to it, used again and again.
+
+use crate::gpu::Gpu;
+use parking_lot::Mutex;
+use std::ops::Range;
+use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, OnceLock};
+use vrampool_backend::BackendError;
+
+/// What goes through one buffer at once, bytes. Longer transfers go in pieces.
+pub(crate) const PIECE: u64 = 8 << 20;
+/// The size of a buffer for short transfers, bytes.
+const SMALL: u64 = 1 << 20;
+/// Bytes of idle buffers that each pool keeps.
+const KEPT: u64 = 64 << 20;
+/// Bytes of uploads that may be under way before one waits.
+const UNDER_WAY: u64 = 128 << 20;
+
+/// A mapped buffer, and how much of it holds bytes on their way.
+#[derive(Debug)]
+pub(crate) struct Chunk {
+    buffer: wgpu::Buffer,
+    used: u64,
+}
+
+impl Chunk {
+    pub(crate) fn unmap(&self) {
+        self.buffer.unmap();
+    }
+}
+
+/// Upload buffers.
+#[derive(Debug, Default)]
+pub(crate) struct Uploads {
+    slots: Mutex<Vec<Slot>>,
+}
+
+/// A buffer between two submissions.
+#[derive(Debug)]
+struct Slot {
+    buffer: wgpu::Buffer,
+    /// Without the buffer in it, which has the callback that sets this.
+    mapping: Arc<OnceLock<bool>>,
+}
+
+impl Uploads {
+    /// Whether the copies from so many bytes are not done that more should wait.
+    pub(crate) fn is_full(&self, bytes: u64) -> bool {
+        let slots = self.slots.lock();
+        let under_way = slots.iter().filter(|slot| slot.mapping.get().is_none());
+        under_way.map(|slot| slot.buffer.size()).sum::<u64>() + bytes > UNDER_WAY
+    }
+
+    /// Copies `bytes`, at most [`PIECE`], to a chunk of this submission.
+    pub(crate) fn stage(
+        &self,
+        gpu: &Gpu,
+        chunks: &mut Vec<Chunk>,
+        bytes: &[u8],
+    ) -> Result<(wgpu::Buffer, u64), BackendError> {
+        let len = bytes.len() as u64;
+        let size = len.next_multiple_of(ALIGNMENT);
+        let chunk = match chunks.pop_if(|chunk| chunk.buffer.size() - chunk.used >= size) {
+            Some(chunk) => chunk,
+            None => Chunk { buffer: self.take(gpu, len)?, used: 0 },
+        };
+        let start = chunk.used;
+        let copied = write(&chunk.buffer, start..start + size, bytes);
+        let buffer = chunk.buffer.clone();
+        chunks.push(Chunk { used: start + size, ..chunk });
+        copied.map(|()| (buffer, start)).map_err(|error| unmapped(gpu, &error))
+    }
+
+    fn take(&self, gpu: &Gpu, len: u64) -> Result<wgpu::Buffer, BackendError> {
+        let mapped = |slot: &Slot| slot.mapping.get() == Some(&true);
+        {
+            let mut slots = self.slots.lock();
+            if let Some(index) = slots.iter().position(|slot| mapped(slot) && slot.buffer.size() >= len) {
+                return Ok(slots.swap_remove(index).buffer);
+            }
+            // What is not kept goes here.
+            let mut kept = 0;
+            slots.retain(|slot| {
+                kept += if mapped(slot) { slot.buffer.size() } else { 0 };
+                slot.mapping.get() != Some(&false) && (kept <= KEPT || !mapped(slot))
+            });
+        }
+        let usage = wgpu::BufferUsages::MAP_WRITE | wgpu::BufferUsages::COPY_SRC;
+        create(gpu, "vrampool: upload", len, usage, true)
+    }
+
+    /// Takes the chunks of a submission back: each is mapped again when the device is done with it.
+    pub(crate) fn recall(&self, chunks: Vec<Chunk>) {
+        for Chunk { buffer, .. } in chunks {
+            let mapping = Arc::new(OnceLock::new());
+            let mapped = Arc::clone(&mapping);
+            buffer.slice(..).map_async(wgpu::MapMode::Write, move |outcome| {
+                let _ = mapped.set(outcome.is_ok());
+            });
+            self.slots.lock().push(Slot { buffer, mapping });
+        }
+    }
+}
+
+/// Copies `bytes` to the start of a mapped range, and zeros to what the alignment added.
+fn write(buffer: &wgpu::Buffer, range: Range<u64>, bytes: &[u8]) -> Result<(), wgpu::MapRangeError> {
+    let mut view = buffer.slice(range).get_mapped_range_mut()?;
+    let padding = view.len() - bytes.len();
+    view.slice(..bytes.len()).copy_from_slice(bytes);
+    view.slice(bytes.len()..).copy_from_slice(&[0; ALIGNMENT as usize][..padding]);
+    Ok(())
+}
+
+fn create(
+    gpu: &Gpu,
+    label: &'static str,
+    len: u64,
+    usage: wgpu::BufferUsages,
+    mapped_at_creation: bool,
+) -> Result<wgpu::Buffer, BackendError> {
+    let (label, size) = (Some(label), if len > SMALL { PIECE } else { SMALL });
+    let descriptor = wgpu::BufferDescriptor { label, size, usage, mapped_at_creation };
+    gpu.ask("Device::create_buffer", || gpu.device().create_buffer(&descriptor))
+}
+
+/// Read-back buffers, not mapped.
+#[derive(Debug, Default)]
+pub(crate) struct Readbacks {
+    idle: Mutex<Vec<wgpu::Buffer>>,
+}
+
+impl Readbacks {
+    /// A buffer for at least `len` bytes, at most [`PIECE`].
+    pub(crate) fn take(&self, gpu: &Gpu, len: u64) -> Result<wgpu::Buffer, BackendError> {
+        {
+            let mut idle = self.idle.lock();
+            if let Some(index) = idle.iter().position(|buffer| buffer.size() >= len) {
+                return Ok(idle.swap_remove(index));
+            }
+        }
+        let usage = wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST;
+        create(gpu, "vrampool: read-back", len, usage, false)
+    }
+
+    /// Waits for what was submitted, copies the start of `buffer` to `bytes`, and keeps the buffer.
+    pub(crate) fn read(&self, gpu: &Gpu, buffer: wgpu::Buffer, bytes: &mut [u8]) -> Result<(), BackendError> {
+        let (sender, receiver) = sync_channel(1);
+        let part = buffer.slice(..(bytes.len() as u64).next_multiple_of(ALIGNMENT));
+        gpu.ask("Buffer::map_async", || {
+            part.map_async(wgpu::MapMode::Read, move |outcome| {
+                let _ = sender.send(outcome);
+            });
+        })?;
+        gpu.wait_idle()?;
+        // Another thread's poll may have taken the callback and be about to call it.
+        if !matches!(receiver.recv(), Ok(Ok(()))) {
+            gpu.check()?;
+            let message = "the bytes cannot be mapped".into();
+            return Err(BackendError::Driver { call: "Buffer::map_async", code: 0, message });
+        }
+        let view = part.get_mapped_range().map_err(|error| unmapped(gpu, &error))?;
+        bytes.copy_from_slice(&view[..bytes.len()]);
+        drop(view);
+        gpu.ask("Buffer::unmap", || buffer.unmap())?;
+        let mut idle = self.idle.lock();
+        let kept: u64 = idle.iter().map(wgpu::Buffer::size).sum();
+        if kept + buffer.size() <= KEPT {
+            idle.push(buffer);
+        }
+        Ok(())
+    }
+}
+
+/// What offsets and sizes of mapped ranges are rounded to.
+const ALIGNMENT: u64 = wgpu::MAP_ALIGNMENT;
+
+fn unmapped(gpu: &Gpu, error: &wgpu::MapRangeError) -> BackendError {
+    let message = error.to_string();
+    let error = BackendError::Driver { call: "Buffer::get_mapped_range", code: 0, message };
+    gpu.check().err().unwrap_or(error)
+}

@@ -1,0 +1,95 @@
+//! Handles to the one queue of a device.
+
+use crate::device::Shared;
+use crate::memory::WgpuMemory;
+use std::sync::Arc;
+use vrampool_backend::{BackendError, DeviceId, Region, Stream, StreamId};
+
+/// A handle to the queue of a [`WgpuDevice`](crate::WgpuDevice), with an id of its own.
+///
+/// Work of all streams is done in the order of the calls. The pool's operations are not submitted one by one: what the
+/// program submits itself goes through [`submit`](Self::submit) or [`encode`](Self::encode), which put it in order, or
+/// straight to wgpu's queue while it holds a [view](Self::view) of each region that it uses.
+#[derive(Debug, Clone)]
+pub struct WgpuStream {
+    id: StreamId,
+    device: Arc<Shared>,
+}
+
+impl WgpuStream {
+    pub(crate) fn new(device: &Arc<Shared>) -> Self {
+        Self { id: StreamId::next(), device: Arc::clone(device) }
+    }
+
+    /// Submits all that was enqueued on the device's streams so far. Does not wait for it.
+    ///
+    /// # Errors
+    /// What wgpu reports about that work.
+    pub fn flush(&self) -> Result<(), BackendError> {
+        self.device.recorder().flush(self.device.gpu())
+    }
+
+    /// Submits the program's own command buffers, behind everything that was enqueued and before everything that will be.
+    ///
+    /// # Errors
+    /// [`BackendError::InvalidArgument`] with wgpu's text when it refuses them: then nothing of them is done. Else as
+    /// [`flush`](Self::flush).
+    pub fn submit(
+        &self,
+        commands: impl IntoIterator<Item = wgpu::CommandBuffer>,
+    ) -> Result<(), BackendError> {
+        self.device.recorder().submit_others(self.device.gpu(), commands)
+    }
+
+    /// Has `record` record commands, and submits them as [`submit`](Self::submit) does. Answers what `record` answers.
+    ///
+    /// # Errors
+    /// As [`submit`](Self::submit).
+    pub fn encode<T>(&self, record: impl FnOnce(&mut wgpu::CommandEncoder) -> T) -> Result<T, BackendError> {
+        let gpu = self.device.gpu();
+        let (commands, answer) = gpu
+            .ask("CommandEncoder", || {
+                let mut encoder =
+                    gpu.device().create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+                let answer = record(&mut encoder);
+                (encoder.finish(), answer)
+            })
+            .map_err(|error| crate::error::blame("commands", error))?;
+        self.submit([commands])?;
+        Ok(answer)
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.device
+    }
+
+    /// Refuses regions of other streams and devices, and a written one that overlaps the one that is read.
+    pub(crate) fn check_regions(
+        &self,
+        read: Option<&Region<'_, WgpuMemory>>,
+        written: Option<&Region<'_, WgpuMemory>>,
+    ) -> Result<(), BackendError> {
+        for region in read.into_iter().chain(written) {
+            region.check_stream(self)?;
+            if !Arc::ptr_eq(region.memory().device(), &self.device) {
+                return Err(BackendError::invalid("region", "its memory is another device's"));
+            }
+        }
+        match (read, written) {
+            (Some(read), Some(written)) if written.overlaps(read) => {
+                Err(BackendError::invalid("region", "a written range overlaps another one of the same call"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Stream for WgpuStream {
+    fn id(&self) -> StreamId {
+        self.id
+    }
+
+    fn device(&self) -> DeviceId {
+        self.device.id()
+    }
+}

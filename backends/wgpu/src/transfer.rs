@@ -1,0 +1,91 @@
+//! Bytes from the host, to the host, and out of nothing.
+
+use crate::device::Shared;
+use crate::memory::Span;
+use crate::recorder::Commands;
+use crate::staging::PIECE;
+use vrampool_backend::BackendError;
+
+/// What a fill copies at once, bytes.
+const PATTERN: u64 = 1 << 20;
+
+impl Shared {
+    /// Copies `source` to `to`, which is as long, or longer by what rounding added.
+    pub(crate) fn upload(&self, source: &[u8], to: Span<'_>) -> Result<(), BackendError> {
+        for (piece, start) in source.chunks(PIECE as usize).zip((0..).step_by(PIECE as usize)) {
+            self.recorder().make_room(self.gpu(), PIECE)?;
+            self.recorder().record(self.gpu(), |commands| {
+                let (staged, offset) = commands.stage(piece)?;
+                let size = (to.size - start).min(PIECE);
+                let encoder = commands.encoder();
+                encoder.copy_buffer_to_buffer(&staged, offset, to.buffer, to.offset + start, Some(size));
+                Ok(())
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Copies `from` to `destination`, which is as long, or shorter by what rounding added, and waits for it.
+    pub(crate) fn download(&self, from: Span<'_>, destination: &mut [u8]) -> Result<(), BackendError> {
+        for (piece, start) in destination.chunks_mut(PIECE as usize).zip((0..).step_by(PIECE as usize)) {
+            let size = (from.size - start).min(PIECE);
+            let buffer = self.readbacks().take(self.gpu(), size)?;
+            self.recorder().record(self.gpu(), |commands| {
+                let encoder = commands.encoder();
+                encoder.copy_buffer_to_buffer(from.buffer, from.offset + start, &buffer, 0, Some(size));
+                Ok(())
+            })?;
+            self.recorder().flush(self.gpu())?;
+            self.readbacks().read(self.gpu(), buffer, piece)?;
+        }
+        Ok(())
+    }
+
+    fn pattern(&self) -> Result<&wgpu::Buffer, BackendError> {
+        if let Some(pattern) = self.pattern_cell().get() {
+            return Ok(pattern);
+        }
+        let pattern = self.gpu().ask("Device::create_buffer", || {
+            let usage = wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST;
+            let label = Some("vrampool: pattern");
+            let descriptor =
+                wgpu::BufferDescriptor { label, size: PATTERN, usage, mapped_at_creation: false };
+            self.gpu().device().create_buffer(&descriptor)
+        })?;
+        Ok(self.pattern_cell().get_or_init(|| pattern))
+    }
+
+    /// Sets the words of a region to 0.
+    pub(crate) fn clear(&self, to: Span<'_>) -> Result<(), BackendError> {
+        self.recorder().record(self.gpu(), |commands| {
+            commands.encoder().clear_buffer(to.buffer, to.offset, Some(to.size));
+            Ok(())
+        })
+    }
+
+    /// wgpu clears to 0 and to nothing else. Any other value comes from the host, once, and is copied from there on.
+    pub(crate) fn fill(&self, to: Span<'_>, value: u8) -> Result<(), BackendError> {
+        if value == 0 {
+            return self.clear(to);
+        }
+        let pattern = vec![value; to.size.min(PATTERN) as usize];
+        self.recorder().make_room(self.gpu(), PATTERN)?;
+        let source = self.pattern()?;
+        self.recorder().record(self.gpu(), |commands| {
+            let (staged, offset) = commands.stage(&pattern)?;
+            if to.size <= PATTERN {
+                copy(commands, (&staged, offset), to, 0);
+                return Ok(());
+            }
+            let encoder = commands.encoder();
+            encoder.copy_buffer_to_buffer(&staged, offset, source, 0, Some(PATTERN));
+            (0..to.size).step_by(PATTERN as usize).for_each(|start| copy(commands, (source, 0), to, start));
+            Ok(())
+        })
+    }
+}
+
+fn copy(commands: &mut Commands<'_>, from: (&wgpu::Buffer, u64), to: Span<'_>, start: u64) {
+    let size = (to.size - start).min(PATTERN);
+    commands.encoder().copy_buffer_to_buffer(from.0, from.1, to.buffer, to.offset + start, Some(size));
+}

@@ -1,0 +1,39 @@
+//! Without a driver, every way in is a typed error. Asked of processes that see none.
+
+use std::process::Command;
+use vrampool_wgpu::{BackendError, WgpuDevice, list};
+
+#[test]
+#[ignore = "the other test starts it, where no driver is to be found"]
+fn asked_by_the_other_test() {
+    let answers = [
+        list().map(|_| ()),
+        WgpuDevice::open(0).map(|_| ()),
+        WgpuDevice::open(usize::MAX).map(|_| ()),
+        WgpuDevice::open_by_name("wgpu").map(|_| ()),
+        WgpuDevice::open_by_name("wgpu:1").map(|_| ()),
+        WgpuDevice::open_by_name("").map(|_| ()),
+    ];
+    for answer in answers {
+        let error = answer.expect_err("there is no device");
+        assert!(error.is_unavailable() && !error.is_out_of_memory() && !error.is_device_lost(), "{error}");
+        let BackendError::Unavailable { backend, reason } = &error else { unreachable!() };
+        assert_eq!(*backend, "wgpu");
+        assert!(reason.contains("Vulkan"), "{reason}");
+        assert!(error.to_string().starts_with("wgpu is not available: "), "{error}");
+    }
+    println!("asked");
+}
+
+#[test]
+fn without_a_driver_there_is_no_device_and_no_panic() {
+    let mut command = Command::new(std::env::current_exe().expect("this program"));
+    command.args(["--exact", "asked_by_the_other_test", "--nocapture", "--ignored"]);
+    // The loader's two names for where drivers are; layers that would show a device are named elsewhere.
+    for name in ["VK_DRIVER_FILES", "VK_ICD_FILENAMES"] {
+        command.env(name, "/nonexistent/driver.json");
+    }
+    let output = command.env_remove("VK_ADD_DRIVER_FILES").output().expect("it starts");
+    assert!(output.status.success(), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("asked"), "{output:?}");
+}

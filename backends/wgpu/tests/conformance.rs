@@ -1,0 +1,53 @@
+//! A device of wgpu's is what the contract says.
+
+#[path = "require/mod.rs"]
+mod require;
+
+use vrampool_backend::conformance;
+use vrampool_wgpu::{Capabilities, WgpuDevice, wgpu};
+
+/// What no device of wgpu's has.
+const ABSENT: [&str; 2] = ["copy_within_one_memory", "memory_comes_and_goes_in_the_order_of_a_stream"];
+
+fn conforms(device: &WgpuDevice) {
+    let report = conformance::check(device).expect("conforms");
+    eprintln!("{report}");
+    let mut absent = ABSENT.to_vec();
+    if !device.properties().capabilities.contains(Capabilities::HOST_VISIBLE) {
+        absent.push("host_visible_memory_is_mapped");
+    }
+    let skipped: Vec<_> = report.skipped.iter().map(|(name, _)| *name).collect();
+    assert_eq!(skipped, absent, "{report}");
+}
+
+use vrampool_wgpu::Backend as _;
+
+#[test]
+fn a_device_conforms_and_can_map() {
+    let Some(device) = require::device() else { return };
+    assert!(device.properties().capabilities.contains(Capabilities::HOST_VISIBLE), "{device:?}");
+    conforms(&device);
+}
+
+#[test]
+fn a_device_with_a_limit_conforms() {
+    let Some(device) = require::device() else { return };
+    conforms(&device.with_memory_limit(16 << 20).expect("a device"));
+}
+
+#[test]
+fn several_threads_at_once_conform() {
+    let Some(device) = require::device() else { return };
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| conforms(&device));
+        }
+    });
+}
+
+/// wgpu's own stub of a device, which moves bytes and checks every call.
+#[test]
+fn the_stub_conforms_without_a_driver() {
+    let (device, queue) = wgpu::Device::noop(&wgpu::DeviceDescriptor::default());
+    conforms(&WgpuDevice::from_parts(device, queue).expect("a device"));
+}

@@ -1,0 +1,106 @@
+//! Devices: listed, opened, and the program's own.
+
+use crate::{BYTES, fill, memory, others, read, require};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use vrampool_wgpu::{Backend, BackendError, Capabilities, DeviceKind, Placement, WgpuDevice, list, wgpu};
+
+#[test]
+fn the_list_names_what_can_be_opened_gpus_first() {
+    let Some(first) = require::device() else { return };
+    let devices = list().expect("a list");
+    assert_eq!(first.listed(), &devices[0]);
+    assert!(devices.is_sorted_by_key(|device| device.is_cpu()), "{devices:?}");
+    for (ordinal, listed) in devices.iter().enumerate() {
+        assert_eq!(listed.ordinal, ordinal);
+        assert!(!listed.name.is_empty() && !listed.driver.is_empty(), "{listed:?}");
+        assert_eq!(listed.api, "vulkan");
+        for name in [format!("wgpu:{ordinal}"), ordinal.to_string()] {
+            let device = WgpuDevice::open_by_name(&name).expect("it is listed");
+            assert_eq!(device.listed(), listed);
+            let properties = device.properties();
+            assert_eq!((&properties.name, properties.kind), (&listed.name, listed.kind));
+            assert_eq!(properties.is_integrated(), listed.kind != DeviceKind::Discrete);
+            assert_eq!(properties.copy_granularity, 4);
+            assert!(properties.total_bytes > 0 && properties.max_allocation >= 256 << 20, "{properties:?}");
+            assert!(!properties.capabilities.contains(Capabilities::CONCURRENT_STREAMS));
+        }
+    }
+    let error = WgpuDevice::open_by_name("wgpu:99").expect_err("there are fewer").to_string();
+    assert!(error.contains("wgpu:0") && error.contains(&devices[0].name), "{error}");
+    let error = WgpuDevice::open(devices.len()).expect_err("there is none");
+    assert!(matches!(error, BackendError::InvalidArgument { argument: "ordinal", .. }), "{error}");
+}
+
+#[test]
+fn the_limits_are_the_adapters() {
+    let Some(device) = require::device() else { return };
+    // wgpu's own default is 256 MiB.
+    let bytes = (256 << 20) + 4;
+    if device.properties().max_allocation >= bytes {
+        device.allocate(bytes, Placement::Device.into()).expect("more than wgpu's default limit");
+    }
+}
+
+#[test]
+fn opening_twice_gives_two_devices_and_wrapping_twice_gives_one() {
+    let Some(one) = require::device() else { return };
+    let two = WgpuDevice::open(0).expect("a device");
+    assert_ne!(one.id(), two.id());
+    let again = WgpuDevice::from_parts(one.device().clone(), one.queue().clone()).expect("a device");
+    assert_eq!(again.id(), one.id());
+    let (device, queue) = others();
+    let own = WgpuDevice::from_parts(device.clone(), queue.clone()).expect("a device");
+    let ids: Vec<_> = std::thread::scope(|scope| {
+        let wrap = || WgpuDevice::from_parts(device.clone(), queue.clone()).expect("a device").id();
+        let threads: Vec<_> = (0..4).map(|_| scope.spawn(wrap)).collect();
+        threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+    });
+    assert_eq!(ids, [own.id(); 4]);
+    let error = WgpuDevice::from_parts(others().0, queue).expect_err("the queue is another's");
+    assert!(matches!(error, BackendError::InvalidArgument { argument: "queue", .. }), "{error}");
+}
+
+#[test]
+fn the_programs_own_device_conforms_and_keeps_its_handlers() {
+    if require::device().is_none() {
+        return;
+    }
+    let (device, queue) = others();
+    let (errors, losses) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (count, lost) = (Arc::clone(&errors), Arc::clone(&losses));
+    device.on_uncaptured_error(Arc::new(move |_| {
+        count.fetch_add(1, Ordering::Relaxed);
+    }));
+    device.set_device_lost_callback(move |_, _| {
+        lost.fetch_add(1, Ordering::Relaxed);
+    });
+    let own = WgpuDevice::from_parts(device.clone(), queue).expect("a device");
+    // Without the feature for it there is no host-visible memory, and the device's own is used for everything.
+    assert!(!own.properties().capabilities.contains(Capabilities::HOST_VISIBLE));
+    let report = vrampool_backend::conformance::check(&own).expect("conforms");
+    assert_eq!(report.skipped.len(), 3, "{report}");
+    own.allocate(1 << 40, Placement::Device.into()).expect_err("too much");
+    own.allocate(4, crate::of_usages(Placement::Device, wgpu::BufferUsages::TLAS_INPUT))
+        .expect_err("it needs a feature");
+    assert_eq!(errors.load(Ordering::Relaxed), 0, "an error of the pool's got to the program's handler");
+    let empty = wgpu::BufferUsages::empty();
+    let wrong = wgpu::BufferDescriptor { label: None, size: 4, usage: empty, mapped_at_creation: false };
+    drop(device.create_buffer(&wrong));
+    assert_eq!(errors.load(Ordering::Relaxed), 1, "an error of the program's own did not");
+    device.destroy();
+    let _ = device.poll(wgpu::PollType::wait_indefinitely());
+    assert_eq!(losses.load(Ordering::Relaxed), 1, "the program's callback was not called");
+}
+
+#[test]
+fn what_a_device_does_not_catch_is_no_panic() {
+    let Some(device) = require::device() else { return };
+    let empty = wgpu::BufferUsages::empty();
+    let wrong = wgpu::BufferDescriptor { label: None, size: 4, usage: empty, mapped_at_creation: false };
+    drop(device.device().create_buffer(&wrong));
+    let stream = device.create_stream().expect("a stream");
+    let memory = memory(&device);
+    fill(&device, &stream, &memory, 3);
+    assert_eq!(read(&device, &stream, &memory), vec![3; BYTES as usize]);
+}

@@ -1,0 +1,56 @@
+//! What a device of wgpu's does beyond conformance. Every test is skipped, and says so, where there is none.
+
+#[path = "../require/mod.rs"]
+mod require;
+
+mod devices;
+mod kernels;
+mod memory;
+mod order;
+mod refused;
+mod views;
+
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+use vrampool_wgpu::{
+    Backend, Memory, MemoryKind, Placement, Region, RegionMut, WgpuDevice, WgpuMemory, WgpuStream, wgpu,
+};
+
+/// A few tens of KiB: enough that a copy takes a while, little enough that a test of many rounds does not.
+const BYTES: u64 = 64 * 1024;
+
+fn memory(device: &WgpuDevice) -> WgpuMemory {
+    device.allocate(BYTES, Placement::Device.into()).expect("memory")
+}
+
+fn fill(device: &WgpuDevice, stream: &WgpuStream, memory: &WgpuMemory, value: u8) {
+    device.fill(stream, RegionMut::whole(memory, stream), value).expect("a fill");
+}
+
+fn copy(device: &WgpuDevice, stream: &WgpuStream, from: &WgpuMemory, to: &WgpuMemory) {
+    device.copy(stream, Region::whole(from, stream), RegionMut::whole(to, stream)).expect("a copy");
+}
+
+fn read(device: &WgpuDevice, stream: &WgpuStream, memory: &WgpuMemory) -> Vec<u8> {
+    let mut bytes = vec![0; memory.len() as usize];
+    device.download(stream, Region::whole(memory, stream), &mut bytes).expect("a download");
+    bytes
+}
+
+fn of_usages(placement: Placement, usages: wgpu::BufferUsages) -> MemoryKind {
+    MemoryKind { placement, usage: WgpuMemory::usage(usages) }
+}
+
+/// A device and a queue that this crate did not make, without features and with the least limits.
+fn others() -> (wgpu::Device, wgpu::Queue) {
+    let instance = wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle());
+    let device = async {
+        let adapters = instance.enumerate_adapters(wgpu::Backends::PRIMARY).await;
+        let adapter = adapters.into_iter().next().expect("an adapter");
+        adapter.request_device(&wgpu::DeviceDescriptor::default()).await.expect("a device")
+    };
+    match pin!(device).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(parts) => parts,
+        Poll::Pending => unreachable!("it is ready outside a browser"),
+    }
+}

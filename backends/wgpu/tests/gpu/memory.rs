@@ -1,0 +1,243 @@
+//! Kinds of memory, what the host may do with them, and when it is gone.
+
+use crate::{BYTES, copy, fill, memory, of_usages, read, require};
+use std::time::Instant;
+use vrampool_wgpu::wgpu::{self, BufferUsages};
+use vrampool_wgpu::{
+    Backend, BackendError, Memory, MemoryKind, Placement, Region, RegionMut, WgpuDevice, WgpuMemory,
+};
+
+fn kinds() -> [MemoryKind; 4] {
+    let vertices = WgpuMemory::DEFAULT_USAGES | BufferUsages::VERTEX | BufferUsages::UNIFORM;
+    [
+        Placement::Device.into(),
+        of_usages(Placement::Device, vertices),
+        Placement::HostVisible.into(),
+        of_usages(Placement::HostVisible, vertices),
+    ]
+}
+
+#[test]
+fn every_kind_is_filled_copied_and_read() {
+    let Some(device) = require::device() else { return };
+    let stream = device.create_stream().expect("a stream");
+    let pattern: Vec<u8> = (0..BYTES).map(|i| (i * 7 + (i >> 8)) as u8).collect();
+    for from in kinds() {
+        for to in kinds() {
+            let one = device.allocate(BYTES, from).expect("memory");
+            let two = device.allocate(BYTES, to).expect("memory");
+            assert_eq!((one.kind(), one.len(), one.address()), (from, BYTES, None));
+            fill(&device, &stream, &two, 9);
+            device.upload(&stream, &pattern, RegionMut::whole(&one, &stream)).expect("an upload");
+            copy(&device, &stream, &one, &two);
+            assert_eq!(read(&device, &stream, &two), pattern, "{from:?} to {to:?}");
+        }
+    }
+}
+
+#[test]
+fn the_host_reads_and_writes_what_it_can_see() {
+    let Some(device) = require::device() else { return };
+    let stream = device.create_stream().expect("a stream");
+    for kind in kinds() {
+        let memory = device.allocate(BYTES, kind).expect("memory");
+        let mut bytes = [0; 4];
+        if kind.placement == Placement::Device {
+            for error in [device.write_mapped(&memory, 0, &[1]), device.read_mapped(&memory, 0, &mut bytes)] {
+                let error = error.expect_err("the host cannot see it");
+                assert!(matches!(error, BackendError::Unsupported { .. }), "{error}");
+            }
+            continue;
+        }
+        // Before any work, and at an odd offset.
+        device.write_mapped(&memory, 1, &[1, 2, 3]).expect("a write");
+        assert_eq!(read(&device, &stream, &memory)[..5], [0, 1, 2, 3, 0]);
+        fill(&device, &stream, &memory, 5);
+        device.synchronize(&stream).expect("a wait");
+        device.read_mapped(&memory, BYTES - 4, &mut bytes).expect("a read");
+        assert_eq!(bytes, [5; 4]);
+        let error = device.read_mapped(&memory, BYTES - 3, &mut bytes).expect_err("it ends before");
+        assert!(matches!(error, BackendError::InvalidArgument { .. }), "{error}");
+    }
+}
+
+/// wgpu's own mapping would refuse the work, or wait for it.
+#[test]
+fn memory_is_mapped_while_work_uses_its_other_bytes() {
+    let Some(device) = require::device() else { return };
+    let stream = device.create_stream().expect("a stream");
+    let mapped = device.allocate(2 * BYTES, Placement::HostVisible.into()).expect("memory");
+    let other = memory(&device);
+    for round in 1..=50u8 {
+        fill(&device, &stream, &other, round);
+        let half = RegionMut::new(&mapped, 0, BYTES, &stream).expect("a region");
+        device.copy(&stream, Region::whole(&other, &stream), half).expect("a copy");
+        // Not submitted yet, then under way.
+        for value in [round, !round] {
+            device.write_mapped(&mapped, BYTES, &[value; 64]).expect("a write");
+            let mut bytes = [0; 64];
+            device.read_mapped(&mapped, BYTES, &mut bytes).expect("a read");
+            assert_eq!(bytes, [value; 64]);
+            stream.flush().expect("a submission");
+        }
+        let bytes = read(&device, &stream, &mapped);
+        assert!(bytes[..BYTES as usize].iter().all(|&byte| byte == round));
+        assert_eq!(bytes[BYTES as usize..][..64], [!round; 64]);
+    }
+}
+
+#[test]
+fn fresh_memory_is_clear() {
+    let Some(device) = require::device() else { return };
+    let stream = device.create_stream().expect("a stream");
+    for kind in kinds() {
+        let memory = device.allocate(BYTES, kind).expect("memory");
+        assert_eq!(read(&device, &stream, &memory), vec![0; BYTES as usize], "{kind:?}");
+    }
+}
+
+#[test]
+fn bytes_at_the_end_of_odd_memory_are_reached() {
+    let Some(device) = require::device() else { return };
+    let stream = device.create_stream().expect("a stream");
+    for bytes in [1u64, 2, 3, 5, 255, 4097] {
+        let (one, two) = (
+            device.allocate(bytes, Placement::Device.into()).expect("memory"),
+            device.allocate(bytes, Placement::Device.into()).expect("memory"),
+        );
+        let data: Vec<u8> = (0..bytes).map(|byte| byte as u8 ^ 0x5A).collect();
+        device.upload(&stream, &data, RegionMut::whole(&one, &stream)).expect("an upload");
+        copy(&device, &stream, &one, &two);
+        assert_eq!(read(&device, &stream, &two), data);
+        for value in [0, 7] {
+            fill(&device, &stream, &two, value);
+            assert_eq!(read(&device, &stream, &two), vec![value; bytes as usize]);
+        }
+    }
+}
+
+/// More than goes through one staging buffer, and more than may be under way.
+#[test]
+fn long_transfers_go_in_pieces() {
+    let Some(device) = require::device() else { return };
+    let stream = device.create_stream().expect("a stream");
+    let bytes = 150 << 20;
+    let mut rng = fastrand::Rng::with_seed(6);
+    let mut data = vec![0; bytes as usize];
+    rng.fill(&mut data);
+    let memory = device.allocate(bytes, Placement::Device.into()).expect("memory");
+    let before = taken(&device);
+    for _ in 0..3 {
+        device.upload(&stream, &data, RegionMut::whole(&memory, &stream)).expect("an upload");
+    }
+    let staging = taken(&device) - before;
+    assert!(staging <= 300 << 20, "{staging} bytes of staging memory");
+    assert!(read(&device, &stream, &memory) == data);
+    // Three patterns long, and not from the start.
+    let part = RegionMut::new(&memory, 1_000_004, 3_000_000, &stream).expect("a region");
+    device.fill(&stream, part, 0xC3).expect("a fill");
+    data[1_000_004..4_000_004].fill(0xC3);
+    assert!(read(&device, &stream, &memory) == data);
+}
+
+#[test]
+fn a_device_with_a_limit_runs_out_and_goes_on() {
+    let Some(device) = require::device() else { return };
+    let device = device.with_memory_limit(4 * BYTES).expect("a device");
+    assert_eq!(device.properties().total_bytes, 4 * BYTES);
+    let stream = device.create_stream().expect("a stream");
+    let mut held: Vec<_> = (0..4).map(|_| memory(&device)).collect();
+    assert_eq!(device.memory_info().expect("memory info").free_bytes, 0);
+    for _ in 0..3 {
+        let error = device.allocate(1, Placement::Device.into()).expect_err("it is full");
+        assert!(matches!(error, BackendError::OutOfMemory { requested: 1..=4, free: Some(0) }), "{error:?}");
+        // Nothing else is the worse for it.
+        fill(&device, &stream, &held[0], 4);
+        assert_eq!(read(&device, &stream, &held[0]), vec![4; BYTES as usize]);
+        drop(held.pop());
+        assert_eq!(device.memory_info().expect("memory info").free_bytes, BYTES);
+        held.push(memory(&device));
+    }
+    held.clear();
+    assert_eq!(device.memory_info().expect("memory info").free_bytes, 4 * BYTES);
+    device.allocate(4 * BYTES, Placement::HostVisible.into()).expect("all of it");
+}
+
+/// What wgpu has from the driver.
+fn taken(device: &WgpuDevice) -> u64 {
+    device.device().generate_allocator_report().expect("a report").total_allocated_bytes
+}
+
+#[test]
+fn dropped_memory_gets_back_to_the_driver_without_a_wait() {
+    let Some(device) = require::device() else { return };
+    let stream = device.create_stream().expect("a stream");
+    let keep = memory(&device);
+    fill(&device, &stream, &keep, 1);
+    device.synchronize(&stream).expect("a wait");
+    let before = taken(&device);
+    for _ in 0..3 {
+        let large = device.allocate(64 << 20, Placement::Device.into()).expect("memory");
+        assert!(taken(&device) >= before + (64 << 20));
+        fill(&device, &stream, &large, 0);
+        let part = Region::new(&large, 0, BYTES, &stream).expect("a region");
+        device.copy(&stream, part, RegionMut::whole(&keep, &stream)).expect("a copy");
+        // The work that uses it is not even submitted.
+        drop(large);
+        assert!(taken(&device) >= before + (64 << 20), "the work's memory went away");
+        stream.flush().expect("a submission");
+        // Nobody asks for anything but memory.
+        let back = (0..1_000_000).any(|_| {
+            drop(device.allocate(4, Placement::Device.into()).expect("memory"));
+            std::thread::yield_now();
+            taken(&device) < before + (64 << 20)
+        });
+        assert!(back, "{} of {before}", taken(&device));
+    }
+    assert_eq!(read(&device, &stream, &keep), vec![0; BYTES as usize]);
+}
+
+#[test]
+fn what_is_free_is_told_where_the_driver_tells() {
+    let Some(device) = require::device() else { return };
+    match device.memory_info() {
+        Ok(info) => assert!(info.free_bytes <= info.total_bytes && info.total_bytes > 0, "{info:?}"),
+        Err(error) => {
+            eprintln!("{error}");
+            assert!(matches!(error, BackendError::Unsupported { .. }), "{error}");
+        }
+    }
+}
+
+#[test]
+fn memory_is_allocated_and_dropped_on_many_threads_at_once() {
+    let Some(device) = require::device() else { return };
+    let began = Instant::now();
+    std::thread::scope(|scope| {
+        for thread in 0..8u8 {
+            let device = &device;
+            scope.spawn(move || {
+                let stream = device.create_stream().expect("a stream");
+                for round in 0..20u8 {
+                    let memory = memory(device);
+                    fill(device, &stream, &memory, thread ^ round);
+                    let bytes = read(device, &stream, &memory);
+                    assert!(bytes.iter().all(|&byte| byte == thread ^ round));
+                }
+            });
+        }
+    });
+    eprintln!("{:?}", began.elapsed());
+}
+
+#[test]
+fn usages_are_those_of_the_buffer() {
+    let Some(device) = require::device() else { return };
+    let usages = BufferUsages::INDEX | BufferUsages::COPY_DST;
+    let memory = device.allocate(16, of_usages(Placement::Device, usages)).expect("memory");
+    assert_eq!(memory.buffer().usage(), usages);
+    let readback = of_usages(Placement::Device, BufferUsages::MAP_READ | BufferUsages::COPY_DST);
+    let readback = device.allocate(16, readback).expect("a read-back buffer of the program's own");
+    assert_eq!(readback.buffer().usage(), BufferUsages::MAP_READ | BufferUsages::COPY_DST);
+    assert!(wgpu::BufferSize::new(readback.buffer().size()).is_some());
+}

@@ -1,0 +1,118 @@
+//! A device that is destroyed: what is asked of it afterwards is a typed error, and drops do no harm.
+
+#[path = "require/mod.rs"]
+mod require;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use vrampool_wgpu::{
+    Backend, BackendError, Capabilities, Event, Kernels, Memory, Placement, Region, RegionMut, WgpuDevice,
+    wgpu,
+};
+
+fn lost<T>(answer: Result<T, BackendError>) {
+    match answer {
+        Err(error) => assert!(error.is_device_lost(), "{error:?}"),
+        Ok(_) => panic!("the device is gone"),
+    }
+}
+
+type Way = dyn Fn(&WgpuDevice) -> Result<(), BackendError>;
+
+/// Asks `first`, which has to find out, and then everything.
+fn loses(device: &WgpuDevice, first: &Way) {
+    let stream = device.create_stream().expect("a stream");
+    let memory = device.allocate(4096, Placement::Device.into()).expect("memory");
+    let other = device.allocate(4096, Placement::Device.into()).expect("memory");
+    let mapped = device.properties().capabilities.contains(Capabilities::HOST_VISIBLE);
+    let mapped = mapped.then(|| device.allocate(4096, Placement::HostVisible.into()).expect("memory"));
+    let kernels = Kernels::load(device).expect("kernels");
+    let whole = || RegionMut::whole(&memory, &stream);
+    device.fill(&stream, whole(), 1).expect("a fill");
+    let event = device.record(&stream).expect("an event");
+    device.device().destroy();
+    lost(first(device));
+    let mut bytes = vec![0; 4096];
+    lost(device.fill(&stream, whole(), 1));
+    lost(device.fill(&stream, whole(), 0));
+    lost(device.upload(&stream, &bytes, whole()));
+    lost(device.download(&stream, Region::whole(&memory, &stream), &mut bytes));
+    lost(device.copy(&stream, Region::whole(&other, &stream), whole()));
+    lost(device.allocate(4096, Placement::Device.into()));
+    lost(device.create_stream());
+    lost(device.record(&stream));
+    lost(device.synchronize(&stream));
+    lost(device.wait(&stream, &event));
+    lost(event.is_complete());
+    lost(device.memory_info());
+    lost(stream.flush());
+    lost(stream.submit([]));
+    lost(stream.encode(|_| ()));
+    lost(stream.view(Region::whole(&memory, &stream)));
+    lost(kernels.write_pattern(&stream, whole(), 1));
+    lost(Kernels::load(device));
+    lost(device.with_memory_limit(1));
+    if let Some(mapped) = mapped {
+        lost(device.write_mapped(&mapped, 0, &[1]));
+        lost(device.read_mapped(&mapped, 0, &mut bytes));
+    }
+    assert_eq!(memory.len(), 4096);
+}
+
+fn ways(open: impl Fn() -> Option<WgpuDevice>) {
+    let memory = |device: &WgpuDevice| device.allocate(4096, Placement::Device.into()).map(|_| ());
+    let synchronize = |device: &WgpuDevice| device.synchronize(&device.create_stream()?);
+    let event = |device: &WgpuDevice| device.record(&device.create_stream()?)?.is_complete().map(|_| ());
+    let submit = |device: &WgpuDevice| device.create_stream()?.submit([]);
+    let ways: [&Way; 4] = [&memory, &synchronize, &event, &submit];
+    for way in ways {
+        let Some(device) = open() else { return };
+        loses(&device, way);
+    }
+}
+
+#[test]
+fn a_destroyed_device_says_so_whatever_is_asked_first() {
+    ways(require::device);
+}
+
+#[test]
+fn so_does_the_programs_own_whose_callback_is_not_ours() {
+    ways(|| {
+        let (device, queue) = wgpu::Device::noop(&wgpu::DeviceDescriptor::default());
+        Some(WgpuDevice::from_parts(device, queue).expect("a device"))
+    });
+}
+
+#[test]
+fn the_reason_is_told() {
+    let Some(device) = require::device() else { return };
+    let stream = device.create_stream().expect("a stream");
+    device.device().destroy();
+    let _ = device.device().poll(wgpu::PollType::Poll);
+    let error = device.synchronize(&stream).expect_err("it is gone");
+    assert!(matches!(&error, BackendError::DeviceLost { reason } if reason.contains("Destroyed")), "{error}");
+}
+
+/// wgpu's `Device::poll` has no error for a device that the driver says is lost: it panics. Played here by a callback, which
+/// panics within it in the same words.
+#[test]
+fn a_panic_of_polling_is_a_typed_error_and_others_are_not_hidden() {
+    let (device, queue) = wgpu::Device::noop(&wgpu::DeviceDescriptor::default());
+    let device = WgpuDevice::from_parts(device, queue).expect("a device");
+    let stream = device.create_stream().expect("a stream");
+    let play = |words: &'static str| {
+        device.queue().submit([]);
+        device.queue().on_submitted_work_done(move || panic!("{words}, {}", "as formatted"));
+        catch_unwind(AssertUnwindSafe(|| device.synchronize(&stream)))
+    };
+    // From within a submission, for the event; nobody asks it for ever.
+    let event = device.record(&stream).expect("an event");
+    play("something of the program's own").expect_err("it is the program's own");
+    let error = event.is_complete().expect_err("what became of it is not known");
+    assert!(matches!(error, BackendError::Driver { call: "Queue::submit", .. }), "{error}");
+    // From within polling.
+    play("something of the program's own").expect_err("it is the program's own");
+    device.synchronize(&stream).expect("the device is as it was");
+    lost(play("Error in Device::poll: the parent device is lost").expect("no panic"));
+    lost(device.record(&stream));
+}

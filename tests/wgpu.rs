@@ -1,0 +1,156 @@
+//! The pool, the arena and the stager on a device of wgpu's. Every test is skipped, and says so, where there is none.
+#![cfg(feature = "wgpu")]
+
+use vrampool::wgpu::{Kernels, WgpuDevice, WgpuMemory, WgpuStream};
+use vrampool::{
+    ArenaBuffer, Backend, DeviceArena, Error, Placement, Pool, Region, RegionMut, SizeClasses, Stager,
+    UNLIMITED, Upload,
+};
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+
+fn device() -> Option<WgpuDevice> {
+    match WgpuDevice::open(0) {
+        Ok(device) => Some(device),
+        Err(error) => {
+            let required = std::env::var("VRAMPOOL_REQUIRE").unwrap_or_default();
+            assert!(
+                !required.split(',').any(|name| name == "wgpu"),
+                "VRAMPOOL_REQUIRE names wgpu, and {error}"
+            );
+            eprintln!("skipped: {error}");
+            None
+        }
+    }
+}
+
+/// Bytes that were found wrong, counted by the device.
+struct Count(WgpuDevice, WgpuMemory);
+
+impl Count {
+    fn new(device: &WgpuDevice) -> Self {
+        Self(device.clone(), device.allocate(8, Placement::Device.into()).expect("memory"))
+    }
+
+    fn on(&self, stream: &WgpuStream) -> RegionMut<'_, WgpuMemory> {
+        RegionMut::whole(&self.1, stream)
+    }
+
+    fn read(&self, stream: &WgpuStream) -> u64 {
+        let mut bytes = [0; 8];
+        self.0.download(stream, Region::whole(&self.1, stream), &mut bytes).expect("a copy");
+        u64::from_le_bytes(bytes)
+    }
+}
+
+/// Buffers of all sizes come and go on several streams and threads; nobody finds a byte that somebody else wrote.
+#[test]
+fn no_byte_is_anybody_elses() {
+    let Some(device) = device() else { return };
+    let kernels = Kernels::load(&device).expect("kernels");
+    let arena = DeviceArena::builder(&device).limit(64 * MIB).build().expect("an arena");
+    let direct = Pool::builder(&device);
+    let cut = Pool::builder(&device).arena(&arena).size_classes(SizeClasses::Exact(256));
+    for builder in [direct, cut] {
+        let pool = builder.build().expect("a pool");
+        std::thread::scope(|scope| {
+            for thread in 0..3u64 {
+                let (device, kernels, pool) = (&device, &kernels, &pool);
+                scope.spawn(move || {
+                    let mut rng = fastrand::Rng::with_seed(thread);
+                    let streams = [0; 2].map(|_| device.create_stream().expect("a stream"));
+                    let count = Count::new(device);
+                    let mut live = Vec::new();
+                    for round in 0..300u64 {
+                        let seed = thread << 32 | round;
+                        let (one, two) = (&streams[rng.usize(..2)], &streams[rng.usize(..2)]);
+                        let mut buffer = pool.allocate(rng.u64(1..100 * KIB), one).expect("memory");
+                        let region = buffer.on_mut(one).expect("a region");
+                        kernels.write_pattern(one, region, seed).expect("queued");
+                        live.push((buffer, seed));
+                        if live.len() > 8 {
+                            let (buffer, seed) = live.swap_remove(rng.usize(..live.len()));
+                            let region = buffer.on(two).expect("a region");
+                            kernels.count_mismatches(two, region, seed, count.on(two)).expect("queued");
+                        }
+                    }
+                    assert_eq!(count.read(&streams[0]), 0);
+                });
+            }
+        });
+        let stats = pool.stats();
+        assert!(stats.hits > 0 && stats.misses > 0, "{stats:?}");
+    }
+}
+
+#[test]
+fn data_survives_compaction_through_a_staging_buffer() {
+    let Some(device) = device() else { return };
+    let kernels = Kernels::load(&device).expect("kernels");
+    let stream = device.create_stream().expect("a stream");
+    for (hole, block) in [(2 * MIB, 256 * KIB), (MIB, MIB), (256 * KIB, 2 * MIB), (256, 3 * MIB), (128, 1000)]
+    {
+        let arena = DeviceArena::builder(&device).limit(64 * MIB).build().expect("an arena");
+        let count = Count::new(&device);
+        let mut holes = Vec::new();
+        let mut blocks: Vec<ArenaBuffer<_>> = Vec::new();
+        for seed in 0..6 {
+            holes.push(arena.allocate(hole, &stream).expect("memory"));
+            let mut buffer = arena.allocate(block, &stream).expect("memory");
+            kernels.write_pattern(&stream, buffer.on_mut(&stream).expect("a region"), seed).expect("queued");
+            blocks.push(buffer);
+        }
+        drop(holes);
+        let mut moves = 0;
+        let compaction = arena.compact(&stream, UNLIMITED, |_| moves += 1).expect("no fault");
+        assert_eq!(moves, blocks.len(), "{hole} B, {block} B: {compaction:?}");
+        for (seed, buffer) in (0..).zip(&blocks) {
+            let region = buffer.on(&stream).expect("a region");
+            kernels.count_mismatches(&stream, region, seed, count.on(&stream)).expect("queued");
+        }
+        assert_eq!(count.read(&stream), 0, "holes of {hole} B, blocks of {block} B");
+    }
+}
+
+#[test]
+fn uploads_are_staged_in_order() {
+    let Some(device) = device() else { return };
+    let stream = device.create_stream().expect("a stream");
+    let pool = Pool::builder(&device).build().expect("a pool");
+    let stager = Stager::new(&device).expect("a stager");
+    let mut target = pool.allocate(MIB, &stream).expect("memory");
+    for round in 0..30u8 {
+        let bytes = vec![round; MIB as usize];
+        let upload = stager.upload(&stream, &bytes, target.on_mut(&stream).expect("a region"));
+        assert!(matches!(upload.expect("an upload"), Upload::Staged(_)));
+        let mut found = vec![0; MIB as usize];
+        target.read(&stream, &mut found).expect("a copy");
+        assert!(found == bytes, "round {round}");
+    }
+}
+
+#[test]
+fn when_memory_runs_out_idle_buffers_make_room_and_then_the_error_says_so() {
+    let Some(device) = device() else { return };
+    let device = device.with_memory_limit(8 * MIB).expect("a device");
+    let stream = device.create_stream().expect("a stream");
+    let pool = Pool::builder(&device).size_classes(SizeClasses::PowerOfTwo).build().expect("a pool");
+    let write = |bytes: u64, value: u8| {
+        let mut buffer = pool.allocate(bytes, &stream).expect("idle buffers make room");
+        buffer.write(&stream, &vec![value; bytes as usize]).expect("a copy");
+        buffer
+    };
+    for round in 1..=5u8 {
+        drop((0..8).map(|_| write(MIB, round)).collect::<Vec<_>>());
+        drop((0..2).map(|_| write(4 * MIB, round)).collect::<Vec<_>>());
+    }
+    let held = write(4 * MIB, 0x3C);
+    let error = pool.allocate(8 * MIB, &stream).expect_err("a half of it is held");
+    assert!(matches!(error, Error::OutOfMemory(_)), "{error:?}");
+    let mut bytes = vec![0; 4 * MIB as usize];
+    held.read(&stream, &mut bytes).expect("work goes on");
+    assert!(bytes.iter().all(|&byte| byte == 0x3C));
+    drop(held);
+    pool.allocate(8 * MIB, &stream).expect("there is room again");
+}
