@@ -98,7 +98,7 @@ fn memory_that_is_out_is_a_typed_error_and_work_goes_on() {
 }
 
 #[test]
-fn a_stager_uploads_without_waiting_for_the_stream() {
+fn a_stager_uploads_by_pinned_memory() {
     for device in devices() {
         let stager = Stager::with_max_bytes(&device, 8 << 20);
         let stream = device.create_stream().expect("a stream");
