@@ -23,13 +23,29 @@ pub(super) struct Compiled {
 }
 
 /// The best first.
-pub(super) static FAMILIES: [Family; 2] = [
+pub(super) static FAMILIES: [Family; 4] = [
     Family {
         name: "cuda",
         forms: &["cuda", "cuda:NUMBER", "cuda:UUID"],
         #[cfg(feature = "cuda")]
         compiled: Some(cuda::COMPILED),
         #[cfg(not(feature = "cuda"))]
+        compiled: None,
+    },
+    Family {
+        name: "opencl",
+        forms: &["opencl", "opencl:NUMBER"],
+        #[cfg(feature = "opencl")]
+        compiled: Some(opencl::COMPILED),
+        #[cfg(not(feature = "opencl"))]
+        compiled: None,
+    },
+    Family {
+        name: "wgpu",
+        forms: &["wgpu", "wgpu:NUMBER"],
+        #[cfg(feature = "wgpu")]
+        compiled: Some(wgpu::COMPILED),
+        #[cfg(not(feature = "wgpu"))]
         compiled: None,
     },
     Family {
@@ -74,6 +90,49 @@ mod cuda {
             device: device.name,
             kind: if device.integrated { DeviceKind::Integrated } else { DeviceKind::Discrete },
             total_bytes: device.total_bytes,
+        });
+        Ok(devices.collect())
+    }
+}
+
+#[cfg(feature = "opencl")]
+mod opencl {
+    use super::{Compiled, Listed};
+    use vrampool_backend::BackendError;
+    use vrampool_opencl::OpenClDevice;
+
+    pub(super) const COMPILED: Compiled =
+        Compiled { list, open: |name| Ok(OpenClDevice::open_by_name(name)?.into()) };
+
+    fn list() -> Result<Vec<Listed>, BackendError> {
+        let devices = vrampool_opencl::list()?.into_iter().map(|device| Listed {
+            name: format!("opencl:{}", device.ordinal),
+            backend: "opencl",
+            device: device.name,
+            kind: device.kind,
+            total_bytes: device.total_bytes,
+        });
+        Ok(devices.collect())
+    }
+}
+
+#[cfg(feature = "wgpu")]
+mod wgpu {
+    use super::{Compiled, Listed};
+    use vrampool_backend::BackendError;
+    use vrampool_wgpu::WgpuDevice;
+
+    pub(super) const COMPILED: Compiled =
+        Compiled { list, open: |name| Ok(WgpuDevice::open_by_name(name)?.into()) };
+
+    fn list() -> Result<Vec<Listed>, BackendError> {
+        let devices = vrampool_wgpu::list()?.into_iter().map(|device| Listed {
+            name: format!("wgpu:{}", device.ordinal),
+            backend: "wgpu",
+            device: device.name,
+            kind: device.kind,
+            // It does not say.
+            total_bytes: 0,
         });
         Ok(devices.collect())
     }

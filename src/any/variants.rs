@@ -4,6 +4,10 @@
 use vrampool_cuda::{CudaDevice, CudaEvent, CudaMemory, CudaStream};
 #[cfg(feature = "host")]
 use vrampool_host::{HostDevice, HostEvent, HostMemory, HostStream};
+#[cfg(feature = "opencl")]
+use vrampool_opencl::{OpenClDevice, OpenClEvent, OpenClMemory, OpenClStream};
+#[cfg(feature = "wgpu")]
+use vrampool_wgpu::{WgpuDevice, WgpuEvent, WgpuMemory, WgpuStream};
 
 /// Does the same with the value in a variant, whichever it is.
 macro_rules! on_each {
@@ -11,6 +15,10 @@ macro_rules! on_each {
         match *$any {
             #[cfg(feature = "cuda")]
             Self::Cuda(ref $value) => $result,
+            #[cfg(feature = "opencl")]
+            Self::OpenCl(ref $value) => $result,
+            #[cfg(feature = "wgpu")]
+            Self::Wgpu(ref $value) => $result,
             #[cfg(feature = "host")]
             Self::Host(ref $value) => $result,
         }
@@ -104,23 +112,27 @@ fn other(argument: &'static str, wanted: &str, found: &str) -> crate::BackendErr
 any! {
     /// A device of any backend that is compiled in. A clone is another handle to it.
     #[derive(Clone)]
-    AnyDevice, "device": "cuda" Cuda(CudaDevice) as_cuda, "host" Host(HostDevice) as_host
+    AnyDevice, "device": "cuda" Cuda(CudaDevice) as_cuda, "opencl" OpenCl(OpenClDevice) as_opencl,
+        "wgpu" Wgpu(WgpuDevice) as_wgpu, "host" Host(HostDevice) as_host
 }
 
 any! {
     /// A stream of an [`AnyDevice`].
     #[derive(Clone)]
-    AnyStream, "stream": "cuda" Cuda(CudaStream) as_cuda, "host" Host(HostStream) as_host
+    AnyStream, "stream": "cuda" Cuda(CudaStream) as_cuda, "opencl" OpenCl(OpenClStream) as_opencl,
+        "wgpu" Wgpu(WgpuStream) as_wgpu, "host" Host(HostStream) as_host
 }
 
 any! {
     /// A point in an [`AnyStream`].
-    AnyEvent, "event": "cuda" Cuda(CudaEvent) as_cuda, "host" Host(HostEvent) as_host
+    AnyEvent, "event": "cuda" Cuda(CudaEvent) as_cuda, "opencl" OpenCl(OpenClEvent) as_opencl,
+        "wgpu" Wgpu(WgpuEvent) as_wgpu, "host" Host(HostEvent) as_host
 }
 
 any! {
     /// Memory of an [`AnyDevice`].
-    AnyMemory, "memory": "cuda" Cuda(CudaMemory) as_cuda, "host" Host(HostMemory) as_host
+    AnyMemory, "memory": "cuda" Cuda(CudaMemory) as_cuda, "opencl" OpenCl(OpenClMemory) as_opencl,
+        "wgpu" Wgpu(WgpuMemory) as_wgpu, "host" Host(HostMemory) as_host
 }
 
 #[cfg(all(test, feature = "host", feature = "cuda"))]

@@ -8,6 +8,10 @@ use crate::any::{AnyDevice, AnyMemory, AnyStream};
 use vrampool_backend::{BackendError, Region, RegionMut};
 #[cfg(feature = "cuda")]
 use vrampool_cuda::{CudaDevice, CudaMemory, CudaStream};
+#[cfg(feature = "opencl")]
+use vrampool_opencl::{OpenClDevice, OpenClMemory, OpenClStream};
+#[cfg(feature = "wgpu")]
+use vrampool_wgpu::{WgpuDevice, WgpuMemory, WgpuStream};
 
 /// A backend's kernels have it all.
 #[allow(unused_macros, reason = "no such backend may be compiled in")]
@@ -38,6 +42,10 @@ macro_rules! touch_by {
 
 #[cfg(feature = "cuda")]
 touch_by!(vrampool_cuda::Kernels: CudaDevice, CudaMemory, CudaStream);
+#[cfg(feature = "opencl")]
+touch_by!(vrampool_opencl::Kernels: OpenClDevice, OpenClMemory, OpenClStream);
+#[cfg(feature = "wgpu")]
+touch_by!(vrampool_wgpu::Kernels: WgpuDevice, WgpuMemory, WgpuStream);
 
 /// Writes and verifies on an [`AnyDevice`].
 #[derive(Debug)]
@@ -47,6 +55,10 @@ pub struct AnyTouch(Touches);
 enum Touches {
     #[cfg(feature = "cuda")]
     Cuda(vrampool_cuda::Kernels),
+    #[cfg(feature = "opencl")]
+    OpenCl(vrampool_opencl::Kernels),
+    #[cfg(feature = "wgpu")]
+    Wgpu(vrampool_wgpu::Kernels),
     #[cfg(feature = "host")]
     Host(HostTouch),
 }
@@ -60,6 +72,12 @@ impl AnyTouch {
         match *device {
             #[cfg(feature = "cuda")]
             AnyDevice::Cuda(ref device) => Ok(Self(Touches::Cuda(vrampool_cuda::Kernels::load(device)?))),
+            #[cfg(feature = "opencl")]
+            AnyDevice::OpenCl(ref device) => {
+                Ok(Self(Touches::OpenCl(vrampool_opencl::Kernels::load(device)?)))
+            }
+            #[cfg(feature = "wgpu")]
+            AnyDevice::Wgpu(ref device) => Ok(Self(Touches::Wgpu(vrampool_wgpu::Kernels::load(device)?))),
             #[cfg(feature = "host")]
             AnyDevice::Host(_) => Ok(Self(Touches::Host(HostTouch))),
         }
@@ -72,6 +90,10 @@ macro_rules! on_each {
         match $touch.0 {
             #[cfg(feature = "cuda")]
             Touches::Cuda(ref $own) => $result,
+            #[cfg(feature = "opencl")]
+            Touches::OpenCl(ref $own) => $result,
+            #[cfg(feature = "wgpu")]
+            Touches::Wgpu(ref $own) => $result,
             #[cfg(feature = "host")]
             Touches::Host(ref $own) => $result,
         }

@@ -88,3 +88,7 @@ macro_rules! kernels_of {
 
 #[cfg(feature = "cuda")]
 kernels_of!(cuda, CudaDevice);
+#[cfg(feature = "opencl")]
+kernels_of!(opencl, OpenClDevice);
+#[cfg(feature = "wgpu")]
+kernels_of!(wgpu, WgpuDevice);
