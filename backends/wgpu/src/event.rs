@@ -1,6 +1,6 @@
 //! Points in the order of a device's work.
 
-use crate::device::Shared;
+use crate::shared::Shared;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;

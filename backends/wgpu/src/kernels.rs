@@ -1,9 +1,10 @@
 //! Kernels of this crate's own: what a small network and a test of memory need.
 
-use crate::device::{Shared, WgpuDevice};
+use crate::device::WgpuDevice;
 use crate::memory::{Span, WgpuMemory};
 use crate::operand::{Adam, Factor, Operand, THREADS, TILE, apart, elements};
 use crate::program::Program;
+use crate::shared::Shared;
 use crate::stream::WgpuStream;
 use std::sync::Arc;
 use vrampool_backend::{BackendError, Region, RegionMut};

@@ -47,6 +47,7 @@ mod memory;
 mod operand;
 mod program;
 mod recorder;
+mod shared;
 mod staging;
 mod stream;
 mod transfer;

@@ -1,7 +1,7 @@
 //! Memory of a wgpu device.
 
 use crate::account::Charge;
-use crate::device::Shared;
+use crate::shared::Shared;
 use std::sync::Arc;
 use vrampool_backend::{BackendError, Memory, MemoryKind, Placement, Region, Usage};
 use wgpu::BufferUsages;

@@ -1,9 +1,9 @@
 //! A compute kernel of this crate's own, and how it is run.
 
-use crate::device::Shared;
 use crate::gpu::Gpu;
 use crate::operand::Operand;
 use crate::recorder::{PARAMETERS, PARAMETERS_SIZE};
+use crate::shared::Shared;
 use std::num::NonZero;
 use vrampool_backend::BackendError;
 

@@ -10,7 +10,7 @@ use std::num::NonZero;
 use std::sync::Arc;
 use vrampool_backend::BackendError;
 
-/// Operations in one submission at most: a submission costs as much as some ten operations, and the device waits for it.
+/// Operations in one submission at most: each submission costs, and the device idles while operations wait for theirs.
 const MOST_OPERATIONS: u32 = 64;
 /// Bytes of uploads in one submission at most, so that their staging memory comes back.
 const MOST_STAGED: u64 = 32 << 20;

@@ -1,7 +1,7 @@
 //! Handles to the one queue of a device.
 
-use crate::device::Shared;
 use crate::memory::WgpuMemory;
+use crate::shared::Shared;
 use std::sync::Arc;
 use vrampool_backend::{BackendError, DeviceId, Region, Stream, StreamId};
 

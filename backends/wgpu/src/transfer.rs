@@ -1,8 +1,8 @@
 //! Bytes from the host, to the host, and out of nothing.
 
-use crate::device::Shared;
 use crate::memory::Span;
 use crate::recorder::Commands;
+use crate::shared::Shared;
 use crate::staging::PIECE;
 use vrampool_backend::BackendError;
 
