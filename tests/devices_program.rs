@@ -9,6 +9,8 @@ use vrampool::any;
 fn vrampool(arguments: &[&str], backend: Option<&str>) -> (Option<i32>, String, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_vrampool"));
     command.args(arguments).env_remove("VRAMPOOL_BACKEND");
+    // Without it Mesa's drivers have something to say on stderr.
+    command.env("XDG_RUNTIME_DIR", std::env::temp_dir());
     if let Some(backend) = backend {
         command.env("VRAMPOOL_BACKEND", backend);
     }

@@ -28,14 +28,31 @@ pub struct WgpuDevice {
 /// Every device that somebody has a handle to, so that one device of wgpu's has one order of work.
 static OPEN: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
 
+/// Which of them [`open`](WgpuDevice::open) opened, by number.
+static OPENED: Mutex<Vec<(usize, Weak<Shared>)>> = Mutex::new(Vec::new());
+
 impl WgpuDevice {
     /// The adapter with this number in the [`list`](crate::list), with its limits, and memory that stays mapped where it has
-    /// `MAPPABLE_PRIMARY_BUFFERS`. Each call opens a device of its own. An error that nobody catches is logged.
+    /// `MAPPABLE_PRIMARY_BUFFERS`. All who open it share one device of wgpu's; where that is lost, a new one is opened. An
+    /// error that nobody catches is logged.
     ///
     /// # Errors
     /// [`BackendError::Unavailable`] without a driver or a device; [`BackendError::InvalidArgument`] when there is no adapter
     /// of this number; else what wgpu reports.
     pub fn open(ordinal: usize) -> Result<Self, BackendError> {
+        // Held meanwhile, so that two who come at once open one device.
+        let mut opened = OPENED.lock();
+        let known = opened.iter().filter(|(number, _)| *number == ordinal).find_map(|(_, one)| one.upgrade());
+        if let Some(shared) = known.filter(|shared| shared.gpu.check().is_ok()) {
+            return Ok(Self { shared });
+        }
+        let device = Self::open_anew(ordinal)?;
+        opened.retain(|(number, one)| *number != ordinal && one.strong_count() > 0);
+        opened.push((ordinal, Arc::downgrade(&device.shared)));
+        Ok(device)
+    }
+
+    fn open_anew(ordinal: usize) -> Result<Self, BackendError> {
         let mut adapters = listing::adapters()?;
         if ordinal >= adapters.len() {
             let reason = format!("there are {} devices", adapters.len());

@@ -77,7 +77,7 @@ impl Listing {
         let mut table = Table::new();
         table.load_style(presets::UTF8_FULL_CONDENSED).set_header(["name", "device", "kind", "memory"]);
         for row in &self.devices {
-            table.add_row([&row.name, &row.device, row.kind, &ByteSize(row.total_bytes).to_string()]);
+            table.add_row([&row.name, &row.device, row.kind, &memory(row.total_bytes)]);
         }
         if let Some(memory) = table.column_mut(3) {
             memory.set_cell_alignment(CellAlignment::Right);
@@ -91,4 +91,8 @@ impl Listing {
         }
         text
     }
+}
+
+fn memory(bytes: u64) -> String {
+    if bytes == 0 { "unknown".into() } else { ByteSize(bytes).to_string() }
 }
