@@ -13,7 +13,7 @@ use std::fmt;
 use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use vrampool_backend::{Backend, Region, RegionMut, Stream, StreamId};
+use vrampool_backend::{Backend, Region, RegionMut, Stream, StreamId, Ticket};
 
 /// A block's record. It moves, boxed and by value, between buffer, magazine and bucket, and knows its pool, so that none of
 /// these ways touches a reference count. An idle block thus keeps its pool's shared state alive; the last pool handle
@@ -43,6 +43,10 @@ pub(crate) struct Block {
 trait Content: Any + Send + Sync {
     /// As [`Block::empty`].
     fn empty(&mut self) -> bool;
+    /// As [`Block::address`].
+    fn address(&self) -> Option<u64>;
+    /// As [`Block::ticket`].
+    fn ticket(&mut self) -> &mut Option<Ticket>;
 }
 
 /// What a block of one backend is.
@@ -52,6 +56,7 @@ struct Body<B: Backend> {
     stream: B::Stream,
     /// Streams that read it since, behind that one.
     readers: Mutex<SmallVec<[B::Stream; 1]>>,
+    ticket: Option<Ticket>,
 }
 
 impl<B: Backend> Drop for Body<B> {
@@ -77,7 +82,7 @@ impl Block {
         stream: &B::Stream,
         pool: &Arc<Shared>,
     ) -> Box<Self> {
-        let body = Body { extent, stream: stream.clone(), readers: Mutex::default() };
+        let body = Body { extent, stream: stream.clone(), readers: Mutex::default(), ticket: None };
         Box::new(Block {
             next: None,
             key,
@@ -93,6 +98,16 @@ impl Block {
     /// Gives its memory back to an arena, if that takes nothing but numbers; for [`refill`](Self::refill) then.
     pub(crate) fn empty(&mut self) -> bool {
         self.body.empty()
+    }
+
+    /// Where it is at this moment, where the device has addresses.
+    pub(crate) fn address(&self) -> Option<u64> {
+        self.body.address()
+    }
+
+    /// The request that it serves, if hooks know of that.
+    pub(crate) fn ticket(&mut self) -> &mut Option<Ticket> {
+        self.body.ticket()
     }
 
     /// Makes an [emptied](Self::empty) one a block of the arena again, if that takes nothing but numbers. Answers where it
@@ -166,7 +181,7 @@ impl Block {
     /// Makes `stream` wait for the one that wrote the block last, once, and notes that it reads it. Answers how many waits
     /// that took.
     pub(crate) fn lend<B: Backend>(&self, stream: &B::Stream) -> Result<u64, Error> {
-        let Body { extent, stream: writer, readers } = self.body::<B>();
+        let Body { extent, stream: writer, readers, .. } = self.body::<B>();
         if let Extent::Arena(buffer) = extent {
             buffer.used_on(stream)?;
         }
@@ -225,6 +240,14 @@ impl<B: Backend> Content for Body<B> {
             Extent::Arena(buffer) => self.readers.get_mut().is_empty() && buffer.empty(),
             Extent::Direct(_) | Extent::Driver(..) => false,
         }
+    }
+
+    fn address(&self) -> Option<u64> {
+        self.extent.address()
+    }
+
+    fn ticket(&mut self) -> &mut Option<Ticket> {
+        &mut self.ticket
     }
 }
 

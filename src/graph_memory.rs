@@ -63,6 +63,7 @@ impl<B: Backend> GraphMemory<B> {
     ///
     /// # Errors
     /// [`Error::Capture`] when the stream is captured and nothing of the class is idle here; else as [`Pool::allocate`].
+    #[track_caller]
     pub fn allocate(&self, bytes: u64) -> Result<GraphBuffer<B>, Error> {
         let class = self.pool.size_classes().round(bytes).unwrap_or(u64::MAX);
         let idle = self.kept.0.lock().as_mut().and_then(|kept| {

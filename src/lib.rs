@@ -4,6 +4,7 @@
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 #![allow(clippy::vec_box, reason = "a block's record is boxed wherever it is, so that it moves as one word")]
 
+mod announce;
 pub mod arena;
 mod block;
 mod buckets;
@@ -16,6 +17,7 @@ mod environment;
 mod error;
 mod exchange;
 mod graph_memory;
+pub mod hooks;
 mod lanes;
 mod locked_depot;
 mod magazine;
@@ -52,7 +54,8 @@ pub use stager::{Stager, Upload};
 pub use stats::{BucketStats, PoolStats, Rung};
 pub use vrampool_backend as backend;
 pub use vrampool_backend::{
-    Backend, BackendError, Event, Memory, MemoryKind, Placement, Region, RegionMut, Stream, Usage,
+    Backend, BackendError, Event, Hook, HookEvent, Memory, MemoryKind, Outcome, Placement, Region, RegionMut,
+    Stream, Usage,
 };
 #[cfg(feature = "cuda")]
 pub use vrampool_cuda as cuda;

@@ -16,7 +16,7 @@ use crate::spares::Found;
 use crate::stats::Rung;
 use crate::sync::MutexGuard;
 use std::sync::Arc;
-use vrampool_backend::{Backend, MemoryKind, Stream};
+use vrampool_backend::{Announced, Backend, MemoryKind, Stream};
 
 impl Shared {
     /// # Errors
@@ -68,12 +68,13 @@ impl Shared {
         Some(fresh)
     }
 
-    /// Serves a request that this thread's magazines could not serve at once.
+    /// Serves a request that this thread's magazines could not serve at once; `request` is that, if there are hooks to know.
     pub(crate) fn allocate<B: Backend>(
         self: &Arc<Self>,
         bytes: u64,
         kind: MemoryKind,
         stream: &B::Stream,
+        request: Option<&Announced<'_>>,
     ) -> Result<Box<Block>, Error> {
         self.check_device(stream)
             .inspect_err(|_| self.count_failure(|counters| &mut counters.failed_invalid))?;
@@ -87,7 +88,7 @@ impl Shared {
         match self.find::<B>(key, bytes, stream, &mut gone) {
             (Some(block), Found::Idle) => self.reuse::<B>(block, key, stream),
             (Some(block), Found::Fresh) => Ok(block),
-            (None, _) => self.miss::<B>(key, bytes, stream),
+            (None, _) => self.miss::<B>(key, bytes, stream, request),
         }
     }
 
@@ -146,12 +147,13 @@ impl Shared {
         key: Key,
         requested: u64,
         stream: &B::Stream,
+        request: Option<&Announced<'_>>,
     ) -> Result<Box<Block>, Error> {
         let promise = self.make_room(key.class).inspect_err(|_| {
             self.count_failure(|counters| &mut counters.failed_by_limit);
         });
         let promise = promise.map_err(|limit| self.out_of_memory(key, requested, Shortage::Limit(limit)))?;
-        match self.ask_source::<B>(key, stream) {
+        match self.ask_source::<B>(key, stream, request) {
             Ok(extent) => {
                 let reserved = self.supply::<B>().arena().map_or(0, DeviceArena::highest_end);
                 promise.keep(requested, reserved);
@@ -176,24 +178,29 @@ impl Shared {
 
     /// Asks the source; while it is out of memory, gives back least recently requested classes of the size asked for, then
     /// everything, and asks again; and last, closes the holes of an arena.
-    fn ask_source<B: Backend>(&self, key: Key, stream: &B::Stream) -> Result<Extent<B>, Error> {
-        let supply = self.supply::<B>();
-        let mut answer = supply.allocate(key, stream);
+    fn ask_source<B: Backend>(
+        &self,
+        key: Key,
+        stream: &B::Stream,
+        request: Option<&Announced<'_>>,
+    ) -> Result<Extent<B>, Error> {
+        let ask = || self.ask_announced::<B>(key, stream, request);
+        let mut answer = ask();
         for (bytes, all) in [(key.class, false), (u64::MAX, true)] {
             if !matches!(&answer, Err(error) if error.is_out_of_memory()) {
                 break;
             }
             if self.relieve(bytes, all) {
-                answer = supply.allocate(key, stream);
+                answer = ask();
             }
         }
         if let (Err(Error::Arena(ArenaError::NoSpace { available, .. })), Some(arena)) =
-            (&answer, supply.arena())
+            (&answer, self.supply::<B>().arena())
             && *available >= key.class
         {
             self.depot().count(Rung::Compact);
             arena.compact(stream, UNLIMITED, |_| {})?;
-            answer = supply.allocate(key, stream);
+            answer = ask();
         }
         answer
     }

@@ -15,7 +15,7 @@ use std::any::Any;
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use vrampool_backend::{Backend, DeviceId, MemoryKind};
+use vrampool_backend::{Backend, DeviceId, Hooks, MemoryKind};
 
 /// What a pool's handles, buffers and idle blocks share.
 #[derive(Debug)]
@@ -33,6 +33,7 @@ pub(crate) struct Shared {
     /// What magazines have to be of to be used. Another one calls their memory back. Read by every hit, so apart from what
     /// is written often.
     pub(crate) epoch: AtomicU64,
+    pub(crate) hooks: Hooks,
     place: Place,
     /// The [`Supply`] of its backend.
     supply: Box<dyn Any + Send + Sync>,
@@ -62,8 +63,10 @@ impl Shared {
         caps: Caps,
         classes: SizeClasses,
         borrow_classes: usize,
+        hooks: Hooks,
         supply: Supply<B>,
     ) -> Arc<Self> {
+        let largest = caps.magazine_bytes.min(caps.magazine_class);
         Arc::new(Self {
             device: supply.device.id(),
             max_allocation: supply.device.properties().max_allocation,
@@ -71,7 +74,11 @@ impl Shared {
             kind,
             classes,
             caps,
-            lanes: Lanes::new(classes, caps.magazine_bytes.min(caps.magazine_class)),
+            lanes: match hooks.is_empty() {
+                true => Lanes::new(classes, largest),
+                false => Lanes::watched(largest),
+            },
+            hooks,
             slot: if caps.has_magazines() { take_slot() } else { NO_SLOT },
             epoch: AtomicU64::new(next_epoch()),
             place: Place::new(Depot::new(kind, classes, borrow_classes, caps)),
@@ -113,7 +120,17 @@ impl Shared {
 
     #[cold]
     #[inline(never)]
-    fn release_to_depot(mut block: Box<Block>) {
+    fn release_to_depot(block: Box<Block>) {
+        // Those of pools with hooks are not.
+        if !block.pool.lanes.are_unshared() && !block.pool.hooks.is_empty() {
+            Self::release_announced(block);
+        } else {
+            Self::release_unannounced(block);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn release_unannounced(mut block: Box<Block>) {
         if !block.pool.lanes.are_unshared() && block.pool.has_magazine_for(block.key) {
             match magazine::put_in_shared_lane(block) {
                 Some(unplaced) => block = unplaced,

@@ -15,6 +15,7 @@ mod asynchronous;
 #[cfg(feature = "cuda")]
 #[path = "../cuda/gpu.rs"]
 mod gpu;
+mod hooks;
 mod pinned;
 mod pool;
 
