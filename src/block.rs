@@ -1,6 +1,7 @@
 //! The record of a block: memory of the source, with all that must be known to hand it out again.
 
 use crate::buckets::Key;
+use crate::capture::Need;
 use crate::device_arena::Refill;
 use crate::error::Error;
 use crate::lanes::{self, NO_LANE};
@@ -13,7 +14,7 @@ use std::fmt;
 use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use vrampool_backend::{Backend, Region, RegionMut, Stream, StreamId, Ticket};
+use vrampool_backend::{Backend, Memory, Region, RegionMut, Stream, StreamId, Ticket};
 
 /// A block's record. It moves, boxed and by value, between buffer, magazine and bucket, and knows its pool, so that none of
 /// these ways touches a reference count. An idle block thus keeps its pool's shared state alive; the last pool handle
@@ -65,8 +66,13 @@ impl<B: Backend> Drop for Body<B> {
         let Extent::Driver(memory, device) = &mut self.extent else { return };
         let Some(memory) = memory.take() else { return };
         for reader in self.readers.get_mut().iter() {
+            // What was captured is not under way, and neither the device nor the host could wait for it.
+            if reader.id() == self.stream.id() || device.is_capturing(reader).unwrap_or(false) {
+                continue;
+            }
             // Where the device cannot wait the host does. What fails here too has no work under way any more.
-            if reader.id() != self.stream.id() && order(device, reader, &self.stream).is_err() {
+            let need = Need { requested: 0, class: memory.len() };
+            if need.order(device, reader, &self.stream).is_err() {
                 let _ = device.synchronize(reader);
             }
         }
@@ -130,6 +136,10 @@ impl Block {
         Some((end, [gone, other]))
     }
 
+    fn need(&self) -> Need {
+        Need { requested: self.requested, class: self.key.class }
+    }
+
     /// Whether work on `stream` may use it without any wait.
     #[inline(always)]
     pub(crate) fn is_ready_on(&self, stream: StreamId) -> bool {
@@ -191,7 +201,7 @@ impl Block {
         }
         let mut waits = 0;
         if let Extent::Direct(_) | Extent::Driver(..) = extent {
-            order(&self.pool.supply::<B>().device, writer, stream)?;
+            self.need().order(&self.pool.supply::<B>().device, writer, stream)?;
             waits = 1;
         }
         let mut readers = readers.lock();
@@ -209,7 +219,7 @@ impl Block {
         if self.is_ready_on(stream.id()) {
             return Ok(0);
         }
-        let pool = Arc::clone(&self.pool);
+        let (pool, need) = (Arc::clone(&self.pool), self.need());
         let body = self.body_mut::<B>();
         let mut waits = 0;
         match &body.extent {
@@ -219,7 +229,7 @@ impl Block {
                 let Supply { device, .. } = pool.supply::<B>();
                 for user in std::iter::once(&body.stream).chain(body.readers.get_mut().iter()) {
                     if user.id() != stream.id() {
-                        order(device, user, stream)?;
+                        need.order(device, user, stream)?;
                         waits += 1;
                     }
                 }
@@ -255,12 +265,6 @@ impl<B: Backend> Content for Body<B> {
 fn lane_of(pool: &Shared, key: Key) -> u8 {
     let is_kept = pool.has_magazine_for(key) && pool.lanes.are_unshared();
     if is_kept { lanes::number(key.class) } else { NO_LANE }
-}
-
-/// Makes later work on `to` wait for the work so far on `from`.
-fn order<B: Backend>(device: &B, from: &B::Stream, to: &B::Stream) -> Result<(), Error> {
-    let event = device.record(from)?;
-    Ok(device.wait(to, &event)?)
 }
 
 impl fmt::Debug for Block {

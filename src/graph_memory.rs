@@ -1,7 +1,8 @@
 //! Memory for work that is captured into a graph: kept for as long as the graph may run.
 
 use crate::buffer::Buffer;
-use crate::error::Error;
+use crate::capture::Need;
+use crate::error::{Error, Forbidden};
 use crate::pool::Pool;
 use parking_lot::Mutex;
 use std::fmt;
@@ -73,7 +74,7 @@ impl<B: Backend> GraphMemory<B> {
         let buffer = match idle {
             Some(buffer) => buffer,
             None if self.pool.device().is_capturing(&self.stream)? => {
-                return Err(Error::Capture { requested: bytes, class });
+                return Err(Need { requested: bytes, class }.refused(Forbidden::Allocation));
             }
             None => self.pool.allocate(class, &self.stream)?,
         };

@@ -97,6 +97,8 @@ impl<B: Backend> Pool<B> {
     /// # Errors
     /// [`Error::OutOfMemory`] when neither idle memory nor the device has enough, [`Error::TooLarge`] when the device never
     /// does, [`Error::WrongDevice`] for another device's stream, [`Error::Backend`] when the device fails otherwise.
+    /// [`Error::Capture`] when the stream is captured into a graph and nothing serves that was idle on it: then the pool makes
+    /// no call that the capture forbids ([`GraphMemory`](crate::GraphMemory)).
     #[inline(always)]
     #[track_caller]
     pub fn allocate(&self, bytes: u64, stream: &B::Stream) -> Result<Buffer<B>, Error> {

@@ -4,6 +4,7 @@ use crate::block::Block;
 use crate::buckets::Key;
 use crate::budget::Caps;
 use crate::depot::{Counters, Depot, Permit};
+use crate::error::Error;
 use crate::lanes::Lanes;
 use crate::locked_depot::Place;
 use crate::magazine::{self, NO_SLOT, SLOTS};
@@ -218,14 +219,19 @@ impl Shared {
     }
 
     /// Gets a promise of `class` bytes within limit and budget, giving idle memory back where they demand it. The error
-    /// is the limit.
-    pub(crate) fn make_room(&self, class: u64) -> Result<Promise<'_>, u64> {
+    /// is the limit, or what `relief` answers, which is asked before anything is given back or waited for.
+    pub(crate) fn make_room(
+        &self,
+        class: u64,
+        relief: impl Fn() -> Result<(), Error>,
+    ) -> Result<Promise<'_>, NoRoom> {
         let (mut waited, mut recalled) = (false, false);
         let mut depot = self.depot();
         loop {
             if !recalled && depot.is_short_of(class) {
                 recalled = true;
                 drop(depot);
+                relief().map_err(NoRoom::Relief)?;
                 magazine::leave(self);
                 depot = self.depot();
                 if depot.is_over_limit_with(class) && depot.budget.leased > 0 {
@@ -246,7 +252,7 @@ impl Shared {
                     }
                     depot = self.place.0.wait(depot);
                 }
-                Permit::Wait | Permit::Refused => return Err(depot.budget.caps.limit),
+                Permit::Wait | Permit::Refused => return Err(NoRoom::Limit(depot.budget.caps.limit)),
             }
         }
     }
@@ -315,6 +321,15 @@ pub(crate) enum Recall {
     Slots,
     /// Memory. Blocks go to the source.
     Memory,
+}
+
+/// Why there is no promise.
+#[derive(Debug)]
+pub(crate) enum NoRoom {
+    /// The pool's limit, bytes.
+    Limit(u64),
+    /// Nothing may be given back for it now.
+    Relief(Error),
 }
 
 /// Bytes that a miss may take from the device. Dropped unkept, also by a panic, they are free again.

@@ -86,6 +86,7 @@ impl Hooks {
 
     /// Calls the hooks before something is done. `None` when there are none, or this thread is in a hook: then nothing is
     /// announced.
+    #[must_use = "what was announced is over when the answer is dropped"]
     pub fn announce<'a>(&'a self, occasion: Occasion, event: HookEvent<'a>) -> Option<Announced<'a>> {
         if self.is_empty() || CALLING.get() {
             return None;
