@@ -15,6 +15,9 @@ fn pool(device: &HostDevice) -> Pool<HostDevice> {
 /// What each call was given: its name, the request's id, the bytes rounded, the address, the outcome.
 type Call = (&'static str, u64, u64, Option<u64>, Outcome);
 
+/// The last three of these.
+type Figures = (u64, Option<u64>, Outcome);
+
 #[derive(Debug, Default)]
 struct SimpleMemoryHook {
     history: Mutex<Vec<Call>>,
@@ -27,7 +30,7 @@ impl SimpleMemoryHook {
         self.history.lock().expect("no panic").push(call);
     }
 
-    fn of(&self, wanted: &str) -> (Vec<u64>, Vec<(u64, Option<u64>, Outcome)>) {
+    fn of(&self, wanted: &str) -> (Vec<u64>, Vec<Figures>) {
         let history = self.history.lock().expect("no panic");
         let calls = history.iter().filter(|(call, ..)| *call == wanted);
         calls.map(|&(_, id, rounded, address, outcome)| (id, (rounded, address, outcome))).unzip()
