@@ -1,6 +1,7 @@
 //! The record of a block: memory of the source, with all that must be known to hand it out again.
 
 use crate::buckets::Key;
+use crate::capture::Need;
 use crate::device_arena::Refill;
 use crate::error::Error;
 use crate::lanes::{self, NO_LANE};
@@ -13,7 +14,7 @@ use std::fmt;
 use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use vrampool_backend::{Backend, Region, RegionMut, Stream, StreamId};
+use vrampool_backend::{Backend, Memory, Region, RegionMut, Stream, StreamId, Ticket};
 
 /// A block's record. It moves, boxed and by value, between buffer, magazine and bucket, and knows its pool, so that none of
 /// these ways touches a reference count. An idle block thus keeps its pool's shared state alive; the last pool handle
@@ -43,6 +44,10 @@ pub(crate) struct Block {
 trait Content: Any + Send + Sync {
     /// As [`Block::empty`].
     fn empty(&mut self) -> bool;
+    /// As [`Block::address`].
+    fn address(&self) -> Option<u64>;
+    /// As [`Block::ticket`].
+    fn ticket(&mut self) -> &mut Option<Ticket>;
 }
 
 /// What a block of one backend is.
@@ -52,6 +57,7 @@ struct Body<B: Backend> {
     stream: B::Stream,
     /// Streams that read it since, behind that one.
     readers: Mutex<SmallVec<[B::Stream; 1]>>,
+    ticket: Option<Ticket>,
 }
 
 impl<B: Backend> Drop for Body<B> {
@@ -60,8 +66,13 @@ impl<B: Backend> Drop for Body<B> {
         let Extent::Driver(memory, device) = &mut self.extent else { return };
         let Some(memory) = memory.take() else { return };
         for reader in self.readers.get_mut().iter() {
+            // What was captured is not under way, and neither the device nor the host could wait for it.
+            if reader.id() == self.stream.id() || device.is_capturing(reader).unwrap_or(false) {
+                continue;
+            }
             // Where the device cannot wait the host does. What fails here too has no work under way any more.
-            if reader.id() != self.stream.id() && order(device, reader, &self.stream).is_err() {
+            let need = Need { requested: 0, class: memory.len() };
+            if need.order(device, reader, &self.stream).is_err() {
                 let _ = device.synchronize(reader);
             }
         }
@@ -77,7 +88,7 @@ impl Block {
         stream: &B::Stream,
         pool: &Arc<Shared>,
     ) -> Box<Self> {
-        let body = Body { extent, stream: stream.clone(), readers: Mutex::default() };
+        let body = Body { extent, stream: stream.clone(), readers: Mutex::default(), ticket: None };
         Box::new(Block {
             next: None,
             key,
@@ -93,6 +104,16 @@ impl Block {
     /// Gives its memory back to an arena, if that takes nothing but numbers; for [`refill`](Self::refill) then.
     pub(crate) fn empty(&mut self) -> bool {
         self.body.empty()
+    }
+
+    /// Where it is at this moment, where the device has addresses.
+    pub(crate) fn address(&self) -> Option<u64> {
+        self.body.address()
+    }
+
+    /// The request that it serves, if hooks know of that.
+    pub(crate) fn ticket(&mut self) -> &mut Option<Ticket> {
+        self.body.ticket()
     }
 
     /// Makes an [emptied](Self::empty) one a block of the arena again, if that takes nothing but numbers. Answers where it
@@ -113,6 +134,10 @@ impl Block {
         *self.ready_on.get_mut() = id.get();
         self.lane = lane_of(&self.pool, self.key);
         Some((end, [gone, other]))
+    }
+
+    fn need(&self) -> Need {
+        Need { requested: self.requested, class: self.key.class }
     }
 
     /// Whether work on `stream` may use it without any wait.
@@ -166,7 +191,7 @@ impl Block {
     /// Makes `stream` wait for the one that wrote the block last, once, and notes that it reads it. Answers how many waits
     /// that took.
     pub(crate) fn lend<B: Backend>(&self, stream: &B::Stream) -> Result<u64, Error> {
-        let Body { extent, stream: writer, readers } = self.body::<B>();
+        let Body { extent, stream: writer, readers, .. } = self.body::<B>();
         if let Extent::Arena(buffer) = extent {
             buffer.used_on(stream)?;
         }
@@ -176,7 +201,7 @@ impl Block {
         }
         let mut waits = 0;
         if let Extent::Direct(_) | Extent::Driver(..) = extent {
-            order(&self.pool.supply::<B>().device, writer, stream)?;
+            self.need().order(&self.pool.supply::<B>().device, writer, stream)?;
             waits = 1;
         }
         let mut readers = readers.lock();
@@ -194,7 +219,7 @@ impl Block {
         if self.is_ready_on(stream.id()) {
             return Ok(0);
         }
-        let pool = Arc::clone(&self.pool);
+        let (pool, need) = (Arc::clone(&self.pool), self.need());
         let body = self.body_mut::<B>();
         let mut waits = 0;
         match &body.extent {
@@ -204,7 +229,7 @@ impl Block {
                 let Supply { device, .. } = pool.supply::<B>();
                 for user in std::iter::once(&body.stream).chain(body.readers.get_mut().iter()) {
                     if user.id() != stream.id() {
-                        order(device, user, stream)?;
+                        need.order(device, user, stream)?;
                         waits += 1;
                     }
                 }
@@ -226,18 +251,20 @@ impl<B: Backend> Content for Body<B> {
             Extent::Direct(_) | Extent::Driver(..) => false,
         }
     }
+
+    fn address(&self) -> Option<u64> {
+        self.extent.address()
+    }
+
+    fn ticket(&mut self) -> &mut Option<Ticket> {
+        &mut self.ticket
+    }
 }
 
 /// Which lane of a magazine takes blocks of `key`, if that is for their class alone.
 fn lane_of(pool: &Shared, key: Key) -> u8 {
     let is_kept = pool.has_magazine_for(key) && pool.lanes.are_unshared();
     if is_kept { lanes::number(key.class) } else { NO_LANE }
-}
-
-/// Makes later work on `to` wait for the work so far on `from`.
-fn order<B: Backend>(device: &B, from: &B::Stream, to: &B::Stream) -> Result<(), Error> {
-    let event = device.record(from)?;
-    Ok(device.wait(to, &event)?)
 }
 
 impl fmt::Debug for Block {

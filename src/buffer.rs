@@ -88,7 +88,8 @@ impl<B: Backend> Buffer<B> {
     /// on the device, once. The pool makes the next writer, and the next borrower, wait for all readers.
     ///
     /// # Errors
-    /// [`Error::WrongDevice`]; [`Error::Backend`] when the device refuses the event or the wait.
+    /// [`Error::WrongDevice`]; [`Error::Backend`] when the device refuses the event or the wait; [`Error::Capture`] when that
+    /// would be between a stream that is captured into a graph and one that is not.
     pub fn on(&self, stream: &B::Stream) -> Result<Region<'_, B::Memory>, Error> {
         self.used_on(stream)?;
         self.block().region::<B>(self.len(), stream)

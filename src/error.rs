@@ -35,16 +35,19 @@ pub enum Error {
         /// The stream's device.
         given: DeviceId,
     },
-    /// Memory for a stream that is being captured into a graph, which must not be taken from the device now.
+    /// What a stream was to do that is being captured into a graph takes something that a capture forbids. Nothing was done,
+    /// and the capture goes on.
     #[error(
-        "{requested} bytes (class {class}) were asked for while the stream is captured, and the graph's memory has no idle \
-         buffer of the class; run the step once before the capture, with buffers of the same `GraphMemory`"
+        "{forbidden} is forbidden while a stream is captured, and {requested} bytes (class {class}) would take it; run the step \
+         once before the capture, on the same stream and with all its buffers of a `GraphMemory`"
     )]
     Capture {
-        /// Bytes asked for.
+        /// Bytes asked for, or of the buffer.
         requested: u64,
-        /// The size class they round up to, bytes.
+        /// Bytes of their size class.
         class: u64,
+        /// What they take.
+        forbidden: Forbidden,
     },
     /// A setting that cannot be.
     #[error("invalid {field} `{value}`: {reason}")]
@@ -103,6 +106,28 @@ impl Error {
     #[must_use]
     pub fn is_device_lost(&self) -> bool {
         matches!(self, Self::Backend(error) if error.is_device_lost())
+    }
+}
+
+/// What a pool does not do while a stream is captured into a graph.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Forbidden {
+    /// Taking memory from the device: nothing that is idle would serve.
+    Allocation,
+    /// Making a captured stream wait for one that is not, or the other way round: another stream used the memory.
+    Wait,
+    /// Giving memory back, waiting for what others give back, or moving blocks, because there is too little.
+    Relief,
+}
+
+impl fmt::Display for Forbidden {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Allocation => "an allocation of the device's",
+            Self::Wait => "a wait between a captured stream and another one",
+            Self::Relief => "giving back or moving idle memory",
+        })
     }
 }
 

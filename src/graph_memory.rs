@@ -1,7 +1,8 @@
 //! Memory for work that is captured into a graph: kept for as long as the graph may run.
 
 use crate::buffer::Buffer;
-use crate::error::Error;
+use crate::capture::Need;
+use crate::error::{Error, Forbidden};
 use crate::pool::Pool;
 use parking_lot::Mutex;
 use std::fmt;
@@ -63,6 +64,7 @@ impl<B: Backend> GraphMemory<B> {
     ///
     /// # Errors
     /// [`Error::Capture`] when the stream is captured and nothing of the class is idle here; else as [`Pool::allocate`].
+    #[track_caller]
     pub fn allocate(&self, bytes: u64) -> Result<GraphBuffer<B>, Error> {
         let class = self.pool.size_classes().round(bytes).unwrap_or(u64::MAX);
         let idle = self.kept.0.lock().as_mut().and_then(|kept| {
@@ -72,7 +74,7 @@ impl<B: Backend> GraphMemory<B> {
         let buffer = match idle {
             Some(buffer) => buffer,
             None if self.pool.device().is_capturing(&self.stream)? => {
-                return Err(Error::Capture { requested: bytes, class });
+                return Err(Need { requested: bytes, class }.refused(Forbidden::Allocation));
             }
             None => self.pool.allocate(class, &self.stream)?,
         };

@@ -33,6 +33,8 @@ pub(crate) struct Lanes {
     table: [u8; TABLE],
     /// The largest class that has one.
     largest: u64,
+    /// No class that serves requests of more bytes has one.
+    large: u64,
     are_unshared: bool,
 }
 
@@ -56,7 +58,15 @@ impl Lanes {
                 *lane = number(class);
             }
         }
-        Self { reach: largest.min(GRAIN * TABLE as u64), table, largest, are_unshared }
+        let reach = largest.min(GRAIN * TABLE as u64);
+        Self { reach, table, largest, large: largest, are_unshared }
+    }
+
+    /// For classes up to `largest` bytes of a pool whose every request, and every block that comes back, is to be seen: the
+    /// quick ways, which see neither, find no lane.
+    pub(crate) fn watched(largest: u64) -> Self {
+        let largest = largest.min(LARGEST_CLASS);
+        Self { reach: 0, table: [NO_LANE; TABLE], largest, large: u64::MAX, are_unshared: false }
     }
 
     /// Whether each class has a lane to itself.
@@ -74,7 +84,7 @@ impl Lanes {
     /// Whether a request is so large that no class that serves it has a lane.
     #[inline]
     pub(crate) fn are_below(&self, bytes: u64) -> bool {
-        bytes > self.largest
+        bytes > self.large
     }
 
     /// The lane for a class, perhaps among others.

@@ -4,6 +4,7 @@
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 #![allow(clippy::vec_box, reason = "a block's record is boxed wherever it is, so that it moves as one word")]
 
+mod announce;
 pub mod any;
 pub mod arena;
 mod block;
@@ -11,12 +12,14 @@ mod buckets;
 mod budget;
 mod buffer;
 mod builder;
+mod capture;
 mod depot;
 mod device_arena;
 mod environment;
 mod error;
 mod exchange;
 mod graph_memory;
+pub mod hooks;
 mod lanes;
 mod locked_depot;
 mod magazine;
@@ -43,7 +46,7 @@ pub use budget::UNLIMITED;
 pub use buffer::Buffer;
 pub use builder::Builder;
 pub use device_arena::{ArenaBuffer, ArenaBuilder, Compaction, DeviceArena, Moved};
-pub use error::{Error, OutOfMemory, Shortage};
+pub use error::{Error, Forbidden, OutOfMemory, Shortage};
 pub use graph_memory::{GraphBuffer, GraphMemory};
 pub use pool::Pool;
 pub use registry::persistent_pool;
@@ -53,7 +56,8 @@ pub use stager::{Stager, Upload};
 pub use stats::{BucketStats, PoolStats, Rung};
 pub use vrampool_backend as backend;
 pub use vrampool_backend::{
-    Backend, BackendError, Event, Memory, MemoryKind, Placement, Region, RegionMut, Stream, Usage,
+    Backend, BackendError, Event, Hook, HookEvent, Memory, MemoryKind, Outcome, Placement, Region, RegionMut,
+    Stream, Usage,
 };
 #[cfg(feature = "cuda")]
 pub use vrampool_cuda as cuda;

@@ -10,6 +10,7 @@ use crate::size_class::SizeClasses;
 use crate::source::Source;
 use crate::stats::PoolStats;
 use std::marker::PhantomData;
+use std::panic::Location;
 use std::sync::Arc;
 use vrampool_backend::{Backend, MemoryKind, Stream};
 
@@ -96,7 +97,10 @@ impl<B: Backend> Pool<B> {
     /// # Errors
     /// [`Error::OutOfMemory`] when neither idle memory nor the device has enough, [`Error::TooLarge`] when the device never
     /// does, [`Error::WrongDevice`] for another device's stream, [`Error::Backend`] when the device fails otherwise.
+    /// [`Error::Capture`] when the stream is captured into a graph and nothing serves that was idle on it: then the pool makes
+    /// no call that the capture forbids ([`GraphMemory`](crate::GraphMemory)).
     #[inline(always)]
+    #[track_caller]
     pub fn allocate(&self, bytes: u64, stream: &B::Stream) -> Result<Buffer<B>, Error> {
         let shared = self.shared();
         // A block's stream is one of the pool's device, so a hit need not check the device.
@@ -122,6 +126,7 @@ impl<B: Backend> Pool<B> {
     ///
     /// # Errors
     /// As [`allocate`](Self::allocate).
+    #[track_caller]
     pub fn allocate_kind(
         &self,
         bytes: u64,
@@ -133,6 +138,7 @@ impl<B: Backend> Pool<B> {
 
     #[cold]
     #[inline(never)]
+    #[track_caller]
     fn allocate_past_magazines(&self, bytes: u64, stream: &B::Stream) -> Result<Buffer<B>, Error> {
         let shared = self.shared();
         match shared.allocate_large::<B>(bytes, stream) {
@@ -143,13 +149,18 @@ impl<B: Backend> Pool<B> {
 
     #[cold]
     #[inline(never)]
+    #[track_caller]
     fn allocate_by_depot(
         &self,
         bytes: u64,
         kind: MemoryKind,
         stream: &B::Stream,
     ) -> Result<Buffer<B>, Error> {
-        Ok(Buffer::new(self.shared().allocate::<B>(bytes, kind, stream)?))
+        let shared = self.shared();
+        Ok(Buffer::new(match shared.hooks.is_empty() {
+            true => shared.allocate::<B>(bytes, kind, stream, None)?,
+            false => shared.allocate_announced::<B>(bytes, kind, stream, Location::caller())?,
+        }))
     }
 
     /// As [`allocate`](Self::allocate), and every byte is set to 0 on `stream`. The other ways to a buffer give recycled
@@ -157,6 +168,7 @@ impl<B: Backend> Pool<B> {
     ///
     /// # Errors
     /// As [`allocate`](Self::allocate), and [`Error::Backend`] when filling fails.
+    #[track_caller]
     pub fn allocate_zeroed(&self, bytes: u64, stream: &B::Stream) -> Result<Buffer<B>, Error> {
         let mut buffer = self.allocate(bytes, stream)?;
         let filled = buffer.whole_class(stream).and_then(|bytes| Ok(self.device().fill(stream, bytes, 0)?));

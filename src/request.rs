@@ -4,19 +4,20 @@ use crate::UNLIMITED;
 use crate::arena::ArenaError;
 use crate::block::Block;
 use crate::buckets::Key;
+use crate::capture::Need;
 use crate::depot::Depot;
 use crate::device_arena::DeviceArena;
-use crate::error::{Error, OutOfMemory, Shortage};
+use crate::error::{Error, Forbidden, OutOfMemory, Shortage};
 use crate::lanes::NO_LANE;
 use crate::magazine;
 use crate::rack::Rack;
-use crate::shared::Shared;
+use crate::shared::{NoRoom, Shared};
 use crate::source::Extent;
 use crate::spares::Found;
 use crate::stats::Rung;
 use crate::sync::MutexGuard;
 use std::sync::Arc;
-use vrampool_backend::{Backend, MemoryKind, Stream};
+use vrampool_backend::{Announced, Backend, MemoryKind, Stream};
 
 impl Shared {
     /// # Errors
@@ -68,12 +69,13 @@ impl Shared {
         Some(fresh)
     }
 
-    /// Serves a request that this thread's magazines could not serve at once.
+    /// Serves a request that this thread's magazines could not serve at once; `request` is that, if there are hooks to know.
     pub(crate) fn allocate<B: Backend>(
         self: &Arc<Self>,
         bytes: u64,
         kind: MemoryKind,
         stream: &B::Stream,
+        request: Option<&Announced<'_>>,
     ) -> Result<Box<Block>, Error> {
         self.check_device(stream)
             .inspect_err(|_| self.count_failure(|counters| &mut counters.failed_invalid))?;
@@ -85,9 +87,19 @@ impl Shared {
         let key = Key { kind, class };
         let mut gone = [None, None];
         match self.find::<B>(key, bytes, stream, &mut gone) {
-            (Some(block), Found::Idle) => self.reuse::<B>(block, key, stream),
+            (Some(block), Found::Idle) => match self.reuse::<B>(block, key, stream) {
+                Ok(block) => Ok(block),
+                // It is a captured stream's, and the stream that asks is not.
+                Err(Error::Capture { .. }) if !self.is_capturing::<B>(stream) => {
+                    self.miss::<B>(key, bytes, stream, request)
+                }
+                Err(error) => {
+                    self.count_failure(|counters| &mut counters.failed_by_backend);
+                    Err(error)
+                }
+            },
             (Some(block), Found::Fresh) => Ok(block),
-            (None, _) => self.miss::<B>(key, bytes, stream),
+            (None, _) => self.miss::<B>(key, bytes, stream, request),
         }
     }
 
@@ -130,10 +142,7 @@ impl Shared {
         match block.hand_over::<B>(stream) {
             Ok(waits) => self.count_waits(waits),
             Err(error) => {
-                let mut depot = self.depot();
-                depot.buckets.undo_hit(key);
-                depot.counters.failed_by_backend += 1;
-                drop(depot);
+                self.depot().buckets.undo_hit(key);
                 Self::release(block);
                 return Err(error);
             }
@@ -146,14 +155,28 @@ impl Shared {
         key: Key,
         requested: u64,
         stream: &B::Stream,
+        request: Option<&Announced<'_>>,
     ) -> Result<Box<Block>, Error> {
-        let promise = self.make_room(key.class).inspect_err(|_| {
-            self.count_failure(|counters| &mut counters.failed_by_limit);
-        });
-        let promise = promise.map_err(|limit| self.out_of_memory(key, requested, Shortage::Limit(limit)))?;
-        match self.ask_source::<B>(key, stream) {
+        let (supply, need) = (self.supply::<B>(), Need { requested, class: key.class });
+        let relief = || need.check(&supply.device, stream, Forbidden::Relief);
+        let may_ask = match supply.asks_driver(key) {
+            true => need.check(&supply.device, stream, Forbidden::Allocation),
+            false => Ok(()),
+        };
+        may_ask.inspect_err(|_| self.count_failure(|counters| &mut counters.failed_by_backend))?;
+        let promise = self.make_room(key.class, relief).map_err(|refusal| match refusal {
+            NoRoom::Limit(limit) => {
+                self.count_failure(|counters| &mut counters.failed_by_limit);
+                self.out_of_memory(key, requested, Shortage::Limit(limit))
+            }
+            NoRoom::Relief(error) => {
+                self.count_failure(|counters| &mut counters.failed_by_backend);
+                error
+            }
+        })?;
+        match self.ask_source::<B>(key, stream, request, relief) {
             Ok(extent) => {
-                let reserved = self.supply::<B>().arena().map_or(0, DeviceArena::highest_end);
+                let reserved = supply.arena().map_or(0, DeviceArena::highest_end);
                 promise.keep(requested, reserved);
                 Ok(Block::new(extent, key, requested, stream, self))
             }
@@ -175,27 +198,44 @@ impl Shared {
     }
 
     /// Asks the source; while it is out of memory, gives back least recently requested classes of the size asked for, then
-    /// everything, and asks again; and last, closes the holes of an arena.
-    fn ask_source<B: Backend>(&self, key: Key, stream: &B::Stream) -> Result<Extent<B>, Error> {
-        let supply = self.supply::<B>();
-        let mut answer = supply.allocate(key, stream);
+    /// everything, and asks again; and last, closes the holes of an arena. `relief` is asked before any of that.
+    fn ask_source<B: Backend>(
+        &self,
+        key: Key,
+        stream: &B::Stream,
+        request: Option<&Announced<'_>>,
+        relief: impl Fn() -> Result<(), Error>,
+    ) -> Result<Extent<B>, Error> {
+        let ask = || self.ask_announced::<B>(key, stream, request);
+        let mut answer = ask();
+        if matches!(&answer, Err(error) if error.is_out_of_memory()) {
+            relief()?;
+        }
         for (bytes, all) in [(key.class, false), (u64::MAX, true)] {
             if !matches!(&answer, Err(error) if error.is_out_of_memory()) {
                 break;
             }
             if self.relieve(bytes, all) {
-                answer = supply.allocate(key, stream);
+                answer = ask();
             }
         }
         if let (Err(Error::Arena(ArenaError::NoSpace { available, .. })), Some(arena)) =
-            (&answer, supply.arena())
+            (&answer, self.supply::<B>().arena())
             && *available >= key.class
         {
             self.depot().count(Rung::Compact);
-            arena.compact(stream, UNLIMITED, |_| {})?;
-            answer = supply.allocate(key, stream);
+            match arena.compact(stream, UNLIMITED, |_| {}) {
+                // A captured stream's blocks stay. Those before them may do.
+                Ok(_) | Err(Error::Capture { .. }) => {}
+                Err(error) => return Err(error),
+            }
+            answer = ask();
         }
         answer
+    }
+
+    fn is_capturing<B: Backend>(&self, stream: &B::Stream) -> bool {
+        self.supply::<B>().device.is_capturing(stream).unwrap_or(true)
     }
 
     fn out_of_memory(&self, key: Key, requested: u64, shortage: Shortage) -> Error {

@@ -4,6 +4,7 @@ use crate::block::Block;
 use crate::buckets::Key;
 use crate::budget::Caps;
 use crate::depot::{Counters, Depot, Permit};
+use crate::error::Error;
 use crate::lanes::Lanes;
 use crate::locked_depot::Place;
 use crate::magazine::{self, NO_SLOT, SLOTS};
@@ -15,7 +16,7 @@ use std::any::Any;
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use vrampool_backend::{Backend, DeviceId, MemoryKind};
+use vrampool_backend::{Backend, DeviceId, Hooks, MemoryKind};
 
 /// What a pool's handles, buffers and idle blocks share.
 #[derive(Debug)]
@@ -33,6 +34,7 @@ pub(crate) struct Shared {
     /// What magazines have to be of to be used. Another one calls their memory back. Read by every hit, so apart from what
     /// is written often.
     pub(crate) epoch: AtomicU64,
+    pub(crate) hooks: Hooks,
     place: Place,
     /// The [`Supply`] of its backend.
     supply: Box<dyn Any + Send + Sync>,
@@ -62,8 +64,10 @@ impl Shared {
         caps: Caps,
         classes: SizeClasses,
         borrow_classes: usize,
+        hooks: Hooks,
         supply: Supply<B>,
     ) -> Arc<Self> {
+        let largest = caps.magazine_bytes.min(caps.magazine_class);
         Arc::new(Self {
             device: supply.device.id(),
             max_allocation: supply.device.properties().max_allocation,
@@ -71,7 +75,11 @@ impl Shared {
             kind,
             classes,
             caps,
-            lanes: Lanes::new(classes, caps.magazine_bytes.min(caps.magazine_class)),
+            lanes: match hooks.is_empty() {
+                true => Lanes::new(classes, largest),
+                false => Lanes::watched(largest),
+            },
+            hooks,
             slot: if caps.has_magazines() { take_slot() } else { NO_SLOT },
             epoch: AtomicU64::new(next_epoch()),
             place: Place::new(Depot::new(kind, classes, borrow_classes, caps)),
@@ -113,7 +121,17 @@ impl Shared {
 
     #[cold]
     #[inline(never)]
-    fn release_to_depot(mut block: Box<Block>) {
+    fn release_to_depot(block: Box<Block>) {
+        // Those of pools with hooks are not.
+        if !block.pool.lanes.are_unshared() && !block.pool.hooks.is_empty() {
+            Self::release_announced(block);
+        } else {
+            Self::release_unannounced(block);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn release_unannounced(mut block: Box<Block>) {
         if !block.pool.lanes.are_unshared() && block.pool.has_magazine_for(block.key) {
             match magazine::put_in_shared_lane(block) {
                 Some(unplaced) => block = unplaced,
@@ -201,14 +219,19 @@ impl Shared {
     }
 
     /// Gets a promise of `class` bytes within limit and budget, giving idle memory back where they demand it. The error
-    /// is the limit.
-    pub(crate) fn make_room(&self, class: u64) -> Result<Promise<'_>, u64> {
+    /// is the limit, or what `relief` answers, which is asked before anything is given back or waited for.
+    pub(crate) fn make_room(
+        &self,
+        class: u64,
+        relief: impl Fn() -> Result<(), Error>,
+    ) -> Result<Promise<'_>, NoRoom> {
         let (mut waited, mut recalled) = (false, false);
         let mut depot = self.depot();
         loop {
             if !recalled && depot.is_short_of(class) {
                 recalled = true;
                 drop(depot);
+                relief().map_err(NoRoom::Relief)?;
                 magazine::leave(self);
                 depot = self.depot();
                 if depot.is_over_limit_with(class) && depot.budget.leased > 0 {
@@ -229,7 +252,7 @@ impl Shared {
                     }
                     depot = self.place.0.wait(depot);
                 }
-                Permit::Wait | Permit::Refused => return Err(depot.budget.caps.limit),
+                Permit::Wait | Permit::Refused => return Err(NoRoom::Limit(depot.budget.caps.limit)),
             }
         }
     }
@@ -298,6 +321,15 @@ pub(crate) enum Recall {
     Slots,
     /// Memory. Blocks go to the source.
     Memory,
+}
+
+/// Why there is no promise.
+#[derive(Debug)]
+pub(crate) enum NoRoom {
+    /// The pool's limit, bytes.
+    Limit(u64),
+    /// Nothing may be given back for it now.
+    Relief(Error),
 }
 
 /// Bytes that a miss may take from the device. Dropped unkept, also by a panic, they are free again.

@@ -5,7 +5,7 @@ use crate::device_arena::{ArenaBuffer, DeviceArena};
 use crate::error::Error;
 use std::fmt;
 use std::str::FromStr;
-use vrampool_backend::{Backend, Region, RegionMut};
+use vrampool_backend::{Backend, Memory, Region, RegionMut};
 
 /// Where a pool gets the memory that its buckets do not have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -78,6 +78,11 @@ impl<B: Backend> Supply<B> {
         self.arena.as_ref()
     }
 
+    /// Whether memory of `key` is the driver's, rather than an arena's.
+    pub(crate) fn asks_driver(&self, key: Key) -> bool {
+        self.arena.as_ref().is_none_or(|arena| arena.kind() != key.kind)
+    }
+
     pub(crate) fn allocate(&self, key: Key, stream: &B::Stream) -> Result<Extent<B>, Error> {
         match &self.arena {
             Some(arena) if arena.kind() == key.kind => Ok(Extent::Arena(arena.allocate(key.class, stream)?)),
@@ -105,6 +110,16 @@ impl<B: Backend> Extent<B> {
             Self::Direct(memory) | Self::Driver(Some(memory), _) => memory,
             Self::Arena(buffer) => buffer.memory(),
             Self::Driver(None, _) => unreachable!("a block has its memory until it is dropped"),
+        }
+    }
+
+    /// Where it is at this moment, where the device has addresses.
+    pub(crate) fn address(&self) -> Option<u64> {
+        let start = self.memory().address()?;
+        match self {
+            // After a reset of the arena it is nowhere.
+            Self::Arena(buffer) => Some(start + buffer.offset().ok()?),
+            Self::Direct(_) | Self::Driver(..) => Some(start),
         }
     }
 

@@ -5,11 +5,51 @@
 #[path = "cuda/gpu.rs"]
 mod gpu;
 
-use vrampool::cuda::CudaStream;
 use vrampool::cuda::cudarc::driver::sys::{CUgraphInstantiate_flags_enum, CUstreamCaptureMode};
-use vrampool::{Backend, Error, GraphMemory, Pool, Source};
+use vrampool::cuda::{CudaDevice, CudaStream};
+use vrampool::{Backend, Error, Forbidden, GraphMemory, Pool, Source};
 
 const BYTES: u64 = 64 << 10;
+
+/// What is idle on the stream is served. A wait for another stream, and the driver's memory, are refused, and the capture ends
+/// well all the same.
+fn a_plain_pool_spoils_no_capture(device: &CudaDevice, pool: &Pool<CudaDevice>, stream: &CudaStream) {
+    let source = pool.source();
+    let other = device.create_stream().expect("a stream");
+    let written_elsewhere = pool.allocate(BYTES, &other).expect("memory");
+    drop(pool.allocate(16 * BYTES, stream).expect("memory"));
+    drop(pool.allocate(4 * BYTES, &other).expect("memory"));
+    let allocations = pool.stats().source_allocations;
+    let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL;
+    stream.cudarc().begin_capture(mode).expect("a capture");
+    let mut served = pool.allocate(16 * BYTES, stream).expect("it is idle on the stream");
+    device.fill(stream, served.on_mut(stream).expect("a region"), 7).expect("captured");
+    for error in [
+        written_elsewhere.on(stream).expect_err("it was written on another stream"),
+        pool.allocate(4 * BYTES, stream).expect_err("it was used on another stream"),
+    ] {
+        assert!(matches!(error, Error::Capture { forbidden: Forbidden::Wait, .. }), "{source}: {error}");
+    }
+    match (source, pool.allocate(64 * BYTES, stream)) {
+        // Nothing but numbers.
+        (Source::Arena, served) => drop(served.expect("a block")),
+        (_, refused) => {
+            let error = refused.expect_err("it is the driver's");
+            assert!(
+                matches!(error, Error::Capture { forbidden: Forbidden::Allocation, .. }),
+                "{source}: {error}"
+            );
+            assert_eq!(pool.stats().source_allocations, allocations, "{source}");
+        }
+    }
+    let flags = CUgraphInstantiate_flags_enum::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
+    let graph = stream.cudarc().end_capture(flags).expect("the capture is not spoilt").expect("a graph");
+    graph.launch().expect("a launch");
+    let mut bytes = vec![0; BYTES as usize];
+    served.read(stream, &mut bytes).expect("a copy");
+    assert!(bytes.iter().all(|&byte| byte == 7), "{source}");
+    drop(pool.allocate(4 * BYTES, stream).expect("now it may wait"));
+}
 
 #[test]
 fn a_graph_finds_its_memory_as_it_left_it_and_others_get_other_memory() {
@@ -62,6 +102,7 @@ fn a_graph_finds_its_memory_as_it_left_it_and_others_get_other_memory() {
         }
         drop(graph);
         drop(memory);
+        a_plain_pool_spoils_no_capture(&device, &pool, &stream);
         let again = pool.allocate(BYTES, &stream).expect("memory");
         drop((again, result));
         pool.trim();

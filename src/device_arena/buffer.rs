@@ -5,6 +5,7 @@ use super::slot::Slot;
 use super::unsettled::Streams;
 use super::{Shared, State};
 use crate::arena::{ArenaError, Block};
+use crate::capture::Need;
 use crate::error::Error;
 use std::fmt;
 use std::sync::atomic::AtomicU32;
@@ -39,6 +40,10 @@ impl<B: Backend> ArenaBuffer<B> {
         Self { arena, range: Some(range), block, holds: OnceLock::new(), stream: None, len, size, alignment }
     }
 
+    pub(super) fn need(&self) -> Need {
+        Need { requested: self.len, class: self.size }
+    }
+
     /// Bytes that were asked for.
     #[must_use]
     pub fn len(&self) -> u64 {
@@ -62,7 +67,8 @@ impl<B: Backend> ArenaBuffer<B> {
     ///
     /// # Errors
     /// [`Error::Arena`] after the arena was reset or resized, [`Error::WrongDevice`], [`Error::Backend`] when the device
-    /// refuses the event or the wait.
+    /// refuses the event or the wait, [`Error::Capture`] when that would be between a stream that is captured and one that is
+    /// not.
     pub fn on(&self, stream: &B::Stream) -> Result<Region<'_, B::Memory>, Error> {
         self.region(self.len, stream)
     }
@@ -175,7 +181,7 @@ impl<B: Backend> ArenaBuffer<B> {
                 let _hold = Hold::new(self.holds.get_or_init(|| Arc::clone(slot.holds())));
                 drop(state);
                 for user in users.iter().filter(|user| user.id() != stream.id()) {
-                    if let Err(error) = self.arena.order(user, stream) {
+                    if let Err(error) = self.arena.order(user, stream, self.need()) {
                         let mut state = self.arena.state.lock();
                         // Back to its old size, which is always to be had.
                         state.engine.resize_in_place(self.block, size)?;
@@ -255,7 +261,7 @@ impl<B: Backend> ArenaBuffer<B> {
             return Ok((hold, offset));
         }
         drop(state);
-        users.iter().try_for_each(|user| self.arena.order(user, stream))?;
+        users.iter().try_for_each(|user| self.arena.order(user, stream, self.need()))?;
         if let Some(slot) = self.arena.state.lock().slots.get_mut(self.block) {
             then(slot, stream);
         }

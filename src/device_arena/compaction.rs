@@ -4,7 +4,8 @@ use super::copier::Copier;
 use super::unsettled::{Streams, add};
 use super::{DeviceArena, Shared, State};
 use crate::arena::{Block, Move};
-use crate::error::Error;
+use crate::capture::Need;
+use crate::error::{Error, Forbidden};
 use std::ops::Range;
 use std::sync::Arc;
 use vrampool_backend::{Backend, Stream};
@@ -43,7 +44,8 @@ impl<B: Backend> DeviceArena<B> {
     /// wrote addresses down elsewhere; also when the compaction failed after it.
     ///
     /// # Errors
-    /// [`Error::WrongDevice`]; [`Error::Backend`] when the device refuses an event, a wait or a copy. Every block is then
+    /// [`Error::WrongDevice`]; [`Error::Capture`] when `stream` is captured, or a captured one uses a block that is to move;
+    /// [`Error::Backend`] when the device refuses an event, a wait or a copy. Every block is then
     /// at one address, with its data: those reported have moved, the others have not.
     pub fn compact(
         &self,
@@ -53,6 +55,9 @@ impl<B: Backend> DeviceArena<B> {
     ) -> Result<Compaction, Error> {
         let shared = &self.shared;
         shared.check_device(stream)?;
+        // A graph would move blocks again each time it is launched.
+        let need = Need { requested: 0, class: 0 };
+        need.check(&shared.device, stream, Forbidden::Relief)?;
         let alone = shared.compacting.lock();
         let state = shared.state.lock();
         let planned: Vec<Block> = state.engine.plan(budget_bytes).map(|planned| planned.block).collect();
@@ -148,7 +153,11 @@ impl<B: Backend> Shared<B> {
     fn wait_for_users(&self, pending: &Pending<B::Stream>, stream: &B::Stream) -> Result<(), Error> {
         let mut users = pending.users.clone();
         pending.hole.iter().for_each(|user| add(&mut users, user));
-        users.iter().filter(|user| user.id() != stream.id()).try_for_each(|user| self.order(user, stream))
+        let need = Need { requested: pending.slide.bytes, class: pending.slide.bytes };
+        users
+            .iter()
+            .filter(|user| user.id() != stream.id())
+            .try_for_each(|user| self.order(user, stream, need))
     }
 
     /// Settles the books. Copies are enqueued at most; whoever uses either end next waits for `stream`.

@@ -23,6 +23,7 @@ pub use compaction::{Compaction, Moved};
 pub(crate) use recycle::Refill;
 
 use crate::arena::{ArenaError, Block, Layout, Region, Span};
+use crate::capture::Need;
 use crate::error::Error;
 use crate::sync::{Condvar, Mutex, MutexGuard};
 use parking_lot::Mutex as LongMutex;
@@ -92,7 +93,8 @@ impl<B: Backend> DeviceArena<B> {
     ///
     /// # Errors
     /// [`Error::Arena`] when no hole is large enough ([`is_out_of_memory`](Error::is_out_of_memory)) or the request makes
-    /// no sense, [`Error::WrongDevice`], [`Error::Backend`] when the device refuses an event or a wait.
+    /// no sense, [`Error::WrongDevice`], [`Error::Backend`] when the device refuses an event or a wait, [`Error::Capture`] when
+    /// that would be between a stream that is captured and one that is not.
     pub fn allocate(&self, bytes: u64, stream: &B::Stream) -> Result<ArenaBuffer<B>, Error> {
         self.allocate_in(Region::Dynamic, bytes, stream)
     }
@@ -137,16 +139,21 @@ impl<B: Backend> DeviceArena<B> {
         let buffer = ArenaBuffer::new(Arc::clone(&self.shared), range, block, (bytes, size, alignment));
         match before {
             None => Ok(buffer),
-            Some(before) => self.put_behind(&before, block, stream).map(|()| buffer),
+            Some(before) => self.put_behind(&before, &buffer, stream).map(|()| buffer),
         }
     }
 
     /// Puts what `stream` does from now on behind the work of those who used a new block's bytes.
     #[cold]
-    fn put_behind(&self, before: &[B::Stream], block: Block, stream: &B::Stream) -> Result<(), Error> {
+    fn put_behind(
+        &self,
+        before: &[B::Stream],
+        buffer: &ArenaBuffer<B>,
+        stream: &B::Stream,
+    ) -> Result<(), Error> {
         // If that fails nothing waits for them, and whoever gets these bytes next must: the slot has their names.
-        before.iter().try_for_each(|user| self.shared.order(user, stream))?;
-        if let Some(slot) = self.shared.state.lock().slots.get_mut(block) {
+        before.iter().try_for_each(|user| self.shared.order(user, stream, buffer.need()))?;
+        if let Some(slot) = self.shared.state.lock().slots.get_mut(buffer.block) {
             slot.awaits_nobody();
         }
         Ok(())
@@ -320,10 +327,9 @@ impl<B: Backend> Shared<B> {
         if is_own { Ok(()) } else { Err(Error::WrongDevice { pool: self.id, given }) }
     }
 
-    /// Makes later work on `to` wait for the work so far on `from`.
-    fn order(&self, from: &B::Stream, to: &B::Stream) -> Result<(), Error> {
-        let event = self.device.record(from)?;
-        self.device.wait(to, &event)?;
+    /// Makes later work on `to` wait for the work so far on `from`, for what is a `need`.
+    fn order(&self, from: &B::Stream, to: &B::Stream, need: Need) -> Result<(), Error> {
+        need.order(&self.device, from, to)?;
         self.waits.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }

@@ -2,11 +2,12 @@
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use vrampool::backend::{DeviceId, MemoryInfo, Properties};
-use vrampool::{Backend, BackendError, Memory, MemoryKind, Region, RegionMut};
+use vrampool::backend::{DeviceId, MemoryInfo, Properties, StreamId};
+use vrampool::{Backend, BackendError, Memory, MemoryKind, Region, RegionMut, Stream};
 
 #[derive(Debug, Clone)]
 pub(crate) struct AuditDevice<B: Backend> {
@@ -24,6 +25,9 @@ pub(crate) struct State {
     frees: AtomicU64,
     /// Whether every stream passes for captured.
     capturing: AtomicBool,
+    /// Streams that pass for captured by themselves, and calls that such a capture forbids.
+    captured: Mutex<HashSet<StreamId>>,
+    forbidden: AtomicU64,
     /// Whether waits between streams are left out.
     without_waits: AtomicBool,
     on_drop: Mutex<Option<Box<dyn Fn() + Send>>>,
@@ -89,6 +93,25 @@ impl<B: Backend> AuditDevice<B> {
     /// Passes every stream for captured, or for not captured, from now on.
     pub(crate) fn set_capturing(&self, is_capturing: bool) {
         self.state.capturing.store(is_capturing, Ordering::SeqCst);
+    }
+
+    /// Passes these streams, and no others, for captured from now on.
+    pub(crate) fn capture(&self, streams: &[&B::Stream]) {
+        *self.state.captured.lock().expect("no panic under it") =
+            streams.iter().map(|stream| stream.id()).collect();
+    }
+
+    /// Calls for a captured stream that would fail its capture, or draw another stream into it.
+    pub(crate) fn forbidden(&self) -> u64 {
+        self.state.forbidden.load(Ordering::SeqCst)
+    }
+
+    fn is_captured(&self, stream: &B::Stream) -> bool {
+        self.state.captured.lock().expect("no panic under it").contains(&stream.id())
+    }
+
+    fn note(&self, stream: &B::Stream) {
+        self.state.forbidden.fetch_add(u64::from(self.is_captured(stream)), Ordering::SeqCst);
     }
 
     /// Leaves out every wait between streams from now on.
@@ -165,6 +188,7 @@ impl<B: Backend> Backend for AuditDevice<B> {
         stream: &Self::Stream,
     ) -> Result<Self::Memory, BackendError> {
         self.state.allocations.fetch_add(1, Ordering::SeqCst);
+        self.note(stream);
         Ok(self.book(bytes, self.inner.allocate_on(bytes, kind, stream)?))
     }
 
@@ -177,19 +201,22 @@ impl<B: Backend> Backend for AuditDevice<B> {
         self.inner.create_stream()
     }
 
-    fn is_capturing(&self, _: &Self::Stream) -> Result<bool, BackendError> {
-        Ok(self.state.capturing.load(Ordering::SeqCst))
+    fn is_capturing(&self, stream: &Self::Stream) -> Result<bool, BackendError> {
+        Ok(self.state.capturing.load(Ordering::SeqCst) || self.is_captured(stream))
     }
 
     fn synchronize(&self, stream: &Self::Stream) -> Result<(), BackendError> {
+        self.note(stream);
         self.inner.synchronize(stream)
     }
 
     fn record(&self, stream: &Self::Stream) -> Result<Self::Event, BackendError> {
+        self.note(stream);
         self.inner.record(stream)
     }
 
     fn wait(&self, stream: &Self::Stream, event: &Self::Event) -> Result<(), BackendError> {
+        self.note(stream);
         if self.state.without_waits.load(Ordering::SeqCst) {
             return Ok(());
         }

@@ -8,6 +8,7 @@
 //!   another stream wait for it, and the host is blocked only by [`Backend::synchronize`] and [`Backend::download`].
 //! * [`VirtualMemory`] and [`SharedHandles`] are optional and have traits of their own. A device states what it has in
 //!   [`Properties::capabilities`]; a pool never asks which backend it is.
+//! * A [`Hook`] watches a pool. It is here, and not with the pool, because a driver's own pool calls hooks too.
 //!
 //! The traits are not sealed. New methods come with defaults that answer [`BackendError::Unsupported`].
 #![doc = include_str!("../README.md")]
@@ -18,6 +19,8 @@
 pub mod conformance;
 mod device;
 mod error;
+mod hook;
+mod hooks;
 mod memory;
 mod shared_handles;
 mod stream;
@@ -25,6 +28,8 @@ mod virtual_memory;
 
 pub use device::{Backend, Capabilities, DeviceId, DeviceKind, MemoryInfo, Properties};
 pub use error::BackendError;
+pub use hook::{Hook, HookEvent, Outcome, Ticket};
+pub use hooks::{Announced, Hooks, Occasion};
 pub use memory::{Hold, Memory, MemoryKind, Placement, Region, RegionMut, Usage};
 pub use shared_handles::{ShareableKind, SharedHandles};
 pub use stream::{Event, Stream, StreamId};

@@ -1,5 +1,6 @@
 //! The driver's own pools: allocating and freeing in the order of a stream (CuPy's `MemoryAsyncPool`).
 
+use crate::charge::Charge;
 use crate::device::CudaDevice;
 use crate::driver::{Allocation, Context, Figure, RawDevice, RawPool};
 use crate::memory::CudaMemory;
@@ -8,12 +9,18 @@ use crate::pool_limit::Limit;
 use crate::stream::CudaStream;
 use cudarc::driver::sys::{CUdevice_attribute as Attribute, CUmemoryPool};
 use std::fmt;
+use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use vrampool_backend::{Backend, BackendError, DeviceId, Stream};
+use vrampool_backend::{
+    Announced, Backend, BackendError, DeviceId, Hook, HookEvent, Hooks, Occasion, Stream, Ticket,
+};
 
 /// What sizes round up to.
 const UNIT: u64 = 512;
+
+/// As hooks are told it.
+const NAME: &str = "driver pool";
 
 /// No limit, as [`DriverPool::limit`] says it.
 const UNLIMITED: u64 = u64::MAX;
@@ -59,28 +66,16 @@ pub enum PoolHandle {
 #[doc(alias = "MemoryAsyncPool")]
 pub struct DriverPool {
     shared: Arc<Shared>,
+    hooks: Hooks,
 }
 
-struct Shared {
+pub(crate) struct Shared {
     /// For its properties and streams.
     device: CudaDevice,
     raw: RawPool,
     /// Bytes handed out by this pool, rounded.
-    handed_out: AtomicU64,
+    pub(crate) handed_out: AtomicU64,
     limit: AtomicU64,
-}
-
-/// What a memory counts as handed out, until it is dropped. Keeps its pool alive.
-pub(crate) struct Charge {
-    pool: Arc<Shared>,
-    bytes: u64,
-}
-
-impl Drop for Charge {
-    fn drop(&mut self) {
-        // Relaxed, as all of the count: nothing is published with it.
-        self.pool.handed_out.fetch_sub(self.bytes, Relaxed);
-    }
 }
 
 impl DriverPool {
@@ -101,11 +96,22 @@ impl DriverPool {
 
     pub(crate) fn of(device: &CudaDevice, raw: RawPool) -> Result<Self, BackendError> {
         let (handed_out, limit) = (AtomicU64::new(0), AtomicU64::new(UNLIMITED));
-        let pool = Self { shared: Arc::new(Shared { device: device.clone(), raw, handed_out, limit }) };
+        let shared = Arc::new(Shared { device: device.clone(), raw, handed_out, limit });
+        let pool = Self { shared, hooks: Hooks::default() };
         if let Some(limit) = Limit::from_environment()? {
             pool.set_limit(limit)?;
         }
         Ok(pool)
+    }
+
+    /// The same pool, that calls `hook` around each request, each allocation and each free of what is asked for by this handle
+    /// and its clones from now on; after those added before. To hooks its name is `driver pool`.
+    ///
+    /// # Errors
+    /// [`BackendError::InvalidArgument`] when a hook of that name is there.
+    pub fn hook(mut self, hook: impl Hook + 'static) -> Result<Self, BackendError> {
+        self.hooks.add(hook)?;
+        Ok(self)
     }
 
     /// The device it is on.
@@ -126,6 +132,7 @@ impl DriverPool {
     ///
     /// # Errors
     /// As [`malloc_on`](Self::malloc_on).
+    #[track_caller]
     pub fn malloc(&self, bytes: u64) -> Result<CudaMemory, DriverPoolError> {
         self.malloc_on(bytes, &self.shared.device.current_stream()?)
     }
@@ -136,17 +143,48 @@ impl DriverPool {
     /// [`DriverPoolError::OutOfMemory`] when the limit or, in spite of all that could be given back, the device does not
     /// allow it; [`DriverPoolError::Backend`] for a stream of another device or one that was retired, and for what the
     /// driver reports.
+    #[track_caller]
     pub fn malloc_on(&self, bytes: u64, stream: &CudaStream) -> Result<CudaMemory, DriverPoolError> {
+        if self.hooks.is_empty() {
+            let (allocation, charge) = self.take(bytes, stream, None)?;
+            return Ok(CudaMemory::charged(allocation, bytes, charge));
+        }
+        let rounded = bytes.checked_next_multiple_of(UNIT).unwrap_or(u64::MAX);
+        let ticket = Ticket::new(Location::caller());
+        let mut event = HookEvent::new(NAME, self.shared.device.id(), ticket, bytes, rounded);
+        let request = self.hooks.announce(Occasion::Request, event.clone());
+        let (allocation, mut charge) = self.take(bytes, stream, request.as_ref())?;
+        if let Some(request) = request {
+            event.address = Some(allocation.address());
+            request.done(rounded, event.address);
+            charge.tell(&self.hooks, event);
+        }
+        Ok(CudaMemory::charged(allocation, bytes, charge))
+    }
+
+    /// Memory and what it counts as, for a `request` that hooks were told of, if there are any.
+    fn take(
+        &self,
+        bytes: u64,
+        stream: &CudaStream,
+        request: Option<&Announced<'_>>,
+    ) -> Result<(Allocation, Charge), DriverPoolError> {
         let shared = &self.shared;
         if stream.device() != shared.device.id() {
             return Err(wrong_device(stream.device()).into());
         }
         let charge = self.charge(bytes)?;
-        let allocation = allocate(&shared.raw, charge.bytes, stream).map_err(|error| match error {
+        // 0 bytes are not the driver's.
+        let event = request.filter(|_| charge.bytes() > 0).map(|request| request.event().clone());
+        let announced = event.and_then(|event| self.hooks.announce(Occasion::Allocation, event));
+        let allocation = allocate(&shared.raw, charge.bytes(), stream).map_err(|error| match error {
             BackendError::OutOfMemory { .. } => self.out_of_memory(bytes, Some(error)),
             error => error.into(),
         })?;
-        Ok(CudaMemory::charged(allocation, bytes, charge))
+        if let Some(announced) = announced {
+            announced.done(charge.bytes(), Some(allocation.address()));
+        }
+        Ok((allocation, charge))
     }
 
     /// Counts the bytes as handed out, where the limit allows it.
@@ -158,7 +196,7 @@ impl DriverPool {
         let limit = pool.limit.load(Relaxed);
         let add = |used: u64| used.checked_add(rounded).filter(|&used| used <= limit);
         match pool.handed_out.fetch_update(Relaxed, Relaxed, add) {
-            Ok(_) => Ok(Charge { pool, bytes: rounded }),
+            Ok(_) => Ok(Charge::new(pool, rounded)),
             Err(_) => Err(self.out_of_memory(bytes, None)),
         }
     }
@@ -330,11 +368,5 @@ impl fmt::Debug for Shared {
             .field("handed_out", &self.handed_out)
             .field("limit", &self.limit)
             .finish()
-    }
-}
-
-impl fmt::Debug for Charge {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Charge").field("bytes", &self.bytes).finish_non_exhaustive()
     }
 }

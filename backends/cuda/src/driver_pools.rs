@@ -6,7 +6,8 @@ use crate::listing;
 use crate::memory::CudaMemory;
 use crate::pool_error::DriverPoolError;
 use crate::stream::CudaStream;
-use vrampool_backend::{Backend, BackendError, Stream};
+use std::sync::Arc;
+use vrampool_backend::{Backend, BackendError, Hook, Stream};
 
 /// One [`DriverPool`] for each device that the process sees. A stream, or a device, says which.
 #[derive(Debug, Clone)]
@@ -41,6 +42,16 @@ impl DriverPools {
         Ok(Self { pools: pools.collect::<Result<_, _>>()? })
     }
 
+    /// The same pools, each of which calls `hook`, as [`DriverPool::hook`].
+    ///
+    /// # Errors
+    /// As [`DriverPool::hook`].
+    pub fn hook(self, hook: impl Hook + 'static) -> Result<Self, BackendError> {
+        let hook = Arc::new(hook);
+        let hooked = self.pools.into_iter().map(|pool| pool.hook(Arc::clone(&hook)));
+        Ok(Self { pools: hooked.collect::<Result<_, _>>()? })
+    }
+
     /// The pools, in the devices' order.
     #[must_use]
     pub fn pools(&self) -> &[DriverPool] {
@@ -57,6 +68,7 @@ impl DriverPools {
     ///
     /// # Errors
     /// As [`DriverPool::malloc_on`].
+    #[track_caller]
     pub fn malloc_on(&self, bytes: u64, stream: &CudaStream) -> Result<CudaMemory, DriverPoolError> {
         let pool = self.pools.iter().find(|pool| pool.device().id() == stream.device());
         let pool = pool.ok_or_else(|| {

@@ -38,6 +38,7 @@
 // Not in the workspace's lints, because tests may.
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
+mod charge;
 mod device;
 #[allow(unsafe_code, reason = "the one place that calls the driver; every block is argued")]
 mod driver;
@@ -67,8 +68,8 @@ pub use stream::CudaStream;
 pub use stream_scope::StreamScope;
 pub use view::{CudaView, CudaViewMut};
 pub use vrampool_backend::{
-    Backend, BackendError, Capabilities, DeviceId, DeviceKind, Event, Memory, MemoryInfo, MemoryKind,
-    Placement, Properties, Region, RegionMut, Stream, StreamId, Usage,
+    Backend, BackendError, Capabilities, DeviceId, DeviceKind, Event, Hook, HookEvent, Memory, MemoryInfo,
+    MemoryKind, Outcome, Placement, Properties, Region, RegionMut, Stream, StreamId, Usage,
 };
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Memory of a CUDA device.
 
+use crate::charge::{Charge, Leave};
 use crate::driver::{Allocation, Origin, Span};
-use crate::driver_pool::Charge;
 use crate::stream::CudaStream;
 use vrampool_backend::{BackendError, Memory, MemoryKind, Placement, Region, Usage};
 
@@ -18,6 +18,8 @@ use vrampool_backend::{BackendError, Memory, MemoryKind, Placement, Region, Usag
 /// [`Backend::free_on`]: vrampool_backend::Backend::free_on
 #[derive(Debug)]
 pub struct CudaMemory {
+    /// Dropped before the allocation, if there are hooks to be told.
+    _leave: Option<Leave>,
     allocation: Allocation,
     kind: MemoryKind,
     /// Dropped after the allocation: what it counts as used in a [`DriverPool`](crate::DriverPool), until it is given back.
@@ -30,13 +32,13 @@ impl CudaMemory {
     pub const MAPPED: Usage = Usage(1);
 
     pub(crate) fn new(allocation: Allocation, kind: MemoryKind) -> Self {
-        Self { allocation, kind, _charge: None }
+        Self { _leave: None, allocation, kind, _charge: None }
     }
 
     /// The first `bytes` of what a driver's pool gave, on whose account it is.
     pub(crate) fn charged(allocation: Allocation, bytes: u64, charge: Charge) -> Self {
         let kind = Placement::Device.into();
-        Self { allocation: allocation.shown_as(bytes), kind, _charge: Some(charge) }
+        Self { _leave: charge.leave(), allocation: allocation.shown_as(bytes), kind, _charge: Some(charge) }
     }
 
     /// Has it freed in the order of `stream`, if it came in the order of one. All work on it is on `stream` or before it.

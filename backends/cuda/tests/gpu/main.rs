@@ -4,6 +4,7 @@
 mod require;
 
 mod devices;
+mod hooks;
 mod kernels;
 mod memory;
 mod slices;

@@ -80,7 +80,8 @@ fn offsets_lengths_and_usages_of_copies() {
 #[test]
 fn what_is_another_devices() {
     let Some(one) = require::device() else { return };
-    let two = WgpuDevice::open(0).expect("a device");
+    let (device, queue) = others();
+    let two = WgpuDevice::from_parts(device, queue).expect("a device");
     let limited = one.with_memory_limit(1 << 20).expect("a device");
     let mine = one.create_stream().expect("a stream");
     for other in [&two, &limited] {

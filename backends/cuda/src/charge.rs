@@ -1,0 +1,73 @@
+//! What a memory counts as handed out in a driver's pool, and the hooks that are told when it comes back.
+
+use crate::driver_pool::Shared;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use vrampool_backend::{HookEvent, Hooks, Occasion, Outcome};
+
+/// What a memory counts as handed out, until it is dropped. Keeps its pool alive.
+pub(crate) struct Charge {
+    pool: Arc<Shared>,
+    bytes: u64,
+    told: Option<Arc<Told>>,
+}
+
+/// Hooks that were told of a request, and what they are told of its free.
+struct Told {
+    hooks: Hooks,
+    event: HookEvent<'static>,
+}
+
+/// Tells the hooks, when it is dropped, that the memory is about to come back.
+pub(crate) struct Leave(Arc<Told>);
+
+impl Charge {
+    /// For bytes that the pool counts already.
+    pub(crate) fn new(pool: Arc<Shared>, bytes: u64) -> Self {
+        Self { pool, bytes, told: None }
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Has the hooks told when the memory comes back that they were told was served.
+    pub(crate) fn tell(&mut self, hooks: &Hooks, event: HookEvent<'static>) {
+        self.told = Some(Arc::new(Told { hooks: hooks.clone(), event }));
+    }
+
+    /// What is to be dropped before the memory is.
+    pub(crate) fn leave(&self) -> Option<Leave> {
+        self.told.clone().map(Leave)
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        // Relaxed, as all of the count: nothing is published with it.
+        self.pool.handed_out.fetch_sub(self.bytes, Relaxed);
+        if let Some(told) = &self.told {
+            let event = HookEvent::clone(&told.event).with(Outcome::Done);
+            told.hooks.after(Occasion::Free, &event);
+        }
+    }
+}
+
+impl Drop for Leave {
+    fn drop(&mut self) {
+        self.0.hooks.before(Occasion::Free, &self.0.event);
+    }
+}
+
+impl fmt::Debug for Charge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Charge").field("bytes", &self.bytes).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Leave {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Leave").field(&self.0.event).finish()
+    }
+}

@@ -1,0 +1,111 @@
+//! A driver's pool calls hooks, which CuPy's does not.
+
+use crate::require;
+use std::sync::{Arc, Mutex};
+use vrampool_cuda::{
+    Backend, BackendError, CudaDevice, DriverPool, Hook, HookEvent, Limit, Memory, Outcome, PoolHandle,
+};
+
+/// A call: its name, the request's id, bytes asked for, rounded, the address, the outcome, the line that asked.
+type Call = (&'static str, u64, u64, u64, Option<u64>, Outcome, u32);
+
+#[derive(Debug, Default)]
+struct Recorder(Mutex<Vec<Call>>);
+
+impl Recorder {
+    fn note(&self, call: &'static str, event: &HookEvent<'_>) {
+        assert_eq!((event.pool, event.device.backend, event.site.file()), ("driver pool", "cuda", file!()));
+        let line = event.site.line();
+        let call = (call, event.id, event.requested, event.rounded, event.address, event.outcome, line);
+        self.0.lock().expect("no panic").push(call);
+    }
+
+    fn take(&self) -> Vec<Call> {
+        std::mem::take(&mut self.0.lock().expect("no panic"))
+    }
+}
+
+impl Hook for Recorder {
+    fn name(&self) -> &str {
+        "recorder"
+    }
+
+    fn before_request(&self, event: &HookEvent<'_>) {
+        self.note("before request", event);
+    }
+
+    fn after_request(&self, event: &HookEvent<'_>) {
+        self.note("after request", event);
+    }
+
+    fn before_allocation(&self, event: &HookEvent<'_>) {
+        self.note("before allocation", event);
+    }
+
+    fn after_allocation(&self, event: &HookEvent<'_>) {
+        self.note("after allocation", event);
+    }
+
+    fn before_free(&self, event: &HookEvent<'_>) {
+        self.note("before free", event);
+    }
+
+    fn after_free(&self, event: &HookEvent<'_>) {
+        self.note("after free", event);
+    }
+}
+
+fn hooked(device: &CudaDevice) -> (DriverPool, Arc<Recorder>) {
+    let recorder = Arc::new(Recorder::default());
+    let pool = DriverPool::new(device, PoolHandle::Created).expect("a pool");
+    (pool.hook(Arc::clone(&recorder)).expect("its name is free"), recorder)
+}
+
+#[test]
+fn a_drivers_pool_tells_of_requests_allocations_and_frees() {
+    let Some(device) = require::device() else { return };
+    let stream = device.create_stream().expect("a stream");
+    let (pool, recorder) = hooked(&device);
+    let line = line!() + 1;
+    let memory = pool.malloc_on(100, &stream).expect("memory");
+    let address = memory.address();
+    drop(memory);
+    let told = recorder.take();
+    let id = told.first().expect("it was told").1;
+    let call = |name, address, outcome| (name, id, 100, 512, address, outcome, line);
+    let expected = [
+        call("before request", None, Outcome::Pending),
+        call("before allocation", None, Outcome::Pending),
+        call("after allocation", address, Outcome::Done),
+        call("after request", address, Outcome::Done),
+        call("before free", address, Outcome::Pending),
+        call("after free", address, Outcome::Done),
+    ];
+    assert_eq!(told, expected);
+    let within = stream.enter();
+    drop(pool.clone().malloc(100).expect("memory of the current stream, by another handle"));
+    drop(within);
+    assert_eq!(recorder.take().len(), 6);
+    // Given back in the order of another stream, and given away.
+    let other = device.create_stream().expect("a stream");
+    device.free_on(pool.malloc_on(100, &stream).expect("memory"), &other);
+    assert_eq!(recorder.take().len(), 6);
+    drop(pool.malloc_on(0, &stream).expect("no memory"));
+    let names: Vec<_> = recorder.take().iter().map(|call| call.0).collect();
+    assert_eq!(names, ["before request", "after request", "before free", "after free"]);
+}
+
+#[test]
+fn a_request_that_fails_is_told_and_names_are_unique() {
+    let Some(device) = require::device() else { return };
+    let stream = device.create_stream().expect("a stream");
+    let (pool, recorder) = hooked(&device);
+    pool.set_limit(Limit::Bytes(512)).expect("a limit");
+    assert!(pool.malloc_on(513, &stream).is_err());
+    let outcomes: Vec<_> = recorder.take().iter().map(|call| (call.0, call.3, call.4, call.5)).collect();
+    let before = ("before request", 1024, None, Outcome::Pending);
+    assert_eq!(outcomes, [before, ("after request", 1024, None, Outcome::Failed)]);
+    assert_eq!(pool.handed_out(), 0);
+    let error = pool.hook(Recorder::default()).expect_err("there is one");
+    assert!(matches!(error, BackendError::InvalidArgument { argument: "hook", .. }), "{error}");
+}

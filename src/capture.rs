@@ -1,0 +1,43 @@
+//! What a stream that is captured into a graph must not be made to do, and is asked of it only where that could be: never on
+//! a hit.
+
+use crate::error::{Error, Forbidden};
+use vrampool_backend::Backend;
+
+/// For what something is needed that a capture forbids.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Need {
+    pub(crate) requested: u64,
+    pub(crate) class: u64,
+}
+
+impl Need {
+    pub(crate) fn refused(self, forbidden: Forbidden) -> Error {
+        let Self { requested, class } = self;
+        Error::Capture { requested, class, forbidden }
+    }
+
+    /// # Errors
+    /// [`Error::Capture`] while `stream` is captured.
+    pub(crate) fn check<B: Backend>(
+        self,
+        device: &B,
+        stream: &B::Stream,
+        forbidden: Forbidden,
+    ) -> Result<(), Error> {
+        if device.is_capturing(stream)? { Err(self.refused(forbidden)) } else { Ok(()) }
+    }
+
+    /// Makes later work on `to` wait for the work so far on `from`. Streams of a capture can wait for each other, and so can all
+    /// others. But a capture cannot wait for work that is done once, and who waits for a capture becomes a part of it.
+    ///
+    /// # Errors
+    /// [`Error::Capture`] when one of the two is captured; what the device reports.
+    pub(crate) fn order<B: Backend>(self, device: &B, from: &B::Stream, to: &B::Stream) -> Result<(), Error> {
+        if device.is_capturing(to)? != device.is_capturing(from)? {
+            return Err(self.refused(Forbidden::Wait));
+        }
+        let event = device.record(from)?;
+        Ok(device.wait(to, &event)?)
+    }
+}

@@ -1,0 +1,174 @@
+//! A profile by the line of code that asks.
+
+use bytesize::ByteSize;
+use parking_lot::Mutex;
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::fmt;
+use std::panic::Location;
+use vrampool_backend::{Hook, HookEvent, Outcome};
+
+/// Counts what each line of code asks of its pools and what that takes from the driver: CuPy's `LineProfileHook`, to the
+/// depth of one line. Which line that is the pool's callers say: a function with `#[track_caller]` passes its caller on.
+///
+/// What was asked for while the hook was not [entered](super::Scoped), or before it was [cleared](Self::clear), is not counted
+/// as live.
+#[derive(Debug, Default)]
+#[doc(alias = "LineProfileHook")]
+pub struct CallSites {
+    counts: Mutex<Counts>,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    sites: FxHashMap<&'static Location<'static>, CallSite>,
+    /// The requests that were seen and whose memory is out.
+    live: FxHashSet<u64>,
+}
+
+/// What one line of code asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct CallSite {
+    /// Where it is; `None` for a total.
+    pub site: Option<&'static Location<'static>>,
+    /// Requests.
+    pub requests: u64,
+    /// Those that failed.
+    pub failures: u64,
+    /// Bytes asked for, by those that did not.
+    pub requested_bytes: u64,
+    /// Bytes they got: what was asked for, rounded up.
+    pub used_bytes: u64,
+    /// Allocations that the driver made for them.
+    pub driver_allocations: u64,
+    /// Bytes of these.
+    pub acquired_bytes: u64,
+    /// Bytes that are out now, rounded up.
+    pub live_bytes: u64,
+    /// The most that were out at once; in a total, the sum of these.
+    pub peak_bytes: u64,
+}
+
+/// What [`CallSites`] counted, as rows or as a table.
+///
+/// ```text
+///       used   acquired       live       peak   requests   failures  site
+///  192.0 KiB  128.0 KiB   64.0 KiB  128.0 KiB          3          0  all
+///  128.0 KiB   64.0 KiB        0 B   64.0 KiB          2          0  src/main.rs:12:27
+///   64.0 KiB   64.0 KiB   64.0 KiB   64.0 KiB          1          0  src/main.rs:15:22
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct CallSiteReport {
+    rows: Vec<CallSite>,
+}
+
+impl CallSites {
+    /// Nothing yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// What was counted so far.
+    #[must_use]
+    pub fn report(&self) -> CallSiteReport {
+        let mut rows: Vec<_> = self.counts.lock().sites.values().copied().collect();
+        rows.sort_unstable_by(|one, other| {
+            let by_bytes = other.used_bytes.cmp(&one.used_bytes);
+            by_bytes.then(other.requests.cmp(&one.requests)).then(one.site.cmp(&other.site))
+        });
+        CallSiteReport { rows }
+    }
+
+    /// Forgets all counts.
+    pub fn clear(&self) {
+        *self.counts.lock() = Counts::default();
+    }
+}
+
+impl Counts {
+    fn of(&mut self, event: &HookEvent<'_>) -> &mut CallSite {
+        let fresh = CallSite { site: Some(event.site), ..CallSite::default() };
+        self.sites.entry(event.site).or_insert(fresh)
+    }
+}
+
+impl Hook for CallSites {
+    fn name(&self) -> &str {
+        "call sites"
+    }
+
+    fn after_request(&self, event: &HookEvent<'_>) {
+        let mut counts = self.counts.lock();
+        let site = counts.of(event);
+        site.requests += 1;
+        if event.outcome == Outcome::Failed {
+            site.failures += 1;
+            return;
+        }
+        site.requested_bytes = site.requested_bytes.saturating_add(event.requested);
+        site.used_bytes = site.used_bytes.saturating_add(event.rounded);
+        site.live_bytes += event.rounded;
+        site.peak_bytes = site.peak_bytes.max(site.live_bytes);
+        counts.live.insert(event.id);
+    }
+
+    fn after_allocation(&self, event: &HookEvent<'_>) {
+        if event.outcome == Outcome::Done {
+            let mut counts = self.counts.lock();
+            let site = counts.of(event);
+            site.driver_allocations += 1;
+            site.acquired_bytes = site.acquired_bytes.saturating_add(event.rounded);
+        }
+    }
+
+    fn after_free(&self, event: &HookEvent<'_>) {
+        let mut counts = self.counts.lock();
+        if counts.live.remove(&event.id) {
+            counts.of(event).live_bytes -= event.rounded;
+        }
+    }
+}
+
+impl CallSiteReport {
+    /// A row for each line of code, most bytes used first.
+    #[must_use]
+    pub fn rows(&self) -> &[CallSite] {
+        &self.rows
+    }
+
+    /// The sum of all rows.
+    #[must_use]
+    pub fn total(&self) -> CallSite {
+        self.rows.iter().fold(CallSite::default(), |sum, row| CallSite {
+            site: None,
+            requests: sum.requests + row.requests,
+            failures: sum.failures + row.failures,
+            requested_bytes: sum.requested_bytes.saturating_add(row.requested_bytes),
+            used_bytes: sum.used_bytes.saturating_add(row.used_bytes),
+            driver_allocations: sum.driver_allocations + row.driver_allocations,
+            acquired_bytes: sum.acquired_bytes.saturating_add(row.acquired_bytes),
+            live_bytes: sum.live_bytes.saturating_add(row.live_bytes),
+            peak_bytes: sum.peak_bytes.saturating_add(row.peak_bytes),
+        })
+    }
+}
+
+impl fmt::Display for CallSiteReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let heads = ["used", "acquired", "live", "peak", "requests", "failures"];
+        heads.iter().try_for_each(|head| write!(f, "{head:>10} "))?;
+        writeln!(f, " site")?;
+        for row in std::iter::once(&self.total()).chain(&self.rows) {
+            for bytes in [row.used_bytes, row.acquired_bytes, row.live_bytes, row.peak_bytes] {
+                write!(f, "{:>10} ", ByteSize(bytes).to_string())?;
+            }
+            write!(f, "{:>10} {:>10} ", row.requests, row.failures)?;
+            match row.site {
+                Some(site) => writeln!(f, " {site}")?,
+                None => writeln!(f, " all")?,
+            }
+        }
+        Ok(())
+    }
+}

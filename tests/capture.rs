@@ -1,0 +1,230 @@
+//! While a stream is captured a plain pool makes no call that this forbids: it serves what takes none, refuses the rest, and
+//! loses nothing. (`graph_memory` is about memory that is meant for captures, `cuda_capture` about real ones.)
+
+mod audit;
+
+use audit::AuditDevice;
+use proptest::prelude::*;
+use vrampool::host::{HostDevice, HostStream};
+use vrampool::{Backend, Buffer, Error, Forbidden, Pool, SizeClasses, Source};
+
+type Device = AuditDevice<HostDevice>;
+
+const KIB: u64 = 1024;
+
+struct Scene {
+    device: Device,
+    pool: Pool<Device>,
+    streams: [HostStream; 3],
+}
+
+/// Of classes that are multiples of 1 KiB, with at most 64 KiB from the source.
+fn scene(source: Source) -> Scene {
+    let device = AuditDevice::new(HostDevice::builder().capacity(1 << 20).build());
+    let streams = std::array::from_fn(|_| device.create_stream().expect("a stream"));
+    let builder = Pool::builder(&device).source(source).size_classes(SizeClasses::Multiple(KIB));
+    Scene { pool: builder.limit(64 * KIB).build().expect("a pool"), device, streams }
+}
+
+impl Scene {
+    fn buffer(&self, kib: u64, stream: usize) -> Buffer<Device> {
+        self.pool.allocate(kib * KIB, &self.streams[stream]).expect("memory")
+    }
+
+    /// What the device was asked for so far.
+    fn calls(&self) -> [u64; 4] {
+        let waits = self.pool.stats().stream_waits;
+        [self.device.allocations(), self.device.frees(), self.device.forbidden(), waits]
+    }
+
+    /// What a request that must be refused would have taken; and that it changed nothing but the counts.
+    fn refused(&self, kib: u64, stream: usize) -> Forbidden {
+        let (calls, before) = (self.calls(), self.pool.stats());
+        let refused = self.pool.allocate(kib * KIB, &self.streams[stream]).expect_err("it is captured");
+        let Error::Capture { requested, class, forbidden, .. } = refused else { panic!("{refused}") };
+        assert_eq!((requested, class), (kib * KIB, kib * KIB));
+        assert!(refused.to_string().contains("before the capture") && !refused.is_out_of_memory());
+        let after = self.pool.stats();
+        assert_eq!(self.calls(), calls);
+        let bytes = |stats: &vrampool::PoolStats| (stats.bytes_live, stats.bytes_cached, stats.bytes_held);
+        assert_eq!(bytes(&after), bytes(&before));
+        let counts = |stats: &vrampool::PoolStats| (stats.hits, stats.misses, stats.failed_by_backend);
+        let (hits, misses, failed) = counts(&before);
+        assert_eq!(counts(&after), (hits, misses + 1, failed + 1));
+        forbidden
+    }
+}
+
+#[test]
+fn what_is_idle_on_the_stream_is_served_and_the_drivers_memory_refused() {
+    for source in Source::ALL {
+        let scene = scene(source);
+        drop(scene.buffer(2, 0));
+        drop(scene.buffer(40, 0));
+        scene.device.capture(&[&scene.streams[0]]);
+        let calls = scene.calls();
+        drop((scene.buffer(2, 0), scene.buffer(40, 0)));
+        match source {
+            // Nothing but numbers.
+            Source::Arena => drop(scene.buffer(3, 0)),
+            _ => assert_eq!(scene.refused(3, 0), Forbidden::Allocation, "{source}"),
+        }
+        assert_eq!(scene.calls(), calls, "{source}");
+        // Others go on, and so does the stream afterwards.
+        drop(scene.buffer(4, 1));
+        scene.device.capture(&[]);
+        drop(scene.buffer(5, 0));
+    }
+}
+
+#[test]
+fn a_captured_stream_and_another_one_do_not_wait_for_each_other() {
+    for source in Source::ALL {
+        let scene = scene(source);
+        let [captured, other, third] = &scene.streams;
+        drop(scene.buffer(2, 1));
+        let mut kept = scene.buffer(3, 1);
+        scene.device.capture(&[captured]);
+        assert_eq!(scene.refused(2, 0), Forbidden::Wait, "{source}");
+        let calls = scene.calls();
+        let is_wait = |error: Error| matches!(error, Error::Capture { forbidden: Forbidden::Wait, .. });
+        assert!(is_wait(kept.used_on(captured).expect_err("it is captured")), "{source}");
+        assert!(is_wait(kept.on(captured).expect_err("it is captured")), "{source}");
+        assert!(is_wait(kept.on_mut(captured).expect_err("it is captured")), "{source}");
+        assert_eq!(scene.calls(), calls, "{source}");
+        // All streams of a capture can; and what it has is not for others, who get other memory.
+        scene.device.capture(&[captured, other]);
+        kept.on_mut(captured).expect("another stream of the capture");
+        scene.device.capture(&[captured]);
+        drop(kept);
+        let waits = scene.pool.stats().stream_waits;
+        let next = scene.pool.allocate(3 * KIB, third).expect("memory");
+        assert_eq!(scene.pool.stats().stream_waits, waits, "{source}");
+        drop(next);
+        scene.device.capture(&[]);
+        let both = [(); 2].map(|()| scene.buffer(3, 1));
+        assert_eq!(scene.pool.stats().stream_waits, waits + 2, "{source}: now they can");
+        drop(both);
+    }
+}
+
+#[test]
+fn nothing_is_given_back_or_moved_for_a_captured_stream() {
+    let scene = scene(Source::Arena);
+    // All of the arena: holes between what is live, and idle memory of other classes.
+    let mut live: Vec<_> = (0..16).map(|_| scene.buffer(4, 0)).collect();
+    let mut index = 0;
+    live.retain(|_| {
+        index += 1;
+        index % 2 == 0
+    });
+    scene.device.capture(&[&scene.streams[0]]);
+    assert_eq!(scene.refused(8, 0), Forbidden::Relief, "the limit");
+    let (calls, stats) = (scene.calls(), scene.pool.stats());
+    let refused = scene.pool.arena().expect("it has one").compact(&scene.streams[0], u64::MAX, |_| {});
+    assert!(matches!(refused, Err(Error::Capture { forbidden: Forbidden::Relief, .. })), "{refused:?}");
+    assert_eq!((scene.calls(), scene.pool.stats().bytes_held), (calls, stats.bytes_held));
+    scene.pool.trim();
+    assert_eq!(scene.refused(8, 0), Forbidden::Relief, "the arena's holes");
+    // And for another stream a captured one's blocks stay where they are.
+    let error = scene.pool.allocate(8 * KIB, &scene.streams[1]).expect_err("they are in the way");
+    assert!(error.is_out_of_memory(), "{error}");
+    assert_eq!(scene.device.forbidden(), 0);
+    scene.device.capture(&[]);
+    drop(scene.buffer(8, 0));
+}
+
+/// The driver's memory goes back behind its readers, but for one that is captured.
+#[test]
+fn what_a_captured_stream_read_is_given_back_without_a_call_for_it() {
+    let scene = scene(Source::Driver);
+    let buffer = scene.buffer(2, 1);
+    buffer.used_on(&scene.streams[0]).expect("no fault");
+    scene.device.capture(&[&scene.streams[0]]);
+    drop(buffer);
+    scene.pool.trim();
+    assert_eq!((scene.device.taken(), scene.device.forbidden()), (0, 0));
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Allocate { kib: u64, stream: usize },
+    Use { which: usize, stream: usize },
+    Read { which: usize, stream: usize },
+    Drop { which: usize },
+    Capture { on: bool },
+    Trim,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        6 => (1..20u64, 0..3usize).prop_map(|(kib, stream)| Step::Allocate { kib, stream }),
+        2 => (any::<usize>(), 0..3usize).prop_map(|(which, stream)| Step::Use { which, stream }),
+        2 => (any::<usize>(), 0..3usize).prop_map(|(which, stream)| Step::Read { which, stream }),
+        5 => any::<usize>().prop_map(|which| Step::Drop { which }),
+        1 => any::<bool>().prop_map(|on| Step::Capture { on }),
+        1 => Just(Step::Trim),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn no_call_is_made_for_a_captured_stream_and_nothing_is_lost(
+        source in prop::sample::select(Source::ALL.to_vec()),
+        steps in prop::collection::vec(step(), 0..80),
+    ) {
+        let scene = scene(source);
+        let mut live: Vec<Buffer<Device>> = Vec::new();
+        let (mut is_captured, mut requests) = (false, 0);
+        for step in steps {
+            let at = |which: usize| (!live.is_empty()).then(|| which % live.len());
+            // Of the captured stream's: a refusal, or no call at all.
+            let (outcome, stream) = match step {
+                Step::Allocate { kib, stream } => {
+                    requests += 1;
+                    let calls = scene.calls();
+                    let outcome = scene.pool.allocate(kib * KIB, &scene.streams[stream]);
+                    prop_assert!(!is_captured || stream != 0 || scene.calls() == calls);
+                    (outcome.map(|buffer| live.push(buffer)), stream)
+                }
+                Step::Use { which, stream } => match at(which) {
+                    Some(which) => (live[which].on_mut(&scene.streams[stream]).map(drop), stream),
+                    None => continue,
+                },
+                Step::Read { which, stream } => match at(which) {
+                    Some(which) => (live[which].used_on(&scene.streams[stream]), stream),
+                    None => continue,
+                },
+                Step::Drop { which } => {
+                    drop(at(which).map(|which| live.swap_remove(which)));
+                    continue;
+                }
+                Step::Capture { on } => {
+                    is_captured = on;
+                    let captured = [&scene.streams[0]];
+                    scene.device.capture(if on { &captured } else { &[] });
+                    continue;
+                }
+                Step::Trim => {
+                    scene.pool.trim();
+                    continue;
+                }
+            };
+            prop_assert_eq!(scene.device.forbidden(), 0);
+            match outcome {
+                Ok(()) => {}
+                Err(Error::Capture { .. }) => prop_assert!(is_captured),
+                Err(error) => prop_assert!(error.is_out_of_memory() && !(is_captured && stream == 0), "{error}"),
+            }
+        }
+        let stats = scene.pool.stats();
+        prop_assert_eq!(stats.hits + stats.misses, requests);
+        prop_assert_eq!(stats.bytes_live, live.iter().map(Buffer::class).sum::<u64>());
+        scene.device.capture(&[]);
+        live.clear();
+        scene.pool.trim();
+        prop_assert_eq!(scene.pool.stats().bytes_held, 0);
+        let arena = scene.pool.arena().map_or(0, |arena| arena.capacity());
+        prop_assert_eq!(scene.device.taken(), arena);
+    }
+}

@@ -1,0 +1,375 @@
+//! Hooks are told of everything, in order and in pairs, and change nothing, whatever they do.
+
+use std::collections::{HashMap, HashSet};
+use std::panic::Location;
+use std::sync::{Arc, Mutex};
+use std::thread::{self, ThreadId};
+use vrampool::backend::Occasion::{self, Allocation, Free, Request};
+use vrampool::hooks::Scoped;
+use vrampool::host::{Call, HostDevice};
+use vrampool::{
+    Backend, Buffer, Error, GraphMemory, Hook, HookEvent, Outcome, Placement, Pool, SizeClasses, Source,
+};
+
+const KIB: u64 = 1024;
+
+/// What a hook was told.
+#[derive(Debug, Clone, Copy)]
+struct Told {
+    thread: ThreadId,
+    occasion: Occasion,
+    outcome: Outcome,
+    id: u64,
+    requested: u64,
+    rounded: u64,
+    address: Option<u64>,
+    site: &'static Location<'static>,
+}
+
+/// Notes what it is told, and then does something.
+struct Recorder<F = fn(Occasion, Outcome)> {
+    name: String,
+    told: Mutex<Vec<Told>>,
+    act: F,
+}
+
+impl Recorder {
+    fn new(name: &str) -> Arc<Self> {
+        Recorder::acting(name, |_, _| {})
+    }
+}
+
+impl<F> Recorder<F> {
+    fn acting(name: &str, act: F) -> Arc<Self> {
+        Arc::new(Self { name: name.into(), told: Mutex::default(), act })
+    }
+
+    fn told(&self) -> Vec<Told> {
+        self.told.lock().expect("no panic").clone()
+    }
+
+    fn occasions(&self) -> Vec<(Occasion, Outcome)> {
+        self.told().iter().map(|told| (told.occasion, told.outcome)).collect()
+    }
+}
+
+impl<F: Fn(Occasion, Outcome)> Recorder<F> {
+    fn note(&self, occasion: Occasion, event: &HookEvent<'_>) {
+        let &HookEvent { outcome, id, requested, rounded, address, site, .. } = event;
+        let told =
+            Told { thread: thread::current().id(), occasion, outcome, id, requested, rounded, address, site };
+        self.told.lock().expect("no panic").push(told);
+        (self.act)(occasion, outcome);
+    }
+}
+
+impl<F> std::fmt::Debug for Recorder<F> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
+impl<F: Fn(Occasion, Outcome) + Send + Sync> Hook for Recorder<F> {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn before_request(&self, event: &HookEvent<'_>) {
+        assert_eq!(event.outcome, Outcome::Pending);
+        self.note(Request, event);
+    }
+
+    fn after_request(&self, event: &HookEvent<'_>) {
+        assert_ne!(event.outcome, Outcome::Pending);
+        self.note(Request, event);
+    }
+
+    fn before_allocation(&self, event: &HookEvent<'_>) {
+        assert_eq!(event.outcome, Outcome::Pending);
+        self.note(Allocation, event);
+    }
+
+    fn after_allocation(&self, event: &HookEvent<'_>) {
+        assert_ne!(event.outcome, Outcome::Pending);
+        self.note(Allocation, event);
+    }
+
+    fn before_free(&self, event: &HookEvent<'_>) {
+        assert_eq!(event.outcome, Outcome::Pending);
+        self.note(Free, event);
+    }
+
+    fn after_free(&self, event: &HookEvent<'_>) {
+        assert_eq!(event.outcome, Outcome::Done);
+        self.note(Free, event);
+    }
+}
+
+/// All that a request that misses, and its free, tell.
+const ONE_MISS: [(Occasion, Outcome); 6] = [
+    (Request, Outcome::Pending),
+    (Allocation, Outcome::Pending),
+    (Allocation, Outcome::Done),
+    (Request, Outcome::Done),
+    (Free, Outcome::Pending),
+    (Free, Outcome::Done),
+];
+
+fn device() -> HostDevice {
+    HostDevice::builder().capacity(64 << 20).build()
+}
+
+/// Each before has its after, on its thread, an allocation's within its request's; each id that was served is freed once,
+/// as what it was served with. Answers how many requests, allocations and served requests there were.
+fn check_pairs(told: &[Told]) -> [usize; 3] {
+    let mut open: HashMap<ThreadId, Vec<Told>> = HashMap::new();
+    let mut served: HashMap<u64, Told> = HashMap::new();
+    let mut seen = HashSet::new();
+    let [mut allocations, mut freed] = [0; 2];
+    for one in told {
+        let open = open.entry(one.thread).or_default();
+        if one.outcome == Outcome::Pending {
+            match (one.occasion, open.last()) {
+                (Request, None) => assert!(seen.insert(one.id), "no id comes twice"),
+                (Allocation, Some(request)) => assert_eq!(request.id, one.id),
+                (Free, None) => {}
+                (occasion, within) => panic!("{occasion:?} within {within:?}"),
+            }
+            open.push(*one);
+            continue;
+        }
+        let before = open.pop().expect("it was announced");
+        let same = |one: &Told| (one.occasion, one.id, one.requested, one.site);
+        assert_eq!(same(&before), same(one));
+        match (one.occasion, one.outcome) {
+            (Request, Outcome::Done) => drop(served.insert(one.id, *one)),
+            (Allocation, _) => allocations += 1,
+            (Free, Outcome::Done) => {
+                let was = served.get(&one.id).expect("it was served");
+                assert_eq!((was.requested, was.rounded), (one.requested, one.rounded));
+                assert!(was.address.is_some() && one.address.is_some() && was.site == one.site);
+                freed += 1;
+            }
+            _ => {}
+        }
+    }
+    assert!(open.values().all(Vec::is_empty), "{open:?}");
+    assert_eq!(freed, served.len());
+    let ids: HashSet<_> = told.iter().filter(|one| one.occasion == Free).map(|one| one.id).collect();
+    assert_eq!(ids.len(), served.len(), "each is freed once");
+    [seen.len(), allocations, served.len()]
+}
+
+#[test]
+fn each_before_has_its_after_and_each_request_that_was_served_one_free() {
+    for source in Source::ALL {
+        for classes in [SizeClasses::Fixed, SizeClasses::GEOMETRIC, SizeClasses::Exact(512)] {
+            let device = device();
+            let recorder = Recorder::new("recorder");
+            let builder = Pool::builder(&device).source(source).size_classes(classes).limit(3 << 20);
+            let pool = builder.max_buffers_per_bucket(3).hook(Arc::clone(&recorder)).build().expect("a pool");
+            let asked = device.faults().calls(Call::Allocate);
+            (0..200).for_each(|n| device.faults().fail_nth(Call::Allocate, 1 + 3 * n));
+            (0..100).for_each(|n| device.faults().fail_nth(Call::Record, 1 + 4 * n));
+            let handed_over = Mutex::new(Vec::new());
+            let requests: usize = thread::scope(|scope| {
+                let worker = |seed| {
+                    let (pool, device, handed_over) = (&pool, &device, &handed_over);
+                    move || {
+                        let mut random = fastrand::Rng::with_seed(seed);
+                        let streams = [(); 2].map(|()| device.create_stream().expect("a stream"));
+                        let (mut mine, mut requests) = (Vec::new(), 0);
+                        for _ in 0..300 {
+                            match random.u32(..8) {
+                                0..4 => {
+                                    let most = KIB << random.u32(..10);
+                                    let bytes = random.u64(..most);
+                                    let stream = &streams[random.usize(..2)];
+                                    requests += 1;
+                                    mine.extend(pool.allocate(bytes, stream));
+                                }
+                                4 if !mine.is_empty() => {
+                                    let one: Buffer<_> = mine.swap_remove(random.usize(..mine.len()));
+                                    handed_over.lock().expect("no panic").push(one);
+                                }
+                                5 => drop(handed_over.lock().expect("no panic").pop()),
+                                6 if random.u32(..8) == 0 => drop(pool.trim()),
+                                _ if !mine.is_empty() => drop(mine.swap_remove(random.usize(..mine.len()))),
+                                _ => {}
+                            }
+                        }
+                        requests
+                    }
+                };
+                let workers: Vec<_> = (0..3).map(|seed| scope.spawn(worker(seed))).collect();
+                workers.into_iter().map(|worker| worker.join().expect("no panic")).sum()
+            });
+            handed_over.lock().expect("no panic").clear();
+            let [seen, allocations, served] = check_pairs(&recorder.told());
+            assert!(seen == requests && served > requests / 2, "{source}, {classes}: {served} of {requests}");
+            let stats = pool.stats();
+            assert_eq!(stats.hits + stats.misses, requests as u64);
+            assert_eq!((stats.bytes_live, stats.bytes_held), (0, stats.bytes_cached), "{source}, {classes}");
+            match source {
+                Source::Arena => assert_eq!(allocations, 0),
+                _ => assert_eq!(allocations as u64, device.faults().calls(Call::Allocate) - asked),
+            }
+        }
+    }
+}
+
+#[test]
+fn every_way_to_a_buffer_tells_who_asked() {
+    let device = device();
+    let stream = device.create_stream().expect("a stream");
+    let recorder = Recorder::new("recorder");
+    let pool = Pool::builder(&device).hook(Arc::clone(&recorder)).build().expect("a pool");
+    let graph = GraphMemory::new(&pool, &stream);
+    let first = line!() + 1;
+    drop(pool.allocate(100, &stream).expect("memory"));
+    drop(pool.allocate(100, &stream).expect("a hit"));
+    drop(pool.allocate(4 << 20, &stream).expect("memory that no magazine takes"));
+    drop(pool.allocate_kind(100, Placement::Managed, &stream));
+    drop(pool.allocate_zeroed(100, &stream).expect("memory"));
+    drop(graph.allocate(5000).expect("memory"));
+    drop(pool.allocate(u64::MAX, &stream).expect_err("too large"));
+    let told = recorder.told();
+    let sites: Vec<_> = told
+        .iter()
+        .filter(|told| told.occasion == Request && told.outcome == Outcome::Pending)
+        .map(|told| (told.site.file(), told.site.line()))
+        .collect();
+    assert_eq!(sites, (first..first + 7).map(|line| (file!(), line)).collect::<Vec<_>>());
+    let last = told.last().expect("it was told");
+    assert_eq!((last.outcome, last.requested, last.rounded), (Outcome::Failed, u64::MAX, u64::MAX));
+}
+
+#[test]
+fn hooks_are_called_in_the_order_given_and_have_names_of_their_own() {
+    let device = device();
+    let stream = device.create_stream().expect("a stream");
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let hook = |name: &'static str| {
+        let order = Arc::clone(&order);
+        Recorder::acting(name, move |_, _| order.lock().expect("no panic").push(name))
+    };
+    let builder = Pool::builder(&device).hook(hook("c")).hook(hook("a")).hook(hook("b"));
+    let pool = builder.clone().build().expect("a pool");
+    drop(pool.allocate(1, &stream).expect("memory"));
+    assert_eq!(*order.lock().expect("no panic"), ["c", "a", "b"].repeat(6));
+    let error = builder.hook(hook("a")).build().expect_err("there is one");
+    assert!(matches!(&error, Error::Configuration { field: "hook", value, .. } if value == "a"), "{error}");
+}
+
+#[test]
+fn a_hook_that_panics_changes_nothing_and_others_are_told() {
+    let device = device();
+    let stream = device.create_stream().expect("a stream");
+    for at in ONE_MISS {
+        let panicking = Recorder::acting("panicking", move |occasion, outcome| {
+            assert_ne!((occasion, outcome), at, "as it is meant to");
+        });
+        let other = Recorder::new("other");
+        let builder = Pool::builder(&device).hook(Arc::clone(&panicking)).hook(Arc::clone(&other));
+        let pool = builder.max_cached_bytes(0).build().expect("a pool");
+        drop(pool.allocate(100, &stream).expect("memory"));
+        assert_eq!((panicking.occasions(), other.occasions()), (ONE_MISS.to_vec(), ONE_MISS.to_vec()));
+        // Also while the thread unwinds.
+        let unwound = thread::scope(|scope| {
+            let holder = scope.spawn(|| {
+                let _held = pool.allocate(100, &stream).expect("memory");
+                panic!("as it is meant to");
+            });
+            holder.join().expect_err("it panics")
+        });
+        assert_eq!(unwound.downcast_ref(), Some(&"as it is meant to"));
+        assert_eq!(check_pairs(&other.told()), [2, 2, 2]);
+        assert_eq!((pool.stats().bytes_live, pool.stats().bytes_held), (0, 0));
+    }
+}
+
+#[test]
+fn what_a_hook_does_with_pools_is_told_to_none() {
+    let device = device();
+    let stream = device.create_stream().expect("a stream");
+    let pools: Arc<Mutex<Vec<Pool<HostDevice>>>> = Arc::default();
+    let kept: Arc<Mutex<Vec<Buffer<HostDevice>>>> = Arc::default();
+    let (used, keep) = (Arc::clone(&pools), Arc::clone(&kept));
+    let hook = Recorder::acting("allocates", move |_, _| {
+        for pool in used.lock().expect("no panic").iter() {
+            drop(pool.allocate(100, &stream).expect("memory"));
+            keep.lock().expect("no panic").push(pool.allocate(100, &stream).expect("memory"));
+            pool.trim();
+        }
+    });
+    let stream = device.create_stream().expect("a stream");
+    let both = [(); 2].map(|()| Pool::builder(&device).hook(Arc::clone(&hook)).build().expect("a pool"));
+    pools.lock().expect("no panic").extend(both.clone());
+    drop(both[0].allocate(5000, &stream).expect("memory"));
+    assert_eq!(hook.occasions(), ONE_MISS);
+    // Asked for in the hook, and given back outside.
+    let kept = std::mem::take(&mut *kept.lock().expect("no panic"));
+    assert_eq!(kept.len(), 12);
+    drop(kept);
+    assert_eq!(hook.occasions(), ONE_MISS);
+    pools.lock().expect("no panic").clear();
+    assert!(both.iter().all(|pool| pool.stats().bytes_live == 0));
+}
+
+/// What a thread keeps to itself another one does not get: with hooks as without.
+#[test]
+fn threads_keep_buffers_with_hooks_too() {
+    let device = device();
+    let stream = device.create_stream().expect("a stream");
+    for classes in [SizeClasses::Fixed, SizeClasses::Exact(512)] {
+        let plain = Pool::builder(&device).size_classes(classes);
+        let misses = [plain.clone(), plain.clone().hook(Scoped), plain.magazine_bytes(0)].map(|builder| {
+            let pool = builder.build().expect("a pool");
+            let step = || (0..10).for_each(|_| drop(pool.allocate(4096, &stream).expect("memory")));
+            step();
+            thread::scope(|scope| scope.spawn(step).join().expect("no panic"));
+            let stats = pool.stats();
+            assert_eq!((stats.hits + stats.misses, stats.bytes_live), (20, 0));
+            stats.misses
+        });
+        assert_eq!(misses, [2, 2, 1], "{classes}");
+    }
+}
+
+#[test]
+fn a_scope_is_its_threads_own_and_ends_when_it_is_dropped() {
+    let device = device();
+    let stream = device.create_stream().expect("a stream");
+    let pool = Pool::builder(&device).hook(Scoped).build().expect("a pool");
+    let step = || drop(pool.allocate(100, &stream).expect("memory"));
+    let hooks = ["outer", "inner"].map(Recorder::new);
+    let enter = |which: usize| Scoped::enter(Arc::clone(&hooks[which])).expect("a scope");
+    let requests = || hooks.each_ref().map(|hook| check_pairs(&hook.told())[0]);
+    step();
+    let outer = enter(0);
+    let inner = enter(1);
+    step();
+    assert_eq!(requests(), [1, 1]);
+    let error = Scoped::enter(Recorder::new("outer")).expect_err("it is entered");
+    assert!(
+        matches!(&error, Error::Configuration { field: "hook", value, .. } if value == "outer"),
+        "{error}"
+    );
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            step();
+            let _own = enter(0);
+            step();
+        });
+    });
+    assert_eq!(requests(), [2, 1], "the other thread's own alone");
+    // Not in the order of a stack.
+    drop(outer);
+    step();
+    assert_eq!(requests(), [2, 2]);
+    let again = enter(0);
+    step();
+    drop((inner, again));
+    step();
+    assert_eq!(requests(), [3, 3]);
+}
