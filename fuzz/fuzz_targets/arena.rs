@@ -1,4 +1,5 @@
-//! Any bytes are a history of operations on an arena, compared with its naive twin after each.
+//! Any bytes are a history of operations on an arena, compared with its naive twin after each. Tells how many there were,
+//! once for every ten million.
 #![no_main]
 
 #[path = "../../tests/history/mod.rs"]
@@ -6,6 +7,9 @@ mod history;
 
 use history::{History, Operation};
 use libfuzzer_sys::fuzz_target;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+static OPERATIONS: AtomicU64 = AtomicU64::new(0);
 
 fuzz_target!(|input: (u8, Vec<[u8; 6]>)| {
     let (layout, steps) = input;
@@ -14,5 +18,9 @@ fuzz_target!(|input: (u8, Vec<[u8; 6]>)| {
     let mut history = History::new(capacity, stable, alignment);
     for step in steps {
         history.apply(Operation::decode(step));
+        let operations = 1 + OPERATIONS.fetch_add(1, Ordering::Relaxed);
+        if operations.is_multiple_of(10_000_000) {
+            eprintln!("{operations} operations");
+        }
     }
 });

@@ -1,20 +1,23 @@
 //! Which bin a size belongs to, and which bins hold something. Numbers only, and not even blocks.
 //!
-//! A row is a power of two and has 256 bins of equal width, so a bin's sizes differ by less than 0.4 %. Sizes below 512
-//! bytes have a bin each. From there to 256 GiB the rows are cuArena's bins; above, where cuArena has one bin for all, the
-//! rows go on to 2⁶⁴.
+//! A row is a power of two and has 1024 bins of equal width, so a bin's sizes differ by less than 0.1 %. Where that would be
+//! less than the arena's alignment, a multiple of which every size is, each size has a bin. Up to 256 GiB a row is one of
+//! cuArena's bins, or several are side by side in the lowest; above, where cuArena has one bin for all, the rows go on to
+//! 2⁶⁴. With an alignment of 256 bytes:
 //!
 //! ```text
-//! row   0         1         2         3          …  30               …  56
-//!       0..256    256..512  512..1K   1..2 KiB      128..256 GiB        2⁶³..2⁶⁴
-//!       1 B       1 B       2 B       4 B           512 MiB a bin
+//! row   8         9          10       …  28               …  54
+//!       0..256K   256..512K  512K..1M    128..256 GiB        2⁶³..2⁶⁴
+//!       256 B     256 B      512 B       128 MiB a bin
 //! ```
 //!
-//! That many because then a bin seldom holds more than a few sizes: with 64 to a row the search inside a bin takes more
-//! than the finer table costs in cache misses.
+//! That many because then a bin seldom holds more than one size, and what a search meets is what a processor expects.
+//! Rows that no size belongs to are memory that nothing touches.
+
+use std::num::NonZeroU64;
 
 /// Bins to a row, as a power of two.
-const WIDTH: u32 = 8;
+const WIDTH: u32 = 10;
 
 /// Bins in all: the rows of sizes of up to 64 bits.
 pub(super) const BINS: usize = (65 - WIDTH as usize) << WIDTH;
@@ -23,12 +26,26 @@ pub(super) const BINS: usize = (65 - WIDTH as usize) << WIDTH;
 const WORDS: usize = BINS.div_ceil(64);
 const GROUPS: usize = WORDS.div_ceil(64);
 
-/// The bin of a size, and how many of the size's low bits the bin does not tell.
-#[inline]
-pub(super) fn bin_of(bytes: u64) -> (usize, u32) {
-    // The lowest two rows count single bytes.
-    let untold = (bytes | 1 << WIDTH).ilog2() - WIDTH;
-    (((u64::from(untold) << WIDTH) + (bytes >> untold)) as usize, untold)
+/// How wide bins are: those of the lowest two rows as wide as the arena's alignment.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Scale {
+    /// Where the second row starts.
+    second_row: NonZeroU64,
+}
+
+impl Scale {
+    /// For sizes that are multiples of an alignment, given as a power of two.
+    pub(super) fn of_alignment(shift: u32) -> Self {
+        // With the largest alignments no size is below it.
+        Self { second_row: NonZeroU64::new(1 << (WIDTH + shift).min(63)).unwrap_or(NonZeroU64::MAX) }
+    }
+
+    /// The bin of a size, and how many of the size's low bits the bin does not tell.
+    #[inline]
+    pub(super) fn bin_of(self, bytes: u64) -> (usize, u32) {
+        let untold = (self.second_row | bytes).ilog2() - WIDTH;
+        (((u64::from(untold) << WIDTH) + (bytes >> untold)) as usize, untold)
+    }
 }
 
 /// Which bins hold something: a bit for each bin, and a bit for each word of bins that has one.
@@ -91,14 +108,19 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn the_rows_are_cuarenas_bins() {
-        let row = |bytes: u64| bin_of(bytes).0 >> WIDTH;
-        for shift in 9..38 {
-            assert_eq!(row(1 << shift), shift - 7, "a row starts at 2^{shift}");
-            assert_eq!(row((1 << (shift + 1)) - 1), shift - 7, "and ends before the next power of two");
+    fn cuarenas_bins_are_whole_rows() {
+        for alignment in 0..10 {
+            let bin = |bytes: u64| Scale::of_alignment(alignment).bin_of(bytes).0;
+            for shift in 9..64 {
+                let (below, start) = ((1u64 << shift) - (1 << alignment), 1 << shift);
+                assert!(bin(below) < bin(start), "a bin starts at 2^{shift}");
+            }
+            for shift in alignment + WIDTH..63 {
+                assert_eq!(bin(2 << shift) - bin(1 << shift), 1 << WIDTH, "a row starts at 2^{shift}");
+            }
         }
-        assert_eq!((row(511), row(1 << 38)), (1, 31));
-        assert_eq!(bin_of(u64::MAX), (BINS - 1, 55));
+        assert_eq!(Scale::of_alignment(8).bin_of(u64::MAX), (BINS - 1, 64 - 1 - WIDTH));
+        assert_eq!(Scale::of_alignment(63).bin_of(1 << 63), (BINS - (1 << WIDTH), 64 - 1 - WIDTH));
     }
 
     /// Sizes of every magnitude.
@@ -108,12 +130,18 @@ mod tests {
 
     proptest! {
         #[test]
-        fn bins_keep_order_and_tell_all_but_the_low_bits(one in any_bytes(), two in any_bytes()) {
-            let (small, large) = (one.min(two), one.max(two));
-            let ((low, untold), (high, _)) = (bin_of(small), bin_of(large));
+        fn bins_keep_order_and_tell_all_but_the_low_bits(
+            one in any_bytes(),
+            two in any_bytes(),
+            alignment in 0u32..64,
+        ) {
+            let multiple = |bytes: u64| bytes >> alignment << alignment;
+            let (small, large) = (multiple(one.min(two)), multiple(one.max(two)));
+            let scale = Scale::of_alignment(alignment);
+            let ((low, untold), (high, _)) = (scale.bin_of(small), scale.bin_of(large));
             prop_assert!(low <= high && high < BINS);
             prop_assert_eq!(low == high, small >> untold == large >> untold, "a bin is one prefix");
-            prop_assert!(small < 512 || 1u64 << untold <= small / 256, "a bin is a 256th of its sizes wide");
+            prop_assert!(untold <= alignment || 1u64 << untold <= small >> WIDTH, "a bin is a 1024th of its sizes wide");
         }
 
         #[test]

@@ -36,8 +36,8 @@ impl Arena {
             serial: 0,
             shift,
             table: Table::new()?,
-            stable: Space::new(Region::Stable, 0, stable),
-            dynamic: Space::new(Region::Dynamic, stable, end),
+            stable: Space::new(Region::Stable, 0, stable, shift),
+            dynamic: Space::new(Region::Dynamic, stable, end, shift),
             peak: 0,
         };
         arena.reset();
@@ -92,11 +92,10 @@ impl Arena {
         }
         let Self { table, stable, dynamic, .. } = self;
         let space = choose(stable, dynamic, region);
-        let hole = space.free.smallest(table, size);
-        if hole == NONE {
+        let index = space.cut_smallest(table, size);
+        if index == NONE {
             return NONE;
         }
-        let index = space.cut(table, hole, size);
         self.occupy(index, size, region, self.shift);
         index
     }

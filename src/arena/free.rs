@@ -15,6 +15,16 @@ use super::table::{Table, end_of};
 /// How many blocks that may not fit are tried for an alignment above the arena's, before one that must fit is taken.
 const PROBES: u32 = 16;
 
+/// A free block that holds a request.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Found {
+    Nothing,
+    /// The one in hand, or the tail.
+    Aside(u32),
+    /// One in the bins, the first of its size.
+    Hole(u32),
+}
+
 #[derive(Debug)]
 pub(super) struct FreeBlocks {
     /// The free block in no bin that is not the tail, if there is one.
@@ -30,8 +40,8 @@ pub(super) struct FreeBlocks {
 
 impl FreeBlocks {
     /// The free blocks of a region; of one that can have none if it has no bytes.
-    pub(super) fn new(region: Region, bytes: u64) -> Self {
-        let holes = Holes::new(bytes > 0 || region == Region::Dynamic);
+    pub(super) fn new(region: Region, bytes: u64, shift: u32) -> Self {
+        let holes = Holes::new(bytes > 0 || region == Region::Dynamic, shift);
         Self { hand: NONE, tail: NONE, ring: end_of(region), count: 0, holes }
     }
 
@@ -45,22 +55,22 @@ impl FreeBlocks {
         self.holes.memory()
     }
 
-    /// The smallest block of at least `bytes`, or else the tail, or none.
+    /// The smallest block of at least `bytes`, or else the tail.
     #[inline(always)]
-    pub(super) fn smallest(&mut self, table: &mut Table, bytes: u64) -> u32 {
-        let hole = if self.hand == NONE {
+    pub(super) fn smallest(&mut self, table: &mut Table, bytes: u64) -> Found {
+        let head = if self.hand == NONE {
             self.holes.smallest(table, bytes)
         } else if self.holes.none_between(bytes, table[self.hand].bytes) {
-            return self.hand;
+            return Found::Aside(self.hand);
         } else {
             self.smallest_beside_hand(table, bytes)
         };
-        if hole != NONE {
-            hole
+        if head != NONE {
+            if head == self.hand { Found::Aside(head) } else { Found::Hole(head) }
         } else if table[self.tail].bytes >= bytes {
-            self.tail
+            Found::Aside(self.tail)
         } else {
-            NONE
+            Found::Nothing
         }
     }
 
@@ -68,13 +78,31 @@ impl FreeBlocks {
     /// requests that it does not serve come from a program that does not free first what it allocated last.
     #[inline(never)]
     fn smallest_beside_hand(&mut self, table: &mut Table, bytes: u64) -> u32 {
-        let hole = self.holes.smallest_learning(table, bytes);
+        let head = self.holes.smallest_learning(table, bytes);
         if self.holes.none_between(bytes, table[self.hand].bytes) {
             return self.hand;
         }
-        // It is of another size than what was found, so that stays the smallest.
+        // It is of another size than what was found, so that stays the smallest, and the first of its size.
         self.put_away(table);
-        hole
+        head
+    }
+
+    /// Takes `bytes` from the front of a block of the size of `head`, which is in the bins: the block, and what remains of
+    /// it, if anything does, as the block at `offset`.
+    #[inline(always)]
+    pub(super) fn cut_like(&mut self, table: &mut Table, head: u32, bytes: u64) -> (u32, Option<u64>) {
+        // The size is that of the first one, which need not be waited for.
+        let room = table[head].bytes;
+        let index = self.holes.remove_like(table, head);
+        if room == bytes {
+            self.count -= 1;
+            return (index, None);
+        }
+        let record = &mut table[index];
+        let offset = record.offset;
+        (record.offset, record.bytes) = (offset + bytes, room - bytes);
+        self.holes.insert(table, index);
+        (index, Some(offset))
     }
 
     /// A block that holds `bytes` at an offset that is a multiple of `alignment`, and that offset. The smallest such block
@@ -90,7 +118,10 @@ impl FreeBlocks {
         self.put_away(table);
         let fit = |index| Some((index, fit(&table[index], bytes, alignment)?));
         self.probe(table, bytes, alignment, PROBES)
-            .or_else(|| fit(self.holes.smallest(table, bytes.checked_add(alignment - granule)?)))
+            .or_else(|| {
+                let head = self.holes.smallest(table, bytes.checked_add(alignment - granule)?);
+                fit(if head == NONE || table[head].twin == NONE { head } else { table[head].twin })
+            })
             .or_else(|| fit(self.tail))
             .or_else(|| self.probe(table, bytes, alignment, u32::MAX))
     }

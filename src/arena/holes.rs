@@ -3,7 +3,7 @@
 //! Bitmaps find the bin ([`bins`](super::bins)), and in the bin a trie finds the block ([`trie`](super::trie)). Which sizes
 //! a search has passed over is kept until one of them comes, so that the same search need not be done again.
 
-use super::bins::{BINS, Occupied, bin_of};
+use super::bins::{BINS, Occupied, Scale};
 use super::record::{NONE, Record};
 use super::table::Table;
 use super::trie::{ROOT, TWIN, hang_below, is_alone, smallest_below, smallest_of_bin, take_leaf};
@@ -14,15 +14,23 @@ pub(super) struct Holes {
     /// No block here has a size of at least the first and less than the second.
     floor: u64,
     ceiling: u64,
+    scale: Scale,
     occupied: Occupied,
     roots: Box<[u32]>,
 }
 
 impl Holes {
-    /// With `false`, for a region that never has any.
-    pub(super) fn new(any: bool) -> Self {
+    /// For sizes that are multiples of the alignment, given as a power of two. With `false`, for a region that never has
+    /// any.
+    pub(super) fn new(any: bool, shift: u32) -> Self {
         let roots = vec![NONE; if any { BINS } else { 0 }].into();
-        Self { floor: 0, ceiling: u64::MAX, occupied: Occupied::NONE, roots }
+        Self {
+            floor: 0,
+            ceiling: u64::MAX,
+            scale: Scale::of_alignment(shift),
+            occupied: Occupied::NONE,
+            roots,
+        }
     }
 
     pub(super) fn clear(&mut self) {
@@ -46,41 +54,36 @@ impl Holes {
         size.wrapping_sub(bytes) <= known
     }
 
-    /// The smallest block of at least `bytes`, or none. Keeps in mind if there is none.
+    /// The first of the blocks of the smallest size of at least `bytes`, or none. Keeps in mind if there is none.
     #[inline]
     pub(super) fn smallest(&mut self, table: &Table, bytes: u64) -> u32 {
-        if (self.floor <= bytes) & (self.ceiling == u64::MAX) {
+        // In this order: with sizes at random, the second is often mispredicted.
+        if self.ceiling == u64::MAX && self.floor <= bytes {
             return NONE;
         }
         let head = self.smallest_head(table, bytes);
         if head == NONE {
             (self.floor, self.ceiling) = (bytes, u64::MAX);
-            return NONE;
         }
-        cheapest_like(table, head)
+        head
     }
 
     /// As [`smallest`](Self::smallest), and keeps in mind which sizes there are none of, whatever it finds.
     pub(super) fn smallest_learning(&mut self, table: &Table, bytes: u64) -> u32 {
         let head = self.smallest_head(table, bytes);
-        if head == NONE {
-            (self.floor, self.ceiling) = (bytes, u64::MAX);
-            return NONE;
-        }
-        (self.floor, self.ceiling) = (bytes, table[head].bytes);
-        cheapest_like(table, head)
+        self.floor = bytes;
+        self.ceiling = if head == NONE { u64::MAX } else { table[head].bytes };
+        head
     }
 
     /// The first of the blocks of the smallest size of at least `bytes`, or none.
     #[inline]
     pub(super) fn smallest_head(&self, table: &Table, bytes: u64) -> u32 {
-        let (bin, untold) = bin_of(bytes);
+        let (bin, untold) = self.scale.bin_of(bytes);
         let Some(first) = self.occupied.first_from(bin) else { return NONE };
         let head = self.roots[first];
         let record = &table[head];
-        if record.bytes == bytes {
-            return head;
-        }
+        // As most bins do, it holds one size.
         if (record.bytes >= bytes) & (record.children == [NONE; 2]) {
             return head;
         }
@@ -90,7 +93,7 @@ impl Holes {
     /// [`smallest_head`](Self::smallest_head) where the first block of the first bin is not it.
     #[inline(never)]
     fn search(&self, table: &Table, root: u32, bytes: u64, (bin, untold): (usize, u32)) -> u32 {
-        if bin_of(table[root].bytes).0 != bin {
+        if self.scale.bin_of(table[root].bytes).0 != bin {
             return smallest_below(table, root, NONE);
         }
         let head = smallest_of_bin(table, root, bytes, untold);
@@ -128,7 +131,7 @@ impl Holes {
         let record = &mut table[index];
         let bytes = record.bytes;
         self.learn(bytes);
-        let (bin, untold) = bin_of(bytes);
+        let (bin, untold) = self.scale.bin_of(bytes);
         let root = self.roots[bin];
         if root == NONE {
             self.roots[bin] = index;
@@ -142,34 +145,31 @@ impl Holes {
     /// Changes the size of a block.
     #[inline]
     pub(super) fn resize(&mut self, table: &mut Table, index: u32, bytes: u64) {
-        let record = &mut table[index];
-        if is_alone(record) {
-            self.learn(bytes);
-            let (from, (to, untold)) = (bin_of(record.bytes).0, bin_of(bytes));
-            record.bytes = bytes;
-            if from != to {
-                self.roots[from] = NONE;
-                self.occupied.clear(from);
-                let root = self.roots[to];
-                if root == NONE {
-                    self.roots[to] = index;
-                    self.occupied.set(to);
-                } else {
-                    hang_below(table, index, root, untold);
-                }
-            }
-        } else {
-            self.remove_from_others(table, index);
-            table[index].bytes = bytes;
-            self.insert(table, index);
+        self.remove(table, index);
+        table[index].bytes = bytes;
+        self.insert(table, index);
+    }
+
+    /// Takes one of the blocks of a size out of their bin, given the first of them; what it is now is left to be set.
+    #[inline(always)]
+    pub(super) fn remove_like(&mut self, table: &mut Table, head: u32) -> u32 {
+        let twin = table[head].twin;
+        if twin == NONE {
+            self.remove(table, head);
+            return head;
         }
+        // A twin leaves more cheaply than what has children.
+        let next = table[twin].twin;
+        table[head].twin = next;
+        table[next].back = head;
+        twin
     }
 
     /// Takes a block out of its bin; what it is now is left to be set.
     #[inline]
     pub(super) fn remove(&mut self, table: &mut Table, index: u32) {
         if is_alone(&table[index]) {
-            let (bin, _) = bin_of(table[index].bytes);
+            let (bin, _) = self.scale.bin_of(table[index].bytes);
             self.roots[bin] = NONE;
             self.occupied.clear(bin);
         } else {
@@ -193,7 +193,7 @@ impl Holes {
             take_leaf(table, index)
         };
         if back == ROOT {
-            self.roots[bin_of(bytes).0] = heir;
+            self.roots[self.scale.bin_of(bytes).0] = heir;
         } else {
             let side = usize::from(table[back].children[1] == index);
             table[back].children[side] = heir;
@@ -217,7 +217,7 @@ impl Holes {
             let mut heads = vec![(root, ROOT, 0u32, 0u64)];
             while let Some((head, parent, depth, path)) = heads.pop() {
                 let bytes = table[head].bytes;
-                let (own, untold) = bin_of(bytes);
+                let (own, untold) = self.scale.bin_of(bytes);
                 let key = bytes.rotate_right(untold);
                 if own != bin || depth > untold || depth > 0 && key >> (64 - depth) != path {
                     return Err(format!("{bytes} bytes hang in the wrong place of bin {bin}"));
@@ -253,11 +253,4 @@ impl Holes {
             roots => Err(format!("{roots} bins hold something and {bins} bits are set")),
         }
     }
-}
-
-/// A block of the size of `head`, the first of that size: a twin leaves more cheaply.
-#[inline(always)]
-fn cheapest_like(table: &Table, head: u32) -> u32 {
-    let twin = table[head].twin;
-    select_unpredictable(twin == NONE, head, twin)
 }

@@ -1,8 +1,8 @@
 //! One region of an arena: its bounds, its accounts, and how blocks are cut out of free ones and merge with them.
 
-use super::free::FreeBlocks;
+use super::free::{Found, FreeBlocks};
 use super::layout::Region;
-use super::record::{ASIDE, Record};
+use super::record::{ASIDE, NONE, Record};
 use super::table::Table;
 
 /// One region.
@@ -18,12 +18,35 @@ pub(super) struct Space {
 }
 
 impl Space {
-    pub(super) fn new(region: Region, start: u64, end: u64) -> Self {
-        Self { start, end, free: FreeBlocks::new(region, end - start), used: 0, held: 0, live: 0 }
+    pub(super) fn new(region: Region, start: u64, end: u64, shift: u32) -> Self {
+        Self { start, end, free: FreeBlocks::new(region, end - start, shift), used: 0, held: 0, live: 0 }
+    }
+
+    /// Takes `bytes` from the front of the smallest free block that has them, or answers none. A record must be in
+    /// reserve.
+    #[inline(always)]
+    pub(super) fn cut_smallest(&mut self, table: &mut Table, bytes: u64) -> u32 {
+        match self.free.smallest(table, bytes) {
+            Found::Nothing => NONE,
+            // As `cut` does, which would ask once more where the block is kept.
+            Found::Aside(index) => {
+                let record = &mut table[index];
+                let (offset, room) = (record.offset, record.bytes);
+                if room == bytes {
+                    self.free.remove(table, index);
+                    return index;
+                }
+                (record.offset, record.bytes) = (offset + bytes, room - bytes);
+                table.take(offset, bytes, index)
+            }
+            Found::Hole(head) => match self.free.cut_like(table, head, bytes) {
+                (index, None) => index,
+                (rest, Some(offset)) => table.take(offset, bytes, rest),
+            },
+        }
     }
 
     /// Takes `bytes` from the front of a free block. A record must be in reserve.
-    #[inline(always)]
     pub(super) fn cut(&mut self, table: &mut Table, index: u32, bytes: u64) -> u32 {
         let Record { offset, bytes: room, .. } = table[index];
         if room == bytes {
@@ -86,14 +109,20 @@ impl Space {
                 table.give_back(index);
                 self.free.resize(table, before, table[before].bytes + bytes);
             }
-            (true, true) => {
-                let behind = table[after].bytes;
-                self.free.remove(table, after);
-                table.give_back(after);
-                table.give_back(index);
-                self.free.resize(table, before, table[before].bytes + bytes + behind);
-            }
+            (true, true) => self.merge_both(table, index),
         }
+    }
+
+    /// Makes a record and the free block behind it part of the free block in front. Not inlined, so that what is usual
+    /// has few registers to save.
+    #[inline(never)]
+    fn merge_both(&mut self, table: &mut Table, index: u32) {
+        let Record { bytes, before, after, .. } = table[index];
+        let behind = table[after].bytes;
+        self.free.remove(table, after);
+        table.give_back(after);
+        table.give_back(index);
+        self.free.resize(table, before, table[before].bytes + bytes + behind);
     }
 }
 
