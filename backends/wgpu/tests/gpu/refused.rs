@@ -93,9 +93,9 @@ fn what_is_another_devices() {
         invalid(one.record(&stream));
         invalid(one.wait(&mine, &other.record(&stream).expect("an event")));
         invalid(mine.view(Region::whole(&memory, &mine)));
-        let mapped = other.allocate(4, Placement::HostVisible.into()).expect("memory");
-        invalid(one.write_mapped(&mapped, 0, &[1]));
     }
+    let mapped = limited.allocate(4, Placement::HostVisible.into()).expect("memory");
+    invalid(one.write_mapped(&mapped, 0, &[1]));
 }
 
 #[test]
