@@ -4,10 +4,18 @@
 mod require;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use vrampool_wgpu::{
     Backend, BackendError, Capabilities, Event, Kernels, Memory, Placement, Region, RegionMut, WgpuDevice,
     wgpu,
 };
+
+/// All who open a device share it, so only one test at a time may destroy it.
+static DEVICE: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    DEVICE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 fn lost<T>(answer: Result<T, BackendError>) {
     match answer {
@@ -72,11 +80,13 @@ fn ways(open: impl Fn() -> Option<WgpuDevice>) {
 
 #[test]
 fn a_destroyed_device_says_so_whatever_is_asked_first() {
+    let _alone = alone();
     ways(require::device);
 }
 
 #[test]
 fn so_does_the_programs_own_whose_callback_is_not_ours() {
+    let _alone = alone();
     ways(|| {
         let (device, queue) = wgpu::Device::noop(&wgpu::DeviceDescriptor::default());
         Some(WgpuDevice::from_parts(device, queue).expect("a device"))
@@ -85,6 +95,7 @@ fn so_does_the_programs_own_whose_callback_is_not_ours() {
 
 #[test]
 fn the_reason_is_told() {
+    let _alone = alone();
     let Some(device) = require::device() else { return };
     let stream = device.create_stream().expect("a stream");
     device.device().destroy();
@@ -97,6 +108,7 @@ fn the_reason_is_told() {
 /// panics within it in the same words.
 #[test]
 fn a_panic_of_polling_is_a_typed_error_and_others_are_not_hidden() {
+    let _alone = alone();
     let (device, queue) = wgpu::Device::noop(&wgpu::DeviceDescriptor::default());
     let device = WgpuDevice::from_parts(device, queue).expect("a device");
     let stream = device.create_stream().expect("a stream");
