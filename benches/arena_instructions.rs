@@ -53,7 +53,7 @@ impl Bench {
         match case {
             "random" => Self::new(512, (0..2 * free).map(|_| log_uniform(&mut random)))?.with_holes(),
             "one-bin" => {
-                let sizes = (0..2 * free).map(|_| (1 << 37) + random.u64(..1 << 29));
+                let sizes = (0..2 * free).map(|_| (1 << 37) + random.u64(..1 << 27));
                 Self::new(256, sizes)?.with_holes()
             }
             _ => Self::new(128, (0..2 * free).map(|_| 256))?.with_holes(),
@@ -64,7 +64,7 @@ impl Bench {
         match case {
             "random" => (0..pairs).try_for_each(|_| self.replace()),
             "one-bin" => (0..pairs).try_for_each(|_| {
-                let bytes = (1 << 37) + self.random.u64(..1 << 29);
+                let bytes = (1 << 37) + self.random.u64(..1 << 27);
                 self.pair(bytes)
             }),
             "holes" => (0..pairs).try_for_each(|_| self.pair(384)),

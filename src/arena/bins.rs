@@ -1,9 +1,9 @@
 //! Which bin a size belongs to, and which bins hold something. Numbers only, and not even blocks.
 //!
 //! A row is a power of two and has 1024 bins of equal width, so a bin's sizes differ by less than 0.1 %. Where that would be
-//! less than the arena's alignment, a multiple of which every size is, each size has a bin. Up to 256 GiB a row is one of
-//! cuArena's bins, or several are side by side in the lowest; above, where cuArena has one bin for all, the rows go on to
-//! 2⁶⁴. With an alignment of 256 bytes:
+//! less than the arena's alignment, a multiple of which every size is, each size has a bin: so the lowest row holds several
+//! of cuArena's bins. The rows above are cuArena's, up to 256 GiB, and go on to 2⁶⁴, where cuArena has one bin for all.
+//! With an alignment of 256 bytes:
 //!
 //! ```text
 //! row   8         9          10       …  28               …  54

@@ -106,7 +106,7 @@ impl Arena {
     }
 
     /// Bytes of host memory that the arena's records take, with what is kept in reserve: 40 for each block, live or
-    /// free, when there were most, a sixth in reserve, and 57 KiB for each region that there is.
+    /// free, when there were most, a sixth in reserve, and 227 KiB for each region that there is.
     #[must_use]
     pub fn host_memory(&self) -> usize {
         size_of::<Self>() + self.table.memory() + self.stable.free.memory() + self.dynamic.free.memory()

@@ -41,12 +41,12 @@
 //!   ↔ neighbours           │                                └ the tail, in no bin
 //!                          ▼                           one more may be in hand, in no bin
 //!   groups   0 0 0 1 0 …               a bit for each 64 bins
-//!   bins     … 0 0 1 0 0 0 1 …         a bit for each 256th of a power of two
+//!   bins     … 0 0 1 0 0 0 1 …         a bit for each 1024th of a power of two
 //!   tries    the sizes in one bin, by the bits that the bin does not tell
 //! ```
 //!
 //! cuArena has 32 bins, one for each power of two over [128 B, 256 GiB) and one above, and searches them and the blocks
-//! in one. Here each is split into 256, two bitmaps find the first that is not empty, and a small trie finds the smallest
+//! in one. Here each is split into 1024, two bitmaps find the first that is not empty, and a small trie finds the smallest
 //! block in it that fits: exact best fit without a search. The free end of a region is in no bin.
 //!
 //! Neither is the free block that is left when the newest live one is freed: it stays *in hand*. What the last search
@@ -62,7 +62,8 @@
 //! * All figures are read in a bounded number of steps. [`blocks`](Arena::blocks), [`plan`](Arena::plan) and
 //!   [`release_vacated`](Arena::release_vacated) go over blocks.
 //! * Host memory: at most 47 bytes for each block, live or free, at the time when there were most: a record and the sixth
-//!   that the array grows by. 57 KiB for each region beside. No heap allocation but for that growth.
+//!   that the array grows by. 227 KiB for each region beside, of which what is for sizes that never come is not touched.
+//!   No heap allocation but for that growth.
 //!
 //! # Compaction
 //!

@@ -13,7 +13,7 @@
 //! ```
 //!
 //! A search follows one path down and one path of smallest children, so it takes at most two steps for each bit that the
-//! bin does not tell, 55 at the very most, whatever the number of free blocks; in practice the path is as long as the
+//! bin does not tell, 53 at the very most, whatever the number of free blocks; in practice the path is as long as the
 //! logarithm of the number of *different* sizes in the bin.
 
 use super::record::{NONE, Record};
