@@ -61,8 +61,9 @@ pub(crate) struct OnDevice<B: Backend> {
 }
 
 impl<B: Backend> OnDevice<B> {
-    /// The dynamic region of an arena of `bytes`.
+    /// The dynamic region of an arena of `bytes`, or of as many as the device gives at once.
     pub(crate) fn new(device: &B, bytes: u64) -> Result<Self, Error> {
+        let bytes = bytes.min(device.properties().max_allocation);
         let arena = DeviceArena::builder(device).limit(bytes).build()?;
         Self::region(&arena, Region::Dynamic)
     }
@@ -108,8 +109,9 @@ impl<B: Backend> Pooled<B> {
         Self::of(&pool)
     }
 
-    /// Gives all back to an arena of `bytes`.
+    /// Gives all back to an arena of `bytes`, or of as many as the device gives at once.
     pub(crate) fn keeping_nothing(device: &B, bytes: u64) -> Result<Self, Error> {
+        let bytes = bytes.min(device.properties().max_allocation);
         Self::of(&Pool::builder(device).source(Source::Arena).limit(bytes).max_cached_bytes(0).build()?)
     }
 
