@@ -52,6 +52,7 @@ touch_by!(vrampool_wgpu::Kernels: WgpuDevice, WgpuMemory, WgpuStream);
 pub struct AnyTouch(Touches);
 
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "there is one, and which it is depends on the features")]
 enum Touches {
     #[cfg(feature = "cuda")]
     Cuda(vrampool_cuda::Kernels),

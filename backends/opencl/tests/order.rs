@@ -229,6 +229,10 @@ fn what_is_dropped_under_work_is_freed_behind_it() {
         let device = OpenClDevice::builder(device.listed().ordinal).build().expect("a device");
         let programs = Programs::new(&device);
         let [one, two] = [0; 2].map(|_| device.create_stream().expect("a stream"));
+        // What is dropped may be with a thread that releases it, on a discrete device.
+        while device.deferred_bytes() > 0 {
+            std::thread::yield_now();
+        }
         let free = device.memory_info().expect("an answer").free_bytes;
         let shared = || device.allocate(BYTES, Placement::Managed.into()).expect("memory");
         let (used, unused) = (shared(), shared());
@@ -236,7 +240,7 @@ fn what_is_dropped_under_work_is_freed_behind_it() {
         programs.set_late(&one, &used, 1, 200);
         let done = device.record(&one).expect("an event");
         drop((used, unused));
-        // The other may still be with the thread that releases it, on a discrete device.
+        // The other may still be with that thread.
         while device.deferred_bytes() > BYTES {
             std::thread::yield_now();
         }

@@ -6,7 +6,7 @@ use super::name::Name;
 use super::rivals::Rivals;
 use super::row::Row;
 use super::workload::{RANGE, Workload};
-use vrampool::{Error, Pool, Source};
+use vrampool::Error;
 
 const SIZES: [(u64, &str); 3] = [(4 << 10, "4 KiB"), (64 << 10, "64 KiB"), (1 << 20, "1 MiB")];
 
@@ -19,9 +19,7 @@ pub(crate) fn measure<B: Rivals>(bench: Name, device: &B, effort: Effort) -> Res
         row("driver", pair.run(&mut Driver::new(device), effort)?);
         row("arena", pair.run(&mut OnDevice::new(device, RANGE)?, effort)?);
         row("hit", pair.run(&mut Pooled::new(device, RANGE, 16)?, effort)?);
-        let uncached =
-            Pool::builder(device).source(Source::Arena).limit(RANGE).max_cached_bytes(0).build()?;
-        row("miss", pair.run(&mut Pooled::of(&uncached)?, effort)?);
+        row("miss", pair.run(&mut Pooled::keeping_nothing(device, RANGE)?, effort)?);
         for (name, figures) in device.time_rivals(pair, effort)? {
             row(name, figures);
         }
