@@ -22,7 +22,7 @@ pub use operand::{Adam, Factor};
 use crate::error::{check, is_ambiguous};
 use crate::stream::QueueOrder;
 use opencl_sys as cl;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use std::ffi::c_void;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -61,6 +61,9 @@ struct ContextInner {
     transfer: Queue,
     /// Another one, for what does wait: the ends of mappings that are in use.
     endings: Queue,
+    /// Held from a kernel's first argument to its launch. The standard has no two threads set arguments of one kernel;
+    /// NVIDIA's driver (580) hangs or crashes when two do so with different kernels of one program.
+    launching: Mutex<()>,
     /// Whether the driver has said, or shown, that nothing works on it any more.
     lost: AtomicBool,
 }
@@ -111,9 +114,17 @@ impl Context {
             check("clRetainDevice", unsafe { (library.core.clRetainDevice)(device.handle().raw()) });
         match retained.and(queues) {
             Ok((transfer, endings)) => {
-                let lost = AtomicBool::new(false);
+                let (launching, lost) = (Mutex::new(()), AtomicBool::new(false));
                 Ok(Self {
-                    inner: Arc::new(ContextInner { library, handle, device, transfer, endings, lost }),
+                    inner: Arc::new(ContextInner {
+                        library,
+                        handle,
+                        device,
+                        transfer,
+                        endings,
+                        launching,
+                        lost,
+                    }),
                 })
             }
             Err(error) => {
@@ -126,6 +137,11 @@ impl Context {
 
     pub(crate) fn library(&self) -> &'static Library {
         self.inner.library
+    }
+
+    /// Only one thread at a time gives a kernel its arguments and launches it.
+    fn launching(&self) -> MutexGuard<'_, ()> {
+        self.inner.launching.lock()
     }
 
     pub(crate) fn handle(&self) -> Handle {

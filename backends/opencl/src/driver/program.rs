@@ -4,7 +4,6 @@ use super::{Context, Handle, Queue, device::info};
 use crate::error::{BUILD_FAILURE, check};
 use crate::memory::OpenClMemory;
 use opencl_sys as cl;
-use parking_lot::Mutex;
 use std::ffi::{CStr, c_char, c_void};
 use vrampool_backend::{BackendError, Region};
 
@@ -75,7 +74,7 @@ impl Program {
         // SAFETY: the program is alive, and the kernel keeps it so; the call writes one number to `code`.
         let handle = unsafe { create(self.handle.raw(), name.as_ptr(), &raw mut code) };
         self.context.judged(check("clCreateKernel", code))?;
-        Ok(Kernel { handle: Handle::of(handle), context: self.context.clone(), turn: Mutex::new(()) })
+        Ok(Kernel { handle: Handle::of(handle), context: self.context.clone() })
     }
 }
 
@@ -91,8 +90,6 @@ impl Drop for Program {
 pub(super) struct Kernel {
     handle: Handle,
     context: Context,
-    /// Held from the first argument to the launch: the standard has no two threads set arguments of one kernel.
-    turn: Mutex<()>,
 }
 
 /// What a kernel is given.
@@ -143,7 +140,7 @@ impl Kernel {
         arguments: &Arguments,
     ) -> Result<(), BackendError> {
         let core = &self.context.library().core;
-        let _turn = self.turn.lock();
+        let _alone = self.context.launching();
         for (index, argument) in arguments.0.iter().enumerate() {
             let raw;
             let (size, value) = match argument {
@@ -154,7 +151,7 @@ impl Kernel {
                 Argument::Float(value) => (size_of::<f32>(), std::ptr::from_ref(value).cast()),
                 Argument::Long(value) => (size_of::<u64>(), std::ptr::from_ref(value).cast()),
             };
-            // SAFETY: the kernel is alive and no other thread sets its arguments, which the lock sees to; the call copies
+            // SAFETY: the kernel is alive and no other thread sets arguments, which the lock sees to; the call copies
             // `size` bytes from `value`, which live here, and refuses a size that is not the argument's.
             let code = unsafe { (core.clSetKernelArg)(self.handle.raw(), index as u32, size, value) };
             self.context.judged(check("clSetKernelArg", code))?;
