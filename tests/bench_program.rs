@@ -24,6 +24,8 @@ const NAMES: [&str; 11] = [
 /// Exit status, standard output and standard error of a run with too few samples to mean anything.
 fn bench(arguments: &[&str]) -> (Option<i32>, String, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_vrampool"));
+    // Without it Mesa's drivers have something to say on stderr.
+    command.env("XDG_RUNTIME_DIR", std::env::temp_dir());
     let Output { status, stdout, stderr } =
         command.args(["bench", "--quick"]).args(arguments).output().expect("the program starts");
     let text = |bytes| String::from_utf8(bytes).expect("UTF-8");

@@ -20,6 +20,8 @@ const KEYS: [&str; 12] = [
 
 fn replay(arguments: &[&str]) -> (Option<i32>, String, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_vrampool"));
+    // Without it Mesa's drivers have something to say on stderr.
+    command.env("XDG_RUNTIME_DIR", std::env::temp_dir());
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/traces/multistream.csv.gz");
     let Output { status, stdout, stderr } =
         command.arg("replay").arg(path).args(arguments).output().expect("the program starts");
@@ -62,6 +64,8 @@ fn touched_memory_stays_as_it_was_written_and_is_counted() {
     std::fs::write(&path, csv).expect("a file");
     for source in ["direct", "arena"] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_vrampool"));
+        // Without it Mesa's drivers have something to say on stderr.
+        command.env("XDG_RUNTIME_DIR", std::env::temp_dir());
         command.arg("replay").arg(&path);
         command.args(["--json", "--touch", "--threads", "2", "--source", source, "--limit", "64MiB"]);
         let output = command.output().expect("the program starts");

@@ -53,7 +53,12 @@ fn what_is_taken_of_a_context_is_given_back() {
         let event = ours.record(&stream).expect("an event");
         ours.synchronize(&stream).expect("a wait");
         drop((stream, memory, event, ours));
-        assert_eq!(theirs.reference_count().expect("a count"), before);
+        // Another test that opens a device looks at all that are open, and may have hold of this one for a moment.
+        let is_back = (0..1_000_000).any(|_| {
+            std::thread::yield_now();
+            theirs.reference_count().expect("a count") == before
+        });
+        assert!(is_back, "{} counts, {before} before", theirs.reference_count().expect("a count"));
     }
 }
 
