@@ -22,7 +22,7 @@ pub use operand::{Adam, Factor};
 use crate::error::{check, is_ambiguous};
 use crate::stream::QueueOrder;
 use opencl_sys as cl;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::{Mutex, ReentrantMutex, ReentrantMutexGuard};
 use std::ffi::c_void;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -61,9 +61,10 @@ struct ContextInner {
     transfer: Queue,
     /// Another one, for what does wait: the ends of mappings that are in use.
     endings: Queue,
-    /// Held from a kernel's first argument to its launch. The standard has no two threads set arguments of one kernel;
-    /// NVIDIA's driver (580) hangs or crashes when two do so with different kernels of one program.
-    launching: Mutex<()>,
+    /// Held during calls that enqueue, take or release, and from a kernel's first argument to its launch. The standard has
+    /// no two threads set arguments of one kernel; NVIDIA's driver (580) crashes at times when two threads launch different
+    /// kernels, or one launches while another fills or releases memory of the same context.
+    calls: ReentrantMutex<()>,
     /// Whether the driver has said, or shown, that nothing works on it any more.
     lost: AtomicBool,
 }
@@ -114,17 +115,9 @@ impl Context {
             check("clRetainDevice", unsafe { (library.core.clRetainDevice)(device.handle().raw()) });
         match retained.and(queues) {
             Ok((transfer, endings)) => {
-                let (launching, lost) = (Mutex::new(()), AtomicBool::new(false));
+                let (calls, lost) = (ReentrantMutex::new(()), AtomicBool::new(false));
                 Ok(Self {
-                    inner: Arc::new(ContextInner {
-                        library,
-                        handle,
-                        device,
-                        transfer,
-                        endings,
-                        launching,
-                        lost,
-                    }),
+                    inner: Arc::new(ContextInner { library, handle, device, transfer, endings, calls, lost }),
                 })
             }
             Err(error) => {
@@ -139,9 +132,9 @@ impl Context {
         self.inner.library
     }
 
-    /// Only one thread at a time gives a kernel its arguments and launches it.
-    fn launching(&self) -> MutexGuard<'_, ()> {
-        self.inner.launching.lock()
+    /// One thread's turn to call the driver.
+    pub(crate) fn turn(&self) -> ReentrantMutexGuard<'_, ()> {
+        self.inner.calls.lock()
     }
 
     pub(crate) fn handle(&self) -> Handle {
@@ -209,7 +202,9 @@ impl Context {
         queue: &Queue,
         work: impl FnOnce(cl::cl_command_queue) -> cl::cl_int,
     ) -> Result<(), BackendError> {
+        let turn = self.turn();
         let done = queue.in_turn(|handle| check(call, work(handle)));
+        drop(turn);
         self.judged(done)
     }
 
@@ -221,7 +216,9 @@ impl Context {
         work: impl FnOnce(cl::cl_command_queue, *mut cl::cl_event) -> cl::cl_int,
     ) -> Result<RawEvent, BackendError> {
         let mut event = std::ptr::null_mut();
+        let turn = self.turn();
         queue.in_turn(|handle| check(call, work(handle, &raw mut event)))?;
+        drop(turn);
         Ok(RawEvent { handle: Handle::of(event), context: self.clone() })
     }
 

@@ -104,11 +104,13 @@ impl Context {
             }
         };
         let (mut code, storage) = (0, shared.map_or(std::ptr::null_mut(), |shared| shared.address.raw()));
+        let turn = self.turn();
         // SAFETY: the context is alive; `storage` is null, or as many bytes of this context's as the buffer is to have, which
         // are freed behind it; the call writes one number to `code`.
         let buffer = unsafe {
             (self.library().core.clCreateBuffer)(self.handle().raw(), flags, size, storage, &raw mut code)
         };
+        drop(turn);
         if let Err(error) = answer("clCreateBuffer", code) {
             if let Some(shared) = shared {
                 self.free_shared(shared.address);
@@ -355,6 +357,7 @@ impl Allocation {
 impl Drop for Allocation {
     fn drop(&mut self) {
         self.unmap_at_the_end();
+        let _turn = self.context.turn();
         // SAFETY: this value had a count of the buffer; the driver keeps one of its own for what is queued.
         let _ = unsafe { (self.context.library().core.clReleaseMemObject)(self.buffer.raw()) };
         if let Some(shared) = self.shared {
@@ -391,6 +394,7 @@ impl SubBuffer {
 
 impl Drop for SubBuffer {
     fn drop(&mut self) {
+        let _turn = self.context.turn();
         // SAFETY: this value had a count of the buffer.
         let _ = unsafe { (self.context.library().core.clReleaseMemObject)(self.handle.raw()) };
     }

@@ -140,7 +140,7 @@ impl Kernel {
         arguments: &Arguments,
     ) -> Result<(), BackendError> {
         let core = &self.context.library().core;
-        let _alone = self.context.launching();
+        let _turn = self.context.turn();
         for (index, argument) in arguments.0.iter().enumerate() {
             let raw;
             let (size, value) = match argument {
