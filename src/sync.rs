@@ -3,7 +3,7 @@
 //! The lock of a depot, and of an arena, is held for some tens of nanoseconds at a time, by every request that no magazine
 //! serves. So it is one that is let go with a plain store: a lock whose waiters sleep in the kernel takes a second atomic
 //! read-modify-write for that, which waits until all that was written under the lock has reached the cache, and is a third
-//! of such a request. Who finds it taken waits awake at first, then sleeps for a moment at a time.
+//! of such a request. Who finds it taken waits awake at first, then lets others run, then sleeps for a moment at a time.
 
 #[cfg(model)]
 pub(crate) use modelled::{Condvar, Mutex, MutexGuard};
@@ -30,10 +30,12 @@ mod real {
 
     /// For how many looks at a lock a thread stays awake, each after a pause twice as long as the last, up to a number of
     /// turns.
-    const LOOKS: u32 = 40;
+    const LOOKS: u32 = 20;
     const LONGEST_PAUSE: u32 = 64;
-    /// For how long it sleeps between further looks, so that one that has the lock and is not running gets to run, whatever
-    /// their priorities.
+    /// For how many further looks it lets others run in between: one that has the lock may wait for a core.
+    const YIELDS: u32 = 1000;
+    /// For how long it sleeps between looks from then on, so that one that has the lock gets to run whatever their
+    /// priorities.
     const NAP: Duration = Duration::from_micros(50);
 
     #[derive(Debug)]
@@ -69,6 +71,8 @@ mod real {
                 if look < LOOKS {
                     (0..pause).for_each(|_| hint::spin_loop());
                     pause = LONGEST_PAUSE.min(2 * pause);
+                } else if look < LOOKS + YIELDS {
+                    thread::yield_now();
                 } else {
                     thread::sleep(NAP);
                 }
