@@ -1,6 +1,9 @@
 //! A device: what it is, what it has left, and the work it does.
 
-use crate::{BackendError, Event, Memory, MemoryKind, Placement, Region, RegionMut, Stream};
+use crate::{
+    BackendError, Event, Memory, MemoryKind, Placement, Region, RegionMut, SharedHandles, Stream,
+    VirtualMemory,
+};
 use bitflags::bitflags;
 use std::fmt;
 
@@ -40,9 +43,9 @@ bitflags! {
         const HOST_VISIBLE = 1;
         /// [`Placement::Managed`] memory.
         const MANAGED = 1 << 1;
-        /// The backend implements [`VirtualMemory`](crate::VirtualMemory) and this device has it.
+        /// [`Backend::virtual_memory`].
         const VIRTUAL_MEMORY = 1 << 2;
-        /// The backend implements [`SharedHandles`](crate::SharedHandles) and this device has it.
+        /// [`Backend::shared_handles`].
         const SHARED_HANDLES = 1 << 3;
         /// Several streams run at the same time.
         const CONCURRENT_STREAMS = 1 << 4;
@@ -269,5 +272,15 @@ pub trait Backend: Clone + fmt::Debug + Send + Sync + 'static {
     fn read_mapped(&self, memory: &Self::Memory, offset: u64, bytes: &mut [u8]) -> Result<(), BackendError> {
         let _ = (memory, offset, bytes);
         Err(BackendError::Unsupported { operation: "reading mapped memory" })
+    }
+
+    /// Address space and physical memory apart, on a device with [`Capabilities::VIRTUAL_MEMORY`].
+    fn virtual_memory(&self) -> Option<&dyn VirtualMemory<Memory = Self::Memory>> {
+        None
+    }
+
+    /// Physical memory for other processes, on a device with [`Capabilities::SHARED_HANDLES`].
+    fn shared_handles(&self) -> Option<&dyn SharedHandles> {
+        None
     }
 }

@@ -31,6 +31,6 @@ pub use error::BackendError;
 pub use hook::{Hook, HookEvent, Outcome, Ticket};
 pub use hooks::{Announced, Hooks, Occasion};
 pub use memory::{Hold, Memory, MemoryKind, Placement, Region, RegionMut, Usage};
-pub use shared_handles::{ShareableKind, SharedHandles};
+pub use shared_handles::{ShareableHandle, ShareableKind, SharedHandles};
 pub use stream::{Event, Stream, StreamId};
-pub use virtual_memory::VirtualMemory;
+pub use virtual_memory::{Physical, VirtualMemory};

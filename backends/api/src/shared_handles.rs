@@ -1,6 +1,6 @@
 //! Physical memory handed from one process to another.
 
-use crate::{BackendError, MemoryKind, VirtualMemory};
+use crate::{BackendError, MemoryKind, Physical};
 use std::fmt;
 
 /// How a handle travels.
@@ -13,34 +13,44 @@ pub enum ShareableKind {
     Fabric,
 }
 
-/// A device whose physical memory can be exported to, and imported from, another process.
-pub trait SharedHandles: VirtualMemory {
-    /// The operating system's or the fabric's handle. Dropping it closes it; the memory stays.
-    type Handle: fmt::Debug + Send + 'static;
+/// A handle to physical memory, for another process.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ShareableHandle {
+    /// To be passed over a socket. Dropping it closes it; the memory stays.
+    #[cfg(unix)]
+    FileDescriptor(std::os::fd::OwnedFd),
+    /// Bytes, to be passed in any way.
+    Fabric([u8; 64]),
+}
 
+/// What a device does whose physical memory can be exported to, and imported from, another process.
+/// [`Backend::shared_handles`](crate::Backend::shared_handles) answers it.
+pub trait SharedHandles: fmt::Debug + Send + Sync {
     /// The kinds of handle that this device really makes, best first: tried, not read from an attribute.
     fn shareable_kinds(&self) -> &[ShareableKind];
 
-    /// As [`VirtualMemory::create_physical`], with memory that can be exported as `shareable`.
+    /// As [`VirtualMemory::create_physical`](crate::VirtualMemory::create_physical), with memory that can be exported as
+    /// `shareable`.
     ///
     /// # Errors
-    /// [`BackendError::Unsupported`] for a kind that is not in [`shareable_kinds`](Self::shareable_kinds).
+    /// [`BackendError::Unsupported`] for a kind that is not in [`shareable_kinds`](Self::shareable_kinds); else as there.
     fn create_shareable(
         &self,
         bytes: u64,
         kind: MemoryKind,
         shareable: ShareableKind,
-    ) -> Result<Self::Physical, BackendError>;
+    ) -> Result<Physical, BackendError>;
 
     /// A handle to `physical`.
     ///
     /// # Errors
     /// [`BackendError::InvalidArgument`] when it was not created shareable; else what the driver reports.
-    fn export(&self, physical: &Self::Physical) -> Result<Self::Handle, BackendError>;
+    fn export(&self, physical: &Physical) -> Result<ShareableHandle, BackendError>;
 
     /// The `bytes` of physical memory behind a handle.
     ///
     /// # Errors
-    /// What the driver reports.
-    fn import(&self, handle: Self::Handle, bytes: u64) -> Result<Self::Physical, BackendError>;
+    /// [`BackendError::InvalidArgument`] when it is no handle to so many bytes; else what the driver reports.
+    fn import(&self, handle: ShareableHandle, bytes: u64) -> Result<Physical, BackendError>;
 }
