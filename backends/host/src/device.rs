@@ -1,16 +1,21 @@
 //! The host as a device.
 
-use crate::driver::{ALIGNMENT, Claims};
+use crate::builder::HostBuilder;
+use crate::capacity::Capacity;
+use crate::driver::Claims;
 use crate::fault::{Call, Faults};
-use crate::memory::{Capacity, HostMemory};
+use crate::memory::HostMemory;
 use crate::stream::{HostEvent, HostStream, on_a_stream};
 use crossbeam_channel::bounded;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use vrampool_backend::{
-    Backend, BackendError, Capabilities, DeviceId, DeviceKind, MemoryInfo, MemoryKind, Placement, Properties,
-    Region, RegionMut,
+    Backend, BackendError, DeviceId, MemoryInfo, MemoryKind, Properties, Region, RegionMut,
+};
+#[cfg(target_os = "linux")]
+use {
+    crate::physical::Files,
+    vrampool_backend::{SharedHandles, VirtualMemory},
 };
 
 /// The host as a device. A clone is another handle to the same device; [`new`](Self::new) makes another device.
@@ -25,13 +30,17 @@ pub struct HostDevice {
 /// What a device's handles, streams and memory share.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    id: DeviceId,
-    properties: Properties,
-    capacity: Capacity,
-    claims: Claims,
-    faults: Faults,
-    allocation_latency: Duration,
-    work_latency: Duration,
+    pub(crate) id: DeviceId,
+    pub(crate) properties: Properties,
+    pub(crate) capacity: Capacity,
+    pub(crate) claims: Claims,
+    pub(crate) faults: Faults,
+    pub(crate) allocation_latency: Duration,
+    pub(crate) work_latency: Duration,
+    #[cfg(target_os = "linux")]
+    pub(crate) granularity: u64,
+    #[cfg(target_os = "linux")]
+    pub(crate) files: Files,
 }
 
 impl Shared {
@@ -51,6 +60,15 @@ impl Shared {
         &self.faults
     }
 
+    #[cfg(target_os = "linux")]
+    pub(crate) fn files(&self) -> &Files {
+        &self.files
+    }
+
+    pub(crate) fn pause_before_allocation(&self) {
+        pause(self.allocation_latency);
+    }
+
     pub(crate) fn pause_before_work(&self) {
         pause(self.work_latency);
     }
@@ -61,84 +79,6 @@ fn pause(latency: Duration) {
     if !latency.is_zero() {
         std::thread::sleep(latency);
     }
-}
-
-/// How a [`HostDevice`] is to be.
-///
-/// ```
-/// use vrampool_host::{Backend, DeviceKind, HostDevice};
-/// let device = HostDevice::builder().capacity(1 << 20).kind(DeviceKind::Discrete).build();
-/// assert_eq!(device.memory_info()?.free_bytes, 1 << 20);
-/// # Ok::<(), vrampool_host::BackendError>(())
-/// ```
-#[derive(Debug, Clone)]
-#[must_use]
-pub struct HostBuilder {
-    capacity: Option<u64>,
-    kind: DeviceKind,
-    allocation_latency: Duration,
-    work_latency: Duration,
-}
-
-impl HostBuilder {
-    /// Memory in all, bytes. Default: the machine's. It may be more: pages that nobody touches cost nothing.
-    pub fn capacity(mut self, bytes: u64) -> Self {
-        self.capacity = Some(bytes);
-        self
-    }
-
-    /// What it passes for. Default: [`DeviceKind::Cpu`], which shares the host's memory.
-    pub fn kind(mut self, kind: DeviceKind) -> Self {
-        self.kind = kind;
-        self
-    }
-
-    /// How long every allocation takes longer. Default: 0.
-    pub fn allocation_latency(mut self, latency: Duration) -> Self {
-        self.allocation_latency = latency;
-        self
-    }
-
-    /// How long every copy, fill and kernel takes longer. Default: 0.
-    pub fn work_latency(mut self, latency: Duration) -> Self {
-        self.work_latency = latency;
-        self
-    }
-
-    /// Makes the device.
-    #[must_use]
-    pub fn build(self) -> HostDevice {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let capacity = self.capacity.unwrap_or_else(machine_memory);
-        let mut properties = Properties::new("host", "host memory");
-        properties.kind = self.kind;
-        properties.total_bytes = capacity;
-        properties.max_allocation = isize::MAX as u64;
-        properties.alignment = ALIGNMENT;
-        properties.capabilities = Capabilities::HOST_VISIBLE
-            | Capabilities::STREAM_ORDERED
-            | Capabilities::MANAGED
-            | Capabilities::CONCURRENT_STREAMS
-            | Capabilities::COPY_WITHIN_MEMORY;
-        let key = u128::from(NEXT.fetch_add(1, Ordering::Relaxed));
-        HostDevice {
-            shared: Arc::new(Shared {
-                id: DeviceId { backend: "host", key },
-                properties,
-                capacity: Capacity::new(capacity),
-                claims: Claims::default(),
-                faults: Faults::default(),
-                allocation_latency: self.allocation_latency,
-                work_latency: self.work_latency,
-            }),
-        }
-    }
-}
-
-fn machine_memory() -> u64 {
-    let mut system = sysinfo::System::new();
-    system.refresh_memory();
-    system.total_memory()
 }
 
 impl Default for HostDevice {
@@ -156,12 +96,16 @@ impl HostDevice {
 
     /// A device of your choice.
     pub fn builder() -> HostBuilder {
-        HostBuilder {
-            capacity: None,
-            kind: DeviceKind::Cpu,
-            allocation_latency: Duration::ZERO,
-            work_latency: Duration::ZERO,
-        }
+        HostBuilder::default()
+    }
+
+    pub(crate) fn of(shared: Shared) -> Self {
+        Self { shared: Arc::new(shared) }
+    }
+
+    #[cfg(target_os = "linux")]
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
     }
 
     /// Its faults and the count of its calls.
@@ -186,13 +130,12 @@ impl HostDevice {
         if !memory.is_of(&self.shared) {
             return Err(BackendError::invalid("memory", "it is another device's"));
         }
-        if memory.kind().placement == Placement::Device {
-            return Err(BackendError::Unsupported { operation: "mapping memory that is not host-visible" });
+        let end = offset.checked_add(len as u64).filter(|&end| end <= vrampool_backend::Memory::len(memory));
+        let end = end.ok_or_else(|| BackendError::invalid("range", "it leaves the memory"))?;
+        if memory.is_host_visible(&(offset..end)) {
+            return Ok(());
         }
-        match offset.checked_add(len as u64) {
-            Some(end) if end <= vrampool_backend::Memory::len(memory) => Ok(()),
-            _ => Err(BackendError::invalid("range", "it leaves the memory")),
-        }
+        Err(BackendError::Unsupported { operation: "mapping memory that is not host-visible" })
     }
 
     fn check_stream(&self, stream: &HostStream) -> Result<(), BackendError> {
@@ -202,10 +145,6 @@ impl HostDevice {
         }
         Err(BackendError::invalid("stream", format!("it is one of device {}", stream.device())))
     }
-}
-
-fn in_use() -> BackendError {
-    BackendError::invalid("range", "the kernel that asks for it is using it; use the slice it was given")
 }
 
 fn same_length(left: u64, right: u64) -> Result<(), BackendError> {
@@ -239,7 +178,7 @@ impl Backend for HostDevice {
         if bytes == 0 {
             return Err(BackendError::invalid("bytes", "an allocation has at least 1"));
         }
-        pause(self.shared.allocation_latency);
+        self.shared.pause_before_allocation();
         HostMemory::new(&self.shared, bytes, kind, !on_a_stream())
     }
 
@@ -344,12 +283,21 @@ impl Backend for HostDevice {
     fn write_mapped(&self, memory: &HostMemory, offset: u64, bytes: &[u8]) -> Result<(), BackendError> {
         self.check_mapped(memory, offset, bytes.len())?;
         let span = memory.span(offset, bytes.len() as u64);
-        self.shared.claims.with([], [span], |[], [mapped]| mapped.copy_from_slice(bytes)).ok_or_else(in_use)
+        self.shared.claims.with([], [span], |[], [mapped]| mapped.copy_from_slice(bytes))
     }
 
     fn read_mapped(&self, memory: &HostMemory, offset: u64, bytes: &mut [u8]) -> Result<(), BackendError> {
         self.check_mapped(memory, offset, bytes.len())?;
         let span = memory.span(offset, bytes.len() as u64);
-        self.shared.claims.with([span], [], |[mapped], []| bytes.copy_from_slice(mapped)).ok_or_else(in_use)
+        self.shared.claims.with([span], [], |[mapped], []| bytes.copy_from_slice(mapped))
+    }
+    #[cfg(target_os = "linux")]
+    fn virtual_memory(&self) -> Option<&dyn VirtualMemory<Memory = HostMemory>> {
+        Some(self)
+    }
+
+    #[cfg(target_os = "linux")]
+    fn shared_handles(&self) -> Option<&dyn SharedHandles> {
+        Some(self)
     }
 }

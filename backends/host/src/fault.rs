@@ -36,11 +36,27 @@ pub enum Call {
     Mapped,
     /// Asking whether an event is complete.
     Query,
+    /// Reserving address space.
+    Reserve,
+    /// Creating physical memory, shareable or not.
+    CreatePhysical,
+    /// Dropping the last handle to physical memory that is mapped nowhere. Counted; cannot fail, because dropping cannot.
+    ReleasePhysical,
+    /// Mapping physical memory.
+    Map,
+    /// Making mapped memory accessible.
+    SetAccess,
+    /// Unmapping physical memory.
+    Unmap,
+    /// Exporting physical memory.
+    Export,
+    /// Importing physical memory.
+    Import,
 }
 
 impl Call {
     /// All kinds.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 22] = [
         Self::Allocate,
         Self::Free,
         Self::CreateStream,
@@ -55,6 +71,14 @@ impl Call {
         Self::MemoryInfo,
         Self::Mapped,
         Self::Query,
+        Self::Reserve,
+        Self::CreatePhysical,
+        Self::ReleasePhysical,
+        Self::Map,
+        Self::SetAccess,
+        Self::Unmap,
+        Self::Export,
+        Self::Import,
     ];
 
     fn name(self) -> &'static str {
@@ -73,6 +97,14 @@ impl Call {
             Self::MemoryInfo => "memory_info",
             Self::Mapped => "mapped",
             Self::Query => "query",
+            Self::Reserve => "reserve",
+            Self::CreatePhysical => "create_physical",
+            Self::ReleasePhysical => "release_physical",
+            Self::Map => "map",
+            Self::SetAccess => "set_access",
+            Self::Unmap => "unmap",
+            Self::Export => "export",
+            Self::Import => "import",
         }
     }
 }

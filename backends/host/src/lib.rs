@@ -7,6 +7,8 @@
 //!   can ask whether one was missing.
 //! * Its size, kind, latency and [`Faults`] are chosen when it is [built](HostDevice::builder): the n-th call of a kind
 //!   fails, memory runs out at a byte, the device is lost.
+//! * On Linux it has [virtual memory](VirtualMemory) that is real: reserved addresses into which memory is mapped, which
+//!   [another process](SharedHandles) may map too. Work on what is not mapped there is an error, not the end of the process.
 //! * Pages that nobody touches cost nothing: large memory is mapped and not written.
 //!
 //! ```
@@ -23,21 +25,32 @@
 //! # }
 //! ```
 #![doc = include_str!("../README.md")]
+#![deny(unsafe_code)]
 // Not in the workspace's lints, because tests may.
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
+mod builder;
+mod capacity;
 mod device;
-#[allow(unsafe_code, reason = "the one file in which bytes become slices; every block is argued")]
+#[allow(unsafe_code, reason = "the one place in which bytes become slices; every block is argued")]
 mod driver;
 mod fault;
 mod memory;
+#[cfg(target_os = "linux")]
+mod physical;
+#[cfg(target_os = "linux")]
+mod shared_handles;
 mod stream;
+#[cfg(target_os = "linux")]
+mod virtual_memory;
 
-pub use device::{HostBuilder, HostDevice};
+pub use builder::HostBuilder;
+pub use device::HostDevice;
 pub use fault::{Call, Faults};
 pub use memory::HostMemory;
 pub use stream::{HostEvent, HostStream};
 pub use vrampool_backend::{
     Backend, BackendError, Capabilities, DeviceId, DeviceKind, Event, Memory, MemoryInfo, MemoryKind,
-    Placement, Properties, Region, RegionMut, Stream, StreamId, Usage,
+    Physical, Placement, Properties, Region, RegionMut, ShareableHandle, ShareableKind, SharedHandles,
+    Stream, StreamId, Usage, VirtualMemory,
 };

@@ -1,11 +1,11 @@
-//! Memory of the host device, and how much of it there is.
+//! Memory of the host device.
 
 use crate::device::Shared;
-use crate::driver::{Block, Span};
+use crate::driver::{Block, Bytes, Reservation, Span};
 use crate::fault::Call;
-use parking_lot::{Condvar, Mutex};
+use std::ops::Range;
 use std::sync::Arc;
-use vrampool_backend::{BackendError, Memory, MemoryKind, Region};
+use vrampool_backend::{BackendError, Memory, MemoryKind, Placement, Region};
 
 /// Memory of a [`HostDevice`](crate::HostDevice). Starts zeroed. Dropping it frees it, once work that uses it is done.
 #[derive(Debug)]
@@ -16,56 +16,9 @@ pub struct HostMemory {
 /// What a memory and the work that uses it share.
 #[derive(Debug)]
 pub(crate) struct Allocation {
-    block: Block,
+    bytes: Bytes,
     kind: MemoryKind,
     device: Arc<Shared>,
-}
-
-/// Bytes of a device: all, taken, and taken by memory that is dropped but still in use by queued work.
-#[derive(Debug)]
-pub(crate) struct Capacity {
-    bytes: Mutex<Bytes>,
-    freed: Condvar,
-}
-
-#[derive(Debug)]
-struct Bytes {
-    total: u64,
-    taken: u64,
-    dropped: u64,
-}
-
-impl Capacity {
-    pub(crate) fn new(total: u64) -> Self {
-        Self { bytes: Mutex::new(Bytes { total, taken: 0, dropped: 0 }), freed: Condvar::new() }
-    }
-
-    pub(crate) fn set_total(&self, total: u64) {
-        self.bytes.lock().total = total;
-        self.freed.notify_all();
-    }
-
-    /// (free, total)
-    pub(crate) fn info(&self) -> (u64, u64) {
-        let bytes = self.bytes.lock();
-        (bytes.total.saturating_sub(bytes.taken), bytes.total)
-    }
-
-    /// Takes bytes, after waiting for dropped memory where that may help and `may_wait`.
-    fn take(&self, requested: u64, may_wait: bool) -> Result<(), BackendError> {
-        let mut bytes = self.bytes.lock();
-        loop {
-            let free = bytes.total.saturating_sub(bytes.taken);
-            if requested <= free {
-                bytes.taken += requested;
-                return Ok(());
-            }
-            if !may_wait || bytes.dropped == 0 || requested > free.saturating_add(bytes.dropped) {
-                return Err(BackendError::OutOfMemory { requested, free: Some(free) });
-            }
-            self.freed.wait(&mut bytes);
-        }
-    }
 }
 
 impl HostMemory {
@@ -78,17 +31,24 @@ impl HostMemory {
         let capacity = device.capacity();
         capacity.take(bytes, may_wait)?;
         match Block::new(bytes) {
-            Some(block) => {
-                Ok(Self { allocation: Arc::new(Allocation { block, kind, device: Arc::clone(device) }) })
-            }
+            Some(block) => Ok(Self::of(device, Bytes::Own(block), kind)),
             None => {
-                capacity.bytes.lock().taken -= bytes;
+                capacity.untake(bytes);
                 Err(BackendError::OutOfMemory { requested: bytes, free: None })
             }
         }
     }
 
-    /// Of what kind it is.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn reserved(device: &Arc<Shared>, reservation: Reservation) -> Self {
+        Self::of(device, Bytes::Reserved(reservation), MemoryKind::default())
+    }
+
+    fn of(device: &Arc<Shared>, bytes: Bytes, kind: MemoryKind) -> Self {
+        Self { allocation: Arc::new(Allocation { bytes, kind, device: Arc::clone(device) }) }
+    }
+
+    /// Of what kind it is. A reservation is of the default one, whatever is mapped there.
     #[must_use]
     pub fn kind(&self) -> MemoryKind {
         self.allocation.kind
@@ -98,23 +58,39 @@ impl HostMemory {
         Arc::ptr_eq(&self.allocation.device, device)
     }
 
+    /// Whether the host may use a range by itself.
+    pub(crate) fn is_host_visible(&self, range: &Range<u64>) -> bool {
+        match &self.allocation.bytes {
+            Bytes::Own(_) => self.kind().placement != Placement::Device,
+            Bytes::Reserved(reservation) => reservation.is_host_visible(range),
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    pub(crate) fn reservation(&self) -> Option<&Reservation> {
+        match &self.allocation.bytes {
+            Bytes::Own(_) => None,
+            Bytes::Reserved(reservation) => Some(reservation),
+        }
+    }
+
     pub(crate) fn allocation(&self) -> Arc<Allocation> {
         Arc::clone(&self.allocation)
     }
 
     pub(crate) fn span(&self, offset: u64, len: u64) -> Span<'_> {
-        // A range that overflows becomes one that leaves the block, which `Claims::with` refuses.
-        Span { block: &self.allocation.block, range: offset..offset.saturating_add(len) }
+        // A range that overflows becomes one that leaves the memory, which `Claims::with` refuses.
+        Span { bytes: &self.allocation.bytes, range: offset..offset.saturating_add(len) }
     }
 }
 
 impl Memory for HostMemory {
     fn len(&self) -> u64 {
-        self.allocation.block.len()
+        self.allocation.bytes.len()
     }
 
     fn address(&self) -> Option<u64> {
-        Some(self.allocation.block.address())
+        Some(self.allocation.bytes.address())
     }
 }
 
@@ -124,18 +100,19 @@ impl Drop for HostMemory {
         // Counting cannot fail, and a lost device frees all the same.
         let _ = shared.faults().check(Call::Free);
         // Queued work may still hold the allocation; until it is done the bytes count as taken, and as dropped.
-        shared.capacity().bytes.lock().dropped += self.len();
+        match &self.allocation.bytes {
+            Bytes::Own(block) => shared.capacity().drop_later(block.len()),
+            Bytes::Reserved(reservation) => reservation.let_go(),
+        }
     }
 }
 
 impl Drop for Allocation {
     fn drop(&mut self) {
-        let capacity = self.device.capacity();
-        let mut bytes = capacity.bytes.lock();
-        bytes.taken -= self.block.len();
-        bytes.dropped -= self.block.len();
-        drop(bytes);
-        capacity.freed.notify_all();
+        // What is mapped into a reservation is given back by itself.
+        if let Bytes::Own(block) = &self.bytes {
+            self.device.capacity().give_back(block.len());
+        }
     }
 }
 
@@ -153,6 +130,6 @@ impl HeldRange {
     }
 
     pub(crate) fn span(&self) -> Span<'_> {
-        Span { block: &self.allocation.block, range: self.offset..self.offset + self.len }
+        Span { bytes: &self.allocation.bytes, range: self.offset..self.offset + self.len }
     }
 }

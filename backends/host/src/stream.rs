@@ -22,8 +22,10 @@ pub(crate) fn on_a_stream() -> bool {
     WORKER_OF.with(|worker| worker.get().is_some())
 }
 
+type Run = dyn FnOnce(&Shared) -> Result<(), BackendError> + Send;
+
 enum Work {
-    Run(Box<dyn FnOnce(&Shared) + Send>),
+    Run(Box<Run>),
     Signal(Arc<Flag>),
     Wait(Arc<Flag>),
 }
@@ -196,7 +198,7 @@ impl HostStream {
         let (reads, writes) = (reads.each_ref().map(HeldRange::new), writes.each_ref().map(HeldRange::new));
         self.send(Work::Run(Box::new(move |device| {
             let spans = (reads.each_ref().map(HeldRange::span), writes.each_ref().map(HeldRange::span));
-            device.claims().with(spans.0, spans.1, work);
+            device.claims().with(spans.0, spans.1, work)
         })))
     }
 
@@ -252,15 +254,23 @@ impl Worker {
     }
 
     /// Runs a piece of work. Whatever it throws ends here: this thread must go on, or whoever waits for it waits for ever.
-    fn run_one(&self, run: Box<dyn FnOnce(&Shared) + Send>) {
+    fn run_one(&self, run: Box<Run>) {
         let outcome = catch_unwind(AssertUnwindSafe(|| {
             // A lost device does no work, but points in its streams are still reached.
-            if !self.device.faults().is_lost() {
-                self.device.pause_before_work();
-                run(&self.device);
+            if self.device.faults().is_lost() {
+                return Ok(());
             }
+            self.device.pause_before_work();
+            run(&self.device)
         }));
-        let Err(panic) = outcome else { return };
+        let panic = match outcome {
+            Ok(Ok(())) => return,
+            Ok(Err(failure)) => {
+                self.failure.lock().get_or_insert(failure);
+                return;
+            }
+            Err(panic) => panic,
+        };
         self.failure.lock().get_or_insert(BackendError::Driver {
             call: "launch",
             code: -1,

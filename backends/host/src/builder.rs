@@ -1,0 +1,127 @@
+//! How a host device is to be.
+
+use crate::capacity::Capacity;
+use crate::device::{HostDevice, Shared};
+use crate::driver::{ALIGNMENT, Claims};
+use crate::fault::Faults;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use vrampool_backend::{Capabilities, DeviceId, DeviceKind, Properties};
+
+/// The smallest page of most GPUs' virtual memory, bytes.
+const GRANULARITY: u64 = 2 << 20;
+
+/// What the system adds to what every host device can do.
+const MAPPING: Capabilities = if cfg!(target_os = "linux") {
+    Capabilities::VIRTUAL_MEMORY.union(Capabilities::SHARED_HANDLES)
+} else {
+    Capabilities::empty()
+};
+
+/// How a [`HostDevice`] is to be.
+///
+/// ```
+/// use vrampool_host::{Backend, DeviceKind, HostDevice};
+/// let device = HostDevice::builder().capacity(1 << 20).kind(DeviceKind::Discrete).build();
+/// assert_eq!(device.memory_info()?.free_bytes, 1 << 20);
+/// # Ok::<(), vrampool_host::BackendError>(())
+/// ```
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct HostBuilder {
+    capacity: Option<u64>,
+    kind: DeviceKind,
+    allocation_latency: Duration,
+    work_latency: Duration,
+    granularity: u64,
+}
+
+impl Default for HostBuilder {
+    fn default() -> Self {
+        Self {
+            capacity: None,
+            kind: DeviceKind::Cpu,
+            allocation_latency: Duration::ZERO,
+            work_latency: Duration::ZERO,
+            granularity: GRANULARITY,
+        }
+    }
+}
+
+impl HostBuilder {
+    /// Memory in all, bytes. Default: the machine's. It may be more: pages that nobody touches cost nothing.
+    pub fn capacity(mut self, bytes: u64) -> Self {
+        self.capacity = Some(bytes);
+        self
+    }
+
+    /// What it passes for. Default: [`DeviceKind::Cpu`], which shares the host's memory.
+    pub fn kind(mut self, kind: DeviceKind) -> Self {
+        self.kind = kind;
+        self
+    }
+
+    /// How long every allocation takes longer. Default: 0.
+    pub fn allocation_latency(mut self, latency: Duration) -> Self {
+        self.allocation_latency = latency;
+        self
+    }
+
+    /// How long every copy, fill and kernel takes longer. Default: 0.
+    pub fn work_latency(mut self, latency: Duration) -> Self {
+        self.work_latency = latency;
+        self
+    }
+
+    /// The [granularity of virtual memory](vrampool_backend::VirtualMemory::granularity), bytes, rounded up to a power of two
+    /// and to a page of the host's. Default: 2 MiB, as GPUs have it.
+    pub fn granularity(mut self, bytes: u64) -> Self {
+        self.granularity = bytes;
+        self
+    }
+
+    /// Makes the device.
+    #[must_use]
+    pub fn build(self) -> HostDevice {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let capacity = self.capacity.unwrap_or_else(machine_memory);
+        let mut properties = Properties::new("host", "host memory");
+        properties.kind = self.kind;
+        properties.total_bytes = capacity;
+        properties.max_allocation = isize::MAX as u64;
+        properties.alignment = ALIGNMENT;
+        properties.capabilities = Capabilities::HOST_VISIBLE
+            | Capabilities::STREAM_ORDERED
+            | Capabilities::MANAGED
+            | Capabilities::CONCURRENT_STREAMS
+            | Capabilities::COPY_WITHIN_MEMORY
+            | MAPPING;
+        let key = u128::from(NEXT.fetch_add(1, Ordering::Relaxed));
+        HostDevice::of(Shared {
+            id: DeviceId { backend: "host", key },
+            properties,
+            capacity: Capacity::new(capacity),
+            claims: Claims::default(),
+            faults: Faults::default(),
+            allocation_latency: self.allocation_latency,
+            work_latency: self.work_latency,
+            #[cfg(target_os = "linux")]
+            granularity: granularity(self.granularity),
+            #[cfg(target_os = "linux")]
+            files: crate::physical::Files::default(),
+        })
+    }
+}
+
+fn machine_memory() -> u64 {
+    let mut system = sysinfo::System::new();
+    system.refresh_memory();
+    system.total_memory()
+}
+
+/// What is nearest to a granularity that is asked for.
+#[cfg(target_os = "linux")]
+fn granularity(bytes: u64) -> u64 {
+    // No size above half of all is a power of two, nor can that much be reserved.
+    bytes.clamp(rustix::param::page_size() as u64, 1 << 62).next_power_of_two()
+}

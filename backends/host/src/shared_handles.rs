@@ -1,0 +1,101 @@
+//! Physical memory for other processes, on Linux: a file in memory.
+
+use crate::device::HostDevice;
+use crate::fault::Call;
+use crate::physical::{self, Backing, File, Origin, driver_error};
+use rustix::fs::{
+    MemfdFlags, OFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fcntl_getfl, fstat, fstatfs,
+};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use vrampool_backend::{BackendError, MemoryKind, Physical, ShareableHandle, ShareableKind, SharedHandles};
+
+/// What `statfs` says of files in memory (`TMPFS_MAGIC` in Linux's `magic.h`).
+const MEMORY_FILES: u64 = 0x0102_1994;
+
+/// Memory that is exported keeps its size: it is sealed, so that nobody who has the handle can cut it and have the others
+/// touch what is not there. It counts on the device that created it, for as long as *that* uses it.
+///
+/// Within a process the work of all devices is kept apart, also where one imported what another exported. Processes are not:
+/// they wait for each other's work by themselves, as with GPUs.
+impl SharedHandles for HostDevice {
+    fn shareable_kinds(&self) -> &[ShareableKind] {
+        &[ShareableKind::FileDescriptor]
+    }
+
+    fn create_shareable(
+        &self,
+        bytes: u64,
+        kind: MemoryKind,
+        shareable: ShareableKind,
+    ) -> Result<Physical, BackendError> {
+        self.shared().faults().check(Call::CreatePhysical)?;
+        if shareable != ShareableKind::FileDescriptor {
+            return Err(BackendError::Unsupported { operation: "handles that are no file descriptors" });
+        }
+        self.check_bytes(bytes)?;
+        self.shared().pause_before_allocation();
+        physical::create(self.shared(), bytes, kind, Origin::Shareable, || Ok((Arc::new(sealed(bytes)?), 0)))
+    }
+
+    /// What was imported can be exported again.
+    fn export(&self, physical: &Physical) -> Result<ShareableHandle, BackendError> {
+        self.shared().faults().check(Call::Export)?;
+        let backing = self.check_physical(physical)?.backing();
+        if backing.origin == Origin::Private {
+            return Err(BackendError::invalid("physical", "it was not created shareable"));
+        }
+        let copy = rustix::io::fcntl_dupfd_cloexec(backing.file.descriptor(), 0);
+        Ok(ShareableHandle::FileDescriptor(copy.map_err(|error| driver_error("dup", error))?))
+    }
+
+    fn import(&self, handle: ShareableHandle, bytes: u64) -> Result<Physical, BackendError> {
+        self.shared().faults().check(Call::Import)?;
+        self.check_bytes(bytes)?;
+        let ShareableHandle::FileDescriptor(descriptor) = handle else {
+            return Err(BackendError::Unsupported { operation: "handles that are no file descriptors" });
+        };
+        check_handle(&descriptor, bytes)?;
+        Ok(physical::handle(Backing {
+            file: Arc::new(File::new(descriptor)?),
+            offset: 0,
+            len: bytes,
+            kind: MemoryKind::default(),
+            origin: Origin::Imported,
+            device: Arc::clone(self.shared()),
+        }))
+    }
+}
+
+/// A file that stays as large as it is, and stays writable.
+fn sealed(bytes: u64) -> Result<File, BackendError> {
+    let file = File::create(bytes, MemfdFlags::ALLOW_SEALING)?;
+    let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+    fcntl_add_seals(file.descriptor(), seals).map_err(|error| driver_error("fcntl", error))?;
+    Ok(file)
+}
+
+/// Refuses whatever is not memory of that size, or could stop to be.
+fn check_handle(descriptor: &OwnedFd, bytes: u64) -> Result<(), BackendError> {
+    let invalid = |reason: &str| Err(BackendError::invalid("handle", reason));
+    let system = fstatfs(descriptor).map_err(|error| driver_error("fstatfs", error))?;
+    #[allow(clippy::unnecessary_cast, reason = "its type differs between processors")]
+    if system.f_type as u64 != MEMORY_FILES {
+        return invalid("it is no file in memory");
+    }
+    // A file that cannot be sealed at all says so by an error.
+    let seals = fcntl_get_seals(descriptor).unwrap_or(SealFlags::empty());
+    if !seals.contains(SealFlags::SHRINK) {
+        return invalid("the file is not sealed against being cut");
+    }
+    let flags = fcntl_getfl(descriptor).map_err(|error| driver_error("fcntl", error))?;
+    if flags & OFlags::RWMODE != OFlags::RDWR || seals.intersects(SealFlags::WRITE | SealFlags::FUTURE_WRITE)
+    {
+        return invalid("the file cannot be written");
+    }
+    let size = fstat(descriptor).map_err(|error| driver_error("fstat", error))?.st_size;
+    if u64::try_from(size).is_ok_and(|size| size >= bytes) {
+        return Ok(());
+    }
+    invalid("the file is smaller")
+}

@@ -1,0 +1,106 @@
+//! Address space and physical memory apart, on Linux.
+
+use crate::device::HostDevice;
+use crate::driver::Reservation;
+use crate::fault::Call;
+use crate::memory::HostMemory;
+use crate::physical::{self, Handle, Origin};
+use vrampool_backend::{Backend, BackendError, DeviceId, MemoryKind, Physical, VirtualMemory};
+
+/// Reservations have nothing behind them but what is mapped, which is memory of the system's that costs nothing before it is
+/// touched. Physical memory is counted like memory that is [allocated](Backend::allocate), once, however often it is mapped,
+/// until the last handle to it and the last reservation that maps it are gone and queued work is done.
+///
+/// Work that touches bytes which are not mapped or not accessible does not run; it is a failure of its stream, as a kernel's
+/// panic is. Work that uses physical memory at two addresses and writes it is one too. Unmapping waits for work that is
+/// under way there, and is counted in [`races`](HostDevice::races).
+impl VirtualMemory for HostDevice {
+    type Memory = HostMemory;
+
+    fn granularity(&self, _: MemoryKind) -> Result<u64, BackendError> {
+        Ok(self.shared().granularity)
+    }
+
+    fn reserve(&self, bytes: u64) -> Result<HostMemory, BackendError> {
+        self.shared().faults().check(Call::Reserve)?;
+        self.check_bytes(bytes)?;
+        Ok(HostMemory::reserved(self.shared(), Reservation::new(bytes)?))
+    }
+
+    fn create_physical(&self, bytes: u64, kind: MemoryKind) -> Result<Physical, BackendError> {
+        self.shared().faults().check(Call::CreatePhysical)?;
+        self.check_bytes(bytes)?;
+        self.shared().pause_before_allocation();
+        physical::create(self.shared(), bytes, kind, Origin::Private, || self.shared().files().take(bytes))
+    }
+
+    fn map(&self, reservation: &HostMemory, offset: u64, physical: &Physical) -> Result<(), BackendError> {
+        self.shared().faults().check(Call::Map)?;
+        let reservation = self.check_range(reservation, offset, physical.len())?;
+        let backing = self.check_physical(physical)?.backing();
+        reservation.turn(self.shared().claims(), offset, physical.len())?.map(physical, backing)
+    }
+
+    /// Devices of the host are one another's equals, but each has accounts and faults of its own: none but this one is let in.
+    fn set_access(
+        &self,
+        reservation: &HostMemory,
+        offset: u64,
+        bytes: u64,
+        devices: &[DeviceId],
+    ) -> Result<(), BackendError> {
+        self.shared().faults().check(Call::SetAccess)?;
+        let reservation = self.check_range(reservation, offset, bytes)?;
+        if let Some(other) = devices.iter().find(|&&device| device != self.id()) {
+            let reason = format!("{other} has no access to memory of {}", self.id());
+            return Err(BackendError::invalid("devices", reason));
+        }
+        reservation.turn(self.shared().claims(), offset, bytes)?.allow()
+    }
+
+    fn unmap(&self, reservation: &HostMemory, offset: u64, bytes: u64) -> Result<(), BackendError> {
+        self.shared().faults().check(Call::Unmap)?;
+        let reservation = self.check_range(reservation, offset, bytes)?;
+        reservation.turn(self.shared().claims(), offset, bytes)?.unmap()
+    }
+}
+
+impl HostDevice {
+    pub(crate) fn check_bytes(&self, bytes: u64) -> Result<(), BackendError> {
+        let granularity = self.shared().granularity;
+        if bytes > 0 && bytes.is_multiple_of(granularity) {
+            return Ok(());
+        }
+        let reason = format!("{bytes} are not one or more times the granularity of {granularity}");
+        Err(BackendError::invalid("bytes", reason))
+    }
+
+    pub(crate) fn check_physical<'a>(&self, physical: &'a Physical) -> Result<&'a Handle, BackendError> {
+        let handle: &Handle = physical.driver()?;
+        if std::sync::Arc::ptr_eq(&handle.backing().device, self.shared()) {
+            return Ok(handle);
+        }
+        Err(BackendError::invalid("physical", "it is memory of another device"))
+    }
+
+    fn check_range<'a>(
+        &self,
+        memory: &'a HostMemory,
+        offset: u64,
+        bytes: u64,
+    ) -> Result<&'a Reservation, BackendError> {
+        if !memory.is_of(self.shared()) {
+            return Err(BackendError::invalid("reservation", "it is another device's"));
+        }
+        let reservation = memory.reservation();
+        let reservation = reservation
+            .ok_or_else(|| BackendError::invalid("reservation", "it is memory of another kind"))?;
+        let granularity = self.shared().granularity;
+        if !offset.is_multiple_of(granularity) {
+            let reason = format!("{offset} is no multiple of the granularity of {granularity}");
+            return Err(BackendError::invalid("offset", reason));
+        }
+        self.check_bytes(bytes)?;
+        Ok(reservation)
+    }
+}
