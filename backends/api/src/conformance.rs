@@ -70,12 +70,20 @@ macro_rules! require {
     };
 }
 
-/// Runs every check on `device`. Takes at most a few MiB of its memory and gives all of it back.
+mod virtual_memory;
+use virtual_memory::{
+    mapped_memory_is_memory, mappings_that_cannot_be_are_refused,
+    physical_memory_is_seen_wherever_it_is_mapped, shared_handles_are_to_the_same_memory,
+    virtual_memory_goes_in_any_order,
+};
+
+/// Runs every check on `device`. Takes at most a few MiB of its memory (where it has
+/// virtual memory 8 times its granularity) and gives all of it back.
 ///
 /// # Errors
 /// The first [`Failure`]; the checks after it are not run.
 pub fn check<B: Backend>(device: &B) -> Result<Report, Failure> {
-    let checks: [Named<B>; 15] = [
+    let checks: [Named<B>; 20] = [
         ("properties_are_consistent", properties_are_consistent),
         ("clones_are_the_same_device", clones_are_the_same_device),
         ("memory_has_the_size_asked_for", memory_has_the_size_asked_for),
@@ -91,6 +99,11 @@ pub fn check<B: Backend>(device: &B) -> Result<Report, Failure> {
         ("memory_comes_and_goes_in_the_order_of_a_stream", memory_comes_and_goes_in_the_order_of_a_stream),
         ("host_visible_memory_is_mapped", host_visible_memory_is_mapped),
         ("too_much_memory_is_a_typed_error", too_much_memory_is_a_typed_error),
+        ("mapped_memory_is_memory", mapped_memory_is_memory),
+        ("physical_memory_is_seen_wherever_it_is_mapped", physical_memory_is_seen_wherever_it_is_mapped),
+        ("mappings_that_cannot_be_are_refused", mappings_that_cannot_be_are_refused),
+        ("virtual_memory_goes_in_any_order", virtual_memory_goes_in_any_order),
+        ("shared_handles_are_to_the_same_memory", shared_handles_are_to_the_same_memory),
     ];
     let mut report = Report::default();
     for (name, check) in checks {

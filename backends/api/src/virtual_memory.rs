@@ -9,8 +9,9 @@ use std::sync::Arc;
 /// [`Backend::virtual_memory`](crate::Backend::virtual_memory) answers it.
 ///
 /// A reservation *is* a [memory of the backend](crate::Backend::Memory), so regions, copies and kernels work on it as on any
-/// other; touching a part that is not mapped, or not accessible, is an error of the work that does it. All offsets and sizes
-/// are multiples of [`granularity`](Self::granularity).
+/// other; touching a part that is not mapped, or not accessible, is an error of the work that does it (on a GPU such an error
+/// may cost the program its context). All offsets and sizes are multiples of [`granularity`](Self::granularity), and no
+/// size is 0.
 ///
 /// The same physical memory may be mapped at several places at a time. Work that writes it through one place is seen by
 /// work behind it, in the order of streams, through another; one kernel or copy that uses both is undefined (CUDA's rule of
@@ -50,8 +51,9 @@ pub trait VirtualMemory: fmt::Debug + Send + Sync {
     /// Maps all of `physical` at `offset` of `reservation`. Not accessible before [`set_access`](Self::set_access).
     ///
     /// # Errors
-    /// [`BackendError::InvalidArgument`] when the range leaves the reservation, is mapped already, `reservation` is
-    /// not one, or `physical` is another device's; else what the driver reports.
+    /// [`BackendError::InvalidArgument`] when the range leaves the reservation or is mapped already, offset or size
+    /// is no multiple of the granularity, `reservation` is not one, or `physical` is another device's; else what the driver
+    /// reports.
     fn map(&self, reservation: &Self::Memory, offset: u64, physical: &Physical) -> Result<(), BackendError>;
 
     /// Lets `devices` (this one when empty) read and write a mapped range, which may span several mappings.

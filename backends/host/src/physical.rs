@@ -41,8 +41,8 @@ impl File {
             return Err(BackendError::Driver { call: "ftruncate", code: -1, message: reason.into() });
         }
         let descriptor = memfd_create("vrampool", MemfdFlags::CLOEXEC | flags)
-            .map_err(|error| driver_error("memfd_create", error))?;
-        ftruncate(&descriptor, bytes).map_err(|error| driver_error("ftruncate", error))?;
+            .map_err(|error| no_file("memfd_create", error, bytes))?;
+        ftruncate(&descriptor, bytes).map_err(|error| no_file("ftruncate", error, bytes))?;
         Self::new(descriptor)
     }
 
@@ -166,6 +166,14 @@ pub(crate) fn create(
 /// The first handle to memory.
 pub(crate) fn handle(backing: Backing) -> Physical {
     Physical::new(backing.len, Handle { backing: Arc::new(backing) })
+}
+
+/// What the system said when it made a file.
+fn no_file(call: &'static str, error: Errno, requested: u64) -> BackendError {
+    match error {
+        Errno::NOMEM | Errno::NOSPC => BackendError::OutOfMemory { requested, free: None },
+        error => driver_error(call, error),
+    }
 }
 
 /// What the system said.

@@ -204,12 +204,11 @@ impl Turn<'_> {
         // takes anything out.
         let unmapped = unsafe { mmap_anonymous(start, len, ProtFlags::empty(), flags) };
         unmapped.map_err(|error| driver_error("mmap", error))?;
-        let mut behind = mappings.split_off(&self.range.start);
-        let mut rest = behind.split_off(&self.range.end);
-        mappings.append(&mut rest);
+        let starts: Vec<_> = mappings.range(self.range.clone()).map(|(&start, _)| start).collect();
+        let taken: Vec<_> = starts.iter().filter_map(|start| mappings.remove(start)).collect();
         drop(mappings);
         // What goes with the last handle goes outside the lock.
-        drop(behind);
+        drop(taken);
         Ok(())
     }
 
