@@ -1,0 +1,446 @@
+//! Virtual memory on random input, against a twin that is a table of pages; with a fault at every call; from many threads.
+#![cfg(target_os = "linux")]
+
+use proptest::prelude::*;
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use vrampool_host::{
+    Backend, BackendError, Call, HostDevice, HostMemory, HostStream, Physical, Placement, Region, RegionMut,
+    VirtualMemory,
+};
+
+/// Small, so that bytes are cheap to compare.
+const PAGE: u64 = 4096;
+/// Pages of a reservation.
+const PAGES: u64 = 6;
+/// Pages the device has.
+const CAPACITY: u64 = 7;
+const FAULTS: [Call; 5] = [Call::Reserve, Call::CreatePhysical, Call::Map, Call::SetAccess, Call::Unmap];
+
+#[derive(Debug, Clone)]
+enum Step {
+    Reserve,
+    DropReservation(usize),
+    Create(u64),
+    DropHandle(usize),
+    Map(usize, u64, usize),
+    SetAccess(usize, u64, u64),
+    Unmap(usize, u64, u64),
+    Fill(usize, u64, u64, u8),
+    Copy((usize, u64), (usize, u64), u64),
+    /// The next call of a kind fails.
+    Fault(usize),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let one = || 0..4_usize;
+    let at = || 0..PAGES + 1;
+    let byte = || 0..PAGES * PAGE;
+    prop_oneof![
+        1 => Just(Step::Reserve),
+        1 => one().prop_map(Step::DropReservation),
+        3 => (0..4_u64).prop_map(Step::Create),
+        2 => one().prop_map(Step::DropHandle),
+        6 => (one(), at(), one()).prop_map(|(r, at, p)| Step::Map(r, at, p)),
+        5 => (one(), at(), 0..4_u64).prop_map(|(r, at, n)| Step::SetAccess(r, at, n)),
+        3 => (one(), at(), 0..4_u64).prop_map(|(r, at, n)| Step::Unmap(r, at, n)),
+        4 => (one(), byte(), 0..2 * PAGE, any::<u8>()).prop_map(|(r, at, n, v)| Step::Fill(r, at, n, v)),
+        4 => ((one(), byte()), (one(), byte()), 0..2 * PAGE).prop_map(|(a, b, n)| Step::Copy(a, b, n)),
+        1 => (0..FAULTS.len()).prop_map(Step::Fault),
+    ]
+}
+
+/// The naive twin: memory is vectors, and a reservation a table of pages.
+#[derive(Default)]
+struct Twin {
+    /// Contents, and the number of handles.
+    memory: Vec<(Vec<u8>, u32)>,
+    handles: Vec<usize>,
+    reservations: Vec<[Option<Page>; PAGES as usize]>,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+struct Page {
+    /// Which mapping, by where it starts.
+    mapping: u64,
+    memory: usize,
+    /// Which page of that memory.
+    index: u64,
+    accessible: bool,
+}
+
+impl Twin {
+    fn taken(&self) -> u64 {
+        let used = |&(index, (_, handles)): &(usize, &(Vec<u8>, u32))| {
+            let mapped = |page: &&Option<Page>| page.is_some_and(|page| page.memory == index);
+            *handles > 0 || self.reservations.iter().flatten().find(mapped).is_some()
+        };
+        self.memory.iter().enumerate().filter(used).map(|(_, (bytes, _))| bytes.len() as u64).sum()
+    }
+
+    fn map(&mut self, reservation: usize, at: u64, handle: usize) -> bool {
+        let memory = self.handles[handle];
+        let pages = self.memory[memory].0.len() as u64 / PAGE;
+        let table = &mut self.reservations[reservation];
+        if at + pages > PAGES || (at..at + pages).any(|page| table[page as usize].is_some()) {
+            return false;
+        }
+        for index in 0..pages {
+            table[(at + index) as usize] = Some(Page { mapping: at, memory, index, accessible: false });
+        }
+        true
+    }
+
+    /// The pages of a range that is made of whole mappings.
+    fn whole(&mut self, reservation: usize, at: u64, pages: u64) -> Option<&mut [Option<Page>]> {
+        let table = &mut self.reservations[reservation];
+        if pages == 0 || at + pages > PAGES {
+            return None;
+        }
+        let inside = |index: u64| (at..at + pages).contains(&index);
+        for index in at..at + pages {
+            let page = table[index as usize]?;
+            let cut = |other: u64| {
+                !inside(other) && table[other as usize].is_some_and(|other| other.mapping == page.mapping)
+            };
+            if (0..PAGES).any(cut) {
+                return None;
+            }
+        }
+        Some(&mut table[at as usize..(at + pages) as usize])
+    }
+
+    /// Where each byte of a range is. `None` when a part is not there.
+    fn bytes(&self, reservation: usize, at: u64, bytes: u64) -> Option<Vec<(usize, usize)>> {
+        let place = |byte: u64| {
+            let page = self.reservations[reservation][(byte / PAGE) as usize]?;
+            let offset = page.index * PAGE + byte % PAGE;
+            page.accessible.then_some((page.memory, offset as usize))
+        };
+        (at..at + bytes).map(place).collect()
+    }
+}
+
+struct Real {
+    device: HostDevice,
+    reservations: Vec<HostMemory>,
+    handles: Vec<Physical>,
+}
+
+impl Real {
+    fn new() -> Self {
+        let device = HostDevice::builder().granularity(PAGE).capacity(CAPACITY * PAGE).build();
+        Self { device, reservations: Vec::new(), handles: Vec::new() }
+    }
+
+    /// Work on a stream of its own, because a stream's first failure stays.
+    fn work(&self, work: impl FnOnce(&HostStream) -> Result<(), BackendError>) -> Result<(), BackendError> {
+        let stream = self.device.create_stream().expect("a stream");
+        work(&stream)?;
+        self.device.synchronize(&stream)
+    }
+}
+
+/// One step on both; whether it worked must be the same, and so must be why not.
+fn take(step: Step, real: &mut Real, twin: &mut Twin) {
+    let device = real.device.clone();
+    let refused = |worked: bool, answer: Result<(), BackendError>| match answer {
+        Ok(()) => assert!(worked, "not refused"),
+        Err(BackendError::InvalidArgument { .. }) => assert!(!worked, "refused"),
+        Err(other) => panic!("{other}"),
+    };
+    let failed = |worked: bool, answer: Result<(), BackendError>| match answer {
+        Ok(()) => assert!(worked, "no failure"),
+        Err(BackendError::Driver { call: "access", .. }) => assert!(!worked, "a failure"),
+        Err(other) => panic!("{other}"),
+    };
+    let (reservations, handles) = (real.reservations.len(), real.handles.len());
+    match step {
+        Step::Reserve => {
+            real.reservations.push(device.reserve(PAGES * PAGE).expect("addresses"));
+            twin.reservations.push([None; PAGES as usize]);
+        }
+        Step::DropReservation(which) if which < reservations => {
+            drop(real.reservations.remove(which));
+            twin.reservations.remove(which);
+        }
+        Step::Create(pages) => {
+            let fits = twin.taken() + pages * PAGE <= CAPACITY * PAGE;
+            match device.create_physical(pages * PAGE, Placement::Device.into()) {
+                Ok(handle) => {
+                    assert!(pages > 0 && fits);
+                    real.handles.push(handle);
+                    twin.handles.push(twin.memory.len());
+                    twin.memory.push((vec![0; (pages * PAGE) as usize], 1));
+                }
+                Err(BackendError::OutOfMemory { .. }) => assert!(!fits),
+                Err(other) => assert!(pages == 0, "{other}"),
+            }
+        }
+        Step::DropHandle(which) if which < handles => {
+            drop(real.handles.remove(which));
+            let memory = twin.handles.remove(which);
+            twin.memory[memory].1 -= 1;
+        }
+        Step::Map(reservation, at, handle) if reservation < reservations && handle < handles => {
+            let answer = device.map(&real.reservations[reservation], at * PAGE, &real.handles[handle]);
+            refused(twin.map(reservation, at, handle), answer);
+        }
+        Step::SetAccess(reservation, at, pages) if reservation < reservations => {
+            let answer =
+                device.set_access(&real.reservations[reservation], at * PAGE, pages * PAGE, &[device.id()]);
+            let whole = twin.whole(reservation, at, pages);
+            refused(whole.is_some(), answer);
+            whole.into_iter().flatten().flatten().for_each(|page| page.accessible = true);
+        }
+        Step::Unmap(reservation, at, pages) if reservation < reservations => {
+            let answer = device.unmap(&real.reservations[reservation], at * PAGE, pages * PAGE);
+            let whole = twin.whole(reservation, at, pages);
+            refused(whole.is_some(), answer);
+            whole.into_iter().flatten().for_each(|page| *page = None);
+        }
+        Step::Fill(reservation, at, bytes, value) if reservation < reservations => {
+            let bytes = bytes.min(PAGES * PAGE - at);
+            let places = twin
+                .bytes(reservation, at, bytes)
+                .filter(|places| places.iter().collect::<HashSet<_>>().len() == places.len());
+            let memory = &real.reservations[reservation];
+            let answer =
+                real.work(|stream| device.fill(stream, RegionMut::new(memory, at, bytes, stream)?, value));
+            failed(places.is_some(), answer);
+            for (memory, offset) in places.into_iter().flatten() {
+                twin.memory[memory].0[offset] = value;
+            }
+        }
+        Step::Copy((from, start), (to, end), bytes) if from < reservations && to < reservations => {
+            let bytes = bytes.min(PAGES * PAGE - start.max(end));
+            let source = twin.bytes(from, start, bytes);
+            let destination = twin.bytes(to, end, bytes);
+            let both = source.zip(destination).filter(|(source, destination)| {
+                let written: HashSet<_> = destination.iter().collect();
+                written.len() == destination.len() && source.iter().all(|place| !written.contains(place))
+            });
+            let [from_memory, to_memory] = [&real.reservations[from], &real.reservations[to]];
+            let answer = real.work(|stream| {
+                let source = Region::new(from_memory, start, bytes, stream)?;
+                device.copy(stream, source, RegionMut::new(to_memory, end, bytes, stream)?)
+            });
+            if from == to && bytes > 0 && start.abs_diff(end) < bytes {
+                return refused(false, answer);
+            }
+            failed(both.is_some(), answer);
+            for ((from, start), (to, end)) in both.into_iter().flat_map(|(from, to)| from.into_iter().zip(to))
+            {
+                twin.memory[to].0[end] = twin.memory[from].0[start];
+            }
+        }
+        Step::Fault(which) if reservations > 0 && handles > 0 => {
+            let call = FAULTS[which];
+            device.faults().fail_nth(call, 1);
+            let (reservation, handle) = (&real.reservations[0], &real.handles[0]);
+            let answer = match call {
+                Call::Reserve => device.reserve(PAGE).map(drop),
+                Call::CreatePhysical => device.create_physical(PAGE, Placement::Device.into()).map(drop),
+                Call::Map => device.map(reservation, 0, handle),
+                Call::SetAccess => device.set_access(reservation, 0, PAGE, &[]),
+                _ => device.unmap(reservation, 0, PAGE),
+            };
+            assert!(matches!(answer, Err(BackendError::Driver { code: -1, .. })), "{call:?}: {answer:?}");
+        }
+        // Of what is not there.
+        _ => {}
+    }
+}
+
+/// Every byte that is there is the twin's, and the accounts are.
+fn compare(real: &Real, twin: &Twin) {
+    let free = real.device.memory_info().expect("no fault").free_bytes;
+    assert_eq!(free, CAPACITY * PAGE - twin.taken(), "memory is not counted once");
+    for (index, memory) in real.reservations.iter().enumerate() {
+        for page in 0..PAGES {
+            let mut bytes = vec![0; PAGE as usize];
+            let answer = real.work(|stream| {
+                real.device.download(stream, Region::new(memory, page * PAGE, PAGE, stream)?, &mut bytes)
+            });
+            match twin.bytes(index, page * PAGE, PAGE) {
+                None => assert!(answer.is_err(), "page {page} is there"),
+                Some(places) => {
+                    answer.expect("there");
+                    let same = |(&byte, &(memory, offset)): (&u8, &(usize, usize))| {
+                        byte == twin.memory[memory].0[offset]
+                    };
+                    assert!(bytes.iter().zip(&places).all(same), "page {page} is not the twin's");
+                }
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+    #[test]
+    fn it_is_a_table_of_pages(steps in prop::collection::vec(step(), 1..80)) {
+        let (mut real, mut twin) = (Real::new(), Twin::default());
+        for _ in 0..2 {
+            take(Step::Reserve, &mut real, &mut twin);
+        }
+        for step in steps {
+            take(step, &mut real, &mut twin);
+        }
+        compare(&real, &twin);
+        let device = real.device.clone();
+        prop_assert_eq!(device.races(), 0);
+        drop(real);
+        prop_assert_eq!(device.memory_info().expect("no fault").free_bytes, CAPACITY * PAGE);
+    }
+}
+
+/// What a pool does to grow, and back; tells how far it came.
+fn grow(device: &HostDevice, reservation: &HostMemory) -> Result<(), BackendError> {
+    let physical = device.create_physical(PAGE, Placement::Device.into())?;
+    device.map(reservation, PAGE, &physical)?;
+    if let Err(error) = device.set_access(reservation, PAGE, PAGE, &[]) {
+        device.unmap(reservation, PAGE, PAGE)?;
+        return Err(error);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_call_that_fails_has_done_nothing() {
+    let errors = [
+        None,
+        Some(BackendError::OutOfMemory { requested: PAGE, free: Some(0) }),
+        Some(BackendError::DeviceLost { reason: "a test".into() }),
+    ];
+    for (call, error) in [Call::CreatePhysical, Call::Map, Call::SetAccess]
+        .into_iter()
+        .flat_map(|call| errors.clone().map(|error| (call, error)))
+    {
+        let real = Real::new();
+        let device = &real.device;
+        let reservation = device.reserve(3 * PAGE).expect("addresses");
+        let kept = device.create_physical(PAGE, Placement::Device.into()).expect("memory");
+        device.map(&reservation, 0, &kept).expect("room");
+        device.set_access(&reservation, 0, PAGE, &[]).expect("mapped");
+        match &error {
+            Some(error) => device.faults().fail_nth_with(call, 1, error.clone()),
+            None => device.faults().fail_nth(call, 1),
+        }
+        let answer = grow(device, &reservation).expect_err("it was made to fail");
+        assert!(error.is_none_or(|error| error == answer), "{answer}");
+        let free = device.memory_info().expect("no fault").free_bytes;
+        assert_eq!(free, (CAPACITY - 1) * PAGE, "{call:?} took memory");
+        grow(device, &reservation).expect("nothing is in the way");
+        device.faults().fail_nth(Call::Unmap, 1);
+        assert!(device.unmap(&reservation, 0, 2 * PAGE).is_err());
+        real.work(|stream| device.fill(stream, RegionMut::new(&reservation, 0, 2 * PAGE, stream)?, 1))
+            .expect("it is mapped still");
+        device.unmap(&reservation, 0, 2 * PAGE).expect("mapped");
+    }
+}
+
+#[test]
+fn a_lost_device_answers_that_and_gives_memory_back() {
+    let real = Real::new();
+    let device = &real.device;
+    let reservation = device.reserve(PAGES * PAGE).expect("addresses");
+    grow(device, &reservation).expect("room");
+    let other = device.create_physical(PAGE, Placement::Device.into()).expect("memory");
+    device.faults().lose_device();
+    let answers = [
+        device.reserve(PAGE).map(drop),
+        device.create_physical(PAGE, Placement::Device.into()).map(drop),
+        device.map(&reservation, 0, &other),
+        device.set_access(&reservation, PAGE, PAGE, &[]),
+        device.unmap(&reservation, PAGE, PAGE),
+    ];
+    assert!(answers.iter().all(|answer| answer.as_ref().is_err_and(BackendError::is_device_lost)));
+    drop((reservation, other));
+    assert_eq!(device.faults().calls(Call::ReleasePhysical), 2);
+}
+
+#[test]
+fn threads_map_and_unmap_parts_while_streams_copy_in_others() {
+    const THREADS: u64 = 4;
+    let device = HostDevice::builder().granularity(PAGE).capacity(THREADS * 3 * PAGE).build();
+    let reservation = device.reserve(THREADS * 4 * PAGE).expect("addresses");
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (device, reservation) = (&device, &reservation);
+            scope.spawn(move || {
+                let stream = device.create_stream().expect("a stream");
+                let base = thread * 4 * PAGE;
+                let part = |page, pages| {
+                    RegionMut::new(reservation, base + page * PAGE, pages * PAGE, &stream).expect("inside")
+                };
+                for round in 0..200_u64 {
+                    let memory: Vec<_> = [1, 2]
+                        .map(|pages| device.create_physical(pages * PAGE, Placement::Device.into()))
+                        .into_iter()
+                        .collect::<Result<_, _>>()
+                        .expect("each thread has its share");
+                    let [first, second] = if round % 2 == 0 { [0, 1] } else { [3, 1] };
+                    device.map(reservation, base + first * PAGE, &memory[0]).expect("room");
+                    device.map(reservation, base + second * PAGE, &memory[1]).expect("room");
+                    device.set_access(reservation, base + first * PAGE, PAGE, &[]).expect("mapped");
+                    device.set_access(reservation, base + second * PAGE, 2 * PAGE, &[]).expect("mapped");
+                    let value = (round * THREADS + thread) as u8;
+                    device.fill(&stream, part(second, 2), 0xFF).expect("queued");
+                    device.fill(&stream, part(first, 1), value).expect("queued");
+                    device.copy(&stream, part(first, 1).as_region(), part(2, 1)).expect("queued");
+                    let mut bytes = vec![0; 2 * PAGE as usize];
+                    device.download(&stream, part(1, 2).as_region(), &mut bytes).expect("there");
+                    let (filled, copied) = bytes.split_at(PAGE as usize);
+                    assert!(filled.iter().all(|&byte| byte == 0xFF), "round {round}");
+                    assert!(copied.iter().all(|&byte| byte == value), "round {round}");
+                    device.unmap(reservation, base + first * PAGE, PAGE).expect("mapped");
+                    device.unmap(reservation, base + second * PAGE, 2 * PAGE).expect("mapped");
+                }
+            });
+        }
+    });
+    assert_eq!(device.races(), 0, "parts do not meet");
+    assert_eq!(device.memory_info().expect("no fault").free_bytes, THREADS * 3 * PAGE);
+}
+
+#[test]
+fn work_under_a_storm_of_mapping_is_done_or_fails_and_nothing_else() {
+    let real = Real::new();
+    let device = &real.device;
+    let reservation = device.reserve(2 * PAGE).expect("addresses");
+    let physical = device.create_physical(PAGE, Placement::Device.into()).expect("memory");
+    let over = AtomicBool::new(false);
+    let (mut done, mut failed) = (0, 0);
+    std::thread::scope(|scope| {
+        // Two threads are in each other's way: they map, unmap and let in without a word to anyone.
+        for offset in [0, PAGE] {
+            let (reservation, physical, over) = (&reservation, &physical, &over);
+            scope.spawn(move || {
+                while !over.load(Ordering::Relaxed) {
+                    let _ = device.map(reservation, offset, physical);
+                    let _ = device.set_access(reservation, offset, PAGE, &[]);
+                    std::thread::yield_now();
+                    let _ = device.unmap(reservation, offset, PAGE);
+                }
+            });
+        }
+        // Ends the threads also when an assertion below does not hold.
+        let _end = End(&over);
+        while done < 100 || failed < 100 {
+            match real.work(|stream| device.fill(stream, RegionMut::new(&reservation, 0, PAGE, stream)?, 1)) {
+                Ok(()) => done += 1,
+                Err(BackendError::Driver { call: "access", .. }) => failed += 1,
+                Err(other) => panic!("{other}"),
+            }
+        }
+    });
+}
+
+struct End<'a>(&'a AtomicBool);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
