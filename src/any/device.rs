@@ -4,7 +4,7 @@
 use super::variants::{AnyDevice, AnyEvent, AnyMemory, AnyStream, on_each};
 use vrampool_backend::{
     Backend, BackendError, DeviceId, Event, Memory, MemoryInfo, MemoryKind, Properties, Region, RegionMut,
-    Stream, StreamId,
+    SharedHandles, Stream, StreamId, VirtualMemory,
 };
 
 impl Memory for AnyMemory {
@@ -146,5 +146,14 @@ impl Backend for AnyDevice {
 
     fn read_mapped(&self, memory: &AnyMemory, offset: u64, bytes: &mut [u8]) -> Result<(), BackendError> {
         on_each!(self, device => device.read_mapped(memory.try_into()?, offset, bytes))
+    }
+
+    fn virtual_memory(&self) -> Option<&dyn VirtualMemory<Memory = AnyMemory>> {
+        let has = on_each!(self, device => device.virtual_memory().is_some());
+        has.then_some(self)
+    }
+
+    fn shared_handles(&self) -> Option<&dyn SharedHandles> {
+        on_each!(self, device => device.shared_handles())
     }
 }

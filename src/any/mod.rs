@@ -35,6 +35,7 @@ mod family;
 mod listing;
 mod name;
 mod variants;
+mod virtual_memory;
 
 pub use listing::{Absent, Devices, Listed, NotOpened, devices};
 pub use name::{Name, from_environment, open};

@@ -180,3 +180,46 @@ fn no_file(call: &'static str, error: Errno, requested: u64) -> BackendError {
 pub(crate) fn driver_error(call: &'static str, error: Errno) -> BackendError {
     BackendError::Driver { call, code: error.raw_os_error().into(), message: error.to_string() }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::HostDevice;
+    use vrampool_backend::Placement;
+
+    #[test]
+    fn memory_that_is_given_back_goes_back_to_the_system() {
+        let device = HostDevice::builder().granularity(4096).build();
+        let shared = device.shared();
+        let create = || {
+            let file = || shared.files().take(1 << 20);
+            create(shared, 1 << 20, Placement::Device.into(), Origin::Private, file).expect("memory")
+        };
+        let [one, two] = [create(), create()];
+        let (file, offset) = {
+            let backing = one.driver::<Handle>().expect("the host's").backing();
+            (Arc::clone(&backing.file), backing.offset)
+        };
+        let blocks = || fstat(&file.descriptor).expect("a file").st_blocks;
+        let touch = |offset| {
+            let written = rustix::io::pwrite(&file.descriptor, &[1; 1 << 16], offset).expect("written");
+            assert_eq!(written, 1 << 16);
+        };
+        touch(offset);
+        touch(two.driver::<Handle>().expect("the host's").backing().offset);
+        let used = blocks();
+        assert!(used >= 256, "two times 64 KiB in blocks of 512 bytes, not {used}");
+        drop(one);
+        assert_eq!(blocks(), used / 2);
+    }
+
+    #[test]
+    fn memory_whose_file_cannot_be_had_costs_nothing() {
+        let device = HostDevice::builder().capacity(1 << 20).build();
+        let error = BackendError::invalid("a test", "there is none");
+        let file = || Err(error.clone());
+        let answer = create(device.shared(), 1 << 20, Placement::Device.into(), Origin::Private, file);
+        assert_eq!(answer.err(), Some(error.clone()));
+        assert_eq!(device.shared().capacity().info(), (1 << 20, 1 << 20));
+    }
+}

@@ -93,10 +93,11 @@ fn work_of_two_devices_on_the_same_memory_takes_turns() {
     told.recv().expect("it runs");
     std::thread::scope(|scope| {
         let reads = scope.spawn(|| last(&two, &second));
-        while two.races() == 0 {
+        while two.races() == 0 && !reads.is_finished() {
             std::thread::yield_now();
         }
         drop(open);
+        assert_eq!(two.races(), 1, "it did not wait");
         assert_eq!(reads.join().expect("no panic"), 3);
     });
 }

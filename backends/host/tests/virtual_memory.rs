@@ -3,8 +3,8 @@
 
 use std::sync::mpsc::channel;
 use vrampool_host::{
-    Backend, BackendError, Call, Capabilities, HostDevice, HostMemory, HostStream, MemoryKind, Placement,
-    Region, RegionMut, VirtualMemory,
+    Backend, BackendError, Call, Capabilities, Event, HostDevice, HostMemory, HostStream, MemoryKind,
+    Placement, Region, RegionMut, ShareableKind, SharedHandles, VirtualMemory,
 };
 
 const PAGE: u64 = 64 * 1024;
@@ -197,10 +197,11 @@ fn unmapping_waits_for_work_and_says_that_it_met_some() {
     assert_eq!(device.races(), 0);
     std::thread::scope(|scope| {
         let unmaps = scope.spawn(|| device.unmap(&reservation, 0, PAGE));
-        while device.races() == 0 {
+        while device.races() == 0 && !unmaps.is_finished() {
             std::thread::yield_now();
         }
         drop(open);
+        assert_eq!(device.races(), 1, "it did not wait");
         unmaps.join().expect("no panic").expect("it is free");
     });
     device.synchronize(&stream).expect("the work found its bytes");
@@ -269,10 +270,12 @@ fn streams_at_two_addresses_of_the_same_memory_take_turns() {
     let second = RegionMut::new(&reservation, PAGE, PAGE, &streams[1]).expect("inside");
     let add = |[]: [&[u8]; 0], [bytes]: [&mut [u8]; 1]| bytes.iter_mut().for_each(|byte| *byte += 1);
     streams[1].launch([], [second], add).expect("queued");
-    while device.races() == 0 {
+    let added = device.record(&streams[1]).expect("queued");
+    while device.races() == 0 && !added.is_complete().expect("no fault") {
         std::thread::yield_now();
     }
     drop(open);
+    assert_eq!(device.races(), 1, "it did not wait");
     device.synchronize(&streams[1]).expect("no failure");
     assert_eq!(read(&device, &streams[0], &reservation, 5), 4);
 }
@@ -307,4 +310,38 @@ fn thousands_of_handles_need_no_descriptor_each() {
     assert_eq!(read(&device, &stream, &reservation, (pages - 1) * PAGE), 4);
     let descriptors = std::fs::read_dir("/proc/self/fd").expect("Linux has it").count();
     assert!(descriptors < 1000, "{descriptors}");
+}
+
+/// Says to the test program that it is the one with a limit.
+const LIMITED: &str = "VRAMPOOL_TEST_LIMITED_PROCESS";
+
+/// The system does not answer whoever makes a file larger than it may be, but ends the process.
+#[test]
+fn a_limit_on_the_size_of_files_is_an_error() {
+    let this = std::env::current_exe().expect("this program");
+    let status = std::process::Command::new("sh")
+        .args(["-c", "ulimit -f 8 && exec \"$0\" --exact limited_process"])
+        .arg(this)
+        .env(LIMITED, "1")
+        .stdout(std::process::Stdio::null())
+        .status()
+        .expect("it starts");
+    assert!(status.success(), "{status}");
+}
+
+/// What the process with a limit does; nothing in others.
+#[test]
+fn limited_process() {
+    if std::env::var_os(LIMITED).is_none() {
+        return;
+    }
+    let device = device(4);
+    let answers = [
+        device.create_physical(PAGE, kind()),
+        device.create_shareable(PAGE, kind(), ShareableKind::FileDescriptor),
+    ];
+    for answer in answers {
+        assert!(matches!(answer, Err(BackendError::Driver { call: "ftruncate", .. })), "{answer:?}");
+    }
+    assert_eq!(free_pages(&device), 4);
 }

@@ -1,0 +1,51 @@
+//! Virtual memory, by the backend behind the enums.
+#![allow(unused_variables, reason = "no backend may be compiled in")]
+
+use super::variants::{AnyDevice, AnyMemory, on_each};
+use vrampool_backend::{Backend, BackendError, DeviceId, MemoryKind, Physical, VirtualMemory};
+
+fn absent() -> BackendError {
+    BackendError::Unsupported { operation: "virtual memory" }
+}
+
+/// By the device behind it; what that has not is not supported.
+impl VirtualMemory for AnyDevice {
+    type Memory = AnyMemory;
+
+    fn granularity(&self, kind: MemoryKind) -> Result<u64, BackendError> {
+        on_each!(self, device => device.virtual_memory().ok_or_else(absent)?.granularity(kind))
+    }
+
+    fn reserve(&self, bytes: u64) -> Result<AnyMemory, BackendError> {
+        on_each!(self, device => Ok(device.virtual_memory().ok_or_else(absent)?.reserve(bytes)?.into()))
+    }
+
+    fn create_physical(&self, bytes: u64, kind: MemoryKind) -> Result<Physical, BackendError> {
+        on_each!(self, device => device.virtual_memory().ok_or_else(absent)?.create_physical(bytes, kind))
+    }
+
+    fn map(&self, reservation: &AnyMemory, offset: u64, physical: &Physical) -> Result<(), BackendError> {
+        on_each!(self, device => {
+            device.virtual_memory().ok_or_else(absent)?.map(reservation.try_into()?, offset, physical)
+        })
+    }
+
+    fn set_access(
+        &self,
+        reservation: &AnyMemory,
+        offset: u64,
+        bytes: u64,
+        devices: &[DeviceId],
+    ) -> Result<(), BackendError> {
+        on_each!(self, device => {
+            let memory = device.virtual_memory().ok_or_else(absent)?;
+            memory.set_access(reservation.try_into()?, offset, bytes, devices)
+        })
+    }
+
+    fn unmap(&self, reservation: &AnyMemory, offset: u64, bytes: u64) -> Result<(), BackendError> {
+        on_each!(self, device => {
+            device.virtual_memory().ok_or_else(absent)?.unmap(reservation.try_into()?, offset, bytes)
+        })
+    }
+}
