@@ -1,20 +1,19 @@
-//! Virtual memory on random input, against a twin that is a table of pages; with a fault at every call; from many threads.
-#![cfg(target_os = "linux")]
+//! Random sequences of calls, faults among them, against a twin that is a table of pages.
 
 use proptest::prelude::*;
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use vrampool_host::{
     Backend, BackendError, Call, HostDevice, HostMemory, HostStream, Physical, Placement, Region, RegionMut,
     VirtualMemory,
 };
 
 /// Small, so that bytes are cheap to compare.
-const PAGE: u64 = 4096;
+pub(crate) const PAGE: u64 = 4096;
 /// Pages of a reservation.
 const PAGES: u64 = 5;
 /// Pages the device has.
-const CAPACITY: u64 = 8;
+pub(crate) const CAPACITY: u64 = 8;
 const FAULTS: [Call; 5] = [Call::Reserve, Call::CreatePhysical, Call::Map, Call::SetAccess, Call::Unmap];
 
 /// Copies that failed, and that were done.
@@ -174,20 +173,23 @@ impl Twin {
     }
 }
 
-struct Real {
-    device: HostDevice,
+pub(crate) struct Real {
+    pub(crate) device: HostDevice,
     reservations: Vec<HostMemory>,
     handles: Vec<Physical>,
 }
 
 impl Real {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let device = HostDevice::builder().granularity(PAGE).capacity(CAPACITY * PAGE).build();
         Self { device, reservations: Vec::new(), handles: Vec::new() }
     }
 
     /// Work on a stream of its own, because a stream's first failure stays.
-    fn work(&self, work: impl FnOnce(&HostStream) -> Result<(), BackendError>) -> Result<(), BackendError> {
+    pub(crate) fn work(
+        &self,
+        work: impl FnOnce(&HostStream) -> Result<(), BackendError>,
+    ) -> Result<(), BackendError> {
         let stream = self.device.create_stream().expect("a stream");
         work(&stream)?;
         self.device.synchronize(&stream)
@@ -358,154 +360,4 @@ fn it_is_a_table_of_pages() {
     let copies = COPIES.each_ref().map(|copies| copies.load(Ordering::Relaxed));
     eprintln!("copies that failed and that were done: {copies:?}");
     assert!(copies.iter().all(|&copies| copies > 30), "too few to say anything");
-}
-
-/// What a pool does to grow by a page.
-fn grow(device: &HostDevice, reservation: &HostMemory) -> Result<(), BackendError> {
-    let physical = device.create_physical(PAGE, Placement::Device.into())?;
-    device.map(reservation, PAGE, &physical)?;
-    if let Err(error) = device.set_access(reservation, PAGE, PAGE, &[]) {
-        device.unmap(reservation, PAGE, PAGE)?;
-        return Err(error);
-    }
-    Ok(())
-}
-
-#[test]
-fn a_call_that_fails_has_done_nothing() {
-    let errors = [
-        None,
-        Some(BackendError::OutOfMemory { requested: PAGE, free: Some(0) }),
-        Some(BackendError::DeviceLost { reason: "a test".into() }),
-    ];
-    for (call, error) in [Call::CreatePhysical, Call::Map, Call::SetAccess]
-        .into_iter()
-        .flat_map(|call| errors.clone().map(|error| (call, error)))
-    {
-        let real = Real::new();
-        let device = &real.device;
-        let reservation = device.reserve(3 * PAGE).expect("addresses");
-        let kept = device.create_physical(PAGE, Placement::Device.into()).expect("memory");
-        device.map(&reservation, 0, &kept).expect("room");
-        device.set_access(&reservation, 0, PAGE, &[]).expect("mapped");
-        match &error {
-            Some(error) => device.faults().fail_nth_with(call, 1, error.clone()),
-            None => device.faults().fail_nth(call, 1),
-        }
-        let answer = grow(device, &reservation).expect_err("it was made to fail");
-        assert!(error.is_none_or(|error| error == answer), "{answer}");
-        let free = device.memory_info().expect("no fault").free_bytes;
-        assert_eq!(free, (CAPACITY - 1) * PAGE, "{call:?} took memory");
-        grow(device, &reservation).expect("nothing is in the way");
-        device.faults().fail_nth(Call::Unmap, 1);
-        assert!(device.unmap(&reservation, 0, 2 * PAGE).is_err());
-        real.work(|stream| device.fill(stream, RegionMut::new(&reservation, 0, 2 * PAGE, stream)?, 1))
-            .expect("it is mapped still");
-        device.unmap(&reservation, 0, 2 * PAGE).expect("mapped");
-    }
-}
-
-#[test]
-fn a_lost_device_answers_that_and_gives_memory_back() {
-    let real = Real::new();
-    let device = &real.device;
-    let reservation = device.reserve(PAGES * PAGE).expect("addresses");
-    grow(device, &reservation).expect("room");
-    let other = device.create_physical(PAGE, Placement::Device.into()).expect("memory");
-    device.faults().lose_device();
-    let answers = [
-        device.reserve(PAGE).map(drop),
-        device.create_physical(PAGE, Placement::Device.into()).map(drop),
-        device.map(&reservation, 0, &other),
-        device.set_access(&reservation, PAGE, PAGE, &[]),
-        device.unmap(&reservation, PAGE, PAGE),
-    ];
-    assert!(answers.iter().all(|answer| answer.as_ref().is_err_and(BackendError::is_device_lost)));
-    drop((reservation, other));
-    assert_eq!(device.faults().calls(Call::ReleasePhysical), 2);
-}
-
-#[test]
-fn threads_map_and_unmap_parts_while_streams_copy_in_others() {
-    const THREADS: u64 = 4;
-    let device = HostDevice::builder().granularity(PAGE).capacity(THREADS * 3 * PAGE).build();
-    let reservation = device.reserve(THREADS * 4 * PAGE).expect("addresses");
-    std::thread::scope(|scope| {
-        for thread in 0..THREADS {
-            let (device, reservation) = (&device, &reservation);
-            scope.spawn(move || {
-                let stream = device.create_stream().expect("a stream");
-                let base = thread * 4 * PAGE;
-                let part = |page, pages| {
-                    RegionMut::new(reservation, base + page * PAGE, pages * PAGE, &stream).expect("inside")
-                };
-                for round in 0..200_u64 {
-                    let memory: Vec<_> = [1, 2]
-                        .map(|pages| device.create_physical(pages * PAGE, Placement::Device.into()))
-                        .into_iter()
-                        .collect::<Result<_, _>>()
-                        .expect("each thread has its share");
-                    let [first, second] = if round % 2 == 0 { [0, 1] } else { [3, 1] };
-                    device.map(reservation, base + first * PAGE, &memory[0]).expect("room");
-                    device.map(reservation, base + second * PAGE, &memory[1]).expect("room");
-                    device.set_access(reservation, base + first * PAGE, PAGE, &[]).expect("mapped");
-                    device.set_access(reservation, base + second * PAGE, 2 * PAGE, &[]).expect("mapped");
-                    let value = (round * THREADS + thread) as u8;
-                    device.fill(&stream, part(second, 2), 0xFF).expect("queued");
-                    device.fill(&stream, part(first, 1), value).expect("queued");
-                    device.copy(&stream, part(first, 1).as_region(), part(2, 1)).expect("queued");
-                    let mut bytes = vec![0; 2 * PAGE as usize];
-                    device.download(&stream, part(1, 2).as_region(), &mut bytes).expect("there");
-                    let (filled, copied) = bytes.split_at(PAGE as usize);
-                    assert!(filled.iter().all(|&byte| byte == 0xFF), "round {round}");
-                    assert!(copied.iter().all(|&byte| byte == value), "round {round}");
-                    device.unmap(reservation, base + first * PAGE, PAGE).expect("mapped");
-                    device.unmap(reservation, base + second * PAGE, 2 * PAGE).expect("mapped");
-                }
-            });
-        }
-    });
-    assert_eq!(device.races(), 0, "parts do not meet");
-    assert_eq!(device.memory_info().expect("no fault").free_bytes, THREADS * 3 * PAGE);
-}
-
-#[test]
-fn work_under_a_storm_of_mapping_is_done_or_fails_and_nothing_else() {
-    let real = Real::new();
-    let device = &real.device;
-    let reservation = device.reserve(2 * PAGE).expect("addresses");
-    let physical = device.create_physical(PAGE, Placement::Device.into()).expect("memory");
-    let over = AtomicBool::new(false);
-    let (mut done, mut failed) = (0, 0);
-    std::thread::scope(|scope| {
-        // Two threads are in each other's way: they map, unmap and let in without a word to anyone.
-        for offset in [0, PAGE] {
-            let (reservation, physical, over) = (&reservation, &physical, &over);
-            scope.spawn(move || {
-                while !over.load(Ordering::Relaxed) {
-                    let _ = device.map(reservation, offset, physical);
-                    let _ = device.set_access(reservation, offset, PAGE, &[]);
-                    std::thread::yield_now();
-                    let _ = device.unmap(reservation, offset, PAGE);
-                }
-            });
-        }
-        // Ends the threads also when an assertion below does not hold.
-        let _end = End(&over);
-        while done < 100 || failed < 100 {
-            match real.work(|stream| device.fill(stream, RegionMut::new(&reservation, 0, PAGE, stream)?, 1)) {
-                Ok(()) => done += 1,
-                Err(BackendError::Driver { call: "access", .. }) => failed += 1,
-                Err(other) => panic!("{other}"),
-            }
-        }
-    });
-}
-
-struct End<'a>(&'a AtomicBool);
-
-impl Drop for End<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }

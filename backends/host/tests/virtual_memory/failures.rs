@@ -1,0 +1,71 @@
+//! A fault at every call, and the device's loss: what failed has done nothing.
+
+use crate::laws::{CAPACITY, PAGE, Real};
+use vrampool_host::{
+    Backend, BackendError, Call, HostDevice, HostMemory, Placement, RegionMut, VirtualMemory,
+};
+
+/// What a pool does to grow by a page.
+fn grow(device: &HostDevice, reservation: &HostMemory) -> Result<(), BackendError> {
+    let physical = device.create_physical(PAGE, Placement::Device.into())?;
+    device.map(reservation, PAGE, &physical)?;
+    if let Err(error) = device.set_access(reservation, PAGE, PAGE, &[]) {
+        device.unmap(reservation, PAGE, PAGE)?;
+        return Err(error);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_call_that_fails_has_done_nothing() {
+    let errors = [
+        None,
+        Some(BackendError::OutOfMemory { requested: PAGE, free: Some(0) }),
+        Some(BackendError::DeviceLost { reason: "a test".into() }),
+    ];
+    for (call, error) in [Call::CreatePhysical, Call::Map, Call::SetAccess]
+        .into_iter()
+        .flat_map(|call| errors.clone().map(|error| (call, error)))
+    {
+        let real = Real::new();
+        let device = &real.device;
+        let reservation = device.reserve(3 * PAGE).expect("addresses");
+        let kept = device.create_physical(PAGE, Placement::Device.into()).expect("memory");
+        device.map(&reservation, 0, &kept).expect("room");
+        device.set_access(&reservation, 0, PAGE, &[]).expect("mapped");
+        match &error {
+            Some(error) => device.faults().fail_nth_with(call, 1, error.clone()),
+            None => device.faults().fail_nth(call, 1),
+        }
+        let answer = grow(device, &reservation).expect_err("it was made to fail");
+        assert!(error.is_none_or(|error| error == answer), "{answer}");
+        let free = device.memory_info().expect("no fault").free_bytes;
+        assert_eq!(free, (CAPACITY - 1) * PAGE, "{call:?} took memory");
+        grow(device, &reservation).expect("nothing is in the way");
+        device.faults().fail_nth(Call::Unmap, 1);
+        assert!(device.unmap(&reservation, 0, 2 * PAGE).is_err());
+        real.work(|stream| device.fill(stream, RegionMut::new(&reservation, 0, 2 * PAGE, stream)?, 1))
+            .expect("it is mapped still");
+        device.unmap(&reservation, 0, 2 * PAGE).expect("mapped");
+    }
+}
+
+#[test]
+fn a_lost_device_answers_that_and_gives_memory_back() {
+    let real = Real::new();
+    let device = &real.device;
+    let reservation = device.reserve(2 * PAGE).expect("addresses");
+    grow(device, &reservation).expect("room");
+    let other = device.create_physical(PAGE, Placement::Device.into()).expect("memory");
+    device.faults().lose_device();
+    let answers = [
+        device.reserve(PAGE).map(drop),
+        device.create_physical(PAGE, Placement::Device.into()).map(drop),
+        device.map(&reservation, 0, &other),
+        device.set_access(&reservation, PAGE, PAGE, &[]),
+        device.unmap(&reservation, PAGE, PAGE),
+    ];
+    assert!(answers.iter().all(|answer| answer.as_ref().is_err_and(BackendError::is_device_lost)));
+    drop((reservation, other));
+    assert_eq!(device.faults().calls(Call::ReleasePhysical), 2);
+}
