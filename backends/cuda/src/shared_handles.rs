@@ -3,7 +3,7 @@
 use crate::device::CudaDevice;
 use crate::virtual_memory::{check_size, is_refusal};
 use vrampool_backend::{
-    BackendError, MemoryKind, Physical, Placement, ShareableHandle, ShareableKind, SharedHandles,
+    Backend, BackendError, MemoryKind, Physical, Placement, ShareableHandle, ShareableKind, SharedHandles,
     VirtualMemory,
 };
 
@@ -63,6 +63,9 @@ impl SharedHandles for CudaDevice {
     fn import(&self, handle: ShareableHandle, bytes: u64) -> Result<Physical, BackendError> {
         let (device, granularity) = (self.maker()?.device(), self.granularity(Placement::Device.into())?);
         check_size(bytes, granularity)?;
+        if bytes > self.properties().total_bytes {
+            return Err(BackendError::invalid("bytes", "more than the device has"));
+        }
         let imported = self.shared().context().import(&handle, bytes, granularity, device)?;
         Ok(Physical::new(bytes, imported))
     }

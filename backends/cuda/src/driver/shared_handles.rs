@@ -61,8 +61,8 @@ impl RawPhysical {
 }
 
 impl Context {
-    /// The memory behind `handle`, of which the caller says that it has `bytes` bytes, a multiple of `granularity`, on the
-    /// device of this number of the driver's.
+    /// The memory behind `handle`, of which the caller says that it has `bytes` bytes, a multiple of `granularity` and no more
+    /// than there is, on the device of this number of the driver's.
     pub(crate) fn import(
         &self,
         handle: &ShareableHandle,
@@ -86,7 +86,7 @@ impl Context {
             return Err(BackendError::invalid("handle", "it is one to memory of another device"));
         }
         // The driver does not tell how much it is, but refuses to map more.
-        let trial = self.reserve(bytes.saturating_add(granularity))?;
+        let trial = self.reserve(bytes + granularity)?;
         let has = |bytes| match trial.map_first(bytes, 0, &physical) {
             Ok(()) => trial.unmap(0, bytes).map(|()| true),
             Err(BackendError::Driver { code, .. }) if code == i64::from(INVALID_VALUE) => Ok(false),
