@@ -1,7 +1,7 @@
 //! A device's physical memory for other processes, and theirs.
 
 use crate::device::CudaDevice;
-use crate::virtual_memory::{check_size, is_refusal};
+use crate::virtual_memory::check_size;
 use vrampool_backend::{
     Backend, BackendError, MemoryKind, Physical, Placement, ShareableHandle, ShareableKind, SharedHandles,
     VirtualMemory,
@@ -21,27 +21,31 @@ impl CudaDevice {
         let made = maker.create(context, maker.granularity(context)?, Some(kind));
         match made.and_then(|physical| physical.export().map(drop)) {
             Ok(()) => Ok(true),
-            Err(error) if is_refusal(&error) => Ok(false),
-            Err(error) => Err(error),
+            Err(error) if error.is_out_of_memory() || error.is_device_lost() => Err(error),
+            Err(_) => Ok(false),
         }
+    }
+
+    /// The kinds that work, tried once; an error where the driver cannot tell now.
+    fn kinds(&self) -> Result<&[ShareableKind], BackendError> {
+        let known = &self.maker()?.shareable_kinds;
+        if let Some(known) = known.get() {
+            return Ok(known);
+        }
+        let mut kinds = Vec::new();
+        for &kind in KINDS {
+            if self.tries(kind)? {
+                kinds.push(kind);
+            }
+        }
+        Ok(known.get_or_init(|| kinds))
     }
 }
 
 impl SharedHandles for CudaDevice {
     /// Tried when asked for first; none as long as the device has no memory to try it with.
     fn shareable_kinds(&self) -> &[ShareableKind] {
-        let Ok(maker) = self.maker() else { return &[] };
-        if let Some(known) = maker.shareable_kinds.get() {
-            return known;
-        }
-        let tried: Result<Vec<_>, _> = KINDS.iter().map(|&kind| Ok((kind, self.tries(kind)?))).collect();
-        let tried: Result<_, BackendError> = tried;
-        match tried {
-            Ok(tried) => maker.shareable_kinds.get_or_init(|| {
-                tried.into_iter().filter(|(_, works)| *works).map(|(kind, _)| kind).collect()
-            }),
-            Err(_) => &[],
-        }
+        self.kinds().unwrap_or_default()
     }
 
     fn create_shareable(
@@ -50,7 +54,7 @@ impl SharedHandles for CudaDevice {
         kind: MemoryKind,
         shareable: ShareableKind,
     ) -> Result<Physical, BackendError> {
-        if !self.shareable_kinds().contains(&shareable) {
+        if !self.kinds()?.contains(&shareable) {
             return Err(BackendError::Unsupported { operation: "exporting memory as a handle of this kind" });
         }
         self.make_physical(bytes, kind, Some(shareable))

@@ -102,7 +102,7 @@ impl PhysicalMaker {
 }
 
 /// Whether the driver answers so when it does not make what was asked for.
-pub(crate) fn is_refusal(error: &BackendError) -> bool {
+fn is_refusal(error: &BackendError) -> bool {
     let refusals = [INVALID_VALUE, NOT_PERMITTED, NOT_SUPPORTED].map(i64::from);
     matches!(error, BackendError::Driver { code, .. } if refusals.contains(code))
 }
