@@ -73,6 +73,57 @@ pub trait VirtualMemory: fmt::Debug + Send + Sync {
     /// # Errors
     /// As [`set_access`](Self::set_access).
     fn unmap(&self, reservation: &Self::Memory, offset: u64, bytes: u64) -> Result<(), BackendError>;
+
+    /// New physical memory at `offset` of `reservation`, for this device to read and write: created, mapped, made
+    /// accessible, or nothing at all. The building block of allocators of one's own, such as vLLM's `CuMemAllocator`.
+    ///
+    /// ```
+    /// use vrampool_backend::{BackendError, MemoryKind, VirtualMemory};
+    /// /// One piece behind the addresses, then none, then another: the addresses stay.
+    /// fn sleep_and_wake<M>(device: &dyn VirtualMemory<Memory = M>, kind: MemoryKind) -> Result<M, BackendError> {
+    ///     let bytes = device.granularity(kind)?;
+    ///     let reservation = device.reserve(bytes)?;
+    ///     let physical = device.create_and_map(&reservation, 0, bytes, kind)?;
+    ///     device.unmap_and_release(&reservation, 0, physical).map_err(|(error, _)| error)?;
+    ///     device.create_and_map(&reservation, 0, bytes, kind)?; // mapped, it stays without a handle
+    ///     Ok(reservation)
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`create_physical`](Self::create_physical), [`map`](Self::map) and [`set_access`](Self::set_access).
+    fn create_and_map(
+        &self,
+        reservation: &Self::Memory,
+        offset: u64,
+        bytes: u64,
+        kind: MemoryKind,
+    ) -> Result<Physical, BackendError> {
+        let physical = self.create_physical(bytes, kind)?;
+        self.map(reservation, offset, &physical)?;
+        match self.set_access(reservation, offset, bytes, &[]) {
+            Ok(()) => Ok(physical),
+            Err(error) => {
+                // Nobody has touched the range. What went wrong first says more than what goes wrong now.
+                let _ = self.unmap(reservation, offset, bytes);
+                Err(error)
+            }
+        }
+    }
+
+    /// Unmaps what [`create_and_map`](Self::create_and_map) mapped at `offset`, and lets it go: the device has it back unless
+    /// a clone of it, or another mapping, is left. The caller knows that no work uses it.
+    ///
+    /// # Errors
+    /// As [`unmap`](Self::unmap), with the memory, still mapped.
+    fn unmap_and_release(
+        &self,
+        reservation: &Self::Memory,
+        offset: u64,
+        physical: Physical,
+    ) -> Result<(), (BackendError, Physical)> {
+        self.unmap(reservation, offset, physical.len()).map_err(|error| (error, physical))
+    }
 }
 
 /// Physical memory of a device. A clone is another handle to it. When the last one is dropped and nothing maps it, the device
@@ -110,5 +161,97 @@ impl Physical {
 impl fmt::Debug for Physical {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Physical").field("bytes", &self.bytes).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+    /// Mappings as pairs of offset and size, and pieces that are alive; the call of this name fails.
+    #[derive(Debug, Default)]
+    struct Fake {
+        fails: Mutex<&'static str>,
+        mapped: Mutex<Vec<(u64, u64)>>,
+        alive: Arc<AtomicUsize>,
+    }
+
+    struct Piece(Arc<AtomicUsize>);
+
+    impl Drop for Piece {
+        fn drop(&mut self) {
+            self.0.fetch_sub(1, Relaxed);
+        }
+    }
+
+    impl Fake {
+        fn call(&self, name: &'static str) -> Result<(), BackendError> {
+            match *self.fails.lock().unwrap() == name {
+                true => Err(BackendError::Driver { call: name, code: 1, message: "as told".into() }),
+                false => Ok(()),
+            }
+        }
+
+        fn held(&self) -> (usize, usize) {
+            (self.mapped.lock().unwrap().len(), self.alive.load(Relaxed))
+        }
+    }
+
+    impl VirtualMemory for Fake {
+        type Memory = ();
+
+        fn granularity(&self, _: MemoryKind) -> Result<u64, BackendError> {
+            Ok(1)
+        }
+
+        fn reserve(&self, _: u64) -> Result<(), BackendError> {
+            Ok(())
+        }
+
+        fn create_physical(&self, bytes: u64, _: MemoryKind) -> Result<Physical, BackendError> {
+            self.call("create")?;
+            self.alive.fetch_add(1, Relaxed);
+            Ok(Physical::new(bytes, Piece(Arc::clone(&self.alive))))
+        }
+
+        fn map(&self, (): &(), offset: u64, physical: &Physical) -> Result<(), BackendError> {
+            self.call("map")?;
+            self.mapped.lock().unwrap().push((offset, physical.len()));
+            Ok(())
+        }
+
+        fn set_access(&self, (): &(), _: u64, _: u64, devices: &[DeviceId]) -> Result<(), BackendError> {
+            assert!(devices.is_empty());
+            self.call("set access")
+        }
+
+        fn unmap(&self, (): &(), offset: u64, bytes: u64) -> Result<(), BackendError> {
+            self.call("unmap")?;
+            self.mapped.lock().unwrap().retain(|&there| there != (offset, bytes));
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_piece_is_created_and_mapped_or_nothing_is_left_of_it() {
+        let device = Fake::default();
+        let kind = MemoryKind::default();
+        for name in ["create", "map", "set access"] {
+            *device.fails.lock().unwrap() = name;
+            let error = device.create_and_map(&(), 4, 2, kind).expect_err(name);
+            assert!(matches!(error, BackendError::Driver { call, .. } if call == name), "{error}");
+            assert_eq!(device.held(), (0, 0), "{name}");
+        }
+        *device.fails.lock().unwrap() = "unmap";
+        let physical = device.create_and_map(&(), 4, 2, kind).expect("a piece");
+        assert_eq!((physical.len(), device.held()), (2, (1, 1)));
+        let (error, physical) = device.unmap_and_release(&(), 4, physical).expect_err("as told");
+        assert!(matches!(error, BackendError::Driver { call: "unmap", .. }), "{error}");
+        assert_eq!(device.held(), (1, 1));
+        *device.fails.lock().unwrap() = "";
+        device.unmap_and_release(&(), 4, physical).expect("it is mapped");
+        assert_eq!(device.held(), (0, 0));
     }
 }

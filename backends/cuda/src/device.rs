@@ -7,12 +7,13 @@ use crate::event::{CudaEvent, EventCache};
 use crate::listing::{self, Listed, Uuid};
 use crate::memory::{CudaMemory, origin_of, span};
 use crate::stream::{CudaStream, StreamTable};
+use crate::virtual_memory::PhysicalMaker;
 use cudarc::driver::{CudaContext, sys::CUdevice_attribute as Attribute};
 use parking_lot::Mutex;
 use std::sync::{Arc, Weak};
 use vrampool_backend::{
     Backend, BackendError, Capabilities, DeviceId, DeviceKind, MemoryInfo, MemoryKind, Placement, Properties,
-    Region, RegionMut, Stream,
+    Region, RegionMut, SharedHandles, Stream, VirtualMemory,
 };
 
 pub(crate) const BACKEND: &str = "cuda";
@@ -37,6 +38,8 @@ pub(crate) struct Shared {
     concurrent_managed_access: bool,
     events: EventCache,
     streams: StreamTable,
+    /// On a device with virtual memory.
+    maker: Option<PhysicalMaker>,
     context: Context,
 }
 
@@ -55,6 +58,11 @@ impl Shared {
 
     pub(crate) fn streams(&self) -> &StreamTable {
         &self.streams
+    }
+
+    /// How physical memory is made, on a device with virtual memory.
+    pub(crate) fn maker(&self) -> Option<&PhysicalMaker> {
+        self.maker.as_ref()
     }
 
     fn new(context: Context) -> Result<Self, BackendError> {
@@ -78,6 +86,10 @@ impl Shared {
         properties.capabilities.set(Capabilities::STREAM_ORDERED, pools);
         let concurrent = has(Attribute::CU_DEVICE_ATTRIBUTE_CONCURRENT_KERNELS)?;
         properties.capabilities.set(Capabilities::CONCURRENT_STREAMS, concurrent);
+        let maker = PhysicalMaker::of(library, device)?;
+        properties.capabilities.set(Capabilities::VIRTUAL_MEMORY, maker.is_some());
+        let shared = maker.as_ref().is_some_and(PhysicalMaker::is_said_to_share);
+        properties.capabilities.set(Capabilities::SHARED_HANDLES, shared);
         // A device has one primary context at a time, and may have others, which are told apart by where they are.
         let key = if context.cudarc().is_primary() {
             u128::from_be_bytes(listed.uuid.0)
@@ -91,6 +103,7 @@ impl Shared {
             concurrent_managed_access: has(Attribute::CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS)?,
             events: EventCache::default(),
             streams: StreamTable::default(),
+            maker,
             context,
         })
     }
@@ -127,6 +140,13 @@ impl CudaDevice {
     /// As [`open`](Self::open).
     pub fn from_context(context: Arc<CudaContext>) -> Result<Self, BackendError> {
         Self::of(Context::of(Library::get()?, context))
+    }
+
+    /// The one that somebody has a handle to, of this id.
+    pub(crate) fn opened(id: DeviceId) -> Option<Self> {
+        // Let go behind the lock: the last handle to a device must not be dropped there.
+        let devices: Vec<_> = OPEN.lock().iter().filter_map(Weak::upgrade).collect();
+        devices.into_iter().find(|device| device.id == id).map(|shared| Self { shared })
     }
 
     fn of(context: Context) -> Result<Self, BackendError> {
@@ -174,35 +194,6 @@ impl CudaDevice {
     #[must_use]
     pub fn context(&self) -> &Arc<CudaContext> {
         self.shared.context.cudarc()
-    }
-
-    /// The context's default stream, the "null" one: ordered with every stream that is not non-blocking.
-    ///
-    /// # Errors
-    /// What the driver reports.
-    pub fn null_stream(&self) -> Result<CudaStream, BackendError> {
-        CudaStream::of(&self.shared, self.context().default_stream())
-    }
-
-    /// The calling thread's own default stream. On another thread, what is done with it runs on the null stream, which
-    /// is ordered with it: right, but slower.
-    ///
-    /// # Errors
-    /// What the driver reports.
-    pub fn per_thread_stream(&self) -> Result<CudaStream, BackendError> {
-        CudaStream::of(&self.shared, self.context().per_thread_stream())
-    }
-
-    /// A stream of the program's own. It lives as long as a handle to it. Where it is the per-thread default stream, it is
-    /// the calling thread's.
-    ///
-    /// # Errors
-    /// [`BackendError::InvalidArgument`] for a stream of another context; else what the driver reports.
-    pub fn wrap_stream(&self, stream: Arc<cudarc::driver::CudaStream>) -> Result<CudaStream, BackendError> {
-        if !self.shared.context.is_same(stream.context()) {
-            return Err(BackendError::invalid("stream", "it is one of another context"));
-        }
-        CudaStream::of(&self.shared, stream)
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
@@ -394,5 +385,13 @@ impl Backend for CudaDevice {
     fn read_mapped(&self, memory: &CudaMemory, offset: u64, bytes: &mut [u8]) -> Result<(), BackendError> {
         self.check_mapped(memory)?;
         memory.mapped(offset, bytes.len())?.read(bytes)
+    }
+
+    fn virtual_memory(&self) -> Option<&dyn VirtualMemory<Memory = CudaMemory>> {
+        self.properties().capabilities.contains(Capabilities::VIRTUAL_MEMORY).then_some(self)
+    }
+
+    fn shared_handles(&self) -> Option<&dyn SharedHandles> {
+        self.properties().capabilities.contains(Capabilities::SHARED_HANDLES).then_some(self)
     }
 }

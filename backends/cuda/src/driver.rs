@@ -11,6 +11,8 @@ mod kernels;
 mod library;
 mod memory_pool;
 mod operand;
+mod shared_handles;
+mod virtual_memory;
 
 pub(crate) use allocation::{Allocation, Origin, Span};
 pub(crate) use device::RawDevice;
@@ -18,6 +20,7 @@ pub use kernels::Kernels;
 pub(crate) use library::Library;
 pub(crate) use memory_pool::{Figure, RawPool};
 pub use operand::{Adam, Factor};
+pub(crate) use virtual_memory::{PhysicalTraits, RawPhysical};
 
 use crate::error::{NOT_READY, from_cudarc};
 use cudarc::driver::{CudaContext, CudaStream, sys};
@@ -99,6 +102,19 @@ impl Context {
 
     pub(crate) fn is_same(&self, other: &CudaContext) -> bool {
         self.shared.cu_ctx() == other.cu_ctx()
+    }
+
+    /// Makes the context current on this thread, and leaves it so.
+    pub(crate) fn make_current(&self) -> Result<(), BackendError> {
+        let library = self.library;
+        let mut current = std::ptr::null_mut();
+        // SAFETY: the driver is initialised; the call writes one handle to `current`.
+        library.check("cuCtxGetCurrent", unsafe { (library.cuCtxGetCurrent)(&raw mut current) })?;
+        if current == self.shared.cu_ctx() {
+            return Ok(());
+        }
+        // SAFETY: the context exists. When it is gone, calls on this thread answer so, until another one is current.
+        library.check("cuCtxSetCurrent", unsafe { (library.cuCtxSetCurrent)(self.shared.cu_ctx()) })
     }
 
     /// Makes the context current on this thread until the result is dropped.

@@ -8,8 +8,16 @@ use vrampool_backend::BackendError;
 pub(crate) const INVALID_VALUE: c_int = 1;
 /// `CUDA_ERROR_OUT_OF_MEMORY`
 pub(crate) const OUT_OF_MEMORY: c_int = 2;
+/// `CUDA_ERROR_OPERATING_SYSTEM`
+pub(crate) const OPERATING_SYSTEM: c_int = 304;
+/// `CUDA_ERROR_INVALID_HANDLE`
+pub(crate) const INVALID_HANDLE: c_int = 400;
 /// `CUDA_ERROR_NOT_READY`
 pub(crate) const NOT_READY: c_int = 600;
+/// `CUDA_ERROR_NOT_PERMITTED`
+pub(crate) const NOT_PERMITTED: c_int = 800;
+/// `CUDA_ERROR_NOT_SUPPORTED`
+pub(crate) const NOT_SUPPORTED: c_int = 801;
 
 /// Results after which the context answers nothing else any more.
 const LOST: [c_int; 17] = [

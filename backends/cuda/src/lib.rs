@@ -12,6 +12,8 @@
 //!   NCCL through [`cudarc`], re-exported here. A view costs no event.
 //! * [`DriverPool`] is one of the driver's own pools, which allocate and free in the order of a stream: CuPy's
 //!   `MemoryAsyncPool`. A pool over it is made by `Source::Driver`.
+//! * [Virtual memory](VirtualMemory): addresses reserved once, a [`CudaMemory`] like any other, and physical memory mapped
+//!   there piece by piece, which [other processes](SharedHandles) can have too.
 //! * [`Kernels`] are a few that come with the crate.
 //! * [`CudaMemory`] is made from and turned into `cudarc`'s slices, without a double free.
 //! * The driver's error keeps its number, name and text. An error after which a context is of no more use is
@@ -47,12 +49,15 @@ mod driver_pools;
 mod error;
 mod event;
 mod listing;
+mod mappings;
 mod memory;
 mod pool_error;
 mod pool_limit;
+mod shared_handles;
 mod stream;
 mod stream_scope;
 mod view;
+mod virtual_memory;
 
 pub use cudarc;
 pub use device::CudaDevice;
@@ -69,7 +74,8 @@ pub use stream_scope::StreamScope;
 pub use view::{CudaView, CudaViewMut};
 pub use vrampool_backend::{
     Backend, BackendError, Capabilities, DeviceId, DeviceKind, Event, Hook, HookEvent, Memory, MemoryInfo,
-    MemoryKind, Outcome, Placement, Properties, Region, RegionMut, Stream, StreamId, Usage,
+    MemoryKind, Outcome, Physical, Placement, Properties, Region, RegionMut, ShareableHandle, ShareableKind,
+    SharedHandles, Stream, StreamId, Usage, VirtualMemory,
 };
 
 #[cfg(test)]

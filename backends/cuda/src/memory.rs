@@ -14,6 +14,8 @@ use vrampool_backend::{BackendError, Memory, MemoryKind, Placement, Region, Usag
 /// order of that stream, without a wait: whoever used it on another stream makes that one wait first, or gives it back by
 /// [`Backend::free_on`].
 ///
+/// A [reservation](vrampool_backend::VirtualMemory::reserve) is one of these too, with what is mapped there behind its addresses.
+///
 /// [`Backend::allocate_on`]: vrampool_backend::Backend::allocate_on
 /// [`Backend::free_on`]: vrampool_backend::Backend::free_on
 #[derive(Debug)]

@@ -1,6 +1,6 @@
 //! Streams: made here, or other people's.
 
-use crate::device::Shared;
+use crate::device::{CudaDevice, Shared};
 use crate::driver::{Cover, Queue};
 use crate::memory::CudaMemory;
 use parking_lot::Mutex;
@@ -44,6 +44,37 @@ impl Drop for Inner {
         if streams.get(&self.number).is_some_and(|stream| stream.strong_count() == 0) {
             streams.remove(&self.number);
         }
+    }
+}
+
+impl CudaDevice {
+    /// The context's default stream, the "null" one: ordered with every stream that is not non-blocking.
+    ///
+    /// # Errors
+    /// What the driver reports.
+    pub fn null_stream(&self) -> Result<CudaStream, BackendError> {
+        CudaStream::of(self.shared(), self.context().default_stream())
+    }
+
+    /// The calling thread's own default stream. On another thread, what is done with it runs on the null stream, which
+    /// is ordered with it: right, but slower.
+    ///
+    /// # Errors
+    /// What the driver reports.
+    pub fn per_thread_stream(&self) -> Result<CudaStream, BackendError> {
+        CudaStream::of(self.shared(), self.context().per_thread_stream())
+    }
+
+    /// A stream of the program's own. It lives as long as a handle to it. Where it is the per-thread default stream, it is
+    /// the calling thread's.
+    ///
+    /// # Errors
+    /// [`BackendError::InvalidArgument`] for a stream of another context; else what the driver reports.
+    pub fn wrap_stream(&self, stream: Arc<cudarc::driver::CudaStream>) -> Result<CudaStream, BackendError> {
+        if !self.shared().context().is_same(stream.context()) {
+            return Err(BackendError::invalid("stream", "it is one of another context"));
+        }
+        CudaStream::of(self.shared(), stream)
     }
 }
 

@@ -5,7 +5,7 @@
 mod require;
 
 use vrampool_cuda::cudarc::driver::sys::{CUgraphInstantiate_flags_enum, CUstreamCaptureMode};
-use vrampool_cuda::{Backend, BackendError, Placement, Region, RegionMut};
+use vrampool_cuda::{Backend, BackendError, Placement, Region, RegionMut, VirtualMemory};
 
 const BYTES: u64 = 4096;
 
@@ -29,6 +29,15 @@ fn a_capture_is_neither_spoilt_nor_in_the_way() {
         .expect("a capture");
     for placement in [Placement::Device, Placement::HostVisible] {
         drop(device.allocate(8 << 20, placement.into()).expect("memory"));
+    }
+    if device.virtual_memory().is_some() {
+        let kind = Placement::Device.into();
+        let page = device.granularity(kind).expect("a granularity");
+        let reservation = device.reserve(2 * page).expect("addresses");
+        let first = device.create_and_map(&reservation, 0, page, kind).expect("memory");
+        drop(device.create_and_map(&reservation, page, page, kind).expect("memory"));
+        device.unmap_and_release(&reservation, 0, first).expect("it was mapped");
+        drop(reservation);
     }
     fill(2);
     let mut bytes = vec![0; BYTES as usize];

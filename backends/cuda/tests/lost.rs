@@ -14,6 +14,13 @@ fn a_bad_address_loses_the_device_and_says_so() {
     let stream = device.create_stream().expect("a stream");
     let memory = device.allocate(4096, Placement::Device.into()).expect("memory");
     let pinned = device.allocate(4096, Placement::HostVisible.into()).expect("memory");
+    let mapped = device.virtual_memory().map(|memory| {
+        let kind = Placement::Device.into();
+        let page = memory.granularity(kind).expect("a granularity");
+        let reservation = memory.reserve(2 * page).expect("addresses");
+        let physical = memory.create_and_map(&reservation, page, page, kind).expect("memory");
+        (reservation, physical)
+    });
     let event = device.record(&stream).expect("an event");
     kernels::Kernels::new(&device).write_to_nowhere(&stream);
     let error = device.synchronize(&stream).expect_err("the kernel wrote to address 16");
@@ -29,5 +36,5 @@ fn a_bad_address_loses_the_device_and_says_so() {
     lost(device.record(&stream).map(|_| ()));
     lost(device.create_stream().map(|_| ()));
     lost(event.is_complete().map(|_| ()));
-    drop((memory, pinned, event, stream, device));
+    drop((memory, pinned, mapped, event, stream, device));
 }

@@ -3,9 +3,19 @@
 #[path = "require/mod.rs"]
 mod require;
 
-use vrampool_cuda::{Backend, BackendError, Memory, Placement};
+use vrampool_cuda::{Backend, BackendError, Memory, Placement, VirtualMemory};
 
 const GIB: u64 = 1 << 30;
+
+fn refused<T: std::fmt::Debug>(answer: Result<T, BackendError>) {
+    match answer {
+        Err(BackendError::OutOfMemory { requested, free: Some(free) }) => {
+            assert_eq!(requested, 2 * GIB);
+            assert!(free < 2 * GIB, "{free}");
+        }
+        other => panic!("{other:?}"),
+    }
+}
 
 #[test]
 fn a_full_card_is_a_typed_error_and_what_is_dropped_comes_back() {
@@ -16,12 +26,11 @@ fn a_full_card_is_a_typed_error_and_what_is_dropped_comes_back() {
     assert!(
         device.memory_info().expect("memory info").free_bytes <= before.free_bytes - held.len() + GIB / 8
     );
-    match device.allocate(2 * GIB, Placement::Device.into()) {
-        Err(BackendError::OutOfMemory { requested, free: Some(free) }) => {
-            assert_eq!(requested, 2 * GIB);
-            assert!(free < 2 * GIB, "{free}");
-        }
-        other => panic!("{other:?}"),
+    refused(device.allocate(2 * GIB, Placement::Device.into()));
+    if device.virtual_memory().is_some() {
+        refused(device.create_physical(2 * GIB, Placement::Device.into()));
+        let reservation = device.reserve(2 * GIB).expect("addresses");
+        refused(device.create_and_map(&reservation, 0, 2 * GIB, Placement::Device.into()));
     }
     // More than the card has is out of memory too, and the driver is not asked.
     let error = device.allocate(before.total_bytes + 1, Placement::Device.into()).expect_err("too much");

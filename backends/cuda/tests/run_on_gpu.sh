@@ -25,7 +25,7 @@ else
         export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="$runner"
         export VRAMPOOL_REQUIRE=cuda
         cargo test --locked "${backend[@]}" --test conformance --test gpu --test waiting --test capture \
-            --test out_of_memory
+            --test out_of_memory --test physical
         cargo test --locked "${pool[@]}" -- --skip recorded --skip another_streams --skip the_limit --skip random_work
     )
 fi

@@ -7,7 +7,9 @@ mod require;
 
 use kernels::Kernels;
 use std::time::Duration;
-use vrampool_cuda::{Backend, CudaDevice, CudaMemory, CudaStream, Event, Placement, RegionMut};
+use vrampool_cuda::{
+    Backend, CudaDevice, CudaMemory, CudaStream, Event, Placement, RegionMut, VirtualMemory,
+};
 
 /// Longer than any call takes that does not wait.
 const BUSY: Duration = Duration::from_millis(100);
@@ -58,6 +60,27 @@ fn freeing_what_was_adopted_waits_too(device: &CudaDevice, kernels: &Kernels) {
     }
 }
 
+fn dropping_a_reservation_waits_too(device: &CudaDevice, kernels: &Kernels) {
+    if device.virtual_memory().is_none() {
+        eprintln!("skipped: the device has no virtual memory");
+        return;
+    }
+    let stream = device.create_stream().expect("a stream");
+    let kind = Placement::Device.into();
+    let page = device.granularity(kind).expect("a granularity");
+    for pages in [1, 32] {
+        let reservation = device.reserve(pages * page).expect("addresses");
+        drop(device.create_and_map(&reservation, 0, pages * page, kind).expect("memory"));
+        spin(device, kernels, &stream);
+        device.fill(&stream, RegionMut::whole(&reservation, &stream), 1).expect("a fill");
+        let done = device.record(&stream).expect("an event");
+        assert!(!done.is_complete().expect("an answer"), "{pages} pages: the kernel is to run");
+        std::thread::spawn(move || drop(reservation)).join().expect("no panic");
+        assert!(done.is_complete().expect("an answer"), "{pages} pages were unmapped under work");
+    }
+    device.synchronize(&stream).expect("no work failed");
+}
+
 fn neither_recording_nor_waiting_blocks_the_host(device: &CudaDevice, kernels: &Kernels) {
     let (one, two) = (device.create_stream().expect("a stream"), device.create_stream().expect("a stream"));
     spin(device, kernels, &one);
@@ -77,4 +100,5 @@ fn freeing_waits_and_events_do_not() {
     neither_recording_nor_waiting_blocks_the_host(&device, &kernels);
     freeing_waits_for_work_on_every_stream(&device, &kernels);
     freeing_what_was_adopted_waits_too(&device, &kernels);
+    dropping_a_reservation_waits_too(&device, &kernels);
 }

@@ -2,6 +2,7 @@
 
 use super::{Context, Current, LEGACY_HANDLE, Queue, RawPool};
 use crate::error::{INVALID_VALUE, OUT_OF_MEMORY};
+use crate::mappings::Mappings;
 use crate::stream::CudaStream;
 use cudarc::driver::sys;
 use parking_lot::Mutex;
@@ -29,6 +30,8 @@ pub(crate) enum Origin {
     },
     /// `cuMemAllocAsync`, by somebody else, or `cuMemAllocFromPoolAsync`.
     Pool,
+    /// `cuMemAddressReserve`: addresses, with what is mapped there behind them.
+    Reserved,
 }
 
 /// Memory of one context. Dropping it waits for the context's work and frees it, or frees it in the order of a stream.
@@ -42,6 +45,8 @@ pub(crate) struct Allocation {
     context: Context,
     /// Held while the host reads or writes the bytes, so that two threads of it never do at once.
     host_access: Mutex<()>,
+    /// What is mapped in a reservation; nothing in other memory.
+    mappings: Mutex<Mappings>,
 }
 
 /// A range of an allocation.
@@ -53,15 +58,16 @@ pub(crate) struct Span<'a> {
 }
 
 impl<'a> Span<'a> {
-    /// Refuses a range that leaves the allocation.
+    /// Refuses a range that leaves the allocation, or that the device cannot touch.
     pub(crate) fn new(allocation: &'a Allocation, offset: u64, bytes: u64) -> Result<Self, BackendError> {
-        match (offset.checked_add(bytes), usize::try_from(bytes)) {
-            (Some(end), Ok(bytes)) if end <= allocation.bytes => Ok(Self { allocation, offset, bytes }),
-            _ => Err(BackendError::invalid(
-                "range",
-                format!("{bytes} bytes from {offset} on leave a memory of {} bytes", allocation.bytes),
-            )),
-        }
+        let reason = match (offset.checked_add(bytes), usize::try_from(bytes)) {
+            (Some(end), Ok(size)) if end <= allocation.bytes => match allocation.is_there(offset, bytes) {
+                true => return Ok(Self { allocation, offset, bytes: size }),
+                false => format!("of {bytes} bytes from {offset} on, some are not mapped, or not accessible"),
+            },
+            _ => format!("{bytes} bytes from {offset} on leave a memory of {} bytes", allocation.bytes),
+        };
+        Err(BackendError::invalid("range", reason))
     }
 
     fn address(self) -> u64 {
@@ -98,14 +104,13 @@ impl Context {
                 address = start.expose_provenance() as u64;
                 ("cuMemHostAlloc", code)
             }
-            Origin::Pool => {
-                return Err(BackendError::Unsupported { operation: "allocating from a driver's pool" });
+            Origin::Pool | Origin::Reserved => {
+                return Err(BackendError::Unsupported { operation: "allocating what has calls of its own" });
             }
         };
         drop(relaxed);
         self.allocated(call, code, bytes, &current)?;
-        let order = None;
-        Ok(Allocation { address, bytes, origin, order, context: self.clone(), host_access: Mutex::new(()) })
+        Ok(Allocation::new(self, address, bytes, origin))
     }
 
     /// Takes memory from a pool in the order of `stream`, in whose order it goes back. No bytes take nothing.
@@ -128,9 +133,9 @@ impl Context {
             let code = unsafe { allocate(&raw mut address, size, pool.handle(), queue) };
             self.allocated("cuMemAllocFromPoolAsync", code, bytes, &current)?;
         }
-        let order = Some(stream.clone());
-        let (origin, context, host_access) = (Origin::Pool, self.clone(), Mutex::new(()));
-        Ok(Allocation { address, bytes, origin, order, context, host_access })
+        let mut allocation = Allocation::new(self, address, bytes, Origin::Pool);
+        allocation.order = Some(stream.clone());
+        Ok(allocation)
     }
 
     fn allocated(
@@ -154,12 +159,17 @@ impl Context {
 }
 
 impl Allocation {
+    fn new(context: &Context, address: u64, bytes: u64, origin: Origin) -> Self {
+        let (order, context) = (None, context.clone());
+        let (host_access, mappings) = Default::default();
+        Self { address, bytes, origin, order, context, host_access, mappings }
+    }
+
     /// # Safety
-    /// `address` is the start of at least `bytes` bytes that `cuMemAllocAsync` or `cuMemAlloc` gave in `context`, and the
-    /// caller gives them away: nobody else frees them.
-    pub(super) unsafe fn adopt(context: &Context, address: u64, bytes: u64) -> Self {
-        let (origin, order, host_access) = (Origin::Pool, None, Mutex::new(()));
-        Self { address, bytes, origin, order, context: context.clone(), host_access }
+    /// `address` is the start of at least `bytes` bytes that `cuMemAllocAsync` or `cuMemAlloc` gave in `context`, or of
+    /// just so many that `cuMemAddressReserve` gave, as `origin` says, and the caller gives them away: nobody else frees them.
+    pub(super) unsafe fn adopt(context: &Context, address: u64, bytes: u64, origin: Origin) -> Self {
+        Self::new(context, address, bytes, origin)
     }
 
     /// Gives the memory away: its address is the caller's to free.
@@ -208,13 +218,23 @@ impl Allocation {
         &self.context
     }
 
+    /// What is mapped where, if it is a reservation.
+    pub(crate) fn mappings(&self) -> Option<&Mutex<Mappings>> {
+        (self.origin == Origin::Reserved).then_some(&self.mappings)
+    }
+
+    /// Whether a range that it has is one that the device can touch.
+    fn is_there(&self, offset: u64, bytes: u64) -> bool {
+        bytes == 0 || self.mappings().is_none_or(|mappings| mappings.lock().are_accessible(offset, bytes))
+    }
+
     /// Where the host may reach the bytes; `None` for the device's own memory.
     fn host_address(&self, offset: u64) -> Option<*mut u8> {
         match self.origin {
             Origin::Pinned { .. } | Origin::Managed => {
                 Some(std::ptr::with_exposed_provenance_mut((self.address + offset) as usize))
             }
-            Origin::Device | Origin::Pool => None,
+            Origin::Device | Origin::Pool | Origin::Reserved => None,
         }
     }
 }
@@ -348,6 +368,7 @@ impl Drop for Allocation {
                 // SAFETY: this value owned the memory, which `adopt` was given, and no work uses it any more.
                 unsafe { (library.cuMemFree_v2)(self.address) }
             }
+            Origin::Reserved => return self.unreserve(&current).unwrap_or_default(),
         };
     }
 }

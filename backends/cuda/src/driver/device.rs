@@ -62,10 +62,14 @@ impl RawDevice {
     }
 
     pub(crate) fn attribute(self, attribute: sys::CUdevice_attribute) -> Result<i32, BackendError> {
+        self.attribute_numbered(attribute as c_int)
+    }
+
+    /// As [`attribute`](Self::attribute), for one that not all bindings have.
+    pub(crate) fn attribute_numbered(self, attribute: c_int) -> Result<i32, BackendError> {
         let mut value = 0;
         // SAFETY: the call writes one number to `value`, and refuses an attribute that it does not know.
-        let code =
-            unsafe { (self.library.cuDeviceGetAttribute)(&raw mut value, attribute as c_int, self.device) };
+        let code = unsafe { (self.library.cuDeviceGetAttribute)(&raw mut value, attribute, self.device) };
         self.library.check("cuDeviceGetAttribute", code)?;
         Ok(value)
     }

@@ -1,6 +1,6 @@
 //! Other people's streams and slices, and kernels' arguments: where this crate takes somebody's word.
 
-use super::{Allocation, PER_THREAD_HANDLE, RawEvent, RawPool};
+use super::{Allocation, Origin, PER_THREAD_HANDLE, RawEvent, RawPool};
 use crate::device::CudaDevice;
 use crate::driver_pool::{self, DriverPool};
 use crate::memory::CudaMemory;
@@ -85,7 +85,7 @@ impl CudaMemory {
         let address = slice.leak();
         // SAFETY: a slice is a whole allocation of its context, made by `cuMemAllocAsync` or, on a device that has no
         // pools, by `cuMemAlloc`. `leak` gave it away, so nobody else frees it.
-        let allocation = unsafe { Allocation::adopt(context, address, bytes) };
+        let allocation = unsafe { Allocation::adopt(context, address, bytes, Origin::Pool) };
         Ok(Self::new(allocation, Placement::Device.into()))
     }
 
@@ -93,8 +93,8 @@ impl CudaMemory {
     /// context, so that no other stream still uses it.
     ///
     /// # Errors
-    /// With the memory as it was: [`BackendError::InvalidArgument`] when it is not the device's own, `stream` is another
-    /// device's, or the bytes are not a whole number of `T`; else what the driver reports.
+    /// With the memory as it was: [`BackendError::InvalidArgument`] when it is not the device's own or is a reservation, `stream` is
+    /// another device's, or the bytes are not a whole number of `T`; else what the driver reports.
     #[allow(clippy::result_large_err, reason = "what comes back is the memory itself")]
     pub fn into_slice<T: Pod + DeviceRepr>(
         self,
@@ -113,6 +113,8 @@ impl CudaMemory {
         };
         let ready = if self.kind().placement != Placement::Device {
             Err(BackendError::invalid("memory", "only the device's own memory can be a slice"))
+        } else if self.allocation().mappings().is_some() {
+            Err(BackendError::invalid("memory", "it is a reservation, which a slice cannot free"))
         } else if !context.is_same(self.allocation().context().cudarc()) {
             Err(BackendError::invalid("stream", format!("it is one of device {}", stream.device())))
         } else {

@@ -1,13 +1,16 @@
 //! The driver's library, opened and looked up once, at run time.
 //!
-//! Every function is looked up before any is called, so a driver that lacks one is an error here and a panic nowhere.
+//! Every function is looked up before any is called, so a driver that lacks one is an error here and a panic nowhere. One
+//! that lacks a function of virtual memory serves without it.
 //! Results are numbers, not an enumeration: a newer driver may answer what no list of today has.
 
 use super::memory_pool::PoolProperties;
+use super::virtual_memory::{AccessDescriptor, PhysicalProperties};
 use cudarc::driver::sys::{CUcontext, CUdeviceptr, CUevent, CUmemoryPool, CUstream};
 use libloading::Library as File;
 use std::ffi::{CStr, c_char, c_int, c_uchar, c_uint, c_ulonglong, c_void};
 use std::fmt;
+use std::ops::Deref;
 use std::sync::OnceLock;
 use vrampool_backend::BackendError;
 
@@ -15,27 +18,19 @@ use vrampool_backend::BackendError;
 const OLDEST_VERSION: c_int = 12_000;
 
 /// Functions that the `cudarc` crate calls where this crate uses it, and would panic without.
-const NEEDED_BY_CUDARC: [&str; 6] = [
-    "cuCtxSetCurrent",
-    "cuStreamCreate",
-    "cuStreamDestroy_v2",
-    "cuLaunchKernel",
-    "cuModuleLoadData",
-    "cuModuleGetFunction",
-];
+const NEEDED_BY_CUDARC: [&str; 5] =
+    ["cuStreamCreate", "cuStreamDestroy_v2", "cuLaunchKernel", "cuModuleLoadData", "cuModuleGetFunction"];
 
 macro_rules! functions {
-    ($($name:ident($($argument:ty),*);)*) => {
-        /// The driver's functions, under the driver's own names.
+    ($(#[$doc:meta])* $table:ident: $($name:ident($($argument:ty),*);)*) => {
+        $(#[$doc])*
         #[allow(non_snake_case, reason = "the driver's own names")]
-        pub(crate) struct Library {
+        pub(crate) struct $table {
             $(pub(super) $name: unsafe extern "system" fn($($argument),*) -> c_int,)*
-            /// Never closed: the functions are in it.
-            _file: File,
         }
 
-        impl Library {
-            fn look_up(file: File) -> Result<Self, BackendError> {
+        impl $table {
+            fn look_up(file: &File) -> Result<Self, BackendError> {
                 Ok(Self {
                     $($name: {
                         let symbol = concat!(stringify!($name), "\0");
@@ -43,14 +38,31 @@ macro_rules! functions {
                         // has a function of this name: a changed one gets a new suffix.
                         *unsafe { file.get(symbol.as_bytes()) }.map_err(|_| missing(stringify!($name)))?
                     },)*
-                    _file: file,
                 })
             }
         }
     };
 }
 
+/// The driver's library.
+pub(crate) struct Library {
+    functions: Functions,
+    virtual_memory: Option<VirtualFunctions>,
+    /// Never closed: the functions are in it.
+    _file: File,
+}
+
+impl Deref for Library {
+    type Target = Functions;
+
+    fn deref(&self) -> &Functions {
+        &self.functions
+    }
+}
+
 functions! {
+    /// What every driver has, under the driver's own names.
+    Functions:
     cuInit(c_uint);
     cuDriverGetVersion(*mut c_int);
     cuGetErrorName(c_int, *mut *const c_char);
@@ -66,6 +78,7 @@ functions! {
     cuCtxGetCurrent(*mut CUcontext);
     cuCtxPushCurrent_v2(CUcontext);
     cuCtxPopCurrent_v2(*mut CUcontext);
+    cuCtxSetCurrent(CUcontext);
     cuCtxSynchronize();
     cuThreadExchangeStreamCaptureMode(*mut c_int);
     cuMemGetInfo_v2(*mut usize, *mut usize);
@@ -96,6 +109,22 @@ functions! {
     cuEventRecord(CUevent, CUstream);
 }
 
+functions! {
+    /// Address space and physical memory apart: what a driver may lack.
+    VirtualFunctions:
+    cuMemGetAllocationGranularity(*mut usize, *const PhysicalProperties, c_int);
+    cuMemAddressReserve(*mut CUdeviceptr, usize, usize, CUdeviceptr, c_ulonglong);
+    cuMemAddressFree(CUdeviceptr, usize);
+    cuMemCreate(*mut u64, usize, *const PhysicalProperties, c_ulonglong);
+    cuMemRelease(u64);
+    cuMemMap(CUdeviceptr, usize, usize, u64, c_ulonglong);
+    cuMemUnmap(CUdeviceptr, usize);
+    cuMemSetAccess(CUdeviceptr, usize, *const AccessDescriptor, usize);
+    cuMemGetAllocationPropertiesFromHandle(*mut PhysicalProperties, u64);
+    cuMemExportToShareableHandle(*mut c_void, u64, c_int, c_ulonglong);
+    cuMemImportFromShareableHandle(*mut u64, *mut c_void, c_int);
+}
+
 impl fmt::Debug for Library {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Library").field("file", &self._file).finish_non_exhaustive()
@@ -116,6 +145,16 @@ impl Library {
         Ok(LIBRARY.get_or_init(|| library))
     }
 
+    pub(crate) fn has_virtual_memory(&self) -> bool {
+        self.virtual_memory.is_some()
+    }
+
+    /// # Errors
+    /// [`BackendError::Unsupported`] where the driver lacks one of them.
+    pub(super) fn virtual_memory(&self) -> Result<&VirtualFunctions, BackendError> {
+        self.virtual_memory.as_ref().ok_or(BackendError::Unsupported { operation: "virtual memory" })
+    }
+
     fn open() -> Result<Self, BackendError> {
         let names: &[&str] = if cfg!(windows) { &["nvcuda.dll"] } else { &["libcuda.so.1", "libcuda.so"] };
         let mut reasons = Vec::new();
@@ -130,7 +169,8 @@ impl Library {
             // SAFETY: the symbol is only looked up; its type does not matter, because nobody calls it.
             unsafe { file.get::<*const c_void>(symbol.as_bytes()) }.map_err(|_| missing(symbol))?;
         }
-        let library = Self::look_up(file)?;
+        let (functions, virtual_memory) = (Functions::look_up(&file)?, VirtualFunctions::look_up(&file).ok());
+        let library = Self { functions, virtual_memory, _file: file };
         // SAFETY: `cuInit` may be called at any time, by any thread, any number of times; its flags must be 0.
         library.start("cuInit", unsafe { (library.cuInit)(0) })?;
         let mut version = 0;

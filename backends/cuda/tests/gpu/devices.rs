@@ -87,6 +87,16 @@ fn a_context_beside_the_primary_one_is_a_device_of_its_own() {
     let error = primary.fill(&stream, RegionMut::whole(&memory, &stream), 1).expect_err("another context's");
     assert!(matches!(error, BackendError::InvalidArgument { .. }), "{error}");
     assert!(device.wrap_stream(stream.cudarc().clone()).is_err());
+    if let (Some(one), Some(two)) = (primary.virtual_memory(), device.virtual_memory()) {
+        let kind = Placement::Device.into();
+        let page = one.granularity(kind).expect("a granularity");
+        let (reservation, physical) =
+            (one.reserve(page).expect("addresses"), two.create_physical(page, kind).expect("memory"));
+        for refused in [one.map(&reservation, 0, &physical), two.map(&reservation, 0, &physical)] {
+            let error = refused.expect_err("they are of two contexts");
+            assert!(matches!(error, BackendError::InvalidArgument { .. }), "{error}");
+        }
+    }
     // The last handles go on the thread on which the context is current, and then on one on which it is not.
     drop(memory);
     device.context().bind_to_thread().expect("a context");

@@ -7,9 +7,11 @@ mod devices;
 mod hooks;
 mod kernels;
 mod memory;
+mod shared_handles;
 mod slices;
 mod streams;
 mod views;
+mod virtual_memory;
 
 use vrampool_cuda::{Backend, CudaDevice, CudaMemory, CudaStream, Placement, Region, RegionMut};
 

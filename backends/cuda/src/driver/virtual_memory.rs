@@ -1,0 +1,322 @@
+//! Address space and physical memory apart, as the driver has them.
+
+use super::shared_handles::handle_type;
+use super::{Allocation, Context, Current, Origin};
+use crate::error::{INVALID_VALUE, OUT_OF_MEMORY};
+use crate::mappings::Mappings;
+use parking_lot::MutexGuard;
+use std::ffi::c_int;
+use vrampool_backend::{BackendError, ShareableKind};
+
+/// `CU_MEM_ALLOCATION_TYPE_PINNED`
+const PINNED: c_int = 1;
+/// `CU_MEM_LOCATION_TYPE_DEVICE`
+const ON_A_DEVICE: c_int = 1;
+/// `CU_MEM_ALLOC_GRANULARITY_MINIMUM`
+const MINIMUM: c_int = 0;
+/// `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`
+const READ_AND_WRITE: c_int = 3;
+
+/// `CUmemLocation`, whose size no version has changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[repr(C)]
+pub(super) struct Location {
+    kind: c_int,
+    device: c_int,
+}
+
+impl Location {
+    /// The device of this number of the driver's.
+    pub(super) fn device(device: c_int) -> Self {
+        Self { kind: ON_A_DEVICE, device }
+    }
+}
+
+/// `CUmemAllocationProp`, whose size no version has changed.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+pub(crate) struct PhysicalProperties {
+    kind: c_int,
+    shareable: c_int,
+    location: Location,
+    /// A pointer.
+    windows: usize,
+    compression: u8,
+    direct_rdma: u8,
+    usage: u16,
+    rest: [u8; 4],
+}
+
+/// `CUmemAccessDesc`, whose size no version has changed.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub(crate) struct AccessDescriptor {
+    location: Location,
+    flags: c_int,
+}
+
+/// What physical memory is made for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PhysicalTraits {
+    /// The driver's number of its device.
+    pub(crate) device: c_int,
+    /// Whether network cards are to reach it.
+    pub(crate) direct_rdma: bool,
+    /// As what it can be exported.
+    pub(crate) shareable: Option<ShareableKind>,
+}
+
+impl PhysicalTraits {
+    fn properties(self) -> PhysicalProperties {
+        PhysicalProperties {
+            kind: PINNED,
+            shareable: self.shareable.map_or(0, handle_type),
+            location: Location::device(self.device),
+            direct_rdma: u8::from(self.direct_rdma),
+            ..PhysicalProperties::default()
+        }
+    }
+}
+
+/// Physical memory. Dropping it gives the handle up; the driver keeps the memory while it is mapped anywhere, or another
+/// process has it.
+#[derive(Debug)]
+pub(crate) struct RawPhysical {
+    /// A `CUmemGenericAllocationHandle`.
+    handle: u64,
+    bytes: u64,
+    shareable: Option<ShareableKind>,
+    context: Context,
+}
+
+impl RawPhysical {
+    /// # Safety
+    /// `handle` is of memory on the device of `context`, and the caller gives it away: nobody else releases it.
+    pub(super) unsafe fn adopt(
+        context: &Context,
+        handle: u64,
+        bytes: u64,
+        shareable: Option<ShareableKind>,
+    ) -> Self {
+        Self { handle, bytes, shareable, context: context.clone() }
+    }
+
+    pub(super) fn handle(&self) -> u64 {
+        self.handle
+    }
+
+    /// Where it is, if the driver tells.
+    pub(super) fn location(&self) -> Option<Location> {
+        let ask = self.context.library.virtual_memory().ok()?.cuMemGetAllocationPropertiesFromHandle;
+        let mut properties = PhysicalProperties::default();
+        let _current = self.context.enter().ok()?;
+        // SAFETY: this value keeps its handle alive; the properties that the call writes are as CUDA's header has them.
+        let code = unsafe { ask(&raw mut properties, self.handle) };
+        (code == 0).then_some(properties.location)
+    }
+
+    /// As what it can be exported.
+    pub(crate) fn shareable(&self) -> Option<ShareableKind> {
+        self.shareable
+    }
+
+    pub(crate) fn context(&self) -> &Context {
+        &self.context
+    }
+}
+
+impl Drop for RawPhysical {
+    fn drop(&mut self) {
+        // On a lost device the memory is gone with its context.
+        let Ok(current) = self.context.enter() else { return };
+        let Ok(functions) = self.context.library.virtual_memory() else { return };
+        let _relaxed = current.relaxed();
+        // SAFETY: this value owned the handle. Mappings of the memory, and so work that uses it, keep the memory.
+        let _ = unsafe { (functions.cuMemRelease)(self.handle) };
+    }
+}
+
+impl Context {
+    /// What sizes and offsets of such memory are multiples of.
+    pub(crate) fn granularity(&self, of: PhysicalTraits) -> Result<u64, BackendError> {
+        let functions = self.library.virtual_memory()?;
+        let (mut bytes, properties) = (0, of.properties());
+        let _current = self.enter()?;
+        let ask = functions.cuMemGetAllocationGranularity;
+        // SAFETY: the properties are as CUDA's header has them and live here, as does the size that the call writes.
+        let code = unsafe { ask(&raw mut bytes, &raw const properties, MINIMUM) };
+        self.library.check("cuMemGetAllocationGranularity", code)?;
+        Ok(bytes as u64)
+    }
+
+    /// Addresses with nothing behind them.
+    pub(crate) fn reserve(&self, bytes: u64) -> Result<Allocation, BackendError> {
+        let functions = self.library.virtual_memory()?;
+        let (mut address, size) = (0, size(bytes)?);
+        let current = self.enter()?;
+        let _relaxed = current.relaxed();
+        // SAFETY: the call writes one address, which lives here; alignment and place are left to the driver.
+        let code = unsafe { (functions.cuMemAddressReserve)(&raw mut address, size, 0, 0, 0) };
+        match code {
+            OUT_OF_MEMORY => return Err(BackendError::OutOfMemory { requested: bytes, free: None }),
+            INVALID_VALUE => {
+                let reason = format!("the driver reserves no {bytes} bytes of address space");
+                return Err(BackendError::invalid("bytes", reason));
+            }
+            code => self.library.check("cuMemAddressReserve", code)?,
+        }
+        // SAFETY: the driver gave these addresses just now, and nobody else has them.
+        Ok(unsafe { Allocation::adopt(self, address, bytes, Origin::Reserved) })
+    }
+
+    pub(crate) fn create_physical(
+        &self,
+        bytes: u64,
+        of: PhysicalTraits,
+    ) -> Result<RawPhysical, BackendError> {
+        let functions = self.library.virtual_memory()?;
+        let (mut handle, size, properties) = (0, size(bytes)?, of.properties());
+        let current = self.enter()?;
+        let _relaxed = current.relaxed();
+        // SAFETY: the properties are as CUDA's header has them and live here, as does the handle that the call writes.
+        let code = unsafe { (functions.cuMemCreate)(&raw mut handle, size, &raw const properties, 0) };
+        current.served("cuMemCreate", code, bytes)?;
+        // SAFETY: the driver made the handle just now, and nobody else has it.
+        Ok(unsafe { RawPhysical::adopt(self, handle, bytes, of.shareable) })
+    }
+}
+
+impl Current<'_> {
+    pub(super) fn served(&self, call: &'static str, code: c_int, requested: u64) -> Result<(), BackendError> {
+        if code == OUT_OF_MEMORY {
+            let free = self.memory_info().ok().map(|(free, _)| free);
+            return Err(BackendError::OutOfMemory { requested, free });
+        }
+        self.context.library.check(call, code)
+    }
+
+    /// Waits for all work of the context, if it can. Freeing memory waits for it too, and unlike waiting for a context
+    /// does so, and no harm, while a stream of it is captured.
+    fn settle(&self) -> bool {
+        self.context.allocate(1, Origin::Device).is_ok() || self.synchronize_all().is_ok()
+    }
+}
+
+/// Reservations. The table of mappings is locked while the driver is called: it says what the driver has.
+impl Allocation {
+    /// Maps all of `physical` at `offset`.
+    pub(crate) fn map(&self, offset: u64, physical: &RawPhysical) -> Result<(), BackendError> {
+        self.map_first(physical.bytes, offset, physical)
+    }
+
+    /// As [`map`](Self::map), of `bytes` bytes, which the driver refuses unless it has so many.
+    pub(super) fn map_first(
+        &self,
+        bytes: u64,
+        offset: u64,
+        physical: &RawPhysical,
+    ) -> Result<(), BackendError> {
+        let (mut mappings, size) = (self.mappings_of(offset, bytes)?, size(bytes)?);
+        if !mappings.is_free(offset, bytes) {
+            let reason = format!("of {bytes} bytes from {offset} on, some are mapped already");
+            return Err(BackendError::invalid("offset", reason));
+        }
+        let functions = self.context().library.virtual_memory()?;
+        let current = self.context().enter()?;
+        let _relaxed = current.relaxed();
+        // SAFETY: the range is one of a reservation, which this value owns, and nothing is mapped there; the handle is alive.
+        // The driver keeps the memory for as long as it is mapped.
+        let code = unsafe { (functions.cuMemMap)(self.address() + offset, size, 0, physical.handle, 0) };
+        current.served("cuMemMap", code, bytes)?;
+        mappings.insert(offset, bytes);
+        Ok(())
+    }
+
+    /// Lets the devices of these numbers of the driver's use whole mappings. `own` says whether the context's is one of them.
+    pub(crate) fn set_access(
+        &self,
+        offset: u64,
+        bytes: u64,
+        devices: &[c_int],
+        own: bool,
+    ) -> Result<(), BackendError> {
+        let (mut mappings, size) = (self.whole_mappings(offset, bytes)?, size(bytes)?);
+        let allow = |&device| AccessDescriptor { location: Location::device(device), flags: READ_AND_WRITE };
+        let access: Vec<_> = devices.iter().map(allow).collect();
+        let functions = self.context().library.virtual_memory()?;
+        let current = self.context().enter()?;
+        let _relaxed = current.relaxed();
+        let (start, set) = (self.address() + offset, functions.cuMemSetAccess);
+        // SAFETY: the range is made of whole mappings in a reservation, which this value owns; the call reads as many
+        // descriptors as it is told that there are, which are as CUDA's header has them.
+        let code = unsafe { set(start, size, access.as_ptr(), access.len()) };
+        current.served("cuMemSetAccess", code, bytes)?;
+        if own {
+            mappings.make_accessible(offset, bytes);
+        }
+        Ok(())
+    }
+
+    /// Takes whole mappings out. The caller knows that no work uses them; if some does, it fails.
+    pub(crate) fn unmap(&self, offset: u64, bytes: u64) -> Result<(), BackendError> {
+        let mut mappings = self.whole_mappings(offset, bytes)?;
+        let current = self.context().enter()?;
+        let _relaxed = current.relaxed();
+        self.unmap_now(offset, bytes)?;
+        mappings.remove(offset, bytes);
+        Ok(())
+    }
+
+    fn unmap_now(&self, offset: u64, bytes: u64) -> Result<(), BackendError> {
+        let (library, size) = (self.context().library, size(bytes)?);
+        // SAFETY: the range is made of whole mappings in a reservation, which this value owns. Work that touches it from
+        // now on fails, and touches nothing else, because the addresses stay reserved.
+        let code = unsafe { (library.virtual_memory()?.cuMemUnmap)(self.address() + offset, size) };
+        library.check("cuMemUnmap", code)
+    }
+
+    /// Unmaps everything, when the context's work is done, and gives the addresses back. For the drop.
+    pub(super) fn unreserve(&self, current: &Current<'_>) -> Result<(), BackendError> {
+        let (library, size) = (self.context().library, size(self.len())?);
+        // Nobody else has this value any more.
+        let runs = self.mappings().map(|mappings| mappings.lock().runs()).unwrap_or_default();
+        if !runs.is_empty() && !current.settle() {
+            // Better mapped for good than unmapped under work. What brings this about is a lost device.
+            return Ok(());
+        }
+        for (offset, bytes) in runs {
+            self.unmap_now(offset, bytes)?;
+        }
+        // SAFETY: this value owned the reservation, all of it, and nothing is mapped there any more.
+        let code = unsafe { (library.virtual_memory()?.cuMemAddressFree)(self.address(), size) };
+        library.check("cuMemAddressFree", code)
+    }
+
+    /// The table, locked, for a range with bytes that does not leave the reservation.
+    fn mappings_of(&self, offset: u64, bytes: u64) -> Result<MutexGuard<'_, Mappings>, BackendError> {
+        let mappings =
+            self.mappings().ok_or_else(|| BackendError::invalid("reservation", "it is other memory"))?;
+        match offset.checked_add(bytes) {
+            Some(end) if bytes > 0 && end <= self.len() => Ok(mappings.lock()),
+            _ => Err(BackendError::invalid(
+                "range",
+                format!("{bytes} bytes from {offset} on are none, or leave a reservation of {}", self.len()),
+            )),
+        }
+    }
+
+    fn whole_mappings(&self, offset: u64, bytes: u64) -> Result<MutexGuard<'_, Mappings>, BackendError> {
+        let mappings = self.mappings_of(offset, bytes)?;
+        match mappings.are_whole(offset, bytes) {
+            true => Ok(mappings),
+            false => Err(BackendError::invalid(
+                "range",
+                format!("{bytes} bytes from {offset} on cut a mapping, or are not mapped throughout"),
+            )),
+        }
+    }
+}
+
+fn size(bytes: u64) -> Result<usize, BackendError> {
+    usize::try_from(bytes).map_err(|_| BackendError::invalid("bytes", "more than an address space has"))
+}

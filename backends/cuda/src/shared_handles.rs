@@ -1,0 +1,76 @@
+//! A device's physical memory for other processes, and theirs.
+
+use crate::device::CudaDevice;
+use crate::virtual_memory::check_size;
+use vrampool_backend::{
+    Backend, BackendError, MemoryKind, Physical, Placement, ShareableHandle, ShareableKind, SharedHandles,
+    VirtualMemory,
+};
+
+/// Best first.
+const KINDS: &[ShareableKind] = if cfg!(unix) {
+    &[ShareableKind::Fabric, ShareableKind::FileDescriptor]
+} else {
+    &[ShareableKind::Fabric]
+};
+
+impl CudaDevice {
+    /// Whether the driver makes and exports such memory, by doing it; an error where it cannot tell now.
+    fn tries(&self, kind: ShareableKind) -> Result<bool, BackendError> {
+        let (maker, context) = (self.maker()?, self.shared().context());
+        let made = maker.create(context, maker.granularity(context)?, Some(kind));
+        match made.and_then(|physical| physical.export().map(drop)) {
+            Ok(()) => Ok(true),
+            Err(error) if error.is_out_of_memory() || error.is_device_lost() => Err(error),
+            Err(_) => Ok(false),
+        }
+    }
+
+    /// The kinds that work, tried once; an error where the driver cannot tell now.
+    fn kinds(&self) -> Result<&[ShareableKind], BackendError> {
+        let known = &self.maker()?.shareable_kinds;
+        if let Some(known) = known.get() {
+            return Ok(known);
+        }
+        let mut kinds = Vec::new();
+        for &kind in KINDS {
+            if self.tries(kind)? {
+                kinds.push(kind);
+            }
+        }
+        Ok(known.get_or_init(|| kinds))
+    }
+}
+
+impl SharedHandles for CudaDevice {
+    /// Tried when asked for first; none as long as the device has no memory to try it with.
+    fn shareable_kinds(&self) -> &[ShareableKind] {
+        self.kinds().unwrap_or_default()
+    }
+
+    fn create_shareable(
+        &self,
+        bytes: u64,
+        kind: MemoryKind,
+        shareable: ShareableKind,
+    ) -> Result<Physical, BackendError> {
+        if !self.kinds()?.contains(&shareable) {
+            return Err(BackendError::Unsupported { operation: "exporting memory as a handle of this kind" });
+        }
+        self.make_physical(bytes, kind, Some(shareable))
+    }
+
+    fn export(&self, physical: &Physical) -> Result<ShareableHandle, BackendError> {
+        self.raw_physical(physical)?.export()
+    }
+
+    fn import(&self, handle: ShareableHandle, bytes: u64) -> Result<Physical, BackendError> {
+        let (device, granularity) = (self.maker()?.device(), self.granularity(Placement::Device.into())?);
+        check_size(bytes, granularity)?;
+        if bytes > self.properties().total_bytes {
+            return Err(BackendError::invalid("bytes", "more than the device has"));
+        }
+        let imported = self.shared().context().import(&handle, bytes, granularity, device)?;
+        Ok(Physical::new(bytes, imported))
+    }
+}

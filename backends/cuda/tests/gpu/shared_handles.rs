@@ -1,0 +1,152 @@
+//! Memory that leaves this program, and comes back.
+#![cfg(unix)]
+
+use crate::require;
+use crate::virtual_memory::{all, kind};
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::{Command, Stdio};
+use vrampool_cuda::{
+    Backend, BackendError, Capabilities, CudaDevice, CudaMemory, CudaStream, Physical, RegionMut,
+    ShareableHandle, ShareableKind, SharedHandles, VirtualMemory,
+};
+
+/// In granules, by agreement between the two programs.
+const PAGES: u64 = 3;
+
+/// A device that makes handles of this kind, and the size that is shared.
+fn device(kind: ShareableKind) -> Option<(CudaDevice, u64)> {
+    let device = require::device()?;
+    let Some(handles) = device.shared_handles() else {
+        eprintln!("skipped: the device shares no memory");
+        return None;
+    };
+    let kinds = handles.shareable_kinds();
+    eprintln!("handles that work: {kinds:?}");
+    if !kinds.contains(&kind) {
+        eprintln!("skipped: the device makes no handle of kind {kind:?}");
+        return None;
+    }
+    let bytes = PAGES * device.granularity(self::kind()).expect("a granularity");
+    Some((device, bytes))
+}
+
+/// All of it at an address of this program's.
+fn mapped(device: &CudaDevice, physical: &Physical) -> CudaMemory {
+    let reservation = device.reserve(physical.len()).expect("addresses");
+    device.map(&reservation, 0, physical).expect("a place");
+    device.set_access(&reservation, 0, physical.len(), &[]).expect("access");
+    reservation
+}
+
+fn fill(device: &CudaDevice, stream: &CudaStream, memory: &CudaMemory, value: u8) {
+    device.fill(stream, RegionMut::whole(memory, stream), value).expect("a fill");
+    device.synchronize(stream).expect("a wait");
+}
+
+fn comes_back(kind: ShareableKind) {
+    let Some((device, bytes)) = device(kind) else { return };
+    let stream = device.create_stream().expect("a stream");
+    let physical = device.create_shareable(bytes, self::kind(), kind).expect("memory");
+    let here = mapped(&device, &physical);
+    fill(&device, &stream, &here, 4);
+    let handle = device.export(&physical).expect("a handle");
+    let there = mapped(&device, &device.import(handle, bytes).expect("the same memory"));
+    assert!(all(&device, &stream, &there, 0, bytes, 4));
+    fill(&device, &stream, &there, 5);
+    assert!(all(&device, &stream, &here, 0, bytes, 5));
+    // Each keeps it alone.
+    drop((here, physical));
+    assert!(all(&device, &stream, &there, 0, bytes, 5));
+}
+
+#[test]
+fn memory_leaves_as_a_file_descriptor_and_comes_back() {
+    comes_back(ShareableKind::FileDescriptor);
+}
+
+#[test]
+fn memory_leaves_as_a_fabric_handle_and_comes_back() {
+    comes_back(ShareableKind::Fabric);
+}
+
+#[test]
+fn another_program_reads_and_writes_it() {
+    let Some((device, bytes)) = device(ShareableKind::FileDescriptor) else { return };
+    let stream = device.create_stream().expect("a stream");
+    let physical = device.create_shareable(bytes, kind(), ShareableKind::FileDescriptor).expect("memory");
+    let memory = mapped(&device, &physical);
+    fill(&device, &stream, &memory, 40);
+    let Ok(ShareableHandle::FileDescriptor(descriptor)) = device.export(&physical) else {
+        panic!("no descriptor")
+    };
+    // As its standard input, which is how a descriptor gets there without a socket.
+    let output = Command::new(std::env::current_exe().expect("this program"))
+        .args(["--exact", "shared_handles::asked_by_the_other_program", "--nocapture", "--ignored"])
+        .stdin(Stdio::from(descriptor))
+        .output()
+        .expect("it starts");
+    assert!(output.status.success(), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("1 passed"), "{output:?}");
+    assert!(all(&device, &stream, &memory, 0, bytes, 41));
+}
+
+#[test]
+#[ignore = "another test starts it, with a descriptor of shared memory as its standard input"]
+fn asked_by_the_other_program() {
+    let (device, bytes) = device(ShareableKind::FileDescriptor).expect("as in the other program");
+    let stream = device.create_stream().expect("a stream");
+    let descriptor = std::io::stdin().as_fd().try_clone_to_owned().expect("a descriptor");
+    let physical = device.import(ShareableHandle::FileDescriptor(descriptor), bytes).expect("memory");
+    let memory = mapped(&device, &physical);
+    assert!(all(&device, &stream, &memory, 0, bytes, 40));
+    fill(&device, &stream, &memory, 41);
+}
+
+#[test]
+fn what_is_no_handle_to_so_much_is_refused() {
+    let Some((device, bytes)) = device(ShareableKind::FileDescriptor) else { return };
+    let page = bytes / PAGES;
+    let physical = device.create_shareable(bytes, kind(), ShareableKind::FileDescriptor).expect("memory");
+    for wrong in [0, 1, bytes - 1, bytes - page, bytes + page, 4 * bytes, u64::MAX, !(page - 1)] {
+        let error = device.import(device.export(&physical).expect("a handle"), wrong).expect_err("it is not");
+        eprintln!("{wrong} of {bytes} bytes: {error}");
+        assert!(matches!(error, BackendError::InvalidArgument { .. }), "{error}");
+    }
+    let file: OwnedFd = std::fs::File::open("/dev/null").expect("a file").into();
+    let error = device.import(ShareableHandle::FileDescriptor(file), bytes).expect_err("it is no memory");
+    eprintln!("a file: {error}");
+    assert!(!error.is_device_lost(), "{error}");
+    let error = device.import(ShareableHandle::Fabric([7; 64]), bytes).expect_err("it is no handle");
+    eprintln!("64 bytes: {error}");
+    assert!(!error.is_device_lost(), "{error}");
+    let private = device.create_physical(page, kind()).expect("memory");
+    let error = device.export(&private).expect_err("it was made for this program");
+    assert!(matches!(error, BackendError::InvalidArgument { argument: "physical", .. }), "{error}");
+    let error = device.export(&Physical::new(page, 0u8)).expect_err("it is another backend's");
+    assert!(matches!(error, BackendError::InvalidArgument { argument: "physical", .. }), "{error}");
+    device.import(device.export(&physical).expect("a handle"), bytes).expect("nothing is the worse for it");
+}
+
+#[test]
+fn kinds_of_handle_are_what_really_works() {
+    let Some(device) = require::device() else { return };
+    let Some(handles) = device.shared_handles() else {
+        eprintln!("skipped: the device shares no memory");
+        return;
+    };
+    assert!(device.properties().capabilities.contains(Capabilities::SHARED_HANDLES));
+    let page = device.granularity(kind()).expect("a granularity");
+    for shareable in [ShareableKind::Fabric, ShareableKind::FileDescriptor] {
+        match handles.create_shareable(page, kind(), shareable) {
+            Ok(physical) => {
+                handles.export(&physical).expect("a handle");
+                assert!(handles.shareable_kinds().contains(&shareable), "{shareable:?}");
+            }
+            Err(error) => {
+                eprintln!("{shareable:?}: {error}");
+                assert!(matches!(error, BackendError::Unsupported { .. }), "{error}");
+                assert!(!handles.shareable_kinds().contains(&shareable), "{shareable:?}");
+            }
+        }
+    }
+}

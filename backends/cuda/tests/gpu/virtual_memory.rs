@@ -1,0 +1,320 @@
+//! Addresses and memory apart: what is mapped where, seen from copies and kernels, and what is refused.
+
+use crate::kernels::Kernels;
+use crate::require;
+use vrampool_cuda::cudarc::driver::result;
+use vrampool_cuda::{
+    Backend, BackendError, Capabilities, CudaDevice, CudaMemory, CudaStream, Memory, MemoryKind, Physical,
+    Placement, Region, RegionMut, VirtualMemory,
+};
+
+pub(crate) fn kind() -> MemoryKind {
+    Placement::Device.into()
+}
+
+/// A device with virtual memory, and its granularity. Another is skipped, and says so, unless it is required.
+pub(crate) fn device() -> Option<(CudaDevice, u64)> {
+    let device = require::device()?;
+    let granularity = match device.virtual_memory() {
+        Some(memory) => memory.granularity(kind()).expect("a granularity"),
+        None => {
+            eprintln!("skipped: the device has no virtual memory");
+            return None;
+        }
+    };
+    assert!(device.properties().capabilities.contains(Capabilities::VIRTUAL_MEMORY));
+    assert!(granularity.is_power_of_two() && granularity >= 4096, "{granularity}");
+    Some((device, granularity))
+}
+
+fn invalid<T: std::fmt::Debug>(answer: Result<T, BackendError>) {
+    let error = answer.expect_err("it is to be refused");
+    assert!(matches!(error, BackendError::InvalidArgument { .. }), "{error}");
+}
+
+/// New memory at `offset`, accessible.
+fn mapped(device: &CudaDevice, reservation: &CudaMemory, offset: u64, bytes: u64) -> Physical {
+    device.create_and_map(reservation, offset, bytes, kind()).expect("memory")
+}
+
+fn fill(device: &CudaDevice, stream: &CudaStream, memory: &CudaMemory, offset: u64, bytes: u64, value: u8) {
+    let region = RegionMut::new(memory, offset, bytes, stream).expect("a region");
+    device.fill(stream, region, value).expect("a fill");
+}
+
+/// Whether every byte of a range is `value`.
+pub(crate) fn all(
+    device: &CudaDevice,
+    stream: &CudaStream,
+    memory: &CudaMemory,
+    offset: u64,
+    bytes: u64,
+    value: u8,
+) -> bool {
+    let mut read = vec![!value; bytes as usize];
+    let region = Region::new(memory, offset, bytes, stream).expect("a region");
+    device.download(stream, region, &mut read).expect("a download");
+    read.iter().all(|&byte| byte == value)
+}
+
+#[test]
+fn a_reservation_is_memory_where_something_is_mapped() {
+    let Some((device, page)) = device() else { return };
+    let stream = device.create_stream().expect("a stream");
+    let reservation = device.reserve(64 * page).expect("addresses");
+    assert_eq!((reservation.len(), reservation.kind()), (64 * page, kind()));
+    assert!(reservation.address().expect("an address").is_multiple_of(page));
+    let pieces: Vec<_> = [(0, 1), (1, 3), (4, 2)]
+        .map(|(at, pages)| mapped(&device, &reservation, at * page, pages * page))
+        .into();
+    // One fill and one copy over three mappings, to ordinary memory and back to the last of them.
+    fill(&device, &stream, &reservation, 0, 6 * page, 5);
+    let ordinary = device.allocate(page, kind()).expect("memory");
+    fill(&device, &stream, &ordinary, 0, page, 7);
+    let to = RegionMut::new(&reservation, 5 * page / 2, page, &stream).expect("a region");
+    device.copy(&stream, Region::whole(&ordinary, &stream), to).expect("a copy");
+    assert!(all(&device, &stream, &reservation, 0, 5 * page / 2, 5));
+    assert!(all(&device, &stream, &reservation, 5 * page / 2, page, 7));
+    assert!(all(&device, &stream, &reservation, 7 * page / 2, 5 * page / 2, 5));
+    // Where nothing is mapped nothing is done, and the device is none the worse for it.
+    for (offset, bytes) in [(6 * page, 1), (63 * page, page), (6 * page - 1, 2), (0, 64 * page)] {
+        let region = RegionMut::new(&reservation, offset, bytes, &stream).expect("a region");
+        invalid(device.fill(&stream, region, 1));
+        let region = Region::new(&reservation, offset, bytes, &stream).expect("a region");
+        invalid(device.download(&stream, region, &mut vec![0; bytes as usize]));
+    }
+    device.synchronize(&stream).expect("a wait");
+    // Taken out by one call, which covers the three.
+    device.unmap(&reservation, 0, 6 * page).expect("whole mappings");
+    let region = RegionMut::new(&reservation, 0, 1, &stream).expect("a region");
+    invalid(device.fill(&stream, region, 1));
+    drop((pieces, reservation));
+}
+
+#[test]
+fn memory_keeps_its_data_wherever_it_is_mapped() {
+    let Some((device, page)) = device() else { return };
+    let stream = device.create_stream().expect("a stream");
+    let reservation = device.reserve(16 * page).expect("addresses");
+    let physical = mapped(&device, &reservation, 0, 2 * page);
+    fill(&device, &stream, &reservation, 0, 2 * page, 3);
+    // Another place beside the first: what is written through one is read through the other.
+    device.map(&reservation, 4 * page, &physical).expect("another place");
+    let region = RegionMut::new(&reservation, 4 * page, 1, &stream).expect("a region");
+    invalid(device.fill(&stream, region, 9));
+    device.set_access(&reservation, 4 * page, 2 * page, &[device.id()]).expect("access");
+    assert!(all(&device, &stream, &reservation, 4 * page, 2 * page, 3));
+    fill(&device, &stream, &reservation, 5 * page, page, 4);
+    assert!(all(&device, &stream, &reservation, page, page, 4));
+    // Nowhere, then in another reservation, while the handle alone keeps it.
+    device.synchronize(&stream).expect("a wait");
+    device.unmap(&reservation, 0, 2 * page).expect("a mapping");
+    device.unmap(&reservation, 4 * page, 2 * page).expect("a mapping");
+    drop(reservation);
+    let other = device.reserve(8 * page).expect("addresses");
+    device.map(&other, 6 * page, &physical).expect("a third place");
+    device.set_access(&other, 6 * page, 2 * page, &[]).expect("access");
+    assert!(
+        all(&device, &stream, &other, 6 * page, page, 3) && all(&device, &stream, &other, 7 * page, page, 4)
+    );
+    // A mapping keeps it when the handle is gone.
+    drop(physical);
+    assert!(all(&device, &stream, &other, 6 * page, page, 3));
+}
+
+#[test]
+fn kernels_run_on_mapped_memory() {
+    let Some((device, page)) = device() else { return };
+    let kernels = Kernels::new(&device);
+    let stream = device.create_stream().expect("a stream");
+    let reservation = device.reserve(4 * page).expect("addresses");
+    let pieces = [0, 1, 2, 3].map(|at| mapped(&device, &reservation, at * page, page));
+    let from = RegionMut::new(&reservation, 0, 2 * page, &stream).expect("a region");
+    let count = (2 * page / 4) as usize;
+    let numbers: Vec<f32> = (0..count).map(|i| i as f32).collect();
+    let mut view = stream.view_mut::<f32>(from).expect("a view");
+    stream.cudarc().memcpy_htod(&numbers, &mut view).expect("a copy");
+    let from = stream.view::<f32>(view.region().clone()).expect("a view");
+    let to = RegionMut::new(&reservation, 2 * page, 2 * page, &stream).expect("a region");
+    let mut to = stream.view_mut::<f32>(to).expect("a view");
+    kernels.add_one(&stream, &from, &mut to);
+    let answers = stream.cudarc().clone_dtoh(&to).expect("a copy");
+    assert!(answers.iter().zip(&numbers).all(|(answer, number)| *answer == number + 1.0));
+    drop(pieces);
+}
+
+#[test]
+fn what_cannot_be_is_refused_and_changes_nothing() {
+    let Some((device, page)) = device() else { return };
+    let stream = device.create_stream().expect("a stream");
+    for placement in [Placement::HostVisible, Placement::Managed] {
+        for error in [
+            device.granularity(placement.into()).expect_err("not the device's own"),
+            device.create_physical(page, placement.into()).expect_err("not the device's own"),
+        ] {
+            assert!(matches!(error, BackendError::Unsupported { .. }), "{error}");
+        }
+    }
+    for bytes in [0, 1, page - 1, page + 1, u64::MAX] {
+        invalid(device.reserve(bytes));
+        invalid(device.create_physical(bytes, kind()));
+    }
+    let (reservation, ordinary) =
+        (device.reserve(8 * page).expect("addresses"), device.allocate(8 * page, kind()).expect("memory"));
+    let physical = mapped(&device, &reservation, 2 * page, 2 * page);
+    fill(&device, &stream, &reservation, 2 * page, 2 * page, 6);
+    for offset in [page, 2 * page, 3 * page, page / 2, 7 * page, 8 * page, u64::MAX - page + 1, u64::MAX] {
+        invalid(device.map(&reservation, offset, &physical));
+        invalid(device.create_and_map(&reservation, offset, 2 * page, kind()));
+    }
+    for (offset, bytes) in [
+        (2 * page, page),
+        (3 * page, page),
+        (2 * page, 3 * page),
+        (0, 8 * page),
+        (0, page),
+        (2 * page, 0),
+        (2 * page, u64::MAX),
+        (u64::MAX - page + 1, 2 * page),
+    ] {
+        invalid(device.set_access(&reservation, offset, bytes, &[]));
+        invalid(device.unmap(&reservation, offset, bytes));
+    }
+    let stranger = vrampool_cuda::DeviceId { backend: "cuda", key: 0 };
+    invalid(device.set_access(&reservation, 2 * page, 2 * page, &[stranger]));
+    invalid(device.map(&ordinary, 0, &physical));
+    invalid(device.set_access(&ordinary, 0, page, &[]));
+    invalid(device.unmap(&ordinary, 0, page));
+    invalid(device.map(&reservation, 0, &Physical::new(page, "memory of another backend")));
+    // A slice would be freed as what it is not.
+    let (error, reservation) = reservation.into_slice::<u8>(&stream).expect_err("a reservation");
+    invalid(Err::<(), _>(error));
+    // Through all of that it stayed what it was.
+    assert!(all(&device, &stream, &reservation, 2 * page, 2 * page, 6));
+}
+
+#[test]
+fn what_cannot_be_mapped_leaves_what_is_there() {
+    let Some((device, page)) = device() else { return };
+    let stream = device.create_stream().expect("a stream");
+    let reservation = device.reserve(4 * page).expect("addresses");
+    let physical = mapped(&device, &reservation, 0, 2 * page);
+    fill(&device, &stream, &reservation, 0, 2 * page, 8);
+    invalid(device.create_and_map(&reservation, page, 2 * page, kind()));
+    let (error, physical) =
+        device.unmap_and_release(&reservation, page, physical).expect_err("it is not there");
+    invalid(Err::<(), _>(error));
+    assert!(all(&device, &stream, &reservation, 0, 2 * page, 8));
+    device.unmap_and_release(&reservation, 0, physical).expect("it is here");
+    drop(mapped(&device, &reservation, page, 2 * page));
+}
+
+#[test]
+fn more_than_there_is_is_out_of_memory_and_nothing_is_lost() {
+    let Some((device, page)) = device() else { return };
+    let stream = device.create_stream().expect("a stream");
+    let reservation = device.reserve(2 * page).expect("addresses");
+    let kept = mapped(&device, &reservation, 0, page);
+    fill(&device, &stream, &reservation, 0, page, 2);
+    let total = device.properties().total_bytes;
+    // The driver is asked for the first, and not for the others.
+    for bytes in [total & !(page - 1), (total + page) & !(page - 1), 1 << 60] {
+        match device.create_physical(bytes, kind()) {
+            Err(BackendError::OutOfMemory { requested, free: Some(free) }) => {
+                assert!(requested == bytes && free < bytes, "{requested} {free}");
+            }
+            other => panic!("{bytes}: {other:?}"),
+        }
+        let error = device.create_and_map(&reservation, page, bytes, kind()).expect_err("too much");
+        assert!(error.is_out_of_memory(), "{error}");
+    }
+    let error = device.reserve(!(page - 1)).expect_err("more than an address space");
+    eprintln!("all addresses: {error}");
+    assert!(!error.is_device_lost(), "{error}");
+    assert!(all(&device, &stream, &reservation, 0, page, 2));
+    drop((mapped(&device, &reservation, page, page), kept));
+}
+
+#[test]
+fn a_tebibyte_of_addresses_costs_no_memory() {
+    let Some((device, page)) = device() else { return };
+    let stream = device.create_stream().expect("a stream");
+    let bytes = (1u64 << 40).next_multiple_of(page);
+    let reservation = device.reserve(bytes).expect("addresses");
+    let last = mapped(&device, &reservation, bytes - page, page);
+    fill(&device, &stream, &reservation, bytes - page, page, 1);
+    assert!(all(&device, &stream, &reservation, bytes - page, page, 1));
+    drop(last);
+}
+
+#[test]
+fn several_threads_map_at_once_none_of_which_ever_saw_a_context() {
+    let Some((device, page)) = device() else { return };
+    let reservation = device.reserve(64 * page).expect("addresses");
+    std::thread::scope(|scope| {
+        for thread in 0..8u64 {
+            let (device, reservation) = (&device, &reservation);
+            scope.spawn(move || {
+                let at = thread * 8 * page;
+                let first = mapped(device, reservation, at, page);
+                assert!(
+                    result::ctx::get_current().expect("an answer").is_none(),
+                    "a context was left behind"
+                );
+                let stream = device.create_stream().expect("a stream");
+                for round in 0..10u8 {
+                    let value = (thread as u8) << 4 | round;
+                    let place = at + page * (1 + u64::from(round) % 6);
+                    let second = mapped(device, reservation, place, page);
+                    fill(device, &stream, reservation, place, page, value);
+                    assert!(all(device, &stream, reservation, place, page, value));
+                    device.unmap_and_release(reservation, place, second).expect("it was mapped");
+                }
+                device.unmap_and_release(reservation, at, first).expect("it was mapped");
+                drop(device.reserve(page).expect("addresses"));
+            });
+        }
+    });
+    // All of it is free again.
+    let whole = mapped(&device, &reservation, 0, 64 * page);
+    drop((reservation, whole));
+}
+
+#[test]
+fn a_second_device_is_given_access_and_has_memory_of_its_own() {
+    let Some((device, page)) = device() else { return };
+    let Ok(second) = CudaDevice::open(1) else {
+        eprintln!("skipped: there is one device");
+        return;
+    };
+    let reservation = device.reserve(2 * page).expect("addresses");
+    let (physical, theirs) =
+        (mapped(&device, &reservation, 0, page), second.create_physical(page, kind()).expect("memory"));
+    invalid(device.map(&reservation, page, &theirs));
+    invalid(second.map(&reservation, page, &theirs));
+    invalid(second.unmap(&reservation, 0, page));
+    for devices in [&[second.id()][..], &[device.id(), second.id()]] {
+        match device.set_access(&reservation, 0, page, devices) {
+            Err(BackendError::Driver { code, .. }) => eprintln!("they do not reach each other: {code}"),
+            answer => answer.expect("access"),
+        }
+    }
+    let stream = device.create_stream().expect("a stream");
+    fill(&device, &stream, &reservation, 0, page, 1);
+    assert!(all(&device, &stream, &reservation, 0, page, 1), "it keeps its own access");
+    drop(physical);
+}
+
+#[test]
+fn the_context_is_made_current_and_stays() {
+    let Some(device) = require::device() else { return };
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..2 {
+                device.ensure_context().expect("a context");
+                let current = result::ctx::get_current().expect("an answer");
+                assert_eq!(current, Some(device.context().cu_ctx()));
+            }
+        });
+    });
+}

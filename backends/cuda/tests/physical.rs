@@ -1,0 +1,82 @@
+//! What virtual memory takes of the device, and gives back. Alone in its process, so that what the device has left says so.
+
+#[path = "require/mod.rs"]
+mod require;
+
+use vrampool_cuda::{Backend, BackendError, CudaDevice, Memory, MemoryKind, Placement, VirtualMemory};
+
+const BYTES: u64 = 256 << 20;
+/// What else may come and go meanwhile.
+const SLACK: u64 = BYTES / 4;
+
+fn kind() -> MemoryKind {
+    Placement::Device.into()
+}
+
+/// How much less is free than there was.
+fn taken(device: &CudaDevice, before: u64) -> u64 {
+    let taken = before.saturating_sub(device.memory_info().expect("memory info").free_bytes);
+    (taken + SLACK) / BYTES * BYTES
+}
+
+fn memory_comes_back_when_nothing_has_it_any_more(device: &CudaDevice, before: u64) {
+    let taken = || taken(device, before);
+    let reservation = device.reserve(4 * BYTES).expect("addresses");
+    assert_eq!(taken(), 0, "addresses are no memory");
+    let physical = device.create_physical(BYTES, kind()).expect("memory");
+    assert_eq!(taken(), BYTES, "physical memory is");
+    device.map(&reservation, 0, &physical).expect("a place");
+    device.map(&reservation, BYTES, &physical).expect("another");
+    assert_eq!(taken(), BYTES, "in two places it is the same");
+    let other = physical.clone();
+    drop(physical);
+    device.unmap(&reservation, 0, BYTES).expect("a mapping");
+    drop(other);
+    assert_eq!(taken(), BYTES, "a mapping keeps it");
+    drop(reservation);
+    assert_eq!(taken(), 0, "nothing has it");
+}
+
+fn a_piece_sleeps_and_wakes_at_its_addresses(device: &CudaDevice, before: u64) {
+    let taken = || taken(device, before);
+    let reservation = device.reserve(2 * BYTES).expect("addresses");
+    let address = reservation.address();
+    for _ in 0..3 {
+        let first = device.create_and_map(&reservation, 0, BYTES, kind()).expect("memory");
+        let second = device.create_and_map(&reservation, BYTES, BYTES, kind()).expect("memory");
+        assert_eq!((taken(), reservation.address()), (2 * BYTES, address), "awake");
+        device.unmap_and_release(&reservation, 0, first).expect("it was mapped");
+        assert_eq!(taken(), BYTES);
+        device.unmap_and_release(&reservation, BYTES, second).expect("it was mapped");
+        assert_eq!(taken(), 0, "asleep");
+    }
+}
+
+fn what_cannot_be_mapped_is_not_kept_either(device: &CudaDevice, before: u64) {
+    let reservation = device.reserve(BYTES).expect("addresses");
+    let kept = device.create_and_map(&reservation, 0, BYTES, kind()).expect("memory");
+    for _ in 0..16 {
+        let error = device.create_and_map(&reservation, 0, BYTES, kind()).expect_err("something is there");
+        assert!(matches!(error, BackendError::InvalidArgument { .. }), "{error}");
+    }
+    assert_eq!(taken(device, before), BYTES, "the first, and nothing of the others");
+    drop((kept, reservation));
+    assert_eq!(taken(device, before), 0);
+}
+
+#[test]
+fn what_is_taken_comes_back() {
+    let Some(device) = require::device() else { return };
+    if device.virtual_memory().is_none() {
+        eprintln!("skipped: the device has no virtual memory");
+        return;
+    }
+    // What the driver takes for itself at first is not counted.
+    let page = device.granularity(kind()).expect("a granularity");
+    let first = device.reserve(page).expect("addresses");
+    drop((device.create_and_map(&first, 0, page, kind()).expect("memory"), first));
+    let before = device.memory_info().expect("memory info").free_bytes;
+    memory_comes_back_when_nothing_has_it_any_more(&device, before);
+    a_piece_sleeps_and_wakes_at_its_addresses(&device, before);
+    what_cannot_be_mapped_is_not_kept_either(&device, before);
+}
