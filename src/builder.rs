@@ -175,7 +175,7 @@ impl<B: Backend> Builder<B> {
     /// Misses are served from this arena, which others may use too.
     pub fn arena(mut self, arena: &DeviceArena<B>) -> Self {
         self.arena = Some(arena.clone());
-        self.source(Source::Arena)
+        self.source(if arena.is_growing() { Source::Virtual } else { Source::Arena })
     }
 
     /// Has the pool call `hook` around each request, each allocation of the driver's, and each free; after those given before.
@@ -241,7 +241,7 @@ impl<B: Backend> Builder<B> {
         let arena = match self.source {
             Source::Direct => None,
             Source::Driver => self.check_driver_pool()?,
-            Source::Arena => Some(self.arena_for(kind, caps.limit)?),
+            Source::Arena | Source::Virtual => Some(self.arena_for(kind, caps.limit)?),
         };
         let hooks = named_apart(self.hooks)?;
         let supply = Supply::new(self.device, self.source, arena);
@@ -271,7 +271,8 @@ impl<B: Backend> Builder<B> {
             }),
             None => {
                 let bytes = if limit == UNLIMITED { 0 } else { limit };
-                DeviceArena::builder(&self.device).memory(kind).limit(bytes).build()
+                let builder = DeviceArena::builder(&self.device).memory(kind).limit(bytes);
+                if self.source == Source::Virtual { builder.growing() } else { builder }.build()
             }
         }
     }

@@ -217,7 +217,7 @@ impl<B: Backend> Pool<B> {
     pub fn stats(&self) -> PoolStats {
         let (stats, peak) = self.shared().stats();
         match self.shared().supply::<B>().arena() {
-            Some(arena) => stats.with_arena(arena.highest_end(), peak, arena.stream_waits()),
+            Some(arena) => stats.with_arena(self.source(), arena, peak),
             None if self.source() == Source::Driver => stats.with_driver_pool(),
             None => stats,
         }
@@ -225,7 +225,7 @@ impl<B: Backend> Pool<B> {
 
     /// Starts the peaks in [`stats`](Self::stats) anew from what is there now.
     pub fn reset_peaks(&self) {
-        let reserved = self.shared().supply::<B>().arena().map_or(0, DeviceArena::highest_end);
+        let reserved = self.shared().supply::<B>().arena().map_or(0, DeviceArena::reserved_bytes);
         self.shared().reset_peaks(reserved);
     }
 

@@ -176,7 +176,7 @@ impl Shared {
         })?;
         match self.ask_source::<B>(key, stream, request, relief) {
             Ok(extent) => {
-                let reserved = supply.arena().map_or(0, DeviceArena::highest_end);
+                let reserved = supply.arena().map_or(0, DeviceArena::reserved_bytes);
                 promise.keep(requested, reserved);
                 Ok(Block::new(extent, key, requested, stream, self))
             }

@@ -17,6 +17,10 @@ pub enum Source {
     /// Blocks of one range that is reserved once ([`DeviceArena`]): a miss makes no call of the driver, what is over a
     /// cap coalesces, and holes can be closed. Requests for another kind of memory than the arena's go to the device.
     Arena,
+    /// Blocks of a [growing](crate::ArenaBuilder::growing) arena: addresses are reserved once, and physical memory is mapped
+    /// as it is needed, stitched where holes are too small, and given back by [`Pool::trim`](crate::Pool::trim). The tightest;
+    /// it takes a device with virtual memory (CUDA, the host). Its `limit` bounds physical bytes.
+    Virtual,
     /// Blocks of the driver's own pool, which come and go in the order of a stream
     /// ([`Backend::allocate_on`]): neither a miss nor what is given back waits for the device. How much the driver keeps of
     /// what it got back is its own affair.
@@ -25,7 +29,7 @@ pub enum Source {
 
 impl Source {
     /// All sources.
-    pub const ALL: [Self; 3] = [Self::Direct, Self::Arena, Self::Driver];
+    pub const ALL: [Self; 4] = [Self::Direct, Self::Arena, Self::Virtual, Self::Driver];
 
     /// Its name in settings.
     #[must_use]
@@ -33,6 +37,7 @@ impl Source {
         match self {
             Self::Direct => "direct",
             Self::Arena => "arena",
+            Self::Virtual => "virtual",
             Self::Driver => "driver",
         }
     }
@@ -65,7 +70,7 @@ pub(crate) struct Supply<B: Backend> {
 }
 
 impl<B: Backend> Supply<B> {
-    /// `arena`: the one that [`Source::Arena`] is about.
+    /// `arena`: the one that [`Source::Arena`] and [`Source::Virtual`] are about.
     pub(crate) fn new(device: B, source: Source, arena: Option<DeviceArena<B>>) -> Self {
         Self { device, source, arena }
     }

@@ -3,7 +3,9 @@
 use crate::UNLIMITED;
 use crate::budget::Budget;
 use crate::depot::{Counters, InMagazines};
+use crate::device_arena::DeviceArena;
 use crate::source::Source;
+use vrampool_backend::Backend;
 
 /// The rungs of the ladder that a pool climbs when memory runs out, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -79,7 +81,7 @@ pub struct PoolStats {
     /// What serves misses.
     pub source: Source,
     /// Bytes that the source needs of the device: the same as held when it is direct; the end of the highest block in use
-    /// when it is an arena.
+    /// when it is an arena; physical bytes when it is virtual.
     pub bytes_reserved: u64,
     /// Bytes taken from the source in all, never reduced.
     pub bytes_allocated: u64,
@@ -115,6 +117,10 @@ pub struct PoolStats {
     pub evictions: u64,
     /// Waits that the pool put between streams.
     pub stream_waits: u64,
+    /// Calls of the device by which a virtual source created, mapped, unmapped and gave back memory.
+    pub mapping_calls: u64,
+    /// Their time, nanoseconds.
+    pub mapping_nanoseconds: u64,
     /// Requests that failed by the pool's limit.
     pub failed_by_limit: u64,
     /// Requests that failed because the device was out of memory.
@@ -187,6 +193,8 @@ impl PoolStats {
             drops_over_count: counters.drops_over_count,
             evictions: counters.evictions,
             stream_waits: counters.stream_waits,
+            mapping_calls: 0,
+            mapping_nanoseconds: 0,
             failed_by_limit: counters.failed_by_limit,
             failed_by_device: counters.failed_by_device,
             failed_by_backend: counters.failed_by_backend,
@@ -201,11 +209,14 @@ impl PoolStats {
         Self { source: Source::Driver, ..self }
     }
 
-    /// What is different with an arena.
-    pub(crate) fn with_arena(mut self, highest_end: u64, peak: u64, waits: u64) -> Self {
-        self.source = Source::Arena;
-        (self.bytes_reserved, self.peak_reserved) = (highest_end, peak);
-        self.stream_waits += waits;
+    /// What is different with an arena; `peak` is the most that it had to have.
+    pub(crate) fn with_arena<B: Backend>(mut self, source: Source, arena: &DeviceArena<B>, peak: u64) -> Self {
+        self.source = source;
+        (self.bytes_reserved, self.peak_reserved) = (arena.reserved_bytes(), peak);
+        self.stream_waits += arena.stream_waits();
+        let (calls, time) = arena.mapping_calls();
+        self.mapping_calls = calls;
+        self.mapping_nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         self
     }
 
@@ -242,12 +253,14 @@ impl PoolStats {
     }
 
     /// Calls of the driver that the pool made so far: allocations and frees of a source without an arena, and an event and a wait for
-    /// each wait between streams.
+    /// each wait between streams. Of a virtual source, those for memory alone ([`mapping_calls`](Self::mapping_calls)): its waits
+    /// are what sharing memory between streams costs, not what mapping it does.
     #[must_use]
     pub fn driver_calls(&self) -> u64 {
         let memory = match self.source {
             Source::Direct | Source::Driver => self.source_allocations + self.source_frees,
             Source::Arena => 0,
+            Source::Virtual => return self.mapping_calls,
         };
         memory + 2 * self.stream_waits
     }
@@ -266,6 +279,8 @@ impl PoolStats {
             (&mut sum.drops_over_count, before.drops_over_count),
             (&mut sum.evictions, before.evictions),
             (&mut sum.stream_waits, before.stream_waits),
+            (&mut sum.mapping_calls, before.mapping_calls),
+            (&mut sum.mapping_nanoseconds, before.mapping_nanoseconds),
             (&mut sum.failed_by_limit, before.failed_by_limit),
             (&mut sum.failed_by_device, before.failed_by_device),
             (&mut sum.failed_by_backend, before.failed_by_backend),

@@ -78,8 +78,14 @@ impl Arena {
         } else {
             self.place_aligned(bytes, alignment, region)
         };
+        self.named(index, (bytes, alignment, region))
+    }
+
+    /// The newest block, or why a request got none.
+    #[inline]
+    pub(super) fn named(&mut self, index: u32, request: (u64, u64, Region)) -> Result<Block, ArenaError> {
         match index {
-            NONE => Err(self.refusal(bytes, alignment, region)),
+            NONE => Err(self.refusal(request)),
             index => Ok(Block::new(self.serial, index, self.id)),
         }
     }
@@ -124,7 +130,7 @@ impl Arena {
 
     /// Makes a record a new live block.
     #[inline]
-    fn occupy(&mut self, index: u32, bytes: u64, region: Region, alignment: u32) {
+    pub(super) fn occupy(&mut self, index: u32, bytes: u64, region: Region, alignment: u32) {
         let Self { table, stable, dynamic, .. } = self;
         let space = choose(stable, dynamic, region);
         space.used += bytes;
@@ -136,7 +142,7 @@ impl Arena {
 
     /// Why a request found no place.
     #[cold]
-    fn refusal(&mut self, bytes: u64, alignment: u64, region: Region) -> ArenaError {
+    fn refusal(&mut self, (bytes, alignment, region): (u64, u64, Region)) -> ArenaError {
         let Some(size) = self.round(bytes) else {
             return if bytes == 0 { ArenaError::ZeroBytes } else { ArenaError::Overflow { bytes } };
         };
@@ -325,7 +331,7 @@ impl Arena {
 
     /// What a size rounds up to.
     #[inline]
-    fn round(&self, bytes: u64) -> Option<u64> {
+    pub(super) fn round(&self, bytes: u64) -> Option<u64> {
         let below = self.alignment() - 1;
         // 0 comes from 0, and from what is too large.
         let size = (bytes.wrapping_sub(1) | below).wrapping_add(1);

@@ -146,6 +146,24 @@ impl FreeBlocks {
         }
     }
 
+    pub(super) fn is_tail(&self, index: u32) -> bool {
+        index == self.tail
+    }
+
+    /// All free blocks of at least `bytes`: the one in hand, the tail, then those in bins by size.
+    pub(super) fn at_least<'a>(&'a self, table: &'a Table, bytes: u64) -> impl Iterator<Item = u32> + 'a {
+        let aside = [self.hand, self.tail].into_iter();
+        let aside = aside.filter(move |&index| index != NONE && table[index].bytes >= bytes);
+        let some = |index: u32| (index != NONE).then_some(index);
+        let first = some(self.holes.smallest_head(table, bytes));
+        let heads = std::iter::successors(first, move |&head| {
+            let larger = table[head].bytes.checked_add(1)?;
+            some(self.holes.smallest_head(table, larger))
+        });
+        let twins = move |head| std::iter::successors(Some(head), move |&index| some(table[index].twin));
+        aside.chain(heads.flat_map(twins))
+    }
+
     /// The size of the largest block, 0 if there is none.
     pub(super) fn largest(&self, table: &Table) -> u64 {
         table[self.tail].bytes.max(table[self.hand].bytes).max(self.holes.largest(table))

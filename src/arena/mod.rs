@@ -108,6 +108,7 @@ mod figures;
 mod free;
 mod holes;
 mod layout;
+mod places;
 mod record;
 mod space;
 mod table;

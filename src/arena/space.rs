@@ -46,6 +46,14 @@ impl Space {
         }
     }
 
+    /// As [`cut_smallest`](Self::cut_smallest), never from the free end.
+    pub(super) fn cut_hole(&mut self, table: &mut Table, bytes: u64) -> u32 {
+        match self.free.smallest(table, bytes) {
+            Found::Aside(index) if self.free.is_tail(index) => NONE,
+            _ => self.cut_smallest(table, bytes),
+        }
+    }
+
     /// Takes `bytes` from the front of a free block. A record must be in reserve.
     pub(super) fn cut(&mut self, table: &mut Table, index: u32, bytes: u64) -> u32 {
         let Record { offset, bytes: room, .. } = table[index];

@@ -21,6 +21,8 @@ pub struct ArenaBuffer<B: Backend> {
     /// `None` only while dropping, or emptied.
     pub(super) range: Option<Arc<B::Memory>>,
     pub(super) block: Block,
+    /// Where it starts in its memory, if that is a stitched range.
+    pub(super) stitched_at: Option<u64>,
     /// Regions of it that exist; its slot counts with it. Made for the first one.
     pub(super) holds: OnceLock<Arc<AtomicU32>>,
     /// Emptied, the stream of the last block, for one more of the same.
@@ -37,7 +39,7 @@ impl<B: Backend> ArenaBuffer<B> {
         block: Block,
         (len, size, alignment): (u64, u64, u64),
     ) -> Self {
-        Self { arena, range: Some(range), block, holds: OnceLock::new(), stream: None, len, size, alignment }
+        Self { arena, range: Some(range), block, stitched_at: None, holds: OnceLock::new(), stream: None, len, size, alignment }
     }
 
     pub(super) fn need(&self) -> Need {
@@ -92,7 +94,14 @@ impl<B: Backend> ArenaBuffer<B> {
         if state.slots.get(self.block).is_none() {
             return Err(ArenaError::StaleBlock.into());
         }
-        Ok(state.engine.offset(self.block)?)
+        self.offset_in(&state)
+    }
+
+    fn offset_in(&self, state: &State<B>) -> Result<u64, Error> {
+        match self.stitched_at {
+            Some(offset) => Ok(offset),
+            None => Ok(state.engine.offset(self.block)?),
+        }
     }
 
     /// The memory that it is a part of.
@@ -134,11 +143,17 @@ impl<B: Backend> ArenaBuffer<B> {
     /// As [`DeviceArena::allocate`](super::DeviceArena::allocate).
     pub fn resize(&mut self, bytes: u64, stream: &B::Stream) -> Result<(), Error> {
         self.resize_by(bytes, stream, |old, new| {
+            let new_is_stitched = new.stitched_at.is_some();
             // Blocks are a multiple of the granularity.
             let granularity = old.arena.device.properties().copy_granularity;
             let kept = old.len.min(bytes).next_multiple_of(granularity);
             let source = old.region(kept, stream)?;
-            let destination = new.region_mut(kept, stream)?.as_region();
+            let destination = new.region_mut(kept, stream)?;
+            if old.stitched_at.is_some() || new_is_stitched {
+                // Of two memories.
+                return Ok(old.arena.device.copy(stream, source, destination)?);
+            }
+            let destination = destination.as_region();
             let arena = super::DeviceArena { shared: Arc::clone(&old.arena) };
             Copier::new(&arena, Arc::clone(old.range()), stream).move_to(
                 source.offset(),
@@ -170,7 +185,12 @@ impl<B: Backend> ArenaBuffer<B> {
             return Ok(());
         }
         let (offset, size) = (state.engine.offset(self.block)?, state.engine.size(self.block)?);
-        match state.engine.resize_in_place(self.block, bytes) {
+        let resized = match self.stitched_at {
+            None => state.engine.resize_in_place(self.block, bytes),
+            // What follows it there is no free part of the arena's range.
+            Some(_) => Err(ArenaError::NoRoom { by: bytes - self.size, room: 0 }),
+        };
+        match resized {
             Ok(()) => {
                 state.note_peak();
                 let grown = state.engine.size(self.block)?;
@@ -250,9 +270,8 @@ impl<B: Backend> ArenaBuffer<B> {
     ) -> Result<(Hold<'_>, u64), Error> {
         self.arena.check_device(stream)?;
         let mut state = self.arena.settled(self.block);
-        let State { engine, slots, .. } = &mut *state;
-        let Some(slot) = slots.get_mut(self.block) else { return Err(ArenaError::StaleBlock.into()) };
-        let offset = engine.offset(self.block)?;
+        let offset = self.offset_in(&state)?;
+        let Some(slot) = state.slots.get_mut(self.block) else { return Err(ArenaError::StaleBlock.into()) };
         // Nothing moves it, and so becomes a user, from here on.
         let hold = Hold::new(self.holds.get_or_init(|| Arc::clone(slot.holds())));
         let users = before(slot, stream);

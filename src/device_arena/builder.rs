@@ -1,8 +1,10 @@
 //! How an arena on a device is to be.
 
+use super::backing::Backing;
+use super::growth::virtual_memory;
 use super::state::State;
 use super::{DeviceArena, Shared};
-use crate::arena::Layout;
+use crate::arena::{Arena, Layout};
 use crate::error::Error;
 use crate::sync::{Condvar, Mutex};
 use parking_lot::Mutex as LongMutex;
@@ -15,6 +17,9 @@ const DEVICE_MARGIN: u64 = 256 << 20;
 
 /// What a limit of 0 leaves free of host memory, bytes (cuArena's).
 const HOST_MARGIN: u64 = 512 << 20;
+
+/// The most addresses that a growing arena reserves, bytes.
+const MOST_ADDRESSES: u64 = 16 << 40;
 
 /// How a [`DeviceArena`] is to be.
 ///
@@ -36,6 +41,8 @@ pub struct ArenaBuilder<B: Backend> {
     clamp: bool,
     stable_bytes: u64,
     kind: MemoryKind,
+    grows: bool,
+    piece_bytes: u64,
 }
 
 impl<B: Backend> ArenaBuilder<B> {
@@ -46,7 +53,42 @@ impl<B: Backend> ArenaBuilder<B> {
             clamp: false,
             stable_bytes: 0,
             kind: device.properties().preferred_placement().into(),
+            grows: false,
+            piece_bytes: u64::MAX,
         }
+    }
+
+    /// Reserves addresses only, and maps physical memory as it is needed, at most [`limit`](Self::limit) of it (0: no limit
+    /// but the device's). Nothing is guessed, nothing moves, and [`release`](DeviceArena::release) gives back what is free.
+    /// The device must have [`VIRTUAL_MEMORY`](vrampool_backend::Capabilities::VIRTUAL_MEMORY), and there is no stable region:
+    /// all of it is.
+    ///
+    /// ```
+    /// # use vrampool::{Backend, DeviceArena, host::HostDevice};
+    /// # fn main() -> Result<(), vrampool::Error> {
+    /// # let device = HostDevice::new();
+    /// # if device.virtual_memory().is_none() { return Ok(()) }
+    /// let stream = device.create_stream()?;
+    /// let arena = DeviceArena::builder(&device).growing().build()?;
+    /// assert_eq!(arena.reserved_bytes(), 0);
+    /// let block = arena.allocate(5 << 20, &stream)?;
+    /// assert_eq!(arena.reserved_bytes(), 6 << 20); // whole pages of 2 MiB
+    /// drop(block);
+    /// assert_eq!(arena.release(0)?, 6 << 20);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn growing(mut self) -> Self {
+        self.grows = true;
+        self
+    }
+
+    /// The most bytes that a growing arena maps as one piece, rounded down to the device's granularity: larger ones take
+    /// fewer calls, smaller ones are given back and stitched more readily. Default: a 128th of what is mapped, at least two
+    /// granules.
+    pub fn piece_bytes(mut self, bytes: u64) -> Self {
+        self.piece_bytes = bytes;
+        self
     }
 
     /// The range's size, bytes. 0, the default, is what is free on the device less a margin of 256 MiB (512 MiB for host
@@ -80,13 +122,17 @@ impl<B: Backend> ArenaBuilder<B> {
     /// [`Error::Arena`] for a layout that cannot be, [`Error::Backend`] when the device has not enough memory, which a
     /// limit above what is free means unless it is [clamped](Self::clamp).
     pub fn build(self) -> Result<DeviceArena<B>, Error> {
-        let bytes = self.bytes()?;
+        let id = self.device.id();
         let properties = self.device.properties();
         let alignment = properties.alignment.max(properties.copy_granularity.next_power_of_two());
-        let layout = Layout::new(bytes).alignment(alignment).stable_bytes(self.stable_bytes);
-        let state = State::reserve(&self.device, self.kind, layout, bytes)?;
-        let id = self.device.id();
-        log::info!("arena on {id}: {bytes} bytes reserved, {} of them stable", self.stable_bytes);
+        let state = if self.grows {
+            self.growing_state(alignment)?
+        } else {
+            let bytes = self.bytes()?;
+            let layout = Layout::new(bytes).alignment(alignment).stable_bytes(self.stable_bytes);
+            log::info!("arena on {id}: {bytes} bytes reserved, {} of them stable", self.stable_bytes);
+            State::reserve(&self.device, self.kind, layout, bytes)?
+        };
         log::debug!("arena on {id}: {:?}, at {:?}", self.kind, state.range.address());
         let shared = Shared {
             id,
@@ -94,10 +140,40 @@ impl<B: Backend> ArenaBuilder<B> {
             kind: self.kind,
             state: Mutex::new(state),
             settled: Condvar::new(),
-            compacting: LongMutex::new(()),
+            changing: LongMutex::new(()),
+            mapping_calls: AtomicU64::new(0),
+            mapping_nanoseconds: AtomicU64::new(0),
             waits: AtomicU64::new(0),
         };
         Ok(DeviceArena { shared: Arc::new(shared) })
+    }
+
+    fn growing_state(&self, alignment: u64) -> Result<State<B>, Error> {
+        if self.stable_bytes > 0 {
+            return Err(Error::Configuration {
+                field: "stable_bytes",
+                value: self.stable_bytes.to_string(),
+                reason: "nothing moves in a growing arena, so it has no region for that; leave it 0".into(),
+            });
+        }
+        let device = virtual_memory(&self.device)?;
+        let granularity = device.granularity(self.kind)?;
+        let limit = if self.limit > 0 { self.limit } else { u64::MAX };
+        let total = self.device.properties().total_bytes;
+        let limit = if self.clamp { limit.min(total) } else { limit };
+        let least = limit.min(total).clamp(granularity, MOST_ADDRESSES);
+        // Address space is plentiful, and gaps take some; where it is not, as much as there is.
+        let mut addresses = least.saturating_mul(4).min(MOST_ADDRESSES).next_multiple_of(granularity);
+        let range = loop {
+            match device.reserve(addresses) {
+                Ok(range) => break range,
+                Err(_) if addresses / 2 >= least => addresses = (addresses / 2).next_multiple_of(granularity),
+                Err(error) => return Err(error.into()),
+            }
+        };
+        log::info!("arena on {}: {addresses} bytes of addresses reserved", self.device.id());
+        let engine = Arena::new(Layout::new(0).alignment(alignment))?;
+        Ok(State::new(engine, range, Some(Backing::new(granularity, limit, self.piece_bytes, addresses))))
     }
 
     fn bytes(&self) -> Result<u64, Error> {

@@ -41,7 +41,7 @@ impl<B: Backend> DeviceArena<B> {
     /// allocate, use and free blocks meanwhile. A block of which a [region](super::ArenaBuffer::on) exists stays.
     ///
     /// Buffers follow their data by themselves. `on_move` is told of each block that moved once all have, for callers that
-    /// wrote addresses down elsewhere; also when the compaction failed after it.
+    /// wrote addresses down elsewhere; also when the compaction failed after it. In a growing arena nothing moves.
     ///
     /// # Errors
     /// [`Error::WrongDevice`]; [`Error::Capture`] when `stream` is captured, or a captured one uses a block that is to move;
@@ -58,8 +58,12 @@ impl<B: Backend> DeviceArena<B> {
         // A graph would move blocks again each time it is launched.
         let need = Need { requested: 0, class: 0 };
         need.check(&shared.device, stream, Forbidden::Relief)?;
-        let alone = shared.compacting.lock();
+        let alone = shared.changing.lock();
         let state = shared.state.lock();
+        if state.backing.is_some() {
+            // Nothing moves: holes are stitched.
+            return Ok(Compaction::default());
+        }
         let planned: Vec<Block> = state.engine.plan(budget_bytes).map(|planned| planned.block).collect();
         let copier = Copier::new(self, Arc::clone(&state.range), stream);
         drop(state);

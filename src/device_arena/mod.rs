@@ -4,15 +4,19 @@
 //! * `slot`: who uses a live block, and whether it may move;
 //! * `state`: what the lock holds, engine, slots and unsettled parts;
 //! * `buffer`: a block on loan; `recycle`: the same for one block after the other;
-//! * `compaction` and `copier`: blocks moved, with their data.
+//! * `compaction` and `copier`: blocks moved, with their data;
+//! * `backing`, `growth` and `release`: a range with memory behind it where it is needed.
 //!
 //! One lock holds engine, slots and unsettled parts. No call of the device is made under it.
 
+mod backing;
 mod buffer;
 mod builder;
 mod compaction;
 mod copier;
+mod growth;
 mod recycle;
+mod release;
 mod slot;
 mod state;
 mod unsettled;
@@ -27,10 +31,12 @@ use crate::capture::Need;
 use crate::error::Error;
 use crate::sync::{Condvar, Mutex, MutexGuard};
 use parking_lot::Mutex as LongMutex;
+use backing::Backing;
 use slot::Slot;
-use state::State;
+use state::{State, Taken};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 use vrampool_backend::{Backend, DeviceId, Memory, MemoryKind, Stream};
 
 /// One range of a device's memory, reserved once and handed out in blocks. A clone is another handle to it.
@@ -77,8 +83,11 @@ struct Shared<B: Backend> {
     state: Mutex<State<B>>,
     /// Signalled when a move has ended.
     settled: Condvar,
-    /// One compaction at a time.
-    compacting: LongMutex<()>,
+    /// One compaction, growth or release at a time.
+    changing: LongMutex<()>,
+    /// Calls of the device for virtual memory, and their time.
+    mapping_calls: AtomicU64,
+    mapping_nanoseconds: AtomicU64,
     /// Waits put between streams.
     waits: AtomicU64,
 }
@@ -127,36 +136,12 @@ impl<B: Backend> DeviceArena<B> {
     ) -> Result<ArenaBuffer<B>, Error> {
         self.shared.check_device(stream)?;
         let mut state = self.shared.state.lock();
+        if state.backing.is_some() && region == Region::Dynamic {
+            drop(state);
+            return self.shared.allocate_growing(bytes, alignment, stream);
+        }
         let block = state.engine.allocate_aligned(bytes, alignment, region)?;
-        let (_, size, before) = state.settle(block, stream);
-        let writer = state.stream(stream);
-        let slot = state.slots.insert(block, writer);
-        if let Some(before) = &before {
-            slot.awaits(before);
-        }
-        let range = state.handle();
-        drop(state);
-        let buffer = ArenaBuffer::new(Arc::clone(&self.shared), range, block, (bytes, size, alignment));
-        match before {
-            None => Ok(buffer),
-            Some(before) => self.put_behind(&before, &buffer, stream).map(|()| buffer),
-        }
-    }
-
-    /// Puts what `stream` does from now on behind the work of those who used a new block's bytes.
-    #[cold]
-    fn put_behind(
-        &self,
-        before: &[B::Stream],
-        buffer: &ArenaBuffer<B>,
-        stream: &B::Stream,
-    ) -> Result<(), Error> {
-        // If that fails nothing waits for them, and whoever gets these bytes next must: the slot has their names.
-        before.iter().try_for_each(|user| self.shared.order(user, stream, buffer.need()))?;
-        if let Some(slot) = self.shared.state.lock().slots.get_mut(buffer.block) {
-            slot.awaits_nobody();
-        }
-        Ok(())
+        self.shared.hand_out(state, Taken::plain(block), (bytes, alignment), stream)
     }
 
     /// A block for `count` elements of `T`, aligned for them too.
@@ -176,18 +161,28 @@ impl<B: Backend> DeviceArena<B> {
     /// # Errors
     /// [`Error::Arena`] while a region of a block exists: its bytes would be somebody else's.
     pub fn reset(&self) -> Result<(), Error> {
-        let _quiet = self.shared.compacting.lock();
+        let _quiet = self.shared.changing.lock();
         let mut state = self.shared.state.lock();
-        let State { engine, slots, unsettled, .. } = &mut *state;
+        let State { engine, slots, unsettled, backing, .. } = &mut *state;
         if slots.iter().any(Slot::is_held) {
             return Err(ArenaError::Pinned.into());
         }
         let mut gone = Vec::new();
         for (block, slot) in slots.drain() {
-            let (offset, size) = engine.extent(block);
-            gone.extend(unsettled.put(offset..offset + size, slot.users()));
+            for &block in [block].iter().chain(slot.more()) {
+                let (offset, size) = engine.extent(block);
+                gone.extend(unsettled.put(offset..offset + size, slot.users()));
+            }
         }
+        let gaps: Vec<_> =
+            backing.iter().flat_map(|backing| &backing.gaps).map(|&gap| engine.extent(gap)).collect();
         engine.reset();
+        if let Some(backing) = backing {
+            backing.gaps.clear();
+            for (start, bytes) in gaps {
+                backing.gaps.push(engine.allocate_at(start, bytes)?);
+            }
+        }
         drop(state);
         drop(gone);
         Ok(())
@@ -195,12 +190,16 @@ impl<B: Backend> DeviceArena<B> {
 
     /// Reserves a range of another size in place of this one, with the same kind of memory and the same share of it
     /// stable, and forgets all blocks as [`reset`](Self::reset) does. The new range is reserved before the old one is
-    /// given back (when its last buffer is dropped), so a failure leaves the arena as it was.
+    /// given back (when its last buffer is dropped), so a failure leaves the arena as it was. Of a growing arena it is the
+    /// limit that changes, and nothing else.
     ///
     /// # Errors
     /// [`Error::Backend`] when the device has not enough memory for both; [`Error::Arena`] for a size that cannot be.
     pub fn resize(&self, bytes: u64) -> Result<(), Error> {
-        let _quiet = self.shared.compacting.lock();
+        if self.is_growing() {
+            return self.set_limit(bytes);
+        }
+        let _quiet = self.shared.changing.lock();
         let (capacity, stable, alignment) =
             (self.capacity(), self.capacity_of(Region::Stable), self.alignment());
         // A share, so its product with the new size fits; u128 keeps it exact on the way.
@@ -301,6 +300,34 @@ impl<B: Backend> DeviceArena<B> {
         self.engine().engine.highest_end()
     }
 
+    /// Whether it maps memory as it is needed.
+    #[must_use]
+    pub fn is_growing(&self) -> bool {
+        self.engine().backing.is_some()
+    }
+
+    /// Bytes that it took from the device: of a growing arena what is mapped, else the end of the highest live block, which
+    /// is what it would have had to take.
+    #[must_use]
+    pub fn reserved_bytes(&self) -> u64 {
+        let state = self.engine();
+        state.backing.as_ref().map_or_else(|| state.engine.highest_end(), |backing| backing.mapped)
+    }
+
+    /// Bytes of addresses: of a growing arena those of its range and of stitched ranges, else its capacity.
+    #[must_use]
+    pub fn address_bytes(&self) -> u64 {
+        let state = self.engine();
+        state.backing.as_ref().map_or_else(|| state.engine.capacity(), Backing::address_bytes)
+    }
+
+    /// Calls of the device that a growing arena made for virtual memory so far, and their time.
+    #[must_use]
+    pub fn mapping_calls(&self) -> (u64, Duration) {
+        let nanoseconds = self.shared.mapping_nanoseconds.load(Ordering::Relaxed);
+        (self.shared.mapping_calls.load(Ordering::Relaxed), Duration::from_nanos(nanoseconds))
+    }
+
     /// Waits that it put between streams so far.
     #[must_use]
     pub fn stream_waits(&self) -> u64 {
@@ -325,6 +352,57 @@ impl<B: Backend> Shared<B> {
         let is_own = given.key == self.id.key
             && (std::ptr::eq(given.backend, self.id.backend) || given.backend == self.id.backend);
         if is_own { Ok(()) } else { Err(Error::WrongDevice { pool: self.id, given }) }
+    }
+
+    /// A buffer of a block that was just allocated, behind the work of those who used its bytes.
+    #[inline(always)]
+    fn hand_out(
+        self: &Arc<Self>,
+        mut state: MutexGuard<'_, State<B>>,
+        taken: Taken<B>,
+        (bytes, alignment): (u64, u64),
+        stream: &B::Stream,
+    ) -> Result<ArenaBuffer<B>, Error> {
+        let Taken { block, stitched } = taken;
+        let (_, mut size, mut before) = state.settle(block, stream);
+        if let Some(place) = &stitched {
+            (size, before) = state.settle_more(&place.more, stream, (size, before));
+        }
+        let writer = state.stream(stream);
+        let slot = state.slots.insert(block, writer);
+        if let Some(before) = &before {
+            slot.awaits(before);
+        }
+        let (range, stitched_at) = match stitched {
+            None => (state.handle(), None),
+            Some(place) => {
+                slot.has_more(place.more);
+                (place.memory, Some(place.offset))
+            }
+        };
+        drop(state);
+        let mut buffer = ArenaBuffer::new(Arc::clone(self), range, block, (bytes, size, alignment));
+        buffer.stitched_at = stitched_at;
+        match before {
+            None => Ok(buffer),
+            Some(before) => self.put_behind(&before, &buffer, stream).map(|()| buffer),
+        }
+    }
+
+    /// Puts what `stream` does from now on behind the work of those who used a new block's bytes.
+    #[cold]
+    fn put_behind(
+        &self,
+        before: &[B::Stream],
+        buffer: &ArenaBuffer<B>,
+        stream: &B::Stream,
+    ) -> Result<(), Error> {
+        // If that fails nothing waits for them, and whoever gets these bytes next must: the slot has their names.
+        before.iter().try_for_each(|user| self.order(user, stream, buffer.need()))?;
+        if let Some(slot) = self.state.lock().slots.get_mut(buffer.block) {
+            slot.awaits_nobody();
+        }
+        Ok(())
     }
 
     /// Makes later work on `to` wait for the work so far on `from`, for what is a `need`.

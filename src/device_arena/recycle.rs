@@ -4,6 +4,7 @@
 //! stream or a range that may be the last. Where that cannot be they do nothing, and the usual way is to be taken.
 
 use super::ArenaBuffer;
+use super::backing::Backing;
 use super::state::State;
 use crate::arena::Region;
 use std::sync::OnceLock;
@@ -12,7 +13,7 @@ use vrampool_backend::{Backend, Stream};
 /// What an [emptied](ArenaBuffer::empty) buffer got.
 #[derive(Debug)]
 pub(crate) struct Refill<S> {
-    /// Where the block ends in the arena, bytes.
+    /// How much the arena has to have for it: where it ends, or what is mapped, bytes.
     pub(crate) end: u64,
     /// To be dropped without any lock.
     pub(crate) gone: Option<S>,
@@ -25,7 +26,10 @@ impl<B: Backend> ArenaBuffer<B> {
             return None;
         }
         let mut state = self.arena.state.try_lock()?;
-        let block = state.engine.allocate(bytes, Region::Dynamic).ok()?;
+        let block = match &state.backing {
+            Some(_) if Backing::<B>::stitches(bytes) => state.engine.allocate_in_hole(bytes).ok()?,
+            _ => state.engine.allocate(bytes, Region::Dynamic).ok()?,
+        };
         let (offset, size, before) = state.settle(block, stream);
         if let Some(mut users) = before {
             // Whoever takes the usual way gets the same block. Nobody is down for its bytes any more, so nobody is replaced.
@@ -40,11 +44,15 @@ impl<B: Backend> ArenaBuffer<B> {
         state.slots.insert(block, writer);
         self.range = Some(state.handle());
         (self.block, self.len, self.size, self.alignment) = (block, bytes, size, 1);
-        Some(Refill { end: offset + size, gone })
+        let end = state.backing.as_ref().map_or(offset + size, |backing| backing.mapped);
+        Some(Refill { end, gone })
     }
 
     /// Frees its block at once, if it can be; it is good for [`refill`](Self::refill) then, and for nothing else.
     pub(crate) fn empty(&mut self) -> bool {
+        if self.stitched_at.is_some() {
+            return false;
+        }
         let Some(mut state) = self.arena.state.try_lock() else { return false };
         let State { engine, slots, unsettled, .. } = &mut *state;
         let Some(slot) = slots.get(self.block) else { return false };

@@ -25,11 +25,13 @@ struct Others<S> {
     readers: Streams<S>,
     /// Streams that used its bytes before it got them, and that the writer is being put behind.
     awaited: Streams<S>,
+    /// The other blocks of the engine that are its, if it is stitched.
+    more: Vec<Block>,
 }
 
 impl<S> Default for Others<S> {
     fn default() -> Self {
-        Self { readers: Streams::new(), awaited: Streams::new() }
+        Self { readers: Streams::new(), awaited: Streams::new(), more: Vec::new() }
     }
 }
 
@@ -64,7 +66,25 @@ impl<S: Stream> Slot<S> {
         if self.writer.id() != stream.id() {
             self.writer = stream.clone();
         }
-        self.others = None;
+        match &mut self.others {
+            Some(others) if !others.more.is_empty() => {
+                others.readers.clear();
+                others.awaited.clear();
+            }
+            others => *others = None,
+        }
+    }
+
+    /// It has those blocks of the engine as well.
+    pub(super) fn has_more(&mut self, blocks: Vec<Block>) {
+        if !blocks.is_empty() {
+            self.others.get_or_insert_default().more = blocks;
+        }
+    }
+
+    /// The other blocks of the engine that are its.
+    pub(super) fn more(&self) -> &[Block] {
+        self.others.as_ref().map_or(&[], |others| &others.more)
     }
 
     /// The writer is being put behind those.
@@ -91,7 +111,7 @@ impl<S: Stream> Slot<S> {
         users
     }
 
-    /// The only stream that may use it, if there is one only.
+    /// The only stream that may use it, if there is one only and it is not stitched.
     pub(super) fn only_user(&self) -> Option<&S> {
         self.others.is_none().then_some(&self.writer)
     }

@@ -1,7 +1,8 @@
 //! What an arena's lock holds.
 
+use super::backing::Backing;
 use super::slot::Slots;
-use super::unsettled::{Streams, Unsettled};
+use super::unsettled::{Streams, Unsettled, add};
 use crate::arena::{Arena, Block, Layout};
 use crate::error::Error;
 use std::sync::Arc;
@@ -21,26 +22,60 @@ pub(super) struct State<B: Backend> {
     pub(super) engine: Arena,
     pub(super) slots: Slots<B::Stream>,
     pub(super) unsettled: Unsettled<B::Stream>,
+    /// Of a growing arena.
+    pub(super) backing: Option<Backing<B>>,
     /// Bytes of blocks that a compaction uses for itself.
     pub(super) staged: u64,
     /// The most bytes that others used, in all ranges so far.
     pub(super) peak: u64,
 }
 
+/// What a request got.
+#[derive(Debug)]
+pub(super) struct Taken<B: Backend> {
+    pub(super) block: Block,
+    pub(super) stitched: Option<Place<B>>,
+}
+
+/// Where a stitched block is.
+#[derive(Debug)]
+pub(super) struct Place<B: Backend> {
+    pub(super) memory: Arc<B::Memory>,
+    pub(super) offset: u64,
+    /// The other blocks of the engine that are its.
+    pub(super) more: Vec<Block>,
+}
+
+impl<B: Backend> Taken<B> {
+    pub(super) fn plain(block: Block) -> Self {
+        Self { block, stitched: None }
+    }
+
+    /// Of all blocks of the engine that it has; none if there are none.
+    pub(super) fn stitched(mut blocks: Vec<Block>, memory: Arc<B::Memory>, offset: u64) -> Option<Self> {
+        let more = blocks.split_off(1.min(blocks.len()));
+        Some(Self { block: blocks.pop()?, stitched: Some(Place { memory, offset, more }) })
+    }
+}
+
 impl<B: Backend> State<B> {
     pub(super) fn reserve(device: &B, kind: MemoryKind, layout: Layout, bytes: u64) -> Result<Self, Error> {
         let engine = Arena::new(layout)?;
-        let range = Arc::new(device.allocate(bytes, kind)?);
-        Ok(Self {
-            range,
+        Ok(Self::new(engine, device.allocate(bytes, kind)?, None))
+    }
+
+    pub(super) fn new(engine: Arena, range: B::Memory, backing: Option<Backing<B>>) -> Self {
+        Self {
+            range: Arc::new(range),
             handles: Vec::with_capacity(HANDLES),
             stream: None,
             engine,
             slots: Slots::new(),
             unsettled: Unsettled::new(),
+            backing,
             staged: 0,
             peak: 0,
-        })
+        }
     }
 
     /// Of a block that was just allocated for `stream`, its offset and size, and the streams that it must be put behind,
@@ -64,14 +99,47 @@ impl<B: Backend> State<B> {
     pub(super) fn free(&mut self, block: Block) -> (Option<B::Stream>, Option<Streams<B::Stream>>) {
         let Some(slot) = self.slots.remove(block) else { return (None, None) };
         let mut replaced = None;
+        if !slot.more().is_empty() {
+            replaced = Some(self.free_more(slot.more(), &slot.users()));
+        }
         let (offset, size) = self.engine.extent(block);
         if self.engine.free(block).is_ok() {
             let range = offset..offset + size;
             if slot.only_user().is_none_or(|stream| !self.unsettled.is_of(&range, stream)) {
-                replaced = Some(self.unsettled.put(range, slot.users()));
+                let before = self.unsettled.put(range, slot.users());
+                replaced.get_or_insert_default().extend(before);
             }
         }
         (self.stream.replace(slot.writer), replaced)
+    }
+
+    /// Frees the other blocks of a stitched one.
+    #[cold]
+    fn free_more(&mut self, more: &[Block], users: &Streams<B::Stream>) -> Streams<B::Stream> {
+        let mut replaced = Streams::new();
+        for &block in more {
+            let (offset, size) = self.engine.extent(block);
+            if self.engine.free(block).is_ok() {
+                replaced.extend(self.unsettled.put(offset..offset + size, users.clone()));
+            }
+        }
+        replaced
+    }
+
+    /// As [`settle`](Self::settle) for the other blocks of a stitched one.
+    #[cold]
+    pub(super) fn settle_more(
+        &mut self,
+        more: &[Block],
+        stream: &B::Stream,
+        (mut size, mut before): (u64, Option<Streams<B::Stream>>),
+    ) -> (u64, Option<Streams<B::Stream>>) {
+        for &block in more {
+            let (_, bytes, users) = self.settle(block, stream);
+            size += bytes;
+            users.iter().flatten().for_each(|user| add(before.get_or_insert_default(), user));
+        }
+        (size, before)
     }
 
     /// Frees a block that nobody used and that has no slot, of whose bytes `users` have the use.

@@ -9,6 +9,7 @@ use crate::error::Error;
 use crate::pool::Pool;
 use std::io;
 use std::sync::Barrier;
+use std::time::Duration;
 use vrampool_backend::Backend;
 
 /// Drives a pool with a [`Trace`].
@@ -188,6 +189,8 @@ impl Replay {
             peak_reserved: after.peak_reserved,
             hit_rate: after.hit_rate_since(&before),
             driver_calls: after.driver_calls() - before.driver_calls(),
+            mapping_time: Duration::from_nanos(after.mapping_nanoseconds - before.mapping_nanoseconds),
+            stream_waits: after.stream_waits - before.stream_waits,
             corrupt_bytes,
         })
     }

@@ -28,8 +28,12 @@ pub struct Pass {
     pub peak_reserved: u64,
     /// Hits over allocations, 0 to 1.
     pub hit_rate: f64,
-    /// Calls of the driver.
+    /// Calls of the driver, as [`PoolStats::driver_calls`](crate::PoolStats::driver_calls) counts them.
     pub driver_calls: u64,
+    /// What a virtual source's calls of the driver took.
+    pub mapping_time: Duration,
+    /// Waits that the pool put between streams.
+    pub stream_waits: u64,
     /// Bytes that were not as they had been written when they were freed. `None` when none were written.
     pub corrupt_bytes: Option<u64>,
 }

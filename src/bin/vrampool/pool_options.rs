@@ -11,7 +11,7 @@ pub(crate) struct PoolOptions {
     /// The device to run on, by a name that `devices` shows, or `auto` [default: VRAMPOOL_BACKEND, or host]
     #[arg(long, value_name = "DEVICE")]
     pub(crate) backend: Option<Name>,
-    /// What serves misses: direct, arena, driver.
+    /// What serves misses: direct, arena, virtual, driver
     #[arg(long, default_value_t)]
     pub(crate) source: Source,
     /// `fixed`, `power-of-two`, `geometric[:PER_DOUBLING[:FROM]]`, `multiple:SIZE` or `exact[:SIZE]` [default: fixed]

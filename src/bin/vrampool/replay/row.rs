@@ -3,7 +3,7 @@
 use serde::Serialize;
 use std::io::{self, Write};
 use vrampool::trace::{Pass, Trace};
-use vrampool::{Backend, Pool};
+use vrampool::{Backend, Pool, Source};
 
 /// One pass. The names and their order are those of the JSON.
 #[derive(Debug, Clone, Serialize)]
@@ -20,6 +20,12 @@ pub(crate) struct Row {
     pub(crate) peak_reserved: u64,
     pub(crate) hit_rate: f64,
     pub(crate) driver_calls: u64,
+    /// Only of pools whose source is virtual: the time of its calls, nanoseconds, and waits between streams, which are not
+    /// among the calls.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) driver_ns: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) stream_waits: Option<u64>,
     /// Only of passes that wrote what they got.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) corrupt_bytes: Option<u64>,
@@ -27,6 +33,8 @@ pub(crate) struct Row {
 
 impl Row {
     pub(crate) fn new<B: Backend>(trace: &Trace, pool: &Pool<B>, pass: &Pass) -> Self {
+        let is_virtual = pool.source() == Source::Virtual;
+        let nanoseconds = u64::try_from(pass.mapping_time.as_nanos()).unwrap_or(u64::MAX);
         Self {
             trace: trace.name().into(),
             backend: pool.device().id().backend,
@@ -40,6 +48,8 @@ impl Row {
             peak_reserved: pass.peak_reserved,
             hit_rate: pass.hit_rate,
             driver_calls: pass.driver_calls,
+            driver_ns: is_virtual.then_some(nanoseconds),
+            stream_waits: is_virtual.then_some(pass.stream_waits),
             corrupt_bytes: pass.corrupt_bytes,
         }
     }

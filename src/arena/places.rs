@@ -1,0 +1,135 @@
+//! Blocks where the caller wants them: for whoever has more than one way to make a range of bytes, and looks which of them
+//! a request is to have.
+
+use super::block::Block;
+use super::engine::Arena;
+use super::error::ArenaError;
+use super::layout::Region;
+use super::record::NONE;
+use super::table::end_of;
+
+impl Arena {
+    /// As [`allocate`](Self::allocate) in the dynamic region, from a hole alone: never from the free end.
+    ///
+    /// # Errors
+    /// As [`allocate`](Self::allocate).
+    pub(crate) fn allocate_in_hole(&mut self, bytes: u64) -> Result<Block, ArenaError> {
+        let index = self.place_in_hole(bytes);
+        self.named(index, (bytes, 1, Region::Dynamic))
+    }
+
+    /// `bytes` at `offset` of the dynamic region, both multiples of the alignment, if all of it is free. Looks at the free
+    /// blocks that are as large, smallest first.
+    ///
+    /// # Errors
+    /// As [`allocate`](Self::allocate).
+    pub(crate) fn allocate_at(&mut self, offset: u64, bytes: u64) -> Result<Block, ArenaError> {
+        let index = self.place_at(offset, bytes);
+        self.named(index, (bytes, 1, Region::Dynamic))
+    }
+
+    fn place_in_hole(&mut self, bytes: u64) -> u32 {
+        let Some(size) = self.round(bytes) else { return NONE };
+        if self.table.reserve(1).is_err() {
+            return NONE;
+        }
+        let index = self.dynamic.cut_hole(&mut self.table, size);
+        if index != NONE {
+            self.occupy(index, size, Region::Dynamic, self.shift);
+        }
+        index
+    }
+
+    fn place_at(&mut self, offset: u64, bytes: u64) -> u32 {
+        let below = self.alignment() - 1;
+        let Some(end) = offset.checked_add(bytes) else { return NONE };
+        if bytes == 0 || (offset | bytes) & below != 0 || self.table.reserve(2).is_err() {
+            return NONE;
+        }
+        let holds = |&index: &u32| self.table[index].offset <= offset && end <= self.table[index].end();
+        let Some(hole) = self.dynamic.free.at_least(&self.table, bytes).find(holds) else { return NONE };
+        let index = self.dynamic.carve(&mut self.table, hole, offset, bytes);
+        self.occupy(index, bytes, Region::Dynamic, self.shift);
+        index
+    }
+
+    /// The free blocks of the dynamic region of at least `bytes`, by offset: where each starts, and its bytes.
+    pub(crate) fn holes(&self, bytes: u64) -> Vec<(u64, u64)> {
+        let free = self.dynamic.free.at_least(&self.table, bytes);
+        let mut holes: Vec<_> = free.map(|index| (self.table[index].offset, self.table[index].bytes)).collect();
+        holes.sort_unstable();
+        holes
+    }
+
+    /// Where the free end of the dynamic region starts: the capacity if there is none.
+    pub(crate) fn free_end(&self) -> u64 {
+        let last = &self.table[self.table[end_of(Region::Dynamic)].before];
+        if last.is_free() { last.offset } else { self.dynamic.end }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Arena, ArenaError, Layout, Region, SpanState};
+    use proptest::prelude::*;
+
+    const END: u64 = 64;
+
+    proptest! {
+        /// The twin is a byte map.
+        #[test]
+        fn a_place_is_had_exactly_when_all_of_it_is_free(
+            steps in prop::collection::vec((0..4, 0..END, 1..END), 1..80),
+        ) {
+            let mut arena = Arena::new(Layout::new(END).alignment(1))?;
+            let (mut taken, mut blocks) = ([false; END as usize], Vec::new());
+            for (step, one, two) in steps {
+                match step {
+                    0 if !blocks.is_empty() => {
+                        let block = blocks.swap_remove(one as usize % blocks.len());
+                        let (offset, bytes) = arena.extent(block);
+                        taken[offset as usize..(offset + bytes) as usize].fill(false);
+                        arena.free(block)?;
+                    }
+                    1 => {
+                        let tail = arena.free_end();
+                        let fits = arena.holes(two).iter().any(|&(offset, _)| offset != tail);
+                        match arena.allocate_in_hole(two) {
+                            Ok(block) => {
+                                let (offset, bytes) = arena.extent(block);
+                                prop_assert!(fits && offset < tail);
+                                taken[offset as usize..(offset + bytes) as usize].fill(true);
+                                blocks.push(block);
+                            }
+                            Err(error) => prop_assert!(!fits && error.is_out_of_memory()),
+                        }
+                    }
+                    _ => {
+                        let range = one as usize..(one + two).min(END) as usize;
+                        let is_free = one + two <= END && !taken[range.clone()].contains(&true);
+                        match arena.allocate_at(one, two) {
+                            Ok(block) => {
+                                prop_assert!(is_free);
+                                prop_assert_eq!(arena.extent(block), (one, two));
+                                taken[range].fill(true);
+                                blocks.push(block);
+                            }
+                            Err(ArenaError::NoSpace { .. }) => prop_assert!(!is_free),
+                            Err(error) => prop_assert!(false, "{error}"),
+                        }
+                    }
+                }
+                arena.check().map_err(TestCaseError::fail)?;
+                let holes: Vec<_> = arena
+                    .blocks()
+                    .filter(|span| matches!(span.state, SpanState::Free) && span.bytes >= 3)
+                    .map(|span| (span.offset, span.bytes))
+                    .collect();
+                prop_assert_eq!(arena.holes(3), holes);
+                let end = (0..END).rev().find(|&at| taken[at as usize]).map_or(0, |at| at + 1);
+                prop_assert_eq!(arena.free_end(), end);
+                prop_assert_eq!(arena.used_in(Region::Dynamic), taken.iter().filter(|&&byte| byte).count() as u64);
+            }
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! How pieces of memory from several holes make one range for a request. Numbers only.
+//!
+//! A stitched range is a list of pieces, each mapped there a second time, one behind the other. A request gets what is free
+//! of it in a row: the back of a piece, whole pieces, and the front of one.
+//!
+//! ```text
+//! the arena's range    │   piece 1   │   piece 2   │   piece 3   │   piece 4   │
+//!                      │ live │ free │    live     │    free     │ free │ live │
+//! a stitched one       │   piece 1   │   piece 3   │   piece 4   │
+//! what a request gets         │      │             │      │
+//! ```
+
+use super::cover::{Extent, Holes};
+
+/// What a request gets of a stitched range.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in super::super) struct Fit {
+    /// Where in the stitched range it starts.
+    pub(in super::super) offset: u64,
+    /// The bytes of the arena's range that are its, in the order of the stitched one.
+    pub(in super::super) extents: Vec<Extent>,
+}
+
+/// The first place in a range of those pieces with `bytes` free in a row.
+pub(in super::super) fn fit(pieces: &[Extent], holes: &Holes, bytes: u64) -> Option<Fit> {
+    let mut fit = Fit { offset: 0, extents: Vec::new() };
+    let (mut end, mut row) = (0, 0);
+    for &piece in pieces {
+        let front = holes.front_of(piece);
+        let mut add = |free: Extent, offset| {
+            if row == 0 {
+                fit.offset = offset;
+            }
+            let taken = free.first(free.bytes.min(bytes - row));
+            if taken.bytes > 0 {
+                fit.extents.push(taken);
+            }
+            row += taken.bytes;
+            row == bytes
+        };
+        if add(piece.first(front), end) {
+            return Some(fit);
+        }
+        if front < piece.bytes {
+            (row, _) = (0, fit.extents.clear());
+            let back = holes.back_of(piece);
+            let free = piece.last(back);
+            if back > 0 {
+                fit.offset = end + piece.bytes - back;
+                let taken = free.first(back.min(bytes));
+                fit.extents.push(taken);
+                row = taken.bytes;
+                if row == bytes {
+                    return Some(fit);
+                }
+            }
+        }
+        end += piece.bytes;
+    }
+    None
+}
+
+/// Pieces for a range with at least some bytes free in a row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in super::super) struct Plan {
+    /// In order.
+    pub(in super::super) front: Vec<Extent>,
+    /// Bytes that are missing between front and back: to be made anew.
+    pub(in super::super) missing: u64,
+    pub(in super::super) back: Option<Extent>,
+}
+
+/// Finds pieces with `bytes` free in a row: whole ones, the largest first, then the front of one that holds the rest as
+/// closely as any; else the back of one and the front of one, as large as there are.
+pub(in super::super) fn plan(pieces: impl Iterator<Item = Extent>, holes: &Holes, bytes: u64) -> Plan {
+    let (mut whole, mut fronts, mut backs) = (Vec::new(), Vec::new(), Vec::new());
+    for piece in pieces {
+        let front = holes.front_of(piece);
+        if front == piece.bytes {
+            whole.push(piece);
+            continue;
+        }
+        if front > 0 {
+            fronts.push((front, piece));
+        }
+        match holes.back_of(piece) {
+            0 => {}
+            back => backs.push((back, piece)),
+        }
+    }
+    whole.sort_by_key(|piece| (u64::MAX - piece.bytes, piece.start));
+    let mut plan = Plan { front: Vec::new(), missing: bytes, back: None };
+    for piece in whole {
+        if piece.bytes <= plan.missing {
+            plan.missing -= piece.bytes;
+            plan.front.push(piece);
+        } else {
+            fronts.push((piece.bytes, piece));
+        }
+    }
+    if plan.missing == 0 {
+        return plan;
+    }
+    if let Some((_, piece)) = closest(&fronts, plan.missing) {
+        (plan.back, plan.missing) = (Some(piece), 0);
+        return plan;
+    }
+    if let Some((free, piece)) = closest(&backs, plan.missing).or_else(|| largest(&backs)) {
+        plan.front.insert(0, piece);
+        plan.missing = plan.missing.saturating_sub(free);
+        fronts.retain(|(_, other)| *other != piece);
+    }
+    if plan.missing > 0
+        && let Some((free, piece)) = closest(&fronts, plan.missing).or_else(|| largest(&fronts))
+    {
+        plan.back = Some(piece);
+        plan.missing = plan.missing.saturating_sub(free);
+    }
+    plan
+}
+
+/// The one with the fewest free bytes that are enough, and of several the first in the range.
+fn closest(candidates: &[(u64, Extent)], bytes: u64) -> Option<(u64, Extent)> {
+    let enough = candidates.iter().filter(|(free, _)| *free >= bytes);
+    enough.min_by_key(|(free, piece)| (*free, piece.start)).copied()
+}
+
+fn largest(candidates: &[(u64, Extent)]) -> Option<(u64, Extent)> {
+    candidates.iter().min_by_key(|(free, piece)| (u64::MAX - free, piece.start)).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Pieces that follow each other, and which bytes are free.
+    fn heap() -> impl Strategy<Value = (Vec<Extent>, Vec<bool>)> {
+        prop::collection::vec(1u64..9, 1..12).prop_flat_map(|sizes| {
+            let bytes = sizes.iter().sum::<u64>() as usize;
+            let mut start = 0;
+            let pieces: Vec<_> = sizes
+                .iter()
+                .map(|&bytes| {
+                    start += bytes;
+                    Extent { start: start - bytes, bytes }
+                })
+                .collect();
+            (Just(pieces), prop::collection::vec(prop::bool::weighted(0.7), bytes))
+        })
+    }
+
+    fn holes(free: &[bool]) -> Holes {
+        let mut holes: Vec<(u64, u64)> = Vec::new();
+        for (at, _) in (0u64..).zip(free).filter(|(_, free)| **free) {
+            match holes.last_mut() {
+                Some((start, bytes)) if *start + *bytes == at => *bytes += 1,
+                _ => holes.push((at, 1)),
+            }
+        }
+        Holes::new(holes)
+    }
+
+    /// What each byte of a range of pieces is in the arena's.
+    fn bytes_of(pieces: &[Extent]) -> Vec<u64> {
+        pieces.iter().flat_map(|piece| piece.start..piece.end()).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn a_fit_is_the_first_free_row(
+            (pieces, free) in heap(),
+            order in any::<prop::sample::Index>(),
+            bytes in 1u64..20,
+        ) {
+            let mut range = pieces.clone();
+            range.rotate_left(order.index(pieces.len()));
+            let of_range = bytes_of(&range);
+            let is_free: Vec<bool> = of_range.iter().map(|&at| free[at as usize]).collect();
+            let twin = is_free.windows(bytes as usize).position(|row| row.iter().all(|&free| free));
+            match fit(&range, &holes(&free), bytes) {
+                None => prop_assert_eq!(twin, None),
+                Some(fit) => {
+                    prop_assert_eq!(twin, Some(fit.offset as usize));
+                    prop_assert_eq!(&bytes_of(&fit.extents)[..], &of_range[fit.offset as usize..][..bytes as usize]);
+                    prop_assert!(fit.extents.iter().all(|extent| extent.bytes > 0));
+                }
+            }
+        }
+
+        /// Whatever is missing, what is there fits with so much more; and nothing is missing that whole pieces have.
+        #[test]
+        fn a_plan_fits_once_what_is_missing_is_made((pieces, free) in heap(), bytes in 1u64..40) {
+            let holes_before = holes(&free);
+            let plan = plan(pieces.iter().copied(), &holes_before, bytes);
+            let made = Extent { start: free.len() as u64 + 7, bytes: plan.missing };
+            let mut free = free;
+            free.resize(made.start as usize, false);
+            free.resize(made.end() as usize, true);
+            let made = (made.bytes > 0).then_some(made);
+            let range: Vec<_> = plan.front.iter().copied().chain(made).chain(plan.back).collect();
+            prop_assert!(fit(&range, &holes(&free), bytes).is_some());
+            let whole: u64 = pieces.iter().filter(|piece| holes_before.front_of(**piece) == piece.bytes).map(|piece| piece.bytes).sum();
+            prop_assert!(plan.missing <= bytes.saturating_sub(whole));
+            let mut starts: Vec<_> = range.iter().map(|piece| piece.start).collect();
+            starts.sort_unstable();
+            starts.dedup();
+            prop_assert_eq!(starts.len(), range.len(), "no piece is there twice");
+        }
+    }
+}
