@@ -210,7 +210,12 @@ impl PoolStats {
     }
 
     /// What is different with an arena; `peak` is the most that it had to have.
-    pub(crate) fn with_arena<B: Backend>(mut self, source: Source, arena: &DeviceArena<B>, peak: u64) -> Self {
+    pub(crate) fn with_arena<B: Backend>(
+        mut self,
+        source: Source,
+        arena: &DeviceArena<B>,
+        peak: u64,
+    ) -> Self {
         self.source = source;
         (self.bytes_reserved, self.peak_reserved) = (arena.reserved_bytes(), peak);
         self.stream_waits += arena.stream_waits();

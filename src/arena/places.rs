@@ -53,10 +53,16 @@ impl Arena {
         index
     }
 
-    /// The free blocks of the dynamic region of at least `bytes`, by offset: where each starts, and its bytes.
+    /// The free blocks of the dynamic region of at least `bytes`, and its free end whatever that has, by offset: where each
+    /// starts, and its bytes.
     pub(crate) fn holes(&self, bytes: u64) -> Vec<(u64, u64)> {
         let free = self.dynamic.free.at_least(&self.table, bytes);
-        let mut holes: Vec<_> = free.map(|index| (self.table[index].offset, self.table[index].bytes)).collect();
+        let mut holes: Vec<_> =
+            free.map(|index| (self.table[index].offset, self.table[index].bytes)).collect();
+        let (end, capacity) = (self.free_end(), self.dynamic.end);
+        if (1..bytes).contains(&(capacity - end)) {
+            holes.push((end, capacity - end));
+        }
         holes.sort_unstable();
         holes
     }
@@ -122,7 +128,8 @@ mod tests {
                 arena.check().map_err(TestCaseError::fail)?;
                 let holes: Vec<_> = arena
                     .blocks()
-                    .filter(|span| matches!(span.state, SpanState::Free) && span.bytes >= 3)
+                    .filter(|span| matches!(span.state, SpanState::Free))
+                    .filter(|span| span.bytes >= 3 || span.offset + span.bytes == END)
                     .map(|span| (span.offset, span.bytes))
                     .collect();
                 prop_assert_eq!(arena.holes(3), holes);

@@ -39,7 +39,17 @@ impl<B: Backend> ArenaBuffer<B> {
         block: Block,
         (len, size, alignment): (u64, u64, u64),
     ) -> Self {
-        Self { arena, range: Some(range), block, stitched_at: None, holds: OnceLock::new(), stream: None, len, size, alignment }
+        Self {
+            arena,
+            range: Some(range),
+            block,
+            stitched_at: None,
+            holds: OnceLock::new(),
+            stream: None,
+            len,
+            size,
+            alignment,
+        }
     }
 
     pub(super) fn need(&self) -> Need {

@@ -162,12 +162,15 @@ impl<B: Backend> State<B> {
             Err(error) if error.is_out_of_memory() => Ok(None),
             Err(error) => Err(error.into()),
         };
-        let Some(backing) = backing else { return plain(engine.allocate_aligned(bytes, alignment, Region::Dynamic)) };
+        let Some(backing) = backing else {
+            return plain(engine.allocate_aligned(bytes, alignment, Region::Dynamic));
+        };
         if alignment > engine.alignment() {
             return plain(engine.allocate_aligned(bytes, alignment, Region::Dynamic));
         }
         let stitches = Backing::<B>::stitches(bytes);
-        let served = if stitches { engine.allocate_in_hole(bytes) } else { engine.allocate(bytes, Region::Dynamic) };
+        let served =
+            if stitches { engine.allocate_in_hole(bytes) } else { engine.allocate(bytes, Region::Dynamic) };
         if let found @ (Ok(Some(_)) | Err(_)) = plain(served) {
             return found;
         }
@@ -203,8 +206,10 @@ impl<B: Backend> State<B> {
         let Self { engine, backing, .. } = self;
         // Wherever it comes to lie, an alignment above the arena's fits then.
         let padding = alignment.saturating_sub(engine.alignment());
-        let size = bytes.checked_add(padding).and_then(|bytes| bytes.checked_next_multiple_of(engine.alignment()));
-        let planned = size.zip(backing.as_ref()).and_then(|(size, backing)| backing.plan(engine, size, no_more));
+        let size =
+            bytes.checked_add(padding).and_then(|bytes| bytes.checked_next_multiple_of(engine.alignment()));
+        let planned =
+            size.zip(backing.as_ref()).and_then(|(size, backing)| backing.plan(engine, size, no_more));
         let is_stitched = |growth: &Growth| growth.stitched.is_some();
         let Some(growth) = planned.filter(|growth| padding == 0 || !is_stitched(growth)) else {
             return Err(match engine.allocate_aligned(bytes, alignment, Region::Dynamic) {

@@ -21,6 +21,14 @@ impl Extent {
     }
 }
 
+/// What is free of a piece, in one piece.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Cover {
+    pub(super) front: u64,
+    pub(super) back: u64,
+    pub(super) bytes: u64,
+}
+
 /// Free blocks by offset, those too small to matter left out.
 #[derive(Debug)]
 pub(in super::super) struct Holes(Vec<(u64, u64)>);
@@ -36,6 +44,30 @@ impl Holes {
         self.0.extend(more.iter().map(|extent| (extent.start, extent.bytes)));
         self.0.sort_unstable();
         self
+    }
+
+    /// The covers of pieces by offset.
+    pub(super) fn cover(&self, pieces: impl Iterator<Item = Extent>, covers: &mut Vec<Cover>) {
+        let mut holes = self.0.iter().copied().peekable();
+        covers.clear();
+        covers.extend(pieces.map(|piece| {
+            let mut cover = Cover { front: 0, back: 0, bytes: piece.bytes };
+            while let Some(&(start, bytes)) = holes.peek() {
+                let end = start + bytes;
+                if start >= piece.end() {
+                    break;
+                }
+                if start <= piece.start && end > piece.start {
+                    cover.front = end.min(piece.end()) - piece.start;
+                }
+                if end >= piece.end() {
+                    cover.back = piece.end() - start.max(piece.start);
+                    break;
+                }
+                holes.next();
+            }
+            cover
+        }));
     }
 
     /// How many bytes at the front of an extent are free in one piece.

@@ -18,6 +18,7 @@
 mod cover;
 mod stitch;
 
+use cover::Cover;
 pub(super) use cover::{Extent, Holes};
 pub(super) use stitch::Fit;
 
@@ -29,7 +30,7 @@ use vrampool_backend::{Backend, Physical};
 const STITCHED_FROM: u64 = 4 << 20;
 
 /// The smallest free parts that a stitched range is made of, bytes.
-const SMALLEST_PART: u64 = 64 << 10;
+const SMALLEST_PART: u64 = 1 << 20;
 
 /// What is mapped may exceed the most that was live by this share, as a power of two, before ranges are stitched.
 const SLACK: u32 = 6;
@@ -50,6 +51,8 @@ pub(super) struct Stitched<B: Backend> {
     age: u64,
     pub(super) memory: Arc<B::Memory>,
     pub(super) pieces: Box<[Extent]>,
+    /// Which of the arena's they are, in the order of its range.
+    places: Box<[u32]>,
     bytes: u64,
 }
 
@@ -75,6 +78,8 @@ pub(super) struct Backing<B: Backend> {
     pub(super) stitched: Vec<Stitched<B>>,
     /// Ends and stitched ranges so far.
     ages: u64,
+    /// What is free of each piece, while a range is sought.
+    covers: Vec<Cover>,
     /// Whether there was a [decay](super::DeviceArena::decay) yet.
     pub(super) decays: bool,
 }
@@ -114,6 +119,7 @@ impl<B: Backend> Backing<B> {
             ends: Vec::new(),
             stitched: Vec::new(),
             ages: 0,
+            covers: Vec::new(),
             decays: false,
         }
     }
@@ -124,15 +130,18 @@ impl<B: Backend> Backing<B> {
     }
 
     /// The oldest of what is mapped beside the holes and holds `bytes`.
-    pub(super) fn oldest(&self, engine: &Arena, bytes: u64) -> Way<B> {
+    pub(super) fn oldest(&mut self, engine: &Arena, bytes: u64) -> Way<B> {
         let end = engine.free_end().saturating_add(bytes);
-        let end_age = self.ends.get(self.ends.partition_point(|&(other, _)| other < end)).map(|&(_, age)| age);
+        let end_age =
+            self.ends.get(self.ends.partition_point(|&(other, _)| other < end)).map(|&(_, age)| age);
         let holes = Self::holes(engine);
+        holes.cover(self.pieces.iter().map(|piece| piece.extent), &mut self.covers);
         let older = self.stitched.iter().take_while(|range| end_age.is_none_or(|age| range.age < age));
-        let mut found = older
-            .filter(|range| range.bytes >= bytes)
-            .filter_map(|range| Some((range, stitch::fit(&range.pieces, &holes, bytes)?)));
-        match (found.next(), end_age) {
+        let covers = &self.covers;
+        let mut served =
+            older.filter(|range| range.bytes >= bytes && stitch::fits(&range.places, covers, bytes));
+        let fit = |range: &Stitched<B>| stitch::fit(&range.pieces, &holes, bytes);
+        match (served.next().and_then(|range| Some((range, fit(range)?))), end_age) {
             (Some((range, fit)), _) => Way::Stitched(Arc::clone(&range.memory), fit),
             (None, Some(_)) => Way::End,
             (None, None) => Way::Nothing,
@@ -166,10 +175,16 @@ impl<B: Backend> Backing<B> {
                     _ => (None, capacity),
                 };
                 let new = self.split(start, missing);
-                let pieces: Vec<_> = plan.front.into_iter().chain(new.iter().copied()).chain(plan.back).collect();
+                let pieces: Vec<_> =
+                    plan.front.into_iter().chain(new.iter().copied()).chain(plan.back).collect();
                 let holes = holes.with(&new);
                 let fit = stitch::fit(&pieces, &holes, bytes)?;
-                return self.has_addresses(&new).then_some(Growth { new, gap, stitched: Some(pieces), fit: Some(fit) });
+                return self.has_addresses(&new).then_some(Growth {
+                    new,
+                    gap,
+                    stitched: Some(pieces),
+                    fit: Some(fit),
+                });
             }
         }
         if needed > room {
@@ -224,19 +239,33 @@ impl<B: Backend> Backing<B> {
         self.peak_mapped = self.peak_mapped.max(self.mapped);
         let place = self.pieces.partition_point(|other| other.extent.start < piece.extent.start);
         self.pieces.insert(place, piece);
+        if place + 1 < self.pieces.len() {
+            self.place_anew();
+        }
     }
 
     /// A piece is gone.
     pub(super) fn remove(&mut self, extent: Extent) -> Option<Piece> {
         let place = self.pieces.binary_search_by_key(&extent.start, |piece| piece.extent.start).ok()?;
         self.mapped -= extent.bytes;
-        Some(self.pieces.remove(place))
+        let piece = self.pieces.remove(place);
+        self.place_anew();
+        Some(piece)
+    }
+
+    /// Pieces have other places among each other.
+    fn place_anew(&mut self) {
+        let Self { pieces, stitched, .. } = self;
+        for range in stitched {
+            range.places = places(pieces, &range.pieces);
+        }
     }
 
     /// There is one more stitched range.
     pub(super) fn add_stitched(&mut self, memory: Arc<B::Memory>, pieces: Vec<Extent>) {
         let (age, bytes) = (self.next_age(), pieces.iter().map(|piece| piece.bytes).sum());
-        self.stitched.push(Stitched { age, memory, pieces: pieces.into(), bytes });
+        let places = places(&self.pieces, &pieces);
+        self.stitched.push(Stitched { age, memory, pieces: pieces.into(), places, bytes });
     }
 
     /// Bytes of addresses, of stitched ranges too.
@@ -254,4 +283,10 @@ impl<B: Backend> Backing<B> {
         let place = self.pieces.binary_search_by_key(&extent.start, |piece| piece.extent.start).ok()?;
         Some(&self.pieces[place].physical)
     }
+}
+
+/// Where pieces are among all.
+fn places(all: &[Piece], pieces: &[Extent]) -> Box<[u32]> {
+    let place = |piece: &Extent| all.partition_point(|other| other.extent.start < piece.start) as u32;
+    pieces.iter().map(place).collect()
 }

@@ -10,7 +10,7 @@
 //! what a request gets         │      │             │      │
 //! ```
 
-use super::cover::{Extent, Holes};
+use super::cover::{Cover, Extent, Holes};
 
 /// What a request gets of a stitched range.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,6 +58,17 @@ pub(in super::super) fn fit(pieces: &[Extent], holes: &Holes, bytes: u64) -> Opt
         end += piece.bytes;
     }
     None
+}
+
+/// Whether [`fit`] finds a place in a range of those pieces, given what is free of each.
+pub(super) fn fits(pieces: &[u32], covers: &[Cover], bytes: u64) -> bool {
+    let mut row = 0;
+    pieces.iter().any(|&piece| {
+        let Cover { front, back, bytes: all } = covers.get(piece as usize).copied().unwrap_or_default();
+        let is_long = row + front >= bytes || back >= bytes;
+        row = if front == all { row + front } else { back };
+        is_long
+    })
 }
 
 /// Pieces for a range with at least some bytes free in a row.
@@ -178,6 +189,10 @@ mod tests {
             let of_range = bytes_of(&range);
             let is_free: Vec<bool> = of_range.iter().map(|&at| free[at as usize]).collect();
             let twin = is_free.windows(bytes as usize).position(|row| row.iter().all(|&free| free));
+            let mut covers = Vec::new();
+            holes(&free).cover(pieces.iter().copied(), &mut covers);
+            let places: Vec<u32> = (0..pieces.len() as u32).cycle().skip(order.index(pieces.len())).take(pieces.len()).collect();
+            prop_assert_eq!(fits(&places, &covers, bytes), twin.is_some());
             match fit(&range, &holes(&free), bytes) {
                 None => prop_assert_eq!(twin, None),
                 Some(fit) => {
