@@ -11,7 +11,7 @@ use crate::depot::Depot;
 use vrampool_backend::Backend;
 
 /// How many are kept.
-const MOST: usize = 64;
+const MOST: usize = 1024;
 
 /// What a request found at the depot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -134,10 +134,14 @@ impl<B: Backend> Backing<B> {
         let end = engine.free_end().saturating_add(bytes);
         let end_age =
             self.ends.get(self.ends.partition_point(|&(other, _)| other < end)).map(|&(_, age)| age);
+        let is_older = |range: &&Stitched<B>| end_age.is_none_or(|age| range.age < age);
+        let older = self.stitched.partition_point(|range| is_older(&range));
+        if self.stitched[..older].iter().all(|range| range.bytes < bytes) {
+            return end_age.map_or(Way::Nothing, |_| Way::End);
+        }
         let holes = Self::holes(engine);
         holes.cover(self.pieces.iter().map(|piece| piece.extent), &mut self.covers);
-        let older = self.stitched.iter().take_while(|range| end_age.is_none_or(|age| range.age < age));
-        let covers = &self.covers;
+        let (older, covers) = (self.stitched[..older].iter(), &self.covers);
         let mut served =
             older.filter(|range| range.bytes >= bytes && stitch::fits(&range.places, covers, bytes));
         let fit = |range: &Stitched<B>| stitch::fit(&range.pieces, &holes, bytes);

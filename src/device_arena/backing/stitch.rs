@@ -145,9 +145,9 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Pieces that follow each other, and which bytes are free.
+    /// Pieces that follow each other, and which bytes are free. What is free within a piece is a hole and no part of a row.
     fn heap() -> impl Strategy<Value = (Vec<Extent>, Vec<bool>)> {
-        prop::collection::vec(1u64..9, 1..12).prop_flat_map(|sizes| {
+        let heaps = prop::collection::vec(1u64..9, 1..12).prop_flat_map(|sizes| {
             let bytes = sizes.iter().sum::<u64>() as usize;
             let mut start = 0;
             let pieces: Vec<_> = sizes
@@ -158,6 +158,18 @@ mod tests {
                 })
                 .collect();
             (Just(pieces), prop::collection::vec(prop::bool::weighted(0.7), bytes))
+        });
+        heaps.prop_map(|(pieces, mut free)| {
+            for piece in &pieces {
+                let bytes = &mut free[piece.start as usize..piece.end() as usize];
+                let front = bytes.iter().take_while(|free| **free).count();
+                let back = bytes.iter().rev().take_while(|free| **free).count();
+                let end = bytes.len() - back;
+                if front < end {
+                    bytes[front..end].fill(false);
+                }
+            }
+            (pieces, free)
         })
     }
 
