@@ -2,9 +2,11 @@
 
 use super::csv::{self, HEADER, Wrong};
 use super::error::{Fault, TraceError};
-use super::event::Event;
+use super::event::{Event, Op};
 use super::ledger::Ledger;
 use super::lines::Lines;
+use crate::fitted::Demand;
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
@@ -153,6 +155,35 @@ impl Trace {
     #[must_use]
     pub fn peak_requested(&self) -> u64 {
         self.peak_requested
+    }
+
+    /// What it asks for, whatever the streams: to fit size classes to.
+    ///
+    /// ```
+    /// use vrampool::{FittedClasses, trace::Trace};
+    /// let csv = "op,id,size,stream,t_us\na,0,1000,0,0\nf,0,1000,0,5\na,1,900,0,7\n";
+    /// let demand = Trace::parse(csv.as_bytes())?.demand();
+    /// assert_eq!(FittedClasses::fit(&demand, FittedClasses::DEFAULT_CLASSES).sizes(), []); // 1024 is a class anyway
+    /// # Ok::<(), vrampool::trace::TraceError>(())
+    /// ```
+    #[must_use]
+    pub fn demand(&self) -> Demand {
+        let (mut demand, mut live) = (Demand::new(), HashMap::new());
+        for event in &self.events {
+            match event.op {
+                Op::Allocate => {
+                    live.insert(event.id, event.size);
+                    demand.allocate(event.size);
+                }
+                // What a recorder writes of a free means nothing.
+                Op::Free => {
+                    if let Some(size) = live.remove(&event.id) {
+                        demand.free(size);
+                    }
+                }
+            }
+        }
+        demand
     }
 }
 
