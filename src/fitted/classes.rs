@@ -128,9 +128,9 @@ pub(crate) fn reaches(size: u64, general: u64) -> bool {
     size <= general.saturating_mul(REACH)
 }
 
-/// Which eighth of which power of two. Sizes below 8 are counted with those below 16.
+/// Which eighth of which power of two. Sizes below 8 are counted with 8.
 fn eighth(bytes: u64) -> usize {
-    let bytes = bytes | 8;
+    let bytes = bytes.max(8);
     let shift = bytes.ilog2() - 3;
     (bytes >> shift) as usize + 8 * shift as usize - 8
 }

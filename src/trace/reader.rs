@@ -161,9 +161,10 @@ impl Trace {
     ///
     /// ```
     /// use vrampool::{FittedClasses, trace::Trace};
-    /// let csv = "op,id,size,stream,t_us\na,0,1000,0,0\nf,0,1000,0,5\na,1,900,0,7\n";
+    /// let csv = "op,id,size,stream,t_us\na,0,30000,0,0\nf,0,30000,0,5\na,1,20000,0,7\n";
     /// let demand = Trace::parse(csv.as_bytes())?.demand();
-    /// assert_eq!(FittedClasses::fit(&demand, FittedClasses::DEFAULT_CLASSES).sizes(), []); // 1024 is a class anyway
+    /// let classes = FittedClasses::fit(&demand, FittedClasses::DEFAULT_CLASSES);
+    /// assert_eq!(classes.sizes(), [30_208]); // one for both, which are never live together
     /// # Ok::<(), vrampool::trace::TraceError>(())
     /// ```
     #[must_use]
