@@ -23,10 +23,6 @@ fn device() -> HostDevice {
     HostDevice::builder().capacity(1 << 40).build()
 }
 
-fn fit(trace: &Trace) -> SizeClasses {
-    SizeClasses::Fitted(FittedClasses::fit(&trace.demand(), FittedClasses::DEFAULT_CLASSES))
-}
-
 /// A cold pass and a warm one.
 fn replay(trace: &Trace, pool: &Pool<HostDevice>) -> [Pass; 2] {
     let passes = Replay::new(trace).passes(2).run(pool).expect("memory");
@@ -34,10 +30,11 @@ fn replay(trace: &Trace, pool: &Pool<HostDevice>) -> [Pass; 2] {
 }
 
 #[test]
-fn recorded_traces_hold_what_was_promised_and_no_rule_holds_less() {
+fn recorded_traces_hold_what_was_promised_and_less_than_by_other_rules() {
     for (name, ratio) in RECORDED {
         let trace = recorded(name);
-        let (demand, classes) = (trace.demand(), fit(&trace));
+        let demand = trace.demand();
+        let classes = SizeClasses::Fitted(FittedClasses::fit(&demand, FittedClasses::DEFAULT_CLASSES));
         assert_eq!(demand.peak_requested(), trace.peak_requested());
         let promised = demand.held(classes).expect("bytes");
         let held_over_requested = promised as f64 / trace.peak_requested() as f64;
@@ -56,18 +53,13 @@ fn recorded_traces_hold_what_was_promised_and_no_rule_holds_less() {
         let [cold, warm] = replay(&trace, &builder.build().expect("a pool"));
         assert_eq!((cold.peak_held, warm.peak_held), (promised, promised), "{name}");
         assert_eq!(warm.hit_rate, 1.0, "{name}");
-    }
-}
 
-#[test]
-fn recorded_traces_hold_less_than_by_fixed_classes_with_the_default_caps_too() {
-    for (name, _) in RECORDED {
-        let trace = recorded(name);
+        // With the default caps, too.
         let held = |classes| {
             let pool = Pool::builder(&device()).size_classes(classes).build().expect("a pool");
             replay(&trace, &pool).map(|pass| pass.peak_held)
         };
-        let (fitted, fixed) = (held(fit(&trace)), held(SizeClasses::Fixed));
+        let (fitted, fixed) = (held(classes), held(SizeClasses::Fixed));
         assert!(fitted[0] < fixed[0] && fitted[1] < fixed[1], "{name}: {fitted:?}, fixed {fixed:?}");
     }
 }

@@ -21,7 +21,7 @@ const UNNAMED: &str = "fitted classes";
 const SHOWN: usize = 64;
 
 impl FittedClasses {
-    /// Reads a file that [`save`](Self::save) wrote, or somebody by hand: see the [format](self#the-file).
+    /// Reads a file that [`save`](Self::save) wrote, or somebody by hand: see the [format](crate::fitted#the-file).
     ///
     /// # Errors
     /// [`FittedError`], which says where and what to do.

@@ -18,7 +18,7 @@ struct Limits {
     counts: usize,
 }
 
-/// Half a second's and 128 MiB's worth.
+/// About a second's and 128 MiB's worth.
 const LIMITS: Limits = Limits { sizes: 1024, counts: 1 << 25 };
 
 /// What a choice of classes holds, bytes: a sum of counts times sizes.

@@ -82,8 +82,9 @@ impl Peaks {
         for (block, (low_bound, high_bound)) in blocks(from).iter().zip(blocks(to + 1)).enumerate() {
             if high_bound - low_bound > peak {
                 let moments = block * BLOCK..((block + 1) * BLOCK).min(self.moments);
-                let counts = low[moments.clone()].iter().zip(&high[moments]);
-                peak = counts.fold(peak, |peak, (low, high)| peak.max(high - low));
+                for (low, high) in low[moments.clone()].iter().zip(&high[moments]) {
+                    peak = peak.max(high - low);
+                }
             }
         }
         peak
