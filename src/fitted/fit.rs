@@ -18,7 +18,7 @@ struct Limits {
     counts: usize,
 }
 
-/// About a second's and 128 MiB's worth.
+/// At most 128 MiB's worth, and some seconds'.
 const LIMITS: Limits = Limits { sizes: 1024, counts: 1 << 25 };
 
 /// What a choice of classes holds, bytes: a sum of counts times sizes.
@@ -32,16 +32,16 @@ impl FittedClasses {
     ///
     /// That is exact up to 1024 different sizes (more are put together first, those next to each other) and as long as sizes
     /// times turns from asking to freeing are at most 2²⁵ (beyond, what is live at neighbouring turns counts as live at once).
-    /// It takes up to 128 MiB and, on one core, about a second.
+    /// It takes up to 128 MiB; a recording of 180,000 events of 570 sizes takes less than a second, the worst there can be ten.
     ///
     /// ```
     /// use vrampool::FittedClasses;
     /// use vrampool::fitted::Demand;
     /// let mut demand = Demand::new();
-    /// for size in [600, 1000, 5000] {
+    /// for size in [1000, 30_000, 38_000] {
     ///     demand.allocate(size); // all live at once
     /// }
-    /// assert_eq!(FittedClasses::fit(&demand, 64).sizes(), [1024, 5120]);
+    /// assert_eq!(FittedClasses::fit(&demand, 64).sizes(), [30_208, 38_400]); // 1024 is a class anyway
     /// assert_eq!(FittedClasses::fit(&demand, 0).sizes(), []);
     /// ```
     #[must_use]
@@ -72,11 +72,11 @@ fn candidates(mut sizes: Vec<u64>, most: usize) -> Vec<u64> {
     sizes.dedup();
     let mut bits = 16;
     while sizes.len() > most && bits >= 3 {
+        // The power of two below it, and the next bits.
         let cell = |size: u64| {
-            let below = size - 1;
-            below >> below.checked_ilog2().unwrap_or(0).saturating_sub(bits)
+            let doubling = (size - 1).checked_ilog2().unwrap_or(0);
+            (doubling, (size - 1) >> doubling.saturating_sub(bits))
         };
-        let cell = |size: u64| ((size - 1).checked_ilog2(), cell(size));
         sizes.reverse();
         sizes.dedup_by_key(|size| cell(*size));
         sizes.reverse();
@@ -164,11 +164,11 @@ impl Costs {
         let (mut far, mut seen): (Option<(Cost, usize)>, usize) = (None, 0);
         for (place, classes) in self.classes.iter().enumerate() {
             let lowest = self.lowest[place];
-            for start in seen..lowest {
-                let cost = below[start].map(|cost| (cost + self.general[start], start));
+            for (start, cost) in (seen..lowest).zip(&below[seen..lowest]) {
+                let cost = cost.map(|cost| (cost + self.general[start], start));
                 far = [far, cost].into_iter().flatten().min();
             }
-            seen = lowest.max(seen);
+            seen = lowest;
             let near =
                 (lowest..).zip(classes).filter_map(|(start, class)| Some((below[start]? + class, start)));
             let reached = far.map(|(cost, start)| (cost - self.general[lowest] + classes[0], start));
