@@ -144,7 +144,8 @@ impl<B: Backend> Builder<B> {
         self
     }
 
-    /// How requests round up. Default: [`SizeClasses::Fixed`].
+    /// How requests round up. Default: [`SizeClasses::Fixed`], which needs to know nothing; with
+    /// [`Fitted`](SizeClasses::Fitted) ones, learned from a trace or from the first steps, a pool holds least.
     pub fn size_classes(mut self, classes: SizeClasses) -> Self {
         self.classes = Some(classes);
         self

@@ -96,21 +96,26 @@ impl Lanes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fitted::FittedClasses;
     use proptest::prelude::*;
     use std::collections::HashMap;
 
-    const RULES: [SizeClasses; 6] = [
-        SizeClasses::Fixed,
-        SizeClasses::PowerOfTwo,
-        SizeClasses::GEOMETRIC,
-        SizeClasses::Geometric { per_doubling: 4, from: 2048 },
-        SizeClasses::Multiple(8192),
-        SizeClasses::EXACT,
-    ];
+    fn rules() -> [SizeClasses; 7] {
+        let sizes = [512, 4096, 4200, 4300, 65_536, 1_000_000];
+        [
+            SizeClasses::Fixed,
+            SizeClasses::PowerOfTwo,
+            SizeClasses::GEOMETRIC,
+            SizeClasses::Geometric { per_doubling: 4, from: 2048 },
+            SizeClasses::Multiple(8192),
+            SizeClasses::EXACT,
+            SizeClasses::Fitted(FittedClasses::new(sizes).expect("sizes")),
+        ]
+    }
 
     #[test]
     fn unshared_lanes_are_of_one_class_each_and_most_requests_find_theirs() {
-        for rule in RULES {
+        for rule in rules() {
             let lanes = Lanes::new(rule, 1 << 20);
             let mut classes: HashMap<u8, u64> = HashMap::new();
             let (mut found, all) = (0, 1 << 20);
@@ -135,7 +140,7 @@ mod tests {
         #[test]
         fn a_request_finds_the_lane_of_its_class_or_none(bytes: u64, shift in 0..64u32, largest: u64, limit in 0..64u32) {
             let (bytes, largest) = (bytes >> shift, largest >> limit);
-            for rule in RULES {
+            for rule in rules() {
                 let lanes = Lanes::new(rule, largest);
                 if let Some(lane) = lanes.of_request(bytes).filter(|&lane| lane != NO_LANE) {
                     let class = rule.round(bytes).expect("it has a lane");

@@ -1,6 +1,7 @@
 //! Size classes: what a request rounds up to. Numbers only.
 
 use crate::error::Error;
+use crate::fitted::FittedClasses;
 use bytesize::ByteSize;
 use std::fmt;
 use std::str::FromStr;
@@ -44,6 +45,9 @@ pub enum SizeClasses {
     Multiple(u64),
     /// Multiples of this many bytes for every request: as many classes as sizes, hardly any padding.
     Exact(u64),
+    /// Sizes that were learned from what a program asks for, so many that it holds least: see [`fitted`](crate::fitted).
+    /// For what was not learned, 8 classes to a power of two.
+    Fitted(FittedClasses),
 }
 
 impl SizeClasses {
@@ -67,6 +71,7 @@ impl SizeClasses {
             }
             Self::Multiple(unit) if bytes < unit => fixed(bytes).map(|class| class.min(unit)),
             Self::Multiple(unit) | Self::Exact(unit) => bytes.max(1).checked_next_multiple_of(unit),
+            Self::Fitted(classes) => classes.round(bytes),
         }
     }
 
@@ -83,7 +88,7 @@ impl SizeClasses {
         match self {
             Self::Fixed | Self::PowerOfTwo => true,
             Self::Geometric { per_doubling, from } => *per_doubling <= 8 && from.is_power_of_two(),
-            Self::Multiple(_) | Self::Exact(_) => false,
+            Self::Multiple(_) | Self::Exact(_) | Self::Fitted(_) => false,
         }
     }
 
@@ -124,6 +129,7 @@ fn fixed(bytes: u64) -> Option<u64> {
     Some(if power <= LARGEST_FIXED && power.ilog2() % 2 == 1 { power << 1 } else { power })
 }
 
+/// As it is parsed; of fitted classes only how many they are.
 impl fmt::Display for SizeClasses {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
@@ -134,12 +140,13 @@ impl fmt::Display for SizeClasses {
             Self::Multiple(unit) => write!(f, "multiple:{unit}"),
             Self::EXACT => f.write_str("exact"),
             Self::Exact(unit) => write!(f, "exact:{unit}"),
+            Self::Fitted(classes) => write!(f, "fitted:{}", classes.sizes().len()),
         }
     }
 }
 
 /// Reads `fixed`, `power-of-two`, `geometric`, `geometric:N`, `geometric:N:FROM`, `multiple:UNIT`, `exact`,
-/// `exact:UNIT`; sizes as in `32MiB`.
+/// `exact:UNIT`; sizes as in `32MiB`. Fitted classes are read by [`FittedClasses::load`].
 impl FromStr for SizeClasses {
     type Err = Error;
 
@@ -165,6 +172,9 @@ impl FromStr for SizeClasses {
             ["multiple", unit] => Self::Multiple(size(unit)?),
             ["exact"] => Self::EXACT,
             ["exact", unit] => Self::Exact(size(unit)?),
+            ["fitted", ..] => {
+                return Err(wrong("fitted classes are read from a file, by `FittedClasses::load`"));
+            }
             _ => {
                 return Err(wrong(
                     "known are fixed, power-of-two, geometric[:N[:FROM]], multiple:UNIT, exact[:UNIT]",
@@ -238,9 +248,17 @@ mod tests {
 
     #[test]
     fn rules_without_classes_are_refused() {
-        for text in
-            ["exact:0", "multiple:0", "geometric:0", "geometric:3", "geometric:8:4", "", "fixed:1", "exact:x"]
-        {
+        for text in [
+            "exact:0",
+            "multiple:0",
+            "geometric:0",
+            "geometric:3",
+            "geometric:8:4",
+            "",
+            "fixed:1",
+            "exact:x",
+            "fitted:64",
+        ] {
             let error = text.parse::<SizeClasses>().expect_err(text);
             assert!(error.to_string().contains("size_classes"), "{error}");
         }
@@ -255,6 +273,8 @@ mod tests {
             (1u64..1 << 34).prop_map(|from| SizeClasses::Geometric { per_doubling: 1, from }),
             (1u64..1 << 34).prop_map(SizeClasses::Multiple),
             (1u64..1 << 34).prop_map(SizeClasses::Exact),
+            proptest::collection::vec(1u64..1 << 34, 0..20)
+                .prop_map(|sizes| SizeClasses::Fitted(FittedClasses::new(sizes).expect("few sizes"))),
         ]
     }
 
@@ -301,6 +321,7 @@ mod tests {
 
         #[test]
         fn display_and_parse_agree(classes in any_classes()) {
+            prop_assume!(!matches!(classes, SizeClasses::Fitted(_)), "which say only how many they are");
             prop_assert_eq!(classes.to_string().parse::<SizeClasses>().ok(), Some(classes));
         }
     }

@@ -4,7 +4,7 @@ mod audit;
 
 use audit::AuditDevice;
 use vrampool::host::{Call, HostDevice};
-use vrampool::{Backend, BackendError, Error, Pool, SizeClasses, Source, Stager, UNLIMITED};
+use vrampool::{Backend, BackendError, Error, FittedClasses, Pool, SizeClasses, Source, Stager, UNLIMITED};
 
 const KIB: u64 = 1024;
 
@@ -23,6 +23,8 @@ fn sizes_from_nothing_to_everything() {
         SizeClasses::Multiple(1 << 20),
         SizeClasses::EXACT,
         SizeClasses::Exact(1),
+        SizeClasses::Fitted(FittedClasses::new([1, 4096]).expect("sizes")),
+        SizeClasses::Fitted(FittedClasses::new([]).expect("no sizes")),
     ] {
         let (device, stream) = scene();
         let pool = Pool::builder(&device).size_classes(classes).build().expect("a pool");

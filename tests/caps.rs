@@ -11,7 +11,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use twin::{Caps, Twin};
 use vrampool::host::{Call, HostDevice};
-use vrampool::{Backend, Buffer, Pool, PoolStats, SizeClasses, Source, UNLIMITED};
+use vrampool::{Backend, Buffer, FittedClasses, Pool, PoolStats, SizeClasses, Source, UNLIMITED};
 
 type Device = AuditDevice<HostDevice>;
 type Stream = <HostDevice as Backend>::Stream;
@@ -83,6 +83,7 @@ fn classes() -> impl Strategy<Value = SizeClasses> {
         Just(SizeClasses::Geometric { per_doubling: 4, from: 2 * KIB }),
         Just(SizeClasses::Multiple(8 * KIB)),
         Just(SizeClasses::Exact(1)),
+        Just(SizeClasses::Fitted(FittedClasses::new([700, 3000, 9000, 40_000]).expect("sizes"))),
     ]
 }
 

@@ -8,7 +8,7 @@ use std::cell::Cell;
 use std::sync::mpsc;
 use std::thread;
 use vrampool::host::{Call, HostDevice};
-use vrampool::{Backend, Buffer, Builder, Pool, SizeClasses, UNLIMITED};
+use vrampool::{Backend, Buffer, Builder, FittedClasses, Pool, SizeClasses, UNLIMITED};
 
 type Device = AuditDevice<HostDevice>;
 
@@ -63,7 +63,10 @@ fn pairs(pool: &Pool<Device>, stream: &<Device as Backend>::Stream, sizes: &[u64
 
 #[test]
 fn a_hit_calls_neither_the_driver_nor_the_heap_and_still_counts() {
-    for classes in [SizeClasses::Fixed, SizeClasses::PowerOfTwo, SizeClasses::GEOMETRIC, SizeClasses::EXACT] {
+    let fitted = SizeClasses::Fitted(FittedClasses::new([1024, 64 * KIB]).expect("sizes"));
+    for classes in
+        [SizeClasses::Fixed, SizeClasses::PowerOfTwo, SizeClasses::GEOMETRIC, SizeClasses::EXACT, fitted]
+    {
         let (device, sizes) = (device(), [1000, 4 * KIB, 60_000, 64 * KIB, 1024 * KIB]);
         let pool = pool(&device, |builder| builder.size_classes(classes));
         let stream = device.create_stream().expect("a stream");

@@ -3,6 +3,7 @@
 //!
 //! * [`DebugPrint`] writes a line for each (CuPy's `DebugPrintHook`);
 //! * [`CallSites`] counts by the line of code that asks (CuPy's `LineProfileHook`);
+//! * [`Learner`] keeps what was asked for, to fit size classes to;
 //! * [`Scoped`] passes on to hooks that a thread enters and leaves (CuPy's `with hook:`).
 //!
 //! ```
@@ -23,8 +24,10 @@
 
 mod call_sites;
 mod debug_print;
+mod learner;
 mod scoped;
 
 pub use call_sites::{CallSite, CallSiteReport, CallSites};
 pub use debug_print::DebugPrint;
+pub use learner::Learner;
 pub use scoped::{Scope, Scoped};

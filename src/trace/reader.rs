@@ -2,9 +2,11 @@
 
 use super::csv::{self, HEADER, Wrong};
 use super::error::{Fault, TraceError};
-use super::event::Event;
+use super::event::{Event, Op};
 use super::ledger::Ledger;
 use super::lines::Lines;
+use crate::fitted::Demand;
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
@@ -153,6 +155,36 @@ impl Trace {
     #[must_use]
     pub fn peak_requested(&self) -> u64 {
         self.peak_requested
+    }
+
+    /// What it asks for, whatever the streams: to fit size classes to.
+    ///
+    /// ```
+    /// use vrampool::{FittedClasses, trace::Trace};
+    /// let csv = "op,id,size,stream,t_us\na,0,30000,0,0\nf,0,30000,0,5\na,1,20000,0,7\n";
+    /// let demand = Trace::parse(csv.as_bytes())?.demand();
+    /// let classes = FittedClasses::fit(&demand, FittedClasses::DEFAULT_CLASSES);
+    /// assert_eq!(classes.sizes(), [30_208]); // one for both, which are never live together
+    /// # Ok::<(), vrampool::trace::TraceError>(())
+    /// ```
+    #[must_use]
+    pub fn demand(&self) -> Demand {
+        let (mut demand, mut live) = (Demand::new(), HashMap::new());
+        for event in &self.events {
+            match event.op {
+                Op::Allocate => {
+                    live.insert(event.id, event.size);
+                    demand.allocate(event.size);
+                }
+                // What a recorder writes of a free means nothing.
+                Op::Free => {
+                    if let Some(size) = live.remove(&event.id) {
+                        demand.free(size);
+                    }
+                }
+            }
+        }
+        demand
     }
 }
 

@@ -7,6 +7,7 @@
 mod bench;
 mod device;
 mod devices;
+mod fit;
 mod pool_options;
 mod replay;
 mod train;
@@ -28,6 +29,8 @@ enum Command {
     Train(train::Arguments),
     /// Drive a pool with recorded allocation traces.
     Replay(replay::Arguments),
+    /// Fit size classes to what a recorded trace asks for.
+    Fit(fit::Arguments),
     /// Time what allocating and freeing costs.
     Bench(bench::Arguments),
     /// List what there is to run on, and why the rest is not there.
@@ -38,6 +41,7 @@ fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Train(arguments) => train::run(&arguments),
         Command::Replay(arguments) => replay::run(&arguments),
+        Command::Fit(arguments) => fit::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Devices(arguments) => devices::run(&arguments),
     };

@@ -3,7 +3,7 @@
 use bytesize::ByteSize;
 use clap::Args;
 use vrampool::any::Name;
-use vrampool::{Backend, Builder, SizeClasses, Source, UNLIMITED};
+use vrampool::{Backend, Builder, FittedClasses, SizeClasses, Source, UNLIMITED};
 
 /// Flags of every command that makes a pool.
 #[derive(Debug, Clone, Args)]
@@ -14,8 +14,9 @@ pub(crate) struct PoolOptions {
     /// What serves misses: direct, arena, virtual, driver
     #[arg(long, default_value_t)]
     pub(crate) source: Source,
-    /// `fixed`, `power-of-two`, `geometric[:PER_DOUBLING[:FROM]]`, `multiple:SIZE` or `exact[:SIZE]` [default: fixed]
-    #[arg(long, value_name = "CLASSES")]
+    /// `fixed`, `power-of-two`, `geometric[:PER_DOUBLING[:FROM]]`, `multiple:SIZE`, `exact[:SIZE]`, or `fitted:FILE` with a
+    /// file that `fit` wrote [default: fixed]
+    #[arg(long, value_name = "CLASSES", value_parser = size_classes)]
     pub(crate) size_classes: Option<SizeClasses>,
     /// From how many of the next larger classes an empty geometric class borrows [default: 2]
     #[arg(long, value_name = "COUNT")]
@@ -57,6 +58,14 @@ impl PoolOptions {
             builder = builder.budget(bytes);
         }
         builder
+    }
+}
+
+/// Reads a rule, or what `fitted:` is followed by: a file.
+fn size_classes(text: &str) -> Result<SizeClasses, String> {
+    match text.strip_prefix("fitted:") {
+        Some(path) => FittedClasses::load(path).map(SizeClasses::Fitted).map_err(|error| error.to_string()),
+        None => text.parse().map_err(|error: vrampool::Error| error.to_string()),
     }
 }
 

@@ -1,0 +1,100 @@
+//! `vrampool fit`: size classes learned from a recorded trace.
+
+mod row;
+mod table;
+
+use clap::{Args, value_parser};
+use indicatif::{ProgressBar, ProgressStyle};
+use row::{Class, Rule, Summary};
+use serde::Serialize;
+use std::error::Error;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::time::Duration;
+use vrampool::trace::{Limits, Trace};
+use vrampool::{FittedClasses, SizeClasses};
+
+/// How often the spinner turns.
+const TICK: Duration = Duration::from_millis(100);
+
+/// What the figures are, for the help.
+const FIGURES: &str = "\
+Chosen are the classes with which a pool that gives nothing back holds least when it serves the trace. The first table has
+each class that the trace then uses, with its requests and the most buffers live at once; those marked general are no learned
+ones, but one of 8 to a power of two (below 4 KiB multiples of 512 bytes), which all that was not learned gets. Padding is
+what requests got more than they asked for, over what they asked for. The second table compares with the other rules; held is
+what a pool without caps and without borrowing holds in the end, and its ratio is to the peak of bytes asked for.";
+
+/// Flags of `vrampool fit`.
+#[derive(Debug, Clone, Args)]
+#[command(after_long_help = FIGURES)]
+pub(crate) struct Arguments {
+    /// A trace: CSV with the header op,id,size,stream,t_us, gzip-compressed or not
+    #[arg(value_name = "TRACE")]
+    file: PathBuf,
+    /// The most classes to learn
+    #[arg(
+        long, value_name = "COUNT", default_value_t = FittedClasses::DEFAULT_CLASSES as u64,
+        value_parser = value_parser!(u64).range(..=FittedClasses::MAX_CLASSES as u64)
+    )]
+    classes: u64,
+    /// Write the classes to this file, for `--size-classes fitted:FILE`
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// The most events that the trace may have
+    #[arg(long, value_name = "COUNT", default_value_t = Limits::default().max_events)]
+    max_events: u32,
+    /// Print one JSON object a line instead of tables: the fit, then each class, then each rule
+    #[arg(long)]
+    json: bool,
+}
+
+/// Fits classes to the trace, writes them, and prints what was learned.
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
+    let spinner = spinner();
+    spinner.set_message(format!("reading {}", arguments.file.display()));
+    let trace = Trace::read_within(&arguments.file, Limits::default().max_events(arguments.max_events))?;
+    spinner.set_message(format!("fitting {} events", trace.events().len()));
+    let demand = trace.demand();
+    let classes = FittedClasses::fit(&demand, arguments.classes as usize);
+    if let Some(path) = &arguments.output {
+        classes.save(path)?;
+    }
+    let used = Class::of_all(&demand, classes);
+    let rules = [
+        SizeClasses::Fitted(classes),
+        SizeClasses::Fixed,
+        SizeClasses::PowerOfTwo,
+        SizeClasses::GEOMETRIC,
+        SizeClasses::EXACT,
+    ];
+    let rules = rules.map(|rule| Rule::new(&demand, rule));
+    let summary = Summary::new(&trace, &demand, classes);
+    spinner.finish_and_clear();
+
+    if arguments.json {
+        print(&summary)?;
+        used.iter().try_for_each(print)?;
+        return Ok(rules.iter().try_for_each(print)?);
+    }
+    let mut out = io::stdout();
+    writeln!(out, "{}\n{}\n{summary}", table::of_classes(&used), table::of_rules(&rules))?;
+    if let Some(path) = &arguments.output {
+        writeln!(out, "Use them: --size-classes fitted:{}", path.display())?;
+    }
+    Ok(())
+}
+
+fn print(row: &impl Serialize) -> io::Result<()> {
+    writeln!(io::stdout(), "{}", serde_json::to_string(row)?)
+}
+
+/// Not drawn when standard error is no terminal.
+fn spinner() -> ProgressBar {
+    let spinner = ProgressBar::new_spinner();
+    spinner.enable_steady_tick(TICK);
+    match ProgressStyle::with_template("{spinner} {msg}") {
+        Ok(style) => spinner.with_style(style),
+        Err(_) => spinner,
+    }
+}

@@ -1,0 +1,109 @@
+//! What was learned, as lines of JSON.
+
+use serde::Serialize;
+use std::fmt;
+use vrampool::fitted::{ClassDemand, Demand};
+use vrampool::trace::Trace;
+use vrampool::{FittedClasses, SizeClasses};
+
+/// The whole. The names and their order are those of the JSON, here and below.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Summary {
+    pub(crate) row: &'static str,
+    pub(crate) trace: String,
+    pub(crate) requests: u64,
+    pub(crate) distinct_sizes: usize,
+    pub(crate) learned_classes: usize,
+    pub(crate) peak_requested: u64,
+}
+
+/// One class that the trace uses.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Class {
+    pub(crate) row: &'static str,
+    pub(crate) class: u64,
+    pub(crate) learned: bool,
+    pub(crate) sizes: u64,
+    pub(crate) requests: u64,
+    /// Of all requests.
+    pub(crate) share: f64,
+    pub(crate) peak_buffers: u64,
+    pub(crate) held: Option<u64>,
+    /// Over the bytes asked for; nothing when these are 0.
+    pub(crate) padding: Option<f64>,
+}
+
+/// What the trace would take by one rule.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Rule {
+    pub(crate) row: &'static str,
+    pub(crate) size_classes: String,
+    /// Those that the trace uses.
+    pub(crate) classes: usize,
+    pub(crate) padding_bytes: u64,
+    pub(crate) padding: Option<f64>,
+    pub(crate) held: Option<u64>,
+    pub(crate) held_over_requested: Option<f64>,
+}
+
+impl Summary {
+    pub(crate) fn new(trace: &Trace, demand: &Demand, classes: FittedClasses) -> Self {
+        Self {
+            row: "fit",
+            trace: trace.name().into(),
+            requests: demand.requests(),
+            distinct_sizes: demand.distinct_sizes(),
+            learned_classes: classes.sizes().len(),
+            peak_requested: demand.peak_requested(),
+        }
+    }
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { trace, requests, distinct_sizes, learned_classes, .. } = self;
+        write!(
+            f,
+            "{trace}: {requests} requests of {distinct_sizes} sizes; {learned_classes} classes learned."
+        )
+    }
+}
+
+impl Class {
+    pub(crate) fn of_all(demand: &Demand, classes: FittedClasses) -> Vec<Self> {
+        let of_one = |row: ClassDemand| Self {
+            row: "class",
+            class: row.class,
+            learned: classes.sizes().binary_search(&row.class).is_ok(),
+            sizes: row.sizes,
+            requests: row.requests,
+            share: row.requests as f64 / demand.requests() as f64,
+            peak_buffers: row.peak_buffers,
+            held: row.held_bytes(),
+            padding: ratio(row.padding_bytes(), row.requested_bytes),
+        };
+        demand.by_class(SizeClasses::Fitted(classes)).into_iter().map(of_one).collect()
+    }
+}
+
+impl Rule {
+    pub(crate) fn new(demand: &Demand, rule: SizeClasses) -> Self {
+        let rows = demand.by_class(rule);
+        let sum = |bytes: fn(&ClassDemand) -> u64| rows.iter().map(bytes).fold(0u64, u64::saturating_add);
+        let padding_bytes = sum(ClassDemand::padding_bytes);
+        let held = demand.held(rule);
+        Self {
+            row: "rule",
+            size_classes: rule.to_string(),
+            classes: rows.len(),
+            padding_bytes,
+            padding: ratio(padding_bytes, sum(|row| row.requested_bytes)),
+            held,
+            held_over_requested: held.and_then(|held| ratio(held, demand.peak_requested())),
+        }
+    }
+}
+
+fn ratio(part: u64, whole: u64) -> Option<f64> {
+    (whole > 0).then(|| part as f64 / whole as f64)
+}

@@ -1,0 +1,222 @@
+//! A set of learned sizes, and which of them serves a request. Numbers only.
+
+use super::error::Fault;
+use parking_lot::Mutex;
+use std::collections::{BTreeSet, HashSet};
+use std::fmt;
+use std::sync::LazyLock;
+
+/// What classes are multiples of where none was learned, bytes: what device allocators align to.
+pub(crate) const UNIT: u64 = 512;
+
+/// How many times the class that a request would have by the general rule a learned one may be.
+const REACH: u64 = 4;
+
+/// Eighths of powers of two below 2⁶⁴.
+const EIGHTHS: usize = 488;
+
+/// Sizes learned from what a program asks for, for [`SizeClasses::Fitted`](crate::SizeClasses::Fitted).
+///
+/// A request gets the smallest learned size that holds it, unless that is more than 4 times what it would get by the general
+/// rule; then, and above all learned sizes, it gets the latter: the next multiple of 512 bytes up to 4 KiB, then the next of
+/// 8 sizes to a power of two. So what was learned fits as it was learned, and what was not is padded by an eighth (from 4 KiB on), or
+/// shares a learned class of at most 4.5 times its size.
+///
+/// It is a pointer: copied freely, and compared by the sizes. The sizes themselves are kept for the life of the process, each
+/// set once, however often it is fitted or loaded.
+///
+/// ```
+/// use vrampool::{FittedClasses, SizeClasses};
+/// let classes = SizeClasses::Fitted(FittedClasses::new([300_032, 40_000_000])?);
+/// assert_eq!(classes.round(300_000), Some(300_032)); // as it was learned
+/// assert_eq!(classes.round(39_000_000), Some(40_000_000)); // shares that class
+/// assert_eq!(classes.round(1_000_000), Some(1 << 20)); // 40 times that would be too much
+/// # Ok::<(), vrampool::fitted::Fault>(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct FittedClasses(&'static Table);
+
+#[derive(PartialEq, Eq, Hash)]
+struct Table {
+    /// From the smallest on.
+    sizes: Box<[u64]>,
+    /// How many of them are below each eighth of a power of two.
+    below: [u16; EIGHTHS + 1],
+}
+
+/// Every set there is. A pool's rule is copied wherever a class is asked for, on a hit too, so it is a pointer; and what
+/// points there is not counted, so it stays.
+static TABLES: LazyLock<Mutex<HashSet<&'static Table>>> = LazyLock::new(Mutex::default);
+
+impl FittedClasses {
+    /// The most sizes there may be.
+    pub const MAX_CLASSES: usize = 1024;
+
+    /// How many to fit where there is no reason for another number.
+    pub const DEFAULT_CLASSES: usize = 64;
+
+    /// Of these sizes, in whatever order. Without any, every request gets its class by the general rule.
+    ///
+    /// # Errors
+    /// [`Fault::Zero`] for a size of 0 bytes, [`Fault::TooManyClasses`] for more than [`MAX_CLASSES`](Self::MAX_CLASSES).
+    pub fn new(sizes: impl IntoIterator<Item = u64>) -> Result<Self, Fault> {
+        let mut set = BTreeSet::new();
+        for size in sizes {
+            if size == 0 {
+                return Err(Fault::Zero);
+            }
+            set.insert(size);
+            if set.len() > Self::MAX_CLASSES {
+                return Err(Fault::TooManyClasses);
+            }
+        }
+        Ok(Self::of_sorted(set.into_iter().collect()))
+    }
+
+    /// Of sizes that are sorted, distinct, and not too many.
+    pub(crate) fn of_sorted(sizes: Vec<u64>) -> Self {
+        let mut below = [0; EIGHTHS + 1];
+        for &size in &sizes {
+            below[eighth(size) + 1..].iter_mut().for_each(|count| *count += 1);
+        }
+        let table = Table { sizes: sizes.into(), below };
+        let mut tables = TABLES.lock();
+        if let Some(known) = tables.get(&table) {
+            return Self(known);
+        }
+        let table = &*Box::leak(Box::new(table));
+        tables.insert(table);
+        Self(table)
+    }
+
+    /// The sizes, from the smallest on.
+    #[must_use]
+    pub fn sizes(&self) -> &'static [u64] {
+        &self.0.sizes
+    }
+
+    /// The class of a request, bytes; `None` when there is none below 2⁶⁴.
+    // Not inlined: where pools round by another rule, that is no longer for this one's sake.
+    #[inline(never)]
+    pub(crate) fn round(self, bytes: u64) -> Option<u64> {
+        let general = general(bytes);
+        match (self.at_least(bytes), general) {
+            (Some(size), Some(general)) if !reaches(size, general) => Some(general),
+            (Some(size), _) => Some(size),
+            (None, general) => general,
+        }
+    }
+
+    /// The smallest size that holds so many bytes, in constant time where no two are close together.
+    fn at_least(self, bytes: u64) -> Option<u64> {
+        let Table { sizes, below } = self.0;
+        let eighth = eighth(bytes);
+        let (from, to) = (usize::from(below[eighth]), usize::from(below[eighth + 1]));
+        sizes.get(from + sizes[from..to].partition_point(|&size| size < bytes)).copied()
+    }
+}
+
+/// The class of a request for which nothing was learned; `None` when there is none below 2⁶⁴.
+pub(crate) fn general(bytes: u64) -> Option<u64> {
+    let bytes = bytes.max(1);
+    let unit = if bytes <= 8 * UNIT { UNIT } else { 1 << (bytes.ilog2() - 3) };
+    bytes.checked_next_multiple_of(unit)
+}
+
+/// Whether requests whose class by the general rule is this one go to the smallest learned size that holds them.
+pub(crate) fn reaches(size: u64, general: u64) -> bool {
+    size <= general.saturating_mul(REACH)
+}
+
+/// Which eighth of which power of two. Sizes below 8 are counted with 8.
+fn eighth(bytes: u64) -> usize {
+    let bytes = bytes.max(8);
+    let shift = bytes.ilog2() - 3;
+    (bytes >> shift) as usize + 8 * shift as usize - 8
+}
+
+/// Not the table, whose address and index say nothing.
+impl fmt::Debug for FittedClasses {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("FittedClasses").field(&self.sizes()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::collection::btree_set;
+    use proptest::prelude::*;
+
+    /// Sizes of every magnitude.
+    fn any_size() -> impl Strategy<Value = u64> {
+        prop_oneof![
+            (0u32..64, any::<u64>()).prop_map(|(shift, bits)| bits >> shift),
+            1u64..100_000,
+            Just(u64::MAX)
+        ]
+    }
+
+    #[test]
+    fn the_same_sizes_are_the_same_classes_and_kept_once() {
+        let one = FittedClasses::new([4096, 512, 4096]).expect("sizes");
+        let two = FittedClasses::new([512, 4096]).expect("sizes");
+        assert!(std::ptr::eq(one.0, two.0) && one == two);
+        assert_eq!(one.sizes(), [512, 4096]);
+        assert_ne!(one, FittedClasses::new([512]).expect("a size"));
+        assert_eq!(format!("{one:?}"), "FittedClasses([512, 4096])");
+    }
+
+    #[test]
+    fn sizes_that_cannot_be_are_refused() {
+        assert!(matches!(FittedClasses::new([1, 0]), Err(Fault::Zero)));
+        let most = FittedClasses::MAX_CLASSES as u64;
+        assert!(FittedClasses::new((1..=most).chain(1..=most).chain(1..=most)).is_ok(), "each counts once");
+        assert!(matches!(FittedClasses::new(1..=most + 1), Err(Fault::TooManyClasses)));
+        assert!(matches!(FittedClasses::new(1..), Err(Fault::TooManyClasses)), "and that ends");
+    }
+
+    #[test]
+    fn the_general_rule() {
+        for (bytes, class) in [(0, 512), (513, 1024), (4096, 4096), (4097, 4608), (40_000_000, 41_943_040)] {
+            assert_eq!(general(bytes), Some(class));
+        }
+        assert_eq!((general(u64::MAX), general(15 << 60)), (None, Some(15 << 60)));
+        assert_eq!((eighth(0), eighth(u64::MAX)), (0, EIGHTHS - 1));
+    }
+
+    proptest! {
+        /// As a few lines say it that look at every size.
+        #[test]
+        fn a_request_gets_the_smallest_size_within_reach(
+            sizes in btree_set(any_size().prop_map(|size| size.max(1)), 0..40), bytes in any_size(),
+        ) {
+            let classes = FittedClasses::new(sizes.iter().copied()).expect("sizes");
+            let learned = sizes.into_iter().find(|&size| size >= bytes);
+            let expected = match (learned, general(bytes)) {
+                (Some(size), Some(general)) if u128::from(size) > 4 * u128::from(general) => Some(general),
+                (None, general) => general,
+                (size, _) => size,
+            };
+            prop_assert_eq!(classes.round(bytes), expected);
+        }
+
+        #[test]
+        fn order_is_kept_a_class_is_its_own_and_padding_is_bounded(
+            sizes in btree_set(any_size().prop_map(|size| size.max(1)), 0..40), one in any_size(), two in any_size(),
+        ) {
+            let classes = FittedClasses::new(sizes.iter().copied()).expect("sizes");
+            let (small, large) = (one.min(two), one.max(two));
+            for learned in &sizes {
+                prop_assert_eq!(classes.round(*learned), Some(*learned));
+            }
+            if let Some(class) = classes.round(large) {
+                prop_assert!(class >= large);
+                prop_assert_eq!(classes.round(class), Some(class));
+                prop_assert!(classes.round(small).is_some_and(|small| small <= class));
+                // 4 times 9/8.
+                prop_assert!(u128::from(class) * 2 <= 9 * u128::from(large.max(8 * UNIT)));
+            }
+        }
+    }
+}

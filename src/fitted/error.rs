@@ -1,0 +1,89 @@
+//! Why fitted classes could not be read or written.
+
+use super::classes::FittedClasses;
+use super::file::{HEADER, MAX_FILE};
+use std::fmt;
+use std::io;
+
+/// Why fitted classes could not be read or written: where, and what to do.
+///
+/// ```
+/// use vrampool::FittedClasses;
+/// let error = "vrampool fitted classes 1\n512\n256\n".parse::<FittedClasses>().unwrap_err();
+/// assert_eq!(error.line, Some(3));
+/// assert_eq!(
+///     error.to_string(),
+///     "fitted classes, line 3: 256 is not larger than 512 in the line before; write each size once, smallest first"
+/// );
+/// ```
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct FittedError {
+    /// The file's path, or `fitted classes`.
+    pub file: String,
+    /// The line, from 1; `None` when the fault is not one of a line.
+    pub line: Option<u64>,
+    /// What is wrong.
+    pub fault: Fault,
+}
+
+impl fmt::Display for FittedError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.file)?;
+        if let Some(line) = self.line {
+            write!(f, ", line {line}")?;
+        }
+        write!(f, ": {}", self.fault)
+    }
+}
+
+/// The cause of the fault; the fault itself is in the text.
+impl std::error::Error for FittedError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        std::error::Error::source(&self.fault)
+    }
+}
+
+/// What is wrong with fitted classes. The text of each says what to do.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Fault {
+    /// The file cannot be opened.
+    #[error("it cannot be opened: {0}; check the path and its permissions")]
+    Open(#[source] io::Error),
+    /// The file cannot be read.
+    #[error("it cannot be read: {0}; check that it is a file and that its disk is well")]
+    Read(#[source] io::Error),
+    /// The file cannot be written.
+    #[error("it cannot be written: {0}; check that the folder is there and has room, and its permissions")]
+    Write(#[source] io::Error),
+    /// The first line is not the header.
+    #[error("`{found}` is not the header; the first line must be `{HEADER}`")]
+    Header {
+        /// The first line, or how it begins.
+        found: String,
+    },
+    /// The file is too long to be one of classes.
+    #[error("it is longer than {MAX_FILE} bytes; fitted classes are a header and a size a line")]
+    FileTooLong,
+    /// A size is not a number.
+    #[error("`{found}` is no size; write a whole number of bytes from 1 to {max}", max = u64::MAX)]
+    NotASize {
+        /// What is there, or how it begins.
+        found: String,
+    },
+    /// A size of 0 bytes.
+    #[error("a class of 0 bytes serves nothing; write a whole number of bytes from 1 to {max}", max = u64::MAX)]
+    Zero,
+    /// A size that is not larger than the one before.
+    #[error("{size} is not larger than {before} in the line before; write each size once, smallest first")]
+    Order {
+        /// The size.
+        size: u64,
+        /// The one before.
+        before: u64,
+    },
+    /// More sizes than are allowed.
+    #[error("there are more than {most} sizes; fit fewer", most = FittedClasses::MAX_CLASSES)]
+    TooManyClasses,
+}

@@ -1,0 +1,60 @@
+//! Size classes learned from what a program asks for.
+//!
+//! A program's sizes recur: a training step asks for the same tensors again and again. Classes of these very sizes waste
+//! nothing, and where sizes vary, a few classes that several of them share leave less idle than one for each would.
+//! [`FittedClasses::fit`] chooses them for the least memory that a pool holds, of which padding is one half and idle blocks
+//! of classes that nobody asks for are the other; and chooses the best there are, not good ones. The best for what it was
+//! shown, that is: where sizes vary, show it much, for what was not learned gets classes of its own, 8 to a power of two.
+//!
+//! What a program asks for is a [`Demand`]. It comes from a recorded trace (`trace::Trace::demand`, or the command
+//! `cargo vrampool fit TRACE`), or from the program's own first steps:
+//!
+//! ```
+//! use std::sync::Arc;
+//! use vrampool::hooks::Learner;
+//! use vrampool::{Backend, FittedClasses, Pool, SizeClasses, host::HostDevice};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let folder = tempfile::tempdir()?;
+//! # let path = folder.path().join("step.classes");
+//! let device = HostDevice::new();
+//! let stream = device.create_stream()?;
+//! let step = |pool: &Pool<HostDevice>| -> Result<(), vrampool::Error> {
+//!     let weights = pool.allocate(300_000, &stream)?;
+//!     let activations = pool.allocate(40_000_000, &stream)?;
+//!     # drop((weights, activations));
+//!     Ok(())
+//! };
+//!
+//! let learner = Arc::new(Learner::new());
+//! let first = Pool::builder(&device).hook(Arc::clone(&learner)).build()?;
+//! step(&first)?;
+//! drop(first); // its memory goes back to the device
+//!
+//! let classes = FittedClasses::fit(&learner.demand(), FittedClasses::DEFAULT_CLASSES);
+//! classes.save(&path)?; // for the next run: FittedClasses::load
+//! let pool = Pool::builder(&device).size_classes(SizeClasses::Fitted(classes)).build()?;
+//! step(&pool)?;
+//! assert_eq!(pool.stats().bytes_held, 300_032 + 40_000_000);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # The file
+//!
+//! Text, for people too. The first line is `vrampool fitted classes 1`; every other line is a size in bytes, each larger than
+//! the one before. Empty lines and what follows a `#` mean nothing. At most [`MAX_CLASSES`](FittedClasses::MAX_CLASSES) sizes
+//! and [`MAX_FILE`] bytes, so that whatever a stranger sent takes no more memory than that. What is wrong with one is said
+//! by a [`FittedError`], with its line.
+
+mod classes;
+mod demand;
+mod error;
+mod file;
+mod fit;
+mod peaks;
+
+pub use classes::FittedClasses;
+pub use demand::{ClassDemand, Demand};
+pub use error::{Fault, FittedError};
+pub use file::MAX_FILE;
