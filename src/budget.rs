@@ -17,6 +17,8 @@ pub const UNLIMITED: u64 = u64::MAX;
 pub(crate) struct Caps {
     pub(crate) max_cached_bytes: u64,
     pub(crate) max_buffers_per_bucket: u64,
+    /// The largest class that is kept idle.
+    pub(crate) cached_class: u64,
     /// Hard: `held` never exceeds it.
     pub(crate) limit: u64,
     /// Soft: a miss gives idle memory back to stay within it, and exceeds it when that is not enough.
@@ -32,6 +34,7 @@ impl Default for Caps {
         Self {
             max_cached_bytes: 4 << 30,
             max_buffers_per_bucket: 16,
+            cached_class: UNLIMITED,
             limit: UNLIMITED,
             budget: UNLIMITED,
             magazine_bytes: 8 << 20,
@@ -45,9 +48,18 @@ impl Caps {
         self.magazine_bytes > 0 && self.magazine_class > 0
     }
 
+    /// Whether blocks of `class` are ever kept idle.
+    #[inline]
+    pub(crate) fn cache(&self, class: u64) -> bool {
+        class <= self.cached_class
+    }
+
     /// Whether magazines take blocks of `class`.
     pub(crate) fn magazines_take(&self, class: u64) -> bool {
-        class <= self.magazine_class && class <= self.magazine_bytes && class <= LARGEST_CLASS
+        class <= self.magazine_class
+            && self.cache(class)
+            && class <= self.magazine_bytes
+            && class <= LARGEST_CLASS
     }
 }
 

@@ -19,6 +19,9 @@ const BUDGET_FRACTION: f64 = 0.85;
 /// From how many larger classes an empty geometric one borrows by default (netcl's).
 const BORROW_CLASSES: usize = 2;
 
+/// The cap on idle bytes of a pool whose source is virtual: it keeps small classes only, bytes.
+const VIRTUAL_CACHED: u64 = 64 << 20;
+
 /// How many threads' magazines the cap on idle bytes, and the limit, have room for by default.
 const MAGAZINES_TO_A_CAP: u64 = 64;
 
@@ -26,13 +29,14 @@ const MAGAZINES_TO_A_CAP: u64 = 64;
 ///
 /// | setting | argument | environment | default |
 /// |---|---|---|---|
-/// | cap on idle bytes | [`max_cached_bytes`](Self::max_cached_bytes) | `VRAMPOOL_MAX_CACHED_GB`, then `NETCL_MAX_CACHED_GB` (GiB, decimal) | 4 GiB |
+/// | cap on idle bytes | [`max_cached_bytes`](Self::max_cached_bytes) | `VRAMPOOL_MAX_CACHED_GB`, then `NETCL_MAX_CACHED_GB` (GiB, decimal) | 4 GiB; 64 MiB where the source is virtual |
 /// | cap on idle buffers in a bucket | [`max_buffers_per_bucket`](Self::max_buffers_per_bucket) | | 16 |
+/// | largest class kept idle | [`cached_class`](Self::cached_class) | | all; 1 MiB where the source is virtual |
 /// | hard cap on bytes taken | [`limit`](Self::limit) | | none |
 /// | soft cap on bytes taken | [`budget`](Self::budget) | `VRAMPOOL_POOL_BUDGET_FRAC`, then `NETCL_POOL_BUDGET_FRAC` (of a discrete device's memory) | 0.85 of a discrete device, none elsewhere |
-/// | size classes | [`size_classes`](Self::size_classes) | `VRAMPOOL_POOL_LARGE_BUCKET_MB`, then `NETCL_POOL_LARGE_BUCKET_MB` (MiB; 0 = fixed) | [`SizeClasses::Fixed`] |
+/// | size classes | [`size_classes`](Self::size_classes) | `VRAMPOOL_POOL_LARGE_BUCKET_MB`, then `NETCL_POOL_LARGE_BUCKET_MB` (MiB; 0 = fixed) | [`SizeClasses::Fixed`]; [`Tight`](SizeClasses::Tight) where the source is virtual |
 /// | classes to borrow from | [`borrow_classes`](Self::borrow_classes) | | 2 (geometric classes only) |
-/// | idle bytes a thread keeps to itself | [`magazine_bytes`](Self::magazine_bytes) | | 8 MiB, at most a 64th of `max_cached_bytes` and of `limit` |
+/// | idle bytes a thread keeps to itself | [`magazine_bytes`](Self::magazine_bytes) | | 8 MiB, at most a 64th of `max_cached_bytes` and of `limit` (an 8th where the source is virtual) |
 /// | largest class kept so | [`magazine_class`](Self::magazine_class) | | 1 MiB |
 /// | hooks | [`hook`](Self::hook), once for each | | none |
 /// | placement | [`memory`](Self::memory) | | host-visible on a device that shares the host's memory, else the device's own |
@@ -64,6 +68,7 @@ pub struct Builder<B: Backend> {
     max_buffers_per_bucket: Option<u64>,
     limit: Option<u64>,
     budget: Option<u64>,
+    cached_class: Option<u64>,
     magazine_bytes: Option<u64>,
     magazine_class: Option<u64>,
     hooks: Vec<Arc<dyn Hook>>,
@@ -84,6 +89,7 @@ impl<B: Backend> Builder<B> {
             max_buffers_per_bucket: None,
             limit: None,
             budget: None,
+            cached_class: None,
             magazine_bytes: None,
             magazine_class: None,
             hooks: Vec::new(),
@@ -106,6 +112,13 @@ impl<B: Backend> Builder<B> {
     /// Default: 16.
     pub fn max_buffers_per_bucket(mut self, buffers: u64) -> Self {
         self.max_buffers_per_bucket = Some(buffers);
+        self
+    }
+
+    /// The largest class that is kept idle, bytes: larger ones go back to the source at once, which an arena makes whole again.
+    /// Default: all; 1 MiB where the source is [virtual](Source::Virtual).
+    pub fn cached_class(mut self, bytes: u64) -> Self {
+        self.cached_class = Some(bytes);
         self
     }
 
@@ -213,9 +226,14 @@ impl<B: Backend> Builder<B> {
     }
 
     fn build_with(self, lookup: Lookup<'_>) -> Result<Pool<B>, Error> {
+        let is_virtual = self.source == Source::Virtual;
         let classes = match self.classes {
             Some(classes) => classes,
-            None => classes_from(lookup)?.unwrap_or_default(),
+            None => classes_from(lookup)?.unwrap_or(if is_virtual {
+                SizeClasses::Tight
+            } else {
+                SizeClasses::default()
+            }),
         };
         classes.validate()?;
         let max_cached = match self.max_cached_bytes {
@@ -223,13 +241,18 @@ impl<B: Backend> Builder<B> {
             None => environment::number(environment::MAX_CACHED, lookup)?
                 .map(|(_, number)| environment::bytes(number, environment::GIB)),
         };
-        let defaults = Caps::default();
+        let mut defaults = Caps::default();
+        if is_virtual {
+            (defaults.max_cached_bytes, defaults.cached_class) = (VIRTUAL_CACHED, defaults.magazine_class);
+        }
         let max_cached_bytes = max_cached.unwrap_or(defaults.max_cached_bytes);
         let limit = self.limit.unwrap_or(defaults.limit);
-        let magazine_bytes = defaults.magazine_bytes.min(max_cached_bytes.min(limit) / MAGAZINES_TO_A_CAP);
+        let magazines = if is_virtual { MAGAZINES_TO_A_CAP / 8 } else { MAGAZINES_TO_A_CAP };
+        let magazine_bytes = defaults.magazine_bytes.min(max_cached_bytes.min(limit) / magazines);
         let caps = Caps {
             max_cached_bytes,
             max_buffers_per_bucket: self.max_buffers_per_bucket.unwrap_or(defaults.max_buffers_per_bucket),
+            cached_class: self.cached_class.unwrap_or(defaults.cached_class),
             limit,
             magazine_bytes: self.magazine_bytes.unwrap_or(magazine_bytes),
             magazine_class: self.magazine_class.unwrap_or(defaults.magazine_class),

@@ -165,13 +165,18 @@ impl Depot {
     #[inline]
     pub(crate) fn has_nothing_for(&mut self, key: Key) -> bool {
         self.budget.now.cached == 0
+            || !self.budget.caps.cache(key.class)
             || (self.buckets.find(&key).is_none_or(|bucket| bucket.idle.is_empty())
                 && self.classes.lenders(key.class).next().is_none())
     }
 
     #[inline]
-    pub(crate) fn count_miss(&mut self, key: Key) {
+    pub(crate) fn count_miss(&mut self, mut key: Key) {
         self.clock += 1;
+        if !self.budget.caps.cache(key.class) {
+            // Nothing is ever idle there, so a bucket for each class would have nothing to tell but this.
+            key.class = self.classes.reported(key.class);
+        }
         let bucket = self.buckets.of(&key);
         bucket.last_request = self.clock;
         bucket.requests.misses += 1;
@@ -237,6 +242,9 @@ impl Depot {
             self.counters.live_buffers -= 1;
             self.budget.dropped(class);
             return Some(block);
+        }
+        if !self.budget.caps.cache(class) {
+            return Some(self.unkept(block, false));
         }
         if !self.budget.may_cache(class) {
             self.counters.drops_over_bytes += 1;

@@ -50,7 +50,7 @@ impl Lanes {
     /// For classes up to `largest` bytes.
     pub(crate) fn new(classes: SizeClasses, largest: u64) -> Self {
         let largest = largest.min(LARGEST_CLASS);
-        let are_unshared = classes.are_eighths();
+        let are_unshared = classes.are_eighths(largest);
         let mut table = [NO_LANE; TABLE];
         for (below, lane) in (0u64..).step_by(GRAIN as usize).zip(&mut table).filter(|_| are_unshared) {
             let class = classes.round(below + GRAIN).filter(|&class| class <= largest);

@@ -43,7 +43,8 @@ impl Shared {
             if let Some(rack) = rack {
                 depot.settle(rack);
             }
-            match depot.take_ready(key, bytes, stream.id()) {
+            let ready = if self.caps.cache(class) { depot.take_ready(key, bytes, stream.id()) } else { None };
+            match ready {
                 None => self.allocate_fresh::<B>(depot, class, bytes, stream),
                 ready => ready,
             }

@@ -27,7 +27,7 @@ pub(crate) struct Shared {
     pub(crate) classes: SizeClasses,
     /// The most that the device gives at once.
     pub(crate) max_allocation: u64,
-    caps: Caps,
+    pub(crate) caps: Caps,
     pub(crate) lanes: Lanes,
     /// Under which number threads keep magazines for it.
     pub(crate) slot: u8,
@@ -67,7 +67,7 @@ impl Shared {
         hooks: Hooks,
         supply: Supply<B>,
     ) -> Arc<Self> {
-        let largest = caps.magazine_bytes.min(caps.magazine_class);
+        let largest = caps.magazine_bytes.min(caps.magazine_class).min(caps.cached_class);
         Arc::new(Self {
             device: supply.device.id(),
             max_allocation: supply.device.properties().max_allocation,

@@ -12,6 +12,9 @@ const MIB: u64 = 1024 * KIB;
 /// The largest of the fixed buckets; above it sizes round up to a power of two.
 const LARGEST_FIXED: u64 = 256 * MIB;
 
+/// Up to this size tight classes are an eighth of a power of two apart; above it they are multiples of 512 bytes.
+const LARGEST_TIGHT: u64 = MIB;
+
 /// How requests round up to classes. Memory of a class is handed out for any request of that class.
 ///
 /// A request of 0 bytes gets the smallest class. Whatever the rule, a larger request never gets a smaller class.
@@ -45,6 +48,9 @@ pub enum SizeClasses {
     Multiple(u64),
     /// Multiples of this many bytes for every request: as many classes as sizes, hardly any padding.
     Exact(u64),
+    /// For a source that coalesces: 8 classes to a power of two up to 1 MiB (multiples of 1 KiB below 8 KiB), which are often
+    /// idle and padded little, and multiples of 512 bytes above, where padding would be most of what is wasted.
+    Tight,
     /// Sizes that were learned from what a program asks for, so many that it holds least: see [`fitted`](crate::fitted).
     /// For what was not learned, 8 classes to a power of two.
     Fitted(FittedClasses),
@@ -71,6 +77,11 @@ impl SizeClasses {
             }
             Self::Multiple(unit) if bytes < unit => fixed(bytes).map(|class| class.min(unit)),
             Self::Multiple(unit) | Self::Exact(unit) => bytes.max(1).checked_next_multiple_of(unit),
+            Self::Tight if bytes <= LARGEST_TIGHT => {
+                let bytes = bytes.max(1);
+                bytes.checked_next_multiple_of((1 << bytes.ilog2() >> 3).max(KIB))
+            }
+            Self::Tight => bytes.checked_next_multiple_of(512),
             Self::Fitted(classes) => classes.round(bytes),
         }
     }
@@ -83,10 +94,11 @@ impl SizeClasses {
         std::iter::successors(Some(class).filter(|_| borrows), next).skip(1)
     }
 
-    /// Whether no class begins within an eighth of a power of two (the smallest classes aside).
-    pub(crate) fn are_eighths(&self) -> bool {
+    /// Whether no class up to `largest` begins within an eighth of a power of two (the smallest classes aside).
+    pub(crate) fn are_eighths(&self, largest: u64) -> bool {
         match self {
             Self::Fixed | Self::PowerOfTwo => true,
+            Self::Tight => largest <= LARGEST_TIGHT,
             Self::Geometric { per_doubling, from } => *per_doubling <= 8 && from.is_power_of_two(),
             Self::Multiple(_) | Self::Exact(_) | Self::Fitted(_) => false,
         }
@@ -96,7 +108,10 @@ impl SizeClasses {
     /// report stays short whatever sizes are asked for.
     pub(crate) fn reported(&self, class: u64) -> u64 {
         match self {
-            Self::Multiple(_) | Self::Exact(_) => class.checked_next_power_of_two().unwrap_or(u64::MAX),
+            Self::Tight if class <= LARGEST_TIGHT => class,
+            Self::Multiple(_) | Self::Exact(_) | Self::Tight => {
+                class.checked_next_power_of_two().unwrap_or(u64::MAX)
+            }
             _ => class,
         }
     }
@@ -135,6 +150,7 @@ impl fmt::Display for SizeClasses {
         match *self {
             Self::Fixed => f.write_str("fixed"),
             Self::PowerOfTwo => f.write_str("power-of-two"),
+            Self::Tight => f.write_str("tight"),
             Self::GEOMETRIC => f.write_str("geometric"),
             Self::Geometric { per_doubling, from } => write!(f, "geometric:{per_doubling}:{from}"),
             Self::Multiple(unit) => write!(f, "multiple:{unit}"),
@@ -145,7 +161,7 @@ impl fmt::Display for SizeClasses {
     }
 }
 
-/// Reads `fixed`, `power-of-two`, `geometric`, `geometric:N`, `geometric:N:FROM`, `multiple:UNIT`, `exact`,
+/// Reads `fixed`, `power-of-two`, `tight`, `geometric`, `geometric:N`, `geometric:N:FROM`, `multiple:UNIT`, `exact`,
 /// `exact:UNIT`; sizes as in `32MiB`. Fitted classes are read by [`FittedClasses::load`].
 impl FromStr for SizeClasses {
     type Err = Error;
@@ -164,6 +180,7 @@ impl FromStr for SizeClasses {
         let classes = match parts[..] {
             ["fixed"] => Self::Fixed,
             ["power-of-two"] => Self::PowerOfTwo,
+            ["tight"] => Self::Tight,
             ["geometric"] => Self::GEOMETRIC,
             ["geometric", count, ref from @ ..] if from.len() <= 1 => Self::Geometric {
                 per_doubling: count.parse().map_err(|_| wrong("the classes to a doubling are a number"))?,
@@ -177,7 +194,7 @@ impl FromStr for SizeClasses {
             }
             _ => {
                 return Err(wrong(
-                    "known are fixed, power-of-two, geometric[:N[:FROM]], multiple:UNIT, exact[:UNIT]",
+                    "known are fixed, power-of-two, geometric[:N[:FROM]], multiple:UNIT, exact[:UNIT], tight",
                 ));
             }
         };
