@@ -2,6 +2,7 @@
 
 use super::block::Block;
 use super::error::ArenaError;
+use super::free::FreeBlocks;
 use super::layout::{Layout, Region};
 use super::record::{NONE, Record, State, Tag};
 use super::space::{Space, choose};
@@ -41,6 +42,17 @@ impl Arena {
             peak: 0,
         };
         arena.reset();
+        Ok(arena)
+    }
+
+    /// An arena of two regions without any bytes, which [grow](Self::set_end) apart from each other: the stable one from 0 on,
+    /// the dynamic one from `start` on.
+    pub(crate) fn divided(alignment: u64, start: u64) -> Result<Self, ArenaError> {
+        let mut arena = Self::new(Layout::new(0).alignment(alignment))?;
+        let shift = arena.shift;
+        arena.stable = Space::new(Region::Stable, 0, 0, shift);
+        arena.stable.free = FreeBlocks::new(Region::Stable, start, shift);
+        arena.dynamic = Space::new(Region::Dynamic, start, start, shift);
         Ok(arena)
     }
 
@@ -93,7 +105,7 @@ impl Arena {
     /// The record of a new block, or none. So small a result comes back in a register.
     fn place(&mut self, bytes: u64, region: Region) -> u32 {
         let Some(size) = self.round(bytes) else { return NONE };
-        if region == Region::Stable && self.stable.end == 0 || self.table.reserve(1).is_err() {
+        if region == Region::Stable && self.dynamic.start == 0 || self.table.reserve(1).is_err() {
             return NONE;
         }
         let Self { table, stable, dynamic, .. } = self;
@@ -117,7 +129,7 @@ impl Arena {
         }
         let Some(size) = self.round(bytes) else { return NONE };
         // In front of the block and behind it something free may remain.
-        if region == Region::Stable && self.stable.end == 0 || self.table.reserve(2).is_err() {
+        if region == Region::Stable && self.dynamic.start == 0 || self.table.reserve(2).is_err() {
             return NONE;
         }
         let Self { table, stable, dynamic, .. } = self;
@@ -149,7 +161,7 @@ impl Arena {
         if !alignment.is_power_of_two() {
             return ArenaError::Alignment(alignment);
         }
-        if region == Region::Stable && self.stable.end == 0 {
+        if region == Region::Stable && self.dynamic.start == 0 {
             return ArenaError::NoStableRegion;
         }
         if let Err(error) = self.table.reserve(2) {
@@ -207,7 +219,7 @@ impl Arena {
     fn home_of(&mut self, index: u32) -> (&mut Table, &mut Space, u64) {
         let Self { table, stable, dynamic, .. } = self;
         let (offset, bytes) = (table[index].offset, table[index].bytes);
-        (table, if offset < stable.end { stable } else { dynamic }, bytes)
+        (table, if offset < dynamic.start { stable } else { dynamic }, bytes)
     }
 
     /// Frees a block that is being moved, or says why a block cannot be freed.
@@ -285,32 +297,39 @@ impl Arena {
     /// [`ArenaError::CapacityInUse`] says how much is the least; [`ArenaError::StableTooLarge`] if the dynamic region
     /// would vanish behind a stable one; [`ArenaError::TooManyBlocks`], [`ArenaError::HostMemory`].
     pub fn set_capacity(&mut self, capacity: u64) -> Result<(), ArenaError> {
-        let Space { start, end: old, .. } = self.dynamic;
+        let start = self.dynamic.start;
         let new = capacity & !(self.alignment() - 1);
         if start > 0 && new <= start {
             return Err(ArenaError::StableTooLarge { stable_bytes: start, capacity });
         }
+        self.set_end(Region::Dynamic, new)
+    }
+
+    /// As [`set_capacity`](Self::set_capacity) of one region: where it ends, a multiple of the alignment, not before its
+    /// start; the stable region's not beyond the start of the dynamic one.
+    pub(crate) fn set_end(&mut self, region: Region, new: u64) -> Result<(), ArenaError> {
         self.table.reserve(1)?;
-        let (table, dynamic) = (&mut self.table, &mut self.dynamic);
-        let ring = end_of(Region::Dynamic);
+        let Self { table, stable, dynamic, .. } = self;
+        let space = choose(stable, dynamic, region);
+        let (ring, old) = (end_of(region), space.end);
         let last = table[ring].before;
         if new > old {
             let added = table.take(old, new - old, ring);
-            dynamic.end = new;
-            dynamic.merge(table, added);
+            space.end = new;
+            space.merge(table, added);
             return Ok(());
         }
         let needed = if table[last].is_free() { table[last].offset } else { old };
         if new < needed {
-            return Err(ArenaError::CapacityInUse { capacity, needed });
+            return Err(ArenaError::CapacityInUse { capacity: new, needed });
         }
         if new == needed && new < old {
-            dynamic.free.remove(table, last);
+            space.free.remove(table, last);
             table.give_back(last);
         } else if new < old {
-            dynamic.free.resize(table, last, new - needed);
+            space.free.resize(table, last, new - needed);
         }
-        dynamic.end = new;
+        space.end = new;
         Ok(())
     }
 
@@ -364,7 +383,7 @@ impl Arena {
 
     #[inline]
     pub(super) fn region_at(&self, offset: u64) -> Region {
-        if offset < self.stable.end { Region::Stable } else { Region::Dynamic }
+        if offset < self.dynamic.start { Region::Stable } else { Region::Dynamic }
     }
 
     #[inline]

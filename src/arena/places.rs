@@ -6,6 +6,7 @@ use super::engine::Arena;
 use super::error::ArenaError;
 use super::layout::Region;
 use super::record::NONE;
+use super::space::choose;
 use super::table::end_of;
 
 impl Arena {
@@ -18,8 +19,8 @@ impl Arena {
         self.named(index, (bytes, 1, Region::Dynamic))
     }
 
-    /// `bytes` at `offset` of the dynamic region, both multiples of the alignment, if all of it is free. Looks at the free
-    /// blocks that are as large, smallest first.
+    /// `bytes` at `offset`, both multiples of the alignment, if all of it is free. Looks at the region's free blocks that are
+    /// as large, smallest first.
     ///
     /// # Errors
     /// As [`allocate`](Self::allocate).
@@ -46,10 +47,13 @@ impl Arena {
         if bytes == 0 || (offset | bytes) & below != 0 || self.table.reserve(2).is_err() {
             return NONE;
         }
-        let holds = |&index: &u32| self.table[index].offset <= offset && end <= self.table[index].end();
-        let Some(hole) = self.dynamic.free.at_least(&self.table, bytes).find(holds) else { return NONE };
-        let index = self.dynamic.carve(&mut self.table, hole, offset, bytes);
-        self.occupy(index, bytes, Region::Dynamic, self.shift);
+        let region = self.region_at(offset);
+        let Self { table, stable, dynamic, .. } = self;
+        let space = choose(stable, dynamic, region);
+        let holds = |&index: &u32| table[index].offset <= offset && end <= table[index].end();
+        let Some(hole) = space.free.at_least(table, bytes).find(holds) else { return NONE };
+        let index = space.carve(table, hole, offset, bytes);
+        self.occupy(index, bytes, region, self.shift);
         index
     }
 
@@ -59,7 +63,7 @@ impl Arena {
         let free = self.dynamic.free.at_least(&self.table, bytes);
         let mut holes: Vec<_> =
             free.map(|index| (self.table[index].offset, self.table[index].bytes)).collect();
-        let (end, capacity) = (self.free_end(), self.dynamic.end);
+        let (end, capacity) = (self.free_end(Region::Dynamic), self.dynamic.end);
         if (1..bytes).contains(&(capacity - end)) {
             holes.push((end, capacity - end));
         }
@@ -67,10 +71,15 @@ impl Arena {
         holes
     }
 
-    /// Where the free end of the dynamic region starts: the capacity if there is none.
-    pub(crate) fn free_end(&self) -> u64 {
-        let last = &self.table[self.table[end_of(Region::Dynamic)].before];
-        if last.is_free() { last.offset } else { self.dynamic.end }
+    /// Where the free end of a region starts: its end if there is none.
+    pub(crate) fn free_end(&self, region: Region) -> u64 {
+        let last = &self.table[self.table[end_of(region)].before];
+        if last.is_free() { last.offset } else { self.end(region) }
+    }
+
+    /// Where a region ends.
+    pub(crate) fn end(&self, region: Region) -> u64 {
+        self.space(region).end
     }
 }
 
@@ -98,7 +107,7 @@ mod tests {
                         arena.free(block)?;
                     }
                     1 => {
-                        let tail = arena.free_end();
+                        let tail = arena.free_end(Region::Dynamic);
                         let fits = arena.holes(two).iter().any(|&(offset, _)| offset != tail);
                         match arena.allocate_in_hole(two) {
                             Ok(block) => {
@@ -134,7 +143,7 @@ mod tests {
                     .collect();
                 prop_assert_eq!(arena.holes(3), holes);
                 let end = (0..END).rev().find(|&at| taken[at as usize]).map_or(0, |at| at + 1);
-                prop_assert_eq!(arena.free_end(), end);
+                prop_assert_eq!(arena.free_end(Region::Dynamic), end);
                 prop_assert_eq!(arena.used_in(Region::Dynamic), taken.iter().filter(|&&byte| byte).count() as u64);
             }
         }

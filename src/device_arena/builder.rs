@@ -163,17 +163,19 @@ impl<B: Backend> ArenaBuilder<B> {
         let limit = if self.clamp { limit.min(total) } else { limit };
         let least = limit.min(total).clamp(granularity, MOST_ADDRESSES);
         // Address space is plentiful, and gaps take some; where it is not, as much as there is.
-        let mut addresses = least.saturating_mul(4).min(MOST_ADDRESSES).next_multiple_of(granularity);
+        let mut addresses = least.saturating_mul(8).min(MOST_ADDRESSES).next_multiple_of(granularity);
         let range = loop {
             match device.reserve(addresses) {
                 Ok(range) => break range,
-                Err(_) if addresses / 2 >= least => addresses = (addresses / 2).next_multiple_of(granularity),
+                Err(_) if addresses / 4 >= least => addresses = (addresses / 2).next_multiple_of(granularity),
                 Err(error) => return Err(error.into()),
             }
         };
         log::info!("arena on {}: {addresses} bytes of addresses reserved", self.device.id());
-        let engine = Arena::new(Layout::new(0).alignment(alignment))?;
-        Ok(State::new(engine, range, Some(Backing::new(granularity, limit, self.piece_bytes, addresses))))
+        let front = (addresses / 4).next_multiple_of(granularity).min(addresses - granularity);
+        let engine = Arena::divided(alignment, front)?;
+        let backing = Backing::new(granularity, limit, self.piece_bytes, (front, addresses));
+        Ok(State::new(engine, range, Some(backing)))
     }
 
     fn bytes(&self) -> Result<u64, Error> {

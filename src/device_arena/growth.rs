@@ -32,13 +32,24 @@ impl<B: Backend> Shared<B> {
         let _alone = self.changing.lock();
         // Whether the device has no more memory, as far as is known.
         let mut shortage = None;
+        let mut region = Backing::<B>::region_of(bytes);
         loop {
             let mut state = self.state.lock();
             if let Some(taken) = state.take_mapped(bytes, alignment)? {
                 return self.hand_out(state, taken, (bytes, alignment), stream);
             }
-            let (growth, held) = match state.plan_growth(bytes, alignment, shortage.is_some()) {
+            let (growth, held) = match state.plan_growth((bytes, alignment), region, shortage.is_some()) {
                 Ok(planned) => planned,
+                // There may be room among the large ones.
+                Err(refusal) if refusal.is_out_of_memory() && region == Region::Stable => {
+                    region = Region::Dynamic;
+                    match state.engine.allocate_aligned(bytes, alignment, region) {
+                        Ok(block) => {
+                            return self.hand_out(state, Taken::plain(block), (bytes, alignment), stream);
+                        }
+                        Err(_) => continue,
+                    }
+                }
                 Err(refusal) => return Err(shortage.map_or(refusal.into(), Error::Backend)),
             };
             let range = Arc::clone(&state.range);
@@ -165,14 +176,15 @@ impl<B: Backend> State<B> {
         let Some(backing) = backing else {
             return plain(engine.allocate_aligned(bytes, alignment, Region::Dynamic));
         };
-        if alignment > engine.alignment() {
-            return plain(engine.allocate_aligned(bytes, alignment, Region::Dynamic));
-        }
-        let stitches = Backing::<B>::stitches(bytes);
-        let served =
-            if stitches { engine.allocate_in_hole(bytes) } else { engine.allocate(bytes, Region::Dynamic) };
-        if let found @ (Ok(Some(_)) | Err(_)) = plain(served) {
-            return found;
+        let region = Backing::<B>::region_of(bytes);
+        let stitches = Backing::<B>::stitches(bytes) && alignment <= engine.alignment();
+        let served = match stitches {
+            true => engine.allocate_in_hole(bytes),
+            false => engine.allocate_aligned(bytes, alignment, region),
+        };
+        match plain(served) {
+            Ok(None) if stitches => {}
+            answer => return answer,
         }
         let size = bytes.next_multiple_of(engine.alignment());
         match backing.oldest(engine, size) {
@@ -199,8 +211,8 @@ impl<B: Backend> State<B> {
     /// What is to be made for a request, with the parts of it that are there, held.
     fn plan_growth(
         &mut self,
-        bytes: u64,
-        alignment: u64,
+        (bytes, alignment): (u64, u64),
+        region: Region,
         no_more: bool,
     ) -> Result<(Growth, Vec<Option<Block>>), ArenaError> {
         let Self { engine, backing, .. } = self;
@@ -208,11 +220,12 @@ impl<B: Backend> State<B> {
         let padding = alignment.saturating_sub(engine.alignment());
         let size =
             bytes.checked_add(padding).and_then(|bytes| bytes.checked_next_multiple_of(engine.alignment()));
-        let planned =
-            size.zip(backing.as_ref()).and_then(|(size, backing)| backing.plan(engine, size, no_more));
+        let planned = size
+            .zip(backing.as_ref())
+            .and_then(|(size, backing)| backing.plan(engine, region, size, no_more));
         let is_stitched = |growth: &Growth| growth.stitched.is_some();
         let Some(growth) = planned.filter(|growth| padding == 0 || !is_stitched(growth)) else {
-            return Err(match engine.allocate_aligned(bytes, alignment, Region::Dynamic) {
+            return Err(match engine.allocate_aligned(bytes, alignment, region) {
                 Err(error) => error,
                 Ok(block) => {
                     let _ = engine.free(block);
@@ -257,7 +270,7 @@ impl<B: Backend> State<B> {
         let Some(backing) = backing else { return Ok(None) };
         if let (Some(first), Some(last)) = (growth.new.first(), growth.new.last()) {
             match growth.gap {
-                None => engine.set_capacity(last.end())?,
+                None => engine.set_end(growth.region, last.end())?,
                 Some(gap) => {
                     let block = backing.gaps.swap_remove(gap);
                     let (start, bytes) = engine.extent(block);
@@ -284,7 +297,7 @@ impl<B: Backend> State<B> {
             }
             taken = Taken::stitched(blocks, memory, fit.offset);
         }
-        if growth.gap.is_none() && !growth.new.is_empty() {
+        if growth.gap.is_none() && !growth.new.is_empty() && growth.region == Region::Dynamic {
             backing.ends_at(engine.capacity());
         }
         Ok(taken)

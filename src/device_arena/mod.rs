@@ -136,7 +136,8 @@ impl<B: Backend> DeviceArena<B> {
     ) -> Result<ArenaBuffer<B>, Error> {
         self.shared.check_device(stream)?;
         let mut state = self.shared.state.lock();
-        if state.backing.is_some() && region == Region::Dynamic {
+        if state.backing.is_some() {
+            // All of it is stable.
             drop(state);
             return self.shared.allocate_growing(bytes, alignment, stream);
         }

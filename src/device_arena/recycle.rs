@@ -27,9 +27,11 @@ impl<B: Backend> ArenaBuffer<B> {
         }
         let mut state = self.arena.state.try_lock()?;
         let block = match &state.backing {
-            Some(_) if Backing::<B>::stitches(bytes) => state.engine.allocate_in_hole(bytes).ok()?,
-            _ => state.engine.allocate(bytes, Region::Dynamic).ok()?,
-        };
+            None => state.engine.allocate(bytes, Region::Dynamic),
+            Some(_) if Backing::<B>::stitches(bytes) => state.engine.allocate_in_hole(bytes),
+            Some(_) => state.engine.allocate(bytes, Backing::<B>::region_of(bytes)),
+        }
+        .ok()?;
         let (offset, size, before) = state.settle(block, stream);
         if let Some(mut users) = before {
             // Whoever takes the usual way gets the same block. Nobody is down for its bytes any more, so nobody is replaced.

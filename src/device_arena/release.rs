@@ -4,7 +4,7 @@ use super::backing::{Extent, Piece};
 use super::state::State;
 use super::unsettled::{Streams, add};
 use super::{DeviceArena, Shared};
-use crate::arena::{ArenaError, Block};
+use crate::arena::{Arena, ArenaError, Block, Region};
 use crate::error::Error;
 use std::sync::Arc;
 use vrampool_backend::{Backend, BackendError};
@@ -139,17 +139,24 @@ impl<B: Backend> Shared<B> {
                 let _nobody = unsettled.put(extent.start..extent.end(), users.clone());
             }
         }
-        // Gaps at the end of the range are no part of it any more.
-        while let Some(last) = backing.gaps.iter().position(|&gap| {
-            let (start, bytes) = engine.extent(gap);
-            start + bytes == engine.capacity()
-        }) {
-            let gap = backing.gaps.swap_remove(last);
-            let (start, _) = engine.extent(gap);
-            if engine.free(gap).is_err() || engine.set_capacity(start).is_err() {
-                break;
+        // Gaps at the end of a part are no part of it any more.
+        for region in [Region::Stable, Region::Dynamic] {
+            let last = |engine: &Arena, gaps: &[Block]| {
+                gaps.iter().position(|&gap| {
+                    let (start, bytes) = engine.extent(gap);
+                    start + bytes == engine.end(region)
+                })
+            };
+            while let Some(last) = last(engine, &backing.gaps) {
+                let gap = backing.gaps.swap_remove(last);
+                let (start, _) = engine.extent(gap);
+                if engine.free(gap).is_err() || engine.set_end(region, start).is_err() {
+                    break;
+                }
+                if region == Region::Dynamic {
+                    backing.cut_at(start);
+                }
             }
-            backing.cut_at(start);
         }
         drop(state);
         let released = pieces.iter().map(|piece| piece.extent.bytes).sum();

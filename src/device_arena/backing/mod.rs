@@ -8,6 +8,9 @@
 //!
 //! # Which memory a request gets
 //!
+//! The range has two parts, each of which grows at its end: small requests are served in one and the others in the other, so
+//! that a small block never keeps a large piece from being free.
+//!
 //! The smallest hole that holds it, as in any arena. A large one that no hole holds gets, of the stitched ranges and the free
 //! end, the *oldest* that holds it: so a program that repeats itself finds each time what was made for it the first time, and
 //! makes no call of the driver from then on. (By induction: what was made later is younger than what served before.)
@@ -22,9 +25,12 @@ use cover::Cover;
 pub(super) use cover::{Extent, Holes};
 pub(super) use stitch::Fit;
 
-use crate::arena::{Arena, Block};
+use crate::arena::{Arena, Block, Region};
 use std::sync::Arc;
 use vrampool_backend::{Backend, Physical};
+
+/// Requests up to this size are served in the front part of the range, bytes: what pools keep idle.
+const SMALL: u64 = 1 << 20;
 
 /// Requests below this size are never stitched but at the limit: each piece of a range costs calls of the driver, bytes.
 const STITCHED_FROM: u64 = 4 << 20;
@@ -64,7 +70,8 @@ pub(super) struct Backing<B: Backend> {
     pub(super) limit: u64,
     /// The most bytes of one piece.
     piece_bytes: u64,
-    /// Bytes of address space.
+    /// Where the second part of the range starts, and where it must end.
+    pub(super) front: u64,
     pub(super) addresses: u64,
     /// By offset.
     pub(super) pieces: Vec<Piece>,
@@ -87,7 +94,7 @@ pub(super) struct Backing<B: Backend> {
 /// What a request gets without a call of the device.
 #[derive(Debug)]
 pub(super) enum Way<B: Backend> {
-    /// The range's free end.
+    /// The free end of the range's second part.
     End,
     Stitched(Arc<B::Memory>, Fit),
     Nothing,
@@ -98,7 +105,9 @@ pub(super) enum Way<B: Backend> {
 pub(super) struct Growth {
     /// Of physical memory, mapped in the range one behind the other.
     pub(super) new: Vec<Extent>,
-    /// The hold of the gap that they are to fill; none at the end of the range.
+    /// In which part of the range.
+    pub(super) region: Region,
+    /// The hold of the gap that they are to fill; none at the end of the part.
     pub(super) gap: Option<usize>,
     /// The stitched range, if one is to be.
     pub(super) stitched: Option<Vec<Extent>>,
@@ -106,11 +115,18 @@ pub(super) struct Growth {
 }
 
 impl<B: Backend> Backing<B> {
-    pub(super) fn new(granularity: u64, limit: u64, piece_bytes: u64, addresses: u64) -> Self {
+    /// `front` bytes of the `addresses` are the first part's.
+    pub(super) fn new(
+        granularity: u64,
+        limit: u64,
+        piece_bytes: u64,
+        (front, addresses): (u64, u64),
+    ) -> Self {
         Self {
             granularity,
             limit: limit - limit % granularity,
             piece_bytes: (piece_bytes - piece_bytes % granularity).max(granularity),
+            front,
             addresses,
             pieces: Vec::new(),
             gaps: Vec::new(),
@@ -124,6 +140,11 @@ impl<B: Backend> Backing<B> {
         }
     }
 
+    /// In which part of the range a request is served.
+    pub(super) fn region_of(bytes: u64) -> Region {
+        if bytes <= SMALL { Region::Stable } else { Region::Dynamic }
+    }
+
     /// Whether requests of `bytes` may get a stitched range before the limit makes them.
     pub(super) fn stitches(bytes: u64) -> bool {
         bytes >= STITCHED_FROM
@@ -131,7 +152,7 @@ impl<B: Backend> Backing<B> {
 
     /// The oldest of what is mapped beside the holes and holds `bytes`.
     pub(super) fn oldest(&mut self, engine: &Arena, bytes: u64) -> Way<B> {
-        let end = engine.free_end().saturating_add(bytes);
+        let end = engine.free_end(Region::Dynamic).saturating_add(bytes);
         let end_age =
             self.ends.get(self.ends.partition_point(|&(other, _)| other < end)).map(|&(_, age)| age);
         let is_older = |range: &&Stitched<B>| end_age.is_none_or(|age| range.age < age);
@@ -156,79 +177,94 @@ impl<B: Backend> Backing<B> {
         Holes::new(engine.holes(SMALLEST_PART))
     }
 
-    /// What is to be made for a request of `bytes` that nothing mapped serves: `None` when that is too much. `no_more`: no
-    /// physical memory is to be had.
-    pub(super) fn plan(&self, engine: &Arena, bytes: u64, no_more: bool) -> Option<Growth> {
+    /// What is to be made for a request of `bytes` that nothing mapped in that part of the range serves: `None` when that is
+    /// too much. `no_more`: no physical memory is to be had.
+    pub(super) fn plan(&self, engine: &Arena, region: Region, bytes: u64, no_more: bool) -> Option<Growth> {
         let room = if no_more { 0 } else { self.limit.saturating_sub(self.mapped) };
-        let capacity = engine.capacity();
-        let needed = self.round(engine.free_end().checked_add(bytes)?.saturating_sub(capacity))?;
-        let in_a_gap = self.gap_of(engine, self.round(bytes)?);
-        let (needed, in_a_gap) = match in_a_gap {
-            Some((gap, start)) if self.round(bytes)? <= room => (self.round(bytes)?, Some((gap, start))),
-            _ => (needed, None),
-        };
-        let most_live = engine.peak_used().max(engine.used() + bytes);
-        let is_tight = self.mapped.saturating_add(needed) <= most_live + (most_live >> SLACK);
-        if needed > room || !is_tight && Self::stitches(bytes) {
-            let holes = Self::holes(engine);
-            let plan = stitch::plan(self.pieces.iter().map(|piece| piece.extent), &holes, bytes);
-            let missing = self.round(plan.missing)?;
-            if missing <= room && (missing < needed || needed > room) {
-                let (gap, start) = match self.gap_of(engine, missing) {
-                    Some((gap, start)) if missing > 0 => (Some(gap), start),
-                    _ => (None, capacity),
-                };
-                let new = self.split(start, missing);
-                let pieces: Vec<_> =
-                    plan.front.into_iter().chain(new.iter().copied()).chain(plan.back).collect();
-                let holes = holes.with(&new);
-                let fit = stitch::fit(&pieces, &holes, bytes)?;
-                return self.has_addresses(&new).then_some(Growth {
-                    new,
-                    gap,
-                    stitched: Some(pieces),
-                    fit: Some(fit),
-                });
+        let gap = self.gap_of(engine, region, self.round(bytes)?);
+        let needed = match gap {
+            Some(_) => self.round(bytes)?,
+            None => {
+                let end = engine.free_end(region).checked_add(bytes)?;
+                self.round(end.saturating_sub(engine.end(region)))?
             }
+        };
+        if region == Region::Dynamic
+            && (needed > room || Self::stitches(bytes) && !self.is_tight_with(engine, bytes, needed))
+            && let Some(stitched) = self.plan_stitched(engine, bytes, (needed, room))
+        {
+            return Some(stitched);
         }
-        if needed > room {
-            return None;
-        }
-        let (gap, start) = in_a_gap.map_or((None, capacity), |(gap, start)| (Some(gap), start));
-        let new = self.split(start, needed);
-        self.has_addresses(&new).then_some(Growth { new, gap, stitched: None, fit: None })
+        // Small ones come in great numbers: they get some in reserve.
+        let share = if region == Region::Stable && gap.is_none() { self.share().min(room) } else { 0 };
+        self.grown(engine, region, gap, needed.max(share)).filter(|_| needed <= room)
     }
 
-    fn has_addresses(&self, new: &[Extent]) -> bool {
-        new.last().is_none_or(|last| last.end() <= self.addresses)
+    /// Whether what is mapped stays close to what is live when so much is added.
+    fn is_tight_with(&self, engine: &Arena, bytes: u64, needed: u64) -> bool {
+        let most_live = engine.peak_used().max(engine.used() + bytes);
+        self.mapped.saturating_add(needed) <= most_live + (most_live >> SLACK)
+    }
+
+    /// A range of free pieces and what they lack, if that is less than `needed`, or that is more than there is room for.
+    fn plan_stitched(&self, engine: &Arena, bytes: u64, (needed, room): (u64, u64)) -> Option<Growth> {
+        let holes = Self::holes(engine);
+        let plan = stitch::plan(self.pieces.iter().map(|piece| piece.extent), &holes, bytes);
+        let missing = self.round(plan.missing)?;
+        if missing > room || missing >= needed && needed <= room {
+            return None;
+        }
+        let gap = if missing > 0 { self.gap_of(engine, Region::Dynamic, missing) } else { None };
+        let mut growth = self.grown(engine, Region::Dynamic, gap, missing)?;
+        let new = growth.new.iter().copied();
+        let pieces: Vec<_> = plan.front.into_iter().chain(new).chain(plan.back).collect();
+        growth.fit = Some(stitch::fit(&pieces, &holes.with(&growth.new), bytes)?);
+        growth.stitched = Some(pieces);
+        Some(growth)
+    }
+
+    /// So many more bytes in a gap or at the end of a part, if there are addresses for them.
+    fn grown(&self, engine: &Arena, region: Region, gap: Option<(usize, u64)>, bytes: u64) -> Option<Growth> {
+        let start = gap.map_or(engine.end(region), |(_, start)| start);
+        let end = if region == Region::Stable { self.front } else { self.addresses };
+        let new = self.split(start, bytes);
+        let fits = new.last().is_none_or(|last| last.end() <= end);
+        fits.then_some(Growth { new, region, gap: gap.map(|(gap, _)| gap), stitched: None, fit: None })
     }
 
     fn round(&self, bytes: u64) -> Option<u64> {
         bytes.checked_next_multiple_of(self.granularity)
     }
 
-    /// The first gap of at least `bytes`, and where it starts.
-    fn gap_of(&self, engine: &Arena, bytes: u64) -> Option<(usize, u64)> {
+    /// The first gap of at least `bytes` in a part, and where it starts.
+    fn gap_of(&self, engine: &Arena, region: Region, bytes: u64) -> Option<(usize, u64)> {
+        let is_in = |start| (start < self.front) == (region == Region::Stable);
         let mut gaps = self.gaps.iter().map(|&gap| engine.extent(gap)).enumerate();
-        gaps.find(|(_, (_, room))| *room >= bytes).map(|(gap, (start, _))| (gap, start))
+        let found = gaps.find(|&(_, (start, room))| room >= bytes && is_in(start));
+        found.map(|(gap, (start, _))| (gap, start))
+    }
+
+    /// As much as one piece may be.
+    fn share(&self) -> u64 {
+        let share = self.mapped >> PIECE;
+        share - share % self.granularity
     }
 
     /// `bytes` from `start` on as pieces.
     fn split(&self, start: u64, bytes: u64) -> Vec<Extent> {
-        let share = (self.mapped >> PIECE) / self.granularity * self.granularity;
-        let most = share.max(2 * self.granularity).min(self.piece_bytes);
+        let most = self.share().max(2 * self.granularity).min(self.piece_bytes);
         let starts = (start..start + bytes).step_by(usize::try_from(most).unwrap_or(usize::MAX));
         starts.map(|at| Extent { start: at, bytes: most.min(start + bytes - at) }).collect()
     }
 
-    /// The range ends there from now on.
+    /// Its second part ends there from now on.
     pub(super) fn ends_at(&mut self, end: u64) {
         let age = self.next_age();
         self.ends.retain(|&(other, _)| other < end);
         self.ends.push((end, age));
     }
 
-    /// The range was cut.
+    /// Its second part was cut.
     pub(super) fn cut_at(&mut self, end: u64) {
         let kept = self.ends.partition_point(|&(other, _)| other < end);
         if let Some(next) = self.ends.get_mut(kept) {
