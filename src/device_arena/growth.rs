@@ -1,6 +1,6 @@
 //! A growing arena gets memory: from what is mapped, or by mapping more.
 
-use super::backing::{Backing, Extent, Growth, Piece, Way};
+use super::backing::{Backing, Extent, Growth, Way};
 use super::state::{State, Taken};
 use super::{ArenaBuffer, Shared};
 use crate::arena::{ArenaError, Block, Region};
@@ -282,7 +282,7 @@ impl<B: Backend> State<B> {
                 }
             }
             for (&extent, physical) in growth.new.iter().zip(made) {
-                backing.add(Piece { extent, physical });
+                backing.add(extent, physical);
             }
         }
         let mut taken = None;

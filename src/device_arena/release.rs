@@ -1,6 +1,6 @@
 //! A growing arena gives memory back.
 
-use super::backing::{Extent, Piece};
+use super::backing::Extent;
 use super::state::State;
 use super::unsettled::{Streams, add};
 use super::{DeviceArena, Shared};
@@ -82,8 +82,7 @@ impl<B: Backend> Shared<B> {
         let held: u64 = backing.gaps.iter().map(|&gap| engine.extent(gap).1).sum();
         let mut surplus = backing.mapped.saturating_sub((engine.used() - held).saturating_add(spare_bytes));
         let mut leaving = Leaving { held: Vec::new(), users: Streams::new(), ranges: Vec::new(), range };
-        for piece in backing.pieces.iter().rev() {
-            let extent = piece.extent;
+        for &extent in backing.extents.iter().rev() {
             if extent.bytes > surplus {
                 continue;
             }
@@ -129,9 +128,10 @@ impl<B: Backend> Shared<B> {
         let Leaving { held, users, ranges, range } = leaving;
         let mut state = self.state.lock();
         let State { engine, unsettled, backing: Some(backing), .. } = &mut *state else { return 0 };
-        let mut pieces: Vec<Piece> = Vec::with_capacity(gone);
+        let (mut released, mut pieces) = (0, Vec::with_capacity(gone));
         for (index, (extent, block)) in held.into_iter().enumerate() {
             if index < gone {
+                released += extent.bytes;
                 pieces.extend(backing.remove(extent));
                 backing.gaps.push(block);
             } else if engine.free(block).is_ok() {
@@ -159,7 +159,6 @@ impl<B: Backend> Shared<B> {
             }
         }
         drop(state);
-        let released = pieces.iter().map(|piece| piece.extent.bytes).sum();
         // Whatever calls the device goes without the lock.
         drop((pieces, ranges, users, range));
         released

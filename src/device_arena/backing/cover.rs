@@ -26,7 +26,20 @@ impl Extent {
 pub(super) struct Cover {
     pub(super) front: u64,
     pub(super) back: u64,
-    pub(super) bytes: u64,
+}
+
+/// What is free of each of many pieces: mostly nothing.
+#[derive(Debug, Default)]
+pub(super) struct Covers {
+    covers: Vec<Cover>,
+    /// Those of which something is.
+    touched: Vec<usize>,
+}
+
+impl Covers {
+    pub(super) fn of(&self, place: u32) -> Cover {
+        self.covers.get(place as usize).copied().unwrap_or_default()
+    }
 }
 
 /// Free blocks by offset, those too small to matter left out.
@@ -46,28 +59,35 @@ impl Holes {
         self
     }
 
-    /// The covers of pieces by offset.
-    pub(super) fn cover(&self, pieces: impl Iterator<Item = Extent>, covers: &mut Vec<Cover>) {
-        let mut holes = self.0.iter().copied().peekable();
-        covers.clear();
-        covers.extend(pieces.map(|piece| {
-            let mut cover = Cover { front: 0, back: 0, bytes: piece.bytes };
-            while let Some(&(start, bytes)) = holes.peek() {
-                let end = start + bytes;
-                if start >= piece.end() {
-                    break;
-                }
-                if start <= piece.start && end > piece.start {
+    /// The covers of pieces by offset, none of which overlap.
+    pub(super) fn cover(&self, pieces: &[Extent], Covers { covers, touched }: &mut Covers) {
+        for place in touched.drain(..) {
+            if let Some(cover) = covers.get_mut(place) {
+                *cover = Cover::default();
+            }
+        }
+        covers.resize(pieces.len(), Cover::default());
+        let mut next = 0;
+        for &(start, bytes) in &self.0 {
+            let end = start + bytes;
+            while pieces.get(next).is_some_and(|piece| piece.end() <= start) {
+                next += 1;
+            }
+            // The last one may go on behind the hole, and have another.
+            while let Some((piece, cover)) = pieces.get(next).zip(covers.get_mut(next))
+                && piece.start < end
+            {
+                touched.push(next);
+                if start <= piece.start {
                     cover.front = end.min(piece.end()) - piece.start;
                 }
-                if end >= piece.end() {
-                    cover.back = piece.end() - start.max(piece.start);
+                if end < piece.end() {
                     break;
                 }
-                holes.next();
+                cover.back = piece.end() - start.max(piece.start);
+                next += 1;
             }
-            cover
-        }));
+        }
     }
 
     /// How many bytes at the front of an extent are free in one piece.

@@ -21,7 +21,7 @@
 mod cover;
 mod stitch;
 
-use cover::Cover;
+use cover::Covers;
 pub(super) use cover::{Extent, Holes};
 pub(super) use stitch::Fit;
 
@@ -44,12 +44,8 @@ const SLACK: u32 = 6;
 /// The share of what is mapped, as a power of two, that one piece may be: few pieces, and yet small ones.
 const PIECE: u32 = 7;
 
-/// A piece of physical memory, and where it is mapped.
-#[derive(Debug)]
-pub(super) struct Piece {
-    pub(super) extent: Extent,
-    pub(super) physical: Physical,
-}
+/// Up to so many stitched ranges are looked through one by one; of more, what is free of all pieces is found first.
+const FEW: usize = 16;
 
 /// A range of pieces that are elsewhere in the arena's.
 #[derive(Debug)]
@@ -73,8 +69,9 @@ pub(super) struct Backing<B: Backend> {
     /// Where the second part of the range starts, and where it must end.
     pub(super) front: u64,
     pub(super) addresses: u64,
-    /// By offset.
-    pub(super) pieces: Vec<Piece>,
+    /// Pieces of physical memory, by where they are mapped in the range, and what they are.
+    pub(super) extents: Vec<Extent>,
+    physical: Vec<Physical>,
     /// Parts of the range that have nothing behind them any more, held.
     pub(super) gaps: Vec<Block>,
     /// Bytes of all pieces, and the most that there were.
@@ -86,7 +83,7 @@ pub(super) struct Backing<B: Backend> {
     /// Ends and stitched ranges so far.
     ages: u64,
     /// What is free of each piece, while a range is sought.
-    covers: Vec<Cover>,
+    covers: Covers,
     /// Whether there was a [decay](super::DeviceArena::decay) yet.
     pub(super) decays: bool,
 }
@@ -128,14 +125,15 @@ impl<B: Backend> Backing<B> {
             piece_bytes: (piece_bytes - piece_bytes % granularity).max(granularity),
             front,
             addresses,
-            pieces: Vec::new(),
+            extents: Vec::new(),
+            physical: Vec::new(),
             gaps: Vec::new(),
             mapped: 0,
             peak_mapped: 0,
             ends: Vec::new(),
             stitched: Vec::new(),
             ages: 0,
-            covers: Vec::new(),
+            covers: Covers::default(),
             decays: false,
         }
     }
@@ -155,18 +153,21 @@ impl<B: Backend> Backing<B> {
         let end = engine.free_end(Region::Dynamic).saturating_add(bytes);
         let end_age =
             self.ends.get(self.ends.partition_point(|&(other, _)| other < end)).map(|&(_, age)| age);
-        let is_older = |range: &&Stitched<B>| end_age.is_none_or(|age| range.age < age);
-        let older = self.stitched.partition_point(|range| is_older(&range));
-        if self.stitched[..older].iter().all(|range| range.bytes < bytes) {
+        let older = self.stitched.partition_point(|range| end_age.is_none_or(|age| range.age < age));
+        let mut older = self.stitched[..older].iter().filter(|range| range.bytes >= bytes).peekable();
+        if older.peek().is_none() {
             return end_age.map_or(Way::Nothing, |_| Way::End);
         }
         let holes = Self::holes(engine);
-        holes.cover(self.pieces.iter().map(|piece| piece.extent), &mut self.covers);
-        let (older, covers) = (self.stitched[..older].iter(), &self.covers);
-        let mut served =
-            older.filter(|range| range.bytes >= bytes && stitch::fits(&range.places, covers, bytes));
-        let fit = |range: &Stitched<B>| stitch::fit(&range.pieces, &holes, bytes);
-        match (served.next().and_then(|range| Some((range, fit(range)?))), end_age) {
+        let served = if self.stitched.len() <= FEW {
+            older.find_map(|range| Some((range, stitch::fit(&range.pieces, &holes, bytes)?)))
+        } else {
+            holes.cover(&self.extents, &mut self.covers);
+            let covers = &self.covers;
+            let served = older.find(|range| stitch::fits(&range.pieces, &range.places, covers, bytes));
+            served.and_then(|range| Some((range, stitch::fit(&range.pieces, &holes, bytes)?)))
+        };
+        match (served, end_age) {
             (Some((range, fit)), _) => Way::Stitched(Arc::clone(&range.memory), fit),
             (None, Some(_)) => Way::End,
             (None, None) => Way::Nothing,
@@ -209,7 +210,7 @@ impl<B: Backend> Backing<B> {
     /// A range of free pieces and what they lack, if that is less than `needed`, or that is more than there is room for.
     fn plan_stitched(&self, engine: &Arena, bytes: u64, (needed, room): (u64, u64)) -> Option<Growth> {
         let holes = Self::holes(engine);
-        let plan = stitch::plan(self.pieces.iter().map(|piece| piece.extent), &holes, bytes);
+        let plan = stitch::plan(&self.extents, &holes, bytes);
         let missing = self.round(plan.missing)?;
         if missing > room || missing >= needed && needed <= room {
             return None;
@@ -274,37 +275,43 @@ impl<B: Backend> Backing<B> {
     }
 
     /// There is one more piece.
-    pub(super) fn add(&mut self, piece: Piece) {
-        self.mapped += piece.extent.bytes;
+    pub(super) fn add(&mut self, extent: Extent, physical: Physical) {
+        self.mapped += extent.bytes;
         self.peak_mapped = self.peak_mapped.max(self.mapped);
-        let place = self.pieces.partition_point(|other| other.extent.start < piece.extent.start);
-        self.pieces.insert(place, piece);
-        if place + 1 < self.pieces.len() {
+        let place = self.extents.partition_point(|other| other.start < extent.start);
+        self.extents.insert(place, extent);
+        self.physical.insert(place, physical);
+        if place + 1 < self.extents.len() {
             self.place_anew();
         }
     }
 
     /// A piece is gone.
-    pub(super) fn remove(&mut self, extent: Extent) -> Option<Piece> {
-        let place = self.pieces.binary_search_by_key(&extent.start, |piece| piece.extent.start).ok()?;
+    pub(super) fn remove(&mut self, extent: Extent) -> Option<Physical> {
+        let place = self.place_of(extent)?;
         self.mapped -= extent.bytes;
-        let piece = self.pieces.remove(place);
+        self.extents.remove(place);
+        let physical = self.physical.remove(place);
         self.place_anew();
-        Some(piece)
+        Some(physical)
+    }
+
+    fn place_of(&self, extent: Extent) -> Option<usize> {
+        self.extents.binary_search_by_key(&extent.start, |piece| piece.start).ok()
     }
 
     /// Pieces have other places among each other.
     fn place_anew(&mut self) {
-        let Self { pieces, stitched, .. } = self;
+        let Self { extents, stitched, .. } = self;
         for range in stitched {
-            range.places = places(pieces, &range.pieces);
+            range.places = places(extents, &range.pieces);
         }
     }
 
     /// There is one more stitched range.
     pub(super) fn add_stitched(&mut self, memory: Arc<B::Memory>, pieces: Vec<Extent>) {
         let (age, bytes) = (self.next_age(), pieces.iter().map(|piece| piece.bytes).sum());
-        let places = places(&self.pieces, &pieces);
+        let places = places(&self.extents, &pieces);
         self.stitched.push(Stitched { age, memory, pieces: pieces.into(), places, bytes });
     }
 
@@ -320,13 +327,12 @@ impl<B: Backend> Backing<B> {
 
     /// The physical memory of a piece.
     pub(super) fn physical(&self, extent: Extent) -> Option<&Physical> {
-        let place = self.pieces.binary_search_by_key(&extent.start, |piece| piece.extent.start).ok()?;
-        Some(&self.pieces[place].physical)
+        self.physical.get(self.place_of(extent)?)
     }
 }
 
 /// Where pieces are among all.
-fn places(all: &[Piece], pieces: &[Extent]) -> Box<[u32]> {
-    let place = |piece: &Extent| all.partition_point(|other| other.extent.start < piece.start) as u32;
+fn places(all: &[Extent], pieces: &[Extent]) -> Box<[u32]> {
+    let place = |piece: &Extent| all.partition_point(|other| other.start < piece.start) as u32;
     pieces.iter().map(place).collect()
 }

@@ -10,7 +10,7 @@
 //! what a request gets         │      │             │      │
 //! ```
 
-use super::cover::{Cover, Extent, Holes};
+use super::cover::{Cover, Covers, Extent, Holes};
 
 /// What a request gets of a stitched range.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,13 +60,13 @@ pub(in super::super) fn fit(pieces: &[Extent], holes: &Holes, bytes: u64) -> Opt
     None
 }
 
-/// Whether [`fit`] finds a place in a range of those pieces, given what is free of each.
-pub(super) fn fits(pieces: &[u32], covers: &[Cover], bytes: u64) -> bool {
+/// Whether [`fit`] finds a place in a range of those pieces, given what is free of each, and which they are.
+pub(super) fn fits(pieces: &[Extent], places: &[u32], covers: &Covers, bytes: u64) -> bool {
     let mut row = 0;
-    pieces.iter().any(|&piece| {
-        let Cover { front, back, bytes: all } = covers.get(piece as usize).copied().unwrap_or_default();
+    pieces.iter().zip(places).any(|(piece, &place)| {
+        let Cover { front, back } = covers.of(place);
         let is_long = row + front >= bytes || back >= bytes;
-        row = if front == all { row + front } else { back };
+        row = if front == piece.bytes { row + front } else { back };
         is_long
     })
 }
@@ -83,9 +83,9 @@ pub(in super::super) struct Plan {
 
 /// Finds pieces with `bytes` free in a row: whole ones, the largest first, then the front of one that holds the rest as
 /// closely as any; else the back of one and the front of one, as large as there are.
-pub(in super::super) fn plan(pieces: impl Iterator<Item = Extent>, holes: &Holes, bytes: u64) -> Plan {
+pub(in super::super) fn plan(pieces: &[Extent], holes: &Holes, bytes: u64) -> Plan {
     let (mut whole, mut fronts, mut backs) = (Vec::new(), Vec::new(), Vec::new());
-    for piece in pieces {
+    for &piece in pieces {
         let front = holes.front_of(piece);
         if front == piece.bytes {
             whole.push(piece);
@@ -201,10 +201,10 @@ mod tests {
             let of_range = bytes_of(&range);
             let is_free: Vec<bool> = of_range.iter().map(|&at| free[at as usize]).collect();
             let twin = is_free.windows(bytes as usize).position(|row| row.iter().all(|&free| free));
-            let mut covers = Vec::new();
-            holes(&free).cover(pieces.iter().copied(), &mut covers);
+            let mut covers = Covers::default();
+            holes(&free).cover(&pieces, &mut covers);
             let places: Vec<u32> = (0..pieces.len() as u32).cycle().skip(order.index(pieces.len())).take(pieces.len()).collect();
-            prop_assert_eq!(fits(&places, &covers, bytes), twin.is_some());
+            prop_assert_eq!(fits(&range, &places, &covers, bytes), twin.is_some());
             match fit(&range, &holes(&free), bytes) {
                 None => prop_assert_eq!(twin, None),
                 Some(fit) => {
@@ -219,7 +219,7 @@ mod tests {
         #[test]
         fn a_plan_fits_once_what_is_missing_is_made((pieces, free) in heap(), bytes in 1u64..40) {
             let holes_before = holes(&free);
-            let plan = plan(pieces.iter().copied(), &holes_before, bytes);
+            let plan = plan(&pieces, &holes_before, bytes);
             let made = Extent { start: free.len() as u64 + 7, bytes: plan.missing };
             let mut free = free;
             free.resize(made.start as usize, false);
