@@ -20,12 +20,13 @@ pub(crate) fn add<S: Stream>(streams: &mut Streams<S>, stream: &S) {
 ///
 /// What a stream gets that it alone used stays here, under the block, until the block is freed: what is here of live bytes
 /// does not matter, because freeing them says it anew. So a program with one stream has one entry, from the start to the
-/// highest byte it ever had, and that is the known one: nothing is looked up.
+/// highest byte it ever had, and that is a known one: nothing is looked up. Two are known, because a growing arena has two
+/// parts.
 #[derive(Debug)]
 pub(crate) struct Unsettled<S> {
     /// By start.
     parts: BTreeMap<u64, Part<S>>,
-    known: Known,
+    known: [Known; 2],
 }
 
 /// One of the parts that only one stream used; an empty one when none is known.
@@ -52,13 +53,14 @@ struct Part<S> {
 
 impl<S: Stream> Unsettled<S> {
     pub(crate) fn new() -> Self {
-        Self { parts: BTreeMap::new(), known: Known::default() }
+        Self { parts: BTreeMap::new(), known: Default::default() }
     }
 
     /// Whether all of `range` is down as the stream's, so that nothing has to be put there when it was the only user.
     #[inline]
     pub(crate) fn is_of(&mut self, range: &Range<u64>, stream: &S) -> bool {
-        self.known.holds(range, stream) || self.becomes_known_as(range, stream)
+        let [first, second] = &self.known;
+        first.holds(range, stream) || second.holds(range, stream) || self.becomes_known_as(range, stream)
     }
 
     /// From now on `range` is free and `streams` used it last. Answers those who did before.
@@ -83,7 +85,7 @@ impl<S: Stream> Unsettled<S> {
             self.parts.remove(&behind);
         }
         if let [stream] = &*streams {
-            self.known = Known { start, end, stream: stream.id().get() };
+            self.know(Known { start, end, stream: stream.id().get() });
         }
         self.parts.insert(start, Part { end, streams });
         before
@@ -108,9 +110,18 @@ impl<S: Stream> Unsettled<S> {
         if let Some((&start, part)) = self.parts.range(..=range.start).next_back()
             && part.streams.iter().all(|user| user.id() == stream.id())
         {
-            self.known = Known { start, end: part.end, stream: stream.id().get() };
+            let known = Known { start, end: part.end, stream: stream.id().get() };
+            let holds = known.holds(range, stream);
+            self.know(known);
+            return holds;
         }
-        self.known.holds(range, stream)
+        false
+    }
+
+    /// In place of the one that was known longer.
+    fn know(&mut self, known: Known) {
+        self.known.swap(0, 1);
+        self.known[0] = known;
     }
 
     /// Forgets `range`, and answers all streams that used any part of it.
@@ -119,7 +130,7 @@ impl<S: Stream> Unsettled<S> {
         if range.is_empty() {
             return used;
         }
-        self.known = Known::default();
+        self.known = Default::default();
         // The last part that starts before the range may reach into it.
         if let Some((&start, part)) = self.parts.range(..range.start).next_back()
             && part.end > range.start
