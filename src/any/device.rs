@@ -149,8 +149,10 @@ impl Backend for AnyDevice {
     }
 
     fn virtual_memory(&self) -> Option<&dyn VirtualMemory<Memory = AnyMemory>> {
-        let has = on_each!(self, device => device.virtual_memory().is_some());
-        has.then_some(self)
+        on_each!(self, device => {
+            device.virtual_memory()?;
+            Some(self)
+        })
     }
 
     fn shared_handles(&self) -> Option<&dyn SharedHandles> {

@@ -1,5 +1,5 @@
 //! Virtual memory, by the backend behind the enums.
-#![allow(unused_variables, reason = "no backend may be compiled in")]
+#![allow(dead_code, unused_imports, unused_variables, reason = "no backend may be compiled in")]
 
 use super::variants::{AnyDevice, AnyMemory, on_each};
 use vrampool_backend::{Backend, BackendError, DeviceId, MemoryKind, Physical, VirtualMemory};

@@ -39,7 +39,7 @@ impl HostMemory {
         }
     }
 
-    #[cfg(target_os = "linux")]
+    #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "there are no reservations"))]
     pub(crate) fn reserved(device: &Arc<Shared>, reservation: Reservation) -> Self {
         Self::of(device, Bytes::Reserved(reservation), MemoryKind::default())
     }
@@ -66,7 +66,7 @@ impl HostMemory {
         }
     }
 
-    #[cfg(target_os = "linux")]
+    #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "there are no reservations"))]
     pub(crate) fn reservation(&self) -> Option<&Reservation> {
         match &self.allocation.bytes {
             Bytes::Own(_) => None,

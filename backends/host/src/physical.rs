@@ -60,6 +60,9 @@ pub(crate) struct Files {
 impl Files {
     /// A range of the file that nobody had before: it reads as zeros.
     pub(crate) fn take(&self, bytes: u64) -> Result<(Arc<File>, u64), BackendError> {
+        if bytes > FILE_BYTES {
+            return Err(BackendError::OutOfMemory { requested: bytes, free: None });
+        }
         let mut shared_out = self.shared_out.lock();
         let (file, next) = match &mut *shared_out {
             Some((file, next)) if FILE_BYTES - *next >= bytes => (file, next),
@@ -221,5 +224,9 @@ mod tests {
         let answer = create(device.shared(), 1 << 20, Placement::Device.into(), Origin::Private, file);
         assert_eq!(answer.err(), Some(error.clone()));
         assert_eq!(device.shared().capacity().info(), (1 << 20, 1 << 20));
+        let much = HostDevice::builder().capacity(u64::MAX).build();
+        let answer = much.shared().files().take(FILE_BYTES + 1);
+        assert!(answer.is_err_and(|error| error.is_out_of_memory()), "no file is as large");
+        assert!(much.shared().files().take(FILE_BYTES).is_ok() && much.shared().files().take(1).is_ok());
     }
 }
