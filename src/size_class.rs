@@ -45,8 +45,8 @@ pub enum SizeClasses {
     Multiple(u64),
     /// Multiples of this many bytes for every request: as many classes as sizes, hardly any padding.
     Exact(u64),
-    /// Sizes that were learned from what a program asks for, so many that it holds least: see [`fitted`](crate::fitted).
-    /// For what was not learned, 8 classes to a power of two.
+    /// Sizes that were learned from what a program asks for, and chosen so that it holds least: see
+    /// [`fitted`](crate::fitted). For what was not learned, 8 classes to a power of two.
     Fitted(FittedClasses),
 }
 
