@@ -51,8 +51,8 @@ pub enum SizeClasses {
     /// For a source that coalesces: 8 classes to a power of two up to 1 MiB (multiples of 1 KiB below 8 KiB), which are often
     /// idle and padded little, and multiples of 512 bytes above, where padding would be most of what is wasted.
     Tight,
-    /// Sizes that were learned from what a program asks for, so many that it holds least: see [`fitted`](crate::fitted).
-    /// For what was not learned, 8 classes to a power of two.
+    /// Sizes that were learned from what a program asks for, and chosen so that it holds least: see
+    /// [`fitted`](crate::fitted). For what was not learned, 8 classes to a power of two.
     Fitted(FittedClasses),
 }
 

@@ -3,8 +3,9 @@
 use crate::size_class::SizeClasses;
 use std::collections::{BTreeMap, HashMap};
 
-/// The most requests and frees that are kept: 8 GiB of them, more than any program needs to show what it is like.
-const MOST_STEPS: usize = 1 << 31;
+/// From how many requests and frees on no more requests are kept: 8 GiB of them, more than any program needs to show what it
+/// is like. So counts of buffers fit 32 bits.
+const MOST_STEPS: usize = 1 << 30;
 
 /// What a program asked for and gave back, in order: what classes are fitted to, and what a rule is judged by.
 ///

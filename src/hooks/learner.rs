@@ -6,7 +6,7 @@ use rustc_hash::FxHashSet;
 use vrampool_backend::{Hook, HookEvent, Outcome};
 
 /// Keeps the sizes that are asked for, and when they come back: a [`Demand`] to fit size classes to. Of its first requests, so
-/// that it may stay with a pool for as long as that lives; each takes 16 bytes at most, once freed, and 16 more until then.
+/// that it may stay with a pool for as long as that lives; each takes some 20 bytes once freed, and as many more until then.
 ///
 /// A pool with a hook is slower by some tens of nanoseconds a hit: learn with one, and have another to work with, as shown in
 /// [`fitted`](crate::fitted). One learner may serve several pools; it learns what they hold together.
@@ -25,7 +25,7 @@ struct Learned {
 }
 
 impl Learner {
-    /// How many requests are kept by default: about 16 MiB.
+    /// How many requests are kept by default: some 20 to 40 MiB.
     pub const DEFAULT_REQUESTS: u64 = 1 << 20;
 
     /// Keeps the first [`DEFAULT_REQUESTS`](Self::DEFAULT_REQUESTS).
