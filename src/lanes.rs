@@ -100,7 +100,7 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::HashMap;
 
-    fn rules() -> [SizeClasses; 7] {
+    fn rules() -> [SizeClasses; 8] {
         let sizes = [512, 4096, 4200, 4300, 65_536, 1_000_000];
         [
             SizeClasses::Fixed,
@@ -109,6 +109,7 @@ mod tests {
             SizeClasses::Geometric { per_doubling: 4, from: 2048 },
             SizeClasses::Multiple(8192),
             SizeClasses::EXACT,
+            SizeClasses::Tight,
             SizeClasses::Fitted(FittedClasses::new(sizes).expect("sizes")),
         ]
     }

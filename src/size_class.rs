@@ -285,6 +285,7 @@ mod tests {
         prop_oneof![
             Just(SizeClasses::Fixed),
             Just(SizeClasses::PowerOfTwo),
+            Just(SizeClasses::Tight),
             (0u32..6, 6u32..32)
                 .prop_map(|(n, from)| SizeClasses::Geometric { per_doubling: 1 << n, from: 1 << from }),
             (1u64..1 << 34).prop_map(|from| SizeClasses::Geometric { per_doubling: 1, from }),
@@ -334,6 +335,12 @@ mod tests {
                 prop_assert!(ratio(SizeClasses::Fixed) < Some(4.0));
             }
             prop_assert!(ratio(SizeClasses::PowerOfTwo) < Some(2.0));
+            if bytes > 8 * KIB {
+                prop_assert!(ratio(SizeClasses::Tight) <= Some(1.125));
+            }
+            if bytes > MIB {
+                prop_assert!(SizeClasses::Tight.round(bytes) < Some(bytes + 512));
+            }
         }
 
         #[test]

@@ -83,6 +83,7 @@ fn classes() -> impl Strategy<Value = SizeClasses> {
         Just(SizeClasses::Geometric { per_doubling: 4, from: 2 * KIB }),
         Just(SizeClasses::Multiple(8 * KIB)),
         Just(SizeClasses::Exact(1)),
+        Just(SizeClasses::Tight),
         Just(SizeClasses::Fitted(FittedClasses::new([700, 3000, 9000, 40_000]).expect("sizes"))),
     ]
 }
@@ -344,7 +345,7 @@ proptest! {
     ) {
         // An arena of nothing cannot be.
         let caps = Caps { limit: caps.limit.max(KIB), ..caps };
-        let one_bucket_a_class = !matches!(classes, SizeClasses::Multiple(_) | SizeClasses::Exact(_));
+        let one_bucket_a_class = !matches!(classes, SizeClasses::Multiple(_) | SizeClasses::Exact(_) | SizeClasses::Tight);
         run_threads(scene_on(source, classes, caps, magazine_bytes), &lists, one_bucket_a_class);
     }
 

@@ -15,7 +15,7 @@ pub(crate) struct PoolOptions {
     #[arg(long, default_value_t)]
     pub(crate) source: Source,
     /// `fixed`, `power-of-two`, `geometric[:PER_DOUBLING[:FROM]]`, `multiple:SIZE`, `exact[:SIZE]`, or `fitted:FILE` with a
-    /// file that `fit` wrote [default: fixed]
+    /// file that `fit` wrote [default: fixed, tight where the source is virtual]
     #[arg(long, value_name = "CLASSES", value_parser = size_classes)]
     pub(crate) size_classes: Option<SizeClasses>,
     /// From how many of the next larger classes an empty geometric class borrows [default: 2]
