@@ -30,7 +30,7 @@ const MAGAZINES_TO_A_CAP: u64 = 64;
 /// | setting | argument | environment | default |
 /// |---|---|---|---|
 /// | cap on idle bytes | [`max_cached_bytes`](Self::max_cached_bytes) | `VRAMPOOL_MAX_CACHED_GB`, then `NETCL_MAX_CACHED_GB` (GiB, decimal) | 4 GiB; 64 MiB where the source is virtual |
-/// | cap on idle buffers in a bucket | [`max_buffers_per_bucket`](Self::max_buffers_per_bucket) | | 16 |
+/// | cap on idle buffers in a bucket | [`max_buffers_per_bucket`](Self::max_buffers_per_bucket) | | 16; none where the source is virtual |
 /// | largest class kept idle | [`cached_class`](Self::cached_class) | | all; 1 MiB where the source is virtual |
 /// | hard cap on bytes taken | [`limit`](Self::limit) | | none |
 /// | soft cap on bytes taken | [`budget`](Self::budget) | `VRAMPOOL_POOL_BUDGET_FRAC`, then `NETCL_POOL_BUDGET_FRAC` (of a discrete device's memory) | 0.85 of a discrete device, none elsewhere |
@@ -102,14 +102,15 @@ impl<B: Backend> Builder<B> {
         self
     }
 
-    /// The cap on idle bytes. 0 caches nothing; [`UNLIMITED`] has no cap. Default: 4 GiB.
+    /// The cap on idle bytes. 0 caches nothing; [`UNLIMITED`] has no cap. Default: 4 GiB; 64 MiB where the source is
+    /// [virtual](Source::Virtual).
     pub fn max_cached_bytes(mut self, bytes: u64) -> Self {
         self.max_cached_bytes = Some(bytes);
         self
     }
 
     /// The cap on idle buffers in one bucket (one size class of one kind). 0 caches nothing; [`UNLIMITED`] has no cap.
-    /// Default: 16.
+    /// Default: 16; none where the source is [virtual](Source::Virtual), which keeps small classes only.
     pub fn max_buffers_per_bucket(mut self, buffers: u64) -> Self {
         self.max_buffers_per_bucket = Some(buffers);
         self
@@ -244,6 +245,7 @@ impl<B: Backend> Builder<B> {
         let mut defaults = Caps::default();
         if is_virtual {
             (defaults.max_cached_bytes, defaults.cached_class) = (VIRTUAL_CACHED, defaults.magazine_class);
+            defaults.max_buffers_per_bucket = UNLIMITED;
         }
         let max_cached_bytes = max_cached.unwrap_or(defaults.max_cached_bytes);
         let limit = self.limit.unwrap_or(defaults.limit);

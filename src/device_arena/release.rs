@@ -97,7 +97,7 @@ impl<B: Backend> Shared<B> {
             return Ok(None);
         }
         let leaves = |piece: &Extent| leaving.held.iter().any(|(extent, _)| extent == piece);
-        for stitched in backing.stitched.extract_if(.., |stitched| stitched.pieces.iter().any(leaves)) {
+        for stitched in backing.take_stitched(|stitched| stitched.pieces.iter().any(leaves)) {
             leaving.ranges.push(Range { memory: stitched.memory, pieces: stitched.pieces });
         }
         Ok(Some(leaving))

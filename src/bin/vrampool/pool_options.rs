@@ -14,7 +14,7 @@ pub(crate) struct PoolOptions {
     /// What serves misses: direct, arena, virtual, driver
     #[arg(long, default_value_t)]
     pub(crate) source: Source,
-    /// `fixed`, `power-of-two`, `geometric[:PER_DOUBLING[:FROM]]`, `multiple:SIZE`, `exact[:SIZE]`, or `fitted:FILE` with a
+    /// `fixed`, `power-of-two`, `geometric[:PER_DOUBLING[:FROM]]`, `multiple:SIZE`, `exact[:SIZE]`, `tight`, or `fitted:FILE` with a
     /// file that `fit` wrote [default: fixed, tight where the source is virtual]
     #[arg(long, value_name = "CLASSES", value_parser = size_classes)]
     pub(crate) size_classes: Option<SizeClasses>,

@@ -40,6 +40,12 @@ impl Covers {
     pub(super) fn of(&self, place: u32) -> Cover {
         self.covers.get(place as usize).copied().unwrap_or_default()
     }
+
+    /// Which pieces have a free back.
+    pub(super) fn with_a_back(&self) -> impl Iterator<Item = usize> + '_ {
+        let has_a_back = |place: &usize| self.covers.get(*place).is_some_and(|cover| cover.back > 0);
+        self.touched.iter().copied().filter(has_a_back)
+    }
 }
 
 /// Free blocks by offset, those too small to matter left out.
@@ -70,9 +76,8 @@ impl Holes {
         let mut next = 0;
         for &(start, bytes) in &self.0 {
             let end = start + bytes;
-            while pieces.get(next).is_some_and(|piece| piece.end() <= start) {
-                next += 1;
-            }
+            next +=
+                pieces.get(next..).map_or(0, |pieces| pieces.partition_point(|piece| piece.end() <= start));
             // The last one may go on behind the hole, and have another.
             while let Some((piece, cover)) = pieces.get(next).zip(covers.get_mut(next))
                 && piece.start < end
@@ -88,6 +93,13 @@ impl Holes {
                 next += 1;
             }
         }
+    }
+
+    /// What is free of a piece.
+    #[inline]
+    pub(super) fn cover_of(&self, piece: Extent) -> Cover {
+        let front = self.front_of(piece);
+        Cover { front, back: if front == piece.bytes { front } else { self.back_of(piece) } }
     }
 
     /// How many bytes at the front of an extent are free in one piece.

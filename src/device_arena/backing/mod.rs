@@ -26,6 +26,7 @@ pub(super) use cover::{Extent, Holes};
 pub(super) use stitch::Fit;
 
 use crate::arena::{Arena, Block, Region};
+use smallvec::SmallVec;
 use std::sync::Arc;
 use vrampool_backend::{Backend, Physical};
 
@@ -36,7 +37,7 @@ const SMALL: u64 = 1 << 20;
 const STITCHED_FROM: u64 = 4 << 20;
 
 /// The smallest free parts that a stitched range is made of, bytes.
-const SMALLEST_PART: u64 = 1 << 20;
+const SMALLEST_PART: u64 = 2 << 20;
 
 /// What is mapped may exceed the most that was live by this share, as a power of two, before ranges are stitched.
 const SLACK: u32 = 6;
@@ -45,7 +46,7 @@ const SLACK: u32 = 6;
 const PIECE: u32 = 7;
 
 /// Up to so many stitched ranges are looked through one by one; of more, what is free of all pieces is found first.
-const FEW: usize = 16;
+const FEW: usize = 64;
 
 /// A range of pieces that are elsewhere in the arena's.
 #[derive(Debug)]
@@ -72,6 +73,8 @@ pub(super) struct Backing<B: Backend> {
     /// Pieces of physical memory, by where they are mapped in the range, and what they are.
     pub(super) extents: Vec<Extent>,
     physical: Vec<Physical>,
+    /// Of which stitched ranges each is a part, the oldest first.
+    parts_of: Vec<SmallVec<[u32; 4]>>,
     /// Parts of the range that have nothing behind them any more, held.
     pub(super) gaps: Vec<Block>,
     /// Bytes of all pieces, and the most that there were.
@@ -127,6 +130,7 @@ impl<B: Backend> Backing<B> {
             addresses,
             extents: Vec::new(),
             physical: Vec::new(),
+            parts_of: Vec::new(),
             gaps: Vec::new(),
             mapped: 0,
             peak_mapped: 0,
@@ -154,24 +158,44 @@ impl<B: Backend> Backing<B> {
         let end_age =
             self.ends.get(self.ends.partition_point(|&(other, _)| other < end)).map(|&(_, age)| age);
         let older = self.stitched.partition_point(|range| end_age.is_none_or(|age| range.age < age));
-        let mut older = self.stitched[..older].iter().filter(|range| range.bytes >= bytes).peekable();
-        if older.peek().is_none() {
+        if self.stitched[..older].iter().all(|range| range.bytes < bytes) {
             return end_age.map_or(Way::Nothing, |_| Way::End);
         }
         let holes = Self::holes(engine);
-        let served = if self.stitched.len() <= FEW {
-            older.find_map(|range| Some((range, stitch::fit(&range.pieces, &holes, bytes)?)))
-        } else {
-            holes.cover(&self.extents, &mut self.covers);
-            let covers = &self.covers;
-            let served = older.find(|range| stitch::fits(&range.pieces, &range.places, covers, bytes));
-            served.and_then(|range| Some((range, stitch::fit(&range.pieces, &holes, bytes)?)))
+        let oldest = match older <= FEW {
+            true => self.stitched[..older].iter().position(|range| {
+                let Stitched { pieces, bytes: all, .. } = range;
+                *all >= bytes && stitch::fits(pieces, bytes, |number| holes.cover_of(pieces[number]))
+            }),
+            false => self.oldest_of_many(&holes, bytes, older),
         };
+        let found = oldest.and_then(|oldest| self.stitched.get(oldest));
+        let served = found.and_then(|range| Some((range, stitch::fit(&range.pieces, &holes, bytes)?)));
         match (served, end_age) {
             (Some((range, fit)), _) => Way::Stitched(Arc::clone(&range.memory), fit),
             (None, Some(_)) => Way::End,
             (None, None) => Way::Nothing,
         }
+    }
+
+    /// The first of so many ranges in which `bytes` fit. No hole holds them, so they go on from the free back of one piece to
+    /// the next.
+    fn oldest_of_many(&mut self, holes: &Holes, bytes: u64, mut oldest: usize) -> Option<usize> {
+        holes.cover(&self.extents, &mut self.covers);
+        let mut found = None;
+        for piece in self.covers.with_a_back() {
+            for &range in self.parts_of.get(piece).into_iter().flatten() {
+                let range = range as usize;
+                if range >= oldest {
+                    break;
+                }
+                let Stitched { pieces, places, bytes: all, .. } = &self.stitched[range];
+                if *all >= bytes && stitch::fits(pieces, bytes, |number| self.covers.of(places[number])) {
+                    (oldest, found) = (range, Some(range));
+                }
+            }
+        }
+        found
     }
 
     fn holes(engine: &Arena) -> Holes {
@@ -281,6 +305,7 @@ impl<B: Backend> Backing<B> {
         let place = self.extents.partition_point(|other| other.start < extent.start);
         self.extents.insert(place, extent);
         self.physical.insert(place, physical);
+        self.parts_of.insert(place, SmallVec::new());
         if place + 1 < self.extents.len() {
             self.place_anew();
         }
@@ -292,6 +317,7 @@ impl<B: Backend> Backing<B> {
         self.mapped -= extent.bytes;
         self.extents.remove(place);
         let physical = self.physical.remove(place);
+        self.parts_of.remove(place);
         self.place_anew();
         Some(physical)
     }
@@ -300,11 +326,20 @@ impl<B: Backend> Backing<B> {
         self.extents.binary_search_by_key(&extent.start, |piece| piece.start).ok()
     }
 
-    /// Pieces have other places among each other.
+    /// Stitched ranges with such pieces, which are theirs no more.
+    pub(super) fn take_stitched(&mut self, has: impl Fn(&Stitched<B>) -> bool) -> Vec<Stitched<B>> {
+        let taken = self.stitched.extract_if(.., |range| has(range)).collect();
+        self.place_anew();
+        taken
+    }
+
+    /// Pieces, or stitched ranges, have other places among each other.
     fn place_anew(&mut self) {
-        let Self { extents, stitched, .. } = self;
-        for range in stitched {
+        let Self { extents, stitched, parts_of, .. } = self;
+        parts_of.iter_mut().for_each(SmallVec::clear);
+        for (index, range) in stitched.iter_mut().enumerate() {
             range.places = places(extents, &range.pieces);
+            note_parts(parts_of, &range.places, index);
         }
     }
 
@@ -312,6 +347,7 @@ impl<B: Backend> Backing<B> {
     pub(super) fn add_stitched(&mut self, memory: Arc<B::Memory>, pieces: Vec<Extent>) {
         let (age, bytes) = (self.next_age(), pieces.iter().map(|piece| piece.bytes).sum());
         let places = places(&self.extents, &pieces);
+        note_parts(&mut self.parts_of, &places, self.stitched.len());
         self.stitched.push(Stitched { age, memory, pieces: pieces.into(), places, bytes });
     }
 
@@ -335,4 +371,13 @@ impl<B: Backend> Backing<B> {
 fn places(all: &[Extent], pieces: &[Extent]) -> Box<[u32]> {
     let place = |piece: &Extent| all.partition_point(|other| other.start < piece.start) as u32;
     pieces.iter().map(place).collect()
+}
+
+/// A stitched range consists of those pieces.
+fn note_parts(parts_of: &mut [SmallVec<[u32; 4]>], places: &[u32], range: usize) {
+    for &place in places {
+        if let Some(parts) = parts_of.get_mut(place as usize) {
+            parts.push(range as u32);
+        }
+    }
 }

@@ -10,7 +10,7 @@
 //! what a request gets         │      │             │      │
 //! ```
 
-use super::cover::{Cover, Covers, Extent, Holes};
+use super::cover::{Cover, Extent, Holes};
 
 /// What a request gets of a stitched range.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,11 +60,12 @@ pub(in super::super) fn fit(pieces: &[Extent], holes: &Holes, bytes: u64) -> Opt
     None
 }
 
-/// Whether [`fit`] finds a place in a range of those pieces, given what is free of each, and which they are.
-pub(super) fn fits(pieces: &[Extent], places: &[u32], covers: &Covers, bytes: u64) -> bool {
+/// Whether [`fit`] finds a place in a range of those pieces, given what is free of each by its number.
+#[inline]
+pub(super) fn fits(pieces: &[Extent], bytes: u64, cover: impl Fn(usize) -> Cover) -> bool {
     let mut row = 0;
-    pieces.iter().zip(places).any(|(piece, &place)| {
-        let Cover { front, back } = covers.of(place);
+    pieces.iter().enumerate().any(|(number, piece)| {
+        let Cover { front, back } = cover(number);
         let is_long = row + front >= bytes || back >= bytes;
         row = if front == piece.bytes { row + front } else { back };
         is_long
@@ -201,10 +202,11 @@ mod tests {
             let of_range = bytes_of(&range);
             let is_free: Vec<bool> = of_range.iter().map(|&at| free[at as usize]).collect();
             let twin = is_free.windows(bytes as usize).position(|row| row.iter().all(|&free| free));
-            let mut covers = Covers::default();
+            let mut covers = super::super::cover::Covers::default();
             holes(&free).cover(&pieces, &mut covers);
             let places: Vec<u32> = (0..pieces.len() as u32).cycle().skip(order.index(pieces.len())).take(pieces.len()).collect();
-            prop_assert_eq!(fits(&range, &places, &covers, bytes), twin.is_some());
+            prop_assert_eq!(fits(&range, bytes, |number| covers.of(places[number])), twin.is_some());
+            prop_assert_eq!(fits(&range, bytes, |number| holes(&free).cover_of(range[number])), twin.is_some());
             match fit(&range, &holes(&free), bytes) {
                 None => prop_assert_eq!(twin, None),
                 Some(fit) => {
