@@ -2,11 +2,14 @@
 
 use super::virtual_memory::Location;
 use super::{Context, RawPhysical};
-use crate::error::{INVALID_HANDLE, INVALID_VALUE, OPERATING_SYSTEM};
+use crate::error::{INVALID_HANDLE, INVALID_VALUE, NOT_SUPPORTED, OPERATING_SYSTEM};
 use std::ffi::{c_int, c_void};
 #[cfg(unix)]
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use vrampool_backend::{BackendError, ShareableHandle, ShareableKind};
+
+/// What the driver answers to a mapping of another size than the memory has: invalid, or (seen on an H200) not supported.
+const REFUSED_SIZE: [i64; 2] = [INVALID_VALUE as i64, NOT_SUPPORTED as i64];
 
 /// `CUmemAllocationHandleType`
 pub(super) fn handle_type(kind: ShareableKind) -> c_int {
@@ -85,11 +88,11 @@ impl Context {
         if physical.location().is_some_and(|location| location != Location::device(device)) {
             return Err(BackendError::invalid("handle", "it is one to memory of another device"));
         }
-        // The driver does not tell how much it is, but refuses to map more.
+        // The driver does not tell how much it is, but refuses to map more, or less.
         let trial = self.reserve(bytes + granularity)?;
         let has = |bytes| match trial.map_first(bytes, 0, &physical) {
             Ok(()) => trial.unmap(0, bytes).map(|()| true),
-            Err(BackendError::Driver { code, .. }) if code == i64::from(INVALID_VALUE) => Ok(false),
+            Err(BackendError::Driver { code, .. }) if REFUSED_SIZE.contains(&code) => Ok(false),
             Err(error) => Err(error),
         };
         if has(bytes)? && !has(bytes + granularity)? {
