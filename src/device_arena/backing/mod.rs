@@ -27,6 +27,7 @@ pub(super) use stitch::Fit;
 
 use crate::arena::{Arena, Block, Region};
 use smallvec::SmallVec;
+use std::ops::Range;
 use std::sync::Arc;
 use vrampool_backend::{Backend, Physical};
 
@@ -170,7 +171,8 @@ impl<B: Backend> Backing<B> {
             false => self.oldest_of_many(&holes, bytes, older),
         };
         let found = oldest.and_then(|oldest| self.stitched.get(oldest));
-        let served = found.and_then(|range| Some((range, stitch::fit(&range.pieces, &holes, bytes)?)));
+        let served =
+            found.and_then(|range| Some((range, stitch::fit(&range.pieces, &holes, bytes)?.joined(&(0..0)))));
         match (served, end_age) {
             (Some((range, fit)), _) => Way::Stitched(Arc::clone(&range.memory), fit),
             (None, Some(_)) => Way::End,
@@ -243,7 +245,8 @@ impl<B: Backend> Backing<B> {
         let mut growth = self.grown(engine, Region::Dynamic, gap, missing)?;
         let new = growth.new.iter().copied();
         let pieces: Vec<_> = plan.front.into_iter().chain(new).chain(plan.back).collect();
-        growth.fit = Some(stitch::fit(&pieces, &holes.with(&growth.new), bytes)?);
+        let fit = stitch::fit(&pieces, &holes.with(&growth.new), bytes)?;
+        growth.fit = Some(fit.joined(&span(&growth.new)));
         growth.stitched = Some(pieces);
         Some(growth)
     }
@@ -379,5 +382,13 @@ fn note_parts(parts_of: &mut [SmallVec<[u32; 4]>], places: &[u32], range: usize)
         if let Some(parts) = parts_of.get_mut(place as usize) {
             parts.push(range as u32);
         }
+    }
+}
+
+/// From the first of them to the last.
+fn span(extents: &[Extent]) -> Range<u64> {
+    match (extents.first(), extents.last()) {
+        (Some(first), Some(last)) => first.start..last.end(),
+        _ => 0..0,
     }
 }

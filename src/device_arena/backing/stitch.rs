@@ -11,6 +11,7 @@
 //! ```
 
 use super::cover::{Cover, Extent, Holes};
+use std::ops::Range;
 
 /// What a request gets of a stitched range.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,6 +20,21 @@ pub(in super::super) struct Fit {
     pub(in super::super) offset: u64,
     /// The bytes of the arena's range that are its, in the order of the stitched one.
     pub(in super::super) extents: Vec<Extent>,
+}
+
+impl Fit {
+    /// The same with extents that follow each other as one; those in `new`, which is whole pieces, apart from the others.
+    pub(super) fn joined(mut self, new: &Range<u64>) -> Self {
+        self.extents.dedup_by(|next, extent| {
+            let is_like = new.contains(&extent.start) == new.contains(&next.start);
+            let follows = extent.end() == next.start && is_like;
+            if follows {
+                extent.bytes += next.bytes;
+            }
+            follows
+        });
+        self
+    }
 }
 
 /// The first place in a range of those pieces with `bytes` free in a row.
@@ -196,6 +212,7 @@ mod tests {
             (pieces, free) in heap(),
             order in any::<prop::sample::Index>(),
             bytes in 1u64..20,
+            split in any::<prop::sample::Index>(),
         ) {
             let mut range = pieces.clone();
             range.rotate_left(order.index(pieces.len()));
@@ -213,6 +230,16 @@ mod tests {
                     prop_assert_eq!(twin, Some(fit.offset as usize));
                     prop_assert_eq!(&bytes_of(&fit.extents)[..], &of_range[fit.offset as usize..][..bytes as usize]);
                     prop_assert!(fit.extents.iter().all(|extent| extent.bytes > 0));
+                    let new = pieces[split.index(pieces.len())];
+                    let new = new.start..new.end();
+                    let joined = fit.clone().joined(&new);
+                    prop_assert_eq!(bytes_of(&joined.extents), bytes_of(&fit.extents));
+                    for pair in joined.extents.windows(2) {
+                        let are_alike = new.contains(&pair[0].start) == new.contains(&pair[1].start);
+                        prop_assert!(pair[0].end() != pair[1].start || !are_alike);
+                    }
+                    let is_within = |extent: &Extent| extent.end() <= new.end || extent.start >= new.end;
+                    prop_assert!(joined.extents.iter().filter(|extent| new.contains(&extent.start)).all(is_within));
                 }
             }
         }
