@@ -3,7 +3,8 @@
 //! A block that comes back owns a handle of its pool, and moves into the depot. A guard that borrowed from the pool would
 //! borrow from what moves, or a further handle would have to be counted up and down at each return. So the place of the
 //! lock is never given back, and is borrowed for ever. Further pools get the places of pools that are gone: there are as many
-//! as there ever were pools at a time, some hundred bytes each.
+//! as there ever were pools at a time. An empty depot is a few kilobytes, most of them the guesses of its
+//! [buckets](crate::buckets).
 
 use crate::depot::Depot;
 use crate::sync::{Condvar, GlobalMutex, Mutex, MutexGuard};

@@ -34,5 +34,6 @@ cargo vrampool train --backend cuda
 cargo vrampool replay --backend cuda --touch benches/traces/*.csv.gz
 cargo vrampool replay --backend cuda --touch --source arena --limit 40GiB --size-classes exact --max-cached 0 \
     benches/traces/*.csv.gz
+cargo vrampool replay --backend cuda --touch --source virtual benches/traces/*.csv.gz
 cargo vrampool replay --backend cuda --touch --source driver --size-classes geometric --threads 2 benches/traces/*.csv.gz
 cargo vrampool bench --backend cuda --only pair,cuarena_1,cuarena_2,cuarena_3,cuarena_4,cuarena_5,cuarena_6
