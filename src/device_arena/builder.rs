@@ -119,6 +119,8 @@ impl<B: Backend> ArenaBuilder<B> {
     /// Reserves the range.
     ///
     /// # Errors
+    /// [`Error::Configuration`] for what a [growing](Self::growing) arena cannot have: a stable region, or a limit below the
+    /// device's granularity; [`Error::Backend`] with `Unsupported` for one on a device without virtual memory.
     /// [`Error::Arena`] for a layout that cannot be, [`Error::Backend`] when the device has not enough memory, which a
     /// limit above what is free means unless it is [clamped](Self::clamp).
     pub fn build(self) -> Result<DeviceArena<B>, Error> {
@@ -157,11 +159,18 @@ impl<B: Backend> ArenaBuilder<B> {
             });
         }
         let device = virtual_memory(&self.device)?;
-        let granularity = device.granularity(self.kind)?;
+        let granularity = device.granularity(self.kind)?.max(alignment);
+        if (1..granularity).contains(&self.limit) {
+            return Err(Error::Configuration {
+                field: "limit",
+                value: self.limit.to_string(),
+                reason: format!("the device maps memory in pieces of {granularity} bytes; leave room for one"),
+            });
+        }
         let limit = if self.limit > 0 { self.limit } else { u64::MAX };
         let total = self.device.properties().total_bytes;
         let limit = if self.clamp { limit.min(total) } else { limit };
-        let least = limit.min(total).clamp(granularity, MOST_ADDRESSES);
+        let least = limit.min(total).min(MOST_ADDRESSES).max(granularity);
         // Address space is plentiful, and gaps take some; where it is not, as much as there is.
         let mut addresses = least.saturating_mul(4).min(MOST_ADDRESSES).next_multiple_of(granularity);
         let range = loop {

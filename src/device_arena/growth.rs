@@ -1,6 +1,6 @@
 //! A growing arena gets memory: from what is mapped, or by mapping more.
 
-use super::backing::{Backing, Extent, Growth, Piece, Way};
+use super::backing::{Extent, Growth, Piece, Way};
 use super::state::{State, Taken};
 use super::{ArenaBuffer, Shared};
 use crate::arena::{ArenaError, Block, Region};
@@ -14,6 +14,19 @@ use vrampool_backend::{Backend, BackendError, Physical, VirtualMemory};
 struct Made<B: Backend> {
     new: Vec<Physical>,
     stitched: Option<Arc<B::Memory>>,
+}
+
+/// Why it could not be made.
+struct Unmade {
+    error: BackendError,
+    /// What is mapped all the same, because it could not be unmapped: the first pieces of the growth.
+    stuck: Vec<Physical>,
+}
+
+impl From<BackendError> for Unmade {
+    fn from(error: BackendError) -> Self {
+        Self { error, stuck: Vec::new() }
+    }
 }
 
 impl<B: Backend> Shared<B> {
@@ -51,14 +64,22 @@ impl<B: Backend> Shared<B> {
             match self.make(&growth, &range, &mapped) {
                 Ok(made) => {
                     let mut state = self.state.lock();
-                    match state.commit(growth, made.new, made.stitched, held) {
-                        Ok(Some(taken)) => return self.hand_out(state, taken, (bytes, alignment), stream),
-                        Ok(None) => {}
-                        Err(error) => return Err(error.into()),
+                    if let Err(error) = state.engine.reserve_blocks(3 + 2 * held.len()) {
+                        state.give_up(&held);
+                        drop(state);
+                        let stuck = self.unmake(&growth, &range, made.new);
+                        self.state.lock().keep_stuck(&growth, stuck);
+                        return Err(error.into());
+                    }
+                    if let Some(taken) = state.commit(growth, made, &held) {
+                        return self.hand_out(state, taken, (bytes, alignment), stream);
                     }
                 }
-                Err(error) => {
-                    self.state.lock().give_up(&held);
+                Err(Unmade { error, stuck }) => {
+                    let mut state = self.state.lock();
+                    state.give_up(&held);
+                    state.keep_stuck(&growth, stuck);
+                    drop(state);
                     if !error.is_out_of_memory() || shortage.is_some() {
                         return Err(error.into());
                     }
@@ -74,7 +95,7 @@ impl<B: Backend> Shared<B> {
         growth: &Growth,
         range: &Arc<B::Memory>,
         mapped: &[(Extent, Physical)],
-    ) -> Result<Made<B>, BackendError> {
+    ) -> Result<Made<B>, Unmade> {
         let device = self.virtual_memory()?;
         let mut new = Vec::with_capacity(growth.new.len());
         let made = growth.new.iter().try_for_each(|extent| {
@@ -95,14 +116,17 @@ impl<B: Backend> Shared<B> {
         });
         match stitched {
             Ok(stitched) => Ok(Made { new, stitched: stitched.map(Arc::new) }),
-            Err(error) => {
-                if let (Some(first), Some(_)) = (growth.new.first(), new.last()) {
-                    let bytes = growth.new.iter().take(new.len()).map(|extent| extent.bytes).sum();
-                    // What cannot be unmapped stays mapped, and whoever maps there next is told so.
-                    let _ = self.timed(|| device.unmap(range, first.start, bytes));
-                }
-                Err(error)
-            }
+            Err(error) => Err(Unmade { error, stuck: self.unmake(growth, range, new) }),
+        }
+    }
+
+    /// Unmaps the first pieces of a growth again. Answers what stays mapped because the device refuses.
+    fn unmake(&self, growth: &Growth, range: &Arc<B::Memory>, made: Vec<Physical>) -> Vec<Physical> {
+        let mapped = growth.new.first().zip(growth.new.iter().take(made.len()).last());
+        let (Some((first, last)), Ok(device)) = (mapped, self.virtual_memory()) else { return Vec::new() };
+        match self.timed(|| device.unmap(range, first.start, last.end() - first.start)) {
+            Ok(()) => Vec::new(),
+            Err(_) => made,
         }
     }
 
@@ -165,10 +189,10 @@ impl<B: Backend> State<B> {
         let Some(backing) = backing else {
             return plain(engine.allocate_aligned(bytes, alignment, Region::Dynamic));
         };
-        if alignment > engine.alignment() {
+        if alignment > engine.alignment() || !alignment.is_power_of_two() {
             return plain(engine.allocate_aligned(bytes, alignment, Region::Dynamic));
         }
-        let stitches = Backing::<B>::stitches(bytes);
+        let stitches = backing.stitches(bytes);
         let served =
             if stitches { engine.allocate_in_hole(bytes) } else { engine.allocate(bytes, Region::Dynamic) };
         if let found @ (Ok(Some(_)) | Err(_)) = plain(served) {
@@ -196,7 +220,7 @@ impl<B: Backend> State<B> {
         }
     }
 
-    /// What is to be made for a request, with the parts of it that are there, held.
+    /// What is to be made for a request, with the parts of it that are there, set apart.
     fn plan_growth(
         &mut self,
         bytes: u64,
@@ -204,14 +228,11 @@ impl<B: Backend> State<B> {
         no_more: bool,
     ) -> Result<(Growth, Vec<Option<Block>>), ArenaError> {
         let Self { engine, backing, .. } = self;
-        // Wherever it comes to lie, an alignment above the arena's fits then.
-        let padding = alignment.saturating_sub(engine.alignment());
-        let size =
-            bytes.checked_add(padding).and_then(|bytes| bytes.checked_next_multiple_of(engine.alignment()));
-        let planned =
-            size.zip(backing.as_ref()).and_then(|(size, backing)| backing.plan(engine, size, no_more));
-        let is_stitched = |growth: &Growth| growth.stitched.is_some();
-        let Some(growth) = planned.filter(|growth| padding == 0 || !is_stitched(growth)) else {
+        let size = bytes.checked_next_multiple_of(engine.alignment());
+        let planned = size
+            .zip(backing.as_ref())
+            .and_then(|(size, backing)| backing.plan(engine, (size, alignment), no_more));
+        let Some(growth) = planned else {
             return Err(match engine.allocate_aligned(bytes, alignment, Region::Dynamic) {
                 Err(error) => error,
                 Ok(block) => {
@@ -226,7 +247,7 @@ impl<B: Backend> State<B> {
                 held.push(None);
                 continue;
             }
-            match engine.allocate_at(extent.start, extent.bytes) {
+            match engine.set_apart(extent.start, extent.bytes) {
                 Ok(block) => held.push(Some(block)),
                 Err(error) => {
                     self.give_up(&held);
@@ -237,56 +258,70 @@ impl<B: Backend> State<B> {
         Ok((growth, held))
     }
 
-    /// Frees what was held for a growth that is not to be.
+    /// Frees what was set apart for a growth that is not to be.
     fn give_up(&mut self, held: &[Option<Block>]) {
-        for &block in held.iter().flatten() {
-            // Its own, and live.
-            let _ = self.engine.free(block);
+        held.iter().flatten().for_each(|&block| self.engine.put_back(block));
+    }
+
+    /// Has what was made; of a stitched range, the block that it was made for. For this there are records.
+    fn commit(&mut self, growth: Growth, made: Made<B>, held: &[Option<Block>]) -> Option<Taken<B>> {
+        let is_at_end = growth.gap.is_none() && !growth.new.is_empty();
+        self.add_pieces(&growth.new, growth.gap, made.new);
+        let Self { engine, backing: Some(backing), .. } = self else { return None };
+        let mut taken = None;
+        if let (Some(pieces), Some(fit), Some(memory)) = (growth.stitched, growth.fit, made.stitched) {
+            backing.add_stitched(Arc::clone(&memory), pieces);
+            let block = |(extent, block): (&Extent, &Option<Block>)| match *block {
+                Some(block) => {
+                    engine.let_in(block);
+                    Some(block)
+                }
+                None => engine.allocate_at(extent.start, extent.bytes).ok(),
+            };
+            let blocks = fit.extents.iter().zip(held).filter_map(block).collect();
+            taken = Taken::stitched(blocks, memory, fit.offset);
+        }
+        // Younger than the range, which served first.
+        if is_at_end {
+            backing.ends_at(engine.capacity());
+        }
+        taken
+    }
+
+    /// What could be made neither accessible nor unmapped is the arena's all the same, until a release unmaps it.
+    fn keep_stuck(&mut self, growth: &Growth, stuck: Vec<Physical>) {
+        let extents = &growth.new[..stuck.len().min(growth.new.len())];
+        if extents.is_empty() || self.engine.reserve_blocks(3 + 2 * extents.len()).is_err() {
+            return;
+        }
+        self.add_pieces(extents, growth.gap, stuck);
+        let Self { engine, backing: Some(backing), .. } = self else { return };
+        for &extent in extents {
+            backing.stuck.extend(engine.set_apart(extent.start, extent.bytes).map(|block| (extent, block)));
+        }
+        if growth.gap.is_none() {
+            backing.ends_at(engine.capacity());
         }
     }
 
-    /// Has what was made; of a stitched range, the block that it was made for.
-    fn commit(
-        &mut self,
-        growth: Growth,
-        made: Vec<Physical>,
-        memory: Option<Arc<B::Memory>>,
-        held: Vec<Option<Block>>,
-    ) -> Result<Option<Taken<B>>, ArenaError> {
-        let Self { engine, backing, .. } = self;
-        let Some(backing) = backing else { return Ok(None) };
-        if let (Some(first), Some(last)) = (growth.new.first(), growth.new.last()) {
-            match growth.gap {
-                None => engine.set_capacity(last.end())?,
-                Some(gap) => {
-                    let block = backing.gaps.swap_remove(gap);
-                    let (start, bytes) = engine.extent(block);
-                    engine.free(block)?;
-                    if start + bytes > last.end() {
-                        backing.gaps.push(engine.allocate_at(last.end(), start + bytes - last.end())?);
-                    }
-                    debug_assert_eq!(start, first.start);
+    /// Pieces at the end of the range, or at the start of a gap. For this there are records.
+    fn add_pieces(&mut self, extents: &[Extent], gap: Option<usize>, made: Vec<Physical>) {
+        let Self { engine, backing: Some(backing), .. } = self else { return };
+        let Some(last) = extents.last() else { return };
+        match gap {
+            // There are records, and what is added was never there.
+            None => _ = engine.set_capacity(last.end()),
+            Some(gap) => {
+                let block = backing.gaps.swap_remove(gap);
+                let (start, bytes) = engine.extent(block);
+                engine.put_back(block);
+                if start + bytes > last.end() {
+                    backing.gaps.extend(engine.set_apart(last.end(), start + bytes - last.end()));
                 }
             }
-            for (&extent, physical) in growth.new.iter().zip(made) {
-                backing.add(Piece { extent, physical });
-            }
         }
-        let mut taken = None;
-        if let (Some(pieces), Some(fit), Some(memory)) = (growth.stitched, growth.fit, memory) {
-            backing.add_stitched(Arc::clone(&memory), pieces);
-            let mut blocks = Vec::with_capacity(held.len());
-            for (extent, block) in fit.extents.iter().zip(held) {
-                blocks.push(match block {
-                    Some(block) => block,
-                    None => engine.allocate_at(extent.start, extent.bytes)?,
-                });
-            }
-            taken = Taken::stitched(blocks, memory, fit.offset);
+        for (&extent, physical) in extents.iter().zip(made) {
+            backing.add(Piece { extent, physical });
         }
-        if growth.gap.is_none() && !growth.new.is_empty() {
-            backing.ends_at(engine.capacity());
-        }
-        Ok(taken)
     }
 }

@@ -174,14 +174,10 @@ impl<B: Backend> DeviceArena<B> {
                 gone.extend(unsettled.put(offset..offset + size, slot.users()));
             }
         }
-        let gaps: Vec<_> =
-            backing.iter().flat_map(|backing| &backing.gaps).map(|&gap| engine.extent(gap)).collect();
-        engine.reset();
-        if let Some(backing) = backing {
-            backing.gaps.clear();
-            for (start, bytes) in gaps {
-                backing.gaps.push(engine.allocate_at(start, bytes)?);
-            }
+        let backing = backing.as_mut();
+        match backing {
+            None => engine.reset(),
+            Some(backing) => backing.reset(engine)?,
         }
         drop(state);
         drop(gone);

@@ -4,7 +4,6 @@
 //! stream or a range that may be the last. Where that cannot be they do nothing, and the usual way is to be taken.
 
 use super::ArenaBuffer;
-use super::backing::Backing;
 use super::state::State;
 use crate::arena::Region;
 use std::sync::OnceLock;
@@ -27,7 +26,7 @@ impl<B: Backend> ArenaBuffer<B> {
         }
         let mut state = self.arena.state.try_lock()?;
         let block = match &state.backing {
-            Some(_) if Backing::<B>::stitches(bytes) => state.engine.allocate_in_hole(bytes).ok()?,
+            Some(backing) if backing.stitches(bytes) => state.engine.allocate_in_hole(bytes).ok()?,
             _ => state.engine.allocate(bytes, Region::Dynamic).ok()?,
         };
         let (offset, size, before) = state.settle(block, stream);

@@ -2,6 +2,7 @@
 //! ranges as often as it takes.
 //!
 //! * `cover`: extents of the range, and what of them is free;
+//! * `gaps`: parts of the range with nothing behind them;
 //! * `stitch`: which pieces make a range for a request.
 //!
 //! Nothing here calls the device; `growth` and `release` do. All of it is under the arena's lock.
@@ -16,27 +17,32 @@
 //! Beyond that, or at the limit, a range is stitched of free pieces, and only what they lack is made anew.
 
 mod cover;
+mod gaps;
 mod stitch;
 
 use cover::Cover;
 pub(super) use cover::{Extent, Holes};
 pub(super) use stitch::Fit;
+use stitch::Plan;
 
 use crate::arena::{Arena, Block};
 use std::sync::Arc;
 use vrampool_backend::{Backend, Physical};
 
-/// Requests below this size are never stitched but at the limit: each piece of a range costs calls of the driver, bytes.
-const STITCHED_FROM: u64 = 4 << 20;
+/// Requests below this size are never stitched but at the limit: each piece of a range costs calls of the driver, granules.
+const STITCHED_FROM: u64 = 2;
 
-/// The smallest free parts that a stitched range is made of, bytes.
-const SMALLEST_PART: u64 = 1 << 20;
+/// The smallest free parts that a stitched range is made of, to a granule.
+const SMALLEST_PART: u64 = 2;
 
 /// What is mapped may exceed the most that was live by this share, as a power of two, before ranges are stitched.
 const SLACK: u32 = 6;
 
 /// The share of what is mapped, as a power of two, that one piece may be: few pieces, and yet small ones.
 const PIECE: u32 = 7;
+
+/// The share of a growth, as a power of two, that one piece is at least, however small pieces are to be.
+const MOST_PIECES: u32 = 16;
 
 /// A piece of physical memory, and where it is mapped.
 #[derive(Debug)]
@@ -56,6 +62,30 @@ pub(super) struct Stitched<B: Backend> {
     bytes: u64,
 }
 
+/// A piece in a stitched range.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Part {
+    /// Where in the range.
+    pub(super) offset: u64,
+    pub(super) piece: Extent,
+}
+
+impl<B: Backend> Stitched<B> {
+    /// All its pieces, where they are in it.
+    pub(super) fn parts(&self) -> Vec<Part> {
+        let offsets = self.pieces.iter().scan(0, |end, piece| {
+            *end += piece.bytes;
+            Some(*end - piece.bytes)
+        });
+        self.pieces.iter().zip(offsets).map(|(&piece, offset)| Part { offset, piece }).collect()
+    }
+
+    /// Whether no buffer has it. Under the arena's lock nobody gets it meanwhile.
+    pub(super) fn is_unused(&self) -> bool {
+        Arc::strong_count(&self.memory) == 1
+    }
+}
+
 /// What a growing arena's range has behind it.
 #[derive(Debug)]
 pub(super) struct Backing<B: Backend> {
@@ -68,14 +98,19 @@ pub(super) struct Backing<B: Backend> {
     pub(super) addresses: u64,
     /// By offset.
     pub(super) pieces: Vec<Piece>,
-    /// Parts of the range that have nothing behind them any more, held.
+    /// Parts of the range that have nothing behind them any more, set apart.
     pub(super) gaps: Vec<Block>,
+    /// Pieces that could be neither made accessible nor unmapped again, set apart.
+    pub(super) stuck: Vec<(Extent, Block)>,
     /// Bytes of all pieces, and the most that there were.
     pub(super) mapped: u64,
     pub(super) peak_mapped: u64,
     /// Where the range ended, each later than the one before, and when it came to.
     ends: Vec<(u64, u64)>,
+    /// By age.
     pub(super) stitched: Vec<Stitched<B>>,
+    /// Stitched ranges that lost a piece while buffers have them, and what is still mapped in each.
+    pub(super) torn: Vec<(Stitched<B>, Vec<Part>)>,
     /// Ends and stitched ranges so far.
     ages: u64,
     /// What is free of each piece, while a range is sought.
@@ -114,10 +149,12 @@ impl<B: Backend> Backing<B> {
             addresses,
             pieces: Vec::new(),
             gaps: Vec::new(),
+            stuck: Vec::new(),
             mapped: 0,
             peak_mapped: 0,
             ends: Vec::new(),
             stitched: Vec::new(),
+            torn: Vec::new(),
             ages: 0,
             covers: Vec::new(),
             decays: false,
@@ -125,8 +162,8 @@ impl<B: Backend> Backing<B> {
     }
 
     /// Whether requests of `bytes` may get a stitched range before the limit makes them.
-    pub(super) fn stitches(bytes: u64) -> bool {
-        bytes >= STITCHED_FROM
+    pub(super) fn stitches(&self, bytes: u64) -> bool {
+        bytes >= STITCHED_FROM.saturating_mul(self.granularity)
     }
 
     /// The oldest of what is mapped beside the holes and holds `bytes`.
@@ -139,7 +176,7 @@ impl<B: Backend> Backing<B> {
         if self.stitched[..older].iter().all(|range| range.bytes < bytes) {
             return end_age.map_or(Way::Nothing, |_| Way::End);
         }
-        let holes = Self::holes(engine);
+        let holes = self.holes(engine);
         holes.cover(self.pieces.iter().map(|piece| piece.extent), &mut self.covers);
         let (older, covers) = (self.stitched[..older].iter(), &self.covers);
         let mut served =
@@ -152,73 +189,84 @@ impl<B: Backend> Backing<B> {
         }
     }
 
-    fn holes(engine: &Arena) -> Holes {
-        Holes::new(engine.holes(SMALLEST_PART))
+    fn holes(&self, engine: &Arena) -> Holes {
+        Holes::new(engine.holes((self.granularity / SMALLEST_PART).max(1)))
     }
 
-    /// What is to be made for a request of `bytes` that nothing mapped serves: `None` when that is too much. `no_more`: no
-    /// physical memory is to be had.
-    pub(super) fn plan(&self, engine: &Arena, bytes: u64, no_more: bool) -> Option<Growth> {
+    /// What is to be made for a request of `bytes`, a multiple of the arena's alignment, that nothing mapped serves: `None`
+    /// when that is too much. `no_more`: no physical memory is to be had.
+    pub(super) fn plan(
+        &self,
+        engine: &Arena,
+        (bytes, alignment): (u64, u64),
+        no_more: bool,
+    ) -> Option<Growth> {
         let room = if no_more { 0 } else { self.limit.saturating_sub(self.mapped) };
-        let capacity = engine.capacity();
-        let needed = self.round(engine.free_end().checked_add(bytes)?.saturating_sub(capacity))?;
-        let in_a_gap = self.gap_of(engine, self.round(bytes)?);
-        let (needed, in_a_gap) = match in_a_gap {
-            Some((gap, start)) if self.round(bytes)? <= room => (self.round(bytes)?, Some((gap, start))),
-            _ => (needed, None),
-        };
+        let (plain, gap) = self.plain(engine, bytes, alignment)?;
         let most_live = engine.peak_used().max(engine.used() + bytes);
-        let is_tight = self.mapped.saturating_add(needed) <= most_live + (most_live >> SLACK);
-        if needed > room || !is_tight && Self::stitches(bytes) {
-            let holes = Self::holes(engine);
+        let is_tight = self.mapped.saturating_add(plain.bytes) <= most_live + (most_live >> SLACK);
+        let is_had = plain.bytes <= room && self.has_addresses(plain);
+        let may_stitch = alignment <= engine.alignment();
+        if may_stitch && (!is_had || !is_tight && self.stitches(bytes)) {
+            let holes = self.holes(engine);
             let plan = stitch::plan(self.pieces.iter().map(|piece| piece.extent), &holes, bytes);
             let missing = self.round(plan.missing)?;
-            if missing <= room && (missing < needed || needed > room) {
-                let (gap, start) = match self.gap_of(engine, missing) {
-                    Some((gap, start)) if missing > 0 => (Some(gap), start),
-                    _ => (None, capacity),
-                };
-                let new = self.split(start, missing);
-                let pieces: Vec<_> =
-                    plan.front.into_iter().chain(new.iter().copied()).chain(plan.back).collect();
-                let holes = holes.with(&new);
-                let fit = stitch::fit(&pieces, &holes, bytes)?;
-                return self.has_addresses(&new).then_some(Growth {
-                    new,
-                    gap,
-                    stitched: Some(pieces),
-                    fit: Some(fit),
-                });
+            if missing <= room && (missing < plain.bytes || !is_had) {
+                return self.stitched_growth(engine, bytes, plan, missing);
             }
         }
-        if needed > room {
-            return None;
-        }
-        let (gap, start) = in_a_gap.map_or((None, capacity), |(gap, start)| (Some(gap), start));
-        let new = self.split(start, needed);
-        self.has_addresses(&new).then_some(Growth { new, gap, stitched: None, fit: None })
+        let new = is_had.then(|| self.split(plain)).flatten()?;
+        Some(Growth { new, gap, stitched: None, fit: None })
     }
 
-    fn has_addresses(&self, new: &[Extent]) -> bool {
-        new.last().is_none_or(|last| last.end() <= self.addresses)
+    /// What the arena's range lacks for a request, at its end or in a gap: where the least is lacking, of where there are
+    /// addresses. The end of the range where nowhere are.
+    fn plain(&self, engine: &Arena, bytes: u64, alignment: u64) -> Option<(Extent, Option<usize>)> {
+        let reach = |start: u64| start.checked_next_multiple_of(alignment.max(1))?.checked_add(bytes);
+        let capacity = engine.capacity();
+        let lacking = reach(engine.free_end())?.saturating_sub(capacity);
+        let end = Extent { start: capacity, bytes: self.round(lacking)? };
+        let in_gap = self.gaps.iter().enumerate().filter_map(|(gap, &block)| {
+            let (start, room) = engine.extent(block);
+            let bytes = self.round(reach(start)? - start)?;
+            (bytes <= room).then_some((Extent { start, bytes }, Some(gap)))
+        });
+        let least = in_gap.min_by_key(|(extent, _)| (extent.bytes, extent.start));
+        Some(match least {
+            Some((extent, gap)) if extent.bytes <= end.bytes || !self.has_addresses(end) => (extent, gap),
+            _ => (end, None),
+        })
+    }
+
+    fn stitched_growth(&self, engine: &Arena, bytes: u64, plan: Plan, missing: u64) -> Option<Growth> {
+        let (gap, start) = match self.gap_of(engine, missing) {
+            Some((gap, start)) if missing > 0 => (Some(gap), start),
+            _ => (None, engine.capacity()),
+        };
+        let new = self.split(Extent { start, bytes: missing })?;
+        let pieces: Vec<_> = plan.front.into_iter().chain(new.iter().copied()).chain(plan.back).collect();
+        let fit = stitch::fit(&pieces, &self.holes(engine).with(&new), bytes)?;
+        Some(Growth { new, gap, stitched: Some(pieces), fit: Some(fit) })
+    }
+
+    fn has_addresses(&self, extent: Extent) -> bool {
+        extent.start.checked_add(extent.bytes).is_some_and(|end| end <= self.addresses)
     }
 
     fn round(&self, bytes: u64) -> Option<u64> {
         bytes.checked_next_multiple_of(self.granularity)
     }
 
-    /// The first gap of at least `bytes`, and where it starts.
-    fn gap_of(&self, engine: &Arena, bytes: u64) -> Option<(usize, u64)> {
-        let mut gaps = self.gaps.iter().map(|&gap| engine.extent(gap)).enumerate();
-        gaps.find(|(_, (_, room))| *room >= bytes).map(|(gap, (start, _))| (gap, start))
-    }
-
-    /// `bytes` from `start` on as pieces.
-    fn split(&self, start: u64, bytes: u64) -> Vec<Extent> {
+    /// An extent as pieces, if there are addresses for it.
+    fn split(&self, all: Extent) -> Option<Vec<Extent>> {
+        if !self.has_addresses(all) {
+            return None;
+        }
         let share = (self.mapped >> PIECE) / self.granularity * self.granularity;
         let most = share.max(2 * self.granularity).min(self.piece_bytes);
-        let starts = (start..start + bytes).step_by(usize::try_from(most).unwrap_or(usize::MAX));
-        starts.map(|at| Extent { start: at, bytes: most.min(start + bytes - at) }).collect()
+        let most = most.max(self.round(all.bytes >> MOST_PIECES)?);
+        let starts = (all.start..all.end()).step_by(usize::try_from(most).unwrap_or(usize::MAX));
+        Some(starts.map(|start| Extent { start, bytes: most.min(all.end() - start) }).collect())
     }
 
     /// The range ends there from now on.
@@ -265,6 +313,13 @@ impl<B: Backend> Backing<B> {
         }
     }
 
+    /// A stitched range is whole, as it was before.
+    pub(super) fn mend(&mut self, mut range: Stitched<B>) {
+        range.places = places(&self.pieces, &range.pieces);
+        let place = self.stitched.partition_point(|other| other.age < range.age);
+        self.stitched.insert(place, range);
+    }
+
     /// There is one more stitched range.
     pub(super) fn add_stitched(&mut self, memory: Arc<B::Memory>, pieces: Vec<Extent>) {
         let (age, bytes) = (self.next_age(), pieces.iter().map(|piece| piece.bytes).sum());
@@ -274,7 +329,8 @@ impl<B: Backend> Backing<B> {
 
     /// Bytes of addresses, of stitched ranges too.
     pub(super) fn address_bytes(&self) -> u64 {
-        self.addresses + self.stitched.iter().map(|range| range.bytes).sum::<u64>()
+        let torn = self.torn.iter().map(|(range, _)| range);
+        self.addresses + self.stitched.iter().chain(torn).map(|range| range.bytes).sum::<u64>()
     }
 
     fn next_age(&mut self) -> u64 {
