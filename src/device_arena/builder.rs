@@ -164,7 +164,9 @@ impl<B: Backend> ArenaBuilder<B> {
             return Err(Error::Configuration {
                 field: "limit",
                 value: self.limit.to_string(),
-                reason: format!("the device maps memory in pieces of {granularity} bytes; leave room for one"),
+                reason: format!(
+                    "the device maps memory in pieces of {granularity} bytes; leave room for one"
+                ),
             });
         }
         let limit = if self.limit > 0 { self.limit } else { u64::MAX };

@@ -4,7 +4,8 @@ use super::backing::{Extent, Growth, Piece, Way};
 use super::state::{State, Taken};
 use super::{ArenaBuffer, Shared};
 use crate::arena::{ArenaError, Block, Region};
-use crate::error::Error;
+use crate::capture::Need;
+use crate::error::{Error, Forbidden};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -38,16 +39,18 @@ impl<B: Backend> Shared<B> {
         stream: &B::Stream,
     ) -> Result<ArenaBuffer<B>, Error> {
         let mut state = self.state.lock();
-        if let Some(taken) = state.take_mapped(bytes, alignment)? {
+        if let Some(taken) = state.take_mapped(bytes, alignment, false)? {
             return self.hand_out(state, taken, (bytes, alignment), stream);
         }
         drop(state);
+        // What is captured is not to ask the driver for memory.
+        Need { requested: bytes, class: bytes }.check(&self.device, stream, Forbidden::Allocation)?;
         let _alone = self.changing.lock();
         // Whether the device has no more memory, as far as is known.
         let mut shortage = None;
         loop {
             let mut state = self.state.lock();
-            if let Some(taken) = state.take_mapped(bytes, alignment)? {
+            if let Some(taken) = state.take_mapped(bytes, alignment, shortage.is_some())? {
                 return self.hand_out(state, taken, (bytes, alignment), stream);
             }
             let (growth, held) = match state.plan_growth(bytes, alignment, shortage.is_some()) {
@@ -178,8 +181,8 @@ pub(super) fn virtual_memory<B: Backend>(
 }
 
 impl<B: Backend> State<B> {
-    /// A block of what is mapped; none if nothing serves.
-    fn take_mapped(&mut self, bytes: u64, alignment: u64) -> Result<Option<Taken<B>>, Error> {
+    /// A block of what is mapped; none if nothing serves. `no_more`: no physical memory is to be had.
+    fn take_mapped(&mut self, bytes: u64, alignment: u64, no_more: bool) -> Result<Option<Taken<B>>, Error> {
         let Self { engine, backing, .. } = self;
         let plain = |block: Result<Block, ArenaError>| match block {
             Ok(block) => Ok(Some(Taken::plain(block))),
@@ -192,13 +195,19 @@ impl<B: Backend> State<B> {
         if alignment > engine.alignment() || !alignment.is_power_of_two() {
             return plain(engine.allocate_aligned(bytes, alignment, Region::Dynamic));
         }
-        let stitches = backing.stitches(bytes);
+        let Some(size) = bytes.checked_next_multiple_of(engine.alignment()) else {
+            return plain(engine.allocate(bytes, Region::Dynamic));
+        };
+        let stitches = backing.stitches(size);
         let served =
             if stitches { engine.allocate_in_hole(bytes) } else { engine.allocate(bytes, Region::Dynamic) };
         if let found @ (Ok(Some(_)) | Err(_)) = plain(served) {
             return found;
         }
-        let size = bytes.next_multiple_of(engine.alignment());
+        // A small one would be at the range's end the next time, when that is there.
+        if backing.grows_for(engine, size, no_more) {
+            return Ok(None);
+        }
         match backing.oldest(engine, size) {
             Way::Nothing => Ok(None),
             Way::End => plain(engine.allocate(bytes, Region::Dynamic)),

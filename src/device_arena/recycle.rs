@@ -25,8 +25,9 @@ impl<B: Backend> ArenaBuffer<B> {
             return None;
         }
         let mut state = self.arena.state.try_lock()?;
+        let size = bytes.checked_next_multiple_of(state.engine.alignment())?;
         let block = match &state.backing {
-            Some(backing) if backing.stitches(bytes) => state.engine.allocate_in_hole(bytes).ok()?,
+            Some(backing) if backing.stitches(size) => state.engine.allocate_in_hole(bytes).ok()?,
             _ => state.engine.allocate(bytes, Region::Dynamic).ok()?,
         };
         let (offset, size, before) = state.settle(block, stream);

@@ -151,9 +151,8 @@ impl<B: Backend> Shared<B> {
             Ok(device)
         });
         let device = settled.inspect_err(|_| ranges.iter_mut().for_each(|range| range.goes = false))?;
-        let leaves = |part: &Part| {
-            pieces.iter().any(|piece| piece.extent == part.piece && piece.fate == Fate::Goes)
-        };
+        let leaves =
+            |part: &Part| pieces.iter().any(|piece| piece.extent == part.piece && piece.fate == Fate::Goes);
         for Range { stitched, parts, .. } in ranges.iter_mut().filter(|range| !range.goes) {
             while let Some(place) = parts.iter().position(leaves) {
                 let Part { offset, piece } = parts[place];

@@ -219,6 +219,14 @@ impl<B: Backend> Backing<B> {
         Some(Growth { new, gap, stitched: None, fit: None })
     }
 
+    /// Whether a request too small to be stitched without need gets more of the arena's range, if nothing of it serves.
+    pub(super) fn grows_for(&self, engine: &Arena, bytes: u64, no_more: bool) -> bool {
+        let room = if no_more { 0 } else { self.limit.saturating_sub(self.mapped) };
+        let plain = self.plain(engine, bytes, 1);
+        !self.stitches(bytes)
+            && plain.is_some_and(|(plain, _)| plain.bytes <= room && self.has_addresses(plain))
+    }
+
     /// What the arena's range lacks for a request, at its end or in a gap: where the least is lacking, of where there are
     /// addresses. The end of the range where nowhere are.
     fn plain(&self, engine: &Arena, bytes: u64, alignment: u64) -> Option<(Extent, Option<usize>)> {
