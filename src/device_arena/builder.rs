@@ -85,7 +85,7 @@ impl<B: Backend> ArenaBuilder<B> {
 
     /// The most bytes that a growing arena maps as one piece, rounded down to the device's granularity: larger ones take
     /// fewer calls, smaller ones are given back and stitched more readily. Default: a 128th of what is mapped, at least two
-    /// granules.
+    /// granules and a 1024th of what is mapped at once.
     pub fn piece_bytes(mut self, bytes: u64) -> Self {
         self.piece_bytes = bytes;
         self

@@ -41,7 +41,10 @@ const SLACK: u32 = 6;
 /// The share of what is mapped, as a power of two, that one piece may be: few pieces, and yet small ones.
 const PIECE: u32 = 7;
 
-/// The share of a growth, as a power of two, that one piece is at least, however small pieces are to be.
+/// The share of a growth, as a power of two, that one piece is at least: the first request may be for most of the device.
+const FEW_PIECES: u32 = 10;
+
+/// As [`FEW_PIECES`], however small pieces are to be.
 const MOST_PIECES: u32 = 16;
 
 /// A piece of physical memory, and where it is mapped.
@@ -271,7 +274,8 @@ impl<B: Backend> Backing<B> {
             return None;
         }
         let share = (self.mapped >> PIECE) / self.granularity * self.granularity;
-        let most = share.max(2 * self.granularity).min(self.piece_bytes);
+        let most =
+            share.max(2 * self.granularity).max(self.round(all.bytes >> FEW_PIECES)?).min(self.piece_bytes);
         let most = most.max(self.round(all.bytes >> MOST_PIECES)?);
         let starts = (all.start..all.end()).step_by(usize::try_from(most).unwrap_or(usize::MAX));
         Some(starts.map(|start| Extent { start, bytes: most.min(all.end() - start) }).collect())
