@@ -270,7 +270,7 @@ impl<B: Backend> Builder<B> {
             Source::Arena | Source::Virtual => Some(self.arena_for(kind, caps.limit)?),
         };
         let hooks = named_apart(self.hooks)?;
-        let supply = Supply::new(self.device, self.source, arena);
+        let supply = Supply::new(self.device, self.source, arena, self.arena.is_some());
         Ok(Pool::new(Shared::new(self.name, kind, caps, classes, self.borrow_classes, hooks, supply)))
     }
 

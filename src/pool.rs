@@ -35,7 +35,8 @@ use vrampool_backend::{Backend, MemoryKind, Stream};
 /// until that work is done. And a device without memory may make an allocation wait for that; the pool itself makes the
 /// host wait only for another thread that is giving back what is missing.
 ///
-/// Dropping the last handle gives idle memory back; buffers that are still live give theirs back when they drop.
+/// Dropping the last handle gives idle memory back; buffers that are still live give theirs back when they drop. An arena of
+/// the pool's own goes with the last of them.
 ///
 /// ```
 /// use vrampool::{Backend, Pool, host::HostDevice};
@@ -74,6 +75,7 @@ pub(crate) struct Handle<B: Backend> {
 impl<B: Backend> Drop for Handle<B> {
     fn drop(&mut self) {
         self.shared.close();
+        self.shared.supply::<B>().close();
     }
 }
 
@@ -176,7 +178,10 @@ impl<B: Backend> Pool<B> {
         Ok(buffer)
     }
 
-    /// Gives all idle memory back to the device. Answers how many bytes that were.
+    /// Gives all idle memory back to the device. Answers how many bytes that were. With [`Source::Virtual`] idle memory goes back
+    /// to the arena, and the arena [releases](DeviceArena::release) to the device every piece of physical memory in which nothing
+    /// is live, after the host has waited for the work that used it; what the device refuses stays the arena's, and the log
+    /// has it.
     #[doc(alias = "clear")]
     #[doc(alias = "empty_cache")]
     #[allow(clippy::must_use_candidate, reason = "called for what it does; the figure is extra")]
@@ -185,10 +190,30 @@ impl<B: Backend> Pool<B> {
     }
 
     /// Gives idle memory back until at most `cached_bytes` are idle, classes that were asked for longest ago first.
-    /// Answers how many bytes were given back.
+    /// Answers how many bytes were given back. With [`Source::Virtual`] at most `cached_bytes` are spare then, idle ones and
+    /// physical memory of the arena's beyond what is live together, or no more piece of it is free as a whole; else as
+    /// [`trim`](Self::trim).
     #[allow(clippy::must_use_candidate, reason = "called for what it does; the figure is extra")]
     pub fn trim_to(&self, cached_bytes: u64) -> u64 {
-        self.shared().trim_to(cached_bytes)
+        let shared = self.shared();
+        let given_back = shared.trim_to(cached_bytes);
+        if let Some(arena) = self.arena().filter(|arena| arena.is_growing()) {
+            let spare = cached_bytes.saturating_sub(shared.cached_bytes());
+            if let Err(error) = arena.release(spare) {
+                log::warn!("pool {}: memory is kept that was to be given back: {error}", shared.name);
+            }
+        }
+        given_back
+    }
+
+    /// Gives back to the device what a pool with [`Source::Virtual`] did not need since the last call, as
+    /// [`DeviceArena::decay`]: for calling once in a while. What is idle in the pool counts as needed. Answers how many bytes
+    /// of physical memory that were; 0 with another source.
+    ///
+    /// # Errors
+    /// As [`DeviceArena::decay`].
+    pub fn decay(&self) -> Result<u64, Error> {
+        self.arena().map_or(Ok(0), DeviceArena::decay)
     }
 
     /// Closes holes of the pool's arena, as [`DeviceArena::compact`], after giving all idle memory back to it. Live buffers
@@ -203,7 +228,7 @@ impl<B: Backend> Pool<B> {
         on_move: impl FnMut(Moved),
     ) -> Result<Compaction, Error> {
         let Some(arena) = self.shared().supply::<B>().arena() else { return Ok(Compaction::default()) };
-        self.trim();
+        self.shared().trim_to(0);
         arena.compact(stream, budget_bytes, on_move)
     }
 

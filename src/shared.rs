@@ -203,6 +203,11 @@ impl Shared {
         self.give_back(idle)
     }
 
+    /// Bytes that are idle, as of all that this thread did and what others told.
+    pub(crate) fn cached_bytes(&self) -> u64 {
+        self.depot().budget.now.cached
+    }
+
     /// No handle is left: gives back what is idle, and keeps nothing from now on.
     pub(crate) fn close(&self) {
         magazine::leave(self);

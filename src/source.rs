@@ -67,12 +67,25 @@ pub(crate) struct Supply<B: Backend> {
     pub(crate) device: B,
     source: Source,
     arena: Option<DeviceArena<B>>,
+    /// Whether that arena is others' too.
+    is_shared: bool,
 }
 
 impl<B: Backend> Supply<B> {
-    /// `arena`: the one that [`Source::Arena`] and [`Source::Virtual`] are about.
-    pub(crate) fn new(device: B, source: Source, arena: Option<DeviceArena<B>>) -> Self {
-        Self { device, source, arena }
+    /// `arena`: the one that [`Source::Arena`] and [`Source::Virtual`] are about; `is_shared`: it is others' too.
+    pub(crate) fn new(device: B, source: Source, arena: Option<DeviceArena<B>>, is_shared: bool) -> Self {
+        Self { device, source, arena, is_shared }
+    }
+
+    /// No handle of the pool is left: what is free of an arena of its own goes back to the device now, not when the last buffer
+    /// does.
+    pub(crate) fn close(&self) {
+        if let Some(arena) = self.arena.as_ref().filter(|arena| arena.is_growing() && !self.is_shared)
+            && arena.used() > 0
+            && let Err(error) = arena.release(0)
+        {
+            log::warn!("arena of {} bytes: {error}", arena.reserved_bytes());
+        }
     }
 
     pub(crate) fn source(&self) -> Source {

@@ -20,7 +20,7 @@ struct Scene {
 
 /// Of classes that are multiples of 1 KiB, with at most 64 KiB from the source.
 fn scene(source: Source) -> Scene {
-    let device = AuditDevice::new(HostDevice::builder().capacity(1 << 20).build());
+    let device = AuditDevice::new(HostDevice::builder().capacity(1 << 20).granularity(4 * KIB).build());
     let streams = std::array::from_fn(|_| device.create_stream().expect("a stream"));
     let builder = Pool::builder(&device).source(source).size_classes(SizeClasses::Multiple(KIB));
     Scene { pool: builder.limit(64 * KIB).build().expect("a pool"), device, streams }

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use vrampool::host::{Call, HostDevice};
 use vrampool::trace::{Op, Pass, Replay, ReplayError, Trace};
-use vrampool::{Backend, Error, Pool, SizeClasses, UNLIMITED};
+use vrampool::{Backend, Error, Pool, SizeClasses, Source, UNLIMITED};
 
 const HEADER: &str = "op,id,size,stream,t_us\n";
 
@@ -123,6 +123,40 @@ fn recorded_traces_hold_what_was_simulated() {
             assert!(held <= reference * 1.1, "{name} {classes}: {held}");
             assert!(classes != SizeClasses::Fixed || held >= reference * 0.9, "{name}: {held}");
         }
+    }
+}
+
+/// A growing arena takes hardly more than what was live, and nothing once it is warm; at a limit close above that, every trace
+/// completes.
+#[test]
+fn recorded_traces_take_hardly_more_physical_memory_than_they_asked_for() {
+    if device().virtual_memory().is_none() {
+        eprintln!("skipped: the host has no virtual memory on this system");
+        return;
+    }
+    for (name, ..) in RECORDED {
+        let trace = recorded(name);
+        let requested = trace.peak_requested();
+        let exact = |limit: u64| {
+            let device = device();
+            let builder = Pool::builder(&device).source(Source::Virtual).size_classes(SizeClasses::Exact(1));
+            (builder.max_cached_bytes(0).limit(limit).build().expect("a pool"), device)
+        };
+        let (pool, _) = exact(UNLIMITED);
+        let passes = Replay::new(&trace).passes(2).run(&pool).expect(name);
+        let [cold, warm] = &passes[..] else { panic!("two passes") };
+        assert!(ratio(cold.peak_reserved, requested) <= 1.03, "{name}: {cold:?}");
+        assert_eq!((warm.driver_calls, warm.peak_reserved), (0, cold.peak_reserved), "{name}: {warm:?}");
+        assert!(cold.driver_calls > 0);
+
+        let limit = requested + requested / 20;
+        let (pool, device) = exact(limit);
+        let passes = Replay::new(&trace).passes(2).run(&pool).expect(name);
+        assert!(passes.iter().all(|pass| pass.peak_reserved <= limit), "{name}: {passes:?}");
+        let taken = || device.memory_info().map(|info| info.total_bytes - info.free_bytes).expect("no fault");
+        assert_eq!(taken(), pool.stats().bytes_reserved, "{name}");
+        pool.trim();
+        assert_eq!(taken(), 0, "{name}");
     }
 }
 

@@ -62,7 +62,7 @@ fn touched_memory_stays_as_it_was_written_and_is_counted() {
         }
     }
     std::fs::write(&path, csv).expect("a file");
-    for source in ["direct", "arena"] {
+    for source in ["direct", "arena", "virtual"] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_vrampool"));
         // Without it Mesa's drivers have something to say on stderr.
         command.env("XDG_RUNTIME_DIR", std::env::temp_dir());

@@ -14,7 +14,7 @@ type Memory = <Device as Backend>::Memory;
 type Stream = <HostDevice as Backend>::Stream;
 
 fn device() -> Device {
-    AuditDevice::new(HostDevice::new())
+    AuditDevice::new(HostDevice::builder().granularity(4096).build())
 }
 
 fn streams<const N: usize>(device: &Device) -> [Stream; N] {

@@ -67,6 +67,7 @@ pub enum SpanState {
     /// A live block whose move has begun; at its old offset until the move is committed.
     Moving(Block),
     /// Neither live nor free: the destination of a move that has begun, what a move left and
-    /// [`release_vacated`](super::Arena::release_vacated) has not given back, or a block that was freed while it moved.
+    /// [`release_vacated`](super::Arena::release_vacated) has not given back, a block that was freed while it moved, or a part
+    /// of a growing arena's range with nothing behind it.
     Held,
 }

@@ -63,7 +63,9 @@ impl Arena {
                             used += record.bytes;
                             live += 1;
                         }
-                        State::Doomed | State::Reserved | State::Vacated => held += record.bytes,
+                        State::Doomed | State::Reserved | State::Vacated | State::Apart => {
+                            held += record.bytes
+                        }
                         State::NoBlock => return wrong("is no block"),
                     }
                     let moves = matches!(tag.state, State::Moving | State::Doomed);

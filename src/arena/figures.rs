@@ -57,8 +57,8 @@ impl Arena {
         self.capacity_of(region) - self.space(region).used - self.space(region).held
     }
 
-    /// Bytes of the dynamic region that are neither live nor free, because a move is under way or what it left is not
-    /// [given back](Self::release_vacated).
+    /// Bytes of the dynamic region that are neither live nor free, because a move is under way, what it left is not
+    /// [given back](Self::release_vacated), or nothing is behind them in a growing arena.
     #[must_use]
     pub fn held(&self) -> u64 {
         self.dynamic.held

@@ -5,8 +5,8 @@ use super::block::Block;
 use super::engine::Arena;
 use super::error::ArenaError;
 use super::layout::Region;
-use super::record::NONE;
-use super::space::choose;
+use super::record::{NONE, State, Tag};
+use super::space::{Space, choose};
 use super::table::end_of;
 
 impl Arena {
@@ -27,6 +27,74 @@ impl Arena {
     pub(crate) fn allocate_at(&mut self, offset: u64, bytes: u64) -> Result<Block, ArenaError> {
         let index = self.place_at(offset, bytes);
         self.named(index, (bytes, 1, Region::Dynamic))
+    }
+
+    /// As [`allocate_at`](Self::allocate_at), and the place is neither live nor free, but [held](Self::held), until it is
+    /// [let in](Self::let_in) or [put back](Self::put_back). No figure of live bytes ever had it.
+    ///
+    /// # Errors
+    /// As [`allocate`](Self::allocate).
+    pub(crate) fn set_apart(&mut self, offset: u64, bytes: u64) -> Result<Block, ArenaError> {
+        let peak = self.peak;
+        let block = self.allocate_at(offset, bytes)?;
+        self.peak = peak;
+        let space = self.space_at(offset);
+        space.used -= bytes;
+        space.live -= 1;
+        space.held += bytes;
+        self.tag(block, State::Apart);
+        Ok(block)
+    }
+
+    /// What was set apart is live from now on.
+    pub(crate) fn let_in(&mut self, block: Block) {
+        if self.is_apart(block) {
+            self.take_in(block);
+            self.peak = self.peak.max(self.used());
+        }
+    }
+
+    /// What was set apart is free from now on.
+    pub(crate) fn put_back(&mut self, block: Block) {
+        if self.is_apart(block) {
+            self.take_in(block);
+            // It is live, and neither moves nor is pinned.
+            let _ = self.free(block);
+        }
+    }
+
+    /// Sees to it that so many more blocks, live or free, can come to be.
+    ///
+    /// # Errors
+    /// [`ArenaError::TooManyBlocks`], [`ArenaError::HostMemory`].
+    pub(crate) fn reserve_blocks(&mut self, count: usize) -> Result<(), ArenaError> {
+        self.table.reserve_many(u32::try_from(count).map_err(|_| ArenaError::TooManyBlocks)?)
+    }
+
+    fn is_apart(&self, block: Block) -> bool {
+        let record = self.table.get(block.index()).filter(|record| record.serial() == block.serial());
+        record.is_some_and(|record| record.state() == Some(State::Apart))
+    }
+
+    fn take_in(&mut self, block: Block) {
+        let (offset, bytes) = self.extent(block);
+        let space = self.space_at(offset);
+        space.held -= bytes;
+        space.used += bytes;
+        space.live += 1;
+        self.tag(block, State::Live);
+    }
+
+    fn space_at(&mut self, offset: u64) -> &mut Space {
+        let region = self.region_at(offset);
+        choose(&mut self.stable, &mut self.dynamic, region)
+    }
+
+    fn tag(&mut self, block: Block, state: State) {
+        let record = &mut self.table[block.index()];
+        if let Some(tag) = record.tag() {
+            record.set_tag(Tag { state, ..tag });
+        }
     }
 
     fn place_in_hole(&mut self, bytes: u64) -> u32 {
@@ -94,10 +162,11 @@ mod tests {
         /// The twin is a byte map.
         #[test]
         fn a_place_is_had_exactly_when_all_of_it_is_free(
-            steps in prop::collection::vec((0..4, 0..END, 1..END), 1..80),
+            steps in prop::collection::vec((0..7, 0..END, 1..END), 1..80),
         ) {
             let mut arena = Arena::new(Layout::new(END).alignment(1))?;
             let (mut taken, mut blocks) = ([false; END as usize], Vec::new());
+            let (mut apart, mut peak) = (Vec::<super::super::Block>::new(), 0);
             for (step, one, two) in steps {
                 match step {
                     0 if !blocks.is_empty() => {
@@ -118,6 +187,29 @@ mod tests {
                             }
                             Err(error) => prop_assert!(!fits && error.is_out_of_memory()),
                         }
+                    }
+                    2 if !apart.is_empty() => {
+                        let block = apart.swap_remove(one as usize % apart.len());
+                        prop_assert_eq!(arena.free(block), Err(ArenaError::StaleBlock), "it is nobody's");
+                        if two % 2 == 0 {
+                            arena.let_in(block);
+                            blocks.push(block);
+                        } else {
+                            let (offset, bytes) = arena.extent(block);
+                            taken[offset as usize..(offset + bytes) as usize].fill(false);
+                            arena.put_back(block);
+                            prop_assert!(matches!(arena.free(block), Err(ArenaError::StaleBlock)));
+                        }
+                    }
+                    3 => {
+                        let range = one as usize..(one + two).min(END) as usize;
+                        let is_free = one + two <= END && !taken[range.clone()].contains(&true);
+                        let block = arena.set_apart(one, two);
+                        prop_assert_eq!(block.is_ok(), is_free);
+                        if is_free {
+                            taken[range].fill(true);
+                        }
+                        apart.extend(block);
                     }
                     _ => {
                         let range = one as usize..(one + two).min(END) as usize;
@@ -144,7 +236,11 @@ mod tests {
                 prop_assert_eq!(arena.holes(3), holes);
                 let end = (0..END).rev().find(|&at| taken[at as usize]).map_or(0, |at| at + 1);
                 prop_assert_eq!(arena.free_end(Region::Dynamic), end);
-                prop_assert_eq!(arena.used_in(Region::Dynamic), taken.iter().filter(|&&byte| byte).count() as u64);
+                let held: u64 = apart.iter().map(|&block| arena.extent(block).1).sum();
+                let used = taken.iter().filter(|&&byte| byte).count() as u64 - held;
+                prop_assert_eq!((arena.used_in(Region::Dynamic), arena.held()), (used, held));
+                peak = used.max(peak);
+                prop_assert_eq!(arena.peak_used(), peak, "what is apart never was live");
             }
         }
     }

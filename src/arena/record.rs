@@ -46,6 +46,8 @@ pub(super) enum State {
     Reserved,
     /// A copy may still read or write it; may be the destination of a move as well.
     Vacated,
+    /// Withheld by name, for whoever has nothing behind it.
+    Apart,
     /// Not in use, or the end of a region's ring.
     NoBlock,
 }
@@ -64,6 +66,7 @@ impl Tag {
             2 => State::Doomed,
             3 => State::Reserved,
             4 => State::Vacated,
+            5 => State::Apart,
             _ => State::NoBlock,
         };
         Self { pins: word as u16, alignment: (word >> 16) as u8, state }

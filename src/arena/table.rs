@@ -61,6 +61,14 @@ impl Table {
         if self.vacancies >= count { Ok(()) } else { self.grow() }
     }
 
+    /// As [`reserve`](Self::reserve), of any count.
+    pub(super) fn reserve_many(&mut self, count: u32) -> Result<(), ArenaError> {
+        while self.vacancies < count {
+            self.grow()?;
+        }
+        Ok(())
+    }
+
     /// Makes fresh slots vacant, so that taking one is the same as taking one that was in use.
     #[cold]
     fn grow(&mut self) -> Result<(), ArenaError> {

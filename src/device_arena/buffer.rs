@@ -94,7 +94,7 @@ impl<B: Backend> ArenaBuffer<B> {
         self.region_mut(self.len, stream)
     }
 
-    /// Where it is in the range at this moment, bytes. Without a region it can move at any time.
+    /// Where it is in its [memory](Self::memory) at this moment, bytes. Without a region it can move at any time.
     ///
     /// # Errors
     /// [`Error::Arena`] after the arena was reset or resized.
@@ -114,7 +114,7 @@ impl<B: Backend> ArenaBuffer<B> {
         }
     }
 
-    /// The memory that it is a part of.
+    /// The memory that it is a part of: the arena's range, or a stitched one of a growing arena's.
     #[must_use]
     pub fn memory(&self) -> &B::Memory {
         self.range()
@@ -198,6 +198,7 @@ impl<B: Backend> ArenaBuffer<B> {
         let resized = match self.stitched_at {
             None => state.engine.resize_in_place(self.block, bytes),
             // What follows it there is no free part of the arena's range.
+            Some(_) if bytes == 0 => Err(ArenaError::ZeroBytes),
             Some(_) => Err(ArenaError::NoRoom { by: bytes - self.size, room: 0 }),
         };
         match resized {

@@ -85,7 +85,7 @@ impl<B: Backend> ArenaBuilder<B> {
 
     /// The most bytes that a growing arena maps as one piece, rounded down to the device's granularity: larger ones take
     /// fewer calls, smaller ones are given back and stitched more readily. Default: a 128th of what is mapped, at least two
-    /// granules.
+    /// granules and a 1024th of what is mapped at once.
     pub fn piece_bytes(mut self, bytes: u64) -> Self {
         self.piece_bytes = bytes;
         self
@@ -119,6 +119,8 @@ impl<B: Backend> ArenaBuilder<B> {
     /// Reserves the range.
     ///
     /// # Errors
+    /// [`Error::Configuration`] for what a [growing](Self::growing) arena cannot have: a stable region, or a limit below the
+    /// device's granularity; [`Error::Backend`] with `Unsupported` for one on a device without virtual memory.
     /// [`Error::Arena`] for a layout that cannot be, [`Error::Backend`] when the device has not enough memory, which a
     /// limit above what is free means unless it is [clamped](Self::clamp).
     pub fn build(self) -> Result<DeviceArena<B>, Error> {
@@ -157,22 +159,31 @@ impl<B: Backend> ArenaBuilder<B> {
             });
         }
         let device = virtual_memory(&self.device)?;
-        let granularity = device.granularity(self.kind)?;
+        let granularity = device.granularity(self.kind)?.max(alignment);
+        if (1..granularity).contains(&self.limit) {
+            return Err(Error::Configuration {
+                field: "limit",
+                value: self.limit.to_string(),
+                reason: format!(
+                    "the device maps memory in pieces of {granularity} bytes; leave room for one"
+                ),
+            });
+        }
         let limit = if self.limit > 0 { self.limit } else { u64::MAX };
         let total = self.device.properties().total_bytes;
         let limit = if self.clamp { limit.min(total) } else { limit };
-        let least = limit.min(total).clamp(granularity, MOST_ADDRESSES);
+        let least = limit.min(total).min(MOST_ADDRESSES).max(granularity);
         // Address space is plentiful, and gaps take some; where it is not, as much as there is.
-        let mut addresses = least.saturating_mul(8).min(MOST_ADDRESSES).next_multiple_of(granularity);
+        let mut addresses = least.saturating_mul(8).min(MOST_ADDRESSES).next_power_of_two();
         let range = loop {
             match device.reserve(addresses) {
                 Ok(range) => break range,
-                Err(_) if addresses / 4 >= least => addresses = (addresses / 2).next_multiple_of(granularity),
+                Err(_) if addresses / 4 >= least => addresses /= 2,
                 Err(error) => return Err(error.into()),
             }
         };
         log::info!("arena on {}: {addresses} bytes of addresses reserved", self.device.id());
-        let front = (addresses / 4).next_multiple_of(granularity).min(addresses - granularity);
+        let front = addresses / 4;
         let engine = Arena::divided(alignment, front)?;
         let backing = Backing::new(granularity, limit, self.piece_bytes, (front, addresses));
         Ok(State::new(engine, range, Some(backing)))

@@ -1,10 +1,11 @@
 //! A growing arena gets memory: from what is mapped, or by mapping more.
 
-use super::backing::{Backing, Extent, Growth, Way};
+use super::backing::{Extent, Growth, Way};
 use super::state::{State, Taken};
 use super::{ArenaBuffer, Shared};
 use crate::arena::{ArenaError, Block, Region};
-use crate::error::Error;
+use crate::capture::Need;
+use crate::error::{Error, Forbidden};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -16,6 +17,19 @@ struct Made<B: Backend> {
     stitched: Option<Arc<B::Memory>>,
 }
 
+/// Why it could not be made.
+struct Unmade {
+    error: BackendError,
+    /// What is mapped all the same, because it could not be unmapped: the first pieces of the growth.
+    stuck: Vec<Physical>,
+}
+
+impl From<BackendError> for Unmade {
+    fn from(error: BackendError) -> Self {
+        Self { error, stuck: Vec::new() }
+    }
+}
+
 impl<B: Backend> Shared<B> {
     /// A block of a growing arena.
     pub(super) fn allocate_growing(
@@ -25,32 +39,31 @@ impl<B: Backend> Shared<B> {
         stream: &B::Stream,
     ) -> Result<ArenaBuffer<B>, Error> {
         let mut state = self.state.lock();
-        if let Some(taken) = state.take_mapped(bytes, alignment)? {
+        if let Some(taken) = state.take_mapped(bytes, alignment, false)? {
             return self.hand_out(state, taken, (bytes, alignment), stream);
         }
         drop(state);
+        // What is captured is not to ask the driver for memory.
+        Need { requested: bytes, class: bytes }.check(&self.device, stream, Forbidden::Allocation)?;
         let _alone = self.changing.lock();
         // Whether the device has no more memory, as far as is known.
         let mut shortage = None;
-        let mut region = Backing::<B>::region_of(bytes);
         loop {
             let mut state = self.state.lock();
-            if let Some(taken) = state.take_mapped(bytes, alignment)? {
+            if let Some(taken) = state.take_mapped(bytes, alignment, shortage.is_some())? {
                 return self.hand_out(state, taken, (bytes, alignment), stream);
             }
-            let (growth, held) = match state.plan_growth((bytes, alignment), region, shortage.is_some()) {
+            let (growth, held) = match state.plan_growth(bytes, alignment, shortage.is_some()) {
                 Ok(planned) => planned,
-                // There may be room among the large ones.
-                Err(refusal) if refusal.is_out_of_memory() && region == Region::Stable => {
-                    region = Region::Dynamic;
-                    match state.engine.allocate_aligned(bytes, alignment, region) {
-                        Ok(block) => {
-                            return self.hand_out(state, Taken::plain(block), (bytes, alignment), stream);
-                        }
-                        Err(_) => continue,
+                Err(refusal) => {
+                    drop(state);
+                    // What small requests left may do for a large one.
+                    if refusal.is_out_of_memory() && self.release_of(&[Region::Stable], 0)? > 0 {
+                        shortage = None;
+                        continue;
                     }
+                    return Err(shortage.map_or(refusal.into(), Error::Backend));
                 }
-                Err(refusal) => return Err(shortage.map_or(refusal.into(), Error::Backend)),
             };
             let range = Arc::clone(&state.range);
             let mapped = growth.stitched.iter().flatten().filter_map(|&piece| {
@@ -62,14 +75,22 @@ impl<B: Backend> Shared<B> {
             match self.make(&growth, &range, &mapped) {
                 Ok(made) => {
                     let mut state = self.state.lock();
-                    match state.commit(growth, made.new, made.stitched, held) {
-                        Ok(Some(taken)) => return self.hand_out(state, taken, (bytes, alignment), stream),
-                        Ok(None) => {}
-                        Err(error) => return Err(error.into()),
+                    if let Err(error) = state.engine.reserve_blocks(3 + 2 * held.len()) {
+                        state.give_up(&held);
+                        drop(state);
+                        let stuck = self.unmake(&growth, &range, made.new);
+                        self.state.lock().keep_stuck(&growth, stuck);
+                        return Err(error.into());
+                    }
+                    if let Some(taken) = state.commit(growth, made, &held) {
+                        return self.hand_out(state, taken, (bytes, alignment), stream);
                     }
                 }
-                Err(error) => {
-                    self.state.lock().give_up(&held);
+                Err(Unmade { error, stuck }) => {
+                    let mut state = self.state.lock();
+                    state.give_up(&held);
+                    state.keep_stuck(&growth, stuck);
+                    drop(state);
                     if !error.is_out_of_memory() || shortage.is_some() {
                         return Err(error.into());
                     }
@@ -85,7 +106,7 @@ impl<B: Backend> Shared<B> {
         growth: &Growth,
         range: &Arc<B::Memory>,
         mapped: &[(Extent, Physical)],
-    ) -> Result<Made<B>, BackendError> {
+    ) -> Result<Made<B>, Unmade> {
         let device = self.virtual_memory()?;
         let mut new = Vec::with_capacity(growth.new.len());
         let made = growth.new.iter().try_for_each(|extent| {
@@ -106,14 +127,17 @@ impl<B: Backend> Shared<B> {
         });
         match stitched {
             Ok(stitched) => Ok(Made { new, stitched: stitched.map(Arc::new) }),
-            Err(error) => {
-                if let (Some(first), Some(_)) = (growth.new.first(), new.last()) {
-                    let bytes = growth.new.iter().take(new.len()).map(|extent| extent.bytes).sum();
-                    // What cannot be unmapped stays mapped, and whoever maps there next is told so.
-                    let _ = self.timed(|| device.unmap(range, first.start, bytes));
-                }
-                Err(error)
-            }
+            Err(error) => Err(Unmade { error, stuck: self.unmake(growth, range, new) }),
+        }
+    }
+
+    /// Unmaps the first pieces of a growth again. Answers what stays mapped because the device refuses.
+    fn unmake(&self, growth: &Growth, range: &Arc<B::Memory>, made: Vec<Physical>) -> Vec<Physical> {
+        let mapped = growth.new.first().zip(growth.new.iter().take(made.len()).last());
+        let (Some((first, last)), Ok(device)) = (mapped, self.virtual_memory()) else { return Vec::new() };
+        match self.timed(|| device.unmap(range, first.start, last.end() - first.start)) {
+            Ok(()) => Vec::new(),
+            Err(_) => made,
         }
     }
 
@@ -165,8 +189,8 @@ pub(super) fn virtual_memory<B: Backend>(
 }
 
 impl<B: Backend> State<B> {
-    /// A block of what is mapped; none if nothing serves.
-    fn take_mapped(&mut self, bytes: u64, alignment: u64) -> Result<Option<Taken<B>>, Error> {
+    /// A block of what is mapped; none if nothing serves. `no_more`: no physical memory is to be had.
+    fn take_mapped(&mut self, bytes: u64, alignment: u64, no_more: bool) -> Result<Option<Taken<B>>, Error> {
         let Self { engine, backing, .. } = self;
         let plain = |block: Result<Block, ArenaError>| match block {
             Ok(block) => Ok(Some(Taken::plain(block))),
@@ -176,17 +200,33 @@ impl<B: Backend> State<B> {
         let Some(backing) = backing else {
             return plain(engine.allocate_aligned(bytes, alignment, Region::Dynamic));
         };
-        let region = Backing::<B>::region_of(bytes);
-        let stitches = Backing::<B>::stitches(bytes) && alignment <= engine.alignment();
+        let region = backing.region_of(bytes);
+        let Some(size) = bytes.checked_next_multiple_of(engine.alignment()) else {
+            return plain(engine.allocate(bytes, region));
+        };
+        let is_plain = alignment > engine.alignment() || !alignment.is_power_of_two();
+        let stitches = backing.stitches(size) && !is_plain;
         let served = match stitches {
             true => engine.allocate_in_hole(bytes),
             false => engine.allocate_aligned(bytes, alignment, region),
         };
-        match plain(served) {
-            Ok(None) if stitches => {}
-            answer => return answer,
+        if let found @ (Ok(Some(_)) | Err(_)) = plain(served) {
+            return found;
         }
-        let size = bytes.next_multiple_of(engine.alignment());
+        // What grows would be at the end the next time, when that is there.
+        if !stitches && backing.grows_for(engine, region, (size, alignment), no_more) {
+            return Ok(None);
+        }
+        if region == Region::Stable
+            && let found @ (Ok(Some(_)) | Err(_)) =
+                plain(engine.allocate_aligned(bytes, alignment, Region::Dynamic))
+        {
+            // There is room among the large ones.
+            return found;
+        }
+        if is_plain {
+            return Ok(None);
+        }
         match backing.oldest(engine, size) {
             Way::Nothing => Ok(None),
             Way::End => plain(engine.allocate(bytes, Region::Dynamic)),
@@ -208,23 +248,21 @@ impl<B: Backend> State<B> {
         }
     }
 
-    /// What is to be made for a request, with the parts of it that are there, held.
+    /// What is to be made for a request, with the parts of it that are there, set apart.
     fn plan_growth(
         &mut self,
-        (bytes, alignment): (u64, u64),
-        region: Region,
+        bytes: u64,
+        alignment: u64,
         no_more: bool,
     ) -> Result<(Growth, Vec<Option<Block>>), ArenaError> {
         let Self { engine, backing, .. } = self;
-        // Wherever it comes to lie, an alignment above the arena's fits then.
-        let padding = alignment.saturating_sub(engine.alignment());
-        let size =
-            bytes.checked_add(padding).and_then(|bytes| bytes.checked_next_multiple_of(engine.alignment()));
-        let planned = size
-            .zip(backing.as_ref())
-            .and_then(|(size, backing)| backing.plan(engine, region, size, no_more));
-        let is_stitched = |growth: &Growth| growth.stitched.is_some();
-        let Some(growth) = planned.filter(|growth| padding == 0 || !is_stitched(growth)) else {
+        let size = bytes.checked_next_multiple_of(engine.alignment());
+        let region = backing.as_ref().map_or(Region::Dynamic, |backing| backing.region_of(bytes));
+        let planned = size.zip(backing.as_ref()).and_then(|(size, backing)| {
+            let plan = |region| backing.plan(engine, region, (size, alignment), no_more);
+            plan(region).or_else(|| plan(Region::Dynamic))
+        });
+        let Some(growth) = planned else {
             return Err(match engine.allocate_aligned(bytes, alignment, region) {
                 Err(error) => error,
                 Ok(block) => {
@@ -239,7 +277,7 @@ impl<B: Backend> State<B> {
                 held.push(None);
                 continue;
             }
-            match engine.allocate_at(extent.start, extent.bytes) {
+            match engine.set_apart(extent.start, extent.bytes) {
                 Ok(block) => held.push(Some(block)),
                 Err(error) => {
                     self.give_up(&held);
@@ -250,56 +288,72 @@ impl<B: Backend> State<B> {
         Ok((growth, held))
     }
 
-    /// Frees what was held for a growth that is not to be.
+    /// Frees what was set apart for a growth that is not to be.
     fn give_up(&mut self, held: &[Option<Block>]) {
-        for &block in held.iter().flatten() {
-            // Its own, and live.
-            let _ = self.engine.free(block);
+        held.iter().flatten().for_each(|&block| self.engine.put_back(block));
+    }
+
+    /// Has what was made; of a stitched range, the block that it was made for. For this there are records.
+    fn commit(&mut self, growth: Growth, made: Made<B>, held: &[Option<Block>]) -> Option<Taken<B>> {
+        let is_at_end = growth.gap.is_none();
+        let new = growth.new.first().copied();
+        self.add_pieces(&growth.new, growth.gap, made.new);
+        let Self { engine, backing: Some(backing), .. } = self else { return None };
+        let mut taken = None;
+        if let (Some(pieces), Some(fit), Some(memory)) = (growth.stitched, growth.fit, made.stitched) {
+            backing.add_stitched(Arc::clone(&memory), pieces);
+            let block = |(extent, block): (&Extent, &Option<Block>)| match *block {
+                Some(block) => {
+                    engine.let_in(block);
+                    Some(block)
+                }
+                None => engine.allocate_at(extent.start, extent.bytes).ok(),
+            };
+            let blocks = fit.extents.iter().zip(held).filter_map(block).collect();
+            taken = Taken::stitched(blocks, memory, fit.offset);
+        }
+        // Younger than the range, which served first.
+        if is_at_end && new.is_some_and(|new| backing.region_at(new.start) == Region::Dynamic) {
+            backing.ends_at(engine.end(Region::Dynamic));
+        }
+        taken
+    }
+
+    /// What could be made neither accessible nor unmapped is the arena's all the same, until a release unmaps it.
+    fn keep_stuck(&mut self, growth: &Growth, stuck: Vec<Physical>) {
+        let extents = &growth.new[..stuck.len().min(growth.new.len())];
+        if extents.is_empty() || self.engine.reserve_blocks(3 + 2 * extents.len()).is_err() {
+            return;
+        }
+        self.add_pieces(extents, growth.gap, stuck);
+        let Self { engine, backing: Some(backing), .. } = self else { return };
+        for &extent in extents {
+            backing.stuck.extend(engine.set_apart(extent.start, extent.bytes).map(|block| (extent, block)));
+        }
+        let is_last = |extent: &Extent| backing.region_at(extent.start) == Region::Dynamic;
+        if growth.gap.is_none() && extents.first().is_some_and(is_last) {
+            backing.ends_at(engine.end(Region::Dynamic));
         }
     }
 
-    /// Has what was made; of a stitched range, the block that it was made for.
-    fn commit(
-        &mut self,
-        growth: Growth,
-        made: Vec<Physical>,
-        memory: Option<Arc<B::Memory>>,
-        held: Vec<Option<Block>>,
-    ) -> Result<Option<Taken<B>>, ArenaError> {
-        let Self { engine, backing, .. } = self;
-        let Some(backing) = backing else { return Ok(None) };
-        if let (Some(first), Some(last)) = (growth.new.first(), growth.new.last()) {
-            match growth.gap {
-                None => engine.set_end(growth.region, last.end())?,
-                Some(gap) => {
-                    let block = backing.gaps.swap_remove(gap);
-                    let (start, bytes) = engine.extent(block);
-                    engine.free(block)?;
-                    if start + bytes > last.end() {
-                        backing.gaps.push(engine.allocate_at(last.end(), start + bytes - last.end())?);
-                    }
-                    debug_assert_eq!(start, first.start);
+    /// Pieces at the end of the range, or at the start of a gap. For this there are records.
+    fn add_pieces(&mut self, extents: &[Extent], gap: Option<usize>, made: Vec<Physical>) {
+        let Self { engine, backing: Some(backing), .. } = self else { return };
+        let Some(last) = extents.last() else { return };
+        match gap {
+            // There are records, and what is added was never there.
+            None => _ = engine.set_end(backing.region_at(last.start), last.end()),
+            Some(gap) => {
+                let block = backing.gaps.swap_remove(gap);
+                let (start, bytes) = engine.extent(block);
+                engine.put_back(block);
+                if start + bytes > last.end() {
+                    backing.gaps.extend(engine.set_apart(last.end(), start + bytes - last.end()));
                 }
             }
-            for (&extent, physical) in growth.new.iter().zip(made) {
-                backing.add(extent, physical);
-            }
         }
-        let mut taken = None;
-        if let (Some(pieces), Some(fit), Some(memory)) = (growth.stitched, growth.fit, memory) {
-            backing.add_stitched(Arc::clone(&memory), pieces);
-            let mut blocks = Vec::with_capacity(held.len());
-            for (extent, block) in fit.extents.iter().zip(held) {
-                blocks.push(match block {
-                    Some(block) => block,
-                    None => engine.allocate_at(extent.start, extent.bytes)?,
-                });
-            }
-            taken = Taken::stitched(blocks, memory, fit.offset);
+        for (&extent, physical) in extents.iter().zip(made) {
+            backing.add(extent, physical);
         }
-        if growth.gap.is_none() && !growth.new.is_empty() && growth.region == Region::Dynamic {
-            backing.ends_at(engine.capacity());
-        }
-        Ok(taken)
     }
 }

@@ -175,14 +175,10 @@ impl<B: Backend> DeviceArena<B> {
                 gone.extend(unsettled.put(offset..offset + size, slot.users()));
             }
         }
-        let gaps: Vec<_> =
-            backing.iter().flat_map(|backing| &backing.gaps).map(|&gap| engine.extent(gap)).collect();
-        engine.reset();
-        if let Some(backing) = backing {
-            backing.gaps.clear();
-            for (start, bytes) in gaps {
-                backing.gaps.push(engine.allocate_at(start, bytes)?);
-            }
+        let backing = backing.as_mut();
+        match backing {
+            None => engine.reset(),
+            Some(backing) => backing.reset(engine)?,
         }
         drop(state);
         drop(gone);
@@ -240,10 +236,11 @@ impl<B: Backend> DeviceArena<B> {
         bytes.checked_next_multiple_of(self.alignment())
     }
 
-    /// Bytes in all.
+    /// Bytes in all; of a growing arena those that are mapped.
     #[must_use]
     pub fn capacity(&self) -> u64 {
-        self.engine().engine.capacity()
+        let state = self.engine();
+        state.backing.as_ref().map_or_else(|| state.engine.capacity(), |backing| backing.mapped)
     }
 
     /// Bytes of one region.

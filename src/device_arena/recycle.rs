@@ -4,7 +4,6 @@
 //! stream or a range that may be the last. Where that cannot be they do nothing, and the usual way is to be taken.
 
 use super::ArenaBuffer;
-use super::backing::Backing;
 use super::state::State;
 use crate::arena::Region;
 use std::sync::OnceLock;
@@ -26,10 +25,14 @@ impl<B: Backend> ArenaBuffer<B> {
             return None;
         }
         let mut state = self.arena.state.try_lock()?;
+        let size = bytes.checked_next_multiple_of(state.engine.alignment())?;
         let block = match &state.backing {
             None => state.engine.allocate(bytes, Region::Dynamic),
-            Some(_) if Backing::<B>::stitches(bytes) => state.engine.allocate_in_hole(bytes),
-            Some(_) => state.engine.allocate(bytes, Backing::<B>::region_of(bytes)),
+            Some(backing) if backing.stitches(size) => state.engine.allocate_in_hole(bytes),
+            Some(backing) => {
+                let region = backing.region_of(bytes);
+                state.engine.allocate(bytes, region)
+            }
         }
         .ok()?;
         let (offset, size, before) = state.settle(block, stream);

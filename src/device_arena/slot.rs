@@ -177,6 +177,10 @@ impl<S> Slots<S> {
         self.0.iter().flatten().map(|(_, slot)| slot)
     }
 
+    pub(super) fn named(&self) -> impl Iterator<Item = (Block, &Slot<S>)> {
+        self.0.iter().flatten().map(|(block, slot)| (*block, slot))
+    }
+
     /// Takes all out.
     pub(super) fn drain(&mut self) -> impl Iterator<Item = (Block, Slot<S>)> {
         self.0.drain(..).flatten()

@@ -124,6 +124,19 @@ impl<S: Stream> Unsettled<S> {
         self.known[0] = known;
     }
 
+    /// All streams that used any part of `range`, as far as it is free: of what is live it may say less.
+    pub(crate) fn users_in(&self, range: &Range<u64>) -> Streams<S> {
+        let mut used = Streams::new();
+        if range.is_empty() {
+            return used;
+        }
+        let first = self.parts.range(..range.start).next_back().filter(|(_, part)| part.end > range.start);
+        for (_, part) in first.into_iter().chain(self.parts.range(range.clone())) {
+            part.streams.iter().for_each(|stream| add(&mut used, stream));
+        }
+        used
+    }
+
     /// Forgets `range`, and answers all streams that used any part of it.
     pub(crate) fn take(&mut self, range: Range<u64>) -> Streams<S> {
         let mut used = Streams::new();
@@ -214,6 +227,7 @@ mod tests {
                         twin[bytes].fill(Some(streams));
                     }
                     (2, Some(expected), _) => {
+                        prop_assert_eq!(ids(unsettled.users_in(&range)), expected.clone());
                         prop_assert_eq!(ids(unsettled.take(range)), expected);
                         twin[bytes].fill(Some(BTreeSet::new()));
                     }

@@ -60,7 +60,7 @@ const fn metric(
 /// ```
 /// assert!(vrampool::metrics::METRICS.iter().any(|metric| metric.name == "vrampool_hits_total"));
 /// ```
-pub const METRICS: [Metric; 31] = [
+pub const METRICS: [Metric; 32] = [
     metric("vrampool_hits_total", Counter, &["bucket"], "Requests served from a bucket."),
     metric(
         "vrampool_misses_total",
@@ -74,6 +74,12 @@ pub const METRICS: [Metric; 31] = [
     metric("vrampool_cap_drops_total", Counter, &["cap"], "Buffers not kept because a cap was reached."),
     metric("vrampool_evictions_total", Counter, &[], "Idle buffers given back to make room, or by trimming."),
     metric("vrampool_stream_waits_total", Counter, &[], "Waits that the pool put between streams."),
+    metric(
+        "vrampool_mapping_calls_total",
+        Counter,
+        &[],
+        "Calls of the device by which a virtual source mapped memory or gave it back.",
+    ),
     metric(
         "vrampool_ladder_rungs_total",
         Counter,
@@ -202,6 +208,7 @@ impl Series {
         self.count("vrampool_cap_drops_total", &cap("max_buffers_per_bucket"), stats.drops_over_count);
         self.count("vrampool_evictions_total", &[], stats.evictions);
         self.count("vrampool_stream_waits_total", &[], stats.stream_waits);
+        self.count("vrampool_mapping_calls_total", &[], stats.mapping_calls);
         for rung in Rung::ALL {
             let label = [("rung", SharedString::const_str(rung.name()))];
             self.count("vrampool_ladder_rungs_total", &label, stats.rung(rung));

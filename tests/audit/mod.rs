@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use vrampool::backend::{DeviceId, MemoryInfo, Properties, StreamId};
+use vrampool::backend::{DeviceId, MemoryInfo, Physical, Properties, StreamId, VirtualMemory};
 use vrampool::{Backend, BackendError, Memory, MemoryKind, Region, RegionMut, Stream};
 
 #[derive(Debug, Clone)]
@@ -43,7 +43,8 @@ impl fmt::Debug for State {
 pub(crate) struct AuditMemory<B: Backend> {
     /// Given back before `ticket` is, so that the books never say less than is taken.
     pub(crate) inner: B::Memory,
-    ticket: Ticket,
+    /// None for addresses.
+    ticket: Option<Ticket>,
 }
 
 #[derive(Debug)]
@@ -152,9 +153,67 @@ fn below_mut<B: Backend>(
 
 impl<B: Backend> AuditDevice<B> {
     fn book(&self, bytes: u64, inner: B::Memory) -> AuditMemory<B> {
+        AuditMemory { inner, ticket: Some(self.ticket(bytes)) }
+    }
+
+    fn ticket(&self, bytes: u64) -> Ticket {
         let taken = self.state.taken.fetch_add(bytes, Ordering::SeqCst) + bytes;
         self.state.peak.fetch_max(taken, Ordering::SeqCst);
-        AuditMemory { inner, ticket: Ticket { bytes, state: Arc::clone(&self.state) } }
+        Ticket { bytes, state: Arc::clone(&self.state) }
+    }
+}
+
+/// Physical memory below, given back before `ticket` is.
+struct AuditPhysical {
+    inner: Physical,
+    _ticket: Ticket,
+}
+
+/// Bytes taken are those of physical memory, and so are allocations and frees; addresses cost nothing.
+impl<B: Backend> VirtualMemory for AuditDevice<B> {
+    type Memory = AuditMemory<B>;
+
+    fn granularity(&self, kind: MemoryKind) -> Result<u64, BackendError> {
+        self.below()?.granularity(kind)
+    }
+
+    fn reserve(&self, bytes: u64) -> Result<AuditMemory<B>, BackendError> {
+        Ok(AuditMemory { inner: self.below()?.reserve(bytes)?, ticket: None })
+    }
+
+    fn create_physical(&self, bytes: u64, kind: MemoryKind) -> Result<Physical, BackendError> {
+        self.state.allocations.fetch_add(1, Ordering::SeqCst);
+        let inner = self.below()?.create_physical(bytes, kind)?;
+        Ok(Physical::new(bytes, AuditPhysical { inner, _ticket: self.ticket(bytes) }))
+    }
+
+    fn map(
+        &self,
+        reservation: &AuditMemory<B>,
+        offset: u64,
+        physical: &Physical,
+    ) -> Result<(), BackendError> {
+        self.below()?.map(&reservation.inner, offset, &physical.driver::<AuditPhysical>()?.inner)
+    }
+
+    fn set_access(
+        &self,
+        reservation: &AuditMemory<B>,
+        offset: u64,
+        bytes: u64,
+        devices: &[DeviceId],
+    ) -> Result<(), BackendError> {
+        self.below()?.set_access(&reservation.inner, offset, bytes, devices)
+    }
+
+    fn unmap(&self, reservation: &AuditMemory<B>, offset: u64, bytes: u64) -> Result<(), BackendError> {
+        self.below()?.unmap(&reservation.inner, offset, bytes)
+    }
+}
+
+impl<B: Backend> AuditDevice<B> {
+    fn below(&self) -> Result<&dyn VirtualMemory<Memory = B::Memory>, BackendError> {
+        self.inner.virtual_memory().ok_or(BackendError::Unsupported { operation: "virtual memory" })
     }
 }
 
@@ -265,5 +324,9 @@ impl<B: Backend> Backend for AuditDevice<B> {
 
     fn read_mapped(&self, memory: &Self::Memory, offset: u64, bytes: &mut [u8]) -> Result<(), BackendError> {
         self.inner.read_mapped(&memory.inner, offset, bytes)
+    }
+
+    fn virtual_memory(&self) -> Option<&dyn VirtualMemory<Memory = AuditMemory<B>>> {
+        self.inner.virtual_memory().map(|_| self as &dyn VirtualMemory<Memory = AuditMemory<B>>)
     }
 }

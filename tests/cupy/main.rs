@@ -26,7 +26,7 @@ use vrampool::{Backend, Buffer, Pool};
 const UNIT: u64 = 512;
 
 fn device() -> (HostDevice, HostStream) {
-    let device = HostDevice::builder().capacity(1 << 30).build();
+    let device = HostDevice::builder().capacity(1 << 30).granularity(4096).build();
     let stream = device.create_stream().expect("a stream");
     (device, stream)
 }

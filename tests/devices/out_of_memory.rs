@@ -29,7 +29,7 @@ fn the_limit_gives_idle_memory_back_and_then_an_error_that_explains() {
             let Error::OutOfMemory(error) = error else { panic!("{text}") };
             let is_told = match error.shortage {
                 Shortage::Limit(limit) => limit == LIMIT,
-                Shortage::Arena(_) => source == Source::Arena,
+                Shortage::Arena(_) => matches!(source, Source::Arena | Source::Virtual),
                 _ => false,
             };
             assert!(is_told, "{source}: {error:?}");

@@ -46,7 +46,11 @@ impl There {
 
     /// What can serve a pool's misses.
     pub(crate) fn sources(&self) -> Vec<Source> {
-        let can = |source: &Source| *source != Source::Driver || self.can(Capabilities::STREAM_ORDERED);
+        let can = |source: &Source| match source {
+            Source::Driver => self.can(Capabilities::STREAM_ORDERED),
+            Source::Virtual => self.can(Capabilities::VIRTUAL_MEMORY),
+            _ => true,
+        };
         Source::ALL.into_iter().filter(can).collect()
     }
 

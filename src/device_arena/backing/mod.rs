@@ -2,6 +2,7 @@
 //! ranges as often as it takes.
 //!
 //! * `cover`: extents of the range, and what of them is free;
+//! * `gaps`: parts of the range with nothing behind them;
 //! * `stitch`: which pieces make a range for a request.
 //!
 //! Nothing here calls the device; `growth` and `release` do. All of it is under the arena's lock.
@@ -19,11 +20,13 @@
 //! Beyond that, or at the limit, a range is stitched of free pieces, and only what they lack is made anew.
 
 mod cover;
+mod gaps;
 mod stitch;
 
 use cover::Covers;
 pub(super) use cover::{Extent, Holes};
 pub(super) use stitch::Fit;
+use stitch::Plan;
 
 use crate::arena::{Arena, Block, Region};
 use smallvec::SmallVec;
@@ -31,20 +34,23 @@ use std::ops::Range;
 use std::sync::Arc;
 use vrampool_backend::{Backend, Physical};
 
-/// Requests up to this size are served in the front part of the range, bytes: what pools keep idle.
-const SMALL: u64 = 1 << 20;
+/// Requests up to this part of a granule are served in the front part of the range: what pools keep idle.
+const SMALL: u64 = 2;
 
-/// Requests below this size are never stitched but at the limit: each piece of a range costs calls of the driver, bytes.
-const STITCHED_FROM: u64 = 4 << 20;
-
-/// The smallest free parts that a stitched range is made of, bytes.
-const SMALLEST_PART: u64 = 2 << 20;
+/// Requests below this size are never stitched but at the limit: each piece of a range costs calls of the driver, granules.
+const STITCHED_FROM: u64 = 2;
 
 /// What is mapped may exceed the most that was live by this share, as a power of two, before ranges are stitched.
 const SLACK: u32 = 6;
 
 /// The share of what is mapped, as a power of two, that one piece may be: few pieces, and yet small ones.
 const PIECE: u32 = 7;
+
+/// The share of a growth, as a power of two, that one piece is at least: the first request may be for most of the device.
+const FEW_PIECES: u32 = 10;
+
+/// As [`FEW_PIECES`], however small pieces are to be.
+const MOST_PIECES: u32 = 16;
 
 /// Up to so many stitched ranges are looked through one by one; of more, what is free of all pieces is found first.
 const FEW: usize = 64;
@@ -58,6 +64,30 @@ pub(super) struct Stitched<B: Backend> {
     /// Which of the arena's they are, in the order of its range.
     places: Box<[u32]>,
     bytes: u64,
+}
+
+/// A piece in a stitched range.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Part {
+    /// Where in the range.
+    pub(super) offset: u64,
+    pub(super) piece: Extent,
+}
+
+impl<B: Backend> Stitched<B> {
+    /// All its pieces, where they are in it.
+    pub(super) fn parts(&self) -> Vec<Part> {
+        let offsets = self.pieces.iter().scan(0, |end, piece| {
+            *end += piece.bytes;
+            Some(*end - piece.bytes)
+        });
+        self.pieces.iter().zip(offsets).map(|(&piece, offset)| Part { offset, piece }).collect()
+    }
+
+    /// Whether no buffer has it. Under the arena's lock nobody gets it meanwhile.
+    pub(super) fn is_unused(&self) -> bool {
+        Arc::strong_count(&self.memory) == 1
+    }
 }
 
 /// What a growing arena's range has behind it.
@@ -76,14 +106,19 @@ pub(super) struct Backing<B: Backend> {
     physical: Vec<Physical>,
     /// Of which stitched ranges each is a part, the oldest first.
     parts_of: Vec<SmallVec<[u32; 4]>>,
-    /// Parts of the range that have nothing behind them any more, held.
+    /// Parts of the range that have nothing behind them any more, set apart.
     pub(super) gaps: Vec<Block>,
+    /// Pieces that could be neither made accessible nor unmapped again, set apart.
+    pub(super) stuck: Vec<(Extent, Block)>,
     /// Bytes of all pieces, and the most that there were.
     pub(super) mapped: u64,
     pub(super) peak_mapped: u64,
     /// Where the range ended, each later than the one before, and when it came to.
     ends: Vec<(u64, u64)>,
+    /// By age.
     pub(super) stitched: Vec<Stitched<B>>,
+    /// Stitched ranges that lost a piece while buffers have them, and what is still mapped in each.
+    pub(super) torn: Vec<(Stitched<B>, Vec<Part>)>,
     /// Ends and stitched ranges so far.
     ages: u64,
     /// What is free of each piece, while a range is sought.
@@ -106,8 +141,6 @@ pub(super) enum Way<B: Backend> {
 pub(super) struct Growth {
     /// Of physical memory, mapped in the range one behind the other.
     pub(super) new: Vec<Extent>,
-    /// In which part of the range.
-    pub(super) region: Region,
     /// The hold of the gap that they are to fill; none at the end of the part.
     pub(super) gap: Option<usize>,
     /// The stitched range, if one is to be.
@@ -133,10 +166,12 @@ impl<B: Backend> Backing<B> {
             physical: Vec::new(),
             parts_of: Vec::new(),
             gaps: Vec::new(),
+            stuck: Vec::new(),
             mapped: 0,
             peak_mapped: 0,
             ends: Vec::new(),
             stitched: Vec::new(),
+            torn: Vec::new(),
             ages: 0,
             covers: Covers::default(),
             decays: false,
@@ -144,13 +179,18 @@ impl<B: Backend> Backing<B> {
     }
 
     /// In which part of the range a request is served.
-    pub(super) fn region_of(bytes: u64) -> Region {
-        if bytes <= SMALL { Region::Stable } else { Region::Dynamic }
+    pub(super) fn region_of(&self, bytes: u64) -> Region {
+        if bytes <= self.granularity / SMALL { Region::Stable } else { Region::Dynamic }
+    }
+
+    /// In which part of the range an offset is.
+    pub(super) fn region_at(&self, offset: u64) -> Region {
+        if offset < self.front { Region::Stable } else { Region::Dynamic }
     }
 
     /// Whether requests of `bytes` may get a stitched range before the limit makes them.
-    pub(super) fn stitches(bytes: u64) -> bool {
-        bytes >= STITCHED_FROM
+    pub(super) fn stitches(&self, bytes: u64) -> bool {
+        bytes >= STITCHED_FROM.saturating_mul(self.granularity)
     }
 
     /// The oldest of what is mapped beside the holes and holds `bytes`.
@@ -162,7 +202,7 @@ impl<B: Backend> Backing<B> {
         if self.stitched[..older].iter().all(|range| range.bytes < bytes) {
             return end_age.map_or(Way::Nothing, |_| Way::End);
         }
-        let holes = Self::holes(engine);
+        let holes = self.holes(engine);
         let oldest = match older <= FEW {
             true => self.stitched[..older].iter().position(|range| {
                 let Stitched { pieces, bytes: all, .. } = range;
@@ -200,76 +240,109 @@ impl<B: Backend> Backing<B> {
         found
     }
 
-    fn holes(engine: &Arena) -> Holes {
-        Holes::new(engine.holes(SMALLEST_PART))
+    /// Smaller free parts are not worth a piece of a range.
+    fn holes(&self, engine: &Arena) -> Holes {
+        Holes::new(engine.holes(self.granularity))
     }
 
-    /// What is to be made for a request of `bytes` that nothing mapped in that part of the range serves: `None` when that is
-    /// too much. `no_more`: no physical memory is to be had.
-    pub(super) fn plan(&self, engine: &Arena, region: Region, bytes: u64, no_more: bool) -> Option<Growth> {
-        let room = if no_more { 0 } else { self.limit.saturating_sub(self.mapped) };
-        let gap = self.gap_of(engine, region, self.round(bytes)?);
-        let needed = match gap {
-            Some(_) => self.round(bytes)?,
-            None => {
-                let end = engine.free_end(region).checked_add(bytes)?;
-                self.round(end.saturating_sub(engine.end(region)))?
-            }
-        };
-        if region == Region::Dynamic
-            && (needed > room || Self::stitches(bytes) && !self.is_tight_with(engine, bytes, needed))
-            && let Some(stitched) = self.plan_stitched(engine, bytes, (needed, room))
+    /// What is to be made for a request of `bytes`, a multiple of the arena's alignment, that nothing mapped in that part of the
+    /// range serves: `None` when that is too much. `no_more`: no physical memory is to be had.
+    pub(super) fn plan(
+        &self,
+        engine: &Arena,
+        region: Region,
+        (bytes, alignment): (u64, u64),
+        no_more: bool,
+    ) -> Option<Growth> {
+        let room = self.room(no_more);
+        let (mut plain, gap) = self.plain(engine, region, bytes, alignment)?;
+        let is_had = plain.bytes <= room && self.has_addresses(plain);
+        let may_stitch = region == Region::Dynamic && alignment <= engine.alignment();
+        if may_stitch && (!is_had || self.stitches(bytes) && !self.is_tight_with(engine, bytes, plain.bytes))
         {
-            return Some(stitched);
+            let plan = stitch::plan(&self.extents, &self.holes(engine), bytes);
+            let missing = self.round(plan.missing)?;
+            if missing <= room && (missing < plain.bytes || !is_had) {
+                return self.stitched_growth(engine, bytes, plan, missing);
+            }
         }
-        // Small ones come in great numbers: they get some in reserve.
-        let share = if region == Region::Stable && gap.is_none() { self.share().min(room) } else { 0 };
-        self.grown(engine, region, gap, needed.max(share)).filter(|_| needed <= room)
+        if region == Region::Stable && gap.is_none() {
+            // Small ones come in great numbers: they get some in reserve.
+            let more = Extent { bytes: plain.bytes.max(self.share().min(room)), ..plain };
+            plain = if self.has_addresses(more) { more } else { plain };
+        }
+        let new = is_had.then(|| self.split(plain)).flatten()?;
+        Some(Growth { new, gap, stitched: None, fit: None })
+    }
+
+    /// Bytes of physical memory that the limit leaves.
+    fn room(&self, no_more: bool) -> u64 {
+        if no_more { 0 } else { self.limit.saturating_sub(self.mapped) }
     }
 
     /// Whether what is mapped stays close to what is live when so much is added.
-    fn is_tight_with(&self, engine: &Arena, bytes: u64, needed: u64) -> bool {
+    fn is_tight_with(&self, engine: &Arena, bytes: u64, added: u64) -> bool {
         let most_live = engine.peak_used().max(engine.used() + bytes);
-        self.mapped.saturating_add(needed) <= most_live + (most_live >> SLACK)
+        self.mapped.saturating_add(added) <= most_live + (most_live >> SLACK)
     }
 
-    /// A range of free pieces and what they lack, if that is less than `needed`, or that is more than there is room for.
-    fn plan_stitched(&self, engine: &Arena, bytes: u64, (needed, room): (u64, u64)) -> Option<Growth> {
-        let holes = Self::holes(engine);
-        let plan = stitch::plan(&self.extents, &holes, bytes);
-        let missing = self.round(plan.missing)?;
-        if missing > room || missing >= needed && needed <= room {
-            return None;
-        }
-        let gap = if missing > 0 { self.gap_of(engine, Region::Dynamic, missing) } else { None };
-        let mut growth = self.grown(engine, Region::Dynamic, gap, missing)?;
-        let new = growth.new.iter().copied();
-        let pieces: Vec<_> = plan.front.into_iter().chain(new).chain(plan.back).collect();
-        let fit = stitch::fit(&pieces, &holes.with(&growth.new), bytes)?;
-        growth.fit = Some(fit.joined(&span(&growth.new)));
-        growth.stitched = Some(pieces);
-        Some(growth)
+    /// Whether a request that is not stitched without need gets more of that part of the range, if nothing of it serves.
+    pub(super) fn grows_for(
+        &self,
+        engine: &Arena,
+        region: Region,
+        (bytes, alignment): (u64, u64),
+        no_more: bool,
+    ) -> bool {
+        let plain = self.plain(engine, region, bytes, alignment);
+        !self.stitches(bytes)
+            && plain.is_some_and(|(plain, _)| plain.bytes <= self.room(no_more) && self.has_addresses(plain))
     }
 
-    /// So many more bytes in a gap or at the end of a part, if there are addresses for them.
-    fn grown(&self, engine: &Arena, region: Region, gap: Option<(usize, u64)>, bytes: u64) -> Option<Growth> {
-        let start = gap.map_or(engine.end(region), |(_, start)| start);
-        let end = if region == Region::Stable { self.front } else { self.addresses };
-        let new = self.split(start, bytes);
-        let fits = new.last().is_none_or(|last| last.end() <= end);
-        fits.then_some(Growth { new, region, gap: gap.map(|(gap, _)| gap), stitched: None, fit: None })
+    /// What a part of the range lacks for a request, at its end or in a gap: where the least is lacking, of where there are
+    /// addresses. Its end where nowhere are.
+    fn plain(
+        &self,
+        engine: &Arena,
+        region: Region,
+        bytes: u64,
+        alignment: u64,
+    ) -> Option<(Extent, Option<usize>)> {
+        let reach = |start: u64| start.checked_next_multiple_of(alignment.max(1))?.checked_add(bytes);
+        let start = engine.end(region);
+        let lacking = reach(engine.free_end(region))?.saturating_sub(start);
+        let end = Extent { start, bytes: self.round(lacking)? };
+        let in_gap = self.gaps.iter().enumerate().filter_map(|(gap, &block)| {
+            let (start, room) = engine.extent(block);
+            let bytes = self.round(reach(start)? - start)?;
+            let fits = bytes <= room && self.region_at(start) == region;
+            fits.then_some((Extent { start, bytes }, Some(gap)))
+        });
+        let least = in_gap.min_by_key(|(extent, _)| (extent.bytes, extent.start));
+        Some(match least {
+            Some((extent, gap)) if extent.bytes <= end.bytes || !self.has_addresses(end) => (extent, gap),
+            _ => (end, None),
+        })
+    }
+
+    fn stitched_growth(&self, engine: &Arena, bytes: u64, plan: Plan, missing: u64) -> Option<Growth> {
+        let (gap, start) = match self.gap_of(engine, missing) {
+            Some((gap, start)) if missing > 0 => (Some(gap), start),
+            _ => (None, engine.end(Region::Dynamic)),
+        };
+        let new = self.split(Extent { start, bytes: missing })?;
+        let pieces: Vec<_> = plan.front.into_iter().chain(new.iter().copied()).chain(plan.back).collect();
+        let fit = stitch::fit(&pieces, &self.holes(engine).with(&new), bytes)?.joined(&span(&new));
+        Some(Growth { new, gap, stitched: Some(pieces), fit: Some(fit) })
+    }
+
+    fn has_addresses(&self, extent: Extent) -> bool {
+        let end = if self.region_at(extent.start) == Region::Stable { self.front } else { self.addresses };
+        extent.start.checked_add(extent.bytes).is_some_and(|last| last <= end)
     }
 
     fn round(&self, bytes: u64) -> Option<u64> {
         bytes.checked_next_multiple_of(self.granularity)
-    }
-
-    /// The first gap of at least `bytes` in a part, and where it starts.
-    fn gap_of(&self, engine: &Arena, region: Region, bytes: u64) -> Option<(usize, u64)> {
-        let is_in = |start| (start < self.front) == (region == Region::Stable);
-        let mut gaps = self.gaps.iter().map(|&gap| engine.extent(gap)).enumerate();
-        let found = gaps.find(|&(_, (start, room))| room >= bytes && is_in(start));
-        found.map(|(gap, (start, _))| (gap, start))
     }
 
     /// As much as one piece may be.
@@ -278,11 +351,16 @@ impl<B: Backend> Backing<B> {
         share - share % self.granularity
     }
 
-    /// `bytes` from `start` on as pieces.
-    fn split(&self, start: u64, bytes: u64) -> Vec<Extent> {
-        let most = self.share().max(2 * self.granularity).min(self.piece_bytes);
-        let starts = (start..start + bytes).step_by(usize::try_from(most).unwrap_or(usize::MAX));
-        starts.map(|at| Extent { start: at, bytes: most.min(start + bytes - at) }).collect()
+    /// An extent as pieces, if there are addresses for it.
+    fn split(&self, all: Extent) -> Option<Vec<Extent>> {
+        if !self.has_addresses(all) {
+            return None;
+        }
+        let few = self.round(all.bytes >> FEW_PIECES)?;
+        let most = self.share().max(2 * self.granularity).max(few).min(self.piece_bytes);
+        let most = most.max(self.round(all.bytes >> MOST_PIECES)?);
+        let starts = (all.start..all.end()).step_by(usize::try_from(most).unwrap_or(usize::MAX));
+        Some(starts.map(|start| Extent { start, bytes: most.min(all.end() - start) }).collect())
     }
 
     /// Its second part ends there from now on.
@@ -336,6 +414,13 @@ impl<B: Backend> Backing<B> {
         taken
     }
 
+    /// A stitched range is whole, as it was before.
+    pub(super) fn mend(&mut self, range: Stitched<B>) {
+        let place = self.stitched.partition_point(|other| other.age < range.age);
+        self.stitched.insert(place, range);
+        self.place_anew();
+    }
+
     /// Pieces, or stitched ranges, have other places among each other.
     fn place_anew(&mut self) {
         let Self { extents, stitched, parts_of, .. } = self;
@@ -356,7 +441,8 @@ impl<B: Backend> Backing<B> {
 
     /// Bytes of addresses, of stitched ranges too.
     pub(super) fn address_bytes(&self) -> u64 {
-        self.addresses + self.stitched.iter().map(|range| range.bytes).sum::<u64>()
+        let torn = self.torn.iter().map(|(range, _)| range);
+        self.addresses + self.stitched.iter().chain(torn).map(|range| range.bytes).sum::<u64>()
     }
 
     fn next_age(&mut self) -> u64 {

@@ -1,0 +1,71 @@
+//! Parts of a growing arena's range with nothing behind them any more, and those that are stuck.
+
+use super::Backing;
+use crate::arena::{Arena, ArenaError, Block, Region};
+use vrampool_backend::Backend;
+
+impl<B: Backend> Backing<B> {
+    /// The first gap of at least `bytes` in the second part, and where it starts.
+    pub(super) fn gap_of(&self, engine: &Arena, bytes: u64) -> Option<(usize, u64)> {
+        let mut gaps = self.gaps.iter().map(|&gap| engine.extent(gap)).enumerate();
+        let found = gaps.find(|(_, (start, room))| *room >= bytes && *start >= self.front);
+        found.map(|(gap, (start, _))| (gap, start))
+    }
+
+    /// Makes one of gaps that touch, and cuts those at the end of a part off the range.
+    pub(in super::super) fn join_gaps(&mut self, engine: &mut Arena) {
+        // With these, nothing here fails: gaps that become one have two records or more between them.
+        if engine.reserve_blocks(2).is_err() {
+            return;
+        }
+        self.gaps.sort_unstable_by_key(|&gap| engine.extent(gap));
+        let mut joined: Vec<Block> = Vec::with_capacity(self.gaps.len());
+        for gap in self.gaps.drain(..) {
+            let (start, bytes) = engine.extent(gap);
+            let before = joined.pop_if(|last| {
+                let (start_before, bytes_before) = engine.extent(*last);
+                start_before + bytes_before == start && start != self.front
+            });
+            let Some(before) = before else {
+                joined.push(gap);
+                continue;
+            };
+            let (start_before, bytes_before) = engine.extent(before);
+            engine.put_back(before);
+            engine.put_back(gap);
+            joined.extend(engine.set_apart(start_before, bytes_before + bytes));
+        }
+        for region in [Region::Stable, Region::Dynamic] {
+            let is_at_end = |gap: &Block| {
+                let (start, bytes) = engine.extent(*gap);
+                start + bytes == engine.end(region) && self.region_at(start) == region
+            };
+            if let Some(place) = joined.iter().position(is_at_end) {
+                let gap = joined.remove(place);
+                let (start, _) = engine.extent(gap);
+                engine.put_back(gap);
+                let _ = engine.set_end(region, start);
+                if region == Region::Dynamic {
+                    self.cut_at(start);
+                }
+            }
+        }
+        self.gaps = joined;
+    }
+
+    /// Frees all but what has nothing behind it.
+    ///
+    /// # Errors
+    /// None that is to be expected: there were more records before.
+    pub(in super::super) fn reset(&mut self, engine: &mut Arena) -> Result<(), ArenaError> {
+        let gaps: Vec<_> = self.gaps.drain(..).map(|gap| engine.extent(gap)).collect();
+        engine.reset();
+        for (start, bytes) in gaps {
+            self.gaps.push(engine.set_apart(start, bytes)?);
+        }
+        for (extent, block) in &mut self.stuck {
+            *block = engine.set_apart(extent.start, extent.bytes)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,148 @@
+//! Random histories: contents, addresses, books, bounds.
+
+use super::{Live, PAGE, Scene, has_virtual_memory, scene};
+use proptest::prelude::*;
+use std::sync::atomic::{AtomicU64, Ordering};
+use vrampool::{Error, arena::ArenaError, arena::Region};
+
+#[derive(Debug, Clone)]
+enum Step {
+    Allocate { bytes: u64, stream: usize, alignment: u64 },
+    Free { which: usize },
+    Write { which: usize, stream: usize },
+    Resize { which: usize, bytes: u64, stream: usize },
+    Release { spare: u64 },
+    Decay,
+    Reset,
+    Limit { pages: u64 },
+}
+
+fn bytes() -> impl Strategy<Value = u64> {
+    prop_oneof![1..PAGE / 4, 1..3 * PAGE, 2 * PAGE..12 * PAGE, (1..9u64).prop_map(|pages| pages * PAGE)]
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let alignment = prop_oneof![8 => Just(1), 1 => (0..15u32).prop_map(|shift| 1 << shift)];
+    prop_oneof![
+        12 => (bytes(), 0..3usize, alignment)
+            .prop_map(|(bytes, stream, alignment)| Step::Allocate { bytes, stream, alignment }),
+        9 => any::<usize>().prop_map(|which| Step::Free { which }),
+        2 => (any::<usize>(), 0..3usize).prop_map(|(which, stream)| Step::Write { which, stream }),
+        2 => (any::<usize>(), bytes(), 0..3usize)
+            .prop_map(|(which, bytes, stream)| Step::Resize { which, bytes, stream }),
+        2 => prop_oneof![Just(0), 0..20 * PAGE].prop_map(|spare| Step::Release { spare }),
+        1 => Just(Step::Decay),
+        1 => prop::bool::weighted(0.2).prop_map(|all| if all { Step::Reset } else { Step::Decay }),
+        1 => (0..60u64).prop_map(|pages| Step::Limit { pages }),
+    ]
+}
+
+/// Runs a history. Answers how many blocks were stitched.
+fn run(scene: Scene, mut limit: u64, smallest_pieces: bool, steps: Vec<Step>) -> u64 {
+    let (mut live, mut seeds, mut stitched) = (Vec::<Live>::new(), 0, 0);
+    let mut forgotten = Vec::new();
+    for step in steps {
+        seeds += 1;
+        match step {
+            Step::Allocate { bytes, stream, alignment } => {
+                let buffer =
+                    scene.arena.allocate_aligned(Region::Dynamic, bytes, alignment, &scene.streams[stream]);
+                match buffer {
+                    Ok(buffer) => {
+                        assert!(buffer.offset().expect("live").is_multiple_of(alignment));
+                        let mut one = Live { buffer, seed: 0, address: 0 };
+                        scene.write(&mut one, stream, seeds);
+                        stitched += u64::from(one.is_stitched(&scene));
+                        live.push(one);
+                    }
+                    Err(error) => assert!(error.is_out_of_memory(), "{error}"),
+                }
+            }
+            Step::Free { which } if !live.is_empty() => {
+                let one = live.swap_remove(which % live.len());
+                scene.check(&one, which % 3);
+            }
+            Step::Write { which, stream } if !live.is_empty() => {
+                let nth = which % live.len();
+                scene.write(&mut live[nth], stream, seeds);
+            }
+            Step::Resize { which, bytes, stream } if !live.is_empty() => {
+                let nth = which % live.len();
+                let one = &mut live[nth];
+                let kept = one.buffer.len().min(bytes);
+                match one.buffer.resize(bytes, &scene.streams[stream]) {
+                    Ok(()) => {
+                        let mut seen = vec![0; kept as usize];
+                        one.buffer.read(&scene.streams[stream], &mut seen).expect("no fault");
+                        assert!(seen == super::pattern(one.seed, kept), "what was written went along");
+                        scene.write(one, stream, seeds);
+                    }
+                    Err(error) => assert!(error.is_out_of_memory(), "{error}"),
+                }
+                scene.check(&live[nth], stream);
+            }
+            Step::Release { spare } => {
+                let before = scene.arena.reserved_bytes();
+                let released = scene.arena.release(spare).expect("no fault");
+                assert_eq!(scene.arena.reserved_bytes(), before - released);
+                if smallest_pieces && spare == 0 {
+                    assert_eq!(
+                        scene.arena.reserved_bytes(),
+                        scene.live_pages(),
+                        "no page without a live byte"
+                    );
+                } else if spare > 0 {
+                    assert!(released == 0 || scene.arena.reserved_bytes() >= scene.arena.used() + spare);
+                }
+                live.iter().for_each(|one| scene.check(one, 0));
+            }
+            Step::Decay => _ = scene.arena.decay().expect("no fault"),
+            Step::Reset => {
+                live.iter().for_each(|one| scene.check(one, 1));
+                scene.arena.reset().expect("no region is there");
+                forgotten.append(&mut live);
+                for one in &mut forgotten {
+                    assert!(matches!(one.buffer.offset(), Err(Error::Arena(ArenaError::StaleBlock))));
+                    assert!(one.buffer.resize(7, &scene.streams[0]).is_err());
+                    assert!(one.buffer.on(&scene.streams[0]).is_err());
+                }
+                if seeds % 2 == 0 {
+                    forgotten.clear();
+                }
+            }
+            Step::Limit { pages } => match scene.arena.resize(pages * PAGE) {
+                Ok(()) => limit = pages * PAGE,
+                Err(Error::Arena(ArenaError::CapacityInUse { needed, .. })) => {
+                    assert!(needed == scene.arena.reserved_bytes() && needed > pages * PAGE);
+                }
+                Err(error) => panic!("{error}"),
+            },
+            _ => {}
+        }
+        assert!(scene.taken() <= limit, "{} bytes of {limit}", scene.taken());
+        scene.check_books(&live);
+    }
+    live.iter().for_each(|one| scene.check(one, 2));
+    live.clear();
+    scene.check_end();
+    stitched
+}
+
+#[test]
+fn random_histories_spoil_and_lose_nothing() {
+    if !has_virtual_memory() {
+        return;
+    }
+    static STITCHED: AtomicU64 = AtomicU64::new(0);
+    proptest!(ProptestConfig::with_cases(300), |(
+        limit in prop_oneof![Just(1u64 << 30), (8..60u64).prop_map(|pages| pages * PAGE)],
+        smallest_pieces in any::<bool>(),
+        steps in prop::collection::vec(step(), 1..150),
+    )| {
+        let pieces = if smallest_pieces { PAGE } else { u64::MAX };
+        let stitched = run(scene(|builder| builder.limit(limit).piece_bytes(pieces)), limit, smallest_pieces, steps);
+        STITCHED.fetch_add(stitched, Ordering::Relaxed);
+    });
+    let stitched = STITCHED.load(Ordering::Relaxed);
+    assert!(stitched > 100, "{stitched} stitched blocks");
+}

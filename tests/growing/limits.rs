@@ -1,0 +1,146 @@
+//! Sizes, limits and alignments that cannot be, or only just.
+
+use super::{PAGE, has_virtual_memory, scene};
+use vrampool::arena::{ArenaError, Region};
+use vrampool::host::HostDevice;
+use vrampool::{Backend, DeviceArena, Error};
+
+#[test]
+fn sizes_that_cannot_be_are_errors() {
+    if !has_virtual_memory() {
+        return;
+    }
+    for limit in [0, 100 * PAGE] {
+        let scene = scene(|builder| builder.limit(limit));
+        let stream = &scene.streams[0];
+        let mut kept = scene.live(3 * PAGE, 0, 1).expect("memory");
+        for bytes in [1 << 34, 1 << 45, 1 << 60, u64::MAX - 4096, u64::MAX] {
+            for alignment in [1, 1 << 20, 1 << 63] {
+                let refused = scene.arena.allocate_aligned(Region::Dynamic, bytes, alignment, stream);
+                assert!(matches!(refused, Err(Error::Arena(_))), "{bytes} {alignment}");
+            }
+            assert!(kept.buffer.resize(bytes, stream).is_err());
+        }
+        assert!(matches!(scene.arena.allocate(0, stream), Err(Error::Arena(ArenaError::ZeroBytes))));
+        for alignment in [0, 3, 100] {
+            let refused = scene.arena.allocate_aligned(Region::Dynamic, 8, alignment, stream);
+            assert!(matches!(refused, Err(Error::Arena(ArenaError::Alignment(_)))), "{alignment}");
+        }
+        assert_eq!(scene.arena.allocate_in(Region::Stable, 8, stream).expect("all of it is stable").len(), 8);
+        scene.check(&kept, 0);
+        scene.check_books([&kept]);
+        drop(kept);
+        scene.check_end();
+    }
+}
+
+#[test]
+fn a_stitched_block_cannot_have_no_bytes() {
+    if !has_virtual_memory() {
+        return;
+    }
+    let scene = scene(|builder| builder.limit(40 * PAGE));
+    let mut all: Vec<_> = (0..10).map(|n| scene.live(4 * PAGE, 0, n).expect("memory")).collect();
+    all.remove(7);
+    all.remove(2);
+    let mut stitched = scene.live(8 * PAGE, 1, 50).expect("both holes");
+    assert!(stitched.is_stitched(&scene));
+    let refused = stitched.buffer.resize(0, &scene.streams[1]);
+    assert!(matches!(refused, Err(Error::Arena(ArenaError::ZeroBytes))), "{refused:?}");
+    let refused = stitched.buffer.resize(9 * PAGE, &scene.streams[1]);
+    assert!(refused.expect_err("the limit").is_out_of_memory());
+    scene.check(&stitched, 2);
+    scene.check_books(all.iter().chain([&stitched]));
+}
+
+/// Above the arena's own alignment there is no stitching: the range grows instead, by just what is lacking.
+#[test]
+fn alignments_above_the_arenas_are_kept_to() {
+    if !has_virtual_memory() {
+        return;
+    }
+    let limited = scene(|builder| builder.limit(16 * PAGE));
+    let whole = limited.arena.allocate_aligned(Region::Dynamic, 16 * PAGE, 8 * PAGE, &limited.streams[0]);
+    assert_eq!(whole.expect("all of it").offset().expect("live") % (8 * PAGE), 0);
+    let scene = scene(|builder| builder);
+    let mut all: Vec<_> = (0..10).map(|n| scene.live(4 * PAGE, 0, n).expect("memory")).collect();
+    let mut nth = 0;
+    all.retain(|_| {
+        nth += 1;
+        nth % 2 == 0
+    });
+    let aligned = scene.arena.allocate_aligned(Region::Dynamic, 10 * PAGE, 16 * PAGE, &scene.streams[0]);
+    assert_eq!(aligned.expect("there is no limit").offset().expect("live") % (16 * PAGE), 0);
+}
+
+#[test]
+fn limits_that_cannot_be_are_errors() {
+    if !has_virtual_memory() {
+        return;
+    }
+    let device = HostDevice::builder().granularity(PAGE).build();
+    let refused = DeviceArena::builder(&device).growing().limit(PAGE - 1).build();
+    assert!(matches!(refused, Err(Error::Configuration { field: "limit", .. })), "{refused:?}");
+    let refused = DeviceArena::builder(&device).growing().stable_bytes(1).build();
+    assert!(matches!(refused, Err(Error::Configuration { field: "stable_bytes", .. })), "{refused:?}");
+    let coarse = HostDevice::builder().granularity(1 << 62).build();
+    assert!(DeviceArena::builder(&coarse).growing().build().is_err(), "no such reservation");
+    let device = HostDevice::builder().granularity(PAGE).build();
+    let stream = device.create_stream().expect("a stream");
+    let arena = DeviceArena::builder(&device).growing().limit(5 * PAGE - 1).build().expect("an arena");
+    let four = arena.allocate(4 * PAGE, &stream).expect("what whole pages the limit has");
+    assert!(arena.allocate(1, &stream).expect_err("the limit").is_out_of_memory());
+    let refused = arena.resize(3 * PAGE);
+    assert!(matches!(refused, Err(Error::Arena(ArenaError::CapacityInUse { .. }))), "{refused:?}");
+    arena.resize(5 * PAGE).expect("it is raised");
+    drop((arena.allocate(1, &stream).expect("room"), four));
+    assert_eq!(arena.release(0).expect("no fault"), 5 * PAGE);
+    arena.resize(0).expect("nothing is mapped");
+    assert!(arena.allocate(1, &stream).expect_err("the limit").is_out_of_memory());
+}
+
+/// Buffers outlive the arena's handles, stitched ones too, and the last gives all back.
+#[test]
+fn the_last_buffer_gives_all_back() {
+    if !has_virtual_memory() {
+        return;
+    }
+    let scene = scene(|builder| builder.limit(40 * PAGE));
+    let mut all: Vec<_> = (0..10).map(|n| scene.live(4 * PAGE, 0, n).expect("memory")).collect();
+    all.remove(7);
+    all.remove(2);
+    let stitched = scene.live(8 * PAGE, 1, 50).expect("both holes");
+    let super::Scene { device, arena, streams } = scene;
+    drop(arena);
+    drop(all);
+    let mut bytes = vec![0; 8 << 12];
+    stitched.buffer.read(&streams[1], &mut bytes).expect("no fault");
+    assert!(bytes == super::pattern(50, 8 * PAGE));
+    assert!(device.taken() > 0);
+    drop(stitched);
+    let info = device.memory_info().expect("no fault");
+    assert_eq!((device.taken(), info.free_bytes), (0, info.total_bytes));
+}
+
+/// A program that goes through phases gives back what the last of them did not need, with or without releases in between.
+#[test]
+fn decay_gives_back_what_was_not_needed() {
+    if !has_virtual_memory() {
+        return;
+    }
+    let scene = scene(|builder| builder.piece_bytes(PAGE));
+    drop(scene.live(100 * PAGE, 0, 1).expect("memory"));
+    assert_eq!(scene.arena.decay().expect("no fault"), 0, "the first one");
+    drop(scene.live(30 * PAGE, 0, 2).expect("memory"));
+    assert_eq!(scene.arena.decay().expect("no fault"), 70 * PAGE);
+    assert_eq!((scene.arena.decay().expect("no fault"), scene.taken()), (30 * PAGE, 0));
+    // What a release set apart was never needed.
+    drop(scene.live(50 * PAGE, 0, 3).expect("memory"));
+    scene.arena.release(0).expect("no fault");
+    assert_eq!(scene.arena.decay().expect("no fault"), 0);
+    drop(scene.live(10 * PAGE, 0, 4).expect("memory"));
+    drop(scene.live(3 * PAGE, 0, 4).expect("memory"));
+    assert_eq!(scene.arena.decay().expect("no fault"), 0);
+    assert_eq!((scene.arena.decay().expect("no fault"), scene.taken()), (10 * PAGE, 0));
+    scene.check_end();
+}

@@ -1,0 +1,122 @@
+//! Pools whose misses a growing arena serves.
+
+use super::{PAGE, has_virtual_memory};
+use crate::audit::AuditDevice;
+use vrampool::host::HostDevice;
+use vrampool::{Backend, DeviceArena, Error, Pool, SizeClasses, Source};
+
+type Device = AuditDevice<HostDevice>;
+
+fn device() -> Device {
+    AuditDevice::new(HostDevice::builder().capacity(1 << 30).granularity(PAGE).build())
+}
+
+fn taken(device: &Device) -> u64 {
+    let info = device.memory_info().expect("no fault");
+    assert_eq!(info.total_bytes - info.free_bytes, device.taken());
+    device.taken()
+}
+
+#[test]
+fn trimming_and_dropping_give_physical_memory_back() {
+    if !has_virtual_memory() {
+        return;
+    }
+    let device = device();
+    let stream = device.create_stream().expect("a stream");
+    let builder = Pool::builder(&device).source(Source::Virtual).size_classes(SizeClasses::Multiple(PAGE));
+    let pool = builder.limit(200 * PAGE).magazine_bytes(0).build().expect("a pool");
+    assert_eq!(taken(&device), 0, "none before it is needed");
+    let mut kept = pool.allocate(3 * PAGE, &stream).expect("memory");
+    device.fill(&stream, kept.on_mut(&stream).expect("a region"), 5).expect("queued");
+    let mut live: Vec<_> = (1..12).map(|n| pool.allocate(n * PAGE, &stream).expect("memory")).collect();
+    assert_eq!(taken(&device), 69 * PAGE);
+    live.clear();
+    assert_eq!((taken(&device), pool.stats().bytes_cached), (69 * PAGE, 66 * PAGE));
+    pool.trim_to(30 * PAGE);
+    let stats = pool.stats();
+    assert!(stats.bytes_cached <= 30 * PAGE && taken(&device) <= 33 * PAGE, "{stats:?}");
+    assert!(taken(&device) > 3 * PAGE, "what may stay stays");
+    assert_eq!(
+        (stats.bytes_reserved, pool.arena().map(DeviceArena::reserved_bytes)),
+        (taken(&device), Some(taken(&device)))
+    );
+    pool.trim();
+    assert!(taken(&device) <= 4 * PAGE, "{} bytes for 3 pages in pieces of 2", taken(&device));
+    let mut bytes = vec![0; 3 << 12];
+    device.download(&stream, kept.on(&stream).expect("a region"), &mut bytes).expect("no fault");
+    assert!(bytes.iter().all(|&byte| byte == 5));
+    // A pool that is gone keeps nothing free for a buffer that is not.
+    drop(pool.allocate(50 * PAGE, &stream).expect("memory"));
+    assert!(taken(&device) >= 50 * PAGE);
+    drop(pool);
+    assert!(taken(&device) <= 4 * PAGE);
+    drop(kept);
+    assert_eq!(taken(&device), 0);
+    assert!(device.peak() <= 200 * PAGE);
+}
+
+#[test]
+fn an_arena_of_others_is_theirs_when_the_pool_goes() {
+    if !has_virtual_memory() {
+        return;
+    }
+    let device = device();
+    let stream = device.create_stream().expect("a stream");
+    let arena = DeviceArena::builder(&device).growing().build().expect("an arena");
+    let pool = Pool::builder(&device).arena(&arena).build().expect("a pool");
+    assert_eq!(pool.source(), Source::Virtual);
+    let kept = arena.allocate(PAGE, &stream).expect("memory");
+    drop(pool.allocate(40 * PAGE, &stream).expect("memory"));
+    let before = taken(&device);
+    drop(pool);
+    assert_eq!((taken(&device), arena.used()), (before, kept.size()));
+}
+
+#[test]
+fn decay_takes_two_calls_and_leaves_what_is_idle_in_the_pool() {
+    if !has_virtual_memory() {
+        return;
+    }
+    let device = device();
+    let stream = device.create_stream().expect("a stream");
+    let builder = Pool::builder(&device).source(Source::Virtual).size_classes(SizeClasses::Multiple(PAGE));
+    let pool = builder.max_cached_bytes(8 * PAGE).magazine_bytes(0).build().expect("a pool");
+    drop(pool.allocate(60 * PAGE, &stream).expect("memory"));
+    drop(pool.allocate(8 * PAGE, &stream).expect("memory"));
+    assert_eq!((pool.stats().bytes_cached, taken(&device)), (8 * PAGE, 60 * PAGE));
+    assert_eq!(pool.decay().expect("no fault"), 0);
+    assert_eq!(pool.decay().expect("no fault"), 52 * PAGE);
+    assert_eq!((pool.stats().bytes_cached, taken(&device)), (8 * PAGE, 8 * PAGE));
+    let direct = Pool::builder(&device).build().expect("a pool");
+    assert_eq!(direct.decay().expect("there is nothing"), 0);
+}
+
+/// Whatever fails for want of the limit works again once there is room, and never more is taken.
+#[test]
+fn the_limit_is_one_on_physical_bytes() {
+    if !has_virtual_memory() {
+        return;
+    }
+    let device = device();
+    let stream = device.create_stream().expect("a stream");
+    let builder = Pool::builder(&device).source(Source::Virtual).size_classes(SizeClasses::Exact(1));
+    let pool = builder.limit(64 * PAGE + 100).max_cached_bytes(0).build().expect("a pool");
+    let mut random = fastrand::Rng::with_seed(3);
+    let (mut live, mut refusals) = (Vec::new(), 0);
+    for _ in 0..3000 {
+        match pool.allocate(random.u64(1..12 * PAGE), &stream) {
+            Ok(buffer) => live.push(buffer),
+            Err(error) => {
+                assert!(matches!(error, Error::OutOfMemory(_)), "{error}");
+                refusals += 1;
+                live.clear();
+                drop(pool.allocate(64 * PAGE, &stream).expect("all of it"));
+            }
+        }
+        if random.u8(..3) == 0 && !live.is_empty() {
+            live.swap_remove(random.usize(..live.len()));
+        }
+    }
+    assert!(refusals > 10 && device.peak() == 64 * PAGE, "{refusals} refusals, {} bytes", device.peak());
+}

@@ -1,0 +1,69 @@
+//! Several threads allocate, write, free, release and decay at once.
+
+use super::{PAGE, has_virtual_memory, pattern, scene};
+use fastrand::Rng;
+use std::sync::atomic::{AtomicBool, Ordering};
+use vrampool::Backend;
+
+const LIMIT: u64 = 200 * PAGE;
+
+#[test]
+fn threads_spoil_nothing_and_stay_within_the_limit() {
+    if !has_virtual_memory() {
+        return;
+    }
+    for seed in 0..4 {
+        let scene =
+            scene(|builder| builder.limit(LIMIT).piece_bytes(if seed % 2 == 0 { PAGE } else { u64::MAX }));
+        let (device, arena, done) = (&scene.device, &scene.arena, AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            let work = |nth: u64| {
+                let (stream, mut random) =
+                    (device.create_stream().expect("a stream"), Rng::with_seed(seed * 10 + nth));
+                let (mut live, mut refusals) = (Vec::new(), 0);
+                for step in 0..1500u64 {
+                    let bytes =
+                        if random.u8(..4) == 0 { random.u64(1..20 * PAGE) } else { random.u64(1..2 * PAGE) };
+                    match arena.allocate(bytes, &stream) {
+                        Ok(mut buffer) => {
+                            buffer.write(&stream, &pattern(step, bytes)).expect("no fault");
+                            live.push((buffer, step));
+                        }
+                        Err(error) => {
+                            assert!(error.is_out_of_memory(), "{error}");
+                            refusals += 1;
+                        }
+                    }
+                    while live.len() > 10 || !live.is_empty() && random.u8(..5) < 2 {
+                        let (buffer, written) = live.swap_remove(random.usize(..live.len()));
+                        let mut bytes = vec![0; buffer.len() as usize];
+                        buffer.read(&stream, &mut bytes).expect("no fault");
+                        assert!(bytes == pattern(written, buffer.len()), "spoilt");
+                    }
+                }
+                refusals
+            };
+            let workers: Vec<_> = (0..3).map(|nth| scope.spawn(move || work(nth))).collect();
+            let done = &done;
+            let releaser = scope.spawn(move || {
+                let mut random = Rng::with_seed(seed);
+                let mut released = 0;
+                while !done.load(Ordering::Acquire) {
+                    let spare = if random.bool() { 0 } else { random.u64(..50 * PAGE) };
+                    released += if random.u8(..4) == 0 { arena.decay() } else { arena.release(spare) }
+                        .expect("no fault");
+                    assert!(arena.reserved_bytes() <= LIMIT);
+                    std::thread::yield_now();
+                }
+                released
+            });
+            let refusals: Vec<u64> =
+                workers.into_iter().map(|worker| worker.join().expect("nothing is spoilt")).collect();
+            done.store(true, Ordering::Release);
+            assert!(releaser.join().expect("no fault") > 0, "something was released");
+            assert!(refusals.iter().all(|&refusals| refusals < 1500), "{refusals:?}");
+        });
+        assert!(scene.device.peak() <= LIMIT, "{} bytes at once", scene.device.peak());
+        scene.check_end();
+    }
+}
