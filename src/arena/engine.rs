@@ -110,7 +110,7 @@ impl Arena {
         }
         let Self { table, stable, dynamic, .. } = self;
         let space = choose(stable, dynamic, region);
-        let index = space.cut_smallest(table, size);
+        let index = space.free.cut_smallest(table, size);
         if index == NONE {
             return NONE;
         }

@@ -95,7 +95,7 @@ pub enum ArenaError {
     Stable,
     /// More blocks than are counted.
     #[error(
-        "the arena has 2³² blocks, live and free, the most there can be; free some, or use larger blocks"
+        "the arena has 2³¹ blocks, live and free, the most there can be; free some, or use larger blocks"
     )]
     TooManyBlocks,
     /// The host has no memory for the arena's own records.

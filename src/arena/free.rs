@@ -15,16 +15,6 @@ use super::table::{Table, end_of};
 /// How many blocks that may not fit are tried for an alignment above the arena's, before one that must fit is taken.
 const PROBES: u32 = 16;
 
-/// A free block that holds a request.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Found {
-    Nothing,
-    /// The one in hand, or the tail.
-    Aside(u32),
-    /// One in the bins, the first of its size.
-    Hole(u32),
-}
-
 #[derive(Debug)]
 pub(super) struct FreeBlocks {
     /// The free block in no bin that is not the tail, if there is one.
@@ -55,54 +45,66 @@ impl FreeBlocks {
         self.holes.memory()
     }
 
-    /// The smallest block of at least `bytes`, or else the tail.
+    /// Takes `bytes` from the front of the smallest block that has them, or else of the tail; or answers none. A record must
+    /// be in reserve.
     #[inline(always)]
-    pub(super) fn smallest(&mut self, table: &mut Table, bytes: u64) -> Found {
-        let head = if self.hand == NONE {
-            self.holes.smallest(table, bytes)
-        } else if self.holes.none_between(bytes, table[self.hand].bytes) {
-            return Found::Aside(self.hand);
-        } else {
-            self.smallest_beside_hand(table, bytes)
-        };
-        if head != NONE {
-            if head == self.hand { Found::Aside(head) } else { Found::Hole(head) }
-        } else if table[self.tail].bytes >= bytes {
-            Found::Aside(self.tail)
-        } else {
-            Found::Nothing
+    pub(super) fn cut_smallest(&mut self, table: &mut Table, bytes: u64) -> u32 {
+        let index = self.cut_hole(table, bytes);
+        if index != NONE || table[self.tail].bytes < bytes {
+            return index;
         }
+        self.cut_aside(table, self.tail, bytes)
     }
 
-    /// The smallest block of at least `bytes` but the tail, or none, when there is one in hand. Puts that away if it is not it:
-    /// requests that it does not serve come from a program that does not free first what it allocated last.
-    #[inline(never)]
-    fn smallest_beside_hand(&mut self, table: &mut Table, bytes: u64) -> u32 {
-        let head = self.holes.smallest_learning(table, bytes);
-        if self.holes.none_between(bytes, table[self.hand].bytes) {
-            return self.hand;
-        }
-        // It is of another size than what was found, so that stays the smallest, and the first of its size.
-        self.put_away(table);
-        head
-    }
-
-    /// Takes `bytes` from the front of a block of the size of `head`, which is in the bins: the block, and what remains of
-    /// it, if anything does, as the block at `offset`.
+    /// As [`cut_smallest`](Self::cut_smallest), never from the tail.
     #[inline(always)]
-    pub(super) fn cut_like(&mut self, table: &mut Table, head: u32, bytes: u64) -> (u32, Option<u64>) {
-        // The size is that of the first one, which need not be waited for.
-        let room = table[head].bytes;
-        let index = self.holes.remove_like(table, head);
-        if room == bytes {
-            self.count -= 1;
-            return (index, None);
+    pub(super) fn cut_hole(&mut self, table: &mut Table, bytes: u64) -> u32 {
+        if self.hand != NONE {
+            if self.holes.none_between(bytes, table[self.hand].bytes) {
+                return self.cut_aside(table, self.hand, bytes);
+            }
+            if let Some(index) = self.cut_beside_hand(table, bytes) {
+                return index;
+            }
+        }
+        let index = self.holes.take_smallest(table, bytes);
+        if index == NONE {
+            return NONE;
         }
         let record = &mut table[index];
-        let offset = record.offset;
+        let (offset, room) = (record.offset, record.bytes);
+        if room == bytes {
+            self.count -= 1;
+            return index;
+        }
         (record.offset, record.bytes) = (offset + bytes, room - bytes);
         self.holes.insert(table, index);
-        (index, Some(offset))
+        table.take(offset, bytes, index)
+    }
+
+    /// Takes `bytes` from the front of the block in hand or the tail.
+    #[inline(always)]
+    fn cut_aside(&mut self, table: &mut Table, index: u32, bytes: u64) -> u32 {
+        let record = &mut table[index];
+        let (offset, room) = (record.offset, record.bytes);
+        if room == bytes {
+            self.remove(table, index);
+            return index;
+        }
+        (record.offset, record.bytes) = (offset + bytes, room - bytes);
+        table.take(offset, bytes, index)
+    }
+
+    /// Takes `bytes` from the block in hand if it is the smallest that has them. Puts it away if not: requests that it does
+    /// not serve come from a program that does not free first what it allocated last.
+    #[inline(never)]
+    fn cut_beside_hand(&mut self, table: &mut Table, bytes: u64) -> Option<u32> {
+        self.holes.learn_smallest(table, bytes);
+        if self.holes.none_between(bytes, table[self.hand].bytes) {
+            return Some(self.cut_aside(table, self.hand, bytes));
+        }
+        self.put_away(table);
+        None
     }
 
     /// A block that holds `bytes` at an offset that is a multiple of `alignment`, and that offset. The smallest such block
@@ -130,7 +132,7 @@ impl FreeBlocks {
     fn probe(&self, table: &Table, bytes: u64, alignment: u64, mut probes: u32) -> Option<(u32, u64)> {
         let mut at_least = bytes;
         loop {
-            let head = self.holes.smallest_head(table, at_least);
+            let head = self.holes.smallest(table, at_least);
             if head == NONE {
                 return None;
             }
@@ -146,19 +148,15 @@ impl FreeBlocks {
         }
     }
 
-    pub(super) fn is_tail(&self, index: u32) -> bool {
-        index == self.tail
-    }
-
     /// All free blocks of at least `bytes`: the one in hand, the tail, then those in bins by size.
     pub(super) fn at_least<'a>(&'a self, table: &'a Table, bytes: u64) -> impl Iterator<Item = u32> + 'a {
         let aside = [self.hand, self.tail].into_iter();
         let aside = aside.filter(move |&index| index != NONE && table[index].bytes >= bytes);
         let some = |index: u32| (index != NONE).then_some(index);
-        let first = some(self.holes.smallest_head(table, bytes));
+        let first = some(self.holes.smallest(table, bytes));
         let heads = std::iter::successors(first, move |&head| {
             let larger = table[head].bytes.checked_add(1)?;
-            some(self.holes.smallest_head(table, larger))
+            some(self.holes.smallest(table, larger))
         });
         let twins = move |head| std::iter::successors(Some(head), move |&index| some(table[index].twin));
         aside.chain(heads.flat_map(twins))

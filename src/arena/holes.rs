@@ -6,7 +6,7 @@
 use super::bins::{BINS, Occupied, Scale};
 use super::record::{NONE, Record};
 use super::table::Table;
-use super::trie::{ROOT, TWIN, hang_below, is_alone, smallest_below, smallest_of_bin, take_leaf};
+use super::trie::{ROOT, TWIN, hang_below, leaves_freely, smallest_below, smallest_of_bin, take_leaf};
 use std::hint::select_unpredictable;
 
 #[derive(Debug)]
@@ -36,7 +36,7 @@ impl Holes {
     pub(super) fn clear(&mut self) {
         while let Some(bin) = self.occupied.last() {
             self.roots[bin] = NONE;
-            self.occupied.clear(bin);
+            self.occupied.clear_if(true, bin);
         }
         (self.floor, self.ceiling) = (0, u64::MAX);
     }
@@ -54,49 +54,53 @@ impl Holes {
         size.wrapping_sub(bytes) <= known
     }
 
-    /// The first of the blocks of the smallest size of at least `bytes`, or none. Keeps in mind if there is none.
-    #[inline]
-    pub(super) fn smallest(&mut self, table: &Table, bytes: u64) -> u32 {
+    /// Takes a block of the smallest size of at least `bytes` out of its bin, or answers none and keeps that in mind. What it
+    /// is now is left to be set.
+    #[inline(always)]
+    pub(super) fn take_smallest(&mut self, table: &mut Table, bytes: u64) -> u32 {
         // In this order: with sizes at random, the second is often mispredicted.
         if self.ceiling == u64::MAX && self.floor <= bytes {
             return NONE;
         }
-        let head = self.smallest_head(table, bytes);
+        let (bin, _) = self.scale.bin_of(bytes);
+        if let Some(bin) = self.occupied.first_from(bin) {
+            let root = self.roots[bin];
+            let record = &table[root];
+            // As most bins do, it holds one size, and the next of that size takes the root's place.
+            if (record.bytes >= bytes) & (record.children == [NONE; 2]) {
+                let twin = record.twin;
+                table[twin].back = ROOT;
+                self.roots[bin] = twin;
+                self.occupied.clear_if(twin == NONE, bin);
+                return root;
+            }
+        }
+        self.search_and_take(table, bytes)
+    }
+
+    /// [`take_smallest`](Self::take_smallest) where the root of the first bin is not it.
+    #[inline(never)]
+    fn search_and_take(&mut self, table: &mut Table, bytes: u64) -> u32 {
+        let head = self.smallest(table, bytes);
         if head == NONE {
             (self.floor, self.ceiling) = (bytes, u64::MAX);
+        } else {
+            self.remove(table, head);
         }
         head
     }
 
-    /// As [`smallest`](Self::smallest), and keeps in mind which sizes there are none of, whatever it finds.
-    pub(super) fn smallest_learning(&mut self, table: &Table, bytes: u64) -> u32 {
-        let head = self.smallest_head(table, bytes);
+    /// Keeps in mind which sizes there are none of from `bytes` on.
+    pub(super) fn learn_smallest(&mut self, table: &Table, bytes: u64) {
+        let head = self.smallest(table, bytes);
         self.floor = bytes;
         self.ceiling = if head == NONE { u64::MAX } else { table[head].bytes };
-        head
     }
 
     /// The first of the blocks of the smallest size of at least `bytes`, or none.
-    #[inline]
-    pub(super) fn smallest_head(&self, table: &Table, bytes: u64) -> u32 {
+    pub(super) fn smallest(&self, table: &Table, bytes: u64) -> u32 {
         let (bin, untold) = self.scale.bin_of(bytes);
-        let Some(first) = self.occupied.first_from(bin) else { return NONE };
-        let head = self.roots[first];
-        let record = &table[head];
-        // As most bins do, it holds one size.
-        if (record.bytes >= bytes) & (record.children == [NONE; 2]) {
-            return head;
-        }
-        self.search(table, head, bytes, (bin, untold))
-    }
-
-    /// [`smallest_head`](Self::smallest_head) where the first block of the first bin is not it.
-    #[inline(never)]
-    fn search(&self, table: &Table, root: u32, bytes: u64, (bin, untold): (usize, u32)) -> u32 {
-        if self.scale.bin_of(table[root].bytes).0 != bin {
-            return smallest_below(table, root, NONE);
-        }
-        let head = smallest_of_bin(table, root, bytes, untold);
+        let head = smallest_of_bin(table, self.roots[bin], bytes, untold);
         if head != NONE {
             return head;
         }
@@ -128,18 +132,21 @@ impl Holes {
     /// Puts a free block into its bin.
     #[inline]
     pub(super) fn insert(&mut self, table: &mut Table, index: u32) {
-        let record = &mut table[index];
-        let bytes = record.bytes;
+        let bytes = table[index].bytes;
         self.learn(bytes);
         let (bin, untold) = self.scale.bin_of(bytes);
         let root = self.roots[bin];
-        if root == NONE {
-            self.roots[bin] = index;
-            self.occupied.set(bin);
-            record.set_links(ROOT, [NONE; 2], NONE);
-        } else {
-            hang_below(table, index, root, untold);
+        let head = &mut table[root];
+        let others = (head.bytes != bytes) | (head.children != [NONE; 2]);
+        // The smaller is 0 if one of them is: one branch, because whether there is a root would often be mispredicted.
+        if root.min(u32::from(others)) != 0 {
+            return hang_below(table, index, root, untold);
         }
+        // The newest comes first, in front of the others of its size if there are any.
+        head.back = TWIN | index;
+        table[index].set_links(ROOT, [NONE; 2], root);
+        self.roots[bin] = index;
+        self.occupied.set(bin);
     }
 
     /// Changes the size of a block.
@@ -150,41 +157,26 @@ impl Holes {
         self.insert(table, index);
     }
 
-    /// Takes one of the blocks of a size out of their bin, given the first of them; what it is now is left to be set.
-    #[inline(always)]
-    pub(super) fn remove_like(&mut self, table: &mut Table, head: u32) -> u32 {
-        let twin = table[head].twin;
-        if twin == NONE {
-            self.remove(table, head);
-            return head;
-        }
-        // A twin leaves more cheaply than what has children.
-        let next = table[twin].twin;
-        table[head].twin = next;
-        table[next].back = head;
-        twin
-    }
-
     /// Takes a block out of its bin; what it is now is left to be set.
     #[inline]
     pub(super) fn remove(&mut self, table: &mut Table, index: u32) {
-        if is_alone(&table[index]) {
-            let (bin, _) = self.scale.bin_of(table[index].bytes);
-            self.roots[bin] = NONE;
-            self.occupied.clear(bin);
-        } else {
-            self.remove_from_others(table, index);
+        let record = &table[index];
+        if !leaves_freely(record) {
+            return self.remove_from_others(table, index);
         }
+        // The same steps for a root and a twin, the last or not: with sizes at random, it would often be mispredicted which.
+        let Record { bytes, back, twin, .. } = *record;
+        table[back & !TWIN].twin = twin;
+        table[twin].back = back;
+        let (bin, _) = self.scale.bin_of(bytes);
+        let is_root = back == ROOT;
+        self.roots[bin] = select_unpredictable(is_root, twin, self.roots[bin]);
+        self.occupied.clear_if(is_root & (twin == NONE), bin);
     }
 
     #[inline(never)]
     fn remove_from_others(&mut self, table: &mut Table, index: u32) {
         let Record { children, twin, back, bytes, .. } = table[index];
-        if children[0] == TWIN {
-            table[back].twin = twin;
-            table[twin].back = back;
-            return;
-        }
         let heir = if twin != NONE {
             twin
         } else if children == [NONE; 2] {
@@ -240,7 +232,7 @@ impl Holes {
                 while twin != NONE {
                     let record = &table[twin];
                     let family = (record.bytes, record.back, record.children);
-                    if family != (bytes, front, [TWIN, NONE]) {
+                    if family != (bytes, TWIN | front, [NONE; 2]) {
                         return Err(format!("record {twin} is no twin of {head}"));
                     }
                     seen(twin);

@@ -102,7 +102,7 @@ impl Arena {
         if self.table.reserve(1).is_err() {
             return NONE;
         }
-        let index = self.dynamic.cut_hole(&mut self.table, size);
+        let index = self.dynamic.free.cut_hole(&mut self.table, size);
         if index != NONE {
             self.occupy(index, size, Region::Dynamic, self.shift);
         }

@@ -1,8 +1,8 @@
 //! One region of an arena: its bounds, its accounts, and how blocks are cut out of free ones and merge with them.
 
-use super::free::{Found, FreeBlocks};
+use super::free::FreeBlocks;
 use super::layout::Region;
-use super::record::{ASIDE, NONE, Record};
+use super::record::{ASIDE, Record};
 use super::table::Table;
 
 /// One region.
@@ -20,38 +20,6 @@ pub(super) struct Space {
 impl Space {
     pub(super) fn new(region: Region, start: u64, end: u64, shift: u32) -> Self {
         Self { start, end, free: FreeBlocks::new(region, end - start, shift), used: 0, held: 0, live: 0 }
-    }
-
-    /// Takes `bytes` from the front of the smallest free block that has them, or answers none. A record must be in
-    /// reserve.
-    #[inline(always)]
-    pub(super) fn cut_smallest(&mut self, table: &mut Table, bytes: u64) -> u32 {
-        match self.free.smallest(table, bytes) {
-            Found::Nothing => NONE,
-            // As `cut` does, which would ask once more where the block is kept.
-            Found::Aside(index) => {
-                let record = &mut table[index];
-                let (offset, room) = (record.offset, record.bytes);
-                if room == bytes {
-                    self.free.remove(table, index);
-                    return index;
-                }
-                (record.offset, record.bytes) = (offset + bytes, room - bytes);
-                table.take(offset, bytes, index)
-            }
-            Found::Hole(head) => match self.free.cut_like(table, head, bytes) {
-                (index, None) => index,
-                (rest, Some(offset)) => table.take(offset, bytes, rest),
-            },
-        }
-    }
-
-    /// As [`cut_smallest`](Self::cut_smallest), never from the free end.
-    pub(super) fn cut_hole(&mut self, table: &mut Table, bytes: u64) -> u32 {
-        match self.free.smallest(table, bytes) {
-            Found::Aside(index) if self.free.is_tail(index) => NONE,
-            _ => self.cut_smallest(table, bytes),
-        }
     }
 
     /// Takes `bytes` from the front of a free block. A record must be in reserve.

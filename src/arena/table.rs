@@ -1,16 +1,18 @@
 //! The records of an arena's blocks, one for each block, live or free: a flat array with vacant slots.
 //!
-//! A record links to its neighbours in address order. The first three slots are no blocks. Slot 0 is where links that are
-//! none lead: what is written there does not matter, so that writing needs no branch. Slots 1 and 2 close the lists of the
-//! stable and of the dynamic region to rings, so that every neighbour exists and no block merges beyond its region.
+//! A record links to its neighbours in address order. The first four slots are no blocks. Slot 0 is where links that are
+//! none lead, and slot 3 is what roots hang from ([`ROOT`](super::trie::ROOT)): what links are written there does not matter,
+//! so that writing needs no branch. Slots 1 and 2 close the lists of the stable and of the dynamic region to rings, so that
+//! every neighbour exists and no block merges beyond its region.
 
 use super::error::ArenaError;
 use super::layout::Region;
 use super::record::{NONE, Record};
+use super::trie::TWIN;
 use std::ops::{Index, IndexMut};
 
 /// Slots at the front that are no blocks.
-const NO_BLOCKS: usize = 3;
+const NO_BLOCKS: usize = 4;
 
 /// How many slots at once become vacant when none are.
 const FRESH: u32 = 16;
@@ -73,7 +75,7 @@ impl Table {
     #[cold]
     fn grow(&mut self) -> Result<(), ArenaError> {
         let slots = self.records.len();
-        if slots > (u32::MAX - FRESH) as usize {
+        if slots > (TWIN - FRESH) as usize {
             return Err(ArenaError::TooManyBlocks);
         }
         if self.records.capacity() - slots < FRESH as usize {

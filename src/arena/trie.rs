@@ -12,6 +12,9 @@
 //!                   1010  1101
 //! ```
 //!
+//! A bin that holds one size is a list, and a block enters and leaves it with the same few steps wherever it is in it. What
+//! comes to such a list becomes its head; what comes to a trie's node becomes the first twin.
+//!
 //! A search follows one path down and one path of smallest children, so it takes at most two steps for each bit that the
 //! bin does not tell, 53 at the very most, whatever the number of free blocks; in practice the path is as long as the
 //! logarithm of the number of *different* sizes in the bin.
@@ -19,16 +22,17 @@
 use super::record::{NONE, Record};
 use super::table::Table;
 
-/// What the back link of a trie's root holds. No block has this slot.
-pub(super) const ROOT: u32 = 1;
+/// What the back link of a twin holds beside the slot of what is in front of it, which is below this.
+pub(super) const TWIN: u32 = 1 << 31;
 
-/// What the first child of a twin holds, which has no children. No block has this slot.
-pub(super) const TWIN: u32 = 1;
+/// What the back link of a trie's root holds: it is like a twin, behind a slot that no block has, and where what is written
+/// does not matter.
+pub(super) const ROOT: u32 = TWIN | 3;
 
-/// Whether a free block is the only one of its bin.
+/// Whether a free block is a twin, or a root without children: it can leave, and the others hang as they did.
 #[inline]
-pub(super) fn is_alone(record: &Record) -> bool {
-    (record.back ^ ROOT) | record.twin | record.children[0] | record.children[1] == 0
+pub(super) fn leaves_freely(record: &Record) -> bool {
+    (record.back >= TWIN) & (record.children == [NONE; 2])
 }
 
 /// Hangs a block into the trie at `root`.
@@ -40,8 +44,8 @@ pub(super) fn hang_below(table: &mut Table, index: u32, root: u32, untold: u32) 
         let head = &mut table[at];
         if head.bytes == bytes {
             let twin = std::mem::replace(&mut head.twin, index);
-            table[twin].back = index;
-            table[index].set_links(at, [TWIN, NONE], twin);
+            table[twin].back = TWIN | index;
+            table[index].set_links(TWIN | at, [NONE; 2], twin);
             return;
         }
         let child = &mut head.children[(path >> 63) as usize];
