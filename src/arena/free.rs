@@ -59,15 +59,35 @@ impl FreeBlocks {
     /// As [`cut_smallest`](Self::cut_smallest), never from the tail.
     #[inline(always)]
     pub(super) fn cut_hole(&mut self, table: &mut Table, bytes: u64) -> u32 {
-        if self.hand != NONE {
-            if self.holes.none_between(bytes, table[self.hand].bytes) {
-                return self.cut_aside(table, self.hand, bytes);
-            }
-            if let Some(index) = self.cut_beside_hand(table, bytes) {
-                return index;
-            }
+        if self.hand == NONE {
+            let index = self.holes.take_smallest(table, bytes);
+            self.cut_taken(table, index, bytes)
+        } else if self.holes.none_between(bytes, table[self.hand].bytes) {
+            self.cut_aside(table, self.hand, bytes)
+        } else {
+            self.cut_beside_hand(table, bytes)
         }
-        let index = self.holes.take_smallest(table, bytes);
+    }
+
+    /// As [`cut_hole`](Self::cut_hole), when there is a block in hand. Puts that away if it is not the smallest: requests that
+    /// it does not serve come from a program that does not free first what it allocated last.
+    #[inline(never)]
+    fn cut_beside_hand(&mut self, table: &mut Table, bytes: u64) -> u32 {
+        let head = self.holes.smallest_learning(table, bytes);
+        if self.holes.none_between(bytes, table[self.hand].bytes) {
+            return self.cut_aside(table, self.hand, bytes);
+        }
+        // It is of another size than what was found, so that stays the smallest.
+        self.put_away(table);
+        if head != NONE {
+            self.holes.remove(table, head);
+        }
+        self.cut_taken(table, head, bytes)
+    }
+
+    /// Takes `bytes` from the front of a block that was taken out of its bin, if one was.
+    #[inline(always)]
+    fn cut_taken(&mut self, table: &mut Table, index: u32, bytes: u64) -> u32 {
         if index == NONE {
             return NONE;
         }
@@ -93,18 +113,6 @@ impl FreeBlocks {
         }
         (record.offset, record.bytes) = (offset + bytes, room - bytes);
         table.take(offset, bytes, index)
-    }
-
-    /// Takes `bytes` from the block in hand if it is the smallest that has them. Puts it away if not: requests that it does
-    /// not serve come from a program that does not free first what it allocated last.
-    #[inline(never)]
-    fn cut_beside_hand(&mut self, table: &mut Table, bytes: u64) -> Option<u32> {
-        self.holes.learn_smallest(table, bytes);
-        if self.holes.none_between(bytes, table[self.hand].bytes) {
-            return Some(self.cut_aside(table, self.hand, bytes));
-        }
-        self.put_away(table);
-        None
     }
 
     /// A block that holds `bytes` at an offset that is a multiple of `alignment`, and that offset. The smallest such block

@@ -90,11 +90,12 @@ impl Holes {
         head
     }
 
-    /// Keeps in mind which sizes there are none of from `bytes` on.
-    pub(super) fn learn_smallest(&mut self, table: &Table, bytes: u64) {
+    /// As [`smallest`](Self::smallest), and keeps in mind which sizes there are none of.
+    pub(super) fn smallest_learning(&mut self, table: &Table, bytes: u64) -> u32 {
         let head = self.smallest(table, bytes);
         self.floor = bytes;
         self.ceiling = if head == NONE { u64::MAX } else { table[head].bytes };
+        head
     }
 
     /// The first of the blocks of the smallest size of at least `bytes`, or none.
@@ -130,7 +131,7 @@ impl Holes {
     }
 
     /// Puts a free block into its bin.
-    #[inline]
+    #[inline(always)]
     pub(super) fn insert(&mut self, table: &mut Table, index: u32) {
         let bytes = table[index].bytes;
         self.learn(bytes);
