@@ -45,7 +45,10 @@ pub mod trace;
 pub use budget::UNLIMITED;
 pub use buffer::Buffer;
 pub use builder::Builder;
-pub use device_arena::{ArenaBuffer, ArenaBuilder, Compaction, DeviceArena, Moved};
+pub use device_arena::{
+    ArenaBuffer, ArenaBuilder, BlockState, Compaction, DeviceArena, Moved, Offload, SleepReport, SleepState,
+    WakeReport,
+};
 pub use error::{Error, Forbidden, OutOfMemory, Shortage};
 pub use graph_memory::{GraphBuffer, GraphMemory};
 pub use pool::Pool;

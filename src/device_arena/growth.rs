@@ -25,7 +25,9 @@ impl<B: Backend> Shared<B> {
         stream: &B::Stream,
     ) -> Result<ArenaBuffer<B>, Error> {
         let mut state = self.state.lock();
-        if let Some(taken) = state.take_mapped(bytes, alignment)? {
+        if state.is_awake()
+            && let Some(taken) = state.take_mapped(bytes, alignment)?
+        {
             return self.hand_out(state, taken, (bytes, alignment), stream);
         }
         drop(state);
@@ -34,6 +36,9 @@ impl<B: Backend> Shared<B> {
         let mut shortage = None;
         loop {
             let mut state = self.state.lock();
+            if !state.is_awake() {
+                return Err(state.asleep(bytes));
+            }
             if let Some(taken) = state.take_mapped(bytes, alignment)? {
                 return self.hand_out(state, taken, (bytes, alignment), stream);
             }
@@ -77,6 +82,8 @@ impl<B: Backend> Shared<B> {
     ) -> Result<Made<B>, BackendError> {
         let device = self.virtual_memory()?;
         let mut new = Vec::with_capacity(growth.new.len());
+        let bytes = growth.new.iter().map(|extent| extent.bytes).sum();
+        self.take_allowance(bytes)?;
         let made = growth.new.iter().try_for_each(|extent| {
             let physical = self.timed(|| device.create_physical(extent.bytes, self.kind))?;
             self.timed(|| device.map(range, extent.start, &physical))?;
@@ -96,6 +103,7 @@ impl<B: Backend> Shared<B> {
         match stitched {
             Ok(stitched) => Ok(Made { new, stitched: stitched.map(Arc::new) }),
             Err(error) => {
+                self.give_allowance(bytes);
                 if let (Some(first), Some(_)) = (growth.new.first(), new.last()) {
                     let bytes = growth.new.iter().take(new.len()).map(|extent| extent.bytes).sum();
                     // What cannot be unmapped stays mapped, and whoever maps there next is told so.

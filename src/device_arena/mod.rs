@@ -5,10 +5,13 @@
 //! * `state`: what the lock holds, engine, slots and unsettled parts;
 //! * `buffer`: a block on loan; `recycle`: the same for one block after the other;
 //! * `compaction` and `copier`: blocks moved, with their data;
-//! * `backing`, `growth` and `release`: a range with memory behind it where it is needed.
+//! * `backing`, `growth` and `release`: a range with memory behind it where it is needed; `allowance`: how much several may
+//!   have in all;
+//! * `sleep`: all of that memory given back, and taken again at the same addresses.
 //!
 //! One lock holds engine, slots and unsettled parts. No call of the device is made under it.
 
+mod allowance;
 mod backing;
 mod buffer;
 mod builder;
@@ -17,21 +20,25 @@ mod copier;
 mod growth;
 mod recycle;
 mod release;
+mod sleep;
 mod slot;
 mod state;
 mod unsettled;
 
+pub(crate) use allowance::Allowance;
 pub use buffer::ArenaBuffer;
 pub use builder::ArenaBuilder;
 pub use compaction::{Compaction, Moved};
 pub(crate) use recycle::Refill;
+pub use sleep::{BlockState, Offload, SleepReport, SleepState, WakeReport};
+pub(crate) use sleep::{Falling, Waking};
 
 use crate::arena::{ArenaError, Block, Layout, Region, Span};
 use crate::capture::Need;
 use crate::error::Error;
 use crate::sync::{Condvar, Mutex, MutexGuard};
-use backing::Backing;
 use parking_lot::Mutex as LongMutex;
+use sleep::{GivingBack, Sleep};
 use slot::Slot;
 use state::{State, Taken};
 use std::sync::Arc;
@@ -83,8 +90,11 @@ struct Shared<B: Backend> {
     state: Mutex<State<B>>,
     /// Signalled when a move has ended.
     settled: Condvar,
-    /// One compaction, growth or release at a time.
+    /// One compaction, growth, release, sleep or wake at a time.
     changing: LongMutex<()>,
+    giving_back: GivingBack,
+    /// Of what its physical memory is a part.
+    allowance: Option<Arc<Allowance>>,
     /// Calls of the device for virtual memory, and their time.
     mapping_calls: AtomicU64,
     mapping_nanoseconds: AtomicU64,
@@ -155,7 +165,7 @@ impl<B: Backend> DeviceArena<B> {
         self.allocate_aligned(Region::Dynamic, bytes, alignment, stream)
     }
 
-    /// Forgets all blocks at once: the whole range is free. Buffers that are still there get errors from then on and give
+    /// Forgets all blocks at once: the whole range is free; of an arena that is asleep, nothing is mapped. Buffers that are still there get errors from then on and give
     /// nothing back. Memory is handed out again behind the work that used it. Waits for a compaction to end.
     ///
     /// # Errors
@@ -163,6 +173,10 @@ impl<B: Backend> DeviceArena<B> {
     pub fn reset(&self) -> Result<(), Error> {
         let _quiet = self.shared.changing.lock();
         let mut state = self.shared.state.lock();
+        if !state.is_awake() {
+            drop(state);
+            return self.shared.wake_empty();
+        }
         let State { engine, slots, unsettled, backing, .. } = &mut *state;
         if slots.iter().any(Slot::is_held) {
             return Err(ArenaError::Pinned.into());
@@ -260,7 +274,7 @@ impl<B: Backend> DeviceArena<B> {
     /// Bytes of live blocks.
     #[must_use]
     pub fn used(&self) -> u64 {
-        self.engine().engine.used()
+        self.engine().used()
     }
 
     /// Bytes of live blocks in one region.
@@ -318,7 +332,11 @@ impl<B: Backend> DeviceArena<B> {
     #[must_use]
     pub fn address_bytes(&self) -> u64 {
         let state = self.engine();
-        state.backing.as_ref().map_or_else(|| state.engine.capacity(), Backing::address_bytes)
+        let asleep = if let Sleep::Asleep(asleep) = &state.sleep { asleep.stitched_bytes() } else { 0 };
+        state
+            .backing
+            .as_ref()
+            .map_or_else(|| state.engine.capacity(), |backing| backing.address_bytes() + asleep)
     }
 
     /// Calls of the device that a growing arena made for virtual memory so far, and their time.
@@ -424,6 +442,8 @@ impl<B: Backend> Shared<B> {
 
 impl<B: Backend> Drop for Shared<B> {
     fn drop(&mut self) {
+        let mapped = self.state.lock().backing.as_ref().map_or(0, |backing| backing.mapped);
+        self.give_allowance(mapped);
         log::info!("arena on {}: given back", self.id);
     }
 }

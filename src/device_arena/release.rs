@@ -1,6 +1,6 @@
 //! A growing arena gives memory back.
 
-use super::backing::{Extent, Piece};
+use super::backing::{Extent, Partial, Piece};
 use super::state::State;
 use super::unsettled::{Streams, add};
 use super::{DeviceArena, Shared};
@@ -15,7 +15,7 @@ struct Leaving<B: Backend> {
     held: Vec<(Extent, Block)>,
     /// Who used their bytes, and so must be waited for.
     users: Streams<B::Stream>,
-    /// Stitched ranges with such pieces. Those that no buffer has go as a whole.
+    /// Stitched ranges with such pieces, and what is mapped in each. Those that no buffer has go as a whole.
     ranges: Vec<Range<B>>,
     range: Arc<B::Memory>,
 }
@@ -23,7 +23,7 @@ struct Leaving<B: Backend> {
 #[derive(Debug)]
 struct Range<B: Backend> {
     memory: Arc<B::Memory>,
-    pieces: Box<[Extent]>,
+    mapped: Vec<(u64, Extent)>,
 }
 
 impl<B: Backend> DeviceArena<B> {
@@ -36,9 +36,9 @@ impl<B: Backend> DeviceArena<B> {
     pub fn release(&self, spare_bytes: u64) -> Result<u64, Error> {
         let shared = &self.shared;
         let _alone = shared.changing.lock();
-        let Some(leaving) = shared.begin_release(spare_bytes)? else { return Ok(0) };
+        let Some(mut leaving) = shared.begin_release(spare_bytes)? else { return Ok(0) };
         let mut unmapped = 0;
-        let outcome = shared.unmap(&leaving, &mut unmapped);
+        let outcome = shared.unmap(&mut leaving, &mut unmapped);
         let released = shared.end_release(leaving, unmapped);
         outcome?;
         log::debug!("arena on {}: {released} bytes given back", shared.id);
@@ -99,22 +99,28 @@ impl<B: Backend> Shared<B> {
         }
         let leaves = |piece: &Extent| leaving.held.iter().any(|(extent, _)| extent == piece);
         for stitched in backing.stitched.extract_if(.., |stitched| stitched.pieces.iter().any(leaves)) {
-            leaving.ranges.push(Range { memory: stitched.memory, pieces: stitched.pieces });
+            let mapped = stitched.mapped().collect();
+            leaving.ranges.push(Range { memory: stitched.memory, mapped });
+        }
+        for partial in backing.partial.drain(..) {
+            // Else no buffer has it any more.
+            if let Some(memory) = partial.memory.upgrade() {
+                leaving.ranges.push(Range { memory, mapped: partial.mapped });
+            }
         }
         Ok(Some(leaving))
     }
 
     /// Waits for the users of what leaves, and unmaps it everywhere; counts the pieces that are gone.
-    fn unmap(&self, leaving: &Leaving<B>, gone: &mut usize) -> Result<(), BackendError> {
+    fn unmap(&self, leaving: &mut Leaving<B>, gone: &mut usize) -> Result<(), BackendError> {
         let device = self.virtual_memory()?;
         leaving.users.iter().try_for_each(|user| self.device.synchronize(user))?;
-        for Range { memory, pieces } in &leaving.ranges {
-            let mut offset = 0;
-            for piece in pieces {
-                if leaving.held.iter().any(|(extent, _)| extent == piece) {
-                    self.timed(|| device.unmap(memory, offset, piece.bytes))?;
-                }
-                offset += piece.bytes;
+        for Range { memory, mapped } in &mut leaving.ranges {
+            let leaves = |(_, piece): &(u64, Extent)| leaving.held.iter().any(|(extent, _)| extent == piece);
+            while let Some(at) = mapped.iter().position(leaves) {
+                let (offset, piece) = mapped[at];
+                self.timed(|| device.unmap(memory, offset, piece.bytes))?;
+                mapped.remove(at);
             }
         }
         for (extent, _) in &leaving.held {
@@ -139,20 +145,14 @@ impl<B: Backend> Shared<B> {
                 let _nobody = unsettled.put(extent.start..extent.end(), users.clone());
             }
         }
-        // Gaps at the end of the range are no part of it any more.
-        while let Some(last) = backing.gaps.iter().position(|&gap| {
-            let (start, bytes) = engine.extent(gap);
-            start + bytes == engine.capacity()
-        }) {
-            let gap = backing.gaps.swap_remove(last);
-            let (start, _) = engine.extent(gap);
-            if engine.free(gap).is_err() || engine.set_capacity(start).is_err() {
-                break;
-            }
-            backing.cut_at(start);
+        backing.cut_gaps(engine);
+        // What buffers have of those is unmapped with what leaves later.
+        for Range { memory, mapped } in &ranges {
+            backing.partial.push(Partial { memory: Arc::downgrade(memory), mapped: mapped.clone() });
         }
         drop(state);
         let released = pieces.iter().map(|piece| piece.extent.bytes).sum();
+        self.give_allowance(released);
         // Whatever calls the device goes without the lock.
         drop((pieces, ranges, users, range));
         released

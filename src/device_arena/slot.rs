@@ -177,6 +177,11 @@ impl<S> Slots<S> {
         self.0.iter().flatten().map(|(_, slot)| slot)
     }
 
+    /// With the blocks' names.
+    pub(super) fn entries(&self) -> impl Iterator<Item = (&Block, &Slot<S>)> {
+        self.0.iter().flatten().map(|(name, slot)| (name, slot))
+    }
+
     /// Takes all out.
     pub(super) fn drain(&mut self) -> impl Iterator<Item = (Block, Slot<S>)> {
         self.0.drain(..).flatten()

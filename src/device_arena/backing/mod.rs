@@ -2,7 +2,8 @@
 //! ranges as often as it takes.
 //!
 //! * `cover`: extents of the range, and what of them is free;
-//! * `stitch`: which pieces make a range for a request.
+//! * `stitch`: which pieces make a range for a request;
+//! * `partial`: ranges of which pieces are gone.
 //!
 //! Nothing here calls the device; `growth` and `release` do. All of it is under the arena's lock.
 //!
@@ -16,10 +17,12 @@
 //! Beyond that, or at the limit, a range is stitched of free pieces, and only what they lack is made anew.
 
 mod cover;
+mod partial;
 mod stitch;
 
 use cover::Cover;
 pub(super) use cover::{Extent, Holes};
+pub(super) use partial::Partial;
 pub(super) use stitch::Fit;
 
 use crate::arena::{Arena, Block};
@@ -48,7 +51,7 @@ pub(super) struct Piece {
 /// A range of pieces that are elsewhere in the arena's.
 #[derive(Debug)]
 pub(super) struct Stitched<B: Backend> {
-    age: u64,
+    pub(super) age: u64,
     pub(super) memory: Arc<B::Memory>,
     pub(super) pieces: Box<[Extent]>,
     /// Which of the arena's they are, in the order of its range.
@@ -76,6 +79,7 @@ pub(super) struct Backing<B: Backend> {
     /// Where the range ended, each later than the one before, and when it came to.
     ends: Vec<(u64, u64)>,
     pub(super) stitched: Vec<Stitched<B>>,
+    pub(super) partial: Vec<Partial<B>>,
     /// Ends and stitched ranges so far.
     ages: u64,
     /// What is free of each piece, while a range is sought.
@@ -118,6 +122,7 @@ impl<B: Backend> Backing<B> {
             peak_mapped: 0,
             ends: Vec::new(),
             stitched: Vec::new(),
+            partial: Vec::new(),
             ages: 0,
             covers: Vec::new(),
             decays: false,
