@@ -33,6 +33,7 @@ mod registry;
 mod request;
 mod shared;
 mod size_class;
+pub mod sleep;
 mod source;
 mod spares;
 mod stager;
@@ -54,6 +55,7 @@ pub use graph_memory::{GraphBuffer, GraphMemory};
 pub use pool::Pool;
 pub use registry::persistent_pool;
 pub use size_class::SizeClasses;
+pub use sleep::{SleepBuffer, Sleeper};
 pub use source::Source;
 pub use stager::{Stager, Upload};
 pub use stats::{BucketStats, PoolStats, Rung};
@@ -83,6 +85,8 @@ mod thread_safety {
         crosses_threads::<crate::DeviceArena<crate::host::HostDevice>>();
         crosses_threads::<crate::ArenaBuffer<crate::host::HostDevice>>();
         crosses_threads::<crate::Pool<crate::any::AnyDevice>>();
+        crosses_threads::<crate::Sleeper<crate::host::HostDevice>>();
+        crosses_threads::<crate::SleepBuffer<crate::host::HostDevice>>();
         crosses_threads::<crate::Error>();
     }
 }

@@ -89,7 +89,7 @@ fn a_sleep_that_fails_leaves_the_arena_awake_with_all_contents() {
             }
             assert!(setup.all_hold(&blocks), "{call:?}");
         }
-        assert!(faults > 5, "{offload:?}: {faults} calls failed");
+        assert!(faults > 2, "{offload:?}: {faults} calls failed");
     }
 }
 

@@ -1,13 +1,14 @@
 //! What blocks hold, in host memory while they sleep.
 
 use super::Offload;
+use super::stored::{Stored, can_pin, on_a_stream};
 use crate::device_arena::Shared;
 use crate::device_arena::backing::Extent;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
-use vrampool_backend::{Backend, BackendError, Capabilities, Memory, Placement, Region, RegionMut};
+use vrampool_backend::{Backend, BackendError, Region, RegionMut};
 
 /// The most bytes in one piece of host memory.
 const MOST: u64 = 256 << 20;
@@ -32,22 +33,6 @@ struct Chunk<B: Backend> {
     /// How much of that is of live blocks.
     live: u64,
     stored: Option<Stored<B>>,
-}
-
-/// Host memory with contents.
-#[derive(Debug)]
-pub(in super::super) enum Stored<B: Backend> {
-    Pinned(B::Memory),
-    Pageable(Vec<u8>),
-}
-
-impl<B: Backend> Stored<B> {
-    fn bytes(&self) -> u64 {
-        match self {
-            Self::Pinned(memory) => memory.len(),
-            Self::Pageable(bytes) => bytes.len() as u64,
-        }
-    }
 }
 
 impl<B: Backend> Default for Backups<B> {
@@ -167,62 +152,26 @@ impl<B: Backend> Shared<B> {
         live: &[Extent],
         offload: Offload,
     ) -> Result<Backups<B>, BackendError> {
-        let mut backups = Backups::default();
         if offload == Offload::Discard || live.is_empty() {
-            return Ok(backups);
+            return Ok(Backups::default());
         }
-        let stream = self.device.create_stream()?;
-        let properties = self.device.properties();
-        let can_pin =
-            properties.capabilities.contains(Capabilities::HOST_VISIBLE) && !properties.is_integrated();
-        let mut pins = offload == Offload::Pinned && can_pin;
-        for parts in pack(live) {
-            let bytes = parts.iter().map(|part| part.bytes).sum();
-            let mut stored = self.store(bytes, &mut pins)?;
-            let mut at = 0;
-            for part in &parts {
-                let source = Region::new(range, part.start, part.bytes, &stream)?;
-                match &mut stored {
-                    Stored::Pinned(memory) => {
-                        let destination = RegionMut::new(memory, at, part.bytes, &stream)?;
-                        self.device.copy(&stream, source, destination)?;
-                    }
-                    Stored::Pageable(memory) => {
-                        self.device.download(
-                            &stream,
-                            source,
-                            &mut memory[at as usize..][..part.bytes as usize],
-                        )?;
-                    }
+        let mut pins = offload == Offload::Pinned && can_pin(&self.device);
+        let mut backups = Backups::default();
+        on_a_stream(&self.device, |stream| {
+            for parts in pack(live) {
+                let bytes = parts.iter().map(|part| part.bytes).sum();
+                let mut stored = Stored::new(&self.device, bytes, &mut pins)?;
+                let mut at = 0;
+                for part in &parts {
+                    let source = Region::new(range, part.start, part.bytes, stream)?;
+                    stored.save(&self.device, stream, source, at)?;
+                    at += part.bytes;
                 }
-                at += part.bytes;
+                backups.chunks.push(Chunk { parts, live: bytes, stored: Some(stored) });
             }
-            backups.chunks.push(Chunk { parts, live: bytes, stored: Some(stored) });
-        }
-        self.device.synchronize(&stream)?;
+            Ok(())
+        })?;
         Ok(backups)
-    }
-
-    /// Host memory; no pinned one any more once that has run out.
-    fn store(&self, bytes: u64, pins: &mut bool) -> Result<Stored<B>, BackendError> {
-        if *pins {
-            match self.device.allocate(bytes, Placement::HostVisible.into()) {
-                Ok(memory) => return Ok(Stored::Pinned(memory)),
-                Err(error) if !error.is_out_of_memory() => return Err(error),
-                Err(error) => {
-                    log::warn!(
-                        "arena on {}: backups go to pageable memory, for want of pinned: {error}",
-                        self.id
-                    );
-                    *pins = false;
-                }
-            }
-        }
-        let none = || BackendError::OutOfMemory { requested: bytes, free: None };
-        let (mut memory, length) = (Vec::new(), usize::try_from(bytes).map_err(|_| none())?);
-        memory.try_reserve_exact(length).map_err(|_| none())?;
-        memory.resize(length, 0);
-        Ok(Stored::Pageable(memory))
     }
 
     /// Copies backups of live extents, given by offset, to the range again, and waits. Answers how many bytes.
@@ -232,35 +181,26 @@ impl<B: Backend> Shared<B> {
         backups: &Backups<B>,
         live: &[Extent],
     ) -> Result<u64, BackendError> {
-        let mut restored = 0;
         if backups.stored().next().is_none() {
             return Ok(0);
         }
-        let stream = self.device.create_stream()?;
-        let live = merged(live);
-        for chunk in &backups.chunks {
-            let Some(stored) = &chunk.stored else { continue };
-            let mut at = 0;
-            for &part in &chunk.parts {
-                for extent in common(&live, part) {
-                    let from = at + (extent.start - part.start);
-                    let destination = RegionMut::new(range, extent.start, extent.bytes, &stream)?;
-                    match stored {
-                        Stored::Pinned(memory) => {
-                            let source = Region::new(memory, from, extent.bytes, &stream)?;
-                            self.device.copy(&stream, source, destination)?;
-                        }
-                        Stored::Pageable(memory) => {
-                            let source = &memory[from as usize..][..extent.bytes as usize];
-                            self.device.upload(&stream, source, destination)?;
-                        }
+        let (live, mut restored) = (merged(live), 0);
+        on_a_stream(&self.device, |stream| {
+            for chunk in &backups.chunks {
+                let Some(stored) = &chunk.stored else { continue };
+                let mut at = 0;
+                for &part in &chunk.parts {
+                    for extent in common(&live, part) {
+                        let from = at + (extent.start - part.start);
+                        let destination = RegionMut::new(range, extent.start, extent.bytes, stream)?;
+                        stored.restore(&self.device, stream, from, destination)?;
+                        restored += extent.bytes;
                     }
-                    restored += extent.bytes;
+                    at += part.bytes;
                 }
-                at += part.bytes;
             }
-        }
-        self.device.synchronize(&stream)?;
+            Ok(())
+        })?;
         Ok(restored)
     }
 }

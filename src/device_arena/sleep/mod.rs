@@ -1,7 +1,7 @@
 //! A growing arena sleeps: its physical memory goes back to the device, its addresses stay.
 //!
 //! * `view`: a memory in which pieces are mapped, the arena's range or a stitched one;
-//! * `backup`: what blocks hold, in host memory;
+//! * `backup`: what blocks hold; `stored`: host memory that holds it;
 //! * `falling` and `waking`: the two ways, each in a part that can be taken back and one that cannot fail.
 //!
 //! What it promises: a call that fails leaves the arena as it was, with all contents; blocks keep their addresses. Both ways
@@ -10,10 +10,12 @@
 
 mod backup;
 mod falling;
+mod stored;
 mod view;
 mod waking;
 
 pub(crate) use falling::Falling;
+pub(crate) use stored::{Stored, can_pin, on_a_stream};
 pub(crate) use waking::Waking;
 
 use super::backing::Extent;
@@ -23,7 +25,7 @@ use crate::arena::Block;
 use crate::error::Error;
 use crate::sync::MutexGuard;
 use backup::Backups;
-pub(super) use backup::{GivingBack, Stored};
+pub(super) use backup::GivingBack;
 use std::sync::Weak;
 use view::View;
 use vrampool_backend::{Backend, Physical};
@@ -246,6 +248,11 @@ impl<B: Backend> ArenaBuffer<B> {
             Sleep::Asleep(_) => BlockState::AsleepBackedUp,
             _ => BlockState::Mapped,
         }
+    }
+
+    /// Says whether it can be used now.
+    pub(crate) fn check_awake(&self) -> Result<(), Error> {
+        self.arena.awake(self.block, self.len).map(drop)
     }
 }
 
