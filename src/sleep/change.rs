@@ -39,6 +39,15 @@ impl<B: Backend> Sleeper<B> {
         self.fall_asleep(|tag| Some(if offload.contains(&tag) { kept } else { Offload::Discard }))
     }
 
+    /// Puts these tags alone to sleep, with their contents on the host; all others stay as they are.
+    ///
+    /// # Errors
+    /// As [`sleep`](Self::sleep).
+    pub fn sleep_tags(&self, tags: &[&str]) -> Result<SleepReport, Error> {
+        let kept = self.shared.offload;
+        self.fall_asleep(|tag| tags.contains(&tag).then_some(kept))
+    }
+
     /// Sleeps at one of vLLM's [levels](Level::ALL): 0 does nothing, 1 keeps weights, runtime and graphs, 2 runtime and graphs.
     ///
     /// # Errors

@@ -285,15 +285,21 @@ pub(super) struct Falling<'a, B: Backend> {
 
 impl<B: Backend> Falling<'_, B> {
     fn save(&mut self) -> Result<(), Error> {
-        if self.offload == Offload::Discard || self.blocks.is_empty() {
+        if self.blocks.is_empty() {
             return Ok(());
         }
-        let device = self.shared.pool.device();
-        let mut pins = self.offload == Offload::Pinned && can_pin(device);
+        let (device, offload) = (self.shared.pool.device(), self.offload);
+        let mut pins = offload == Offload::Pinned && can_pin(device);
         on_a_stream(device, |stream| {
             for (_, buffer, stored) in &mut self.blocks {
-                let stored = stored.insert(Stored::new(device, buffer.len(), &mut pins)?);
-                stored.save(device, stream, buffer.on(stream)?, 0)?;
+                let bytes = buffer.len();
+                // Nobody else has it. Behind all who use it, so that it is free once it is dropped.
+                let Some(buffer) = Arc::get_mut(buffer) else { return Err(ArenaError::Pinned.into()) };
+                let region = buffer.on_mut(stream)?;
+                if offload != Offload::Discard {
+                    let stored = stored.insert(Stored::new(device, bytes, &mut pins)?);
+                    stored.save(device, stream, region.as_region(), 0)?;
+                }
             }
             Ok(())
         })

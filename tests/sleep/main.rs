@@ -4,6 +4,7 @@
 mod arena;
 mod faults;
 mod history;
+mod tags;
 
 use vrampool::host::{Backend, DeviceKind, HostDevice, HostStream};
 use vrampool::{ArenaBuffer, ArenaBuilder, DeviceArena};
@@ -78,10 +79,16 @@ impl Setup {
     }
 }
 
+/// No two seeds have the same, and no two pages of one.
 fn pattern(seed: u64, bytes: u64) -> Vec<u8> {
     let mut rng = fastrand::Rng::with_seed(seed);
-    let mut pattern = vec![0; bytes as usize];
-    rng.fill(&mut pattern);
+    let mut page = [0; 4096];
+    rng.fill(&mut page);
+    let mut pattern = page.repeat((bytes as usize).div_ceil(4096));
+    for (number, page) in (0u64..).zip(pattern.chunks_exact_mut(4096)) {
+        page[..8].copy_from_slice(&number.to_le_bytes());
+    }
+    pattern.truncate(bytes as usize);
     pattern
 }
 
