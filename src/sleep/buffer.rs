@@ -1,6 +1,7 @@
 //! A block that sleeps with its tag.
 
 use super::BlockState;
+use super::builder::Callback;
 use super::group::Block;
 use super::loose::{CheckedOut, LooseBuffer};
 use super::sleeper::{Shared, SleepAllocation};
@@ -126,7 +127,7 @@ impl<B: Backend> SleepBuffer<B> {
     }
 
     /// Tells all of these of it.
-    pub(super) fn tell(&self, told: &[Box<dyn Fn(&SleepAllocation<'_>) + Send + Sync>]) {
+    pub(super) fn tell(&self, told: &[Callback]) {
         if !told.is_empty() {
             let allocation = SleepAllocation { tag: &self.tag, bytes: self.len, address: self.address() };
             told.iter().for_each(|told| told(&allocation));

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use vrampool_backend::{Backend, MemoryKind};
 
-type Callback = Box<dyn Fn(&SleepAllocation<'_>) + Send + Sync>;
+pub(super) type Callback = Box<dyn Fn(&SleepAllocation<'_>) + Send + Sync>;
 
 /// Who is told of blocks.
 #[derive(Default)]

@@ -106,7 +106,7 @@ impl<B: Backend> Loose<B> {
                 // Nobody gets another handle from here on.
                 Held::Here(buffer) if Arc::strong_count(&buffer) == 1 => {
                     drop(held);
-                    falling.blocks.push((cell, buffer, None));
+                    falling.blocks.push(Saved { cell, buffer, stored: None });
                 }
                 other => {
                     *held = other;
@@ -131,7 +131,7 @@ impl<B: Backend> Loose<B> {
             match std::mem::replace(&mut *held, Held::Changing) {
                 Held::Asleep(stored) => {
                     drop(held);
-                    waking.blocks.push((cell, stored, None));
+                    waking.blocks.push(Restored { cell, stored, buffer: None });
                 }
                 other => *held = other,
             }
@@ -274,12 +274,26 @@ impl<B: Backend> Drop for CheckedOut<'_, B> {
     }
 }
 
+#[derive(Debug)]
+struct Saved<B: Backend> {
+    cell: Arc<Cell<B>>,
+    buffer: Arc<Buffer<B>>,
+    stored: Option<Stored<B>>,
+}
+
+#[derive(Debug)]
+struct Restored<B: Backend> {
+    cell: Arc<Cell<B>>,
+    stored: Option<Stored<B>>,
+    buffer: Option<Buffer<B>>,
+}
+
 /// Blocks whose contents are saved, and that are there still. A drop puts them back.
 #[derive(Debug)]
 pub(super) struct Falling<'a, B: Backend> {
     shared: &'a Shared<B>,
     _alone: MutexGuard<'a, ()>,
-    blocks: Vec<(Arc<Cell<B>>, Arc<Buffer<B>>, Option<Stored<B>>)>,
+    blocks: Vec<Saved<B>>,
     offload: Offload,
 }
 
@@ -291,7 +305,7 @@ impl<B: Backend> Falling<'_, B> {
         let (device, offload) = (self.shared.pool.device(), self.offload);
         let mut pins = offload == Offload::Pinned && can_pin(device);
         on_a_stream(device, |stream| {
-            for (_, buffer, stored) in &mut self.blocks {
+            for Saved { buffer, stored, .. } in &mut self.blocks {
                 let bytes = buffer.len();
                 // Nobody else has it. Behind all who use it, so that it is free once it is dropped.
                 let Some(buffer) = Arc::get_mut(buffer) else { return Err(ArenaError::Pinned.into()) };
@@ -301,14 +315,14 @@ impl<B: Backend> Falling<'_, B> {
                     stored.save(device, stream, region.as_region(), 0)?;
                 }
             }
-            Ok(())
+            Ok::<(), Error>(())
         })
     }
 
     pub(super) fn commit(mut self) -> SleepReport {
         let mut report = SleepReport::default();
         *self.shared.offload.lock() = Some(self.offload);
-        for (cell, buffer, stored) in self.blocks.drain(..) {
+        for Saved { cell, buffer, stored } in self.blocks.drain(..) {
             report.freed += buffer.class();
             match &stored {
                 Some(_) => report.backed_up += cell.bytes,
@@ -323,7 +337,7 @@ impl<B: Backend> Falling<'_, B> {
 
 impl<B: Backend> Drop for Falling<'_, B> {
     fn drop(&mut self) {
-        for (cell, buffer, _) in self.blocks.drain(..) {
+        for Saved { cell, buffer, .. } in self.blocks.drain(..) {
             *cell.held.lock() = Held::Here(buffer);
         }
     }
@@ -334,7 +348,7 @@ impl<B: Backend> Drop for Falling<'_, B> {
 pub(super) struct Waking<'a, B: Backend> {
     shared: &'a Shared<B>,
     _alone: MutexGuard<'a, ()>,
-    blocks: Vec<(Arc<Cell<B>>, Option<Stored<B>>, Option<Buffer<B>>)>,
+    blocks: Vec<Restored<B>>,
     mapped: u64,
     restored: u64,
 }
@@ -346,7 +360,7 @@ impl<B: Backend> Waking<'_, B> {
         }
         let (device, pool) = (self.shared.pool.device(), &self.shared.pool);
         on_a_stream(device, |stream| {
-            for (cell, stored, buffer) in &mut self.blocks {
+            for Restored { cell, stored, buffer } in &mut self.blocks {
                 let buffer = buffer.insert(pool.allocate(cell.bytes, stream)?);
                 self.mapped += buffer.class();
                 if let Some(stored) = stored {
@@ -354,13 +368,13 @@ impl<B: Backend> Waking<'_, B> {
                     self.restored += cell.bytes;
                 }
             }
-            Ok(())
+            Ok::<(), Error>(())
         })
     }
 
     pub(super) fn commit(mut self) -> WakeReport {
         *self.shared.offload.lock() = None;
-        for (cell, _, buffer) in self.blocks.drain(..) {
+        for Restored { cell, buffer, .. } in self.blocks.drain(..) {
             if let Some(buffer) = buffer {
                 *cell.held.lock() = Held::Here(Arc::new(buffer));
             }
@@ -371,7 +385,7 @@ impl<B: Backend> Waking<'_, B> {
 
 impl<B: Backend> Drop for Waking<'_, B> {
     fn drop(&mut self) {
-        for (cell, stored, _) in self.blocks.drain(..) {
+        for Restored { cell, stored, .. } in self.blocks.drain(..) {
             *cell.held.lock() = Held::Asleep(stored);
         }
     }

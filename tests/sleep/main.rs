@@ -4,7 +4,10 @@
 mod arena;
 mod faults;
 mod history;
+mod setup;
 mod tags;
+mod threads;
+mod vllm;
 
 use vrampool::host::{Backend, DeviceKind, HostDevice, HostStream};
 use vrampool::{ArenaBuffer, ArenaBuilder, DeviceArena};

@@ -169,7 +169,7 @@ impl<B: Backend> Shared<B> {
                 }
                 backups.chunks.push(Chunk { parts, live: bytes, stored: Some(stored) });
             }
-            Ok(())
+            Ok::<(), BackendError>(())
         })?;
         Ok(backups)
     }
@@ -199,7 +199,7 @@ impl<B: Backend> Shared<B> {
                     at += part.bytes;
                 }
             }
-            Ok(())
+            Ok::<(), BackendError>(())
         })?;
         Ok(restored)
     }

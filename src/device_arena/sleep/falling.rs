@@ -1,6 +1,6 @@
 //! An arena falls asleep.
 
-use super::view::{Mapping, View};
+use super::view::{Kept, Mapping, View};
 use super::{Asleep, Backups, Offload, Sleep, SleepReport, SleepingPiece};
 use crate::arena::ArenaError;
 use crate::capture::Need;
@@ -30,7 +30,7 @@ pub(crate) struct Falling<'a, B: Backend> {
 pub(super) struct Changing<B: Backend> {
     pub(super) pieces: Vec<SleepingPiece>,
     /// The range is the first.
-    pub(super) views: Vec<View<Arc<B::Memory>>>,
+    pub(super) views: Vec<Kept<B>>,
     pub(super) backups: Backups<B>,
     pub(super) offload: Offload,
 }
@@ -141,7 +141,7 @@ impl<B: Backend> Shared<B> {
 
 impl<B: Backend> State<B> {
     /// All pieces, and all that they are mapped in but ranges that no buffer has.
-    fn mapped(&self) -> (Vec<SleepingPiece>, Vec<View<Arc<B::Memory>>>) {
+    fn mapped(&self) -> (Vec<SleepingPiece>, Vec<Kept<B>>) {
         let Some(backing) = &self.backing else { return (Vec::new(), Vec::new()) };
         let piece = |piece: &super::super::backing::Piece| SleepingPiece {
             extent: piece.extent,

@@ -17,6 +17,9 @@ pub(super) struct View<M> {
     pub(super) mappings: Vec<Mapping>,
 }
 
+/// A view that keeps its memory.
+pub(super) type Kept<B> = View<Arc<<B as Backend>::Memory>>;
+
 /// A piece in a view.
 #[derive(Debug)]
 pub(super) struct Mapping {
@@ -68,7 +71,7 @@ impl<M> View<Arc<M>> {
 
 impl<B: Backend> Shared<B> {
     /// Takes everything out of the views. What was taken out when a call fails is noted there.
-    pub(super) fn unmap_views(&self, views: &mut [View<Arc<B::Memory>>]) -> Result<(), BackendError> {
+    pub(super) fn unmap_views(&self, views: &mut [Kept<B>]) -> Result<(), BackendError> {
         let device = self.virtual_memory()?;
         for view in views {
             for (start, bytes, of) in view.runs() {
@@ -82,7 +85,7 @@ impl<B: Backend> Shared<B> {
     /// Maps all pieces whose physical memory is there where they belong. What was mapped when a call fails is noted there.
     pub(super) fn map_views(
         &self,
-        views: &mut [View<Arc<B::Memory>>],
+        views: &mut [Kept<B>],
         pieces: &[SleepingPiece],
     ) -> Result<(), BackendError> {
         let device = self.virtual_memory()?;
