@@ -44,7 +44,9 @@ impl Tags {
         self.device.memory_info().expect("known").free_bytes
     }
 
+    /// Waits until work is done, which keeps memory without addresses, and backups are given back.
     pub(crate) fn settle(&self) {
+        self.device.synchronize(&self.stream).expect("no fault");
         while self.sleeper.tags().iter().any(|tag| {
             self.sleeper.state_of(tag) == SleepState::Awake && self.sleeper.usage_of(tag).backups > 0
         }) {

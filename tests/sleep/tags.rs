@@ -57,6 +57,7 @@ fn one_limit_holds_for_all_tags_and_free_memory_of_one_makes_room_for_another() 
         assert!(error.is_out_of_memory(), "{error}");
         drop(one);
         let two = tags.filled("two", 20 * MIB, 2);
+        tags.settle();
         assert!(before - tags.free() <= 32 * MIB);
         // Asleep it takes none of the limit, and it does not wake over it.
         let _ = tags.sleeper.sleep(&["two"]).expect("no fault");
