@@ -61,7 +61,12 @@ impl<B: Backend> DeviceArena<B> {
     /// Bytes of live blocks in one region.
     #[must_use]
     pub fn used_in(&self, region: Region) -> u64 {
-        self.engine().engine.used_in(region)
+        let state = self.engine();
+        match region {
+            Region::Stable => state.engine.used_in(region),
+            // What is held without memory is not used.
+            Region::Dynamic => state.used() - state.engine.used_in(Region::Stable),
+        }
     }
 
     /// The most bytes that were live.

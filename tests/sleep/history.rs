@@ -1,7 +1,9 @@
 //! Random histories against a naive twin that keeps what each block holds.
 
+use crate::setup::{Tags, without_addresses};
 use crate::{MIB, Setup, address, discrete, integrated, settle};
 use proptest::prelude::*;
+use vrampool::sleep::Wake;
 use vrampool::{ArenaBuffer, Offload, SleepState};
 
 #[derive(Debug, Clone)]
@@ -115,5 +117,122 @@ proptest! {
 fn settle_awake(setup: &Setup, is_asleep: bool) {
     if !is_asleep {
         settle(&setup.arena);
+    }
+}
+
+const TAGS: [&str; 3] = ["weights", "kv_cache", "default"];
+
+#[derive(Debug, Clone)]
+enum TagStep {
+    Allocate(usize, u64),
+    Write(prop::sample::Index),
+    Free(prop::sample::Index),
+    /// Keeps the tags of this mask.
+    Sleep(usize),
+    Discard(usize),
+    Wake(Option<usize>),
+}
+
+fn tag_step() -> impl Strategy<Value = TagStep> {
+    prop_oneof![
+        5 => (0..3usize, prop_oneof![1..4096u64, 1..3 * MIB]).prop_map(|(tag, bytes)| TagStep::Allocate(tag, bytes)),
+        2 => any::<prop::sample::Index>().prop_map(TagStep::Write),
+        2 => any::<prop::sample::Index>().prop_map(TagStep::Free),
+        2 => (0..8usize).prop_map(TagStep::Sleep),
+        1 => (0..8usize).prop_map(TagStep::Discard),
+        4 => prop::option::of(0..8usize).prop_map(TagStep::Wake),
+    ]
+}
+
+fn masked(mask: usize) -> Vec<&'static str> {
+    (0..3).filter(|tag| mask >> tag & 1 == 1).map(|tag| TAGS[tag]).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(debug_assertions) { 24 } else { 200 }))]
+    /// The twin knows which tags are asleep, and what each block holds.
+    #[test]
+    fn tags_are_as_a_twin_has_them_with_virtual_memory_and_without(
+        steps in prop::collection::vec(tag_step(), 1..50),
+        has_addresses in any::<bool>(),
+    ) {
+        let device = if has_addresses { integrated() } else { without_addresses() };
+        let tags = Tags::with(device, |builder| builder.limit(48 * MIB).offload(Offload::Pageable));
+        let before = tags.free();
+        let mut blocks: Vec<(usize, crate::setup::Block, Option<u64>)> = Vec::new();
+        let (mut asleep, mut known, mut seeds) = ([false; 3], [false; 3], 0);
+        for step in steps {
+            match step {
+                TagStep::Allocate(tag, bytes) => match tags.sleeper.allocate_tagged(TAGS[tag], bytes, &tags.stream) {
+                    Ok(mut block) => {
+                        prop_assert!(!asleep[tag]);
+                        seeds += 1;
+                        block.write(&tags.stream, &crate::pattern(seeds, bytes)).expect("awake");
+                        blocks.push((tag, block, Some(seeds)));
+                        known[tag] = true;
+                    }
+                    Err(error) => {
+                        prop_assert!(asleep[tag] || error.is_out_of_memory(), "{}", error);
+                        known[tag] = true;
+                    }
+                },
+                TagStep::Write(index) if !blocks.is_empty() => {
+                    let place = index.index(blocks.len());
+                    let (tag, block, seed) = &mut blocks[place];
+                    seeds += 1;
+                    let written = block.write(&tags.stream, &crate::pattern(seeds, block.len()));
+                    prop_assert_eq!(written.is_err(), asleep[*tag]);
+                    if !asleep[*tag] {
+                        *seed = Some(seeds);
+                    }
+                }
+                TagStep::Free(index) if !blocks.is_empty() => {
+                    drop(blocks.swap_remove(index.index(blocks.len())));
+                }
+                TagStep::Sleep(mask) => {
+                    let _ = tags.sleeper.sleep(&masked(mask)).expect("no fault");
+                    for (tag, _, seed) in &mut blocks {
+                        if !asleep[*tag] && mask >> *tag & 1 == 0 {
+                            *seed = None;
+                        }
+                    }
+                    asleep = known;
+                }
+                TagStep::Discard(mask) => {
+                    let _ = tags.sleeper.discard(&masked(mask)).expect("no fault");
+                    for (tag, _, seed) in &mut blocks {
+                        if !asleep[*tag] && mask >> *tag & 1 == 1 {
+                            *seed = None;
+                        }
+                    }
+                    (0..3).for_each(|tag| asleep[tag] |= known[tag] && mask >> tag & 1 == 1);
+                }
+                TagStep::Wake(mask) => {
+                    let (names, is_all) = (masked(mask.unwrap_or(0)), mask.is_none());
+                    let wake = if is_all { Wake::All } else { Wake::Tags(&names) };
+                    match tags.sleeper.wake_up(wake) {
+                        Ok(_) => (0..3).for_each(|tag| {
+                            asleep[tag] &= !(is_all || names.contains(&TAGS[tag]) || TAGS[tag] == "default");
+                        }),
+                        Err(error) => prop_assert!(error.is_out_of_memory(), "{}", error),
+                    }
+                }
+                TagStep::Write(_) | TagStep::Free(_) => {}
+            }
+            for (tag, block, seed) in &blocks {
+                prop_assert_eq!(tags.sleeper.state_of(TAGS[*tag]) == SleepState::Asleep, asleep[*tag]);
+                if let (false, Some(seed)) = (asleep[*tag], seed) {
+                    prop_assert!(tags.holds(block, *seed));
+                }
+            }
+            tags.settle();
+            let (mapped, taken) = (tags.sleeper.usage().mapped, before - tags.free());
+            prop_assert!(taken == mapped && mapped <= 48 * MIB, "{} bytes are taken, {} mapped", taken, mapped);
+        }
+        drop(blocks);
+        let _ = tags.sleeper.wake_up(Wake::All).expect("nothing is needed");
+        let _ = tags.sleeper.trim().expect("no fault");
+        tags.settle();
+        prop_assert_eq!((tags.free(), tags.device.races()), (before, 0));
     }
 }

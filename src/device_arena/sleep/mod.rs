@@ -149,8 +149,8 @@ impl<B: Backend> DeviceArena<B> {
     /// addresses: blocks stay live where they are, and are as they were after [`wake`](Self::wake), those of
     /// [`Offload::Discard`] with undefined contents. Waits on the host for all work that uses them.
     ///
-    /// Asleep, an allocation and the use of a block are [`Error::Asleep`], in a thread that comes while it falls asleep, too;
-    /// a block that is dropped is free, and so is its backup (together with those of its neighbours, if it is small).
+    /// Asleep, an allocation and the use of a block are [`Error::Asleep`] (who asks while a sleep or a wake is under way waits
+    /// for its end); a block that is dropped is free, and so is its backup (together with those of its neighbours, if it is small).
     /// [`reserved_bytes`](Self::reserved_bytes) is 0. To sleep twice does nothing, and says so.
     ///
     /// ```
