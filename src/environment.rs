@@ -15,6 +15,10 @@ pub(crate) const BUDGET_FRACTION: [&str; 2] = ["VRAMPOOL_POOL_BUDGET_FRAC", "NET
 pub(crate) const LARGE_BUCKET: [&str; 2] = ["VRAMPOOL_POOL_LARGE_BUCKET_MB", "NETCL_POOL_LARGE_BUCKET_MB"];
 /// The cap on a stager's pinned bytes, MiB as a decimal number.
 pub(crate) const PINNED_STAGING: [&str; 2] = ["VRAMPOOL_PINNED_STAGING_MB", "NETCL_PINNED_STAGING_MB"];
+/// The most bytes of one piece of physical memory of what can sleep, MiB as a decimal number.
+pub(crate) const SLEEP_CHUNK: &str = "VRAMPOOL_SLEEP_CHUNK_MB";
+/// The same under vLLM's name, read by vLLM's rules.
+pub(crate) const VLLM_CHUNK: &str = "VLLM_ROCM_SLEEP_MEM_CHUNK_SIZE";
 
 /// The device that is opened where none is named.
 pub(crate) const BACKEND: &str = "VRAMPOOL_BACKEND";

@@ -49,6 +49,17 @@ pub enum Error {
         /// What they take.
         forbidden: Forbidden,
     },
+    /// The memory is [asleep](crate::DeviceArena::sleep): physical memory behind it is the device's.
+    #[error(
+        "{requested} bytes are asked for of memory that is asleep, with {live} bytes of live blocks; wake it first, or ask \
+         memory that is awake"
+    )]
+    Asleep {
+        /// Bytes asked for, or of the buffer.
+        requested: u64,
+        /// Bytes of live blocks that are asleep with it.
+        live: u64,
+    },
     /// A setting that cannot be.
     #[error("invalid {field} `{value}`: {reason}")]
     Configuration {

@@ -34,6 +34,7 @@ mod registry;
 mod request;
 mod shared;
 mod size_class;
+pub mod sleep;
 mod source;
 mod spares;
 mod stager;
@@ -46,13 +47,17 @@ pub mod trace;
 pub use budget::UNLIMITED;
 pub use buffer::Buffer;
 pub use builder::Builder;
-pub use device_arena::{ArenaBuffer, ArenaBuilder, Compaction, DeviceArena, Moved};
+pub use device_arena::{
+    ArenaBuffer, ArenaBuilder, BlockState, Compaction, DeviceArena, Moved, Offload, SleepReport, SleepState,
+    WakeReport,
+};
 pub use error::{Error, Forbidden, OutOfMemory, Shortage};
 pub use fitted::FittedClasses;
 pub use graph_memory::{GraphBuffer, GraphMemory};
 pub use pool::Pool;
 pub use registry::persistent_pool;
 pub use size_class::SizeClasses;
+pub use sleep::{SleepBuffer, Sleeper};
 pub use source::Source;
 pub use stager::{Stager, Upload};
 pub use stats::{BucketStats, PoolStats, Rung};
@@ -82,6 +87,8 @@ mod thread_safety {
         crosses_threads::<crate::DeviceArena<crate::host::HostDevice>>();
         crosses_threads::<crate::ArenaBuffer<crate::host::HostDevice>>();
         crosses_threads::<crate::Pool<crate::any::AnyDevice>>();
+        crosses_threads::<crate::Sleeper<crate::host::HostDevice>>();
+        crosses_threads::<crate::SleepBuffer<crate::host::HostDevice>>();
         crosses_threads::<crate::Error>();
     }
 }

@@ -7,7 +7,7 @@ type Row = serde_json::Map<String, serde_json::Value>;
 
 const KEYS: [&str; 8] = ["allocator", "bench", "case", "ns_max", "ns_mean", "ns_median", "ns_min", "threads"];
 
-const NAMES: [&str; 11] = [
+const NAMES: [&str; 12] = [
     "cuarena_1",
     "cuarena_2",
     "cuarena_3",
@@ -19,6 +19,7 @@ const NAMES: [&str; 11] = [
     "hit_pair",
     "miss_pair",
     "pair",
+    "sleep",
 ];
 
 /// Exit status, standard output and standard error of a run with too few samples to mean anything.
@@ -115,6 +116,23 @@ fn only_takes_names_repeated_or_with_commas_and_runs_each_once() {
         names.dedup();
         assert_eq!(names, ["cuarena_1", "cuarena_6"], "{arguments:?}");
     }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn memory_that_sleeps_and_wakes_goes_to_the_device_and_comes_back_whole() {
+    let rows = rows(&["--only", "sleep"]);
+    assert_eq!(rows.len(), 2);
+    for (row, case) in rows.iter().zip(["pinned", "discard"]) {
+        let number = |key: &str| row[key].as_f64().expect(key);
+        assert_eq!((row["bench"].as_str(), row["case"].as_str()), (Some("sleep"), Some(case)));
+        assert!(number("bytes") > 0.0 && number("released_share") >= 0.99, "{row:?}");
+        assert!(number("sleep_seconds") > 0.0 && number("wake_seconds") > 0.0, "{row:?}");
+        assert_eq!(row["wrong_bytes"].as_u64(), (case == "pinned").then_some(0), "{row:?}");
+    }
+    assert!(rows[0]["wake_gb_per_s"].as_f64().is_some_and(|rate| rate > 0.0));
+    let (code, out, _) = bench(&["--only", "sleep"]);
+    assert!(code == Some(0) && out.contains("released") && out.contains("pinned"), "{out}");
 }
 
 #[test]

@@ -78,7 +78,7 @@ impl<B: Backend> ArenaBuffer<B> {
     /// on the device. The block does not move while the region exists.
     ///
     /// # Errors
-    /// [`Error::Arena`] after the arena was reset or resized, [`Error::WrongDevice`], [`Error::Backend`] when the device
+    /// [`Error::Arena`] after the arena was reset or resized, [`Error::Asleep`], [`Error::WrongDevice`], [`Error::Backend`] when the device
     /// refuses the event or the wait, [`Error::Capture`] when that would be between a stream that is captured and one that is
     /// not.
     pub fn on(&self, stream: &B::Stream) -> Result<Region<'_, B::Memory>, Error> {
@@ -188,7 +188,7 @@ impl<B: Backend> ArenaBuffer<B> {
         keep: impl FnOnce(&Self, &mut Self) -> Result<(), Error>,
     ) -> Result<(), Error> {
         self.arena.check_device(stream)?;
-        let mut state = self.arena.settled(self.block);
+        let mut state = self.arena.awake(self.block, bytes)?;
         let region = state.engine.region(self.block)?;
         if bytes <= self.size && bytes > 0 {
             self.len = bytes;
@@ -280,7 +280,7 @@ impl<B: Backend> ArenaBuffer<B> {
         then: impl FnOnce(&mut Slot<B::Stream>, &B::Stream),
     ) -> Result<(Hold<'_>, u64), Error> {
         self.arena.check_device(stream)?;
-        let mut state = self.arena.settled(self.block);
+        let mut state = self.arena.awake(self.block, self.len)?;
         let offset = self.offset_in(&state)?;
         let Some(slot) = state.slots.get_mut(self.block) else { return Err(ArenaError::StaleBlock.into()) };
         // Nothing moves it, and so becomes a user, from here on.
@@ -305,11 +305,12 @@ impl<B: Backend> Drop for ArenaBuffer<B> {
             return;
         }
         let mut state = self.arena.settled(self.block);
+        let backup = if state.is_awake() { Vec::new() } else { state.forget_backup(self.block) };
         // A stale block, after a reset, has no slot and nothing to free.
         let streams = state.free(self.block);
         let range = state.keep_handle(self.range.take());
         drop(state);
-        drop((streams, range));
+        drop((streams, range, backup));
     }
 }
 

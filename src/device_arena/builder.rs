@@ -1,7 +1,9 @@
 //! How an arena on a device is to be.
 
+use super::allowance::Allowance;
 use super::backing::Backing;
 use super::growth::virtual_memory;
+use super::sleep::GivingBack;
 use super::state::State;
 use super::{DeviceArena, Shared};
 use crate::arena::{Arena, Layout};
@@ -43,6 +45,7 @@ pub struct ArenaBuilder<B: Backend> {
     kind: MemoryKind,
     grows: bool,
     piece_bytes: u64,
+    allowance: Option<Arc<Allowance>>,
 }
 
 impl<B: Backend> ArenaBuilder<B> {
@@ -55,6 +58,7 @@ impl<B: Backend> ArenaBuilder<B> {
             kind: device.properties().preferred_placement().into(),
             grows: false,
             piece_bytes: u64::MAX,
+            allowance: None,
         }
     }
 
@@ -88,6 +92,12 @@ impl<B: Backend> ArenaBuilder<B> {
     /// granules and a 1024th of what is mapped at once.
     pub fn piece_bytes(mut self, bytes: u64) -> Self {
         self.piece_bytes = bytes;
+        self
+    }
+
+    /// Physical memory of a growing arena is a part of that.
+    pub(crate) fn within(mut self, allowance: &Arc<Allowance>) -> Self {
+        self.allowance = Some(Arc::clone(allowance));
         self
     }
 
@@ -143,6 +153,8 @@ impl<B: Backend> ArenaBuilder<B> {
             state: Mutex::new(state),
             settled: Condvar::new(),
             changing: LongMutex::new(()),
+            giving_back: GivingBack::default(),
+            allowance: self.allowance,
             mapping_calls: AtomicU64::new(0),
             mapping_nanoseconds: AtomicU64::new(0),
             waits: AtomicU64::new(0),

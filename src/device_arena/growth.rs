@@ -39,7 +39,9 @@ impl<B: Backend> Shared<B> {
         stream: &B::Stream,
     ) -> Result<ArenaBuffer<B>, Error> {
         let mut state = self.state.lock();
-        if let Some(taken) = state.take_mapped(bytes, alignment, false)? {
+        if state.is_awake()
+            && let Some(taken) = state.take_mapped(bytes, alignment, false)?
+        {
             return self.hand_out(state, taken, (bytes, alignment), stream);
         }
         drop(state);
@@ -50,6 +52,9 @@ impl<B: Backend> Shared<B> {
         let mut shortage = None;
         loop {
             let mut state = self.state.lock();
+            if !state.is_awake() {
+                return Err(state.asleep(bytes));
+            }
             if let Some(taken) = state.take_mapped(bytes, alignment, shortage.is_some())? {
                 return self.hand_out(state, taken, (bytes, alignment), stream);
             }
@@ -109,6 +114,8 @@ impl<B: Backend> Shared<B> {
     ) -> Result<Made<B>, Unmade> {
         let device = self.virtual_memory()?;
         let mut new = Vec::with_capacity(growth.new.len());
+        let bytes = growth.new.iter().map(|extent| extent.bytes).sum();
+        self.take_allowance(bytes)?;
         let made = growth.new.iter().try_for_each(|extent| {
             let physical = self.timed(|| device.create_physical(extent.bytes, self.kind))?;
             self.timed(|| device.map(range, extent.start, &physical))?;
@@ -133,11 +140,21 @@ impl<B: Backend> Shared<B> {
 
     /// Unmaps the first pieces of a growth again. Answers what stays mapped because the device refuses.
     fn unmake(&self, growth: &Growth, range: &Arc<B::Memory>, made: Vec<Physical>) -> Vec<Physical> {
+        let all = growth.new.iter().map(|extent| extent.bytes).sum();
         let mapped = growth.new.first().zip(growth.new.iter().take(made.len()).last());
-        let (Some((first, last)), Ok(device)) = (mapped, self.virtual_memory()) else { return Vec::new() };
+        let (Some((first, last)), Ok(device)) = (mapped, self.virtual_memory()) else {
+            self.give_allowance(all);
+            return Vec::new();
+        };
         match self.timed(|| device.unmap(range, first.start, last.end() - first.start)) {
-            Ok(()) => Vec::new(),
-            Err(_) => made,
+            Ok(()) => {
+                self.give_allowance(all);
+                Vec::new()
+            }
+            Err(_) => {
+                self.give_allowance(all - (last.end() - first.start));
+                made
+            }
         }
     }
 

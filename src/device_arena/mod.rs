@@ -3,41 +3,49 @@
 //! * `unsettled`: which streams may still use free parts, so that memory is handed out behind their work;
 //! * `slot`: who uses a live block, and whether it may move;
 //! * `state`: what the lock holds, engine, slots and unsettled parts;
+//! * `figures`: what it tells of itself;
 //! * `buffer`: a block on loan; `recycle`: the same for one block after the other;
 //! * `compaction` and `copier`: blocks moved, with their data;
-//! * `backing`, `growth` and `release`: a range with memory behind it where it is needed.
+//! * `backing`, `growth` and `release`: a range with memory behind it where it is needed; `allowance`: how much several may
+//!   have in all;
+//! * `sleep`: all of that memory given back, and taken again at the same addresses.
 //!
 //! One lock holds engine, slots and unsettled parts. No call of the device is made under it.
 
+mod allowance;
 mod backing;
 mod buffer;
 mod builder;
 mod compaction;
 mod copier;
+mod figures;
 mod growth;
 mod recycle;
 mod release;
+mod sleep;
 mod slot;
 mod state;
 mod unsettled;
 
+pub(crate) use allowance::Allowance;
 pub use buffer::ArenaBuffer;
 pub use builder::ArenaBuilder;
 pub use compaction::{Compaction, Moved};
 pub(crate) use recycle::Refill;
+pub use sleep::{BlockState, Offload, SleepReport, SleepState, WakeReport};
+pub(crate) use sleep::{Falling, Stored, Waking, can_pin, on_a_stream};
 
-use crate::arena::{ArenaError, Block, Layout, Region, Span};
+use crate::arena::{ArenaError, Block, Layout, Region};
 use crate::capture::Need;
 use crate::error::Error;
 use crate::sync::{Condvar, Mutex, MutexGuard};
-use backing::Backing;
 use parking_lot::Mutex as LongMutex;
+use sleep::GivingBack;
 use slot::Slot;
 use state::{State, Taken};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
-use vrampool_backend::{Backend, DeviceId, Memory, MemoryKind, Stream};
+use vrampool_backend::{Backend, DeviceId, MemoryKind, Stream};
 
 /// One range of a device's memory, reserved once and handed out in blocks. A clone is another handle to it.
 ///
@@ -83,8 +91,11 @@ struct Shared<B: Backend> {
     state: Mutex<State<B>>,
     /// Signalled when a move has ended.
     settled: Condvar,
-    /// One compaction, growth or release at a time.
+    /// One compaction, growth, release, sleep or wake at a time.
     changing: LongMutex<()>,
+    giving_back: GivingBack,
+    /// Of what its physical memory is a part.
+    allowance: Option<Arc<Allowance>>,
     /// Calls of the device for virtual memory, and their time.
     mapping_calls: AtomicU64,
     mapping_nanoseconds: AtomicU64,
@@ -156,7 +167,7 @@ impl<B: Backend> DeviceArena<B> {
         self.allocate_aligned(Region::Dynamic, bytes, alignment, stream)
     }
 
-    /// Forgets all blocks at once: the whole range is free. Buffers that are still there get errors from then on and give
+    /// Forgets all blocks at once: the whole range is free; of an arena that is asleep, nothing is mapped. Buffers that are still there get errors from then on and give
     /// nothing back. Memory is handed out again behind the work that used it. Waits for a compaction to end.
     ///
     /// # Errors
@@ -164,6 +175,10 @@ impl<B: Backend> DeviceArena<B> {
     pub fn reset(&self) -> Result<(), Error> {
         let _quiet = self.shared.changing.lock();
         let mut state = self.shared.state.lock();
+        if !state.is_awake() {
+            drop(state);
+            return self.shared.wake_empty();
+        }
         let State { engine, slots, unsettled, backing, .. } = &mut *state;
         if slots.iter().any(Slot::is_held) {
             return Err(ArenaError::Pinned.into());
@@ -210,136 +225,6 @@ impl<B: Backend> DeviceArena<B> {
         log::info!("arena on {}: resized from {capacity} to {bytes} bytes", self.shared.id);
         drop(old);
         Ok(())
-    }
-
-    /// The device it is on.
-    #[must_use]
-    pub fn device(&self) -> &B {
-        &self.shared.device
-    }
-
-    /// The kind of its memory.
-    #[must_use]
-    pub fn kind(&self) -> MemoryKind {
-        self.shared.kind
-    }
-
-    /// What sizes round up to and offsets are multiples of, bytes.
-    #[must_use]
-    pub fn alignment(&self) -> u64 {
-        self.engine().engine.alignment()
-    }
-
-    /// `bytes` rounded up to the alignment; `None` when that does not fit 64 bits.
-    #[must_use]
-    pub fn align_up(&self, bytes: u64) -> Option<u64> {
-        bytes.checked_next_multiple_of(self.alignment())
-    }
-
-    /// Bytes in all; of a growing arena those that are mapped.
-    #[must_use]
-    pub fn capacity(&self) -> u64 {
-        let state = self.engine();
-        state.backing.as_ref().map_or_else(|| state.engine.capacity(), |backing| backing.mapped)
-    }
-
-    /// Bytes of one region.
-    #[must_use]
-    pub fn capacity_of(&self, region: Region) -> u64 {
-        self.engine().engine.capacity_of(region)
-    }
-
-    /// The range's address on the device, where the device has addresses.
-    #[must_use]
-    pub fn base(&self) -> Option<u64> {
-        self.engine().range.address()
-    }
-
-    /// Bytes of live blocks.
-    #[must_use]
-    pub fn used(&self) -> u64 {
-        self.engine().engine.used()
-    }
-
-    /// Bytes of live blocks in one region.
-    #[must_use]
-    pub fn used_in(&self, region: Region) -> u64 {
-        self.engine().engine.used_in(region)
-    }
-
-    /// The most bytes that were live.
-    #[must_use]
-    pub fn peak_used(&self) -> u64 {
-        let state = self.engine();
-        state.peak
-    }
-
-    /// Free bytes of a region.
-    #[must_use]
-    pub fn available(&self, region: Region) -> u64 {
-        self.engine().engine.available(region)
-    }
-
-    /// The largest request that a region can serve now, bytes.
-    #[must_use]
-    pub fn largest_free_block(&self, region: Region) -> u64 {
-        self.engine().engine.largest_free_block(region)
-    }
-
-    /// External fragmentation of a region: the share of its free bytes that is not in the largest free block, 0 to 1.
-    #[must_use]
-    pub fn fragmentation(&self, region: Region) -> f64 {
-        self.engine().engine.fragmentation(region)
-    }
-
-    /// The end of the highest live block, bytes: what the range would have to be for what is live now.
-    #[must_use]
-    pub fn highest_end(&self) -> u64 {
-        self.engine().engine.highest_end()
-    }
-
-    /// Whether it maps memory as it is needed.
-    #[must_use]
-    pub fn is_growing(&self) -> bool {
-        self.engine().backing.is_some()
-    }
-
-    /// Bytes that it took from the device: of a growing arena what is mapped, else the end of the highest live block, which
-    /// is what it would have had to take.
-    #[must_use]
-    pub fn reserved_bytes(&self) -> u64 {
-        let state = self.engine();
-        state.backing.as_ref().map_or_else(|| state.engine.highest_end(), |backing| backing.mapped)
-    }
-
-    /// Bytes of addresses: of a growing arena those of its range and of stitched ranges, else its capacity.
-    #[must_use]
-    pub fn address_bytes(&self) -> u64 {
-        let state = self.engine();
-        state.backing.as_ref().map_or_else(|| state.engine.capacity(), Backing::address_bytes)
-    }
-
-    /// Calls of the device that a growing arena made for virtual memory so far, and their time.
-    #[must_use]
-    pub fn mapping_calls(&self) -> (u64, Duration) {
-        let nanoseconds = self.shared.mapping_nanoseconds.load(Ordering::Relaxed);
-        (self.shared.mapping_calls.load(Ordering::Relaxed), Duration::from_nanos(nanoseconds))
-    }
-
-    /// Waits that it put between streams so far.
-    #[must_use]
-    pub fn stream_waits(&self) -> u64 {
-        self.shared.waits.load(Ordering::Relaxed)
-    }
-
-    /// All blocks, live and free, in the order of their addresses.
-    #[must_use]
-    pub fn blocks(&self) -> Vec<Span> {
-        self.engine().engine.blocks().collect()
-    }
-
-    fn engine(&self) -> MutexGuard<'_, State<B>> {
-        self.shared.state.lock()
     }
 }
 
@@ -422,6 +307,8 @@ impl<B: Backend> Shared<B> {
 
 impl<B: Backend> Drop for Shared<B> {
     fn drop(&mut self) {
+        let mapped = self.state.lock().backing.as_ref().map_or(0, |backing| backing.mapped);
+        self.give_allowance(mapped);
         log::info!("arena on {}: given back", self.id);
     }
 }

@@ -24,7 +24,7 @@ impl<B: Backend> ArenaBuffer<B> {
         if self.range.is_some() {
             return None;
         }
-        let mut state = self.arena.state.try_lock()?;
+        let mut state = self.arena.state.try_lock().filter(|state| state.is_awake())?;
         let size = bytes.checked_next_multiple_of(state.engine.alignment())?;
         let block = match &state.backing {
             None => state.engine.allocate(bytes, Region::Dynamic),
@@ -58,7 +58,10 @@ impl<B: Backend> ArenaBuffer<B> {
         if self.stitched_at.is_some() {
             return false;
         }
-        let Some(mut state) = self.arena.state.try_lock() else { return false };
+        // The backup of a block that is asleep goes another way.
+        let Some(mut state) = self.arena.state.try_lock().filter(|state| state.is_awake()) else {
+            return false;
+        };
         let State { engine, slots, unsettled, .. } = &mut *state;
         let Some(slot) = slots.get(self.block) else { return false };
         let (Some(writer), false) = (slot.only_user(), slot.moving) else { return false };

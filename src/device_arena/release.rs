@@ -227,6 +227,7 @@ impl<B: Backend> Shared<B> {
         backing.join_gaps(engine);
         drop(state);
         let released = gone.iter().map(|(extent, _)| extent.bytes).sum();
+        self.give_allowance(released);
         // Whatever calls the device goes without the lock.
         if !(gone.is_empty() && going.is_empty()) {
             self.timed(|| drop((gone, going)));

@@ -1,6 +1,7 @@
 //! What an arena's lock holds.
 
 use super::backing::Backing;
+use super::sleep::Sleep;
 use super::slot::Slots;
 use super::unsettled::{Streams, Unsettled, add};
 use crate::arena::{Arena, Block, Layout};
@@ -24,6 +25,7 @@ pub(super) struct State<B: Backend> {
     pub(super) unsettled: Unsettled<B::Stream>,
     /// Of a growing arena.
     pub(super) backing: Option<Backing<B>>,
+    pub(super) sleep: Sleep<B>,
     /// Bytes of blocks that a compaction uses for itself.
     pub(super) staged: u64,
     /// The most bytes that others used, in all ranges so far.
@@ -73,6 +75,7 @@ impl<B: Backend> State<B> {
             slots: Slots::new(),
             unsettled: Unsettled::new(),
             backing,
+            sleep: Sleep::Awake,
             staged: 0,
             peak: 0,
         }

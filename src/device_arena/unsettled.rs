@@ -104,6 +104,13 @@ impl<S: Stream> Unsettled<S> {
         (!used.is_empty()).then_some(used)
     }
 
+    /// All streams that used any part.
+    pub(crate) fn users(&self) -> Streams<S> {
+        let mut users = Streams::new();
+        self.parts.values().flat_map(|part| &part.streams).for_each(|stream| add(&mut users, stream));
+        users
+    }
+
     /// Finds the part with the start of `range`, if it is the stream's.
     #[cold]
     fn becomes_known_as(&mut self, range: &Range<u64>, stream: &S) -> bool {

@@ -11,6 +11,7 @@ mod caps;
 mod compaction;
 mod order;
 mod out_of_memory;
+mod sleep;
 mod touch;
 mod traces;
 

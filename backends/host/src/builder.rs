@@ -34,6 +34,7 @@ pub struct HostBuilder {
     allocation_latency: Duration,
     work_latency: Duration,
     granularity: u64,
+    virtual_memory: bool,
 }
 
 impl Default for HostBuilder {
@@ -44,6 +45,7 @@ impl Default for HostBuilder {
             allocation_latency: Duration::ZERO,
             work_latency: Duration::ZERO,
             granularity: GRANULARITY,
+            virtual_memory: true,
         }
     }
 }
@@ -80,6 +82,13 @@ impl HostBuilder {
         self
     }
 
+    /// Whether it has virtual memory and shared handles, where the system has: without, it passes for a device that has none,
+    /// as OpenCL's and wgpu's. Default: true.
+    pub fn virtual_memory(mut self, has: bool) -> Self {
+        self.virtual_memory = has;
+        self
+    }
+
     /// Makes the device.
     #[must_use]
     pub fn build(self) -> HostDevice {
@@ -94,8 +103,10 @@ impl HostBuilder {
             | Capabilities::STREAM_ORDERED
             | Capabilities::MANAGED
             | Capabilities::CONCURRENT_STREAMS
-            | Capabilities::COPY_WITHIN_MEMORY
-            | MAPPING;
+            | Capabilities::COPY_WITHIN_MEMORY;
+        if self.virtual_memory {
+            properties.capabilities |= MAPPING;
+        }
         let key = u128::from(NEXT.fetch_add(1, Ordering::Relaxed));
         HostDevice::of(Shared {
             id: DeviceId { backend: "host", key },

@@ -15,7 +15,7 @@ use vrampool_backend::{
 #[cfg(target_os = "linux")]
 use {
     crate::physical::Files,
-    vrampool_backend::{SharedHandles, VirtualMemory},
+    vrampool_backend::{Capabilities, SharedHandles, VirtualMemory},
 };
 
 /// The host as a device. A clone is another handle to the same device; [`new`](Self::new) makes another device.
@@ -123,6 +123,11 @@ impl HostDevice {
     /// Changes how much memory there is in all, bytes, while it runs: memory runs out at this byte from now on.
     pub fn set_capacity(&self, bytes: u64) {
         self.shared.capacity.set_total(bytes);
+    }
+
+    #[cfg(target_os = "linux")]
+    fn has(&self, capability: Capabilities) -> bool {
+        self.shared.properties.capabilities.contains(capability)
     }
 
     fn check_mapped(&self, memory: &HostMemory, offset: u64, len: usize) -> Result<(), BackendError> {
@@ -293,11 +298,11 @@ impl Backend for HostDevice {
     }
     #[cfg(target_os = "linux")]
     fn virtual_memory(&self) -> Option<&dyn VirtualMemory<Memory = HostMemory>> {
-        Some(self)
+        self.has(Capabilities::VIRTUAL_MEMORY).then_some(self)
     }
 
     #[cfg(target_os = "linux")]
     fn shared_handles(&self) -> Option<&dyn SharedHandles> {
-        Some(self)
+        self.has(Capabilities::SHARED_HANDLES).then_some(self)
     }
 }

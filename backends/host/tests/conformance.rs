@@ -21,3 +21,13 @@ fn a_slow_device_conforms() {
     let device = HostDevice::builder().work_latency(Duration::from_micros(20)).build();
     conformance::check(&device).expect("conforms");
 }
+
+#[test]
+fn a_device_told_to_have_no_virtual_memory_conforms_as_one_that_has_none() {
+    use vrampool_host::{Backend, Capabilities};
+    let device = HostDevice::builder().virtual_memory(false).build();
+    assert!(device.virtual_memory().is_none() && device.shared_handles().is_none());
+    let lacks = Capabilities::VIRTUAL_MEMORY | Capabilities::SHARED_HANDLES;
+    assert!(!device.properties().capabilities.intersects(lacks));
+    conformance::check(&device).expect("conforms");
+}

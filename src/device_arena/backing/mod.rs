@@ -3,7 +3,8 @@
 //!
 //! * `cover`: extents of the range, and what of them is free;
 //! * `gaps`: parts of the range with nothing behind them;
-//! * `stitch`: which pieces make a range for a request.
+//! * `stitch`: which pieces make a range for a request;
+//! * `whole`: all of it taken out, and put back.
 //!
 //! Nothing here calls the device; `growth` and `release` do. All of it is under the arena's lock.
 //!
@@ -22,6 +23,7 @@
 mod cover;
 mod gaps;
 mod stitch;
+mod whole;
 
 use cover::Covers;
 pub(super) use cover::{Extent, Holes};
@@ -58,7 +60,7 @@ const FEW: usize = 64;
 /// A range of pieces that are elsewhere in the arena's.
 #[derive(Debug)]
 pub(super) struct Stitched<B: Backend> {
-    age: u64,
+    pub(super) age: u64,
     pub(super) memory: Arc<B::Memory>,
     pub(super) pieces: Box<[Extent]>,
     /// Which of the arena's they are, in the order of its range.
@@ -103,7 +105,7 @@ pub(super) struct Backing<B: Backend> {
     pub(super) addresses: u64,
     /// Pieces of physical memory, by where they are mapped in the range, and what they are.
     pub(super) extents: Vec<Extent>,
-    physical: Vec<Physical>,
+    pub(super) physical: Vec<Physical>,
     /// Of which stitched ranges each is a part, the oldest first.
     parts_of: Vec<SmallVec<[u32; 4]>>,
     /// Parts of the range that have nothing behind them any more, set apart.

@@ -12,6 +12,7 @@ mod population;
 mod regions;
 mod rivals;
 mod row;
+mod sleep;
 mod table;
 mod workload;
 
@@ -38,6 +39,9 @@ copies alone), and one allocation.
 Allocators: driver, the device's own allocate and free; arena, a range of 4 GiB on the device, in arena_lifo and
 arena_random the numbers alone; device_arena, there, one on the device; pool, with caps that keep all that is freed, but
 in miss_pair nothing, with an arena behind it; in pair, hit, such a pool, and miss, one over an arena that keeps nothing.
+In sleep a growing arena of blocks of 256 MiB sleeps and wakes, by pinned host memory and without its contents: bytes that the
+device says to have more, seconds, rates over the bytes that were copied, beside those of plain pinned copies, and bytes that
+came back wrong. It has lines of its own.
 On NVIDIA GPUs also: async, cudaMallocAsync of a pool that keeps what is freed; async_default, of one with the driver's
 own threshold; managed, of at most 64 MiB in all.";
 
@@ -48,7 +52,7 @@ pub(crate) struct Arguments {
     /// The device to run on, by a name that `devices` shows, or `auto` [default: VRAMPOOL_BACKEND, or host]
     #[arg(long, value_name = "DEVICE")]
     backend: Option<any::Name>,
-    /// Which benchmarks to run, repeated or separated by commas [default: all]
+    /// Which benchmarks to run, repeated or separated by commas [default: all but sleep]
     #[arg(long, value_enum, value_name = "NAME", value_delimiter = ',')]
     only: Vec<Name>,
     /// Print one JSON object a line, one line a case and allocator, instead of a table
@@ -57,6 +61,10 @@ pub(crate) struct Arguments {
     /// Also draw throughput over threads, as hit_pair measures it, to this SVG file
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
+    /// How much memory sleeps and wakes in sleep, GiB [default: 1 on a device that shares the host's memory; else half of what
+    /// is free, at most 32]
+    #[arg(long, value_name = "GIB", value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    sleep_gib: Option<u64>,
     /// Too few samples to mean anything, to try the command out
     #[arg(long, hide = true)]
     quick: bool,
@@ -89,13 +97,19 @@ impl device::Run for Benchmarks<'_> {
 }
 
 fn measure<D: Device>(arguments: &Arguments, device: &D) -> Result<(), Box<dyn Error>> {
-    let wanted = |name: &&Name| arguments.only.is_empty() || arguments.only.contains(name);
+    let wanted = |name: &&Name| match arguments.only.is_empty() {
+        true => **name != Name::Sleep,
+        false => arguments.only.contains(name),
+    };
     let names: Vec<Name> = Name::value_variants().iter().filter(wanted).copied().collect();
     let effort = if arguments.quick { Effort::QUICK } else { Effort::FULL };
     let bar = progress_bar(names.len());
     let mut rows = Vec::new();
     let outcome: Result<(), Box<dyn Error>> = names.into_iter().try_for_each(|name| {
         bar.set_message(name.to_string());
+        if name == Name::Sleep {
+            return bar.suspend(|| measure_sleep(arguments, device));
+        }
         let measured = name.measure(&device.with_memory(DEVICE_MEMORY), effort);
         let measured = measured.map_err(|source| Failed { bench: name.to_string(), source })?;
         bar.inc(1);
@@ -111,6 +125,17 @@ fn measure<D: Device>(arguments: &Arguments, device: &D) -> Result<(), Box<dyn E
     }
     outcome?;
     arguments.plot.as_deref().map_or(Ok(()), |path| plot::write(&rows, path))
+}
+
+fn measure_sleep<D: Device>(arguments: &Arguments, device: &D) -> Result<(), Box<dyn Error>> {
+    let device = device.with_memory(DEVICE_MEMORY);
+    let failed = |source| Failed { bench: Name::Sleep.to_string(), source };
+    let rows =
+        sleep::measure(&device, &device.touch()?, arguments.sleep_gib, arguments.quick).map_err(failed)?;
+    if arguments.json {
+        return Ok(rows.iter().try_for_each(sleep::Row::print)?);
+    }
+    Ok(writeln!(std::io::stdout(), "{}", sleep::table(&rows))?)
 }
 
 /// Drawn between benchmarks only, and not at all when standard error is no terminal.

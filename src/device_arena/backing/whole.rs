@@ -1,0 +1,40 @@
+//! What sleep and waking do to a backing as a whole: all of it taken out, ranges put back.
+
+use super::{Backing, Extent, Part, Stitched};
+use std::sync::Arc;
+use vrampool_backend::{Backend, Physical};
+
+/// All that was behind a range.
+#[derive(Debug)]
+pub(in super::super) struct Whole<B: Backend> {
+    _physical: Vec<Physical>,
+    _stitched: Vec<Stitched<B>>,
+    _torn: Vec<(Stitched<B>, Vec<Part>)>,
+}
+
+impl<B: Backend> Backing<B> {
+    /// Nothing is behind the range any more. What this answers is to be dropped without the lock.
+    pub(in super::super) fn take_all(&mut self) -> Whole<B> {
+        self.mapped = 0;
+        self.extents.clear();
+        self.parts_of.clear();
+        Whole {
+            _physical: std::mem::take(&mut self.physical),
+            _stitched: std::mem::take(&mut self.stitched),
+            _torn: std::mem::take(&mut self.torn),
+        }
+    }
+
+    /// A stitched range is there again, as old as it was. Its pieces are there already.
+    pub(in super::super) fn put_stitched(&mut self, age: u64, memory: Arc<B::Memory>, pieces: Vec<Extent>) {
+        let bytes = pieces.iter().map(|piece| piece.bytes).sum();
+        self.mend(Stitched { age, memory, pieces: pieces.into(), places: Box::default(), bytes });
+    }
+
+    /// As [`put_stitched`](Self::put_stitched), of a range of which some pieces are gone.
+    pub(in super::super) fn put_torn(&mut self, memory: Arc<B::Memory>, parts: Vec<Part>) {
+        let bytes = parts.iter().map(|part| part.piece.bytes).sum();
+        let (pieces, places) = (Box::default(), Box::default());
+        self.torn.push((Stitched { age: 0, memory, pieces, places, bytes }, parts));
+    }
+}

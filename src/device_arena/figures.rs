@@ -1,0 +1,146 @@
+//! What an arena on a device tells of itself.
+
+use super::DeviceArena;
+use super::sleep::Sleep;
+use super::state::State;
+use crate::arena::{Region, Span};
+use crate::sync::MutexGuard;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use vrampool_backend::{Backend, Memory, MemoryKind};
+
+impl<B: Backend> DeviceArena<B> {
+    /// The device it is on.
+    #[must_use]
+    pub fn device(&self) -> &B {
+        &self.shared.device
+    }
+
+    /// The kind of its memory.
+    #[must_use]
+    pub fn kind(&self) -> MemoryKind {
+        self.shared.kind
+    }
+
+    /// What sizes round up to and offsets are multiples of, bytes.
+    #[must_use]
+    pub fn alignment(&self) -> u64 {
+        self.engine().engine.alignment()
+    }
+
+    /// `bytes` rounded up to the alignment; `None` when that does not fit 64 bits.
+    #[must_use]
+    pub fn align_up(&self, bytes: u64) -> Option<u64> {
+        bytes.checked_next_multiple_of(self.alignment())
+    }
+
+    /// Bytes in all; of a growing arena those that are mapped.
+    #[must_use]
+    pub fn capacity(&self) -> u64 {
+        let state = self.engine();
+        state.backing.as_ref().map_or_else(|| state.engine.capacity(), |backing| backing.mapped)
+    }
+
+    /// Bytes of one region.
+    #[must_use]
+    pub fn capacity_of(&self, region: Region) -> u64 {
+        self.engine().engine.capacity_of(region)
+    }
+
+    /// The range's address on the device, where the device has addresses.
+    #[must_use]
+    pub fn base(&self) -> Option<u64> {
+        self.engine().range.address()
+    }
+
+    /// Bytes of live blocks.
+    #[must_use]
+    pub fn used(&self) -> u64 {
+        self.engine().engine.used()
+    }
+
+    /// Bytes of live blocks in one region.
+    #[must_use]
+    pub fn used_in(&self, region: Region) -> u64 {
+        self.engine().engine.used_in(region)
+    }
+
+    /// The most bytes that were live.
+    #[must_use]
+    pub fn peak_used(&self) -> u64 {
+        let state = self.engine();
+        state.peak
+    }
+
+    /// Free bytes of a region.
+    #[must_use]
+    pub fn available(&self, region: Region) -> u64 {
+        self.engine().engine.available(region)
+    }
+
+    /// The largest request that a region can serve now, bytes.
+    #[must_use]
+    pub fn largest_free_block(&self, region: Region) -> u64 {
+        self.engine().engine.largest_free_block(region)
+    }
+
+    /// External fragmentation of a region: the share of its free bytes that is not in the largest free block, 0 to 1.
+    #[must_use]
+    pub fn fragmentation(&self, region: Region) -> f64 {
+        self.engine().engine.fragmentation(region)
+    }
+
+    /// The end of the highest live block, bytes: what the range would have to be for what is live now.
+    #[must_use]
+    pub fn highest_end(&self) -> u64 {
+        self.engine().engine.highest_end()
+    }
+
+    /// Whether it maps memory as it is needed.
+    #[must_use]
+    pub fn is_growing(&self) -> bool {
+        self.engine().backing.is_some()
+    }
+
+    /// Bytes that it took from the device: of a growing arena what is mapped, else the end of the highest live block, which
+    /// is what it would have had to take.
+    #[must_use]
+    pub fn reserved_bytes(&self) -> u64 {
+        let state = self.engine();
+        state.backing.as_ref().map_or_else(|| state.engine.highest_end(), |backing| backing.mapped)
+    }
+
+    /// Bytes of addresses: of a growing arena those of its range and of stitched ranges, else its capacity.
+    #[must_use]
+    pub fn address_bytes(&self) -> u64 {
+        let state = self.engine();
+        let asleep = if let Sleep::Asleep(asleep) = &state.sleep { asleep.stitched_bytes() } else { 0 };
+        state
+            .backing
+            .as_ref()
+            .map_or_else(|| state.engine.capacity(), |backing| backing.address_bytes() + asleep)
+    }
+
+    /// Calls of the device that a growing arena made for virtual memory so far, and their time.
+    #[must_use]
+    pub fn mapping_calls(&self) -> (u64, Duration) {
+        let nanoseconds = self.shared.mapping_nanoseconds.load(Ordering::Relaxed);
+        (self.shared.mapping_calls.load(Ordering::Relaxed), Duration::from_nanos(nanoseconds))
+    }
+
+    /// Waits that it put between streams so far.
+    #[must_use]
+    pub fn stream_waits(&self) -> u64 {
+        self.shared.waits.load(Ordering::Relaxed)
+    }
+
+    /// All blocks, live and free, in the order of their addresses.
+    #[must_use]
+    pub fn blocks(&self) -> Vec<Span> {
+        self.engine().engine.blocks().collect()
+    }
+
+    fn engine(&self) -> MutexGuard<'_, State<B>> {
+        self.shared.state.lock()
+    }
+}

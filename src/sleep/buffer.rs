@@ -1,0 +1,213 @@
+//! A block that sleeps with its tag.
+
+use super::BlockState;
+use super::builder::Callback;
+use super::group::Block;
+use super::loose::{CheckedOut, LooseBuffer};
+use super::sleeper::{Shared, SleepAllocation};
+use crate::buffer::Buffer;
+use crate::device_arena::ArenaBuffer;
+use crate::error::Error;
+use std::fmt;
+use std::sync::Arc;
+use vrampool_backend::{Backend, Memory, Region, RegionMut};
+
+/// A block of a [`Sleeper`](super::Sleeper). Dropping it frees it, awake or asleep.
+///
+/// The way to its bytes goes through an [`access`](Self::access), because on a device without virtual memory it is other
+/// memory after each wake.
+pub struct SleepBuffer<B: Backend> {
+    /// `None` only while dropping.
+    block: Option<Block<B>>,
+    tag: Arc<str>,
+    len: u64,
+    sleeper: Arc<Shared<B>>,
+}
+
+impl<B: Backend> SleepBuffer<B> {
+    pub(super) fn new(block: Block<B>, tag: Arc<str>, len: u64, sleeper: Arc<Shared<B>>) -> Self {
+        Self { block: Some(block), tag, len, sleeper }
+    }
+
+    fn block(&self) -> &Block<B> {
+        match &self.block {
+            Some(block) => block,
+            None => unreachable!("a buffer has its block until it is dropped"),
+        }
+    }
+
+    /// Bytes that were asked for.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether it has no bytes. Blocks have at least one.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// What it was allocated under.
+    #[must_use]
+    pub fn tag(&self) -> &str {
+        &self.tag
+    }
+
+    /// Where its contents are. Waits for a sleep or a wake that is under way.
+    #[must_use]
+    pub fn state(&self) -> BlockState {
+        match self.block() {
+            Block::Arena(buffer) => buffer.state(),
+            Block::Loose(buffer) => buffer.state(),
+        }
+    }
+
+    /// Where it is on the device at this moment; `None` where the device has no addresses, and for a block without an address
+    /// because it is asleep.
+    #[must_use]
+    pub fn address(&self) -> Option<u64> {
+        match self.block() {
+            Block::Arena(buffer) => Some(buffer.memory().address()? + buffer.offset().ok()?),
+            Block::Loose(buffer) => buffer.address(),
+        }
+    }
+
+    /// Its memory for reading, which does not fall asleep while regions of this exist.
+    ///
+    /// # Errors
+    /// [`Error::Asleep`].
+    pub fn access(&self) -> Result<Access<'_, B>, Error> {
+        let way = match self.block() {
+            Block::Arena(buffer) => {
+                buffer.check_awake()?;
+                Way::Arena(buffer)
+            }
+            Block::Loose(buffer) => Way::Loose(buffer.access()?),
+        };
+        Ok(Access { way, len: self.len })
+    }
+
+    /// Its memory for writing; else as [`access`](Self::access).
+    ///
+    /// # Errors
+    /// As [`access`](Self::access).
+    pub fn access_mut(&mut self) -> Result<AccessMut<'_, B>, Error> {
+        let len = self.len;
+        let way = match &mut self.block {
+            Some(Block::Arena(buffer)) => {
+                buffer.check_awake()?;
+                WayMut::Arena(buffer)
+            }
+            Some(Block::Loose(buffer)) => WayMut::Loose(LooseBuffer::access_mut(buffer)?),
+            None => unreachable!("a buffer has its block until it is dropped"),
+        };
+        Ok(AccessMut { way, len })
+    }
+
+    /// Copies `bytes` from the host to its start, in order on `stream`. `bytes` may be reused at once.
+    ///
+    /// # Errors
+    /// [`Error::Asleep`]; [`Error::Backend`] when there are more bytes than it has or the device fails.
+    pub fn write(&mut self, stream: &B::Stream, bytes: &[u8]) -> Result<(), Error> {
+        let device = self.sleeper.device.clone();
+        let mut access = self.access_mut()?;
+        let region = access.on_mut(stream)?.slice(..bytes.len() as u64)?;
+        Ok(device.upload(stream, bytes, region)?)
+    }
+
+    /// Copies its start to `bytes` on the host, in order on `stream`, and blocks until they are there.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write), and failures of earlier work on the stream.
+    pub fn read(&self, stream: &B::Stream, bytes: &mut [u8]) -> Result<(), Error> {
+        let access = self.access()?;
+        let region = access.on(stream)?.slice(..bytes.len() as u64)?;
+        Ok(self.sleeper.device.download(stream, region, bytes)?)
+    }
+
+    /// Tells all of these of it.
+    pub(super) fn tell(&self, told: &[Callback]) {
+        if !told.is_empty() {
+            let allocation = SleepAllocation { tag: &self.tag, bytes: self.len, address: self.address() };
+            told.iter().for_each(|told| told(&allocation));
+        }
+    }
+}
+
+impl<B: Backend> Drop for SleepBuffer<B> {
+    fn drop(&mut self) {
+        self.tell(&self.sleeper.callbacks.on_free);
+        self.block = None;
+    }
+}
+
+impl<B: Backend> fmt::Debug for SleepBuffer<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SleepBuffer").field("tag", &self.tag).field("len", &self.len).finish_non_exhaustive()
+    }
+}
+
+/// A block's memory for reading.
+#[derive(Debug)]
+pub struct Access<'a, B: Backend> {
+    way: Way<'a, B>,
+    len: u64,
+}
+
+#[derive(Debug)]
+enum Way<'a, B: Backend> {
+    Arena(&'a ArenaBuffer<B>),
+    /// What it is until this goes: sleep is refused meanwhile.
+    Loose(Arc<Buffer<B>>),
+}
+
+impl<B: Backend> Access<'_, B> {
+    /// Its bytes on `stream`, behind the work of the stream that wrote them last.
+    ///
+    /// # Errors
+    /// [`Error::Asleep`]; else as [`ArenaBuffer::on`].
+    pub fn on(&self, stream: &B::Stream) -> Result<Region<'_, B::Memory>, Error> {
+        match &self.way {
+            Way::Arena(buffer) => buffer.on(stream),
+            Way::Loose(buffer) => Ok(buffer.on(stream)?.slice(..self.len)?),
+        }
+    }
+
+    /// Says that work on `stream` reads it, for work that got its address in another way.
+    ///
+    /// # Errors
+    /// As [`on`](Self::on).
+    pub fn used_on(&self, stream: &B::Stream) -> Result<(), Error> {
+        match &self.way {
+            Way::Arena(buffer) => buffer.used_on(stream),
+            Way::Loose(buffer) => buffer.used_on(stream),
+        }
+    }
+}
+
+/// A block's memory for writing.
+#[derive(Debug)]
+pub struct AccessMut<'a, B: Backend> {
+    way: WayMut<'a, B>,
+    len: u64,
+}
+
+#[derive(Debug)]
+enum WayMut<'a, B: Backend> {
+    Arena(&'a mut ArenaBuffer<B>),
+    Loose(CheckedOut<'a, B>),
+}
+
+impl<B: Backend> AccessMut<'_, B> {
+    /// Its bytes on `stream` for reading and writing, behind the work of all streams that used them.
+    ///
+    /// # Errors
+    /// As [`Access::on`].
+    pub fn on_mut(&mut self, stream: &B::Stream) -> Result<RegionMut<'_, B::Memory>, Error> {
+        match &mut self.way {
+            WayMut::Arena(buffer) => buffer.on_mut(stream),
+            WayMut::Loose(buffer) => Ok(buffer.get_mut().on_mut(stream)?.slice(..self.len)?),
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! How large one piece of physical memory is at most.
+
+use crate::environment::{self, Lookup};
+use crate::error::Error;
+
+/// What a piece is without a setting, MiB.
+const DEFAULT: u64 = 256;
+
+/// Bytes of a piece at most, rounded up to the granularity: from [`SLEEP_CHUNK`](environment::SLEEP_CHUNK), whose value must be
+/// a number, then from vLLM's variable, by vLLM's rules.
+pub(super) fn bytes(granularity: u64, lookup: Lookup<'_>) -> Result<u64, Error> {
+    let ours = environment::number([environment::SLEEP_CHUNK; 2], lookup)?;
+    let bytes = match ours {
+        Some((_, number)) => environment::bytes(number, environment::MIB),
+        None => {
+            let text = lookup(environment::VLLM_CHUNK).map(|text| text.to_string_lossy().into_owned());
+            vllm(text.as_deref().unwrap_or_default())
+        }
+    };
+    Ok(round_up(bytes, granularity))
+}
+
+/// To the granularity, at least one.
+pub(super) fn round_up(bytes: u64, granularity: u64) -> u64 {
+    bytes.max(1).checked_next_multiple_of(granularity).unwrap_or(u64::MAX - u64::MAX % granularity)
+}
+
+/// Bytes that a value of `VLLM_ROCM_SLEEP_MEM_CHUNK_SIZE` stands for: MiB, as C's `strtoull` reads them with base 0, so in
+/// octal after a 0 and in hexadecimal after 0x, whatever follows; 256 for what is no number, is 0 or is too large.
+fn vllm(text: &str) -> u64 {
+    let mebibytes = strtoull(text).filter(|&number| number > 0);
+    mebibytes.and_then(|number| number.checked_mul(1 << 20)).unwrap_or(DEFAULT << 20)
+}
+
+/// C's, with base 0: `None` where it finds no number or one that does not fit. Negative numbers wrap around.
+fn strtoull(text: &str) -> Option<u64> {
+    let text = text.trim_start_matches([' ', '\t', '\n', '\x0b', '\x0c', '\r']);
+    let (is_negative, text) = match text.strip_prefix('-') {
+        Some(text) => (true, text),
+        None => (false, text.strip_prefix('+').unwrap_or(text)),
+    };
+    let hexadecimal = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
+    let (base, digits) =
+        match hexadecimal.filter(|digits| digits.starts_with(|c: char| c.is_ascii_hexdigit())) {
+            Some(digits) => (16, digits),
+            None if text.starts_with('0') => (8, text),
+            None => (10, text),
+        };
+    let mut digits = digits.chars().map_while(|digit| digit.to_digit(base)).peekable();
+    digits.peek()?;
+    let number = digits
+        .try_fold(0u64, |number, digit| number.checked_mul(u64::from(base))?.checked_add(u64::from(digit)))?;
+    Some(if is_negative { number.wrapping_neg() } else { number })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::OsString;
+
+    const MIB: u64 = 1 << 20;
+
+    /// The table that upstream has no test for.
+    #[test]
+    fn vllms_variable_is_read_as_c_reads_it() {
+        for (text, mebibytes) in [
+            ("", 256),
+            ("abc", 256),
+            ("0", 256),
+            ("64", 64),
+            ("0x100", 256),
+            ("0X40", 64),
+            ("0400", 256),
+            ("0100", 64),
+            ("64abc", 64),
+            ("-1", 256),
+            ("18446744073709551615", 256),
+            ("18446744073709551616", 256),
+            (" \t+32", 32),
+            ("-18446744073709551615", 1),
+            ("0x", 256),
+            ("08", 256),
+            ("-", 256),
+            ("17592186044415", 17592186044415),
+            ("17592186044416", 256),
+        ] {
+            assert_eq!(vllm(text), mebibytes * MIB, "{text}");
+        }
+    }
+
+    fn chunk(ours: Option<&str>, vllms: Option<&str>, granularity: u64) -> Result<u64, Error> {
+        bytes(granularity, &|name| {
+            (if name == environment::SLEEP_CHUNK { ours } else { vllms }).map(OsString::from)
+        })
+    }
+
+    #[test]
+    fn a_chunk_is_a_multiple_of_the_granularity_and_our_name_comes_first() {
+        assert_eq!(chunk(None, None, 2 * MIB).expect("the default"), 256 * MIB);
+        assert_eq!(chunk(None, Some("3"), 2 * MIB).expect("rounded"), 4 * MIB);
+        assert_eq!(chunk(Some("7"), Some("3"), 2 * MIB).expect("ours"), 8 * MIB);
+        assert_eq!(chunk(Some("0.5"), None, 2 * MIB).expect("ours"), 2 * MIB);
+        assert_eq!(chunk(Some(""), Some("1"), 4096).expect("empty is unset"), MIB);
+        assert_eq!(chunk(Some("1e300"), None, 2 * MIB).expect("all there is") % (2 * MIB), 0);
+        assert!(chunk(Some("64abc"), None, 4096).is_err(), "ours is a number or an error");
+    }
+}

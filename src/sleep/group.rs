@@ -1,0 +1,125 @@
+//! The blocks of a tag: in a growing arena, or each by itself.
+
+use super::loose::{Falling as LooseFalling, Loose, LooseBuffer, Waking as LooseWaking};
+use super::{Offload, SleepReport, SleepState, SleepUsage, WakeReport};
+use crate::device_arena::{ArenaBuffer, DeviceArena, Falling as ArenaFalling, Waking as ArenaWaking};
+use crate::error::Error;
+use vrampool_backend::Backend;
+
+/// A handle to the blocks of a tag.
+#[derive(Debug)]
+pub(super) enum Group<B: Backend> {
+    Arena(DeviceArena<B>),
+    Loose(Loose<B>),
+}
+
+/// A block of a group.
+#[derive(Debug)]
+pub(super) enum Block<B: Backend> {
+    Arena(ArenaBuffer<B>),
+    Loose(LooseBuffer<B>),
+}
+
+/// A group whose contents are saved; a drop takes it back.
+#[derive(Debug)]
+pub(super) enum Falling<'a, B: Backend> {
+    Arena(ArenaFalling<'a, B>),
+    Loose(LooseFalling<'a, B>),
+}
+
+/// A group that has its contents again; a drop puts it to sleep.
+#[derive(Debug)]
+pub(super) enum Waking<'a, B: Backend> {
+    Arena(ArenaWaking<'a, B>),
+    Loose(LooseWaking<'a, B>),
+}
+
+impl<B: Backend> Clone for Group<B> {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Arena(arena) => Self::Arena(arena.clone()),
+            Self::Loose(loose) => Self::Loose(loose.clone()),
+        }
+    }
+}
+
+impl<B: Backend> Group<B> {
+    pub(super) fn allocate(&self, bytes: u64, stream: &B::Stream) -> Result<Block<B>, Error> {
+        match self {
+            Self::Arena(arena) => arena.allocate(bytes, stream).map(Block::Arena),
+            Self::Loose(loose) => loose.allocate(bytes, stream).map(Block::Loose),
+        }
+    }
+
+    pub(super) fn begin_sleep(&self, offload: Offload) -> Result<Option<Falling<'_, B>>, Error> {
+        Ok(match self {
+            Self::Arena(arena) => arena.begin_sleep(offload)?.map(Falling::Arena),
+            Self::Loose(loose) => loose.begin_sleep(offload)?.map(Falling::Loose),
+        })
+    }
+
+    pub(super) fn begin_wake(&self) -> Result<Option<Waking<'_, B>>, Error> {
+        Ok(match self {
+            Self::Arena(arena) => arena.begin_wake()?.map(Waking::Arena),
+            Self::Loose(loose) => loose.begin_wake()?.map(Waking::Loose),
+        })
+    }
+
+    /// Gives free memory back; answers how many bytes.
+    pub(super) fn trim(&self) -> Result<u64, Error> {
+        match self {
+            Self::Arena(arena) => arena.release(0),
+            // What is free is the device's already.
+            Self::Loose(_) => Ok(0),
+        }
+    }
+
+    pub(super) fn state(&self) -> SleepState {
+        match self {
+            Self::Arena(arena) => arena.state(),
+            Self::Loose(loose) => loose.state(),
+        }
+    }
+
+    /// What its contents became when it fell asleep; `None` when it is awake.
+    pub(super) fn offload(&self) -> Option<Offload> {
+        match self {
+            Self::Arena(arena) => arena.offload(),
+            Self::Loose(loose) => loose.offload(),
+        }
+    }
+
+    pub(super) fn usage(&self) -> SleepUsage {
+        match self {
+            Self::Loose(loose) => loose.usage(),
+            Self::Arena(arena) => {
+                let (used, is_asleep) = (arena.used(), arena.state() == SleepState::Asleep);
+                SleepUsage {
+                    mapped: arena.reserved_bytes(),
+                    live: if is_asleep { 0 } else { used },
+                    asleep: if is_asleep { used } else { 0 },
+                    backups: arena.backup_bytes(),
+                    addresses: arena.address_bytes(),
+                }
+            }
+        }
+    }
+}
+
+impl<B: Backend> Falling<'_, B> {
+    pub(super) fn commit(self) -> SleepReport {
+        match self {
+            Self::Arena(falling) => falling.commit(),
+            Self::Loose(falling) => falling.commit(),
+        }
+    }
+}
+
+impl<B: Backend> Waking<'_, B> {
+    pub(super) fn commit(self) -> WakeReport {
+        match self {
+            Self::Arena(waking) => waking.commit(),
+            Self::Loose(waking) => waking.commit(),
+        }
+    }
+}

@@ -1,0 +1,392 @@
+//! Blocks that are each an allocation of the device's own, on a device without virtual memory: asleep they are freed, and
+//! awake they are others.
+
+use super::{BlockState, Offload, SleepReport, SleepState, SleepUsage, WakeReport};
+use crate::arena::ArenaError;
+use crate::buffer::Buffer;
+use crate::device_arena::{Stored, can_pin, on_a_stream};
+use crate::error::Error;
+use crate::pool::Pool;
+use parking_lot::{Mutex, MutexGuard};
+use std::sync::{Arc, Weak};
+use vrampool_backend::{Backend, Memory};
+
+/// The blocks of a tag.
+#[derive(Debug)]
+pub(super) struct Loose<B: Backend> {
+    shared: Arc<Shared<B>>,
+}
+
+impl<B: Backend> Clone for Loose<B> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared) }
+    }
+}
+
+#[derive(Debug)]
+struct Shared<B: Backend> {
+    /// Keeps nothing; its limit is that of all tags.
+    pool: Pool<B>,
+    /// One sleep, wake or allocation at a time.
+    changing: Mutex<()>,
+    cells: Mutex<Vec<Weak<Cell<B>>>>,
+    /// What its contents became; none when it is awake.
+    offload: Mutex<Option<Offload>>,
+}
+
+/// Where a block's bytes are.
+#[derive(Debug)]
+struct Cell<B: Backend> {
+    held: Mutex<Held<B>>,
+    /// Bytes asked for, rounded up to what can be copied.
+    bytes: u64,
+}
+
+#[derive(Debug)]
+enum Held<B: Backend> {
+    Here(Arc<Buffer<B>>),
+    /// Somebody writes.
+    Out,
+    /// On the way to sleep, or back.
+    Changing,
+    Asleep(Option<Stored<B>>),
+}
+
+/// A block on loan.
+#[derive(Debug)]
+pub(super) struct LooseBuffer<B: Backend> {
+    cell: Arc<Cell<B>>,
+    group: Loose<B>,
+}
+
+impl<B: Backend> Loose<B> {
+    pub(super) fn new(pool: &Pool<B>) -> Self {
+        let (cells, offload) = (Mutex::new(Vec::new()), Mutex::new(None));
+        let shared = Shared { pool: pool.clone(), changing: Mutex::new(()), cells, offload };
+        Self { shared: Arc::new(shared) }
+    }
+
+    pub(super) fn allocate(&self, bytes: u64, stream: &B::Stream) -> Result<LooseBuffer<B>, Error> {
+        let shared = &self.shared;
+        let granularity = shared.pool.device().properties().copy_granularity;
+        // What is too large for that is refused by the pool.
+        let bytes = bytes.checked_next_multiple_of(granularity).unwrap_or(bytes);
+        let _quiet = shared.changing.lock();
+        if shared.offload.lock().is_some() {
+            return Err(self.asleep(bytes));
+        }
+        let buffer = Arc::new(shared.pool.allocate(bytes, stream)?);
+        let cell = Arc::new(Cell { held: Mutex::new(Held::Here(buffer)), bytes });
+        let mut cells = shared.cells.lock();
+        if cells.len() == cells.capacity() {
+            cells.retain(|cell| cell.strong_count() > 0);
+        }
+        cells.push(Arc::downgrade(&cell));
+        Ok(LooseBuffer { cell, group: self.clone() })
+    }
+
+    fn asleep(&self, requested: u64) -> Error {
+        Error::Asleep { requested, live: self.usage().asleep }
+    }
+
+    fn cells(&self) -> Vec<Arc<Cell<B>>> {
+        self.shared.cells.lock().iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Saves the contents of all blocks; `None` when they are asleep.
+    pub(super) fn begin_sleep(&self, offload: Offload) -> Result<Option<Falling<'_, B>>, Error> {
+        let alone = self.shared.changing.lock();
+        if self.shared.offload.lock().is_some() {
+            return Ok(None);
+        }
+        let mut falling = Falling { shared: &self.shared, _alone: alone, blocks: Vec::new(), offload };
+        for cell in self.cells() {
+            let mut held = cell.held.lock();
+            match std::mem::replace(&mut *held, Held::Changing) {
+                // Nobody gets another handle from here on.
+                Held::Here(buffer) if Arc::strong_count(&buffer) == 1 => {
+                    drop(held);
+                    falling.blocks.push(Saved { cell, buffer, stored: None });
+                }
+                other => {
+                    *held = other;
+                    return Err(ArenaError::Pinned.into());
+                }
+            }
+        }
+        falling.save()?;
+        Ok(Some(falling))
+    }
+
+    /// Gets memory and contents for all blocks; `None` when they are awake.
+    pub(super) fn begin_wake(&self) -> Result<Option<Waking<'_, B>>, Error> {
+        let alone = self.shared.changing.lock();
+        if self.shared.offload.lock().is_none() {
+            return Ok(None);
+        }
+        let mut waking =
+            Waking { shared: &self.shared, _alone: alone, blocks: Vec::new(), mapped: 0, restored: 0 };
+        for cell in self.cells() {
+            let mut held = cell.held.lock();
+            match std::mem::replace(&mut *held, Held::Changing) {
+                Held::Asleep(stored) => {
+                    drop(held);
+                    waking.blocks.push(Restored { cell, stored, buffer: None });
+                }
+                other => *held = other,
+            }
+        }
+        waking.restore()?;
+        Ok(Some(waking))
+    }
+
+    pub(super) fn state(&self) -> SleepState {
+        match self.shared.changing.try_lock() {
+            Some(_) if self.shared.offload.lock().is_some() => SleepState::Asleep,
+            Some(_) => SleepState::Awake,
+            None => SleepState::Changing,
+        }
+    }
+
+    pub(super) fn offload(&self) -> Option<Offload> {
+        let _quiet = self.shared.changing.lock();
+        *self.shared.offload.lock()
+    }
+
+    pub(super) fn usage(&self) -> SleepUsage {
+        let mut usage = SleepUsage::default();
+        for cell in self.cells() {
+            match &*cell.held.lock() {
+                Held::Here(buffer) => {
+                    usage.mapped += buffer.class();
+                    usage.live += cell.bytes;
+                }
+                Held::Out | Held::Changing => {
+                    usage.mapped += cell.bytes;
+                    usage.live += cell.bytes;
+                }
+                Held::Asleep(stored) => {
+                    usage.asleep += cell.bytes;
+                    usage.backups += stored.as_ref().map_or(0, Stored::bytes);
+                }
+            }
+        }
+        usage.addresses = usage.mapped;
+        usage
+    }
+}
+
+impl<B: Backend> LooseBuffer<B> {
+    /// What it is, once it is not changing.
+    fn settled(&self) -> MutexGuard<'_, Held<B>> {
+        loop {
+            let held = self.cell.held.lock();
+            if !matches!(*held, Held::Changing) {
+                return held;
+            }
+            drop(held);
+            drop(self.group.shared.changing.lock());
+        }
+    }
+
+    fn asleep(&self) -> Error {
+        self.group.asleep(self.cell.bytes)
+    }
+
+    pub(super) fn access(&self) -> Result<Arc<Buffer<B>>, Error> {
+        let held = self.settled();
+        match &*held {
+            Held::Here(buffer) => Ok(Arc::clone(buffer)),
+            Held::Asleep(_) => {
+                drop(held);
+                Err(self.asleep())
+            }
+            // Somebody forgot an access for writing.
+            Held::Out | Held::Changing => Err(ArenaError::Pinned.into()),
+        }
+    }
+
+    pub(super) fn access_mut(&mut self) -> Result<CheckedOut<'_, B>, Error> {
+        let mut held = self.settled();
+        let refusal = match std::mem::replace(&mut *held, Held::Out) {
+            Held::Here(buffer) => match Arc::try_unwrap(buffer) {
+                Ok(buffer) => {
+                    drop(held);
+                    return Ok(CheckedOut { cell: &self.cell, buffer: Some(buffer) });
+                }
+                Err(shared) => {
+                    // Somebody forgot an access.
+                    *held = Held::Here(shared);
+                    ArenaError::Pinned.into()
+                }
+            },
+            other @ Held::Asleep(_) => {
+                *held = other;
+                drop(held);
+                self.asleep()
+            }
+            other => {
+                *held = other;
+                ArenaError::Pinned.into()
+            }
+        };
+        Err(refusal)
+    }
+
+    pub(super) fn state(&self) -> BlockState {
+        match &*self.settled() {
+            Held::Asleep(Some(_)) => BlockState::AsleepBackedUp,
+            Held::Asleep(None) => BlockState::AsleepDiscarded,
+            _ => BlockState::Mapped,
+        }
+    }
+
+    pub(super) fn address(&self) -> Option<u64> {
+        match &*self.cell.held.lock() {
+            Held::Here(buffer) => buffer.memory().address(),
+            _ => None,
+        }
+    }
+}
+
+/// A block that somebody writes. A drop puts it back.
+#[derive(Debug)]
+pub(super) struct CheckedOut<'a, B: Backend> {
+    cell: &'a Cell<B>,
+    /// `None` only while dropping.
+    buffer: Option<Buffer<B>>,
+}
+
+impl<B: Backend> CheckedOut<'_, B> {
+    pub(super) fn get_mut(&mut self) -> &mut Buffer<B> {
+        match &mut self.buffer {
+            Some(buffer) => buffer,
+            None => unreachable!("it is there until it is put back"),
+        }
+    }
+}
+
+impl<B: Backend> Drop for CheckedOut<'_, B> {
+    fn drop(&mut self) {
+        if let Some(buffer) = self.buffer.take() {
+            *self.cell.held.lock() = Held::Here(Arc::new(buffer));
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Saved<B: Backend> {
+    cell: Arc<Cell<B>>,
+    buffer: Arc<Buffer<B>>,
+    stored: Option<Stored<B>>,
+}
+
+#[derive(Debug)]
+struct Restored<B: Backend> {
+    cell: Arc<Cell<B>>,
+    stored: Option<Stored<B>>,
+    buffer: Option<Buffer<B>>,
+}
+
+/// Blocks whose contents are saved, and that are there still. A drop puts them back.
+#[derive(Debug)]
+pub(super) struct Falling<'a, B: Backend> {
+    shared: &'a Shared<B>,
+    _alone: MutexGuard<'a, ()>,
+    blocks: Vec<Saved<B>>,
+    offload: Offload,
+}
+
+impl<B: Backend> Falling<'_, B> {
+    fn save(&mut self) -> Result<(), Error> {
+        if self.blocks.is_empty() {
+            return Ok(());
+        }
+        let (device, offload) = (self.shared.pool.device(), self.offload);
+        let mut pins = offload == Offload::Pinned && can_pin(device);
+        on_a_stream(device, |stream| {
+            for Saved { buffer, stored, .. } in &mut self.blocks {
+                let bytes = buffer.len();
+                // Nobody else has it. Behind all who use it, so that it is free once it is dropped.
+                let Some(buffer) = Arc::get_mut(buffer) else { return Err(ArenaError::Pinned.into()) };
+                let region = buffer.on_mut(stream)?;
+                if offload != Offload::Discard {
+                    let stored = stored.insert(Stored::new(device, bytes, &mut pins)?);
+                    stored.save(device, stream, region.as_region(), 0)?;
+                }
+            }
+            Ok::<(), Error>(())
+        })
+    }
+
+    pub(super) fn commit(mut self) -> SleepReport {
+        let mut report = SleepReport::default();
+        *self.shared.offload.lock() = Some(self.offload);
+        for Saved { cell, buffer, stored } in self.blocks.drain(..) {
+            report.freed += buffer.class();
+            match &stored {
+                Some(_) => report.backed_up += cell.bytes,
+                None => report.discarded += cell.bytes,
+            }
+            *cell.held.lock() = Held::Asleep(stored);
+            drop(buffer);
+        }
+        report
+    }
+}
+
+impl<B: Backend> Drop for Falling<'_, B> {
+    fn drop(&mut self) {
+        for Saved { cell, buffer, .. } in self.blocks.drain(..) {
+            *cell.held.lock() = Held::Here(buffer);
+        }
+    }
+}
+
+/// Blocks that have memory and contents again, and their backups still. A drop puts them to sleep.
+#[derive(Debug)]
+pub(super) struct Waking<'a, B: Backend> {
+    shared: &'a Shared<B>,
+    _alone: MutexGuard<'a, ()>,
+    blocks: Vec<Restored<B>>,
+    mapped: u64,
+    restored: u64,
+}
+
+impl<B: Backend> Waking<'_, B> {
+    fn restore(&mut self) -> Result<(), Error> {
+        if self.blocks.is_empty() {
+            return Ok(());
+        }
+        let (device, pool) = (self.shared.pool.device(), &self.shared.pool);
+        on_a_stream(device, |stream| {
+            for Restored { cell, stored, buffer } in &mut self.blocks {
+                let buffer = buffer.insert(pool.allocate(cell.bytes, stream)?);
+                self.mapped += buffer.class();
+                if let Some(stored) = stored {
+                    stored.restore(device, stream, 0, buffer.on_mut(stream)?)?;
+                    self.restored += cell.bytes;
+                }
+            }
+            Ok::<(), Error>(())
+        })
+    }
+
+    pub(super) fn commit(mut self) -> WakeReport {
+        *self.shared.offload.lock() = None;
+        for Restored { cell, buffer, .. } in self.blocks.drain(..) {
+            if let Some(buffer) = buffer {
+                *cell.held.lock() = Held::Here(Arc::new(buffer));
+            }
+        }
+        WakeReport { mapped: self.mapped, restored: self.restored, was_awake: false }
+    }
+}
+
+impl<B: Backend> Drop for Waking<'_, B> {
+    fn drop(&mut self) {
+        for Restored { cell, stored, .. } in self.blocks.drain(..) {
+            *cell.held.lock() = Held::Asleep(stored);
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! Memory under tags, and the limit that they share.
+
+use super::buffer::SleepBuffer;
+use super::builder::{Callbacks, SleeperBuilder};
+use super::group::Group;
+use super::loose::Loose;
+use super::tag::{self, DEFAULT_TAG, TagScope};
+use super::{Offload, SleepState, SleepUsage};
+use crate::device_arena::{Allowance, DeviceArena};
+use crate::error::Error;
+use crate::pool::Pool;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use vrampool_backend::{Backend, MemoryKind};
+
+/// A block, as callbacks are told of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SleepAllocation<'a> {
+    /// What it was allocated under.
+    pub tag: &'a str,
+    /// Bytes that were asked for.
+    pub bytes: u64,
+    /// Where it is on the device, where the device has addresses; a block that is freed asleep may have none.
+    pub address: Option<u64>,
+}
+
+/// Hands out memory that sleeps by tag: see [the module](super). A clone is another handle to the same one.
+#[derive(Debug)]
+pub struct Sleeper<B: Backend> {
+    pub(super) shared: Arc<Shared<B>>,
+}
+
+impl<B: Backend> Clone for Sleeper<B> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared) }
+    }
+}
+
+/// What a sleeper's handles and its blocks share.
+#[derive(Debug)]
+pub(super) struct Shared<B: Backend> {
+    pub(super) id: u64,
+    pub(super) device: B,
+    pub(super) kind: MemoryKind,
+    pub(super) limit: Option<u64>,
+    pub(super) offload: Offload,
+    pub(super) places: Places<B>,
+    /// By tag.
+    pub(super) groups: Mutex<BTreeMap<Arc<str>, Group<B>>>,
+    /// One sleep or wake at a time.
+    pub(super) changing: Mutex<()>,
+    pub(super) callbacks: Callbacks,
+}
+
+/// Where blocks are.
+#[derive(Debug)]
+pub(super) enum Places<B: Backend> {
+    /// In a growing arena for each tag.
+    Addresses { allowance: Arc<Allowance>, chunk_bytes: u64 },
+    /// Each by itself.
+    Loose(Pool<B>),
+}
+
+impl<B: Backend> Sleeper<B> {
+    /// A sleeper without a limit, as the environment has it.
+    ///
+    /// # Errors
+    /// As [`SleeperBuilder::build`].
+    pub fn new(device: &B) -> Result<Self, Error> {
+        Self::builder(device).build()
+    }
+
+    /// How to make one of your choice.
+    pub fn builder(device: &B) -> SleeperBuilder<B> {
+        SleeperBuilder::new(device)
+    }
+
+    /// Opens a scope: what this thread allocates is tagged so until the guard is dropped, or in an inner scope otherwise. Free
+    /// memory of the tag is given back first, so that what was loaded under it before and dropped is not in the way.
+    pub fn tag(&self, tag: &str) -> TagScope {
+        let known =
+            self.shared.groups.lock().get_key_value(tag).map(|(tag, group)| (Arc::clone(tag), group.clone()));
+        let tag = match known {
+            None => Arc::from(tag),
+            Some((tag, group)) => {
+                if let Err(error) = group.trim() {
+                    log::warn!("tag {tag}: free memory is not given back: {error}");
+                }
+                tag
+            }
+        };
+        TagScope::enter(self.shared.id, &tag)
+    }
+
+    /// The tag that this thread allocates under now.
+    #[must_use]
+    pub fn current_tag(&self) -> Arc<str> {
+        tag::current(self.shared.id).unwrap_or_else(|| Arc::from(DEFAULT_TAG))
+    }
+
+    /// A block of `bytes` bytes (at least 1), under the tag of this thread's innermost [scope](Self::tag), else under
+    /// [`DEFAULT_TAG`], for work on `stream`.
+    ///
+    /// # Errors
+    /// [`Error::Asleep`] under a tag that is asleep; [`Error::Backend`], [`Error::OutOfMemory`] and the like when there is no
+    /// memory, also after free memory of all tags was given back; else as [`DeviceArena::allocate`].
+    pub fn allocate(&self, bytes: u64, stream: &B::Stream) -> Result<SleepBuffer<B>, Error> {
+        self.allocate_under(&self.current_tag(), bytes, stream)
+    }
+
+    /// As [`allocate`](Self::allocate), under this tag.
+    ///
+    /// # Errors
+    /// As [`allocate`](Self::allocate).
+    pub fn allocate_tagged(
+        &self,
+        tag: &str,
+        bytes: u64,
+        stream: &B::Stream,
+    ) -> Result<SleepBuffer<B>, Error> {
+        self.allocate_under(&Arc::from(tag), bytes, stream)
+    }
+
+    fn allocate_under(
+        &self,
+        tag: &Arc<str>,
+        bytes: u64,
+        stream: &B::Stream,
+    ) -> Result<SleepBuffer<B>, Error> {
+        let shared = &self.shared;
+        let group = shared.group(tag)?;
+        let block = match group.allocate(bytes, stream) {
+            Err(error) if error.is_out_of_memory() && shared.relieve() > 0 => group.allocate(bytes, stream),
+            outcome => outcome,
+        };
+        let buffer = SleepBuffer::new(block?, Arc::clone(tag), bytes, Arc::clone(shared));
+        buffer.tell(&shared.callbacks.on_malloc);
+        Ok(buffer)
+    }
+
+    /// Whether blocks have the same address after a wake: on a device with virtual memory. On others, what has an address or a
+    /// handle in it (a bind group, a captured graph) must be built anew.
+    #[must_use]
+    pub fn stable_addresses(&self) -> bool {
+        matches!(self.shared.places, Places::Addresses { .. })
+    }
+
+    /// The most bytes that are mapped as one piece; `None` where nothing is mapped.
+    #[must_use]
+    pub fn chunk_bytes(&self) -> Option<u64> {
+        match self.shared.places {
+            Places::Addresses { chunk_bytes, .. } => Some(chunk_bytes),
+            Places::Loose(_) => None,
+        }
+    }
+
+    /// The device it is on.
+    #[must_use]
+    pub fn device(&self) -> &B {
+        &self.shared.device
+    }
+
+    /// All tags that anything was allocated under, in the order of the alphabet.
+    #[must_use]
+    pub fn tags(&self) -> Vec<Arc<str>> {
+        self.shared.groups.lock().keys().cloned().collect()
+    }
+
+    /// Whether the memory of a tag can be used; a tag that nothing was allocated under is awake.
+    #[must_use]
+    pub fn state_of(&self, tag: &str) -> SleepState {
+        self.shared.groups.lock().get(tag).map_or(SleepState::Awake, Group::state)
+    }
+
+    /// What all tags have. Not one moment's: tags are asked one by one.
+    pub fn usage(&self) -> SleepUsage {
+        let mut usage = SleepUsage::default();
+        self.shared.groups().iter().for_each(|(_, group)| usage += group.usage());
+        usage
+    }
+
+    /// What one tag has.
+    pub fn usage_of(&self, tag: &str) -> SleepUsage {
+        self.shared.groups.lock().get(tag).map_or_else(SleepUsage::default, Group::usage)
+    }
+
+    /// Gives free memory of all tags that are awake back to the device. Answers how many bytes.
+    ///
+    /// # Errors
+    /// As [`DeviceArena::release`].
+    pub fn trim(&self) -> Result<u64, Error> {
+        self.shared.groups().iter().try_fold(0, |sum, (_, group)| Ok(sum + group.trim()?))
+    }
+}
+
+impl<B: Backend> Shared<B> {
+    /// All groups, with their tags.
+    pub(super) fn groups(&self) -> Vec<(Arc<str>, Group<B>)> {
+        self.groups.lock().iter().map(|(tag, group)| (Arc::clone(tag), group.clone())).collect()
+    }
+
+    /// The group of a tag, made if there is none.
+    fn group(&self, tag: &Arc<str>) -> Result<Group<B>, Error> {
+        let mut groups = self.groups.lock();
+        if let Some(group) = groups.get(tag) {
+            return Ok(group.clone());
+        }
+        let group = match &self.places {
+            Places::Loose(pool) => Group::Loose(Loose::new(pool)),
+            Places::Addresses { allowance, chunk_bytes } => {
+                let arena = DeviceArena::builder(&self.device).growing().memory(self.kind);
+                let arena = arena.limit(self.limit.unwrap_or(0)).piece_bytes(*chunk_bytes);
+                Group::Arena(arena.within(allowance).build()?)
+            }
+        };
+        groups.insert(Arc::clone(tag), group.clone());
+        Ok(group)
+    }
+
+    /// Gives free memory of all tags back, because there is too little. Answers how many bytes.
+    pub(super) fn relieve(&self) -> u64 {
+        let groups = self.groups();
+        let freed = groups.iter().map(|(tag, group)| {
+            group.trim().unwrap_or_else(|error| {
+                log::warn!("tag {tag}: free memory is not given back: {error}");
+                0
+            })
+        });
+        freed.sum()
+    }
+}

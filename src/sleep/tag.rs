@@ -1,0 +1,94 @@
+//! Which tag a thread allocates under.
+
+use std::cell::RefCell;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What is allocated outside any scope is tagged so.
+pub const DEFAULT_TAG: &str = "default";
+
+/// Tags that a [wake of some tags](super::Wake::Tags) leaves asleep unless it names them. What has another tag is internal to
+/// whatever woke, and wakes with it.
+pub const DEFERRABLE_TAGS: [&str; 2] = ["weights", "kv_cache"];
+
+thread_local! {
+    /// Scopes that are open, the innermost last.
+    static OPEN: RefCell<Vec<Open>> = const { RefCell::new(Vec::new()) };
+}
+
+struct Open {
+    scope: u64,
+    sleeper: u64,
+    tag: Arc<str>,
+}
+
+/// While it exists, what its thread allocates from its sleeper has its tag. Scopes nest: the inner one wins, and the outer one
+/// is back when it is dropped.
+#[derive(Debug)]
+#[must_use]
+pub struct TagScope {
+    scope: u64,
+    /// It stays on its thread.
+    on_thread: PhantomData<*const ()>,
+}
+
+impl TagScope {
+    pub(super) fn enter(sleeper: u64, tag: &Arc<str>) -> Self {
+        static SCOPES: AtomicU64 = AtomicU64::new(0);
+        // Relaxed: only distinctness matters.
+        let scope = SCOPES.fetch_add(1, Ordering::Relaxed);
+        // A thread that ends has no scopes any more, and whoever allocates in its destructors none to be in.
+        let _ = OPEN.try_with(|open| {
+            open.borrow_mut().push(Open { scope, sleeper, tag: Arc::clone(tag) });
+        });
+        Self { scope, on_thread: PhantomData }
+    }
+}
+
+impl Drop for TagScope {
+    fn drop(&mut self) {
+        // By its number: scopes may be dropped in any order.
+        let closed = OPEN.try_with(|open| {
+            let mut open = open.borrow_mut();
+            let at = open.iter().rposition(|open| open.scope == self.scope)?;
+            Some(open.remove(at))
+        });
+        drop(closed);
+    }
+}
+
+/// The tag of this thread for a sleeper, if it is in a scope of it.
+pub(super) fn current(sleeper: u64) -> Option<Arc<str>> {
+    let innermost = |open: &RefCell<Vec<Open>>| {
+        let open = open.borrow();
+        open.iter().rev().find(|open| open.sleeper == sleeper).map(|open| Arc::clone(&open.tag))
+    };
+    OPEN.try_with(innermost).ok().flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_inner_scope_wins_and_the_outer_one_is_back_whatever_order_they_end_in() {
+        let tags: [Arc<str>; 3] = ["outer", "inner", "other"].map(Arc::from);
+        let now = |sleeper| current(sleeper).map(|tag| tag.to_string());
+        assert_eq!(now(1), None);
+        let outer = TagScope::enter(1, &tags[0]);
+        let inner = TagScope::enter(1, &tags[1]);
+        let other = TagScope::enter(2, &tags[2]);
+        assert_eq!((now(1), now(2), now(3)), (Some("inner".into()), Some("other".into()), None));
+        std::thread::scope(|scope| {
+            scope.spawn(|| assert_eq!(current(1), None, "a scope is its thread's"));
+        });
+        drop(inner);
+        assert_eq!(now(1).as_deref(), Some("outer"));
+        let again = TagScope::enter(1, &tags[1]);
+        drop(outer);
+        assert_eq!(now(1).as_deref(), Some("inner"));
+        drop((again, other));
+        assert_eq!((now(1), now(2)), (None, None));
+    }
+}

@@ -1,0 +1,258 @@
+//! A growing arena as a whole.
+
+use crate::{MIB, Setup, address, discrete, integrated, pattern, settle};
+use vrampool::arena::ArenaError;
+use vrampool::host::{Backend, HostDevice};
+use vrampool::{BlockState, DeviceArena, Error, Offload, SleepState};
+
+/// vLLM's `test_basic_cumem`, on an arena: values preserved, nothing mapped asleep, all of it restored.
+#[test]
+fn contents_and_addresses_stay_and_the_device_has_its_memory_meanwhile() {
+    for (device, offload) in [
+        (integrated(), Offload::Pinned),
+        (integrated(), Offload::Pageable),
+        (discrete(), Offload::Pinned),
+        (discrete(), Offload::Pageable),
+    ] {
+        let setup = Setup::with(device, |builder| builder.limit(56 * MIB));
+        let before = setup.free();
+        let blocks = setup.filled_up();
+        let addresses: Vec<_> = blocks.iter().map(|(_, buffer)| address(buffer)).collect();
+        let (mapped, awake) = (setup.arena.reserved_bytes(), setup.free());
+        assert_eq!(before - awake, mapped);
+        let reserved = setup.arena.address_bytes();
+        let report = setup.arena.sleep(offload).expect("no fault");
+        let live: u64 = blocks.iter().map(|(_, buffer)| buffer.size()).sum();
+        assert_eq!(
+            (report.freed, report.backed_up, report.discarded, report.was_asleep),
+            (mapped, live, 0, false)
+        );
+        assert_eq!((setup.arena.state(), setup.arena.reserved_bytes()), (SleepState::Asleep, 0));
+        assert_eq!(setup.arena.backup_bytes(), live);
+        let pinned =
+            if offload == Offload::Pinned && !setup.device.properties().is_integrated() { live } else { 0 };
+        assert_eq!(before - setup.free(), pinned, "all of it is the device's, but for pinned memory");
+        assert!(setup.arena.address_bytes() <= reserved);
+        assert!(blocks.iter().all(|(_, buffer)| buffer.state() == BlockState::AsleepBackedUp));
+        let report = setup.arena.wake().expect("memory");
+        assert_eq!((report.restored, report.was_awake), (live, false));
+        assert_eq!(report.mapped, setup.arena.reserved_bytes());
+        settle(&setup.arena);
+        assert_eq!(before - setup.free(), report.mapped);
+        assert!(blocks.iter().all(|(_, buffer)| buffer.state() == BlockState::Mapped));
+        assert_eq!(blocks.iter().map(|(_, buffer)| address(buffer)).collect::<Vec<_>>(), addresses);
+        assert!(setup.all_hold(&blocks));
+        // What woke is an arena like any other.
+        drop(blocks);
+        assert!(setup.all_hold(&setup.filled_up()));
+        let mapped = setup.arena.reserved_bytes();
+        assert_eq!(setup.arena.release(0).expect("no fault"), mapped);
+        assert_eq!(setup.free(), before);
+        assert_eq!(setup.device.races(), 0);
+    }
+}
+
+#[test]
+fn a_block_of_a_stitched_range_sleeps_and_wakes_there() {
+    let setup = Setup::with(discrete(), |builder| builder.limit(24 * MIB).piece_bytes(4 * MIB));
+    let blocks: Vec<_> = (0..6).map(|seed| setup.filled(4 * MIB, seed)).collect();
+    let kept: Vec<_> =
+        blocks.into_iter().enumerate().filter(|(n, _)| n % 2 == 1).map(|(_, block)| block).collect();
+    let stitched = setup.filled(12 * MIB, 9);
+    let place = address(&stitched);
+    assert_ne!(stitched.memory() as *const _, kept[0].memory() as *const _, "it is in a range of its own");
+    for _ in 0..3 {
+        let _ = setup.arena.sleep(Offload::Pinned).expect("no fault");
+        assert_eq!(setup.arena.reserved_bytes(), 0);
+        let _ = setup.arena.wake().expect("memory");
+        assert_eq!(address(&stitched), place);
+        assert!(
+            setup.holds(&stitched, 9)
+                && [1, 3, 5].iter().zip(&kept).all(|(&seed, block)| setup.holds(block, seed))
+        );
+    }
+    // Freed asleep, its addresses go and its memory does not come back.
+    let _ = setup.arena.sleep(Offload::Pageable).expect("no fault");
+    let addresses = setup.arena.address_bytes();
+    drop(stitched);
+    assert_eq!(setup.arena.address_bytes(), addresses - 12 * MIB);
+    let report = setup.arena.wake().expect("memory");
+    assert_eq!((report.mapped, report.restored), (12 * MIB, 12 * MIB));
+    assert!([1, 3, 5].iter().zip(&kept).all(|(&seed, block)| setup.holds(block, seed)));
+}
+
+#[test]
+fn memory_of_a_stitched_range_whose_pieces_went_before_sleeps_too() {
+    let setup = Setup::with(integrated(), |builder| builder.limit(24 * MIB).piece_bytes(4 * MIB));
+    let before = setup.free();
+    let blocks: Vec<_> = (0..6).map(|seed| setup.filled(4 * MIB, seed)).collect();
+    let odd = blocks.into_iter().enumerate().filter(|(n, _)| n % 2 == 1);
+    let kept: Vec<_> = odd.map(|(n, block)| (n as u64, block)).collect();
+    drop(setup.filled(12 * MIB, 7));
+    // Of the range that was stitched for that, a third is free, and goes.
+    let part = setup.filled(8 * MIB, 8);
+    assert_ne!(part.memory() as *const _, kept[0].1.memory() as *const _, "it is in that range");
+    assert_eq!(setup.arena.release(0).expect("no fault"), 4 * MIB);
+    let place = address(&part);
+    for _ in 0..2 {
+        let _ = setup.arena.sleep(Offload::Pinned).expect("no fault");
+        assert_eq!(setup.free(), before, "nothing is kept by a range that is mapped in part");
+        let _ = setup.arena.wake().expect("memory");
+        assert!(setup.holds(&part, 8) && setup.all_hold(&kept) && address(&part) == place);
+    }
+    // What is freed of it is given back although the rest of it is in use.
+    drop(part);
+    let _released = setup.arena.release(0).expect("no fault");
+    assert_eq!(before - setup.free(), 12 * MIB);
+}
+
+/// Freeing a sleeping allocation unmapped it twice in vLLM (bug 5).
+#[test]
+fn freeing_a_sleeping_block_frees_it_and_its_backup_and_its_memory_does_not_come_back() {
+    let setup = Setup::new(discrete());
+    let before = setup.free();
+    let (large, small) = (setup.filled(32 * MIB, 0), setup.filled(2 * MIB, 1));
+    let _ = setup.arena.sleep(Offload::Pinned).expect("no fault");
+    assert_eq!(before - setup.free(), 34 * MIB);
+    drop(large);
+    assert_eq!((setup.arena.backup_bytes(), before - setup.free()), (2 * MIB, 2 * MIB));
+    assert_eq!(setup.arena.used(), 2 * MIB);
+    let report = setup.arena.wake().expect("memory");
+    assert_eq!((report.mapped, report.restored), (2 * MIB, 2 * MIB));
+    assert!(setup.holds(&small, 1));
+    let again = setup.filled(32 * MIB, 2);
+    assert!(setup.holds(&again, 2) && setup.holds(&small, 1));
+    drop((again, small));
+    let _ = setup.arena.sleep(Offload::Discard).expect("no fault");
+    settle(&setup.arena);
+    assert_eq!((setup.arena.wake().expect("nothing").mapped, setup.free()), (0, before));
+}
+
+#[test]
+fn sleeping_twice_and_waking_twice_do_nothing_and_say_so() {
+    let setup = Setup::new(integrated());
+    let block = setup.filled(3 * MIB, 3);
+    let report = setup.arena.wake().expect("it is awake");
+    assert!(report.was_awake && report.mapped == 0);
+    let _ = setup.arena.sleep(Offload::Pinned).expect("no fault");
+    let report = setup.arena.sleep(Offload::Discard).expect("it is asleep");
+    assert!(report.was_asleep && report.freed == 0 && report.discarded == 0);
+    assert_eq!(block.state(), BlockState::AsleepBackedUp, "its backup is as it was");
+    assert!(!setup.arena.wake().expect("memory").was_awake);
+    assert!(setup.arena.wake().expect("it is awake").was_awake);
+    assert!(setup.holds(&block, 3));
+}
+
+#[test]
+fn what_is_discarded_stays_live_where_it_is() {
+    let setup = Setup::new(discrete());
+    let block = setup.filled(3 * MIB, 3);
+    let place = address(&block);
+    let report = setup.arena.sleep(Offload::Discard).expect("no fault");
+    assert_eq!((report.backed_up, report.discarded, setup.arena.backup_bytes()), (0, 3 * MIB, 0));
+    assert_eq!(block.state(), BlockState::AsleepDiscarded);
+    let report = setup.arena.wake().expect("memory");
+    assert_eq!((report.mapped, report.restored), (4 * MIB, 0));
+    assert_eq!(
+        (address(&block), setup.holds(&block, 3)),
+        (place, false),
+        "this device has new memory zeroed"
+    );
+}
+
+#[test]
+fn asleep_everything_that_needs_memory_is_a_typed_error_and_the_rest_works() {
+    let setup = Setup::new(integrated());
+    let mut block = setup.filled(3 * MIB, 3);
+    let _ = setup.arena.sleep(Offload::Pinned).expect("no fault");
+    let refused = |error: Error| {
+        let text = error.to_string();
+        assert!(
+            matches!(error, Error::Asleep { live, .. } if live == 3 * MIB) && text.contains("wake"),
+            "{text}"
+        );
+        assert!(!error.is_out_of_memory());
+    };
+    refused(setup.arena.allocate(100, &setup.stream).expect_err("asleep"));
+    refused(setup.arena.allocate(100 * MIB, &setup.stream).expect_err("asleep"));
+    refused(setup.arena.allocate_elements::<f32>(7, &setup.stream).expect_err("asleep"));
+    refused(block.on(&setup.stream).expect_err("asleep"));
+    refused(block.on_mut(&setup.stream).expect_err("asleep"));
+    refused(block.used_on(&setup.stream).expect_err("asleep"));
+    refused(block.write(&setup.stream, &[1]).expect_err("asleep"));
+    refused(block.resize(MIB, &setup.stream).expect_err("asleep"));
+    refused(block.resize_discarding(30 * MIB, &setup.stream).expect_err("asleep"));
+    assert_eq!((block.len(), setup.arena.used(), setup.arena.reserved_bytes()), (3 * MIB, 3 * MIB, 0));
+    assert_eq!(setup.arena.release(0).expect("nothing"), 0);
+    assert_eq!(setup.arena.decay().expect("nothing"), 0);
+    assert_eq!(setup.arena.compact(&setup.stream, u64::MAX, |_| {}).expect("nothing").moved_blocks, 0);
+    // A limit that is too small for what is asleep refuses the wake, and nothing is lost.
+    setup.arena.resize(2 * MIB).expect("a limit");
+    assert!(setup.arena.wake().expect_err("over the limit").is_out_of_memory());
+    setup.arena.resize(8 * MIB).expect("a limit");
+    let _ = setup.arena.wake().expect("memory");
+    assert!(setup.holds(&block, 3));
+}
+
+#[test]
+fn a_reset_of_a_sleeping_arena_wakes_it_empty() {
+    let setup = Setup::new(discrete());
+    let before = setup.free();
+    let block = setup.filled(20 * MIB, 3);
+    let _ = setup.arena.sleep(Offload::Pinned).expect("no fault");
+    setup.arena.reset().expect("nothing is held");
+    settle(&setup.arena);
+    assert_eq!(
+        (setup.arena.state(), setup.arena.used(), setup.arena.reserved_bytes()),
+        (SleepState::Awake, 0, 0)
+    );
+    assert_eq!(setup.free(), before);
+    assert!(matches!(block.on(&setup.stream), Err(Error::Arena(ArenaError::StaleBlock))));
+    drop(block);
+    let next = setup.filled(20 * MIB, 4);
+    assert!(setup.holds(&next, 4));
+}
+
+#[test]
+fn a_region_keeps_its_arena_awake() {
+    let setup = Setup::new(integrated());
+    let block = setup.filled(MIB, 3);
+    let region = block.on(&setup.stream).expect("awake");
+    assert!(matches!(setup.arena.sleep(Offload::Pinned), Err(Error::Arena(ArenaError::Pinned))));
+    drop(region);
+    assert_eq!(setup.arena.state(), SleepState::Awake);
+    assert!(setup.arena.sleep(Offload::Pinned).expect("no fault").freed > 0);
+}
+
+/// vLLM's sleep never synchronised, and raced with work that was under way (bug 4).
+#[test]
+fn work_that_is_under_way_is_waited_for_on_live_and_on_freed_blocks() {
+    let device =
+        HostDevice::builder().capacity(1 << 30).work_latency(std::time::Duration::from_millis(3)).build();
+    let setup = Setup::new(device);
+    let other = setup.device.create_stream().expect("a stream");
+    let (mut block, mut freed) = (setup.filled(MIB, 3), setup.filled(MIB, 4));
+    block.write(&other, &pattern(5, MIB)).expect("queued");
+    freed.write(&other, &pattern(6, MIB)).expect("queued");
+    let reader = setup.device.create_stream().expect("a stream");
+    let copy = setup.device.allocate(MIB, vrampool::Placement::Device.into()).expect("memory");
+    let region = vrampool::RegionMut::whole(&copy, &reader);
+    setup.device.copy(&reader, freed.on(&reader).expect("awake"), region).expect("queued");
+    drop(freed);
+    let _ = setup.arena.sleep(Offload::Pinned).expect("no fault");
+    for stream in [&other, &reader] {
+        setup.device.synchronize(stream).expect("no work met memory that was gone");
+    }
+    let _ = setup.arena.wake().expect("memory");
+    assert!(setup.holds(&block, 5));
+    assert_eq!(setup.device.races(), 0);
+}
+
+#[test]
+fn an_arena_that_does_not_grow_does_not_sleep() {
+    let device = integrated();
+    let arena = DeviceArena::builder(&device).limit(MIB).build().expect("an arena");
+    assert!(matches!(arena.sleep(Offload::Pinned), Err(Error::Backend(_))));
+    assert!(arena.wake().expect("it is awake").was_awake);
+    assert_eq!(arena.state(), SleepState::Awake);
+}

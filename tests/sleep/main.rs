@@ -1,0 +1,109 @@
+//! Memory that sleeps and wakes: contents, addresses, what the device has meanwhile, and every call that can fail.
+#![cfg(all(feature = "host", target_os = "linux"))]
+
+mod arena;
+mod faults;
+mod history;
+mod setup;
+mod tags;
+mod threads;
+mod vllm;
+
+use vrampool::host::{Backend, DeviceKind, HostDevice, HostStream};
+use vrampool::{ArenaBuffer, ArenaBuilder, DeviceArena};
+
+const MIB: u64 = 1 << 20;
+
+/// An arena on a device of its own.
+#[derive(Debug)]
+struct Setup {
+    device: HostDevice,
+    stream: HostStream,
+    arena: DeviceArena<HostDevice>,
+}
+
+/// A device apart from the host, whose pinned memory counts like its own.
+fn discrete() -> HostDevice {
+    HostDevice::builder().capacity(1 << 30).kind(DeviceKind::Discrete).build()
+}
+
+/// A device that shares the host's memory, of whose bytes no backup is a part.
+fn integrated() -> HostDevice {
+    HostDevice::builder().capacity(1 << 30).build()
+}
+
+impl Setup {
+    fn new(device: HostDevice) -> Self {
+        Self::with(device, |builder| builder)
+    }
+
+    fn with(
+        device: HostDevice,
+        build: impl FnOnce(ArenaBuilder<HostDevice>) -> ArenaBuilder<HostDevice>,
+    ) -> Self {
+        let stream = device.create_stream().expect("a stream");
+        let arena = build(DeviceArena::builder(&device).growing()).build().expect("an arena");
+        Self { device, stream, arena }
+    }
+
+    fn filled(&self, bytes: u64, seed: u64) -> ArenaBuffer<HostDevice> {
+        let mut buffer = self.arena.allocate(bytes, &self.stream).expect("memory");
+        buffer.write(&self.stream, &pattern(seed, bytes)).expect("queued");
+        buffer
+    }
+
+    fn holds(&self, buffer: &ArenaBuffer<HostDevice>, seed: u64) -> bool {
+        let mut bytes = vec![0; buffer.len() as usize];
+        buffer.read(&self.stream, &mut bytes).expect("awake");
+        bytes == pattern(seed, buffer.len())
+    }
+
+    fn free(&self) -> u64 {
+        self.device.memory_info().expect("known").free_bytes
+    }
+
+    /// Live blocks of many sizes with holes between them, and stitched ones; each with its seed.
+    fn filled_up(&self) -> Vec<(u64, ArenaBuffer<HostDevice>)> {
+        let sizes = [5 * MIB, 100, 3 * MIB, 17 * MIB, 4096, 6 * MIB, 300, 2 * MIB, 9 * MIB];
+        let mut blocks: Vec<_> =
+            (0..).zip(sizes).map(|(seed, bytes)| (seed, self.filled(bytes, seed))).collect();
+        // Holes of 5, 6 and 9 MiB, of which two make room for one.
+        for place in [8, 5, 0] {
+            drop(blocks.remove(place));
+        }
+        for (seed, bytes) in [(20, 10 * MIB), (21, 7 * MIB)] {
+            blocks.push((seed, self.filled(bytes, seed)));
+        }
+        blocks
+    }
+
+    fn all_hold(&self, blocks: &[(u64, ArenaBuffer<HostDevice>)]) -> bool {
+        blocks.iter().all(|(seed, buffer)| self.holds(buffer, *seed))
+    }
+}
+
+/// No two seeds have the same, and no two pages of one.
+fn pattern(seed: u64, bytes: u64) -> Vec<u8> {
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let mut page = [0; 4096];
+    rng.fill(&mut page);
+    let mut pattern = page.repeat((bytes as usize).div_ceil(4096));
+    for (number, page) in (0u64..).zip(pattern.chunks_exact_mut(4096)) {
+        page[..8].copy_from_slice(&number.to_le_bytes());
+    }
+    pattern.truncate(bytes as usize);
+    pattern
+}
+
+/// The address of a buffer's bytes on the device.
+fn address(buffer: &ArenaBuffer<HostDevice>) -> u64 {
+    use vrampool::Memory;
+    buffer.memory().address().expect("the host has addresses") + buffer.offset().expect("it is live")
+}
+
+/// Waits until backups are given back.
+fn settle(arena: &DeviceArena<HostDevice>) {
+    while arena.backup_bytes() > 0 {
+        std::thread::yield_now();
+    }
+}

@@ -1,0 +1,69 @@
+//! Tags on a device of their own.
+
+use crate::{discrete, integrated, pattern};
+use vrampool::host::{Backend, DeviceKind, HostDevice, HostStream};
+use vrampool::sleep::{Offload, SleepBuffer, SleepState, Sleeper, SleeperBuilder, Wake};
+
+pub(crate) type Block = SleepBuffer<HostDevice>;
+
+pub(crate) struct Tags {
+    pub(crate) device: HostDevice,
+    pub(crate) stream: HostStream,
+    pub(crate) sleeper: Sleeper<HostDevice>,
+}
+
+/// A device as OpenCL's and wgpu's are.
+pub(crate) fn without_addresses() -> HostDevice {
+    let builder = HostDevice::builder().capacity(1 << 30).kind(DeviceKind::Discrete);
+    builder.virtual_memory(false).build()
+}
+
+impl Tags {
+    pub(crate) fn with(
+        device: HostDevice,
+        build: impl FnOnce(SleeperBuilder<HostDevice>) -> SleeperBuilder<HostDevice>,
+    ) -> Self {
+        let sleeper = build(Sleeper::builder(&device)).build().expect("a sleeper");
+        let stream = device.create_stream().expect("a stream");
+        Self { device, stream, sleeper }
+    }
+
+    pub(crate) fn filled(&self, tag: &str, bytes: u64, seed: u64) -> Block {
+        let mut block = self.sleeper.allocate_tagged(tag, bytes, &self.stream).expect("memory");
+        block.write(&self.stream, &pattern(seed, bytes)).expect("awake");
+        block
+    }
+
+    pub(crate) fn holds(&self, block: &Block, seed: u64) -> bool {
+        let mut bytes = vec![0; block.len() as usize];
+        block.read(&self.stream, &mut bytes).expect("awake");
+        bytes == pattern(seed, block.len())
+    }
+
+    pub(crate) fn free(&self) -> u64 {
+        self.device.memory_info().expect("known").free_bytes
+    }
+
+    /// Waits until work is done, which keeps memory without addresses, and backups are given back.
+    pub(crate) fn settle(&self) {
+        self.device.synchronize(&self.stream).expect("no fault");
+        while self.sleeper.tags().iter().any(|tag| {
+            self.sleeper.state_of(tag) == SleepState::Awake && self.sleeper.usage_of(tag).backups > 0
+        }) {
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// On each kind of device.
+pub(crate) fn on_each(test: impl Fn(&Tags)) {
+    for device in [integrated(), discrete(), without_addresses()] {
+        let tags = Tags::with(device, |builder| builder.offload(Offload::Pageable));
+        let before = tags.free();
+        test(&tags);
+        let _ = tags.sleeper.wake_up(Wake::All).expect("memory");
+        let _ = tags.sleeper.trim().expect("no fault");
+        tags.settle();
+        assert_eq!((tags.free(), tags.device.races()), (before, 0), "everything went back");
+    }
+}
