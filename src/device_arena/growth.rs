@@ -141,7 +141,7 @@ impl<B: Backend> Shared<B> {
     /// Unmaps the first pieces of a growth again. Answers what stays mapped because the device refuses.
     fn unmake(&self, growth: &Growth, range: &Arc<B::Memory>, made: Vec<Physical>) -> Vec<Physical> {
         let all = growth.new.iter().map(|extent| extent.bytes).sum();
-        let mapped = growth.new.first().zip(growth.new.iter().take(made.len()).last());
+        let mapped = growth.new.first().zip(growth.new.iter().take(made.len()).next_back());
         let (Some((first, last)), Ok(device)) = (mapped, self.virtual_memory()) else {
             self.give_allowance(all);
             return Vec::new();
