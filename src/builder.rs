@@ -181,7 +181,8 @@ impl<B: Backend> Builder<B> {
     }
 
     /// What serves misses. Default: [`Source::Direct`]. For [`Source::Arena`] an arena of `limit` bytes is reserved; without
-    /// a limit, of what is free less a margin ([`ArenaBuilder::limit`](crate::ArenaBuilder::limit)).
+    /// a limit, of what is free less a margin ([`ArenaBuilder::limit`](crate::ArenaBuilder::limit)). For [`Source::Virtual`] addresses
+    /// alone are reserved, and `limit` bounds physical bytes.
     pub fn source(mut self, source: Source) -> Self {
         self.source = source;
         self
@@ -221,7 +222,7 @@ impl<B: Backend> Builder<B> {
     ///
     /// # Errors
     /// [`Error::Configuration`] for settings that cannot be, [`Error::Environment`] for a variable that cannot be read;
-    /// those of [`ArenaBuilder::build`](crate::ArenaBuilder::build) with [`Source::Arena`].
+    /// those of [`ArenaBuilder::build`](crate::ArenaBuilder::build) with [`Source::Arena`] and [`Source::Virtual`].
     pub fn build(self) -> Result<Pool<B>, Error> {
         self.build_with(&environment::process)
     }

@@ -86,7 +86,8 @@ pub enum Error {
     /// An arena did not do what it was asked.
     #[error(transparent)]
     Arena(#[from] ArenaError),
-    /// The device failed for another reason than a lack of memory.
+    /// The device failed for another reason than a lack of memory. From an arena or a sleeper also: it has no more memory
+    /// ([`is_out_of_memory`](Self::is_out_of_memory)).
     #[error(transparent)]
     Backend(#[from] BackendError),
 }
@@ -193,7 +194,10 @@ impl fmt::Display for OutOfMemory {
                 ByteSize(*limit)
             ),
             Shortage::Arena(cause) => {
-                write!(f, "; the arena has {cause}; drop live buffers, or give the pool a larger arena")
+                write!(
+                    f,
+                    "; the arena has {cause}; drop live buffers, raise `limit`, or give the pool a larger arena"
+                )
             }
             Shortage::Device(cause) => write!(
                 f,

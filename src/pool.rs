@@ -217,7 +217,7 @@ impl<B: Backend> Pool<B> {
     }
 
     /// Closes holes of the pool's arena, as [`DeviceArena::compact`], after giving all idle memory back to it. Live buffers
-    /// follow their data. Does nothing where the source is direct.
+    /// follow their data. Moves nothing where the source is direct, virtual or the driver's.
     ///
     /// # Errors
     /// As [`DeviceArena::compact`].

@@ -19,7 +19,22 @@ pub enum Source {
     Arena,
     /// Blocks of a [growing](crate::ArenaBuilder::growing) arena: addresses are reserved once, and physical memory is mapped
     /// as it is needed, stitched where holes are too small, and given back by [`Pool::trim`](crate::Pool::trim). The tightest;
-    /// it takes a device with virtual memory (CUDA, the host). Its `limit` bounds physical bytes.
+    /// it takes a device with virtual memory (CUDA, the host on Linux). Its `limit` bounds physical bytes.
+    ///
+    /// ```
+    /// # use vrampool::{Backend, Pool, Source, host::HostDevice};
+    /// # fn main() -> Result<(), vrampool::Error> {
+    /// # let device = HostDevice::new();
+    /// # if device.virtual_memory().is_none() { return Ok(()) }
+    /// let stream = device.create_stream()?;
+    /// let pool = Pool::builder(&device).source(Source::Virtual).limit(1 << 30).build()?;
+    /// drop(pool.allocate(5 << 20, &stream)?);
+    /// assert_eq!(pool.stats().bytes_reserved, 6 << 20); // whole pages of 2 MiB
+    /// pool.trim();
+    /// assert_eq!(pool.stats().bytes_reserved, 0);
+    /// # Ok(())
+    /// # }
+    /// ```
     Virtual,
     /// Blocks of the driver's own pool, which come and go in the order of a stream
     /// ([`Backend::allocate_on`]): neither a miss nor what is given back waits for the device. How much the driver keeps of

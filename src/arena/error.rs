@@ -35,7 +35,7 @@ pub enum ArenaError {
     /// No free block of the region holds the request.
     #[error(
         "no hole for {bytes} bytes at an alignment of {alignment} in the {region} region: {available} bytes are free, {largest} \
-         in one piece; free or compact, or grow the arena"
+         in one piece; free some, compact, or raise the limit or the capacity"
     )]
     NoSpace {
         /// Bytes asked for, rounded up to the arena's alignment.
@@ -61,7 +61,7 @@ pub enum ArenaError {
     },
     /// A capacity that would cut off blocks.
     #[error(
-        "a capacity of {capacity} bytes is too small, {needed} are taken; free or compact first, or shrink less"
+        "a capacity of {capacity} bytes is too small, {needed} are taken; free, compact or release first, or shrink less"
     )]
     CapacityInUse {
         /// The capacity asked for, bytes.
@@ -76,7 +76,7 @@ pub enum ArenaError {
     #[error("the block belongs to another arena; give it to the one that it came from")]
     ForeignBlock,
     /// The block is pinned.
-    #[error("the block is pinned; unpin it first")]
+    #[error("the block is pinned, or a region of it exists; unpin it, or drop that, first")]
     Pinned,
     /// An unpin without a pin.
     #[error("the block is not pinned; unpin once for each pin")]

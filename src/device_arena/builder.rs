@@ -87,9 +87,9 @@ impl<B: Backend> ArenaBuilder<B> {
         self
     }
 
-    /// The most bytes that a growing arena maps as one piece, rounded down to the device's granularity: larger ones take
-    /// fewer calls, smaller ones are given back and stitched more readily. Default: a 128th of what is mapped, at least two
-    /// granules and a 1024th of what is mapped at once.
+    /// A cap on what a growing arena maps as one piece, bytes, rounded down to the device's granularity: small pieces are given
+    /// back and stitched more readily, and take more calls. Pieces are in any case at most a 128th of what is mapped, or two
+    /// granules, or a 1024th of what is mapped at once, whichever is most. Default: no cap.
     pub fn piece_bytes(mut self, bytes: u64) -> Self {
         self.piece_bytes = bytes;
         self
@@ -102,13 +102,14 @@ impl<B: Backend> ArenaBuilder<B> {
     }
 
     /// The range's size, bytes. 0, the default, is what is free on the device less a margin of 256 MiB (512 MiB for host
-    /// memory), or all of it where that is less.
+    /// memory), or all of it where that is less. Of a [growing](Self::growing) arena the most bytes of physical memory, rounded
+    /// down to the device's granularity, and 0 is no limit.
     pub fn limit(mut self, bytes: u64) -> Self {
         self.limit = bytes;
         self
     }
 
-    /// A limit above what is free becomes what is free, rather than an error.
+    /// A limit above what is free becomes what is free, rather than an error; of a growing arena, above the device's memory that.
     pub fn clamp(mut self) -> Self {
         self.clamp = true;
         self

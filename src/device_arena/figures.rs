@@ -41,7 +41,8 @@ impl<B: Backend> DeviceArena<B> {
         state.backing.as_ref().map_or_else(|| state.engine.capacity(), |backing| backing.mapped)
     }
 
-    /// Bytes of one region.
+    /// Bytes of one region. Of a growing arena, here and below, `Stable` is the part for small requests, of at most half a
+    /// granule, and `Dynamic` the other; parts with nothing behind them count.
     #[must_use]
     pub fn capacity_of(&self, region: Region) -> u64 {
         self.engine().engine.capacity_of(region)
@@ -90,7 +91,8 @@ impl<B: Backend> DeviceArena<B> {
         self.engine().engine.fragmentation(region)
     }
 
-    /// The end of the highest live block, bytes: what the range would have to be for what is live now.
+    /// The end of the highest live block, bytes: what the range would have to be for what is live now. Of a growing arena an
+    /// offset among its addresses, and no measure of memory: see [`reserved_bytes`](Self::reserved_bytes).
     #[must_use]
     pub fn highest_end(&self) -> u64 {
         self.engine().engine.highest_end()

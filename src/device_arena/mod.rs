@@ -1,8 +1,10 @@
-//! An arena on a device: one reserved range, sub-allocated by the [engine](crate::arena), with streams and data.
+//! An arena on a device: a reserved range, and of a growing arena stitched ones beside it, sub-allocated by the
+//! [engine](crate::arena), with streams and data.
 //!
 //! * `unsettled`: which streams may still use free parts, so that memory is handed out behind their work;
-//! * `slot`: who uses a live block, and whether it may move;
-//! * `state`: what the lock holds, engine, slots and unsettled parts;
+//! * `builder`: how it is to be;
+//! * `slot`: who uses a live block, of which parts a stitched one is made, and whether it may move;
+//! * `state`: what the lock holds, engine, slots, unsettled parts, what is behind the range, and its sleep;
 //! * `figures`: what it tells of itself;
 //! * `buffer`: a block on loan; `recycle`: the same for one block after the other;
 //! * `compaction` and `copier`: blocks moved, with their data;
@@ -10,7 +12,7 @@
 //!   have in all;
 //! * `sleep`: all of that memory given back, and taken again at the same addresses.
 //!
-//! One lock holds engine, slots and unsettled parts. No call of the device is made under it.
+//! One lock holds all of that. No call of the device is made under it.
 
 mod allowance;
 mod backing;
@@ -47,7 +49,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use vrampool_backend::{Backend, DeviceId, MemoryKind, Stream};
 
-/// One range of a device's memory, reserved once and handed out in blocks. A clone is another handle to it.
+/// A device's memory, handed out in blocks: one range reserved once, or, [growing](ArenaBuilder::growing), addresses with memory
+/// mapped as it is needed, which can [sleep](Self::sleep). A clone is another handle to it.
 ///
 /// As cuArena's pool, with its regions, bins and compaction, and in constant time; on any backend; and safe: a block
 /// waits on the device for the work that used its bytes before, follows its data when it is moved, and is an error, not
@@ -167,8 +170,8 @@ impl<B: Backend> DeviceArena<B> {
         self.allocate_aligned(Region::Dynamic, bytes, alignment, stream)
     }
 
-    /// Forgets all blocks at once: the whole range is free; of an arena that is asleep, nothing is mapped. Buffers that are still there get errors from then on and give
-    /// nothing back. Memory is handed out again behind the work that used it. Waits for a compaction to end.
+    /// Forgets all blocks at once: the whole range is free. An arena that is asleep is awake then, with nothing mapped. Buffers
+    /// that are still there get errors from then on and give nothing back. Memory is handed out again behind the work that used it. Waits for a compaction to end.
     ///
     /// # Errors
     /// [`Error::Arena`] while a region of a block exists: its bytes would be somebody else's.

@@ -1,4 +1,4 @@
-//! A pool of some GiB that sleeps and wakes, beside plain pinned copies of as many bytes.
+//! A growing arena of some GiB that sleeps and wakes, beside plain pinned copies of as many bytes.
 
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
