@@ -50,6 +50,7 @@ impl<B: Backend> Shared<B> {
         let _alone = self.changing.lock();
         // Whether the device has no more memory, as far as is known.
         let mut shortage = None;
+        let mut has_released = false;
         loop {
             let mut state = self.state.lock();
             if !state.is_awake() {
@@ -61,11 +62,18 @@ impl<B: Backend> Shared<B> {
             let (growth, held) = match state.plan_growth(bytes, alignment, shortage.is_some()) {
                 Ok(planned) => planned,
                 Err(refusal) => {
+                    let may_help = refusal.is_out_of_memory() && state.small_may_serve(bytes);
                     drop(state);
                     // What small requests left may do for a large one.
-                    if refusal.is_out_of_memory() && self.release_of(&[Region::Stable], 0)? > 0 {
-                        shortage = None;
-                        continue;
+                    if may_help && !std::mem::replace(&mut has_released, true) {
+                        match self.release_of(&[Region::Stable], 0) {
+                            Ok(0) => {}
+                            Ok(_) => {
+                                shortage = None;
+                                continue;
+                            }
+                            Err(error) => log::warn!("arena on {}: {error}", self.id),
+                        }
                     }
                     return Err(shortage.map_or(refusal.into(), Error::Backend));
                 }
@@ -303,6 +311,15 @@ impl<B: Backend> State<B> {
             }
         }
         Ok((growth, held))
+    }
+
+    /// Whether a request may be served once what small ones left free is given back.
+    fn small_may_serve(&self, bytes: u64) -> bool {
+        let Some(backing) = &self.backing else { return false };
+        let room = backing.limit.min(backing.addresses).saturating_sub(backing.mapped);
+        let small = self.engine.available(Region::Stable);
+        let free = self.engine.available(Region::Dynamic).saturating_add(small);
+        small > 0 && bytes <= free.saturating_add(room)
     }
 
     /// Frees what was set apart for a growth that is not to be.

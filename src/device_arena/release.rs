@@ -216,7 +216,8 @@ impl<B: Backend> Shared<B> {
         for Range { stitched, parts, goes, users: before } in ranges {
             let is_gone = |piece: &Extent| gone.iter().any(|(extent, _)| extent == piece);
             users.push(before);
-            if parts.len() == stitched.pieces.len() && !stitched.pieces.iter().any(is_gone) {
+            let is_whole = !stitched.pieces.is_empty() && parts.len() == stitched.pieces.len();
+            if is_whole && !stitched.pieces.iter().any(is_gone) {
                 backing.mend(stitched);
             } else if goes {
                 going.push(stitched);
@@ -227,12 +228,13 @@ impl<B: Backend> Shared<B> {
         backing.join_gaps(engine);
         drop(state);
         let released = gone.iter().map(|(extent, _)| extent.bytes).sum();
-        self.give_allowance(released);
         // Whatever calls the device goes without the lock.
         if !(gone.is_empty() && going.is_empty()) {
             self.timed(|| drop((gone, going)));
         }
         drop((users, range));
+        // Only now is it there for others.
+        self.give_allowance(released);
         released
     }
 }

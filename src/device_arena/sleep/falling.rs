@@ -41,8 +41,10 @@ impl<B: Backend> Falling<'_, B> {
         let Some(mut arena) = self.arena.take() else { return SleepReport::default() };
         let physical: Vec<_> = arena.pieces.iter_mut().filter_map(|piece| piece.physical.take()).collect();
         let freed = physical.iter().map(|physical| physical.len()).sum();
-        self.shared.settle_asleep(arena);
+        let unmapped = self.shared.settle_asleep(arena);
         drop(physical);
+        // Only now is it there for others.
+        self.shared.give_allowance(unmapped);
         let Self { discarded, backed_up, .. } = self;
         log::debug!("arena on {}: asleep, {freed} bytes given back, {backed_up} on the host", self.shared.id);
         SleepReport { freed, backed_up, discarded, was_asleep: false }
@@ -59,7 +61,8 @@ impl<B: Backend> Drop for Falling<'_, B> {
                 }
                 Err(error) => {
                     log::warn!("arena on {}: asleep with its memory, because {error}", self.shared.id);
-                    self.shared.settle_asleep(arena);
+                    let unmapped = self.shared.settle_asleep(arena);
+                    self.shared.give_allowance(unmapped);
                 }
             }
         }
@@ -118,26 +121,29 @@ impl<B: Backend> Falling<'_, B> {
 }
 
 impl<B: Backend> Shared<B> {
-    /// The arena is asleep, with what could not be let go.
-    pub(super) fn settle_asleep(&self, arena: Changing<B>) {
+    /// The arena is asleep, with what could not be let go. Answers the bytes that are mapped no more: their allowance is to be
+    /// given back once their memory is.
+    #[must_use]
+    pub(super) fn settle_asleep(&self, arena: Changing<B>) -> u64 {
         let Changing { pieces, views, mut backups, offload } = arena;
         let mut state = self.state.lock();
         // Buffers may have been dropped in the meantime.
         let empty = backups.keep(&state.live());
         let (views, handles): (Vec<_>, Vec<_>) = views.into_iter().map(View::weak).unzip();
         let asleep = Asleep { pieces, views, backups, offload };
-        let mut gone = None;
+        let (mut gone, mut unmapped) = (None, 0);
         if let Some(backing) = &mut state.backing {
             let (was_mapped, kept) = (backing.mapped, asleep.kept());
             gone = Some(backing.take_all());
             backing.mapped = kept;
-            self.give_allowance(was_mapped.saturating_sub(kept));
+            unmapped = was_mapped.saturating_sub(kept);
         }
         state.sleep = Sleep::Asleep(Box::new(asleep));
         drop(state);
         self.giving_back.take(empty);
         // Whatever calls the device goes without the lock.
         drop((gone, handles));
+        unmapped
     }
 }
 

@@ -117,7 +117,8 @@ impl<B: Backend> Drop for Waking<'_, B> {
         }
         drop(state);
         drop(gone);
-        self.shared.settle_asleep(arena);
+        let unmapped = self.shared.settle_asleep(arena);
+        self.shared.give_allowance(unmapped);
     }
 }
 
@@ -164,7 +165,8 @@ impl<B: Backend> Shared<B> {
         let (pieces, backups, offload) = (asleep.pieces, asleep.backups, asleep.offload);
         let mut arena = Changing { pieces, views, backups, offload };
         if let Err(error) = self.unmap_views(&mut arena.views) {
-            self.settle_asleep(arena);
+            let unmapped = self.settle_asleep(arena);
+            self.give_allowance(unmapped);
             return Err(error.into());
         }
         let mut state = self.state.lock();
