@@ -49,27 +49,47 @@ impl FreeBlocks {
     /// be in reserve.
     #[inline(always)]
     pub(super) fn cut_smallest(&mut self, table: &mut Table, bytes: u64) -> u32 {
-        let index = self.cut_hole(table, bytes);
-        if index != NONE || table[self.tail].bytes < bytes {
-            return index;
+        if self.hand == NONE {
+            let index = self.holes.take_smallest(table, bytes);
+            return if index == NONE {
+                self.cut_tail(table, bytes)
+            } else {
+                self.cut_taken(table, index, bytes)
+            };
         }
-        self.cut_aside(table, self.tail, bytes)
+        match self.cut_by_hand(table, bytes) {
+            NONE => self.cut_tail(table, bytes),
+            index => index,
+        }
     }
 
     /// As [`cut_smallest`](Self::cut_smallest), never from the tail.
-    #[inline(always)]
     pub(super) fn cut_hole(&mut self, table: &mut Table, bytes: u64) -> u32 {
-        if self.hand == NONE {
-            let index = self.holes.take_smallest(table, bytes);
-            self.cut_taken(table, index, bytes)
-        } else if self.holes.none_between(bytes, table[self.hand].bytes) {
+        if self.hand != NONE {
+            return self.cut_by_hand(table, bytes);
+        }
+        match self.holes.take_smallest(table, bytes) {
+            NONE => NONE,
+            index => self.cut_taken(table, index, bytes),
+        }
+    }
+
+    #[inline(always)]
+    fn cut_tail(&mut self, table: &mut Table, bytes: u64) -> u32 {
+        if table[self.tail].bytes < bytes { NONE } else { self.cut_aside(table, self.tail, bytes) }
+    }
+
+    /// As [`cut_hole`](Self::cut_hole), when there is a block in hand.
+    #[inline(always)]
+    fn cut_by_hand(&mut self, table: &mut Table, bytes: u64) -> u32 {
+        if self.holes.none_between(bytes, table[self.hand].bytes) {
             self.cut_aside(table, self.hand, bytes)
         } else {
             self.cut_beside_hand(table, bytes)
         }
     }
 
-    /// As [`cut_hole`](Self::cut_hole), when there is a block in hand. Puts that away if it is not the smallest: requests that
+    /// As [`cut_hole`](Self::cut_hole), when the block in hand may not be it. Puts that away if it is not the smallest: requests that
     /// it does not serve come from a program that does not free first what it allocated last.
     #[inline(never)]
     fn cut_beside_hand(&mut self, table: &mut Table, bytes: u64) -> u32 {
@@ -79,18 +99,16 @@ impl FreeBlocks {
         }
         // It is of another size than what was found, so that stays the smallest.
         self.put_away(table);
-        if head != NONE {
-            self.holes.remove(table, head);
+        if head == NONE {
+            return NONE;
         }
+        self.holes.remove(table, head);
         self.cut_taken(table, head, bytes)
     }
 
-    /// Takes `bytes` from the front of a block that was taken out of its bin, if one was.
+    /// Takes `bytes` from the front of a block that was taken out of its bin.
     #[inline(always)]
     fn cut_taken(&mut self, table: &mut Table, index: u32, bytes: u64) -> u32 {
-        if index == NONE {
-            return NONE;
-        }
         let record = &mut table[index];
         let (offset, room) = (record.offset, record.bytes);
         if room == bytes {
