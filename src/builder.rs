@@ -287,6 +287,13 @@ impl<B: Backend> Builder<B> {
     }
 
     fn arena_for(&self, kind: MemoryKind, limit: u64) -> Result<DeviceArena<B>, Error> {
+        if self.source == Source::Virtual && self.device.virtual_memory().is_none() {
+            return Err(Error::Configuration {
+                field: "source",
+                value: self.source.to_string(),
+                reason: "the device has no virtual memory; choose direct or arena".into(),
+            });
+        }
         match &self.arena {
             Some(arena) if arena.device().id() == self.device.id() => Ok(arena.clone()),
             Some(arena) => Err(Error::WrongDevice { pool: self.device.id(), given: arena.device().id() }),

@@ -156,6 +156,7 @@ impl<B: Backend> Shared<B> {
         };
         match self.timed(|| device.unmap(range, first.start, last.end() - first.start)) {
             Ok(()) => {
+                drop(made);
                 self.give_allowance(all);
                 Vec::new()
             }

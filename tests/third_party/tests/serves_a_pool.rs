@@ -1,7 +1,7 @@
 //! A backend that vrampool has never heard of conforms, and serves pools from both sources that it can.
 
 use third_party_backend::VecDevice;
-use vrampool::{Backend, Error, Pool, Source, backend::conformance};
+use vrampool::{Backend, BackendError, DeviceArena, Error, Pool, Source, backend::conformance};
 
 #[test]
 fn it_conforms() {
@@ -32,6 +32,10 @@ fn it_serves_a_pool() {
         pool.trim();
         assert_eq!(pool.stats().bytes_held, 0, "{source}");
     }
+    let refused = Pool::builder(&device).source(Source::Virtual).build();
+    assert!(matches!(refused, Err(Error::Configuration { field: "source", .. })), "it has no virtual memory");
+    let refused = DeviceArena::builder(&device).growing().build();
+    assert!(matches!(refused, Err(Error::Backend(BackendError::Unsupported { .. }))), "{refused:?}");
     let refused = Pool::builder(&device).source(Source::Driver).build();
     assert!(matches!(refused, Err(Error::Configuration { field: "source", .. })), "it has no driver's pool");
 }
