@@ -209,7 +209,7 @@ impl<B: Backend> Backing<B> {
         let oldest = match older <= FEW {
             true => self.stitched[..older].iter().position(|range| {
                 let Stitched { pieces, bytes: all, .. } = range;
-                *all >= bytes && stitch::fits(pieces, bytes, |number| holes.cover_of(pieces[number]))
+                *all >= bytes && stitch::fits(pieces, *all, bytes, |number| holes.cover_of(pieces[number]))
             }),
             false => self.oldest_of_many(&holes, bytes, older),
         };
@@ -235,7 +235,8 @@ impl<B: Backend> Backing<B> {
                     break;
                 }
                 let Stitched { pieces, places, bytes: all, .. } = &self.stitched[range];
-                if *all >= bytes && stitch::fits(pieces, bytes, |number| self.covers.of(places[number])) {
+                if *all >= bytes && stitch::fits(pieces, *all, bytes, |number| self.covers.of(places[number]))
+                {
                     (oldest, found) = (range, Some(range));
                 }
             }
