@@ -1,6 +1,6 @@
 //! How an arena on a device is to be.
 
-use super::allowance::Allowance;
+use super::allowance::{Allowance, Share};
 use super::backing::Backing;
 use super::growth::virtual_memory;
 use super::sleep::GivingBack;
@@ -155,7 +155,7 @@ impl<B: Backend> ArenaBuilder<B> {
             settled: Condvar::new(),
             changing: LongMutex::new(()),
             giving_back: GivingBack::default(),
-            allowance: self.allowance,
+            share: Share::of(self.allowance),
             mapping_calls: AtomicU64::new(0),
             mapping_nanoseconds: AtomicU64::new(0),
             waits: AtomicU64::new(0),

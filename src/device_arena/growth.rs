@@ -104,7 +104,12 @@ impl<B: Backend> Shared<B> {
                         self.state.lock().keep_stuck(&growth, stuck);
                         return Err(error.into());
                     }
-                    if let Some(taken) = state.commit(growth, made, &held) {
+                    // Before anybody else has it.
+                    let taken = match state.commit(growth, made, &held) {
+                        None => state.take_mapped(bytes, alignment, stock)?,
+                        stitched => stitched,
+                    };
+                    if let Some(taken) = taken {
                         return self.hand_out(state, taken, (bytes, alignment), stream);
                     }
                 }

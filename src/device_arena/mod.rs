@@ -30,6 +30,7 @@ mod state;
 mod unsettled;
 
 pub(crate) use allowance::Allowance;
+use allowance::Share;
 pub use buffer::ArenaBuffer;
 pub use builder::ArenaBuilder;
 pub use compaction::{Compaction, Moved};
@@ -97,8 +98,8 @@ struct Shared<B: Backend> {
     /// One compaction, growth, release, sleep or wake at a time.
     changing: LongMutex<()>,
     giving_back: GivingBack,
-    /// Of what its physical memory is a part.
-    allowance: Option<Arc<Allowance>>,
+    /// Behind the state, and so given back once its memory is.
+    share: Share,
     /// Calls of the device for virtual memory, and their time.
     mapping_calls: AtomicU64,
     mapping_nanoseconds: AtomicU64,
@@ -320,8 +321,6 @@ impl<B: Backend> Shared<B> {
 
 impl<B: Backend> Drop for Shared<B> {
     fn drop(&mut self) {
-        let mapped = self.state.lock().backing.as_ref().map_or(0, |backing| backing.mapped);
-        self.give_allowance(mapped);
         log::info!("arena on {}: given back", self.id);
     }
 }

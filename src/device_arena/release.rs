@@ -131,6 +131,9 @@ impl<B: Backend> Shared<B> {
                 let range = |part: &Part| part.piece.start..part.piece.end();
                 let free = parts.iter().flat_map(|part| unsettled.users_in(&range(part)));
                 free.for_each(|user| add(&mut users, &user));
+                let is_part = |piece: &&Piece<B>| parts.iter().any(|part| part.piece == piece.extent);
+                let left = leaving.pieces.iter().filter(is_part).flat_map(|piece| &piece.users);
+                left.for_each(|user| add(&mut users, user));
                 // Whoever got bytes of it since is behind all who used them before.
                 for (block, slot) in slots.named() {
                     let is_there = |&block: &Block| {

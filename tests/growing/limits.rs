@@ -3,7 +3,7 @@
 use super::{AuditDevice, Device, PAGE, has_virtual_memory, scene};
 use vrampool::arena::{ArenaError, Region};
 use vrampool::host::HostDevice;
-use vrampool::{Backend, DeviceArena, Error};
+use vrampool::{Backend, DeviceArena, Error, Memory};
 
 #[test]
 fn sizes_that_cannot_be_are_errors() {
@@ -158,6 +158,31 @@ fn a_captured_stream_gets_what_is_mapped() {
     assert_eq!((scene.arena.mapping_calls().0, scene.device.forbidden()), (calls, 0));
     scene.device.capture(&[]);
     drop((small, kept));
+    scene.check_end();
+}
+
+/// A graph may be launched at any time, so a range that it used stays, though a part of it that it did not use goes.
+#[test]
+fn a_range_that_a_captured_stream_used_stays() {
+    if !has_virtual_memory() {
+        return;
+    }
+    let scene = scene(|builder| builder.limit(40 * PAGE).piece_bytes(4 * PAGE));
+    let [stream, other, _] = &scene.streams;
+    let mut all: Vec<_> = (0..10).map(|_| scene.arena.allocate(4 * PAGE, other).expect("memory")).collect();
+    for hole in [8, 5, 2] {
+        all.remove(hole);
+    }
+    drop(scene.arena.allocate(12 * PAGE, other).expect("three holes"));
+    let captured = scene.arena.allocate(8 * PAGE, stream).expect("two of them");
+    let (place, addresses) = (captured.memory().address(), scene.arena.address_bytes());
+    assert_ne!(place, scene.arena.base());
+    scene.device.capture(&[stream]);
+    drop(captured);
+    assert_eq!(scene.arena.release(0).expect("no fault"), 4 * PAGE, "the hole that it did not use");
+    assert_eq!(scene.arena.address_bytes(), addresses);
+    scene.device.capture(&[]);
+    drop(all);
     scene.check_end();
 }
 
