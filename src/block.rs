@@ -36,6 +36,9 @@ pub(crate) struct Block {
     /// Which lane of a magazine takes it, if that is for its class alone.
     pub(crate) lane: u8,
     pub(crate) pool: Arc<Shared>,
+    /// What a recorder calls the request that it serves; 0 when none was recorded.
+    #[cfg(feature = "trace")]
+    pub(crate) recorded: u64,
     /// The [`Body`] of its backend. A box of its own, so that what moves is one word.
     body: Box<dyn Content>,
 }
@@ -97,6 +100,8 @@ impl Block {
             stream: stream.id(),
             lane: lane_of(pool, key),
             pool: Arc::clone(pool),
+            #[cfg(feature = "trace")]
+            recorded: 0,
             body: Box::new(body),
         })
     }

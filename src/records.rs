@@ -1,0 +1,104 @@
+//! The recorder of a pool, if it has one, and the ways of a request and of a buffer back that it sees. Without the feature
+//! `trace` no pool has one.
+//!
+//! The quick ways of a pool that is recorded find no lane: so what is not recorded costs nothing for this. Behind them, and
+//! behind the recorder, the magazines are as quick as ever.
+
+use crate::block::Block;
+use crate::lanes::Lanes;
+#[cfg(feature = "trace")]
+use crate::lanes::{self, NO_LANE};
+#[cfg(feature = "trace")]
+use crate::magazine;
+use crate::shared::Shared;
+use crate::size_class::SizeClasses;
+#[cfg(feature = "trace")]
+use crate::trace::Recorder;
+use vrampool_backend::StreamId;
+
+/// What a pool records to.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Records(#[cfg(feature = "trace")] Option<Recording>);
+
+/// The recorder, and the lanes that the pool would have without it.
+#[cfg(feature = "trace")]
+#[derive(Debug, Clone)]
+struct Recording {
+    recorder: Recorder,
+    lanes: Option<Lanes>,
+}
+
+#[cfg(feature = "trace")]
+impl Records {
+    pub(crate) fn to(recorder: &Recorder) -> Self {
+        Self(Some(Recording { recorder: recorder.clone(), lanes: None }))
+    }
+
+    /// With the lanes for its own quick ways, if there are to be any.
+    pub(crate) fn with(self, lanes: Option<Lanes>) -> Self {
+        Self(self.0.map(|recording| Recording { lanes, ..recording }))
+    }
+
+    /// The lanes of a pool with it, and without hooks.
+    pub(crate) fn lanes(&self, classes: SizeClasses, largest: u64) -> Lanes {
+        if self.0.is_some() { Lanes::recorded(largest) } else { Lanes::new(classes, largest) }
+    }
+
+    /// As [`magazine::take`], of a pool that is recorded.
+    #[inline(always)]
+    pub(crate) fn take(&self, pool: &Shared, requested: u64, stream: StreamId) -> Option<Box<Block>> {
+        let Recording { recorder, lanes } = self.0.as_ref()?;
+        let lane = lanes.as_ref()?.of_request(requested)?;
+        let mut block = magazine::take_from(pool, lane, requested, stream)?;
+        block.recorded = recorder.allocated(requested, stream);
+        Some(block)
+    }
+
+    /// A request was served by `block`.
+    #[inline]
+    pub(crate) fn request(&self, block: &mut Block) {
+        if let Some(Recording { recorder, .. }) = &self.0 {
+            block.recorded = recorder.allocated(block.requested, block.stream);
+        }
+    }
+
+    /// The block comes back. Answers it if it did not find a place in this thread's magazines.
+    #[inline(always)]
+    pub(crate) fn free(mut block: Box<Block>) -> Option<Box<Block>> {
+        let Some(Recording { recorder, lanes }) = &block.pool.records.0 else { return Some(block) };
+        let number = block.recorded;
+        if number != 0 {
+            // Before anybody else may get it.
+            recorder.freed(number, block.stream);
+        }
+        let lane = match lanes {
+            Some(lanes) if lanes.are_unshared() && block.pool.has_magazine_for(block.key) => {
+                lanes::number(block.key.class)
+            }
+            _ => NO_LANE,
+        };
+        block.recorded = 0;
+        if lane == NO_LANE { Some(block) } else { magazine::put_into(lane, block) }
+    }
+}
+
+#[cfg(not(feature = "trace"))]
+impl Records {
+    pub(crate) fn with(self, _: Option<Lanes>) -> Self {
+        self
+    }
+
+    pub(crate) fn lanes(&self, classes: SizeClasses, largest: u64) -> Lanes {
+        Lanes::new(classes, largest)
+    }
+
+    pub(crate) fn take(&self, _: &Shared, _: u64, _: StreamId) -> Option<Box<Block>> {
+        None
+    }
+
+    pub(crate) fn request(&self, _: &mut Block) {}
+
+    pub(crate) fn free(block: Box<Block>) -> Option<Box<Block>> {
+        Some(block)
+    }
+}
