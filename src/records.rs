@@ -25,6 +25,7 @@ pub(crate) struct Records(#[cfg(feature = "trace")] Option<Recording>);
 #[derive(Debug, Clone)]
 struct Recording {
     recorder: Recorder,
+    /// None where there are hooks, which see every request.
     lanes: Option<Lanes>,
 }
 
@@ -32,6 +33,11 @@ struct Recording {
 impl Records {
     pub(crate) fn to(recorder: &Recorder) -> Self {
         Self(Some(Recording { recorder: recorder.clone(), lanes: None }))
+    }
+
+    #[inline(always)]
+    fn is_empty(&self) -> bool {
+        self.0.is_none()
     }
 
     /// With the lanes for its own quick ways, if there are to be any.
@@ -47,38 +53,56 @@ impl Records {
     /// As [`magazine::take`], of a pool that is recorded.
     #[inline(always)]
     pub(crate) fn take(&self, pool: &Shared, requested: u64, stream: StreamId) -> Option<Box<Block>> {
+        if self.is_empty() { None } else { self.take_recorded(pool, requested, stream) }
+    }
+
+    #[inline(never)]
+    fn take_recorded(&self, pool: &Shared, requested: u64, stream: StreamId) -> Option<Box<Block>> {
         let Recording { recorder, lanes } = self.0.as_ref()?;
         let lane = lanes.as_ref()?.of_request(requested)?;
         let mut block = magazine::take_from(pool, lane, requested, stream)?;
         block.recorded = recorder.allocated(requested, stream);
+        block.recorded_lane = lane;
         Some(block)
     }
 
     /// A request was served by `block`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn request(&self, block: &mut Block) {
-        if let Some(Recording { recorder, .. }) = &self.0 {
+        if !self.is_empty() {
+            self.request_recorded(block);
+        }
+    }
+
+    #[inline(never)]
+    fn request_recorded(&self, block: &mut Block) {
+        if let Some(Recording { recorder, lanes }) = &self.0 {
+            let is_kept = block.pool.has_magazine_for(block.key);
+            block.recorded_lane = match lanes {
+                Some(lanes) if lanes.are_unshared() && is_kept => lanes::number(block.key.class),
+                _ => NO_LANE,
+            };
             block.recorded = recorder.allocated(block.requested, block.stream);
         }
     }
 
     /// The block comes back. Answers it if it did not find a place in this thread's magazines.
     #[inline(always)]
-    pub(crate) fn free(mut block: Box<Block>) -> Option<Box<Block>> {
-        let Some(Recording { recorder, lanes }) = &block.pool.records.0 else { return Some(block) };
-        let number = block.recorded;
-        if number != 0 {
-            // Before anybody else may get it.
+    pub(crate) fn free(block: Box<Block>) -> Option<Box<Block>> {
+        if block.pool.records.is_empty() { Some(block) } else { Self::free_recorded(block) }
+    }
+
+    #[inline(never)]
+    fn free_recorded(mut block: Box<Block>) -> Option<Box<Block>> {
+        // Before anybody else may get it.
+        if let (number @ 1.., Some(Recording { recorder, .. })) = (block.recorded, &block.pool.records.0) {
             recorder.freed(number, block.stream);
         }
-        let lane = match lanes {
-            Some(lanes) if lanes.are_unshared() && block.pool.has_magazine_for(block.key) => {
-                lanes::number(block.key.class)
-            }
-            _ => NO_LANE,
-        };
         block.recorded = 0;
-        if lane == NO_LANE { Some(block) } else { magazine::put_into(lane, block) }
+        match block.recorded_lane {
+            NO_LANE => Some(block),
+            lane => magazine::put_into(lane, block),
+        }
     }
 }
 

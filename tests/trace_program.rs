@@ -123,7 +123,7 @@ fn what_is_replayed_or_trained_is_recorded() {
         }
     }
     let output = path(folder.path(), "train.csv");
-    let (code, _, err) = run(&["train", "--epochs", "1", "--batch-size", "1000", "--record", &output]);
+    let (code, _, err) = run(&["train", "--epochs", "1", "--batch-size", "200", "--record", &output]);
     assert_eq!((code, err.as_str()), (Some(0), ""));
     assert!(Import::new().read(&output).expect("a trace").events().len() > 100);
 }

@@ -1,4 +1,5 @@
-//! Recorded allocation traces: what a program asked for and gave back, event by event, and its replay against a pool.
+//! Recorded allocation traces: what a program asked for and gave back, event by event, recorded from a pool or by other
+//! programs, and its replay against a pool.
 //!
 //! # The format
 //!
@@ -23,6 +24,15 @@
 //! Lines are read one by one and are at most [`MAX_LINE`] bytes long, events are at most [`Limits::max_events`], streams
 //! at most [`MAX_STREAMS`]; so neither an endless line nor a small file that decompresses without end takes more memory
 //! than the events that were allowed, at most 150 bytes each.
+//!
+//! # Formats of other programs
+//!
+//! [`Import`] reads RMM's log and PyTorch's memory snapshots too, and tells by the content which it is; [`Export`] writes them.
+//! A snapshot is a pickle: plain data alone is read, and whatever a pickle could have run is refused by its name.
+//!
+//! # Recording
+//!
+//! A [`Recorder`] is given to pools when they are built; what they serve from then on is a trace.
 //!
 //! # Replay
 //!

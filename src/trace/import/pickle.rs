@@ -317,7 +317,7 @@ impl<R: BufRead> Machine<R> {
     /// Sets keys, which come each before its value.
     fn set(&mut self, items: &[Value]) -> Result<(), Fault> {
         let Value::Dictionary(node) = self.top()? else { return Err(Fault::NotPickled) };
-        if items.len() % 2 != 0 {
+        if !items.len().is_multiple_of(2) {
             return Err(Fault::NotPickled);
         }
         for pair in items.chunks_exact(2) {

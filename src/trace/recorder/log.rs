@@ -193,7 +193,7 @@ impl Writer {
 
     #[inline(always)]
     fn write(&mut self, recorder: &Recorder, op: u64, stream: StreamId, second: u64) {
-        if self.at % LOOK == 0 {
+        if self.at.is_multiple_of(LOOK) {
             self.pause(recorder);
         }
         let Some(words) = self.chunk.words.get(self.at) else { return };

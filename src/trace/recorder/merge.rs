@@ -10,10 +10,7 @@ use std::sync::Arc;
 /// All that is in `logs`: each log in its order, and no free before its allocation; beyond that by time. Frees of what is not
 /// in them are left out: both happened while they were read.
 pub(super) fn events(logs: &[Arc<Log>]) -> Vec<Event> {
-    // The last log first: who frees what another thread allocated is read before it, so what it freed is there.
-    let mut logs: Vec<_> = logs.iter().rev().map(|log| log.read().collect::<Vec<_>>()).collect();
-    logs.reverse();
-    let mut logs: Vec<_> = logs.into_iter().map(|log| log.into_iter().peekable()).collect();
+    let mut logs: Vec<_> = logs.iter().map(|log| log.read().peekable()).collect();
     let mut merged = Merged::default();
     let mut next: BinaryHeap<_> = (0..logs.len()).filter_map(|log| key(&mut logs, log)).collect();
     let mut waiting: HashMap<u64, usize> = HashMap::new();

@@ -26,8 +26,9 @@ const LAST: u64 = (1 << 40) - 1;
 /// * **Cost.** A request and its free cost some nanoseconds more each; neither takes a lock, an atomic read-modify-write or a
 ///   clock for it but once in a while: each thread writes to a log of its own. A pool without a recorder does not know of it.
 /// * **Memory** is bounded: 16 bytes an event, all of them taken when the recorder is made, and at most 16 KiB for each thread
-///   beside. An allocation is recorded when there is room for its free, too. Once that is used up further allocations, and their
-///   frees, are left out and [counted](Self::dropped); a recording is the first part of what happened, without holes.
+///   beside. An allocation is recorded where there is room for its free, too, of which each thread takes some for up to 256 pairs
+///   ahead. Allocations that find none are left out, with their frees, and [counted](Self::dropped): a recording is the first part
+///   of what each thread did.
 /// * **Order.** Each thread's events are in their order, and no free is before its allocation. Beyond that events of different
 ///   threads are ordered by time.
 /// * **Time** is the one at which any thread last looked at the clock, which each does every 32 events and whenever it looks for
@@ -106,7 +107,6 @@ impl Recorder {
     /// [`Fault::TooManyStreams`](super::Fault::TooManyStreams).
     pub fn trace(&self, name: impl Into<String>) -> Result<Trace, TraceError> {
         let name = name.into();
-        // Newest first: so what a free is of was read if the free was, mostly. The rest is left out.
         let logs: Vec<_> = self.0.logs.lock().clone();
         Trace::assemble(merge::events(&logs)).map(|trace| trace.named(&name)).map_err(|(field, fault)| {
             TraceError { trace: name, line: None, offset: None, field: Some(field), fault }
