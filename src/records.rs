@@ -74,6 +74,7 @@ impl Records {
         }
     }
 
+    #[cold]
     #[inline(never)]
     fn request_recorded(&self, block: &mut Block) {
         if let Some(Recording { recorder, lanes }) = &self.0 {

@@ -142,7 +142,7 @@ impl Local {
         let acted = LOCAL.try_with(|local| {
             // Never borrowed here: nothing below calls back.
             let mut local = local.try_borrow_mut().ok()?;
-            if !matches!(&local.last, Some(writer) if writer.of == recorder.0.number) {
+            if !matches!(&local.last, Some(writer) if writer.of == recorder.0.face.number) {
                 local.find(recorder);
             }
             local.last.as_mut().map(act)
@@ -154,7 +154,7 @@ impl Local {
     #[inline(never)]
     fn find(&mut self, recorder: &Recorder) {
         self.others.extend(self.last.take());
-        let known = self.others.iter().position(|writer| writer.of == recorder.0.number);
+        let known = self.others.iter().position(|writer| writer.of == recorder.0.face.number);
         self.last = Some(match known {
             Some(place) => self.others.swap_remove(place),
             None => {
@@ -170,7 +170,7 @@ impl Writer {
     fn new(recorder: &Recorder) -> Self {
         let (log, chunk) = (recorder.log(), recorder.chunk());
         log.chunks.lock().push(Arc::clone(&chunk));
-        let (of, next) = (recorder.0.number, log.first_number());
+        let (of, next) = (recorder.0.face.number, log.first_number());
         Self { of, at: 0, chunk, next, room: 0, log, recording: Arc::downgrade(&recorder.0) }
     }
 

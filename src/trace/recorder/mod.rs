@@ -59,9 +59,7 @@ pub struct Recorder(Arc<Recording>);
 
 /// What all handles and all threads share.
 struct Recording {
-    clock: Clock,
-    /// No other recorder of the process has it.
-    number: u64,
+    face: Face,
     began: Instant,
     /// Events for which there is room that no thread has.
     room: AtomicU64,
@@ -70,9 +68,14 @@ struct Recording {
     logs: Mutex<Vec<Arc<Log>>>,
 }
 
-/// Microseconds since the recording began. Every event reads it: nothing that is written more often is beside it.
+/// What every event reads: nothing that is written more often is beside it.
 #[repr(align(128))]
-struct Clock(AtomicU64);
+struct Face {
+    /// Microseconds since the recording began.
+    now: AtomicU64,
+    /// No other recorder of the process has it.
+    number: u64,
+}
 
 impl Recorder {
     /// How many events are recorded by default, which take 16 MiB.
@@ -90,9 +93,8 @@ impl Recorder {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let spare = (0..events.div_ceil(Chunk::EVENTS as u64)).map(|_| Arc::new(Chunk::new())).collect();
         Self(Arc::new(Recording {
-            clock: Clock(AtomicU64::new(0)),
             // Relaxed, here and below, unless said otherwise: single words, with which nothing is published.
-            number: NEXT.fetch_add(1, Relaxed),
+            face: Face { now: AtomicU64::new(0), number: NEXT.fetch_add(1, Relaxed) },
             began: Instant::now(),
             room: AtomicU64::new(events),
             spare: Mutex::new(spare),
@@ -126,26 +128,26 @@ impl Recorder {
     }
 
     /// A request was served. Answers a number for its free; 0 is none.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn allocated(&self, bytes: u64, stream: StreamId) -> u64 {
         Local::with(self, |writer| writer.allocated(self, bytes, stream)).unwrap_or(0)
     }
 
     /// What was recorded under this number, not 0, comes back.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn freed(&self, number: u64, stream: StreamId) {
         Local::with(self, |writer| writer.freed(self, number, stream));
     }
 
     #[inline(always)]
     fn now(&self) -> u64 {
-        self.0.clock.0.load(Relaxed)
+        self.0.face.now.load(Relaxed)
     }
 
     fn look_at_the_clock(&self) {
         let now = u64::try_from(self.0.began.elapsed().as_micros()).map_or(LAST, |now| now.min(LAST));
         if now >= self.now() + STALE {
-            self.0.clock.0.fetch_max(now, Relaxed);
+            self.0.face.now.fetch_max(now, Relaxed);
         }
     }
 
