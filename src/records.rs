@@ -14,7 +14,7 @@ use crate::shared::Shared;
 use crate::size_class::SizeClasses;
 #[cfg(feature = "trace")]
 use crate::trace::Recorder;
-use vrampool_backend::StreamId;
+use vrampool_backend::{Hooks, StreamId};
 
 /// What a pool records to.
 #[derive(Debug, Clone, Default)]
@@ -40,14 +40,16 @@ impl Records {
         self.0.is_none()
     }
 
-    /// With the lanes for its own quick ways, if there are to be any.
-    pub(crate) fn with(self, lanes: Option<Lanes>) -> Self {
-        Self(self.0.map(|recording| Recording { lanes, ..recording }))
-    }
-
-    /// The lanes of a pool with it, and without hooks.
-    pub(crate) fn lanes(&self, classes: SizeClasses, largest: u64) -> Lanes {
-        if self.0.is_some() { Lanes::recorded(largest) } else { Lanes::new(classes, largest) }
+    /// The lanes of a pool with it, and with it those for its own quick ways.
+    pub(crate) fn lanes(self, hooks: &Hooks, classes: SizeClasses, largest: u64) -> (Lanes, Self) {
+        match self.0 {
+            _ if !hooks.is_empty() => (Lanes::watched(largest), self),
+            None => (Lanes::new(classes, largest), self),
+            Some(Recording { recorder, .. }) => {
+                let lanes = Some(Lanes::new(classes, largest));
+                (Lanes::recorded(largest), Self(Some(Recording { recorder, lanes })))
+            }
+        }
     }
 
     /// As [`magazine::take`], of a pool that is recorded.
@@ -109,12 +111,11 @@ impl Records {
 
 #[cfg(not(feature = "trace"))]
 impl Records {
-    pub(crate) fn with(self, _: Option<Lanes>) -> Self {
-        self
-    }
-
-    pub(crate) fn lanes(&self, classes: SizeClasses, largest: u64) -> Lanes {
-        Lanes::new(classes, largest)
+    pub(crate) fn lanes(self, hooks: &Hooks, classes: SizeClasses, largest: u64) -> (Lanes, Self) {
+        match hooks.is_empty() {
+            true => (Lanes::new(classes, largest), self),
+            false => (Lanes::watched(largest), self),
+        }
     }
 
     pub(crate) fn take(&self, _: &Shared, _: u64, _: StreamId) -> Option<Box<Block>> {

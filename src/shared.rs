@@ -70,6 +70,7 @@ impl Shared {
         supply: Supply<B>,
     ) -> Arc<Self> {
         let largest = caps.magazine_bytes.min(caps.magazine_class).min(caps.cached_class);
+        let (lanes, records) = records.lanes(&hooks, classes, largest);
         Arc::new(Self {
             device: supply.device.id(),
             max_allocation: supply.device.properties().max_allocation,
@@ -77,11 +78,8 @@ impl Shared {
             kind,
             classes,
             caps,
-            lanes: match hooks.is_empty() {
-                true => records.lanes(classes, largest),
-                false => Lanes::watched(largest),
-            },
-            records: records.with(hooks.is_empty().then(|| Lanes::new(classes, largest))),
+            lanes,
+            records,
             hooks,
             slot: if caps.has_magazines() { take_slot() } else { NO_SLOT },
             epoch: AtomicU64::new(next_epoch()),
@@ -124,18 +122,14 @@ impl Shared {
 
     #[cold]
     #[inline(never)]
-    fn release_to_depot(mut block: Box<Block>) {
-        // Those of pools that are watched are not.
-        if !block.pool.lanes.are_unshared() {
-            match Records::free(block) {
-                Some(unplaced) => block = unplaced,
-                None => return,
-            }
-            if !block.pool.hooks.is_empty() {
-                return Self::release_announced(block);
-            }
+    fn release_to_depot(block: Box<Block>) {
+        let Some(block) = Records::free(block) else { return };
+        // Those of pools with hooks are not.
+        if !block.pool.lanes.are_unshared() && !block.pool.hooks.is_empty() {
+            Self::release_announced(block);
+        } else {
+            Self::release_unannounced(block);
         }
-        Self::release_unannounced(block);
     }
 
     #[inline]

@@ -1,6 +1,7 @@
 //! Traces in the formats of other programs, read.
 
 mod addresses;
+mod input;
 mod pickle;
 mod pytorch;
 mod rmm;
