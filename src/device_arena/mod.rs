@@ -29,7 +29,7 @@ mod slot;
 mod state;
 mod unsettled;
 
-pub(crate) use allowance::Allowance;
+pub use allowance::Allowance;
 pub use buffer::ArenaBuffer;
 pub use builder::ArenaBuilder;
 pub use compaction::{Compaction, Moved};
