@@ -8,8 +8,8 @@ use std::hint::black_box;
 use std::ptr;
 use vrampool_c::boundary::Out;
 use vrampool_c::{
-    Status, vrampool_allocate, vrampool_create, vrampool_free, vrampool_torch_alloc, vrampool_torch_configure,
-    vrampool_torch_free,
+    Status, vrampool_allocate, vrampool_create, vrampool_free, vrampool_torch_alloc,
+    vrampool_torch_configure, vrampool_torch_free,
 };
 
 fn pool(options: &CStr) -> u64 {
@@ -26,13 +26,14 @@ fn pair(pool: u64, bytes: u64) {
 }
 
 fn pairs(criterion: &mut Criterion) {
-    for (name, options) in [
-        ("direct", c"device=host; source=direct"),
-        ("virtual", c"device=host; source=virtual"),
-    ] {
+    for (name, options) in
+        [("direct", c"device=host; source=direct"), ("virtual", c"device=host; source=virtual")]
+    {
         let pool = pool(options);
         for bytes in [4 << 10, 256 << 10, 8 << 20] {
-            criterion.bench_function(&format!("pair, {name}, {bytes} bytes"), |bench| bench.iter(|| pair(pool, bytes)));
+            criterion.bench_function(&format!("pair, {name}, {bytes} bytes"), |bench| {
+                bench.iter(|| pair(pool, bytes))
+            });
         }
     }
     let pool = pool(c"device=host; source=virtual");

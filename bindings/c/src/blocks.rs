@@ -79,7 +79,10 @@ pub(crate) fn insert(address: u64, held: Held) -> Result<(), Held> {
 
 /// Forgets a block and answers it, unless `check` objects.
 #[inline(always)]
-pub(crate) fn remove(address: u64, check: impl FnOnce(&Held) -> Result<(), Failure>) -> Result<Held, Failure> {
+pub(crate) fn remove(
+    address: u64,
+    check: impl FnOnce(&Held) -> Result<(), Failure>,
+) -> Result<Held, Failure> {
     match shard(address).lock().entry(address) {
         Entry::Occupied(occupied) => {
             if matches!(occupied.get().loan, Loan::Elsewhere) {
@@ -136,7 +139,12 @@ impl Drop for GivenBack {
 /// Looks at all blocks of a pool, one shard after the other.
 pub(crate) fn each_of(pool: u64, mut look: impl FnMut(u64, &Held)) {
     for shard in &BLOCKS {
-        shard.0.lock().iter().filter(|(_, held)| held.pool == pool).for_each(|(&address, held)| look(address, held));
+        shard
+            .0
+            .lock()
+            .iter()
+            .filter(|(_, held)| held.pool == pool)
+            .for_each(|(&address, held)| look(address, held));
     }
 }
 

@@ -212,6 +212,8 @@ pub(crate) fn take_back(start: *mut c_char) -> Result<(), Failure> {
             drop(text);
             Ok(())
         }
-        None => Err(Failure::new(Status::INVALID_POINTER, "it is no text of vrampool's, or was freed already")),
+        None => {
+            Err(Failure::new(Status::INVALID_POINTER, "it is no text of vrampool's, or was freed already"))
+        }
     }
 }

@@ -112,7 +112,12 @@ impl Private {
 
 impl CPool {
     /// A block of a private pool.
-    pub(crate) fn allocate_private(&self, private: &Arc<Private>, bytes: u64, raw: usize) -> Result<u64, Failure> {
+    pub(crate) fn allocate_private(
+        &self,
+        private: &Arc<Private>,
+        bytes: u64,
+        raw: usize,
+    ) -> Result<u64, Failure> {
         let pool = &private.tagged.pool;
         let class = pool.size_classes().round(bytes).unwrap_or(bytes);
         let buffer = match private.take_idle(class, raw) {
@@ -211,7 +216,8 @@ impl Captures {
 
     /// Bytes of private pools, and of released ones that are not given back yet.
     pub(crate) fn bytes(&self) -> u64 {
-        let private: u64 = self.private.lock().values().map(|private| private.bytes.load(Ordering::Relaxed)).sum();
+        let private: u64 =
+            self.private.lock().values().map(|private| private.bytes.load(Ordering::Relaxed)).sum();
         private + self.unsettled.lock().iter().map(Buffer::class).sum::<u64>()
     }
 }

@@ -26,7 +26,10 @@ mod enabled {
         };
         let mut running = EXPORTER.lock();
         if let Some(exporter) = &*running {
-            return Err(Failure::new(Status::BUSY, format!("it serves at {} already; stop that first", exporter.address())));
+            return Err(Failure::new(
+                Status::BUSY,
+                format!("it serves at {} already; stop that first", exporter.address()),
+            ));
         }
         let exporter = Exporter::listen(address)?;
         for pool in registry::all() {

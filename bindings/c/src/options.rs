@@ -6,13 +6,27 @@ use std::sync::Arc;
 use vrampool::any::{self, AnyDevice};
 use vrampool::host::HostDevice;
 use vrampool::{
-    Allowance, Backend, Builder, DeviceArena, FittedClasses, Offload, Placement, Pool, SizeClasses, Source, UNLIMITED,
+    Allowance, Backend, Builder, DeviceArena, FittedClasses, Offload, Placement, Pool, SizeClasses, Source,
+    UNLIMITED,
 };
 
 /// All keys, as errors list them.
 const KEYS: [&str; 15] = [
-    "device", "host_capacity", "name", "source", "limit", "budget", "max_cached", "max_per_bucket", "cached_class",
-    "size_classes", "borrow_classes", "magazine_bytes", "magazine_class", "placement", "offload",
+    "device",
+    "host_capacity",
+    "name",
+    "source",
+    "limit",
+    "budget",
+    "max_cached",
+    "max_per_bucket",
+    "cached_class",
+    "size_classes",
+    "borrow_classes",
+    "magazine_bytes",
+    "magazine_class",
+    "placement",
+    "offload",
 ];
 
 /// What was given. What was not is the environment's, and then vrampool's, to say.
@@ -117,9 +131,11 @@ impl Options {
         allowance: Option<&Arc<Allowance>>,
     ) -> Result<Pool<AnyDevice>, Failure> {
         let mut builder = Pool::builder(device);
-        let set = |builder, value: Option<u64>, with: fn(Builder<AnyDevice>, u64) -> Builder<AnyDevice>| match value {
-            Some(value) => with(builder, value),
-            None => builder,
+        let set = |builder, value: Option<u64>, with: fn(Builder<AnyDevice>, u64) -> Builder<AnyDevice>| {
+            match value {
+                Some(value) => with(builder, value),
+                None => builder,
+            }
         };
         builder = set(builder, self.limit, Builder::limit);
         builder = set(builder, self.budget, Builder::budget);
@@ -144,7 +160,8 @@ impl Options {
             None => builder.source(self.source_on(device)),
             Some(allowance) => {
                 let arena = DeviceArena::builder(device).growing().within(allowance);
-                let arena = if let Some(placement) = self.placement { arena.memory(placement) } else { arena };
+                let arena =
+                    if let Some(placement) = self.placement { arena.memory(placement) } else { arena };
                 builder.arena(&arena.build()?)
             }
         };
@@ -169,7 +186,8 @@ mod tests {
 
     #[test]
     fn pairs_are_read_and_what_is_none_is_named() {
-        let options = Options::parse(" device = host ; limit=1MiB\nsize_classes=geometric:8:1MiB;;").expect("good");
+        let options =
+            Options::parse(" device = host ; limit=1MiB\nsize_classes=geometric:8:1MiB;;").expect("good");
         assert_eq!((options.device.as_deref(), options.limit), (Some("host"), Some(1 << 20)));
         assert_eq!(options.size_classes, Some(SizeClasses::GEOMETRIC));
         assert_eq!(Options::parse("limit=unlimited").expect("good").limit, Some(UNLIMITED));

@@ -133,7 +133,8 @@ impl CPool {
             && allowance.taken().saturating_add(bytes) > allowance.limit()
         {
             let (taken, limit) = (allowance.taken(), allowance.limit());
-            failure.text += &format!(" (all tags of the pool have {taken} bytes of the {limit} of its limit)");
+            failure.text +=
+                &format!(" (all tags of the pool have {taken} bytes of the {limit} of its limit)");
         }
         Err(failure)
     }
@@ -242,12 +243,16 @@ fn allowed(options: &Options, device: &AnyDevice) -> Result<u64, Failure> {
 
 #[cold]
 fn asleep(bytes: u64, tag: &str) -> Failure {
-    Failure::new(Status::ASLEEP, format!("{bytes} bytes are asked for under the tag {tag}, which is asleep; wake it first"))
+    Failure::new(
+        Status::ASLEEP,
+        format!("{bytes} bytes are asked for under the tag {tag}, which is asleep; wake it first"),
+    )
 }
 
 #[cold]
 pub(crate) fn not_virtual() -> Failure {
-    let text = "tags, sleep and wake take virtual memory; make the pool with source=virtual on a device that has it";
+    let text =
+        "tags, sleep and wake take virtual memory; make the pool with source=virtual on a device that has it";
     Failure::new(Status::UNSUPPORTED, text)
 }
 
@@ -258,5 +263,8 @@ fn no_address() -> Failure {
 
 #[cold]
 fn twice(address: u64) -> Failure {
-    Failure::new(Status::INTERNAL, format!("two live blocks begin at {address:#x}; the second was given back"))
+    Failure::new(
+        Status::INTERNAL,
+        format!("two live blocks begin at {address:#x}; the second was given back"),
+    )
 }

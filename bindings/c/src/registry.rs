@@ -2,12 +2,12 @@
 
 use crate::failure::{Failure, Status};
 use crate::pool::CPool;
+use crate::streams::Home;
 use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use crate::streams::Home;
 
 /// How many pools there can be at a time, as a power of two.
 const BITS: u32 = 10;

@@ -54,7 +54,8 @@ pub(crate) fn allocate(size: u64, device: c_int, stream: usize) -> Result<u64, F
     let bytes = size.checked_next_multiple_of(granularity).ok_or_else(|| {
         Failure::new(Status::TOO_LARGE, format!("{size} bytes are more than addresses there are"))
     })?;
-    let arena = DeviceArena::builder(&home.device).memory(kind).growing().limit(bytes).piece_bytes(bytes).build()?;
+    let arena =
+        DeviceArena::builder(&home.device).memory(kind).growing().limit(bytes).piece_bytes(bytes).build()?;
     let block = arena.allocate(bytes, &home.find(stream)?)?;
     let start = block.memory().address().ok_or_else(crate::pool::not_virtual)?;
     let address = start + block.offset()?;
@@ -82,11 +83,18 @@ pub(crate) fn free(address: u64) -> Result<(), Failure> {
 }
 
 /// Takes the physical memory of a segment away, or gives it some.
-pub(crate) fn change(device: c_int, bytes: u64, address: u64, number: u64, maps: bool) -> Result<(), Failure> {
+pub(crate) fn change(
+    device: c_int,
+    bytes: u64,
+    address: u64,
+    number: u64,
+    maps: bool,
+) -> Result<(), Failure> {
     let segment = find(address)?;
     if (segment.device, segment.bytes, segment.number) != (device, bytes, number) {
         let Segment { device, bytes, number, .. } = &*segment;
-        let text = format!("the segment at {address:#x} is of device {device}, {bytes} bytes and number {number}");
+        let text =
+            format!("the segment at {address:#x} is of device {device}, {bytes} bytes and number {number}");
         return Err(Failure::new(Status::MISMATCH, text));
     }
     if maps {
@@ -99,7 +107,12 @@ pub(crate) fn change(device: c_int, bytes: u64, address: u64, number: u64, maps:
 }
 
 fn find(address: u64) -> Result<Arc<Segment>, Failure> {
-    SEGMENTS.lock().as_ref().and_then(|segments| segments.get(&address)).map(Arc::clone).ok_or_else(|| none(address))
+    SEGMENTS
+        .lock()
+        .as_ref()
+        .and_then(|segments| segments.get(&address))
+        .map(Arc::clone)
+        .ok_or_else(|| none(address))
 }
 
 fn none(address: u64) -> Failure {

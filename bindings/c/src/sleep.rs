@@ -39,7 +39,10 @@ fn arena(tagged: &Tagged) -> Result<&DeviceArena<AnyDevice>, Failure> {
 
 impl CPool {
     /// Puts the tags that the policy names to sleep.
-    pub(crate) fn fall_asleep(&self, policy: impl Fn(&str) -> Option<Offload>) -> Result<SleepReport, Failure> {
+    pub(crate) fn fall_asleep(
+        &self,
+        policy: impl Fn(&str) -> Option<Offload>,
+    ) -> Result<SleepReport, Failure> {
         let _alone = self.changing.lock();
         arena(&self.main)?;
         self.captures.settle(&self.home);

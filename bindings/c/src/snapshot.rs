@@ -75,11 +75,15 @@ fn own_segments(tagged: &Tagged, live: &[Live], segments: &mut BTreeMap<u64, Val
 /// The parts of an arena's range that have memory behind them. A stitched block is listed where its memory is: one block for
 /// each of its parts.
 fn arena_segments(tagged: &Tagged, live: &[Live], segments: &mut BTreeMap<u64, Value>) {
-    let Some((arena, base)) = tagged.pool.arena().and_then(|arena| Some((arena, arena.base()?))) else { return };
+    let Some((arena, base)) = tagged.pool.arena().and_then(|arena| Some((arena, arena.base()?))) else {
+        return;
+    };
     let kind = if tagged.pool.source() == Source::Virtual { "virtual" } else { "arena" };
     let owners: BTreeMap<u64, (&Live, usize)> = live
         .iter()
-        .flat_map(|block| block.parts.iter().enumerate().map(move |(number, part)| (part.start, (block, number))))
+        .flat_map(|block| {
+            block.parts.iter().enumerate().map(move |(number, part)| (part.start, (block, number)))
+        })
         .collect();
     let (spans, mapped) = (arena.blocks(), arena.mapped());
     let mut spans = spans.iter().peekable();

@@ -119,7 +119,9 @@ impl Home {
         let made = MADE.lock().as_ref().and_then(|made| made.get(&raw).cloned());
         match made {
             Some(stream) if stream.device() == self.device.id() => Ok(stream),
-            Some(_) => Err(Failure::new(Status::MISMATCH, "the stream is one of another device than the pool's")),
+            Some(_) => {
+                Err(Failure::new(Status::MISMATCH, "the stream is one of another device than the pool's"))
+            }
             None => Err(unknown(raw)),
         }
     }
@@ -143,7 +145,10 @@ impl Home {
         let made = MADE.lock().as_ref().and_then(|made| made.get(&raw).cloned());
         let stream = made.ok_or_else(|| unknown(raw))?;
         if stream.device() != self.device.id() {
-            return Err(Failure::new(Status::MISMATCH, "the stream is one of another device than the pool's"));
+            return Err(Failure::new(
+                Status::MISMATCH,
+                "the stream is one of another device than the pool's",
+            ));
         }
         self.device.synchronize(&stream)?;
         let made = MADE.lock().as_mut().and_then(|made| made.remove(&raw));
@@ -170,10 +175,13 @@ impl Home {
         if let AnyDevice::Cuda(device) = &self.device {
             // On a thread of its own: this call of cudarc's makes the context current, and the caller's current one is the caller's.
             let context = std::sync::Arc::clone(device.context());
-            let done = std::thread::spawn(move || context.synchronize().map_err(|error| error.to_string())).join();
+            let done =
+                std::thread::spawn(move || context.synchronize().map_err(|error| error.to_string())).join();
             return match done {
                 Ok(Ok(())) => Ok(()),
-                Ok(Err(error)) => Err(Failure::new(Status::DEVICE, format!("waiting for the device failed: {error}"))),
+                Ok(Err(error)) => {
+                    Err(Failure::new(Status::DEVICE, format!("waiting for the device failed: {error}")))
+                }
                 Err(_) => Err(Failure::new(Status::INTERNAL, "waiting for the device panicked")),
             };
         }
@@ -206,5 +214,8 @@ pub(crate) fn as_handle(raw: usize) -> *mut c_void {
 }
 
 fn unknown(raw: usize) -> Failure {
-    Failure::invalid("stream", &format!("{raw:#x} is none of vrampool_stream_create's; null is one that is always there"))
+    Failure::invalid(
+        "stream",
+        &format!("{raw:#x} is none of vrampool_stream_create's; null is one that is always there"),
+    )
 }

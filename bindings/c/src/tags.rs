@@ -43,7 +43,10 @@ pub(crate) fn end(pool: u64) -> Result<(), Failure> {
 /// What this thread allocates from now, if it is in a scope of the pool.
 #[inline(always)]
 pub(crate) fn current(pool: u64) -> Option<Arc<Tagged>> {
-    SCOPES.try_with(|scopes| if scopes.open.get() == 0 { None } else { scopes.innermost(pool) }).ok().flatten()
+    SCOPES
+        .try_with(|scopes| if scopes.open.get() == 0 { None } else { scopes.innermost(pool) })
+        .ok()
+        .flatten()
 }
 
 impl Scopes {

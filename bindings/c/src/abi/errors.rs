@@ -63,7 +63,8 @@ pub extern "C" fn vrampool_devices(json: Out<'_, *mut c_char>) -> Status {
             })
         });
         let absent = devices.absent.iter();
-        let absent = absent.map(|absent| json!({ "backend": absent.backend, "reason": absent.reason.to_string() }));
+        let absent =
+            absent.map(|absent| json!({ "backend": absent.backend, "reason": absent.reason.to_string() }));
         let listed = json!({ "devices": there.collect::<Vec<_>>(), "absent": absent.collect::<Vec<_>>() });
         json.set(boundary::give_text(listed.to_string()));
         Ok(())

@@ -52,7 +52,8 @@ pub extern "C" fn vrampool_decay(pool: u64, given_back: Out<'_, u64>) -> Status 
     guard(|| {
         let pool = registry::get(pool)?;
         let awake = pool.tags().into_iter().filter(|tagged| !tagged.is_asleep());
-        let decayed = awake.into_iter().try_fold(0, |sum, tagged| Ok::<_, Failure>(sum + tagged.pool.decay()?))?;
+        let decayed =
+            awake.into_iter().try_fold(0, |sum, tagged| Ok::<_, Failure>(sum + tagged.pool.decay()?))?;
         given_back.set(decayed);
         Ok(())
     })

@@ -29,7 +29,14 @@ pub struct Block {
 
 impl Default for Block {
     fn default() -> Self {
-        Self { struct_size: size_of::<Self>(), address: 0, requested: 0, bytes: 0, pool: 0, stream: ptr::null_mut() }
+        Self {
+            struct_size: size_of::<Self>(),
+            address: 0,
+            requested: 0,
+            bytes: 0,
+            pool: 0,
+            stream: ptr::null_mut(),
+        }
     }
 }
 
@@ -113,11 +120,7 @@ fn mismatch(reason: &str) -> Failure {
 }
 
 #[inline(always)]
-fn free(
-    address: u64,
-    stream: usize,
-    check: impl Fn(&Held) -> Result<(), Failure>,
-) -> Result<(), Failure> {
+fn free(address: u64, stream: usize, check: impl Fn(&Held) -> Result<(), Failure>) -> Result<(), Failure> {
     if address == 0 {
         return Ok(());
     }

@@ -22,7 +22,11 @@ pub extern "C" fn vrampool_segment_callbacks(
 
 /// As the header says.
 #[unsafe(no_mangle)]
-pub extern "C-unwind" fn vrampool_segment_alloc(size: usize, device: c_int, stream: *mut c_void) -> *mut c_void {
+pub extern "C-unwind" fn vrampool_segment_alloc(
+    size: usize,
+    device: c_int,
+    stream: *mut c_void,
+) -> *mut c_void {
     if size == 0 {
         return ptr::null_mut();
     }
@@ -34,7 +38,12 @@ pub extern "C-unwind" fn vrampool_segment_alloc(size: usize, device: c_int, stre
 
 /// As the header says.
 #[unsafe(no_mangle)]
-pub extern "C" fn vrampool_segment_free(address: *mut c_void, _size: usize, _device: c_int, _stream: *mut c_void) {
+pub extern "C" fn vrampool_segment_free(
+    address: *mut c_void,
+    _size: usize,
+    _device: c_int,
+    _stream: *mut c_void,
+) {
     if !address.is_null()
         && let Err(failure) = guarded(|| segments::free(address as u64))
     {
@@ -45,12 +54,22 @@ pub extern "C" fn vrampool_segment_free(address: *mut c_void, _size: usize, _dev
 
 /// As the header says.
 #[unsafe(no_mangle)]
-pub extern "C" fn vrampool_segment_unmap_and_release(device: c_int, bytes: u64, address: u64, handle: u64) -> Status {
+pub extern "C" fn vrampool_segment_unmap_and_release(
+    device: c_int,
+    bytes: u64,
+    address: u64,
+    handle: u64,
+) -> Status {
     guard(|| segments::change(device, bytes, address, handle, false))
 }
 
 /// As the header says.
 #[unsafe(no_mangle)]
-pub extern "C" fn vrampool_segment_create_and_map(device: c_int, bytes: u64, address: u64, handle: u64) -> Status {
+pub extern "C" fn vrampool_segment_create_and_map(
+    device: c_int,
+    bytes: u64,
+    address: u64,
+    handle: u64,
+) -> Status {
     guard(|| segments::change(device, bytes, address, handle, true))
 }

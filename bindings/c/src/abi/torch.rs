@@ -52,7 +52,11 @@ pub extern "C" fn vrampool_torch_shutdown() -> Status {
 
 /// As the header says.
 #[unsafe(no_mangle)]
-pub extern "C-unwind" fn vrampool_torch_alloc(size: usize, device: c_int, stream: *mut c_void) -> *mut c_void {
+pub extern "C-unwind" fn vrampool_torch_alloc(
+    size: usize,
+    device: c_int,
+    stream: *mut c_void,
+) -> *mut c_void {
     if size == 0 {
         return ptr::null_mut();
     }
@@ -65,7 +69,8 @@ pub extern "C-unwind" fn vrampool_torch_alloc(size: usize, device: c_int, stream
 fn allocate(size: usize, device: c_int, stream: *mut c_void) -> Result<u64, Failure> {
     let routes = guarded(|| torch::routes(device))?;
     // Asked out here: what such a function of C++'s throws goes on to its caller.
-    let accepts = |route: &&crate::captured::Route| route.filter.as_ref().is_none_or(|filter| filter.accepts(stream));
+    let accepts =
+        |route: &&crate::captured::Route| route.filter.as_ref().is_none_or(|filter| filter.accepts(stream));
     let route = routes.iter().find(accepts);
     guarded(|| torch::allocate(size as u64, device, stream as usize, route))
 }
@@ -128,7 +133,11 @@ pub extern "C" fn vrampool_torch_record_stream(address: *mut c_void, stream: *mu
 
 /// As the header says; unlike the others it is C++'s promise that `filter` is null or what the header says.
 #[unsafe(no_mangle)]
-pub extern "C-unwind" fn vrampool_torch_begin_allocate_to_pool(device: c_int, id: MempoolId, filter: CppFunction) {
+pub extern "C-unwind" fn vrampool_torch_begin_allocate_to_pool(
+    device: c_int,
+    id: MempoolId,
+    filter: CppFunction,
+) {
     let filter = Filter::copy_of(filter);
     told(|| torch::begin(device, id.into(), filter));
 }

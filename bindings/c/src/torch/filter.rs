@@ -1,9 +1,9 @@
 //! A `std::function<bool(cudaStream_t)>`, as libstdc++ has them.
 
+use parking_lot::Mutex;
 use std::ffi::{c_int, c_void};
 use std::fmt;
 use std::mem::MaybeUninit;
-use parking_lot::Mutex;
 
 /// Where a function keeps what it captured, or a pointer to it.
 type Functor = [usize; 2];

@@ -40,7 +40,10 @@ pub(crate) fn configure(text: Option<&str>) -> Result<(), Failure> {
     let options = Options::parse(text.unwrap_or_default())?;
     let mut present = OPTIONS.lock();
     if POOLS.iter().any(|pool| pool.load(Ordering::Acquire) != 0) {
-        return Err(Failure::new(Status::BUSY, "PyTorch has a pool already; configure before its first allocation"));
+        return Err(Failure::new(
+            Status::BUSY,
+            "PyTorch has a pool already; configure before its first allocation",
+        ));
     }
     *present = Some(options);
     Ok(())
@@ -111,7 +114,12 @@ pub(crate) fn routes(device: c_int) -> Result<Vec<Route>, Failure> {
     registry::with(pool(device)?, |pool| Ok(pool.captures.routes()))
 }
 
-pub(crate) fn allocate(bytes: u64, device: c_int, stream: usize, route: Option<&Route>) -> Result<u64, Failure> {
+pub(crate) fn allocate(
+    bytes: u64,
+    device: c_int,
+    stream: usize,
+    route: Option<&Route>,
+) -> Result<u64, Failure> {
     registry::with(pool(device)?, |pool| match route {
         None => pool.allocate(bytes, stream),
         Some(route) => pool.allocate_private(&route.private, bytes, stream),
@@ -174,12 +182,16 @@ pub(crate) fn record(held: &mut blocks::Held, stream: usize) -> Result<(), Failu
 #[cold]
 #[inline(never)]
 pub(crate) fn throw_or_null(failure: &Failure, size: usize, device: c_int) -> *mut c_void {
-    let is_out_of_memory = matches!(failure.status, Status::OUT_OF_MEMORY | Status::TOO_LARGE | Status::CAPTURE);
+    let is_out_of_memory =
+        matches!(failure.status, Status::OUT_OF_MEMORY | Status::TOO_LARGE | Status::CAPTURE);
     let mut told = failure.clone();
     if is_out_of_memory {
         // As PyTorch's own begins: programs look for it.
         let mib = size as f64 / f64::from(1 << 20);
-        told.text = format!("CUDA out of memory. Tried to allocate {mib:.2} MiB on device {device}. vrampool: {}", told.text);
+        told.text = format!(
+            "CUDA out of memory. Tried to allocate {mib:.2} MiB on device {device}. vrampool: {}",
+            told.text
+        );
     }
     let _ = last_error::keep(&told);
     match boundary::guarded(|| Ok(thrower())) {
@@ -197,7 +209,10 @@ pub(crate) fn reset() {
 
 pub(crate) fn limit_to(fraction: f64, device: c_int) -> Result<(), Failure> {
     if !(0.0..=1.0).contains(&fraction) {
-        return Err(Failure::invalid("fraction", &format!("{fraction} is no share of the device's memory, 0 to 1")));
+        return Err(Failure::invalid(
+            "fraction",
+            &format!("{fraction} is no share of the device's memory, 0 to 1"),
+        ));
     }
     registry::with(pool(device)?, |pool| {
         let total = pool.home.device.memory_info()?.total_bytes;

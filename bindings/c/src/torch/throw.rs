@@ -77,13 +77,15 @@ fn look_for() -> Option<Thrower> {
     let error = class(&c10, b"_ZTVN3c105ErrorE\0")?;
     // The class has no function of its own: every library that throws it has its own table, all of them alike.
     let throwers = ["libc10_cuda.so", "libtorch_python.so", "libtorch_cpu.so", "libc10_hip.so", "libc10.so"];
-    let out_of_memory = throwers
-        .iter()
-        .find_map(|library| class(&loaded(library)?, b"_ZTVN3c1016OutOfMemoryErrorE\0"))?;
+    let out_of_memory =
+        throwers.iter().find_map(|library| class(&loaded(library)?, b"_ZTVN3c1016OutOfMemoryErrorE\0"))?;
     Some(Thrower {
         allocate: symbol(&standard, b"__cxa_allocate_exception\0")?,
         throw: symbol(&standard, b"__cxa_throw\0")?,
-        make_string: symbol(&standard, b"_ZNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEC1EPKcmRKS3_\0")?,
+        make_string: symbol(
+            &standard,
+            b"_ZNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEC1EPKcmRKS3_\0",
+        )?,
         drop_string: symbol(&standard, b"_ZNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEED1Ev\0")?,
         make_error: made_by,
         out_of_memory,
@@ -133,11 +135,16 @@ impl Thrower {
         let mut string: StringPlace = [0; 8];
         let allocator = 0;
         // SAFETY: libstdc++'s constructor, with a place larger than a string, and text of this length; an allocator has no state.
-        unsafe { (self.make_string)(&raw mut string, text.as_ptr().cast(), text.len(), &raw const allocator) };
+        unsafe {
+            (self.make_string)(&raw mut string, text.as_ptr().cast(), text.len(), &raw const allocator)
+        };
         // SAFETY: libstdc++'s, which ends the process rather than fail.
         let exception = unsafe { (self.allocate)(EXCEPTION_BYTES) };
-        let place =
-            SourceLocation { function: c"vrampool_torch_alloc".as_ptr(), file: c"vrampool".as_ptr(), line: 0 };
+        let place = SourceLocation {
+            function: c"vrampool_torch_alloc".as_ptr(),
+            file: c"vrampool".as_ptr(),
+            line: 0,
+        };
         // SAFETY: the constructor of `c10::Error`, with a place larger than one and a string that it takes the text from. As the
         // Itanium ABI has it, what is not trivial is passed by its address.
         unsafe { (self.make_error)(exception, place, &raw mut string) };
