@@ -44,7 +44,7 @@ impl Shared {
         let announced = event.and_then(|event| self.hooks.announce(Occasion::Allocation, event));
         let extent = supply.allocate(key, stream)?;
         if let Some(announced) = announced {
-            announced.done(key.class, extent.address());
+            announced.done(key.class, extent.address().map(|(address, _)| address));
         }
         Ok(extent)
     }

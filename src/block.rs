@@ -12,6 +12,7 @@ use smallvec::SmallVec;
 use std::any::Any;
 use std::fmt;
 use std::mem;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use vrampool_backend::{Backend, Memory, Region, RegionMut, Stream, StreamId, Ticket};
@@ -42,6 +43,8 @@ pub(crate) struct Block {
     /// As its lane, which a block of a pool that is recorded does not have; known when it is handed out.
     #[cfg(feature = "trace")]
     pub(crate) recorded_lane: u8,
+    /// Where it is, once that is known and as long as it stays there; 0 else.
+    place: AtomicU64,
     /// The [`Body`] of its backend. A box of its own, so that what moves is one word.
     body: Box<dyn Content>,
 }
@@ -50,8 +53,10 @@ pub(crate) struct Block {
 trait Content: Any + Send + Sync {
     /// As [`Block::empty`].
     fn empty(&mut self) -> bool;
-    /// As [`Block::address`].
-    fn address(&self) -> Option<u64>;
+    /// As [`Extent::address`].
+    fn address(&self) -> Option<(u64, bool)>;
+    /// As [`Extent::parts`].
+    fn parts(&self) -> Vec<Range<u64>>;
     /// As [`Block::ticket`].
     fn ticket(&mut self) -> &mut Option<Ticket>;
 }
@@ -107,6 +112,7 @@ impl Block {
             recorded: 0,
             #[cfg(feature = "trace")]
             recorded_lane: NO_LANE,
+            place: AtomicU64::new(0),
             body: Box::new(body),
         })
     }
@@ -117,8 +123,27 @@ impl Block {
     }
 
     /// Where it is at this moment, where the device has addresses.
+    #[inline]
     pub(crate) fn address(&self) -> Option<u64> {
-        self.body.address()
+        // Relaxed: a number that is the same whoever finds it out.
+        match self.place.load(Ordering::Relaxed) {
+            0 => self.find_address(),
+            place => Some(place),
+        }
+    }
+
+    #[cold]
+    fn find_address(&self) -> Option<u64> {
+        let (address, stays) = self.body.address()?;
+        if stays {
+            self.place.store(address, Ordering::Relaxed);
+        }
+        Some(address)
+    }
+
+    /// Where in an arena its bytes are.
+    pub(crate) fn parts(&self) -> Vec<Range<u64>> {
+        self.body.parts()
     }
 
     /// The request that it serves, if hooks know of that.
@@ -142,6 +167,7 @@ impl Block {
         // Its kind is the arena's, as before.
         (self.key.class, self.requested, self.stream) = (class, requested, id);
         *self.ready_on.get_mut() = id.get();
+        *self.place.get_mut() = 0;
         self.lane = lane_of(&self.pool, self.key);
         Some((end, [gone, other]))
     }
@@ -262,8 +288,12 @@ impl<B: Backend> Content for Body<B> {
         }
     }
 
-    fn address(&self) -> Option<u64> {
+    fn address(&self) -> Option<(u64, bool)> {
         self.extent.address()
+    }
+
+    fn parts(&self) -> Vec<Range<u64>> {
+        self.extent.parts()
     }
 
     fn ticket(&mut self) -> &mut Option<Ticket> {

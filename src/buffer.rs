@@ -6,6 +6,7 @@ use crate::shared::Shared;
 use std::fmt;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
+use std::ops::Range;
 use vrampool_backend::{Backend, Memory, MemoryKind, Region, RegionMut, Stream};
 
 /// Device memory on loan from a [`Pool`](crate::Pool). Dropping it gives it back; it may outlive the pool.
@@ -78,6 +79,12 @@ impl<B: Backend> Buffer<B> {
         self.block().key.kind
     }
 
+    /// The [name](crate::Pool::name) of its pool.
+    #[must_use]
+    pub fn pool_name(&self) -> &str {
+        &self.block().pool.name
+    }
+
     /// The stream it was allocated for, or that wrote it last.
     #[must_use]
     pub fn stream(&self) -> &B::Stream {
@@ -140,6 +147,22 @@ impl<B: Backend> Buffer<B> {
     #[must_use]
     pub fn memory(&self) -> &B::Memory {
         self.block().memory::<B>()
+    }
+
+    /// Where it is on the device at this moment; `None` where the device has no addresses. It stays there, but with
+    /// [`Source::Arena`](crate::Source::Arena), whose blocks [`Pool::compact`](crate::Pool::compact) moves. For other languages and
+    /// libraries; else as [`memory`](Self::memory).
+    #[inline]
+    #[must_use]
+    pub fn address(&self) -> Option<u64> {
+        self.block().address()
+    }
+
+    /// Where in the range of the [pool's arena](crate::Pool::arena) its bytes are, as [`ArenaBuffer::parts`](crate::ArenaBuffer::parts);
+    /// nothing where none serves it.
+    #[must_use]
+    pub fn parts(&self) -> Vec<Range<u64>> {
+        self.block().parts()
     }
 
     /// All bytes of its class, for writing: what rounding added belongs to the borrower too.

@@ -49,8 +49,8 @@ pub use budget::UNLIMITED;
 pub use buffer::Buffer;
 pub use builder::Builder;
 pub use device_arena::{
-    ArenaBuffer, ArenaBuilder, BlockState, Compaction, DeviceArena, Moved, Offload, SleepReport, SleepState,
-    WakeReport,
+    Allowance, ArenaBuffer, ArenaBuilder, BlockState, Compaction, DeviceArena, Moved, Offload, SleepReport,
+    SleepState, WakeReport,
 };
 pub use error::{Error, Forbidden, OutOfMemory, Shortage};
 pub use fitted::FittedClasses;

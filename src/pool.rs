@@ -262,6 +262,46 @@ impl<B: Backend> Pool<B> {
         self.shared().reset_peaks(reserved);
     }
 
+    /// The hard cap on bytes taken from the device; [`UNLIMITED`](crate::UNLIMITED) without one.
+    #[must_use]
+    pub fn limit(&self) -> u64 {
+        self.shared().depot().budget.caps.limit
+    }
+
+    /// Changes the [limit](crate::Builder::limit). Idle memory goes back where it is above; what is live above it stays, and
+    /// nothing more is taken until enough came back. An arena of fixed size that the pool has stays as large as it is, and one
+    /// that others have too keeps its own limit.
+    ///
+    /// ```
+    /// # use vrampool::{Backend, Pool, host::HostDevice};
+    /// # fn main() -> Result<(), vrampool::Error> {
+    /// # let device = HostDevice::new();
+    /// # let stream = device.create_stream()?;
+    /// let pool = Pool::builder(&device).limit(1 << 20).build()?;
+    /// let buffer = pool.allocate(1 << 20, &stream)?;
+    /// pool.set_limit(1 << 16)?;
+    /// assert!(pool.allocate(1, &stream).unwrap_err().is_out_of_memory());
+    /// drop(buffer);
+    /// assert!(pool.allocate(1 << 16, &stream).is_ok());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Arena`] when a virtual source of the pool's own keeps more than that mapped for what is live; its own limit is as it
+    /// was then, and the pool's is changed.
+    pub fn set_limit(&self, bytes: u64) -> Result<(), Error> {
+        let shared = self.shared();
+        shared.depot().budget.caps.limit = bytes;
+        let held = shared.depot().budget.now.held;
+        let mapped = self.arena().filter(|arena| arena.is_growing()).map_or(0, DeviceArena::reserved_bytes);
+        let surplus = held.max(mapped).saturating_sub(bytes);
+        if surplus > 0 {
+            self.trim_to(shared.cached_bytes().saturating_sub(surplus));
+        }
+        shared.supply::<B>().set_limit(bytes)
+    }
+
     /// The pool's name in metrics.
     #[must_use]
     pub fn name(&self) -> &str {

@@ -4,6 +4,7 @@ use crate::buckets::Key;
 use crate::device_arena::{ArenaBuffer, DeviceArena};
 use crate::error::Error;
 use std::fmt;
+use std::ops::Range;
 use std::str::FromStr;
 use vrampool_backend::{Backend, Memory, Region, RegionMut};
 
@@ -103,6 +104,14 @@ impl<B: Backend> Supply<B> {
         }
     }
 
+    /// An own arena that grows may have so much.
+    pub(crate) fn set_limit(&self, bytes: u64) -> Result<(), Error> {
+        match self.arena.as_ref().filter(|arena| arena.is_growing() && !self.is_shared) {
+            Some(arena) => arena.resize(bytes),
+            None => Ok(()),
+        }
+    }
+
     pub(crate) fn source(&self) -> Source {
         self.source
     }
@@ -146,13 +155,20 @@ impl<B: Backend> Extent<B> {
         }
     }
 
-    /// Where it is at this moment, where the device has addresses.
-    pub(crate) fn address(&self) -> Option<u64> {
-        let start = self.memory().address()?;
+    /// Where it is at this moment, where the device has addresses, and whether it stays there.
+    pub(crate) fn address(&self) -> Option<(u64, bool)> {
         match self {
             // After a reset of the arena it is nowhere.
-            Self::Arena(buffer) => Some(start + buffer.offset().ok()?),
-            Self::Direct(_) | Self::Driver(..) => Some(start),
+            Self::Arena(buffer) => buffer.address(),
+            Self::Direct(_) | Self::Driver(..) => Some((self.memory().address()?, true)),
+        }
+    }
+
+    /// Where in its arena its bytes are, in order; nothing elsewhere.
+    pub(crate) fn parts(&self) -> Vec<Range<u64>> {
+        match self {
+            Self::Arena(buffer) => buffer.parts(),
+            Self::Direct(_) | Self::Driver(..) => Vec::new(),
         }
     }
 

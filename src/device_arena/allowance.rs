@@ -5,26 +5,63 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use vrampool_backend::{Backend, BackendError};
 
-/// A limit on bytes, and how much of it is taken.
+/// A limit on the physical bytes of several growing arenas together ([`ArenaBuilder::within`](super::ArenaBuilder::within)), and
+/// how much of it is taken.
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use vrampool::{Allowance, Backend, DeviceArena, host::HostDevice};
+/// # fn main() -> Result<(), vrampool::Error> {
+/// # let device = HostDevice::new();
+/// # if device.virtual_memory().is_none() { return Ok(()) }
+/// let stream = device.create_stream()?;
+/// let allowance = Arc::new(Allowance::new(64 << 20));
+/// let arena = || DeviceArena::builder(&device).growing().within(&allowance).build();
+/// let (one, other) = (arena()?, arena()?);
+/// let block = one.allocate(40 << 20, &stream)?;
+/// assert!(other.allocate(40 << 20, &stream).unwrap_err().is_out_of_memory());
+/// assert_eq!(allowance.taken(), 40 << 20);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
-pub(crate) struct Allowance {
-    limit: u64,
+pub struct Allowance {
+    limit: AtomicU64,
     taken: AtomicU64,
 }
 
 impl Allowance {
-    pub(crate) fn new(limit: u64) -> Self {
-        Self { limit, taken: AtomicU64::new(0) }
+    /// At most `limit` bytes; [`UNLIMITED`](crate::UNLIMITED) only counts them.
+    #[must_use]
+    pub fn new(limit: u64) -> Self {
+        Self { limit: AtomicU64::new(limit), taken: AtomicU64::new(0) }
+    }
+
+    /// The most bytes that may be taken.
+    #[must_use]
+    pub fn limit(&self) -> u64 {
+        // Relaxed, here and below: only the numbers matter, nothing is published with them.
+        self.limit.load(Ordering::Relaxed)
+    }
+
+    /// Changes it. Below what is taken nothing more is to be had until enough came back.
+    pub fn set_limit(&self, bytes: u64) {
+        self.limit.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Bytes that arenas have now.
+    #[must_use]
+    pub fn taken(&self) -> u64 {
+        self.taken.load(Ordering::Relaxed)
     }
 
     fn take(&self, bytes: u64) -> Result<(), BackendError> {
-        // Relaxed: only the number matters, nothing is published with it.
-        let more = |taken: u64| taken.checked_add(bytes).filter(|&taken| taken <= self.limit);
+        let more = |taken: u64| taken.checked_add(bytes).filter(|&taken| taken <= self.limit());
         match self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more) {
             Ok(_) => Ok(()),
             Err(taken) => Err(BackendError::OutOfMemory {
                 requested: bytes,
-                free: Some(self.limit.saturating_sub(taken)),
+                free: Some(self.limit().saturating_sub(taken)),
             }),
         }
     }

@@ -8,9 +8,10 @@ use crate::arena::{ArenaError, Block};
 use crate::capture::Need;
 use crate::error::Error;
 use std::fmt;
+use std::ops::Range;
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, OnceLock};
-use vrampool_backend::{Backend, Hold, Region, RegionMut, Stream};
+use vrampool_backend::{Backend, Hold, Memory, Region, RegionMut, Stream};
 
 /// A block of a [`DeviceArena`](super::DeviceArena). Dropping it frees it; it may outlive the arena's handles.
 ///
@@ -112,6 +113,26 @@ impl<B: Backend> ArenaBuffer<B> {
             Some(offset) => Ok(offset),
             None => Ok(state.engine.offset(self.block)?),
         }
+    }
+
+    /// Where it is at this moment, where the device has addresses, and whether it stays there.
+    pub(crate) fn address(&self) -> Option<(u64, bool)> {
+        let start = self.range().address()?;
+        let state = self.arena.settled(self.block);
+        state.slots.get(self.block)?;
+        let offset = self.offset_in(&state).ok()?;
+        Some((start + offset, state.backing.is_some()))
+    }
+
+    /// Where in the arena's range its bytes are at this moment, offsets, in the order of its own: one part, or of a stitched block
+    /// as many as it is stitched of. None after the arena was reset or resized.
+    #[must_use]
+    pub fn parts(&self) -> Vec<Range<u64>> {
+        let state = self.arena.settled(self.block);
+        let Some(slot) = state.slots.get(self.block) else { return Vec::new() };
+        let blocks = std::iter::once(self.block).chain(slot.more().iter().copied());
+        let extents = blocks.map(|block| state.engine.extent(block));
+        extents.map(|(offset, bytes)| offset..offset + bytes).collect()
     }
 
     /// The memory that it is a part of: the arena's range, or a stitched one of a growing arena's.

@@ -95,8 +95,8 @@ impl<B: Backend> ArenaBuilder<B> {
         self
     }
 
-    /// Physical memory of a growing arena is a part of that.
-    pub(crate) fn within(mut self, allowance: &Arc<Allowance>) -> Self {
+    /// Physical memory of a growing arena is a part of that, as well as within its own [`limit`](Self::limit).
+    pub fn within(mut self, allowance: &Arc<Allowance>) -> Self {
         self.allowance = Some(Arc::clone(allowance));
         self
     }

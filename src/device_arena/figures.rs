@@ -5,6 +5,7 @@ use super::sleep::Sleep;
 use super::state::State;
 use crate::arena::{Region, Span};
 use crate::sync::MutexGuard;
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use vrampool_backend::{Backend, Memory, MemoryKind};
@@ -140,6 +141,26 @@ impl<B: Backend> DeviceArena<B> {
     #[must_use]
     pub fn blocks(&self) -> Vec<Span> {
         self.engine().engine.blocks().collect()
+    }
+
+    /// Where in its range it has memory, offsets, in order: of a growing arena the parts that are mapped (asleep none), else all
+    /// of it.
+    #[must_use]
+    pub fn mapped(&self) -> Vec<Range<u64>> {
+        let state = self.engine();
+        let mut runs: Vec<Range<u64>> = Vec::new();
+        let Some(backing) = &state.backing else {
+            runs.push(0..state.engine.capacity());
+            return runs;
+        };
+        for extent in &backing.extents {
+            let end = extent.start + extent.bytes;
+            match runs.last_mut() {
+                Some(last) if last.end == extent.start => last.end = end,
+                _ => runs.push(extent.start..end),
+            }
+        }
+        runs
     }
 
     fn engine(&self) -> MutexGuard<'_, State<B>> {

@@ -29,7 +29,7 @@ mod slot;
 mod state;
 mod unsettled;
 
-pub(crate) use allowance::Allowance;
+pub use allowance::Allowance;
 use allowance::Share;
 pub use buffer::ArenaBuffer;
 pub use builder::ArenaBuilder;

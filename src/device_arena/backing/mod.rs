@@ -165,15 +165,27 @@ impl<B: Backend> Backing<B> {
         if offset < self.front { Region::Stable } else { Region::Dynamic }
     }
 
+    /// Whether [`oldest`](Self::oldest) is the free end, as far as that can be said at once.
+    pub(super) fn end_is_next(&self, engine: &Arena, bytes: u64) -> bool {
+        let (end_age, older) = self.older_than_end(engine, bytes);
+        end_age.is_some() && older.is_empty()
+    }
+
+    /// When the free end came to hold `bytes`, if it does, and the stitched ranges that are older.
+    fn older_than_end(&self, engine: &Arena, bytes: u64) -> (Option<u64>, &[Stitched<B>]) {
+        let end = engine.free_end(Region::Dynamic).saturating_add(bytes);
+        let age = self.ends.get(self.ends.partition_point(|&(other, _)| other < end)).map(|&(_, age)| age);
+        let older = self.stitched.partition_point(|range| age.is_none_or(|age| range.age < age));
+        (age, &self.stitched[..older])
+    }
+
     /// The oldest of what is mapped beside the holes and holds `bytes`.
     pub(super) fn oldest(&mut self, engine: &Arena, bytes: u64) -> Way<B> {
-        let end = engine.free_end(Region::Dynamic).saturating_add(bytes);
-        let end_age =
-            self.ends.get(self.ends.partition_point(|&(other, _)| other < end)).map(|&(_, age)| age);
-        let older = self.stitched.partition_point(|range| end_age.is_none_or(|age| range.age < age));
-        if self.stitched[..older].iter().all(|range| range.bytes < bytes) {
+        let (end_age, older) = self.older_than_end(engine, bytes);
+        if older.iter().all(|range| range.bytes < bytes) {
             return end_age.map_or(Way::Nothing, |_| Way::End);
         }
+        let older = older.len();
         let holes = self.holes(engine);
         let oldest = match older <= FEW {
             true => self.stitched[..older].iter().position(|range| {

@@ -1,0 +1,78 @@
+//! Errors, versions and devices.
+
+use crate::boundary::{self, Out, guard};
+use crate::failure::Status;
+use crate::last_error;
+use serde_json::json;
+use std::ffi::{CStr, c_char};
+use std::ptr;
+
+/// As the header says.
+#[unsafe(no_mangle)]
+pub extern "C" fn vrampool_last_error() -> *const c_char {
+    last_error::text()
+}
+
+/// As the header says.
+#[unsafe(no_mangle)]
+pub extern "C" fn vrampool_last_error_code() -> Status {
+    last_error::status()
+}
+
+/// As the header says.
+#[unsafe(no_mangle)]
+pub extern "C" fn vrampool_clear_error() {
+    last_error::clear();
+}
+
+/// As the header says.
+#[unsafe(no_mangle)]
+pub extern "C" fn vrampool_status_name(status: Status) -> *const c_char {
+    status.c_name().as_ptr()
+}
+
+/// As the header says.
+#[unsafe(no_mangle)]
+pub extern "C" fn vrampool_version() -> *const c_char {
+    const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "\0");
+    CStr::from_bytes_until_nul(VERSION.as_bytes()).map_or(ptr::null(), CStr::as_ptr)
+}
+
+/// As the header says.
+#[unsafe(no_mangle)]
+pub extern "C" fn vrampool_abi_version() -> u32 {
+    1
+}
+
+/// As the header says.
+#[unsafe(no_mangle)]
+pub extern "C" fn vrampool_string_free(text: *mut c_char) -> Status {
+    guard(|| boundary::take_back(text))
+}
+
+/// As the header says.
+#[unsafe(no_mangle)]
+pub extern "C" fn vrampool_devices(json: Out<'_, *mut c_char>) -> Status {
+    guard(|| {
+        json.check("json")?;
+        let devices = vrampool::any::devices();
+        let there = devices.there.iter().map(|device| {
+            json!({
+                "name": device.name, "backend": device.backend, "device": device.device,
+                "kind": format!("{:?}", device.kind).to_lowercase(), "total_bytes": device.total_bytes,
+            })
+        });
+        let absent = devices.absent.iter();
+        let absent =
+            absent.map(|absent| json!({ "backend": absent.backend, "reason": absent.reason.to_string() }));
+        let listed = json!({ "devices": there.collect::<Vec<_>>(), "absent": absent.collect::<Vec<_>>() });
+        json.set(boundary::give_text(listed.to_string()));
+        Ok(())
+    })
+}
+
+/// The text of [`vrampool_last_error`], for Rust.
+#[must_use]
+pub fn last_error_text() -> String {
+    last_error::copied()
+}

@@ -1,0 +1,20 @@
+//! The exported functions, in the order of the header, which documents them.
+
+mod errors;
+mod figures;
+mod pools;
+mod segments;
+mod sleep;
+mod streams;
+mod torch;
+
+pub use crate::figures::Stats;
+pub use crate::segments::{FreeCallback, MallocCallback};
+pub use crate::sleep::SleepReport;
+pub use errors::*;
+pub use figures::*;
+pub use pools::*;
+pub use segments::*;
+pub use sleep::*;
+pub use streams::*;
+pub use torch::*;

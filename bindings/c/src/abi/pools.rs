@@ -1,0 +1,185 @@
+//! Pools and their blocks.
+
+use crate::blocks::{self, Held};
+use crate::boundary::{Out, Text, Versioned, guard};
+use crate::failure::{Failure, Status};
+use crate::options::Options;
+use crate::pool::CPool;
+use crate::{registry, streams, torch};
+use std::ffi::c_void;
+use std::ptr;
+
+/// `vrampool_block`.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct Block {
+    /// As in C: what of it the caller knows.
+    pub struct_size: usize,
+    /// Where it begins.
+    pub address: u64,
+    /// Bytes that were asked for.
+    pub requested: u64,
+    /// Bytes of its class.
+    pub bytes: u64,
+    /// Its pool.
+    pub pool: u64,
+    /// The stream it was allocated for.
+    pub stream: *mut c_void,
+}
+
+impl Default for Block {
+    fn default() -> Self {
+        Self {
+            struct_size: size_of::<Self>(),
+            address: 0,
+            requested: 0,
+            bytes: 0,
+            pool: 0,
+            stream: ptr::null_mut(),
+        }
+    }
+}
+
+impl Versioned for Block {
+    const LEAST: usize = size_of::<Self>();
+
+    fn with_size(self, struct_size: usize) -> Self {
+        Self { struct_size, ..self }
+    }
+}
+
+/// As the header says.
+#[unsafe(no_mangle)]
+pub extern "C" fn vrampool_create(options: Text<'_>, pool: Out<'_, u64>) -> Status {
+    guard(|| {
+        pool.check("pool")?;
+        let options = Options::parse(options.optional("options")?.unwrap_or_default())?;
+        pool.set(registry::add(|handle| CPool::new(handle, options))?);
+        Ok(())
+    })
+}
+
+/// As the header says.
+#[unsafe(no_mangle)]
+pub extern "C" fn vrampool_destroy(pool: u64) -> Status {
+    guard(|| registry::remove(pool))
+}
+
+/// As the header says.
+#[unsafe(no_mangle)]
+pub extern "C" fn vrampool_allocate(
+    pool: u64,
+    bytes: u64,
+    stream: *mut c_void,
+    address: Out<'_, *mut c_void>,
+) -> Status {
+    guard(|| {
+        address.check("address")?;
+        let place = registry::with(pool, |pool| pool.allocate(bytes, stream as usize))?;
+        address.set(place as *mut c_void);
+        Ok(())
+    })
+}
+
+/// As the header says.
+#[unsafe(no_mangle)]
+pub extern "C" fn vrampool_free(pool: u64, address: *mut c_void, stream: *mut c_void) -> Status {
+    guard(|| free(address as u64, stream as usize, |held| is_of(pool, held)))
+}
+
+/// As the header says.
+#[unsafe(no_mangle)]
+pub extern "C" fn vrampool_free_sized(
+    pool: u64,
+    address: *mut c_void,
+    bytes: u64,
+    stream: *mut c_void,
+) -> Status {
+    guard(|| {
+        free(address as u64, stream as usize, |held| {
+            is_of(pool, held)?;
+            match held.loan.requested() {
+                requested if requested == bytes => Ok(()),
+                requested => Err(mismatch(&format!("{requested} bytes were asked for, not {bytes}"))),
+            }
+        })
+    })
+}
+
+#[inline(always)]
+fn is_of(pool: u64, held: &Held) -> Result<(), Failure> {
+    if pool == 0 || pool == held.pool {
+        return Ok(());
+    }
+    Err(mismatch(&format!("it is one of pool {}, not of {pool}", held.pool)))
+}
+
+#[cold]
+fn mismatch(reason: &str) -> Failure {
+    Failure::new(Status::MISMATCH, format!("the block was not freed: {reason}"))
+}
+
+#[inline(always)]
+fn free(address: u64, stream: usize, check: impl Fn(&Held) -> Result<(), Failure>) -> Result<(), Failure> {
+    if address == 0 {
+        return Ok(());
+    }
+    let mut is_elsewhere = false;
+    let removed = blocks::remove(address, |held| {
+        check(held)?;
+        is_elsewhere = held.stream != stream;
+        // What is refused below is refused before the block is gone.
+        if is_elsewhere { Err(Failure { status: Status::OK, text: String::new() }) } else { Ok(()) }
+    });
+    match removed {
+        Ok(held) => {
+            drop(held);
+            Ok(())
+        }
+        Err(_) if is_elsewhere => free_elsewhere(address, stream, check),
+        Err(failure) => Err(failure),
+    }
+}
+
+/// Frees a block on another stream than it was allocated for.
+#[cold]
+#[inline(never)]
+fn free_elsewhere(
+    address: u64,
+    stream: usize,
+    check: impl Fn(&Held) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    blocks::borrow(address, |held| {
+        check(held)?;
+        torch::record(held, stream)
+    })?;
+    drop(blocks::remove(address, check)?);
+    Ok(())
+}
+
+/// As the header says.
+#[unsafe(no_mangle)]
+pub extern "C" fn vrampool_record_stream(address: *mut c_void, stream: *mut c_void) -> Status {
+    guard(|| blocks::borrow(address as u64, |held| torch::record(held, stream as usize)))
+}
+
+/// As the header says.
+#[unsafe(no_mangle)]
+pub extern "C" fn vrampool_block_at(address: *const c_void, block: Out<'_, Block>) -> Status {
+    guard(|| {
+        block.size("block")?;
+        let found = blocks::look(address as u64, |held| {
+            let bytes = held.loan.buffer().map(vrampool::Buffer::class)?;
+            Some(Block {
+                struct_size: 0,
+                address: address as u64,
+                requested: held.loan.requested(),
+                bytes,
+                pool: held.pool,
+                stream: streams::as_handle(held.stream),
+            })
+        })?;
+        let found = found.ok_or_else(|| Failure::new(Status::BUSY, "another call has the block"))?;
+        block.set_versioned(found, "block")
+    })
+}

@@ -1,0 +1,75 @@
+//! Segments in the shape of vLLM.
+
+use crate::boundary::{guard, guarded};
+use crate::failure::Status;
+use crate::segments::{self, FreeCallback, MallocCallback};
+use crate::{last_error, torch};
+use std::ffi::{c_int, c_void};
+use std::ptr;
+
+/// As the header says.
+#[unsafe(no_mangle)]
+pub extern "C" fn vrampool_segment_callbacks(
+    on_malloc: Option<MallocCallback>,
+    on_free: Option<FreeCallback>,
+    user: *mut c_void,
+) -> Status {
+    guard(|| {
+        segments::tell(on_malloc, on_free, user);
+        Ok(())
+    })
+}
+
+/// As the header says.
+#[unsafe(no_mangle)]
+pub extern "C-unwind" fn vrampool_segment_alloc(
+    size: usize,
+    device: c_int,
+    stream: *mut c_void,
+) -> *mut c_void {
+    if size == 0 {
+        return ptr::null_mut();
+    }
+    match guarded(|| segments::allocate(size as u64, device, stream as usize)) {
+        Ok(address) => address as *mut c_void,
+        Err(failure) => torch::throw_or_null(&failure, size, device),
+    }
+}
+
+/// As the header says.
+#[unsafe(no_mangle)]
+pub extern "C" fn vrampool_segment_free(
+    address: *mut c_void,
+    _size: usize,
+    _device: c_int,
+    _stream: *mut c_void,
+) {
+    if !address.is_null()
+        && let Err(failure) = guarded(|| segments::free(address as u64))
+    {
+        let _ = last_error::keep(&failure);
+        log::error!("segment {address:?}: {}", failure.text);
+    }
+}
+
+/// As the header says.
+#[unsafe(no_mangle)]
+pub extern "C" fn vrampool_segment_unmap_and_release(
+    device: c_int,
+    bytes: u64,
+    address: u64,
+    handle: u64,
+) -> Status {
+    guard(|| segments::change(device, bytes, address, handle, false))
+}
+
+/// As the header says.
+#[unsafe(no_mangle)]
+pub extern "C" fn vrampool_segment_create_and_map(
+    device: c_int,
+    bytes: u64,
+    address: u64,
+    handle: u64,
+) -> Status {
+    guard(|| segments::change(device, bytes, address, handle, true))
+}

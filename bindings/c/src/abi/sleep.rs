@@ -1,0 +1,95 @@
+//! Tags, sleep and wake.
+
+use crate::boundary::{Out, Text, Texts, guard};
+use crate::failure::{Failure, Status};
+use crate::sleep::SleepReport;
+use crate::{registry, tags};
+use std::ffi::c_int;
+use vrampool::Offload;
+
+/// As the header says.
+#[unsafe(no_mangle)]
+pub extern "C" fn vrampool_tag_begin(pool: u64, tag: Text<'_>) -> Status {
+    guard(|| {
+        let tag = tag.required("tag")?;
+        tags::begin(pool, registry::get(pool)?.tagged_or_new(tag)?);
+        Ok(())
+    })
+}
+
+/// As the header says.
+#[unsafe(no_mangle)]
+pub extern "C" fn vrampool_tag_end(pool: u64) -> Status {
+    guard(|| tags::end(pool))
+}
+
+/// As the header says.
+#[unsafe(no_mangle)]
+pub extern "C" fn vrampool_sleep(
+    pool: u64,
+    keep: Texts<'_>,
+    count: usize,
+    report: Out<'_, SleepReport>,
+) -> Status {
+    guard(|| {
+        let (keep, pool) = (keep.read(count, "keep")?, registry::get(pool)?);
+        let kept = pool.options.offload;
+        reported(report, || {
+            pool.fall_asleep(|tag| Some(if keep.contains(&tag) { kept } else { Offload::Discard }))
+        })
+    })
+}
+
+/// As the header says.
+#[unsafe(no_mangle)]
+pub extern "C" fn vrampool_sleep_tags(
+    pool: u64,
+    tags: Texts<'_>,
+    count: usize,
+    keep_contents: c_int,
+    report: Out<'_, SleepReport>,
+) -> Status {
+    guard(|| {
+        let (tags, pool) = (tags.read(count, "tags")?, registry::get(pool)?);
+        let offload = if keep_contents == 0 { Offload::Discard } else { pool.options.offload };
+        reported(report, || pool.fall_asleep(|tag| tags.contains(&tag).then_some(offload)))
+    })
+}
+
+/// As the header says.
+#[unsafe(no_mangle)]
+pub extern "C" fn vrampool_wake(
+    pool: u64,
+    tags: Texts<'_>,
+    count: usize,
+    report: Out<'_, SleepReport>,
+) -> Status {
+    guard(|| {
+        let pool = registry::get(pool)?;
+        let tags = if tags.is_null() { None } else { Some(tags.read(count, "tags")?) };
+        reported(report, || pool.wake(tags.as_deref()))
+    })
+}
+
+/// As the header says.
+#[unsafe(no_mangle)]
+pub extern "C" fn vrampool_is_asleep(pool: u64, tag: Text<'_>, is_asleep: Out<'_, c_int>) -> Status {
+    guard(|| {
+        is_asleep.check("is_asleep")?;
+        let tagged = registry::get(pool)?.tagged(tag.required("tag")?);
+        is_asleep.set(c_int::from(tagged.is_some_and(|tagged| tagged.is_asleep())));
+        Ok(())
+    })
+}
+
+/// Does it once it is known where to report it, if that is wanted.
+fn reported(
+    report: Out<'_, SleepReport>,
+    act: impl FnOnce() -> Result<SleepReport, Failure>,
+) -> Result<(), Failure> {
+    if report.check("report").is_err() {
+        return act().map(drop);
+    }
+    report.size("report")?;
+    report.set_versioned(act()?, "report")
+}

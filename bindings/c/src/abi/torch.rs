@@ -1,0 +1,174 @@
+//! What PyTorch takes.
+
+use crate::boundary::{Out, Text, guard, guarded};
+use crate::failure::{Failure, Status};
+use crate::torch::{self, Filter, First};
+use crate::{blocks, last_error, registry};
+use std::ffi::{c_int, c_void};
+use std::ptr;
+
+/// `vrampool_mempool_id`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
+pub struct MempoolId {
+    /// The first of PyTorch's two numbers.
+    pub first: u64,
+    /// The second.
+    pub second: u64,
+}
+
+impl From<MempoolId> for (u64, u64) {
+    fn from(id: MempoolId) -> Self {
+        (id.first, id.second)
+    }
+}
+
+/// As the header says.
+#[unsafe(no_mangle)]
+pub extern "C" fn vrampool_torch_configure(options: Text<'_>) -> Status {
+    guard(|| torch::configure(options.optional("options")?))
+}
+
+/// As the header says.
+#[unsafe(no_mangle)]
+pub extern "C" fn vrampool_torch_pool(device: c_int, pool: Out<'_, u64>) -> Status {
+    guard(|| {
+        pool.check("pool")?;
+        let handle = torch::pool(device)?;
+        registry::with(handle, |_| Ok(()))?;
+        pool.set(handle);
+        Ok(())
+    })
+}
+
+/// As the header says.
+#[unsafe(no_mangle)]
+pub extern "C" fn vrampool_torch_shutdown() -> Status {
+    guard(|| {
+        torch::shutdown();
+        Ok(())
+    })
+}
+
+/// As the header says.
+#[unsafe(no_mangle)]
+pub extern "C-unwind" fn vrampool_torch_alloc(
+    size: usize,
+    device: c_int,
+    stream: *mut c_void,
+) -> *mut c_void {
+    if size == 0 {
+        return ptr::null_mut();
+    }
+    match allocate(size, device, stream) {
+        Ok(address) => address as *mut c_void,
+        Err(failure) => torch::throw_or_null(&failure, size, device),
+    }
+}
+
+#[inline(always)]
+fn allocate(size: usize, device: c_int, stream: *mut c_void) -> Result<u64, Failure> {
+    let routes = match guarded(|| torch::allocate_or_ask(size as u64, device, stream as usize))? {
+        First::Done(address) => return Ok(address),
+        First::Ask(routes) => routes,
+    };
+    // Asked out here: what such a function of C++'s throws goes on to its caller.
+    let accepts =
+        |route: &&crate::captured::Route| route.filter.as_ref().is_none_or(|filter| filter.accepts(stream));
+    let route = routes.iter().find(accepts);
+    guarded(|| torch::allocate(size as u64, device, stream as usize, route))
+}
+
+/// As the header says.
+#[unsafe(no_mangle)]
+pub extern "C" fn vrampool_torch_free(address: *mut c_void, size: usize, device: c_int, stream: *mut c_void) {
+    if address.is_null() {
+        return;
+    }
+    if let Err(failure) = guarded(|| torch::free(address as u64, size as u64, device, stream as usize)) {
+        tell(&failure);
+    }
+}
+
+/// As the header says.
+#[unsafe(no_mangle)]
+pub extern "C" fn vrampool_torch_throws() -> c_int {
+    c_int::from(guarded(|| Ok(torch::thrower().is_some())).unwrap_or(false))
+}
+
+/// As the header says.
+#[unsafe(no_mangle)]
+pub extern "C" fn vrampool_torch_init(device_count: c_int) {
+    // A pool is made when it is needed, so that a process takes no memory of devices that it does not use.
+    log::debug!("PyTorch has {device_count} devices");
+}
+
+/// As the header says.
+#[unsafe(no_mangle)]
+pub extern "C" fn vrampool_torch_reset() {
+    told(|| {
+        torch::reset();
+        Ok(())
+    });
+}
+
+/// As the header says.
+#[unsafe(no_mangle)]
+pub extern "C" fn vrampool_torch_memory_fraction(fraction: f64, device: c_int) {
+    told(|| torch::limit_to(fraction, device));
+}
+
+/// As the header says.
+#[unsafe(no_mangle)]
+pub extern "C" fn vrampool_torch_base_alloc(address: *mut c_void, size: Out<'_, usize>) -> *mut c_void {
+    let around = guarded(|| Ok(blocks::around(address as u64))).ok().flatten();
+    let (start, bytes) = around.unwrap_or((address as u64, 0));
+    size.set(usize::try_from(bytes).unwrap_or(0));
+    start as *mut c_void
+}
+
+/// As the header says.
+#[unsafe(no_mangle)]
+pub extern "C" fn vrampool_torch_record_stream(address: *mut c_void, stream: *mut c_void) {
+    if !address.is_null() {
+        told(|| blocks::borrow(address as u64, |held| torch::record(held, stream as usize)));
+    }
+}
+
+/// As the header says; unlike the others it is C++'s promise that `filter` is null or what the header says.
+#[unsafe(no_mangle)]
+pub extern "C-unwind" fn vrampool_torch_begin_allocate_to_pool(
+    device: c_int,
+    id: MempoolId,
+    filter: CppFunction,
+) {
+    let filter = Filter::copy_of(filter);
+    told(|| torch::begin(device, id.into(), filter));
+}
+
+pub use crate::torch::CppFunction;
+
+/// As the header says.
+#[unsafe(no_mangle)]
+pub extern "C" fn vrampool_torch_end_allocate_to_pool(device: c_int, id: MempoolId) {
+    told(|| torch::end(device, id.into()));
+}
+
+/// As the header says.
+#[unsafe(no_mangle)]
+pub extern "C" fn vrampool_torch_release_pool(device: c_int, id: MempoolId) {
+    told(|| torch::release(device, id.into()));
+}
+
+/// Does what has nobody to answer to.
+fn told(act: impl FnOnce() -> Result<(), Failure>) {
+    if let Err(failure) = guarded(act) {
+        tell(&failure);
+    }
+}
+
+#[cold]
+fn tell(failure: &Failure) {
+    let _ = last_error::keep(failure);
+    log::error!("{}", failure.text);
+}

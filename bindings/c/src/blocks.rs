@@ -1,0 +1,171 @@
+//! Which block begins at an address: for every live block of every pool, found in constant time and without a lock that all
+//! share.
+
+use crate::captured::Captured;
+use crate::failure::{Failure, Status};
+use parking_lot::Mutex;
+use rustc_hash::FxBuildHasher;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use vrampool::Buffer;
+use vrampool::any::AnyDevice;
+
+/// How many locks there are, as a power of two: enough that two threads hardly ever meet.
+const SHARDS: u32 = 8;
+
+/// A live block.
+#[derive(Debug)]
+pub(crate) struct Held {
+    /// The handle of its pool.
+    pub(crate) pool: u64,
+    /// The stream it was allocated for, as it was given.
+    pub(crate) stream: usize,
+    pub(crate) loan: Loan,
+}
+
+#[derive(Debug)]
+pub(crate) enum Loan {
+    Pool(Buffer<AnyDevice>),
+    /// Of a private pool.
+    Captured(Box<Captured>),
+    /// Another call has it for a moment.
+    Elsewhere,
+}
+
+impl Loan {
+    pub(crate) fn buffer(&self) -> Option<&Buffer<AnyDevice>> {
+        match self {
+            Self::Pool(buffer) => Some(buffer),
+            Self::Captured(captured) => captured.buffer(),
+            Self::Elsewhere => None,
+        }
+    }
+
+    /// Bytes that were asked for.
+    pub(crate) fn requested(&self) -> u64 {
+        match self {
+            Self::Pool(buffer) => buffer.len(),
+            Self::Captured(captured) => captured.requested,
+            Self::Elsewhere => 0,
+        }
+    }
+}
+
+/// Apart from its neighbours, for two lines are fetched at once.
+#[repr(align(128))]
+struct Shard(Mutex<HashMap<u64, Held, FxBuildHasher>>);
+
+static BLOCKS: [Shard; 1 << SHARDS] =
+    [const { Shard(Mutex::new(HashMap::with_hasher(FxBuildHasher))) }; 1 << SHARDS];
+
+#[inline(always)]
+fn shard(address: u64) -> &'static Mutex<HashMap<u64, Held, FxBuildHasher>> {
+    // Fibonacci hashing: the upper bits of the product depend on all of the address's.
+    let hash = address.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    &BLOCKS[(hash >> (u64::BITS - SHARDS)) as usize].0
+}
+
+/// Notes a block. Answers it when another one is there, which cannot be.
+#[inline(always)]
+pub(crate) fn insert(address: u64, held: Held) -> Result<(), Held> {
+    match shard(address).lock().entry(address) {
+        Entry::Vacant(vacant) => {
+            vacant.insert(held);
+            Ok(())
+        }
+        Entry::Occupied(_) => Err(held),
+    }
+}
+
+/// Forgets a block and answers it, unless `check` objects.
+#[inline(always)]
+pub(crate) fn remove(
+    address: u64,
+    check: impl FnOnce(&Held) -> Result<(), Failure>,
+) -> Result<Held, Failure> {
+    match shard(address).lock().entry(address) {
+        Entry::Occupied(occupied) => {
+            if matches!(occupied.get().loan, Loan::Elsewhere) {
+                return Err(busy(address));
+            }
+            check(occupied.get())?;
+            Ok(occupied.remove())
+        }
+        Entry::Vacant(_) => Err(foreign(address)),
+    }
+}
+
+/// Looks at a block.
+pub(crate) fn look<T>(address: u64, look: impl FnOnce(&Held) -> T) -> Result<T, Failure> {
+    shard(address).lock().get(&address).map(look).ok_or_else(|| foreign(address))
+}
+
+/// Does something with a block that takes time, without the lock: meanwhile nobody else gets it.
+pub(crate) fn borrow<T>(
+    address: u64,
+    act: impl FnOnce(&mut Held) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let mut held = {
+        let mut shard = shard(address).lock();
+        let held = shard.get_mut(&address).ok_or_else(|| foreign(address))?;
+        if matches!(held.loan, Loan::Elsewhere) {
+            return Err(busy(address));
+        }
+        let loan = std::mem::replace(&mut held.loan, Loan::Elsewhere);
+        GivenBack { address, held: Some(Held { loan, ..*held }) }
+    };
+    match &mut held.held {
+        Some(held) => act(held),
+        None => Err(foreign(address)),
+    }
+}
+
+/// Puts a borrowed block back, also when a panic passes by.
+struct GivenBack {
+    address: u64,
+    held: Option<Held>,
+}
+
+impl Drop for GivenBack {
+    fn drop(&mut self) {
+        if let Some(held) = self.held.take()
+            && let Some(place) = shard(self.address).lock().get_mut(&self.address)
+        {
+            *place = held;
+        }
+    }
+}
+
+/// Looks at all blocks of a pool, one shard after the other.
+pub(crate) fn each_of(pool: u64, mut look: impl FnMut(u64, &Held)) {
+    for shard in &BLOCKS {
+        shard
+            .0
+            .lock()
+            .iter()
+            .filter(|(_, held)| held.pool == pool)
+            .for_each(|(&address, held)| look(address, held));
+    }
+}
+
+/// The block that an address is in: for rare calls, because all are looked at.
+pub(crate) fn around(address: u64) -> Option<(u64, u64)> {
+    let within = |(&start, held): (&u64, &Held)| {
+        let bytes = held.loan.buffer()?.class();
+        (start..start.checked_add(bytes)?).contains(&address).then_some((start, bytes))
+    };
+    BLOCKS.iter().find_map(|shard| shard.0.lock().iter().find_map(within))
+}
+
+#[cold]
+fn foreign(address: u64) -> Failure {
+    let text = format!(
+        "no live block begins at {address:#x}: it is freed already, inside a block, or somebody else's; nothing was done"
+    );
+    Failure::new(Status::INVALID_POINTER, text)
+}
+
+#[cold]
+fn busy(address: u64) -> Failure {
+    Failure::new(Status::BUSY, format!("another call has the block at {address:#x}; nothing was done"))
+}

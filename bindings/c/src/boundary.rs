@@ -1,0 +1,273 @@
+//! Where C's pointers become references, and panics end.
+//!
+//! The types here are what the exported functions take, each as wide as the pointer it is. Rust makes them of references, and so
+//! can call these functions without `unsafe`; C makes them of whatever it has, and its promise is the header's: a pointer that is
+//! not null is one to what its type says.
+
+use crate::failure::{Failure, Status};
+use crate::last_error;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::ffi::{CStr, CString, c_char};
+use std::fmt;
+use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
+
+/// Does it, and keeps why not. No panic goes on into C.
+#[inline(always)]
+pub(crate) fn guard(act: impl FnOnce() -> Result<(), Failure>) -> Status {
+    match guarded(act) {
+        Ok(()) => Status::OK,
+        Err(failure) => last_error::keep(&failure),
+    }
+}
+
+#[inline(always)]
+pub(crate) fn guarded<T>(act: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
+    // What a panic leaves behind is consistent: locks here do not poison, and what they hold changes in one step.
+    catch_unwind(AssertUnwindSafe(act)).unwrap_or_else(|panic| Err(caught(&*panic)))
+}
+
+#[cold]
+fn caught(panic: &(dyn std::any::Any + Send)) -> Failure {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+    Failure::new(Status::INTERNAL, format!("a fault of vrampool's own, please report it: {text}"))
+}
+
+/// Text of C's: a `const char *`.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub struct Text<'a> {
+    start: *const c_char,
+    of: PhantomData<&'a CStr>,
+}
+
+impl<'a> From<&'a CStr> for Text<'a> {
+    fn from(text: &'a CStr) -> Self {
+        Self { start: text.as_ptr(), of: PhantomData }
+    }
+}
+
+impl<'a> Text<'a> {
+    /// None.
+    #[must_use]
+    pub fn null() -> Self {
+        Self { start: ptr::null(), of: PhantomData }
+    }
+
+    pub(crate) fn optional(self, argument: &str) -> Result<Option<&'a str>, Failure> {
+        if self.start.is_null() {
+            return Ok(None);
+        }
+        // SAFETY: made of a `CStr`, or C's promise: text that ends with a 0, and stays as it is during the call.
+        let text = unsafe { CStr::from_ptr(self.start) };
+        text.to_str().map(Some).map_err(|_| Failure::invalid(argument, "it is no UTF-8"))
+    }
+
+    pub(crate) fn required(self, argument: &str) -> Result<&'a str, Failure> {
+        self.optional(argument)?.ok_or_else(|| Failure::invalid(argument, "it is null"))
+    }
+}
+
+impl fmt::Debug for Text<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.optional("text").ok().flatten().fmt(f)
+    }
+}
+
+/// Texts of C's: a `const char *const *`, as many as another argument says.
+#[derive(Clone, Copy, Debug)]
+#[repr(transparent)]
+pub struct Texts<'a> {
+    first: *const Text<'a>,
+}
+
+impl<'a> Texts<'a> {
+    /// None.
+    #[must_use]
+    pub fn null() -> Self {
+        Self { first: ptr::null() }
+    }
+
+    /// Those of a slice; pass its length too.
+    #[must_use]
+    pub fn of(texts: &'a [Text<'a>]) -> Self {
+        Self { first: texts.as_ptr() }
+    }
+
+    pub(crate) fn is_null(self) -> bool {
+        self.first.is_null()
+    }
+
+    pub(crate) fn read(self, count: usize, argument: &str) -> Result<Vec<&'a str>, Failure> {
+        if count == 0 {
+            return Ok(Vec::new());
+        }
+        if self.first.is_null() || count > isize::MAX as usize / size_of::<Text<'_>>() {
+            return Err(Failure::invalid(argument, "there are fewer than their number"));
+        }
+        // SAFETY: made of a slice whose length was passed, or C's promise: so many pointers to text, which `Text` is as wide as.
+        let texts = unsafe { std::slice::from_raw_parts(self.first, count) };
+        texts.iter().map(|text| text.required(argument)).collect()
+    }
+}
+
+/// Where an answer goes: a `T *`.
+#[repr(transparent)]
+pub struct Out<'a, T> {
+    place: *mut T,
+    of: PhantomData<&'a mut T>,
+}
+
+impl<'a, T> From<&'a mut T> for Out<'a, T> {
+    fn from(place: &'a mut T) -> Self {
+        Self { place, of: PhantomData }
+    }
+}
+
+impl<T> Out<'_, T> {
+    /// Nowhere.
+    #[must_use]
+    pub fn null() -> Self {
+        Self { place: ptr::null_mut(), of: PhantomData }
+    }
+
+    /// Asked before anything is done whose answer would be lost.
+    #[inline(always)]
+    pub(crate) fn check(&self, argument: &str) -> Result<(), Failure> {
+        if self.place.is_null() { Err(Failure::invalid(argument, "it is null")) } else { Ok(()) }
+    }
+
+    /// Does nothing where it is null.
+    #[inline(always)]
+    pub(crate) fn set(self, value: T) {
+        if !self.place.is_null() {
+            // SAFETY: made of a mutable reference, or C's promise: aligned memory for a `T` that nobody else uses. What was there
+            // is a number or a pointer, or nothing yet, and is not dropped.
+            unsafe { self.place.write(value) };
+        }
+    }
+}
+
+impl<T> fmt::Debug for Out<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Out").field(&self.place).finish()
+    }
+}
+
+/// A struct that begins with its size, of which callers may know an earlier version: plain numbers and pointers, all of which
+/// may be 0.
+pub trait Versioned: Copy {
+    /// The size of its first version, and so the least.
+    const LEAST: usize;
+
+    /// With its size set.
+    fn with_size(self, size: usize) -> Self;
+}
+
+impl<T: Versioned> Out<'_, T> {
+    /// As [`set`](Self::set), as much of it as the caller knows.
+    pub(crate) fn set_versioned(self, value: T, argument: &str) -> Result<(), Failure> {
+        let size = self.size(argument)?;
+        let value = value.with_size(size);
+        // SAFETY: C's promise: as many bytes as it says, which are no more than the value has.
+        unsafe { ptr::copy_nonoverlapping((&raw const value).cast::<u8>(), self.place.cast(), size) };
+        Ok(())
+    }
+
+    /// How much of it the caller knows; an error for what cannot be.
+    pub(crate) fn size(&self, argument: &str) -> Result<usize, Failure> {
+        self.check(argument)?;
+        // SAFETY: C's promise: every version begins with its size, and so has at least that.
+        let size = unsafe { self.place.cast::<usize>().read() };
+        if size < T::LEAST {
+            let reason = format!("set struct_size first: {size} bytes are less than the {} it has", T::LEAST);
+            return Err(Failure::invalid(argument, &reason));
+        }
+        Ok(size.min(size_of::<T>()))
+    }
+}
+
+/// Text that C has, by where it begins.
+static TEXTS: Mutex<Option<HashMap<usize, CString>>> = Mutex::new(None);
+
+/// Gives C text, for [`take_back`].
+pub(crate) fn give_text(text: String) -> *mut c_char {
+    let text = CString::new(text.replace('\0', "\u{fffd}")).unwrap_or_default();
+    // It stays where it is: C may write to it, and a `CString` owns its bytes.
+    let start = text.as_ptr().cast_mut();
+    TEXTS.lock().get_or_insert_default().insert(start as usize, text);
+    start
+}
+
+pub(crate) fn take_back(start: *mut c_char) -> Result<(), Failure> {
+    if start.is_null() {
+        return Ok(());
+    }
+    match TEXTS.lock().as_mut().and_then(|texts| texts.remove(&(start as usize))) {
+        Some(text) => {
+            // Whatever C wrote there, it is freed by its length here.
+            drop(text);
+            Ok(())
+        }
+        None => {
+            Err(Failure::new(Status::INVALID_POINTER, "it is no text of vrampool's, or was freed already"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn panics_end_here_and_are_told() {
+        for status in [
+            guard(|| panic!("static")),
+            guard(|| panic!("{}", "formatted")),
+            guard(|| std::panic::panic_any(7)),
+        ] {
+            assert_eq!(status, Status::INTERNAL);
+            assert!(last_error::copied().contains("please report it"));
+        }
+        assert_eq!(guard(|| panic!("with a \0 in it")), Status::INTERNAL);
+        assert!(last_error::copied().contains("with a \u{fffd} in it"), "{}", last_error::copied());
+        assert_eq!(guard(|| Ok(())), Status::OK);
+        assert_eq!(last_error::status(), Status::INTERNAL, "a success leaves it");
+    }
+
+    #[test]
+    fn a_struct_of_another_version_gets_what_it_knows() {
+        #[derive(Clone, Copy)]
+        #[repr(C)]
+        struct Now {
+            size: usize,
+            old: u64,
+            new: u64,
+        }
+        impl Versioned for Now {
+            const LEAST: usize = 16;
+            fn with_size(self, size: usize) -> Self {
+                Self { size, ..self }
+            }
+        }
+        let now = Now { size: 0, old: 1, new: 2 };
+        for (size, after) in [(16, (16, 1, 9)), (24, (24, 1, 2)), (4000, (24, 1, 2))] {
+            let mut known = Now { size, old: 9, new: 9 };
+            Out::from(&mut known).set_versioned(now, "now").expect("it is large enough");
+            assert_eq!((known.size, known.old, known.new), after, "{size}");
+        }
+        let mut known = Now { size: 15, old: 9, new: 9 };
+        assert!(Out::from(&mut known).set_versioned(now, "now").is_err());
+        assert_eq!(known.old, 9);
+    }
+
+    #[test]
+    fn text_is_freed_once() {
+        let text = give_text("a\0b".into());
+        assert!(take_back(text).is_ok());
+        assert_eq!(take_back(text).map_err(|failure| failure.status), Err(Status::INVALID_POINTER));
+    }
+}

@@ -1,0 +1,223 @@
+//! Private pools: memory of work that is captured into a graph, kept for as long as the graph may run.
+//!
+//! As [`GraphMemory`](vrampool::GraphMemory), but for several streams, with addresses, and with a filter that says which requests
+//! are the graph's.
+
+use crate::blocks::{Held, Loan};
+use crate::failure::Failure;
+use crate::pool::{CPool, Tagged};
+use crate::streams::Home;
+use crate::tags;
+use crate::torch::Filter;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use vrampool::Buffer;
+use vrampool::any::AnyDevice;
+
+/// A graph's number, as PyTorch has it.
+pub(crate) type Id = (u64, u64);
+
+/// Private pools of a pool.
+#[derive(Debug, Default)]
+pub(crate) struct Captures {
+    /// How many routes there are: what every request asks first.
+    active: AtomicUsize,
+    /// Which requests go where, the newest last.
+    routes: Mutex<Vec<Route>>,
+    private: Mutex<HashMap<Id, Arc<Private>>>,
+    /// Memory of graphs that are gone, whose last work may not be done.
+    unsettled: Mutex<Vec<Buffer<AnyDevice>>>,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Route {
+    id: Id,
+    pub(crate) private: Arc<Private>,
+    /// Whose requests; `None` for all.
+    pub(crate) filter: Option<Arc<Filter>>,
+}
+
+/// A private pool.
+#[derive(Debug)]
+pub(crate) struct Private {
+    tagged: Arc<Tagged>,
+    /// `None` when it is released.
+    kept: Mutex<Option<Kept>>,
+    /// Bytes that it has, live or kept.
+    bytes: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    /// Free, by class and stream.
+    idle: HashMap<(u64, usize), Vec<Buffer<AnyDevice>>>,
+    /// Free, but other streams of the graph use it: for nobody else in it.
+    aside: Vec<Buffer<AnyDevice>>,
+}
+
+/// A live block of a private pool. Dropped, it goes back there.
+#[derive(Debug)]
+pub(crate) struct Captured {
+    /// As long as its class. `None` only while dropping.
+    buffer: Option<Buffer<AnyDevice>>,
+    home: Arc<Private>,
+    stream: usize,
+    pub(crate) requested: u64,
+    /// Another stream used it.
+    pub(crate) is_shared: bool,
+}
+
+impl Captured {
+    pub(crate) fn buffer(&self) -> Option<&Buffer<AnyDevice>> {
+        self.buffer.as_ref()
+    }
+}
+
+impl Drop for Captured {
+    fn drop(&mut self) {
+        let Some(buffer) = self.buffer.take() else { return };
+        let class = buffer.class();
+        let mut kept = self.home.kept.lock();
+        match &mut *kept {
+            Some(kept) if self.is_shared => kept.aside.push(buffer),
+            Some(kept) => kept.idle.entry((class, self.stream)).or_default().push(buffer),
+            None => {
+                drop(kept);
+                self.home.bytes.fetch_sub(class, Ordering::Relaxed);
+                drop(buffer);
+            }
+        }
+    }
+}
+
+impl Private {
+    fn new(tagged: Arc<Tagged>) -> Self {
+        Self { tagged, kept: Mutex::new(Some(Kept::default())), bytes: AtomicU64::new(0) }
+    }
+
+    fn take_idle(&self, class: u64, stream: usize) -> Option<Buffer<AnyDevice>> {
+        self.kept.lock().as_mut()?.idle.get_mut(&(class, stream))?.pop()
+    }
+
+    /// All that is free; what comes back later goes to the pool.
+    fn empty(&self) -> Vec<Buffer<AnyDevice>> {
+        let Some(kept) = self.kept.lock().take() else { return Vec::new() };
+        let freed: Vec<_> = kept.idle.into_values().flatten().chain(kept.aside).collect();
+        self.bytes.fetch_sub(freed.iter().map(Buffer::class).sum(), Ordering::Relaxed);
+        freed
+    }
+}
+
+impl CPool {
+    /// A block of a private pool.
+    pub(crate) fn allocate_private(
+        &self,
+        private: &Arc<Private>,
+        bytes: u64,
+        raw: usize,
+    ) -> Result<u64, Failure> {
+        let pool = &private.tagged.pool;
+        let class = pool.size_classes().round(bytes).unwrap_or(bytes);
+        let buffer = match private.take_idle(class, raw) {
+            Some(buffer) => buffer,
+            None => self.home.with_stream(raw, |stream| {
+                let buffer = match pool.allocate(class, stream) {
+                    Ok(buffer) => buffer,
+                    Err(error) => self.allocate_again(&private.tagged, class, stream, error)?,
+                };
+                private.bytes.fetch_add(buffer.class(), Ordering::Relaxed);
+                Ok(buffer)
+            })?,
+        };
+        let address = buffer.address().unwrap_or(0);
+        let captured = Captured {
+            buffer: Some(buffer),
+            home: Arc::clone(private),
+            stream: raw,
+            requested: bytes,
+            is_shared: false,
+        };
+        self.note(address, Held { pool: self.handle, stream: raw, loan: Loan::Captured(Box::new(captured)) })
+    }
+
+    /// Requests that the filter accepts go to the private pool of this number from now on.
+    pub(crate) fn begin_private(&self, id: Id, filter: Option<Filter>) {
+        let tagged = tags::current(self.handle).unwrap_or_else(|| Arc::clone(&self.main));
+        let captures = &self.captures;
+        let mut known = captures.private.lock();
+        let private = Arc::clone(known.entry(id).or_insert_with(|| Arc::new(Private::new(tagged))));
+        drop(known);
+        captures.routes.lock().push(Route { id, private, filter: filter.map(Arc::new) });
+        // Release: who sees it finds the route.
+        captures.active.fetch_add(1, Ordering::Release);
+    }
+}
+
+impl Captures {
+    /// Where requests may have to go, the newest first. Filters are for the caller to ask: nothing of ours is locked then.
+    #[inline(always)]
+    pub(crate) fn routes(&self) -> Vec<Route> {
+        // Acquire: pairs with the release of who began.
+        if self.active.load(Ordering::Acquire) == 0 { Vec::new() } else { self.all_routes() }
+    }
+
+    #[cold]
+    fn all_routes(&self) -> Vec<Route> {
+        self.routes.lock().iter().rev().cloned().collect()
+    }
+
+    /// Ends the newest route of this number, if there is one.
+    pub(crate) fn end(&self, id: Id) -> bool {
+        let ended = {
+            let mut routes = self.routes.lock();
+            routes.iter().rposition(|route| route.id == id).map(|newest| routes.remove(newest))
+        };
+        if ended.is_some() {
+            self.active.fetch_sub(1, Ordering::Release);
+        }
+        ended.is_some()
+    }
+
+    /// The graph of this number is gone. Answers whether there was one.
+    pub(crate) fn release(&self, id: Id, home: &Home) -> bool {
+        let Some(private) = self.private.lock().remove(&id) else { return false };
+        self.unsettled.lock().extend(private.empty());
+        self.settle(home);
+        true
+    }
+
+    pub(crate) fn release_all(&self, home: &Home) {
+        let all: Vec<_> = self.private.lock().drain().collect();
+        for (_, private) in all {
+            self.unsettled.lock().extend(private.empty());
+        }
+        self.settle(home);
+        // Of a pool that ends: what cannot be waited for is freed in the order of its stream.
+        let rest = std::mem::take(&mut *self.unsettled.lock());
+        drop(rest);
+    }
+
+    /// Gives the pool memory of graphs that are gone, once the device has no work of theirs. Answers how many bytes.
+    pub(crate) fn settle(&self, home: &Home) -> u64 {
+        let gone = std::mem::take(&mut *self.unsettled.lock());
+        if gone.is_empty() {
+            return 0;
+        }
+        if let Err(failure) = home.drain() {
+            // While something is captured it must not be waited for: another time.
+            log::warn!("{} blocks of released graphs are kept for now: {}", gone.len(), failure.text);
+            self.unsettled.lock().extend(gone);
+            return 0;
+        }
+        gone.iter().map(Buffer::class).sum()
+    }
+
+    /// Bytes of private pools, and of released ones that are not given back yet.
+    pub(crate) fn bytes(&self) -> u64 {
+        let private: u64 =
+            self.private.lock().values().map(|private| private.bytes.load(Ordering::Relaxed)).sum();
+        private + self.unsettled.lock().iter().map(Buffer::class).sum::<u64>()
+    }
+}

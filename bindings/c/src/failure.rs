@@ -1,0 +1,131 @@
+//! What a call answers, and why.
+
+use vrampool::{BackendError, Error};
+
+/// A `vrampool_status`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(transparent)]
+#[must_use]
+pub struct Status(pub i32);
+
+macro_rules! statuses {
+    ($($(#[$doc:meta])* $NAME:ident = $code:literal),+ $(,)?) => {
+        impl Status {
+            $($(#[$doc])* pub const $NAME: Self = Self($code);)+
+
+            /// Its name in the header, without the prefix.
+            #[must_use]
+            pub fn name(self) -> &'static str {
+                self.c_name().to_str().unwrap_or_default()
+            }
+
+            pub(crate) fn c_name(self) -> &'static std::ffi::CStr {
+                const UNKNOWN: &std::ffi::CStr = c"UNKNOWN";
+                match self {
+                    $(Self::$NAME => {
+                        let name = concat!(stringify!($NAME), "\0");
+                        std::ffi::CStr::from_bytes_until_nul(name.as_bytes()).unwrap_or(UNKNOWN)
+                    })+
+                    _ => UNKNOWN,
+                }
+            }
+        }
+    };
+}
+
+statuses! {
+    /// Done.
+    OK = 0,
+    /// An argument is null, out of range, no text, or names nothing.
+    INVALID_ARGUMENT = 1,
+    /// A pool's handle that is none, or no longer.
+    INVALID_HANDLE = 2,
+    /// An address where no live block begins.
+    INVALID_POINTER = 3,
+    /// There is not enough memory.
+    OUT_OF_MEMORY = 4,
+    /// More than the device allocates in one piece.
+    TOO_LARGE = 5,
+    /// A block or a stream of another pool, device or size.
+    MISMATCH = 6,
+    /// Forbidden while the stream is captured.
+    CAPTURE = 7,
+    /// The memory is asleep.
+    ASLEEP = 8,
+    /// An option or an environment variable that cannot be.
+    CONFIGURATION = 9,
+    /// There is no such device here.
+    UNAVAILABLE = 10,
+    /// It cannot be done at all.
+    UNSUPPORTED = 11,
+    /// The driver failed.
+    DEVICE = 12,
+    /// The device is gone.
+    DEVICE_LOST = 13,
+    /// Another call is under way, or it is too late.
+    BUSY = 14,
+    /// A fault of vrampool's own.
+    INTERNAL = 15,
+}
+
+/// Why a call did not do what it was asked.
+#[derive(Debug, Clone)]
+pub(crate) struct Failure {
+    pub(crate) status: Status,
+    pub(crate) text: String,
+}
+
+impl Failure {
+    #[cold]
+    pub(crate) fn new(status: Status, text: impl Into<String>) -> Self {
+        Self { status, text: text.into() }
+    }
+
+    #[cold]
+    pub(crate) fn invalid(argument: &str, reason: &str) -> Self {
+        Self::new(Status::INVALID_ARGUMENT, format!("invalid {argument}: {reason}"))
+    }
+
+    #[cold]
+    pub(crate) fn configuration(key: &str, value: &str, reason: &str) -> Self {
+        Self::new(Status::CONFIGURATION, format!("invalid option {key}={value}: {reason}"))
+    }
+}
+
+impl From<Error> for Failure {
+    #[cold]
+    fn from(error: Error) -> Self {
+        let status = match &error {
+            error if error.is_out_of_memory() => Status::OUT_OF_MEMORY,
+            error if error.is_unavailable() => Status::UNAVAILABLE,
+            error if error.is_device_lost() => Status::DEVICE_LOST,
+            Error::NotOpened(error) => status_of(&error.cause),
+            Error::TooLarge { .. } => Status::TOO_LARGE,
+            Error::WrongDevice { .. } => Status::MISMATCH,
+            Error::Capture { .. } => Status::CAPTURE,
+            Error::Asleep { .. } => Status::ASLEEP,
+            Error::Configuration { .. } | Error::Environment { .. } => Status::CONFIGURATION,
+            Error::Backend(error) => status_of(error),
+            _ => Status::DEVICE,
+        };
+        Self { status, text: error.to_string() }
+    }
+}
+
+impl From<BackendError> for Failure {
+    #[cold]
+    fn from(error: BackendError) -> Self {
+        Self { status: status_of(&error), text: error.to_string() }
+    }
+}
+
+fn status_of(error: &BackendError) -> Status {
+    match error {
+        BackendError::OutOfMemory { .. } => Status::OUT_OF_MEMORY,
+        BackendError::DeviceLost { .. } => Status::DEVICE_LOST,
+        BackendError::Unavailable { .. } => Status::UNAVAILABLE,
+        BackendError::Unsupported { .. } => Status::UNSUPPORTED,
+        BackendError::InvalidArgument { .. } => Status::INVALID_ARGUMENT,
+        _ => Status::DEVICE,
+    }
+}

@@ -1,0 +1,180 @@
+//! What a pool tells of itself, all tags together.
+
+use crate::boundary::Versioned;
+use crate::pool::CPool;
+use serde_json::{Value, json};
+use vrampool::{PoolStats, Rung, UNLIMITED};
+
+macro_rules! stats {
+    ($($field:ident),+ $(,)?) => {
+        /// `vrampool_stats`; its fields are the header's.
+        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+        #[repr(C)]
+        #[allow(missing_docs, reason = "the header has them")]
+        pub struct Stats {
+            pub struct_size: usize,
+            $(pub $field: u64,)+
+        }
+
+        impl Stats {
+            fn named(&self) -> Value {
+                let named = [$((stringify!($field), self.$field)),+];
+                named.into_iter().map(|(name, value)| (name.to_owned(), Value::from(value))).collect()
+            }
+        }
+    };
+}
+
+stats! {
+    hits, misses, bytes_requested, bytes_live, bytes_cached, bytes_held, bytes_reserved, bytes_allocated, peak_requested,
+    peak_live, peak_cached, peak_held, peak_reserved, max_cached_bytes, max_buffers_per_bucket, limit, budget, live_buffers,
+    source_allocations, source_frees, driver_calls, mapping_calls, mapping_nanoseconds, drops_over_bytes, drops_over_count,
+    evictions, stream_waits, failed_by_limit, failed_by_device, failed_by_backend, failed_invalid, rung_evict, rung_wait,
+    rung_trim, rung_compact, rung_fail, bytes_private, bytes_asleep, bytes_backup,
+}
+
+impl Versioned for Stats {
+    const LEAST: usize = size_of::<Self>();
+
+    fn with_size(self, struct_size: usize) -> Self {
+        Self { struct_size, ..self }
+    }
+}
+
+impl Stats {
+    fn of(stats: &PoolStats) -> Self {
+        Self {
+            struct_size: 0,
+            hits: stats.hits,
+            misses: stats.misses,
+            bytes_requested: stats.bytes_requested,
+            bytes_live: stats.bytes_live,
+            bytes_cached: stats.bytes_cached,
+            bytes_held: stats.bytes_held,
+            bytes_reserved: stats.bytes_reserved,
+            bytes_allocated: stats.bytes_allocated,
+            peak_requested: stats.peak_requested,
+            peak_live: stats.peak_live,
+            peak_cached: stats.peak_cached,
+            peak_held: stats.peak_held,
+            peak_reserved: stats.peak_reserved,
+            max_cached_bytes: stats.max_cached_bytes,
+            max_buffers_per_bucket: stats.max_buffers_per_bucket,
+            limit: stats.limit,
+            budget: stats.budget,
+            live_buffers: stats.live_buffers,
+            source_allocations: stats.source_allocations,
+            source_frees: stats.source_frees,
+            driver_calls: stats.driver_calls(),
+            mapping_calls: stats.mapping_calls,
+            mapping_nanoseconds: stats.mapping_nanoseconds,
+            drops_over_bytes: stats.drops_over_bytes,
+            drops_over_count: stats.drops_over_count,
+            evictions: stats.evictions,
+            stream_waits: stats.stream_waits,
+            failed_by_limit: stats.failed_by_limit,
+            failed_by_device: stats.failed_by_device,
+            failed_by_backend: stats.failed_by_backend,
+            failed_invalid: stats.failed_invalid,
+            rung_evict: stats.rung(Rung::Evict),
+            rung_wait: stats.rung(Rung::Wait),
+            rung_trim: stats.rung(Rung::Trim),
+            rung_compact: stats.rung(Rung::Compact),
+            rung_fail: stats.rung(Rung::Fail),
+            ..Self::default()
+        }
+    }
+
+    /// With those of one more tag; caps are each tag's the same, and the first one's here.
+    fn and(mut self, other: &Self) -> Self {
+        for (sum, more) in [
+            (&mut self.hits, other.hits),
+            (&mut self.misses, other.misses),
+            (&mut self.bytes_requested, other.bytes_requested),
+            (&mut self.bytes_live, other.bytes_live),
+            (&mut self.bytes_cached, other.bytes_cached),
+            (&mut self.bytes_held, other.bytes_held),
+            (&mut self.bytes_reserved, other.bytes_reserved),
+            (&mut self.bytes_allocated, other.bytes_allocated),
+            (&mut self.peak_requested, other.peak_requested),
+            (&mut self.peak_live, other.peak_live),
+            (&mut self.peak_cached, other.peak_cached),
+            (&mut self.peak_held, other.peak_held),
+            (&mut self.peak_reserved, other.peak_reserved),
+            (&mut self.live_buffers, other.live_buffers),
+            (&mut self.source_allocations, other.source_allocations),
+            (&mut self.source_frees, other.source_frees),
+            (&mut self.driver_calls, other.driver_calls),
+            (&mut self.mapping_calls, other.mapping_calls),
+            (&mut self.mapping_nanoseconds, other.mapping_nanoseconds),
+            (&mut self.drops_over_bytes, other.drops_over_bytes),
+            (&mut self.drops_over_count, other.drops_over_count),
+            (&mut self.evictions, other.evictions),
+            (&mut self.stream_waits, other.stream_waits),
+            (&mut self.failed_by_limit, other.failed_by_limit),
+            (&mut self.failed_by_device, other.failed_by_device),
+            (&mut self.failed_by_backend, other.failed_by_backend),
+            (&mut self.failed_invalid, other.failed_invalid),
+            (&mut self.rung_evict, other.rung_evict),
+            (&mut self.rung_wait, other.rung_wait),
+            (&mut self.rung_trim, other.rung_trim),
+            (&mut self.rung_compact, other.rung_compact),
+            (&mut self.rung_fail, other.rung_fail),
+            (&mut self.bytes_asleep, other.bytes_asleep),
+            (&mut self.bytes_backup, other.bytes_backup),
+        ] {
+            *sum = sum.saturating_add(more);
+        }
+        self
+    }
+}
+
+impl CPool {
+    /// Of each tag, by name.
+    fn stats_by_tag(&self) -> Vec<(Box<str>, PoolStats, Stats)> {
+        let of = |tagged: &crate::pool::Tagged| {
+            let full = tagged.pool.stats();
+            let mut stats = Stats::of(&full);
+            if tagged.is_asleep() {
+                stats.bytes_asleep = stats.bytes_live;
+            }
+            stats.bytes_backup = tagged.pool.arena().map_or(0, vrampool::DeviceArena::backup_bytes);
+            (tagged.tag.clone(), full, stats)
+        };
+        self.tags().iter().map(|tagged| of(tagged)).collect()
+    }
+
+    pub(crate) fn stats(&self) -> Stats {
+        self.sum(&self.stats_by_tag())
+    }
+
+    fn sum(&self, tags: &[(Box<str>, PoolStats, Stats)]) -> Stats {
+        let of = tags.iter().map(|(_, _, stats)| *stats);
+        let sum = of.reduce(|sum, more| sum.and(&more)).unwrap_or_default();
+        Stats { limit: self.limit(), bytes_private: self.captures.bytes(), ..sum }
+    }
+
+    pub(crate) fn stats_json(&self) -> Value {
+        let tags = self.stats_by_tag();
+        let mut all = self.sum(&tags).named();
+        let buckets = |stats: &PoolStats| -> Value {
+            let bucket = |bucket: &vrampool::BucketStats| {
+                json!({
+                    "class": bucket.class, "hits": bucket.hits, "misses": bucket.misses,
+                    "idle_buffers": bucket.idle_buffers, "idle_bytes": bucket.idle_bytes,
+                })
+            };
+            stats.buckets.iter().map(bucket).collect()
+        };
+        let by_tag = tags.iter().map(|(tag, full, stats)| {
+            let mut of = stats.named();
+            of["buckets"] = buckets(full);
+            (tag.to_string(), of)
+        });
+        all["tags"] = Value::Object(by_tag.collect());
+        all["pool"] = json!(self.main.pool.name());
+        all["source"] = json!(self.main.pool.source().name());
+        all["unlimited"] = json!(UNLIMITED);
+        all
+    }
+}

@@ -1,0 +1,41 @@
+//! Each thread's last failure.
+
+use crate::failure::{Failure, Status};
+use std::cell::RefCell;
+use std::ffi::{CString, c_char};
+
+thread_local! {
+    static LAST: RefCell<(Status, CString)> = RefCell::new((Status::OK, CString::default()));
+}
+
+/// Keeps a failure for this thread. Answers its code.
+#[cold]
+pub(crate) fn keep(failure: &Failure) -> Status {
+    // Of C's text a 0 is the end.
+    let text = CString::new(failure.text.replace('\0', "\u{fffd}")).unwrap_or_default();
+    // A thread that is ending has none, and asks for none.
+    let _ = LAST.try_with(|last| {
+        if let Ok(mut last) = last.try_borrow_mut() {
+            *last = (failure.status, text);
+        }
+    });
+    failure.status
+}
+
+pub(crate) fn clear() {
+    let _ = LAST.try_with(|last| *last.borrow_mut() = (Status::OK, CString::default()));
+}
+
+pub(crate) fn status() -> Status {
+    LAST.try_with(|last| last.borrow().0).unwrap_or(Status::OK)
+}
+
+/// Good until the next failure of this thread.
+pub(crate) fn text() -> *const c_char {
+    LAST.try_with(|last| last.borrow().1.as_ptr()).unwrap_or(c"".as_ptr())
+}
+
+/// A copy of it, for whoever passes it on.
+pub(crate) fn copied() -> String {
+    LAST.try_with(|last| last.borrow().1.to_string_lossy().into_owned()).unwrap_or_default()
+}

@@ -1,0 +1,28 @@
+#![doc = include_str!("../README.md")]
+#![deny(unsafe_code)]
+// Not in the workspace's lints, because tests may.
+#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
+#[allow(unsafe_code, reason = "exported names are unsafe attributes; nothing else of it is unsafe")]
+mod abi;
+mod blocks;
+#[allow(unsafe_code, reason = "where pointers of C's become references and back; every block is argued")]
+pub mod boundary;
+mod captured;
+mod failure;
+mod figures;
+mod last_error;
+mod metrics;
+mod options;
+mod pool;
+mod registry;
+mod segments;
+mod sleep;
+mod snapshot;
+#[allow(unsafe_code, reason = "where the handle of somebody's CUDA stream is taken at its word")]
+mod streams;
+mod tags;
+mod torch;
+
+pub use abi::*;
+pub use failure::Status;

@@ -1,0 +1,210 @@
+//! How a pool is to be, as text.
+
+use crate::failure::Failure;
+use bytesize::ByteSize;
+use std::sync::Arc;
+use vrampool::any::{self, AnyDevice};
+use vrampool::host::HostDevice;
+use vrampool::{
+    Allowance, Backend, Builder, DeviceArena, FittedClasses, Offload, Placement, Pool, SizeClasses, Source,
+    UNLIMITED,
+};
+
+/// All keys, as errors list them.
+const KEYS: [&str; 15] = [
+    "device",
+    "host_capacity",
+    "name",
+    "source",
+    "limit",
+    "budget",
+    "max_cached",
+    "max_per_bucket",
+    "cached_class",
+    "size_classes",
+    "borrow_classes",
+    "magazine_bytes",
+    "magazine_class",
+    "placement",
+    "offload",
+];
+
+/// What was given. What was not is the environment's, and then vrampool's, to say.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Options {
+    pub(crate) device: Option<String>,
+    pub(crate) host_capacity: Option<u64>,
+    pub(crate) name: Option<String>,
+    pub(crate) source: Option<Source>,
+    pub(crate) limit: Option<u64>,
+    budget: Option<u64>,
+    max_cached: Option<u64>,
+    max_per_bucket: Option<u64>,
+    cached_class: Option<u64>,
+    size_classes: Option<SizeClasses>,
+    borrow_classes: Option<usize>,
+    magazine_bytes: Option<u64>,
+    magazine_class: Option<u64>,
+    placement: Option<Placement>,
+    pub(crate) offload: Offload,
+}
+
+impl Options {
+    /// Pairs of `key=value`, with semicolons or line ends between them.
+    pub(crate) fn parse(text: &str) -> Result<Self, Failure> {
+        let mut options = Self::default();
+        for pair in text.split([';', '\n']).map(str::trim).filter(|pair| !pair.is_empty()) {
+            let Some((key, value)) = pair.split_once('=') else {
+                return Err(Failure::configuration(pair, "", "it is no pair of key=value"));
+            };
+            options.set(key.trim(), value.trim())?;
+        }
+        Ok(options)
+    }
+
+    fn set(&mut self, key: &str, value: &str) -> Result<(), Failure> {
+        let wrong = |reason: &str| Failure::configuration(key, value, reason);
+        let size = || match value.parse::<ByteSize>() {
+            Ok(size) => Ok(Some(size.as_u64())),
+            Err(_) if value == "unlimited" => Ok(Some(UNLIMITED)),
+            Err(_) => Err(wrong("a size is a number with an optional unit, as in 512MiB, or unlimited")),
+        };
+        match key {
+            "device" => self.device = Some(value.into()),
+            "host_capacity" => self.host_capacity = size()?,
+            "name" => self.name = Some(value.into()),
+            "source" => self.source = Some(value.parse()?),
+            "limit" => self.limit = size()?,
+            "budget" => self.budget = size()?,
+            "max_cached" => self.max_cached = size()?,
+            "max_per_bucket" => self.max_per_bucket = size()?,
+            "cached_class" => self.cached_class = size()?,
+            "size_classes" => self.size_classes = Some(classes(value)?),
+            "borrow_classes" => {
+                self.borrow_classes = Some(value.parse().map_err(|_| wrong("it is no number"))?);
+            }
+            "magazine_bytes" => self.magazine_bytes = size()?,
+            "magazine_class" => self.magazine_class = size()?,
+            "placement" => {
+                self.placement = Some(match value {
+                    "device" => Placement::Device,
+                    "host" => Placement::HostVisible,
+                    "managed" => Placement::Managed,
+                    _ => return Err(wrong("known are device, host, managed")),
+                });
+            }
+            "offload" => {
+                self.offload = match value {
+                    "pinned" => Offload::Pinned,
+                    "pageable" => Offload::Pageable,
+                    _ => return Err(wrong("known are pinned, pageable")),
+                };
+            }
+            _ => return Err(wrong(&format!("there is no such option; known are {}", KEYS.join(", ")))),
+        }
+        Ok(())
+    }
+
+    pub(crate) fn open(&self) -> Result<AnyDevice, Failure> {
+        let name = self.device.as_deref().unwrap_or("auto");
+        match self.host_capacity {
+            Some(bytes) if name == "host" => Ok(HostDevice::builder().capacity(bytes).build().into()),
+            Some(bytes) => {
+                let reason = "only a host device is made; say device=host with it";
+                Err(Failure::configuration("host_capacity", &bytes.to_string(), reason))
+            }
+            None => Ok(any::open(name)?),
+        }
+    }
+
+    /// What serves misses on `device`.
+    pub(crate) fn source_on(&self, device: &AnyDevice) -> Source {
+        let default = if device.virtual_memory().is_some() { Source::Virtual } else { Source::Direct };
+        self.source.unwrap_or(default)
+    }
+
+    /// A pool, whose physical memory is a part of the allowance where that is virtual memory.
+    pub(crate) fn build(
+        &self,
+        device: &AnyDevice,
+        name: Option<&str>,
+        allowance: Option<&Arc<Allowance>>,
+    ) -> Result<Pool<AnyDevice>, Failure> {
+        let mut builder = Pool::builder(device);
+        let set = |builder, value: Option<u64>, with: fn(Builder<AnyDevice>, u64) -> Builder<AnyDevice>| {
+            match value {
+                Some(value) => with(builder, value),
+                None => builder,
+            }
+        };
+        builder = set(builder, self.limit, Builder::limit);
+        builder = set(builder, self.budget, Builder::budget);
+        builder = set(builder, self.max_cached, Builder::max_cached_bytes);
+        builder = set(builder, self.max_per_bucket, Builder::max_buffers_per_bucket);
+        builder = set(builder, self.cached_class, Builder::cached_class);
+        builder = set(builder, self.magazine_bytes, Builder::magazine_bytes);
+        builder = set(builder, self.magazine_class, Builder::magazine_class);
+        if let Some(name) = name {
+            builder = builder.name(name);
+        }
+        if let Some(classes) = self.size_classes {
+            builder = builder.size_classes(classes);
+        }
+        if let Some(classes) = self.borrow_classes {
+            builder = builder.borrow_classes(classes);
+        }
+        if let Some(placement) = self.placement {
+            builder = builder.memory(placement);
+        }
+        builder = match allowance {
+            None => builder.source(self.source_on(device)),
+            Some(allowance) => {
+                let arena = DeviceArena::builder(device).growing().within(allowance);
+                let arena =
+                    if let Some(placement) = self.placement { arena.memory(placement) } else { arena };
+                builder.arena(&arena.build()?)
+            }
+        };
+        Ok(builder.build()?)
+    }
+}
+
+fn classes(value: &str) -> Result<SizeClasses, Failure> {
+    match value.strip_prefix("fitted:") {
+        None => Ok(value.parse()?),
+        Some(file) => match FittedClasses::load(file) {
+            Ok(classes) => Ok(SizeClasses::Fitted(classes)),
+            Err(error) => Err(Failure::configuration("size_classes", value, &error.to_string())),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::failure::Status;
+
+    #[test]
+    fn pairs_are_read_and_what_is_none_is_named() {
+        let options =
+            Options::parse(" device = host ; limit=1MiB\nsize_classes=geometric:8:1MiB;;").expect("good");
+        assert_eq!((options.device.as_deref(), options.limit), (Some("host"), Some(1 << 20)));
+        assert_eq!(options.size_classes, Some(SizeClasses::GEOMETRIC));
+        assert_eq!(Options::parse("limit=unlimited").expect("good").limit, Some(UNLIMITED));
+        for (text, said) in [
+            ("limit", "no pair"),
+            ("limit=much", "512MiB"),
+            ("limits=1", "known are device, host_capacity"),
+            ("placement=moon", "device, host, managed"),
+            ("offload=moon", "pinned, pageable"),
+            ("source=moon", "direct, arena, virtual, driver"),
+            ("size_classes=moon", "power-of-two"),
+            ("size_classes=fitted:/nowhere", "/nowhere"),
+            ("borrow_classes=-1", "no number"),
+        ] {
+            let failure = Options::parse(text).expect_err(text);
+            assert_eq!(failure.status, Status::CONFIGURATION, "{text}");
+            assert!(failure.text.contains(said), "{text}: {}", failure.text);
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! Streams by the handles that C knows them by.
+
+use crate::failure::{Failure, Status};
+use parking_lot::Mutex;
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::ffi::c_void;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use vrampool::any::{AnyDevice, AnyStream};
+use vrampool::{Backend, Stream};
+
+/// A pool's device, where its streams are found.
+#[derive(Debug)]
+pub(crate) struct Home {
+    /// The pool's handle, under which threads know its streams.
+    key: u64,
+    pub(crate) device: AnyDevice,
+    /// What null is where the device has no default stream of its own.
+    null: OnceLock<AnyStream>,
+}
+
+/// Streams that were made here, by handle. They are their devices' own, and every pool's on it.
+static MADE: Mutex<Option<HashMap<usize, AnyStream>>> = Mutex::new(None);
+
+/// Grows when streams go: what threads remember is wrong then.
+static GONE: AtomicU64 = AtomicU64::new(0);
+
+/// How many streams a thread remembers.
+const KNOWN: usize = 16;
+
+struct Known {
+    key: u64,
+    raw: usize,
+    stream: AnyStream,
+}
+
+struct Memory {
+    known: RefCell<[Option<Known>; KNOWN]>,
+    /// How many had gone when it was last emptied.
+    gone: Cell<u64>,
+}
+
+thread_local! {
+    static MEMORY: Memory = const { Memory { known: RefCell::new([const { None }; KNOWN]), gone: Cell::new(0) } };
+}
+
+impl Home {
+    pub(crate) fn new(key: u64, device: AnyDevice) -> Self {
+        Self { key, device, null: OnceLock::new() }
+    }
+
+    /// Does something with a stream. One that this thread had lately takes no lock and no count.
+    #[inline(always)]
+    pub(crate) fn with_stream<T>(
+        &self,
+        raw: usize,
+        act: impl FnOnce(&AnyStream) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let mut act = Some(act);
+        let done = MEMORY.try_with(|memory| {
+            // Acquire: pairs with the release of who let a stream go, who did it before.
+            if memory.gone.get() != GONE.load(Ordering::Acquire) {
+                return None;
+            }
+            let known = memory.known.try_borrow().ok()?;
+            let known = known[place(self.key, raw)].as_ref()?;
+            if known.key != self.key || known.raw != raw {
+                return None;
+            }
+            act.take().map(|act| act(&known.stream))
+        });
+        match (done, act) {
+            (Ok(Some(done)), _) => done,
+            (_, Some(act)) => self.with_found(raw, act),
+            (_, None) => Err(Failure::new(Status::INTERNAL, "a call was lost")),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn with_found<T>(
+        &self,
+        raw: usize,
+        act: impl FnOnce(&AnyStream) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let stream = self.find(raw)?;
+        // A thread that ends, or is in here already, does without.
+        let before = MEMORY.try_with(|memory| {
+            let mut known = memory.known.try_borrow_mut().ok()?;
+            let gone = GONE.load(Ordering::Acquire);
+            let forgotten = match memory.gone.replace(gone) == gone {
+                true => None,
+                false => Some(std::mem::replace(&mut *known, [const { None }; KNOWN])),
+            };
+            let entry = Known { key: self.key, raw, stream: stream.clone() };
+            Some((forgotten, known[place(self.key, raw)].replace(entry)))
+        });
+        // The last handle to a stream may do anything when it goes.
+        drop(before);
+        act(&stream)
+    }
+
+    /// The stream of this handle.
+    pub(crate) fn find(&self, raw: usize) -> Result<AnyStream, Failure> {
+        #[cfg(feature = "cuda")]
+        if let AnyDevice::Cuda(device) = &self.device {
+            // SAFETY: the header's promise: the handle is one of a stream that exists, until `vrampool_stream_retire` or
+            // `vrampool_stream_destroy` says that it goes.
+            return Ok(unsafe { device.wrap_raw_stream(raw as *mut _) }?.into());
+        }
+        if raw == 0 {
+            if let Some(stream) = self.null.get() {
+                return Ok(stream.clone());
+            }
+            let stream = self.device.create_stream()?;
+            return Ok(self.null.get_or_init(|| stream).clone());
+        }
+        let made = MADE.lock().as_ref().and_then(|made| made.get(&raw).cloned());
+        match made {
+            Some(stream) if stream.device() == self.device.id() => Ok(stream),
+            Some(_) => {
+                Err(Failure::new(Status::MISMATCH, "the stream is one of another device than the pool's"))
+            }
+            None => Err(unknown(raw)),
+        }
+    }
+
+    /// A new stream, under the handle that the device's driver knows it by, if it has one.
+    pub(crate) fn create(&self) -> Result<usize, Failure> {
+        static NEXT: AtomicUsize = AtomicUsize::new(1);
+        let stream = self.device.create_stream()?;
+        let raw = match &stream {
+            #[cfg(feature = "cuda")]
+            AnyStream::Cuda(stream) => stream.cudarc().cu_stream() as usize,
+            // A number that no pointer is: odd. Relaxed: only distinctness matters.
+            _ => NEXT.fetch_add(2, Ordering::Relaxed),
+        };
+        MADE.lock().get_or_insert_default().insert(raw, stream);
+        Ok(raw)
+    }
+
+    /// Ends a stream that was made here.
+    pub(crate) fn destroy(&self, raw: usize) -> Result<(), Failure> {
+        let made = MADE.lock().as_ref().and_then(|made| made.get(&raw).cloned());
+        let stream = made.ok_or_else(|| unknown(raw))?;
+        if stream.device() != self.device.id() {
+            return Err(Failure::new(
+                Status::MISMATCH,
+                "the stream is one of another device than the pool's",
+            ));
+        }
+        self.device.synchronize(&stream)?;
+        let made = MADE.lock().as_mut().and_then(|made| made.remove(&raw));
+        forget();
+        drop((made, stream));
+        Ok(())
+    }
+
+    /// Lets a stream go that somebody else is about to end.
+    pub(crate) fn retire(&self, raw: usize) -> Result<(), Failure> {
+        let stream = self.find(raw)?;
+        match &stream {
+            #[cfg(feature = "cuda")]
+            AnyStream::Cuda(stream) => stream.retire()?,
+            stream => self.device.synchronize(stream)?,
+        }
+        forget();
+        Ok(())
+    }
+
+    /// Waits for all work on the device, of streams that nobody here knows too.
+    pub(crate) fn drain(&self) -> Result<(), Failure> {
+        #[cfg(feature = "cuda")]
+        if let AnyDevice::Cuda(device) = &self.device {
+            // On a thread of its own: this call of cudarc's makes the context current, and the caller's current one is the caller's.
+            let context = std::sync::Arc::clone(device.context());
+            let done =
+                std::thread::spawn(move || context.synchronize().map_err(|error| error.to_string())).join();
+            return match done {
+                Ok(Ok(())) => Ok(()),
+                Ok(Err(error)) => {
+                    Err(Failure::new(Status::DEVICE, format!("waiting for the device failed: {error}")))
+                }
+                Err(_) => Err(Failure::new(Status::INTERNAL, "waiting for the device panicked")),
+            };
+        }
+        if let Some(stream) = self.null.get() {
+            self.device.synchronize(stream)?;
+        }
+        let made: Vec<_> = MADE.lock().iter().flat_map(HashMap::values).cloned().collect();
+        for stream in made.iter().filter(|stream| stream.device() == self.device.id()) {
+            self.device.synchronize(stream)?;
+        }
+        Ok(())
+    }
+}
+
+/// What threads remember is wrong from now on.
+pub(crate) fn forget() {
+    // Release: pairs with the acquire of who looks.
+    GONE.fetch_add(1, Ordering::Release);
+}
+
+#[inline(always)]
+fn place(key: u64, raw: usize) -> usize {
+    let hash = (raw as u64 ^ key.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (hash >> (u64::BITS - KNOWN.ilog2())) as usize
+}
+
+/// Of the number of a stream, what C has.
+pub(crate) fn as_handle(raw: usize) -> *mut c_void {
+    raw as *mut c_void
+}
+
+fn unknown(raw: usize) -> Failure {
+    Failure::invalid(
+        "stream",
+        &format!("{raw:#x} is none of vrampool_stream_create's; null is one that is always there"),
+    )
+}

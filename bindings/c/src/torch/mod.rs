@@ -1,0 +1,254 @@
+//! What PyTorch's `CUDAPluggableAllocator` takes: a pool for each device, by the device's number.
+//!
+//! * `filter`: the C++ function that says whose requests go to a private pool;
+//! * `throw`: failures as PyTorch's own exceptions.
+
+#[allow(unsafe_code, reason = "a C++ object is called, copied and destroyed; every block is argued")]
+mod filter;
+#[allow(unsafe_code, reason = "a C++ exception is made and thrown; every block is argued")]
+mod throw;
+
+pub use filter::CppFunction;
+pub(crate) use filter::Filter;
+pub(crate) use throw::find as thrower;
+
+use crate::blocks::{self, Loan};
+use crate::captured::{Id, Route};
+use crate::failure::{Failure, Status};
+use crate::options::Options;
+use crate::pool::CPool;
+use crate::{boundary, last_error, registry};
+use parking_lot::Mutex;
+use std::ffi::{c_int, c_void};
+use std::ptr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use vrampool::Backend;
+
+/// As many as PyTorch has (C10_COMPILE_TIME_MAX_GPUS is 120).
+const DEVICES: usize = 128;
+
+/// What stands for the number in the name of a device.
+const NUMBER: &str = "{}";
+
+/// The handle of each device's pool; 0 where there is none.
+static POOLS: [AtomicU64; DEVICES] = [const { AtomicU64::new(0) }; DEVICES];
+
+/// How pools are to be. Held while one is made.
+static OPTIONS: Mutex<Option<Options>> = Mutex::new(None);
+
+pub(crate) fn configure(text: Option<&str>) -> Result<(), Failure> {
+    let options = Options::parse(text.unwrap_or_default())?;
+    let mut present = OPTIONS.lock();
+    if POOLS.iter().any(|pool| pool.load(Ordering::Acquire) != 0) {
+        return Err(Failure::new(
+            Status::BUSY,
+            "PyTorch has a pool already; configure before its first allocation",
+        ));
+    }
+    *present = Some(options);
+    Ok(())
+}
+
+fn place(device: c_int) -> Result<&'static AtomicU64, Failure> {
+    let place = usize::try_from(device).ok().and_then(|device| POOLS.get(device));
+    place.ok_or_else(|| Failure::invalid("device", &format!("{device} is no number of one")))
+}
+
+/// The handle of a device's pool.
+#[inline(always)]
+pub(crate) fn pool(device: c_int) -> Result<u64, Failure> {
+    // Acquire: pairs with the release of who made it.
+    match place(device)?.load(Ordering::Acquire) {
+        0 => make(device),
+        handle => Ok(handle),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn make(device: c_int) -> Result<u64, Failure> {
+    let place = place(device)?;
+    let options = OPTIONS.lock();
+    let handle = place.load(Ordering::Acquire);
+    if handle != 0 {
+        return Ok(handle);
+    }
+    let own = options_of(options.as_ref(), device);
+    let handle = registry::add(|handle| CPool::new(handle, own))?;
+    place.store(handle, Ordering::Release);
+    Ok(handle)
+}
+
+fn options_of(options: Option<&Options>, device: c_int) -> Options {
+    let mut options = options.cloned().unwrap_or_default();
+    let number = device.to_string();
+    options.device = Some(options.device.as_deref().unwrap_or("cuda:{}").replace(NUMBER, &number));
+    options.name = Some(match &options.name {
+        Some(name) if name.contains(NUMBER) => name.replace(NUMBER, &number),
+        Some(name) => format!("{name}-{number}"),
+        None => format!("torch-{number}"),
+    });
+    options
+}
+
+/// Those of the pool that a device has, or would get.
+pub(crate) fn options_for(device: c_int) -> Result<Options, Failure> {
+    place(device)?;
+    Ok(options_of(OPTIONS.lock().as_ref(), device))
+}
+
+pub(crate) fn shutdown() {
+    let mut options = OPTIONS.lock();
+    *options = None;
+    let handles: Vec<_> = POOLS.iter().map(|pool| pool.swap(0, Ordering::AcqRel)).collect();
+    drop(options);
+    for handle in handles.into_iter().filter(|&handle| handle != 0) {
+        // Somebody may have destroyed it by its handle.
+        let _ = registry::remove(handle);
+    }
+}
+
+/// What became of a request.
+pub(crate) enum First {
+    /// The pool served it.
+    Done(u64),
+    /// A private pool may have to.
+    Ask(Vec<Route>),
+}
+
+/// Serves a request at once where no private pool may have to.
+#[inline(always)]
+pub(crate) fn allocate_or_ask(bytes: u64, device: c_int, stream: usize) -> Result<First, Failure> {
+    registry::with(pool(device)?, |pool| match pool.captures.routes() {
+        routes if routes.is_empty() => pool.allocate(bytes, stream).map(First::Done),
+        routes => Ok(First::Ask(routes)),
+    })
+}
+
+/// Serves a request from where it has to be.
+pub(crate) fn allocate(
+    bytes: u64,
+    device: c_int,
+    stream: usize,
+    route: Option<&Route>,
+) -> Result<u64, Failure> {
+    registry::with(pool(device)?, |pool| match route {
+        None => pool.allocate(bytes, stream),
+        Some(route) => pool.allocate_private(&route.private, bytes, stream),
+    })
+}
+
+/// Frees whatever is there, and then tells what was wrong with how it was asked.
+#[inline(always)]
+pub(crate) fn free(address: u64, bytes: u64, device: c_int, stream: usize) -> Result<(), Failure> {
+    let held = blocks::remove(address, |_| Ok(()))?;
+    let is_right = held.loan.requested() == bytes
+        && place(device).is_ok_and(|pool| pool.load(Ordering::Acquire) == held.pool);
+    if is_right && held.stream == stream {
+        return Ok(());
+    }
+    freed_wrongly(held, (address, bytes, device, stream), is_right)
+}
+
+#[cold]
+fn freed_wrongly(
+    mut held: blocks::Held,
+    (address, bytes, device, stream): (u64, u64, c_int, usize),
+    is_right: bool,
+) -> Result<(), Failure> {
+    let requested = held.loan.requested();
+    let recorded = if held.stream == stream { Ok(()) } else { record(&mut held, stream) };
+    drop(held);
+    if is_right {
+        return recorded;
+    }
+    let text = format!(
+        "{address:#x} was freed as {bytes} bytes of device {device}; it had {requested} bytes, or was another device's"
+    );
+    Err(Failure::new(Status::MISMATCH, text))
+}
+
+/// Work on a stream uses a block.
+pub(crate) fn record(held: &mut blocks::Held, stream: usize) -> Result<(), Failure> {
+    if held.stream == stream {
+        return Ok(());
+    }
+    match &mut held.loan {
+        // The graph is waited for as a whole, when it goes.
+        Loan::Captured(captured) => captured.is_shared = true,
+        Loan::Pool(buffer) => {
+            let used = registry::home_of(held.pool)?
+                .with_stream(stream, |stream| Ok(buffer.used_on(stream).map_err(Failure::from)));
+            match used? {
+                // It was waited for when it fell asleep, and nobody used it since.
+                Err(failure) if failure.status == Status::ASLEEP => {}
+                used => used?,
+            }
+        }
+        Loan::Elsewhere => {}
+    }
+    Ok(())
+}
+
+/// Throws what PyTorch expects where it is there; else keeps why not, and answers null.
+#[cold]
+#[inline(never)]
+pub(crate) fn throw_or_null(failure: &Failure, size: usize, device: c_int) -> *mut c_void {
+    let is_out_of_memory =
+        matches!(failure.status, Status::OUT_OF_MEMORY | Status::TOO_LARGE | Status::CAPTURE);
+    let mut told = failure.clone();
+    if is_out_of_memory {
+        // As PyTorch's own begins: programs look for it.
+        let mib = size as f64 / f64::from(1 << 20);
+        told.text = format!(
+            "CUDA out of memory. Tried to allocate {mib:.2} MiB on device {device}. vrampool: {}",
+            told.text
+        );
+    }
+    let _ = last_error::keep(&told);
+    match boundary::guarded(|| Ok(thrower())) {
+        Ok(Some(thrower)) => thrower.throw(is_out_of_memory, &told.text),
+        _ => ptr::null_mut(),
+    }
+}
+
+pub(crate) fn reset() {
+    for pool in POOLS.iter().map(|pool| pool.load(Ordering::Acquire)).filter(|&handle| handle != 0) {
+        let trimmed = registry::with(pool, |pool| Ok(pool.trim(0)));
+        log::debug!("emptied: {trimmed:?}");
+    }
+}
+
+pub(crate) fn limit_to(fraction: f64, device: c_int) -> Result<(), Failure> {
+    if !(0.0..=1.0).contains(&fraction) {
+        return Err(Failure::invalid(
+            "fraction",
+            &format!("{fraction} is no share of the device's memory, 0 to 1"),
+        ));
+    }
+    registry::with(pool(device)?, |pool| {
+        let total = pool.home.device.memory_info()?.total_bytes;
+        pool.set_limit((total as f64 * fraction) as u64)
+    })
+}
+
+pub(crate) fn begin(device: c_int, id: Id, filter: Option<Filter>) -> Result<(), Failure> {
+    registry::with(pool(device)?, |pool| {
+        pool.begin_private(id, filter);
+        Ok(())
+    })
+}
+
+pub(crate) fn end(device: c_int, id: Id) -> Result<(), Failure> {
+    registry::with(pool(device)?, |pool| if pool.captures.end(id) { Ok(()) } else { Err(no_private(id)) })
+}
+
+pub(crate) fn release(device: c_int, id: Id) -> Result<(), Failure> {
+    registry::with(pool(device)?, |pool| {
+        if pool.captures.release(id, &pool.home) { Ok(()) } else { Err(no_private(id)) }
+    })
+}
+
+fn no_private(id: Id) -> Failure {
+    Failure::invalid("id", &format!("there is no private pool {id:?}, or nothing was begun with it"))
+}

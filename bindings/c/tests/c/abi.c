@@ -1,0 +1,595 @@
+/* Every function of the header, on the host device. Compiled and run by tests/c_program.rs. */
+
+#include <vrampool.h>
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CHECK(condition)                                                                                            \
+    do {                                                                                                            \
+        if (!(condition)) {                                                                                         \
+            fprintf(stderr, "%s:%d: %s does not hold; last error %d: %s\n", __FILE__, __LINE__, #condition,          \
+                    (int)vrampool_last_error_code(), vrampool_last_error());                                         \
+            exit(1);                                                                                                \
+        }                                                                                                           \
+    } while (0)
+
+#define OK(call) CHECK((call) == VRAMPOOL_OK)
+#define FAILS(code, call)                                                                                           \
+    do {                                                                                                            \
+        vrampool_clear_error();                                                                                     \
+        CHECK((call) == (code));                                                                                    \
+        CHECK(vrampool_last_error_code() == (code));                                                                \
+        CHECK(vrampool_last_error()[0] != 0);                                                                       \
+    } while (0)
+
+#define MIB ((uint64_t)1 << 20)
+
+static vrampool_stats stats_of(vrampool_pool pool) {
+    vrampool_stats stats;
+    memset(&stats, 0xff, sizeof stats);
+    stats.struct_size = sizeof stats;
+    OK(vrampool_get_stats(pool, &stats));
+    return stats;
+}
+
+static void *allocate(vrampool_pool pool, uint64_t bytes, vrampool_stream stream) {
+    void *address = NULL;
+    OK(vrampool_allocate(pool, bytes, stream, &address));
+    CHECK(address != NULL);
+    return address;
+}
+
+static void test_texts(void) {
+    CHECK(strlen(vrampool_version()) >= 5);
+    CHECK(vrampool_abi_version() == VRAMPOOL_ABI_VERSION);
+    CHECK(strcmp(vrampool_status_name(VRAMPOOL_OK), "OK") == 0);
+    CHECK(strcmp(vrampool_status_name(VRAMPOOL_ERROR_OUT_OF_MEMORY), "OUT_OF_MEMORY") == 0);
+    CHECK(strcmp(vrampool_status_name(VRAMPOOL_ERROR_INTERNAL), "INTERNAL") == 0);
+    CHECK(strcmp(vrampool_status_name(12345), "UNKNOWN") == 0);
+    vrampool_clear_error();
+    CHECK(vrampool_last_error_code() == VRAMPOOL_OK && vrampool_last_error()[0] == 0);
+
+    char *json = NULL;
+    OK(vrampool_devices(&json));
+    CHECK(strstr(json, "\"host\"") != NULL);
+    OK(vrampool_string_free(json));
+    FAILS(VRAMPOOL_ERROR_INVALID_POINTER, vrampool_string_free(json));
+    char own[] = "not yours";
+    FAILS(VRAMPOOL_ERROR_INVALID_POINTER, vrampool_string_free(own));
+    OK(vrampool_string_free(NULL));
+    FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_devices(NULL));
+}
+
+static void test_creation(void) {
+    vrampool_pool pool = 77;
+    FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_create("device=host", NULL));
+    FAILS(VRAMPOOL_ERROR_CONFIGURATION, vrampool_create("device=host;speed=11", &pool));
+    CHECK(strstr(vrampool_last_error(), "speed") != NULL && strstr(vrampool_last_error(), "max_cached") != NULL);
+    FAILS(VRAMPOOL_ERROR_CONFIGURATION, vrampool_create("device=host;limit=lots", &pool));
+    FAILS(VRAMPOOL_ERROR_CONFIGURATION, vrampool_create("device=host;limit=4KiB;source=virtual", &pool));
+    FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_create("device=abacus", &pool));
+    FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_create("\xff\xfe", &pool));
+    CHECK(pool == 77);
+
+    const vrampool_pool garbage[] = {0, 1, 77, UINT64_MAX, (uint64_t)1 << 40};
+    for (size_t i = 0; i < sizeof garbage / sizeof *garbage; i++) {
+        void *address = &pool;
+        uint64_t bytes = 5;
+        char *json = NULL;
+        vrampool_stats stats = {.struct_size = sizeof stats};
+        FAILS(VRAMPOOL_ERROR_INVALID_HANDLE, vrampool_allocate(garbage[i], 1, NULL, &address));
+        FAILS(VRAMPOOL_ERROR_INVALID_HANDLE, vrampool_destroy(garbage[i]));
+        FAILS(VRAMPOOL_ERROR_INVALID_HANDLE, vrampool_get_stats(garbage[i], &stats));
+        FAILS(VRAMPOOL_ERROR_INVALID_HANDLE, vrampool_get_stats_json(garbage[i], &json));
+        FAILS(VRAMPOOL_ERROR_INVALID_HANDLE, vrampool_snapshot(garbage[i], &json));
+        FAILS(VRAMPOOL_ERROR_INVALID_HANDLE, vrampool_trim(garbage[i], 0, &bytes));
+        FAILS(VRAMPOOL_ERROR_INVALID_HANDLE, vrampool_decay(garbage[i], &bytes));
+        FAILS(VRAMPOOL_ERROR_INVALID_HANDLE, vrampool_get_limit(garbage[i], &bytes));
+        FAILS(VRAMPOOL_ERROR_INVALID_HANDLE, vrampool_set_limit(garbage[i], 5));
+        FAILS(VRAMPOOL_ERROR_INVALID_HANDLE, vrampool_reset_peaks(garbage[i]));
+        FAILS(VRAMPOOL_ERROR_INVALID_HANDLE, vrampool_memory_info(garbage[i], &bytes, NULL));
+        FAILS(VRAMPOOL_ERROR_INVALID_HANDLE, vrampool_stream_create(garbage[i], &address));
+        FAILS(VRAMPOOL_ERROR_INVALID_HANDLE, vrampool_tag_begin(garbage[i], "tag"));
+        FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_tag_end(garbage[i]));
+        FAILS(VRAMPOOL_ERROR_INVALID_HANDLE, vrampool_sleep(garbage[i], NULL, 0, NULL));
+        FAILS(VRAMPOOL_ERROR_INVALID_HANDLE, vrampool_wake(garbage[i], NULL, 0, NULL));
+        CHECK(address == &pool && bytes == 5 && json == NULL);
+    }
+}
+
+static void test_blocks(void) {
+    vrampool_pool pool, other;
+    OK(vrampool_create("device=host; source=direct; size_classes=fixed; magazine_bytes=0", &pool));
+    OK(vrampool_create("device=host\nsource=direct", &other));
+    CHECK(pool != other && pool != 0);
+
+    char *first = allocate(pool, 1000, NULL);
+    memset(first, 7, 1000);
+    vrampool_block block = {.struct_size = sizeof block};
+    OK(vrampool_block_at(first, &block));
+    CHECK(block.address == (uint64_t)(uintptr_t)first && block.requested == 1000 && block.bytes == 1024);
+    CHECK(block.pool == pool && block.stream == NULL && block.struct_size == sizeof block);
+    block.struct_size = 3;
+    FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_block_at(first, &block));
+    block.struct_size = 4096;
+    OK(vrampool_block_at(first, &block));
+    CHECK(block.struct_size == sizeof block);
+
+    /* What is wrong leaves the block live. */
+    FAILS(VRAMPOOL_ERROR_MISMATCH, vrampool_free(other, first, NULL));
+    FAILS(VRAMPOOL_ERROR_MISMATCH, vrampool_free_sized(pool, first, 999, NULL));
+    FAILS(VRAMPOOL_ERROR_INVALID_POINTER, vrampool_free(pool, first + 1, NULL));
+    FAILS(VRAMPOOL_ERROR_INVALID_POINTER, vrampool_free(pool, &block, NULL));
+    FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_free(pool, first, &block));
+    FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_allocate(pool, 1, &block, (void **)&first));
+    FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_allocate(pool, 1, NULL, NULL));
+    CHECK(stats_of(pool).live_buffers == 1 && first[999] == 7);
+
+    OK(vrampool_free_sized(pool, first, 1000, NULL));
+    FAILS(VRAMPOOL_ERROR_INVALID_POINTER, vrampool_free(pool, first, NULL));
+    FAILS(VRAMPOOL_ERROR_INVALID_POINTER, vrampool_record_stream(first, NULL));
+    FAILS(VRAMPOOL_ERROR_INVALID_POINTER, vrampool_block_at(first, &block));
+    OK(vrampool_free(pool, NULL, NULL));
+
+    void *again = allocate(pool, 1024, NULL);
+    CHECK(again == first);
+    vrampool_stats stats = stats_of(pool);
+    CHECK(stats.hits == 1 && stats.misses == 1 && stats.bytes_live == 1024 && stats.bytes_requested == 1024);
+    CHECK(stats.bytes_cached == 0 && stats.bytes_held == 1024 && stats.peak_live == 1024);
+    void *nothing = allocate(pool, 0, NULL);
+    CHECK(nothing != again);
+    OK(vrampool_free(0, nothing, NULL));
+    FAILS(VRAMPOOL_ERROR_TOO_LARGE, vrampool_allocate(pool, UINT64_MAX - 5, NULL, &nothing));
+
+    uint64_t given_back = 0, limit = 0, free_bytes = 0, total_bytes = 0;
+    OK(vrampool_trim(pool, 0, &given_back));
+    CHECK(given_back == 1024 && stats_of(pool).bytes_cached == 0);
+    OK(vrampool_trim(pool, 0, NULL));
+    OK(vrampool_decay(pool, NULL));
+    OK(vrampool_reset_peaks(pool));
+    CHECK(stats_of(pool).peak_live == 1024);
+    OK(vrampool_get_limit(pool, &limit));
+    CHECK(limit == VRAMPOOL_UNLIMITED);
+    FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_get_limit(pool, NULL));
+    OK(vrampool_memory_info(pool, &free_bytes, &total_bytes));
+    CHECK(free_bytes > 0 && free_bytes <= total_bytes);
+    FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_get_stats(pool, NULL));
+    stats.struct_size = 0;
+    FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_get_stats(pool, &stats));
+
+    char *json = NULL;
+    OK(vrampool_get_stats_json(pool, &json));
+    CHECK(strstr(json, "\"bytes_live\":1024") != NULL && strstr(json, "\"buckets\"") != NULL);
+    OK(vrampool_string_free(json));
+    OK(vrampool_snapshot(pool, &json));
+    CHECK(strstr(json, "\"state\":\"live\"") != NULL && strstr(json, "\"source\":\"direct\"") != NULL);
+    OK(vrampool_string_free(json));
+
+    /* Sleep takes virtual memory. */
+    FAILS(VRAMPOOL_ERROR_UNSUPPORTED, vrampool_tag_begin(pool, "weights"));
+    FAILS(VRAMPOOL_ERROR_UNSUPPORTED, vrampool_sleep(pool, NULL, 0, NULL));
+
+    /* A free after the pool is gone. */
+    OK(vrampool_destroy(pool));
+    FAILS(VRAMPOOL_ERROR_INVALID_HANDLE, vrampool_destroy(pool));
+    FAILS(VRAMPOOL_ERROR_INVALID_HANDLE, vrampool_allocate(pool, 1, NULL, &nothing));
+    memset(again, 1, 1024);
+    OK(vrampool_free(pool, again, NULL));
+    FAILS(VRAMPOOL_ERROR_INVALID_POINTER, vrampool_free(pool, again, NULL));
+    OK(vrampool_destroy(other));
+}
+
+static void test_streams(void) {
+    vrampool_pool pool, elsewhere;
+    OK(vrampool_create("device=host;source=direct;magazine_bytes=0", &pool));
+    OK(vrampool_create("device=host;host_capacity=64MiB;source=direct", &elsewhere));
+    vrampool_stream one, other, foreign;
+    OK(vrampool_stream_create(pool, &one));
+    OK(vrampool_stream_create(pool, &other));
+    OK(vrampool_stream_create(elsewhere, &foreign));
+    CHECK(one != other && one != NULL);
+    FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_stream_create(pool, NULL));
+
+    void *address = allocate(pool, 4096, one);
+    vrampool_block block = {.struct_size = sizeof block};
+    OK(vrampool_block_at(address, &block));
+    CHECK(block.stream == one);
+    OK(vrampool_record_stream(address, one));
+    OK(vrampool_record_stream(address, other));
+    FAILS(VRAMPOOL_ERROR_MISMATCH, vrampool_record_stream(address, foreign));
+    FAILS(VRAMPOOL_ERROR_MISMATCH, vrampool_allocate(pool, 1, foreign, &address));
+    uint64_t waits = stats_of(pool).stream_waits;
+    OK(vrampool_free(pool, address, other));
+    /* Its next borrower waits for both. */
+    void *next = allocate(pool, 4096, one);
+    CHECK(next == address && stats_of(pool).stream_waits > waits);
+    OK(vrampool_free(pool, next, one));
+
+    OK(vrampool_stream_synchronize(pool, one));
+    OK(vrampool_stream_synchronize(pool, NULL));
+    FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_stream_synchronize(pool, &block));
+    OK(vrampool_stream_retire(pool, other));
+    FAILS(VRAMPOOL_ERROR_MISMATCH, vrampool_stream_destroy(pool, foreign));
+    OK(vrampool_stream_destroy(pool, one));
+    FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_stream_destroy(pool, one));
+    FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_allocate(pool, 1, one, &address));
+    OK(vrampool_stream_destroy(pool, other));
+    OK(vrampool_stream_destroy(elsewhere, foreign));
+    OK(vrampool_destroy(elsewhere));
+    OK(vrampool_destroy(pool));
+}
+
+static void test_out_of_memory(void) {
+    vrampool_pool pool;
+    OK(vrampool_create("device=host;host_capacity=1GiB;limit=16MiB", &pool));
+    void *large = allocate(pool, 12 * MIB, NULL), *more = NULL;
+    FAILS(VRAMPOOL_ERROR_OUT_OF_MEMORY, vrampool_allocate(pool, 8 * MIB, NULL, &more));
+    CHECK(strstr(vrampool_last_error(), "out of memory") != NULL && more == NULL);
+    CHECK(stats_of(pool).rung_fail > 0 && stats_of(pool).live_buffers == 1);
+    /* A smaller one works, and all of it after a free. */
+    more = allocate(pool, 2 * MIB, NULL);
+    OK(vrampool_free(pool, large, NULL));
+    large = allocate(pool, 14 * MIB, NULL);
+    CHECK(stats_of(pool).bytes_reserved <= 16 * MIB);
+
+    OK(vrampool_free(pool, more, NULL));
+    OK(vrampool_set_limit(pool, 4 * MIB));
+    FAILS(VRAMPOOL_ERROR_OUT_OF_MEMORY, vrampool_allocate(pool, 1, NULL, &more));
+    OK(vrampool_free(pool, large, NULL));
+    OK(vrampool_set_limit(pool, 4 * MIB));
+    more = allocate(pool, 2 * MIB, NULL);
+    CHECK(stats_of(pool).limit == 4 * MIB && stats_of(pool).bytes_reserved <= 4 * MIB);
+    FAILS(VRAMPOOL_ERROR_OUT_OF_MEMORY, vrampool_allocate(pool, 3 * MIB, NULL, &large));
+    OK(vrampool_set_limit(pool, VRAMPOOL_UNLIMITED));
+    large = allocate(pool, 64 * MIB, NULL);
+    OK(vrampool_free(pool, large, NULL));
+    OK(vrampool_free(pool, more, NULL));
+    OK(vrampool_destroy(pool));
+
+    /* What one tag does not use another one gets. */
+    OK(vrampool_create("device=host;limit=64MiB;source=virtual", &pool));
+    OK(vrampool_tag_begin(pool, "kv_cache"));
+    OK(vrampool_free(pool, allocate(pool, 40 * MIB, NULL), NULL));
+    OK(vrampool_tag_end(pool));
+    CHECK(stats_of(pool).bytes_reserved >= 40 * MIB);
+    OK(vrampool_free(pool, allocate(pool, 40 * MIB, NULL), NULL));
+    CHECK(stats_of(pool).bytes_reserved <= 64 * MIB);
+    OK(vrampool_destroy(pool));
+
+    /* The device's own memory. */
+    OK(vrampool_create("device=host;host_capacity=8MiB;source=direct", &pool));
+    FAILS(VRAMPOOL_ERROR_OUT_OF_MEMORY, vrampool_allocate(pool, 6 * MIB + 4 * MIB, NULL, &more));
+    OK(vrampool_destroy(pool));
+}
+
+static void test_sleep(void) {
+    vrampool_pool pool;
+    OK(vrampool_create("device=host; source=virtual; limit=64MiB; offload=pageable", &pool));
+    OK(vrampool_tag_begin(pool, "weights"));
+    unsigned char *weights = allocate(pool, 4 * MIB, NULL);
+    OK(vrampool_tag_begin(pool, "kv_cache"));
+    unsigned char *cache = allocate(pool, 8 * MIB, NULL);
+    OK(vrampool_tag_end(pool));
+    unsigned char *small = allocate(pool, 100, NULL);
+    OK(vrampool_tag_end(pool));
+    FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_tag_end(pool));
+    FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_tag_begin(pool, NULL));
+    FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_tag_begin(pool, ""));
+    unsigned char *untagged = allocate(pool, 2 * MIB, NULL);
+    void *spare = allocate(pool, 5000, NULL);
+    memset(weights, 1, 4 * MIB);
+    memset(small, 2, 100);
+    memset(cache, 3, 8 * MIB);
+    memset(untagged, 4, 2 * MIB);
+    void *none = NULL;
+    FAILS(VRAMPOOL_ERROR_OUT_OF_MEMORY, vrampool_allocate(pool, 60 * MIB, NULL, &none));
+    CHECK(stats_of(pool).bytes_reserved <= 64 * MIB);
+
+    const char *keep[] = {"weights", "default"};
+    vrampool_sleep_report report = {.struct_size = sizeof report};
+    OK(vrampool_sleep(pool, keep, 2, &report));
+    CHECK(report.physical >= 14 * MIB && report.contents >= 6 * MIB && report.discarded >= 8 * MIB && !report.was_so);
+    vrampool_stats stats = stats_of(pool);
+    CHECK(stats.bytes_reserved == 0 && stats.bytes_asleep >= 14 * MIB && stats.bytes_backup >= 6 * MIB);
+    int is_asleep = 0;
+    OK(vrampool_is_asleep(pool, "weights", &is_asleep));
+    CHECK(is_asleep == 1);
+    OK(vrampool_is_asleep(pool, "nobody", &is_asleep));
+    CHECK(is_asleep == 0);
+    FAILS(VRAMPOOL_ERROR_ASLEEP, vrampool_allocate(pool, 1, NULL, &none));
+    OK(vrampool_sleep(pool, NULL, 0, &report));
+    CHECK(report.was_so == 1);
+    report.struct_size = 1;
+    FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_wake(pool, NULL, 0, &report));
+    FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_sleep(pool, NULL, 2, NULL));
+
+    /* Freed asleep. What is idle then is not handed out before it is awake. */
+    OK(vrampool_free(pool, cache, NULL));
+    OK(vrampool_free(pool, spare, NULL));
+    FAILS(VRAMPOOL_ERROR_ASLEEP, vrampool_allocate(pool, 5000, NULL, &none));
+
+    /* "default" wakes with whatever does, "kv_cache" does not. */
+    report.struct_size = sizeof report;
+    OK(vrampool_wake(pool, keep, 1, &report));
+    CHECK(report.contents >= 6 * MIB);
+    for (size_t i = 0; i < 4 * MIB; i++) CHECK(weights[i] == 1);
+    for (size_t i = 0; i < 100; i++) CHECK(small[i] == 2);
+    for (size_t i = 0; i < 2 * MIB; i++) CHECK(untagged[i] == 4);
+    OK(vrampool_is_asleep(pool, "kv_cache", &is_asleep));
+    CHECK(is_asleep == 1);
+    OK(vrampool_tag_begin(pool, "kv_cache"));
+    FAILS(VRAMPOOL_ERROR_ASLEEP, vrampool_allocate(pool, 1, NULL, &none));
+    OK(vrampool_wake(pool, NULL, 0, NULL));
+    cache = allocate(pool, 8 * MIB, NULL);
+    memset(cache, 5, 8 * MIB);
+    OK(vrampool_tag_end(pool));
+
+    /* Some tags alone. */
+    const char *tags[] = {"kv_cache"};
+    OK(vrampool_sleep_tags(pool, tags, 1, 1, &report));
+    CHECK(report.contents >= 8 * MIB && weights[5] == 1);
+    OK(vrampool_wake(pool, tags, 1, NULL));
+    for (size_t i = 0; i < 8 * MIB; i++) CHECK(cache[i] == 5);
+    OK(vrampool_sleep_tags(pool, tags, 1, 0, &report));
+    CHECK(report.contents == 0 && report.discarded >= 8 * MIB);
+    OK(vrampool_wake(pool, NULL, 0, NULL));
+    memset(cache, 6, 8 * MIB);
+
+    char *json = NULL;
+    OK(vrampool_snapshot(pool, &json));
+    CHECK(strstr(json, "\"kind\":\"virtual\"") != NULL && strstr(json, "\"tag\":\"kv_cache\"") != NULL);
+    OK(vrampool_string_free(json));
+    FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_is_asleep(pool, NULL, &is_asleep));
+    FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_is_asleep(pool, "weights", NULL));
+    OK(vrampool_free(pool, cache, NULL));
+    OK(vrampool_free(pool, weights, NULL));
+    OK(vrampool_free(pool, small, NULL));
+    OK(vrampool_free(pool, untagged, NULL));
+    OK(vrampool_trim(pool, 0, NULL));
+    CHECK(stats_of(pool).bytes_reserved == 0 && stats_of(pool).live_buffers == 0);
+    OK(vrampool_destroy(pool));
+}
+
+enum { THREADS = 4, SLOTS = 64, ROUNDS = 20000 };
+
+static _Atomic(void *) shared_slots[SLOTS];
+
+static void *exchange(void *argument) {
+    vrampool_pool pool = *(vrampool_pool *)argument;
+    unsigned seed = (unsigned)(uintptr_t)&pool;
+    for (int round = 0; round < ROUNDS; round++) {
+        seed = seed * 1664525 + 1013904223;
+        uint64_t bytes = 8 + (seed >> 8) % 100000;
+        unsigned char *mine = allocate(pool, bytes, NULL);
+        memcpy(mine, &bytes, sizeof bytes);
+        void *before = __atomic_exchange_n((void **)&shared_slots[(seed >> 3) % SLOTS], (void *)mine, __ATOMIC_ACQ_REL);
+        if (before) {
+            uint64_t its;
+            memcpy(&its, before, sizeof its);
+            /* Whose block it ever was, it is freed once, with the bytes that are in it. */
+            OK(vrampool_free_sized(pool, before, its, NULL));
+        }
+    }
+    vrampool_clear_error();
+    /* Errors are a thread's own. */
+    FAILS(VRAMPOOL_ERROR_INVALID_POINTER, vrampool_free(pool, argument, NULL));
+    return NULL;
+}
+
+static void test_threads(void) {
+    const char *options[] = {"device=host;source=virtual", "device=host;source=direct;limit=1GiB"};
+    for (size_t kind = 0; kind < 2; kind++) {
+        vrampool_pool pool;
+        OK(vrampool_create(options[kind], &pool));
+        vrampool_clear_error();
+        pthread_t threads[THREADS];
+        for (int i = 0; i < THREADS; i++) CHECK(pthread_create(&threads[i], NULL, exchange, &pool) == 0);
+        for (int i = 0; i < THREADS; i++) CHECK(pthread_join(threads[i], NULL) == 0);
+        CHECK(vrampool_last_error_code() == VRAMPOOL_OK);
+        uint64_t live = 0;
+        for (int i = 0; i < SLOTS; i++) {
+            void *left = shared_slots[i];
+            shared_slots[i] = NULL;
+            if (left) {
+                live++;
+                CHECK(stats_of(pool).live_buffers > 0);
+                OK(vrampool_free(pool, left, NULL));
+            }
+        }
+        CHECK(live > 0 && stats_of(pool).live_buffers == 0);
+        vrampool_stats stats = stats_of(pool);
+        CHECK(stats.hits + stats.misses == (uint64_t)THREADS * ROUNDS);
+        OK(vrampool_destroy(pool));
+    }
+}
+
+static void test_metrics(void) {
+    vrampool_pool pool;
+    OK(vrampool_create("device=host;name=seen", &pool));
+    FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_start_metrics("nowhere"));
+    FAILS(VRAMPOOL_ERROR_CONFIGURATION, vrampool_start_metrics("127.0.0.1:0"));
+    vrampool_status started = VRAMPOOL_ERROR_CONFIGURATION;
+    char address[32];
+    for (int port = 29184; port < 29384 && started == VRAMPOOL_ERROR_CONFIGURATION; port++) {
+        snprintf(address, sizeof address, "127.0.0.1:%d", port);
+        started = vrampool_start_metrics(address);
+    }
+    OK(started);
+    FAILS(VRAMPOOL_ERROR_BUSY, vrampool_start_metrics(NULL));
+    vrampool_pool later;
+    OK(vrampool_create("device=host;name=later", &later));
+    OK(vrampool_stop_metrics());
+    OK(vrampool_stop_metrics());
+    OK(vrampool_start_metrics(address));
+    OK(vrampool_stop_metrics());
+    OK(vrampool_destroy(pool));
+    OK(vrampool_destroy(later));
+}
+
+static void test_torch(void) {
+    FAILS(VRAMPOOL_ERROR_CONFIGURATION, vrampool_torch_configure("limit=?"));
+    OK(vrampool_torch_configure("device=host;limit=64MiB;name=torch-{}"));
+    CHECK(vrampool_torch_throws() == 0);
+    vrampool_torch_init(2);
+    void *address = vrampool_torch_alloc(1000, 0, NULL);
+    CHECK(address != NULL && vrampool_torch_alloc(0, 0, NULL) == NULL);
+    FAILS(VRAMPOOL_ERROR_BUSY, vrampool_torch_configure(NULL));
+    memset(address, 9, 1000);
+    vrampool_pool pool = 0, second = 0;
+    OK(vrampool_torch_pool(0, &pool));
+    OK(vrampool_torch_pool(1, &second));
+    CHECK(pool != second && stats_of(pool).live_buffers == 1);
+    FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_torch_pool(-1, &pool));
+    FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_torch_pool(0, NULL));
+    FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_torch_pool(100000, &pool));
+
+    size_t size = 0;
+    CHECK(vrampool_torch_base_alloc((char *)address + 500, &size) == address && size >= 1000);
+    CHECK(vrampool_torch_base_alloc(&pool, &size) == (void *)&pool && size == 0);
+    CHECK(vrampool_torch_base_alloc(address, NULL) == address);
+
+    vrampool_stream side;
+    OK(vrampool_stream_create(pool, &side));
+    vrampool_clear_error();
+    vrampool_torch_record_stream(address, side);
+    CHECK(vrampool_last_error_code() == VRAMPOOL_OK);
+    vrampool_torch_record_stream(&pool, side);
+    CHECK(vrampool_last_error_code() == VRAMPOOL_ERROR_INVALID_POINTER);
+
+    /* Out of memory is null where there is no PyTorch. */
+    vrampool_clear_error();
+    CHECK(vrampool_torch_alloc(80 * MIB, 0, NULL) == NULL);
+    CHECK(vrampool_last_error_code() == VRAMPOOL_ERROR_OUT_OF_MEMORY);
+    CHECK(strstr(vrampool_last_error(), "CUDA out of memory. Tried to allocate 80.00 MiB") != NULL);
+
+    /* Freed wrongly it is freed, and an error. */
+    vrampool_clear_error();
+    vrampool_torch_free(address, 5, 1, NULL);
+    CHECK(vrampool_last_error_code() == VRAMPOOL_ERROR_MISMATCH && stats_of(pool).live_buffers == 0);
+    vrampool_torch_free(address, 1000, 0, NULL);
+    CHECK(vrampool_last_error_code() == VRAMPOOL_ERROR_INVALID_POINTER);
+    vrampool_torch_free(NULL, 0, 0, NULL);
+
+    address = vrampool_torch_alloc(4 * MIB, 0, side);
+    vrampool_clear_error();
+    vrampool_torch_free(address, 4 * MIB, 0, side);
+    CHECK(vrampool_last_error_code() == VRAMPOOL_OK);
+    vrampool_torch_reset();
+    CHECK(stats_of(pool).bytes_reserved == 0);
+
+    uint64_t total = 0, limit = 0;
+    OK(vrampool_memory_info(pool, NULL, &total));
+    vrampool_torch_memory_fraction(0.5, 0);
+    OK(vrampool_get_limit(pool, &limit));
+    CHECK(limit == total / 2 || limit == (uint64_t)((double)total * 0.5));
+    vrampool_torch_memory_fraction(1.5, 0);
+    CHECK(vrampool_last_error_code() == VRAMPOOL_ERROR_INVALID_ARGUMENT);
+
+    /* A private pool keeps what it got, for its stream. */
+    vrampool_mempool_id id = {0, 7}, wrong = {3, 4};
+    vrampool_torch_begin_allocate_to_pool(0, id, NULL);
+    void *captured = vrampool_torch_alloc(1 * MIB, 0, side);
+    vrampool_torch_free(captured, 1 * MIB, 0, side);
+    void *other = vrampool_torch_alloc(1 * MIB, 0, NULL);
+    CHECK(other != captured);
+    CHECK(vrampool_torch_alloc(1 * MIB, 0, side) == captured);
+    vrampool_torch_record_stream(captured, NULL);
+    vrampool_torch_end_allocate_to_pool(0, id);
+    CHECK(stats_of(pool).bytes_private >= 2 * MIB);
+    vrampool_torch_free(captured, 1 * MIB, 0, side);
+    vrampool_torch_free(other, 1 * MIB, 0, NULL);
+    CHECK(stats_of(pool).bytes_private >= 2 * MIB);
+    /* Outside it is not handed out, and what another stream used not inside either. */
+    void *outside = vrampool_torch_alloc(1 * MIB, 0, side);
+    CHECK(outside != captured && outside != other);
+    vrampool_torch_begin_allocate_to_pool(0, id, NULL);
+    void *inside = vrampool_torch_alloc(1 * MIB, 0, side), *same = vrampool_torch_alloc(1 * MIB, 0, NULL);
+    CHECK(inside != captured && same == other);
+    vrampool_torch_end_allocate_to_pool(0, id);
+    vrampool_torch_release_pool(0, id);
+    vrampool_clear_error();
+    vrampool_torch_free(inside, 1 * MIB, 0, side);
+    vrampool_torch_free(same, 1 * MIB, 0, NULL);
+    vrampool_torch_free(outside, 1 * MIB, 0, side);
+    CHECK(vrampool_last_error_code() == VRAMPOOL_OK);
+    CHECK(stats_of(pool).bytes_private == 0 && stats_of(pool).live_buffers == 0);
+    vrampool_torch_end_allocate_to_pool(0, wrong);
+    CHECK(vrampool_last_error_code() == VRAMPOOL_ERROR_INVALID_ARGUMENT);
+    vrampool_clear_error();
+    vrampool_torch_release_pool(0, wrong);
+    CHECK(vrampool_last_error_code() == VRAMPOOL_ERROR_INVALID_ARGUMENT);
+    OK(vrampool_stream_destroy(pool, side));
+    OK(vrampool_torch_shutdown());
+    FAILS(VRAMPOOL_ERROR_INVALID_HANDLE, vrampool_destroy(pool));
+    OK(vrampool_torch_configure(NULL));
+}
+
+struct told {
+    uint64_t address, bytes, handle;
+    int device, mallocs, frees;
+};
+
+static void on_malloc(void *user, int device, uint64_t bytes, uint64_t address, uint64_t handle) {
+    struct told *told = user;
+    *told = (struct told){address, bytes, handle, device, told->mallocs + 1, told->frees};
+}
+
+static void on_free(void *user, uint64_t address) {
+    struct told *told = user;
+    CHECK(told->address == address);
+    told->frees++;
+}
+
+static void test_segments(void) {
+    OK(vrampool_torch_configure("device=host"));
+    struct told told = {0};
+    OK(vrampool_segment_callbacks(on_malloc, on_free, &told));
+    unsigned char *segment = vrampool_segment_alloc(3 * MIB, 1, NULL);
+    CHECK(segment != NULL && told.mallocs == 1 && told.address == (uint64_t)(uintptr_t)segment);
+    CHECK(told.bytes >= 3 * MIB && told.device == 1);
+    memset(segment, 3, 3 * MIB);
+    FAILS(VRAMPOOL_ERROR_MISMATCH, vrampool_segment_unmap_and_release(1, told.bytes + 1, told.address, told.handle));
+    FAILS(VRAMPOOL_ERROR_MISMATCH, vrampool_segment_unmap_and_release(0, told.bytes, told.address, told.handle));
+    FAILS(VRAMPOOL_ERROR_MISMATCH, vrampool_segment_create_and_map(1, told.bytes, told.address, told.handle + 1));
+    FAILS(VRAMPOOL_ERROR_INVALID_POINTER,
+          vrampool_segment_unmap_and_release(1, told.bytes, told.address + 4096, told.handle));
+    OK(vrampool_segment_unmap_and_release(1, told.bytes, told.address, told.handle));
+    OK(vrampool_segment_unmap_and_release(1, told.bytes, told.address, told.handle));
+    OK(vrampool_segment_create_and_map(1, told.bytes, told.address, told.handle));
+    OK(vrampool_segment_create_and_map(1, told.bytes, told.address, told.handle));
+    memset(segment, 4, told.bytes);
+    vrampool_segment_free(segment, 3 * MIB, 1, NULL);
+    CHECK(told.frees == 1);
+    vrampool_clear_error();
+    vrampool_segment_free(segment, 3 * MIB, 1, NULL);
+    CHECK(told.frees == 1 && vrampool_last_error_code() == VRAMPOOL_ERROR_INVALID_POINTER);
+    /* Freed while it has no memory. */
+    segment = vrampool_segment_alloc(1, 0, NULL);
+    OK(vrampool_segment_unmap_and_release(0, told.bytes, told.address, told.handle));
+    vrampool_segment_free(segment, 1, 0, NULL);
+    CHECK(told.frees == 2 && vrampool_segment_alloc(0, 0, NULL) == NULL);
+    vrampool_segment_free(NULL, 0, 0, NULL);
+    OK(vrampool_segment_callbacks(NULL, NULL, NULL));
+    segment = vrampool_segment_alloc(1, 0, NULL);
+    vrampool_segment_free(segment, 1, 0, NULL);
+    CHECK(told.mallocs == 2 && told.frees == 2);
+    OK(vrampool_torch_shutdown());
+}
+
+int main(void) {
+    test_texts();
+    test_creation();
+    test_blocks();
+    test_streams();
+    test_out_of_memory();
+    test_sleep();
+    test_threads();
+    test_metrics();
+    test_torch();
+    test_segments();
+    puts("all is well");
+    return 0;
+}

@@ -1,0 +1,103 @@
+//! Programs of C's and C++'s, compiled against the header with the system's compilers and run: what a user of the library does.
+
+#[path = "../../../tests/require/mod.rs"]
+mod require;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+fn here(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+/// Where cargo put the library that these tests are built with.
+fn library() -> &'static Path {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER.get_or_init(|| {
+        let test = std::env::current_exe().expect("its own path");
+        let folder = test.parent().expect("a folder");
+        let library = folder.join("libvrampool_c.so");
+        assert!(library.is_file(), "cargo builds {}", library.display());
+        folder.into()
+    })
+}
+
+fn run(command: &mut Command) -> String {
+    let output = command.output().expect("it starts");
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{command:?} ended with {}\n{out}\n{err}", output.status);
+    out.into_owned()
+}
+
+/// Compiles a program in a folder of its own and answers where it is.
+fn compile(compiler: &Path, name: &str, arguments: &[&str]) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let program = folder.join("program");
+    let library = library();
+    run(Command::new(compiler)
+        .args(["-Wall", "-Wextra", "-Werror", "-O1", "-g", "-pthread", "-I"])
+        .arg(here("include"))
+        .args(arguments)
+        .arg("-o")
+        .arg(&program)
+        .arg("-L")
+        .arg(library)
+        .arg(format!("-Wl,-rpath,{}", library.display()))
+        .args(["-lvrampool_c", "-ldl"]));
+    program
+}
+
+#[test]
+fn every_function_does_what_the_header_says() {
+    let Some(cc) = require::program("cc") else { return };
+    let source = here("tests/c/abi.c");
+    let program = compile(&cc, "abi", &["-std=c11", source.to_str().expect("UTF-8")]);
+    assert_eq!(run(&mut Command::new(program)), "all is well\n");
+}
+
+#[test]
+fn the_header_is_c_and_cpp_without_a_warning() {
+    let header = here("include/vrampool.h");
+    for (compiler, arguments) in [("cc", ["-std=c11", "-xc"]), ("c++", ["-std=c++11", "-xc++"])] {
+        let Some(compiler) = require::program(compiler) else { continue };
+        run(Command::new(compiler)
+            .args(["-Wall", "-Wextra", "-Werror", "-pedantic", "-fsyntax-only"])
+            .args(arguments)
+            .arg(&header));
+    }
+}
+
+/// With libraries of PyTorch's names and classes, made here.
+#[test]
+fn pytorchs_exceptions_arrive_and_its_functions_are_asked() {
+    let Some(cpp) = require::program("c++") else { return };
+    let fake = here("tests/c/fake");
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("fake");
+    std::fs::create_dir_all(&folder).expect("a folder");
+    for (name, source) in [("libc10.so", "c10.cpp"), ("libc10_cuda.so", "c10_cuda.cpp")] {
+        run(Command::new(&cpp)
+            .args(["-Wall", "-Wextra", "-Werror", "-std=c++17", "-O1", "-fPIC", "-shared", "-I"])
+            .arg(&fake)
+            .arg(format!("-Wl,-soname,{name}"))
+            .arg(fake.join(source))
+            .arg("-o")
+            .arg(folder.join(name)));
+    }
+    let (source, fake) = (here("tests/c/torch.cpp"), format!("-I{}", fake.display()));
+    let (found_at, run_path) =
+        (format!("-L{}", folder.display()), format!("-Wl,-rpath,{}", folder.display()));
+    let arguments = [
+        "-std=c++17",
+        "-rdynamic",
+        &fake,
+        source.to_str().expect("UTF-8"),
+        &found_at,
+        &run_path,
+        "-Wl,--no-as-needed",
+        "-lc10_cuda",
+        "-lc10",
+    ];
+    assert_eq!(run(&mut Command::new(compile(&cpp, "torch", &arguments))), "all is well\n");
+}
