@@ -8,6 +8,7 @@ mod announce;
 pub mod any;
 pub mod arena;
 mod block;
+pub mod broker;
 mod buckets;
 mod budget;
 mod buffer;

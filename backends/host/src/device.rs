@@ -183,6 +183,11 @@ impl Backend for HostDevice {
         if bytes == 0 {
             return Err(BackendError::invalid("bytes", "an allocation has at least 1"));
         }
+        let most = self.shared.properties.max_allocation;
+        if bytes > most && most < isize::MAX as u64 {
+            let reason = format!("{bytes} are more than the {most} that one allocation may have");
+            return Err(BackendError::invalid("bytes", reason));
+        }
         self.shared.pause_before_allocation();
         HostMemory::new(&self.shared, bytes, kind, !on_a_stream())
     }

@@ -1,0 +1,66 @@
+//! Others who use the device.
+
+use super::{MIB, Squarer, device, numbers};
+use std::sync::{Arc, Mutex};
+use vrampool::broker::{ArrayRequest, Broker, Client, Warning};
+use vrampool::{Backend, Placement};
+
+#[test]
+fn a_reserve_is_left_to_others() {
+    let device = device(10 * MIB);
+    let others = device.allocate(2 * MIB, Placement::Device.into()).expect("memory");
+    let broker = Broker::builder(&device).reserve(3 * MIB).build().expect("a broker");
+    let client = broker.register(Client::new("client")).expect("a client");
+    assert_eq!(broker.available("default").expect("bytes"), 5 * MIB);
+    client.queue(ArrayRequest::scratch("x", [20 * MIB], 1)).expect("queued");
+    assert_eq!(broker.commit("default").expect("it fits").partition().chunk_len(), 5 * MIB);
+    assert_eq!(device.memory_info().expect("figures").free_bytes, 3 * MIB);
+    drop(others);
+    client.queue(ArrayRequest::scratch("x", [20 * MIB], 1)).expect("queued");
+    assert_eq!(broker.commit("default").expect("it fits").partition().chunk_len(), 7 * MIB);
+}
+
+/// Another one takes memory in the middle of a run: the broker gives some back, goes on with finer chunks, and ends well.
+#[test]
+fn memory_that_others_take_in_the_middle_makes_chunks_finer() {
+    for streams in [1, 2, 3] {
+        let device = device(4 * MIB);
+        let warnings = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&warnings);
+        let broker = Broker::builder(&device)
+            .staging(64 << 10, 64 << 10)
+            .reserve(MIB)
+            .on_warning(move |warning| seen.lock().expect("no panic").push(warning.clone()))
+            .build()
+            .expect("a broker");
+        let squarer = Squarer::new(&broker, Client::new("client"), 4_000_000);
+        broker.set_streams("default", streams).expect("idle");
+        let plan = broker.commit("default").expect("it fits");
+        let before = plan.partition().chunk_len();
+        let grabbed = Mutex::new(Vec::new());
+        let (numbers, mut squares) = (numbers(4_000_000), vec![0; 16_000_000]);
+        let report = plan
+            .execution()
+            .upload(squarer.from, &numbers[..])
+            .download(squarer.to, &mut squares[..])
+            .on_progress(|progress| {
+                // As much as there is, up to 2 MiB in all.
+                let mut grabbed = grabbed.lock().expect("no panic");
+                if progress.chunks_done >= 2 && grabbed.len() < 8 {
+                    grabbed.extend(device.allocate(MIB / 4, Placement::Device.into()));
+                }
+            })
+            .run(|chunk, stream| squarer.work(chunk, stream))
+            .expect("a run");
+        assert_eq!(grabbed.lock().expect("no panic").len(), 8, "others got what they need");
+        assert!(report.shrinks > 0 && report.chunk_len < before, "{report:?}");
+        assert!(report.chunks > plan.partition().chunks());
+        assert!(super::floats(&numbers).zip(super::floats(&squares)).all(|(from, to)| to == from * from));
+        let shrunk = |warning: &&Warning| matches!(warning, Warning::Shrunk { .. });
+        assert_eq!(warnings.lock().expect("no panic").iter().filter(shrunk).count() as u64, report.shrinks);
+        // The next run takes what there is then.
+        drop(grabbed);
+        assert!(squarer.run(&plan).expect("a run").chunk_len > report.chunk_len);
+        assert_eq!(device.races(), 0);
+    }
+}
