@@ -1,6 +1,6 @@
 //! How a broker is to be.
 
-use super::broker::{Broker, new_pool};
+use super::handle::{Broker, new_pool};
 use super::ledger::{HOST_FRACTION, PinnedLedger, budget, host_memory};
 use super::share::Shares;
 use super::staging::Staging;

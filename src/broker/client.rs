@@ -1,6 +1,6 @@
 //! Who asks a broker for memory.
 
-use super::broker::{group_name, idle};
+use super::handle::{group_name, idle};
 use super::request::Queued;
 use super::state::{Entry, InvalidateHook, ReadyHook, Shared};
 use super::{ArrayId, ArrayRequest, BrokerError, ClientId, LimitMode, Response, Share, Warning};

@@ -81,6 +81,7 @@ impl<B: Backend> Shared<B> {
         }
         drop(state);
         drop(unwanted);
+        self.keep_reserve();
     }
 
     /// What is granted already, if that is what is asked for and all of it is there; else a new grant.

@@ -5,6 +5,9 @@ use super::{BrokerError, Stage};
 use parking_lot::Mutex;
 use std::ops::Range;
 
+/// Bytes that results go to, by array: a slice for each row.
+pub(crate) type Rows<'a> = Vec<Option<(Layout, Vec<&'a mut [u8]>)>>;
+
 /// The batch on its way through: streams take chunks from its front until nothing is left, or one failed.
 #[derive(Debug)]
 pub(crate) struct Course<'a> {
@@ -21,7 +24,7 @@ struct State<'a> {
     /// What each stream has memory for; 0 where it is gone.
     slots: Vec<u64>,
     /// What is left of the bytes that results go to, by array: a slice for each row.
-    rows: Vec<Option<(Layout, Vec<&'a mut [u8]>)>>,
+    rows: Rows<'a>,
     done_runs: u64,
     done_chunks: u64,
     shrinks: u64,
@@ -59,12 +62,7 @@ pub(crate) struct Reached {
 
 impl<'a> Course<'a> {
     /// `slots`: what each stream has memory for, in runs.
-    pub(crate) fn new(
-        runs: u64,
-        len: u64,
-        slots: usize,
-        rows: Vec<Option<(Layout, Vec<&'a mut [u8]>)>>,
-    ) -> Self {
+    pub(crate) fn new(runs: u64, len: u64, slots: usize, rows: Rows<'a>) -> Self {
         Self {
             state: Mutex::new(State {
                 runs,

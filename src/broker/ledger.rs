@@ -52,6 +52,7 @@ impl PinnedLedger {
     }
 
     /// So many bytes, where the budget allows them.
+    #[must_use]
     pub fn reserve(&self, bytes: u64) -> Option<PinnedReservation> {
         let mut account = self.account.bytes.lock();
         let held = account.live.saturating_add(account.retained);

@@ -54,14 +54,14 @@
 //! ```
 //!
 //! From the bottom up: `partition`, `share`, `request`, `ledger` (numbers) · `host_array`, `staging`, `transfer` (the host's side) ·
-//! `state`, `turn` · `pressure`, `commit` · `course` (which chunk is next), `run` · `client`, `plan`, `broker`.
+//! `state`, `turn` · `pressure`, `commit` · `course` (which chunk is next), `run` · `client`, `plan`, `handle`.
 
-mod broker;
 mod builder;
 mod client;
 mod commit;
 mod course;
 mod error;
+mod handle;
 mod host_array;
 mod ledger;
 mod partition;
@@ -76,10 +76,10 @@ mod state;
 mod transfer;
 mod turn;
 
-pub use broker::{Broker, BrokerStats};
 pub use builder::BrokerBuilder;
 pub use client::{Client, ClientHandle, ClientStats};
 pub use error::{BrokerError, Stage, Warning};
+pub use handle::{Broker, BrokerStats};
 pub use host_array::{HostArray, HostBacking};
 pub use ledger::{PinnedLedger, PinnedReservation};
 pub use partition::{ChunkError, Partition};

@@ -171,11 +171,7 @@ fn fit_slots(
     slots: u64,
 ) -> Result<Partition, ChunkError> {
     let (chunkable, unchunkable) = (footprint.chunkable(), footprint.unchunkable(slots));
-    let partition = match Partition::new(available, chunkable.saturating_mul(slots), unchunkable, runs) {
-        // What fits before rounding only, or on one stream only.
-        Ok(partition) => partition,
-        Err(error) => return Err(error),
-    };
+    let partition = Partition::new(available, chunkable.saturating_mul(slots), unchunkable, runs)?;
     let fits = |len: u64| footprint.held(len, slots.min(runs.div_ceil(len))) <= available;
     if fits(partition.chunk_len) {
         return Ok(partition);

@@ -56,7 +56,6 @@ impl<B: Backend> Plan<B> {
     }
 
     /// A run of the batch: bind data to arrays, then [run](Execution::run) it.
-    #[must_use]
     pub fn execution(&self) -> Execution<'_, B> {
         Execution {
             shared: &self.shared,
@@ -148,13 +147,15 @@ pub(crate) enum Way {
     Both,
 }
 
+type ProgressHook<'a> = Box<dyn Fn(&Progress) + Sync + 'a>;
+
 /// A run that is being prepared.
 #[must_use = "nothing happens before `run`"]
 pub struct Execution<'a, B: Backend> {
     shared: &'a Shared<B>,
     group: &'a str,
     data: Vec<(ArrayId, Way, Data<'a, B>)>,
-    progress: Option<Box<dyn Fn(&Progress) + Sync + 'a>>,
+    progress: Option<ProgressHook<'a>>,
     is_timed: bool,
 }
 

@@ -1,7 +1,7 @@
 //! A batch on its way through the device: a thread for each stream, and chunk after chunk on each.
 
 use super::commit::InRun;
-use super::course::{Course, Failure, Piece};
+use super::course::{Course, Failure, Piece, Rows};
 use super::plan::{Data, Way};
 use super::request::Role;
 use super::slot::{Chunk, Slot, unknown};
@@ -177,7 +177,7 @@ where
             let outcome = catch_unwind(AssertUnwindSafe(|| self.drive(slot)));
             outcome.inspect_err(|_| self.course.stop()).err()
         };
-        let Some((first, others)) = slots.split_first_mut() else { return None };
+        let (first, others) = slots.split_first_mut()?;
         std::thread::scope(|scope| {
             let mut threads = Vec::new();
             for slot in others {
@@ -495,8 +495,6 @@ fn bound<'a, B: Backend>(
     }
     Ok(found)
 }
-
-type Rows<'a> = Vec<Option<(super::Layout, Vec<&'a mut [u8]>)>>;
 
 /// Takes the bytes that are written out of the data: those of arrays that are cut by rows, and of the others as one piece.
 fn rows<'a, B: Backend>(grant: &Grant, data: &mut [Option<Data<'a, B>>]) -> (Rows<'a>, Piece<'a>) {

@@ -64,3 +64,108 @@ fn memory_that_others_take_in_the_middle_makes_chunks_finer() {
         assert_eq!(device.races(), 0);
     }
 }
+
+/// Of a second process: where it and the first count their memory together.
+#[cfg(target_os = "linux")]
+const DIRECTORY: &str = "VRAMPOOL_TEST_SHARED_CAPACITY";
+
+#[cfg(target_os = "linux")]
+const CAPACITY: u64 = 4 * MIB;
+
+/// What the second process does: takes what it finds free, and then more than there is until the first gives some back. Says so,
+/// and ends when it is told to.
+#[cfg(target_os = "linux")]
+#[test]
+#[ignore = "the second process of the test below"]
+fn second_process() {
+    let Some(directory) = std::env::var_os(DIRECTORY) else { return };
+    let device = device(CAPACITY);
+    device.share_capacity(directory.as_ref()).expect("an account");
+    let mut taken = Vec::new();
+    while taken.len() < 8 {
+        // Others work meanwhile.
+        match device.allocate(MIB / 4, Placement::Device.into()) {
+            Ok(memory) => taken.push(memory),
+            Err(error) => assert!(error.is_out_of_memory(), "{error}"),
+        }
+        std::thread::yield_now();
+    }
+    println!("taken");
+    std::io::stdin().read_line(&mut String::new()).expect("the first process lives");
+    // Not given back: ending is enough.
+    std::mem::forget(taken);
+    std::process::exit(0);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_second_process_takes_memory_in_the_middle() {
+    use std::io::{BufRead, BufReader, Write};
+    use std::process::{Command, Stdio};
+
+    let directory = tempfile::tempdir().expect("a directory");
+    let device = device(CAPACITY);
+    device.share_capacity(directory.path()).expect("an account");
+    let broker = Broker::builder(&device).staging(64 << 10, 64 << 10).reserve(MIB).build().expect("a broker");
+    let squarer = Squarer::new(&broker, Client::new("client"), 8_000_000);
+    broker.set_streams("default", 2).expect("idle");
+    let plan = broker.commit("default").expect("it fits");
+    let before = plan.partition().chunk_len();
+    let second = Mutex::new(None);
+    let (numbers, mut squares) = (numbers(8_000_000), vec![0; 32_000_000]);
+    let (asked, told) = std::sync::mpsc::channel();
+    let report = std::thread::scope(|scope| {
+        let report = plan
+            .execution()
+            .upload(squarer.from, &numbers[..])
+            .download(squarer.to, &mut squares[..])
+            .on_progress(|progress| {
+                let mut second = second.lock().expect("no panic");
+                if progress.chunks_done >= 3 && second.is_none() {
+                    let program = std::env::current_exe().expect("this program");
+                    let mut process = Command::new(program)
+                        .args(["others::second_process", "--exact", "--ignored", "--nocapture"])
+                        .env(DIRECTORY, directory.path())
+                        .stdin(Stdio::piped())
+                        .stdout(Stdio::piped())
+                        .spawn()
+                        .expect("a process");
+                    let stdout = process.stdout.take().expect("it is piped");
+                    let asked = asked.clone();
+                    scope.spawn(move || {
+                        let taken = BufReader::new(stdout)
+                            .lines()
+                            .map_while(Result::ok)
+                            .any(|line| line.contains("taken"));
+                        asked.send(taken).expect("the test waits");
+                    });
+                    *second = Some(process);
+                }
+            })
+            .run(|chunk, stream| {
+                // From the middle on each chunk waits until the other took something.
+                while chunk.range().start > 2_000_000
+                    && device.memory_info().expect("figures").free_bytes >= MIB
+                    && second.lock().expect("no panic").is_some()
+                    && chunk.runs() == before
+                {
+                    std::thread::yield_now();
+                }
+                squarer.work(chunk, stream)
+            })
+            .expect("a run");
+        let taken = told.recv().expect("the second process says so");
+        assert!(taken, "it got all it wanted");
+        report
+    });
+    assert!(report.shrinks > 0 && report.chunk_len < before && report.chunks > plan.partition().chunks());
+    assert!(super::floats(&numbers).zip(super::floats(&squares)).all(|(from, to)| to == from * from));
+    // What the other has is not ours, until it ends without giving it back.
+    let free = || device.memory_info().expect("figures").free_bytes;
+    broker.evict_all().expect("idle");
+    assert_eq!(free(), CAPACITY - 2 * MIB);
+    let mut second = second.into_inner().expect("no panic").expect("it was started");
+    second.stdin.take().expect("it is piped").write_all(b"end\n").expect("written");
+    assert!(second.wait().expect("it ends").success());
+    assert_eq!(free(), CAPACITY);
+}

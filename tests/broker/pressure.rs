@@ -169,7 +169,8 @@ fn memory_that_goes_between_the_question_and_the_allocation_makes_chunks_finer()
     let client = broker.register(Client::new("client")).expect("a client");
     client.queue(ArrayRequest::scratch("x", [20 * MIB], 1)).expect("queued");
     for failures in 1..4 {
-        for nth in 1..=failures {
+        // A pool asks three times.
+        for nth in 1..=3 * failures {
             let error = vrampool::BackendError::OutOfMemory { requested: 0, free: None };
             device.faults().fail_nth_with(Call::Allocate, nth, error);
         }
