@@ -2,8 +2,9 @@
 
 use super::handle::{group_name, idle};
 use super::request::Queued;
-use super::state::{Entry, InvalidateHook, ReadyHook, Shared};
+use super::state::{Entry, Group, InvalidateHook, ReadyHook, Shared};
 use super::{ArrayId, ArrayRequest, BrokerError, ClientId, LimitMode, Response, Share, Warning};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -114,10 +115,11 @@ impl<B: Backend> ClientHandle<B> {
             state.mode = LimitMode::Active;
         }
         let group = client.group;
-        if let Some(group) = state.groups.get_mut(&group).filter(|group| !group.is_running) {
-            group.grant = None;
+        state.groups.entry(group.clone()).or_default().replan();
+        if state.mode == LimitMode::Active {
+            // Automatic shares are smaller now.
+            state.groups.values_mut().for_each(Group::replan);
         }
-        state.groups.entry(group.clone()).or_default();
         let entry = Entry {
             group,
             queue: Vec::new(),
@@ -185,9 +187,7 @@ impl<B: Backend> ClientHandle<B> {
             state.mode = LimitMode::Active;
         }
         // Everybody's automatic share changed too.
-        for group in state.groups.values_mut().filter(|group| !group.is_running) {
-            group.grant = None;
-        }
+        state.groups.values_mut().for_each(Group::replan);
         drop(state);
         self.warn_of(warned);
         Ok(())
@@ -283,8 +283,8 @@ impl<B: Backend> ClientHandle<B> {
 
 /// A group that nobody is in is gone, and its streams with it.
 fn drop_empty<B: Backend>(
-    groups: &mut std::collections::BTreeMap<String, super::state::Group<B>>,
-    clients: &std::collections::BTreeMap<ClientId, Entry<B>>,
+    groups: &mut BTreeMap<String, Group<B>>,
+    clients: &BTreeMap<ClientId, Entry<B>>,
     group: &str,
 ) {
     let is_empty = !clients.values().any(|entry| entry.group == group);
@@ -300,8 +300,8 @@ impl<B: Backend> Drop for ClientHandle<B> {
         parts.shares.remove(self.id);
         let entry = parts.clients.remove(&self.id);
         if let Some(entry) = &entry {
-            if let Some(group) = parts.groups.get_mut(&entry.group).filter(|group| !group.is_running) {
-                group.grant = None;
+            if let Some(group) = parts.groups.get_mut(&entry.group) {
+                group.replan();
             }
             drop_empty(&mut parts.groups, &parts.clients, &entry.group);
         }

@@ -16,13 +16,15 @@ pub(crate) struct InRun<B: Backend> {
     pub(crate) grant: Arc<Grant>,
     pub(crate) streams: Vec<B::Stream>,
     pub(crate) memory: Vec<Held<B>>,
+    /// Whose work it is.
+    pub(crate) clients: Vec<ClientId>,
 }
 
 impl<B: Backend> Shared<B> {
     /// Grants what a group asks for.
     pub(crate) fn commit(&self, group: &str) -> Result<Arc<Grant>, BrokerError> {
         let _turn = self.turn.take()?;
-        let grant = self.commit_in_turn(group)?;
+        let (grant, _) = self.commit_in_turn(group)?;
         self.tell(group, &grant);
         Ok(grant)
     }
@@ -30,21 +32,25 @@ impl<B: Backend> Shared<B> {
     /// Grants it and takes its memory for a run, in one turn, so that nobody takes the memory back in between.
     pub(crate) fn begin(&self, group: &str) -> Result<InRun<B>, BrokerError> {
         let _turn = self.turn.take()?;
-        let grant = self.commit_in_turn(group)?;
+        let (grant, is_new) = self.commit_in_turn(group)?;
         // New ones, where the old ones failed.
         let streams = self.streams(group, grant.slots)?;
+        if is_new {
+            self.tell(group, &grant);
+        }
         let mut state = self.state.lock();
         state.clock += 1;
         let clock = state.clock;
-        let mut memory = Vec::new();
-        for entry in state.clients.values_mut().filter(|entry| entry.group == group) {
+        let (mut memory, mut clients) = (Vec::new(), Vec::new());
+        for (&client, entry) in state.clients.iter_mut().filter(|(_, entry)| entry.group == group) {
+            clients.push(client);
             memory.append(&mut entry.memory);
             entry.in_flight += 1;
             entry.last_work = clock;
         }
         let entry = state.groups.entry(group.to_owned()).or_default();
         entry.is_running = true;
-        Ok(InRun { grant, streams, memory })
+        Ok(InRun { grant, streams, memory, clients })
     }
 
     /// Gives a run's memory back to its clients. One that was cut finer meanwhile plans anew next time; one that failed does so on
@@ -54,9 +60,11 @@ impl<B: Backend> Shared<B> {
         let mut state = self.state.lock();
         state.clock += 1;
         let clock = state.clock;
-        for entry in state.clients.values_mut().filter(|entry| entry.group == group) {
-            entry.in_flight = entry.in_flight.saturating_sub(1);
-            entry.last_work = clock;
+        for client in run.clients {
+            if let Some(entry) = state.clients.get_mut(&client) {
+                entry.in_flight = entry.in_flight.saturating_sub(1);
+                entry.last_work = clock;
+            }
         }
         let owners: BTreeMap<_, _> = run.grant.arrays.iter().map(|array| (array.id, array.client)).collect();
         for held in run.memory {
@@ -72,7 +80,7 @@ impl<B: Backend> Shared<B> {
         }
         if let Some(entry) = state.groups.get_mut(group) {
             entry.is_running = false;
-            if has_shrunk {
+            if has_shrunk || std::mem::take(&mut entry.is_stale) {
                 entry.grant = None;
             }
             if has_failed {
@@ -84,8 +92,8 @@ impl<B: Backend> Shared<B> {
         self.keep_reserve();
     }
 
-    /// What is granted already, if that is what is asked for and all of it is there; else a new grant.
-    fn commit_in_turn(&self, group: &str) -> Result<Arc<Grant>, BrokerError> {
+    /// What is granted already, if that is what is asked for and all of it is there; else a new grant. Whether it is new.
+    fn commit_in_turn(&self, group: &str) -> Result<(Arc<Grant>, bool), BrokerError> {
         let (wanted, slots, kind) = {
             let state = self.state.lock();
             let entry = state.groups.get(group);
@@ -97,7 +105,7 @@ impl<B: Backend> Shared<B> {
                 && !has_queued
                 && is_whole(&grant, state.members(group).flat_map(|(_, entry)| &entry.memory))
             {
-                return Ok(grant);
+                return Ok((grant, false));
             }
             (state.wanted(group), entry.map_or(1, |entry| entry.most_streams), state.pool.kind())
         };
@@ -117,7 +125,7 @@ impl<B: Backend> Shared<B> {
             }
         }
         state.groups.entry(group.to_owned()).or_default().grant = Some(Arc::clone(&grant));
-        Ok(grant)
+        Ok((grant, true))
     }
 
     /// A partition, and all memory for it. While others take what was free a moment ago, a finer one.
@@ -139,7 +147,7 @@ impl<B: Backend> Shared<B> {
         loop {
             attempt += 1;
             let available = self.make_available(group, request, false)?.min(most);
-            if attempt == 1 && request / available.max(1) > MANY_CHUNKS {
+            if attempt == 1 && request > available.saturating_mul(MANY_CHUNKS) {
                 self.warn(&Warning::ManyChunks { requested: request, available });
             }
             let (partition, used) = match fit(available, &demand, runs, slots) {

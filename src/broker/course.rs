@@ -128,6 +128,11 @@ impl<'a> Course<'a> {
         self.state.lock().stopped = true;
     }
 
+    /// Whether a chunk failed, or was thrown out of.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.state.lock().stopped
+    }
+
     /// The chunk that would be next: its number, and its runs.
     pub(crate) fn upcoming(&self) -> (u64, Range<u64>) {
         let state = self.state.lock();

@@ -53,14 +53,17 @@
 //! # }
 //! ```
 //!
-//! From the bottom up: `partition`, `share`, `request`, `ledger` (numbers) · `host_array`, `staging`, `transfer` (the host's side) ·
-//! `state`, `turn` · `pressure`, `commit` · `course` (which chunk is next), `run` · `client`, `plan`, `handle`.
+//! From the bottom up: `partition`, `share`, `request`, `ledger` (numbers) · `host_array`, `staging`, `gather`,
+//! `transfer` (the host's side) · `state`, `turn` · `pressure`, `commit` · `course` (which chunk is next), `slot`, `bind`, `session`,
+//! `run` · `client`, `plan`, `handle`.
 
+mod bind;
 mod builder;
 mod client;
 mod commit;
 mod course;
 mod error;
+mod gather;
 mod handle;
 mod host_array;
 mod ledger;
@@ -69,6 +72,7 @@ mod plan;
 mod pressure;
 mod request;
 mod run;
+mod session;
 mod share;
 mod slot;
 mod staging;

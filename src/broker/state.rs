@@ -84,11 +84,24 @@ pub(crate) struct Group<B: Backend> {
     pub(crate) streams: Vec<B::Stream>,
     pub(crate) grant: Option<Arc<Grant>>,
     pub(crate) is_running: bool,
+    /// Whether it plans anew when its run is over.
+    pub(crate) is_stale: bool,
 }
 
 impl<B: Backend> Default for Group<B> {
     fn default() -> Self {
-        Self { most_streams: 1, streams: Vec::new(), grant: None, is_running: false }
+        Self { most_streams: 1, streams: Vec::new(), grant: None, is_running: false, is_stale: false }
+    }
+}
+
+impl<B: Backend> Group<B> {
+    /// Has it plan anew, once no run uses what it has.
+    pub(crate) fn replan(&mut self) {
+        if self.is_running {
+            self.is_stale = true;
+        } else {
+            self.grant = None;
+        }
     }
 }
 

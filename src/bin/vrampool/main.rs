@@ -10,6 +10,7 @@ mod devices;
 mod fit;
 mod pool_options;
 mod replay;
+mod solve;
 mod train;
 
 use clap::{Parser, Subcommand};
@@ -29,6 +30,8 @@ enum Command {
     Train(train::Arguments),
     /// Drive a pool with recorded allocation traces.
     Replay(replay::Arguments),
+    /// Sweep through the parameters of an equation, in chunks that fit its share of a device.
+    Solve(solve::Arguments),
     /// Fit size classes to what a recorded trace asks for.
     Fit(fit::Arguments),
     /// Time what allocating and freeing costs.
@@ -41,6 +44,7 @@ fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Train(arguments) => train::run(&arguments),
         Command::Replay(arguments) => replay::run(&arguments),
+        Command::Solve(arguments) => solve::run(&arguments),
         Command::Fit(arguments) => fit::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Devices(arguments) => devices::run(&arguments),
