@@ -94,7 +94,7 @@ impl<B: Backend> Shared<B> {
 
     /// What is granted already, if that is what is asked for and all of it is there; else a new grant. Whether it is new.
     fn commit_in_turn(&self, group: &str) -> Result<(Arc<Grant>, bool), BrokerError> {
-        let (wanted, slots, kind) = {
+        let (wanted, slots, most_runs, kind) = {
             let state = self.state.lock();
             let entry = state.groups.get(group);
             if entry.is_some_and(|entry| entry.is_running) {
@@ -107,7 +107,9 @@ impl<B: Backend> Shared<B> {
             {
                 return Ok((grant, false));
             }
-            (state.wanted(group), entry.map_or(1, |entry| entry.most_streams), state.pool.kind())
+            let (slots, most_runs) =
+                entry.map_or((1, u64::MAX), |entry| (entry.most_streams, entry.most_runs));
+            (state.wanted(group), slots, most_runs, state.pool.kind())
         };
         let runs = batch(&wanted);
         let arrays = arrays(&wanted, runs, kind)?;
@@ -115,7 +117,7 @@ impl<B: Backend> Shared<B> {
             return Err(BrokerError::NothingQueued { group: group.to_owned() });
         }
         let slots = if arrays.iter().any(PlanArray::is_sole) { 1 } else { slots as u64 };
-        let grant = self.plan(group, arrays, runs, slots)?;
+        let grant = self.plan(group, arrays, runs, slots, most_runs)?;
         let mut state = self.state.lock();
         for (client, requests) in wanted {
             if let Ok(entry) = state.entry(client) {
@@ -135,6 +137,7 @@ impl<B: Backend> Shared<B> {
         arrays: Vec<PlanArray>,
         runs: u64,
         slots: u64,
+        most_runs: u64,
     ) -> Result<Arc<Grant>, BrokerError> {
         let rounding = self.pool().1;
         let demand = Demand { arrays: &arrays, rounding };
@@ -150,12 +153,12 @@ impl<B: Backend> Shared<B> {
             if attempt == 1 && request > available.saturating_mul(MANY_CHUNKS) {
                 self.warn(&Warning::ManyChunks { requested: request, available });
             }
-            let (partition, used) = match fit(available, &demand, runs, slots) {
+            let (partition, used) = match fit(available, &demand, runs, slots, most_runs) {
                 Ok(fitting) => fitting,
                 Err(_) => {
                     // Not even one run, or not what cannot be cut: now idle clients give back what the share allows.
                     let available = self.make_available(group, request, true)?.min(most);
-                    fit(available, &demand, runs, slots)?
+                    fit(available, &demand, runs, slots, most_runs)?
                 }
             };
             match self.allocate_all(group, &arrays, partition, used as usize) {

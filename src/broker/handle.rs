@@ -99,6 +99,27 @@ impl<B: Backend> Broker<B> {
         Ok(())
     }
 
+    /// How many runs a chunk of a group has at most, though more would fit: with as much in one chunk as there is, nothing is
+    /// copied while something is computed. Default: as many as fit. Counts from the next commit on.
+    ///
+    /// # Errors
+    /// [`BrokerError::Setting`] for 0; [`BrokerError::Busy`].
+    pub fn set_chunk_runs(&self, group: &str, runs: u64) -> Result<(), BrokerError> {
+        if runs == 0 {
+            return Err(BrokerError::Setting {
+                field: "chunk_runs",
+                reason: "a chunk has 1 run at least".into(),
+            });
+        }
+        let mut state = self.shared.state.lock();
+        let group = idle(state.groups.entry(group.to_owned()).or_default(), group)?;
+        if group.most_runs != runs {
+            group.most_runs = runs;
+            group.grant = None;
+        }
+        Ok(())
+    }
+
     /// The stream of a group: its own, made when it is first asked for, and no other group's.
     ///
     /// # Errors

@@ -140,22 +140,23 @@ pub(crate) trait Footprint {
     fn held(&self, len: u64, slots: u64) -> u64;
 }
 
-/// The rule with rounding counted, so that what it says fits does, and with `slots` chunks on the device at a time: fewer, where
-/// not even one run fits on each. Answers the partition and the slots.
+/// The rule with rounding counted, so that what it says fits does, with `slots` chunks on the device at a time (fewer, where not
+/// even one run fits on each), and with chunks of at most `most` runs. Answers the partition and the slots.
 pub(crate) fn fit(
     available: u64,
     footprint: &impl Footprint,
     runs: u64,
     slots: u64,
+    most: u64,
 ) -> Result<(Partition, u64), ChunkError> {
     let runs = runs.max(1);
     // Rounding is counted, so that as much as there is fits.
-    if footprint.held(runs, 1) <= available {
+    if runs <= most && footprint.held(runs, 1) <= available {
         return Ok((Partition::whole(runs), 1));
     }
     let mut slots = slots.clamp(1, runs);
     loop {
-        match fit_slots(available, footprint, runs, slots) {
+        match fit_slots(available, footprint, runs, slots, most) {
             // Chunks that all run at once need no more slots than they are.
             Ok(partition) => return Ok((partition, slots.min(partition.chunks()))),
             Err(error) if slots == 1 => return Err(error),
@@ -169,9 +170,11 @@ fn fit_slots(
     footprint: &impl Footprint,
     runs: u64,
     slots: u64,
+    most_runs: u64,
 ) -> Result<Partition, ChunkError> {
     let (chunkable, unchunkable) = (footprint.chunkable(), footprint.unchunkable(slots));
     let partition = Partition::new(available, chunkable.saturating_mul(slots), unchunkable, runs)?;
+    let partition = partition.with_chunk_len(partition.chunk_len.min(most_runs));
     let fits = |len: u64| footprint.held(len, slots.min(runs.div_ceil(len))) <= available;
     if fits(partition.chunk_len) {
         return Ok(partition);
@@ -271,18 +274,18 @@ mod tests {
         fn what_is_said_to_fit_does_and_no_longer_chunk_would(
             per_run in prop::collection::vec(1u64..200, 1..5), whole in prop::collection::vec(1u64..2000, 0..3),
             runs in 1u64..500, unit in prop::sample::select(vec![1u64, 7, 512, 2048]), available in 1u64..200_000,
-            slots in 1u64..5,
+            slots in 1u64..5, most in prop::sample::select(vec![u64::MAX, 1, 10, 100]),
         ) {
             let arrays = Arrays { per_run, whole, runs, unit };
-            match fit(available, &arrays, runs, slots) {
+            match fit(available, &arrays, runs, slots, most) {
                 Ok((partition, slots)) => {
                     let len = partition.chunk_len();
-                    prop_assert!(arrays.held(len, slots) <= available);
+                    prop_assert!(arrays.held(len, slots) <= available && len <= most);
                     prop_assert!(slots <= partition.chunks());
                     prop_assert_eq!(partition.ranges().map(|range| range.end - range.start).sum::<u64>(), runs);
                     let plain = Partition::new(available, arrays.chunkable(), arrays.unchunkable(1), runs);
                     prop_assert!(plain.is_ok_and(|plain| len <= plain.chunk_len()), "rounding only shortens");
-                    if slots > 1 && slots < partition.chunks() {
+                    if slots > 1 && slots < partition.chunks() && len < most {
                         let longer = arrays.held(len + 1, slots);
                         let exact = arrays.chunkable() * slots / runs * (len + 1) + arrays.unchunkable(1);
                         prop_assert!(longer > available || exact > available || runs.div_ceil(len + 1) < slots);

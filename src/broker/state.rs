@@ -81,6 +81,8 @@ pub(crate) struct Entry<B: Backend> {
 pub(crate) struct Group<B: Backend> {
     /// On how many streams it runs at most.
     pub(crate) most_streams: usize,
+    /// How many runs a chunk has at most.
+    pub(crate) most_runs: u64,
     pub(crate) streams: Vec<B::Stream>,
     pub(crate) grant: Option<Arc<Grant>>,
     pub(crate) is_running: bool,
@@ -90,7 +92,14 @@ pub(crate) struct Group<B: Backend> {
 
 impl<B: Backend> Default for Group<B> {
     fn default() -> Self {
-        Self { most_streams: 1, streams: Vec::new(), grant: None, is_running: false, is_stale: false }
+        Self {
+            most_streams: 1,
+            most_runs: u64::MAX,
+            streams: Vec::new(),
+            grant: None,
+            is_running: false,
+            is_stale: false,
+        }
     }
 }
 

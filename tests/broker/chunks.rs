@@ -196,3 +196,17 @@ fn more_streams_hold_more_and_smaller_chunks() {
     assert_eq!((plan.streams(), plan.partition().chunk_len()), (2, 1));
     assert!(matches!(broker.set_streams("default", 0), Err(BrokerError::Setting { .. })));
 }
+
+#[test]
+fn chunks_are_as_short_as_a_group_asks_for_though_all_would_fit() {
+    let (broker, _) = broker(&device(12 * MIB));
+    let client = broker.register(Client::new("client")).expect("a client");
+    client.queue(bytes("x", 6 * MIB)).expect("queued");
+    broker.set_streams("default", 3).expect("idle");
+    assert_eq!(broker.commit("default").expect("it fits").streams(), 1);
+    broker.set_chunk_runs("default", MIB).expect("idle");
+    let plan = broker.commit("default").expect("it fits");
+    assert_eq!((plan.streams(), plan.partition().chunk_len(), plan.partition().chunks()), (3, MIB, 6));
+    assert_eq!(client.stats().held, 3 * MIB);
+    assert!(matches!(broker.set_chunk_runs("default", 0), Err(BrokerError::Setting { .. })));
+}

@@ -49,6 +49,9 @@ pub(crate) struct Arguments {
     /// Streams that chunks are run on at the same time
     #[arg(long, value_name = "COUNT", default_value_t = 3, value_parser = value_parser!(u16).range(1..=64))]
     streams: u16,
+    /// Runs of a chunk at most [default: as many as fit]
+    #[arg(long, value_name = "COUNT", value_parser = value_parser!(u64).range(1..))]
+    chunk: Option<u64>,
     /// Bytes of the device's that it may hold [default: an 8th of the batch]
     #[arg(long, value_name = "BYTES", value_parser = bytes_or_unlimited)]
     share: Option<u64>,
@@ -130,6 +133,9 @@ fn solve<B: Backend>(
     let client = Client::new("sweep").group(GROUP).share(Share::Bytes(share.min(total)));
     let client = broker.register(client)?;
 
+    if let Some(runs) = arguments.chunk {
+        broker.set_chunk_runs(GROUP, runs)?;
+    }
     let mut batch = Batch::new(&broker, &client, arguments, sweep)?;
     let streams = usize::from(arguments.streams);
     let single = match arguments.compare {

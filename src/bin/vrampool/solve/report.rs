@@ -61,7 +61,8 @@ impl Comparison {
             copy_seconds: copy,
             compute_seconds: compute,
             speedup: one / several,
-            hidden: (one - several) / copy.min(compute),
+            // Several streams also copy at the same time: no more than all of it is hidden.
+            hidden: ((one - several) / copy.min(compute)).clamp(0.0, 1.0),
         }
     }
 }
