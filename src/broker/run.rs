@@ -89,7 +89,7 @@ where
     let (mut slots, mut common) = sort(&grant, &streams, memory);
     let ordered = hand_over(&mut slots, &mut common);
     shared.staging.ask_again();
-    let mut has_shrunk = false;
+    let (mut has_shrunk, mut has_failed) = (false, false);
     let mut panic = None;
     let outcome = ordered.and_then(|()| bound(&grant, data)).and_then(|mut data| {
         let (rows, mut whole) = rows(&grant, &mut data);
@@ -132,7 +132,9 @@ where
             elapsed: session.start.elapsed(),
             spans: std::mem::take(&mut *session.spans.lock()),
         };
-        match course.take_failure() {
+        let failure = course.take_failure();
+        has_failed = failure.is_some() || ends.is_err() || panic.is_some();
+        match failure {
             Some(Failure { chunk, range, stage, error }) => {
                 Err(BrokerError::Run { chunk, range, stage, source: Box::new(error) })
             }
@@ -140,8 +142,7 @@ where
         }
     });
     let memory = slots.into_iter().flat_map(|slot| slot.memory).chain(common).flatten().collect();
-    let failed = outcome.is_err() || panic.is_some();
-    shared.finish(group, InRun { grant, streams, memory, clients }, has_shrunk, failed);
+    shared.finish(group, InRun { grant, streams, memory, clients }, has_shrunk, has_failed);
     match panic {
         Some(panic) => resume_unwind(panic),
         None => outcome,

@@ -15,6 +15,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use oscillator::Oscillator;
 use report::{Comparison, Report};
 use std::error::Error;
+use std::fs::File;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -120,6 +121,10 @@ fn solve<B: Backend>(
     device: &B,
     oscillator: &impl Oscillator<B>,
 ) -> Result<Report, Box<dyn Error>> {
+    if let Some(path) = &arguments.plot {
+        // Not only after all of it is solved.
+        File::create(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    }
     let sweep =
         Sweep { runs: arguments.runs, samples: arguments.samples, steps: arguments.steps, step: 0.01 };
     let (parameter_bytes, state_bytes) =

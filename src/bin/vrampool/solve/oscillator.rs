@@ -30,6 +30,11 @@ impl Oscillator<HostDevice> for OnHost {
         steps: u32,
         states: RegionMut<'_, HostMemory>,
     ) -> Result<(), BackendError> {
+        let (floats, places) = (parameters.len() / 4, states.as_region().len() / 4);
+        if floats < 3 || floats % 3 != 0 || places % (floats / 3) != 0 {
+            let reason = format!("{floats} parameters have no rows of states among {places}");
+            return Err(BackendError::invalid("states", reason));
+        }
         stream.launch([parameters], [states], move |[parameters], [states]: [&mut [f32]; 1]| {
             let runs = parameters.len() / 3;
             for run in 0..runs {
@@ -96,3 +101,52 @@ oscillator_of!(cuda, CudaDevice);
 oscillator_of!(opencl, OpenClDevice);
 #[cfg(feature = "wgpu")]
 oscillator_of!(wgpu, WgpuDevice);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::{self, Device};
+    use std::error::Error;
+    use vrampool::{Pool, any};
+
+    struct Law;
+
+    impl device::Run for Law {
+        type Output = ();
+
+        fn run<D: Device>(self, device: &D) -> Result<(), Box<dyn Error>> {
+            let (oscillator, stream) = (device.oscillator()?, device.create_stream()?);
+            let pool = Pool::builder(device).build()?;
+            let (mut parameters, mut states) = (pool.allocate(24, &stream)?, pool.allocate(24, &stream)?);
+            let numbers = [1.0_f32, 2.0, 0.5, -1.0, 0.0, 0.25];
+            parameters.write(&stream, bytemuck::cast_slice(&numbers))?;
+            oscillator.solve(&stream, parameters.on(&stream)?, 0.1, 3, states.on_mut(&stream)?)?;
+            let mut found = [0.0_f32; 6];
+            states.read(&stream, bytemuck::cast_slice_mut(&mut found))?;
+            for run in 0..2 {
+                let mut at = State::new([numbers[run], numbers[2 + run], numbers[4 + run]]);
+                for sample in 0..3 {
+                    (0..3).for_each(|_| at.step(0.1));
+                    let found = found[2 * sample + run];
+                    assert!((found - at.x).abs() < 1e-5, "{found} is not {}", at.x);
+                }
+            }
+            // Two oscillators have no rows of five places, nor are five numbers any.
+            for (numbers, places) in [(24, 20), (20, 24), (8, 24), (0, 24)] {
+                let (from, to) = (parameters.on(&stream)?, states.on_mut(&stream)?);
+                let answer = oscillator.solve(&stream, from.slice(..numbers)?, 0.1, 3, to.slice(..places)?);
+                let refused = matches!(answer, Err(BackendError::InvalidArgument { .. }));
+                assert!(refused, "{numbers}, {places}: {answer:?}");
+            }
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn every_device_goes_the_same_way_and_refuses_what_are_no_rows() {
+        for listed in any::devices().there {
+            eprintln!("on {}", listed.name);
+            device::run(Some(&listed.name.parse().expect("a name")), Law).expect("no fault");
+        }
+    }
+}

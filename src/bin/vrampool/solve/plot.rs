@@ -18,7 +18,7 @@ const STAGES: [(Stage, &str, RGBColor); 3] = [
 /// Writes an SVG with a bar for each stage of each chunk, a line of them a stream.
 pub(crate) fn write(report: &RunReport, path: &Path) -> Result<(), Box<dyn Error>> {
     let streams = report.streams.max(1);
-    let area = SVGBackend::new(path, (SIZE.0, SIZE.1 + SIZE.2 * streams as u32)).into_drawing_area();
+    let area = SVGBackend::new(path, (SIZE.0, SIZE.1 + SIZE.2 * (streams as u32 + 1))).into_drawing_area();
     area.fill(&WHITE)?;
     let end = report.spans.iter().map(|span| milliseconds(span).1).fold(0.0, f64::max);
     let mut chart = ChartBuilder::on(&area)
@@ -29,13 +29,14 @@ pub(crate) fn write(report: &RunReport, path: &Path) -> Result<(), Box<dyn Error
         .margin(14)
         .x_label_area_size(40)
         .y_label_area_size(70)
-        .build_cartesian_2d(0.0..end.max(f64::MIN_POSITIVE), 0.0..streams as f64)?;
+        .build_cartesian_2d(0.0..end.max(f64::MIN_POSITIVE), 0.0..(streams + 1) as f64)?;
     chart
         .configure_mesh()
         .disable_y_mesh()
         .x_desc("milliseconds")
-        .y_labels(2 * streams + 1)
-        .y_label_formatter(&|y| match y.fract() == 0.5 {
+        // Every half, of which those in the middle of a line are shown; above the lines is room for the legend.
+        .y_labels(2 * streams + 3)
+        .y_label_formatter(&|y| match y.fract() == 0.5 && *y < streams as f64 {
             true => format!("stream {}", y.floor()),
             false => String::new(),
         })
