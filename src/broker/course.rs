@@ -217,7 +217,7 @@ mod tests {
             let error = BrokerError::Reentrant;
             course.fail(Failure { chunk, range: 0..1, stage: Stage::Compute, error });
         };
-        [2, 1, 2].map(fail);
+        [2, 1, 2].into_iter().for_each(fail);
         assert_eq!(course.take_failure().map(|failure| failure.chunk), Some(1));
     }
 }
