@@ -206,7 +206,11 @@ where
                 break;
             }
         }
-        let outcome = outcome.and_then(|()| mover.land(whole, self.sides));
+        // Without copies there is nothing to wait for.
+        let outcome = outcome.and_then(|()| match mover.bytes {
+            0 => Ok(()),
+            _ => mover.land(whole, self.sides),
+        });
         *self.copied.lock() += mover.bytes;
         outcome.map_err(|error| {
             mover.abandon();

@@ -309,3 +309,14 @@ impl<'a, B: Backend> Mover<'a, B> {
             .try_for_each(|row| copy(self, layout.row_start(row, range.start), row * row_bytes, row_bytes))
     }
 }
+
+impl<B: Backend> Drop for Mover<'_, B> {
+    /// Blocks that did not land, because somebody threw: nobody else is to wait for them.
+    fn drop(&mut self) {
+        for landing in self.landing.drain(..) {
+            if let Arrived::Block(block) = landing.from {
+                self.staging.drop_block(block);
+            }
+        }
+    }
+}

@@ -150,6 +150,36 @@ fn test_dead_instances_give_back_at_once() {
     assert_eq!(device.memory_info().expect("figures").free_bytes, MIB, "a client keeps its broker");
 }
 
+/// Memory that the pool gives on may still be in use; a stream that was made since waits for that as well.
+#[test]
+fn what_was_in_use_is_waited_for_on_new_streams_too() {
+    for _ in 0..20 {
+        let device = device(4 * MIB);
+        // Blocks enough not to wait for one.
+        let broker = Broker::builder(&device).staging(64 << 10, 2 * MIB).build().expect("a broker");
+        let squarer = Squarer::new(&broker, Client::new("client"), 100_000);
+        let other = device.create_stream().expect("a stream");
+        let (go, wait) = std::sync::mpsc::channel::<()>();
+        let mut before = broker.pool().allocate(400_000, &other).expect("memory");
+        other.launch([], [], move |[], []: [&mut [u8]; 0]| _ = wait.recv()).expect("queued");
+        device.fill(&other, before.on_mut(&other).expect("a region"), 0xFF).expect("queued");
+        drop(before);
+        let plan = broker.commit("default").expect("it fits");
+        broker.renew_streams();
+        let (numbers, mut squares) = (super::numbers(100_000), vec![0; 400_000]);
+        plan.execution()
+            .upload(squarer.from, &numbers[..])
+            .download(squarer.to, &mut squares[..])
+            .run(|chunk, stream| {
+                go.send(()).expect("the kernel waits");
+                squarer.work(chunk, stream)
+            })
+            .expect("a run");
+        assert!(super::floats(&numbers).zip(super::floats(&squares)).all(|(from, to)| to == from * from));
+        assert_eq!(device.races(), 0);
+    }
+}
+
 #[test]
 fn everything_idle_can_be_taken_back() {
     let device = device(10 * MIB);
