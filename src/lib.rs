@@ -8,6 +8,7 @@ mod announce;
 pub mod any;
 pub mod arena;
 mod block;
+pub mod broker;
 mod buckets;
 mod budget;
 mod buffer;
@@ -91,5 +92,10 @@ mod thread_safety {
         crosses_threads::<crate::Sleeper<crate::host::HostDevice>>();
         crosses_threads::<crate::SleepBuffer<crate::host::HostDevice>>();
         crosses_threads::<crate::Error>();
+        crosses_threads::<crate::broker::Broker<crate::host::HostDevice>>();
+        crosses_threads::<crate::broker::ClientHandle<crate::host::HostDevice>>();
+        crosses_threads::<crate::broker::Plan<crate::host::HostDevice>>();
+        crosses_threads::<crate::broker::HostArray<crate::host::HostDevice>>();
+        crosses_threads::<crate::broker::BrokerError>();
     }
 }

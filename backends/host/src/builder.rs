@@ -30,6 +30,7 @@ const MAPPING: Capabilities = if cfg!(target_os = "linux") {
 #[must_use]
 pub struct HostBuilder {
     capacity: Option<u64>,
+    max_allocation: u64,
     kind: DeviceKind,
     allocation_latency: Duration,
     work_latency: Duration,
@@ -41,6 +42,7 @@ impl Default for HostBuilder {
     fn default() -> Self {
         Self {
             capacity: None,
+            max_allocation: isize::MAX as u64,
             kind: DeviceKind::Cpu,
             allocation_latency: Duration::ZERO,
             work_latency: Duration::ZERO,
@@ -54,6 +56,12 @@ impl HostBuilder {
     /// Memory in all, bytes. Default: the machine's. It may be more: pages that nobody touches cost nothing.
     pub fn capacity(mut self, bytes: u64) -> Self {
         self.capacity = Some(bytes);
+        self
+    }
+
+    /// The largest single allocation, bytes, as OpenCL devices have one. Default: as large as an address space.
+    pub fn max_allocation(mut self, bytes: u64) -> Self {
+        self.max_allocation = bytes.min(isize::MAX as u64);
         self
     }
 
@@ -97,7 +105,7 @@ impl HostBuilder {
         let mut properties = Properties::new("host", "host memory");
         properties.kind = self.kind;
         properties.total_bytes = capacity;
-        properties.max_allocation = isize::MAX as u64;
+        properties.max_allocation = self.max_allocation;
         properties.alignment = ALIGNMENT;
         properties.capabilities = Capabilities::HOST_VISIBLE
             | Capabilities::STREAM_ORDERED

@@ -1,5 +1,7 @@
 //! How much memory a device has, and who waits for it.
 
+#[cfg(target_os = "linux")]
+use crate::account::Account;
 use parking_lot::{Condvar, Mutex};
 use vrampool_backend::BackendError;
 
@@ -8,6 +10,9 @@ use vrampool_backend::BackendError;
 pub(crate) struct Capacity {
     bytes: Mutex<Bytes>,
     freed: Condvar,
+    /// What other processes count with this one.
+    #[cfg(target_os = "linux")]
+    account: std::sync::OnceLock<Account>,
 }
 
 #[derive(Debug)]
@@ -19,7 +24,12 @@ struct Bytes {
 
 impl Capacity {
     pub(crate) fn new(total: u64) -> Self {
-        Self { bytes: Mutex::new(Bytes { total, taken: 0, dropped: 0 }), freed: Condvar::new() }
+        Self {
+            bytes: Mutex::new(Bytes { total, taken: 0, dropped: 0 }),
+            freed: Condvar::new(),
+            #[cfg(target_os = "linux")]
+            account: std::sync::OnceLock::new(),
+        }
     }
 
     pub(crate) fn set_total(&self, total: u64) {
@@ -27,10 +37,25 @@ impl Capacity {
         self.freed.notify_all();
     }
 
-    /// (free, total)
-    pub(crate) fn info(&self) -> (u64, u64) {
+    /// Counts with the others of `account` from now on; once.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn share(&self, account: Account) -> Result<(), BackendError> {
         let bytes = self.bytes.lock();
-        (bytes.total.saturating_sub(bytes.taken), bytes.total)
+        account.turn()?.set_own(bytes.taken)?;
+        self.account
+            .set(account)
+            .map_err(|_| BackendError::invalid("directory", "the device counts with others already"))
+    }
+
+    /// (free, total)
+    pub(crate) fn info(&self) -> Result<(u64, u64), BackendError> {
+        let bytes = self.bytes.lock();
+        let free = bytes.total.saturating_sub(bytes.taken);
+        #[cfg(target_os = "linux")]
+        if let Some(account) = self.account.get() {
+            return Ok((free.saturating_sub(account.turn()?.others()?), bytes.total));
+        }
+        Ok((free, bytes.total))
     }
 
     /// Takes bytes, after waiting for dropped memory where that may help and `may_wait`.
@@ -38,10 +63,23 @@ impl Capacity {
         let mut bytes = self.bytes.lock();
         loop {
             let free = bytes.total.saturating_sub(bytes.taken);
+            #[cfg(target_os = "linux")]
+            let turn = self.account.get().map(Account::turn).transpose()?;
+            #[cfg(target_os = "linux")]
+            let free = match &turn {
+                Some(turn) => free.saturating_sub(turn.others()?),
+                None => free,
+            };
             if requested <= free {
+                #[cfg(target_os = "linux")]
+                if let Some(turn) = &turn {
+                    turn.set_own(bytes.taken + requested)?;
+                }
                 bytes.taken += requested;
                 return Ok(());
             }
+            #[cfg(target_os = "linux")]
+            drop(turn);
             if !may_wait || bytes.dropped == 0 || requested > free.saturating_add(bytes.dropped) {
                 return Err(BackendError::OutOfMemory { requested, free: Some(free) });
             }
@@ -50,8 +88,11 @@ impl Capacity {
     }
 
     /// Gives back what was taken for nothing.
-    pub(crate) fn untake(&self, bytes: u64) {
-        self.bytes.lock().taken -= bytes;
+    pub(crate) fn untake(&self, given_back: u64) {
+        let mut bytes = self.bytes.lock();
+        bytes.taken -= given_back;
+        self.tell_others(&bytes);
+        drop(bytes);
         self.freed.notify_all();
     }
 
@@ -65,7 +106,17 @@ impl Capacity {
         let mut bytes = self.bytes.lock();
         bytes.taken -= dropped;
         bytes.dropped -= dropped;
+        self.tell_others(&bytes);
         drop(bytes);
         self.freed.notify_all();
+    }
+
+    fn tell_others(&self, bytes: &Bytes) {
+        let _ = bytes;
+        #[cfg(target_os = "linux")]
+        if let Some(account) = self.account.get() {
+            // A drop does not fail: others count what they read last, which is more.
+            let _ = account.turn().and_then(|turn| turn.set_own(bytes.taken));
+        }
     }
 }

@@ -125,6 +125,30 @@ impl HostDevice {
         self.shared.capacity.set_total(bytes);
     }
 
+    /// Counts what it has taken together with devices of other processes, and of this one, that name the same `directory`: what
+    /// they took is not free here, as on a GPU that processes share, until they give it back or end. Each is of a capacity of its
+    /// own, so give all the same. The directory is made if need be; what is left in it is a file or two of some bytes.
+    ///
+    /// ```
+    /// # use vrampool_host::{Backend, HostDevice, Placement};
+    /// # let directory = std::env::temp_dir().join(format!("vrampool-doc-{}", std::process::id()));
+    /// let [one, two] = [(); 2].map(|()| HostDevice::builder().capacity(1 << 20).build());
+    /// one.share_capacity(&directory)?;
+    /// two.share_capacity(&directory)?;
+    /// let memory = one.allocate(1 << 19, Placement::Device.into())?;
+    /// assert_eq!(two.memory_info()?.free_bytes, 1 << 19);
+    /// # drop((memory, one, two));
+    /// # let _ = std::fs::remove_dir_all(directory);
+    /// # Ok::<(), vrampool_host::BackendError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// What the system reports; [`BackendError::InvalidArgument`] the second time.
+    #[cfg(target_os = "linux")]
+    pub fn share_capacity(&self, directory: &std::path::Path) -> Result<(), BackendError> {
+        self.shared.capacity.share(crate::account::Account::open(directory)?)
+    }
+
     #[cfg(target_os = "linux")]
     fn has(&self, capability: Capabilities) -> bool {
         self.shared.properties.capabilities.contains(capability)
@@ -174,7 +198,7 @@ impl Backend for HostDevice {
 
     fn memory_info(&self) -> Result<MemoryInfo, BackendError> {
         self.shared.faults.check(Call::MemoryInfo)?;
-        let (free_bytes, total_bytes) = self.shared.capacity.info();
+        let (free_bytes, total_bytes) = self.shared.capacity.info()?;
         Ok(MemoryInfo { free_bytes, total_bytes })
     }
 
@@ -182,6 +206,11 @@ impl Backend for HostDevice {
         self.shared.faults.check(Call::Allocate)?;
         if bytes == 0 {
             return Err(BackendError::invalid("bytes", "an allocation has at least 1"));
+        }
+        let most = self.shared.properties.max_allocation;
+        if bytes > most && most < isize::MAX as u64 {
+            let reason = format!("{bytes} are more than the {most} that one allocation may have");
+            return Err(BackendError::invalid("bytes", reason));
         }
         self.shared.pause_before_allocation();
         HostMemory::new(&self.shared, bytes, kind, !on_a_stream())

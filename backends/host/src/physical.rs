@@ -223,7 +223,7 @@ mod tests {
         let file = || Err(error.clone());
         let answer = create(device.shared(), 1 << 20, Placement::Device.into(), Origin::Private, file);
         assert_eq!(answer.err(), Some(error.clone()));
-        assert_eq!(device.shared().capacity().info(), (1 << 20, 1 << 20));
+        assert_eq!(device.shared().capacity().info(), Ok((1 << 20, 1 << 20)));
         let much = HostDevice::builder().capacity(u64::MAX).build();
         let answer = much.shared().files().take(FILE_BYTES + 1);
         assert!(answer.is_err_and(|error| error.is_out_of_memory()), "no file is as large");

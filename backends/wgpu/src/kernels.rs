@@ -1,4 +1,4 @@
-//! Kernels of this crate's own: what a small network and a test of memory need.
+//! Kernels of this crate's own: what a small network, a sweep, and a test of memory need.
 
 use crate::device::WgpuDevice;
 use crate::memory::{Span, WgpuMemory};
@@ -11,7 +11,7 @@ use vrampool_backend::{BackendError, Region, RegionMut};
 
 const WGSL: &str = include_str!("kernels.wgsl");
 
-/// Kernels that come with this crate, compiled by wgpu for one device. They are what `vrampool train` and
+/// Kernels that come with this crate, compiled by wgpu for one device. They are what `vrampool train`, `vrampool solve` and
 /// `vrampool replay --touch` run, and no library for numbers.
 ///
 /// Each enqueues its work on `stream` and returns. Floats are 32 bits wide, matrices row-major, and sums are made in one
@@ -26,6 +26,7 @@ pub struct Kernels {
     sum_rows: Program,
     softmax_cross_entropy: Program,
     adam: Program,
+    van_der_pol: Program,
     write_pattern: Program,
     count_mismatches: Program,
     device: Arc<Shared>,
@@ -50,6 +51,7 @@ impl Kernels {
             sum_rows: program("sum_rows", 2)?,
             softmax_cross_entropy: program("softmax_cross_entropy", 3)?,
             adam: program("adam", 4)?,
+            van_der_pol: program("van_der_pol", 2)?,
             write_pattern: program("write_pattern", 1)?,
             count_mismatches: program("count_mismatches", 2)?,
             device: Arc::clone(device.shared()),
@@ -225,6 +227,33 @@ impl Kernels {
             [step.rate, step.beta_1, step.beta_2, step.epsilon].map(f32::to_bits);
         let parameters = [rate, beta_1, beta_2, epsilon, a.at, b.at, c.at, d.at, a.words];
         self.adam.run(&self.device, &[&a, &b, &c, &d], &parameters, elements(a.words))
+    }
+
+    /// Van der Pol's oscillator, by `steps` steps of Runge and Kutta from each sample to the next. `parameters` are three rows of as
+    /// many floats as there are oscillators: mu, and where and how fast it is at first; each row of `states` is where they are at a
+    /// sample.
+    ///
+    /// # Errors
+    /// As [all](Self); also states that are not whole rows.
+    pub fn van_der_pol(
+        &self,
+        stream: &WgpuStream,
+        parameters: Region<'_, WgpuMemory>,
+        step: f32,
+        steps: u32,
+        states: RegionMut<'_, WgpuMemory>,
+    ) -> Result<(), BackendError> {
+        self.check_stream(stream)?;
+        let states = states.as_region();
+        apart(&[&parameters], &[&states])?;
+        let (a, b) = (Operand::new(stream, &parameters)?, Operand::new(stream, &states)?);
+        let runs = a.words / 3;
+        if runs == 0 || !a.words.is_multiple_of(3) || !b.words.is_multiple_of(runs) {
+            let reason = format!("{} parameters have no rows of states among {}", a.words, b.words);
+            return Err(BackendError::invalid("states", reason));
+        }
+        let parameters = [a.at, runs, step.to_bits(), steps, b.at, b.words / runs];
+        self.van_der_pol.run(&self.device, &[&a, &b], &parameters, elements(runs))
     }
 
     /// Writes bytes that tell which `seed` wrote them, and where. They begin at a multiple of 4.

@@ -153,6 +153,41 @@ fn adam(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     }
 }
 
+struct Oscillator { a_at: u32, runs: u32, step: f32, steps: u32, b_at: u32, samples: u32 }
+@group(0) @binding(0) var<uniform> oscillator: Oscillator;
+
+fn acceleration(mu: f32, x: f32, v: f32) -> f32 { return mu * (1.0 - x * x) * v - x; }
+
+// Van der Pol's oscillator by the classical method of Runge and Kutta. a has three rows of `runs`: mu, and where and how fast it is
+// at first. Row n of b is where it is after n + 1 times `steps` steps.
+@compute @workgroup_size(256)
+fn van_der_pol(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
+    let p = oscillator;
+    let h = p.step;
+    for (var i = id.x; i < p.runs; i += groups.x * THREADS) {
+        let mu = a[p.a_at + i];
+        var x = a[p.a_at + p.runs + i];
+        var v = a[p.a_at + 2u * p.runs + i];
+        for (var sample = 0u; sample < p.samples; sample++) {
+            for (var k = 0u; k < p.steps; k++) {
+                let a1 = acceleration(mu, x, v);
+                let v1 = v + h / 2.0 * a1;
+                let x1 = x + h / 2.0 * v;
+                let a2 = acceleration(mu, x1, v1);
+                let v2 = v + h / 2.0 * a2;
+                let x2 = x + h / 2.0 * v1;
+                let a3 = acceleration(mu, x2, v2);
+                let v3 = v + h * a3;
+                let x3 = x + h * v2;
+                let a4 = acceleration(mu, x3, v3);
+                x += h / 6.0 * (v + 2.0 * v1 + 2.0 * v2 + v3);
+                v += h / 6.0 * (a1 + 2.0 * a2 + 2.0 * a3 + a4);
+            }
+            b[p.b_at + sample * p.runs + i] = x;
+        }
+    }
+}
+
 // 64 bits, the low half first.
 alias Long = vec2<u32>;
 

@@ -1,9 +1,11 @@
 //! What the program runs on: a device chosen by its name, then used as what it is, without an enum in the way of figures.
 
 use crate::bench::Rivals;
+use crate::solve::oscillator::{OnHost, Oscillator};
 use crate::train::host_kernels::HostKernels;
 use crate::train::kernels::Kernels;
 use std::error::Error;
+use std::time::Duration;
 use vrampool::any::{self, AnyDevice, Name};
 use vrampool::host::HostDevice;
 use vrampool::trace::{HostTouch, Touch};
@@ -17,10 +19,19 @@ pub(crate) trait Device: Rivals {
     /// To write and verify with.
     fn touch(&self) -> Result<impl Touch<Self>, BackendError>;
 
+    /// To solve with.
+    fn oscillator(&self) -> Result<impl Oscillator<Self>, BackendError>;
+
     /// A device with so much memory, where one can have it as one likes; else this one.
     fn with_memory(&self, bytes: u64) -> Self {
         let _ = bytes;
         self.clone()
+    }
+
+    /// A device each of whose copies and kernels takes so much longer, where one can have it as one likes.
+    fn with_latency(&self, latency: Duration) -> Option<Self> {
+        let _ = latency;
+        None
     }
 }
 
@@ -33,8 +44,16 @@ impl Device for HostDevice {
         Ok(HostTouch)
     }
 
+    fn oscillator(&self) -> Result<impl Oscillator<Self>, BackendError> {
+        Ok(OnHost)
+    }
+
     fn with_memory(&self, bytes: u64) -> Self {
         Self::builder().capacity(bytes).build()
+    }
+
+    fn with_latency(&self, latency: Duration) -> Option<Self> {
+        Some(Self::builder().work_latency(latency).build())
     }
 }
 
@@ -48,6 +67,10 @@ macro_rules! device_with_kernels {
             }
 
             fn touch(&self) -> Result<impl Touch<Self>, BackendError> {
+                vrampool::$backend::Kernels::load(self)
+            }
+
+            fn oscillator(&self) -> Result<impl Oscillator<Self>, BackendError> {
                 vrampool::$backend::Kernels::load(self)
             }
         }

@@ -11,6 +11,7 @@ mod fit;
 mod pool_options;
 mod record_options;
 mod replay;
+mod solve;
 mod trace;
 mod train;
 
@@ -33,6 +34,8 @@ enum Command {
     Replay(replay::Arguments),
     /// Look at recorded allocation traces, and write them in other formats.
     Trace(trace::Arguments),
+    /// Sweep through the parameters of an equation, in chunks that fit its share of a device.
+    Solve(solve::Arguments),
     /// Fit size classes to what a recorded trace asks for.
     Fit(fit::Arguments),
     /// Time what allocating and freeing costs.
@@ -46,6 +49,7 @@ fn main() -> ExitCode {
         Command::Train(arguments) => train::run(&arguments),
         Command::Replay(arguments) => replay::run(&arguments),
         Command::Trace(arguments) => trace::run(&arguments),
+        Command::Solve(arguments) => solve::run(&arguments),
         Command::Fit(arguments) => fit::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Devices(arguments) => devices::run(&arguments),

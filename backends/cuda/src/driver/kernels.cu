@@ -108,6 +108,30 @@ extern "C" __global__ void adam(float rate, float beta_1, float beta_2, float ep
     }
 }
 
+__device__ float acceleration(float mu, float x, float v) { return mu * (1 - x * x) * v - x; }
+
+// Van der Pol's oscillator by the classical method of Runge and Kutta. `parameters` has three rows of `runs`: mu, and where and
+// how fast it is at first. Row n of `states` is where it is after n + 1 times `steps` steps.
+extern "C" __global__ void van_der_pol(const float *parameters, float step, u64 steps, float *states, u64 runs, u64 samples) {
+    ROLLED
+    for (u64 i = first(); i < runs; i += stride()) {
+        float mu = parameters[i], x = parameters[runs + i], v = parameters[2 * runs + i];
+        ROLLED
+        for (u64 sample = 0; sample < samples; sample++) {
+            ROLLED
+            for (u64 k = 0; k < steps; k++) {
+                float a1 = acceleration(mu, x, v), v1 = v + step / 2 * a1, x1 = x + step / 2 * v;
+                float a2 = acceleration(mu, x1, v1), v2 = v + step / 2 * a2, x2 = x + step / 2 * v1;
+                float a3 = acceleration(mu, x2, v2), v3 = v + step * a3, x3 = x + step * v2;
+                float a4 = acceleration(mu, x3, v3);
+                x += step / 6 * (v + 2 * v1 + 2 * v2 + v3);
+                v += step / 6 * (a1 + 2 * a2 + 2 * a3 + a4);
+            }
+            states[sample * runs + i] = x;
+        }
+    }
+}
+
 // Four bytes that say which seed wrote them, and where.
 __device__ u32 word(u64 seed, u64 index) {
     u64 x = seed + (index + 1) * 0x9E3779B97F4A7C15ull;

@@ -1,4 +1,4 @@
-//! Kernels of this crate's own: what a small network and a test of memory need.
+//! Kernels of this crate's own: what a small network, a sweep, and a test of memory need.
 
 use super::operand::{
     Adam, Factor, THREADS, TILE, aligned, apart, blocks, elements, floats, of_length, one_block,
@@ -16,7 +16,7 @@ use vrampool_backend::{BackendError, Region, RegionMut};
 const PTX: &str = include_str!("kernels.ptx");
 
 /// Kernels that come with this crate, compiled by the driver for one device: no toolkit is needed. They are what
-/// `vrampool train` and `vrampool replay --touch` run, and no library for numbers.
+/// `vrampool train`, `vrampool solve` and `vrampool replay --touch` run, and no library for numbers.
 ///
 /// Each enqueues its work on `stream` and returns. Floats are 32 bits wide, matrices row-major, and sums are made in one
 /// order, so that a run can be repeated to the bit. Each refuses, as [`BackendError::InvalidArgument`], regions of another
@@ -29,6 +29,7 @@ pub struct Kernels {
     sum_rows: CudaFunction,
     softmax_cross_entropy: CudaFunction,
     adam: CudaFunction,
+    van_der_pol: CudaFunction,
     write_pattern: CudaFunction,
     count_mismatches: CudaFunction,
     delay: CudaFunction,
@@ -63,6 +64,7 @@ impl Kernels {
             sum_rows: function("sum_rows")?,
             softmax_cross_entropy: function("softmax_cross_entropy")?,
             adam: function("adam")?,
+            van_der_pol: function("van_der_pol")?,
             write_pattern: function("write_pattern")?,
             count_mismatches: function("count_mismatches")?,
             delay: function("delay")?,
@@ -234,6 +236,36 @@ impl Kernels {
             self.launch(&self.adam, stream, elements(count), |launch| {
                 launch.arg(&rate).arg(&beta_1).arg(&beta_2).arg(&epsilon).arg(&gradient);
                 launch.arg(&mut values).arg(&mut first).arg(&mut second).arg(&count);
+            })
+        }
+    }
+
+    /// Van der Pol's oscillator, by `steps` steps of Runge and Kutta from each sample to the next. `parameters` are three rows of as
+    /// many floats as there are oscillators: mu, and where and how fast it is at first; each row of `states` is where they are at a
+    /// sample.
+    ///
+    /// # Errors
+    /// As [all](Self); also states that are not whole rows.
+    pub fn van_der_pol(
+        &self,
+        stream: &CudaStream,
+        parameters: Region<'_, CudaMemory>,
+        step: f32,
+        steps: u32,
+        states: RegionMut<'_, CudaMemory>,
+    ) -> Result<(), BackendError> {
+        apart(&[&parameters], &[&states.as_region()])?;
+        let (parameters, mut states) = (stream.view::<f32>(parameters)?, floats(stream, states, None)?);
+        let (runs, count) = (parameters.len() as u64 / 3, states.len() as u64);
+        if runs == 0 || parameters.len() as u64 != 3 * runs || !count.is_multiple_of(runs) {
+            let reason = format!("{} parameters have no rows of states among {count}", parameters.len());
+            return Err(BackendError::invalid("states", reason));
+        }
+        let (steps, samples) = (u64::from(steps), count / runs);
+        // SAFETY: the parameters are the kernel's; it reads three rows of `runs`, and writes `samples` rows, which are all there are.
+        unsafe {
+            self.launch(&self.van_der_pol, stream, elements(runs), |launch| {
+                launch.arg(&parameters).arg(&step).arg(&steps).arg(&mut states).arg(&runs).arg(&samples);
             })
         }
     }

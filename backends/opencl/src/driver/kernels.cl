@@ -139,6 +139,29 @@ __kernel void adam(float rate, float beta_1, float beta_2, float epsilon, REGION
     }
 }
 
+float acceleration(float mu, float x, float v) { return mu * (1 - x * x) * v - x; }
+
+// Van der Pol's oscillator by the classical method of Runge and Kutta. `parameters` has three rows of `runs`: mu, and where and
+// how fast it is at first. Row n of `states` is where it is after n + 1 times `steps` steps.
+__kernel void van_der_pol(REGION(parameters), float step, ulong steps, REGION(states), ulong runs, ulong samples) {
+    AT(const float, parameters);
+    AT(float, states);
+    EACH(i, runs) {
+        float mu = parameters[i], x = parameters[runs + i], v = parameters[2 * runs + i];
+        for (ulong sample = 0; sample < samples; sample++) {
+            for (ulong k = 0; k < steps; k++) {
+                float a1 = acceleration(mu, x, v), v1 = v + step / 2 * a1, x1 = x + step / 2 * v;
+                float a2 = acceleration(mu, x1, v1), v2 = v + step / 2 * a2, x2 = x + step / 2 * v1;
+                float a3 = acceleration(mu, x2, v2), v3 = v + step * a3, x3 = x + step * v2;
+                float a4 = acceleration(mu, x3, v3);
+                x += step / 6 * (v + 2 * v1 + 2 * v2 + v3);
+                v += step / 6 * (a1 + 2 * a2 + 2 * a3 + a4);
+            }
+            states[sample * runs + i] = x;
+        }
+    }
+}
+
 // Four bytes that say which seed wrote them, and where.
 uint word(ulong seed, ulong index) {
     ulong x = seed + (index + 1) * 0x9E3779B97F4A7C15ul;

@@ -1,4 +1,4 @@
-//! Kernels of this crate's own: what a small network and a test of memory need.
+//! Kernels of this crate's own: what a small network, a sweep, and a test of memory need.
 
 use super::Context;
 use super::operand::{Adam, Factor, aligned, apart, floats, of_length};
@@ -20,7 +20,7 @@ const STRIP: (u64, u64) = (4, 16);
 /// More than any device runs at once; each item goes on to the next elements.
 const MOST_GROUPS: u64 = 4096;
 
-/// Kernels that come with this crate, compiled by the driver for one device. They are what `vrampool train` and
+/// Kernels that come with this crate, compiled by the driver for one device. They are what `vrampool train`, `vrampool solve` and
 /// `vrampool replay --touch` run, and no library for numbers.
 ///
 /// Each enqueues its work on `stream` and returns. Floats are 32 bits wide, matrices row-major, and sums are made in one
@@ -34,6 +34,7 @@ pub struct Kernels {
     sum_rows: Kernel,
     softmax_cross_entropy: Kernel,
     adam: Kernel,
+    van_der_pol: Kernel,
     write_pattern: Kernel,
     count_mismatches: Kernel,
     threads: u64,
@@ -68,6 +69,7 @@ impl Kernels {
             sum_rows: kernel(c"sum_rows")?,
             softmax_cross_entropy: kernel(c"softmax_cross_entropy")?,
             adam: kernel(c"adam")?,
+            van_der_pol: kernel(c"van_der_pol")?,
             write_pattern: kernel(c"write_pattern")?,
             count_mismatches: kernel(c"count_mismatches")?,
             threads,
@@ -250,6 +252,39 @@ impl Kernels {
             .long(count);
         // SAFETY: the arguments are the kernel's; all four regions have `count` elements.
         unsafe { self.launch(&self.adam, stream, self.elements(count), &arguments) }
+    }
+
+    /// Van der Pol's oscillator, by `steps` steps of Runge and Kutta from each sample to the next. `parameters` are three rows of as
+    /// many floats as there are oscillators: mu, and where and how fast it is at first; each row of `states` is where they are at a
+    /// sample.
+    ///
+    /// # Errors
+    /// As [all](Self); also states that are not whole rows.
+    pub fn van_der_pol(
+        &self,
+        stream: &OpenClStream,
+        parameters: Region<'_, OpenClMemory>,
+        step: f32,
+        steps: u32,
+        states: RegionMut<'_, OpenClMemory>,
+    ) -> Result<(), BackendError> {
+        apart(&[&parameters], &[&states.as_region()])?;
+        let (parameters, states) = (stream.view::<f32>(parameters)?, floats(stream, states, None)?);
+        let (runs, count) = (parameters.len() as u64 / 3, states.len() as u64);
+        if runs == 0 || parameters.len() as u64 != 3 * runs || !count.is_multiple_of(runs) {
+            let reason = format!("{} parameters have no rows of states among {count}", parameters.len());
+            return Err(BackendError::invalid("states", reason));
+        }
+        let (steps, samples) = (u64::from(steps), count / runs);
+        let arguments = Arguments::default()
+            .region(parameters.region())
+            .float(step)
+            .long(steps)
+            .region(states.region())
+            .long(runs)
+            .long(samples);
+        // SAFETY: the arguments are the kernel's; it reads three rows of `runs`, and writes `samples` rows, which are all there are.
+        unsafe { self.launch(&self.van_der_pol, stream, self.elements(runs), &arguments) }
     }
 
     /// Writes bytes that tell which `seed` wrote them, and where. They begin at a multiple of 4.

@@ -1,0 +1,118 @@
+//! Memory that several processes count together, as they do on a GPU.
+//!
+//! Each has a file of its own in a directory, with what it has taken, and a lock on it for as long as it lives: whoever can lock it
+//! knows that its owner is gone, whatever ended it. A lock on one more file is taken around each change.
+
+use crate::physical::driver_error;
+use rustix::fs::{FlockOperation, flock};
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use vrampool_backend::BackendError;
+
+/// The file that is locked around each change.
+const TURN: &str = "turn";
+
+/// This device's part in a common account.
+#[derive(Debug)]
+pub(crate) struct Account {
+    directory: PathBuf,
+    turn: File,
+    own: File,
+    own_path: PathBuf,
+}
+
+/// While it is there nobody else changes what he has taken.
+#[derive(Debug)]
+pub(crate) struct Turn<'a>(&'a Account);
+
+impl Account {
+    pub(crate) fn open(directory: &Path) -> Result<Self, BackendError> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        std::fs::create_dir_all(directory).map_err(|error| failed("mkdir", &error))?;
+        let open =
+            |path: &Path| OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
+        let turn = open(&directory.join(TURN)).map_err(|error| failed("open", &error))?;
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let own_path = directory.join(format!("{}-{number}", std::process::id()));
+        lock(&turn, FlockOperation::LockExclusive)?;
+        // Under the lock, or another would find it without an owner.
+        let own = open(&own_path).map_err(|error| failed("open", &error)).and_then(|own| {
+            lock(&own, FlockOperation::LockExclusive)?;
+            own.write_all_at(&0_u64.to_ne_bytes(), 0).map_err(|error| failed("write", &error))?;
+            Ok(own)
+        });
+        let account = own.map(|own| Self { directory: directory.to_owned(), turn, own, own_path })?;
+        account.unlock();
+        Ok(account)
+    }
+
+    pub(crate) fn turn(&self) -> Result<Turn<'_>, BackendError> {
+        lock(&self.turn, FlockOperation::LockExclusive)?;
+        Ok(Turn(self))
+    }
+
+    fn unlock(&self) {
+        // It cannot fail on a file that is open; closing it unlocks as well.
+        let _ = flock(&self.turn, FlockOperation::Unlock);
+    }
+}
+
+impl Turn<'_> {
+    /// Bytes that all others have taken who are still there.
+    pub(crate) fn others(&self) -> Result<u64, BackendError> {
+        let mut bytes = 0_u64;
+        let entries = std::fs::read_dir(&self.0.directory).map_err(|error| failed("readdir", &error))?;
+        for entry in entries {
+            let path = entry.map_err(|error| failed("readdir", &error))?.path();
+            if path == self.0.own_path || path.ends_with(TURN) {
+                continue;
+            }
+            let Ok(file) = File::open(&path) else { continue };
+            if flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
+                // Nobody's any more. One who removed it before did the same.
+                let _ = std::fs::remove_file(&path);
+                continue;
+            }
+            let mut taken = [0; 8];
+            if file.read_exact_at(&mut taken, 0).is_ok() {
+                bytes = bytes.saturating_add(u64::from_ne_bytes(taken));
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// Says how many bytes this device has taken.
+    pub(crate) fn set_own(&self, taken: u64) -> Result<(), BackendError> {
+        self.0.own.write_all_at(&taken.to_ne_bytes(), 0).map_err(|error| failed("write", &error))
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.unlock();
+    }
+}
+
+impl Drop for Account {
+    fn drop(&mut self) {
+        // What stays behind is found without an owner, and removed.
+        let _ = std::fs::remove_file(&self.own_path);
+    }
+}
+
+fn lock(file: &File, operation: FlockOperation) -> Result<(), BackendError> {
+    loop {
+        match flock(file, operation) {
+            Err(rustix::io::Errno::INTR) => {}
+            outcome => return outcome.map_err(|error| driver_error("flock", error)),
+        }
+    }
+}
+
+fn failed(call: &'static str, error: &io::Error) -> BackendError {
+    let code = error.raw_os_error().map_or(-1, i64::from);
+    BackendError::Driver { call, code, message: error.to_string() }
+}

@@ -1,0 +1,105 @@
+//! What a sweep came to: for people, and as JSON.
+
+use bytesize::ByteSize;
+use comfy_table::{CellAlignment, Table, presets};
+use serde::Serialize;
+use std::time::Duration;
+use vrampool::broker::{RunReport, Stage};
+
+/// One sweep, or one with as many streams as were asked for and one with a single one.
+#[derive(Debug, Serialize)]
+pub(crate) struct Report {
+    pub(crate) backend: &'static str,
+    pub(crate) device: String,
+    pub(crate) runs: u64,
+    pub(crate) samples: u64,
+    pub(crate) steps: u32,
+    /// Bytes of the batch, on the device if it fitted.
+    pub(crate) batch_bytes: u64,
+    /// Bytes that it may hold there.
+    pub(crate) share_bytes: u64,
+    /// The most that it held.
+    pub(crate) peak_held: u64,
+    pub(crate) host_arrays: &'static str,
+    pub(crate) streams: usize,
+    pub(crate) chunks: u64,
+    pub(crate) chunk_len: u64,
+    /// How often others needed memory.
+    pub(crate) shrinks: u64,
+    pub(crate) bytes_copied: u64,
+    pub(crate) peak_staging: u64,
+    pub(crate) seconds: f64,
+    pub(crate) runs_per_second: f64,
+    pub(crate) worst_error: f32,
+    #[serde(flatten)]
+    pub(crate) comparison: Option<Comparison>,
+}
+
+/// Against a single stream, in the same process.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(crate) struct Comparison {
+    pub(crate) single_stream_seconds: f64,
+    /// What a single stream copied and computed for, when each was waited for.
+    pub(crate) copy_seconds: f64,
+    pub(crate) compute_seconds: f64,
+    pub(crate) speedup: f64,
+    /// The part of the shorter of both that took no time of its own.
+    pub(crate) hidden: f64,
+}
+
+impl Comparison {
+    /// `timed` and `single` on one stream, `concurrent` on several.
+    pub(crate) fn new(timed: &RunReport, single: &RunReport, concurrent: &RunReport) -> Self {
+        let sum = |stages: &[Stage]| -> f64 {
+            let spans = timed.spans.iter().filter(|span| stages.contains(&span.stage));
+            spans.map(|span| (span.end - span.start).as_secs_f64()).sum()
+        };
+        let (copy, compute) = (sum(&[Stage::Upload, Stage::Download]), sum(&[Stage::Compute]));
+        let [one, several] = [single, concurrent].map(|report| report.elapsed.as_secs_f64());
+        Self {
+            single_stream_seconds: one,
+            copy_seconds: copy,
+            compute_seconds: compute,
+            speedup: one / several,
+            // Several streams also copy at the same time: no more than all of it is hidden.
+            hidden: ((one - several) / copy.min(compute)).clamp(0.0, 1.0),
+        }
+    }
+}
+
+impl Report {
+    pub(crate) fn table(&self) -> Table {
+        let size = |bytes: u64| ByteSize(bytes).to_string();
+        let seconds = |seconds: f64| format!("{:.1?}", Duration::from_secs_f64(seconds.max(0.0)));
+        let mut rows = vec![
+            ["device".into(), self.device.clone()],
+            ["runs".into(), format!("{} of {} samples", self.runs, self.samples)],
+            ["batch".into(), size(self.batch_bytes)],
+            ["share".into(), size(self.share_bytes)],
+            ["held at most".into(), size(self.peak_held)],
+            ["arrays of the host's".into(), self.host_arrays.into()],
+            ["streams".into(), self.streams.to_string()],
+            ["chunks".into(), format!("{} of {} runs", self.chunks, self.chunk_len)],
+            ["copied".into(), size(self.bytes_copied)],
+            ["time".into(), seconds(self.seconds)],
+            ["runs a second".into(), format!("{:.0}", self.runs_per_second)],
+            ["worst error".into(), format!("{:.1e}", self.worst_error)],
+        ];
+        if self.shrinks > 0 {
+            rows.push(["made finer".into(), format!("{} times: others needed memory", self.shrinks)]);
+        }
+        if let Some(comparison) = &self.comparison {
+            rows.push(["on one stream".into(), seconds(comparison.single_stream_seconds)]);
+            rows.push(["of which copies".into(), seconds(comparison.copy_seconds)]);
+            rows.push(["of which work".into(), seconds(comparison.compute_seconds)]);
+            rows.push(["faster by".into(), format!("{:.2}", comparison.speedup)]);
+            rows.push(["hidden".into(), format!("{:.0} % of the shorter", 100.0 * comparison.hidden)]);
+        }
+        let mut table = Table::new();
+        table.load_style(presets::UTF8_FULL_CONDENSED).add_rows(rows);
+        if let Some(column) = table.column_mut(1) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+        table
+    }
+}

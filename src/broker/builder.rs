@@ -1,0 +1,233 @@
+//! How a broker is to be.
+
+use super::handle::{Broker, new_pool};
+use super::ledger::{HOST_FRACTION, PinnedLedger, budget, host_memory};
+use super::share::Shares;
+use super::staging::Staging;
+use super::state::{Settings, Shared, State, WarningHook};
+use super::turn::Turn;
+use super::{Allocator, BrokerError, LimitMode, Warning};
+use crate::UNLIMITED;
+use crate::environment;
+use crate::size_class::SizeClasses;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use vrampool_backend::{Backend, DeviceKind};
+
+/// The most bytes that go through one staging block by default. (CuBIE's are up to 64 MiB.)
+const STAGING_BLOCK: u64 = 16 << 20;
+/// The most bytes of staging blocks by default, MiB (netcl's).
+const STAGING_MIB: f64 = 512.0;
+
+/// How a [`Broker`] is to be.
+///
+/// ```
+/// # use vrampool::broker::{Allocator, Broker};
+/// # use vrampool::host::HostDevice;
+/// let broker = Broker::builder(&HostDevice::new())
+///     .allocator(Allocator::Default)
+///     .reserve(64 << 20)
+///     .on_warning(|warning| eprintln!("{warning}"))
+///     .build()?;
+/// # Ok::<(), vrampool::broker::BrokerError>(())
+/// ```
+#[must_use]
+pub struct BrokerBuilder<B: Backend> {
+    device: B,
+    allocator: Allocator,
+    mode: LimitMode,
+    classes: SizeClasses,
+    reserve: u64,
+    budget: u64,
+    granularity: Option<u64>,
+    staging_block: u64,
+    staging_bytes: Option<u64>,
+    pinned_max: Option<u64>,
+    host_memory: Option<u64>,
+    spill_threshold: Option<u64>,
+    spill_directory: PathBuf,
+    on_warning: Option<WarningHook>,
+}
+
+impl<B: Backend> BrokerBuilder<B> {
+    pub(super) fn new(device: &B) -> Self {
+        Self {
+            device: device.clone(),
+            allocator: Allocator::default(),
+            mode: LimitMode::default(),
+            classes: SizeClasses::EXACT,
+            reserve: 0,
+            budget: UNLIMITED,
+            granularity: None,
+            staging_block: STAGING_BLOCK,
+            staging_bytes: None,
+            pinned_max: None,
+            host_memory: None,
+            spill_threshold: None,
+            spill_directory: std::env::temp_dir(),
+            on_warning: None,
+        }
+    }
+
+    /// Who allocates. Default: [`Allocator::Pool`]. [`Broker::set_allocator`] changes it later.
+    pub fn allocator(mut self, allocator: Allocator) -> Self {
+        self.allocator = allocator;
+        self
+    }
+
+    /// Whether shares are kept. Default: [`LimitMode::Passive`], until a client is given a share.
+    pub fn limit_mode(mut self, mode: LimitMode) -> Self {
+        self.mode = mode;
+        self
+    }
+
+    /// How arrays round up. Default: multiples of 512 bytes; chunks are few and large.
+    pub fn size_classes(mut self, classes: SizeClasses) -> Self {
+        self.classes = classes;
+        self
+    }
+
+    /// Bytes of the device that are left to others. A run gives memory back when less than half of that is free. Default: 0, which
+    /// leaves nothing and gives nothing back.
+    pub fn reserve(mut self, bytes: u64) -> Self {
+        self.reserve = bytes;
+        self
+    }
+
+    /// The most bytes that all clients hold together, whatever is free. Default: [`UNLIMITED`].
+    pub fn budget(mut self, bytes: u64) -> Self {
+        self.budget = bytes;
+        self
+    }
+
+    /// What the device allocates in, bytes: each array counts as a multiple of it. Default: the granularity of its virtual memory on
+    /// a device with memory of its own, 1 elsewhere.
+    pub fn granularity(mut self, bytes: u64) -> Self {
+        self.granularity = Some(bytes);
+        self
+    }
+
+    /// Pinned blocks that copies go through: the most bytes of one, rounded to a power of two from 64 KiB on, and of all. One is
+    /// always granted. Default: 16 MiB, and `VRAMPOOL_PINNED_STAGING_MB` (then netcl's name; MiB), or 512 MiB.
+    pub fn staging(mut self, block_bytes: u64, max_bytes: u64) -> Self {
+        self.staging_block = block_bytes;
+        self.staging_bytes = Some(max_bytes);
+        self
+    }
+
+    /// The most pinned bytes, staging included; never more than 0.8 of the host's memory. Default: as many as the device has.
+    pub fn pinned_max(mut self, bytes: u64) -> Self {
+        self.pinned_max = Some(bytes);
+        self
+    }
+
+    /// The host's memory, bytes, of which the other bounds are parts. Default: what the system tells (Linux), a container's limit
+    /// counted; elsewhere not known.
+    pub fn host_memory(mut self, bytes: u64) -> Self {
+        self.host_memory = Some(bytes);
+        self
+    }
+
+    /// Over how many bytes an [array of the host's](Broker::host_array) goes to a file. Default: 0.8 of the host's memory.
+    pub fn spill_threshold(mut self, bytes: u64) -> Self {
+        self.spill_threshold = Some(bytes);
+        self
+    }
+
+    /// Where such files are. Default: the system's directory for temporary files.
+    pub fn spill_directory(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.spill_directory = directory.into();
+        self
+    }
+
+    /// Is called with each [`Warning`], by the thread that caused it. Default: nothing; all are in the log.
+    pub fn on_warning(mut self, hook: impl Fn(&Warning) + Send + Sync + 'static) -> Self {
+        self.on_warning = Some(Arc::new(hook));
+        self
+    }
+
+    /// Makes the broker. Takes no memory.
+    ///
+    /// # Errors
+    /// [`BrokerError::Setting`] for settings that cannot be; those of [`Builder::build`](crate::Builder::build).
+    pub fn build(self) -> Result<Broker<B>, BrokerError> {
+        let refused = |field, reason: &str| Err(BrokerError::Setting { field, reason: reason.into() });
+        if self.granularity == Some(0) {
+            return refused("granularity", "nothing is a multiple of 0");
+        }
+        if self.spill_threshold == Some(0) {
+            return refused("spill_threshold", "every array would be in a file; 1 is the least");
+        }
+        if !self.spill_directory.is_dir() {
+            return refused("spill_directory", "there is no such directory");
+        }
+        let properties = self.device.properties();
+        let total = match self.device.memory_info() {
+            Ok(info) => info.total_bytes,
+            Err(_) if properties.total_bytes > 0 => properties.total_bytes,
+            Err(error) => return Err(error.into()),
+        };
+        let host = self.host_memory.or_else(host_memory);
+        let pinned_max = self.pinned_max.unwrap_or(total);
+        let ledger = PinnedLedger::new(budget(pinned_max, host));
+        let staging_bytes = match self.staging_bytes {
+            Some(bytes) => bytes,
+            None => {
+                let found = environment::number(environment::PINNED_STAGING, &environment::process)?;
+                environment::bytes(found.map_or(STAGING_MIB, |(_, number)| number), environment::MIB)
+            }
+        };
+        let granularity = self.granularity.unwrap_or_else(|| granularity(&self.device));
+        let pool = new_pool(&self.device, self.allocator, self.classes, self.budget)?;
+        Ok(Broker::of(Shared {
+            staging: Staging::new(&self.device, ledger.clone(), self.staging_block, staging_bytes),
+            ledger,
+            settings: Settings {
+                total,
+                granularity,
+                reserve: self.reserve,
+                budget: self.budget,
+                pinned_max,
+                spill_threshold: self
+                    .spill_threshold
+                    .unwrap_or_else(|| host.map_or(u64::MAX, |bytes| (bytes as f64 * HOST_FRACTION) as u64)),
+                spill_directory: self.spill_directory,
+                on_warning: self.on_warning,
+            },
+            turn: Turn::default(),
+            state: Mutex::new(State {
+                pool,
+                allocator: self.allocator,
+                mode: self.mode,
+                shares: Shares::new(total),
+                clients: BTreeMap::new(),
+                groups: BTreeMap::new(),
+                clock: 0,
+            }),
+            device: self.device,
+        }))
+    }
+}
+
+/// What a device with memory of its own allocates in, as far as it tells.
+fn granularity<B: Backend>(device: &B) -> u64 {
+    if device.properties().kind != DeviceKind::Discrete {
+        return 1;
+    }
+    let told = device.virtual_memory().and_then(|memory| memory.granularity(Default::default()).ok());
+    told.unwrap_or(1).max(1)
+}
+
+impl<B: Backend> fmt::Debug for BrokerBuilder<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BrokerBuilder")
+            .field("device", &self.device)
+            .field("allocator", &self.allocator)
+            .field("mode", &self.mode)
+            .field("reserve", &self.reserve)
+            .finish_non_exhaustive()
+    }
+}

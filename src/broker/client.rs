@@ -1,0 +1,312 @@
+//! Who asks a broker for memory.
+
+use super::handle::{group_name, idle};
+use super::request::Queued;
+use super::state::{Entry, Group, InvalidateHook, ReadyHook, Shared};
+use super::{ArrayId, ArrayRequest, BrokerError, ClientId, LimitMode, Response, Share, Warning};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use vrampool_backend::Backend;
+
+/// What a client is to be, for [`Broker::register`](super::Broker::register).
+#[derive(Clone)]
+#[must_use]
+pub struct Client {
+    name: String,
+    share: Share,
+    group: String,
+    on_invalidate: Option<InvalidateHook>,
+    on_ready: Option<ReadyHook>,
+}
+
+impl Client {
+    /// A client of this name, for logs, with an automatic share, in the default group.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            share: Share::Auto,
+            group: group_name(""),
+            on_invalidate: None,
+            on_ready: None,
+        }
+    }
+
+    /// How much of the device it may hold. Default: [`Share::Auto`]. Any other turns [`LimitMode::Active`] on.
+    pub fn share(mut self, share: Share) -> Self {
+        self.share = share;
+        self
+    }
+
+    /// The clients that it commits with. Default: `default`.
+    pub fn group(mut self, group: &str) -> Self {
+        self.group = group_name(group);
+        self
+    }
+
+    /// Is called after its memory was taken back, by the thread that another client's commit runs on. It may queue requests, and not
+    /// commit. A plan gets memory again by itself; this is for what the client keeps beside it.
+    pub fn on_invalidate(mut self, hook: impl Fn() + Send + Sync + 'static) -> Self {
+        self.on_invalidate = Some(Arc::new(hook));
+        self
+    }
+
+    /// Is called with what each commit of its group answered, also when it asked for nothing itself.
+    pub fn on_ready(mut self, hook: impl Fn(&Response) + Send + Sync + 'static) -> Self {
+        self.on_ready = Some(Arc::new(hook));
+        self
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client")
+            .field("name", &self.name)
+            .field("share", &self.share)
+            .field("group", &self.group)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A registered client. Dropping it gives its memory and its share back.
+#[derive(Debug)]
+#[must_use = "dropping it deregisters the client"]
+pub struct ClientHandle<B: Backend> {
+    shared: Arc<Shared<B>>,
+    id: ClientId,
+    name: String,
+}
+
+/// What a client has. Bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[non_exhaustive]
+pub struct ClientStats {
+    /// The part of the device that it may hold.
+    pub proportion: f64,
+    /// The same in bytes.
+    pub cap: u64,
+    /// What it holds, rounding counted.
+    pub held: u64,
+    /// The most it held.
+    pub peak_held: u64,
+    /// How often its memory was taken back.
+    pub evictions: u64,
+    /// Requests that are queued.
+    pub queued: usize,
+}
+
+impl<B: Backend> ClientHandle<B> {
+    pub(super) fn register(shared: &Arc<Shared<B>>, client: Client) -> Result<Self, BrokerError> {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        // Relaxed: only distinctness matters.
+        let id = ClientId(NEXT.fetch_add(1, Ordering::Relaxed));
+        let handle = Self { shared: Arc::clone(shared), id, name: client.name };
+        let mut state = shared.state.lock();
+        let warned = state.shares.set(id, client.share);
+        let warned = match warned {
+            Ok(warned) => warned,
+            Err(error) => {
+                drop(state);
+                return Err(error.into());
+            }
+        };
+        if state.shares.fixed_sum() > 0.0 && client.share != Share::Auto {
+            state.mode = LimitMode::Active;
+        }
+        let group = client.group;
+        state.groups.entry(group.clone()).or_default().replan();
+        if state.mode == LimitMode::Active {
+            // Automatic shares are smaller now.
+            state.groups.values_mut().for_each(Group::replan);
+        }
+        let entry = Entry {
+            group,
+            queue: Vec::new(),
+            requests: Vec::new(),
+            memory: Vec::new(),
+            held: 0,
+            peak: 0,
+            last_work: 0,
+            in_flight: 0,
+            pending: Vec::new(),
+            evictions: 0,
+            on_invalidate: client.on_invalidate,
+            on_ready: client.on_ready,
+        };
+        state.clients.insert(id, entry);
+        drop(state);
+        handle.warn_of(warned);
+        Ok(handle)
+    }
+
+    /// Which client it is.
+    #[must_use]
+    pub fn id(&self) -> ClientId {
+        self.id
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Asks for an array, in the place of an earlier one of the same label. It is there after the next commit of the group.
+    ///
+    /// # Errors
+    /// [`BrokerError::Request`] for one that cannot be.
+    pub fn queue(&self, request: ArrayRequest) -> Result<ArrayId, BrokerError> {
+        request.check()?;
+        let id = ArrayId::next();
+        let mut state = self.shared.state.lock();
+        let entry = state.entry(self.id)?;
+        entry.queue.retain(|queued| queued.request.label != request.label);
+        entry.queue.push(Queued { id, request });
+        Ok(id)
+    }
+
+    /// Takes back what is queued, as after a commit that found that it does not fit.
+    ///
+    /// # Errors
+    /// None while the handle is there.
+    pub fn withdraw(&self) -> Result<(), BrokerError> {
+        self.shared.state.lock().entry(self.id)?.queue.clear();
+        Ok(())
+    }
+
+    /// Gives it another share from now on; what it holds beyond that goes at the next commit of its group. Any but [`Share::Auto`]
+    /// turns [`LimitMode::Active`] on.
+    ///
+    /// # Errors
+    /// [`BrokerError::Share`]; it keeps the one that it had.
+    pub fn set_share(&self, share: Share) -> Result<(), BrokerError> {
+        let mut state = self.shared.state.lock();
+        let warned = state.shares.set(self.id, share)?;
+        if share != Share::Auto {
+            state.mode = LimitMode::Active;
+        }
+        // Everybody's automatic share changed too.
+        state.groups.values_mut().for_each(Group::replan);
+        drop(state);
+        self.warn_of(warned);
+        Ok(())
+    }
+
+    /// Moves it to another group. What it holds is given back; what it asked for is queued there.
+    ///
+    /// # Errors
+    /// [`BrokerError::Busy`] while either group runs.
+    pub fn move_to(&self, group: &str) -> Result<(), BrokerError> {
+        let _turn = self.shared.turn.take()?;
+        let group = group_name(group);
+        let mut state = self.shared.state.lock();
+        let old = state.entry(self.id)?.group.clone();
+        if old == group {
+            return Ok(());
+        }
+        for name in [&old, &group] {
+            idle(state.groups.entry(name.clone()).or_default(), name)?.grant = None;
+        }
+        let entry = state.entry(self.id)?;
+        let memory = std::mem::take(&mut entry.memory);
+        entry.held = 0;
+        entry.group = group;
+        let mut requests = std::mem::take(&mut entry.requests);
+        requests.retain(|old| !entry.queue.iter().any(|queued| queued.request.label == old.request.label));
+        requests.append(&mut entry.queue);
+        entry.queue = requests;
+        let parts = &mut *state;
+        drop_empty(&mut parts.groups, &parts.clients, &old);
+        drop(state);
+        drop(memory);
+        Ok(())
+    }
+
+    /// The group it is in.
+    #[must_use]
+    pub fn group(&self) -> String {
+        self.shared.state.lock().clients.get(&self.id).map(|entry| entry.group.clone()).unwrap_or_default()
+    }
+
+    /// Says that it begins work of its own with its memory, which is not taken back before [`end_work`](Self::end_work). A plan's run
+    /// says it by itself.
+    ///
+    /// # Errors
+    /// None while the handle is there.
+    pub fn begin_work(&self) -> Result<(), BrokerError> {
+        let mut state = self.shared.state.lock();
+        state.clock += 1;
+        let clock = state.clock;
+        let entry = state.entry(self.id)?;
+        entry.in_flight += 1;
+        entry.last_work = clock;
+        Ok(())
+    }
+
+    /// Says that the work is all on `stream`: its memory may be taken back once what is enqueued there is done.
+    ///
+    /// # Errors
+    /// What the device reports; the work counts as in flight then.
+    pub fn end_work(&self, stream: &B::Stream) -> Result<(), BrokerError> {
+        let event = self.shared.device.record(stream)?;
+        let mut state = self.shared.state.lock();
+        let entry = state.entry(self.id)?;
+        entry.pending.retain(|event| !matches!(vrampool_backend::Event::is_complete(event), Ok(true)));
+        entry.pending.push(event);
+        entry.in_flight = entry.in_flight.saturating_sub(1);
+        Ok(())
+    }
+
+    /// What it has.
+    #[must_use]
+    pub fn stats(&self) -> ClientStats {
+        let state = self.shared.state.lock();
+        let (proportion, cap) = (state.shares.proportion(self.id), state.shares.cap(self.id));
+        let Some(entry) = state.clients.get(&self.id) else { return ClientStats::default() };
+        ClientStats {
+            proportion,
+            cap,
+            held: entry.held,
+            peak_held: entry.peak,
+            evictions: entry.evictions,
+            queued: entry.queue.len(),
+        }
+    }
+
+    fn warn_of(&self, sum: Option<f64>) {
+        if let Some(sum) = sum {
+            self.shared.warn(&Warning::SharesNearlyAll { sum });
+        }
+    }
+}
+
+/// A group that nobody is in is gone, and its streams with it.
+fn drop_empty<B: Backend>(
+    groups: &mut BTreeMap<String, Group<B>>,
+    clients: &BTreeMap<ClientId, Entry<B>>,
+    group: &str,
+) {
+    let is_empty = !clients.values().any(|entry| entry.group == group);
+    if is_empty && groups.get(group).is_some_and(|group| !group.is_running) {
+        groups.remove(group);
+    }
+}
+
+impl<B: Backend> Drop for ClientHandle<B> {
+    fn drop(&mut self) {
+        let mut state = self.shared.state.lock();
+        let parts = &mut *state;
+        parts.shares.remove(self.id);
+        let entry = parts.clients.remove(&self.id);
+        if let Some(entry) = &entry {
+            if let Some(group) = parts.groups.get_mut(&entry.group) {
+                group.replan();
+            }
+            drop_empty(&mut parts.groups, &parts.clients, &entry.group);
+        }
+        drop(state);
+        // Out of the lock: its memory goes to the pool, and what its callbacks hold may have destructors.
+        drop(entry);
+    }
+}

@@ -1,0 +1,303 @@
+//! From requests to memory: one partition for a group, and the memory for it.
+
+use super::partition::{MANY_CHUNKS, Partition, fit};
+use super::state::{Demand, Grant, Held, PlanArray, Rounding, Shared, arrays, batch};
+use super::{BrokerError, ClientId, Footprint, Response, Warning};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use vrampool_backend::Backend;
+
+/// How often memory that others took meanwhile makes a commit try again, with an eighth less each time.
+const ATTEMPTS: u32 = 64;
+
+/// A run's memory, taken out of its clients' hands.
+#[derive(Debug)]
+pub(crate) struct InRun<B: Backend> {
+    pub(crate) grant: Arc<Grant>,
+    pub(crate) streams: Vec<B::Stream>,
+    pub(crate) memory: Vec<Held<B>>,
+    /// Whose work it is.
+    pub(crate) clients: Vec<ClientId>,
+}
+
+impl<B: Backend> Shared<B> {
+    /// Grants what a group asks for.
+    pub(crate) fn commit(&self, group: &str) -> Result<Arc<Grant>, BrokerError> {
+        let _turn = self.turn.take()?;
+        let (grant, _) = self.commit_in_turn(group)?;
+        self.tell(group, &grant);
+        Ok(grant)
+    }
+
+    /// Grants it and takes its memory for a run, in one turn, so that nobody takes the memory back in between.
+    pub(crate) fn begin(&self, group: &str) -> Result<InRun<B>, BrokerError> {
+        let _turn = self.turn.take()?;
+        let (grant, is_new) = self.commit_in_turn(group)?;
+        // New ones, where the old ones failed.
+        let streams = self.streams(group, grant.slots)?;
+        if is_new {
+            self.tell(group, &grant);
+        }
+        let mut state = self.state.lock();
+        state.clock += 1;
+        let clock = state.clock;
+        let (mut memory, mut clients) = (Vec::new(), Vec::new());
+        for (&client, entry) in state.clients.iter_mut().filter(|(_, entry)| entry.group == group) {
+            clients.push(client);
+            memory.append(&mut entry.memory);
+            entry.in_flight += 1;
+            entry.last_work = clock;
+        }
+        let entry = state.groups.entry(group.to_owned()).or_default();
+        entry.is_running = true;
+        Ok(InRun { grant, streams, memory, clients })
+    }
+
+    /// Gives a run's memory back to its clients. One that was cut finer meanwhile plans anew next time; one that failed does so on
+    /// new streams.
+    pub(crate) fn finish(&self, group: &str, run: InRun<B>, has_shrunk: bool, has_failed: bool) {
+        let mut unwanted = Vec::new();
+        let mut state = self.state.lock();
+        state.clock += 1;
+        let clock = state.clock;
+        for client in run.clients {
+            if let Some(entry) = state.clients.get_mut(&client) {
+                entry.in_flight = entry.in_flight.saturating_sub(1);
+                entry.last_work = clock;
+            }
+        }
+        let owners: BTreeMap<_, _> = run.grant.arrays.iter().map(|array| (array.id, array.client)).collect();
+        for held in run.memory {
+            let owner = owners.get(&held.array).and_then(|client| state.clients.get_mut(client));
+            match owner {
+                Some(entry) if has_shrunk && held.layout.is_cut => {
+                    entry.held -= held.footprint;
+                    unwanted.push(held);
+                }
+                Some(entry) => entry.memory.push(held),
+                None => unwanted.push(held),
+            }
+        }
+        if let Some(entry) = state.groups.get_mut(group) {
+            entry.is_running = false;
+            if has_shrunk || std::mem::take(&mut entry.is_stale) {
+                entry.grant = None;
+            }
+            if has_failed {
+                entry.streams.clear();
+            }
+        }
+        drop(state);
+        drop(unwanted);
+        self.keep_reserve();
+    }
+
+    /// What is granted already, if that is what is asked for and all of it is there; else a new grant. Whether it is new.
+    fn commit_in_turn(&self, group: &str) -> Result<(Arc<Grant>, bool), BrokerError> {
+        let (wanted, slots, most_runs, kind) = {
+            let state = self.state.lock();
+            let entry = state.groups.get(group);
+            if entry.is_some_and(|entry| entry.is_running) {
+                return Err(BrokerError::Busy { group: group.to_owned() });
+            }
+            let has_queued = state.members(group).any(|(_, entry)| !entry.queue.is_empty());
+            if let Some(grant) = entry.and_then(|entry| entry.grant.clone())
+                && !has_queued
+                && is_whole(&grant, state.members(group).flat_map(|(_, entry)| &entry.memory))
+            {
+                return Ok((grant, false));
+            }
+            let (slots, most_runs) =
+                entry.map_or((1, u64::MAX), |entry| (entry.most_streams, entry.most_runs));
+            (state.wanted(group), slots, most_runs, state.pool.kind())
+        };
+        let runs = batch(&wanted);
+        let arrays = arrays(&wanted, runs, kind)?;
+        if arrays.is_empty() {
+            return Err(BrokerError::NothingQueued { group: group.to_owned() });
+        }
+        let slots = if arrays.iter().any(PlanArray::is_sole) { 1 } else { slots as u64 };
+        let grant = self.plan(group, arrays, runs, slots, most_runs)?;
+        let mut state = self.state.lock();
+        for (client, requests) in wanted {
+            if let Ok(entry) = state.entry(client) {
+                // What was queued since is for the next commit.
+                entry.queue.retain(|queued| !requests.iter().any(|request| request.id == queued.id));
+                entry.requests = requests;
+            }
+        }
+        state.groups.entry(group.to_owned()).or_default().grant = Some(Arc::clone(&grant));
+        Ok((grant, true))
+    }
+
+    /// A partition, and all memory for it. While others take what was free a moment ago, a finer one.
+    fn plan(
+        &self,
+        group: &str,
+        arrays: Vec<PlanArray>,
+        runs: u64,
+        slots: u64,
+        most_runs: u64,
+    ) -> Result<Arc<Grant>, BrokerError> {
+        let rounding = self.pool().1;
+        let demand = Demand { arrays: &arrays, rounding };
+        let request = demand.held(runs, 1);
+        let exact = demand.chunkable().saturating_add(demand.unchunkable(1));
+        // A request that no single allocation can serve does not ask for more than it is.
+        let request = if request == u64::MAX { exact } else { request };
+        let mut most = u64::MAX;
+        let mut attempt = 0;
+        loop {
+            attempt += 1;
+            let available = self.make_available(group, request, false)?.min(most);
+            if attempt == 1 && request > available.saturating_mul(MANY_CHUNKS) {
+                self.warn(&Warning::ManyChunks { requested: request, available });
+            }
+            let (partition, used) = match fit(available, &demand, runs, slots, most_runs) {
+                Ok(fitting) => fitting,
+                Err(_) => {
+                    // Not even one run, or not what cannot be cut: now idle clients give back what the share allows.
+                    let available = self.make_available(group, request, true)?.min(most);
+                    fit(available, &demand, runs, slots, most_runs)?
+                }
+            };
+            match self.allocate_all(group, &arrays, partition, used as usize) {
+                Ok(()) => {
+                    self.keep_reserve();
+                    return Ok(Arc::new(Grant { partition, slots: used as usize, arrays }));
+                }
+                Err(error) if error.is_out_of_memory() && attempt < ATTEMPTS => {
+                    let held = demand.held(partition.chunk_len(), used);
+                    log::info!("broker: {held} bytes were free and are not any more: {error}");
+                    let missing = held.saturating_sub(self.device_free()?);
+                    self.evict_idle(group, missing);
+                    most = held.min(most) / 8 * 7;
+                }
+                Err(error) => {
+                    self.drop_memory(group);
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// Gives back all that the clients of a group hold and no run uses.
+    pub(crate) fn drop_memory(&self, group: &str) {
+        let mut unwanted = Vec::new();
+        let mut state = self.state.lock();
+        for entry in state.clients.values_mut().filter(|entry| entry.group == group) {
+            for held in std::mem::take(&mut entry.memory) {
+                entry.held -= held.footprint;
+                unwanted.push(held);
+            }
+        }
+        drop(state);
+        drop(unwanted);
+    }
+
+    /// Memory for a grant: what its clients have already, where it is of the right size, and the rest from the pool.
+    fn allocate_all(
+        &self,
+        group: &str,
+        arrays: &[PlanArray],
+        partition: Partition,
+        slots: usize,
+    ) -> Result<(), BrokerError> {
+        let streams = self.streams(group, slots)?;
+        let len = partition.chunk_len();
+        let mut needed: Vec<_> = arrays
+            .iter()
+            .flat_map(|array| {
+                let copies = if array.is_shared() { 0..1 } else { 0..slots };
+                copies.map(move |slot| (array, (!array.is_shared()).then_some(slot)))
+            })
+            .collect();
+        let mut unwanted = Vec::new();
+        {
+            let mut state = self.state.lock();
+            for entry in state.clients.values_mut().filter(|entry| entry.group == group) {
+                for held in std::mem::take(&mut entry.memory) {
+                    let serves = |&(array, slot): &(&PlanArray, Option<usize>)| {
+                        (array.id, array.layout, slot) == (held.array, held.layout, held.slot)
+                            && (held.len == len || !array.layout.is_cut)
+                    };
+                    match needed.iter().position(serves) {
+                        Some(at) => {
+                            needed.swap_remove(at);
+                            entry.memory.push(held);
+                        }
+                        None => {
+                            entry.held -= held.footprint;
+                            unwanted.push(held);
+                        }
+                    }
+                }
+            }
+        }
+        drop(unwanted);
+        for (array, slot) in needed {
+            // What was allocated before a failure stays the client's: the next attempt may need it, and else gives it back.
+            let held = self.allocate(array, slot, len, &streams[slot.unwrap_or(0)])?;
+            match self.state.lock().clients.get_mut(&array.client) {
+                Some(entry) => entry.memory.push(held),
+                None => return Err(BrokerError::Gone(array.client)),
+            }
+        }
+        Ok(())
+    }
+
+    /// The streams of a group, as many as it needs.
+    pub(crate) fn streams(&self, group: &str, count: usize) -> Result<Vec<B::Stream>, BrokerError> {
+        let mut streams =
+            self.state.lock().groups.get(group).map(|group| group.streams.clone()).unwrap_or_default();
+        while streams.len() < count {
+            streams.push(self.device.create_stream()?);
+        }
+        let mut state = self.state.lock();
+        let entry = state.groups.entry(group.to_owned()).or_default();
+        if entry.streams.len() < streams.len() {
+            entry.streams.clone_from(&streams);
+        }
+        Ok(streams)
+    }
+
+    /// Tells each client of a group what was granted, those that asked for nothing too.
+    fn tell(&self, group: &str, grant: &Grant) {
+        let hooks: Vec<_> = {
+            let state = self.state.lock();
+            state.members(group).map(|(id, entry)| (id, entry.on_ready.clone())).collect()
+        };
+        for (client, hook) in hooks {
+            if let Some(hook) = hook {
+                hook(&response(client, grant));
+            }
+        }
+    }
+
+    /// How memory of the current pool rounds.
+    pub(crate) fn rounding(&self) -> Rounding {
+        self.pool().1
+    }
+}
+
+/// What a grant is for one client.
+pub(crate) fn response(client: ClientId, grant: &Grant) -> Response {
+    let own = grant.arrays.iter().filter(|array| array.client == client);
+    Response {
+        partition: grant.partition,
+        streams: grant.slots,
+        arrays: own.map(|array| (array.label.clone(), array.id)).collect(),
+    }
+}
+
+/// Whether all memory of a grant is there.
+fn is_whole<'a, B: Backend>(grant: &Grant, memory: impl Iterator<Item = &'a Held<B>>) -> bool {
+    let needed: usize =
+        grant.arrays.iter().map(|array| if array.is_shared() { 1 } else { grant.slots }).sum();
+    let len = grant.partition.chunk_len();
+    let serves = |held: &&Held<B>| {
+        let is_there = grant.arrays.iter().any(|array| array.id == held.array);
+        is_there && (held.len == len || !held.layout.is_cut)
+    };
+    memory.filter(serves).count() == needed
+}

@@ -1,0 +1,223 @@
+//! Which chunk is next, and whose are the bytes that it reads and writes.
+
+use super::request::Layout;
+use super::{BrokerError, Stage};
+use parking_lot::Mutex;
+use std::ops::Range;
+
+/// Bytes that results go to, by array: a slice for each row.
+pub(crate) type Rows<'a> = Vec<Option<(Layout, Vec<&'a mut [u8]>)>>;
+
+/// The batch on its way through: streams take chunks from its front until nothing is left, or one failed.
+#[derive(Debug)]
+pub(crate) struct Course<'a> {
+    state: Mutex<State<'a>>,
+}
+
+#[derive(Debug)]
+struct State<'a> {
+    runs: u64,
+    next: u64,
+    index: u64,
+    /// Runs a chunk from now on.
+    len: u64,
+    /// What each stream has memory for; 0 where it is gone.
+    slots: Vec<u64>,
+    /// What is left of the bytes that results go to, by array: a slice for each row.
+    rows: Rows<'a>,
+    done_runs: u64,
+    done_chunks: u64,
+    shrinks: u64,
+    stopped: bool,
+    failure: Option<Failure>,
+}
+
+/// The first chunk that failed.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) chunk: u64,
+    pub(crate) range: Range<u64>,
+    pub(crate) stage: Stage,
+    pub(crate) error: BrokerError,
+}
+
+/// A chunk that a stream took.
+#[derive(Debug)]
+pub(crate) struct Piece<'a> {
+    pub(crate) index: u64,
+    pub(crate) range: Range<u64>,
+    /// By array, a slice for each row.
+    pub(crate) rows: Vec<Option<Vec<&'a mut [u8]>>>,
+}
+
+/// How far it got.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Reached {
+    pub(crate) runs: u64,
+    pub(crate) done_runs: u64,
+    pub(crate) done_chunks: u64,
+    pub(crate) len: u64,
+    pub(crate) shrinks: u64,
+}
+
+impl<'a> Course<'a> {
+    /// `slots`: what each stream has memory for, in runs.
+    pub(crate) fn new(runs: u64, len: u64, slots: usize, rows: Rows<'a>) -> Self {
+        Self {
+            state: Mutex::new(State {
+                runs,
+                next: 0,
+                index: 0,
+                len,
+                slots: vec![len; slots],
+                rows,
+                done_runs: 0,
+                done_chunks: 0,
+                shrinks: 0,
+                stopped: false,
+                failure: None,
+            }),
+        }
+    }
+
+    /// The next chunk, of at most `most` runs; none when all are taken or the course was stopped.
+    pub(crate) fn take(&self, most: u64) -> Option<Piece<'a>> {
+        let mut state = self.state.lock();
+        if state.stopped || state.next >= state.runs {
+            return None;
+        }
+        let len = most.min(state.len).max(1).min(state.runs - state.next);
+        let range = state.next..state.next + len;
+        let index = state.index;
+        let split = |rest: &mut Option<(Layout, Vec<&'a mut [u8]>)>| {
+            let (layout, rows) = rest.as_mut()?;
+            let bytes = usize::try_from(layout.row_bytes(len)).unwrap_or(usize::MAX);
+            let front = |row: &mut &'a mut [u8]| {
+                let all = std::mem::take(row);
+                let (front, rest) = all.split_at_mut(bytes.min(all.len()));
+                *row = rest;
+                front
+            };
+            Some(rows.iter_mut().map(front).collect())
+        };
+        let rows = state.rows.iter_mut().map(split).collect();
+        state.next = range.end;
+        state.index += 1;
+        Some(Piece { index, range, rows })
+    }
+
+    /// A chunk is done.
+    pub(crate) fn done(&self, runs: u64) -> Reached {
+        let mut state = self.state.lock();
+        state.done_runs += runs;
+        state.done_chunks += 1;
+        reached(&state)
+    }
+
+    /// A chunk failed: no further ones are begun. The error of the earliest one is kept.
+    pub(crate) fn fail(&self, failure: Failure) {
+        let mut state = self.state.lock();
+        state.stopped = true;
+        if state.failure.as_ref().is_none_or(|earlier| failure.chunk < earlier.chunk) {
+            state.failure = Some(failure);
+        }
+    }
+
+    /// No further chunks are begun.
+    pub(crate) fn stop(&self) {
+        self.state.lock().stopped = true;
+    }
+
+    /// Whether a chunk failed, or was thrown out of.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.state.lock().stopped
+    }
+
+    /// The chunk that would be next: its number, and its runs.
+    pub(crate) fn upcoming(&self) -> (u64, Range<u64>) {
+        let state = self.state.lock();
+        (state.index, state.next..state.next.saturating_add(state.len).min(state.runs))
+    }
+
+    /// Runs a chunk from now on.
+    pub(crate) fn len(&self) -> u64 {
+        self.state.lock().len
+    }
+
+    /// Has chunks be of at most `len` runs from now on. Whether they were longer before.
+    pub(crate) fn shorten(&self, len: u64) -> bool {
+        let mut state = self.state.lock();
+        let len = len.max(1);
+        if len >= state.len {
+            return false;
+        }
+        state.len = len;
+        state.shrinks += 1;
+        true
+    }
+
+    /// A stream has memory for so many runs now; 0: it is gone. Answers how many streams are there.
+    pub(crate) fn set_slot(&self, slot: usize, len: u64) -> usize {
+        let mut state = self.state.lock();
+        state.slots[slot] = len;
+        state.slots.iter().filter(|&&len| len > 0).count()
+    }
+
+    /// Runs a chunk, and streams, if all streams have given back what they had beyond that.
+    pub(crate) fn settled(&self) -> Option<(u64, u64)> {
+        let state = self.state.lock();
+        let is_settled = state.slots.iter().all(|&len| len <= state.len);
+        let streams = state.slots.iter().filter(|&&len| len > 0).count() as u64;
+        is_settled.then_some((state.len, streams))
+    }
+
+    pub(crate) fn reached(&self) -> Reached {
+        reached(&self.state.lock())
+    }
+
+    pub(crate) fn take_failure(&self) -> Option<Failure> {
+        self.state.lock().failure.take()
+    }
+}
+
+fn reached(state: &State<'_>) -> Reached {
+    Reached {
+        runs: state.runs,
+        done_runs: state.done_runs,
+        done_chunks: state.done_chunks,
+        len: state.len,
+        shrinks: state.shrinks,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunks_follow_one_another_and_their_bytes_are_theirs() {
+        let layout = Layout { is_cut: true, rows: 2, runs: 10, run_bytes: 1 };
+        let mut bytes: Vec<u8> = (0..20).collect();
+        let rows = bytes.chunks_mut(10).collect();
+        let course = Course::new(10, 4, 2, vec![None, Some((layout, rows))]);
+        let first = course.take(4).expect("a chunk");
+        assert_eq!((first.index, first.range), (0, 0..4));
+        assert!(course.shorten(3) && !course.shorten(5));
+        let second = course.take(4).expect("a chunk");
+        assert_eq!(second.range, 4..7);
+        let rows = second.rows[1].as_ref().expect("bytes");
+        assert_eq!((&*rows[0], &*rows[1]), (&[4, 5, 6][..], &[14, 15, 16][..]));
+        assert_eq!(course.settled(), None, "streams have memory for more");
+        assert_eq!((course.set_slot(0, 3), course.set_slot(1, 0)), (2, 1));
+        assert_eq!(course.settled(), Some((3, 1)));
+        let last = course.take(100).expect("a chunk");
+        assert_eq!((last.index, last.range), (2, 7..10));
+        assert!(course.take(1).is_none());
+        let fail = |chunk| {
+            let error = BrokerError::Reentrant;
+            course.fail(Failure { chunk, range: 0..1, stage: Stage::Compute, error });
+        };
+        [2, 1, 2].into_iter().for_each(fail);
+        assert_eq!(course.take_failure().map(|failure| failure.chunk), Some(1));
+    }
+}

@@ -1,0 +1,322 @@
+//! The broker as its users have it.
+
+use super::builder::BrokerBuilder;
+use super::client::{Client, ClientHandle};
+use super::host_array::{Bytes, Spilled, choose};
+use super::state::{Group, Shared};
+use super::{Allocator, BrokerError, DEFAULT_GROUP, HostArray, HostBacking, LimitMode, PinnedLedger, Plan};
+use crate::UNLIMITED;
+use crate::error::Error;
+use crate::pool::Pool;
+use crate::size_class::SizeClasses;
+use crate::source::Source;
+use std::sync::Arc;
+use vrampool_backend::{Backend, Capabilities, Placement};
+
+/// Shares a device between clients: see [the module](super). A clone is another handle to the same broker.
+#[derive(Debug)]
+pub struct Broker<B: Backend> {
+    shared: Arc<Shared<B>>,
+}
+
+impl<B: Backend> Clone for Broker<B> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared) }
+    }
+}
+
+/// What a broker has given out. Bytes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+#[must_use]
+pub struct BrokerStats {
+    /// Clients that are registered.
+    pub clients: usize,
+    /// What they hold of the device, rounding counted.
+    pub held: u64,
+    /// What the pool keeps for them besides.
+    pub idle: u64,
+    /// Pinned blocks for copies, and the most there were.
+    pub staging: u64,
+    /// The most of them at a time.
+    pub peak_staging: u64,
+}
+
+impl<B: Backend> Broker<B> {
+    /// How to make one for `device`.
+    pub fn builder(device: &B) -> BrokerBuilder<B> {
+        BrokerBuilder::new(device)
+    }
+
+    pub(super) fn of(shared: Shared<B>) -> Self {
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// A client, until the handle is dropped.
+    ///
+    /// # Errors
+    /// [`BrokerError::Share`] when it cannot have its share; nothing was registered then.
+    pub fn register(&self, client: Client) -> Result<ClientHandle<B>, BrokerError> {
+        ClientHandle::register(&self.shared, client)
+    }
+
+    /// Grants what the clients of `group` have queued: memory for all of it, or for as many runs at a time as fit. Nothing queued
+    /// and all memory there: the same plan again. Clients' [`on_ready`](Client::on_ready) is called with it, also theirs who queued
+    /// nothing.
+    ///
+    /// # Errors
+    /// [`BrokerError::NothingQueued`], [`BrokerError::Request`] for arrays that do not go together, [`BrokerError::Chunk`] when it
+    /// cannot be cut so that it fits, [`BrokerError::Busy`] while the group runs, [`BrokerError::Reentrant`] from a callback,
+    /// [`BrokerError::Memory`] when the device fails. What was queued stays queued; memory that the group had may be gone.
+    pub fn commit(&self, group: &str) -> Result<Plan<B>, BrokerError> {
+        let grant = self.shared.commit(group)?;
+        Ok(Plan::new(&self.shared, group, grant))
+    }
+
+    /// Bytes that `group` may take on top of what its clients hold.
+    ///
+    /// # Errors
+    /// What the device reports.
+    pub fn available(&self, group: &str) -> Result<u64, BrokerError> {
+        self.shared.available(group)
+    }
+
+    /// On how many streams a group runs its chunks at most. Default: 1, chunk after chunk. With more, as many chunks are on the
+    /// device at a time, each smaller for that. Counts from the next commit on.
+    ///
+    /// # Errors
+    /// [`BrokerError::Setting`] for 0; [`BrokerError::Busy`].
+    pub fn set_streams(&self, group: &str, streams: usize) -> Result<(), BrokerError> {
+        if streams == 0 {
+            return Err(BrokerError::Setting { field: "streams", reason: "work runs on 1 at least".into() });
+        }
+        let mut state = self.shared.state.lock();
+        let group = idle(state.groups.entry(group.to_owned()).or_default(), group)?;
+        if group.most_streams != streams {
+            group.most_streams = streams;
+            group.grant = None;
+        }
+        Ok(())
+    }
+
+    /// How many runs a chunk of a group has at most, though more would fit: with as much in one chunk as there is, nothing is
+    /// copied while something is computed. Default: as many as fit. Counts from the next commit on.
+    ///
+    /// # Errors
+    /// [`BrokerError::Setting`] for 0; [`BrokerError::Busy`].
+    pub fn set_chunk_runs(&self, group: &str, runs: u64) -> Result<(), BrokerError> {
+        if runs == 0 {
+            return Err(BrokerError::Setting {
+                field: "chunk_runs",
+                reason: "a chunk has 1 run at least".into(),
+            });
+        }
+        let mut state = self.shared.state.lock();
+        let group = idle(state.groups.entry(group.to_owned()).or_default(), group)?;
+        if group.most_runs != runs {
+            group.most_runs = runs;
+            group.grant = None;
+        }
+        Ok(())
+    }
+
+    /// The stream of a group: its own, made when it is first asked for, and no other group's.
+    ///
+    /// # Errors
+    /// What the device reports.
+    pub fn stream(&self, group: &str) -> Result<B::Stream, BrokerError> {
+        Ok(self.shared.streams(group, 1)?.swap_remove(0))
+    }
+
+    /// Has all groups that are not running make new streams when they next need them, as after a failure of the device's.
+    pub fn renew_streams(&self) {
+        let mut old = Vec::new();
+        for group in self.shared.state.lock().groups.values_mut().filter(|group| !group.is_running) {
+            old.append(&mut group.streams);
+        }
+    }
+
+    /// Whether shares are kept.
+    pub fn set_limit_mode(&self, mode: LimitMode) {
+        self.shared.state.lock().mode = mode;
+    }
+
+    /// Whether shares are kept.
+    #[must_use]
+    pub fn limit_mode(&self) -> LimitMode {
+        self.shared.state.lock().mode
+    }
+
+    /// Has another allocate from now on. What clients hold stays theirs until they plan anew, and their shares and queues are as they
+    /// were.
+    ///
+    /// # Errors
+    /// [`BrokerError::Memory`] when the device has no such allocator; the old one stays.
+    pub fn set_allocator(&self, allocator: Allocator) -> Result<(), BrokerError> {
+        let (classes, _turn) = {
+            let turn = self.shared.turn.take()?;
+            (self.shared.pool().0.size_classes(), turn)
+        };
+        let new = new_pool(&self.shared.device, allocator, classes, self.shared.settings.budget)?;
+        let mut state = self.shared.state.lock();
+        state.allocator = allocator;
+        let old = std::mem::replace(&mut state.pool, new);
+        drop(state);
+        // Out of the lock: it gives idle memory back.
+        drop(old);
+        Ok(())
+    }
+
+    /// Who allocates.
+    #[must_use]
+    pub fn allocator(&self) -> Allocator {
+        self.shared.state.lock().allocator
+    }
+
+    /// The sum of fixed shares, and what they leave to automatic clients: parts of the device.
+    #[must_use]
+    pub fn fixed_and_automatic(&self) -> (f64, f64) {
+        let state = self.shared.state.lock();
+        (state.shares.fixed_sum(), state.shares.automatic_sum())
+    }
+
+    /// Takes back all memory that clients hold and no work uses. Answers how many bytes that were.
+    #[allow(clippy::must_use_candidate, reason = "called for what it does; the figure is extra")]
+    pub fn evict_all(&self) -> Result<u64, BrokerError> {
+        let _turn = self.shared.turn.take()?;
+        // A group that nobody is in has no memory that is left alone.
+        let freed = self.shared.evict_idle("\0", u64::MAX);
+        self.shared.pool().0.trim();
+        self.shared.staging.trim();
+        Ok(freed)
+    }
+
+    /// An array of the host's of `bytes` bytes: in a file over the spill threshold, pinned where the ledger has room, else pageable.
+    ///
+    /// # Errors
+    /// [`BrokerError::Spill`], [`BrokerError::Memory`].
+    pub fn host_array(&self, bytes: u64) -> Result<HostArray<B>, BrokerError> {
+        let settings = &self.shared.settings;
+        match choose(bytes, settings.spill_threshold, settings.pinned_max) {
+            HostBacking::Pinned => match self.pinned(bytes, false)? {
+                Some(array) => Ok(array),
+                None => self.host_array_in(HostBacking::Pageable, bytes),
+            },
+            backing => self.host_array_in(backing, bytes),
+        }
+    }
+
+    /// As [`host_array`](Self::host_array), where you say. Pinned ones go past the ledger's budget.
+    ///
+    /// # Errors
+    /// As [`host_array`](Self::host_array); pinned ones also when the device refuses.
+    pub fn host_array_in(&self, backing: HostBacking, bytes: u64) -> Result<HostArray<B>, BrokerError> {
+        let none = || -> BrokerError {
+            vrampool_backend::BackendError::OutOfMemory { requested: bytes, free: None }.into()
+        };
+        match backing {
+            HostBacking::Pinned => self.pinned(bytes, true)?.ok_or_else(none),
+            HostBacking::Pageable => {
+                let mut held = Vec::new();
+                let len = usize::try_from(bytes).map_err(|_| none())?;
+                held.try_reserve_exact(len).map_err(|_| none())?;
+                held.resize(len, 0);
+                Ok(HostArray { bytes: Bytes::Pageable(held) })
+            }
+            HostBacking::File => {
+                let file = Spilled::create(&self.shared.settings.spill_directory, bytes)?;
+                Ok(HostArray { bytes: Bytes::File(file) })
+            }
+        }
+    }
+
+    /// Pinned memory where the ledger has room, after what is kept was given back, and the device grants it.
+    fn pinned(&self, len: u64, force: bool) -> Result<Option<HostArray<B>>, BrokerError> {
+        let shared = &self.shared;
+        let has_any = shared.device.properties().capabilities.contains(Capabilities::HOST_VISIBLE);
+        if len == 0 || !has_any {
+            return Ok(None);
+        }
+        let granule = shared.device.properties().copy_granularity.max(1);
+        let bytes = len.checked_next_multiple_of(granule).unwrap_or(len);
+        let ledger = &shared.ledger;
+        let reservation = ledger.reserve(bytes).or_else(|| {
+            shared.staging.trim();
+            ledger.reserve(bytes)
+        });
+        let reservation = if force { reservation.or_else(|| Some(ledger.force(bytes))) } else { reservation };
+        let Some(reservation) = reservation else { return Ok(None) };
+        match shared.device.allocate(bytes, Placement::HostVisible.into()) {
+            Ok(memory) => {
+                let device = shared.device.clone();
+                Ok(Some(HostArray {
+                    bytes: Bytes::Pinned { memory, len, device, _reservation: reservation },
+                }))
+            }
+            Err(error) if error.is_out_of_memory() && !force => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The account of pinned memory.
+    #[must_use]
+    pub fn pinned_ledger(&self) -> &PinnedLedger {
+        &self.shared.ledger
+    }
+
+    /// What it has given out.
+    pub fn stats(&self) -> BrokerStats {
+        let (staging, peak_staging) = self.shared.staging.bytes();
+        let state = self.shared.state.lock();
+        let (clients, held, pool) = (state.clients.len(), state.held(), state.pool.clone());
+        drop(state);
+        BrokerStats { clients, held, idle: pool.stats().bytes_cached, staging, peak_staging }
+    }
+
+    /// The device it shares.
+    #[must_use]
+    pub fn device(&self) -> &B {
+        &self.shared.device
+    }
+
+    /// The pool that allocates at this moment.
+    #[must_use]
+    pub fn pool(&self) -> Pool<B> {
+        self.shared.pool().0
+    }
+}
+
+/// A group whose settings may change.
+pub(super) fn idle<'a, B: Backend>(
+    group: &'a mut Group<B>,
+    name: &str,
+) -> Result<&'a mut Group<B>, BrokerError> {
+    if group.is_running { Err(BrokerError::Busy { group: name.to_owned() }) } else { Ok(group) }
+}
+
+/// The group that a client names, or the default one.
+pub(super) fn group_name(name: &str) -> String {
+    (if name.is_empty() { DEFAULT_GROUP } else { name }).to_owned()
+}
+
+/// A pool for one way to allocate.
+pub(super) fn new_pool<B: Backend>(
+    device: &B,
+    allocator: Allocator,
+    classes: SizeClasses,
+    limit: u64,
+) -> Result<Pool<B>, Error> {
+    let builder = Pool::builder(device)
+        .name(format!("broker-{allocator}"))
+        .size_classes(classes)
+        .max_buffers_per_bucket(UNLIMITED)
+        .magazine_bytes(0)
+        .budget(UNLIMITED)
+        .limit(limit);
+    match allocator {
+        Allocator::Default => builder.max_cached_bytes(0),
+        Allocator::Pool => builder.max_cached_bytes(UNLIMITED),
+        Allocator::DriverPool => builder.source(Source::Driver).max_cached_bytes(0),
+    }
+    .build()
+}

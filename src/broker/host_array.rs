@@ -1,0 +1,202 @@
+//! Arrays of the host: pinned, pageable, or in a file.
+
+use super::BrokerError;
+use super::ledger::PinnedReservation;
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use vrampool_backend::Backend;
+
+/// Where an array of the host's lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum HostBacking {
+    /// Memory that a device copies to and from by itself.
+    Pinned,
+    /// Memory as any.
+    Pageable,
+    /// A file without a name, which is gone with the array, or with the process, whatever ends it.
+    File,
+}
+
+/// An array of the host's, made by [`Broker::host_array`](super::Broker::host_array). Starts as zeros, but for pinned ones.
+#[derive(Debug)]
+pub struct HostArray<B: Backend> {
+    pub(crate) bytes: Bytes<B>,
+}
+
+#[derive(Debug)]
+pub(crate) enum Bytes<B: Backend> {
+    Pinned { memory: B::Memory, len: u64, device: B, _reservation: PinnedReservation },
+    Pageable(Vec<u8>),
+    File(Spilled),
+}
+
+impl<B: Backend> HostArray<B> {
+    /// Its size in bytes.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        match &self.bytes {
+            Bytes::Pinned { len, .. } => *len,
+            Bytes::Pageable(bytes) => bytes.len() as u64,
+            Bytes::File(file) => file.len,
+        }
+    }
+
+    /// Whether it has no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Where it lives.
+    #[must_use]
+    pub fn backing(&self) -> HostBacking {
+        match &self.bytes {
+            Bytes::Pinned { .. } => HostBacking::Pinned,
+            Bytes::Pageable(_) => HostBacking::Pageable,
+            Bytes::File(_) => HostBacking::File,
+        }
+    }
+
+    /// Copies from `offset` on.
+    ///
+    /// # Errors
+    /// [`BrokerError::Memory`] for a range that leaves it, [`BrokerError::Spill`].
+    pub fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<(), BrokerError> {
+        let range = self.range(offset, bytes.len())?;
+        match &self.bytes {
+            Bytes::Pinned { memory, device, .. } => Ok(device.read_mapped(memory, offset, bytes)?),
+            Bytes::Pageable(held) => {
+                bytes.copy_from_slice(&held[range]);
+                Ok(())
+            }
+            Bytes::File(file) => file.read(offset, bytes),
+        }
+    }
+
+    /// Copies to `offset` and behind.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), BrokerError> {
+        let range = self.range(offset, bytes.len())?;
+        match &mut self.bytes {
+            Bytes::Pinned { memory, device, .. } => Ok(device.write_mapped(memory, offset, bytes)?),
+            Bytes::Pageable(held) => {
+                held[range].copy_from_slice(bytes);
+                Ok(())
+            }
+            Bytes::File(file) => file.write(offset, bytes),
+        }
+    }
+
+    fn range(&self, offset: u64, len: usize) -> Result<std::ops::Range<usize>, BrokerError> {
+        match offset.checked_add(len as u64) {
+            Some(end) if end <= self.len() => Ok(offset as usize..end as usize),
+            _ => {
+                let reason = format!("{len} bytes from {offset} on leave an array of {}", self.len());
+                Err(vrampool_backend::BackendError::invalid("range", reason).into())
+            }
+        }
+    }
+}
+
+/// A file that has no name: the system takes it away when it is closed, by whatever.
+#[derive(Debug)]
+pub(crate) struct Spilled {
+    file: File,
+    len: u64,
+}
+
+impl Spilled {
+    pub(crate) fn create(directory: &Path, len: u64) -> Result<Self, BrokerError> {
+        let failed = |call| move |source| BrokerError::Spill { call, bytes: len, source };
+        let file = tempfile::tempfile_in(directory).map_err(failed("creating"))?;
+        file.set_len(len).map_err(failed("extending"))?;
+        Ok(Self { file, len })
+    }
+
+    pub(crate) fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<(), BrokerError> {
+        read_at(&self.file, bytes, offset).map_err(|source| self.failed("reading", source))
+    }
+
+    pub(crate) fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), BrokerError> {
+        write_at(&self.file, bytes, offset).map_err(|source| self.failed("writing", source))
+    }
+
+    fn failed(&self, call: &'static str, source: io::Error) -> BrokerError {
+        BrokerError::Spill { call, bytes: self.len, source }
+    }
+}
+
+#[cfg(unix)]
+fn read_at(file: &File, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+    std::os::unix::fs::FileExt::read_exact_at(file, bytes, offset)
+}
+
+#[cfg(unix)]
+fn write_at(file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
+    std::os::unix::fs::FileExt::write_all_at(file, bytes, offset)
+}
+
+#[cfg(windows)]
+fn read_at(file: &File, mut bytes: &mut [u8], mut offset: u64) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match std::os::windows::fs::FileExt::seek_read(file, bytes, offset)? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            read => (bytes, offset) = (&mut bytes[read..], offset + read as u64),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(windows)]
+fn write_at(file: &File, mut bytes: &[u8], mut offset: u64) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match std::os::windows::fs::FileExt::seek_write(file, bytes, offset)? {
+            0 => return Err(io::ErrorKind::WriteZero.into()),
+            written => (bytes, offset) = (&bytes[written..], offset + written as u64),
+        }
+    }
+    Ok(())
+}
+
+/// What an array of so many bytes is to be kept in: over `spill_threshold` a file, up to `pinned_max` pinned memory, else
+/// pageable memory.
+pub(crate) fn choose(bytes: u64, spill_threshold: u64, pinned_max: u64) -> HostBacking {
+    if bytes > spill_threshold {
+        HostBacking::File
+    } else if bytes <= pinned_max {
+        HostBacking::Pinned
+    } else {
+        HostBacking::Pageable
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn test_choose_host_memory_type() {
+        assert_eq!(choose(1001, 1000, 500), HostBacking::File);
+        assert_eq!(choose(1000, 1000, 500), HostBacking::Pageable);
+        assert_eq!(choose(500, 1000, 500), HostBacking::Pinned);
+        assert_eq!(choose(501, 100, 1000), HostBacking::File, "a file comes first");
+    }
+
+    #[test]
+    fn a_spilled_array_has_no_name_and_keeps_its_bytes() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let spilled = Spilled::create(directory.path(), 1 << 20).expect("a file");
+        spilled.write(1000, &[7; 100]).expect("written");
+        let mut bytes = [1; 102];
+        spilled.read(999, &mut bytes).expect("read");
+        assert!(bytes[0] == 0 && bytes[101] == 0 && bytes[1..101].iter().all(|&byte| byte == 7));
+        let left = std::fs::read_dir(directory.path()).expect("a listing").count();
+        assert_eq!(left, 0, "there is nothing to be left behind");
+        let error = Spilled::create(&directory.path().join("absent"), 1).expect_err("no such directory");
+        assert!(matches!(error, BrokerError::Spill { call: "creating", .. }), "{error}");
+    }
+}

@@ -1,0 +1,179 @@
+//! Shares of a device, batches cut into chunks that fit, and copies hidden behind work.
+//!
+//! A solver or a server does not want to fail when a batch does not fit. It [registers](Broker::register) as a client, with a
+//! [`Share`] of the device, says which [arrays](ArrayRequest) it needs and along which axis they may be cut, and
+//! [commits](Broker::commit): the answer is a [`Plan`], with one [`Partition`] for all clients of its group and memory for it. The
+//! plan [runs](Plan::execution) the client's own work chunk after chunk, on several streams at a time if it was asked to, with data
+//! on its way to and from the device meanwhile. Results are where they would be had the batch gone through in one.
+//!
+//! * **Shares are kept.** Once a client has one, a group never holds more than its clients' shares together
+//!   ([`LimitMode::Active`]); rounding to size classes and the device's granularity are counted, so that what fits exactly does.
+//! * **Others are respected.** What is free is asked of the device each time, so that other processes count, and a
+//!   [reserve](BrokerBuilder::reserve) is left to them. One that takes memory in the middle of a run makes the run go on with finer
+//!   chunks.
+//! * **Pressure is for the idle.** A client without work in flight loses its memory only when another truly lacks it, the one that
+//!   worked longest ago first. Its next run gets memory again by itself.
+//! * **Host memory is bounded too.** Pinned bytes are [accounted for](PinnedLedger), copies go through a bounded number of pinned
+//!   blocks, and what is too large for the host's memory lives in files that have no name.
+//!
+//! ```
+//! use vrampool::broker::{ArrayRequest, Broker, Client, Share};
+//! use vrampool::host::HostDevice;
+//!
+//! # fn main() -> Result<(), vrampool::broker::BrokerError> {
+//! let device = HostDevice::builder().capacity(1 << 20).build();
+//! let broker = Broker::builder(&device).build()?;
+//! let client = broker.register(Client::new("doubler").share(Share::Fixed(0.5)).group("solver"))?;
+//! broker.set_streams("solver", 3)?;
+//!
+//! // 4 MB each way through half a MiB.
+//! let (numbers, mut doubled) = (vec![1.5_f32; 1_000_000], vec![0.0_f32; 1_000_000]);
+//! let input = client.queue(ArrayRequest::input("numbers", [1_000_000], 4))?;
+//! let output = client.queue(ArrayRequest::output("doubled", [1_000_000], 4))?;
+//! let plan = broker.commit("solver")?;
+//! let bytes_in: Vec<u8> = numbers.iter().flat_map(|number| number.to_ne_bytes()).collect();
+//! let mut bytes_out = vec![0; 4_000_000];
+//! let report = plan
+//!     .execution()
+//!     .upload(input, &bytes_in[..])
+//!     .download(output, &mut bytes_out[..])
+//!     .run(|chunk, stream| {
+//!         let (from, to) = (chunk.region(input)?, chunk.region_mut(output)?);
+//!         stream.launch([from], [to], |[from], [to]: [&mut [f32]; 1]| {
+//!             to.iter_mut().zip(from).for_each(|(to, from)| *to = 2.0 * from);
+//!         })?;
+//!         Ok(())
+//!     })?;
+//! assert!(report.chunks > 16);
+//! # for (number, bytes) in doubled.iter_mut().zip(bytes_out.chunks(4)) {
+//! #     *number = f32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+//! # }
+//! assert!(doubled.iter().all(|&number| number == 3.0));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! From the bottom up: `partition`, `share`, `request`, `ledger` (numbers) · `host_array`, `staging`, `gather`,
+//! `transfer` (the host's side) · `state`, `turn` · `pressure`, `commit` · `course` (which chunk is next), `slot`, `bind`, `session`,
+//! `run` · `client`, `plan`, `handle`.
+
+mod bind;
+mod builder;
+mod client;
+mod commit;
+mod course;
+mod error;
+mod gather;
+mod handle;
+mod host_array;
+mod ledger;
+mod partition;
+mod plan;
+mod pressure;
+mod request;
+mod run;
+mod session;
+mod share;
+mod slot;
+mod staging;
+mod state;
+mod transfer;
+mod turn;
+
+pub use builder::BrokerBuilder;
+pub use client::{Client, ClientHandle, ClientStats};
+pub use error::{BrokerError, Stage, Warning};
+pub use handle::{Broker, BrokerStats};
+pub use host_array::{HostArray, HostBacking};
+pub use ledger::{PinnedLedger, PinnedReservation};
+pub use partition::{ChunkError, Partition};
+pub use plan::{Execution, HostSink, HostSource, Plan, Response};
+pub use request::{ArrayRequest, Role};
+pub use run::{Progress, RunReport, Span};
+pub use share::{LimitMode, Share, ShareError};
+pub use slot::Chunk;
+
+pub(crate) use partition::Footprint;
+pub(crate) use request::Layout;
+
+use crate::error::Error;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The group of clients that name none.
+pub const DEFAULT_GROUP: &str = "default";
+
+/// Identifies a client for the life of the process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ClientId(pub(crate) u64);
+
+impl fmt::Display for ClientId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "client {}", self.0)
+    }
+}
+
+/// Identifies an array that was asked for, for the life of the process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ArrayId(u64);
+
+impl ArrayId {
+    fn next() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        // Relaxed: only distinctness matters.
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+/// Who allocates for a broker's clients.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Allocator {
+    /// The device, for each array anew; what is given back is the device's at once. CuBIE's `default`.
+    Default,
+    /// A caching pool. CuBIE's `cupy`.
+    #[default]
+    Pool,
+    /// The driver's own pool, in the order of a stream. CuBIE's `cupy_async`.
+    DriverPool,
+}
+
+impl Allocator {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Default, Self::Pool, Self::DriverPool];
+
+    /// Its name in settings.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Default => "default",
+            Self::Pool => "pool",
+            Self::DriverPool => "driver-pool",
+        }
+    }
+}
+
+impl fmt::Display for Allocator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Allocator {
+    type Err = Error;
+
+    /// Reads our names, and CuBIE's.
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let cubies = match text {
+            "cupy" => Some(Self::Pool),
+            "cupy_async" => Some(Self::DriverPool),
+            _ => None,
+        };
+        let ours = Self::ALL.into_iter().find(|allocator| allocator.name() == text);
+        cubies.or(ours).ok_or_else(|| Error::Configuration {
+            field: "allocator",
+            value: text.into(),
+            reason: format!("known are {}, cupy, cupy_async", Self::ALL.map(Self::name).join(", ")),
+        })
+    }
+}

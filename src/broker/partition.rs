@@ -1,0 +1,300 @@
+//! How many runs go through a device at a time. Numbers only.
+
+use std::ops::Range;
+
+/// From this ratio of what is asked for to what there is on, [`Warning::ManyChunks`](super::Warning::ManyChunks) is given (CuBIE's).
+pub(crate) const MANY_CHUNKS: u64 = 20;
+
+/// A batch of runs, cut into chunks. All chunks are of [`chunk_len`](Self::chunk_len) runs but for the last, which has what is left.
+///
+/// ```
+/// use vrampool::broker::Partition;
+/// let partition = Partition::new(1000, 2000, 0, 10)?;
+/// assert_eq!((partition.chunk_len(), partition.chunks()), (5, 2));
+/// assert_eq!(partition.ranges().collect::<Vec<_>>(), [0..5, 5..10]);
+/// # Ok::<(), vrampool::broker::ChunkError>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Partition {
+    runs: u64,
+    chunk_len: u64,
+}
+
+/// Why a batch cannot be cut so that it fits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ChunkError {
+    /// Nothing that was asked for may be cut.
+    #[error(
+        "All requested arrays are unchunkable, and their {requested} bytes do not fit in the {available} there are; give a larger \
+         share, or let arrays be chunked"
+    )]
+    AllUnchunkable {
+        /// Bytes asked for.
+        requested: u64,
+        /// Bytes there are.
+        available: u64,
+    },
+    /// What may not be cut leaves no room for the rest.
+    #[error(
+        "Unchunkable arrays require {unchunkable} bytes, and there are {available}; give a larger share, or make them smaller"
+    )]
+    UnchunkableTooLarge {
+        /// Bytes of arrays that may not be cut.
+        unchunkable: u64,
+        /// Bytes there are.
+        available: u64,
+    },
+    /// Not even one run fits.
+    #[error(
+        "Can't fit a single run in GPU VRAM: it takes {single_run} bytes beside {unchunkable} of unchunkable arrays, and there \
+         are {available}; give a larger share, or use fewer streams"
+    )]
+    SingleRunTooLarge {
+        /// Bytes of one run of the arrays that may be cut.
+        single_run: u64,
+        /// Bytes of arrays that may not be cut.
+        unchunkable: u64,
+        /// Bytes there are.
+        available: u64,
+    },
+}
+
+impl Partition {
+    /// CuBIE's rule: everything at once where it takes *less* than `available` bytes; else as many runs at a time as the bytes
+    /// allow that `unchunkable` arrays leave, in exact arithmetic. `chunkable`: bytes of the arrays that are cut, all `runs` of them.
+    ///
+    /// # Errors
+    /// [`ChunkError`], in the order of its variants.
+    pub fn new(available: u64, chunkable: u64, unchunkable: u64, runs: u64) -> Result<Self, ChunkError> {
+        let runs = runs.max(1);
+        let requested = chunkable.saturating_add(unchunkable);
+        if requested < available {
+            return Ok(Self::whole(runs));
+        }
+        if chunkable == 0 {
+            return Err(ChunkError::AllUnchunkable { requested, available });
+        }
+        let Some(left) = available.checked_sub(unchunkable).filter(|&left| left > 0) else {
+            return Err(ChunkError::UnchunkableTooLarge { unchunkable, available });
+        };
+        let len = u128::from(runs) * u128::from(left) / u128::from(chunkable);
+        match u64::try_from(len).unwrap_or(u64::MAX).min(runs) {
+            0 => {
+                let single_run = chunkable.div_ceil(runs);
+                Err(ChunkError::SingleRunTooLarge { single_run, unchunkable, available })
+            }
+            chunk_len => Ok(Self { runs, chunk_len }),
+        }
+    }
+
+    /// All runs at once.
+    pub(crate) fn whole(runs: u64) -> Self {
+        Self { runs, chunk_len: runs }
+    }
+
+    /// The same runs, `chunk_len` at a time.
+    pub(crate) fn with_chunk_len(self, chunk_len: u64) -> Self {
+        Self { chunk_len: chunk_len.clamp(1, self.runs), ..self }
+    }
+
+    /// Runs in all.
+    #[must_use]
+    pub fn runs(&self) -> u64 {
+        self.runs
+    }
+
+    /// Runs of every chunk but the last.
+    #[must_use]
+    pub fn chunk_len(&self) -> u64 {
+        self.chunk_len
+    }
+
+    /// How many chunks there are.
+    #[must_use]
+    pub fn chunks(&self) -> u64 {
+        self.runs.div_ceil(self.chunk_len)
+    }
+
+    /// The runs of the chunk with this number; none past the last.
+    #[must_use]
+    pub fn chunk(&self, index: u64) -> Range<u64> {
+        let start = index.saturating_mul(self.chunk_len).min(self.runs);
+        start..start.saturating_add(self.chunk_len).min(self.runs)
+    }
+
+    /// The runs of all chunks, in order.
+    pub fn ranges(&self) -> impl Iterator<Item = Range<u64>> + use<> {
+        let all = *self;
+        (0..all.chunks()).map(move |index| all.chunk(index))
+    }
+}
+
+/// What a batch takes, on however many streams at a time.
+pub(crate) trait Footprint {
+    /// Bytes of chunkable arrays, all runs, as asked for.
+    fn chunkable(&self) -> u64;
+    /// Bytes of arrays that are not cut, with `slots` chunks on the device at a time, as asked for.
+    fn unchunkable(&self, slots: u64) -> u64;
+    /// Bytes that really are taken for `slots` chunks of `len` runs: rounded to size classes and what the device allocates in.
+    fn held(&self, len: u64, slots: u64) -> u64;
+}
+
+/// The rule with rounding counted, so that what it says fits does, with `slots` chunks on the device at a time (fewer, where not
+/// even one run fits on each), and with chunks of at most `most` runs. Answers the partition and the slots.
+pub(crate) fn fit(
+    available: u64,
+    footprint: &impl Footprint,
+    runs: u64,
+    slots: u64,
+    most: u64,
+) -> Result<(Partition, u64), ChunkError> {
+    let runs = runs.max(1);
+    // Rounding is counted, so that as much as there is fits.
+    if runs <= most && footprint.held(runs, 1) <= available {
+        return Ok((Partition::whole(runs), 1));
+    }
+    let mut slots = slots.clamp(1, runs);
+    loop {
+        match fit_slots(available, footprint, runs, slots, most) {
+            // Chunks that all run at once need no more slots than they are.
+            Ok(partition) => return Ok((partition, slots.min(partition.chunks()))),
+            Err(error) if slots == 1 => return Err(error),
+            Err(_) => slots -= 1,
+        }
+    }
+}
+
+fn fit_slots(
+    available: u64,
+    footprint: &impl Footprint,
+    runs: u64,
+    slots: u64,
+    most_runs: u64,
+) -> Result<Partition, ChunkError> {
+    let (chunkable, unchunkable) = (footprint.chunkable(), footprint.unchunkable(slots));
+    let partition = Partition::new(available, chunkable.saturating_mul(slots), unchunkable, runs)?;
+    let partition = partition.with_chunk_len(partition.chunk_len.min(most_runs));
+    let fits = |len: u64| footprint.held(len, slots.min(runs.div_ceil(len))) <= available;
+    if fits(partition.chunk_len) {
+        return Ok(partition);
+    }
+    // The most that fits: `held` grows with the length at a fixed number of slots.
+    let (mut most, mut too_many) = (0, partition.chunk_len);
+    while most + 1 < too_many {
+        let middle = most + (too_many - most) / 2;
+        if footprint.held(middle, slots) <= available { most = middle } else { too_many = middle }
+    }
+    match most {
+        0 if chunkable == 0 => Err(ChunkError::AllUnchunkable { requested: unchunkable, available }),
+        0 => {
+            let single_run = footprint.held(1, slots).saturating_sub(unchunkable);
+            Err(ChunkError::SingleRunTooLarge { single_run, unchunkable, available })
+        }
+        len => Ok(partition.with_chunk_len(len)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn cut(available: u64, chunkable: u64, unchunkable: u64, runs: u64) -> Result<(u64, u64), ChunkError> {
+        Partition::new(available, chunkable, unchunkable, runs).map(|cut| (cut.chunk_len(), cut.chunks()))
+    }
+
+    #[test]
+    fn cubies_vectors() {
+        assert_eq!(cut(1000, 999, 0, 10), Ok((10, 1)));
+        assert_eq!(cut(1000, 1000, 0, 10), Ok((10, 1)));
+        assert_eq!(cut(1000, 2000, 0, 10), Ok((5, 2)));
+        assert_eq!(cut(1000, 2000, 500, 10), Ok((2, 5)));
+        assert!(matches!(cut(1000, 2000, 1000, 10), Err(ChunkError::UnchunkableTooLarge { .. })));
+        assert_eq!(cut(10 * MIB, 40_000_000, 0, 5_000_000), Ok((1_310_720, 4)));
+        assert_eq!(cut(100, 1000, 0, 10), Ok((1, 10)));
+        assert!(matches!(cut(100, 1000, 0, 7), Err(ChunkError::SingleRunTooLarge { .. })));
+        assert_eq!(cut(2304, 4096, 0, 1024), Ok((576, 2)));
+        let error = cut(1000, 0, 1000, 10).expect_err("nothing can be cut");
+        assert!(error.to_string().contains("All requested arrays are unchunkable"), "{error}");
+        let error = cut(1000, 1, 1000, 10).expect_err("no room");
+        assert!(error.to_string().contains("Unchunkable arrays require"), "{error}");
+        let error = cut(100, 1000, 0, 7).expect_err("no room for one");
+        assert!(error.to_string().contains("Can't fit a single run in GPU VRAM"), "{error}");
+    }
+
+    #[test]
+    fn the_last_chunk_has_what_is_left() {
+        let partition = Partition::new(2304, 4096, 0, 1024).expect("it fits");
+        assert_eq!(partition.ranges().collect::<Vec<_>>(), [0..576, 576..1024]);
+        assert_eq!((partition.chunk(2), partition.chunk(u64::MAX)), (1024..1024, 1024..1024));
+    }
+
+    #[test]
+    fn numbers_of_any_size_are_no_panic() {
+        for available in [0, 1, u64::MAX] {
+            for bytes in [0, 1, u64::MAX] {
+                for runs in [0, 1, u64::MAX] {
+                    let _ = cut(available, bytes, 0, runs);
+                    let _ = cut(available, bytes, bytes, runs);
+                }
+            }
+        }
+    }
+
+    /// Arrays of so many bytes a run, in steps of `unit`.
+    #[derive(Debug)]
+    struct Arrays {
+        per_run: Vec<u64>,
+        whole: Vec<u64>,
+        runs: u64,
+        unit: u64,
+    }
+
+    impl Footprint for Arrays {
+        fn chunkable(&self) -> u64 {
+            self.per_run.iter().map(|bytes| bytes * self.runs).sum()
+        }
+
+        fn unchunkable(&self, _: u64) -> u64 {
+            self.whole.iter().sum()
+        }
+
+        fn held(&self, len: u64, slots: u64) -> u64 {
+            let round = |bytes: u64| bytes.next_multiple_of(self.unit);
+            let cut: u64 = self.per_run.iter().map(|bytes| round(bytes * len)).sum();
+            slots * cut + self.whole.iter().map(|&bytes| round(bytes)).sum::<u64>()
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_said_to_fit_does_and_no_longer_chunk_would(
+            per_run in prop::collection::vec(1u64..200, 1..5), whole in prop::collection::vec(1u64..2000, 0..3),
+            runs in 1u64..500, unit in prop::sample::select(vec![1u64, 7, 512, 2048]), available in 1u64..200_000,
+            slots in 1u64..5, most in prop::sample::select(vec![u64::MAX, 1, 10, 100]),
+        ) {
+            let arrays = Arrays { per_run, whole, runs, unit };
+            match fit(available, &arrays, runs, slots, most) {
+                Ok((partition, slots)) => {
+                    let len = partition.chunk_len();
+                    prop_assert!(arrays.held(len, slots) <= available && len <= most);
+                    prop_assert!(slots <= partition.chunks());
+                    prop_assert_eq!(partition.ranges().map(|range| range.end - range.start).sum::<u64>(), runs);
+                    let plain = Partition::new(available, arrays.chunkable(), arrays.unchunkable(1), runs);
+                    prop_assert!(plain.is_ok_and(|plain| len <= plain.chunk_len()), "rounding only shortens");
+                    if slots > 1 && slots < partition.chunks() && len < most {
+                        let longer = arrays.held(len + 1, slots);
+                        let exact = arrays.chunkable() * slots / runs * (len + 1) + arrays.unchunkable(1);
+                        prop_assert!(longer > available || exact > available || runs.div_ceil(len + 1) < slots);
+                    }
+                }
+                // Not even one run on one stream.
+                Err(_) => prop_assert!(arrays.held(1, 1) > available || arrays.unchunkable(1) >= available
+                    || Partition::new(available, arrays.chunkable(), arrays.unchunkable(1), runs).is_err()),
+            }
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! What is free, and what idle clients give back when that is too little.
+
+use super::state::{Held, InvalidateHook, Shared, State};
+use super::{BrokerError, ClientId, LimitMode, Warning};
+use vrampool_backend::{Backend, BackendError, Event};
+
+/// From which part of its cap a group's headroom is little (CuBIE's).
+const LITTLE_HEADROOM: u64 = 20;
+
+/// What a client gave back.
+struct Evicted<B: Backend> {
+    memory: Vec<Held<B>>,
+    hook: Option<InvalidateHook>,
+}
+
+impl<B: Backend> Shared<B> {
+    /// Bytes that clients may still take of the device, whoever else uses it: what the device reports as free, and idle memory of
+    /// the pool, less the reserve. Where a device does not report, what clients hold counts against its bytes.
+    pub(crate) fn device_free(&self) -> Result<u64, BrokerError> {
+        let (pool, held) = {
+            let state = self.state.lock();
+            (state.pool.clone(), state.held())
+        };
+        let settings = &self.settings;
+        let free = match self.device.memory_info() {
+            Ok(info) => info.free_bytes.saturating_add(pool.handle.shared.cached_bytes()),
+            Err(BackendError::Unsupported { .. }) => settings.total.saturating_sub(held),
+            Err(error) => return Err(error.into()),
+        };
+        Ok(free.saturating_sub(settings.reserve).min(settings.budget.saturating_sub(held)))
+    }
+
+    /// Bytes that a group may take on top of what it has.
+    pub(crate) fn available(&self, group: &str) -> Result<u64, BrokerError> {
+        let free = self.device_free()?;
+        let (mode, (cap, held)) = {
+            let state = self.state.lock();
+            (state.mode, state.cap_and_held(group))
+        };
+        if mode == LimitMode::Passive {
+            return Ok(free);
+        }
+        let headroom = cap.saturating_sub(held);
+        if headroom < cap / LITTLE_HEADROOM {
+            self.warn(&Warning::LittleHeadroom { group: group.to_owned(), headroom, cap });
+        }
+        Ok(headroom.min(free))
+    }
+
+    /// Bytes that a group may hold in all, what it holds counted as free, after idle clients gave back what `request` bytes truly
+    /// lack: CuBIE's rule, by which a share that is too small makes chunks and evicts nobody, but that what fits exactly evicts nobody
+    /// either. With `all` they give back whatever the share allows.
+    pub(crate) fn make_available(&self, group: &str, request: u64, all: bool) -> Result<u64, BrokerError> {
+        let (mode, (cap, own)) = {
+            let state = self.state.lock();
+            (state.mode, state.cap_and_held(group))
+        };
+        let is_passive = mode == LimitMode::Passive;
+        let mut free = self.device_free()?.saturating_add(own);
+        let wanted = if all && !is_passive { request.min(cap) } else { request };
+        if wanted > free && (all || is_passive || request < cap) {
+            free = free.saturating_add(self.evict_idle(group, wanted - free));
+        }
+        Ok(if is_passive { free } else { free.min(cap) })
+    }
+
+    /// Takes back memory of clients outside `group` that have no work in flight, whole clients, the one that worked longest ago
+    /// first, until it is `needed` bytes. Answers how many it is. Holds no lock but the turn when it calls them.
+    pub(crate) fn evict_idle(&self, group: &str, needed: u64) -> u64 {
+        let (mut freed, mut evicted) = (0, Vec::new());
+        {
+            let mut state = self.state.lock();
+            for client in idle_clients(&state, group) {
+                if freed >= needed {
+                    break;
+                }
+                let Some(entry) = state.clients.get_mut(&client) else { continue };
+                freed += entry.held;
+                entry.held = 0;
+                entry.evictions += 1;
+                log::debug!("broker: {client} gives back what it holds");
+                let memory = std::mem::take(&mut entry.memory);
+                evicted.push(Evicted { memory, hook: entry.on_invalidate.clone() });
+            }
+        }
+        for Evicted { memory, hook } in evicted {
+            drop(memory);
+            if let Some(hook) = hook {
+                hook();
+            }
+        }
+        freed
+    }
+
+    /// Idle memory of the pool is the device's again where the device has less than the reserve.
+    pub(crate) fn keep_reserve(&self) {
+        if self.settings.reserve == 0 {
+            return;
+        }
+        if self.device.memory_info().is_ok_and(|info| info.free_bytes < self.settings.reserve) {
+            let pool = self.state.lock().pool.clone();
+            pool.trim();
+        }
+    }
+}
+
+/// Who may be asked to give back, in the order in which they are.
+fn idle_clients<B: Backend>(state: &State<B>, group: &str) -> Vec<ClientId> {
+    let is_idle = |group: &str| state.groups.get(group).is_none_or(|group| !group.is_running);
+    let mut idle: Vec<_> = state
+        .clients
+        .iter()
+        .filter(|(_, entry)| entry.group != group && is_idle(&entry.group))
+        .filter(|(_, entry)| entry.in_flight == 0 && !entry.memory.is_empty())
+        // What cannot be asked may still be running.
+        .filter(|(_, entry)| entry.pending.iter().all(|event| matches!(event.is_complete(), Ok(true))))
+        .map(|(&client, entry)| (entry.last_work, client))
+        .collect();
+    idle.sort_unstable();
+    idle.into_iter().map(|(_, client)| client).collect()
+}

@@ -1,0 +1,262 @@
+//! What a client asks for: arrays, of which some may be cut along an axis.
+
+use super::{ArrayId, BrokerError};
+use vrampool_backend::MemoryKind;
+
+/// What happens to an array in a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Role {
+    /// Copied to the device before a chunk is computed.
+    Input,
+    /// Copied to the host afterwards.
+    Output,
+    /// Both.
+    InOut,
+    /// Of the device alone; its contents are not defined when a chunk begins.
+    #[default]
+    Scratch,
+}
+
+impl Role {
+    pub(crate) fn is_uploaded(self) -> bool {
+        matches!(self, Self::Input | Self::InOut)
+    }
+
+    pub(crate) fn is_downloaded(self) -> bool {
+        matches!(self, Self::Output | Self::InOut)
+    }
+}
+
+/// An array that a client asks for. Elements are dense and row-major; a chunk has the same shape but for its axis.
+///
+/// ```
+/// use vrampool::broker::ArrayRequest;
+/// // One value of time, variable, and run; runs may be cut.
+/// let states = ArrayRequest::output("states", [100, 3, 1 << 20], 4).chunk_axis(2);
+/// let table = ArrayRequest::input("coefficients", [64], 8).unchunkable();
+/// assert_eq!(table.bytes(), Some(512));
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use]
+pub struct ArrayRequest {
+    pub(crate) label: String,
+    shape: Vec<u64>,
+    element_bytes: u64,
+    pub(crate) kind: Option<MemoryKind>,
+    chunk_axis: Option<usize>,
+    unchunkable: bool,
+    total_runs: Option<u64>,
+    pub(crate) role: Role,
+}
+
+impl ArrayRequest {
+    /// An array of `shape`, of elements of so many bytes. `label` names it within its client: a later request of the same label
+    /// takes its place.
+    pub fn new(
+        role: Role,
+        label: impl Into<String>,
+        shape: impl IntoIterator<Item = u64>,
+        element_bytes: u64,
+    ) -> Self {
+        Self {
+            label: label.into(),
+            shape: shape.into_iter().collect(),
+            element_bytes,
+            kind: None,
+            chunk_axis: Some(0),
+            unchunkable: false,
+            total_runs: None,
+            role,
+        }
+    }
+
+    /// One that is copied to the device.
+    pub fn input(label: impl Into<String>, shape: impl IntoIterator<Item = u64>, element_bytes: u64) -> Self {
+        Self::new(Role::Input, label, shape, element_bytes)
+    }
+
+    /// One that is copied to the host.
+    pub fn output(
+        label: impl Into<String>,
+        shape: impl IntoIterator<Item = u64>,
+        element_bytes: u64,
+    ) -> Self {
+        Self::new(Role::Output, label, shape, element_bytes)
+    }
+
+    /// One that is copied to the device and back.
+    pub fn in_out(
+        label: impl Into<String>,
+        shape: impl IntoIterator<Item = u64>,
+        element_bytes: u64,
+    ) -> Self {
+        Self::new(Role::InOut, label, shape, element_bytes)
+    }
+
+    /// One of the device alone.
+    pub fn scratch(
+        label: impl Into<String>,
+        shape: impl IntoIterator<Item = u64>,
+        element_bytes: u64,
+    ) -> Self {
+        Self::new(Role::Scratch, label, shape, element_bytes)
+    }
+
+    /// The axis that counts runs, along which it may be cut; `None` for none. Default: 0, the slowest. (CuBIE's is 2.)
+    pub fn chunk_axis(mut self, axis: impl Into<Option<usize>>) -> Self {
+        self.chunk_axis = axis.into();
+        self
+    }
+
+    /// Each chunk needs all of it. An input of this kind is on the device once, for all streams, and is only read; scratch is
+    /// there once for each stream; what is copied back allows one stream only.
+    pub fn unchunkable(mut self) -> Self {
+        self.unchunkable = true;
+        self
+    }
+
+    /// Runs of the batch, at least 1. Default: the extent of the chunk axis. Arrays that are cut have as many.
+    pub fn total_runs(mut self, runs: u64) -> Self {
+        self.total_runs = Some(runs);
+        self
+    }
+
+    /// Its kind of memory on the device. Default: the one that the device prefers.
+    pub fn memory(mut self, kind: impl Into<MemoryKind>) -> Self {
+        self.kind = Some(kind.into());
+        self
+    }
+
+    /// Bytes of all of it; `None` above 2⁶⁴.
+    #[must_use]
+    pub fn bytes(&self) -> Option<u64> {
+        self.shape.iter().try_fold(self.element_bytes, |bytes, &extent| bytes.checked_mul(extent))
+    }
+
+    /// Whether it may be cut: not [`unchunkable`](Self::unchunkable), and with more or fewer than one element along its chunk axis.
+    #[must_use]
+    pub fn is_chunkable(&self) -> bool {
+        let extent = self.chunk_axis.and_then(|axis| self.shape.get(axis));
+        !self.unchunkable && extent.is_some_and(|&extent| extent != 1)
+    }
+
+    /// The batch that it says there is; 1 when it says nothing.
+    pub(crate) fn runs(&self) -> u64 {
+        let extent = self.chunk_axis.filter(|_| self.is_chunkable()).and_then(|axis| self.shape.get(axis));
+        self.total_runs.or(extent.copied()).unwrap_or(1)
+    }
+
+    pub(crate) fn check(&self) -> Result<(), BrokerError> {
+        let refused = |reason: String| Err(BrokerError::Request { label: self.label.clone(), reason });
+        if self.element_bytes == 0 {
+            return refused("its elements have no bytes".into());
+        }
+        match self.bytes() {
+            None => return refused("it has more than 2^64 bytes".into()),
+            Some(0) => return refused("it has no elements".into()),
+            Some(_) => {}
+        }
+        if self.total_runs == Some(0) {
+            return refused("a batch has at least 1 run".into());
+        }
+        Ok(())
+    }
+
+    /// How it lies in memory when it is cut along a batch of `runs`.
+    pub(crate) fn layout(&self, runs: u64) -> Result<Layout, BrokerError> {
+        let bytes = self.bytes().unwrap_or(u64::MAX);
+        let Some(axis) = self.chunk_axis.filter(|_| self.is_chunkable()) else {
+            return Ok(Layout { is_cut: false, rows: 1, runs, run_bytes: bytes });
+        };
+        let extent = self.shape[axis];
+        if extent != runs {
+            let reason =
+                format!("it has {extent} elements along its chunk axis, and the batch has {runs} runs");
+            return Err(BrokerError::Request { label: self.label.clone(), reason });
+        }
+        let rows = self.shape[..axis].iter().product();
+        let run_bytes = self.shape[axis + 1..].iter().product::<u64>() * self.element_bytes;
+        Ok(Layout { is_cut: true, rows, runs, run_bytes })
+    }
+}
+
+/// An array as rows of runs of bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Layout {
+    /// Whether a chunk has a part of it.
+    pub(crate) is_cut: bool,
+    /// What comes before the chunk axis.
+    pub(crate) rows: u64,
+    /// Along the chunk axis.
+    pub(crate) runs: u64,
+    /// What comes behind it; all bytes where nothing is cut.
+    pub(crate) run_bytes: u64,
+}
+
+impl Layout {
+    /// Bytes of all of it.
+    pub(crate) fn bytes(&self) -> u64 {
+        if self.is_cut { self.rows * self.runs * self.run_bytes } else { self.run_bytes }
+    }
+
+    /// Bytes of a chunk of `len` runs.
+    pub(crate) fn chunk_bytes(&self, len: u64) -> u64 {
+        if self.is_cut { self.rows * len.min(self.runs) * self.run_bytes } else { self.run_bytes }
+    }
+
+    /// Bytes that lie together in both the array and a chunk of `len` runs.
+    pub(crate) fn row_bytes(&self, len: u64) -> u64 {
+        if self.is_cut { len * self.run_bytes } else { self.run_bytes }
+    }
+
+    /// Where a chunk's row begins in the array.
+    pub(crate) fn row_start(&self, row: u64, first_run: u64) -> u64 {
+        if self.is_cut { (row * self.runs + first_run) * self.run_bytes } else { 0 }
+    }
+}
+
+/// A request that was queued.
+#[derive(Debug, Clone)]
+pub(crate) struct Queued {
+    pub(crate) id: ArrayId,
+    pub(crate) request: ArrayRequest,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(shape: &[u64]) -> ArrayRequest {
+        ArrayRequest::scratch("x", shape.iter().copied(), 4)
+    }
+
+    #[test]
+    fn test_is_request_chunkable() {
+        assert!(request(&[10, 2]).is_chunkable());
+        assert!(!request(&[10, 2]).unchunkable().is_chunkable());
+        assert!(!request(&[10, 2]).chunk_axis(None).is_chunkable());
+        assert!(!request(&[10, 2]).chunk_axis(2).is_chunkable(), "no such axis");
+        assert!(!request(&[1, 2]).is_chunkable(), "one run");
+        assert!(!request(&[]).is_chunkable(), "no axis");
+    }
+
+    #[test]
+    fn test_get_portioned_request_size_and_replace_with_chunked_size() {
+        let layout = request(&[3, 100, 5]).chunk_axis(1).layout(100).expect("it fits the batch");
+        assert_eq!((layout.rows, layout.run_bytes, layout.bytes()), (3, 20, 6000));
+        assert_eq!((layout.chunk_bytes(25), layout.row_bytes(25)), (1500, 500));
+        assert_eq!(layout.row_start(2, 25), (2 * 100 + 25) * 20);
+        let whole = request(&[3, 100, 5]).unchunkable().layout(100).expect("it fits any batch");
+        assert_eq!((whole.bytes(), whole.chunk_bytes(25)), (6000, 6000));
+    }
+
+    #[test]
+    fn requests_that_cannot_be_are_refused() {
+        assert!(request(&[0]).check().is_err());
+        assert!(request(&[u64::MAX, 2]).check().is_err());
+        assert!(ArrayRequest::scratch("x", [4], 0).check().is_err());
+        assert!(request(&[4]).total_runs(0).check().is_err());
+        assert!(request(&[4]).layout(5).is_err());
+        assert!(request(&[4]).check().is_ok());
+    }
+}

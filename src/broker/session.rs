@@ -1,0 +1,298 @@
+//! What the streams of a run do: a thread for each, and chunk after chunk on each.
+
+use super::course::{Course, Failure, Piece};
+use super::request::Role;
+use super::run::{Progress, Span};
+use super::slot::{Chunk, Slot, unknown};
+use super::state::{Demand, Grant, Held, Rounding, Shared};
+use super::transfer::{Mover, Side};
+use super::{BrokerError, Footprint, Stage, Warning};
+use parking_lot::Mutex;
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
+use vrampool_backend::Backend;
+
+pub(super) type ProgressHook<'a> = dyn Fn(&Progress) + Sync + 'a;
+pub(super) type Panic = Box<dyn Any + Send>;
+
+/// What the threads of a run share.
+pub(super) struct Session<'a, B: Backend, F> {
+    pub(super) shared: &'a Shared<B>,
+    pub(super) group: &'a str,
+    pub(super) grant: &'a Grant,
+    pub(super) rounding: Rounding,
+    pub(super) sides: &'a [Side<'a, B>],
+    pub(super) course: &'a Course<'a>,
+    pub(super) common: &'a [Option<Held<B>>],
+    pub(super) work: &'a F,
+    pub(super) progress: Option<&'a ProgressHook<'a>>,
+    pub(super) start: Instant,
+    pub(super) is_timed: bool,
+    pub(super) spans: Mutex<Vec<Span>>,
+    pub(super) copied: Mutex<u64>,
+    pub(super) watching: Mutex<()>,
+}
+
+impl<'a, B, F> Session<'a, B, F>
+where
+    B: Backend,
+    F: Fn(&Chunk<'_, B>, &B::Stream) -> Result<(), BrokerError> + Sync,
+{
+    /// Runs the course on all streams: the first by this thread, each other one by a thread of its own. Answers what a thread threw.
+    pub(super) fn drive_all(&self, slots: &mut [Slot<B>]) -> Option<Panic> {
+        let guarded = |slot: &mut Slot<B>| {
+            let outcome = catch_unwind(AssertUnwindSafe(|| self.drive(slot)));
+            outcome.inspect_err(|_| self.course.stop()).err()
+        };
+        let (first, others) = slots.split_first_mut()?;
+        std::thread::scope(|scope| {
+            let mut threads = Vec::new();
+            for slot in others {
+                let (index, name) = (slot.index, format!("broker {} {}", self.group, slot.index));
+                let thread = std::thread::Builder::new().name(name);
+                match thread.spawn_scoped(scope, || guarded(slot)) {
+                    Ok(thread) => threads.push(thread),
+                    Err(error) => {
+                        log::warn!("broker: stream {index} has no thread, so others do its work: {error}");
+                        self.course.set_slot(index, 0);
+                    }
+                }
+            }
+            let mut panic = guarded(first);
+            for thread in threads {
+                let theirs = thread.join().unwrap_or_else(Some);
+                panic = panic.or(theirs);
+            }
+            panic
+        })
+    }
+
+    /// Runs chunks on one stream until none is left.
+    fn drive(&self, slot: &mut Slot<B>) {
+        loop {
+            self.watch();
+            match self.refit(slot) {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(error) => {
+                    let (chunk, range) = self.course.upcoming();
+                    return self.course.fail(Failure { chunk, range, stage: Stage::Allocate, error });
+                }
+            }
+            let Some(mut piece) = self.course.take(slot.len) else { return };
+            if let Err((stage, error)) = self.execute(slot, &mut piece) {
+                let Piece { index: chunk, range, .. } = piece;
+                return self.course.fail(Failure { chunk, range, stage, error });
+            }
+            let reached = self.course.done(piece.range.end - piece.range.start);
+            if let Some(progress) = self.progress {
+                progress(&Progress {
+                    chunk: piece.index,
+                    range: piece.range,
+                    chunks_done: reached.done_chunks,
+                    runs_done: reached.done_runs,
+                    runs: reached.runs,
+                    chunk_len: reached.len,
+                });
+            }
+        }
+    }
+
+    /// One chunk: to the device, through the caller's work, and back.
+    fn execute(&self, slot: &Slot<B>, piece: &mut Piece<'_>) -> Result<(), (Stage, BrokerError)> {
+        let stream = &slot.stream;
+        let mut mover = Mover::new(&self.shared.device, &self.shared.staging, stream);
+        let outcome = self.stages(slot, piece, &mut mover);
+        if outcome.is_err() {
+            // Nothing of the caller's is used any more when the error is known.
+            mover.abandon();
+        }
+        *self.copied.lock() += mover.bytes;
+        outcome
+    }
+
+    fn stages(
+        &self,
+        slot: &Slot<B>,
+        piece: &mut Piece<'_>,
+        mover: &mut Mover<'_, B>,
+    ) -> Result<(), (Stage, BrokerError)> {
+        let stream = &slot.stream;
+        let at = |stage| move |error| (stage, error);
+        let len = piece.range.end - piece.range.start;
+        let mut regions = Vec::with_capacity(self.grant.arrays.len());
+        for (array, own) in self.grant.arrays.iter().zip(&slot.memory).enumerate() {
+            let held = own.1.as_ref().or(self.common[array].as_ref());
+            let held = held.ok_or_else(|| (Stage::Allocate, unknown(own.0.id)))?;
+            let bytes = self.rounding.request(own.0.layout.chunk_bytes(len));
+            let region = held.buffer.on(stream).map_err(|error| (Stage::Allocate, error.into()))?;
+            regions.push(
+                region.slice(..bytes.min(region.len())).map_err(|error| (Stage::Allocate, error.into()))?,
+            );
+        }
+        let chunk = Chunk {
+            index: piece.index,
+            range: piece.range.clone(),
+            slot: slot.index,
+            stream,
+            grant: self.grant,
+            regions,
+        };
+        let cut = || self.grant.arrays.iter().enumerate().filter(|(_, array)| array.layout.is_cut);
+        let mut since = self.start.elapsed();
+
+        for (index, array) in cut().filter(|(_, array)| array.role.is_uploaded()) {
+            let side = self.sides[index];
+            mover
+                .upload(side, piece, index, array.layout, &chunk.regions[index])
+                .map_err(at(Stage::Upload))?;
+        }
+        self.note(&chunk, Stage::Upload, &mut since)?;
+
+        (self.work)(&chunk, stream).map_err(at(Stage::Compute))?;
+        self.note(&chunk, Stage::Compute, &mut since)?;
+
+        for (index, array) in cut().filter(|(_, array)| array.role.is_downloaded()) {
+            let side = self.sides[index];
+            mover
+                .download(side, piece, index, array.layout, &chunk.regions[index], self.sides)
+                .map_err(at(Stage::Download))?;
+        }
+        mover.land(piece, self.sides).map_err(at(Stage::Download))?;
+        self.note(&chunk, Stage::Download, &mut since)
+    }
+
+    /// Waits for a stage's end and notes when it was, in a run that is timed.
+    fn note(
+        &self,
+        chunk: &Chunk<'_, B>,
+        stage: Stage,
+        since: &mut Duration,
+    ) -> Result<(), (Stage, BrokerError)> {
+        if !self.is_timed {
+            return Ok(());
+        }
+        self.shared.device.synchronize(chunk.stream).map_err(|error| (stage, error.into()))?;
+        let (start, end) = (*since, self.start.elapsed());
+        *since = end;
+        let (range, stream) = (chunk.range.clone(), chunk.slot);
+        self.spans.lock().push(Span { chunk: chunk.index, range, stream, stage, start, end });
+        Ok(())
+    }
+
+    /// Copies arrays that are not cut, before the first chunk or behind the last.
+    pub(super) fn whole_arrays(
+        &self,
+        stream: &B::Stream,
+        whole: &mut Piece<'_>,
+        which: fn(Role) -> bool,
+    ) -> Result<(), BrokerError> {
+        let stage = if which(Role::Input) { Stage::Upload } else { Stage::Download };
+        let mut mover = Mover::new(&self.shared.device, &self.shared.staging, stream);
+        let mut outcome = Ok(());
+        for (index, array) in self.grant.arrays.iter().enumerate() {
+            let Some(held) = self.common[index].as_ref().filter(|_| which(array.role)) else { continue };
+            let side = self.sides[index];
+            let bytes = self.rounding.request(array.layout.bytes());
+            outcome = held.buffer.on(stream).map_err(BrokerError::from).and_then(|region| {
+                let region = region.slice(..bytes)?;
+                match stage {
+                    Stage::Upload => mover.upload(side, whole, index, array.layout, &region),
+                    _ => mover.download(side, whole, index, array.layout, &region, self.sides),
+                }
+            });
+            if outcome.is_err() {
+                break;
+            }
+        }
+        // Without copies there is nothing to wait for.
+        let outcome = outcome.and_then(|()| match mover.bytes {
+            0 => Ok(()),
+            _ => mover.land(whole, self.sides),
+        });
+        *self.copied.lock() += mover.bytes;
+        outcome.map_err(|error| {
+            mover.abandon();
+            let runs = self.grant.partition.runs();
+            let chunk = if stage == Stage::Upload { 0 } else { self.grant.partition.chunks() - 1 };
+            BrokerError::Run { chunk, range: 0..runs, stage, source: Box::new(error) }
+        })
+    }
+
+    /// Has a stream's memory be as the course says; false: there is none, and others go on without it.
+    fn refit(&self, slot: &mut Slot<B>) -> Result<bool, BrokerError> {
+        loop {
+            let len = self.course.len();
+            if slot.len <= len {
+                return Ok(true);
+            }
+            for (array, memory) in self.grant.arrays.iter().zip(&mut slot.memory) {
+                if let Some(held) = memory.take_if(|held| held.layout.is_cut) {
+                    self.shared.release(array.client, held);
+                }
+            }
+            let pool = self.shared.pool().0;
+            pool.trim();
+            let mut outcome = Ok(());
+            for (array, memory) in self.grant.arrays.iter().zip(&mut slot.memory) {
+                if array.layout.is_cut {
+                    match self.shared.allocate(array, Some(slot.index), len, &slot.stream) {
+                        Ok(held) => *memory = Some(held),
+                        Err(error) => {
+                            outcome = Err(error);
+                            break;
+                        }
+                    }
+                }
+            }
+            match outcome {
+                Ok(()) => {
+                    slot.len = len;
+                    self.course.set_slot(slot.index, len);
+                    return Ok(true);
+                }
+                Err(error) if error.is_out_of_memory() && len > 1 => {
+                    self.shorten(len / 2);
+                }
+                Err(error) => {
+                    let others = self.course.set_slot(slot.index, 0);
+                    return if error.is_out_of_memory() && others > 0 { Ok(false) } else { Err(error) };
+                }
+            }
+        }
+    }
+
+    /// Shortens chunks where others left less free than half of the reserve, by as much as gives it back.
+    fn watch(&self) {
+        let (reserve, device) = (self.shared.settings.reserve, &self.shared.device);
+        // One looks at a time, and not before everybody followed the last time.
+        let Some(_watching) = self.watching.try_lock().filter(|_| reserve > 0) else { return };
+        let Some((len, streams)) = self.course.settled().filter(|&(len, _)| len > 1) else { return };
+        let free = || device.memory_info().map_or(u64::MAX, |info| info.free_bytes);
+        if free() >= reserve / 2 {
+            return;
+        }
+        self.shared.pool().0.trim();
+        let missing = reserve.saturating_sub(free());
+        if missing <= reserve / 2 {
+            return;
+        }
+        let demand = Demand { arrays: &self.grant.arrays, rounding: self.rounding };
+        let now = demand.held(len, streams);
+        let gives = |len: u64| now.saturating_sub(demand.held(len, streams)) >= missing;
+        let (mut enough, mut too_long) = (1, len);
+        while enough + 1 < too_long {
+            let middle = enough + (too_long - enough) / 2;
+            if gives(middle) { enough = middle } else { too_long = middle }
+        }
+        self.shorten(enough);
+    }
+
+    fn shorten(&self, len: u64) {
+        if self.course.shorten(len) {
+            let group = self.group.to_owned();
+            self.shared.warn(&Warning::Shrunk { group, chunk_len: len.max(1) });
+        }
+    }
+}

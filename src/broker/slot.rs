@@ -1,0 +1,100 @@
+//! What one stream has for its chunks, and a chunk as the caller's work sees it.
+
+use super::state::{Grant, Held};
+use super::{ArrayId, BrokerError};
+use std::fmt;
+use std::ops::Range;
+use vrampool_backend::{Backend, Region, RegionMut};
+
+/// A stream, and memory for chunks of up to `len` runs.
+#[derive(Debug)]
+pub(crate) struct Slot<B: Backend> {
+    pub(crate) index: usize,
+    pub(crate) stream: B::Stream,
+    pub(crate) len: u64,
+    /// By array of the grant; none for what all streams share.
+    pub(crate) memory: Vec<Option<Held<B>>>,
+}
+
+/// A part of a batch, on the device: what the caller's work of a [run](super::Execution::run) is given.
+pub struct Chunk<'a, B: Backend> {
+    pub(crate) index: u64,
+    pub(crate) range: Range<u64>,
+    pub(crate) slot: usize,
+    pub(crate) stream: &'a B::Stream,
+    pub(crate) grant: &'a Grant,
+    /// By array. They keep the memory where it is for as long as the chunk is there.
+    pub(crate) regions: Vec<Region<'a, B::Memory>>,
+}
+
+impl<'a, B: Backend> Chunk<'a, B> {
+    /// Its number, from 0.
+    #[must_use]
+    pub fn index(&self) -> u64 {
+        self.index
+    }
+
+    /// Its runs.
+    #[must_use]
+    pub fn range(&self) -> Range<u64> {
+        self.range.clone()
+    }
+
+    /// How many runs it has.
+    #[must_use]
+    pub fn runs(&self) -> u64 {
+        self.range.end - self.range.start
+    }
+
+    /// The number of its stream among those of the run.
+    #[must_use]
+    pub fn stream_index(&self) -> usize {
+        self.slot
+    }
+
+    /// An array's part for reading on the chunk's stream: dense, of the array's shape with [`runs`](Self::runs) along the chunk axis; all
+    /// of an array that is not cut.
+    ///
+    /// # Errors
+    /// [`BrokerError::Request`] for an array of another plan.
+    pub fn region(&self, array: ArrayId) -> Result<Region<'a, B::Memory>, BrokerError> {
+        let at = self.position(array)?;
+        let bytes = self.grant.arrays[at].layout.chunk_bytes(self.runs());
+        Ok(self.regions[at].slice(..bytes)?)
+    }
+
+    /// The same for writing. Work that uses a part twice orders itself, on the one stream.
+    ///
+    /// # Errors
+    /// As [`region`](Self::region); [`BrokerError::Request`] also for an input that is not cut, which other streams read.
+    pub fn region_mut(&self, array: ArrayId) -> Result<RegionMut<'a, B::Memory>, BrokerError> {
+        let at = self.position(array)?;
+        let found = &self.grant.arrays[at];
+        if found.is_shared() && !found.is_sole() {
+            let reason = "it is an input that is not cut: all streams read it, and none writes it".into();
+            return Err(BrokerError::Request { label: found.label.clone(), reason });
+        }
+        let region = self.region(array)?;
+        Ok(RegionMut::new(region.memory(), region.offset(), region.len(), self.stream)?)
+    }
+
+    fn position(&self, array: ArrayId) -> Result<usize, BrokerError> {
+        let found = self.grant.arrays.iter().position(|own| own.id == array);
+        found.ok_or_else(|| unknown(array))
+    }
+}
+
+pub(crate) fn unknown(array: ArrayId) -> BrokerError {
+    let reason = "it is none of the plan's: commit after it is queued, and use what was queued last".into();
+    BrokerError::Request { label: format!("number {}", array.0), reason }
+}
+
+impl<B: Backend> fmt::Debug for Chunk<'_, B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Chunk")
+            .field("index", &self.index)
+            .field("range", &self.range)
+            .field("stream", &self.slot)
+            .finish_non_exhaustive()
+    }
+}

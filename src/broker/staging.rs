@@ -1,0 +1,194 @@
+//! Pinned blocks that copies go through, as many as a bound allows: who gets none waits.
+
+use super::ledger::{PinnedLedger, PinnedReservation};
+use parking_lot::{Condvar, Mutex};
+use std::time::Duration;
+use vrampool_backend::{Backend, BackendError, Capabilities, Event, Memory, Placement};
+
+/// The smallest block, bytes.
+const SMALLEST: u64 = 64 << 10;
+/// How long one who waits for a copy of another's to end sleeps between looks: nobody tells when an event is complete.
+const NAP: Duration = Duration::from_micros(200);
+
+/// All blocks of a broker.
+#[derive(Debug)]
+pub(crate) struct Staging<B: Backend> {
+    device: B,
+    ledger: PinnedLedger,
+    block_bytes: u64,
+    max_bytes: u64,
+    blocks: Mutex<Blocks<B>>,
+    returned: Condvar,
+}
+
+#[derive(Debug)]
+struct Blocks<B: Backend> {
+    parked: Vec<Parked<B>>,
+    /// Of all blocks, those in hands included.
+    bytes: u64,
+    peak: u64,
+    /// Whether not even one was to be had: every further attempt would be a call of the driver for nothing.
+    is_refused: bool,
+}
+
+#[derive(Debug)]
+struct Parked<B: Backend> {
+    block: Block<B>,
+    /// The copy that still uses it, perhaps.
+    busy: Option<B::Event>,
+}
+
+/// A pinned block in somebody's hands.
+#[derive(Debug)]
+pub(crate) struct Block<B: Backend> {
+    pub(crate) memory: B::Memory,
+    reservation: PinnedReservation,
+}
+
+/// What there is for one who asks.
+#[derive(Debug)]
+pub(crate) enum Answer<B: Backend> {
+    Block(Block<B>),
+    /// None now; one will come back.
+    Later,
+    /// None ever: there is no pinned memory.
+    Never,
+}
+
+impl<B: Backend> Staging<B> {
+    pub(crate) fn new(device: &B, ledger: PinnedLedger, block_bytes: u64, max_bytes: u64) -> Self {
+        Self {
+            device: device.clone(),
+            ledger,
+            block_bytes: block_bytes.max(SMALLEST).checked_next_power_of_two().unwrap_or(1 << 63),
+            max_bytes,
+            blocks: Mutex::new(Blocks { parked: Vec::new(), bytes: 0, peak: 0, is_refused: false }),
+            returned: Condvar::new(),
+        }
+    }
+
+    /// The most bytes that go through a block.
+    pub(crate) fn block_bytes(&self) -> u64 {
+        self.block_bytes
+    }
+
+    /// Bytes of all blocks, and the most there ever were.
+    pub(crate) fn bytes(&self) -> (u64, u64) {
+        let blocks = self.blocks.lock();
+        (blocks.bytes, blocks.peak)
+    }
+
+    /// A block for up to `bytes` bytes, at most [`block_bytes`](Self::block_bytes), without waiting.
+    pub(crate) fn try_block(&self, bytes: u64) -> Result<Answer<B>, BackendError> {
+        if !self.device.properties().capabilities.contains(Capabilities::HOST_VISIBLE) {
+            return Ok(Answer::Never);
+        }
+        let size = bytes.clamp(SMALLEST, self.block_bytes).next_power_of_two().min(self.block_bytes);
+        let mut unwanted = Vec::new();
+        let mut blocks = self.blocks.lock();
+        let mut index = 0;
+        while index < blocks.parked.len() {
+            let parked = &blocks.parked[index];
+            if parked.busy.as_ref().map_or(Ok(true), Event::is_complete)? {
+                if parked.block.memory.len() == size {
+                    let mut block = blocks.parked.swap_remove(index).block;
+                    block.reservation.set_retained(false);
+                    return Ok(Answer::Block(block));
+                }
+                if blocks.bytes.saturating_add(size) > self.max_bytes {
+                    // Idle blocks of other sizes make room.
+                    let block = blocks.parked.swap_remove(index).block;
+                    blocks.bytes -= block.memory.len();
+                    unwanted.push(block);
+                    continue;
+                }
+            }
+            index += 1;
+        }
+        // The first is always granted, or nobody would get on.
+        let is_first = blocks.bytes == 0;
+        if is_first && blocks.is_refused {
+            return Ok(Answer::Never);
+        }
+        if !is_first && blocks.bytes.saturating_add(size) > self.max_bytes {
+            drop(blocks);
+            return Ok(Answer::Later);
+        }
+        blocks.bytes += size;
+        blocks.peak = blocks.peak.max(blocks.bytes);
+        drop(blocks);
+        drop(unwanted);
+        let reservation = self.ledger.reserve(size);
+        let reservation =
+            if is_first { reservation.or_else(|| Some(self.ledger.force(size))) } else { reservation };
+        let made = reservation.map(|reservation| {
+            let memory = self.device.allocate(size, Placement::HostVisible.into())?;
+            Ok(Block { memory, reservation })
+        });
+        match made {
+            Some(Ok(block)) => Ok(Answer::Block(block)),
+            Some(Err(BackendError::OutOfMemory { .. })) | None => {
+                let others = self.forget(size);
+                self.blocks.lock().is_refused = !others;
+                Ok(if others { Answer::Later } else { Answer::Never })
+            }
+            Some(Err(error)) => {
+                self.forget(size);
+                Err(error)
+            }
+        }
+    }
+
+    /// What was refused may be granted now.
+    pub(crate) fn ask_again(&self) {
+        self.blocks.lock().is_refused = false;
+    }
+
+    /// Waits a moment for a block to come back.
+    pub(crate) fn wait(&self) {
+        let mut blocks = self.blocks.lock();
+        self.returned.wait_for(&mut blocks, NAP);
+    }
+
+    /// Gives a block back, which a copy before `busy` may still use.
+    pub(crate) fn park(&self, mut block: Block<B>, busy: Option<B::Event>) {
+        block.reservation.set_retained(true);
+        self.blocks.lock().parked.push(Parked { block, busy });
+        self.returned.notify_all();
+    }
+
+    /// A block of which nobody knows whether it is still used: it is dropped, which is safe.
+    pub(crate) fn drop_block(&self, block: Block<B>) {
+        let size = block.memory.len();
+        drop(block);
+        self.forget(size);
+    }
+
+    /// Gives back to the device what no copy uses. Answers how many bytes that were.
+    pub(crate) fn trim(&self) -> u64 {
+        let mut idle = Vec::new();
+        let mut blocks = self.blocks.lock();
+        let mut index = 0;
+        while index < blocks.parked.len() {
+            // What cannot be asked is kept: it is found again when it is needed.
+            if matches!(blocks.parked[index].busy.as_ref().map_or(Ok(true), Event::is_complete), Ok(true)) {
+                idle.push(blocks.parked.swap_remove(index));
+            } else {
+                index += 1;
+            }
+        }
+        let bytes: u64 = idle.iter().map(|parked| parked.block.memory.len()).sum();
+        blocks.bytes -= bytes;
+        drop(blocks);
+        bytes
+    }
+
+    fn forget(&self, size: u64) -> bool {
+        let mut blocks = self.blocks.lock();
+        blocks.bytes -= size;
+        let others = blocks.bytes > 0;
+        drop(blocks);
+        self.returned.notify_all();
+        others
+    }
+}

@@ -1,0 +1,359 @@
+//! What a broker, its clients and its plans share.
+
+use super::ledger::PinnedLedger;
+use super::partition::Partition;
+use super::request::{ArrayRequest, Queued};
+use super::share::Shares;
+use super::staging::Staging;
+use super::turn::Turn;
+use super::{
+    Allocator, ArrayId, BrokerError, ClientId, Footprint, Layout, LimitMode, Response, Role, Warning,
+};
+use crate::buffer::Buffer;
+use crate::pool::Pool;
+use crate::size_class::SizeClasses;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use vrampool_backend::{Backend, MemoryKind};
+
+pub(crate) struct Shared<B: Backend> {
+    pub(crate) device: B,
+    pub(crate) settings: Settings,
+    pub(crate) ledger: PinnedLedger,
+    pub(crate) staging: Staging<B>,
+    /// Who plans. Held for a whole commit, calls of the driver included; the state never is.
+    pub(crate) turn: Turn,
+    pub(crate) state: Mutex<State<B>>,
+}
+
+/// What does not change.
+pub(crate) struct Settings {
+    pub(crate) total: u64,
+    pub(crate) granularity: u64,
+    pub(crate) reserve: u64,
+    pub(crate) budget: u64,
+    pub(crate) pinned_max: u64,
+    pub(crate) spill_threshold: u64,
+    pub(crate) spill_directory: PathBuf,
+    pub(crate) on_warning: Option<WarningHook>,
+}
+
+pub(crate) type WarningHook = Arc<dyn Fn(&Warning) + Send + Sync>;
+pub(crate) type InvalidateHook = Arc<dyn Fn() + Send + Sync>;
+pub(crate) type ReadyHook = Arc<dyn Fn(&Response) + Send + Sync>;
+
+#[derive(Debug)]
+pub(crate) struct State<B: Backend> {
+    pub(crate) pool: Pool<B>,
+    pub(crate) allocator: Allocator,
+    pub(crate) mode: LimitMode,
+    pub(crate) shares: Shares,
+    pub(crate) clients: BTreeMap<ClientId, Entry<B>>,
+    pub(crate) groups: BTreeMap<String, Group<B>>,
+    /// Counts pieces of work: who worked last has the largest number.
+    pub(crate) clock: u64,
+}
+
+/// A client, as the broker knows it.
+pub(crate) struct Entry<B: Backend> {
+    pub(crate) group: String,
+    pub(crate) queue: Vec<Queued>,
+    /// What was committed.
+    pub(crate) requests: Vec<Queued>,
+    /// What it holds and no run uses at this moment.
+    pub(crate) memory: Vec<Held<B>>,
+    /// Bytes that it holds, in a run too.
+    pub(crate) held: u64,
+    pub(crate) peak: u64,
+    pub(crate) last_work: u64,
+    pub(crate) in_flight: u64,
+    pub(crate) pending: Vec<B::Event>,
+    pub(crate) evictions: u64,
+    pub(crate) on_invalidate: Option<InvalidateHook>,
+    pub(crate) on_ready: Option<ReadyHook>,
+}
+
+/// Clients that work together.
+#[derive(Debug)]
+pub(crate) struct Group<B: Backend> {
+    /// On how many streams it runs at most.
+    pub(crate) most_streams: usize,
+    /// How many runs a chunk has at most.
+    pub(crate) most_runs: u64,
+    pub(crate) streams: Vec<B::Stream>,
+    pub(crate) grant: Option<Arc<Grant>>,
+    pub(crate) is_running: bool,
+    /// Whether it plans anew when its run is over.
+    pub(crate) is_stale: bool,
+}
+
+impl<B: Backend> Default for Group<B> {
+    fn default() -> Self {
+        Self {
+            most_streams: 1,
+            most_runs: u64::MAX,
+            streams: Vec::new(),
+            grant: None,
+            is_running: false,
+            is_stale: false,
+        }
+    }
+}
+
+impl<B: Backend> Group<B> {
+    /// Has it plan anew, once no run uses what it has.
+    pub(crate) fn replan(&mut self) {
+        if self.is_running {
+            self.is_stale = true;
+        } else {
+            self.grant = None;
+        }
+    }
+}
+
+/// What a commit answered.
+#[derive(Debug)]
+pub(crate) struct Grant {
+    pub(crate) partition: Partition,
+    /// Chunks on the device at a time.
+    pub(crate) slots: usize,
+    pub(crate) arrays: Vec<PlanArray>,
+}
+
+/// An array of a plan.
+#[derive(Debug, Clone)]
+pub(crate) struct PlanArray {
+    pub(crate) id: ArrayId,
+    pub(crate) client: ClientId,
+    pub(crate) label: String,
+    pub(crate) layout: Layout,
+    pub(crate) role: Role,
+    pub(crate) kind: MemoryKind,
+}
+
+impl PlanArray {
+    /// Whether all streams use the same memory.
+    pub(crate) fn is_shared(&self) -> bool {
+        !self.layout.is_cut && self.role != Role::Scratch
+    }
+
+    /// Whether it allows one stream only.
+    pub(crate) fn is_sole(&self) -> bool {
+        !self.layout.is_cut && self.role.is_downloaded()
+    }
+}
+
+/// Memory of an array: of one stream's chunks, or of all streams.
+#[derive(Debug)]
+pub(crate) struct Held<B: Backend> {
+    pub(crate) array: ArrayId,
+    pub(crate) slot: Option<usize>,
+    /// Runs that it is for.
+    pub(crate) len: u64,
+    pub(crate) layout: Layout,
+    pub(crate) footprint: u64,
+    pub(crate) buffer: Buffer<B>,
+}
+
+/// How large memory really is.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rounding {
+    classes: SizeClasses,
+    granularity: u64,
+    copy_granularity: u64,
+    max_allocation: u64,
+}
+
+impl Rounding {
+    pub(crate) fn new<B: Backend>(pool: &Pool<B>, granularity: u64) -> Self {
+        let properties = pool.device().properties();
+        Self {
+            classes: pool.size_classes(),
+            granularity: granularity.max(1),
+            copy_granularity: properties.copy_granularity.max(1),
+            max_allocation: properties.max_allocation,
+        }
+    }
+
+    /// Bytes to ask for, so that copies of whole granules stay inside.
+    pub(crate) fn request(&self, bytes: u64) -> u64 {
+        bytes.checked_next_multiple_of(self.copy_granularity).unwrap_or(u64::MAX)
+    }
+
+    /// Bytes that a request takes; all there are where it cannot be.
+    pub(crate) fn footprint(&self, bytes: u64) -> u64 {
+        let class = self.classes.round(self.request(bytes)).filter(|&class| class <= self.max_allocation);
+        class.and_then(|class| class.checked_next_multiple_of(self.granularity)).unwrap_or(u64::MAX)
+    }
+}
+
+/// Arrays as a [`Footprint`].
+#[derive(Debug)]
+pub(crate) struct Demand<'a> {
+    pub(crate) arrays: &'a [PlanArray],
+    pub(crate) rounding: Rounding,
+}
+
+impl Demand<'_> {
+    fn sum(&self, bytes: impl Fn(&PlanArray) -> u64) -> u64 {
+        self.arrays.iter().map(bytes).fold(0, u64::saturating_add)
+    }
+}
+
+impl Footprint for Demand<'_> {
+    fn chunkable(&self) -> u64 {
+        self.sum(|array| if array.layout.is_cut { array.layout.bytes() } else { 0 })
+    }
+
+    fn unchunkable(&self, slots: u64) -> u64 {
+        self.sum(|array| match array.layout.is_cut {
+            true => 0,
+            false if array.is_shared() => array.layout.bytes(),
+            false => array.layout.bytes().saturating_mul(slots),
+        })
+    }
+
+    fn held(&self, len: u64, slots: u64) -> u64 {
+        self.sum(|array| {
+            let one = self.rounding.footprint(array.layout.chunk_bytes(len));
+            if array.is_shared() { one } else { one.saturating_mul(slots) }
+        })
+    }
+}
+
+impl<B: Backend> Shared<B> {
+    pub(crate) fn warn(&self, warning: &Warning) {
+        log::warn!("broker: {warning}");
+        if let Some(hook) = &self.settings.on_warning {
+            hook(warning);
+        }
+    }
+
+    /// What the pool is at this moment, and how it rounds.
+    pub(crate) fn pool(&self) -> (Pool<B>, Rounding) {
+        let pool = self.state.lock().pool.clone();
+        let rounding = Rounding::new(&pool, self.settings.granularity);
+        (pool, rounding)
+    }
+
+    /// Memory for `len` runs of an array, in the name of its client.
+    pub(crate) fn allocate(
+        &self,
+        array: &PlanArray,
+        slot: Option<usize>,
+        len: u64,
+        stream: &B::Stream,
+    ) -> Result<Held<B>, BrokerError> {
+        let (pool, rounding) = self.pool();
+        let bytes = array.layout.chunk_bytes(len);
+        let footprint = rounding.footprint(bytes);
+        let buffer = pool.allocate_kind(rounding.request(bytes), array.kind, stream)?;
+        let held = Held { array: array.id, slot, len, layout: array.layout, footprint, buffer };
+        if let Some(entry) = self.state.lock().clients.get_mut(&array.client) {
+            entry.held += held.footprint;
+            entry.peak = entry.peak.max(entry.held);
+        }
+        Ok(held)
+    }
+
+    /// Gives memory back that `client` held.
+    pub(crate) fn release(&self, client: ClientId, held: Held<B>) {
+        if let Some(entry) = self.state.lock().clients.get_mut(&client) {
+            entry.held -= held.footprint;
+        }
+        drop(held);
+    }
+}
+
+impl<B: Backend> State<B> {
+    pub(crate) fn entry(&mut self, client: ClientId) -> Result<&mut Entry<B>, BrokerError> {
+        self.clients.get_mut(&client).ok_or(BrokerError::Gone(client))
+    }
+
+    pub(crate) fn members<'a>(
+        &'a self,
+        group: &'a str,
+    ) -> impl Iterator<Item = (ClientId, &'a Entry<B>)> + use<'a, B> {
+        self.clients.iter().filter(move |(_, entry)| entry.group == group).map(|(&id, entry)| (id, entry))
+    }
+
+    /// Bytes that all clients hold.
+    pub(crate) fn held(&self) -> u64 {
+        self.clients.values().map(|entry| entry.held).sum()
+    }
+
+    /// (bytes that the clients of a group may hold together, bytes that they hold)
+    pub(crate) fn cap_and_held(&self, group: &str) -> (u64, u64) {
+        self.members(group).fold((0, 0), |(caps, held), (id, entry)| {
+            (u64::saturating_add(caps, self.shares.cap(id)), held + entry.held)
+        })
+    }
+
+    /// What a group asks for, queued requests in the place of earlier ones of the same label.
+    pub(crate) fn wanted(&self, group: &str) -> Vec<(ClientId, Vec<Queued>)> {
+        let merge = |entry: &Entry<B>| {
+            let mut all = entry.requests.clone();
+            for queued in &entry.queue {
+                let same = |earlier: &Queued| earlier.request.label == queued.request.label;
+                match all.iter().position(same) {
+                    Some(at) => all[at] = queued.clone(),
+                    None => all.push(queued.clone()),
+                }
+            }
+            all
+        };
+        self.members(group).map(|(id, entry)| (id, merge(entry))).collect()
+    }
+}
+
+/// The batch of a group: what the first request says that says more than one.
+pub(crate) fn batch(wanted: &[(ClientId, Vec<Queued>)]) -> u64 {
+    let mut runs = wanted.iter().flat_map(|(_, queued)| queued).map(|queued| queued.request.runs());
+    runs.find(|&runs| runs > 1).unwrap_or(1)
+}
+
+/// The arrays of a group.
+pub(crate) fn arrays(
+    wanted: &[(ClientId, Vec<Queued>)],
+    runs: u64,
+    default_kind: MemoryKind,
+) -> Result<Vec<PlanArray>, BrokerError> {
+    let of = |client: ClientId, id: ArrayId, request: &ArrayRequest| {
+        Ok(PlanArray {
+            id,
+            client,
+            label: request.label.clone(),
+            layout: request.layout(runs)?,
+            role: request.role,
+            kind: request.kind.unwrap_or(default_kind),
+        })
+    };
+    let each = |(client, queued): &(ClientId, Vec<Queued>)| {
+        queued.iter().map(|queued| of(*client, queued.id, &queued.request)).collect::<Vec<_>>()
+    };
+    wanted.iter().flat_map(each).collect()
+}
+
+impl<B: Backend> fmt::Debug for Entry<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Entry")
+            .field("group", &self.group)
+            .field("held", &self.held)
+            .field("queued", &self.queue.len())
+            .field("in_flight", &self.in_flight)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<B: Backend> fmt::Debug for Shared<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Broker")
+            .field("device", &self.device.id())
+            .field("total", &self.settings.total)
+            .field("state", &*self.state.lock())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,322 @@
+//! Data between the host's arrays and a chunk on the device: straight where the array is pinned and rows are long, else gathered
+//! into pinned blocks and scattered out of them.
+
+use super::BrokerError;
+use super::course::Piece;
+use super::plan::Data;
+use super::request::Layout;
+use super::staging::{Answer, Block, Staging};
+use std::ops::Range;
+use vrampool_backend::{Backend, Region, RegionMut};
+
+/// From this length on a row of a pinned array is copied straight, bytes.
+const LONG_ROW: u64 = 64 << 10;
+
+/// The host's side of one array.
+#[derive(Debug)]
+pub(crate) enum Side<'a, B: Backend> {
+    /// All of an array that is read.
+    Whole(&'a [u8]),
+    Pinned(&'a B::Memory),
+    File(&'a super::host_array::Spilled),
+    /// Rows of the chunk, in the course's hands.
+    Rows,
+    None,
+}
+
+impl<B: Backend> Clone for Side<'_, B> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<B: Backend> Copy for Side<'_, B> {}
+
+impl<'a, B: Backend> Side<'a, B> {
+    pub(crate) fn of(data: &'a Data<'_, B>) -> Self {
+        match data {
+            Data::Read(bytes) => Self::Whole(bytes),
+            Data::Write(_) => Self::Rows,
+            Data::Pinned(memory, _) => Self::Pinned(memory),
+            Data::File(file, _) => Self::File(file),
+        }
+    }
+}
+
+/// Moves chunks of data on one stream.
+#[derive(Debug)]
+pub(crate) struct Mover<'a, B: Backend> {
+    pub(super) device: &'a B,
+    staging: &'a Staging<B>,
+    stream: &'a B::Stream,
+    granule: u64,
+    /// Whether a block that this stream's copies use was parked since it was last waited for.
+    has_parked: bool,
+    landing: Vec<Landing<B>>,
+    pub(super) scratch: Vec<u8>,
+    pub(crate) bytes: u64,
+}
+
+/// A block on its way to the host.
+#[derive(Debug)]
+struct Landing<B: Backend> {
+    array: usize,
+    layout: Layout,
+    dense: Range<u64>,
+    from: Arrived<B>,
+}
+
+#[derive(Debug)]
+enum Arrived<B: Backend> {
+    Block(Block<B>),
+    Bytes(Vec<u8>),
+}
+
+impl<'a, B: Backend> Mover<'a, B> {
+    pub(crate) fn new(device: &'a B, staging: &'a Staging<B>, stream: &'a B::Stream) -> Self {
+        Self {
+            device,
+            staging,
+            stream,
+            granule: device.properties().copy_granularity.max(1),
+            has_parked: false,
+            landing: Vec::new(),
+            scratch: Vec::new(),
+            bytes: 0,
+        }
+    }
+
+    /// Enqueues the copies of one array's part of a chunk to `target`.
+    pub(crate) fn upload(
+        &mut self,
+        side: Side<'_, B>,
+        piece: &Piece<'_>,
+        array: usize,
+        layout: Layout,
+        target: &Region<'_, B::Memory>,
+    ) -> Result<(), BrokerError> {
+        let len = piece.range.end - piece.range.start;
+        let dense = layout.chunk_bytes(len);
+        self.bytes += dense;
+        if let Side::Pinned(memory) = side
+            && self.is_straight(layout, &piece.range)
+        {
+            return self.straight(layout, &piece.range, |mover, from, to, bytes| {
+                let source = Region::new(memory, from, bytes, mover.stream)?;
+                Ok(mover.device.copy(mover.stream, source, mover.part(target, to, bytes)?)?)
+            });
+        }
+        let step = self.staging.block_bytes();
+        let mut start = 0;
+        while start < dense {
+            let part = start..dense.min(start + step);
+            start = part.end;
+            let bytes = part.end - part.start;
+            let padded = bytes.next_multiple_of(self.granule);
+            match self.block(padded)? {
+                Some(block) => {
+                    let outcome = self.fill(&block, side, piece, array, layout, &part).and_then(|()| {
+                        let source = Region::new(&block.memory, 0, padded, self.stream)?;
+                        let to = self.part(target, part.start, padded)?;
+                        self.device.copy(self.stream, source, to)?;
+                        Ok(self.device.record(self.stream)?)
+                    });
+                    match outcome {
+                        Ok(event) => {
+                            self.staging.park(block, Some(event));
+                            self.has_parked = true;
+                        }
+                        Err(error) => {
+                            self.staging.drop_block(block);
+                            return Err(error);
+                        }
+                    }
+                }
+                None => {
+                    let mut gathered = std::mem::take(&mut self.scratch);
+                    gathered.clear();
+                    gathered.resize(padded as usize, 0);
+                    self.gather(side, piece, array, layout, &part, &mut gathered[..bytes as usize])?;
+                    self.device.upload(self.stream, &gathered, self.part(target, part.start, padded)?)?;
+                    self.scratch = gathered;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Enqueues the copies of one array's part of a chunk from `source`; [`land`](Self::land) brings them home.
+    pub(crate) fn download(
+        &mut self,
+        side: Side<'_, B>,
+        piece: &mut Piece<'_>,
+        array: usize,
+        layout: Layout,
+        source: &Region<'_, B::Memory>,
+        sides: &[Side<'_, B>],
+    ) -> Result<(), BrokerError> {
+        let len = piece.range.end - piece.range.start;
+        let dense = layout.chunk_bytes(len);
+        self.bytes += dense;
+        if let Side::Pinned(memory) = side
+            && self.is_straight(layout, &piece.range)
+        {
+            return self.straight(layout, &piece.range, |mover, to, from, bytes| {
+                let target = RegionMut::new(memory, to, bytes, mover.stream)?;
+                Ok(mover.device.copy(mover.stream, source.slice(from..from + bytes)?, target)?)
+            });
+        }
+        let step = self.staging.block_bytes();
+        let mut start = 0;
+        while start < dense {
+            let part = start..dense.min(start + step);
+            start = part.end;
+            let padded = (part.end - part.start).next_multiple_of(self.granule);
+            let from = source.slice(part.start..part.start + padded)?;
+            let arrived = match self.landing_block(padded, piece, sides)? {
+                Some(block) => {
+                    let copied = RegionMut::new(&block.memory, 0, padded, self.stream)
+                        .and_then(|to| self.device.copy(self.stream, from, to));
+                    if let Err(error) = copied {
+                        self.staging.drop_block(block);
+                        return Err(error.into());
+                    }
+                    Arrived::Block(block)
+                }
+                None => {
+                    let mut bytes = vec![0; padded as usize];
+                    self.device.download(self.stream, from, &mut bytes)?;
+                    Arrived::Bytes(bytes)
+                }
+            };
+            self.landing.push(Landing { array, layout, dense: part, from: arrived });
+        }
+        Ok(())
+    }
+
+    /// Waits for the stream, and puts what arrived where it belongs.
+    pub(crate) fn land(&mut self, piece: &mut Piece<'_>, sides: &[Side<'_, B>]) -> Result<(), BrokerError> {
+        self.device.synchronize(self.stream)?;
+        self.has_parked = false;
+        for Landing { array, layout, dense, from } in std::mem::take(&mut self.landing) {
+            match from {
+                Arrived::Block(block) => {
+                    let mut bytes = std::mem::take(&mut self.scratch);
+                    let outcome = self.scatter(
+                        sides[array],
+                        piece,
+                        array,
+                        layout,
+                        &dense,
+                        &mut bytes,
+                        |offset, bytes| Ok(self.device.read_mapped(&block.memory, offset, bytes)?),
+                    );
+                    self.scratch = bytes;
+                    self.staging.park(block, None);
+                    outcome?;
+                }
+                Arrived::Bytes(arrived) => {
+                    let mut scratch = Vec::new();
+                    self.scatter(
+                        sides[array],
+                        piece,
+                        array,
+                        layout,
+                        &dense,
+                        &mut scratch,
+                        |offset, bytes| {
+                            let start = offset as usize;
+                            bytes.copy_from_slice(&arrived[start..start + bytes.len()]);
+                            Ok(())
+                        },
+                    )?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends: nothing of this stream's is under way any more, and its blocks are others'.
+    pub(crate) fn abandon(&mut self) {
+        let is_done = self.device.synchronize(self.stream).is_ok();
+        for landing in self.landing.drain(..) {
+            match landing.from {
+                Arrived::Block(block) if is_done => self.staging.park(block, None),
+                Arrived::Block(block) => self.staging.drop_block(block),
+                Arrived::Bytes(_) => {}
+            }
+        }
+    }
+
+    fn part<'m>(
+        &self,
+        region: &Region<'m, B::Memory>,
+        start: u64,
+        bytes: u64,
+    ) -> Result<RegionMut<'m, B::Memory>, BrokerError> {
+        let part = region.slice(start..start + bytes)?;
+        Ok(RegionMut::new(region.memory(), part.offset(), part.len(), self.stream)?)
+    }
+
+    /// A block; waits for one where others have all. It holds none itself meanwhile, so that whoever waits, waits for work alone.
+    fn block(&mut self, bytes: u64) -> Result<Option<Block<B>>, BrokerError> {
+        loop {
+            match self.staging.try_block(bytes)? {
+                Answer::Block(block) => return Ok(Some(block)),
+                Answer::Never => return Ok(None),
+                Answer::Later if self.has_parked => {
+                    self.device.synchronize(self.stream)?;
+                    self.has_parked = false;
+                }
+                Answer::Later => self.staging.wait(),
+            }
+        }
+    }
+
+    /// As [`block`](Self::block); what it holds lands first.
+    fn landing_block(
+        &mut self,
+        bytes: u64,
+        piece: &mut Piece<'_>,
+        sides: &[Side<'_, B>],
+    ) -> Result<Option<Block<B>>, BrokerError> {
+        loop {
+            match self.staging.try_block(bytes)? {
+                Answer::Block(block) => return Ok(Some(block)),
+                Answer::Never => return Ok(None),
+                Answer::Later if self.has_parked || !self.landing.is_empty() => self.land(piece, sides)?,
+                Answer::Later => self.staging.wait(),
+            }
+        }
+    }
+
+    fn is_straight(&self, layout: Layout, range: &Range<u64>) -> bool {
+        let row = layout.row_bytes(range.end - range.start);
+        let strides = [row, layout.row_start(0, range.start), layout.row_start(1, 0)];
+        (layout.rows == 1 || row >= LONG_ROW)
+            && strides.iter().all(|bytes| bytes.is_multiple_of(self.granule))
+    }
+
+    /// Calls `copy` for each row, with where it is in the array, where in the chunk, and how long it is.
+    fn straight(
+        &self,
+        layout: Layout,
+        range: &Range<u64>,
+        copy: impl Fn(&Self, u64, u64, u64) -> Result<(), BrokerError>,
+    ) -> Result<(), BrokerError> {
+        let row_bytes = layout.row_bytes(range.end - range.start);
+        (0..layout.rows)
+            .try_for_each(|row| copy(self, layout.row_start(row, range.start), row * row_bytes, row_bytes))
+    }
+}
+
+impl<B: Backend> Drop for Mover<'_, B> {
+    /// Blocks that did not land, because somebody threw: nobody else is to wait for them.
+    fn drop(&mut self) {
+        for landing in self.landing.drain(..) {
+            if let Arrived::Block(block) = landing.from {
+                self.staging.drop_block(block);
+            }
+        }
+    }
+}

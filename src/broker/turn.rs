@@ -1,0 +1,37 @@
+//! Whose turn it is to plan.
+
+use super::BrokerError;
+use parking_lot::{Mutex, MutexGuard};
+use std::thread::ThreadId;
+
+/// A lock that is held while clients are called, and so refuses the thread that holds it instead of waiting for ever.
+#[derive(Debug, Default)]
+pub(crate) struct Turn {
+    lock: Mutex<()>,
+    owner: Mutex<Option<ThreadId>>,
+}
+
+#[derive(Debug)]
+pub(crate) struct TurnGuard<'a> {
+    turn: &'a Turn,
+    _lock: MutexGuard<'a, ()>,
+}
+
+impl Turn {
+    /// Waits for it.
+    pub(crate) fn take(&self) -> Result<TurnGuard<'_>, BrokerError> {
+        let this = std::thread::current().id();
+        if *self.owner.lock() == Some(this) {
+            return Err(BrokerError::Reentrant);
+        }
+        let lock = self.lock.lock();
+        *self.owner.lock() = Some(this);
+        Ok(TurnGuard { turn: self, _lock: lock })
+    }
+}
+
+impl Drop for TurnGuard<'_> {
+    fn drop(&mut self) {
+        *self.turn.owner.lock() = None;
+    }
+}

@@ -1,0 +1,171 @@
+//! Others who use the device.
+
+use super::{MIB, Squarer, device, numbers};
+use std::sync::{Arc, Mutex};
+use vrampool::broker::{ArrayRequest, Broker, Client, Warning};
+use vrampool::{Backend, Placement};
+
+#[test]
+fn a_reserve_is_left_to_others() {
+    let device = device(10 * MIB);
+    let others = device.allocate(2 * MIB, Placement::Device.into()).expect("memory");
+    let broker = Broker::builder(&device).reserve(3 * MIB).build().expect("a broker");
+    let client = broker.register(Client::new("client")).expect("a client");
+    assert_eq!(broker.available("default").expect("bytes"), 5 * MIB);
+    client.queue(ArrayRequest::scratch("x", [20 * MIB], 1)).expect("queued");
+    assert_eq!(broker.commit("default").expect("it fits").partition().chunk_len(), 5 * MIB);
+    assert_eq!(device.memory_info().expect("figures").free_bytes, 3 * MIB);
+    drop(others);
+    client.queue(ArrayRequest::scratch("x", [20 * MIB], 1)).expect("queued");
+    assert_eq!(broker.commit("default").expect("it fits").partition().chunk_len(), 7 * MIB);
+}
+
+/// Another one takes memory in the middle of a run: the broker gives some back, goes on with finer chunks, and ends well.
+#[test]
+fn memory_that_others_take_in_the_middle_makes_chunks_finer() {
+    for streams in [1, 2, 3] {
+        let device = device(4 * MIB);
+        let warnings = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&warnings);
+        let broker = Broker::builder(&device)
+            .staging(64 << 10, 64 << 10)
+            .reserve(MIB)
+            .on_warning(move |warning| seen.lock().expect("no panic").push(warning.clone()))
+            .build()
+            .expect("a broker");
+        let squarer = Squarer::new(&broker, Client::new("client"), 4_000_000);
+        broker.set_streams("default", streams).expect("idle");
+        let plan = broker.commit("default").expect("it fits");
+        let before = plan.partition().chunk_len();
+        let grabbed = Mutex::new(Vec::new());
+        let (numbers, mut squares) = (numbers(4_000_000), vec![0; 16_000_000]);
+        let report = plan
+            .execution()
+            .upload(squarer.from, &numbers[..])
+            .download(squarer.to, &mut squares[..])
+            .on_progress(|progress| {
+                // As much as there is, up to 2 MiB in all.
+                let mut grabbed = grabbed.lock().expect("no panic");
+                if progress.chunks_done >= 2 && grabbed.len() < 8 {
+                    grabbed.extend(device.allocate(MIB / 4, Placement::Device.into()));
+                }
+            })
+            .run(|chunk, stream| squarer.work(chunk, stream))
+            .expect("a run");
+        assert_eq!(grabbed.lock().expect("no panic").len(), 8, "others got what they need");
+        assert!(report.shrinks > 0 && report.chunk_len < before, "{report:?}");
+        assert!(report.chunks > plan.partition().chunks());
+        assert!(super::floats(&numbers).zip(super::floats(&squares)).all(|(from, to)| to == from * from));
+        let shrunk = |warning: &&Warning| matches!(warning, Warning::Shrunk { .. });
+        assert_eq!(warnings.lock().expect("no panic").iter().filter(shrunk).count() as u64, report.shrinks);
+        // The next run takes what there is then.
+        drop(grabbed);
+        assert!(squarer.run(&plan).expect("a run").chunk_len > report.chunk_len);
+        assert_eq!(device.races(), 0);
+    }
+}
+
+/// Of a second process: where it and the first count their memory together.
+#[cfg(target_os = "linux")]
+const DIRECTORY: &str = "VRAMPOOL_TEST_SHARED_CAPACITY";
+
+#[cfg(target_os = "linux")]
+const CAPACITY: u64 = 4 * MIB;
+
+/// What the second process does: takes what it finds free, and then more than there is until the first gives some back. Says so,
+/// and ends when it is told to.
+#[cfg(target_os = "linux")]
+#[test]
+#[ignore = "the second process of the test below"]
+fn second_process() {
+    let Some(directory) = std::env::var_os(DIRECTORY) else { return };
+    let device = device(CAPACITY);
+    device.share_capacity(directory.as_ref()).expect("an account");
+    let mut taken = Vec::new();
+    while taken.len() < 8 {
+        // Others work meanwhile.
+        match device.allocate(MIB / 4, Placement::Device.into()) {
+            Ok(memory) => taken.push(memory),
+            Err(error) => assert!(error.is_out_of_memory(), "{error}"),
+        }
+        std::thread::yield_now();
+    }
+    println!("taken");
+    std::io::stdin().read_line(&mut String::new()).expect("the first process lives");
+    // Not given back: ending is enough.
+    std::mem::forget(taken);
+    std::process::exit(0);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_second_process_takes_memory_in_the_middle() {
+    use std::io::{BufRead, BufReader, Write};
+    use std::process::{Command, Stdio};
+
+    let directory = tempfile::tempdir().expect("a directory");
+    let device = device(CAPACITY);
+    device.share_capacity(directory.path()).expect("an account");
+    let broker = Broker::builder(&device).staging(64 << 10, 64 << 10).reserve(MIB).build().expect("a broker");
+    let squarer = Squarer::new(&broker, Client::new("client"), 8_000_000);
+    broker.set_streams("default", 2).expect("idle");
+    let plan = broker.commit("default").expect("it fits");
+    let before = plan.partition().chunk_len();
+    let second = Mutex::new(None);
+    let (numbers, mut squares) = (numbers(8_000_000), vec![0; 32_000_000]);
+    let (asked, told) = std::sync::mpsc::channel();
+    let report = std::thread::scope(|scope| {
+        let report = plan
+            .execution()
+            .upload(squarer.from, &numbers[..])
+            .download(squarer.to, &mut squares[..])
+            .on_progress(|progress| {
+                let mut second = second.lock().expect("no panic");
+                if progress.chunks_done >= 3 && second.is_none() {
+                    let program = std::env::current_exe().expect("this program");
+                    let mut process = Command::new(program)
+                        .args(["others::second_process", "--exact", "--ignored", "--nocapture"])
+                        .env(DIRECTORY, directory.path())
+                        .stdin(Stdio::piped())
+                        .stdout(Stdio::piped())
+                        .spawn()
+                        .expect("a process");
+                    let stdout = process.stdout.take().expect("it is piped");
+                    let asked = asked.clone();
+                    scope.spawn(move || {
+                        let taken = BufReader::new(stdout)
+                            .lines()
+                            .map_while(Result::ok)
+                            .any(|line| line.contains("taken"));
+                        asked.send(taken).expect("the test waits");
+                    });
+                    *second = Some(process);
+                }
+            })
+            .run(|chunk, stream| {
+                // From the middle on each chunk waits until the other took something.
+                while chunk.range().start > 2_000_000
+                    && device.memory_info().expect("figures").free_bytes >= MIB
+                    && second.lock().expect("no panic").is_some()
+                    && chunk.runs() == before
+                {
+                    std::thread::yield_now();
+                }
+                squarer.work(chunk, stream)
+            })
+            .expect("a run");
+        let taken = told.recv().expect("the second process says so");
+        assert!(taken, "it got all it wanted");
+        report
+    });
+    assert!(report.shrinks > 0 && report.chunk_len < before && report.chunks > plan.partition().chunks());
+    assert!(super::floats(&numbers).zip(super::floats(&squares)).all(|(from, to)| to == from * from));
+    // What the other has is not ours, until it ends without giving it back.
+    let free = || device.memory_info().expect("figures").free_bytes;
+    broker.evict_all().expect("idle");
+    assert_eq!(free(), CAPACITY - 2 * MIB);
+    let mut second = second.into_inner().expect("no panic").expect("it was started");
+    second.stdin.take().expect("it is piped").write_all(b"end\n").expect("written");
+    assert!(second.wait().expect("it ends").success());
+    assert_eq!(free(), CAPACITY);
+}

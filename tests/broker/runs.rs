@@ -1,0 +1,399 @@
+//! What a run does with a plan's chunks.
+
+use super::{MIB, Squarer, broker, device, numbers, with_budget};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Condvar, Mutex};
+use std::time::Duration;
+use vrampool::broker::{
+    ArrayRequest, Broker, BrokerError, Client, HostBacking, Plan, Progress, RunReport, Stage,
+};
+use vrampool::host::{Call, HostDevice};
+use vrampool::{Backend, BackendError};
+
+/// Integrates `x' = a·x·(1 − x)` for `runs` values of `a`, and keeps 8 values of time, which lie before the runs: so rows of a chunk
+/// are strided. A table of steps is not cut.
+#[derive(Debug)]
+struct Logistic<'a> {
+    broker: &'a Broker<HostDevice>,
+    runs: usize,
+}
+
+const TIMES: usize = 8;
+
+impl Logistic<'_> {
+    fn solve(&self, group: &str, streams: usize, backing: Option<HostBacking>) -> (Vec<u8>, RunReport) {
+        let (broker, runs) = (self.broker, self.runs);
+        let client = broker.register(Client::new("logistic").group(group)).expect("a client");
+        let rates = client.queue(ArrayRequest::input("rates", [runs as u64], 4)).expect("queued");
+        let steps =
+            client.queue(ArrayRequest::input("steps", [TIMES as u64], 4).unchunkable()).expect("queued");
+        let shape = [TIMES as u64, runs as u64];
+        let states = client.queue(ArrayRequest::output("states", shape, 4).chunk_axis(1)).expect("queued");
+        let scratch = client.queue(ArrayRequest::scratch("scratch", [4], 4).unchunkable()).expect("queued");
+        broker.set_streams(group, streams).expect("idle");
+        let plan = broker.commit(group).expect("it fits");
+        let rate_bytes: Vec<u8> = (0..runs).flat_map(|run| (run as f32 * 1e-4).to_ne_bytes()).collect();
+        let step_bytes: Vec<u8> =
+            (0..TIMES).flat_map(|time| (0.1 / (time + 1) as f32).to_ne_bytes()).collect();
+        let mut out = vec![0x55; TIMES * runs * 4];
+        let work = |chunk: &vrampool::broker::Chunk<'_, HostDevice>, stream: &vrampool::host::HostStream| {
+            let (reads, writes) = (
+                [chunk.region(rates)?, chunk.region(steps)?],
+                [chunk.region_mut(states)?, chunk.region_mut(scratch)?],
+            );
+            assert!(matches!(chunk.region_mut(steps), Err(BrokerError::Request { .. })));
+            let runs = chunk.runs() as usize;
+            stream.launch(reads, writes, move |[rates, steps], [states, scratch]: [&mut [f32]; 2]| {
+                for (run, rate) in rates.iter().enumerate() {
+                    scratch[0] = 0.01;
+                    for (time, step) in steps.iter().enumerate() {
+                        scratch[0] += step * rate * scratch[0] * (1.0 - scratch[0]);
+                        states[time * runs + run] = scratch[0];
+                    }
+                }
+            })?;
+            Ok(())
+        };
+        let execution = plan.execution().upload(steps, &step_bytes[..]);
+        let report = match backing {
+            None => execution.upload(rates, &rate_bytes[..]).download(states, &mut out[..]).run(work),
+            Some(backing) => {
+                let mut source = broker.host_array_in(backing, rate_bytes.len() as u64).expect("an array");
+                source.write(0, &rate_bytes).expect("written");
+                let mut sink = broker.host_array_in(backing, out.len() as u64).expect("an array");
+                let report = execution.upload(rates, &source).download(states, &mut sink).run(work);
+                sink.read(0, &mut out).expect("read");
+                report
+            }
+        };
+        (out, report.expect("a run"))
+    }
+}
+
+#[test]
+fn test_chunked_results_match_unchunked() {
+    let runs = 40_000;
+    let large = device(64 * MIB);
+    let (roomy, _) = broker(&large);
+    let (whole, report) = Logistic { broker: &roomy, runs }.solve("solver", 1, None);
+    assert_eq!((report.chunks, report.streams), (1, 1));
+    for capacity in [1_400_000, 500_000, 100_000] {
+        let small = device(capacity);
+        let (tight, _) = broker(&small);
+        let logistic = Logistic { broker: &tight, runs };
+        for streams in [1, 2, 3] {
+            for backing in [None, Some(HostBacking::Pageable), Some(HostBacking::File)] {
+                let (cut, report) = logistic.solve("solver", streams, backing);
+                assert!(cut == whole, "{capacity} bytes, {streams} streams, {backing:?}");
+                assert!(report.chunks > 1 && report.streams == streams, "{report:?}");
+                assert_eq!(report.bytes_copied, (runs * 4 * 9 + TIMES * 4) as u64);
+            }
+        }
+        assert_eq!(small.races(), 0);
+    }
+    // Pinned arrays count on the host's device as memory of it.
+    let (pinned, _) = Logistic { broker: &roomy, runs }.solve("solver", 3, Some(HostBacking::Pinned));
+    assert!(pinned == whole);
+}
+
+/// #568: the second solve of a chunked batch had other results.
+#[test]
+fn test_repeat_chunked_solve_matches_first() {
+    let (device, broker) = with_budget(300_000);
+    let squarer = Squarer::new(&broker, Client::new("client"), 100_000);
+    broker.set_streams("default", 2).expect("idle");
+    let plan = broker.commit("default").expect("it fits");
+    let allocations = device.faults().calls(Call::Allocate);
+    for _ in 0..5 {
+        let report = squarer.run(&plan).expect("a run");
+        assert_eq!(report.chunks, plan.partition().chunks());
+    }
+    // But for a staging block.
+    assert!(device.faults().calls(Call::Allocate) <= allocations + 1, "memory is kept for the next run");
+}
+
+#[test]
+fn concurrent_solves_are_as_if_alone() {
+    let device = device(4 * MIB);
+    let (broker, _) = broker(&device);
+    let (alone, _) = Logistic { broker: &broker, runs: 20_000 }.solve("alone", 1, None);
+    std::thread::scope(|scope| {
+        for number in 0..4 {
+            let (broker, alone) = (&broker, &alone);
+            scope.spawn(move || {
+                for round in 0..5 {
+                    let group = format!("group {number}");
+                    let (out, _) = Logistic { broker, runs: 20_000 }.solve(&group, 1 + round % 3, None);
+                    assert!(out == *alone, "{group}, round {round}");
+                }
+            });
+        }
+    });
+    assert_eq!(device.races(), 0);
+}
+
+#[test]
+fn what_goes_both_ways_is_taken_and_replaced() {
+    let device = device(100_000);
+    let (broker, _) = broker(&device);
+    let client = broker.register(Client::new("client")).expect("a client");
+    let numbers_id =
+        client.queue(ArrayRequest::in_out("numbers", [3, 50_000], 4).chunk_axis(1)).expect("queued");
+    let sum = client.queue(ArrayRequest::in_out("sum", [1], 4).unchunkable()).expect("queued");
+    broker.set_streams("default", 3).expect("idle");
+    let plan = broker.commit("default").expect("it fits");
+    assert_eq!(plan.streams(), 1, "what is copied back whole is one stream's");
+    let mut data = numbers(150_000);
+    let before = data.clone();
+    let mut total = 10.0_f32.to_ne_bytes();
+    let report = plan
+        .execution()
+        .exchange(numbers_id, &mut data[..])
+        .exchange(sum, &mut total[..])
+        .run(|chunk, stream| {
+            let written = [chunk.region_mut(numbers_id)?, chunk.region_mut(sum)?];
+            stream.launch([], written, |[], [numbers, sum]: [&mut [f32]; 2]| {
+                numbers.iter_mut().for_each(|number| *number += 1.0);
+                sum[0] += 1.0;
+            })?;
+            Ok(())
+        })
+        .expect("a run");
+    assert!(report.chunks > 6);
+    assert_eq!(f32::from_ne_bytes(total), 10.0 + report.chunks as f32);
+    assert!(super::floats(&data).zip(super::floats(&before)).all(|(after, before)| after == before + 1.0));
+}
+
+#[test]
+fn a_failed_copy_is_raised_at_its_chunk() {
+    let (device, broker) = with_budget(200_000);
+    let squarer = Squarer::new(&broker, Client::new("client"), 100_000);
+    let plan = broker.commit("default").expect("it fits");
+    let chunks = plan.partition().chunks();
+    assert_eq!(chunks, 5);
+    // Two blocks up and two down a chunk, but for the last.
+    for chunk in 0..chunks - 1 {
+        for (stage, nth) in
+            [(Stage::Upload, 1), (Stage::Upload, 2), (Stage::Download, 3), (Stage::Download, 4)]
+        {
+            device.faults().fail_nth(Call::Copy, 4 * chunk + nth);
+            match squarer.run(&plan) {
+                Err(BrokerError::Run { chunk: at, range, stage: during, source }) => {
+                    assert_eq!((at, during), (chunk, stage), "{source}");
+                    assert_eq!(range, plan.partition().chunk(chunk));
+                    assert!(matches!(*source, BrokerError::Memory(_)));
+                }
+                other => panic!("{other:?}"),
+            }
+            device.faults().clear();
+            squarer.run(&plan).expect("nothing is lost");
+        }
+    }
+    assert!(squarer.client.stats().held <= 200_000 && broker.stats().staging <= 64 << 10);
+}
+
+#[test]
+fn every_failing_call_is_an_error_and_nothing_is_lost() {
+    for call in [Call::Copy, Call::Launch, Call::Synchronize, Call::Record, Call::Mapped, Call::Allocate] {
+        for streams in [1, 3] {
+            for nth in 1..30 {
+                let (device, broker) = with_budget(400_000);
+                let squarer = Squarer::new(&broker, Client::new("client"), 100_000);
+                broker.set_streams("default", streams).expect("idle");
+                let plan = broker.commit("default").expect("it fits");
+                device.faults().fail_nth(call, nth);
+                match squarer.run(&plan) {
+                    Ok(_) | Err(BrokerError::Run { .. } | BrokerError::Memory(_)) => {}
+                    Err(other) => panic!("{call:?} {nth}: {other:?}"),
+                }
+                device.faults().clear();
+                squarer.run(&plan).expect("it goes on");
+                assert_eq!(device.races(), 0);
+                drop((squarer, plan));
+                broker.evict_all().expect("idle");
+                assert_eq!((broker.stats().held, broker.stats().staging), (0, 0), "{call:?} {nth}");
+                let free = device.memory_info().expect("figures").free_bytes;
+                assert_eq!(free, 465_536, "{call:?} {nth}");
+            }
+        }
+    }
+}
+
+/// What a kernel throws is a failure of its stream, and the next run has another one.
+#[test]
+fn a_kernel_that_fails_fails_its_chunk_and_the_next_run_is_well() {
+    let (broker, _) = broker(&device(200_000));
+    let squarer = Squarer::new(&broker, Client::new("client"), 100_000);
+    let plan = broker.commit("default").expect("it fits");
+    let (numbers, mut squares) = (numbers(100_000), vec![0; 400_000]);
+    let mut run = |bad: u64| {
+        let execution =
+            plan.execution().upload(squarer.from, &numbers[..]).download(squarer.to, &mut squares[..]);
+        execution.timed().run(|chunk, stream| {
+            if chunk.index() == bad {
+                stream.launch([], [], |[], []: [&mut [u8]; 0]| panic!("a kernel's bug"))?;
+            }
+            squarer.work(chunk, stream)
+        })
+    };
+    let failed = run(3).expect_err("a kernel panics");
+    assert!(matches!(failed, BrokerError::Run { chunk: 3, stage: Stage::Compute, .. }), "{failed}");
+    assert!(failed.to_string().contains("a kernel's bug"), "{failed}");
+    let report = run(u64::MAX).expect("a new stream");
+    // Three stages a chunk, each behind the one before.
+    assert_eq!(report.spans.len() as u64, 3 * report.chunks);
+    for spans in report.spans.windows(2) {
+        assert!(spans[0].start <= spans[0].end && spans[0].end <= spans[1].start);
+    }
+}
+
+#[test]
+fn a_panic_of_the_callers_is_the_callers_and_nothing_is_lost() {
+    let (broker, _) = broker(&device(400_000));
+    let squarer = Squarer::new(&broker, Client::new("client"), 100_000);
+    broker.set_streams("default", 3).expect("idle");
+    let plan = broker.commit("default").expect("it fits");
+    let (numbers, mut squares) = (numbers(100_000), vec![0; 400_000]);
+    let thrown = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let execution =
+            plan.execution().upload(squarer.from, &numbers[..]).download(squarer.to, &mut squares[..]);
+        execution.run(|chunk, _| if chunk.index() == 2 { panic!("a caller's bug") } else { Ok(()) })
+    }));
+    let thrown = thrown.expect_err("it is thrown on");
+    assert_eq!(thrown.downcast_ref::<&str>(), Some(&"a caller's bug"));
+    squarer.run(&plan).expect("nothing is lost");
+}
+
+#[test]
+fn data_that_do_not_go_with_the_arrays_are_refused() {
+    let (broker, _) = broker(&device(MIB));
+    let squarer = Squarer::new(&broker, Client::new("client"), 1000);
+    let plan: Plan<HostDevice> = broker.commit("default").expect("it fits");
+    let (from, to) = (squarer.from, squarer.to);
+    let (numbers, mut squares) = (numbers(1000), vec![0; 4000]);
+    let ran = AtomicU64::new(0);
+    let work = |_: &vrampool::broker::Chunk<'_, HostDevice>, _: &vrampool::host::HostStream| {
+        ran.fetch_add(1, Relaxed);
+        Ok(())
+    };
+    let unbound = plan.execution().upload(from, &numbers[..]).run(work);
+    assert!(matches!(unbound, Err(BrokerError::Request { ref label, .. }) if label == "to"), "{unbound:?}");
+    let short = plan.execution().upload(from, &numbers[..3999]).download(to, &mut squares[..]).run(work);
+    assert!(matches!(short, Err(BrokerError::Length { array: 4000, data: 3999, .. })), "{short:?}");
+    let wrong = plan.execution().upload(to, &numbers[..]).run(work);
+    assert!(wrong.is_err_and(|error| error.to_string().contains("download")));
+    let old = from;
+    let new = squarer.client.queue(ArrayRequest::input("from", [1000], 4)).expect("queued");
+    let stale = plan.execution().upload(old, &numbers[..]).download(to, &mut squares[..]).run(work);
+    assert!(matches!(stale, Err(BrokerError::Request { .. })), "{stale:?}");
+    assert_eq!(ran.load(Relaxed), 0);
+    plan.execution().upload(new, &numbers[..]).download(to, &mut squares[..]).run(work).expect("a run");
+}
+
+#[test]
+fn progress_is_told_after_each_chunk() {
+    let (broker, _) = broker(&device(200_000));
+    let squarer = Squarer::new(&broker, Client::new("client"), 100_000);
+    let plan = broker.commit("default").expect("it fits");
+    let told = Mutex::new(Vec::<Progress>::new());
+    let (numbers, mut squares) = (numbers(100_000), vec![0; 400_000]);
+    plan.execution()
+        .upload(squarer.from, &numbers[..])
+        .download(squarer.to, &mut squares[..])
+        .on_progress(|progress| told.lock().expect("no panic").push(progress.clone()))
+        .run(|chunk, stream| squarer.work(chunk, stream))
+        .expect("a run");
+    let told = told.into_inner().expect("no panic");
+    let ranges: Vec<_> = told.iter().map(|progress| progress.range.clone()).collect();
+    assert_eq!(ranges, plan.partition().ranges().collect::<Vec<_>>());
+    assert_eq!(told.last().map(|progress| (progress.runs_done, progress.chunks_done)), Some((100_000, 5)));
+}
+
+/// What makes copies hidden: while a chunk is computed, the results of the one before arrive, and the data of the next are copied and its
+/// computation begins. Each computation here waits to see both, so that a run in which they do not happen at once does not end.
+#[test]
+fn copies_are_hidden_behind_computation() {
+    #[derive(Default)]
+    struct Seen {
+        begun: u64,
+        arrived: u64,
+    }
+    static SEEN: Mutex<Seen> = Mutex::new(Seen { begun: 0, arrived: 0 });
+    static CHANGED: Condvar = Condvar::new();
+    static HIDDEN: AtomicU64 = AtomicU64::new(0);
+    const LONGEST: Duration = Duration::from_secs(60);
+    let note = |change: &dyn Fn(&mut Seen)| {
+        change(&mut SEEN.lock().expect("no panic"));
+        CHANGED.notify_all();
+    };
+    for streams in [2, 3] {
+        *SEEN.lock().expect("no panic") = Seen::default();
+        HIDDEN.store(0, Relaxed);
+        let device = device(500_000);
+        // Blocks enough for all.
+        let broker =
+            Broker::builder(&device).staging(64 << 10, MIB).budget(240_000).build().expect("a broker");
+        let squarer = Squarer::new(&broker, Client::new("client"), 300_000);
+        broker.set_streams("default", streams).expect("idle");
+        let plan = broker.commit("default").expect("it fits");
+        let chunks = plan.partition().chunks();
+        let (numbers, mut squares) = (numbers(300_000), vec![0; 1_200_000]);
+        plan.execution()
+            .upload(squarer.from, &numbers[..])
+            .download(squarer.to, &mut squares[..])
+            .on_progress(|_| note(&|seen| seen.arrived += 1))
+            .run(|chunk, stream| {
+                let index = chunk.index();
+                stream.launch([], [], move |[], []: [&mut [u8]; 0]| {
+                    let mut seen = SEEN.lock().expect("no panic");
+                    seen.begun = seen.begun.max(index + 1);
+                    CHANGED.notify_all();
+                    // The chunk that this stream had before, and all before that, are done anyway.
+                    let (seen, waited) = CHANGED
+                        .wait_timeout_while(seen, LONGEST, |seen| {
+                            (seen.arrived < index && streams == 2) || seen.begun < (index + 2).min(chunks)
+                        })
+                        .expect("no panic");
+                    drop(seen);
+                    if !waited.timed_out() {
+                        HIDDEN.fetch_add(1, Relaxed);
+                    }
+                })?;
+                squarer.work(chunk, stream)
+            })
+            .expect("a run");
+        assert_eq!(HIDDEN.load(Relaxed), chunks, "of {chunks} on {streams} streams");
+        // All uploads but the first, and all results but the last.
+        assert!((chunks - 1) * 100 >= 80 * chunks);
+        assert_eq!(device.races(), 0);
+    }
+}
+
+#[test]
+fn staging_stays_within_its_bound() {
+    let device = device(16 * MIB);
+    for (most, streams) in [(64 << 10, 3), (128 << 10, 3), (1 << 20, 2)] {
+        let broker =
+            Broker::builder(&device).staging(64 << 10, most).budget(2 * MIB).build().expect("a broker");
+        let squarer = Squarer::new(&broker, Client::new("client"), 1_000_000);
+        broker.set_streams("default", streams).expect("idle");
+        let plan = broker.commit("default").expect("it fits");
+        squarer.run(&plan).expect("a run");
+        let peak = broker.stats().peak_staging;
+        assert!(peak > 0 && peak <= most, "{peak} of {most}");
+        assert_eq!(broker.pinned_ledger().retained_bytes(), broker.stats().staging);
+        assert_eq!(broker.pinned_ledger().live_bytes(), 0);
+    }
+    // Without any pinned memory it goes by the pageable way.
+    let broker =
+        Broker::builder(&device).staging(64 << 10, 0).pinned_max(0).budget(MIB).build().expect("a broker");
+    let squarer = Squarer::new(&broker, Client::new("client"), 1_000_000);
+    let error = BackendError::OutOfMemory { requested: 0, free: None };
+    let plan = broker.commit("default").expect("it fits");
+    for nth in 1..100 {
+        device.faults().fail_nth_with(Call::Allocate, nth, error.clone());
+    }
+    squarer.run(&plan).expect("a run");
+    device.faults().clear();
+    assert_eq!(broker.stats().staging, 0);
+}

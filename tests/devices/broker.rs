@@ -1,0 +1,84 @@
+//! A batch larger than its share goes through every device in chunks, on one stream and on several, and comes out whole.
+
+use crate::MIB;
+use crate::there;
+use vrampool::Backend;
+use vrampool::broker::{Allocator, ArrayRequest, Broker, Client, HostBacking, Role, Share};
+
+#[test]
+fn what_goes_through_in_chunks_comes_out_whole() {
+    there::on_each(|there| {
+        let device = &there.device;
+        // 4 bytes a run, in rows along three axes, one of them of no round number.
+        for (axis, shape) in [(0, [300_001_u64, 2, 1]), (1, [3, 150_001, 1]), (2, [5, 7, 20_003])] {
+            let bytes = shape.iter().product::<u64>() * 4;
+            let data: Vec<u8> = (0..bytes).map(|index| (index * 7 % 251) as u8).collect();
+            let broker = Broker::builder(device).staging(MIB / 4, MIB).build().expect("a broker");
+            // A quarter of both arrays.
+            let client = Client::new("client").share(Share::Bytes(bytes / 2));
+            let client = broker.register(client).expect("a client");
+            let queue = |role, label| {
+                let request = ArrayRequest::new(role, label, shape, 4).chunk_axis(axis);
+                client.queue(request).expect("queued")
+            };
+            let (from, to) = (queue(Role::Input, "from"), queue(Role::Output, "to"));
+            for (streams, backing) in [
+                (1, HostBacking::Pageable),
+                (3, HostBacking::Pageable),
+                (3, HostBacking::Pinned),
+                (2, HostBacking::File),
+            ] {
+                broker.set_streams("default", streams).expect("idle");
+                let plan = broker.commit("default").expect("it fits in parts");
+                let mut source = broker.host_array_in(backing, bytes).expect("an array");
+                let mut sink = broker.host_array_in(backing, bytes).expect("an array");
+                source.write(0, &data).expect("written");
+                let report = plan
+                    .execution()
+                    .upload(from, &source)
+                    .download(to, &mut sink)
+                    .run(|chunk, stream| {
+                        Ok(device.copy(stream, chunk.region(from)?, chunk.region_mut(to)?)?)
+                    })
+                    .expect("a run");
+                let mut out = vec![0; data.len()];
+                sink.read(0, &mut out).expect("read");
+                let what = format!("{}, axis {axis}, {streams} streams, {backing:?}", there.name);
+                assert!(out == data, "{what}");
+                assert!(report.chunks >= 4 && report.streams == streams, "{what}: {report:?}");
+                let stats = client.stats();
+                assert!(stats.peak_held <= stats.cap && stats.cap == bytes / 2, "{what}: {stats:?}");
+                assert!(broker.stats().peak_staging <= MIB, "{what}");
+            }
+        }
+    });
+}
+
+#[test]
+fn every_allocator_that_a_device_has_serves() {
+    there::on_each(|there| {
+        for allocator in Allocator::ALL {
+            let builder = Broker::builder(&there.device).allocator(allocator);
+            let broker = match builder.build() {
+                Ok(broker) => broker,
+                Err(error) => {
+                    assert_eq!(allocator, Allocator::DriverPool, "{error}");
+                    eprintln!("skipped: {allocator}: {error}");
+                    continue;
+                }
+            };
+            let client = broker.register(Client::new("client").share(Share::Bytes(MIB))).expect("a client");
+            let array = client.queue(ArrayRequest::in_out("x", [400_000], 4)).expect("queued");
+            broker.set_streams("default", 2).expect("idle");
+            let plan = broker.commit("default").expect("it fits in parts");
+            for _ in 0..3 {
+                let mut bytes = vec![9; 1_600_000];
+                let execution = plan.execution().exchange(array, &mut bytes[..]);
+                let filled = execution
+                    .run(|chunk, stream| Ok(there.device.fill(stream, chunk.region_mut(array)?, 7)?));
+                filled.expect("a run");
+                assert!(bytes.iter().all(|&byte| byte == 7), "{}, {allocator}", there.name);
+            }
+        }
+    });
+}
