@@ -217,3 +217,57 @@ pub(crate) fn take_back(start: *mut c_char) -> Result<(), Failure> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn panics_end_here_and_are_told() {
+        for status in [
+            guard(|| panic!("static")),
+            guard(|| panic!("{}", "formatted")),
+            guard(|| std::panic::panic_any(7)),
+        ] {
+            assert_eq!(status, Status::INTERNAL);
+            assert!(last_error::copied().contains("please report it"));
+        }
+        assert_eq!(guard(|| panic!("with a \0 in it")), Status::INTERNAL);
+        assert!(last_error::copied().contains("with a \u{fffd} in it"), "{}", last_error::copied());
+        assert_eq!(guard(|| Ok(())), Status::OK);
+        assert_eq!(last_error::status(), Status::INTERNAL, "a success leaves it");
+    }
+
+    #[test]
+    fn a_struct_of_another_version_gets_what_it_knows() {
+        #[derive(Clone, Copy)]
+        #[repr(C)]
+        struct Now {
+            size: usize,
+            old: u64,
+            new: u64,
+        }
+        impl Versioned for Now {
+            const LEAST: usize = 16;
+            fn with_size(self, size: usize) -> Self {
+                Self { size, ..self }
+            }
+        }
+        let now = Now { size: 0, old: 1, new: 2 };
+        for (size, after) in [(16, (16, 1, 9)), (24, (24, 1, 2)), (4000, (24, 1, 2))] {
+            let mut known = Now { size, old: 9, new: 9 };
+            Out::from(&mut known).set_versioned(now, "now").expect("it is large enough");
+            assert_eq!((known.size, known.old, known.new), after, "{size}");
+        }
+        let mut known = Now { size: 15, old: 9, new: 9 };
+        assert!(Out::from(&mut known).set_versioned(now, "now").is_err());
+        assert_eq!(known.old, 9);
+    }
+
+    #[test]
+    fn text_is_freed_once() {
+        let text = give_text("a\0b".into());
+        assert!(take_back(text).is_ok());
+        assert_eq!(take_back(text).map_err(|failure| failure.status), Err(Status::INVALID_POINTER));
+    }
+}

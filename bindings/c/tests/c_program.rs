@@ -68,3 +68,35 @@ fn the_header_is_c_and_cpp_without_a_warning() {
             .arg(&header));
     }
 }
+
+/// With libraries of PyTorch's names and classes, made here.
+#[test]
+fn pytorchs_exceptions_arrive_and_its_functions_are_asked() {
+    let Some(cpp) = require::program("c++") else { return };
+    let fake = here("tests/c/fake");
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("fake");
+    std::fs::create_dir_all(&folder).expect("a folder");
+    for (name, source) in [("libc10.so", "c10.cpp"), ("libc10_cuda.so", "c10_cuda.cpp")] {
+        run(Command::new(&cpp)
+            .args(["-Wall", "-Wextra", "-Werror", "-std=c++17", "-O1", "-fPIC", "-shared", "-I"])
+            .arg(&fake)
+            .arg(format!("-Wl,-soname,{name}"))
+            .arg(fake.join(source))
+            .arg("-o")
+            .arg(folder.join(name)));
+    }
+    let (source, fake) = (here("tests/c/torch.cpp"), format!("-I{}", fake.display()));
+    let (found_at, run_path) = (format!("-L{}", folder.display()), format!("-Wl,-rpath,{}", folder.display()));
+    let arguments = [
+        "-std=c++17",
+        "-rdynamic",
+        &fake,
+        source.to_str().expect("UTF-8"),
+        &found_at,
+        &run_path,
+        "-Wl,--no-as-needed",
+        "-lc10_cuda",
+        "-lc10",
+    ];
+    assert_eq!(run(&mut Command::new(compile(&cpp, "torch", &arguments))), "all is well\n");
+}

@@ -1,0 +1,213 @@
+//! The C ABI against a naive twin, and under threads that free each other's blocks.
+
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::ffi::{CString, c_void};
+use std::ptr;
+use std::sync::Barrier;
+use std::sync::mpsc;
+use vrampool_c::boundary::Out;
+use vrampool_c::{
+    Stats, Status, last_error_text, vrampool_allocate, vrampool_create, vrampool_destroy, vrampool_free,
+    vrampool_free_sized, vrampool_get_stats, vrampool_last_error_code, vrampool_record_stream,
+    vrampool_stream_create, vrampool_stream_destroy, vrampool_trim,
+};
+
+fn create(options: &str) -> u64 {
+    let (mut pool, options) = (0, CString::new(options).expect("no 0"));
+    assert_eq!(vrampool_create(options.as_c_str().into(), Out::from(&mut pool)), Status::OK, "{}", last_error_text());
+    pool
+}
+
+fn allocate(pool: u64, bytes: u64, stream: usize) -> Result<u64, Status> {
+    let mut address = ptr::null_mut();
+    match vrampool_allocate(pool, bytes, stream as *mut c_void, Out::from(&mut address)) {
+        Status::OK => Ok(address as u64),
+        status => {
+            assert!(address.is_null(), "what failed answered nothing");
+            Err(status)
+        }
+    }
+}
+
+fn free(pool: u64, address: u64, stream: usize) -> Status {
+    vrampool_free(pool, address as *mut c_void, stream as *mut c_void)
+}
+
+fn stats(pool: u64) -> Stats {
+    let mut stats = Stats { struct_size: size_of::<Stats>(), ..Stats::default() };
+    assert_eq!(vrampool_get_stats(pool, Out::from(&mut stats)), Status::OK);
+    stats
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Allocate { bytes: u64, stream: usize },
+    Free { which: usize, stream: usize },
+    FreeWrongly { which: usize, how: u8 },
+    Record { which: usize, stream: usize },
+    Trim,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let bytes = prop_oneof![0..4096u64, 0..1_000_000u64, 1_000_000..9_000_000u64];
+    let step = prop_oneof![
+        6 => (bytes, 0..3usize).prop_map(|(bytes, stream)| Step::Allocate { bytes, stream }),
+        4 => (any::<usize>(), 0..3usize).prop_map(|(which, stream)| Step::Free { which, stream }),
+        1 => (any::<usize>(), 0..5u8).prop_map(|(which, how)| Step::FreeWrongly { which, how }),
+        1 => (any::<usize>(), 0..3usize).prop_map(|(which, stream)| Step::Record { which, stream }),
+        1 => Just(Step::Trim),
+    ];
+    prop::collection::vec(step, 1..60)
+}
+
+const LIMIT: u64 = 48 << 20;
+
+/// What is live: by address, bytes.
+fn obeys(options: &str, steps: &[Step]) {
+    let pool = create(options);
+    let other = create("device=host; source=direct");
+    let streams: Vec<usize> = (0..3)
+        .map(|number| {
+            let mut stream = ptr::null_mut();
+            if number > 0 {
+                assert_eq!(vrampool_stream_create(pool, Out::from(&mut stream)), Status::OK);
+            }
+            stream as usize
+        })
+        .collect();
+    let mut twin: BTreeMap<u64, u64> = BTreeMap::new();
+    let pick = |twin: &BTreeMap<u64, u64>, which: usize| {
+        (!twin.is_empty()).then(|| twin.iter().nth(which % twin.len()).map(|(&at, &bytes)| (at, bytes))).flatten()
+    };
+    for step in steps {
+        match *step {
+            Step::Allocate { bytes, stream } => match allocate(pool, bytes, streams[stream]) {
+                Ok(address) => {
+                    let before = twin.range(..=address).next_back();
+                    assert!(before.is_none_or(|(&at, &len)| at + len.max(1) <= address), "it overlaps one before");
+                    let after = twin.range(address..).next();
+                    assert!(after.is_none_or(|(&at, _)| address + bytes.max(1) <= at), "it overlaps one behind");
+                    twin.insert(address, bytes);
+                }
+                Err(status) => assert_eq!(status, Status::OUT_OF_MEMORY, "{}", last_error_text()),
+            },
+            Step::Free { which, stream } => {
+                let Some((address, bytes)) = pick(&twin, which) else { continue };
+                let freed = vrampool_free_sized(0, address as *mut c_void, bytes, streams[stream] as *mut c_void);
+                assert_eq!(freed, Status::OK, "{}", last_error_text());
+                twin.remove(&address);
+                assert_eq!(free(pool, address, streams[stream]), Status::INVALID_POINTER, "a second time");
+            }
+            Step::FreeWrongly { which, how } => {
+                let Some((address, bytes)) = pick(&twin, which) else { continue };
+                let (status, expected) = match how {
+                    0 => (free(other, address, 0), Status::MISMATCH),
+                    1 => (free(u64::MAX, address, 0), Status::MISMATCH),
+                    2 => (free(pool, address, 12_345_678), Status::INVALID_ARGUMENT),
+                    3 => (
+                        vrampool_free_sized(pool, address as *mut c_void, bytes + 1, ptr::null_mut()),
+                        Status::MISMATCH,
+                    ),
+                    _ => (free(pool, address + 1, 0), Status::INVALID_POINTER),
+                };
+                assert_eq!((status, vrampool_last_error_code()), (expected, expected), "{}", last_error_text());
+            }
+            Step::Record { which, stream } => {
+                let Some((address, _)) = pick(&twin, which) else { continue };
+                let stream = streams[stream] as *mut c_void;
+                assert_eq!(vrampool_record_stream(address as *mut c_void, stream), Status::OK);
+            }
+            Step::Trim => {
+                assert_eq!(vrampool_trim(pool, 0, Out::null()), Status::OK);
+                assert_eq!(stats(pool).bytes_cached, 0);
+            }
+        }
+        let stats = stats(pool);
+        assert_eq!(stats.live_buffers, twin.len() as u64);
+        assert_eq!(stats.bytes_requested, twin.values().sum::<u64>());
+        assert!(stats.bytes_live >= stats.bytes_requested && stats.bytes_held >= stats.bytes_live);
+        assert!(stats.bytes_reserved <= LIMIT && stats.bytes_held <= LIMIT, "{stats:?}");
+    }
+    // Half of what is left is freed after the pool is gone.
+    let half = twin.len() / 2;
+    for (number, (&address, _)) in twin.iter().enumerate() {
+        if number == half {
+            assert_eq!(vrampool_destroy(pool), Status::OK);
+        }
+        assert_eq!(free(pool, address, streams[0]), Status::OK, "{}", last_error_text());
+    }
+    if twin.is_empty() {
+        assert_eq!(vrampool_destroy(pool), Status::OK);
+    }
+    for stream in &streams[1..] {
+        assert_eq!(vrampool_stream_destroy(other, *stream as *mut c_void), Status::OK);
+    }
+    assert_eq!(vrampool_destroy(other), Status::OK);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    #[test]
+    fn it_is_a_map_of_addresses_over_virtual_memory(steps in steps()) {
+        obeys("device=host; source=virtual; limit=48MiB", &steps);
+    }
+
+    #[test]
+    fn it_is_a_map_of_addresses_over_allocations(steps in steps()) {
+        obeys("device=host; source=direct; limit=48MiB; size_classes=geometric", &steps);
+    }
+}
+
+#[test]
+fn threads_free_each_others_blocks_while_pools_come_and_go() {
+    const THREADS: usize = 4;
+    let pool = create("device=host; source=virtual");
+    let barrier = Barrier::new(THREADS + 1);
+    let (senders, receivers): (Vec<_>, Vec<_>) = (0..THREADS).map(|_| mpsc::channel::<(u64, u64)>()).unzip();
+    std::thread::scope(|scope| {
+        for (number, receiver) in receivers.into_iter().enumerate() {
+            let next = senders[(number + 1) % THREADS].clone();
+            let barrier = &barrier;
+            scope.spawn(move || {
+                barrier.wait();
+                for round in 0..5_000u64 {
+                    let bytes = 1 + (round * 7919 + number as u64) % 200_000;
+                    let address = allocate(pool, bytes, 0).expect("memory");
+                    next.send((address, bytes)).expect("it waits");
+                    if let Ok((address, bytes)) = receiver.try_recv() {
+                        let freed = vrampool_free_sized(pool, address as *mut c_void, bytes, ptr::null_mut());
+                        assert_eq!(freed, Status::OK, "{}", last_error_text());
+                    }
+                }
+                drop(next);
+                for (address, _) in receiver {
+                    assert_eq!(free(0, address, 0), Status::OK, "{}", last_error_text());
+                }
+            });
+        }
+        drop(senders);
+        barrier.wait();
+        for _ in 0..50 {
+            let other = create("device=host");
+            let address = allocate(other, 5000, 0).expect("memory");
+            assert_eq!(vrampool_destroy(other), Status::OK);
+            assert_eq!(allocate(other, 1, 0), Err(Status::INVALID_HANDLE));
+            assert_eq!(free(other, address, 0), Status::OK);
+        }
+    });
+    let stats = stats(pool);
+    assert_eq!((stats.live_buffers, stats.bytes_live, stats.hits + stats.misses), (0, 0, THREADS as u64 * 5_000));
+    assert_eq!(vrampool_destroy(pool), Status::OK);
+}
+
+#[test]
+fn a_pool_that_is_destroyed_gives_its_memory_back() {
+    let pool = create("device=host; host_capacity=32MiB; source=direct");
+    let blocks: Vec<_> = (0..4).map(|_| allocate(pool, 4 << 20, 0).expect("memory")).collect();
+    blocks.into_iter().for_each(|block| assert_eq!(free(pool, block, 0), Status::OK));
+    assert!(stats(pool).bytes_cached > 0);
+    assert_eq!(vrampool_destroy(pool), Status::OK);
+    assert_eq!(vrampool_destroy(pool), Status::INVALID_HANDLE);
+}
