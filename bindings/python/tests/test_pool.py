@@ -6,6 +6,7 @@ import ctypes
 import gc
 import random
 import threading
+import time
 import urllib.request
 
 import pytest
@@ -109,9 +110,9 @@ def check_snapshot(pool: Pool, live: list[vrampool.Block]) -> None:
             assert block["address"] == at
             at += block["bytes"]
             if block["state"] == "live":
+                # Of a block that is stitched together each part is listed where its memory is.
                 found[block["address"]] = block["requested"]
         assert at == segment["address"] + segment["bytes"]
-    assert {block.address for block in live} <= found.keys()
     assert sum(found.values()) == sum(block.requested for block in live)
 
 
@@ -261,7 +262,11 @@ def test_metrics_are_served() -> None:
         try:
             with pytest.raises(vrampool.BusyError):
                 vrampool.start_metrics(address)
-            text = urllib.request.urlopen(f"http://{address}/metrics", timeout=10).read().decode()
+            # Figures are published every second or so.
+            deadline, text = time.monotonic() + 30, ""
+            while 'pool="served"' not in text and time.monotonic() < deadline:
+                text = urllib.request.urlopen(f"http://{address}/metrics", timeout=10).read().decode()
+                time.sleep(0.02)
         finally:
             vrampool.stop_metrics()
         assert 'pool="served"' in text
