@@ -44,7 +44,9 @@ class CargoHook(BuildHookInterface):  # type: ignore[misc]
             raise SystemExit("cargo is not there: Rust builds the library of this package (https://rustup.rs)")
         profile = os.environ.get("VRAMPOOL_PROFILE", "release")
         command = [cargo, "build", "--locked", "--lib", "--manifest-path", str(crate), "--profile", profile]
-        command += ["--message-format=json-render-diagnostics", "--config", f'profile.{profile}.strip="debuginfo"']
+        command.append("--message-format=json-render-diagnostics")
+        if profile == "release":
+            command += ["--config", 'profile.release.strip="debuginfo"']
         if features := os.environ.get("VRAMPOOL_FEATURES"):
             command += ["--no-default-features", "--features", features]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)

@@ -1,10 +1,14 @@
 #!/usr/bin/env bash
 # Everything that this folder shows, on a machine with a GPU, PyTorch and CuPy: run_on_gpu.sh WHEEL FOLDER. Takes less than
-# nine minutes; each part has a limit of its own, and the last lines say which parts went well.
+# nine minutes; each part has a limit of its own, and the last lines say which parts went well. The folder gets report.txt,
+# which is what is printed, and results.tar.gz with all that was said and made.
 set -uo pipefail
 wheel=$(realpath "$1")
 mkdir -p "$2"
-out=$(realpath "$2")
+folder=$(realpath "$2")
+out=$(mktemp -d)
+trap 'rm -rf "$out"' EXIT
+exec > >(tee "$folder/report.txt") 2>&1
 here=$(cd "$(dirname "$0")" && pwd)
 python=${PYTHON:-python3}
 
@@ -40,6 +44,7 @@ for workload in train_resnet50 train_gpt2 generate input_pipeline; do
     part 75 "$workload" "$python" compare.py "$workload" --quick --out "$out/$workload"
 done
 
-rm -rf "$out/.package"
-printf '%s\n' "${said[@]}" | tee "$out/parts.txt"
+printf '\n'
+printf '%s\n' "${said[@]}"
+tar -C "$out" --exclude=./.package -czf "$folder/results.tar.gz" .
 exit $failed
