@@ -212,9 +212,6 @@ def test_snapshots_are_pytorchs(fresh: Configure, seed: int, tmp_path: Path) -> 
         requested += segment["requested_size"]
         assert segment["segment_type"] in ("small", "large")
     assert requested == sum(live.values())
-    viz = pytest.importorskip("torch.cuda._memory_viz", reason="PyTorch is not here")
-    for text in (viz.segsum(taken), viz.trace(taken), viz.segment_plot(taken), viz.trace_plot(taken)):
-        assert isinstance(text, str)
     for address, size in live.items():
         free(address, size)
 
