@@ -148,8 +148,11 @@ impl<B: Backend> DeviceArena<B> {
     #[must_use]
     pub fn mapped(&self) -> Vec<Range<u64>> {
         let state = self.engine();
-        let Some(backing) = &state.backing else { return vec![0..state.engine.capacity()] };
         let mut runs: Vec<Range<u64>> = Vec::new();
+        let Some(backing) = &state.backing else {
+            runs.push(0..state.engine.capacity());
+            return runs;
+        };
         for extent in &backing.extents {
             let end = extent.start + extent.bytes;
             match runs.last_mut() {

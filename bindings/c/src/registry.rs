@@ -55,6 +55,7 @@ pub(crate) fn get(handle: u64) -> Result<Arc<CPool>, Failure> {
 }
 
 /// All there are.
+#[cfg(feature = "prometheus")]
 pub(crate) fn all() -> Vec<Arc<CPool>> {
     POOLS.iter().filter_map(|pool| pool.load_full()).collect()
 }

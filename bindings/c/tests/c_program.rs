@@ -86,7 +86,8 @@ fn pytorchs_exceptions_arrive_and_its_functions_are_asked() {
             .arg(folder.join(name)));
     }
     let (source, fake) = (here("tests/c/torch.cpp"), format!("-I{}", fake.display()));
-    let (found_at, run_path) = (format!("-L{}", folder.display()), format!("-Wl,-rpath,{}", folder.display()));
+    let (found_at, run_path) =
+        (format!("-L{}", folder.display()), format!("-Wl,-rpath,{}", folder.display()));
     let arguments = [
         "-std=c++17",
         "-rdynamic",

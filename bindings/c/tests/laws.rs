@@ -15,7 +15,12 @@ use vrampool_c::{
 
 fn create(options: &str) -> u64 {
     let (mut pool, options) = (0, CString::new(options).expect("no 0"));
-    assert_eq!(vrampool_create(options.as_c_str().into(), Out::from(&mut pool)), Status::OK, "{}", last_error_text());
+    assert_eq!(
+        vrampool_create(options.as_c_str().into(), Out::from(&mut pool)),
+        Status::OK,
+        "{}",
+        last_error_text()
+    );
     pool
 }
 
@@ -78,23 +83,32 @@ fn obeys(options: &str, steps: &[Step]) {
         .collect();
     let mut twin: BTreeMap<u64, u64> = BTreeMap::new();
     let pick = |twin: &BTreeMap<u64, u64>, which: usize| {
-        (!twin.is_empty()).then(|| twin.iter().nth(which % twin.len()).map(|(&at, &bytes)| (at, bytes))).flatten()
+        (!twin.is_empty())
+            .then(|| twin.iter().nth(which % twin.len()).map(|(&at, &bytes)| (at, bytes)))
+            .flatten()
     };
     for step in steps {
         match *step {
             Step::Allocate { bytes, stream } => match allocate(pool, bytes, streams[stream]) {
                 Ok(address) => {
                     let before = twin.range(..=address).next_back();
-                    assert!(before.is_none_or(|(&at, &len)| at + len.max(1) <= address), "it overlaps one before");
+                    assert!(
+                        before.is_none_or(|(&at, &len)| at + len.max(1) <= address),
+                        "it overlaps one before"
+                    );
                     let after = twin.range(address..).next();
-                    assert!(after.is_none_or(|(&at, _)| address + bytes.max(1) <= at), "it overlaps one behind");
+                    assert!(
+                        after.is_none_or(|(&at, _)| address + bytes.max(1) <= at),
+                        "it overlaps one behind"
+                    );
                     twin.insert(address, bytes);
                 }
                 Err(status) => assert_eq!(status, Status::OUT_OF_MEMORY, "{}", last_error_text()),
             },
             Step::Free { which, stream } => {
                 let Some((address, bytes)) = pick(&twin, which) else { continue };
-                let freed = vrampool_free_sized(0, address as *mut c_void, bytes, streams[stream] as *mut c_void);
+                let freed =
+                    vrampool_free_sized(0, address as *mut c_void, bytes, streams[stream] as *mut c_void);
                 assert_eq!(freed, Status::OK, "{}", last_error_text());
                 twin.remove(&address);
                 assert_eq!(free(pool, address, streams[stream]), Status::INVALID_POINTER, "a second time");
@@ -111,7 +125,12 @@ fn obeys(options: &str, steps: &[Step]) {
                     ),
                     _ => (free(pool, address + 1, 0), Status::INVALID_POINTER),
                 };
-                assert_eq!((status, vrampool_last_error_code()), (expected, expected), "{}", last_error_text());
+                assert_eq!(
+                    (status, vrampool_last_error_code()),
+                    (expected, expected),
+                    "{}",
+                    last_error_text()
+                );
             }
             Step::Record { which, stream } => {
                 let Some((address, _)) = pick(&twin, which) else { continue };
@@ -198,7 +217,10 @@ fn threads_free_each_others_blocks_while_pools_come_and_go() {
         }
     });
     let stats = stats(pool);
-    assert_eq!((stats.live_buffers, stats.bytes_live, stats.hits + stats.misses), (0, 0, THREADS as u64 * 5_000));
+    assert_eq!(
+        (stats.live_buffers, stats.bytes_live, stats.hits + stats.misses),
+        (0, 0, THREADS as u64 * 5_000)
+    );
     assert_eq!(vrampool_destroy(pool), Status::OK);
 }
 

@@ -2,7 +2,7 @@
 
 use crate::boundary::{Out, Text, guard, guarded};
 use crate::failure::{Failure, Status};
-use crate::torch::{self, Filter};
+use crate::torch::{self, Filter, First};
 use crate::{blocks, last_error, registry};
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -66,8 +66,12 @@ pub extern "C-unwind" fn vrampool_torch_alloc(
     }
 }
 
+#[inline(always)]
 fn allocate(size: usize, device: c_int, stream: *mut c_void) -> Result<u64, Failure> {
-    let routes = guarded(|| torch::routes(device))?;
+    let routes = match guarded(|| torch::allocate_or_ask(size as u64, device, stream as usize))? {
+        First::Done(address) => return Ok(address),
+        First::Ask(routes) => routes,
+    };
     // Asked out here: what such a function of C++'s throws goes on to its caller.
     let accepts =
         |route: &&crate::captured::Route| route.filter.as_ref().is_none_or(|filter| filter.accepts(stream));

@@ -108,12 +108,24 @@ pub(crate) fn shutdown() {
     }
 }
 
-/// Where a request may have to go instead of the pool.
-#[inline(always)]
-pub(crate) fn routes(device: c_int) -> Result<Vec<Route>, Failure> {
-    registry::with(pool(device)?, |pool| Ok(pool.captures.routes()))
+/// What became of a request.
+pub(crate) enum First {
+    /// The pool served it.
+    Done(u64),
+    /// A private pool may have to.
+    Ask(Vec<Route>),
 }
 
+/// Serves a request at once where no private pool may have to.
+#[inline(always)]
+pub(crate) fn allocate_or_ask(bytes: u64, device: c_int, stream: usize) -> Result<First, Failure> {
+    registry::with(pool(device)?, |pool| match pool.captures.routes() {
+        routes if routes.is_empty() => pool.allocate(bytes, stream).map(First::Done),
+        routes => Ok(First::Ask(routes)),
+    })
+}
+
+/// Serves a request from where it has to be.
 pub(crate) fn allocate(
     bytes: u64,
     device: c_int,

@@ -249,6 +249,16 @@ static void test_out_of_memory(void) {
     OK(vrampool_free(pool, more, NULL));
     OK(vrampool_destroy(pool));
 
+    /* What one tag does not use another one gets. */
+    OK(vrampool_create("device=host;limit=64MiB;source=virtual", &pool));
+    OK(vrampool_tag_begin(pool, "kv_cache"));
+    OK(vrampool_free(pool, allocate(pool, 40 * MIB, NULL), NULL));
+    OK(vrampool_tag_end(pool));
+    CHECK(stats_of(pool).bytes_reserved >= 40 * MIB);
+    OK(vrampool_free(pool, allocate(pool, 40 * MIB, NULL), NULL));
+    CHECK(stats_of(pool).bytes_reserved <= 64 * MIB);
+    OK(vrampool_destroy(pool));
+
     /* The device's own memory. */
     OK(vrampool_create("device=host;host_capacity=8MiB;source=direct", &pool));
     FAILS(VRAMPOOL_ERROR_OUT_OF_MEMORY, vrampool_allocate(pool, 6 * MIB + 4 * MIB, NULL, &more));
@@ -269,6 +279,7 @@ static void test_sleep(void) {
     FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_tag_begin(pool, NULL));
     FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_tag_begin(pool, ""));
     unsigned char *untagged = allocate(pool, 2 * MIB, NULL);
+    void *spare = allocate(pool, 5000, NULL);
     memset(weights, 1, 4 * MIB);
     memset(small, 2, 100);
     memset(cache, 3, 8 * MIB);
@@ -295,8 +306,10 @@ static void test_sleep(void) {
     FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_wake(pool, NULL, 0, &report));
     FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_sleep(pool, NULL, 2, NULL));
 
-    /* Freed asleep. */
+    /* Freed asleep. What is idle then is not handed out before it is awake. */
     OK(vrampool_free(pool, cache, NULL));
+    OK(vrampool_free(pool, spare, NULL));
+    FAILS(VRAMPOOL_ERROR_ASLEEP, vrampool_allocate(pool, 5000, NULL, &none));
 
     /* "default" wakes with whatever does, "kv_cache" does not. */
     report.struct_size = sizeof report;

@@ -12,6 +12,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <typeinfo>
 #include <utility>
 
 #define CHECK(condition)                                                                                            \
@@ -49,6 +50,7 @@ static void test_exceptions() {
             vrampool_torch_alloc(100 * MIB, 0, nullptr);
         } catch (const c10::OutOfMemoryError &error) {
             caught = true;
+            CHECK(typeid(error) == typeid(c10::OutOfMemoryError));
             std::string text = error.what_without_backtrace();
             CHECK(text.find("CUDA out of memory. Tried to allocate 100.00 MiB") == 0);
             CHECK(text.find("raise `limit`") != std::string::npos);

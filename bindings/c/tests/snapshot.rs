@@ -1,0 +1,123 @@
+//! A snapshot adds up: segments are what is reserved, and blocks cover them.
+
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::ffi::{CStr, CString, c_char, c_void};
+use std::ptr;
+use vrampool_c::boundary::Out;
+use vrampool_c::boundary::{Text, Texts};
+use vrampool_c::{
+    Stats, Status, vrampool_allocate, vrampool_create, vrampool_destroy, vrampool_free, vrampool_get_stats,
+    vrampool_get_stats_json, vrampool_sleep_tags, vrampool_snapshot, vrampool_string_free,
+    vrampool_tag_begin, vrampool_tag_end,
+};
+
+/// Text of the library's, which is freed.
+fn read(text: *mut c_char) -> Value {
+    // SAFETY: text that the library made and nobody frees before it is read here.
+    let value = serde_json::from_slice(unsafe { CStr::from_ptr(text) }.to_bytes()).expect("JSON");
+    assert_eq!(vrampool_string_free(text), Status::OK);
+    value
+}
+
+fn snapshot(pool: u64) -> Value {
+    let mut text = ptr::null_mut();
+    assert_eq!(vrampool_snapshot(pool, Out::from(&mut text)), Status::OK);
+    read(text)
+}
+
+fn stats(pool: u64) -> Stats {
+    let mut stats = Stats { struct_size: size_of::<Stats>(), ..Stats::default() };
+    assert_eq!(vrampool_get_stats(pool, Out::from(&mut stats)), Status::OK);
+    stats
+}
+
+fn number(value: &Value, key: &str) -> u64 {
+    value[key].as_u64().unwrap_or_else(|| panic!("{key} of {value}"))
+}
+
+/// Bytes by state, of a snapshot whose blocks cover its segments.
+fn by_state(snapshot: &Value) -> BTreeMap<String, u64> {
+    let (mut states, mut end) = (BTreeMap::new(), 0);
+    for segment in snapshot["segments"].as_array().expect("segments") {
+        let (address, bytes) = (number(segment, "address"), number(segment, "bytes"));
+        assert!(address >= end, "segments are in order and apart");
+        end = address;
+        for block in segment["blocks"].as_array().expect("blocks") {
+            assert_eq!(number(block, "address"), end, "no hole in {segment}");
+            end += number(block, "bytes");
+            assert!(number(block, "requested") <= number(block, "bytes"));
+            *states.entry(block["state"].as_str().expect("a state").to_owned()).or_default() +=
+                number(block, "bytes");
+        }
+        assert_eq!(end, address + bytes, "they cover {segment}");
+    }
+    states
+}
+
+#[test]
+fn blocks_cover_what_is_reserved() {
+    for source in ["virtual", "direct", "arena"] {
+        let options =
+            CString::new(format!("device=host; host_capacity=256MiB; limit=96MiB; source={source}"))
+                .expect("no 0");
+        let mut pool = 0;
+        assert_eq!(vrampool_create(options.as_c_str().into(), Out::from(&mut pool)), Status::OK);
+        let mut live = Vec::new();
+        for round in 0..40u64 {
+            let bytes = [3000, 5 << 20, 70_000, 1_500_000, 9 << 20][(round % 5) as usize];
+            let mut address = ptr::null_mut();
+            match vrampool_allocate(pool, bytes, ptr::null_mut(), Out::from(&mut address)) {
+                Status::OK => live.push((address as u64, bytes)),
+                status => assert_eq!(status, Status::OUT_OF_MEMORY),
+            }
+            if round % 3 == 2 {
+                let (address, _) = live.swap_remove((round as usize * 7) % live.len());
+                assert_eq!(vrampool_free(pool, address as *mut c_void, ptr::null_mut()), Status::OK);
+            }
+            let (snapshot, stats) = (snapshot(pool), stats(pool));
+            let states = by_state(&snapshot);
+            let of = |state: &str| states.get(state).copied().unwrap_or(0);
+            // An arena's blocks are a multiple of its alignment.
+            assert!(
+                of("live") >= stats.bytes_live && of("live") <= stats.bytes_live + 4096 * live.len() as u64
+            );
+            match source {
+                "direct" => assert_eq!(of("live"), stats.bytes_live),
+                "virtual" => assert_eq!(states.values().sum::<u64>(), stats.bytes_reserved),
+                _ => assert_eq!(states.values().sum::<u64>(), 96 << 20),
+            }
+        }
+        live.iter().for_each(|&(address, _)| {
+            assert_eq!(vrampool_free(pool, address as *mut c_void, ptr::null_mut()), Status::OK);
+        });
+        assert!(!by_state(&snapshot(pool)).contains_key("live"));
+        assert_eq!(vrampool_destroy(pool), Status::OK);
+    }
+}
+
+#[test]
+fn tags_are_told_apart_and_asleep_there_is_no_segment() {
+    let mut pool = 0;
+    let options = c"device=host; source=virtual; name=tagged";
+    assert_eq!(vrampool_create(options.into(), Out::from(&mut pool)), Status::OK);
+    assert_eq!(vrampool_tag_begin(pool, c"weights".into()), Status::OK);
+    let mut address = ptr::null_mut();
+    assert_eq!(vrampool_allocate(pool, 4 << 20, ptr::null_mut(), Out::from(&mut address)), Status::OK);
+    assert_eq!(vrampool_tag_end(pool), Status::OK);
+    let tags = |snapshot: &Value| -> Vec<String> {
+        let segments = snapshot["segments"].as_array().expect("segments").iter();
+        segments.map(|segment| segment["tag"].as_str().expect("a tag").to_owned()).collect()
+    };
+    assert_eq!(tags(&snapshot(pool)), ["weights"]);
+    let mut text = ptr::null_mut();
+    assert_eq!(vrampool_get_stats_json(pool, Out::from(&mut text)), Status::OK);
+    let json = read(text);
+    assert_eq!(number(&json["tags"]["weights"], "bytes_live"), 4 << 20);
+    assert_eq!((number(&json["tags"]["default"], "bytes_live"), number(&json, "bytes_live")), (0, 4 << 20));
+    let names = [Text::from(c"weights")];
+    assert_eq!(vrampool_sleep_tags(pool, Texts::of(&names), 1, 0, Out::null()), Status::OK);
+    assert!(tags(&snapshot(pool)).is_empty());
+    assert_eq!(vrampool_free(pool, address, ptr::null_mut()), Status::OK);
+    assert_eq!(vrampool_destroy(pool), Status::OK);
+}
