@@ -54,6 +54,15 @@ def test_install_gives_pytorch_the_functions_and_all_hooks(fresh: Configure, tor
     assert vt.pool().limit == 32 * MIB
 
 
+def test_hooks_that_pytorch_does_not_have_are_named(
+    fresh: Configure, torch: Torch, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("fake_torch.SETTERS", SETTERS[1:])
+    assert "set_reset_fn" in vt.allocator().allocator().hooks
+    assert SETTERS[0] in caplog.text
+    assert SETTERS[1] not in caplog.text
+
+
 def test_install_answers_what_pytorch_refuses(fresh: Configure, torch: Torch, tmp_path: Path) -> None:
     vt.install(device="host", host_capacity="64MiB")
     address = alloc(MIB)

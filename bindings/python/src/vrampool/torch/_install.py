@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import sys
 import threading
 from collections.abc import Iterator
@@ -27,6 +28,7 @@ HOOKS = {
     "set_release_pool": "torch_release_pool",
 }
 
+_log = logging.getLogger("vrampool")
 _lock = threading.Lock()
 #: What pools were configured as; `None` before that.
 _configured: str | None = None
@@ -104,7 +106,8 @@ def allocator() -> Any:
     """A `torch.cuda.memory.CUDAPluggableAllocator` of vrampool's with all hooks that PyTorch has: what `install` installs."""
     memory = pytorch().cuda.memory
     pluggable = memory.CUDAPluggableAllocator(PATH, "vrampool_torch_alloc", "vrampool_torch_free")
-    set_hooks(pluggable.allocator())
+    if absent := set_hooks(pluggable.allocator()):
+        _log.warning("this PyTorch has no %s; what they are for does not work", ", ".join(absent))
     return pluggable
 
 
