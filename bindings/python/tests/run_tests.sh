@@ -16,5 +16,5 @@ cp -r tests benches pyproject.toml hatch_build.py "$work"
 cd "$work"
 unset PYTHONPATH VRAMPOOL_LIBRARY
 env/bin/python -m pytest -q -p no:cacheprovider
-site=$(env/bin/python -c 'import vrampool, pathlib; print(pathlib.Path(vrampool.__file__).parent)')
-env/bin/python -m mypy --cache-dir "$work/types" "$site" tests benches hatch_build.py
+env/bin/python -m mypy --cache-dir "$work/types" -p vrampool
+env/bin/python -m mypy --cache-dir "$work/types" tests benches hatch_build.py
