@@ -1,48 +1,58 @@
 #!/usr/bin/env bash
-# Everything that this folder shows, on a machine with a GPU, PyTorch and CuPy: run_on_gpu.sh WHEEL FOLDER. Takes less than
-# nine minutes; each part has a limit of its own, and the last lines say which parts went well. The folder gets report.txt,
-# which is what is printed, and results.tar.gz with all that was said and made.
+# Everything that this folder shows, on a machine with a GPU, PyTorch and CuPy: run_on_gpu.sh WHEEL FOLDER [PART...]. Takes at
+# most nine minutes: each part has a limit, and what no time is left for is not begun. The folder gets report.txt, which is
+# what is printed, and results.tar.gz with all that was said and made.
 set -uo pipefail
 wheel=$(realpath "$1")
 mkdir -p "$2"
 folder=$(realpath "$2")
+shift 2
+parts=("$@")
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
 exec > >(tee "$folder/report.txt") 2>&1
-here=$(cd "$(dirname "$0")" && pwd)
+cd "$(dirname "$0")"
 python=${PYTHON:-python3}
+most=${SECONDS_IN_ALL:-530}
 
 "$python" -m pip install --quiet --no-deps --no-index --target "$out/.package" "$wheel" || exit 1
 export PYTHONPATH="$out/.package${PYTHONPATH:+:$PYTHONPATH}" PYTHONDONTWRITEBYTECODE=1
-cd "$here"
 
 said=()
 failed=0
 part() { # SECONDS NAME COMMAND...
-    local limit=$1 name=$2 begin=$SECONDS status=0
+    local limit=$1 name=$2 begin=$SECONDS status=0 left=$((most - SECONDS))
     shift 2
-    timeout --kill-after=5 "$limit" "$@" >"$out/$name.txt" 2>"$out/$name.err" || status=$?
-    said+=("$(printf '%-12s %s in %d s' "$name" "$([ $status = 0 ] && echo well || echo "FAILED ($status)")" $((SECONDS - begin)))")
-    if [ $status != 0 ]; then
+    [ ${#parts[@]} = 0 ] || [[ " ${parts[*]} " == *" $name "* ]] || return 0
+    if [ $left -lt 10 ]; then
+        said+=("$(printf '%-15s not begun: no time is left' "$name")")
         failed=1
-        tail -n 15 "$out/$name.err"
+        return
     fi
-    tail -n 40 "$out/$name.txt" | cut -c 1-400
+    printf '\n== %s\n' "$name"
+    timeout --kill-after=5 $((limit < left ? limit : left)) "$@" >"$out/$name.txt" 2>"$out/$name.err" || status=$?
+    tail -n 60 "$out/$name.txt" | cut -c 1-600
+    if [ $status = 0 ]; then
+        said+=("$(printf '%-15s well, %d s' "$name" $((SECONDS - begin)))")
+    else
+        said+=("$(printf '%-15s FAILED (%d), %d s' "$name" $status $((SECONDS - begin)))")
+        failed=1
+        tail -n 25 "$out/$name.err"
+    fi
 }
 
-{ nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader
-  "$python" -c 'import torch, vrampool; print("PyTorch", torch.__version__, "vrampool", vrampool.__version__)'; } >"$out/machine.txt" 2>&1
-cat "$out/machine.txt"
+nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader
+"$python" -c 'import torch, vrampool; print("PyTorch", torch.__version__, "vrampool", vrampool.__version__)'
 
-part 60 tests env VRAMPOOL_REQUIRE=gpu,torch,cupy "$python" -m pytest -q -p no:cacheprovider -c ../pyproject.toml --rootdir .. ../tests
 part 40 oom "$python" oom.py --quick
 part 40 sleep "$python" sleep.py --quick
 part 40 snapshot "$python" snapshot.py --quick --out "$out/snapshot"
 part 50 cupy_job "$python" cupy_job.py --quick
-part 60 empty_pairs "$python" empty_pairs.py --quick --steps 9 --out "$out"
 for workload in train_resnet50 train_gpt2 generate input_pipeline; do
     part 75 "$workload" "$python" compare.py "$workload" --quick --out "$out/$workload"
 done
+part 60 empty_pairs "$python" empty_pairs.py --quick --steps 9 --out "$out"
+part 180 tests env VRAMPOOL_REQUIRE=gpu,torch,cupy "$python" -m pytest -q -p no:cacheprovider -c ../pyproject.toml --rootdir .. ../tests
 
 printf '\n'
 printf '%s\n' "${said[@]}"

@@ -178,6 +178,8 @@ def install(
         except RuntimeError as error:
             raise BusyError(f"it is too late: PyTorch's allocator is in use: {error}") from error
         _installed = pluggable
+    if not LIBRARY.plain["torch_throws"]():
+        _log.warning("PyTorch's libc10 was not found: running out of memory will not be its exception")
     if patch:
         from ._patch import patch_cuda
 
