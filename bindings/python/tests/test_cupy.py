@@ -72,6 +72,14 @@ def test_each_device_has_a_pool(cupy: CuPy) -> None:
     del first, second
 
 
+def test_the_pool_of_a_device_is_on_it(cupy: CuPy, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[dict[str, Any]] = []
+    monkeypatch.setattr(vc, "Pool", lambda **options: asked.append(options))
+    cupy.device = 3
+    vc.CuPyAllocator(limit=MIB).pool()
+    assert asked == [{"device": "cuda:3", "name": "cupy-3", "limit": MIB}]
+
+
 def test_out_of_memory_is_cupys_with_ours_as_its_cause(cupy: CuPy) -> None:
     allocator = vc.CuPyAllocator(**HOST, limit=8 * MIB)
     with pytest.raises(OutOfMemoryError) as caught:

@@ -258,4 +258,5 @@ def test_limits_are_changed_and_shares_are_checked(fresh: Configure) -> None:
     for wrong in (-0.1, 1.1, float("nan")):
         with pytest.raises(vrampool.InvalidArgumentError, match="share"):
             vt.set_per_process_memory_fraction(wrong)
+        assert LIBRARY.last_failure() is None
     assert vt.pool().limit == 32 * MIB
