@@ -56,7 +56,10 @@ class Torch(types.ModuleType):
         memory.CUDAPluggableAllocator = Pluggable
         memory.change_current_allocator = self._change
         for module in (cuda, memory):
-            for name in ("memory_stats", "memory_summary", "memory_snapshot", "reset_peak_memory_stats"):
+            for name in (
+                *("memory_stats", "memory_summary", "memory_snapshot", "reset_peak_memory_stats"),
+                "get_per_process_memory_fraction",
+            ):
                 setattr(module, name, self._refuse)
         memory._snapshot = memory._dump_snapshot = self._refuse
         cuda.memory = memory

@@ -64,13 +64,14 @@ def test_hooks_that_pytorch_does_not_have_are_named(
 
 
 def test_install_answers_what_pytorch_refuses(fresh: Configure, torch: Torch, tmp_path: Path) -> None:
-    vt.install(device="host", host_capacity="64MiB")
+    vt.install(device="host", host_capacity="64MiB", limit="16MiB")
     address = alloc(MIB)
     for module in (torch.cuda, torch.cuda.memory):
         assert module.memory_stats()["allocated_bytes.all.current"] == MIB
         assert "live blocks" in module.memory_summary()
         assert len(module.memory_snapshot()) == 1
         module.reset_peak_memory_stats()
+        assert module.get_per_process_memory_fraction() == 0.25
     torch.cuda.memory._dump_snapshot(str(tmp_path / "dump"))
     assert pickle.loads((tmp_path / "dump").read_bytes()) == torch.cuda.memory._snapshot()
     free(address, MIB)
@@ -251,6 +252,7 @@ def test_memory_sleeps_by_tag(fresh: Configure) -> None:
 
 def test_limits_are_changed_and_shares_are_checked(fresh: Configure) -> None:
     fresh()
+    assert vt.get_per_process_memory_fraction() == 1.0
     vt.set_limit(MIB)
     assert vt.pool().limit == MIB
     vt.set_per_process_memory_fraction(0.5)

@@ -12,7 +12,15 @@ Or a part of a program, with PyTorch's allocator on top:
 """
 
 from ..service import start_metrics, stop_metrics
-from ._control import discard, empty_cache, set_limit, set_per_process_memory_fraction, sleep, wake_up
+from ._control import (
+    discard,
+    empty_cache,
+    get_per_process_memory_fraction,
+    set_limit,
+    set_per_process_memory_fraction,
+    sleep,
+    wake_up,
+)
 from ._figures import (
     max_memory_allocated,
     max_memory_reserved,
@@ -32,6 +40,7 @@ __all__ = [
     "discard",
     "dump_snapshot",
     "empty_cache",
+    "get_per_process_memory_fraction",
     "install",
     "is_configured",
     "is_installed",

@@ -31,6 +31,12 @@ def set_per_process_memory_fraction(fraction: float, device: object = None) -> N
         raise failure
 
 
+def get_per_process_memory_fraction(device: object = None) -> float:
+    """The limit as a share of the device's memory; 1.0 for none."""
+    of = pool(device)
+    return min(1.0, of.limit / of.memory_info()[1])
+
+
 def sleep(offload: Iterable[str] | str | bool = ("default",), device: object = None) -> SleepReport:
     """Puts a device's memory to sleep: the device has it back, and tensors keep their addresses until `wake_up`.
 

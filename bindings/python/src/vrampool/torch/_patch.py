@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from . import _figures, _snapshot
+from . import _control, _figures, _snapshot
 
 
 def _summary(device: object = None, abbreviated: bool = False) -> str:
@@ -28,6 +28,7 @@ def _dump(filename: str = "dump_snapshot.pickle", augment_with_fx_traces: bool =
 #: By the names that they have in `torch.cuda.memory`, and most in `torch.cuda` too. What PyTorch makes of them
 #: (`memory_allocated`, `max_memory_reserved`, …) works then.
 PATCHES: dict[str, Callable[..., Any]] = {
+    "get_per_process_memory_fraction": _control.get_per_process_memory_fraction,
     "memory_stats": _figures.memory_stats,
     "memory_summary": _summary,
     "memory_snapshot": _segments,
