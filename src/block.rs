@@ -37,6 +37,12 @@ pub(crate) struct Block {
     /// Which lane of a magazine takes it, if that is for its class alone.
     pub(crate) lane: u8,
     pub(crate) pool: Arc<Shared>,
+    /// What a recorder calls the request that it serves; 0 when none was recorded.
+    #[cfg(feature = "trace")]
+    pub(crate) recorded: u64,
+    /// As its lane, which a block of a pool that is recorded does not have; known when it is handed out.
+    #[cfg(feature = "trace")]
+    pub(crate) recorded_lane: u8,
     /// Where it is, once that is known and as long as it stays there; 0 else.
     place: AtomicU64,
     /// The [`Body`] of its backend. A box of its own, so that what moves is one word.
@@ -102,6 +108,10 @@ impl Block {
             stream: stream.id(),
             lane: lane_of(pool, key),
             pool: Arc::clone(pool),
+            #[cfg(feature = "trace")]
+            recorded: 0,
+            #[cfg(feature = "trace")]
+            recorded_lane: NO_LANE,
             place: AtomicU64::new(0),
             body: Box::new(body),
         })

@@ -29,15 +29,23 @@ impl Need {
     }
 
     /// Makes later work on `to` wait for the work so far on `from`. Streams of a capture can wait for each other, and so can all
-    /// others. But a capture cannot wait for work that is done once, and who waits for a capture becomes a part of it.
+    /// others. But a capture cannot wait for work that is done once, and who waits for a capture becomes a part of it. Answers
+    /// whether it is no capture: what is ordered in one is not in the streams.
     ///
     /// # Errors
     /// [`Error::Capture`] when one of the two is captured; what the device reports.
-    pub(crate) fn order<B: Backend>(self, device: &B, from: &B::Stream, to: &B::Stream) -> Result<(), Error> {
-        if device.is_capturing(to)? != device.is_capturing(from)? {
+    pub(crate) fn order<B: Backend>(
+        self,
+        device: &B,
+        from: &B::Stream,
+        to: &B::Stream,
+    ) -> Result<bool, Error> {
+        let is_captured = device.is_capturing(to)?;
+        if is_captured != device.is_capturing(from)? {
             return Err(self.refused(Forbidden::Wait));
         }
         let event = device.record(from)?;
-        Ok(device.wait(to, &event)?)
+        device.wait(to, &event)?;
+        Ok(!is_captured)
     }
 }

@@ -25,7 +25,7 @@ const GRAIN: u64 = 1024;
 const TABLE: usize = 1024;
 
 /// A pool's lanes.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Lanes {
     /// Requests of more bytes are not in the table.
     reach: u64,
@@ -67,6 +67,13 @@ impl Lanes {
     pub(crate) fn watched(largest: u64) -> Self {
         let largest = largest.min(LARGEST_CLASS);
         Self { reach: 0, table: [NO_LANE; TABLE], largest, large: u64::MAX, are_unshared: false }
+    }
+
+    /// As [`watched`](Self::watched), where it is enough to see a large request when it was served.
+    #[cfg(feature = "trace")]
+    pub(crate) fn recorded(largest: u64) -> Self {
+        let watched = Self::watched(largest);
+        Self { large: watched.largest, ..watched }
     }
 
     /// Whether each class has a lane to itself.

@@ -30,6 +30,7 @@ pub mod metrics;
 mod model;
 mod pool;
 mod rack;
+mod records;
 mod registry;
 mod request;
 mod shared;

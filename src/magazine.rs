@@ -62,6 +62,14 @@ pub(crate) fn take(pool: &Shared, requested: u64, stream: StreamId) -> Option<Bo
     taken.ok().flatten()
 }
 
+/// As [`take`], from a lane that is known.
+#[cfg(feature = "trace")]
+#[inline(always)]
+pub(crate) fn take_from(pool: &Shared, lane: u8, requested: u64, stream: StreamId) -> Option<Box<Block>> {
+    let taken = LOCAL.try_with(|local| local.rack(pool)?.pop(lane, requested, stream));
+    taken.ok().flatten()
+}
+
 /// As [`take`], where classes share lanes.
 pub(crate) fn take_class(pool: &Shared, class: u64, requested: u64, stream: StreamId) -> Option<Box<Block>> {
     let lane = pool.lanes.of_class(class)?;
@@ -82,6 +90,20 @@ pub(crate) fn put(block: Box<Block>) -> Option<Box<Block>> {
     let _ = LOCAL.try_with(|local| {
         block = block.take().and_then(|block| match local.rack(&block.pool) {
             Some(rack) => rack.push(block),
+            None => Some(block),
+        });
+    });
+    block
+}
+
+/// As [`put`], into a lane that the block does not know.
+#[cfg(feature = "trace")]
+#[inline(always)]
+pub(crate) fn put_into(lane: u8, block: Box<Block>) -> Option<Box<Block>> {
+    let mut block = Some(block);
+    let _ = LOCAL.try_with(|local| {
+        block = block.take().and_then(|block| match local.rack(&block.pool) {
+            Some(rack) => rack.push_back(lane, block),
             None => Some(block),
         });
     });

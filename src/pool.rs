@@ -143,8 +143,14 @@ impl<B: Backend> Pool<B> {
     #[track_caller]
     fn allocate_past_magazines(&self, bytes: u64, stream: &B::Stream) -> Result<Buffer<B>, Error> {
         let shared = self.shared();
+        if let Some(block) = shared.records.take(shared, bytes, stream.id()) {
+            return Ok(Buffer::new(block));
+        }
         match shared.allocate_large::<B>(bytes, stream) {
-            Some(block) => Ok(Buffer::new(block)),
+            Some(mut block) => {
+                shared.records.request(&mut block);
+                Ok(Buffer::new(block))
+            }
             None => self.allocate_by_depot(bytes, shared.kind, stream),
         }
     }
@@ -159,10 +165,12 @@ impl<B: Backend> Pool<B> {
         stream: &B::Stream,
     ) -> Result<Buffer<B>, Error> {
         let shared = self.shared();
-        Ok(Buffer::new(match shared.hooks.is_empty() {
+        let mut block = match shared.hooks.is_empty() {
             true => shared.allocate::<B>(bytes, kind, stream, None)?,
             false => shared.allocate_announced::<B>(bytes, kind, stream, Location::caller())?,
-        }))
+        };
+        shared.records.request(&mut block);
+        Ok(Buffer::new(block))
     }
 
     /// As [`allocate`](Self::allocate), and every byte is set to 0 on `stream`. The other ways to a buffer give recycled

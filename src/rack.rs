@@ -140,10 +140,25 @@ impl Rack {
         self.push_anew(block)
     }
 
+    /// As [`push`](Self::push), of a block of `lane` that does not say so itself: of a pool that is recorded.
+    #[cfg(feature = "trace")]
+    #[inline(always)]
+    pub(crate) fn push_back(&self, lane: u8, block: Box<Block>) -> Option<Box<Block>> {
+        if self.last_lane.get() == lane && self.tally.last_came_back(block.requested) {
+            set(&self.last, Some(block));
+            return None;
+        }
+        self.push_to(lane, block)
+    }
+
     /// A block comes back that is not the one that went out last, or not as it went.
     #[inline(never)]
     fn push_anew(&self, block: Box<Block>) -> Option<Box<Block>> {
-        let lane = block.lane;
+        self.push_to(block.lane, block)
+    }
+
+    #[inline(always)]
+    fn push_to(&self, lane: u8, block: Box<Block>) -> Option<Box<Block>> {
         if !self.tally.lane(lane).push() {
             return Some(block);
         }
@@ -172,7 +187,7 @@ impl Rack {
     /// at.
     pub(crate) fn stow(&self) {
         match self.last.take() {
-            Some(last) => self.stack(last.lane, last),
+            Some(last) => self.stack(self.last_lane.get(), last),
             None => self.settle_last(),
         }
         self.last_lane.set(NO_LANE);

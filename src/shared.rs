@@ -8,6 +8,7 @@ use crate::error::Error;
 use crate::lanes::Lanes;
 use crate::locked_depot::Place;
 use crate::magazine::{self, NO_SLOT, SLOTS};
+use crate::records::Records;
 use crate::size_class::SizeClasses;
 use crate::source::Supply;
 use crate::stats::{PoolStats, Rung};
@@ -35,6 +36,7 @@ pub(crate) struct Shared {
     /// is written often.
     pub(crate) epoch: AtomicU64,
     pub(crate) hooks: Hooks,
+    pub(crate) records: Records,
     place: Place,
     /// The [`Supply`] of its backend.
     supply: Box<dyn Any + Send + Sync>,
@@ -64,10 +66,11 @@ impl Shared {
         caps: Caps,
         classes: SizeClasses,
         borrow_classes: usize,
-        hooks: Hooks,
+        (hooks, records): (Hooks, Records),
         supply: Supply<B>,
     ) -> Arc<Self> {
         let largest = caps.magazine_bytes.min(caps.magazine_class).min(caps.cached_class);
+        let (lanes, records) = records.lanes(&hooks, classes, largest);
         Arc::new(Self {
             device: supply.device.id(),
             max_allocation: supply.device.properties().max_allocation,
@@ -75,10 +78,8 @@ impl Shared {
             kind,
             classes,
             caps,
-            lanes: match hooks.is_empty() {
-                true => Lanes::new(classes, largest),
-                false => Lanes::watched(largest),
-            },
+            lanes,
+            records,
             hooks,
             slot: if caps.has_magazines() { take_slot() } else { NO_SLOT },
             epoch: AtomicU64::new(next_epoch()),
@@ -122,6 +123,7 @@ impl Shared {
     #[cold]
     #[inline(never)]
     fn release_to_depot(block: Box<Block>) {
+        let Some(block) = Records::free(block) else { return };
         // Those of pools with hooks are not.
         if !block.pool.lanes.are_unshared() && !block.pool.hooks.is_empty() {
             Self::release_announced(block);

@@ -7,6 +7,8 @@ cd "$(dirname "$0")/.."
 [ "$(uname -m)" = x86_64 ] || { echo "skipped: the instructions are looked at on x86-64 only"; exit 0; }
 
 target=${CARGO_TARGET_DIR:-target}/hit_path
+# Between crates nothing is looked at; with it, each crate would have a listing of its own.
+export CARGO_PROFILE_RELEASE_LTO=off
 may_call='pop_from_lane|push_anew|prove|allocate_past_magazines|release_to_depot|destructors.*register|drop_in_place|Unwind_Resume|panic_in_cleanup'
 listing=$(mktemp)
 trap 'rm -f "$listing"' EXIT

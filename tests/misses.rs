@@ -106,6 +106,22 @@ fn bytes_that_went_to_another_stream_and_back_are_waited_for() {
     assert_eq!(seen_by_the_first(&scene, 2), 0xAA);
 }
 
+/// Behind a wait lies all that the other stream did before it, and nothing that it does later.
+#[test]
+fn one_wait_is_for_all_that_was_freed_before_it() {
+    let scene = scene();
+    scene.warm(8, 0);
+    let waits = || scene.pool.stats().stream_waits;
+    let others: Vec<_> = (0..8).map(|_| scene.allocate(KIB, 1)).collect();
+    assert_eq!(waits(), 1, "eight blocks that the first stream freed");
+    drop(others);
+    let back: Vec<_> = (0..8).map(|_| scene.allocate(KIB, 0)).collect();
+    assert_eq!(waits(), 2, "the other way too");
+    drop(back);
+    assert_eq!(seen_by_the_first(&scene, 1), 0xAA, "freed after the wait");
+    assert_eq!(waits(), 3);
+}
+
 #[test]
 fn a_reader_is_waited_for_too() {
     let scene = scene();

@@ -1,6 +1,7 @@
 //! Physical memory that several arenas may have in all.
 
 use super::Shared;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use vrampool_backend::{Backend, BackendError};
 
@@ -66,15 +67,43 @@ impl Allowance {
     }
 }
 
+/// What an arena has of an allowance, if there is one; given back with the arena.
+#[derive(Debug)]
+pub(super) struct Share {
+    allowance: Option<Arc<Allowance>>,
+    taken: AtomicU64,
+}
+
+impl Share {
+    pub(super) fn of(allowance: Option<Arc<Allowance>>) -> Self {
+        Self { allowance, taken: AtomicU64::new(0) }
+    }
+
+    fn give(&self, bytes: u64) {
+        if let Some(allowance) = &self.allowance {
+            self.taken.fetch_sub(bytes, Ordering::Relaxed);
+            allowance.taken.fetch_sub(bytes, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.give(self.taken.load(Ordering::Relaxed));
+    }
+}
+
 impl<B: Backend> Shared<B> {
-    /// Takes so much of the allowance, if there is one.
+    /// Takes so much of the allowance.
     pub(super) fn take_allowance(&self, bytes: u64) -> Result<(), BackendError> {
-        self.allowance.as_ref().map_or(Ok(()), |allowance| allowance.take(bytes))
+        if let Some(allowance) = &self.share.allowance {
+            allowance.take(bytes)?;
+            self.share.taken.fetch_add(bytes, Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     pub(super) fn give_allowance(&self, bytes: u64) {
-        if let Some(allowance) = &self.allowance {
-            allowance.taken.fetch_sub(bytes, Ordering::Relaxed);
-        }
+        self.share.give(bytes);
     }
 }

@@ -312,7 +312,7 @@ impl<B: Backend> ArenaBuffer<B> {
             return Ok((hold, offset));
         }
         drop(state);
-        users.iter().try_for_each(|user| self.arena.order(user, stream, self.need()))?;
+        users.iter().try_for_each(|user| self.arena.order(user, stream, self.need()).map(drop))?;
         if let Some(slot) = self.arena.state.lock().slots.get_mut(self.block) {
             then(slot, stream);
         }

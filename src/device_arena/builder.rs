@@ -1,6 +1,6 @@
 //! How an arena on a device is to be.
 
-use super::allowance::Allowance;
+use super::allowance::{Allowance, Share};
 use super::backing::Backing;
 use super::growth::virtual_memory;
 use super::sleep::GivingBack;
@@ -155,7 +155,7 @@ impl<B: Backend> ArenaBuilder<B> {
             settled: Condvar::new(),
             changing: LongMutex::new(()),
             giving_back: GivingBack::default(),
-            allowance: self.allowance,
+            share: Share::of(self.allowance),
             mapping_calls: AtomicU64::new(0),
             mapping_nanoseconds: AtomicU64::new(0),
             waits: AtomicU64::new(0),
@@ -185,7 +185,8 @@ impl<B: Backend> ArenaBuilder<B> {
         let limit = if self.limit > 0 { self.limit } else { u64::MAX };
         let total = self.device.properties().total_bytes;
         let limit = if self.clamp { limit.min(total) } else { limit };
-        let least = limit.min(total).min(MOST_ADDRESSES).max(granularity);
+        // Whatever the limit is, for it may be raised.
+        let least = total.min(MOST_ADDRESSES).max(granularity);
         // Address space is plentiful, and gaps take some; where it is not, as much as there is.
         let mut addresses = least.saturating_mul(8).min(MOST_ADDRESSES).next_power_of_two();
         let range = loop {

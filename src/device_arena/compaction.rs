@@ -161,7 +161,7 @@ impl<B: Backend> Shared<B> {
         users
             .iter()
             .filter(|user| user.id() != stream.id())
-            .try_for_each(|user| self.order(user, stream, need))
+            .try_for_each(|user| self.order(user, stream, need).map(drop))
     }
 
     /// Settles the books. Copies are enqueued at most; whoever uses either end next waits for `stream`.

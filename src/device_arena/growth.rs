@@ -1,6 +1,6 @@
 //! A growing arena gets memory: from what is mapped, or by mapping more.
 
-use super::backing::{Extent, Growth, Way};
+use super::backing::{Extent, Growth, Stock, Way};
 use super::state::{State, Taken};
 use super::{ArenaBuffer, Shared};
 use crate::arena::{ArenaError, Block, Region};
@@ -40,26 +40,35 @@ impl<B: Backend> Shared<B> {
     ) -> Result<ArenaBuffer<B>, Error> {
         let mut state = self.state.lock();
         if state.is_awake()
-            && let Some(taken) = state.take_mapped(bytes, alignment, false)?
+            && let Some(taken) = state.take_mapped(bytes, alignment, Stock::Plenty)?
         {
             return self.hand_out(state, taken, (bytes, alignment), stream);
         }
         drop(state);
         // What is captured is not to ask the driver for memory.
-        Need { requested: bytes, class: bytes }.check(&self.device, stream, Forbidden::Allocation)?;
+        let need = Need { requested: bytes, class: bytes };
+        if let Err(refused) = need.check(&self.device, stream, Forbidden::Allocation) {
+            let mut state = self.state.lock();
+            let taken = match state.is_awake() {
+                true => state.take_mapped(bytes, alignment, Stock::None)?,
+                false => None,
+            };
+            return taken
+                .map_or(Err(refused), |taken| self.hand_out(state, taken, (bytes, alignment), stream));
+        }
         let _alone = self.changing.lock();
-        // Whether the device has no more memory, as far as is known.
-        let mut shortage = None;
+        // What the device said when it had no more.
+        let (mut stock, mut shortage) = (Stock::Plenty, None);
         let mut has_released = false;
         loop {
             let mut state = self.state.lock();
             if !state.is_awake() {
                 return Err(state.asleep(bytes));
             }
-            if let Some(taken) = state.take_mapped(bytes, alignment, shortage.is_some())? {
+            if let Some(taken) = state.take_mapped(bytes, alignment, stock)? {
                 return self.hand_out(state, taken, (bytes, alignment), stream);
             }
-            let (growth, held) = match state.plan_growth(bytes, alignment, shortage.is_some()) {
+            let (growth, held) = match state.plan_growth(bytes, alignment, stock) {
                 Ok(planned) => planned,
                 Err(refusal) => {
                     let may_help = refusal.is_out_of_memory() && state.small_may_serve(bytes);
@@ -69,7 +78,7 @@ impl<B: Backend> Shared<B> {
                         match self.release_of(&[Region::Stable], 0) {
                             Ok(0) => {}
                             Ok(_) => {
-                                shortage = None;
+                                (stock, shortage) = (Stock::Plenty, None);
                                 continue;
                             }
                             Err(error) => log::warn!("arena on {}: {error}", self.id),
@@ -95,7 +104,12 @@ impl<B: Backend> Shared<B> {
                         self.state.lock().keep_stuck(&growth, stuck);
                         return Err(error.into());
                     }
-                    if let Some(taken) = state.commit(growth, made, &held) {
+                    // Before anybody else has it.
+                    let taken = match state.commit(growth, made, &held) {
+                        None => state.take_mapped(bytes, alignment, stock)?,
+                        stitched => stitched,
+                    };
+                    if let Some(taken) = taken {
                         return self.hand_out(state, taken, (bytes, alignment), stream);
                     }
                 }
@@ -104,10 +118,10 @@ impl<B: Backend> Shared<B> {
                     state.give_up(&held);
                     state.keep_stuck(&growth, stuck);
                     drop(state);
-                    if !error.is_out_of_memory() || shortage.is_some() {
+                    if !error.is_out_of_memory() || stock == Stock::None {
                         return Err(error.into());
                     }
-                    shortage = Some(error);
+                    (stock, shortage) = (stock.refused(), Some(error));
                 }
             }
         }
@@ -215,8 +229,8 @@ pub(super) fn virtual_memory<B: Backend>(
 }
 
 impl<B: Backend> State<B> {
-    /// A block of what is mapped; none if nothing serves. `no_more`: no physical memory is to be had.
-    fn take_mapped(&mut self, bytes: u64, alignment: u64, no_more: bool) -> Result<Option<Taken<B>>, Error> {
+    /// A block of what is mapped; none if nothing serves, or if it is better to make some memory.
+    fn take_mapped(&mut self, bytes: u64, alignment: u64, stock: Stock) -> Result<Option<Taken<B>>, Error> {
         let Self { engine, backing, .. } = self;
         let plain = |block: Result<Block, ArenaError>| match block {
             Ok(block) => Ok(Some(Taken::plain(block))),
@@ -240,7 +254,7 @@ impl<B: Backend> State<B> {
             return found;
         }
         // What grows would be at the end the next time, when that is there.
-        if !stitches && backing.grows_for(engine, region, (size, alignment), no_more) {
+        if !stitches && backing.grows_for(engine, region, (size, alignment), stock) {
             return Ok(None);
         }
         if region == Region::Stable
@@ -279,13 +293,13 @@ impl<B: Backend> State<B> {
         &mut self,
         bytes: u64,
         alignment: u64,
-        no_more: bool,
+        stock: Stock,
     ) -> Result<(Growth, Vec<Option<Block>>), ArenaError> {
         let Self { engine, backing, .. } = self;
         let size = bytes.checked_next_multiple_of(engine.alignment());
         let region = backing.as_ref().map_or(Region::Dynamic, |backing| backing.region_of(bytes));
         let planned = size.zip(backing.as_ref()).and_then(|(size, backing)| {
-            let plan = |region| backing.plan(engine, region, (size, alignment), no_more);
+            let plan = |region| backing.plan(engine, region, (size, alignment), stock);
             plan(region).or_else(|| plan(Region::Dynamic))
         });
         let Some(growth) = planned else {

@@ -30,6 +30,7 @@ mod state;
 mod unsettled;
 
 pub use allowance::Allowance;
+use allowance::Share;
 pub use buffer::ArenaBuffer;
 pub use builder::ArenaBuilder;
 pub use compaction::{Compaction, Moved};
@@ -97,8 +98,8 @@ struct Shared<B: Backend> {
     /// One compaction, growth, release, sleep or wake at a time.
     changing: LongMutex<()>,
     giving_back: GivingBack,
-    /// Of what its physical memory is a part.
-    allowance: Option<Arc<Allowance>>,
+    /// Behind the state, and so given back once its memory is.
+    share: Share,
     /// Calls of the device for virtual memory, and their time.
     mapping_calls: AtomicU64,
     mapping_nanoseconds: AtomicU64,
@@ -254,6 +255,7 @@ impl<B: Backend> Shared<B> {
         if let Some(place) = &stitched {
             (size, before) = state.settle_more(&place.more, stream, (size, before));
         }
+        let era = if before.is_some() { state.unsettled.begin_era() } else { 0 };
         let writer = state.stream(stream);
         let slot = state.slots.insert(block, writer);
         if let Some(before) = &before {
@@ -271,31 +273,40 @@ impl<B: Backend> Shared<B> {
         buffer.stitched_at = stitched_at;
         match before {
             None => Ok(buffer),
-            Some(before) => self.put_behind(&before, &buffer, stream).map(|()| buffer),
+            Some(before) => self.put_behind(&before, era, &buffer, stream).map(|()| buffer),
         }
     }
 
-    /// Puts what `stream` does from now on behind the work of those who used a new block's bytes.
+    /// Puts what `stream` does from now on behind the work of those who used a new block's bytes, with which an era is over.
     #[cold]
     fn put_behind(
         &self,
         before: &[B::Stream],
+        era: u64,
         buffer: &ArenaBuffer<B>,
         stream: &B::Stream,
     ) -> Result<(), Error> {
         // If that fails nothing waits for them, and whoever gets these bytes next must: the slot has their names.
-        before.iter().try_for_each(|user| self.order(user, stream, buffer.need()))?;
-        if let Some(slot) = self.state.lock().slots.get_mut(buffer.block) {
+        let mut are_lasting = true;
+        for user in before {
+            are_lasting &= self.order(user, stream, buffer.need())?;
+        }
+        let State { slots, unsettled, .. } = &mut *self.state.lock();
+        if let Some(slot) = slots.get_mut(buffer.block) {
             slot.awaits_nobody();
+        }
+        if are_lasting {
+            before.iter().for_each(|user| unsettled.waited(user, stream, era));
         }
         Ok(())
     }
 
-    /// Makes later work on `to` wait for the work so far on `from`, for what is a `need`.
-    fn order(&self, from: &B::Stream, to: &B::Stream, need: Need) -> Result<(), Error> {
-        need.order(&self.device, from, to)?;
+    /// Makes later work on `to` wait for the work so far on `from`, for what is a `need`. Answers whether that holds
+    /// beyond a capture.
+    fn order(&self, from: &B::Stream, to: &B::Stream, need: Need) -> Result<bool, Error> {
+        let is_lasting = need.order(&self.device, from, to)?;
         self.waits.fetch_add(1, Ordering::Relaxed);
-        Ok(())
+        Ok(is_lasting)
     }
 
     /// The state, once nothing moves the block.
@@ -310,8 +321,6 @@ impl<B: Backend> Shared<B> {
 
 impl<B: Backend> Drop for Shared<B> {
     fn drop(&mut self) {
-        let mapped = self.state.lock().backing.as_ref().map_or(0, |backing| backing.mapped);
-        self.give_allowance(mapped);
         log::info!("arena on {}: given back", self.id);
     }
 }

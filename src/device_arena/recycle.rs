@@ -26,12 +26,16 @@ impl<B: Backend> ArenaBuffer<B> {
         }
         let mut state = self.arena.state.try_lock().filter(|state| state.is_awake())?;
         let size = bytes.checked_next_multiple_of(state.engine.alignment())?;
-        let block = match &state.backing {
-            None => state.engine.allocate(bytes, Region::Dynamic),
-            Some(backing) if backing.stitches(size) => state.engine.allocate_in_hole(bytes),
+        let State { engine, backing, .. } = &mut *state;
+        let block = match backing {
+            None => engine.allocate(bytes, Region::Dynamic),
+            Some(backing) if backing.stitches(size) => match engine.allocate_in_hole(bytes) {
+                Err(_) if backing.end_is_next(engine, size) => engine.allocate(bytes, Region::Dynamic),
+                found => found,
+            },
             Some(backing) => {
                 let region = backing.region_of(bytes);
-                state.engine.allocate(bytes, region)
+                engine.allocate(bytes, region)
             }
         }
         .ok()?;

@@ -131,6 +131,9 @@ impl<B: Backend> Shared<B> {
                 let range = |part: &Part| part.piece.start..part.piece.end();
                 let free = parts.iter().flat_map(|part| unsettled.users_in(&range(part)));
                 free.for_each(|user| add(&mut users, &user));
+                let is_part = |piece: &&Piece<B>| parts.iter().any(|part| part.piece == piece.extent);
+                let left = leaving.pieces.iter().filter(is_part).flat_map(|piece| &piece.users);
+                left.for_each(|user| add(&mut users, user));
                 // Whoever got bytes of it since is behind all who used them before.
                 for (block, slot) in slots.named() {
                     let is_there = |&block: &Block| {
@@ -157,8 +160,9 @@ impl<B: Backend> Shared<B> {
         let device = settled.inspect_err(|_| ranges.iter_mut().for_each(|range| range.goes = false))?;
         let leaves =
             |part: &Part| pieces.iter().any(|piece| piece.extent == part.piece && piece.fate == Fate::Goes);
-        for Range { stitched, parts, .. } in ranges.iter_mut().filter(|range| !range.goes) {
-            while let Some(place) = parts.iter().position(leaves) {
+        for Range { stitched, parts, goes, .. } in ranges.iter_mut() {
+            // All of one that goes: a drop would do it too, but wait for work that has nothing to do with it.
+            while let Some(place) = parts.iter().position(|part| *goes || leaves(part)) {
                 let Part { offset, piece } = parts[place];
                 self.timed(|| device.unmap(&stitched.memory, offset, piece.bytes))?;
                 parts.swap_remove(place);

@@ -110,13 +110,23 @@ impl<B: Backend> SleeperBuilder<B> {
     /// Makes the sleeper. It takes no memory yet.
     ///
     /// # Errors
-    /// [`Error::Environment`] for a variable that cannot be read; [`Error::Backend`] when the device fails.
+    /// [`Error::Configuration`] for a limit below the device's granularity; [`Error::Environment`] for a variable that cannot
+    /// be read; [`Error::Backend`] when the device fails.
     pub fn build(self) -> Result<Sleeper<B>, Error> {
         static SLEEPERS: AtomicU64 = AtomicU64::new(0);
         // A device may have virtual memory, and none of this kind.
         let granularity = self.device.virtual_memory().and_then(|memory| memory.granularity(self.kind).ok());
         let places = match granularity {
             Some(granularity) => {
+                if let Some(limit) = self.limit.filter(|limit| *limit < granularity) {
+                    return Err(Error::Configuration {
+                        field: "limit",
+                        value: limit.to_string(),
+                        reason: format!(
+                            "the device maps memory in pieces of {granularity} bytes; leave room for one"
+                        ),
+                    });
+                }
                 let chunk_bytes = match self.chunk_bytes {
                     Some(bytes) => chunk::round_up(bytes, granularity),
                     None => chunk::bytes(granularity, &environment::process)?,

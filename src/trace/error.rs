@@ -1,6 +1,7 @@
 //! Why a trace could not be read.
 
 use super::csv::HEADER;
+use super::import::RMM_HEADER;
 use super::ledger::MAX_STREAMS;
 use super::lines::MAX_LINE;
 use std::fmt;
@@ -25,6 +26,8 @@ pub struct TraceError {
     pub trace: String,
     /// The line, from 1; `None` when the fault is not one of a line.
     pub line: Option<u64>,
+    /// The byte of the decompressed file at which it stands, from 0; `None` but for PyTorch's snapshots, which have no lines.
+    pub offset: Option<u64>,
     /// The field; `None` when the fault is not one of a field.
     pub field: Option<&'static str>,
     /// What is wrong.
@@ -36,6 +39,9 @@ impl fmt::Display for TraceError {
         f.write_str(&self.trace)?;
         if let Some(line) = self.line {
             write!(f, ", line {line}")?;
+        }
+        if let Some(offset) = self.offset {
+            write!(f, ", byte {offset}")?;
         }
         if let Some(field) = self.field {
             write!(f, ", field `{field}`")?;
@@ -64,6 +70,14 @@ pub enum Fault {
     /// The compressed data is cut off or damaged.
     #[error("its gzip data is cut off or damaged: {0}; copy or record it again")]
     Gzip(#[source] io::Error),
+    /// The content is of no format.
+    #[error(
+        "`{found}` begins neither a trace (`{HEADER}`), nor RMM's log (`{RMM_HEADER}`), nor a pickle of PyTorch's; name its format if it is one of these"
+    )]
+    Unknown {
+        /// What it begins with.
+        found: String,
+    },
     /// The first line is not the header.
     #[error("`{found}` is not the header; the first line must be `{HEADER}`")]
     Header {
@@ -156,5 +170,66 @@ pub enum Fault {
     TooManyEvents {
         /// The limit.
         max: u32,
+    },
+    /// A field of RMM's log is not what it should be.
+    #[error("`{found}` is not {expected}; a line of RMM's log is `{RMM_HEADER}`")]
+    Unexpected {
+        /// What should be there.
+        expected: &'static str,
+        /// What is there.
+        found: String,
+    },
+    /// An allocation at an address where something is live.
+    #[error(
+        "something at {address:#x} is live already; record both allocations and frees, of one device alone"
+    )]
+    AddressLive {
+        /// The address.
+        address: u64,
+    },
+    /// A pickle has an instruction that makes or calls something.
+    #[error(
+        "the pickle has instruction {opcode:#04x} ({name}), which is none for plain data, and nothing of a pickle is run; write \
+         the snapshot with `torch.cuda.memory._dump_snapshot`"
+    )]
+    Opcode {
+        /// The instruction.
+        opcode: u8,
+        /// What Python calls it.
+        name: &'static str,
+    },
+    /// A pickle of a protocol that is not known.
+    #[error("the pickle is of protocol {protocol}, and 0 to 5 are read; write it with one of these")]
+    Protocol {
+        /// Its protocol.
+        protocol: u8,
+    },
+    /// A pickle ends too early.
+    #[error("the pickle ends in the middle; copy or write it again")]
+    CutOff,
+    /// A pickle's instructions do not fit each other.
+    #[error("the pickle is damaged: its instructions do not fit each other; copy or write it again")]
+    NotPickled,
+    /// A snapshot has more in it than was allowed.
+    #[error("reading the snapshot takes more than {max} bytes of memory; raise `max_events` if you trust it")]
+    TooMuchData {
+        /// The limit, bytes.
+        max: u64,
+    },
+    /// A snapshot is not as snapshots are.
+    #[error(
+        "it is no memory snapshot of PyTorch's: {what}; write it with `torch.cuda.memory._dump_snapshot`"
+    )]
+    Shape {
+        /// What should be there.
+        what: &'static str,
+    },
+    /// A snapshot has nothing of the device.
+    #[error("the snapshot has nothing of device {device}; it is one of {devices} devices, counted from 0")]
+    NoDevice {
+        /// The device.
+        device: u64,
+        /// How many devices it has.
+        devices: u64,
     },
 }

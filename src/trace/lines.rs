@@ -3,9 +3,13 @@
 use super::error::Fault;
 use flate2::bufread::MultiGzDecoder;
 use std::io::{self, BufRead, BufReader, Read};
+use std::mem;
 
 /// The most bytes that a line of a trace may have. The longest event has 85.
 pub const MAX_LINE: usize = 256;
+
+/// Bytes by which a format is told.
+const HEAD: u64 = 64;
 
 /// What gzip data begins with.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
@@ -28,20 +32,28 @@ impl<'a> Lines<'a> {
         Ok(Self { input, is_gzip, line: Vec::with_capacity(MAX_LINE + 2) })
     }
 
+    /// What it begins with, which stays to be read.
+    pub(crate) fn head(&mut self) -> Result<Vec<u8>, Fault> {
+        let mut head = Vec::with_capacity(HEAD as usize);
+        let read = (&mut self.input).take(HEAD).read_to_end(&mut head);
+        read.map_err(|error| read_fault(self.is_gzip)(error))?;
+        let rest = mem::replace(&mut self.input, Box::new(io::empty()));
+        self.input = Box::new(io::Cursor::new(head.clone()).chain(rest));
+        Ok(head)
+    }
+
+    /// What is left, not as lines, and what its errors mean.
+    pub(crate) fn into_input(self) -> (Box<dyn BufRead + 'a>, fn(io::Error) -> Fault) {
+        (self.input, read_fault(self.is_gzip))
+    }
+
     /// The next line; `None` at the end.
     pub(crate) fn next(&mut self) -> Result<Option<&[u8]>, Fault> {
         self.line.clear();
         // Two more for `\r\n`: a line that fills this without ending is too long, and no more of it is read.
         let mut bounded = (&mut self.input).take(MAX_LINE as u64 + 2);
         if let Err(error) = bounded.read_until(b'\n', &mut self.line) {
-            return Err(match error.kind() {
-                io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput
-                    if self.is_gzip =>
-                {
-                    Fault::Gzip(error)
-                }
-                _ => Fault::Read(error),
-            });
+            return Err(read_fault(self.is_gzip)(error));
         }
         if self.line.is_empty() {
             return Ok(None);
@@ -49,5 +61,17 @@ impl<'a> Lines<'a> {
         let line = self.line.strip_suffix(b"\n").unwrap_or(&self.line);
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         if line.len() > MAX_LINE { Err(Fault::LineTooLong) } else { Ok(Some(line)) }
+    }
+}
+
+fn read_fault(is_gzip: bool) -> fn(io::Error) -> Fault {
+    if !is_gzip {
+        return Fault::Read;
+    }
+    |error| match error.kind() {
+        io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput => {
+            Fault::Gzip(error)
+        }
+        _ => Fault::Read(error),
     }
 }

@@ -1,4 +1,5 @@
-//! Recorded allocation traces: what a program asked for and gave back, event by event, and its replay against a pool.
+//! Recorded allocation traces: what a program asked for and gave back, event by event, recorded from a pool or by other
+//! programs, and its replay against a pool.
 //!
 //! # The format
 //!
@@ -23,6 +24,15 @@
 //! Lines are read one by one and are at most [`MAX_LINE`] bytes long, events are at most [`Limits::max_events`], streams
 //! at most [`MAX_STREAMS`]; so neither an endless line nor a small file that decompresses without end takes more memory
 //! than the events that were allowed, at most 150 bytes each.
+//!
+//! # Formats of other programs
+//!
+//! [`Import`] reads RMM's log and PyTorch's memory snapshots too, and tells by the content which it is; [`Export`] writes them.
+//! A snapshot is a pickle: plain data alone is read, and whatever a pickle could have run is refused by its name.
+//!
+//! # Recording
+//!
+//! A [`Recorder`] is given to pools when they are built; what they serve from then on is a trace.
 //!
 //! # Replay
 //!
@@ -49,12 +59,16 @@ mod any_touch;
 mod csv;
 mod error;
 mod event;
+mod export;
+mod format;
 #[cfg(feature = "host")]
 mod host_touch;
+mod import;
 mod ledger;
 mod lines;
 mod program;
 mod reader;
+mod recorder;
 mod replay;
 mod report;
 mod touch;
@@ -63,11 +77,15 @@ mod worker;
 pub use any_touch::AnyTouch;
 pub use error::{Fault, TraceError};
 pub use event::{Event, Op};
+pub use export::{Export, ExportError};
+pub use format::{Format, UnknownFormat};
 #[cfg(feature = "host")]
 pub use host_touch::HostTouch;
+pub use import::Import;
 pub use ledger::MAX_STREAMS;
 pub use lines::MAX_LINE;
 pub use reader::{Limits, Trace};
+pub use recorder::Recorder;
 pub use replay::Replay;
 pub use report::{Pass, ReplayError};
 pub use touch::Touch;

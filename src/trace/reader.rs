@@ -12,7 +12,7 @@ use std::io::Read;
 use std::path::Path;
 
 /// The name of a trace that did not come from a file.
-const UNNAMED: &str = "trace";
+pub(crate) const UNNAMED: &str = "trace";
 
 /// A recorded sequence of allocations and frees that makes sense: every id is one allocation's, every free is of
 /// something live, and live bytes fit 64 bits.
@@ -63,12 +63,13 @@ impl Trace {
         let path = path.as_ref();
         let mut line = None;
         let trace = match File::open(path) {
-            Ok(file) => Self::parse_lines(file, limits, &mut line),
+            Ok(file) => Self::parse_read(file, limits, &mut line),
             Err(error) => Err((None, Fault::Open(error))),
         };
         let trace = trace.map_err(|(field, fault)| TraceError {
             trace: path.display().to_string(),
             line,
+            offset: None,
             field,
             fault,
         })?;
@@ -96,23 +97,32 @@ impl Trace {
     /// As [`read`](Self::read).
     pub fn parse_within(reader: impl Read, limits: Limits) -> Result<Self, TraceError> {
         let mut line = None;
-        Self::parse_lines(reader, limits, &mut line).map_err(|(field, fault)| TraceError {
+        Self::parse_read(reader, limits, &mut line).map_err(|(field, fault)| TraceError {
             trace: UNNAMED.into(),
             line,
+            offset: None,
             field,
             fault,
         })
     }
 
-    /// `line` is the one being read.
-    fn parse_lines(
+    fn parse_read(
         reader: impl Read,
+        limits: Limits,
+        line: &mut Option<u64>,
+    ) -> Result<Self, (Option<&'static str>, Fault)> {
+        let lines = Lines::new(reader).map_err(|fault| (None, fault))?;
+        Self::parse_lines(lines, limits, line)
+    }
+
+    /// `line` is the one being read.
+    pub(crate) fn parse_lines(
+        mut lines: Lines<'_>,
         limits: Limits,
         line: &mut Option<u64>,
     ) -> Result<Self, (Option<&'static str>, Fault)> {
         let whole_line = |fault: Fault| (None, fault);
         let one_field = |(field, fault): Wrong| (Some(field), fault);
-        let mut lines = Lines::new(reader).map_err(whole_line)?;
         let (mut events, mut ledger) = (Vec::new(), Ledger::default());
         *line = Some(1);
         let header = lines.next().map_err(whole_line)?.unwrap_or_default();
@@ -128,6 +138,15 @@ impl Trace {
             let event = csv::event(text).map_err(one_field)?;
             ledger.enter(&event, number).map_err(one_field)?;
             events.push(event);
+        }
+        Ok(Self { name: UNNAMED.into(), events, peak_requested: ledger.peak_bytes() })
+    }
+
+    /// Of events that did not come from a file of this format.
+    pub(crate) fn assemble(events: Vec<Event>) -> Result<Self, Wrong> {
+        let mut ledger = Ledger::default();
+        for (event, line) in events.iter().zip(2..) {
+            ledger.enter(event, line)?;
         }
         Ok(Self { name: UNNAMED.into(), events, peak_requested: ledger.peak_bytes() })
     }
@@ -189,7 +208,7 @@ impl Trace {
 }
 
 /// A file's name without `.gz` and without the ending before it.
-fn stem(path: &Path) -> String {
+pub(crate) fn stem(path: &Path) -> String {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let name = Path::new(name.strip_suffix(".gz").unwrap_or(&name));
     name.file_stem().unwrap_or_default().to_string_lossy().into_owned()

@@ -1,9 +1,9 @@
 //! Sizes, limits and alignments that cannot be, or only just.
 
-use super::{PAGE, has_virtual_memory, scene};
+use super::{AuditDevice, Device, PAGE, has_virtual_memory, scene};
 use vrampool::arena::{ArenaError, Region};
 use vrampool::host::HostDevice;
-use vrampool::{Backend, DeviceArena, Error};
+use vrampool::{Backend, DeviceArena, Error, Memory};
 
 #[test]
 fn sizes_that_cannot_be_are_errors() {
@@ -97,6 +97,93 @@ fn limits_that_cannot_be_are_errors() {
     assert_eq!(arena.release(0).expect("no fault"), 5 * PAGE);
     arena.resize(0).expect("nothing is mapped");
     assert!(arena.allocate(1, &stream).expect_err("the limit").is_out_of_memory());
+}
+
+/// Where the device has less than the arena would take in reserve, and less than another piece at its end, what there is and
+/// what is free do.
+#[test]
+fn a_device_that_is_nearly_full_serves_what_it_can() {
+    if !has_virtual_memory() {
+        return;
+    }
+    let device = || AuditDevice::new(HostDevice::builder().capacity(300 * PAGE).granularity(PAGE).build());
+    let build = |device: &Device| DeviceArena::builder(device).growing().piece_bytes(4 * PAGE).build();
+    let (device, other) = (device(), device());
+    let stream = device.create_stream().expect("a stream");
+    let arena = build(&device).expect("an arena");
+    let large = arena.allocate(299 * PAGE, &stream).expect("there is room");
+    let small = arena.allocate(100, &stream).expect("the last page");
+    assert!(arena.allocate(PAGE, &stream).expect_err("it is full").is_out_of_memory());
+    drop((large, small));
+
+    let stream = other.create_stream().expect("a stream");
+    let arena = build(&other).expect("an arena");
+    let mut all: Vec<_> =
+        (0..74).map(|_| arena.allocate(4 * PAGE, &stream).expect("there is room")).collect();
+    all.remove(40);
+    all.remove(20);
+    let both = arena.allocate(12 * PAGE, &stream).expect("two holes and the last four pages");
+    assert_eq!(arena.reserved_bytes(), 300 * PAGE);
+    drop((both, all));
+}
+
+/// A limit can be raised up to all that the device has, however low it was.
+#[test]
+fn a_low_limit_can_be_raised() {
+    if !has_virtual_memory() {
+        return;
+    }
+    let scene = scene(|builder| builder.limit(PAGE));
+    scene.arena.resize(1 << 30).expect("it is raised");
+    let whole = scene.arena.allocate((1 << 30) - 2 * PAGE, &scene.streams[0]);
+    assert_eq!(whole.expect("there are addresses").len(), (1 << 30) - 2 * PAGE);
+    scene.check_end();
+}
+
+/// What a captured stream may not have made for it, it may have of what is there.
+#[test]
+fn a_captured_stream_gets_what_is_mapped() {
+    if !has_virtual_memory() {
+        return;
+    }
+    let scene = scene(|builder| builder);
+    let [stream, ..] = &scene.streams;
+    let kept = scene.arena.allocate(2 * PAGE, stream).expect("memory");
+    drop(scene.arena.allocate(8 * PAGE, stream).expect("memory"));
+    let (calls, _) = scene.arena.mapping_calls();
+    scene.device.capture(&[stream]);
+    let small = scene.arena.allocate(100, stream).expect("a part of the large hole");
+    let refused = scene.arena.allocate(9 * PAGE, stream);
+    assert!(matches!(refused, Err(Error::Capture { .. })), "{refused:?}");
+    assert_eq!((scene.arena.mapping_calls().0, scene.device.forbidden()), (calls, 0));
+    scene.device.capture(&[]);
+    drop((small, kept));
+    scene.check_end();
+}
+
+/// A graph may be launched at any time, so a range that it used stays, though a part of it that it did not use goes.
+#[test]
+fn a_range_that_a_captured_stream_used_stays() {
+    if !has_virtual_memory() {
+        return;
+    }
+    let scene = scene(|builder| builder.limit(40 * PAGE).piece_bytes(4 * PAGE));
+    let [stream, other, _] = &scene.streams;
+    let mut all: Vec<_> = (0..10).map(|_| scene.arena.allocate(4 * PAGE, other).expect("memory")).collect();
+    for hole in [8, 5, 2] {
+        all.remove(hole);
+    }
+    drop(scene.arena.allocate(12 * PAGE, other).expect("three holes"));
+    let captured = scene.arena.allocate(8 * PAGE, stream).expect("two of them");
+    let (place, addresses) = (captured.memory().address(), scene.arena.address_bytes());
+    assert_ne!(place, scene.arena.base());
+    scene.device.capture(&[stream]);
+    drop(captured);
+    assert_eq!(scene.arena.release(0).expect("no fault"), 4 * PAGE, "the hole that it did not use");
+    assert_eq!(scene.arena.address_bytes(), addresses);
+    scene.device.capture(&[]);
+    drop(all);
+    scene.check_end();
 }
 
 /// Buffers outlive the arena's handles, stitched ones too, and the last gives all back.

@@ -93,6 +93,18 @@ fn a_sleep_that_fails_leaves_the_arena_awake_with_all_contents() {
     }
 }
 
+/// What a refused sleep did not take out needs nothing.
+#[test]
+fn a_sleep_that_takes_nothing_out_makes_nothing_accessible() {
+    let (setup, _blocks) = setup(discrete());
+    let calls = || setup.device.faults().calls(Call::SetAccess);
+    let before = calls();
+    setup.device.faults().fail_nth(Call::Unmap, 1);
+    assert!(setup.arena.sleep(Offload::Discard).is_err());
+    settle(&setup.arena);
+    assert_eq!((setup.arena.state(), calls()), (SleepState::Awake, before));
+}
+
 #[test]
 fn a_wake_that_fails_leaves_the_arena_asleep_with_all_backups() {
     for (device, offload) in [(discrete(), Offload::Pinned), (integrated(), Offload::Pageable)] {

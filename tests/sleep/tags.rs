@@ -3,9 +3,9 @@
 use crate::setup::{Tags, on_each, without_addresses};
 use crate::{MIB, discrete, integrated};
 use std::sync::{Arc, Mutex};
-use vrampool::Error;
 use vrampool::arena::ArenaError;
 use vrampool::sleep::{BlockState, Offload, SleepState, Wake};
+use vrampool::{Error, Sleeper};
 
 /// vLLM registered a block before it was mapped, and kept it when that failed (bug 2).
 #[test]
@@ -45,6 +45,13 @@ fn callbacks_are_told_of_what_is_there_and_of_nothing_else() {
             [(true, "weights", 3), (true, "kv_cache", 5), (false, "weights", 3), (false, "kv_cache", 5)]
         );
     }
+}
+
+#[test]
+fn a_limit_that_no_block_could_keep_to_is_refused_at_once() {
+    let refused = Sleeper::builder(&discrete()).limit(100).build();
+    assert!(matches!(refused, Err(Error::Configuration { field: "limit", .. })), "{refused:?}");
+    assert!(Sleeper::builder(&without_addresses()).limit(100).build().is_ok(), "there it has no granules");
 }
 
 #[test]

@@ -10,6 +10,7 @@ use parking_lot::{Condvar, Mutex};
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use vrampool_backend::{BackendError, DeviceId, Event, Region, RegionMut, Stream, StreamId};
 
 thread_local! {
@@ -42,6 +43,8 @@ pub struct HostStream {
 struct Inner {
     id: StreamId,
     queue: Sender<Work>,
+    /// Pieces of work that were queued and are not done.
+    pending: Arc<AtomicU64>,
     failure: Arc<Mutex<Option<BackendError>>>,
     device: Arc<Shared>,
 }
@@ -60,6 +63,14 @@ struct Flag {
 }
 
 impl Flag {
+    fn reached() -> Self {
+        Self { set: Mutex::new(true), changed: Condvar::new() }
+    }
+
+    fn is_set(&self) -> bool {
+        *self.set.lock()
+    }
+
     fn set(&self) {
         *self.set.lock() = true;
         self.changed.notify_all();
@@ -76,7 +87,7 @@ impl Flag {
 impl Event for HostEvent {
     fn is_complete(&self) -> Result<bool, BackendError> {
         self.device.faults().check(Call::Query)?;
-        Ok(*self.flag.set.lock())
+        Ok(self.flag.is_set())
     }
 }
 
@@ -95,7 +106,14 @@ impl HostStream {
         let (queue, work) = unbounded();
         let id = StreamId::next();
         let failure = Arc::new(Mutex::new(None));
-        let worker = Worker { id, work, failure: Arc::clone(&failure), device: Arc::clone(device) };
+        let pending = Arc::new(AtomicU64::new(0));
+        let worker = Worker {
+            id,
+            work,
+            pending: Arc::clone(&pending),
+            failure: Arc::clone(&failure),
+            device: Arc::clone(device),
+        };
         std::thread::Builder::new().name(format!("vrampool host {id}")).spawn(move || worker.run()).map_err(
             |error| BackendError::Driver {
                 call: "spawn",
@@ -103,7 +121,7 @@ impl HostStream {
                 message: error.to_string(),
             },
         )?;
-        Ok(Self { inner: Arc::new(Inner { id, queue, failure, device: Arc::clone(device) }) })
+        Ok(Self { inner: Arc::new(Inner { id, queue, pending, failure, device: Arc::clone(device) }) })
     }
 
     /// Runs `kernel` on this stream, after the work before it, with the regions as slices of `T`: `reads` shared,
@@ -202,14 +220,22 @@ impl HostStream {
         })))
     }
 
+    /// A point behind all that was queued so far, which is reached at once where all of it is done.
     pub(crate) fn record(&self) -> Result<HostEvent, BackendError> {
-        let flag = Arc::new(Flag::default());
-        self.send(Work::Signal(Arc::clone(&flag)))?;
+        // Acquire: pairs with the release behind each piece, so what a piece wrote is seen by who sees it done.
+        let flag = if self.inner.pending.load(Ordering::Acquire) == 0 {
+            Arc::new(Flag::reached())
+        } else {
+            let flag = Arc::new(Flag::default());
+            self.send(Work::Signal(Arc::clone(&flag)))?;
+            flag
+        };
         Ok(HostEvent { flag, device: Arc::clone(&self.inner.device) })
     }
 
+    /// What is reached needs no waiting.
     pub(crate) fn wait(&self, event: &HostEvent) -> Result<(), BackendError> {
-        self.send(Work::Wait(Arc::clone(&event.flag)))
+        if event.flag.is_set() { Ok(()) } else { self.send(Work::Wait(Arc::clone(&event.flag))) }
     }
 
     pub(crate) fn synchronize(&self) -> Result<(), BackendError> {
@@ -227,6 +253,8 @@ impl HostStream {
     }
 
     fn send(&self, work: Work) -> Result<(), BackendError> {
+        // Before it can be done.
+        self.inner.pending.fetch_add(1, Ordering::Relaxed);
         self.inner
             .queue
             .send(work)
@@ -237,6 +265,7 @@ impl HostStream {
 struct Worker {
     id: StreamId,
     work: Receiver<Work>,
+    pending: Arc<AtomicU64>,
     failure: Arc<Mutex<Option<BackendError>>>,
     device: Arc<Shared>,
 }
@@ -250,6 +279,7 @@ impl Worker {
                 Work::Signal(flag) => flag.set(),
                 Work::Wait(flag) => flag.wait(),
             }
+            self.pending.fetch_sub(1, Ordering::Release);
         }
     }
 

@@ -9,7 +9,9 @@ mod device;
 mod devices;
 mod fit;
 mod pool_options;
+mod record_options;
 mod replay;
+mod trace;
 mod train;
 
 use clap::{Parser, Subcommand};
@@ -29,6 +31,8 @@ enum Command {
     Train(train::Arguments),
     /// Drive a pool with recorded allocation traces.
     Replay(replay::Arguments),
+    /// Look at recorded allocation traces, and write them in other formats.
+    Trace(trace::Arguments),
     /// Fit size classes to what a recorded trace asks for.
     Fit(fit::Arguments),
     /// Time what allocating and freeing costs.
@@ -41,6 +45,7 @@ fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Train(arguments) => train::run(&arguments),
         Command::Replay(arguments) => replay::run(&arguments),
+        Command::Trace(arguments) => trace::run(&arguments),
         Command::Fit(arguments) => fit::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Devices(arguments) => devices::run(&arguments),

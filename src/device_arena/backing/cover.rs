@@ -98,8 +98,17 @@ impl Holes {
     /// What is free of a piece.
     #[inline]
     pub(super) fn cover_of(&self, piece: Extent) -> Cover {
-        let front = self.front_of(piece);
-        Cover { front, back: if front == piece.bytes { front } else { self.back_of(piece) } }
+        let next = self.0.partition_point(|&(start, _)| start <= piece.start);
+        let before = next.checked_sub(1).and_then(|last| self.0.get(last));
+        let reach = before.map_or(0, |&(start, bytes)| start + bytes).min(piece.end());
+        let front = reach.saturating_sub(piece.start);
+        if front == piece.bytes {
+            return Cover { front, back: front };
+        }
+        // The last of those that start within.
+        let within = self.0.iter().skip(next).take_while(|(start, _)| *start < piece.end()).last();
+        let back = within.filter(|(start, bytes)| start + bytes >= piece.end());
+        Cover { front, back: back.map_or(0, |(start, _)| piece.end() - start) }
     }
 
     /// How many bytes at the front of an extent are free in one piece.

@@ -3,6 +3,7 @@
 //!
 //! * `cover`: extents of the range, and what of them is free;
 //! * `gaps`: parts of the range with nothing behind them;
+//! * `plan`: what is made for a request;
 //! * `stitch`: which pieces make a range for a request;
 //! * `whole`: all of it taken out, and put back.
 //!
@@ -23,37 +24,22 @@
 
 mod cover;
 mod gaps;
+mod plan;
 mod stitch;
 mod whole;
 
 use cover::Covers;
 pub(super) use cover::{Extent, Holes};
+pub(super) use plan::{Growth, Stock};
 pub(super) use stitch::Fit;
-use stitch::Plan;
 
 use crate::arena::{Arena, Block, Region};
 use smallvec::SmallVec;
-use std::ops::Range;
 use std::sync::Arc;
 use vrampool_backend::{Backend, Physical};
 
 /// Requests up to this part of a granule are served in the front part of the range: what pools keep idle.
 const SMALL: u64 = 2;
-
-/// Requests below this size are never stitched but at the limit: each piece of a range costs calls of the driver, granules.
-const STITCHED_FROM: u64 = 2;
-
-/// What is mapped may exceed the most that was live by this share, as a power of two, before ranges are stitched.
-const SLACK: u32 = 6;
-
-/// The share of what is mapped, as a power of two, that one piece may be: few pieces, and yet small ones.
-const PIECE: u32 = 7;
-
-/// The share of a growth, as a power of two, that one piece is at least: the first request may be for most of the device.
-const FEW_PIECES: u32 = 10;
-
-/// As [`FEW_PIECES`], however small pieces are to be.
-const MOST_PIECES: u32 = 16;
 
 /// Up to so many stitched ranges are looked through one by one; of more, what is free of all pieces is found first.
 const FEW: usize = 64;
@@ -139,18 +125,6 @@ pub(super) enum Way<B: Backend> {
     Nothing,
 }
 
-/// What is to be made for a request.
-#[derive(Debug)]
-pub(super) struct Growth {
-    /// Of physical memory, mapped in the range one behind the other.
-    pub(super) new: Vec<Extent>,
-    /// The hold of the gap that they are to fill; none at the end of the part.
-    pub(super) gap: Option<usize>,
-    /// The stitched range, if one is to be.
-    pub(super) stitched: Option<Vec<Extent>>,
-    pub(super) fit: Option<Fit>,
-}
-
 impl<B: Backend> Backing<B> {
     /// `front` bytes of the `addresses` are the first part's.
     pub(super) fn new(
@@ -191,25 +165,32 @@ impl<B: Backend> Backing<B> {
         if offset < self.front { Region::Stable } else { Region::Dynamic }
     }
 
-    /// Whether requests of `bytes` may get a stitched range before the limit makes them.
-    pub(super) fn stitches(&self, bytes: u64) -> bool {
-        bytes >= STITCHED_FROM.saturating_mul(self.granularity)
+    /// Whether [`oldest`](Self::oldest) is the free end, as far as that can be said at once.
+    pub(super) fn end_is_next(&self, engine: &Arena, bytes: u64) -> bool {
+        let (end_age, older) = self.older_than_end(engine, bytes);
+        end_age.is_some() && older.is_empty()
+    }
+
+    /// When the free end came to hold `bytes`, if it does, and the stitched ranges that are older.
+    fn older_than_end(&self, engine: &Arena, bytes: u64) -> (Option<u64>, &[Stitched<B>]) {
+        let end = engine.free_end(Region::Dynamic).saturating_add(bytes);
+        let age = self.ends.get(self.ends.partition_point(|&(other, _)| other < end)).map(|&(_, age)| age);
+        let older = self.stitched.partition_point(|range| age.is_none_or(|age| range.age < age));
+        (age, &self.stitched[..older])
     }
 
     /// The oldest of what is mapped beside the holes and holds `bytes`.
     pub(super) fn oldest(&mut self, engine: &Arena, bytes: u64) -> Way<B> {
-        let end = engine.free_end(Region::Dynamic).saturating_add(bytes);
-        let end_age =
-            self.ends.get(self.ends.partition_point(|&(other, _)| other < end)).map(|&(_, age)| age);
-        let older = self.stitched.partition_point(|range| end_age.is_none_or(|age| range.age < age));
-        if self.stitched[..older].iter().all(|range| range.bytes < bytes) {
+        let (end_age, older) = self.older_than_end(engine, bytes);
+        if older.iter().all(|range| range.bytes < bytes) {
             return end_age.map_or(Way::Nothing, |_| Way::End);
         }
+        let older = older.len();
         let holes = self.holes(engine);
         let oldest = match older <= FEW {
             true => self.stitched[..older].iter().position(|range| {
                 let Stitched { pieces, bytes: all, .. } = range;
-                *all >= bytes && stitch::fits(pieces, bytes, |number| holes.cover_of(pieces[number]))
+                *all >= bytes && stitch::fits(pieces, *all, bytes, |number| holes.cover_of(pieces[number]))
             }),
             false => self.oldest_of_many(&holes, bytes, older),
         };
@@ -235,7 +216,8 @@ impl<B: Backend> Backing<B> {
                     break;
                 }
                 let Stitched { pieces, places, bytes: all, .. } = &self.stitched[range];
-                if *all >= bytes && stitch::fits(pieces, bytes, |number| self.covers.of(places[number])) {
+                if *all >= bytes && stitch::fits(pieces, *all, bytes, |number| self.covers.of(places[number]))
+                {
                     (oldest, found) = (range, Some(range));
                 }
             }
@@ -246,124 +228,6 @@ impl<B: Backend> Backing<B> {
     /// Smaller free parts are not worth a piece of a range.
     fn holes(&self, engine: &Arena) -> Holes {
         Holes::new(engine.holes(self.granularity))
-    }
-
-    /// What is to be made for a request of `bytes`, a multiple of the arena's alignment, that nothing mapped in that part of the
-    /// range serves: `None` when that is too much. `no_more`: no physical memory is to be had.
-    pub(super) fn plan(
-        &self,
-        engine: &Arena,
-        region: Region,
-        (bytes, alignment): (u64, u64),
-        no_more: bool,
-    ) -> Option<Growth> {
-        let room = self.room(no_more);
-        let (mut plain, gap) = self.plain(engine, region, bytes, alignment)?;
-        let is_had = plain.bytes <= room && self.has_addresses(plain);
-        let may_stitch = region == Region::Dynamic && alignment <= engine.alignment();
-        if may_stitch && (!is_had || self.stitches(bytes) && !self.is_tight_with(engine, bytes, plain.bytes))
-        {
-            let plan = stitch::plan(&self.extents, &self.holes(engine), bytes);
-            let missing = self.round(plan.missing)?;
-            if missing <= room && (missing < plain.bytes || !is_had) {
-                return self.stitched_growth(engine, bytes, plan, missing);
-            }
-        }
-        if region == Region::Stable && gap.is_none() {
-            // Small ones come in great numbers: they get some in reserve.
-            let more = Extent { bytes: plain.bytes.max(self.share().min(room)), ..plain };
-            plain = if self.has_addresses(more) { more } else { plain };
-        }
-        let new = is_had.then(|| self.split(plain)).flatten()?;
-        Some(Growth { new, gap, stitched: None, fit: None })
-    }
-
-    /// Bytes of physical memory that the limit leaves.
-    fn room(&self, no_more: bool) -> u64 {
-        if no_more { 0 } else { self.limit.saturating_sub(self.mapped) }
-    }
-
-    /// Whether what is mapped stays close to what is live when so much is added.
-    fn is_tight_with(&self, engine: &Arena, bytes: u64, added: u64) -> bool {
-        let most_live = engine.peak_used().max(engine.used() + bytes);
-        self.mapped.saturating_add(added) <= most_live + (most_live >> SLACK)
-    }
-
-    /// Whether a request that is not stitched without need gets more of that part of the range, if nothing of it serves.
-    pub(super) fn grows_for(
-        &self,
-        engine: &Arena,
-        region: Region,
-        (bytes, alignment): (u64, u64),
-        no_more: bool,
-    ) -> bool {
-        let plain = self.plain(engine, region, bytes, alignment);
-        !self.stitches(bytes)
-            && plain.is_some_and(|(plain, _)| plain.bytes <= self.room(no_more) && self.has_addresses(plain))
-    }
-
-    /// What a part of the range lacks for a request, at its end or in a gap: where the least is lacking, of where there are
-    /// addresses. Its end where nowhere are.
-    fn plain(
-        &self,
-        engine: &Arena,
-        region: Region,
-        bytes: u64,
-        alignment: u64,
-    ) -> Option<(Extent, Option<usize>)> {
-        let reach = |start: u64| start.checked_next_multiple_of(alignment.max(1))?.checked_add(bytes);
-        let start = engine.end(region);
-        let lacking = reach(engine.free_end(region))?.saturating_sub(start);
-        let end = Extent { start, bytes: self.round(lacking)? };
-        let in_gap = self.gaps.iter().enumerate().filter_map(|(gap, &block)| {
-            let (start, room) = engine.extent(block);
-            let bytes = self.round(reach(start)? - start)?;
-            let fits = bytes <= room && self.region_at(start) == region;
-            fits.then_some((Extent { start, bytes }, Some(gap)))
-        });
-        let least = in_gap.min_by_key(|(extent, _)| (extent.bytes, extent.start));
-        Some(match least {
-            Some((extent, gap)) if extent.bytes <= end.bytes || !self.has_addresses(end) => (extent, gap),
-            _ => (end, None),
-        })
-    }
-
-    fn stitched_growth(&self, engine: &Arena, bytes: u64, plan: Plan, missing: u64) -> Option<Growth> {
-        let (gap, start) = match self.gap_of(engine, missing) {
-            Some((gap, start)) if missing > 0 => (Some(gap), start),
-            _ => (None, engine.end(Region::Dynamic)),
-        };
-        let new = self.split(Extent { start, bytes: missing })?;
-        let pieces: Vec<_> = plan.front.into_iter().chain(new.iter().copied()).chain(plan.back).collect();
-        let fit = stitch::fit(&pieces, &self.holes(engine).with(&new), bytes)?.joined(&span(&new));
-        Some(Growth { new, gap, stitched: Some(pieces), fit: Some(fit) })
-    }
-
-    fn has_addresses(&self, extent: Extent) -> bool {
-        let end = if self.region_at(extent.start) == Region::Stable { self.front } else { self.addresses };
-        extent.start.checked_add(extent.bytes).is_some_and(|last| last <= end)
-    }
-
-    fn round(&self, bytes: u64) -> Option<u64> {
-        bytes.checked_next_multiple_of(self.granularity)
-    }
-
-    /// As much as one piece may be.
-    fn share(&self) -> u64 {
-        let share = self.mapped >> PIECE;
-        share - share % self.granularity
-    }
-
-    /// An extent as pieces, if there are addresses for it.
-    fn split(&self, all: Extent) -> Option<Vec<Extent>> {
-        if !self.has_addresses(all) {
-            return None;
-        }
-        let few = self.round(all.bytes >> FEW_PIECES)?;
-        let most = self.share().max(2 * self.granularity).max(few).min(self.piece_bytes);
-        let most = most.max(self.round(all.bytes >> MOST_PIECES)?);
-        let starts = (all.start..all.end()).step_by(usize::try_from(most).unwrap_or(usize::MAX));
-        Some(starts.map(|start| Extent { start, bytes: most.min(all.end() - start) }).collect())
     }
 
     /// Its second part ends there from now on.
@@ -471,13 +335,5 @@ fn note_parts(parts_of: &mut [SmallVec<[u32; 4]>], places: &[u32], range: usize)
         if let Some(parts) = parts_of.get_mut(place as usize) {
             parts.push(range as u32);
         }
-    }
-}
-
-/// From the first of them to the last.
-fn span(extents: &[Extent]) -> Range<u64> {
-    match (extents.first(), extents.last()) {
-        (Some(first), Some(last)) => first.start..last.end(),
-        _ => 0..0,
     }
 }

@@ -1,6 +1,6 @@
 //! An arena falls asleep.
 
-use super::view::{Kept, Mapping, View};
+use super::view::{Kept, Mapping, Reach, View};
 use super::{Asleep, Backups, Offload, Sleep, SleepReport, SleepingPiece};
 use crate::arena::ArenaError;
 use crate::capture::Need;
@@ -155,8 +155,9 @@ impl<B: Backend> State<B> {
         let pieces = pieces
             .map(|(&extent, physical)| SleepingPiece { extent, physical: Some(physical.clone()) })
             .collect();
-        let in_range = |&extent: &Extent| Mapping { offset: extent.start, extent, is_mapped: true };
-        let in_stitched = |&Part { offset, piece }: &Part| Mapping { offset, extent: piece, is_mapped: true };
+        let in_range = |&extent: &Extent| Mapping { offset: extent.start, extent, reach: Reach::Accessible };
+        let in_stitched =
+            |&Part { offset, piece }: &Part| Mapping { offset, extent: piece, reach: Reach::Accessible };
         let mut views = vec![View {
             memory: Arc::clone(&self.range),
             is_range: true,

@@ -25,7 +25,21 @@ pub(super) type Kept<B> = View<Arc<<B as Backend>::Memory>>;
 pub(super) struct Mapping {
     pub(super) offset: u64,
     pub(super) extent: Extent,
-    pub(super) is_mapped: bool,
+    pub(super) reach: Reach,
+}
+
+/// How far a piece came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reach {
+    Out,
+    Mapped,
+    Accessible,
+}
+
+impl Mapping {
+    pub(super) fn is_mapped(&self) -> bool {
+        self.reach != Reach::Out
+    }
 }
 
 impl<M> View<M> {
@@ -37,10 +51,10 @@ impl<M> View<M> {
         View { memory, is_range: self.is_range, age: self.age, mappings: self.mappings }
     }
 
-    /// Mappings one behind the other that are mapped: where each such run starts, its bytes, and which they are.
-    fn runs(&self) -> Vec<(u64, u64, std::ops::Range<usize>)> {
+    /// Such mappings, one behind the other: where each run starts, its bytes, and which they are.
+    fn runs(&self, is_such: impl Fn(&Mapping) -> bool) -> Vec<(u64, u64, std::ops::Range<usize>)> {
         let mut runs: Vec<(u64, u64, std::ops::Range<usize>)> = Vec::new();
-        for (index, mapping) in self.mappings.iter().enumerate().filter(|(_, mapping)| mapping.is_mapped) {
+        for (index, mapping) in self.mappings.iter().enumerate().filter(|(_, mapping)| is_such(mapping)) {
             match runs.last_mut() {
                 Some((start, bytes, of)) if *start + *bytes == mapping.offset && of.end == index => {
                     *bytes += mapping.extent.bytes;
@@ -74,9 +88,9 @@ impl<B: Backend> Shared<B> {
     pub(super) fn unmap_views(&self, views: &mut [Kept<B>]) -> Result<(), BackendError> {
         let device = self.virtual_memory()?;
         for view in views {
-            for (start, bytes, of) in view.runs() {
+            for (start, bytes, of) in view.runs(Mapping::is_mapped) {
                 self.timed(|| device.unmap(&view.memory, start, bytes))?;
-                view.mappings[of].iter_mut().for_each(|mapping| mapping.is_mapped = false);
+                view.mappings[of].iter_mut().for_each(|mapping| mapping.reach = Reach::Out);
             }
         }
         Ok(())
@@ -90,15 +104,16 @@ impl<B: Backend> Shared<B> {
     ) -> Result<(), BackendError> {
         let device = self.virtual_memory()?;
         for view in views {
-            for mapping in view.mappings.iter_mut().filter(|mapping| !mapping.is_mapped) {
+            for mapping in view.mappings.iter_mut().filter(|mapping| !mapping.is_mapped()) {
                 let place = pieces.binary_search_by_key(&mapping.extent.start, |piece| piece.extent.start);
                 let piece = place.ok().and_then(|place| pieces.get(place));
                 let Some(physical) = piece.and_then(|piece| piece.physical.as_ref()) else { continue };
                 self.timed(|| device.map(&view.memory, mapping.offset, physical))?;
-                mapping.is_mapped = true;
+                mapping.reach = Reach::Mapped;
             }
-            for (start, bytes, _) in view.runs() {
+            for (start, bytes, of) in view.runs(|mapping| mapping.reach == Reach::Mapped) {
                 self.timed(|| device.set_access(&view.memory, start, bytes, &[]))?;
+                view.mappings[of].iter_mut().for_each(|mapping| mapping.reach = Reach::Accessible);
             }
         }
         Ok(())

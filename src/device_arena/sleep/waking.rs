@@ -1,6 +1,7 @@
 //! An arena wakes.
 
 use super::falling::Changing;
+use super::view::Mapping;
 use super::{Sleep, SleepingPiece, WakeReport};
 use crate::arena::Block;
 use crate::arena::Region;
@@ -46,9 +47,8 @@ impl<B: Backend> Waking<'_, B> {
                 if view.is_range {
                     continue;
                 }
-                let mapped = view.mappings.iter().filter(|mapping| mapping.is_mapped);
-                let part =
-                    |mapping: &super::view::Mapping| Part { offset: mapping.offset, piece: mapping.extent };
+                let mapped = view.mappings.iter().filter(|mapping| mapping.is_mapped());
+                let part = |mapping: &Mapping| Part { offset: mapping.offset, piece: mapping.extent };
                 let mapped: Vec<_> = mapped.map(part).collect();
                 match view.age {
                     Some(age) if mapped.len() == view.mappings.len() => {

@@ -11,7 +11,7 @@ use std::error::Error;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::Duration;
-use vrampool::trace::{Limits, Trace};
+use vrampool::trace::{Import, Limits};
 use vrampool::{FittedClasses, SizeClasses};
 
 /// How often the spinner turns.
@@ -29,7 +29,7 @@ what a pool without caps and without borrowing holds in the end, and its ratio i
 #[derive(Debug, Clone, Args)]
 #[command(after_long_help = FIGURES)]
 pub(crate) struct Arguments {
-    /// A trace: CSV with the header op,id,size,stream,t_us, gzip-compressed or not
+    /// A trace: CSV with the header op,id,size,stream,t_us, RMM's log, or PyTorch's memory snapshot; gzip-compressed or not
     #[arg(value_name = "TRACE")]
     file: PathBuf,
     /// The most classes to learn
@@ -53,7 +53,8 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     let spinner = spinner();
     spinner.set_message(format!("reading {}", arguments.file.display()));
-    let trace = Trace::read_within(&arguments.file, Limits::default().max_events(arguments.max_events))?;
+    let trace =
+        Import::new().limits(Limits::default().max_events(arguments.max_events)).read(&arguments.file)?;
     spinner.set_message(format!("fitting {} events", trace.events().len()));
     let demand = trace.demand();
     let classes = FittedClasses::fit(&demand, arguments.classes as usize);

@@ -5,6 +5,7 @@ mod table;
 
 use crate::device::{self, Device};
 use crate::pool_options::{PoolOptions, bytes_or_unlimited};
+use crate::record_options::RecordOptions;
 use bytesize::ByteSize;
 use clap::{Args, value_parser};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -13,13 +14,13 @@ use std::error::Error;
 use std::io::Write;
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
-use vrampool::trace::{Limits, Pass, Replay, Touch, Trace};
+use vrampool::trace::{Import, Limits, Op, Pass, Replay, Touch, Trace};
 use vrampool::{Backend, Pool};
 
 /// Flags of `vrampool replay`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Arguments {
-    /// Traces: CSV with the header op,id,size,stream,t_us, gzip-compressed or not
+    /// Traces: CSV with the header op,id,size,stream,t_us, RMM's logs, or PyTorch's memory snapshots; gzip-compressed or not
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     #[command(flatten)]
@@ -39,6 +40,8 @@ pub(crate) struct Arguments {
     /// The most events that a trace may have
     #[arg(long, value_name = "COUNT", default_value_t = Limits::default().max_events)]
     max_events: u32,
+    #[command(flatten)]
+    record: RecordOptions,
     /// Print one JSON object a line, one line a pass, instead of a table
     #[arg(long)]
     json: bool,
@@ -46,6 +49,9 @@ pub(crate) struct Arguments {
 
 /// Replays every file on a pool of its own and prints what each pass measured.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
+    if arguments.record.is_given() && arguments.files.len() > 1 {
+        return Err("a recording is of one trace; replay one file with --record, or several without".into());
+    }
     device::run(arguments.pool.backend.as_ref(), Replays(arguments))
 }
 
@@ -104,9 +110,11 @@ fn replay<B: Backend>(
     bar: &ProgressBar,
     mut on_row: impl FnMut(Row),
 ) -> Result<(), Box<dyn Error>> {
-    let trace = Trace::read_within(path, Limits::default().max_events(arguments.max_events))?;
+    let trace = Import::new().limits(Limits::default().max_events(arguments.max_events)).read(path)?;
     bar.set_message(trace.name().to_owned());
-    let pool = arguments.pool.apply(Pool::builder(device).name(trace.name())).build()?;
+    let recording = arguments.record.start(recorded_events(arguments, &trace));
+    let builder = arguments.pool.apply(Pool::builder(device).name(trace.name()));
+    let pool = recording.apply(builder).build()?;
     let replay = Replay::new(&trace).threads(arguments.threads).passes(arguments.passes.get());
     let mut corrupt = 0;
     let on_pass = |pass: &Pass| {
@@ -117,10 +125,17 @@ fn replay<B: Backend>(
         Some(touch) => replay.run_touching(&pool, touch, on_pass)?,
         None => replay.run_with(&pool, on_pass)?,
     }
+    recording.save()?;
     match corrupt {
         0 => Ok(()),
         _ => Err(format!("{}: {corrupt} bytes were not as they had been written", trace.name()).into()),
     }
+}
+
+/// An allocation and its free in each pass, by each thread, and what threads keep room for.
+fn recorded_events(arguments: &Arguments, trace: &Trace) -> u64 {
+    let allocations = trace.events().iter().filter(|event| event.op == Op::Allocate).count() as u64;
+    (2 * allocations * u64::from(arguments.passes.get()) + 512) * u64::from(arguments.threads)
 }
 
 /// Bytes as people read them.

@@ -22,6 +22,7 @@ mod tally;
 
 use crate::device::{self, Device};
 use crate::pool_options::PoolOptions;
+use crate::record_options::RecordOptions;
 use clap::Args;
 use compute::Compute;
 use digits::{CLASSES, Digits, PIXELS};
@@ -37,6 +38,7 @@ use std::net::SocketAddr;
 use std::time::Instant;
 use tally::{Outcome, Tally};
 use vrampool::metrics::Exporter;
+use vrampool::trace::Recorder;
 use vrampool::{Backend, Pool};
 
 /// Widths of the hidden layers.
@@ -59,6 +61,8 @@ pub(crate) struct Arguments {
     /// Serve the pool's metrics to Prometheus there while training, as in 127.0.0.1:9184.
     #[arg(long, value_name = "ADDRESS")]
     metrics: Option<SocketAddr>,
+    #[command(flatten)]
+    record: RecordOptions,
     /// Print the result as one JSON object.
     #[arg(long)]
     json: bool,
@@ -89,7 +93,8 @@ fn train<B: Backend, K: Kernels<B>>(
     device: &B,
     kernels: K,
 ) -> Result<Report, Box<dyn Error>> {
-    let pool = arguments.pool.apply(Pool::builder(device).name("train")).build()?;
+    let recording = arguments.record.start(Recorder::DEFAULT_EVENTS);
+    let pool = recording.apply(arguments.pool.apply(Pool::builder(device).name("train"))).build()?;
     let exporter = arguments.metrics.map(Exporter::listen).transpose()?;
     if let Some(exporter) = &exporter {
         exporter.add(&pool)?;
@@ -135,6 +140,7 @@ fn train<B: Backend, K: Kernels<B>>(
         }
     }
     progress.finish_and_clear();
+    recording.save()?;
     Ok(Report::new(&pool, first_epoch.as_ref(), step_allocations, network.steps(), test, start.elapsed()))
 }
 

@@ -1,0 +1,187 @@
+//! What is made for a request that nothing mapped serves.
+
+use super::stitch::{self, Fit, Plan};
+use super::{Backing, Extent};
+use crate::arena::{Arena, Region};
+use std::ops::Range;
+use vrampool_backend::Backend;
+
+/// Requests below this size are never stitched but at the limit: each piece of a range costs calls of the driver, granules.
+const STITCHED_FROM: u64 = 2;
+
+/// What is mapped may exceed the most that was live by this share, as a power of two, before ranges are stitched.
+const SLACK: u32 = 6;
+
+/// The share of what is mapped, as a power of two, that one piece may be: few pieces, and yet small ones.
+const PIECE: u32 = 7;
+
+/// The share of a growth, as a power of two, that one piece is at least: the first request may be for most of the device.
+const FEW_PIECES: u32 = 10;
+
+/// As [`FEW_PIECES`], however small pieces are to be.
+const MOST_PIECES: u32 = 16;
+
+/// What physical memory the device has, as far as its answers to one request tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in super::super) enum Stock {
+    /// Nothing was refused yet.
+    Plenty,
+    /// Some was: as little as possible is asked for.
+    Scarce,
+    /// That was refused too.
+    None,
+}
+
+impl Stock {
+    /// The device refused something.
+    pub(in super::super) fn refused(self) -> Self {
+        if self == Self::Plenty { Self::Scarce } else { Self::None }
+    }
+}
+
+/// What is to be made for a request.
+#[derive(Debug)]
+pub(in super::super) struct Growth {
+    /// Of physical memory, mapped in the range one behind the other.
+    pub(in super::super) new: Vec<Extent>,
+    /// The index of the gap that they are to fill; none at the end of the part.
+    pub(in super::super) gap: Option<usize>,
+    /// The stitched range, if one is to be.
+    pub(in super::super) stitched: Option<Vec<Extent>>,
+    pub(in super::super) fit: Option<Fit>,
+}
+
+impl<B: Backend> Backing<B> {
+    /// Whether requests of `bytes` may get a stitched range before the limit makes them.
+    pub(in super::super) fn stitches(&self, bytes: u64) -> bool {
+        bytes >= STITCHED_FROM.saturating_mul(self.granularity)
+    }
+
+    /// What is to be made for a request of `bytes`, a multiple of the arena's alignment, that nothing mapped in that part of the
+    /// range serves: `None` when that is too much.
+    pub(in super::super) fn plan(
+        &self,
+        engine: &Arena,
+        region: Region,
+        (bytes, alignment): (u64, u64),
+        stock: Stock,
+    ) -> Option<Growth> {
+        let room = self.room(stock);
+        let (mut plain, gap) = self.plain(engine, region, bytes, alignment)?;
+        let is_had = plain.bytes <= room && self.has_addresses(plain);
+        let may_stitch = region == Region::Dynamic && alignment <= engine.alignment();
+        let is_frugal = || {
+            stock != Stock::Plenty || self.stitches(bytes) && !self.is_tight_with(engine, bytes, plain.bytes)
+        };
+        if may_stitch && (!is_had || is_frugal()) {
+            let plan = stitch::plan(&self.extents, &self.holes(engine), bytes);
+            let missing = self.round(plan.missing)?;
+            if missing <= room && (missing < plain.bytes || !is_had) {
+                return self.stitched_growth(engine, bytes, plan, missing);
+            }
+        }
+        if region == Region::Stable && gap.is_none() && stock == Stock::Plenty {
+            // Small ones come in great numbers: they get some in reserve.
+            let more = Extent { bytes: plain.bytes.max(self.share().min(room)), ..plain };
+            plain = if self.has_addresses(more) { more } else { plain };
+        }
+        let new = is_had.then(|| self.split(plain)).flatten()?;
+        Some(Growth { new, gap, stitched: None, fit: None })
+    }
+
+    /// Bytes of physical memory that the limit leaves.
+    fn room(&self, stock: Stock) -> u64 {
+        if stock == Stock::None { 0 } else { self.limit.saturating_sub(self.mapped) }
+    }
+
+    /// Whether what is mapped stays close to what is live when so much is added.
+    fn is_tight_with(&self, engine: &Arena, bytes: u64, added: u64) -> bool {
+        let most_live = engine.peak_used().max(engine.used() + bytes);
+        self.mapped.saturating_add(added) <= most_live + (most_live >> SLACK)
+    }
+
+    /// Whether a request that is not stitched without need gets more of that part of the range, if nothing of it serves.
+    pub(in super::super) fn grows_for(
+        &self,
+        engine: &Arena,
+        region: Region,
+        (bytes, alignment): (u64, u64),
+        stock: Stock,
+    ) -> bool {
+        let plain = self.plain(engine, region, bytes, alignment);
+        !self.stitches(bytes)
+            && plain.is_some_and(|(plain, _)| plain.bytes <= self.room(stock) && self.has_addresses(plain))
+    }
+
+    /// What a part of the range lacks for a request, at its end or in a gap: where the least is lacking, of where there are
+    /// addresses. Its end where nowhere are.
+    fn plain(
+        &self,
+        engine: &Arena,
+        region: Region,
+        bytes: u64,
+        alignment: u64,
+    ) -> Option<(Extent, Option<usize>)> {
+        let reach = |start: u64| start.checked_next_multiple_of(alignment.max(1))?.checked_add(bytes);
+        let start = engine.end(region);
+        let lacking = reach(engine.free_end(region))?.saturating_sub(start);
+        let end = Extent { start, bytes: self.round(lacking)? };
+        let in_gap = self.gaps.iter().enumerate().filter_map(|(gap, &block)| {
+            let (start, room) = engine.extent(block);
+            let bytes = self.round(reach(start)? - start)?;
+            let fits = bytes <= room && self.region_at(start) == region;
+            fits.then_some((Extent { start, bytes }, Some(gap)))
+        });
+        let least = in_gap.min_by_key(|(extent, _)| (extent.bytes, extent.start));
+        Some(match least {
+            Some((extent, gap)) if extent.bytes <= end.bytes || !self.has_addresses(end) => (extent, gap),
+            _ => (end, None),
+        })
+    }
+
+    fn stitched_growth(&self, engine: &Arena, bytes: u64, plan: Plan, missing: u64) -> Option<Growth> {
+        let (gap, start) = match self.gap_of(engine, missing) {
+            Some((gap, start)) if missing > 0 => (Some(gap), start),
+            _ => (None, engine.end(Region::Dynamic)),
+        };
+        let new = self.split(Extent { start, bytes: missing })?;
+        let pieces: Vec<_> = plan.front.into_iter().chain(new.iter().copied()).chain(plan.back).collect();
+        let fit = stitch::fit(&pieces, &self.holes(engine).with(&new), bytes)?.joined(&span(&new));
+        Some(Growth { new, gap, stitched: Some(pieces), fit: Some(fit) })
+    }
+
+    fn has_addresses(&self, extent: Extent) -> bool {
+        let end = if self.region_at(extent.start) == Region::Stable { self.front } else { self.addresses };
+        extent.start.checked_add(extent.bytes).is_some_and(|last| last <= end)
+    }
+
+    fn round(&self, bytes: u64) -> Option<u64> {
+        bytes.checked_next_multiple_of(self.granularity)
+    }
+
+    /// As much as one piece may be.
+    fn share(&self) -> u64 {
+        let share = self.mapped >> PIECE;
+        share - share % self.granularity
+    }
+
+    /// An extent as pieces, if there are addresses for it.
+    fn split(&self, all: Extent) -> Option<Vec<Extent>> {
+        if !self.has_addresses(all) {
+            return None;
+        }
+        let few = self.round(all.bytes >> FEW_PIECES)?;
+        let most = self.share().max(2 * self.granularity).max(few).min(self.piece_bytes);
+        let most = most.max(self.round(all.bytes >> MOST_PIECES)?);
+        let starts = (all.start..all.end()).step_by(usize::try_from(most).unwrap_or(usize::MAX));
+        Some(starts.map(|start| Extent { start, bytes: most.min(all.end() - start) }).collect())
+    }
+}
+
+/// From the first of them to the last.
+fn span(extents: &[Extent]) -> Range<u64> {
+    match (extents.first(), extents.last()) {
+        (Some(first), Some(last)) => first.start..last.end(),
+        _ => 0..0,
+    }
+}

@@ -1,0 +1,54 @@
+//! The formats that traces are read and written in.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// A format of traces.
+///
+/// ```
+/// use vrampool::trace::Format;
+/// assert_eq!("rmm".parse(), Ok(Format::Rmm));
+/// assert_eq!(Format::PyTorch.to_string(), "pytorch");
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Format {
+    /// `csv`: the [format](super#the-format) of this crate.
+    Csv,
+    /// `rmm`: what RMM's `logging_resource_adaptor` writes, lines of `Thread,Time,Action,Pointer,Size,Stream`.
+    Rmm,
+    /// `pytorch`: what `torch.cuda.memory._dump_snapshot` writes, and `torch.cuda._memory_viz` opens.
+    PyTorch,
+}
+
+impl Format {
+    const ALL: [Self; 3] = [Self::Csv, Self::Rmm, Self::PyTorch];
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Csv => "csv",
+            Self::Rmm => "rmm",
+            Self::PyTorch => "pytorch",
+        })
+    }
+}
+
+impl FromStr for Format {
+    type Err = UnknownFormat;
+
+    fn from_str(text: &str) -> Result<Self, UnknownFormat> {
+        let named = Self::ALL.into_iter().find(|format| format.to_string() == text);
+        named.ok_or_else(|| UnknownFormat { found: text.into() })
+    }
+}
+
+/// A word that names no [`Format`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{found}` is no format; write csv, rmm or pytorch")]
+#[non_exhaustive]
+pub struct UnknownFormat {
+    /// The word.
+    pub found: String,
+}

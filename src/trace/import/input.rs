@@ -1,0 +1,124 @@
+//! The bytes of a pickle, taken one piece after the other.
+
+use super::pickle::Value;
+use super::words::Word;
+use crate::trace::error::Fault;
+use std::io::{self, BufRead};
+
+/// The longest line of a number in protocol 0; no number of 64 bits has more digits.
+const MAX_DIGITS: usize = 64;
+
+/// What is read from, and how far.
+pub(super) struct Input<R> {
+    input: R,
+    at: u64,
+}
+
+impl<R: BufRead> Input<R> {
+    pub(super) fn new(input: R) -> Self {
+        Self { input, at: 0 }
+    }
+
+    /// How many bytes were taken.
+    pub(super) fn at(&self) -> u64 {
+        self.at
+    }
+
+    pub(super) fn fill(&mut self, bytes: &mut [u8]) -> Result<(), Fault> {
+        let mut filled = 0;
+        while let Some(rest) = bytes.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+            let there = self.there()?;
+            let step = there.len().min(rest.len());
+            rest[..step].copy_from_slice(&there[..step]);
+            self.take(step);
+            filled += step;
+        }
+        Ok(())
+    }
+
+    /// The next bytes, at least one.
+    fn there(&mut self) -> Result<&[u8], Fault> {
+        loop {
+            match self.input.fill_buf() {
+                Ok(_) => break,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(Fault::Read(error)),
+            }
+        }
+        let there = self.input.fill_buf().map_err(Fault::Read)?;
+        if there.is_empty() { Err(Fault::CutOff) } else { Ok(there) }
+    }
+
+    fn take(&mut self, bytes: usize) {
+        self.input.consume(bytes);
+        self.at += bytes as u64;
+    }
+
+    pub(super) fn bytes<const N: usize>(&mut self) -> Result<[u8; N], Fault> {
+        let mut bytes = [0; N];
+        self.fill(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    pub(super) fn byte(&mut self) -> Result<u8, Fault> {
+        self.bytes().map(|[byte]| byte)
+    }
+
+    pub(super) fn length<const N: usize>(&mut self) -> Result<u64, Fault> {
+        let mut whole = [0; 8];
+        self.fill(whole.get_mut(..N).unwrap_or_default())?;
+        Ok(u64::from_le_bytes(whole))
+    }
+
+    pub(super) fn skip(&mut self, bytes: u64) -> Result<(), Fault> {
+        let mut left = bytes;
+        while left > 0 {
+            let step = self.there()?.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+            self.take(step);
+            left -= step as u64;
+        }
+        Ok(())
+    }
+
+    /// A line without its end, of which the first bytes are kept. Answers how long it was, too.
+    fn text_line<const KEEP: usize>(&mut self) -> Result<([u8; KEEP], usize), Fault> {
+        let (mut kept, mut len) = ([0; KEEP], 0);
+        loop {
+            match self.byte()? {
+                b'\n' => return Ok((kept, len)),
+                byte => {
+                    if let Some(place) = kept.get_mut(len) {
+                        *place = byte;
+                    }
+                    len += 1;
+                }
+            }
+        }
+    }
+
+    /// Text of protocol 0, perhaps in quotes.
+    pub(super) fn line(&mut self) -> Result<Value, Fault> {
+        let (kept, len) = self.text_line::<{ Word::LONGEST + 2 }>()?;
+        let text = kept.get(..len).unwrap_or_default();
+        let text = match text {
+            [b'\'', text @ .., b'\''] | [b'"', text @ .., b'"'] => text,
+            text => text,
+        };
+        Ok(Word::of(text).map_or(Value::Other, Value::Word))
+    }
+
+    /// A number of protocol 0; one of more than 64 bits is none that is asked for.
+    pub(super) fn digits(&mut self) -> Result<Value, Fault> {
+        let (kept, len) = self.text_line::<MAX_DIGITS>()?;
+        let text = kept.get(..len).and_then(|text| std::str::from_utf8(text).ok());
+        let number = text.and_then(|text| text.strip_suffix('L').unwrap_or(text).parse().ok());
+        Ok(number.map_or(Value::Other, Value::Whole))
+    }
+
+    /// A place in the memo, of protocol 0.
+    pub(super) fn place(&mut self) -> Result<u64, Fault> {
+        let (kept, len) = self.text_line::<MAX_DIGITS>()?;
+        let text = kept.get(..len).and_then(|text| std::str::from_utf8(text).ok());
+        text.and_then(|text| text.parse().ok()).ok_or(Fault::NotPickled)
+    }
+}

@@ -1,0 +1,59 @@
+//! The words of a snapshot that mean something to its reader.
+
+/// All words, by what they are called here.
+macro_rules! words {
+    ($($Name:ident = $text:literal,)*) => {
+        /// One of the words.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub(super) enum Word {
+            $($Name,)*
+        }
+
+        impl Word {
+            /// The word that is written so.
+            pub(super) fn of(text: &[u8]) -> Option<Self> {
+                $(if text == $text.as_bytes() {
+                    return Some(Self::$Name);
+                })*
+                None
+            }
+        }
+
+        #[cfg(test)]
+        const ALL: &[&str] = &[$($text),*];
+    };
+}
+
+words! {
+    Action = "action",
+    Addr = "addr",
+    Size = "size",
+    Stream = "stream",
+    Time = "time_us",
+    Alloc = "alloc",
+    FreeRequested = "free_requested",
+    Address = "address",
+    State = "state",
+    RequestedSize = "requested_size",
+    ActiveAllocated = "active_allocated",
+    Blocks = "blocks",
+    Device = "device",
+    Segments = "segments",
+    DeviceTraces = "device_traces",
+}
+
+impl Word {
+    /// Bytes of the longest.
+    pub(super) const LONGEST: usize = 16;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn none_is_longer_than_the_longest() {
+        assert_eq!(ALL.iter().map(|text| text.len()).max(), Some(Word::LONGEST));
+        assert!(ALL.iter().all(|text| Word::of(text.as_bytes()).is_some()));
+    }
+}

@@ -1,0 +1,237 @@
+//! One thread's part of a recording.
+//!
+//! Only the thread itself writes: plain stores of single words, and one that publishes them. Whoever reads sees what was
+//! published, at any time and without a lock.
+
+use super::Recorder;
+use parking_lot::Mutex;
+use std::array;
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::sync::Weak;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use vrampool_backend::StreamId;
+
+/// A thread looks at the clock each time it recorded so many.
+const LOOK: usize = 32;
+
+/// For how many events a thread takes room at a time.
+const LEASE: u64 = 512;
+
+/// Bits of an event's first word: what happened, then the stream, then the time.
+const FREE: u64 = 1;
+const STREAM_SHIFT: u32 = 1;
+const STREAM_BITS: u32 = 23;
+const TIME_SHIFT: u32 = STREAM_SHIFT + STREAM_BITS;
+
+/// Bits of an allocation's number: which one of its log, from 0; above that the log, from 1.
+const NUMBER_BITS: u32 = 40;
+
+/// Events in 16 bytes each. The second word is an allocation's size, or the number of what is freed; an allocation's own
+/// number follows from its place.
+/// Chunks of different threads have no line of memory in common.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(super) struct Chunk {
+    len: AtomicUsize,
+    words: [[AtomicU64; 2]; Chunk::EVENTS],
+}
+
+/// An event as it is in a log.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Logged {
+    pub(super) is_free: bool,
+    /// Of the allocation.
+    pub(super) number: u64,
+    /// 0 of a free.
+    pub(super) size: u64,
+    /// The stream's id, or its last [`STREAM_BITS`] when a process makes more.
+    pub(super) stream: u64,
+    pub(super) t_us: u64,
+}
+
+/// What one thread recorded, for everybody to read.
+#[derive(Debug)]
+pub(super) struct Log {
+    number: u64,
+    chunks: Mutex<Vec<Arc<Chunk>>>,
+    dropped: AtomicU64,
+}
+
+/// The thread's own side of its log.
+#[derive(Debug)]
+pub(super) struct Writer {
+    /// The recorder's number.
+    of: u64,
+    /// Where in the chunk the next event goes.
+    at: usize,
+    chunk: Arc<Chunk>,
+    /// The next allocation's number.
+    next: u64,
+    /// Events for which this thread has room.
+    room: u64,
+    log: Arc<Log>,
+    recording: Weak<super::Recording>,
+}
+
+/// A thread's writers: the one that was used last, and the others.
+pub(super) struct Local {
+    last: Option<Writer>,
+    others: Vec<Writer>,
+}
+
+thread_local! {
+    static LOCAL: RefCell<Local> = const { RefCell::new(Local { last: None, others: Vec::new() }) };
+}
+
+impl Chunk {
+    /// 16 KiB.
+    pub(super) const EVENTS: usize = 1024;
+
+    pub(super) fn new() -> Self {
+        let none = |_| array::from_fn(|_| AtomicU64::new(0));
+        Self { len: AtomicUsize::new(0), words: array::from_fn(none) }
+    }
+
+    /// Its words up to what was published. Acquire: with the release in [`Writer::write`].
+    fn published(&self) -> &[[AtomicU64; 2]] {
+        self.words.get(..self.len.load(Ordering::Acquire)).unwrap_or_default()
+    }
+}
+
+impl Log {
+    pub(super) fn new(number: u64) -> Self {
+        Self { number, chunks: Mutex::default(), dropped: AtomicU64::new(0) }
+    }
+
+    pub(super) fn events(&self) -> u64 {
+        self.chunks.lock().iter().map(|chunk| chunk.published().len() as u64).sum()
+    }
+
+    pub(super) fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
+    }
+
+    fn first_number(&self) -> u64 {
+        (self.number + 1) << NUMBER_BITS
+    }
+
+    /// What is in it at this moment.
+    pub(super) fn read(&self) -> impl Iterator<Item = Logged> + use<> {
+        let chunks = self.chunks.lock().clone();
+        let words = chunks.into_iter().flat_map(|chunk| {
+            let load = |word: &AtomicU64| word.load(Ordering::Relaxed);
+            chunk.published().iter().map(|[first, second]| [load(first), load(second)]).collect::<Vec<_>>()
+        });
+        let mut next = self.first_number();
+        words.map(move |[first, second]| {
+            let (is_free, t_us) = (first & FREE != 0, first >> TIME_SHIFT);
+            let stream = (first >> STREAM_SHIFT) & ((1 << STREAM_BITS) - 1);
+            let (number, size) = if is_free { (second, 0) } else { (next, second) };
+            next += u64::from(!is_free);
+            Logged { is_free, number, size, stream, t_us }
+        })
+    }
+}
+
+impl Local {
+    /// Does something with this thread's writer for `recorder`. `None` in the destructors of other thread-local variables,
+    /// when it may be gone.
+    #[inline(always)]
+    pub(super) fn with<T>(recorder: &Recorder, act: impl FnOnce(&mut Writer) -> T) -> Option<T> {
+        let acted = LOCAL.try_with(|local| {
+            // Never borrowed here: nothing below calls back.
+            let mut local = local.try_borrow_mut().ok()?;
+            if !matches!(&local.last, Some(writer) if writer.of == recorder.0.face.number) {
+                local.find(recorder);
+            }
+            local.last.as_mut().map(act)
+        });
+        acted.ok().flatten()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn find(&mut self, recorder: &Recorder) {
+        self.others.extend(self.last.take());
+        let known = self.others.iter().position(|writer| writer.of == recorder.0.face.number);
+        self.last = Some(match known {
+            Some(place) => self.others.swap_remove(place),
+            None => {
+                // Of recorders that are gone.
+                self.others.retain(|writer| writer.recording.strong_count() > 0);
+                Writer::new(recorder)
+            }
+        });
+    }
+}
+
+impl Writer {
+    fn new(recorder: &Recorder) -> Self {
+        let (log, chunk) = (recorder.log(), recorder.chunk());
+        log.chunks.lock().push(Arc::clone(&chunk));
+        let (of, next) = (recorder.0.face.number, log.first_number());
+        Self { of, at: 0, chunk, next, room: 0, log, recording: Arc::downgrade(&recorder.0) }
+    }
+
+    #[inline(always)]
+    pub(super) fn allocated(&mut self, recorder: &Recorder, bytes: u64, stream: StreamId) -> u64 {
+        if self.room < 2 && !self.find_room(recorder) {
+            return 0;
+        }
+        self.room -= 2;
+        self.write(recorder, 0, stream, bytes);
+        let number = self.next;
+        self.next += 1;
+        number
+    }
+
+    #[inline(always)]
+    pub(super) fn freed(&mut self, recorder: &Recorder, number: u64, stream: StreamId) {
+        self.write(recorder, FREE, stream, number);
+    }
+
+    #[inline(always)]
+    fn write(&mut self, recorder: &Recorder, op: u64, stream: StreamId, second: u64) {
+        if self.at.is_multiple_of(LOOK) {
+            self.pause(recorder);
+        }
+        let Some(words) = self.chunk.words.get(self.at) else { return };
+        let stream = stream.get() & ((1 << STREAM_BITS) - 1);
+        let first = recorder.now() << TIME_SHIFT | stream << STREAM_SHIFT | op;
+        words[0].store(first, Ordering::Relaxed);
+        words[1].store(second, Ordering::Relaxed);
+        self.at += 1;
+        // Release: with the acquire in `Chunk::published`.
+        self.chunk.len.store(self.at, Ordering::Release);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn pause(&mut self, recorder: &Recorder) {
+        recorder.look_at_the_clock();
+        if self.at == Chunk::EVENTS {
+            self.chunk = recorder.chunk();
+            self.at = 0;
+            self.log.chunks.lock().push(Arc::clone(&self.chunk));
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn find_room(&mut self, recorder: &Recorder) -> bool {
+        self.room += recorder.take_room(LEASE);
+        if self.room < 2 {
+            self.log.dropped.store(self.log.dropped() + 1, Ordering::Relaxed);
+        }
+        self.room >= 2
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        if let Some(recording) = self.recording.upgrade() {
+            Recorder(recording).give_room(self.room);
+        }
+    }
+}

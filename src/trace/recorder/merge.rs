@@ -1,0 +1,71 @@
+//! The logs of several threads as one sequence of events.
+
+use super::log::{Log, Logged};
+use crate::trace::event::{Event, Op};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+use std::iter::Peekable;
+use std::sync::Arc;
+
+/// All that is in `logs`: each log in its order, and no free before its allocation; beyond that by time. Frees of what is not
+/// in them are left out: both happened while they were read.
+pub(super) fn events(logs: &[Arc<Log>]) -> Vec<Event> {
+    let mut logs: Vec<_> = logs.iter().map(|log| log.read().peekable()).collect();
+    let mut merged = Merged::default();
+    let mut next: BinaryHeap<_> = (0..logs.len()).filter_map(|log| key(&mut logs, log)).collect();
+    let mut waiting: HashMap<u64, usize> = HashMap::new();
+    loop {
+        while let Some(Reverse((_, log))) = next.pop() {
+            let Some(event) = logs[log].peek().copied() else { continue };
+            if event.is_free && !merged.live.contains_key(&event.number) {
+                // Its allocation is in another log, and will bring it back.
+                waiting.insert(event.number, log);
+                continue;
+            }
+            logs[log].next();
+            merged.enter(event);
+            next.extend(key(&mut logs, log));
+            if let Some(log) = waiting.remove(&event.number) {
+                next.extend(key(&mut logs, log));
+            }
+        }
+        if waiting.is_empty() {
+            return merged.events;
+        }
+        for (_, log) in waiting.drain() {
+            logs[log].next();
+            next.extend(key(&mut logs, log));
+        }
+    }
+}
+
+/// When the next event of a log was, and which log that is.
+fn key(logs: &mut [Peekable<impl Iterator<Item = Logged>>], log: usize) -> Option<Reverse<(u64, usize)>> {
+    logs[log].peek().map(|event| Reverse((event.t_us, log)))
+}
+
+#[derive(Debug, Default)]
+struct Merged {
+    events: Vec<Event>,
+    /// Id and size of what is live.
+    live: HashMap<u64, (u64, u64)>,
+    streams: HashMap<u64, u64>,
+    allocations: u64,
+}
+
+impl Merged {
+    fn enter(&mut self, event: Logged) {
+        let next = self.streams.len() as u64;
+        let stream = *self.streams.entry(event.stream).or_insert(next);
+        let (op, (id, size)) = if event.is_free {
+            let Some(freed) = self.live.remove(&event.number) else { return };
+            (Op::Free, freed)
+        } else {
+            let id = self.allocations;
+            self.allocations += 1;
+            self.live.insert(event.number, (id, event.size));
+            (Op::Allocate, (id, event.size))
+        };
+        self.events.push(Event { op, id, size, stream, t_us: event.t_us });
+    }
+}

@@ -1,0 +1,188 @@
+//! Recording what pools serve, at a few nanoseconds an event.
+
+mod log;
+mod merge;
+
+use super::error::TraceError;
+use super::reader::Trace;
+use log::{Chunk, Local, Log};
+use parking_lot::Mutex;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Instant;
+use vrampool_backend::StreamId;
+
+/// How far the recorder's clock may be behind before who looks at it sets it, microseconds: so that a word that all threads
+/// read is written rarely.
+const STALE: u64 = 8;
+
+/// The last time that fits an event, microseconds: 12 days. What comes later has it.
+const LAST: u64 = (1 << 40) - 1;
+
+/// Records the allocations and frees of pools that are [given it](crate::Builder::recorder), for a [`Trace`]. A clone is another
+/// handle to the same recording; several pools may share one.
+///
+/// * **Cost.** A request and its free cost some nanoseconds more each; neither takes a lock, an atomic read-modify-write or a
+///   clock for it but once in a while: each thread writes to a log of its own. A pool without a recorder does not know of it.
+/// * **Memory** is bounded: 16 bytes an event, all of them taken when the recorder is made, and at most 16 KiB for each thread
+///   beside. An allocation is recorded where there is room for its free, too, of which each thread takes some for up to 256 pairs
+///   ahead. Allocations that find none are left out, with their frees, and [counted](Self::dropped): a recording is the first part
+///   of what each thread did.
+/// * **Order.** Each thread's events are in their order, and no free is before its allocation. Beyond that events of different
+///   threads are ordered by time.
+/// * **Time** is the one at which any thread last looked at the clock, which each does every 32 events and whenever it looks for
+///   room: what threads do at once between two such looks may be recorded in another order, and events behind a pause may have
+///   the time before it.
+/// * **Failed** requests are no events.
+///
+/// ```
+/// use vrampool::trace::{Op, Recorder};
+/// use vrampool::{Backend, Pool, host::HostDevice};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let device = HostDevice::new();
+/// let stream = device.create_stream()?;
+/// let recorder = Recorder::new();
+/// let pool = Pool::builder(&device).recorder(&recorder).build()?;
+/// drop(pool.allocate(1000, &stream)?);
+/// let _kept = pool.allocate(500, &stream)?;
+///
+/// let trace = recorder.trace("example")?;
+/// assert_eq!(trace.events().iter().map(|event| event.op).collect::<Vec<_>>(), [Op::Allocate, Op::Free, Op::Allocate]);
+/// assert_eq!(trace.peak_requested(), 1000);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Recorder(Arc<Recording>);
+
+/// What all handles and all threads share.
+struct Recording {
+    face: Face,
+    began: Instant,
+    /// Events for which there is room that no thread has.
+    room: AtomicU64,
+    spare: Mutex<Vec<Arc<Chunk>>>,
+    /// By their number.
+    logs: Mutex<Vec<Arc<Log>>>,
+}
+
+/// What every event reads: nothing that is written more often is beside it.
+#[repr(align(128))]
+struct Face {
+    /// Microseconds since the recording began.
+    now: AtomicU64,
+    /// No other recorder of the process has it.
+    number: u64,
+}
+
+impl Recorder {
+    /// How many events are recorded by default, which take 16 MiB.
+    pub const DEFAULT_EVENTS: u64 = 1 << 20;
+
+    /// Records the first [`DEFAULT_EVENTS`](Self::DEFAULT_EVENTS).
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with_events(Self::DEFAULT_EVENTS)
+    }
+
+    /// Records the first `events` events, for which it takes 16 bytes each.
+    #[must_use]
+    pub fn with_events(events: u64) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let spare = (0..events.div_ceil(Chunk::EVENTS as u64)).map(|_| Arc::new(Chunk::new())).collect();
+        Self(Arc::new(Recording {
+            // Relaxed, here and below, unless said otherwise: single words, with which nothing is published.
+            face: Face { now: AtomicU64::new(0), number: NEXT.fetch_add(1, Relaxed) },
+            began: Instant::now(),
+            room: AtomicU64::new(events),
+            spare: Mutex::new(spare),
+            logs: Mutex::default(),
+        }))
+    }
+
+    /// What was recorded so far, as a trace of this name: ids in the order of allocation, streams numbered in the order in
+    /// which they come. What happens meanwhile may be in it or not. Recording goes on.
+    ///
+    /// # Errors
+    /// [`Fault::TooManyStreams`](super::Fault::TooManyStreams).
+    pub fn trace(&self, name: impl Into<String>) -> Result<Trace, TraceError> {
+        let name = name.into();
+        let logs: Vec<_> = self.0.logs.lock().clone();
+        Trace::assemble(merge::events(&logs)).map(|trace| trace.named(&name)).map_err(|(field, fault)| {
+            TraceError { trace: name, line: None, offset: None, field: Some(field), fault }
+        })
+    }
+
+    /// Events recorded so far.
+    #[must_use]
+    pub fn events(&self) -> u64 {
+        self.0.logs.lock().iter().map(|log| log.events()).sum()
+    }
+
+    /// Allocations that were left out for want of room so far.
+    #[must_use]
+    pub fn dropped(&self) -> u64 {
+        self.0.logs.lock().iter().map(|log| log.dropped()).sum()
+    }
+
+    /// A request was served. Answers a number for its free; 0 is none.
+    #[inline(always)]
+    pub(crate) fn allocated(&self, bytes: u64, stream: StreamId) -> u64 {
+        Local::with(self, |writer| writer.allocated(self, bytes, stream)).unwrap_or(0)
+    }
+
+    /// What was recorded under this number, not 0, comes back.
+    #[inline(always)]
+    pub(crate) fn freed(&self, number: u64, stream: StreamId) {
+        Local::with(self, |writer| writer.freed(self, number, stream));
+    }
+
+    #[inline(always)]
+    fn now(&self) -> u64 {
+        self.0.face.now.load(Relaxed)
+    }
+
+    fn look_at_the_clock(&self) {
+        let now = u64::try_from(self.0.began.elapsed().as_micros()).map_or(LAST, |now| now.min(LAST));
+        if now >= self.now() + STALE {
+            self.0.face.now.fetch_max(now, Relaxed);
+        }
+    }
+
+    /// Room for so many events, or fewer.
+    fn take_room(&self, events: u64) -> u64 {
+        let taken = |room: u64| Some(room - room.min(events) / 2 * 2);
+        self.0.room.fetch_update(Relaxed, Relaxed, taken).map_or(0, |room| room.min(events) / 2 * 2)
+    }
+
+    fn give_room(&self, events: u64) {
+        self.0.room.fetch_add(events, Relaxed);
+    }
+
+    fn chunk(&self) -> Arc<Chunk> {
+        let spare = self.0.spare.lock().pop();
+        // Others have what was made for all, partly filled.
+        spare.unwrap_or_else(|| Arc::new(Chunk::new()))
+    }
+
+    fn log(&self) -> Arc<Log> {
+        let mut logs = self.0.logs.lock();
+        let log = Arc::new(Log::new(logs.len() as u64));
+        logs.push(Arc::clone(&log));
+        log
+    }
+}
+
+impl Default for Recorder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Recorder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Recorder").field("events", &self.events()).field("dropped", &self.dropped()).finish()
+    }
+}
