@@ -65,6 +65,7 @@ class Torch(types.ModuleType):
         cuda.memory = memory
         cuda.is_initialized = lambda: self.is_used
         cuda.current_device = lambda: 0
+        cuda.synchronize = lambda device: self.log.append(("synchronize", device))
         cuda.MemPool = MemPool
         cuda.use_mem_pool = self._use
         core: Any = types.SimpleNamespace(_cuda_customAllocator=None)

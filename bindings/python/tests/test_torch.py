@@ -250,6 +250,19 @@ def test_memory_sleeps_by_tag(fresh: Configure) -> None:
     free(weights, 3 * MIB)
 
 
+def test_a_sleep_waits_for_pytorch(fresh: Configure, torch: Torch) -> None:
+    fresh()
+    vt.sleep()
+    vt.wake_up()
+    assert torch.log == []
+    torch.is_used = True
+    vt.sleep()
+    vt.wake_up()
+    vt.discard("default")
+    vt.wake_up()
+    assert torch.log == [("synchronize", 0)] * 2
+
+
 def test_limits_are_changed_and_shares_are_checked(fresh: Configure) -> None:
     fresh()
     assert vt.get_per_process_memory_fraction() == 1.0

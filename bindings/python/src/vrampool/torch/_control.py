@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 
 from .._library import LIBRARY
@@ -37,6 +38,12 @@ def get_per_process_memory_fraction(device: object = None) -> float:
     return min(1.0, of.limit / of.memory_info()[1])
 
 
+def _settle(device: object) -> None:
+    """Waits for all work of PyTorch's on a device: its own allocator has streams that vrampool is not told of."""
+    if (torch := sys.modules.get("torch")) is not None and torch.cuda.is_initialized():
+        torch.cuda.synchronize(device_index(device))
+
+
 def sleep(offload: Iterable[str] | str | bool = ("default",), device: object = None) -> SleepReport:
     """Puts a device's memory to sleep: the device has it back, and tensors keep their addresses until `wake_up`.
 
@@ -44,18 +51,20 @@ def sleep(offload: Iterable[str] | str | bool = ("default",), device: object = N
         offload: the tags whose contents go to the host; the others' are gone. `True` for all of them, `False` for none.
         device: as PyTorch takes them.
 
-    Waits for the work that uses the memory. Tensors must not be used while they sleep, but may go.
+    Waits for all work on the device. Tensors must not be used while they sleep, but may go.
 
     Raises: `UnsupportedError` where the source is not virtual; `InvalidArgumentError` for no tags at all.
     """
     of = pool(device)
-    if offload is True:
-        return of.sleep(list(of.stats_by_tag()["tags"]))
-    if offload is False:
-        return of.sleep(())
-    if isinstance(offload, (str, Iterable)):
-        return of.sleep(offload)
-    raise InvalidArgumentError(f"{offload!r} are no tags")
+    kept: Iterable[str] | str
+    if isinstance(offload, bool):
+        kept = list(of.stats_by_tag()["tags"]) if offload else ()
+    elif isinstance(offload, (str, Iterable)):
+        kept = offload
+    else:
+        raise InvalidArgumentError(f"{offload!r} are no tags")
+    _settle(device)
+    return of.sleep(kept)
 
 
 def wake_up(tags: Iterable[str] | str | None = None, device: object = None) -> SleepReport:
@@ -67,5 +76,6 @@ def wake_up(tags: Iterable[str] | str | None = None, device: object = None) -> S
 
 
 def discard(tags: Iterable[str] | str, device: object = None) -> SleepReport:
-    """Puts these tags alone to sleep, and forgets their contents."""
+    """Puts these tags alone to sleep, after all work on the device, and forgets their contents."""
+    _settle(device)
     return pool(device).discard(tags)
