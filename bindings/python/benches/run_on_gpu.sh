@@ -3,14 +3,17 @@
 # most nine minutes: each part has a limit, and what no time is left for is not begun. The folder gets report.txt, which is
 # what is printed, and results.tar.gz with all that was said and made.
 set -uo pipefail
-wheel=$(realpath "$1")
 mkdir -p "$2"
+if [ -z "${REPORTED:-}" ]; then
+    REPORTED=1 "$0" "$@" 2>&1 | tee "$2/report.txt"
+    exit "${PIPESTATUS[0]}"
+fi
+wheel=$(realpath "$1")
 folder=$(realpath "$2")
 shift 2
 parts=("$@")
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
-exec > >(tee "$folder/report.txt") 2>&1
 cd "$(dirname "$0")"
 python=${PYTHON:-python3}
 most=${SECONDS_IN_ALL:-530}
