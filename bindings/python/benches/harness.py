@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import json
 import os
 import random
@@ -80,6 +81,15 @@ def reserved_peak(torch: Any) -> int:
     return int(torch.cuda.memory_stats()["reserved_bytes.all.peak"])
 
 
+def pool_figures() -> dict[str, int] | None:
+    """All that vrampool tells of its pool, where there is one."""
+    if "vrampool.torch" not in sys.modules:
+        return None
+    import vrampool.torch
+
+    return dataclasses.asdict(vrampool.torch.pool().stats())
+
+
 def in_use(torch: Any) -> int:
     """Bytes of the device that all processes use."""
     free, total = torch.cuda.mem_get_info()
@@ -116,6 +126,7 @@ class Turns:
             "most": most,
             "after": in_use(torch),
             "reserved_peak": reserved_peak(torch),
+            "pool": pool_figures(),
         }
 
 
@@ -192,6 +203,7 @@ class Worker:
         )
         self.held = self.peak = 0
         self.reserved_peak = 0
+        self.pool: dict[str, int] | None = None
         self.seconds: list[float] = []
         self.numbers: list[str] = []
 
@@ -225,7 +237,7 @@ class Worker:
         said = self.ask({"steps": count})
         self.heard_memory(said)
         self.numbers += said["numbers"]
-        self.reserved_peak = said["reserved_peak"]
+        self.reserved_peak, self.pool = said["reserved_peak"], said["pool"]
         if is_timed:
             self.seconds += said["seconds"]
 
