@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import sys
 from pathlib import Path
@@ -62,9 +63,10 @@ def main() -> int:
     if given.out:
         given.out.mkdir(parents=True, exist_ok=True)
     for workload in given.workloads:
-        errors = open(given.out / f"{workload}.err", "w") if given.out else sys.stderr
+        path = given.out / f"{workload}.err" if given.out else os.devnull
         try:
-            of = compare(workload, given, errors)
+            with open(path, "w") as errors:
+                of = compare(workload, given, errors if given.out else sys.stderr)
         except RuntimeError as error:
             failed.append(workload)
             print(json.dumps({"workload": workload, "failed": str(error)}), flush=True)

@@ -11,9 +11,7 @@ from harness import Step, main
 def build(torch: Any, quick: bool) -> Step:
     """One step is sixteen batches of changing sizes; its number is the sum of what the network says."""
     width = 1024 if quick else 2048
-    model = torch.nn.Sequential(
-        torch.nn.Linear(width, 4 * width), torch.nn.GELU(), torch.nn.Linear(4 * width, width)
-    ).cuda()
+    model = torch.nn.Sequential(torch.nn.Linear(width, 4 * width), torch.nn.GELU(), torch.nn.Linear(4 * width, width)).cuda()
     upload, augment, compute = torch.cuda.Stream(), torch.cuda.Stream(), torch.cuda.current_stream()
     made, rng = torch.Generator().manual_seed(4), random.Random(4)
     rows = [rng.randrange(256, 2049, 32) for _ in range(16)]

@@ -20,7 +20,7 @@ most=${SECONDS_IN_ALL:-530}
 
 # A wheel of plain files: unpacked is installed.
 "$python" -m zipfile -e "$wheel" "$out/.package" || exit 1
-export PYTHONPATH="$out/.package${PYTHONPATH:+:$PYTHONPATH}" PYTHONDONTWRITEBYTECODE=1
+export PYTHONPATH="$out/.package${PYTHONPATH:+:$PYTHONPATH}" PYTHONDONTWRITEBYTECODE=1 PYTHONUTF8=1
 
 said=()
 failed=0

@@ -76,7 +76,13 @@ def main() -> int:
     with_sleep, said = train(torch, given.steps, sleeps=True, quick=given.quick)
     result = {"bench": "sleep", "losses_same": without == with_sleep, **said}
     result["ok"] = all(
-        (result["losses_same"], said["weights_same"], said["addresses_same"], said["free_back"], said["reserved_asleep"] == 0)
+        (
+            result["losses_same"],
+            said["weights_same"],
+            said["addresses_same"],
+            said["free_back"],
+            said["reserved_asleep"] == 0,
+        )
     )
     print(json.dumps(result))
     return 0 if result["ok"] else 1

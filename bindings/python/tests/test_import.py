@@ -20,7 +20,9 @@ import vrampool, vrampool.torch, vrampool.cupy, vrampool.vllm
 
 
 def run(program: str) -> str:
-    done = subprocess.run([sys.executable, "-W", "error", "-c", ABSENT + program], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", ABSENT + program], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 

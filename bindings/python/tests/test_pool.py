@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import itertools
 import random
 import threading
 import time
@@ -97,7 +98,7 @@ def test_figures_are_right_whatever_is_done(pool: Pool, seed: int) -> None:
         assert stats.bytes_requested <= stats.bytes_live <= stats.bytes_held <= stats.bytes_reserved <= 32 * MIB
         assert stats.failed_by_limit + stats.failed_by_device == failures
     ranges = sorted((block.address, block.address + block.bytes) for block in live)
-    assert all(before[1] <= after[0] for before, after in zip(ranges, ranges[1:], strict=False))
+    assert all(before[1] <= after[0] for before, after in itertools.pairwise(ranges))
     check_snapshot(pool, live)
     for block in live:
         block.free()

@@ -142,8 +142,13 @@ def test_a_mem_pool_of_all_threads(fresh: Configure, torch: Torch) -> None:
 
 def test_a_mem_pool_configures_pools_for_segments(fresh: Configure, torch: Torch) -> None:
     configured: list[dict[str, Any]] = []
+
+    def configure(**options: Any) -> None:
+        configured.append(options)
+        fresh()
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("vrampool.torch._install.configure", lambda **options: configured.append(options) or fresh())  # type: ignore[func-returns-value]
+        patch.setattr("vrampool.torch._install.configure", configure)
         with vt.mem_pool():
             pass
     assert configured == [{"size_classes": "exact:2MiB", "max_cached": 0}]

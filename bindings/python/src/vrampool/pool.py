@@ -105,9 +105,7 @@ class Block:
     def __enter__(self) -> Block:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self._is_live:
             self.free()
 
@@ -244,7 +242,10 @@ class Pool:
 
     @contextlib.contextmanager
     def tag(self, name: str) -> Iterator[None]:
-        """What this thread allocates within has this tag, and sleeps and wakes with it. Scopes nest; outside it is `default`."""
+        """What this thread allocates within has this tag, and sleeps and wakes with it. Scopes nest.
+
+        Outside of any the tag is `default`.
+        """
         LIBRARY.call("tag_begin", self.handle, name.encode())
         try:
             yield
@@ -314,9 +315,7 @@ class Pool:
     def __enter__(self) -> Pool:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
     def __del__(self) -> None:

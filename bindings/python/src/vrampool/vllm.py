@@ -29,14 +29,12 @@ _told: tuple[Any, Any] | None = None
 _handles: dict[int, Handle] = {}
 
 
-def init_module(
-    python_malloc_callback: Callable[[Handle], object], python_free_callback: Callable[[int], object]
-) -> None:
+def init_module(python_malloc_callback: Callable[[Handle], object], python_free_callback: Callable[[int], object]) -> None:
     """Who is told: of each segment once it is mapped, by its handle; and of each before it goes, by its address.
 
     They are called without any lock of vrampool's, but take Python's, as vLLM's do: PyTorch's allocator may have its own at
-    that time, so that no other thread should let tensors go meanwhile. What they raise is printed, and goes no further. (vLLM's tells the first
-    before the segment is mapped, and is left with an address of nothing where that fails.)
+    that time, so that no other thread should let tensors go meanwhile. What they raise is printed, and goes no further.
+    (vLLM's tells the first before the segment is mapped, and is left with an address of nothing where that fails.)
     """
     global _told
 
