@@ -30,7 +30,7 @@ impl<B: Backend> ArenaBuffer<B> {
         let block = match backing {
             None => engine.allocate(bytes, Region::Dynamic),
             Some(backing) if backing.stitches(size) => match engine.allocate_in_hole(bytes) {
-                Err(_) if backing.end_is_next(engine, size) => engine.allocate(bytes, Region::Dynamic),
+                Err(_) if backing.end_is_oldest(engine, size) => engine.allocate(bytes, Region::Dynamic),
                 found => found,
             },
             Some(backing) => {

@@ -44,6 +44,9 @@ const SMALL: u64 = 2;
 /// Up to so many stitched ranges are looked through one by one; of more, what is free of all pieces is found first.
 const FEW: usize = 64;
 
+/// So many ranges may be looked through for a request, and looked through again if one of them is what it gets.
+const FEW_OLDER: usize = 4;
+
 /// A range of pieces that are elsewhere in the arena's.
 #[derive(Debug)]
 pub(super) struct Stitched<B: Backend> {
@@ -53,6 +56,8 @@ pub(super) struct Stitched<B: Backend> {
     /// Which of the arena's they are, in the order of its range.
     places: Box<[u32]>,
     bytes: u64,
+    /// Where in the arena's range the last of them ends.
+    end: u64,
 }
 
 /// A piece in a stitched range.
@@ -64,6 +69,12 @@ pub(super) struct Part {
 }
 
 impl<B: Backend> Stitched<B> {
+    fn new(age: u64, memory: Arc<B::Memory>, pieces: Vec<Extent>, places: Box<[u32]>) -> Self {
+        let bytes = pieces.iter().map(|piece| piece.bytes).sum();
+        let end = pieces.iter().map(|piece| piece.end()).max().unwrap_or(0);
+        Self { age, memory, pieces: pieces.into(), places, bytes, end }
+    }
+
     /// All its pieces, where they are in it.
     pub(super) fn parts(&self) -> Vec<Part> {
         let offsets = self.pieces.iter().scan(0, |end, piece| {
@@ -165,10 +176,10 @@ impl<B: Backend> Backing<B> {
         if offset < self.front { Region::Stable } else { Region::Dynamic }
     }
 
-    /// Whether [`oldest`](Self::oldest) is the free end, as far as that can be said at once.
-    pub(super) fn end_is_next(&self, engine: &Arena, bytes: u64) -> bool {
-        let (end_age, older) = self.older_than_end(engine, bytes);
-        end_age.is_some() && older.is_empty()
+    /// Whether [`oldest`](Self::oldest) is the free end.
+    pub(super) fn end_is_oldest(&mut self, engine: &Arena, bytes: u64) -> bool {
+        let (_, older) = self.older_than_end(engine, bytes);
+        older.len() <= FEW_OLDER && matches!(self.oldest(engine, bytes), Way::End)
     }
 
     /// When the free end came to hold `bytes`, if it does, and the stitched ranges that are older.
@@ -182,7 +193,12 @@ impl<B: Backend> Backing<B> {
     /// The oldest of what is mapped beside the holes and holds `bytes`.
     pub(super) fn oldest(&mut self, engine: &Arena, bytes: u64) -> Way<B> {
         let (end_age, older) = self.older_than_end(engine, bytes);
-        if older.iter().all(|range| range.bytes < bytes) {
+        // A range that ends before the free end has holes alone.
+        let end = engine.free_end(Region::Dynamic);
+        let in_holes = engine.available(Region::Dynamic) - (engine.end(Region::Dynamic) - end);
+        let has_too_little =
+            |range: &Stitched<B>| range.bytes < bytes || range.end <= end && in_holes < bytes;
+        if older.iter().all(has_too_little) {
             return end_age.map_or(Way::Nothing, |_| Way::End);
         }
         let older = older.len();
@@ -300,10 +316,9 @@ impl<B: Backend> Backing<B> {
 
     /// There is one more stitched range.
     pub(super) fn add_stitched(&mut self, memory: Arc<B::Memory>, pieces: Vec<Extent>) {
-        let (age, bytes) = (self.next_age(), pieces.iter().map(|piece| piece.bytes).sum());
-        let places = places(&self.extents, &pieces);
+        let (age, places) = (self.next_age(), places(&self.extents, &pieces));
         note_parts(&mut self.parts_of, &places, self.stitched.len());
-        self.stitched.push(Stitched { age, memory, pieces: pieces.into(), places, bytes });
+        self.stitched.push(Stitched::new(age, memory, pieces, places));
     }
 
     /// Bytes of addresses, of stitched ranges too.

@@ -27,14 +27,13 @@ impl<B: Backend> Backing<B> {
 
     /// A stitched range is there again, as old as it was. Its pieces are there already.
     pub(in super::super) fn put_stitched(&mut self, age: u64, memory: Arc<B::Memory>, pieces: Vec<Extent>) {
-        let bytes = pieces.iter().map(|piece| piece.bytes).sum();
-        self.mend(Stitched { age, memory, pieces: pieces.into(), places: Box::default(), bytes });
+        self.mend(Stitched::new(age, memory, pieces, Box::default()));
     }
 
     /// As [`put_stitched`](Self::put_stitched), of a range of which some pieces are gone.
     pub(in super::super) fn put_torn(&mut self, memory: Arc<B::Memory>, parts: Vec<Part>) {
         let bytes = parts.iter().map(|part| part.piece.bytes).sum();
-        let (pieces, places) = (Box::default(), Box::default());
-        self.torn.push((Stitched { age: 0, memory, pieces, places, bytes }, parts));
+        let torn = Stitched { bytes, ..Stitched::new(0, memory, Vec::new(), Box::default()) };
+        self.torn.push((torn, parts));
     }
 }
