@@ -1,0 +1,284 @@
+"""What the benchmarks share: a process for each allocator, asked in turns, so that they are measured side by side.
+
+A worker imports PyTorch, waits, builds its work, and does steps when it is told: one line of JSON in, one out. Only one
+worker works at a time, so that what the device has in use changes by that one alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+ALLOCATORS = ("native", "expandable", "vrampool", "mem_pool")
+
+#: What the rows of tables say.
+TITLES = {
+    "native": "PyTorch",
+    "expandable": "PyTorch, expandable_segments:True",
+    "vrampool": "vrampool",
+    "mem_pool": "PyTorch over vrampool (mem_pool)",
+}
+
+#: Does one step, and answers a number that must be the same with every allocator.
+Step = Callable[[int], float]
+
+
+def options() -> dict[str, Any]:
+    """Those of the pool: `VRAMPOOL_BENCH_OPTIONS`, as JSON."""
+    return dict(json.loads(os.environ.get("VRAMPOOL_BENCH_OPTIONS", "{}")))
+
+
+def pytorch(allocator: str) -> Any:
+    """PyTorch with this allocator and settings that make each run the same, bit for bit."""
+    os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
+    for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
+        os.environ.pop(name, None)
+    if allocator == "expandable":
+        os.environ["PYTORCH_ALLOC_CONF"] = os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
+    warnings.simplefilter("ignore")
+    import torch
+
+    if allocator == "vrampool":
+        import vrampool.torch
+
+        vrampool.torch.install(**options())
+    torch.manual_seed(7)
+    random.seed(7)
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    # Filling what empty() makes is for those who search for bugs, and is no part of what is measured.
+    torch.utils.deterministic.fill_uninitialized_memory = False
+    torch.backends.cudnn.benchmark = False
+    torch.backends.cudnn.deterministic = True
+    return torch
+
+
+@contextlib.contextmanager
+def scope(allocator: str) -> Iterator[None]:
+    """Within it memory is allocated in the way that is measured."""
+    if allocator == "mem_pool":
+        import vrampool.torch
+
+        with vrampool.torch.mem_pool("bench", all_threads=True):
+            yield
+    else:
+        yield
+
+
+def reserved_peak(torch: Any) -> int:
+    """The most that was taken from the device. With vrampool installed PyTorch's function asks vrampool."""
+    return int(torch.cuda.memory_stats()["reserved_bytes.all.peak"])
+
+
+def pool_figures() -> dict[str, int] | None:
+    """All that vrampool tells of its pool, where there is one."""
+    if "vrampool.torch" not in sys.modules:
+        return None
+    import vrampool.torch
+
+    return dataclasses.asdict(vrampool.torch.pool().stats())
+
+
+def in_use(torch: Any) -> int:
+    """Bytes of the device that all processes use."""
+    free, total = torch.cuda.mem_get_info()
+    return int(total - free)
+
+
+class Turns:
+    """A worker's steps, and what they took."""
+
+    def __init__(self, torch: Any, step: Step) -> None:
+        self.torch = torch
+        self.step = step
+        self.done = 0
+
+    def turn(self, ask: dict[str, Any]) -> dict[str, Any]:
+        """Does `steps` steps."""
+        torch = self.torch
+        before = most = in_use(torch)
+        seconds: list[float] = []
+        numbers: list[str] = []
+        for _ in range(int(ask["steps"])):
+            torch.cuda.synchronize()
+            begin = time.perf_counter()
+            number = self.step(self.done)
+            torch.cuda.synchronize()
+            seconds.append(time.perf_counter() - begin)
+            numbers.append(float(number).hex())
+            self.done += 1
+            most = max(most, in_use(torch))
+        return {
+            "seconds": seconds,
+            "numbers": numbers,
+            "before": before,
+            "most": most,
+            "after": in_use(torch),
+            "reserved_peak": reserved_peak(torch),
+            "pool": pool_figures(),
+        }
+
+
+def arguments(description: str) -> argparse.ArgumentParser:
+    """What every script takes."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--allocator", choices=ALLOCATORS, default="vrampool")
+    parser.add_argument("--steps", type=int, default=20, help="timed steps")
+    parser.add_argument("--warmup", type=int, default=3, help="steps before them")
+    parser.add_argument("--quick", action="store_true", help="a smaller batch")
+    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
+    return parser
+
+
+def main(description: str, build: Callable[[Any, bool], Step]) -> None:
+    """Runs a workload: by itself, or as a worker of `compare.py`."""
+    given = arguments(description).parse_args()
+    torch = pytorch(given.allocator)
+    if given.serve:
+        serve(torch, given.allocator, lambda: Turns(torch, build(torch, given.quick)).turn)
+        return
+    with scope(given.allocator):
+        turns = Turns(torch, build(torch, given.quick))
+        turns.turn({"steps": given.warmup})
+        said = turns.turn({"steps": given.steps})
+    row = {
+        "workload": Path(sys.argv[0]).stem,
+        "allocator": given.allocator,
+        "median_ms": statistics.median(said["seconds"]) * 1e3,
+        "reserved_peak": said["reserved_peak"],
+        "last": float.fromhex(said["numbers"][-1]),
+    }
+    print(json.dumps(row))
+    table(
+        ("allocator", "median ms", "reserved peak MiB", "last number"),
+        [(TITLES[given.allocator], f"{row['median_ms']:.2f}", mib(row["reserved_peak"]), f"{row['last']:.6f}")],
+    )
+
+
+def serve(torch: Any, allocator: str, build: Callable[[], Callable[[dict[str, Any]], dict[str, Any]]]) -> None:
+    """A worker: answers lines of JSON until there are none."""
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    # What libraries print is not an answer.
+    os.dup2(2, 1)
+
+    def say(answer: dict[str, Any]) -> None:
+        answers.write(json.dumps(answer) + "\n")
+
+    say({"event": "imported"})
+    sys.stdin.readline()
+    # The context, alike for all.
+    torch.cuda.init()
+    torch.cuda.synchronize()
+    before = in_use(torch)
+    with scope(allocator):
+        turn = build()
+        torch.cuda.synchronize()
+        say({"event": "built", "before": before, "after": in_use(torch)})
+        for line in sys.stdin:
+            say(turn(json.loads(line)))
+    # Without an end of Python's, in which libraries free in an order of their own.
+    answers.flush()
+    os._exit(0)
+
+
+class Worker:
+    """A process with an allocator, from the side of who asks."""
+
+    def __init__(self, script: str, allocator: str, quick: bool, errors: Any) -> None:
+        self.allocator = allocator
+        command = [sys.executable, str(Path(__file__).with_name(script)), "--serve", "--allocator", allocator]
+        self._process = subprocess.Popen(
+            command + ["--quick"] * quick, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
+        )
+        self.held = self.peak = 0
+        self.reserved_peak = 0
+        self.pool: dict[str, int] | None = None
+        self.seconds: list[float] = []
+        self.numbers: list[str] = []
+
+    def hear(self) -> dict[str, Any]:
+        """The next answer.
+
+        Raises: `RuntimeError` when there is none.
+        """
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"{self.allocator}: the worker ended with {self._process.wait()}")
+        return dict(json.loads(line))
+
+    def ask(self, what: dict[str, Any]) -> dict[str, Any]:
+        """Its answer."""
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(what) + "\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            pass
+        return self.hear()
+
+    def build(self) -> None:
+        """Lets it build its work."""
+        self.heard_memory(self.ask({}))
+
+    def steps(self, count: int, is_timed: bool) -> None:
+        """Lets it do steps."""
+        said = self.ask({"steps": count})
+        self.heard_memory(said)
+        self.numbers += said["numbers"]
+        self.reserved_peak, self.pool = said["reserved_peak"], said["pool"]
+        if is_timed:
+            self.seconds += said["seconds"]
+
+    def heard_memory(self, said: dict[str, Any]) -> None:
+        """Nobody else worked meanwhile: what changed on the device is this worker's."""
+        self.peak = max(self.peak, self.held + said.get("most", said["after"]) - said["before"])
+        self.held += said["after"] - said["before"]
+
+    def end(self) -> None:
+        """Lets it end."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(60)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+
+
+@contextlib.contextmanager
+def workers(script: str, allocators: Sequence[str], quick: bool, errors: Any) -> Iterator[list[Worker]]:
+    """One for each allocator, built one after the other."""
+    made = [Worker(script, allocator, quick, errors) for allocator in allocators]
+    try:
+        for worker in made:
+            worker.hear()
+        for worker in made:
+            worker.build()
+        yield made
+    finally:
+        for worker in made:
+            worker.end()
+
+
+def mib(bytes: int) -> str:
+    """For tables."""
+    return f"{bytes / (1 << 20):.0f}"
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Prints a table in Markdown."""
+    widths = [max(len(row[column]) for row in [head, *rows]) for column in range(len(head))]
+    for row in [head, ["-" * width for width in widths], *rows]:
+        print("| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |")
+    sys.stdout.flush()

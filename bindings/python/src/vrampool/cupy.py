@@ -1,0 +1,171 @@
+"""vrampool below CuPy: `install()` for the process, `allocator()` for a scope."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from ctypes import byref, c_void_p
+from types import ModuleType
+from typing import Any
+
+from . import _options
+from ._library import LIBRARY
+from ._options import Size
+from .errors import BusyError, Error, OutOfMemoryError, UnavailableError
+from .pool import Pool
+
+_lock = threading.Lock()
+_installed: CuPyAllocator | None = None
+
+
+def _cupy() -> ModuleType:
+    try:
+        import cupy
+    except ImportError as error:
+        raise UnavailableError(f"CuPy is not there: {error}") from error
+    module: ModuleType = cupy
+    return module
+
+
+class _Owner:
+    """What keeps a block live: CuPy's memory refers to it, and the block is freed with its last reference."""
+
+    __slots__ = ("address", "stream")
+
+    def __init__(self, address: int, stream: int) -> None:
+        self.address = address
+        self.stream = stream
+
+    def __del__(self) -> None:
+        # As CuPy's own pools: for the stream that it was allocated for. Nobody is there to be told of a failure.
+        with contextlib.suppress(Error):
+            LIBRARY.call("free", 0, self.address, self.stream)
+
+
+class CuPyAllocator:
+    """What `cupy.cuda.set_allocator` takes: its `malloc`, or itself. One pool for each device, made when it is needed.
+
+    Memory is for CuPy's current stream: reused on that stream at once, and elsewhere behind a wait on the device. Say
+    `record_stream` where another stream uses an array.
+    """
+
+    def __init__(self, **options: Size | None) -> None:
+        self._cupy = _cupy()
+        # Looked at now, so that what cannot be is told here.
+        _options.text(options)
+        self._options = options
+        self._pools: dict[int, Pool] = {}
+        self._lock = threading.Lock()
+
+    def pool(self, device: int | None = None) -> Pool:
+        """The pool of a device; CuPy's current one by default."""
+        index = self._cupy.cuda.runtime.getDevice() if device is None else device
+        pool = self._pools.get(index)
+        if pool is None:
+            with self._lock:
+                pool = self._pools.get(index)
+                if pool is None:
+                    options: dict[str, Any] = {"device": f"cuda:{index}", "name": f"cupy-{index}", **self._options}
+                    pool = self._pools[index] = Pool(**options)
+        return pool
+
+    def malloc(self, size: int) -> Any:
+        """A `cupy.cuda.MemoryPointer` to so many bytes.
+
+        Raises: `cupy.cuda.memory.OutOfMemoryError`, with vrampool's failure as its cause.
+        """
+        cuda = self._cupy.cuda
+        index = cuda.runtime.getDevice()
+        if size == 0:
+            return cuda.MemoryPointer(cuda.UnownedMemory(0, 0, None, index), 0)
+        pool, stream, address = self.pool(index), cuda.get_current_stream().ptr, c_void_p()
+        try:
+            LIBRARY.call("allocate", pool.handle, size, stream, byref(address))
+        except OutOfMemoryError as error:
+            stats = pool.stats()
+            limit = 0 if stats.limit == 2**64 - 1 else stats.limit
+            raise cuda.memory.OutOfMemoryError(size, stats.bytes_reserved, limit) from error
+        owner = _Owner(address.value or 0, stream)
+        return cuda.MemoryPointer(cuda.UnownedMemory(owner.address, size, owner, index), 0)
+
+    __call__ = malloc
+
+    def record_stream(self, array: Any, stream: Any) -> None:
+        """Says that work on `stream` uses an array too: its memory is not reused before that is done."""
+        owner = array.data.mem._owner
+        LIBRARY.call("record_stream", owner.address, stream.ptr)
+
+    def used_bytes(self) -> int:
+        """Bytes of the current device's pool that arrays have, rounded to classes; as `cupy.cuda.MemoryPool` names it."""
+        return self.pool().stats().bytes_live
+
+    def total_bytes(self) -> int:
+        """Bytes that the current device's pool took from the device."""
+        return self.pool().stats().bytes_reserved
+
+    def free_bytes(self) -> int:
+        """The rest of them."""
+        stats = self.pool().stats()
+        return stats.bytes_reserved - stats.bytes_live
+
+    def free_all_blocks(self) -> int:
+        """Gives idle memory of all devices back; answers how many bytes."""
+        return sum(pool.trim() for pool in list(self._pools.values()))
+
+    def set_limit(self, size: int | None = None, fraction: float | None = None) -> None:
+        """The hard cap of the current device's pool: bytes, or a share of the device's memory; 0 or nothing for none.
+
+        Raises: `ValueError` for both, or what is no size or share.
+        """
+        if size is not None and fraction is not None:
+            raise ValueError("size and fraction cannot both be")
+        pool = self.pool()
+        if fraction is not None:
+            if not 0 <= fraction <= 1:
+                raise ValueError(f"{fraction} is no share of the device's memory, 0 to 1")
+            size = int(pool.memory_info()[1] * fraction)
+        if size is not None and size < 0:
+            raise ValueError(f"{size} is no number of bytes")
+        pool.limit = size or 2**64 - 1
+
+    def get_limit(self) -> int:
+        """That cap; 0 for none."""
+        limit = self.pool().limit
+        return 0 if limit == 2**64 - 1 else limit
+
+
+def install(**options: Size | None) -> CuPyAllocator:
+    """Makes vrampool CuPy's allocator, with the options of `vrampool.Pool` for each device's pool. Arrays that are there
+    keep the memory that they have. Installing twice with the same options gives the same allocator.
+
+    Raises: `UnavailableError` without CuPy, `BusyError` when it is installed with other options.
+    """
+    global _installed
+    with _lock:
+        if _installed is not None:
+            if _installed._options != options:
+                raise BusyError(f"CuPy has vrampool already, with {_installed._options}; uninstall() that first")
+            return _installed
+        made = CuPyAllocator(**options)
+        made._cupy.cuda.set_allocator(made.malloc)
+        _installed = made
+        return made
+
+
+def uninstall() -> None:
+    """Gives CuPy its own pool back. Arrays that are there keep the memory that they have."""
+    global _installed
+    with _lock:
+        if _installed is not None:
+            cupy = _installed._cupy
+            cupy.cuda.set_allocator(cupy.get_default_memory_pool().malloc)
+            _installed = None
+
+
+@contextlib.contextmanager
+def allocator(**options: Size | None) -> Iterator[CuPyAllocator]:
+    """vrampool as this thread's allocator of CuPy's, within `with`."""
+    made = CuPyAllocator(**options)
+    with made._cupy.cuda.using_allocator(made.malloc):
+        yield made

@@ -1,0 +1,120 @@
+"""What can go wrong, by the codes of the C ABI."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class Error(RuntimeError):
+    """Any failure of vrampool. Nothing has changed when it is raised, and every byte is accounted for."""
+
+    #: The name of the C ABI's status.
+    name: ClassVar[str] = "INTERNAL"
+
+
+class InvalidArgumentError(Error, ValueError):
+    """An argument is out of range, no text, or names nothing."""
+
+    name = "INVALID_ARGUMENT"
+
+
+class ClosedError(Error):
+    """The pool was closed."""
+
+    name = "INVALID_HANDLE"
+
+
+class InvalidPointerError(Error, ValueError):
+    """No live block begins at the address: somebody else's, freed already, or inside a block."""
+
+    name = "INVALID_POINTER"
+
+
+class OutOfMemoryError(Error, MemoryError):
+    """Neither idle memory nor the device has enough, also after idle memory was given back."""
+
+    name = "OUT_OF_MEMORY"
+
+
+class TooLargeError(OutOfMemoryError):
+    """More than the device allocates in one piece."""
+
+    name = "TOO_LARGE"
+
+
+class MismatchError(Error, ValueError):
+    """A block or a stream of another pool, device or size than the one that was named."""
+
+    name = "MISMATCH"
+
+
+class CaptureError(Error):
+    """It is forbidden while the stream is captured into a graph."""
+
+    name = "CAPTURE"
+
+
+class AsleepError(Error):
+    """The memory is asleep."""
+
+    name = "ASLEEP"
+
+
+class ConfigurationError(Error, ValueError):
+    """An option or an environment variable that cannot be."""
+
+    name = "CONFIGURATION"
+
+
+class UnavailableError(Error):
+    """There is no such device here."""
+
+    name = "UNAVAILABLE"
+
+
+class UnsupportedError(Error):
+    """The device, the pool's source, or this build cannot do it at all."""
+
+    name = "UNSUPPORTED"
+
+
+class DeviceError(Error):
+    """The device's driver failed."""
+
+    name = "DEVICE"
+
+
+class DeviceLostError(DeviceError):
+    """The device is gone for good."""
+
+    name = "DEVICE_LOST"
+
+
+class BusyError(Error):
+    """Another call on the same thing is under way, or it is too late for this one."""
+
+    name = "BUSY"
+
+
+class InternalError(Error):
+    """A fault of vrampool's own, caught at the boundary of its library."""
+
+
+#: By the numbers of the C ABI.
+BY_STATUS: dict[int, type[Error]] = {
+    1: InvalidArgumentError,
+    2: ClosedError,
+    3: InvalidPointerError,
+    4: OutOfMemoryError,
+    5: TooLargeError,
+    6: MismatchError,
+    7: CaptureError,
+    8: AsleepError,
+    9: ConfigurationError,
+    10: UnavailableError,
+    11: UnsupportedError,
+    12: DeviceError,
+    13: DeviceLostError,
+    14: BusyError,
+    15: InternalError,
+}

@@ -1,0 +1,81 @@
+"""Caps, sleep and wake of PyTorch's pools."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+
+from .._library import LIBRARY
+from ..errors import InvalidArgumentError
+from ..stats import SleepReport
+from ._install import device_index, pool
+
+
+def empty_cache() -> None:
+    """Gives idle memory of all devices back, as `torch.cuda.empty_cache` does when vrampool is installed."""
+    LIBRARY.plain["torch_reset"]()
+
+
+def set_limit(bytes: int, device: object = None) -> None:
+    """Changes the hard cap on bytes of a device. What is live stays; nothing more is taken until it fits."""
+    pool(device).limit = bytes
+
+
+def set_per_process_memory_fraction(fraction: float, device: object = None) -> None:
+    """A limit of this share of the device's memory, 0 to 1.
+
+    Raises: `InvalidArgumentError` for another share.
+    """
+    LIBRARY.plain["clear_error"]()
+    LIBRARY.plain["torch_memory_fraction"](float(fraction), device_index(device))
+    if (failure := LIBRARY.last_failure()) is not None:
+        raise failure
+
+
+def get_per_process_memory_fraction(device: object = None) -> float:
+    """The limit as a share of the device's memory; 1.0 for none."""
+    of = pool(device)
+    return min(1.0, of.limit / of.memory_info()[1])
+
+
+def _settle(device: object) -> None:
+    """Waits for all work of PyTorch's on a device: its own allocator has streams that vrampool is not told of."""
+    if (torch := sys.modules.get("torch")) is not None and torch.cuda.is_initialized():
+        torch.cuda.synchronize(device_index(device))
+
+
+def sleep(offload: Iterable[str] | str | bool = ("default",), device: object = None) -> SleepReport:
+    """Puts a device's memory to sleep: the device has it back, and tensors keep their addresses until `wake_up`.
+
+    Args:
+        offload: the tags whose contents go to the host; the others' are gone. `True` for all of them, `False` for none.
+        device: as PyTorch takes them.
+
+    Waits for all work on the device. Tensors must not be used while they sleep, but may go.
+
+    Raises: `UnsupportedError` where the source is not virtual; `InvalidArgumentError` for no tags at all.
+    """
+    of = pool(device)
+    kept: Iterable[str] | str
+    if isinstance(offload, bool):
+        kept = list(of.stats_by_tag()["tags"]) if offload else ()
+    elif isinstance(offload, (str, Iterable)):
+        kept = offload
+    else:
+        raise InvalidArgumentError(f"{offload!r} are no tags")
+    _settle(device)
+    return of.sleep(kept)
+
+
+def wake_up(tags: Iterable[str] | str | None = None, device: object = None) -> SleepReport:
+    """Wakes these tags and all that are neither `weights` nor `kv_cache`; all without any. What was kept is as it was.
+
+    Raises: `OutOfMemoryError` where the memory went elsewhere meanwhile; all goes on sleeping then.
+    """
+    return pool(device).wake(tags)
+
+
+def discard(tags: Iterable[str] | str, device: object = None) -> SleepReport:
+    """Puts these tags alone to sleep, after all work on the device, and forgets their contents."""
+    _settle(device)
+    return pool(device).discard(tags)

@@ -1,0 +1,116 @@
+"""Statistics in PyTorch's words, where it refuses them."""
+
+from __future__ import annotations
+
+from .._library import STATS
+from ..stats import PoolStats
+from ._install import pool
+
+
+def memory_stats(device: object = None) -> dict[str, int]:
+    """Statistics of a device's pool under PyTorch's keys, and all of vrampool's as `vrampool.<name>`.
+
+    `allocated_bytes`, `active_bytes`: live, rounded to classes; `requested_bytes`: live, as asked for; `reserved_bytes`:
+    taken from the device; `inactive_split_bytes`: in pages that live blocks are in, so that the device cannot have them.
+    `allocation`, `active`: blocks. Each as `.all.current` and, where the pool keeps it, `.all.peak`, `.all.allocated` and
+    `.all.freed`. Keys that are not here have no meaning for this pool, which is not split into one for small blocks and one
+    for large.
+    """
+    return from_stats(pool(device).stats())
+
+
+def from_stats(stats: PoolStats) -> dict[str, int]:
+    """The same from a pool's statistics."""
+    made = stats.hits + stats.misses - stats.failures
+    figures = {
+        "active.all.allocated": made,
+        "active.all.current": stats.live_buffers,
+        "active.all.freed": made - stats.live_buffers,
+        "active_bytes.all.current": stats.bytes_live,
+        "active_bytes.all.peak": stats.peak_live,
+        "allocated_bytes.all.current": stats.bytes_live,
+        "allocated_bytes.all.peak": stats.peak_live,
+        "allocation.all.allocated": made,
+        "allocation.all.current": stats.live_buffers,
+        "allocation.all.freed": made - stats.live_buffers,
+        "inactive_split_bytes.all.current": max(stats.bytes_reserved - stats.bytes_held, 0),
+        "num_alloc_retries": stats.rung_evict,
+        "num_device_alloc": stats.source_allocations,
+        "num_device_free": stats.source_frees,
+        "num_ooms": stats.failed_by_limit + stats.failed_by_device,
+        "num_sync_all_streams": stats.rung_wait,
+        "requested_bytes.all.current": stats.bytes_requested,
+        "requested_bytes.all.peak": stats.peak_requested,
+        "reserved_bytes.all.current": stats.bytes_reserved,
+        "reserved_bytes.all.peak": stats.peak_reserved,
+    }
+    return figures | {f"vrampool.{name}": int(getattr(stats, name)) for name in STATS}
+
+
+def memory_allocated(device: object = None) -> int:
+    """Bytes that tensors have now, rounded to classes."""
+    return pool(device).stats().bytes_live
+
+
+def max_memory_allocated(device: object = None) -> int:
+    """The most that `memory_allocated` was, since the beginning or `reset_peak_memory_stats`."""
+    return pool(device).stats().peak_live
+
+
+def memory_reserved(device: object = None) -> int:
+    """Bytes taken from the device now."""
+    return pool(device).stats().bytes_reserved
+
+
+def max_memory_reserved(device: object = None) -> int:
+    """The most that `memory_reserved` was, since the beginning or `reset_peak_memory_stats`."""
+    return pool(device).stats().peak_reserved
+
+
+def reset_peak_memory_stats(device: object = None) -> None:
+    """Starts the peaks anew from what is there now."""
+    pool(device).reset_peaks()
+
+
+def memory_summary(device: object = None, abbreviated: bool = False) -> str:
+    """A table for people. `abbreviated` leaves vrampool's own figures out."""
+    return summary_of(pool(device).stats(), abbreviated)
+
+
+def summary_of(stats: PoolStats, abbreviated: bool = False) -> str:
+    """The same from a pool's statistics."""
+    rows = [
+        ("allocated (live)", stats.bytes_live, stats.peak_live),
+        ("requested", stats.bytes_requested, stats.peak_requested),
+        ("idle", stats.bytes_cached, stats.peak_cached),
+        ("held (live and idle)", stats.bytes_held, stats.peak_held),
+        ("reserved on the device", stats.bytes_reserved, stats.peak_reserved),
+    ]
+    line = f"|{'=' * 61}|"
+    table = [line, f"| {'vrampool memory summary':<60}|", line, f"| {'bytes':<28}|{'now':>14} |{'peak':>14} |"]
+    table += [f"| {name:<28}|{size_text(now):>14} |{size_text(peak):>14} |" for name, now, peak in rows]
+    table.append(line)
+    if not abbreviated:
+        counts = [
+            ("live blocks", stats.live_buffers),
+            ("hits", stats.hits),
+            ("misses", stats.misses),
+            ("driver calls", stats.driver_calls),
+            ("waits between streams", stats.stream_waits),
+            ("out of memory, by the limit", stats.failed_by_limit),
+            ("out of memory, by the device", stats.failed_by_device),
+        ]
+        table += [f"| {name:<28}|{count:>14} |{'':>14} |" for name, count in counts]
+        table += [f"| {'limit':<28}|{size_text(stats.limit):>14} |{'':>14} |", line]
+    return "\n".join(table) + "\n"
+
+
+def size_text(bytes: int) -> str:
+    """Bytes for people: `1.5 MiB`; `unlimited` for no cap."""
+    if bytes == 2**64 - 1:
+        return "unlimited"
+    size, units = float(bytes), ["B", "KiB", "MiB", "GiB", "TiB"]
+    while size >= 1024 and len(units) > 1:
+        size /= 1024
+        units.pop(0)
+    return f"{size:.0f} B" if units[0] == "B" else f"{size:.1f} {units[0]}"

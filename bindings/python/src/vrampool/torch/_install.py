@@ -1,0 +1,224 @@
+"""The first route: vrampool as PyTorch's allocator, for the whole process."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sys
+import threading
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+from .. import _options
+from .._library import LIBRARY, PATH
+from .._options import Size
+from ..errors import BusyError, UnavailableError
+from ..pool import Pool
+
+#: How PyTorch's setters of hooks are called, and which function each gets.
+HOOKS = {
+    "set_init_fn": "torch_init",
+    "set_reset_fn": "torch_reset",
+    "set_memory_fraction_fn": "torch_memory_fraction",
+    "set_base_alloc_fn": "torch_base_alloc",
+    "set_record_stream_fn": "torch_record_stream",
+    "set_begin_allocate_to_pool": "torch_begin_allocate_to_pool",
+    "set_end_allocate_to_pool_fn": "torch_end_allocate_to_pool",
+    "set_release_pool": "torch_release_pool",
+}
+
+_log = logging.getLogger("vrampool")
+_lock = threading.Lock()
+#: What pools were configured as; `None` before that.
+_configured: str | None = None
+#: What PyTorch allocates by, once it is so.
+_installed: Any = None
+
+
+def pytorch() -> ModuleType:
+    """PyTorch.
+
+    Raises: `UnavailableError` when it is not installed, or is built without CUDA.
+    """
+    try:
+        import torch
+    except ImportError as error:
+        raise UnavailableError(f"PyTorch is not there: {error}") from error
+    if not hasattr(torch._C, "_cuda_customAllocator"):
+        raise UnavailableError(f"PyTorch {torch.__version__} is built without CUDA")
+    module: ModuleType = torch
+    return module
+
+
+def configure(
+    *,
+    limit: Size | None = None,
+    size_classes: str | None = None,
+    source: str | None = None,
+    budget: Size | None = None,
+    max_cached: Size | None = None,
+    max_per_bucket: int | None = None,
+    offload: str | None = None,
+    name: str | None = None,
+    device: str | None = None,
+    **others: Size | None,
+) -> None:
+    """Says how the pools are to be that PyTorch gets, one for each device: as `vrampool.Pool`'s arguments say.
+
+    `install` and `mem_pool` call this; call it yourself only before `mem_pool`. `device` is a pattern in which `{}` is the
+    device's number, `cuda:{}` by default; `name` may have it too. Saying the same twice is fine.
+
+    Raises: `BusyError` when a pool is there already or was configured in another way; `ConfigurationError` for what cannot
+    be.
+    """
+    given: dict[str, Size | None] = {
+        "limit": limit,
+        "size_classes": size_classes,
+        "source": source,
+        "budget": budget,
+        "max_cached": max_cached,
+        "max_per_bucket": max_per_bucket,
+        "offload": offload,
+        "name": name,
+        "device": device,
+    }
+    with _lock:
+        _configure(_options.text({**given, **others}))
+
+
+def _configure(text: str) -> None:
+    global _configured
+    if _configured == text:
+        return
+    if _configured is not None:
+        raise BusyError(f"PyTorch's pools are configured already, as {_configured!r}; not again as {text!r}")
+    LIBRARY.call("torch_configure", text.encode())
+    _configured = text
+
+
+def is_configured() -> bool:
+    """`configure` was called, or what calls it."""
+    return _configured is not None
+
+
+def allocator() -> Any:
+    """A `torch.cuda.memory.CUDAPluggableAllocator` of vrampool's with all hooks that PyTorch has: what `install` installs."""
+    memory = pytorch().cuda.memory
+    pluggable = memory.CUDAPluggableAllocator(PATH, "vrampool_torch_alloc", "vrampool_torch_free")
+    if absent := set_hooks(pluggable.allocator()):
+        _log.warning("this PyTorch has no %s; what they are for does not work", ", ".join(absent))
+    return pluggable
+
+
+def set_hooks(of: Any) -> list[str]:
+    """Gives PyTorch's object the functions that it has setters for; answers the setters that it does not have."""
+    absent = []
+    for setter, function in HOOKS.items():
+        if hasattr(of, setter):
+            getattr(of, setter)(LIBRARY.address(function))
+        else:
+            absent.append(setter)
+    return absent
+
+
+def install(
+    *,
+    limit: Size | None = None,
+    size_classes: str | None = None,
+    source: str | None = None,
+    budget: Size | None = None,
+    max_cached: Size | None = None,
+    max_per_bucket: int | None = None,
+    offload: str | None = None,
+    name: str | None = None,
+    device: str | None = None,
+    patch: bool = True,
+    **others: Size | None,
+) -> None:
+    """Makes vrampool the allocator of all of PyTorch's CUDA memory, before PyTorch's first use of CUDA.
+
+    Args:
+        limit: the hard cap on bytes of each device; see `vrampool.Pool` for it and the rest.
+        patch: functions of `torch.cuda` that PyTorch refuses with a foreign allocator (`memory_stats`, `memory_summary`,
+            `max_memory_allocated`, `memory_snapshot`, `reset_peak_memory_stats`, …) answer by this package.
+
+    Installing twice with the same options is fine.
+
+    Raises: `UnavailableError` without PyTorch or without its CUDA; `BusyError` when it is too late, or installed in
+    another way.
+    """
+    global _installed
+    given: dict[str, Size | None] = {
+        "limit": limit,
+        "size_classes": size_classes,
+        "source": source,
+        "budget": budget,
+        "max_cached": max_cached,
+        "max_per_bucket": max_per_bucket,
+        "offload": offload,
+        "name": name,
+        "device": device,
+    }
+    text = _options.text({**given, **others})
+    torch = pytorch()
+    with _lock:
+        if _installed is not None:
+            # Equal, or else it is refused there.
+            _configure(text)
+            return
+        if torch.cuda.is_initialized():
+            raise BusyError(
+                "it is too late: PyTorch uses CUDA already; call vrampool.torch.install() before the first tensor on a GPU"
+            )
+        _configure(text)
+        pluggable = allocator()
+        try:
+            torch.cuda.memory.change_current_allocator(pluggable)
+        except RuntimeError as error:
+            raise BusyError(f"it is too late: PyTorch's allocator is in use: {error}") from error
+        _installed = pluggable
+    if not LIBRARY.plain["torch_throws"]():
+        _log.warning("PyTorch's libc10 was not found: running out of memory will not be its exception")
+    if patch:
+        from ._patch import patch_cuda
+
+        patch_cuda(torch)
+
+
+def is_installed() -> bool:
+    """`install` was called, and PyTorch allocates by vrampool."""
+    return _installed is not None
+
+
+def device_index(device: object = None) -> int:
+    """The number of a device as PyTorch takes them: a number, `"cuda:1"`, a `torch.device`.
+
+    Without any it is PyTorch's current one, once it uses CUDA, else 0: asking opens no device.
+    """
+    if isinstance(device, int) and not isinstance(device, bool):
+        return device
+    index: int = 0
+    if device is not None:
+        index = pytorch().cuda._utils._get_device_index(device, optional=True)
+    elif (torch := sys.modules.get("torch")) is not None and torch.cuda.is_initialized():
+        index = torch.cuda.current_device()
+    return index
+
+
+def pool(device: object = None) -> Pool:
+    """The pool of a device of PyTorch's, made if there is none.
+
+    Raises: `UnavailableError` where there is no such device.
+    """
+    return Pool.of_handle(LIBRARY.number("torch_pool", device_index(device)))
+
+
+@contextlib.contextmanager
+def tag(name: str, device: object = None) -> Iterator[None]:
+    """What this thread allocates within has this tag, and sleeps and wakes with it. Scopes nest; outside it is `default`.
+
+    Only this thread's: gradients come from a thread of autograd's, and have the tag `default`.
+    """
+    with pool(device).tag(name):
+        yield

@@ -1,0 +1,85 @@
+"""The second route: PyTorch's allocator stays on top, and its segments come from vrampool."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from ..errors import BusyError
+from . import _install
+
+#: What PyTorch's segments need: they are multiples of this, and it keeps idle ones itself.
+SEGMENT_CLASSES = "exact:2MiB"
+
+#: The function that PyTorch calls, one for the process.
+_provider: Any = None
+#: By device and tag.
+_pools: dict[tuple[int, str], Any] = {}
+
+
+def _forget() -> None:
+    # Before the allocator below goes, or PyTorch calls what is gone (pytorch#145168).
+    _pools.clear()
+
+
+@contextlib.contextmanager
+def mem_pool(
+    tag: str = "default",
+    *,
+    device: object = None,
+    all_threads: bool = False,
+    use_on_oom: bool = False,
+    no_split: bool = False,
+) -> Iterator[Any]:
+    """What is allocated within comes from a `torch.cuda.MemPool` whose segments vrampool serves, under a tag.
+
+    PyTorch's statistics, snapshots and splitting go on working; the limit, sleep and metrics are vrampool's. Entering a tag
+    again uses its pool again. Gives the `MemPool`.
+
+    Args:
+        tag: what its segments sleep and wake by.
+        device: as PyTorch takes them; the current one by default.
+        all_threads: allocations of all threads go there, also those of autograd's (gradients), whose segments have the tag
+            `default`. Else only this thread's.
+        use_on_oom: PyTorch may use this memory elsewhere as its last resort.
+        no_split: PyTorch does not cut these segments.
+
+    Pools are configured by `configure`, or as a provider of segments should be: exact sizes, and nothing kept idle, because
+    PyTorch keeps idle segments itself.
+
+    Raises: `BusyError` when vrampool is PyTorch's allocator already: say `tag` then. `UnavailableError` without PyTorch.
+    PyTorch refuses expandable segments with it.
+    """
+    global _provider
+    if _install.is_installed():
+        raise BusyError("vrampool is PyTorch's allocator already, and its memory needs no pool: say vrampool.torch.tag()")
+    torch = _install.pytorch()
+    if not _install.is_configured():
+        _install.configure(size_classes=SEGMENT_CLASSES, max_cached=0)
+    index = torch.cuda.current_device() if device is None else _install.device_index(device)
+    if _provider is None:
+        _provider = _install.allocator()
+        atexit.register(_forget)
+    pool = _pools.get((index, tag))
+    if pool is None:
+        pool = torch.cuda.MemPool(_provider.allocator(), use_on_oom=use_on_oom, no_split=no_split)
+        _pools[index, tag] = pool
+    with _install.tag(tag, index):
+        if not all_threads:
+            with torch.cuda.use_mem_pool(pool, device=index):
+                yield pool
+            return
+        # What use_mem_pool does, without its filter of threads.
+        torch._C._cuda_beginAllocateToPool(index, pool.id)
+        try:
+            yield pool
+        finally:
+            torch._C._cuda_endAllocateToPool(index, pool.id)
+            torch._C._cuda_releasePool(index, pool.id)
+
+
+def release_mem_pools() -> None:
+    """Forgets the pools of all tags: their memory goes back when the last tensor in it is gone."""
+    _forget()

@@ -1,0 +1,54 @@
+"""What tests share: pools on a host device, and who is not here."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Callable, Iterator
+
+import pytest
+
+import vrampool
+from vrampool._library import LIBRARY
+from vrampool.torch import _install
+
+MIB = 1 << 20
+
+
+def has_gpu() -> bool:
+    """CUDA's driver finds a device."""
+    return any(device["backend"] == "cuda" for device in vrampool.devices()["devices"])
+
+
+def skip_without(*names: str) -> None:
+    """Skips a test that lacks one of these (`gpu`, or a module), and fails it where `VRAMPOOL_REQUIRE` names that."""
+    required = os.environ.get("VRAMPOOL_REQUIRE", "").split(",")
+    for name in names:
+        is_here = has_gpu() if name == "gpu" else importlib.util.find_spec(name) is not None
+        if not is_here and name in required:
+            pytest.fail(f"{name} is required and not here")
+        if not is_here:
+            pytest.skip(f"{name} is not here")
+
+
+@pytest.fixture
+def pool() -> Iterator[vrampool.Pool]:
+    """64 MiB of a host device of its own, half of them allowed; all is given back in the end."""
+    with vrampool.Pool("host", host_capacity=64 * MIB, limit=32 * MIB) as made:
+        yield made
+        made.trim()
+        assert made.stats().live_buffers == 0
+
+
+@pytest.fixture
+def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+    """PyTorch's pools unmade before and after; gives `configure` for host devices."""
+    LIBRARY.call("torch_shutdown")
+    monkeypatch.setattr(_install, "_configured", None)
+    monkeypatch.setattr(_install, "_installed", None)
+
+    def configure(**options: int | str) -> None:
+        vrampool.torch.configure(device="host", host_capacity=64 * MIB, **options)  # type: ignore[arg-type]
+
+    yield configure
+    LIBRARY.call("torch_shutdown")

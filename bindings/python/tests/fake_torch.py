@@ -1,0 +1,87 @@
+"""As much of PyTorch as `install` and `mem_pool` talk to: what they call, and what was given."""
+
+from __future__ import annotations
+
+import contextlib
+import types
+from collections.abc import Iterator
+from typing import Any
+
+SETTERS = (
+    *("set_init_fn", "set_reset_fn", "set_memory_fraction_fn", "set_base_alloc_fn", "set_record_stream_fn"),
+    *("set_begin_allocate_to_pool", "set_end_allocate_to_pool_fn", "set_release_pool"),
+)
+
+
+class Allocator:
+    """PyTorch's object: takes functions as numbers."""
+
+    def __init__(self, *given: int) -> None:
+        self.given = given
+        self.hooks: dict[str, int] = {}
+        for setter in SETTERS:
+            setattr(self, setter, lambda address, setter=setter: self.hooks.__setitem__(setter, address))
+
+
+class Pluggable:
+    """`torch.cuda.memory.CUDAPluggableAllocator`."""
+
+    def __init__(self, path: str, alloc: str, free: str) -> None:
+        self.arguments = (path, alloc, free)
+        self._allocator = Allocator()
+
+    def allocator(self) -> Allocator:
+        return self._allocator
+
+
+class MemPool:
+    """`torch.cuda.MemPool`."""
+
+    def __init__(self, allocator: Allocator, use_on_oom: bool = False, no_split: bool = False) -> None:
+        self.allocator = allocator
+        self.id = (0, 7)
+
+
+class Torch(types.ModuleType):
+    """The module."""
+
+    def __init__(self) -> None:
+        super().__init__("torch")
+        self.__version__ = "2.11.0"
+        self.current: Pluggable | None = None
+        self.is_used = False
+        self.log: list[Any] = []
+        cuda: Any = types.ModuleType("torch.cuda")
+        memory: Any = types.ModuleType("torch.cuda.memory")
+        memory.CUDAPluggableAllocator = Pluggable
+        memory.change_current_allocator = self._change
+        for module in (cuda, memory):
+            for name in (
+                *("memory_stats", "memory_summary", "memory_snapshot", "reset_peak_memory_stats"),
+                "get_per_process_memory_fraction",
+            ):
+                setattr(module, name, self._refuse)
+        memory._snapshot = memory._dump_snapshot = self._refuse
+        cuda.memory = memory
+        cuda.is_initialized = lambda: self.is_used
+        cuda.current_device = lambda: 0
+        cuda.synchronize = lambda device: self.log.append(("synchronize", device))
+        cuda.MemPool = MemPool
+        cuda.use_mem_pool = self._use
+        core: Any = types.SimpleNamespace(_cuda_customAllocator=None)
+        for name in ("_cuda_beginAllocateToPool", "_cuda_endAllocateToPool", "_cuda_releasePool"):
+            setattr(core, name, lambda device, id, name=name: self.log.append((name, device, id)))
+        self.cuda, self._C = cuda, core
+
+    def _change(self, allocator: Pluggable) -> None:
+        self.current = allocator
+
+    @staticmethod
+    def _refuse(*_: object) -> None:
+        raise RuntimeError("CUDAPluggableAllocator does not yet support getDeviceStats")
+
+    @contextlib.contextmanager
+    def _use(self, pool: MemPool, device: int) -> Iterator[None]:
+        self.log.append(("begin", device, pool.id))
+        yield
+        self.log.append(("end", device, pool.id))

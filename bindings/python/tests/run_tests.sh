@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# Builds the wheel, installs it into a clean environment, and runs the tests and the check of types there. Needs cargo, Python
+# 3.10 or later, and the registries of both. The target folder is cargo's; the profile is the one that checks build anyway.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+python=${PYTHON:-python3}
+export VRAMPOOL_PROFILE=${VRAMPOOL_PROFILE:-dev}
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+"$python" -m venv "$work/env"
+"$work/env/bin/pip" --disable-pip-version-check wheel --quiet --no-deps --wheel-dir "$work" .
+"$work/env/bin/pip" --disable-pip-version-check install --quiet "$work"/vrampool-*.whl 'pytest>=8' 'mypy>=1.15'
+# From elsewhere than the sources: what is tested is what was installed.
+cp -r tests benches pyproject.toml hatch_build.py "$work"
+cd "$work"
+unset PYTHONPATH VRAMPOOL_LIBRARY
+env/bin/python -m pytest -q -p no:cacheprovider
+env/bin/python -m mypy --cache-dir "$work/types" -p vrampool
+env/bin/python -m mypy --cache-dir "$work/types" tests benches hatch_build.py

@@ -1,0 +1,129 @@
+"""What is below CuPy, on host devices."""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import vrampool
+import vrampool.cupy as vc
+from conftest import MIB
+from fake_cupy import CuPy, OutOfMemoryError
+
+
+@pytest.fixture
+def cupy(monkeypatch: pytest.MonkeyPatch) -> Iterator[CuPy]:
+    fake = CuPy()
+    monkeypatch.setitem(sys.modules, "cupy", fake)
+    yield fake
+    vc.uninstall()
+
+
+HOST: dict[str, Any] = {"device": "host", "host_capacity": 64 * MIB}
+
+
+def test_memory_is_live_while_cupy_refers_to_it(cupy: CuPy) -> None:
+    allocator = vc.CuPyAllocator(**HOST)
+    pointer = allocator.malloc(1000)
+    address = pointer.ptr
+    assert vrampool.block_at(address).requested == 1000
+    assert allocator.used_bytes() >= 1000
+    assert allocator.used_bytes() + allocator.free_bytes() == allocator.total_bytes()
+    del pointer
+    assert allocator.used_bytes() == 0
+    assert allocator(1000).ptr == address
+    allocator.free_all_blocks()
+    assert allocator.total_bytes() == 0
+
+
+def test_nothing_is_a_pointer_too(cupy: CuPy) -> None:
+    allocator = vc.CuPyAllocator(**HOST)
+    pointer = allocator.malloc(0)
+    assert (pointer.ptr, pointer.mem.size) == (0, 0)
+
+
+def test_memory_is_for_the_current_stream_and_others_are_recorded(cupy: CuPy) -> None:
+    allocator = vc.CuPyAllocator(**HOST)
+    with allocator.pool().stream() as stream:
+        cupy.stream.ptr = stream.handle
+        pointer = allocator.malloc(1000)
+        assert vrampool.block_at(pointer.ptr).stream == stream.handle
+        array = types.SimpleNamespace(data=pointer)
+        cupy.stream.ptr = 0
+        allocator.record_stream(array, cupy.stream)
+        del pointer, array
+        assert allocator.used_bytes() == 0
+
+
+def test_each_device_has_a_pool(cupy: CuPy) -> None:
+    allocator = vc.CuPyAllocator(**HOST)
+    first = allocator.malloc(MIB)
+    cupy.device = 1
+    assert allocator.used_bytes() == 0
+    second = allocator.malloc(2 * MIB)
+    assert second.mem.device_id == 1
+    assert allocator.used_bytes() == 2 * MIB
+    cupy.device = 0
+    assert allocator.used_bytes() == MIB
+    del first, second
+
+
+def test_the_pool_of_a_device_is_on_it(cupy: CuPy, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[dict[str, Any]] = []
+    monkeypatch.setattr(vc, "Pool", lambda **options: asked.append(options))
+    cupy.device = 3
+    vc.CuPyAllocator(limit=MIB).pool()
+    assert asked == [{"device": "cuda:3", "name": "cupy-3", "limit": MIB}]
+
+
+def test_out_of_memory_is_cupys_with_ours_as_its_cause(cupy: CuPy) -> None:
+    allocator = vc.CuPyAllocator(**HOST, limit=8 * MIB)
+    with pytest.raises(OutOfMemoryError) as caught:
+        allocator.malloc(9 * MIB)
+    assert caught.value.args == (9 * MIB, 0, 8 * MIB)
+    assert isinstance(caught.value.__cause__, vrampool.OutOfMemoryError)
+    allocator.malloc(MIB)
+
+
+def test_limits_as_cupy_says_them(cupy: CuPy) -> None:
+    allocator = vc.CuPyAllocator(**HOST)
+    assert allocator.get_limit() == 0
+    allocator.set_limit(size=6 * MIB)
+    assert allocator.get_limit() == 6 * MIB
+    # All of it free again serves what neither part of it could (cupy#7678).
+    first, second = allocator.malloc(5 * MIB), allocator.malloc(MIB)
+    with pytest.raises(OutOfMemoryError):
+        allocator.malloc(MIB)
+    del first, second
+    allocator.malloc(6 * MIB)
+    allocator.set_limit(fraction=0.5)
+    assert allocator.get_limit() == 32 * MIB
+    allocator.set_limit(size=0)
+    assert allocator.get_limit() == 0
+    wrong: list[dict[str, Any]] = [{"size": -1}, {"fraction": -0.1}, {"fraction": 1.1}, {"size": 1, "fraction": 0.5}]
+    for of in wrong:
+        with pytest.raises(ValueError, match=r"size|share|bytes"):
+            allocator.set_limit(**of)
+
+
+def test_installing_and_its_end(cupy: CuPy) -> None:
+    allocator = vc.install(**HOST)
+    assert cupy.set_to == allocator.malloc
+    assert vc.install(**HOST) is allocator
+    with pytest.raises(vrampool.BusyError, match="uninstall"):
+        vc.install(limit=1, **HOST)
+    vc.uninstall()
+    assert cupy.set_to is cupy.own.malloc
+    with vc.allocator(**HOST) as scoped:
+        assert cupy.set_to == scoped.malloc
+    assert cupy.set_to is cupy.own.malloc
+
+
+def test_options_that_cannot_be_are_told_at_once(cupy: CuPy) -> None:
+    with pytest.raises(vrampool.ConfigurationError):
+        vc.install(limit=-1)
+    assert cupy.set_to is None

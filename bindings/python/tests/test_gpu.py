@@ -1,0 +1,249 @@
+"""On a GPU, with the true PyTorch and CuPy: each test is a program of its own, because an allocator is for a process."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from conftest import skip_without
+
+MIB = "MIB = 1 << 20\n"
+
+
+def run(program: str) -> None:
+    text = MIB + textwrap.dedent(program) + "\nprint('all is well')\n"
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("all is well\n")
+
+
+@pytest.fixture
+def torch() -> None:
+    skip_without("torch", "gpu")
+
+
+@pytest.fixture
+def cupy() -> None:
+    skip_without("cupy", "gpu")
+
+
+def test_a_pool_of_ones_own(torch: None) -> None:
+    run("""
+        import torch, vrampool
+        with vrampool.Pool("cuda:0", limit="64MiB") as pool, torch.cuda.stream(torch.cuda.Stream()) as _:
+            with pool.allocate(4 * MIB, torch.cuda.current_stream()) as block:
+                tensor = torch.as_tensor(block, device="cuda")
+                assert tensor.data_ptr() == block.address and tensor.numel() == 4 * MIB
+                assert int(tensor.fill_(3).sum(dtype=torch.int64)) == 12 * MIB
+                del tensor
+            assert pool.stats().live_buffers == 0
+    """)
+
+
+def test_all_of_pytorch(torch: None) -> None:
+    run("""
+        import vrampool.torch
+        vrampool.torch.install(limit="1GiB")
+        import torch
+        assert torch.cuda.get_allocator_backend() == "pluggable"
+        one = torch.ones(MIB, device="cuda")
+        assert float(one.sum()) == MIB
+        assert torch.cuda.memory_allocated() >= 4 * MIB
+        assert torch.cuda.max_memory_allocated() >= torch.cuda.memory_allocated()
+        assert torch.cuda.memory_stats()["vrampool.limit"] == 1024 * MIB
+        assert vrampool.torch.memory_stats()["requested_bytes.all.current"] >= 4 * MIB
+        empty = torch.empty(0, device="cuda")
+        del one, empty
+        torch.cuda.empty_cache()
+        assert torch.cuda.memory_allocated() == 0, torch.cuda.memory_summary()
+        assert torch.cuda.memory_reserved() == 0, torch.cuda.memory_summary()
+        torch.cuda.set_per_process_memory_fraction(0.01)
+        assert vrampool.torch.pool().limit < 2 * 1024 * MIB
+    """)
+
+
+def test_too_late(torch: None) -> None:
+    run("""
+        import torch, vrampool, vrampool.torch
+        torch.ones(1, device="cuda")
+        try: vrampool.torch.install()
+        except vrampool.BusyError as error: assert "too late" in str(error)
+        else: raise AssertionError
+        torch.ones(1, device="cuda")
+    """)
+
+
+def test_out_of_memory_is_pytorchs_exception_and_the_program_goes_on(torch: None) -> None:
+    run("""
+        import vrampool.torch
+        vrampool.torch.install(limit="256MiB")
+        import torch
+        for _ in range(3):
+            kept = [torch.empty(50 * MIB, dtype=torch.uint8, device="cuda") for _ in range(4)]
+            try: kept.append(torch.empty(100 * MIB, dtype=torch.uint8, device="cuda"))
+            except torch.OutOfMemoryError as error: assert "vrampool" in str(error) and "100.00 MiB" in str(error), error
+            else: raise AssertionError
+            del kept
+            torch.empty(200 * MIB, dtype=torch.uint8, device="cuda").fill_(1)
+        assert vrampool.torch.memory_stats()["num_ooms"] == 3
+    """)
+
+
+def test_memory_sleeps_and_wakes_below_tensors(torch: None) -> None:
+    run("""
+        import vrampool.torch
+        vrampool.torch.install()
+        import torch
+        with vrampool.torch.tag("weights"):
+            weights = torch.arange(64 * MIB, dtype=torch.int32, device="cuda")
+        cache = torch.ones(64 * MIB, device="cuda")
+        address, free = weights.data_ptr(), torch.cuda.mem_get_info()[0]
+        report = vrampool.torch.sleep(offload="weights")
+        assert report.physical >= 512 * MIB and report.contents >= 256 * MIB, report
+        assert torch.cuda.mem_get_info()[0] >= free + 500 * MIB
+        vrampool.torch.wake_up()
+        assert weights.data_ptr() == address
+        assert torch.equal(weights, torch.arange(64 * MIB, dtype=torch.int32, device="cuda"))
+    """)
+
+
+def test_streams_share_memory_only_when_it_is_safe(torch: None) -> None:
+    run("""
+        import vrampool.torch
+        vrampool.torch.install()
+        import torch
+        side = torch.cuda.Stream()
+        for number in range(200):
+            data = torch.full((MIB,), float(number), device="cuda")
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                for _ in range(10): said = data.sum()
+            data.record_stream(side)
+            del data
+            torch.full((MIB,), -1.0, device="cuda")
+            side.synchronize()
+            assert float(said) == number * MIB
+    """)
+
+
+def test_a_graph_is_captured_after_a_warm_up(torch: None) -> None:
+    run("""
+        import vrampool.torch
+        vrampool.torch.install()
+        import torch
+        data = torch.ones(MIB, device="cuda")
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(3): said = (data * 2 + 1).sum()
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            said = (data * 2 + 1).sum()
+        for number in range(3):
+            data.fill_(number)
+            graph.replay()
+            assert float(said) == (2 * number + 1) * MIB
+    """)
+
+
+def test_snapshots_are_opened_by_pytorchs_visualiser(torch: None) -> None:
+    run("""
+        import vrampool.torch
+        vrampool.torch.install()
+        import torch
+        from torch.cuda import _memory_viz
+        kept = [torch.empty(1000 * 2**number, device="cuda") for number in range(12)]
+        taken = torch.cuda.memory._snapshot()
+        assert "total_allocated" in _memory_viz.segsum(taken)
+        assert "<html>" in _memory_viz.segment_plot(taken)
+        assert "<html>" in _memory_viz.trace_plot(taken)
+        assert sum(segment["active_size"] for segment in taken["segments"]) == torch.cuda.memory_allocated()
+    """)
+
+
+@pytest.mark.parametrize("all_threads", [False, True])
+def test_segments_below_pytorchs_own(torch: None, all_threads: bool) -> None:
+    run(f"""
+        import torch, vrampool.torch
+        with vrampool.torch.mem_pool("weights", all_threads={all_threads}) as pool:
+            weights = torch.arange(16 * MIB, dtype=torch.int32, device="cuda")
+        outside = torch.ones(MIB, device="cuda")
+        assert vrampool.torch.memory_reserved() >= 64 * MIB
+        assert vrampool.torch.memory_reserved() < 80 * MIB
+        assert torch.cuda.memory_allocated() >= 68 * MIB
+        address = weights.data_ptr()
+        assert vrampool.torch.sleep(offload="weights").contents >= 64 * MIB
+        assert vrampool.torch.memory_reserved() == 0
+        vrampool.torch.wake_up()
+        assert weights.data_ptr() == address
+        assert torch.equal(weights, torch.arange(16 * MIB, dtype=torch.int32, device="cuda"))
+        try:
+            with vrampool.torch.mem_pool("weights"):
+                vrampool.torch.set_limit(80 * MIB)
+                torch.empty(128 * MIB, dtype=torch.uint8, device="cuda")
+        except torch.OutOfMemoryError: pass
+        else: raise AssertionError
+    """)
+
+
+def test_vllms_allocator(torch: None) -> None:
+    run("""
+        import torch
+        from vrampool import vllm
+        allocator = vllm.CuMemAllocator.get_instance()
+        assert vllm.CuMemAllocator.get_instance() is allocator
+        with allocator.use_memory_pool("weights"):
+            weights = torch.arange(16 * MIB, dtype=torch.int32, device="cuda")
+        with allocator.use_memory_pool("kv_cache"):
+            cache = torch.ones(16 * MIB, device="cuda")
+        usage, free = allocator.get_current_usage(), torch.cuda.mem_get_info()[0]
+        assert usage >= 128 * MIB
+        for _ in range(3):
+            allocator.sleep(("weights",))
+            assert torch.cuda.mem_get_info()[0] >= free + 100 * MIB
+            assert allocator.get_current_usage() == usage
+            allocator.wake_up(["weights"])
+            assert torch.equal(weights, torch.arange(16 * MIB, dtype=torch.int32, device="cuda"))
+            allocator.wake_up()
+            cache.fill_(1)
+        allocator.discard("kv_cache")
+        allocator.wake_up()
+        del weights, cache
+        allocator.release_pools()
+    """)
+
+
+def test_cupy_over_vrampool(cupy: None) -> None:
+    run("""
+        import cupy, vrampool.cupy
+        allocator = vrampool.cupy.install(limit="256MiB")
+        # As CuPy's own tests of its pools: sizes, reuse, freeing twice, limits, threads' streams.
+        assert cupy.empty(0).data.ptr == 0
+        first = cupy.cuda.alloc(1000); address = first.ptr; del first
+        second = cupy.cuda.alloc(1000); assert second.ptr == address; del second
+        assert allocator.used_bytes() == 0
+        one = cupy.arange(1000, dtype=cupy.float64)
+        assert float((one * 2).sum()) == 999000.0
+        assert allocator.used_bytes() + allocator.free_bytes() == allocator.total_bytes()
+        with cupy.cuda.Stream(non_blocking=True) as stream:
+            other = cupy.ones(MIB); said = other.sum()
+            allocator.record_stream(other, cupy.cuda.Stream.null)
+        stream.synchronize()
+        assert float(said) == MIB
+        try: cupy.empty(300 * MIB, dtype=cupy.uint8)
+        except cupy.cuda.memory.OutOfMemoryError as error: assert "limit set to" in str(error), error
+        else: raise AssertionError
+        with cupy.cuda.using_allocator(cupy.get_default_memory_pool().malloc):
+            cupy.ones(10)
+        del one, other, said
+        allocator.free_all_blocks()
+        assert allocator.total_bytes() == 0
+        allocator.set_limit(fraction=0.5)
+        cupy.empty(300 * MIB, dtype=cupy.uint8)
+        vrampool.cupy.uninstall()
+        assert float(cupy.ones(3).sum()) == 3
+    """)

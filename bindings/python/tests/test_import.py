@@ -1,0 +1,82 @@
+"""The package needs nothing to be imported, and says what is missing when it is asked for it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import vrampool
+
+# Neither of them is found, whether it is here or not.
+ABSENT = """
+import sys
+for name in ("torch", "cupy"):
+    sys.modules[name] = None
+import vrampool, vrampool.torch, vrampool.cupy, vrampool.vllm
+"""
+
+
+def run(program: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", ABSENT + program], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_all_modules_are_imported_without_pytorch_and_cupy() -> None:
+    assert run("print(vrampool.__version__)").strip() == vrampool.__version__
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        ("vrampool.torch.install()", "PyTorch is not there"),
+        ("vrampool.torch.mem_pool('a').__enter__()", "PyTorch is not there"),
+        ("vrampool.torch.allocator()", "PyTorch is not there"),
+        ("vrampool.cupy.install()", "CuPy is not there"),
+        ("vrampool.vllm.CuMemAllocator.get_instance()", "PyTorch is not there"),
+    ],
+)
+def test_what_is_missing_is_named(call: str, said: str) -> None:
+    program = f"try: {call}\nexcept vrampool.UnavailableError as error: print(error)"
+    assert said in run(program)
+
+
+def test_pytorch_without_cuda_is_named() -> None:
+    program = """
+import types
+sys.modules["torch"] = types.SimpleNamespace(_C=types.SimpleNamespace(), __version__="2.11.0+cpu")
+try: vrampool.torch.install()
+except vrampool.UnavailableError as error: print(error)
+"""
+    assert "2.11.0+cpu is built without CUDA" in run(program)
+
+
+def test_the_host_is_a_device_and_what_is_absent_has_a_reason() -> None:
+    found = vrampool.devices()
+    assert "host" in [device["backend"] for device in found["devices"]]
+    assert all(absent["reason"] for absent in found["absent"])
+
+
+def test_every_code_of_the_library_has_an_exception_of_its_name() -> None:
+    from vrampool._library import LIBRARY
+    from vrampool.errors import BY_STATUS
+
+    for status, kind in BY_STATUS.items():
+        assert LIBRARY.plain["status_name"](status).decode() == kind.name
+    assert LIBRARY.plain["status_name"](len(BY_STATUS) + 1) == b"UNKNOWN"
+
+
+def test_the_package_says_that_it_is_typed() -> None:
+    assert Path(vrampool.__file__).with_name("py.typed").is_file()
+
+
+def test_a_library_that_is_none_is_named() -> None:
+    from vrampool._library import Library
+
+    with pytest.raises(ImportError, match="does not load from /nowhere"):
+        Library("/nowhere")

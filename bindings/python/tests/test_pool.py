@@ -1,0 +1,278 @@
+"""Pools of one's own, on the host device."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import itertools
+import random
+import threading
+import time
+import urllib.request
+
+import pytest
+
+import vrampool
+from conftest import MIB
+from vrampool import Pool
+
+
+def test_a_block_is_memory_and_comes_back(pool: Pool) -> None:
+    with pool.allocate(1000) as block:
+        assert block.requested == 1000
+        assert block.bytes >= 1000
+        ctypes.memset(block.address, 7, 1000)
+        assert ctypes.string_at(block.address, 1000) == b"\7" * 1000
+        assert pool.stats().bytes_requested == 1000
+        address = block.address
+    assert not block.is_live
+    assert pool.stats().bytes_live == 0
+    with pool.allocate(1000) as again:
+        assert again.address == address
+    pool.allocate(1000).free()
+    assert (pool.stats().hits, pool.stats().misses) == (2, 1)
+    assert pool.stats().hit_rate == 2 / 3
+
+
+def test_a_block_is_freed_with_its_last_reference(pool: Pool) -> None:
+    block = pool.allocate(1000)
+    assert pool.stats().live_buffers == 1
+    del block
+    gc.collect()
+    assert pool.stats().live_buffers == 0
+
+
+def test_a_block_is_freed_once(pool: Pool) -> None:
+    block = pool.allocate(1)
+    block.free()
+    with pytest.raises(vrampool.InvalidPointerError, match="was freed"):
+        block.free()
+    with pytest.raises(vrampool.InvalidPointerError, match="was freed"):
+        _ = block.bytes
+    with pytest.raises(vrampool.InvalidPointerError):
+        vrampool.block_at(block.address)
+
+
+def test_what_is_known_of_an_address(pool: Pool) -> None:
+    with pool.allocate(3000) as block:
+        known = vrampool.block_at(block.address)
+        assert (known.address, known.requested, known.pool) == (block.address, 3000, pool.handle)
+        assert known.bytes == block.bytes
+        with pytest.raises(vrampool.InvalidPointerError):
+            vrampool.block_at(block.address + 1)
+
+
+def test_the_limit_is_hard_and_says_so(pool: Pool) -> None:
+    with pool.allocate(20 * MIB):
+        with pytest.raises(vrampool.OutOfMemoryError, match="raise `limit`") as caught:
+            pool.allocate(20 * MIB)
+        assert isinstance(caught.value, MemoryError)
+        assert pool.stats().failed_by_limit == 1
+        pool.limit = 48 * MIB
+        pool.allocate(20 * MIB).free()
+        pool.limit = 0
+        with pytest.raises(vrampool.OutOfMemoryError):
+            pool.allocate(20 * MIB)
+    pool.limit = vrampool.UNLIMITED
+    assert pool.limit == vrampool.UNLIMITED
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_figures_are_right_whatever_is_done(pool: Pool, seed: int) -> None:
+    rng = random.Random(seed)
+    live: list[vrampool.Block] = []
+    failures = 0
+    for _ in range(400):
+        if live and rng.random() < 0.45:
+            live.pop(rng.randrange(len(live))).free()
+        else:
+            try:
+                live.append(pool.allocate(int(2 ** rng.uniform(0, 23))))
+            except vrampool.OutOfMemoryError:
+                failures += 1
+        if rng.random() < 0.05:
+            pool.trim(rng.randrange(4 * MIB))
+        stats = pool.stats()
+        assert stats.live_buffers == len(live)
+        assert stats.bytes_requested == sum(block.requested for block in live)
+        assert stats.bytes_requested <= stats.bytes_live <= stats.bytes_held <= stats.bytes_reserved <= 32 * MIB
+        assert stats.failed_by_limit + stats.failed_by_device == failures
+    ranges = sorted((block.address, block.address + block.bytes) for block in live)
+    assert all(before[1] <= after[0] for before, after in itertools.pairwise(ranges))
+    check_snapshot(pool, live)
+    for block in live:
+        block.free()
+
+
+def check_snapshot(pool: Pool, live: list[vrampool.Block]) -> None:
+    found = {}
+    for segment in pool.snapshot()["segments"]:
+        at = segment["address"]
+        for block in segment["blocks"]:
+            assert block["address"] == at
+            at += block["bytes"]
+            if block["state"] == "live":
+                # Of a block that is stitched together each part is listed where its memory is.
+                found[block["address"]] = block["requested"]
+        assert at == segment["address"] + segment["bytes"]
+    assert sum(found.values()) == sum(block.requested for block in live)
+
+
+def test_threads_share_a_pool(pool: Pool) -> None:
+    failures: list[BaseException] = []
+
+    def work(seed: int) -> None:
+        rng = random.Random(seed)
+        try:
+            for _ in range(300):
+                size = rng.randrange(8, MIB)
+                with pool.allocate(size) as block:
+                    ctypes.memset(block.address, seed, size)
+                    assert ctypes.string_at(block.address, 8) == bytes([seed]) * 8
+                    assert ctypes.string_at(block.address + size - 8, 8) == bytes([seed]) * 8
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    assert pool.stats().hits + pool.stats().misses == 1200
+
+
+def test_tags_sleep_and_wake_with_their_contents(pool: Pool) -> None:
+    with pool.tag("weights"):
+        weights = pool.allocate(3 * MIB)
+        with pool.tag("kv_cache"):
+            cache = pool.allocate(2 * MIB)
+    scratch = pool.allocate(MIB)
+    ctypes.memset(weights.address, 5, 3 * MIB)
+    before = pool.memory_info()[0]
+    report = pool.sleep("weights")
+    assert report.contents == 3 * MIB
+    assert report.discarded == 3 * MIB
+    assert report.physical >= 6 * MIB
+    assert pool.memory_info()[0] == before + report.physical
+    assert [pool.is_asleep(tag) for tag in ("weights", "kv_cache", "default")] == [True] * 3
+    assert pool.stats().bytes_backup == 3 * MIB
+    assert pool.sleep("weights").was_so
+    with pytest.raises(vrampool.AsleepError):
+        pool.allocate(1)
+    # What is internal to a program wakes with whatever does.
+    pool.wake([])
+    assert [pool.is_asleep(tag) for tag in ("weights", "kv_cache", "default")] == [True, True, False]
+    pool.wake(["weights"])
+    assert [pool.is_asleep(tag) for tag in ("weights", "kv_cache", "default")] == [False, True, False]
+    assert ctypes.string_at(weights.address, 3 * MIB) == b"\5" * (3 * MIB)
+    pool.wake()
+    assert pool.discard("kv_cache").discarded == 2 * MIB
+    assert pool.wake().contents == 0
+    for block in (weights, cache, scratch):
+        block.free()
+    assert set(pool.stats_by_tag()["tags"]) == {"default", "weights", "kv_cache"}
+
+
+def test_sleep_needs_virtual_memory() -> None:
+    with Pool("host", host_capacity=MIB, source="direct") as pool, pytest.raises(vrampool.UnsupportedError):
+        pool.sleep()
+
+
+def test_streams_are_made_used_and_refused(pool: Pool) -> None:
+    with pool.stream() as stream:
+        block = pool.allocate(1000, stream)
+        assert block.stream == stream.handle != 0
+        block.record_stream(None)
+        block.free(stream)
+        pool.synchronize(stream)
+    for wrong in ("stream", 1.5, True):
+        with pytest.raises(vrampool.InvalidArgumentError, match="is no stream"):
+            pool.allocate(1, wrong)
+
+
+def test_streams_of_other_libraries_are_known_by_their_handles() -> None:
+    class Torch:
+        cuda_stream = 17
+
+    class CuPy:
+        ptr = 18
+
+    assert [vrampool.Stream.of(of) for of in (None, 16, Torch(), CuPy(), vrampool.Stream(19))] == [0, 16, 17, 18, 19]
+
+
+def test_a_block_is_foreign_memory_to_others(pool: Pool) -> None:
+    with pool.allocate(100) as block:
+        interface = block.__cuda_array_interface__
+        assert interface["shape"] == (100,)
+        assert interface["data"] == (block.address, False)
+
+
+def test_a_closed_pool_is_told_apart_and_its_blocks_stay() -> None:
+    pool = Pool("host", host_capacity=8 * MIB)
+    block = pool.allocate(MIB)
+    pool.close()
+    pool.close()
+    with pytest.raises(vrampool.ClosedError):
+        pool.allocate(1)
+    ctypes.memset(block.address, 1, MIB)
+    block.free()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"limit": "much"}, "512MiB"),
+        ({"limit": -1}, "no number of bytes"),
+        ({"limit": True}, "a number of bytes"),
+        ({"size_classes": "moon"}, "power-of-two"),
+        ({"source": "moon"}, "virtual"),
+        ({"name": "a;limit=0"}, "separator"),
+        ({"moon": 1}, "known are device"),
+    ],
+)
+def test_options_that_cannot_be_are_named(options: dict[str, int | str], said: str) -> None:
+    with pytest.raises(vrampool.ConfigurationError, match=said):
+        Pool("host", **options)  # type: ignore[arg-type]
+
+
+def test_devices_that_are_not_there_are_named() -> None:
+    with pytest.raises(vrampool.Error, match="moon"):
+        Pool("moon")
+
+
+@pytest.mark.parametrize("size", [-1, 2**64])
+def test_sizes_that_cannot_be_are_refused(pool: Pool, size: int) -> None:
+    with pytest.raises(vrampool.InvalidArgumentError):
+        pool.allocate(size)
+    with pytest.raises(vrampool.InvalidArgumentError):
+        pool.limit = size
+
+
+def test_decay_and_peaks(pool: Pool) -> None:
+    pool.allocate(8 * MIB).free()
+    assert pool.stats().peak_live == 8 * MIB
+    pool.reset_peaks()
+    assert pool.stats().peak_live == 0
+    assert pool.decay() >= 0
+    assert pool.trim() >= 0
+    assert pool.stats().bytes_reserved == 0
+
+
+def test_metrics_are_served() -> None:
+    with Pool("host", host_capacity=MIB, name="served"):
+        address = "127.0.0.1:19184"
+        vrampool.start_metrics(address)
+        try:
+            with pytest.raises(vrampool.BusyError):
+                vrampool.start_metrics(address)
+            # Figures are published every second or so.
+            deadline, text = time.monotonic() + 30, ""
+            while 'pool="served"' not in text and time.monotonic() < deadline:
+                text = urllib.request.urlopen(f"http://{address}/metrics", timeout=10).read().decode()
+                time.sleep(0.02)
+        finally:
+            vrampool.stop_metrics()
+        assert 'pool="served"' in text
+        with pytest.raises(vrampool.Error):
+            vrampool.start_metrics("nowhere")

@@ -1,0 +1,282 @@
+"""What is below PyTorch, on host devices: its functions called as PyTorch calls them."""
+
+from __future__ import annotations
+
+import ctypes
+import pickle
+import random
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import vrampool
+import vrampool.torch as vt
+from conftest import MIB
+from fake_torch import SETTERS, Torch
+from vrampool._library import LIBRARY, PATH
+from vrampool.torch import _mem_pool
+
+Configure = Callable[..., None]
+
+
+@pytest.fixture
+def torch(monkeypatch: pytest.MonkeyPatch) -> Torch:
+    fake = Torch()
+    monkeypatch.setitem(sys.modules, "torch", fake)
+    monkeypatch.setattr(_mem_pool, "_provider", None)
+    monkeypatch.setattr(_mem_pool, "_pools", {})
+    return fake
+
+
+def alloc(size: int, device: int = 0) -> int:
+    address: int | None = LIBRARY.plain["torch_alloc"](size, device, None)
+    if address is None:
+        raise LIBRARY.last_failure() or AssertionError("no failure is known")
+    return address
+
+
+def free(address: int, size: int, device: int = 0) -> None:
+    LIBRARY.plain["torch_free"](address, size, device, None)
+
+
+def test_install_gives_pytorch_the_functions_and_all_hooks(fresh: Configure, torch: Torch) -> None:
+    vt.install(limit="32MiB", device="host", host_capacity="64MiB")
+    assert vt.is_installed()
+    assert torch.current is not None
+    assert torch.current.arguments == (PATH, "vrampool_torch_alloc", "vrampool_torch_free")
+    hooks = torch.current.allocator().hooks
+    assert set(hooks) == set(SETTERS)
+    assert len(set(hooks.values())) == len(SETTERS)
+    assert all(hooks.values())
+    assert vt.pool().limit == 32 * MIB
+
+
+def test_hooks_that_pytorch_does_not_have_are_named(
+    fresh: Configure, torch: Torch, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("fake_torch.SETTERS", SETTERS[1:])
+    assert "set_reset_fn" in vt.allocator().allocator().hooks
+    assert SETTERS[0] in caplog.text
+    assert SETTERS[1] not in caplog.text
+
+
+def test_install_answers_what_pytorch_refuses(fresh: Configure, torch: Torch, tmp_path: Path) -> None:
+    vt.install(device="host", host_capacity="64MiB", limit="16MiB")
+    address = alloc(MIB)
+    for module in (torch.cuda, torch.cuda.memory):
+        assert module.memory_stats()["allocated_bytes.all.current"] == MIB
+        assert "live blocks" in module.memory_summary()
+        assert len(module.memory_snapshot()) == 1
+        module.reset_peak_memory_stats()
+        assert module.get_per_process_memory_fraction() == 0.25
+    torch.cuda.memory._dump_snapshot(str(tmp_path / "dump"))
+    assert pickle.loads((tmp_path / "dump").read_bytes()) == torch.cuda.memory._snapshot()
+    free(address, MIB)
+
+
+def test_install_leaves_pytorch_as_it_is_when_asked(fresh: Configure, torch: Torch) -> None:
+    vt.install(device="host", patch=False)
+    with pytest.raises(RuntimeError, match="does not yet support"):
+        torch.cuda.memory_stats()
+
+
+def test_installing_twice_is_fine_when_it_is_the_same(fresh: Configure, torch: Torch) -> None:
+    vt.install(limit=MIB, device="host")
+    first = torch.current
+    torch.is_used = True
+    vt.install(limit=MIB, device="host")
+    assert torch.current is first
+    with pytest.raises(vrampool.BusyError, match="configured already"):
+        vt.install(limit=2 * MIB, device="host")
+
+
+def test_installing_late_is_refused_and_changes_nothing(fresh: Configure, torch: Torch) -> None:
+    torch.is_used = True
+    with pytest.raises(vrampool.BusyError, match="too late"):
+        vt.install()
+    assert torch.current is None
+    assert not vt.is_configured()
+
+
+def test_installing_with_options_that_cannot_be_changes_nothing(fresh: Configure, torch: Torch) -> None:
+    with pytest.raises(vrampool.ConfigurationError, match="moon"):
+        vt.install(size_classes="moon")
+    assert torch.current is None
+    assert not vt.is_configured()
+
+
+def test_configuring_after_the_first_pool_is_refused(fresh: Configure) -> None:
+    LIBRARY.call("torch_configure", b"device=host;host_capacity=1MiB")
+    vt.pool(0)
+    with pytest.raises(vrampool.BusyError):
+        fresh()
+
+
+def test_a_mem_pool_is_pytorchs_over_our_segments_with_a_tag(fresh: Configure, torch: Torch) -> None:
+    fresh(size_classes="exact:2MiB", max_cached=0)
+    with vt.mem_pool("weights") as first:
+        assert set(first.allocator.hooks) == set(SETTERS)
+        address = alloc(2 * MIB)
+    with vt.mem_pool("weights") as again, vt.mem_pool("kv_cache") as other:
+        assert again is first
+        assert other is not first
+    assert torch.log == [("begin", 0, (0, 7)), ("end", 0, (0, 7))] + [("begin", 0, (0, 7))] * 2 + [("end", 0, (0, 7))] * 2
+    assert vt.snapshot()["segments"][0]["vrampool_tag"] == "weights"
+    free(address, 2 * MIB)
+    assert vt.memory_allocated() == 0
+    vt.empty_cache()
+    assert vt.memory_reserved() == 0
+    vt.release_mem_pools()
+
+
+def test_a_mem_pool_of_all_threads(fresh: Configure, torch: Torch) -> None:
+    fresh()
+    with pytest.raises(KeyError), vt.mem_pool("weights", all_threads=True):
+        raise KeyError
+    names = [name for name, _, _ in torch.log]
+    assert names == ["_cuda_beginAllocateToPool", "_cuda_endAllocateToPool", "_cuda_releasePool"]
+
+
+def test_a_mem_pool_configures_pools_for_segments(fresh: Configure, torch: Torch) -> None:
+    configured: list[dict[str, Any]] = []
+
+    def configure(**options: Any) -> None:
+        configured.append(options)
+        fresh()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("vrampool.torch._install.configure", configure)
+        with vt.mem_pool():
+            pass
+    assert configured == [{"size_classes": "exact:2MiB", "max_cached": 0}]
+
+
+def test_a_mem_pool_below_vrampool_itself_is_refused(fresh: Configure, torch: Torch) -> None:
+    vt.install(device="host")
+    with pytest.raises(vrampool.BusyError, match=r"vrampool.torch.tag\(\)"), vt.mem_pool("weights"):
+        pass
+
+
+def test_statistics_have_pytorchs_names(fresh: Configure) -> None:
+    fresh(limit=32 * MIB)
+    addresses = [alloc(100_000) for _ in range(3)]
+    free(addresses.pop(), 100_000)
+    with pytest.raises(vrampool.OutOfMemoryError, match="CUDA out of memory. Tried to allocate 40.00 MiB"):
+        alloc(40 * MIB)
+    stats = vt.memory_stats()
+    assert stats["requested_bytes.all.current"] == 200_000
+    assert stats["requested_bytes.all.peak"] == 300_000
+    assert 200_000 <= stats["allocated_bytes.all.current"] <= stats["reserved_bytes.all.current"]
+    assert stats["allocated_bytes.all.peak"] <= stats["reserved_bytes.all.peak"] <= 32 * MIB
+    assert stats["allocation.all.current"] == 2
+    assert stats["allocation.all.allocated"] == 3
+    assert stats["allocation.all.freed"] == 1
+    assert stats["num_ooms"] == 1
+    assert stats["vrampool.limit"] == 32 * MIB
+    assert vt.memory_allocated() == stats["active_bytes.all.current"]
+    assert vt.max_memory_allocated() == stats["allocated_bytes.all.peak"]
+    assert vt.memory_reserved() == stats["reserved_bytes.all.current"]
+    assert vt.max_memory_reserved() == stats["reserved_bytes.all.peak"]
+    assert "32.0 MiB" in vt.memory_summary()
+    assert "limit" not in vt.memory_summary(abbreviated=True)
+    for address in addresses:
+        free(address, 100_000)
+    vt.reset_peak_memory_stats()
+    assert vt.max_memory_allocated() == 0
+    vt.empty_cache()
+    assert vt.memory_reserved() == 0
+
+
+def test_each_device_has_a_pool_of_its_own(fresh: Configure) -> None:
+    fresh()
+    first, second = alloc(1000, 0), alloc(2000, 1)
+    assert vt.memory_stats(0)["requested_bytes.all.current"] == 1000
+    assert vt.memory_stats(1)["requested_bytes.all.current"] == 2000
+    assert len(vt.snapshot(1)["device_traces"]) == 2
+    free(first, 1000, 0)
+    free(second, 2000, 1)
+    with pytest.raises(vrampool.InvalidArgumentError):
+        vt.pool(1000)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_snapshots_are_pytorchs(fresh: Configure, seed: int, tmp_path: Path) -> None:
+    fresh()
+    rng = random.Random(seed)
+    live: dict[int, int] = {}
+    for _ in range(200):
+        if live and rng.random() < 0.4:
+            address = rng.choice(list(live))
+            free(address, live.pop(address))
+        else:
+            size = int(2 ** rng.uniform(3, 20))
+            live[alloc(size)] = size
+    vt.dump_snapshot(tmp_path / "dump")
+    taken = pickle.loads((tmp_path / "dump").read_bytes())
+    requested = 0
+    for segment in taken["segments"]:
+        blocks = segment["blocks"]
+        assert sum(block["size"] for block in blocks) == segment["total_size"]
+        assert blocks[0]["address"] == segment["address"]
+        active = [block for block in blocks if block["state"] == "active_allocated"]
+        assert sum(block["size"] for block in active) == segment["active_size"] == segment["allocated_size"]
+        assert all(block["requested_size"] <= block["size"] for block in blocks)
+        requested += segment["requested_size"]
+        assert segment["segment_type"] in ("small", "large")
+    assert requested == sum(live.values())
+    for address, size in live.items():
+        free(address, size)
+
+
+def test_memory_sleeps_by_tag(fresh: Configure) -> None:
+    fresh()
+    with vt.tag("weights"):
+        weights = alloc(3 * MIB)
+    scratch = alloc(MIB)
+    ctypes.memset(weights, 9, 3 * MIB)
+    report = vt.sleep(offload="weights")
+    assert (report.contents, report.discarded) == (3 * MIB, MIB)
+    assert vt.memory_reserved() == 0
+    # PyTorch frees a tensor that sleeps.
+    free(scratch, MIB)
+    assert vt.wake_up(["weights"]).contents == 3 * MIB
+    assert ctypes.string_at(weights, 3 * MIB) == b"\x09" * (3 * MIB)
+    assert vt.sleep(offload=True).contents == 3 * MIB
+    vt.wake_up()
+    assert vt.discard("weights").discarded == 3 * MIB
+    vt.wake_up()
+    assert vt.sleep(offload=False).discarded == 3 * MIB
+    vt.wake_up()
+    with pytest.raises(vrampool.InvalidArgumentError, match="no tags"):
+        vt.sleep(offload=3)  # type: ignore[arg-type]
+    free(weights, 3 * MIB)
+
+
+def test_a_sleep_waits_for_pytorch(fresh: Configure, torch: Torch) -> None:
+    fresh()
+    vt.sleep()
+    vt.wake_up()
+    assert torch.log == []
+    torch.is_used = True
+    vt.sleep()
+    vt.wake_up()
+    vt.discard("default")
+    vt.wake_up()
+    assert torch.log == [("synchronize", 0)] * 2
+
+
+def test_limits_are_changed_and_shares_are_checked(fresh: Configure) -> None:
+    fresh()
+    assert vt.get_per_process_memory_fraction() == 1.0
+    vt.set_limit(MIB)
+    assert vt.pool().limit == MIB
+    vt.set_per_process_memory_fraction(0.5)
+    assert vt.pool().limit == 32 * MIB
+    for wrong in (-0.1, 1.1, float("nan")):
+        with pytest.raises(vrampool.InvalidArgumentError, match="share"):
+            vt.set_per_process_memory_fraction(wrong)
+        assert LIBRARY.last_failure() is None
+    assert vt.pool().limit == 32 * MIB
