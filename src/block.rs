@@ -161,13 +161,13 @@ impl Block {
     ) -> Option<(u64, [Option<B::Stream>; 2])> {
         let body = self.body_mut::<B>();
         let Extent::Arena(buffer) = &mut body.extent else { return None };
-        let Refill { end, gone } = buffer.refill(class, stream)?;
+        let Refill { end, address, gone } = buffer.refill(class, stream)?;
         let id = stream.id();
         let other = (body.stream.id() != id).then(|| mem::replace(&mut body.stream, stream.clone()));
         // Its kind is the arena's, as before.
         (self.key.class, self.requested, self.stream) = (class, requested, id);
         *self.ready_on.get_mut() = id.get();
-        *self.place.get_mut() = 0;
+        *self.place.get_mut() = address;
         self.lane = lane_of(&self.pool, self.key);
         Some((end, [gone, other]))
     }

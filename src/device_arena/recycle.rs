@@ -7,13 +7,15 @@ use super::ArenaBuffer;
 use super::state::State;
 use crate::arena::Region;
 use std::sync::OnceLock;
-use vrampool_backend::{Backend, Stream};
+use vrampool_backend::{Backend, Memory, Stream};
 
 /// What an [emptied](ArenaBuffer::empty) buffer got.
 #[derive(Debug)]
 pub(crate) struct Refill<S> {
     /// How much the arena has to have for it: where it ends, or what is mapped, bytes.
     pub(crate) end: u64,
+    /// Where it is from now on, where the device has addresses and nothing moves it; 0 else.
+    pub(crate) address: u64,
     /// To be dropped without any lock.
     pub(crate) gone: Option<S>,
 }
@@ -51,10 +53,13 @@ impl<B: Backend> ArenaBuffer<B> {
             other => (stream.clone(), other),
         };
         state.slots.insert(block, writer);
-        self.range = Some(state.handle());
+        let range = state.handle();
+        let stays = state.backing.is_some();
+        let address = if stays { range.address().map_or(0, |start| start + offset) } else { 0 };
+        self.range = Some(range);
         (self.block, self.len, self.size, self.alignment) = (block, bytes, size, 1);
         let end = state.backing.as_ref().map_or(offset + size, |backing| backing.mapped);
-        Some(Refill { end, gone })
+        Some(Refill { end, address, gone })
     }
 
     /// Frees its block at once, if it can be; it is good for [`refill`](Self::refill) then, and for nothing else.

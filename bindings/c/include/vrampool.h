@@ -387,9 +387,8 @@ typedef struct vrampool_mempool_id {
  * passes one by value; null accepts every stream.
  *
  * A private pool keeps its memory for the graph that it is captured into, at the same addresses, until it is released: memory
- * that is freed there is used again there and by nobody else. While its stream is captured, a miss is served only where that
- * takes no call that the capture forbids: source=virtual with memory mapped already, or what a warm-up of the same steps under
- * the same id left. Else it is an out-of-memory that says so (VRAMPOOL_ERROR_CAPTURE). Blocks that another stream used
+ * that is freed there is used again there and by nobody else. While its stream is captured, what would take a call that the
+ * capture forbids is allocated on a stream of vrampool's own, which is waited for: as PyTorch does it. Blocks that another stream used
  * (record_stream) are not used again before the release. What C cannot carry: PyTorch's checkpoints of pools (graph trees of
  * torch.compile), and counts of who uses a pool: who begins releases once. */
 void vrampool_torch_begin_allocate_to_pool(int device, vrampool_mempool_id id, void *filter);

@@ -13,8 +13,8 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use vrampool::Buffer;
 use vrampool::any::AnyDevice;
+use vrampool::{Backend, Buffer, Error};
 
 /// A graph's number, as PyTorch has it.
 pub(crate) type Id = (u64, u64);
@@ -125,6 +125,7 @@ impl CPool {
             None => self.home.with_stream(raw, |stream| {
                 let buffer = match pool.allocate(class, stream) {
                     Ok(buffer) => buffer,
+                    Err(Error::Capture { .. }) => self.allocate_aside(&private.tagged, class)?,
                     Err(error) => self.allocate_again(&private.tagged, class, stream, error)?,
                 };
                 private.bytes.fetch_add(buffer.class(), Ordering::Relaxed);
@@ -140,6 +141,18 @@ impl CPool {
             is_shared: false,
         };
         self.note(address, Held { pool: self.handle, stream: raw, loan: Loan::Captured(Box::new(captured)) })
+    }
+
+    /// A block for a stream that must not be asked for what it takes: on a stream that is not captured, whose part in it is over
+    /// when this returns. What the graph does with the block later is behind that, whenever it is launched.
+    fn allocate_aside(&self, tagged: &Tagged, class: u64) -> Result<Buffer<AnyDevice>, Failure> {
+        let aside = self.home.aside()?;
+        let buffer = match tagged.pool.allocate(class, aside) {
+            Ok(buffer) => buffer,
+            Err(error) => self.allocate_again(tagged, class, aside, error)?,
+        };
+        self.home.device.synchronize(aside)?;
+        Ok(buffer)
     }
 
     /// Requests that the filter accepts go to the private pool of this number from now on.

@@ -18,6 +18,8 @@ pub(crate) struct Home {
     pub(crate) device: AnyDevice,
     /// What null is where the device has no default stream of its own.
     null: OnceLock<AnyStream>,
+    /// One that nobody else has, and so nobody captures.
+    aside: OnceLock<AnyStream>,
 }
 
 /// Streams that were made here, by handle. They are their devices' own, and every pool's on it.
@@ -47,7 +49,7 @@ thread_local! {
 
 impl Home {
     pub(crate) fn new(key: u64, device: AnyDevice) -> Self {
-        Self { key, device, null: OnceLock::new() }
+        Self { key, device, null: OnceLock::new(), aside: OnceLock::new() }
     }
 
     /// Does something with a stream. One that this thread had lately takes no lock and no count.
@@ -124,6 +126,15 @@ impl Home {
             }
             None => Err(unknown(raw)),
         }
+    }
+
+    /// A stream that is never captured.
+    pub(crate) fn aside(&self) -> Result<&AnyStream, Failure> {
+        if let Some(stream) = self.aside.get() {
+            return Ok(stream);
+        }
+        let stream = self.device.create_stream()?;
+        Ok(self.aside.get_or_init(|| stream))
     }
 
     /// A new stream, under the handle that the device's driver knows it by, if it has one.

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from harness import ALLOCATORS, TITLES, pytorch, serve, table, workers
+from harness import ALLOCATORS, TITLES, pin, pytorch, serve, table, workers
 
 SIZES = (512, 4 << 10, 64 << 10, 1 << 20, 8 << 20, 64 << 20)
 
@@ -38,6 +38,7 @@ def pairs(torch: Any, size: int, count: int, ring: int) -> float:
 
 def build(torch: Any) -> Any:
     """What a worker does in its turn."""
+    pin()
 
     def turn(ask: dict[str, Any]) -> dict[str, Any]:
         return {"ns": pairs(torch, ask["size"], ask["count"], ask["ring"])}

@@ -64,6 +64,13 @@ def pytorch(allocator: str) -> Any:
     return torch
 
 
+def pin() -> None:
+    """Keeps this thread on the core that all workers share, of which one works at a time: cores are not equally fast, and
+    what else runs on them is not equally busy."""
+    with contextlib.suppress(AttributeError, OSError):
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+
+
 @contextlib.contextmanager
 def scope(allocator: str) -> Iterator[None]:
     """Within it memory is allocated in the way that is measured."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import types
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -38,6 +39,32 @@ def test_memory_is_live_while_cupy_refers_to_it(cupy: CuPy) -> None:
     assert allocator(1000).ptr == address
     allocator.free_all_blocks()
     assert allocator.total_bytes() == 0
+
+
+class Stream:
+    """As CuPy's: gone with its last reference."""
+
+    def __init__(self, ptr: int) -> None:
+        self.ptr = ptr
+
+
+def test_a_stream_lives_as_long_as_memory_knows_it_and_no_longer(cupy: CuPy) -> None:
+    allocator = vc.CuPyAllocator(**HOST)
+    pool = allocator.pool()
+    with pool.stream() as first, pool.stream() as second, pool.stream() as third:
+        # One that CuPy ends by itself, so the fake has the handle alone.
+        cupy.stream = Stream(first.handle)
+        gone = weakref.ref(cupy.stream)
+        pointer = allocator.malloc(1000)
+        cupy.stream = Stream(second.handle)
+        other = allocator.malloc(1000)
+        assert gone() is not None, "a block of it is live"
+        del pointer
+        assert gone() is not None, "idle memory knows it"
+        cupy.stream = Stream(third.handle)
+        again = allocator.malloc(1000)
+        assert gone() is None
+        assert again.ptr != other.ptr
 
 
 def test_nothing_is_a_pointer_too(cupy: CuPy) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 from collections.abc import Iterator
 from ctypes import byref, c_void_p
@@ -33,14 +34,15 @@ class _Owner:
 
     __slots__ = ("address", "stream")
 
-    def __init__(self, address: int, stream: int) -> None:
+    def __init__(self, address: int, stream: Any) -> None:
         self.address = address
+        # CuPy's own: it lives as long.
         self.stream = stream
 
     def __del__(self) -> None:
         # As CuPy's own pools: for the stream that it was allocated for. Nobody is there to be told of a failure.
         with contextlib.suppress(Error):
-            LIBRARY.call("free", 0, self.address, self.stream)
+            LIBRARY.call("free", 0, self.address, self.stream.ptr)
 
 
 class CuPyAllocator:
@@ -56,6 +58,9 @@ class CuPyAllocator:
         _options.text(options)
         self._options = options
         self._pools: dict[int, Pool] = {}
+        # CuPy destroys a stream with its last reference, and the driver crashes on one that is gone: so the pool, which may
+        # have idle memory of it, keeps it until nobody else has it, and lets it go first.
+        self._streams: dict[tuple[int, int], Any] = {}
         self._lock = threading.Lock()
 
     def pool(self, device: int | None = None) -> Pool:
@@ -70,6 +75,20 @@ class CuPyAllocator:
                     pool = self._pools[index] = Pool(**options)
         return pool
 
+    def _keep(self, index: int, pool: Pool, stream: Any) -> None:
+        """Keeps a stream that was not seen yet, and lets those go that nobody else has any more."""
+        with self._lock:
+            for place in [place for place in self._streams if place[0] == index]:
+                kept = self._streams[place]
+                # The table's reference, this name's, and `getrefcount`'s own.
+                if sys.getrefcount(kept) <= 3:
+                    # Its handle is not used again, also where its work had failed.
+                    with contextlib.suppress(Error):
+                        LIBRARY.call("stream_retire", pool.handle, kept.ptr)
+                    del self._streams[place]
+                del kept
+            self._streams[index, stream.ptr] = stream
+
     def malloc(self, size: int) -> Any:
         """A `cupy.cuda.MemoryPointer` to so many bytes.
 
@@ -79,14 +98,17 @@ class CuPyAllocator:
         index = cuda.runtime.getDevice()
         if size == 0:
             return cuda.MemoryPointer(cuda.UnownedMemory(0, 0, None, index), 0)
-        pool, stream, address = self.pool(index), cuda.get_current_stream().ptr, c_void_p()
+        pool, current, address = self.pool(index), cuda.get_current_stream(), c_void_p()
+        stream = current.ptr
+        if (index, stream) not in self._streams:
+            self._keep(index, pool, current)
         try:
             LIBRARY.call("allocate", pool.handle, size, stream, byref(address))
         except OutOfMemoryError as error:
             stats = pool.stats()
             limit = 0 if stats.limit == 2**64 - 1 else stats.limit
             raise cuda.memory.OutOfMemoryError(size, stats.bytes_reserved, limit) from error
-        owner = _Owner(address.value or 0, stream)
+        owner = _Owner(address.value or 0, current)
         return cuda.MemoryPointer(cuda.UnownedMemory(owner.address, size, owner, index), 0)
 
     __call__ = malloc
