@@ -200,6 +200,8 @@ impl Current<'_> {
 
     pub(crate) fn synchronize(&self, queue: &Queue) -> Result<(), BackendError> {
         let stream = queue.handle()?;
+        // A capture of another stream forbids it otherwise, and would fail by it.
+        let _relaxed = self.relaxed();
         // SAFETY: the queue keeps its stream alive.
         let code = unsafe { (self.context.library.cuStreamSynchronize)(stream) };
         self.context.library.check("cuStreamSynchronize", code)
@@ -245,7 +247,7 @@ impl Current<'_> {
 }
 
 /// This thread under `CU_STREAM_CAPTURE_MODE_RELAXED`: a capture of any thread neither fails what is called here nor is
-/// spoilt by it. For calls that take or give memory and touch no stream.
+/// spoilt by it. For calls that take or give memory, and for waiting on the host for a stream that is not captured.
 struct Relaxed {
     library: &'static Library,
     before: c_int,
