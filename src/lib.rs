@@ -30,6 +30,7 @@ pub mod metrics;
 #[cfg(all(test, model))]
 mod model;
 mod pool;
+mod promise;
 mod rack;
 mod records;
 mod registry;

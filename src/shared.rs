@@ -8,6 +8,7 @@ use crate::error::Error;
 use crate::lanes::Lanes;
 use crate::locked_depot::Place;
 use crate::magazine::{self, NO_SLOT, SLOTS};
+use crate::promise::{NoRoom, Promise};
 use crate::records::Records;
 use crate::size_class::SizeClasses;
 use crate::source::Supply;
@@ -91,6 +92,11 @@ impl Shared {
     #[inline]
     pub(crate) fn depot(&self) -> MutexGuard<'static, Depot> {
         self.place.0.lock()
+    }
+
+    /// Memory was given back, or a promise was broken. To be called without the lock.
+    pub(crate) fn notify_freed(&self) {
+        self.place.0.notify_freed();
     }
 
     pub(crate) fn supply<B: Backend>(&self) -> &Supply<B> {
@@ -249,7 +255,7 @@ impl Shared {
                 Permit::Granted { evicted, surplus } => {
                     drop(depot);
                     // From here on the promise is kept or broken, whatever a destructor or the device does.
-                    let promise = Promise { pool: self, class, kept: false };
+                    let promise = Promise::new(self, class);
                     self.give_back_counting(evicted, surplus);
                     return Ok(promise);
                 }
@@ -330,40 +336,6 @@ pub(crate) enum Recall {
     Memory,
 }
 
-/// Why there is no promise.
-#[derive(Debug)]
-pub(crate) enum NoRoom {
-    /// The pool's limit, bytes.
-    Limit(u64),
-    /// Nothing may be given back for it now.
-    Relief(Error),
-}
-
-/// Bytes that a miss may take from the device. Dropped unkept, also by a panic, they are free again.
-#[derive(Debug)]
-pub(crate) struct Promise<'a> {
-    pool: &'a Shared,
-    class: u64,
-    kept: bool,
-}
-
-impl Promise<'_> {
-    /// The source gave them; it has had to reserve `reserved` bytes, if it reserves ahead.
-    pub(crate) fn keep(mut self, requested: u64, reserved: u64) {
-        self.kept = true;
-        self.pool.depot().promise_kept(self.class, requested, reserved);
-    }
-}
-
-impl Drop for Promise<'_> {
-    fn drop(&mut self) {
-        if !self.kept {
-            self.pool.depot().budget.broken(self.class);
-            self.pool.place.0.notify_freed();
-        }
-    }
-}
-
 /// Reports memory as given back once its destructors ran, also when one panics.
 struct GiveBack<'a> {
     pool: &'a Shared,
@@ -379,7 +351,7 @@ impl Drop for GiveBack<'_> {
         depot.counters.source_frees += self.count;
         depot.budget.freed(self.freed);
         drop(depot);
-        self.pool.place.0.notify_freed();
+        self.pool.notify_freed();
     }
 }
 

@@ -8,7 +8,7 @@
 //! * `figures`: what it tells of itself;
 //! * `buffer`: a block on loan; `recycle`: the same for one block after the other;
 //! * `compaction` and `copier`: blocks moved, with their data;
-//! * `backing`, `growth` and `release`: a range with memory behind it where it is needed; `allowance`: how much several may
+//! * `backing`, `mapped`, `growth` and `release`: a range with memory behind it where it is needed; `allowance`: how much several may
 //!   have in all;
 //! * `sleep`: all of that memory given back, and taken again at the same addresses.
 //!
@@ -22,6 +22,7 @@ mod compaction;
 mod copier;
 mod figures;
 mod growth;
+mod mapped;
 mod recycle;
 mod release;
 mod sleep;
@@ -268,7 +269,9 @@ impl<B: Backend> Shared<B> {
                 (place.memory, Some(place.offset))
             }
         };
+        let gone = state.unsettled.take_gone();
         drop(state);
+        drop(gone);
         let mut buffer = ArenaBuffer::new(Arc::clone(self), range, block, (bytes, size, alignment));
         buffer.stitched_at = stitched_at;
         match before {

@@ -101,9 +101,11 @@ impl<B: Backend> State<B> {
     #[inline(always)]
     pub(super) fn free(&mut self, block: Block) -> (Option<B::Stream>, Option<Streams<B::Stream>>) {
         let Some(slot) = self.slots.remove(block) else { return (None, None) };
-        let mut replaced = None;
+        let gone = self.unsettled.take_gone();
+        let mut replaced = (!gone.is_empty()).then_some(gone);
         if !slot.more().is_empty() {
-            replaced = Some(self.free_more(slot.more(), &slot.users()));
+            let others = self.free_more(slot.more(), &slot.users());
+            replaced.get_or_insert_default().extend(others);
         }
         let (offset, size) = self.engine.extent(block);
         if self.engine.free(block).is_ok() {

@@ -2,6 +2,7 @@
 
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, VecDeque};
+use std::mem;
 use std::ops::Range;
 use vrampool_backend::{Stream, StreamId};
 
@@ -32,6 +33,8 @@ pub(crate) struct Unsettled<S> {
     known: [Known; 2],
     era: u64,
     waits: Waits,
+    /// Of streams that a block's new one is behind already: one of these may be the last handle.
+    gone: Streams<S>,
 }
 
 /// Which streams are behind which, of the latest pairs.
@@ -93,7 +96,13 @@ struct Part<S> {
 
 impl<S: Stream> Unsettled<S> {
     pub(crate) fn new() -> Self {
-        Self { parts: BTreeMap::new(), known: Default::default(), era: 0, waits: Waits::default() }
+        Self {
+            parts: BTreeMap::new(),
+            known: Default::default(),
+            era: 0,
+            waits: Waits::default(),
+            gone: Streams::new(),
+        }
     }
 
     /// Whether all of `range` is down as freed by the stream in this era, so that nothing has to be put there when it was the
@@ -165,12 +174,21 @@ impl<S: Stream> Unsettled<S> {
 
     #[cold]
     fn take_others(&mut self, range: Range<u64>, stream: &S) -> Option<Streams<S>> {
-        let mut others = Streams::new();
+        let (mut others, mut gone) = (Streams::new(), mem::take(&mut self.gone));
         self.take_each(range, |waits, Part { streams, era, .. }| {
-            let is_behind = |user: &&S| user.id() == stream.id() || waits.cover(user.id(), stream.id(), *era);
-            streams.iter().filter(|user| !is_behind(user)).for_each(|user| add(&mut others, user));
+            for user in streams.iter().filter(|user| user.id() != stream.id()) {
+                let is_behind = waits.cover(user.id(), stream.id(), *era);
+                add(if is_behind { &mut gone } else { &mut others }, user);
+            }
         });
+        self.gone = gone;
         (!others.is_empty()).then_some(others)
+    }
+
+    /// Handles that are to be dropped without the lock.
+    #[inline]
+    pub(crate) fn take_gone(&mut self) -> Streams<S> {
+        if self.gone.is_empty() { Streams::new() } else { mem::take(&mut self.gone) }
     }
 
     /// All streams that used any part.
@@ -253,6 +271,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use std::collections::{BTreeMap, BTreeSet};
+    use std::sync::Arc;
     use vrampool_backend::{DeviceId, StreamId};
 
     #[derive(Debug, Clone)]
@@ -360,5 +379,33 @@ mod tests {
             }
             prop_assert_eq!(unsettled.parts.len(), 1);
         }
+    }
+
+    /// Under the lock no handle is the last, also of a stream that nobody has to wait for.
+    #[test]
+    fn the_last_handle_of_a_stream_that_is_waited_for_already_is_answered() {
+        #[derive(Debug, Clone)]
+        struct Counted(StreamId, Arc<()>);
+
+        impl Stream for Counted {
+            fn id(&self) -> StreamId {
+                self.0
+            }
+
+            fn device(&self) -> DeviceId {
+                DeviceId { backend: "test", key: 0 }
+            }
+        }
+
+        let streams = [(); 2].map(|()| Counted(StreamId::next(), Arc::new(())));
+        let [user, stream] = &streams;
+        let mut unsettled = Unsettled::new();
+        let _ = unsettled.put(0..END, [user.clone()].into_iter().collect());
+        let era = unsettled.begin_era();
+        unsettled.waited(user, stream, era);
+        assert!(unsettled.take_for(0..END, stream).is_none(), "it is behind that");
+        assert_eq!(Arc::strong_count(&user.1), 2);
+        drop(unsettled.take_gone());
+        assert_eq!(Arc::strong_count(&user.1), 1);
     }
 }

@@ -1,0 +1,73 @@
+//! A growing arena serves a request from what is mapped.
+
+use super::backing::{Stock, Way};
+use super::state::{State, Taken};
+use crate::arena::{ArenaError, Block, Region};
+use crate::error::Error;
+use vrampool_backend::Backend;
+
+impl<B: Backend> State<B> {
+    /// A block of what is mapped; none if nothing serves, or if it is better to make some memory.
+    pub(super) fn take_mapped(
+        &mut self,
+        bytes: u64,
+        alignment: u64,
+        stock: Stock,
+    ) -> Result<Option<Taken<B>>, Error> {
+        let Self { engine, backing, .. } = self;
+        let plain = |block: Result<Block, ArenaError>| match block {
+            Ok(block) => Ok(Some(Taken::plain(block))),
+            Err(error) if error.is_out_of_memory() => Ok(None),
+            Err(error) => Err(error.into()),
+        };
+        let Some(backing) = backing else {
+            return plain(engine.allocate_aligned(bytes, alignment, Region::Dynamic));
+        };
+        let region = backing.region_of(bytes);
+        let Some(size) = bytes.checked_next_multiple_of(engine.alignment()) else {
+            return plain(engine.allocate(bytes, region));
+        };
+        let is_plain = alignment > engine.alignment() || !alignment.is_power_of_two();
+        let stitches = backing.stitches(size) && !is_plain;
+        let served = match stitches {
+            true => engine.allocate_in_hole(bytes),
+            false => engine.allocate_aligned(bytes, alignment, region),
+        };
+        if let found @ (Ok(Some(_)) | Err(_)) = plain(served) {
+            return found;
+        }
+        // What grows would be at the end the next time, when that is there.
+        if !stitches && backing.grows_for(engine, region, (size, alignment), stock) {
+            return Ok(None);
+        }
+        if region == Region::Stable
+            && let found @ (Ok(Some(_)) | Err(_)) =
+                plain(engine.allocate_aligned(bytes, alignment, Region::Dynamic))
+        {
+            // There is room among the large ones.
+            return found;
+        }
+        if is_plain {
+            return Ok(None);
+        }
+        match backing.oldest(engine, size) {
+            Way::Nothing => Ok(None),
+            Way::End => plain(engine.allocate(bytes, Region::Dynamic)),
+            Way::Stitched(memory, fit) => {
+                let mut blocks = Vec::with_capacity(fit.extents.len());
+                for extent in &fit.extents {
+                    match engine.allocate_at(extent.start, extent.bytes) {
+                        Ok(block) => blocks.push(block),
+                        Err(error) => {
+                            for block in blocks {
+                                let _ = engine.free(block);
+                            }
+                            return Err(error.into());
+                        }
+                    }
+                }
+                Ok(Taken::stitched(blocks, memory, fit.offset))
+            }
+        }
+    }
+}
