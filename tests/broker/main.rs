@@ -9,6 +9,7 @@ mod others;
 mod pressure;
 mod runs;
 mod shares;
+mod staging;
 
 use std::sync::{Arc, Mutex};
 use vrampool::broker::{
