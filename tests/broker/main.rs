@@ -3,6 +3,7 @@
 
 mod chunks;
 mod defects;
+mod generations;
 mod groups;
 mod host_arrays;
 mod others;
