@@ -76,26 +76,50 @@ impl<B: Backend> Shared<B> {
         };
         let is_passive = mode == LimitMode::Passive;
         let (free, held) = self.free_and_held()?;
-        let (free, held) = (free.saturating_add(own), held.saturating_sub(own));
-        let mut room = self.room(free, held);
-        let wanted = if all && !is_passive { request.min(cap) } else { request };
-        if wanted > room && (all || is_passive || request < cap) {
-            let Settings { reserve, budget, .. } = self.settings;
+        let (mut free, mut held) = (free.saturating_add(own), held.saturating_sub(own));
+        let Settings { reserve, budget, .. } = self.settings;
+        let lacking = |wanted: u64, free: u64, held: u64| {
             let of_device = wanted.saturating_add(reserve).saturating_sub(free);
-            let of_budget = wanted.saturating_add(held).saturating_sub(budget);
-            let evicted = self.evict_idle(Some(group), of_device.max(of_budget));
-            room = self.room(free.saturating_add(evicted), held.saturating_sub(evicted));
+            of_device.max(wanted.saturating_add(held).saturating_sub(budget))
+        };
+        let within = request.min(cap);
+        if !is_passive && within > self.room(free, held) {
+            // What others hold past their shares is not theirs any more.
+            let evicted = self.evict_past_share(group, lacking(within, free, held));
+            (free, held) = (free.saturating_add(evicted), held.saturating_sub(evicted));
         }
+        let wanted = if all && !is_passive { within } else { request };
+        if wanted > self.room(free, held) && (all || is_passive || request < cap) {
+            let evicted = self.evict_idle(Some(group), lacking(wanted, free, held));
+            (free, held) = (free.saturating_add(evicted), held.saturating_sub(evicted));
+        }
+        let room = self.room(free, held);
         Ok(if is_passive { room } else { room.min(cap) })
     }
 
     /// Takes back memory of clients outside `group`, of all where it is none, that have no work in flight, whole clients, the one that worked longest ago
     /// first, until it is `needed` bytes. Answers how many it is. Holds no lock but the turn when it calls them.
     pub(crate) fn evict_idle(&self, group: Option<&str>, needed: u64) -> u64 {
-        let (mut freed, mut evicted) = (0, Vec::new());
+        self.evict(needed, |state| idle_clients(state, group))
+    }
+
+    /// The same of clients alone whose group holds more than its shares, which became smaller since.
+    fn evict_past_share(&self, group: &str, needed: u64) -> u64 {
+        self.evict(needed, |state| {
+            let mut idle = idle_clients(state, Some(group));
+            idle.retain(|client| {
+                let caps = state.clients.get(client).map(|entry| state.cap_and_held(&entry.group));
+                caps.is_some_and(|(cap, held)| held > cap)
+            });
+            idle
+        })
+    }
+
+    fn evict(&self, needed: u64, who: impl FnOnce(&State<B>) -> Vec<ClientId>) -> u64 {
+        let (mut freed, mut evicted) = (0_u64, Vec::new());
         {
             let mut state = self.state.lock();
-            for client in idle_clients(&state, group) {
+            for client in who(&state) {
                 if freed >= needed {
                     break;
                 }

@@ -220,3 +220,65 @@ fn nothing_is_fitted_when_nothing_is_left() {
         .expect("a run");
     assert_eq!((taken.lock().expect("no panic").len(), report.shrinks), (1, 0));
 }
+
+/// The first client holds all of the device when shares are turned on, and idles.
+#[test]
+fn an_idle_client_keeps_nothing_past_its_share_that_another_wants() {
+    let (broker, _) = broker(&device(MIB));
+    let idle = broker.register(Client::new("a").group("a")).expect("a client");
+    idle.queue(ArrayRequest::scratch("x", [MIB], 1)).expect("queued");
+    broker.commit("a").expect("it fits");
+    broker.set_limit_mode(LimitMode::Active);
+    let other = broker.register(Client::new("b").group("b").share(Share::Fixed(0.5))).expect("a client");
+    other.queue(ArrayRequest::scratch("x", [2 * MIB], 1)).expect("queued");
+    let chunk = broker.commit("b").expect("it fits").partition().chunk_len();
+    assert_eq!((chunk, idle.stats().evictions), (MIB / 2, 1));
+    // Within its share it keeps what it has.
+    broker.commit("a").expect("it fits in chunks");
+    other.queue(ArrayRequest::scratch("x", [2 * MIB], 1)).expect("queued");
+    broker.commit("b").expect("it fits");
+    assert_eq!((idle.stats().evictions, idle.stats().held), (1, MIB / 2));
+}
+
+/// One of two streams finds no memory for any chunk when others took most of it: it gives all that it had to the other.
+#[test]
+fn a_stream_that_is_out_keeps_no_memory() {
+    let device = device(4 * MIB);
+    let broker = Broker::builder(&device)
+        .staging(64 << 10, 64 << 10)
+        .pinned_max(MIB)
+        .reserve(MIB)
+        .build()
+        .expect("a broker");
+    let client = broker.register(Client::new("a")).expect("a client");
+    for label in ["x", "y"] {
+        client.queue(ArrayRequest::scratch(label, [16 * MIB], 1)).expect("queued");
+    }
+    client.queue(ArrayRequest::scratch("z", [MIB / 4], 1).unchunkable()).expect("queued");
+    broker.set_streams("default", 2).expect("idle");
+    let plan = broker.commit("default").expect("it fits");
+    let others = std::sync::Mutex::new(None);
+    let is_failing = AtomicBool::new(false);
+    let outcome = plan
+        .execution()
+        .on_progress(|progress| {
+            let mut others = others.lock().expect("no panic");
+            if progress.chunks_done >= 2 && others.is_none() {
+                *others = Some(device.allocate(MIB * 3 / 4, Placement::Device.into()).expect("the reserve"));
+                // Whoever follows first finds no memory, and the other does.
+                for nth in 1..=3 * 32 {
+                    let error = BackendError::OutOfMemory { requested: 0, free: None };
+                    device.faults().fail_nth_with(Call::Allocate, nth, error);
+                }
+                is_failing.store(true, SeqCst);
+            }
+        })
+        .run(|_, _| Ok(()));
+    device.faults().clear();
+    drop(others);
+    assert!(is_failing.load(SeqCst));
+    eprintln!("{outcome:?} {:?}", client.stats());
+    drop(plan);
+    broker.evict_all().expect("idle");
+    assert_eq!((client.stats().held, device.memory_info().expect("figures").free_bytes), (0, 4 * MIB));
+}
