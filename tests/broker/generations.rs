@@ -4,6 +4,7 @@ use super::{MIB, Squarer, broker, device};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::{Duration, Instant};
 use vrampool::broker::{
     ArrayRequest, Broker, BrokerError, Client, ClientHandle, HostBacking, LimitMode, Share, ShareError,
     Warning,
@@ -240,45 +241,55 @@ fn an_idle_client_keeps_nothing_past_its_share_that_another_wants() {
     assert_eq!((idle.stats().evictions, idle.stats().held), (1, MIB / 2));
 }
 
-/// One of two streams finds no memory for any chunk when others took most of it: it gives all that it had to the other.
+/// One of two streams finds no memory for any chunk after others took theirs: the other goes on, and has all that it had.
 #[test]
 fn a_stream_that_is_out_keeps_no_memory() {
+    const KIB: u64 = 1 << 10;
+    const OWN: u64 = 256 * KIB;
     let device = device(4 * MIB);
-    let broker = Broker::builder(&device)
-        .staging(64 << 10, 64 << 10)
-        .pinned_max(MIB)
-        .reserve(MIB)
-        .build()
-        .expect("a broker");
+    let broker = Broker::builder(&device).reserve(MIB).build().expect("a broker");
     let client = broker.register(Client::new("a")).expect("a client");
     for label in ["x", "y"] {
-        client.queue(ArrayRequest::scratch(label, [16 * MIB], 1)).expect("queued");
+        client.queue(ArrayRequest::scratch(label, [64, 128 * KIB], 1)).expect("queued");
     }
-    client.queue(ArrayRequest::scratch("z", [MIB / 4], 1).unchunkable()).expect("queued");
+    client.queue(ArrayRequest::scratch("z", [OWN], 1).unchunkable()).expect("queued");
     broker.set_streams("default", 2).expect("idle");
     let plan = broker.commit("default").expect("it fits");
+    let of_a_stream = plan.partition().chunk_len() * 2 * 128 * KIB + OWN;
+    assert_eq!(client.stats().held, 2 * of_a_stream);
     let others = std::sync::Mutex::new(None);
-    let is_failing = AtomicBool::new(false);
-    let outcome = plan
+    let both = std::sync::Barrier::new(2);
+    let report = plan
         .execution()
         .on_progress(|progress| {
-            let mut others = others.lock().expect("no panic");
-            if progress.chunks_done >= 2 && others.is_none() {
-                *others = Some(device.allocate(MIB * 3 / 4, Placement::Device.into()).expect("the reserve"));
-                // Whoever follows first finds no memory, and the other does.
-                for nth in 1..=3 * 32 {
+            if progress.chunk == 0 {
+                let memory = device.allocate(MIB * 3 / 4, Placement::Device.into()).expect("the reserve");
+                *others.lock().expect("no panic") = Some(memory);
+                // The first array is always there, the second one never: a pool asks three times.
+                for nth in (1..100).filter(|nth| nth % 4 != 1) {
                     let error = BackendError::OutOfMemory { requested: 0, free: None };
                     device.faults().fail_nth_with(Call::Allocate, nth, error);
                 }
-                is_failing.store(true, SeqCst);
             }
         })
-        .run(|_, _| Ok(()));
-    device.faults().clear();
-    drop(others);
-    assert!(is_failing.load(SeqCst));
-    eprintln!("{outcome:?} {:?}", client.stats());
-    drop(plan);
+        .run(|chunk, _| {
+            // Each stream has one of the first two chunks.
+            if chunk.index() < 2 {
+                both.wait();
+            }
+            let until = Instant::now() + Duration::from_secs(20);
+            while chunk.index() == 1 && client.stats().held != of_a_stream {
+                assert!(Instant::now() < until, "{} of {of_a_stream}", client.stats().held);
+                std::thread::yield_now();
+            }
+            if chunk.index() == 1 {
+                device.faults().clear();
+            }
+            Ok(())
+        })
+        .expect("the other goes on");
+    assert_eq!((report.runs, report.chunk_len), (64, 1));
+    drop((plan, others));
     broker.evict_all().expect("idle");
     assert_eq!((client.stats().held, device.memory_info().expect("figures").free_bytes), (0, 4 * MIB));
 }
