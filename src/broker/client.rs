@@ -166,13 +166,47 @@ impl<B: Backend> ClientHandle<B> {
         Ok(id)
     }
 
-    /// Takes back what is queued, as after a commit that found that it does not fit.
+    /// Takes back what is queued, as after a commit that found that it does not fit. What was committed stays:
+    /// [`forget`](Self::forget) is for that.
     ///
     /// # Errors
     /// None while the handle is there.
     pub fn withdraw(&self) -> Result<(), BrokerError> {
         self.shared.state.lock().entry(self.id)?.queue.clear();
         Ok(())
+    }
+
+    /// Has it no longer ask for the array of this label, queued or committed: what it holds for it is given back, at once where its
+    /// group does not run, and the next commit plans without it. Whether there was one.
+    ///
+    /// # Errors
+    /// None while the handle is there.
+    pub fn forget(&self, label: &str) -> Result<bool, BrokerError> {
+        let mut unwanted = Vec::new();
+        let mut state = self.shared.state.lock();
+        let entry = state.entry(self.id)?;
+        let is_label = |queued: &Queued| queued.request.label == label;
+        let ids: Vec<_> = entry
+            .queue
+            .iter()
+            .chain(&entry.requests)
+            .filter(|queued| is_label(queued))
+            .map(|queued| queued.id)
+            .collect();
+        entry.queue.retain(|queued| !is_label(queued));
+        entry.requests.retain(|queued| !is_label(queued));
+        for held in entry.memory.extract_if(.., |held| ids.contains(&held.array)) {
+            entry.held -= held.footprint;
+            unwanted.push(held);
+        }
+        let group = entry.group.clone();
+        if !ids.is_empty() {
+            state.groups.entry(group).or_default().replan();
+        }
+        drop(state);
+        // Out of the lock: it goes to the pool.
+        drop(unwanted);
+        Ok(!ids.is_empty())
     }
 
     /// Gives it another share from now on; what it holds beyond that goes at the next commit of its group. Any but [`Share::Auto`]
@@ -206,7 +240,7 @@ impl<B: Backend> ClientHandle<B> {
             return Ok(());
         }
         for name in [&old, &group] {
-            idle(state.groups.entry(name.clone()).or_default(), name)?.grant = None;
+            idle(state.groups.entry(name.clone()).or_default(), name)?.replan();
         }
         let entry = state.entry(self.id)?;
         let memory = std::mem::take(&mut entry.memory);
@@ -252,7 +286,7 @@ impl<B: Backend> ClientHandle<B> {
         let event = self.shared.device.record(stream)?;
         let mut state = self.shared.state.lock();
         let entry = state.entry(self.id)?;
-        entry.pending.retain(|event| !matches!(vrampool_backend::Event::is_complete(event), Ok(true)));
+        entry.pending.retain(|event| matches!(vrampool_backend::Event::is_complete(event), Ok(false)));
         entry.pending.push(event);
         entry.in_flight = entry.in_flight.saturating_sub(1);
         Ok(())
@@ -282,7 +316,7 @@ impl<B: Backend> ClientHandle<B> {
 }
 
 /// A group that nobody is in is gone, and its streams with it.
-fn drop_empty<B: Backend>(
+pub(super) fn drop_empty<B: Backend>(
     groups: &mut BTreeMap<String, Group<B>>,
     clients: &BTreeMap<ClientId, Entry<B>>,
     group: &str,

@@ -1,7 +1,8 @@
 //! From requests to memory: one partition for a group, and the memory for it.
 
+use super::client::drop_empty;
 use super::partition::{MANY_CHUNKS, Partition, fit};
-use super::state::{Demand, Grant, Held, PlanArray, Rounding, Shared, arrays, batch};
+use super::state::{Demand, Grant, Held, PlanArray, Rounding, Shared, State, arrays, batch};
 use super::{BrokerError, ClientId, Footprint, Response, Warning};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -38,36 +39,54 @@ impl<B: Backend> Shared<B> {
         if is_new {
             self.tell(group, &grant);
         }
+        let mut unwanted = Vec::new();
         let mut state = self.state.lock();
         state.clock += 1;
         let clock = state.clock;
         let (mut memory, mut clients) = (Vec::new(), Vec::new());
         for (&client, entry) in state.clients.iter_mut().filter(|(_, entry)| entry.group == group) {
             clients.push(client);
-            memory.append(&mut entry.memory);
+            for held in entry.memory.drain(..) {
+                if grant.has_place(&held) {
+                    memory.push(held);
+                } else {
+                    entry.held -= held.footprint;
+                    unwanted.push(held);
+                }
+            }
             entry.in_flight += 1;
             entry.last_work = clock;
         }
         let entry = state.groups.entry(group.to_owned()).or_default();
         entry.is_running = true;
+        drop(state);
+        drop(unwanted);
         Ok(InRun { grant, streams, memory, clients })
     }
 
     /// Gives a run's memory back to its clients. One that was cut finer meanwhile plans anew next time; one that failed does so on
     /// new streams.
-    pub(crate) fn finish(&self, group: &str, run: InRun<B>, has_shrunk: bool, has_failed: bool) {
+    pub(crate) fn finish(
+        &self,
+        group: &str,
+        grant: &Grant,
+        clients: Vec<ClientId>,
+        memory: Vec<Held<B>>,
+        has_shrunk: bool,
+        has_failed: bool,
+    ) {
         let mut unwanted = Vec::new();
         let mut state = self.state.lock();
         state.clock += 1;
         let clock = state.clock;
-        for client in run.clients {
+        for client in clients {
             if let Some(entry) = state.clients.get_mut(&client) {
                 entry.in_flight = entry.in_flight.saturating_sub(1);
                 entry.last_work = clock;
             }
         }
-        let owners: BTreeMap<_, _> = run.grant.arrays.iter().map(|array| (array.id, array.client)).collect();
-        for held in run.memory {
+        let owners: BTreeMap<_, _> = grant.arrays.iter().map(|array| (array.id, array.client)).collect();
+        for held in memory {
             let owner = owners.get(&held.array).and_then(|client| state.clients.get_mut(client));
             match owner {
                 Some(entry) if has_shrunk && held.layout.is_cut => {
@@ -87,6 +106,9 @@ impl<B: Backend> Shared<B> {
                 entry.streams.clear();
             }
         }
+        // Its last client went in the middle, perhaps.
+        let parts = &mut *state;
+        drop_empty(&mut parts.groups, &parts.clients, group);
         drop(state);
         drop(unwanted);
         self.keep_reserve();
@@ -94,7 +116,17 @@ impl<B: Backend> Shared<B> {
 
     /// What is granted already, if that is what is asked for and all of it is there; else a new grant. Whether it is new.
     fn commit_in_turn(&self, group: &str) -> Result<(Arc<Grant>, bool), BrokerError> {
-        let (wanted, slots, most_runs, kind) = {
+        loop {
+            if let Some(granted) = self.try_commit(group)? {
+                return Ok(granted);
+            }
+        }
+    }
+
+    /// None where shares or settings changed while it planned.
+    fn try_commit(&self, group: &str) -> Result<Option<(Arc<Grant>, bool)>, BrokerError> {
+        let generation_of = |state: &State<B>| state.groups.get(group).map(|group| group.generation);
+        let (generation, wanted, slots, most_runs, kind) = {
             let state = self.state.lock();
             let entry = state.groups.get(group);
             if entry.is_some_and(|entry| entry.is_running) {
@@ -105,20 +137,26 @@ impl<B: Backend> Shared<B> {
                 && !has_queued
                 && is_whole(&grant, state.members(group).flat_map(|(_, entry)| &entry.memory))
             {
-                return Ok((grant, false));
+                return Ok(Some((grant, false)));
             }
             let (slots, most_runs) =
                 entry.map_or((1, u64::MAX), |entry| (entry.most_streams, entry.most_runs));
-            (state.wanted(group), slots, most_runs, state.pool.kind())
+            (generation_of(&state), state.wanted(group), slots, most_runs, state.pool.kind())
         };
         let runs = batch(&wanted);
         let arrays = arrays(&wanted, runs, kind)?;
         if arrays.is_empty() {
+            self.drop_memory(group);
             return Err(BrokerError::NothingQueued { group: group.to_owned() });
         }
         let slots = if arrays.iter().any(PlanArray::is_sole) { 1 } else { slots as u64 };
-        let grant = self.plan(group, arrays, runs, slots, most_runs)?;
+        // What an attempt that failed has allocated is nobody's.
+        let planned = self.plan(group, arrays, runs, slots, most_runs);
+        let grant = planned.inspect_err(|_| self.drop_memory(group))?;
         let mut state = self.state.lock();
+        if generation_of(&state) != generation {
+            return Ok(None);
+        }
         for (client, requests) in wanted {
             if let Ok(entry) = state.entry(client) {
                 // What was queued since is for the next commit.
@@ -127,7 +165,7 @@ impl<B: Backend> Shared<B> {
             }
         }
         state.groups.entry(group.to_owned()).or_default().grant = Some(Arc::clone(&grant));
-        Ok((grant, true))
+        Ok(Some((grant, true)))
     }
 
     /// A partition, and all memory for it. While others take what was free a moment ago, a finer one.
@@ -169,14 +207,11 @@ impl<B: Backend> Shared<B> {
                 Err(error) if error.is_out_of_memory() && attempt < ATTEMPTS => {
                     let held = demand.held(partition.chunk_len(), used);
                     log::info!("broker: {held} bytes were free and are not any more: {error}");
-                    let missing = held.saturating_sub(self.device_free()?);
-                    self.evict_idle(group, missing);
+                    let missing = held.saturating_sub(self.room_for(group)?);
+                    self.evict_idle(Some(group), missing);
                     most = held.min(most) / 8 * 7;
                 }
-                Err(error) => {
-                    self.drop_memory(group);
-                    return Err(error);
-                }
+                Err(error) => return Err(error),
             }
         }
     }
@@ -294,10 +329,5 @@ pub(crate) fn response(client: ClientId, grant: &Grant) -> Response {
 fn is_whole<'a, B: Backend>(grant: &Grant, memory: impl Iterator<Item = &'a Held<B>>) -> bool {
     let needed: usize =
         grant.arrays.iter().map(|array| if array.is_shared() { 1 } else { grant.slots }).sum();
-    let len = grant.partition.chunk_len();
-    let serves = |held: &&Held<B>| {
-        let is_there = grant.arrays.iter().any(|array| array.id == held.array);
-        is_there && (held.len == len || !held.layout.is_cut)
-    };
-    memory.filter(serves).count() == needed
+    memory.filter(|held| grant.has_place(held)).count() == needed
 }

@@ -133,6 +133,12 @@ impl<'a> Course<'a> {
         self.state.lock().stopped
     }
 
+    /// Whether no chunk is left to take.
+    pub(crate) fn is_finished(&self) -> bool {
+        let state = self.state.lock();
+        state.stopped || state.next >= state.runs
+    }
+
     /// The chunk that would be next: its number, and its runs.
     pub(crate) fn upcoming(&self) -> (u64, Range<u64>) {
         let state = self.state.lock();

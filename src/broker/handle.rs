@@ -11,7 +11,7 @@ use crate::pool::Pool;
 use crate::size_class::SizeClasses;
 use crate::source::Source;
 use std::sync::Arc;
-use vrampool_backend::{Backend, Capabilities, Placement};
+use vrampool_backend::{Backend, BackendError, Capabilities, Placement};
 
 /// Shares a device between clients: see [the module](super). A clone is another handle to the same broker.
 #[derive(Debug)]
@@ -94,7 +94,7 @@ impl<B: Backend> Broker<B> {
         let group = idle(state.groups.entry(group.to_owned()).or_default(), group)?;
         if group.most_streams != streams {
             group.most_streams = streams;
-            group.grant = None;
+            group.replan();
         }
         Ok(())
     }
@@ -115,7 +115,7 @@ impl<B: Backend> Broker<B> {
         let group = idle(state.groups.entry(group.to_owned()).or_default(), group)?;
         if group.most_runs != runs {
             group.most_runs = runs;
-            group.grant = None;
+            group.replan();
         }
         Ok(())
     }
@@ -136,9 +136,12 @@ impl<B: Backend> Broker<B> {
         }
     }
 
-    /// Whether shares are kept.
+    /// Whether shares are kept: from the next commit of each group on, or its next run.
     pub fn set_limit_mode(&self, mode: LimitMode) {
-        self.shared.state.lock().mode = mode;
+        let mut state = self.shared.state.lock();
+        if std::mem::replace(&mut state.mode, mode) != mode {
+            state.groups.values_mut().for_each(Group::replan);
+        }
     }
 
     /// Whether shares are kept.
@@ -184,8 +187,7 @@ impl<B: Backend> Broker<B> {
     #[allow(clippy::must_use_candidate, reason = "called for what it does; the figure is extra")]
     pub fn evict_all(&self) -> Result<u64, BrokerError> {
         let _turn = self.shared.turn.take()?;
-        // A group that nobody is in has no memory that is left alone.
-        let freed = self.shared.evict_idle("\0", u64::MAX);
+        let freed = self.shared.evict_idle(None, u64::MAX);
         self.shared.pool().0.trim();
         self.shared.staging.trim();
         Ok(freed)
@@ -209,13 +211,16 @@ impl<B: Backend> Broker<B> {
     /// As [`host_array`](Self::host_array), where you say. Pinned ones go past the ledger's budget.
     ///
     /// # Errors
-    /// As [`host_array`](Self::host_array); pinned ones also when the device refuses.
+    /// As [`host_array`](Self::host_array); pinned ones also when the device refuses, has no pinned memory, or is asked for 0 bytes.
     pub fn host_array_in(&self, backing: HostBacking, bytes: u64) -> Result<HostArray<B>, BrokerError> {
-        let none = || -> BrokerError {
-            vrampool_backend::BackendError::OutOfMemory { requested: bytes, free: None }.into()
-        };
+        let none = || -> BrokerError { BackendError::OutOfMemory { requested: bytes, free: None }.into() };
         match backing {
-            HostBacking::Pinned => self.pinned(bytes, true)?.ok_or_else(none),
+            HostBacking::Pinned if bytes == 0 => {
+                Err(BackendError::invalid("bytes", "pinned memory is 1 byte at least").into())
+            }
+            HostBacking::Pinned => self
+                .pinned(bytes, true)?
+                .ok_or_else(|| BackendError::Unsupported { operation: "pinned memory" }.into()),
             HostBacking::Pageable => {
                 let mut held = Vec::new();
                 let len = usize::try_from(bytes).map_err(|_| none())?;

@@ -1,4 +1,4 @@
-//! How many pinned bytes there may be. Numbers only.
+//! How many pinned bytes there may be: numbers, of which the host's memory is read from the system.
 
 use parking_lot::Mutex;
 use std::sync::Arc;

@@ -9,8 +9,8 @@
 //! * **Shares are kept.** Once a client has one, a group never holds more than its clients' shares together
 //!   ([`LimitMode::Active`]); rounding to size classes and the device's granularity are counted, so that what fits exactly does.
 //! * **Others are respected.** What is free is asked of the device each time, so that other processes count, and a
-//!   [reserve](BrokerBuilder::reserve) is left to them. One that takes memory in the middle of a run makes the run go on with finer
-//!   chunks.
+//!   [reserve](BrokerBuilder::reserve) is left to them. One that takes more than half of the reserve in the middle of a run makes the run go
+//!   on with finer chunks; without a reserve a run keeps what it has.
 //! * **Pressure is for the idle.** A client without work in flight loses its memory only when another truly lacks it, the one that
 //!   worked longest ago first. Its next run gets memory again by itself.
 //! * **Host memory is bounded too.** Pinned bytes are [accounted for](PinnedLedger), copies go through a bounded number of pinned
@@ -53,7 +53,7 @@
 //! # }
 //! ```
 //!
-//! From the bottom up: `partition`, `share`, `request`, `ledger` (numbers) · `host_array`, `staging`, `gather`,
+//! From the bottom up: `partition`, `share`, `request` (numbers) · `ledger` · `host_array`, `staging`, `gather`,
 //! `transfer` (the host's side) · `state`, `turn` · `pressure`, `commit` · `course` (which chunk is next), `slot`, `bind`, `session`,
 //! `run` · `client`, `plan`, `handle`.
 

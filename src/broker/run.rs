@@ -6,12 +6,13 @@ use super::course::{Course, Failure};
 use super::plan::{Data, Way};
 use super::request::Role;
 use super::session::{ProgressHook, Session};
-use super::slot::Chunk;
-use super::state::Shared;
+use super::slot::{Chunk, Slot};
+use super::state::{Grant, Held, Shared};
 use super::transfer::Side;
-use super::{ArrayId, BrokerError, Stage};
+use super::{ArrayId, BrokerError, ClientId, Stage};
 use std::ops::Range;
 use std::panic::resume_unwind;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use vrampool_backend::Backend;
 
@@ -85,16 +86,16 @@ where
     B: Backend,
     F: Fn(&Chunk<'_, B>, &B::Stream) -> Result<(), BrokerError> + Sync,
 {
-    let InRun { grant, streams, memory, clients } = shared.begin(group)?;
-    let (mut slots, mut common) = sort(&grant, &streams, memory);
-    let ordered = hand_over(&mut slots, &mut common);
+    let mut running = Running::begin(shared, group)?;
+    let grant = Arc::clone(&running.grant);
+    let ordered = hand_over(&mut running.slots, &mut running.common);
     shared.staging.ask_again();
-    let (mut has_shrunk, mut has_failed) = (false, false);
     let mut panic = None;
     let outcome = ordered.and_then(|()| bound(&grant, data)).and_then(|mut data| {
         let (rows, mut whole) = rows(&grant, &mut data);
         let sides: Vec<_> = data.iter().map(|data| data.as_ref().map_or(Side::None, Side::of)).collect();
-        let course = Course::new(grant.partition.runs(), grant.partition.chunk_len(), slots.len(), rows);
+        let course =
+            Course::new(grant.partition.runs(), grant.partition.chunk_len(), running.slots.len(), rows);
         let session = Session {
             shared,
             group,
@@ -102,7 +103,7 @@ where
             rounding: shared.rounding(),
             sides: &sides,
             course: &course,
-            common: &common,
+            common: &running.common,
             work,
             progress,
             start: Instant::now(),
@@ -111,9 +112,9 @@ where
             copied: Default::default(),
             watching: Default::default(),
         };
-        let stream = slots[0].stream.clone();
+        let stream = running.slots[0].stream.clone();
         let ends = session.whole_arrays(&stream, &mut whole, Role::is_uploaded).and_then(|()| {
-            panic = session.drive_all(&mut slots);
+            panic = session.drive_all(&mut running.slots);
             // After a failure nobody wants them.
             if course.is_stopped() {
                 return Ok(());
@@ -121,19 +122,19 @@ where
             session.whole_arrays(&stream, &mut whole, Role::is_downloaded)
         });
         let reached = course.reached();
-        has_shrunk = reached.shrinks > 0;
+        running.has_shrunk = reached.shrinks > 0;
         let report = RunReport {
             chunks: reached.done_chunks,
             runs: reached.runs,
             chunk_len: reached.len,
-            streams: slots.len(),
+            streams: running.slots.len(),
             shrinks: reached.shrinks,
             bytes_copied: *session.copied.lock(),
             elapsed: session.start.elapsed(),
             spans: std::mem::take(&mut *session.spans.lock()),
         };
         let failure = course.take_failure();
-        has_failed = failure.is_some() || ends.is_err() || panic.is_some();
+        running.has_failed = failure.is_some() || ends.is_err() || panic.is_some();
         match failure {
             Some(Failure { chunk, range, stage, error }) => {
                 Err(BrokerError::Run { chunk, range, stage, source: Box::new(error) })
@@ -141,10 +142,38 @@ where
             None => ends.map(|()| report),
         }
     });
-    let memory = slots.into_iter().flat_map(|slot| slot.memory).chain(common).flatten().collect();
-    shared.finish(group, InRun { grant, streams, memory, clients }, has_shrunk, has_failed);
     match panic {
         Some(panic) => resume_unwind(panic),
         None => outcome,
+    }
+}
+
+/// A run under way. However it ends, its memory is its clients' again then, and the group may run again.
+struct Running<'a, B: Backend> {
+    shared: &'a Shared<B>,
+    group: &'a str,
+    grant: Arc<Grant>,
+    clients: Vec<ClientId>,
+    slots: Vec<Slot<B>>,
+    common: Vec<Option<Held<B>>>,
+    has_shrunk: bool,
+    has_failed: bool,
+}
+
+impl<'a, B: Backend> Running<'a, B> {
+    fn begin(shared: &'a Shared<B>, group: &'a str) -> Result<Self, BrokerError> {
+        let InRun { grant, streams, memory, clients } = shared.begin(group)?;
+        let (slots, common) = sort(&grant, &streams, memory);
+        Ok(Self { shared, group, grant, clients, slots, common, has_shrunk: false, has_failed: false })
+    }
+}
+
+impl<B: Backend> Drop for Running<'_, B> {
+    fn drop(&mut self) {
+        let own = self.slots.drain(..).flat_map(|slot| slot.memory);
+        let memory = own.chain(self.common.drain(..)).flatten().collect();
+        let clients = std::mem::take(&mut self.clients);
+        let has_failed = self.has_failed || std::thread::panicking();
+        self.shared.finish(self.group, &self.grant, clients, memory, self.has_shrunk, has_failed);
     }
 }

@@ -49,7 +49,8 @@ where
         std::thread::scope(|scope| {
             let mut threads = Vec::new();
             for slot in others {
-                let (index, name) = (slot.index, format!("broker {} {}", self.group, slot.index));
+                // Not by the group: a name of a thread's has no NUL.
+                let (index, name) = (slot.index, format!("broker stream {}", slot.index));
                 let thread = std::thread::Builder::new().name(name);
                 match thread.spawn_scoped(scope, || guarded(slot)) {
                     Ok(thread) => threads.push(thread),
@@ -70,7 +71,8 @@ where
 
     /// Runs chunks on one stream until none is left.
     fn drive(&self, slot: &mut Slot<B>) {
-        loop {
+        // With nothing left there is nothing to fit memory for, nor to fail.
+        while !self.course.is_finished() {
             self.watch();
             match self.refit(slot) {
                 Ok(true) => {}
@@ -220,7 +222,7 @@ where
         })
     }
 
-    /// Has a stream's memory be as the course says; false: there is none, and others go on without it.
+    /// Has a stream's memory be as the course says; false: there is too little, and others go on with what it had.
     fn refit(&self, slot: &mut Slot<B>) -> Result<bool, BrokerError> {
         loop {
             let len = self.course.len();
@@ -257,6 +259,11 @@ where
                 }
                 Err(error) => {
                     let others = self.course.set_slot(slot.index, 0);
+                    for (array, memory) in self.grant.arrays.iter().zip(&mut slot.memory) {
+                        if let Some(held) = memory.take() {
+                            self.shared.release(array.client, held);
+                        }
+                    }
                     return if error.is_out_of_memory() && others > 0 { Ok(false) } else { Err(error) };
                 }
             }

@@ -17,7 +17,7 @@ pub enum Share {
     Auto,
     /// This part of the device's memory, over 0 to 1. 0 is automatic, as in CuBIE.
     Fixed(f64),
-    /// So many bytes, at most the device's.
+    /// So many bytes, 1 to the device's.
     Bytes(u64),
 }
 
@@ -36,7 +36,7 @@ pub enum LimitMode {
 #[non_exhaustive]
 pub enum ShareError {
     /// Not a part of a device.
-    #[error("a share of {share} is none; it is a part of the device, 0 to 1, or at most its bytes")]
+    #[error("a share of {share} is none; it is a part of the device, 0 to 1, or 1 byte to all of its")]
     OutOfRange {
         /// What was given, as a part of the device.
         share: f64,
@@ -81,7 +81,8 @@ impl Shares {
             Share::Fixed(fraction) => fraction,
             Share::Bytes(bytes) => bytes as f64 / self.total.max(1) as f64,
         };
-        if !(0.0..=1.0).contains(&fraction) {
+        // No bytes are none, where no part is CuBIE's word for an automatic one.
+        if !(0.0..=1.0).contains(&fraction) || share == Share::Bytes(0) {
             return Err(ShareError::OutOfRange { share: fraction });
         }
         let others: f64 = self.fixed.iter().filter(|&(&id, _)| id != client).map(|(_, share)| share).sum();
@@ -234,7 +235,13 @@ mod tests {
     #[test]
     fn test_register_proportion_out_of_range() {
         let mut shares = Shares::new(GIB);
-        for share in [Share::Fixed(-0.1), Share::Fixed(1.1), Share::Fixed(f64::NAN), Share::Bytes(GIB + 1)] {
+        for share in [
+            Share::Fixed(-0.1),
+            Share::Fixed(1.1),
+            Share::Fixed(f64::NAN),
+            Share::Bytes(0),
+            Share::Bytes(GIB + 1),
+        ] {
             assert!(matches!(shares.set(id(1), share), Err(ShareError::OutOfRange { .. })), "{share:?}");
         }
         assert!(shares.fixed.is_empty() && shares.automatic.is_empty());

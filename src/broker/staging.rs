@@ -89,21 +89,23 @@ impl<B: Backend> Staging<B> {
         let mut index = 0;
         while index < blocks.parked.len() {
             let parked = &blocks.parked[index];
-            if parked.busy.as_ref().map_or(Ok(true), Event::is_complete)? {
-                if parked.block.memory.len() == size {
+            let is_idle = parked.busy.as_ref().map_or(Ok(true), Event::is_complete);
+            let is_wanted = parked.block.memory.len() == size;
+            match is_idle {
+                Ok(true) if is_wanted => {
                     let mut block = blocks.parked.swap_remove(index).block;
                     block.reservation.set_retained(false);
                     return Ok(Answer::Block(block));
                 }
-                if blocks.bytes.saturating_add(size) > self.max_bytes {
-                    // Idle blocks of other sizes make room.
+                Ok(true) if blocks.bytes.saturating_add(size) <= self.max_bytes => index += 1,
+                Ok(false) => index += 1,
+                // Idle blocks of other sizes make room; and one that cannot be asked now would be asked for ever.
+                Ok(true) | Err(_) => {
                     let block = blocks.parked.swap_remove(index).block;
                     blocks.bytes -= block.memory.len();
                     unwanted.push(block);
-                    continue;
                 }
             }
-            index += 1;
         }
         // The first is always granted, or nobody would get on.
         let is_first = blocks.bytes == 0;
@@ -118,25 +120,37 @@ impl<B: Backend> Staging<B> {
         blocks.peak = blocks.peak.max(blocks.bytes);
         drop(blocks);
         drop(unwanted);
-        let reservation = self.ledger.reserve(size);
-        let reservation =
-            if is_first { reservation.or_else(|| Some(self.ledger.force(size))) } else { reservation };
-        let made = reservation.map(|reservation| {
-            let memory = self.device.allocate(size, Placement::HostVisible.into())?;
-            Ok(Block { memory, reservation })
-        });
+        let made = match self.make(size, is_first) {
+            Err(error) if error.is_out_of_memory() && !is_first => {
+                // Idle blocks of other sizes hold what this one lacks, perhaps.
+                let freed = self.trim();
+                let is_only = self.blocks.lock().bytes == size;
+                if freed > 0 || is_only { self.make(size, is_only) } else { Err(error) }
+            }
+            made => made,
+        };
         match made {
-            Some(Ok(block)) => Ok(Answer::Block(block)),
-            Some(Err(BackendError::OutOfMemory { .. })) | None => {
+            Ok(block) => Ok(Answer::Block(block)),
+            Err(error) if error.is_out_of_memory() => {
                 let others = self.forget(size);
                 self.blocks.lock().is_refused = !others;
                 Ok(if others { Answer::Later } else { Answer::Never })
             }
-            Some(Err(error)) => {
+            Err(error) => {
                 self.forget(size);
                 Err(error)
             }
         }
+    }
+
+    /// A block of `size` bytes, which are counted already; out of memory where the ledger refuses as well. The only one is forced.
+    fn make(&self, size: u64, is_only: bool) -> Result<Block<B>, BackendError> {
+        let reservation = self.ledger.reserve(size);
+        let reservation =
+            if is_only { reservation.or_else(|| Some(self.ledger.force(size))) } else { reservation };
+        let reservation = reservation.ok_or(BackendError::OutOfMemory { requested: size, free: None })?;
+        let memory = self.device.allocate(size, Placement::HostVisible.into())?;
+        Ok(Block { memory, reservation })
     }
 
     /// What was refused may be granted now.

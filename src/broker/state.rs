@@ -88,6 +88,8 @@ pub(crate) struct Group<B: Backend> {
     pub(crate) is_running: bool,
     /// Whether it plans anew when its run is over.
     pub(crate) is_stale: bool,
+    /// Counts what made it plan anew: a commit under way meanwhile does.
+    pub(crate) generation: u64,
 }
 
 impl<B: Backend> Default for Group<B> {
@@ -99,6 +101,7 @@ impl<B: Backend> Default for Group<B> {
             grant: None,
             is_running: false,
             is_stale: false,
+            generation: 0,
         }
     }
 }
@@ -106,6 +109,7 @@ impl<B: Backend> Default for Group<B> {
 impl<B: Backend> Group<B> {
     /// Has it plan anew, once no run uses what it has.
     pub(crate) fn replan(&mut self) {
+        self.generation += 1;
         if self.is_running {
             self.is_stale = true;
         } else {
@@ -121,6 +125,15 @@ pub(crate) struct Grant {
     /// Chunks on the device at a time.
     pub(crate) slots: usize,
     pub(crate) arrays: Vec<PlanArray>,
+}
+
+impl Grant {
+    /// Whether it has a place for this memory.
+    pub(crate) fn has_place<B: Backend>(&self, held: &Held<B>) -> bool {
+        self.arrays.iter().any(|array| array.id == held.array)
+            && held.slot.is_none_or(|slot| slot < self.slots)
+            && (held.len == self.partition.chunk_len() || !held.layout.is_cut)
+    }
 }
 
 /// An array of a plan.

@@ -6,6 +6,7 @@ use super::course::Piece;
 use super::plan::Data;
 use super::request::Layout;
 use super::staging::{Answer, Block, Staging};
+use std::collections::VecDeque;
 use std::ops::Range;
 use vrampool_backend::{Backend, Region, RegionMut};
 
@@ -52,7 +53,7 @@ pub(crate) struct Mover<'a, B: Backend> {
     granule: u64,
     /// Whether a block that this stream's copies use was parked since it was last waited for.
     has_parked: bool,
-    landing: Vec<Landing<B>>,
+    landing: VecDeque<Landing<B>>,
     pub(super) scratch: Vec<u8>,
     pub(crate) bytes: u64,
 }
@@ -80,7 +81,7 @@ impl<'a, B: Backend> Mover<'a, B> {
             stream,
             granule: device.properties().copy_granularity.max(1),
             has_parked: false,
-            landing: Vec::new(),
+            landing: VecDeque::new(),
             scratch: Vec::new(),
             bytes: 0,
         }
@@ -189,7 +190,7 @@ impl<'a, B: Backend> Mover<'a, B> {
                     Arrived::Bytes(bytes)
                 }
             };
-            self.landing.push(Landing { array, layout, dense: part, from: arrived });
+            self.landing.push_back(Landing { array, layout, dense: part, from: arrived });
         }
         Ok(())
     }
@@ -198,7 +199,8 @@ impl<'a, B: Backend> Mover<'a, B> {
     pub(crate) fn land(&mut self, piece: &mut Piece<'_>, sides: &[Side<'_, B>]) -> Result<(), BrokerError> {
         self.device.synchronize(self.stream)?;
         self.has_parked = false;
-        for Landing { array, layout, dense, from } in std::mem::take(&mut self.landing) {
+        // One at a time: what is left after a failure is given back by `abandon`.
+        while let Some(Landing { array, layout, dense, from }) = self.landing.pop_front() {
             match from {
                 Arrived::Block(block) => {
                     let mut bytes = std::mem::take(&mut self.scratch);

@@ -3,12 +3,14 @@
 
 mod chunks;
 mod defects;
+mod generations;
 mod groups;
 mod host_arrays;
 mod others;
 mod pressure;
 mod runs;
 mod shares;
+mod staging;
 
 use std::sync::{Arc, Mutex};
 use vrampool::broker::{

@@ -72,6 +72,33 @@ const DIRECTORY: &str = "VRAMPOOL_TEST_SHARED_CAPACITY";
 #[cfg(target_os = "linux")]
 const CAPACITY: u64 = 4 * MIB;
 
+/// Whatever else is in the directory of an account stays there, and counts nothing.
+#[cfg(target_os = "linux")]
+#[test]
+fn an_account_leaves_strangers_files_alone() {
+    let directory = tempfile::tempdir().expect("a directory");
+    // The last ones are nearly of our names.
+    let names =
+        ["thesis.txt", "123-0", "turn", "12-0123456789abcdeg.vrampool", "x-0123456789abcdef.vrampool"];
+    for name in names {
+        std::fs::write(directory.path().join(name), [1; 8]).expect("written");
+    }
+    let long = directory.path().join("12-0123456789abcdef.vrampool");
+    std::fs::write(&long, "of our names, and nothing that we write").expect("written");
+    let dead = directory.path().join("12-fedcba9876543210.vrampool");
+    std::fs::write(&dead, [1; 8]).expect("written");
+    let devices = [(); 2].map(|()| device(CAPACITY));
+    for device in &devices {
+        device.share_capacity(directory.path()).expect("an account");
+    }
+    let _memory = devices[0].allocate(MIB, Placement::Device.into()).expect("memory");
+    assert_eq!(devices[1].memory_info().expect("figures").free_bytes, CAPACITY - MIB);
+    for name in names {
+        assert_eq!(std::fs::read(directory.path().join(name)).expect("it is there"), [1; 8], "{name}");
+    }
+    assert!(long.exists() && !dead.exists(), "a dead member's file goes");
+}
+
 /// What the second process does: takes what it finds free, and then more than there is until the first gives some back. Says so,
 /// and ends when it is told to.
 #[cfg(target_os = "linux")]

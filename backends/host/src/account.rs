@@ -1,19 +1,27 @@
 //! Memory that several processes count together, as they do on a GPU.
 //!
 //! Each has a file of its own in a directory, with what it has taken, and a lock on it for as long as it lives: whoever can lock it
-//! knows that its owner is gone, whatever ended it. A lock on one more file is taken around each change.
+//! knows that its owner is gone, whatever ended it. A lock on one more file is taken around each change. Whatever else is in the
+//! directory is a stranger's, and left alone.
 
 use crate::physical::driver_error;
 use rustix::fs::{FlockOperation, flock};
+use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
+use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 use vrampool_backend::BackendError;
 
 /// The file that is locked around each change.
-const TURN: &str = "turn";
+const TURN: &str = "turn.vrampool";
+/// How the names of members' files end.
+const SUFFIX: &str = ".vrampool";
+/// How many digits of the names are random.
+const DIGITS: usize = 16;
+/// Bytes of a member's file.
+const BYTES: u64 = 8;
 
 /// This device's part in a common account.
 #[derive(Debug)]
@@ -30,21 +38,19 @@ pub(crate) struct Turn<'a>(&'a Account);
 
 impl Account {
     pub(crate) fn open(directory: &Path) -> Result<Self, BackendError> {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
         std::fs::create_dir_all(directory).map_err(|error| failed("mkdir", &error))?;
-        let open =
-            |path: &Path| OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
-        let turn = open(&directory.join(TURN)).map_err(|error| failed("open", &error))?;
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let own_path = directory.join(format!("{}-{number}", std::process::id()));
+        let mut turn = OpenOptions::new();
+        turn.read(true).write(true).create(true).truncate(false);
+        let turn = turn.open(directory.join(TURN)).map_err(|error| failed("open", &error))?;
         lock(&turn, FlockOperation::LockExclusive)?;
         // Under the lock, or another would find it without an owner.
-        let own = open(&own_path).map_err(|error| failed("open", &error)).and_then(|own| {
+        let own = create(directory).and_then(|(own, path)| {
             lock(&own, FlockOperation::LockExclusive)?;
             own.write_all_at(&0_u64.to_ne_bytes(), 0).map_err(|error| failed("write", &error))?;
-            Ok(own)
+            Ok((own, path))
         });
-        let account = own.map(|own| Self { directory: directory.to_owned(), turn, own, own_path })?;
+        let account =
+            own.map(|(own, own_path)| Self { directory: directory.to_owned(), turn, own, own_path })?;
         account.unlock();
         Ok(account)
     }
@@ -66,8 +72,10 @@ impl Turn<'_> {
         let mut bytes = 0_u64;
         let entries = std::fs::read_dir(&self.0.directory).map_err(|error| failed("readdir", &error))?;
         for entry in entries {
-            let path = entry.map_err(|error| failed("readdir", &error))?.path();
-            if path == self.0.own_path || path.ends_with(TURN) {
+            let entry = entry.map_err(|error| failed("readdir", &error))?;
+            let path = entry.path();
+            let is_file = entry.metadata().is_ok_and(|found| found.is_file() && found.len() <= BYTES);
+            if path == self.0.own_path || !is_file || !is_member(&entry.file_name()) {
                 continue;
             }
             let Ok(file) = File::open(&path) else { continue };
@@ -101,6 +109,30 @@ impl Drop for Account {
         // What stays behind is found without an owner, and removed.
         let _ = std::fs::remove_file(&self.own_path);
     }
+}
+
+/// A file of a name that no other has, nor had.
+fn create(directory: &Path) -> Result<(File, PathBuf), BackendError> {
+    loop {
+        let random = RandomState::new().hash_one(0);
+        let path = directory.join(format!("{}-{random:0DIGITS$x}{SUFFIX}", std::process::id()));
+        match OpenOptions::new().read(true).write(true).create_new(true).open(&path) {
+            Ok(file) => return Ok((file, path)),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(failed("open", &error)),
+        }
+    }
+}
+
+/// Whether a name is one that [`create`] gives.
+fn is_member(name: &OsStr) -> bool {
+    let parts =
+        name.to_str().and_then(|name| name.strip_suffix(SUFFIX)).and_then(|name| name.split_once('-'));
+    parts.is_some_and(|(process, random)| {
+        process.parse::<u32>().is_ok()
+            && random.len() == DIGITS
+            && random.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'))
+    })
 }
 
 fn lock(file: &File, operation: FlockOperation) -> Result<(), BackendError> {

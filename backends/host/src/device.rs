@@ -127,7 +127,8 @@ impl HostDevice {
 
     /// Counts what it has taken together with devices of other processes, and of this one, that name the same `directory`: what
     /// they took is not free here, as on a GPU that processes share, until they give it back or end. Each is of a capacity of its
-    /// own, so give all the same. The directory is made if need be; what is left in it is a file or two of some bytes.
+    /// own, so give all the same. The directory is made if need be; what is left in it is a file or two of some bytes,
+    /// whose names end in `.vrampool`. Other files in it are nobody's business here.
     ///
     /// ```
     /// # use vrampool_host::{Backend, HostDevice, Placement};

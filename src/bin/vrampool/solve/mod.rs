@@ -54,7 +54,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "COUNT", value_parser = value_parser!(u64).range(1..))]
     chunk: Option<u64>,
     /// Bytes of the device's that it may hold [default: an 8th of the batch]
-    #[arg(long, value_name = "BYTES", value_parser = bytes_or_unlimited)]
+    #[arg(long, value_name = "BYTES", value_parser = share_bytes)]
     share: Option<u64>,
     /// Bytes of the device's that are left to others
     #[arg(long, value_name = "BYTES", default_value = "0", value_parser = bytes_or_unlimited)]
@@ -113,6 +113,14 @@ impl device::Run for Solving<'_> {
                 solve(arguments, &slow, &slow.oscillator()?)
             }
         }
+    }
+}
+
+/// A share that is one.
+fn share_bytes(text: &str) -> Result<u64, String> {
+    match bytes_or_unlimited(text)? {
+        0 => Err("no bytes are no share; it is 1 byte at least".into()),
+        bytes => Ok(bytes),
     }
 }
 
