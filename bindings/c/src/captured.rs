@@ -5,7 +5,7 @@
 
 use crate::blocks::{Held, Loan};
 use crate::failure::Failure;
-use crate::pool::{CPool, Tagged};
+use crate::pool::{CPool, Tagged, asleep};
 use crate::streams::Home;
 use crate::tags;
 use crate::torch::Filter;
@@ -118,6 +118,9 @@ impl CPool {
         bytes: u64,
         raw: usize,
     ) -> Result<u64, Failure> {
+        if private.tagged.is_asleep() {
+            return Err(asleep(bytes, &private.tagged.tag));
+        }
         let pool = &private.tagged.pool;
         let class = pool.size_classes().round(bytes).unwrap_or(bytes);
         let buffer = match private.take_idle(class, raw) {

@@ -242,7 +242,7 @@ fn allowed(options: &Options, device: &AnyDevice) -> Result<u64, Failure> {
 }
 
 #[cold]
-fn asleep(bytes: u64, tag: &str) -> Failure {
+pub(crate) fn asleep(bytes: u64, tag: &str) -> Failure {
     Failure::new(
         Status::ASLEEP,
         format!("{bytes} bytes are asked for under the tag {tag}, which is asleep; wake it first"),

@@ -1,0 +1,91 @@
+//! Private pools, as PyTorch's graphs use them: whose memory is handed out to whom, and when.
+
+use std::ffi::{CString, c_void};
+use std::ptr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use vrampool_c::boundary::{Out, Text};
+use vrampool_c::{
+    CppFunction, MempoolId, Stats, Status, last_error_text, vrampool_clear_error, vrampool_get_stats,
+    vrampool_last_error_code, vrampool_sleep, vrampool_stream_create, vrampool_torch_alloc,
+    vrampool_torch_begin_allocate_to_pool, vrampool_torch_configure, vrampool_torch_end_allocate_to_pool,
+    vrampool_torch_free, vrampool_torch_pool, vrampool_torch_shutdown,
+};
+
+const MIB: usize = 1 << 20;
+
+/// PyTorch's pool, of which the process has one: a test at a time.
+struct Torch {
+    pool: u64,
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl Torch {
+    fn new(options: &str) -> Self {
+        static ALONE: Mutex<()> = Mutex::new(());
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let (mut pool, options) = (0, CString::new(options).expect("no 0"));
+        assert_eq!(vrampool_torch_shutdown(), Status::OK);
+        assert_eq!(vrampool_torch_configure(Text::from(options.as_c_str())), Status::OK);
+        assert_eq!(vrampool_torch_pool(0, Out::from(&mut pool)), Status::OK, "{}", last_error_text());
+        Self { pool, _alone: alone }
+    }
+
+    fn stream(&self) -> *mut c_void {
+        let mut stream = ptr::null_mut();
+        assert_eq!(vrampool_stream_create(self.pool, Out::from(&mut stream)), Status::OK);
+        stream
+    }
+
+    fn stats(&self) -> Stats {
+        let mut stats = Stats { struct_size: size_of::<Stats>(), ..Stats::default() };
+        assert_eq!(vrampool_get_stats(self.pool, Out::from(&mut stats)), Status::OK);
+        stats
+    }
+}
+
+impl Drop for Torch {
+    fn drop(&mut self) {
+        let _ = vrampool_torch_shutdown();
+    }
+}
+
+fn id(second: u64) -> MempoolId {
+    MempoolId { first: 0, second }
+}
+
+fn begin(second: u64) {
+    vrampool_torch_begin_allocate_to_pool(0, id(second), CppFunction::null());
+}
+
+fn end(second: u64) {
+    vrampool_torch_end_allocate_to_pool(0, id(second));
+}
+
+fn allocate(bytes: usize, stream: *mut c_void) -> *mut c_void {
+    let address = vrampool_torch_alloc(bytes, 0, stream);
+    assert!(!address.is_null(), "{}", last_error_text());
+    address
+}
+
+fn free(address: *mut c_void, bytes: usize, stream: *mut c_void) {
+    vrampool_torch_free(address, bytes, 0, stream);
+}
+
+#[test]
+fn a_private_pool_that_is_asleep_hands_nothing_out() {
+    let torch = Torch::new("device=host; source=virtual");
+    let null = ptr::null_mut();
+    begin(7);
+    free(allocate(MIB, null), MIB, null);
+    end(7);
+    let slept = vrampool_sleep(torch.pool, vrampool_c::boundary::Texts::null(), 0, Out::null());
+    assert_eq!(slept, Status::OK, "{}", last_error_text());
+    for graph in [7, 8] {
+        begin(graph);
+        vrampool_clear_error();
+        assert!(vrampool_torch_alloc(MIB, 0, null).is_null());
+        assert_eq!(vrampool_last_error_code(), Status::ASLEEP);
+        end(graph);
+    }
+    assert_eq!(torch.stats().live_buffers, 1, "what graph 7 keeps");
+}
