@@ -389,15 +389,15 @@ typedef struct vrampool_mempool_id {
  * A private pool keeps its memory for the graph that it is captured into, at the same addresses, until it is released: memory
  * that is freed there is used again there and by nobody else. While its stream is captured, what would take a call that the
  * capture forbids is allocated on a stream of vrampool's own, which is waited for: as PyTorch does it. Blocks that another stream used
- * (record_stream) are not used again before the release. What C cannot carry: PyTorch's checkpoints of pools (graph trees of
- * torch.compile), and counts of who uses a pool: who begins releases once. */
+ * (record_stream) are not used again before the release. Graphs may share a private pool: each begin counts one use of it, and
+ * each release ends one. What C cannot carry: PyTorch's checkpoints of pools (graph trees of torch.compile). */
 void vrampool_torch_begin_allocate_to_pool(int device, vrampool_mempool_id id, void *filter);
 
 /* set_end_allocate_to_pool_fn: allocations no longer go there. */
 void vrampool_torch_end_allocate_to_pool(int device, vrampool_mempool_id id);
 
-/* set_release_pool: the graph is gone. Idle memory of the private pool goes back to the device's pool now, live memory when it
- * is freed. */
+/* set_release_pool: a graph is gone. With the last that uses the private pool (as often as it was begun) its idle memory goes
+ * back to the device's pool, live memory when it is freed. */
 void vrampool_torch_release_pool(int device, vrampool_mempool_id id);
 
 /* ------------------------------------------------------------------------------------ segments in the shape of vLLM --- */

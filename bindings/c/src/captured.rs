@@ -11,6 +11,7 @@ use crate::tags;
 use crate::torch::Filter;
 use parking_lot::Mutex;
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use vrampool::any::AnyDevice;
@@ -43,6 +44,8 @@ pub(crate) struct Route {
 #[derive(Debug)]
 pub(crate) struct Private {
     tagged: Arc<Tagged>,
+    /// How often it was begun and not released: graphs that share it.
+    uses: AtomicUsize,
     /// `None` when it is released.
     kept: Mutex<Option<Kept>>,
     /// Bytes that it has, live or kept.
@@ -94,7 +97,7 @@ impl Drop for Captured {
 
 impl Private {
     fn new(tagged: Arc<Tagged>) -> Self {
-        Self { tagged, kept: Mutex::new(Some(Kept::default())), bytes: AtomicU64::new(0) }
+        Self { tagged, uses: AtomicUsize::new(0), kept: Mutex::new(Some(Kept::default())), bytes: AtomicU64::new(0) }
     }
 
     fn take_idle(&self, class: u64, stream: usize) -> Option<Buffer<AnyDevice>> {
@@ -164,6 +167,8 @@ impl CPool {
         let captures = &self.captures;
         let mut known = captures.private.lock();
         let private = Arc::clone(known.entry(id).or_insert_with(|| Arc::new(Private::new(tagged))));
+        // Relaxed, here and where it is released: the lock orders them.
+        private.uses.fetch_add(1, Ordering::Relaxed);
         drop(known);
         captures.routes.lock().push(Route { id, private, filter: filter.map(Arc::new) });
         // Release: who sees it finds the route.
@@ -196,9 +201,15 @@ impl Captures {
         ended.is_some()
     }
 
-    /// The graph of this number is gone. Answers whether there was one.
+    /// A graph of this number is gone; with the last of them, so is what they share. Answers whether there was one.
     pub(crate) fn release(&self, id: Id, home: &Home) -> bool {
-        let Some(private) = self.private.lock().remove(&id) else { return false };
+        let mut known = self.private.lock();
+        let Entry::Occupied(private) = known.entry(id) else { return false };
+        if private.get().uses.fetch_sub(1, Ordering::Relaxed) > 1 {
+            return true;
+        }
+        let private = private.remove();
+        drop(known);
         self.unsettled.lock().extend(private.empty());
         self.settle(home);
         true

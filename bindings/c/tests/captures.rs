@@ -8,7 +8,8 @@ use vrampool_c::{
     CppFunction, MempoolId, Stats, Status, last_error_text, vrampool_clear_error, vrampool_get_stats,
     vrampool_last_error_code, vrampool_sleep, vrampool_stream_create, vrampool_torch_alloc,
     vrampool_torch_begin_allocate_to_pool, vrampool_torch_configure, vrampool_torch_end_allocate_to_pool,
-    vrampool_torch_free, vrampool_torch_pool, vrampool_torch_shutdown,
+    vrampool_torch_free, vrampool_torch_pool, vrampool_torch_release_pool,
+    vrampool_torch_shutdown,
 };
 
 const MIB: usize = 1 << 20;
@@ -61,6 +62,10 @@ fn end(second: u64) {
     vrampool_torch_end_allocate_to_pool(0, id(second));
 }
 
+fn release(second: u64) {
+    vrampool_torch_release_pool(0, id(second));
+}
+
 fn allocate(bytes: usize, stream: *mut c_void) -> *mut c_void {
     let address = vrampool_torch_alloc(bytes, 0, stream);
     assert!(!address.is_null(), "{}", last_error_text());
@@ -88,4 +93,28 @@ fn a_private_pool_that_is_asleep_hands_nothing_out() {
         end(graph);
     }
     assert_eq!(torch.stats().live_buffers, 1, "what graph 7 keeps");
+}
+
+#[test]
+fn graphs_that_share_a_private_pool_keep_it_until_the_last_is_gone() {
+    let torch = Torch::new("device=host");
+    let stream = torch.stream();
+    let mut of_graphs = Vec::new();
+    for _ in 0..2 {
+        begin(7);
+        let block = allocate(MIB, stream);
+        free(block, MIB, stream);
+        of_graphs.push(block);
+        end(7);
+    }
+    assert_eq!(of_graphs[0], of_graphs[1], "they share it");
+    release(7);
+    assert_ne!(allocate(MIB, stream), of_graphs[1], "the second graph may run");
+    assert!(torch.stats().bytes_private >= MIB as u64);
+    release(7);
+    assert_eq!(torch.stats().bytes_private, 0);
+    assert_eq!(allocate(MIB, stream), of_graphs[1]);
+    vrampool_clear_error();
+    release(7);
+    assert_eq!(vrampool_last_error_code(), Status::INVALID_ARGUMENT, "it is gone");
 }

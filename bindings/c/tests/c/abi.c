@@ -510,6 +510,8 @@ static void test_torch(void) {
     CHECK(inside != captured && same == other);
     vrampool_torch_end_allocate_to_pool(0, id);
     vrampool_torch_release_pool(0, id);
+    CHECK(stats_of(pool).bytes_private >= 2 * MIB);
+    vrampool_torch_release_pool(0, id);
     vrampool_clear_error();
     vrampool_torch_free(inside, 1 * MIB, 0, side);
     vrampool_torch_free(same, 1 * MIB, 0, NULL);
