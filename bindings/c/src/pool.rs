@@ -26,7 +26,7 @@ pub(crate) struct CPool {
     tags: RwLock<BTreeMap<Box<str>, Arc<Tagged>>>,
     /// One sleep, wake, or change of the limit at a time.
     pub(crate) changing: Mutex<()>,
-    pub(crate) captures: Captures,
+    pub(crate) captures: Arc<Captures>,
 }
 
 /// The pool of a tag.
@@ -69,7 +69,7 @@ impl CPool {
             tags: RwLock::new(BTreeMap::from([(Box::from(DEFAULT_TAG), Arc::clone(&main))])),
             main,
             changing: Mutex::new(()),
-            captures: Captures::default(),
+            captures: Arc::default(),
         })
     }
 

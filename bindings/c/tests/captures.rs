@@ -8,7 +8,8 @@ use vrampool_c::{
     CppFunction, MempoolId, Stats, Status, last_error_text, vrampool_clear_error, vrampool_get_stats,
     vrampool_last_error_code, vrampool_sleep, vrampool_stream_create, vrampool_torch_alloc,
     vrampool_torch_begin_allocate_to_pool, vrampool_torch_configure, vrampool_torch_end_allocate_to_pool,
-    vrampool_torch_free, vrampool_torch_pool, vrampool_torch_release_pool,
+    vrampool_torch_free, vrampool_torch_pool, vrampool_torch_record_stream,
+    vrampool_trim, vrampool_torch_release_pool,
     vrampool_torch_shutdown,
 };
 
@@ -117,4 +118,43 @@ fn graphs_that_share_a_private_pool_keep_it_until_the_last_is_gone() {
     vrampool_clear_error();
     release(7);
     assert_eq!(vrampool_last_error_code(), Status::INVALID_ARGUMENT, "it is gone");
+}
+
+#[test]
+fn a_block_that_outlives_its_private_pool_is_settled_before_it_is_used_again() {
+    let torch = Torch::new("device=host");
+    let (stream, reader) = (torch.stream(), torch.stream());
+    begin(7);
+    let block = allocate(MIB, stream);
+    end(7);
+    release(7);
+    let waits = torch.stats().stream_waits;
+    vrampool_torch_record_stream(block, reader);
+    assert_eq!(torch.stats().stream_waits, waits + 1, "the reader waits, as for any block");
+    free(block, MIB, stream);
+    assert_eq!(torch.stats().bytes_private, MIB as u64);
+    let other = allocate(MIB, stream);
+    assert_ne!(other, block, "the graph's last work may use it");
+    // Which waits for the device.
+    assert_eq!(vrampool_trim(torch.pool, 0, Out::null()), Status::OK);
+    assert_eq!(torch.stats().bytes_private, 0);
+    assert_eq!(torch.stats().live_buffers, 1);
+    free(other, MIB, stream);
+}
+
+#[test]
+fn a_released_graph_is_not_waited_for_while_another_one_is_captured() {
+    let torch = Torch::new("device=host");
+    let stream = torch.stream();
+    begin(7);
+    free(allocate(MIB, stream), MIB, stream);
+    end(7);
+    begin(8);
+    release(7);
+    assert_eq!(torch.stats().bytes_private, MIB as u64, "kept, for its last work is not waited for");
+    assert_eq!(vrampool_trim(torch.pool, 0, Out::null()), Status::OK);
+    assert_eq!(torch.stats().bytes_private, MIB as u64);
+    end(8);
+    assert_eq!(torch.stats().bytes_private, 0, "now it was");
+    release(8);
 }

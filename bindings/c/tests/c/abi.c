@@ -517,6 +517,7 @@ static void test_torch(void) {
     vrampool_torch_free(same, 1 * MIB, 0, NULL);
     vrampool_torch_free(outside, 1 * MIB, 0, side);
     CHECK(vrampool_last_error_code() == VRAMPOOL_OK);
+    OK(vrampool_trim(pool, 0, NULL));
     CHECK(stats_of(pool).bytes_private == 0 && stats_of(pool).live_buffers == 0);
     vrampool_torch_end_allocate_to_pool(0, wrong);
     CHECK(vrampool_last_error_code() == VRAMPOOL_ERROR_INVALID_ARGUMENT);
