@@ -12,8 +12,8 @@ use crate::torch::Filter;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::sync::{Arc, Weak};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use vrampool::any::AnyDevice;
 use vrampool::{Backend, Buffer, Error};
 
@@ -172,7 +172,7 @@ impl CPool {
             requested: bytes,
             is_shared: false,
         };
-        self.note(address, Held { pool: self.handle, stream: raw, loan: Loan::Captured(Box::new(captured)) })
+        self.note(address, Held::new(self.handle, raw, Loan::Captured(Box::new(captured))))
     }
 
     /// A block for a stream that must not be asked for what it takes: on a stream that is not captured, whose part in it is over
@@ -305,7 +305,10 @@ impl Captures {
 /// Somebody else may capture: another time.
 #[cold]
 fn unsettled(blocks: usize, failure: &Failure) {
-    log::warn!("the device was not waited for, {blocks} blocks of released graphs are unsettled: {}", failure.text);
+    log::warn!(
+        "the device was not waited for, {blocks} blocks of released graphs are unsettled: {}",
+        failure.text
+    );
 }
 
 #[cfg(test)]

@@ -93,7 +93,7 @@ impl CPool {
                 Err(error) => self.allocate_again(tagged, bytes, stream, error)?,
             };
             let address = buffer.address().ok_or_else(no_address)?;
-            self.note(address, Held { pool: self.handle, stream: raw, loan: Loan::Pool(buffer) })
+            self.note(address, Held::new(self.handle, raw, Loan::Pool(buffer)))
         })
     }
 

@@ -8,9 +8,8 @@ use vrampool_c::{
     CppFunction, MempoolId, Stats, Status, last_error_text, vrampool_clear_error, vrampool_get_stats,
     vrampool_last_error_code, vrampool_sleep, vrampool_stream_create, vrampool_torch_alloc,
     vrampool_torch_begin_allocate_to_pool, vrampool_torch_configure, vrampool_torch_end_allocate_to_pool,
-    vrampool_torch_free, vrampool_torch_pool, vrampool_torch_record_stream,
-    vrampool_trim, vrampool_torch_release_pool,
-    vrampool_torch_shutdown,
+    vrampool_torch_free, vrampool_torch_pool, vrampool_torch_record_stream, vrampool_torch_release_pool,
+    vrampool_torch_shutdown, vrampool_trim,
 };
 
 const MIB: usize = 1 << 20;
@@ -157,4 +156,27 @@ fn a_released_graph_is_not_waited_for_while_another_one_is_captured() {
     end(8);
     assert_eq!(torch.stats().bytes_private, 0, "now it was");
     release(8);
+}
+
+#[test]
+fn a_block_whose_users_could_not_be_recorded_is_settled_before_it_is_used_again() {
+    let torch = Torch::new("device=host");
+    let (stream, unknown) = (torch.stream(), 12_345_678 as *mut c_void);
+    let by_record = |block| {
+        vrampool_torch_record_stream(block, unknown);
+        free(block, MIB, stream);
+    };
+    let by_free = |block| free(block, MIB, unknown);
+    for give_back in [&by_record as &dyn Fn(*mut c_void), &by_free] {
+        let block = allocate(MIB, stream);
+        vrampool_clear_error();
+        give_back(block);
+        assert_eq!(vrampool_last_error_code(), Status::INVALID_ARGUMENT);
+        let other = allocate(MIB, stream);
+        assert_ne!(other, block, "somebody may use it");
+        // Which waits for the device.
+        assert_eq!(vrampool_trim(torch.pool, 0, Out::null()), Status::OK);
+        assert_eq!(torch.stats().live_buffers, 1);
+        free(other, MIB, stream);
+    }
 }

@@ -146,6 +146,7 @@ pub(crate) fn free(address: u64, bytes: u64, device: c_int, stream: usize) -> Re
     let is_right = held.loan.requested() == bytes
         && place(device).is_ok_and(|pool| pool.load(Ordering::Acquire) == held.pool);
     if is_right && held.stream == stream {
+        held.free();
         return Ok(());
     }
     freed_wrongly(held, (address, bytes, device, stream), is_right)
@@ -158,8 +159,8 @@ fn freed_wrongly(
     is_right: bool,
 ) -> Result<(), Failure> {
     let requested = held.loan.requested();
-    let recorded = if held.stream == stream { Ok(()) } else { record(&mut held, stream) };
-    drop(held);
+    let recorded = record_surely(&mut held, stream);
+    held.free();
     if is_right {
         return recorded;
     }
@@ -186,6 +187,11 @@ pub(crate) fn record(held: &mut blocks::Held, stream: usize) -> Result<(), Failu
         Loan::Pool(buffer) => used_on(buffer, held.pool, stream),
         Loan::Elsewhere => Ok(()),
     }
+}
+
+/// As [`record`], for callers who hear of no failure: the block is then waited for with all of the device.
+pub(crate) fn record_surely(held: &mut blocks::Held, stream: usize) -> Result<(), Failure> {
+    record(held, stream).inspect_err(|_| held.is_unordered = true)
 }
 
 fn used_on(buffer: &Buffer<AnyDevice>, pool: u64, stream: usize) -> Result<(), Failure> {
