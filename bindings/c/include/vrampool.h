@@ -282,7 +282,8 @@ vrampool_status vrampool_snapshot(vrampool_pool pool, char **json);
 
 /* Memory sleeps by tag, in pools with source=virtual; others answer VRAMPOOL_ERROR_UNSUPPORTED. Asleep, the device has its
  * physical memory back and blocks keep their addresses; they must not be used, but may be freed. A sleep or a wake is for all
- * tags that it names or for none. */
+ * tags that it names or for none. What is kept sleeps before what is discarded: a sleep that fails leaves contents that were to
+ * be kept as they are, and only one whose device fails at discarding may lose some of those that were to be gone. */
 
 /* Until the matching vrampool_tag_end, what this thread allocates from `pool` has this tag. Scopes nest, the inner one
  * counts. What is allocated outside has the tag "default". Each tag keeps idle memory of its own, under one limit. */
