@@ -41,6 +41,7 @@ const MAGAZINES_TO_A_CAP: u64 = 64;
 /// | classes to borrow from | [`borrow_classes`](Self::borrow_classes) | | 2 (geometric classes only) |
 /// | idle bytes a thread keeps to itself | [`magazine_bytes`](Self::magazine_bytes) | | 8 MiB, at most a 64th of `max_cached_bytes` and of `limit` (an 8th where the source is virtual) |
 /// | largest class kept so | [`magazine_class`](Self::magazine_class) | | 1 MiB |
+/// | blocks of an arena stay where they are | [`addresses_stay`](Self::addresses_stay) | | no |
 /// | hooks | [`hook`](Self::hook), once for each | | none |
 /// | placement | [`memory`](Self::memory) | | host-visible on a device that shares the host's memory, else the device's own |
 ///
