@@ -41,6 +41,7 @@ const MAGAZINES_TO_A_CAP: u64 = 64;
 /// | classes to borrow from | [`borrow_classes`](Self::borrow_classes) | | 2 (geometric classes only) |
 /// | idle bytes a thread keeps to itself | [`magazine_bytes`](Self::magazine_bytes) | | 8 MiB, at most a 64th of `max_cached_bytes` and of `limit` (an 8th where the source is virtual) |
 /// | largest class kept so | [`magazine_class`](Self::magazine_class) | | 1 MiB |
+/// | blocks of an arena stay where they are | [`addresses_stay`](Self::addresses_stay) | | no |
 /// | hooks | [`hook`](Self::hook), once for each | | none |
 /// | placement | [`memory`](Self::memory) | | host-visible on a device that shares the host's memory, else the device's own |
 ///
@@ -64,6 +65,7 @@ pub struct Builder<B: Backend> {
     name: String,
     source: Source,
     arena: Option<DeviceArena<B>>,
+    addresses_stay: bool,
     borrow_classes: usize,
     kind: Option<MemoryKind>,
     classes: Option<SizeClasses>,
@@ -86,6 +88,7 @@ impl<B: Backend> Builder<B> {
             name: format!("pool-{}", NEXT.fetch_add(1, Ordering::Relaxed)),
             source: Source::default(),
             arena: None,
+            addresses_stay: false,
             borrow_classes: BORROW_CLASSES,
             kind: None,
             classes: None,
@@ -199,6 +202,31 @@ impl<B: Backend> Builder<B> {
         self.source(if arena.is_growing() { Source::Virtual } else { Source::Arena })
     }
 
+    /// Nothing that this pool hands out is moved: its arena is not compacted for it, neither to make room for a request, which
+    /// is then out of memory though the holes together would serve it, nor by [`Pool::compact`]. For who keeps addresses
+    /// ([`Buffer::address`](crate::Buffer::address)), as other languages and graphs do. An arena that others have too
+    /// ([`arena`](Self::arena)) must not be compacted by them either. Default: false; blocks of other sources than
+    /// [`Source::Arena`] never move.
+    ///
+    /// ```
+    /// # use vrampool::{Backend, Pool, Source, UNLIMITED, host::HostDevice};
+    /// # fn main() -> Result<(), vrampool::Error> {
+    /// # let device = HostDevice::new();
+    /// # let stream = device.create_stream()?;
+    /// let pool = Pool::builder(&device).source(Source::Arena).limit(16 << 20).addresses_stay(true).build()?;
+    /// let (first, second) = (pool.allocate(4 << 20, &stream)?, pool.allocate(4 << 20, &stream)?);
+    /// let address = second.address();
+    /// drop(first);
+    /// assert_eq!(pool.compact(&stream, UNLIMITED, |_| {})?.moved_bytes, 0);
+    /// assert_eq!(second.address(), address);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn addresses_stay(mut self, stay: bool) -> Self {
+        self.addresses_stay = stay;
+        self
+    }
+
     /// Has the pool call `hook` around each request, each allocation of the driver's, and each free; after those given before.
     /// An `Arc` of one is one. A pool without hooks does not know of them; with any, a hit costs some tens of nanoseconds more.
     /// Default: none.
@@ -284,7 +312,8 @@ impl<B: Backend> Builder<B> {
             Source::Arena | Source::Virtual => Some(self.arena_for(kind, caps.limit)?),
         };
         let watch = (named_apart(self.hooks)?, self.records);
-        let supply = Supply::new(self.device, self.source, arena, self.arena.is_some());
+        let is_shared = self.arena.is_some();
+        let supply = Supply::new(self.device, self.source, arena, is_shared, self.addresses_stay);
         Ok(Pool::new(Shared::new(self.name, kind, caps, classes, self.borrow_classes, watch, supply)))
     }
 

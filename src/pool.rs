@@ -225,7 +225,8 @@ impl<B: Backend> Pool<B> {
     }
 
     /// Closes holes of the pool's arena, as [`DeviceArena::compact`], after giving all idle memory back to it. Live buffers
-    /// follow their data. Moves nothing where the source is direct, virtual or the driver's.
+    /// follow their data. Moves nothing where the source is direct, virtual or the driver's, or where
+    /// [addresses stay](Builder::addresses_stay).
     ///
     /// # Errors
     /// As [`DeviceArena::compact`].
@@ -235,8 +236,10 @@ impl<B: Backend> Pool<B> {
         budget_bytes: u64,
         on_move: impl FnMut(Moved),
     ) -> Result<Compaction, Error> {
-        let Some(arena) = self.shared().supply::<B>().arena() else { return Ok(Compaction::default()) };
-        self.shared().trim_to(0);
+        if self.arena().is_some() {
+            self.shared().trim_to(0);
+        }
+        let Some(arena) = self.shared().supply::<B>().movable() else { return Ok(Compaction::default()) };
         arena.compact(stream, budget_bytes, on_move)
     }
 

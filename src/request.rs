@@ -222,7 +222,7 @@ impl Shared {
             }
         }
         if let (Err(Error::Arena(ArenaError::NoSpace { available, .. })), Some(arena)) =
-            (&answer, self.supply::<B>().arena().filter(|arena| !arena.is_growing()))
+            (&answer, self.supply::<B>().movable())
             && *available >= key.class
         {
             self.depot().count(Rung::Compact);

@@ -85,12 +85,25 @@ pub(crate) struct Supply<B: Backend> {
     arena: Option<DeviceArena<B>>,
     /// Whether that arena is others' too.
     is_shared: bool,
+    /// Whether nothing of the arena is moved for the pool.
+    addresses_stay: bool,
 }
 
 impl<B: Backend> Supply<B> {
     /// `arena`: the one that [`Source::Arena`] and [`Source::Virtual`] are about; `is_shared`: it is others' too.
-    pub(crate) fn new(device: B, source: Source, arena: Option<DeviceArena<B>>, is_shared: bool) -> Self {
-        Self { device, source, arena, is_shared }
+    pub(crate) fn new(
+        device: B,
+        source: Source,
+        arena: Option<DeviceArena<B>>,
+        is_shared: bool,
+        addresses_stay: bool,
+    ) -> Self {
+        Self { device, source, arena, is_shared, addresses_stay }
+    }
+
+    /// The arena, if its holes may be closed by moving blocks.
+    pub(crate) fn movable(&self) -> Option<&DeviceArena<B>> {
+        self.arena.as_ref().filter(|arena| !arena.is_growing() && !self.addresses_stay)
     }
 
     /// No handle of the pool is left: what is free of an arena of its own goes back to the device now, not when the last buffer

@@ -282,7 +282,8 @@ vrampool_status vrampool_snapshot(vrampool_pool pool, char **json);
 
 /* Memory sleeps by tag, in pools with source=virtual; others answer VRAMPOOL_ERROR_UNSUPPORTED. Asleep, the device has its
  * physical memory back and blocks keep their addresses; they must not be used, but may be freed. A sleep or a wake is for all
- * tags that it names or for none. */
+ * tags that it names or for none. What is kept sleeps before what is discarded: a sleep that fails leaves contents that were to
+ * be kept as they are, and only one whose device fails at discarding may lose some of those that were to be gone. */
 
 /* Until the matching vrampool_tag_end, what this thread allocates from `pool` has this tag. Scopes nest, the inner one
  * counts. What is allocated outside has the tag "default". Each tag keeps idle memory of its own, under one limit. */
@@ -373,7 +374,8 @@ void vrampool_torch_memory_fraction(double fraction, int device);
 /* set_base_alloc_fn: where the block begins that `address` is in, and its bytes. `address` itself, and 0, when it is not ours. */
 void *vrampool_torch_base_alloc(void *address, size_t *size);
 
-/* set_record_stream_fn (Tensor.record_stream): as vrampool_record_stream. */
+/* set_record_stream_fn (Tensor.record_stream): as vrampool_record_stream. Where that fails the block, once it is freed, is used
+ * again only after a wait for all of the device. */
 void vrampool_torch_record_stream(void *address, void *stream);
 
 /* PyTorch's MempoolId_t, a std::pair<unsigned long long, unsigned long long>. On Linux both are passed in the same way. */
@@ -389,15 +391,15 @@ typedef struct vrampool_mempool_id {
  * A private pool keeps its memory for the graph that it is captured into, at the same addresses, until it is released: memory
  * that is freed there is used again there and by nobody else. While its stream is captured, what would take a call that the
  * capture forbids is allocated on a stream of vrampool's own, which is waited for: as PyTorch does it. Blocks that another stream used
- * (record_stream) are not used again before the release. What C cannot carry: PyTorch's checkpoints of pools (graph trees of
- * torch.compile), and counts of who uses a pool: who begins releases once. */
+ * (record_stream) are not used again before the release. Graphs may share a private pool: each begin counts one use of it, and
+ * each release ends one. What C cannot carry: PyTorch's checkpoints of pools (graph trees of torch.compile). */
 void vrampool_torch_begin_allocate_to_pool(int device, vrampool_mempool_id id, void *filter);
 
 /* set_end_allocate_to_pool_fn: allocations no longer go there. */
 void vrampool_torch_end_allocate_to_pool(int device, vrampool_mempool_id id);
 
-/* set_release_pool: the graph is gone. Idle memory of the private pool goes back to the device's pool now, live memory when it
- * is freed. */
+/* set_release_pool: a graph is gone. With the last that uses the private pool (as often as it was begun) its idle memory goes
+ * back to the device's pool, live memory when it is freed. */
 void vrampool_torch_release_pool(int device, vrampool_mempool_id id);
 
 /* ------------------------------------------------------------------------------------ segments in the shape of vLLM --- */

@@ -3,6 +3,7 @@
 
 use crate::captured::Captured;
 use crate::failure::{Failure, Status};
+use crate::registry;
 use parking_lot::Mutex;
 use rustc_hash::FxBuildHasher;
 use std::collections::HashMap;
@@ -21,6 +22,8 @@ pub(crate) struct Held {
     pub(crate) pool: u64,
     /// The stream it was allocated for, as it was given.
     pub(crate) stream: usize,
+    /// Another stream uses it that is not waited for: telling the pool failed, and there was nobody to be told of that.
+    pub(crate) is_unordered: bool,
     pub(crate) loan: Loan,
 }
 
@@ -48,6 +51,34 @@ impl Loan {
             Self::Pool(buffer) => buffer.len(),
             Self::Captured(captured) => captured.requested,
             Self::Elsewhere => 0,
+        }
+    }
+}
+
+impl Held {
+    pub(crate) fn new(pool: u64, stream: usize, loan: Loan) -> Self {
+        Self { pool, stream, is_unordered: false, loan }
+    }
+
+    /// Gives it back: to whoever asks next, or, where its users are not all known, when the device is done with it.
+    #[inline(always)]
+    pub(crate) fn free(self) {
+        if self.is_unordered {
+            self.free_unordered();
+        }
+    }
+
+    #[cold]
+    fn free_unordered(self) {
+        let Loan::Pool(buffer) = self.loan else { return };
+        let mut buffer = Some(buffer);
+        let later = registry::with(self.pool, |pool| {
+            buffer.take().into_iter().for_each(|buffer| pool.captures.settle_later(buffer));
+            Ok(())
+        });
+        // Of a pool that was destroyed.
+        if let Err(failure) = later.or_else(|_| registry::home_of(self.pool)?.drain()) {
+            log::warn!("a block is freed behind its own stream alone: {}", failure.text);
         }
     }
 }

@@ -5,14 +5,15 @@
 
 use crate::blocks::{Held, Loan};
 use crate::failure::Failure;
-use crate::pool::{CPool, Tagged};
+use crate::pool::{CPool, Tagged, asleep};
 use crate::streams::Home;
 use crate::tags;
 use crate::torch::Filter;
 use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::collections::hash_map::Entry;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use vrampool::any::AnyDevice;
 use vrampool::{Backend, Buffer, Error};
 
@@ -43,6 +44,11 @@ pub(crate) struct Route {
 #[derive(Debug)]
 pub(crate) struct Private {
     tagged: Arc<Tagged>,
+    home: Arc<Home>,
+    /// Whose it is; gone with the pool.
+    captures: Weak<Captures>,
+    /// How often it was begun and not released: graphs that share it.
+    uses: AtomicUsize,
     /// `None` when it is released.
     kept: Mutex<Option<Kept>>,
     /// Bytes that it has, live or kept.
@@ -73,6 +79,11 @@ impl Captured {
     pub(crate) fn buffer(&self) -> Option<&Buffer<AnyDevice>> {
         self.buffer.as_ref()
     }
+
+    /// Its graphs are gone: it is as a block of the pool until it is freed.
+    pub(crate) fn is_released(&self) -> bool {
+        self.home.kept.lock().is_none()
+    }
 }
 
 impl Drop for Captured {
@@ -86,15 +97,33 @@ impl Drop for Captured {
             None => {
                 drop(kept);
                 self.home.bytes.fetch_sub(class, Ordering::Relaxed);
-                drop(buffer);
+                self.home.settle_later(buffer);
             }
         }
     }
 }
 
 impl Private {
-    fn new(tagged: Arc<Tagged>) -> Self {
-        Self { tagged, kept: Mutex::new(Some(Kept::default())), bytes: AtomicU64::new(0) }
+    fn new(tagged: Arc<Tagged>, home: &Arc<Home>, captures: &Arc<Captures>) -> Self {
+        Self {
+            tagged,
+            home: Arc::clone(home),
+            captures: Arc::downgrade(captures),
+            uses: AtomicUsize::new(0),
+            kept: Mutex::new(Some(Kept::default())),
+            bytes: AtomicU64::new(0),
+        }
+    }
+
+    /// Gives a block to the pool, when it may be.
+    fn settle_later(&self, buffer: Buffer<AnyDevice>) {
+        match self.captures.upgrade() {
+            Some(captures) => captures.settle_later(buffer),
+            None => {
+                self.home.drain().unwrap_or_else(|failure| unsettled(1, &failure));
+                drop(buffer);
+            }
+        }
     }
 
     fn take_idle(&self, class: u64, stream: usize) -> Option<Buffer<AnyDevice>> {
@@ -118,6 +147,9 @@ impl CPool {
         bytes: u64,
         raw: usize,
     ) -> Result<u64, Failure> {
+        if private.tagged.is_asleep() {
+            return Err(asleep(bytes, &private.tagged.tag));
+        }
         let pool = &private.tagged.pool;
         let class = pool.size_classes().round(bytes).unwrap_or(bytes);
         let buffer = match private.take_idle(class, raw) {
@@ -140,7 +172,7 @@ impl CPool {
             requested: bytes,
             is_shared: false,
         };
-        self.note(address, Held { pool: self.handle, stream: raw, loan: Loan::Captured(Box::new(captured)) })
+        self.note(address, Held::new(self.handle, raw, Loan::Captured(Box::new(captured))))
     }
 
     /// A block for a stream that must not be asked for what it takes: on a stream that is not captured, whose part in it is over
@@ -159,12 +191,23 @@ impl CPool {
     pub(crate) fn begin_private(&self, id: Id, filter: Option<Filter>) {
         let tagged = tags::current(self.handle).unwrap_or_else(|| Arc::clone(&self.main));
         let captures = &self.captures;
+        let make = || Arc::new(Private::new(tagged, &self.home, captures));
         let mut known = captures.private.lock();
-        let private = Arc::clone(known.entry(id).or_insert_with(|| Arc::new(Private::new(tagged))));
+        let private = Arc::clone(known.entry(id).or_insert_with(make));
+        // Relaxed, here and where it is released: the lock orders them.
+        private.uses.fetch_add(1, Ordering::Relaxed);
         drop(known);
-        captures.routes.lock().push(Route { id, private, filter: filter.map(Arc::new) });
+        let mut routes = captures.routes.lock();
+        let settled = match routes.is_empty() {
+            // The graph may run on any stream: no work of before may use what is idle.
+            true => captures.drain(&self.home),
+            false => Vec::new(),
+        };
+        routes.push(Route { id, private, filter: filter.map(Arc::new) });
         // Release: who sees it finds the route.
         captures.active.fetch_add(1, Ordering::Release);
+        drop(routes);
+        drop(settled);
     }
 }
 
@@ -182,20 +225,27 @@ impl Captures {
     }
 
     /// Ends the newest route of this number, if there is one.
-    pub(crate) fn end(&self, id: Id) -> bool {
+    pub(crate) fn end(&self, id: Id, home: &Home) -> bool {
         let ended = {
             let mut routes = self.routes.lock();
             routes.iter().rposition(|route| route.id == id).map(|newest| routes.remove(newest))
         };
         if ended.is_some() {
             self.active.fetch_sub(1, Ordering::Release);
+            self.settle(home);
         }
         ended.is_some()
     }
 
-    /// The graph of this number is gone. Answers whether there was one.
+    /// A graph of this number is gone; with the last of them, so is what they share. Answers whether there was one.
     pub(crate) fn release(&self, id: Id, home: &Home) -> bool {
-        let Some(private) = self.private.lock().remove(&id) else { return false };
+        let mut known = self.private.lock();
+        let Entry::Occupied(private) = known.entry(id) else { return false };
+        if private.get().uses.fetch_sub(1, Ordering::Relaxed) > 1 {
+            return true;
+        }
+        let private = private.remove();
+        drop(known);
         self.unsettled.lock().extend(private.empty());
         self.settle(home);
         true
@@ -206,25 +256,42 @@ impl Captures {
         for (_, private) in all {
             self.unsettled.lock().extend(private.empty());
         }
-        self.settle(home);
-        // Of a pool that ends: what cannot be waited for is freed in the order of its stream.
+        // Of a pool that ends, also while something is captured: what cannot be waited for is freed in the order of its stream.
+        drop(self.drain(home));
         let rest = std::mem::take(&mut *self.unsettled.lock());
         drop(rest);
     }
 
-    /// Gives the pool memory of graphs that are gone, once the device has no work of theirs. Answers how many bytes.
+    /// Keeps a block until no work on the device can use it.
+    pub(crate) fn settle_later(&self, buffer: Buffer<AnyDevice>) {
+        self.unsettled.lock().push(buffer);
+    }
+
+    /// Gives the pool memory of graphs that are gone, once the device has no work of theirs. Answers how many bytes: none while
+    /// something is captured, which a wait for the device would spoil.
     pub(crate) fn settle(&self, home: &Home) -> u64 {
+        let settled = {
+            // Nothing begins to be captured meanwhile.
+            let routes = self.routes.lock();
+            if !routes.is_empty() || self.unsettled.lock().is_empty() {
+                return 0;
+            }
+            self.drain(home)
+        };
+        settled.iter().map(Buffer::class).sum()
+    }
+
+    /// Waits for the device. Answers what is settled by that: all or, where it fails, nothing.
+    fn drain(&self, home: &Home) -> Vec<Buffer<AnyDevice>> {
         let gone = std::mem::take(&mut *self.unsettled.lock());
-        if gone.is_empty() {
-            return 0;
+        match home.drain() {
+            Ok(()) => gone,
+            Err(failure) => {
+                unsettled(gone.len(), &failure);
+                self.unsettled.lock().extend(gone);
+                Vec::new()
+            }
         }
-        if let Err(failure) = home.drain() {
-            // While something is captured it must not be waited for: another time.
-            log::warn!("{} blocks of released graphs are kept for now: {}", gone.len(), failure.text);
-            self.unsettled.lock().extend(gone);
-            return 0;
-        }
-        gone.iter().map(Buffer::class).sum()
     }
 
     /// Bytes of private pools, and of released ones that are not given back yet.
@@ -232,5 +299,44 @@ impl Captures {
         let private: u64 =
             self.private.lock().values().map(|private| private.bytes.load(Ordering::Relaxed)).sum();
         private + self.unsettled.lock().iter().map(Buffer::class).sum::<u64>()
+    }
+}
+
+/// Somebody else may capture: another time.
+#[cold]
+fn unsettled(blocks: usize, failure: &Failure) {
+    log::warn!(
+        "the device was not waited for, {blocks} blocks of released graphs are unsettled: {}",
+        failure.text
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::Options;
+    use std::sync::atomic::AtomicBool;
+    use std::time::Duration;
+    use vrampool::any::AnyStream;
+
+    #[test]
+    fn a_capture_begins_when_no_work_of_before_uses_what_is_idle() {
+        let options = Options::parse("device=host; host_capacity=16MiB; source=direct").expect("good");
+        let pool = CPool::new(0, options).expect("a pool");
+        let raw = pool.home.create().expect("a stream");
+        let AnyStream::Host(stream) = pool.home.find(raw).expect("made") else { panic!("of the host") };
+        let is_done = Arc::new(AtomicBool::new(false));
+        let done = Arc::clone(&is_done);
+        // Slow work, so that who does not wait is sure to be early.
+        let work = move |[]: [&[u8]; 0], []: [&mut [u8]; 0]| {
+            std::thread::sleep(Duration::from_millis(50));
+            done.store(true, Ordering::Release);
+        };
+        stream.launch([], [], work).expect("launched");
+        pool.begin_private((0, 7), None);
+        assert!(is_done.load(Ordering::Acquire));
+        assert!(pool.captures.end((0, 7), &pool.home));
+        drop(stream);
+        pool.home.destroy(raw).expect("destroyed");
     }
 }

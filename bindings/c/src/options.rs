@@ -130,7 +130,8 @@ impl Options {
         name: Option<&str>,
         allowance: Option<&Arc<Allowance>>,
     ) -> Result<Pool<AnyDevice>, Failure> {
-        let mut builder = Pool::builder(device);
+        // C has nothing but addresses.
+        let mut builder = Pool::builder(device).addresses_stay(true);
         let set = |builder, value: Option<u64>, with: fn(Builder<AnyDevice>, u64) -> Builder<AnyDevice>| {
             match value {
                 Some(value) => with(builder, value),

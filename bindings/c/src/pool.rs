@@ -26,7 +26,7 @@ pub(crate) struct CPool {
     tags: RwLock<BTreeMap<Box<str>, Arc<Tagged>>>,
     /// One sleep, wake, or change of the limit at a time.
     pub(crate) changing: Mutex<()>,
-    pub(crate) captures: Captures,
+    pub(crate) captures: Arc<Captures>,
 }
 
 /// The pool of a tag.
@@ -69,7 +69,7 @@ impl CPool {
             tags: RwLock::new(BTreeMap::from([(Box::from(DEFAULT_TAG), Arc::clone(&main))])),
             main,
             changing: Mutex::new(()),
-            captures: Captures::default(),
+            captures: Arc::default(),
         })
     }
 
@@ -93,7 +93,7 @@ impl CPool {
                 Err(error) => self.allocate_again(tagged, bytes, stream, error)?,
             };
             let address = buffer.address().ok_or_else(no_address)?;
-            self.note(address, Held { pool: self.handle, stream: raw, loan: Loan::Pool(buffer) })
+            self.note(address, Held::new(self.handle, raw, Loan::Pool(buffer)))
         })
     }
 
@@ -242,7 +242,7 @@ fn allowed(options: &Options, device: &AnyDevice) -> Result<u64, Failure> {
 }
 
 #[cold]
-fn asleep(bytes: u64, tag: &str) -> Failure {
+pub(crate) fn asleep(bytes: u64, tag: &str) -> Failure {
     Failure::new(
         Status::ASLEEP,
         format!("{bytes} bytes are asked for under the tag {tag}, which is asleep; wake it first"),

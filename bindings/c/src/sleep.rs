@@ -47,8 +47,15 @@ impl CPool {
         arena(&self.main)?;
         self.captures.settle(&self.home);
         let (mut asleep, mut report): (Vec<Arc<Tagged>>, _) = (Vec::new(), SleepReport::default());
-        for tagged in self.tags() {
-            let Some(offload) = policy(&tagged.tag).filter(|_| !tagged.is_asleep()) else { continue };
+        let mut going: Vec<_> = self
+            .tags()
+            .into_iter()
+            .filter(|tagged| !tagged.is_asleep())
+            .filter_map(|tagged| policy(&tagged.tag).map(|offload| (tagged, offload)))
+            .collect();
+        // What cannot be taken back comes last, when what is likely to fail has not.
+        going.sort_by_key(|(_, offload)| *offload == Offload::Discard);
+        for (tagged, offload) in going {
             // First, so that what is idle is not handed out meanwhile.
             tagged.asleep.store(true, Ordering::Relaxed);
             tagged.pool.trim();
@@ -122,5 +129,47 @@ impl CPool {
 fn take_back(tagged: &Tagged, outcome: Result<(), Failure>) {
     if let Err(failure) = outcome {
         log::error!("tag {}: it could not be taken back: {}", tagged.tag, failure.text);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::Options;
+    use vrampool::Backend;
+    use vrampool::host::Call;
+
+    #[test]
+    fn a_sleep_that_fails_where_contents_are_kept_loses_none_at_all() {
+        let options = Options::parse("device=host; host_capacity=64MiB; source=virtual").expect("good");
+        let pool = CPool::new(0, options).expect("a pool");
+        let AnyDevice::Host(device) = pool.home.device.clone() else { panic!("of the host") };
+        let stream = pool.home.find(0).expect("the null stream");
+        // By name the discarded one comes first.
+        let mut blocks = ["discarded", "kept"].map(|tag| {
+            let tagged = pool.tagged_or_new(tag).expect("a tag");
+            (tag, tagged.pool.allocate(4 << 20, &stream).expect("memory"))
+        });
+        let policy = |tag: &str| Some(if tag == "kept" { Offload::Pinned } else { Offload::Discard });
+        let mut failures = 0;
+        // What only copies call. Without the first or the last of them there may be other ways.
+        for call in [Call::Copy, Call::Download, Call::Allocate] {
+            for (tag, buffer) in &mut blocks {
+                buffer.write(&stream, tag.as_bytes()).expect("written");
+            }
+            pool.home.device.synchronize(&stream).expect("done");
+            device.faults().fail_nth(call, 1);
+            let slept = pool.fall_asleep(policy);
+            device.faults().clear();
+            failures += usize::from(slept.is_err());
+            let intact = if slept.is_err() { &mut blocks[..] } else { &mut blocks[1..] };
+            pool.wake(None).expect("awake");
+            for (tag, buffer) in intact {
+                let mut read = vec![0; tag.len()];
+                buffer.read(&stream, &mut read).expect("awake");
+                assert_eq!(read, tag.as_bytes(), "{call:?}");
+            }
+        }
+        assert!(failures > 0, "nothing was tried");
     }
 }

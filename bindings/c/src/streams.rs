@@ -186,9 +186,13 @@ impl Home {
         if let AnyDevice::Cuda(device) = &self.device {
             // On a thread of its own: this call of cudarc's makes the context current, and the caller's current one is the caller's.
             let context = std::sync::Arc::clone(device.context());
-            let done =
-                std::thread::spawn(move || context.synchronize().map_err(|error| error.to_string())).join();
-            return match done {
+            let waiting = std::thread::Builder::new()
+                .name("vrampool drain".into())
+                .spawn(move || context.synchronize().map_err(|error| error.to_string()));
+            let waiting = waiting.map_err(|error| {
+                Failure::new(Status::DEVICE, format!("no thread to wait for the device: {error}"))
+            })?;
+            return match waiting.join() {
                 Ok(Ok(())) => Ok(()),
                 Ok(Err(error)) => {
                     Err(Failure::new(Status::DEVICE, format!("waiting for the device failed: {error}")))

@@ -233,3 +233,30 @@ fn a_pool_that_is_destroyed_gives_its_memory_back() {
     assert_eq!(vrampool_destroy(pool), Status::OK);
     assert_eq!(vrampool_destroy(pool), Status::INVALID_HANDLE);
 }
+
+#[test]
+fn blocks_of_an_arena_stay_where_they_are() {
+    const BLOCK: usize = 4 << 20;
+    let pool = create(
+        "device=host; source=arena; limit=16MiB; max_cached=0; size_classes=exact:4KiB; magazine_bytes=0",
+    );
+    let blocks: Vec<_> = (0..4).map(|_| allocate(pool, BLOCK as u64, 0).expect("memory")).collect();
+    for (&block, byte) in blocks.iter().zip(1..) {
+        // SAFETY: a live block of so many bytes on the host.
+        unsafe { ptr::write_bytes(block as *mut u8, byte, BLOCK) };
+    }
+    assert_eq!(free(pool, blocks[0], 0), Status::OK);
+    assert_eq!(free(pool, blocks[2], 0), Status::OK);
+    // Both holes together would do, if what is between them were moved: but C would not know.
+    assert_eq!(allocate(pool, 2 * BLOCK as u64, 0), Err(Status::OUT_OF_MEMORY));
+    for (&block, byte) in blocks.iter().zip(1..).skip(1).step_by(2) {
+        // SAFETY: as above.
+        let contents = unsafe { std::slice::from_raw_parts(block as *const u8, BLOCK) };
+        assert!(contents.iter().all(|&found| found == byte), "block {byte}");
+        assert_eq!(free(pool, block, 0), Status::OK);
+    }
+    // Nothing was lost by that.
+    let all = allocate(pool, 4 * BLOCK as u64, 0).expect("memory");
+    assert_eq!(free(pool, all, 0), Status::OK);
+    assert_eq!(vrampool_destroy(pool), Status::OK);
+}

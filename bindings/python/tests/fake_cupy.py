@@ -32,7 +32,7 @@ class CuPy(types.ModuleType):
     def __init__(self) -> None:
         super().__init__("cupy")
         self.device = 0
-        self.stream = types.SimpleNamespace(ptr=0)
+        self.stream: Any = types.SimpleNamespace(ptr=0)
         self.own = types.SimpleNamespace(malloc=lambda size: None)
         self.set_to: Any = None
         self.cuda = types.SimpleNamespace(

@@ -14,6 +14,7 @@ import vrampool
 import vrampool.cupy as vc
 from conftest import MIB
 from fake_cupy import CuPy, OutOfMemoryError
+from vrampool._library import LIBRARY
 
 
 @pytest.fixture
@@ -65,6 +66,43 @@ def test_a_stream_lives_as_long_as_memory_knows_it_and_no_longer(cupy: CuPy) -> 
         again = allocator.malloc(1000)
         assert gone() is None
         assert again.ptr != other.ptr
+
+
+def test_a_stream_of_many_objects_is_not_retired_while_a_block_of_it_is_live(
+    cupy: CuPy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    allocator = vc.CuPyAllocator(**HOST)
+    pool = allocator.pool()
+    retired: list[int] = []
+    call = LIBRARY.call
+
+    def noted(name: str, *arguments: Any) -> Any:
+        if name == "stream_retire":
+            retired.append(arguments[1])
+        return call(name, *arguments)
+
+    monkeypatch.setattr(LIBRARY, "call", noted)
+    with pool.stream() as first, pool.stream() as second, pool.stream() as third:
+        # As CuPy's ExternalStream, made anew at each step.
+        cupy.stream = Stream(first.handle)
+        allocator.malloc(1000)
+        cupy.stream = Stream(first.handle)
+        live = allocator.malloc(1000)
+        cupy.stream = Stream(second.handle)
+        allocator.malloc(1000)
+        assert retired == []
+        del live
+        cupy.stream = Stream(third.handle)
+        allocator.malloc(1000)
+        assert sorted(retired) == sorted([first.handle, second.handle])
+
+
+def test_references_are_counted_as_this_python_does() -> None:
+    table: dict[object, object] = {1: object(), 2: object()}
+    other = table[2]
+    assert vc._taken(table, 1)[1] == vc._ALONE
+    assert vc._taken(table, 2)[1] == vc._ALONE + 1
+    del other
 
 
 def test_nothing_is_a_pointer_too(cupy: CuPy) -> None:

@@ -133,7 +133,7 @@ fn free(address: u64, stream: usize, check: impl Fn(&Held) -> Result<(), Failure
     });
     match removed {
         Ok(held) => {
-            drop(held);
+            held.free();
             Ok(())
         }
         Err(_) if is_elsewhere => free_elsewhere(address, stream, check),
@@ -153,7 +153,7 @@ fn free_elsewhere(
         check(held)?;
         torch::record(held, stream)
     })?;
-    drop(blocks::remove(address, check)?);
+    blocks::remove(address, check)?.free();
     Ok(())
 }
 

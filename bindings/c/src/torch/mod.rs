@@ -22,7 +22,8 @@ use parking_lot::Mutex;
 use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use vrampool::Backend;
+use vrampool::any::AnyDevice;
+use vrampool::{Backend, Buffer};
 
 /// As many as PyTorch has (C10_COMPILE_TIME_MAX_GPUS is 120).
 const DEVICES: usize = 128;
@@ -145,6 +146,7 @@ pub(crate) fn free(address: u64, bytes: u64, device: c_int, stream: usize) -> Re
     let is_right = held.loan.requested() == bytes
         && place(device).is_ok_and(|pool| pool.load(Ordering::Acquire) == held.pool);
     if is_right && held.stream == stream {
+        held.free();
         return Ok(());
     }
     freed_wrongly(held, (address, bytes, device, stream), is_right)
@@ -157,8 +159,8 @@ fn freed_wrongly(
     is_right: bool,
 ) -> Result<(), Failure> {
     let requested = held.loan.requested();
-    let recorded = if held.stream == stream { Ok(()) } else { record(&mut held, stream) };
-    drop(held);
+    let recorded = record_surely(&mut held, stream);
+    held.free();
     if is_right {
         return recorded;
     }
@@ -174,20 +176,32 @@ pub(crate) fn record(held: &mut blocks::Held, stream: usize) -> Result<(), Failu
         return Ok(());
     }
     match &mut held.loan {
-        // The graph is waited for as a whole, when it goes.
-        Loan::Captured(captured) => captured.is_shared = true,
-        Loan::Pool(buffer) => {
-            let used = registry::home_of(held.pool)?
-                .with_stream(stream, |stream| Ok(buffer.used_on(stream).map_err(Failure::from)));
-            match used? {
-                // It was waited for when it fell asleep, and nobody used it since.
-                Err(failure) if failure.status == Status::ASLEEP => {}
-                used => used?,
+        Loan::Captured(captured) => {
+            captured.is_shared = true;
+            match captured.buffer().filter(|_| captured.is_released()) {
+                Some(buffer) => used_on(buffer, held.pool, stream),
+                // The graph is waited for as a whole, when it goes.
+                None => Ok(()),
             }
         }
-        Loan::Elsewhere => {}
+        Loan::Pool(buffer) => used_on(buffer, held.pool, stream),
+        Loan::Elsewhere => Ok(()),
     }
-    Ok(())
+}
+
+/// As [`record`], for callers who hear of no failure: the block is then waited for with all of the device.
+pub(crate) fn record_surely(held: &mut blocks::Held, stream: usize) -> Result<(), Failure> {
+    record(held, stream).inspect_err(|_| held.is_unordered = true)
+}
+
+fn used_on(buffer: &Buffer<AnyDevice>, pool: u64, stream: usize) -> Result<(), Failure> {
+    let used = registry::home_of(pool)?
+        .with_stream(stream, |stream| Ok(buffer.used_on(stream).map_err(Failure::from)));
+    match used? {
+        // It was waited for when it fell asleep, and nobody used it since.
+        Err(failure) if failure.status == Status::ASLEEP => Ok(()),
+        used => used,
+    }
 }
 
 /// Throws what PyTorch expects where it is there; else keeps why not, and answers null.
@@ -240,7 +254,9 @@ pub(crate) fn begin(device: c_int, id: Id, filter: Option<Filter>) -> Result<(),
 }
 
 pub(crate) fn end(device: c_int, id: Id) -> Result<(), Failure> {
-    registry::with(pool(device)?, |pool| if pool.captures.end(id) { Ok(()) } else { Err(no_private(id)) })
+    registry::with(pool(device)?, |pool| {
+        if pool.captures.end(id, &pool.home) { Ok(()) } else { Err(no_private(id)) }
+    })
 }
 
 pub(crate) fn release(device: c_int, id: Id) -> Result<(), Failure> {

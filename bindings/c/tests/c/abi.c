@@ -510,11 +510,14 @@ static void test_torch(void) {
     CHECK(inside != captured && same == other);
     vrampool_torch_end_allocate_to_pool(0, id);
     vrampool_torch_release_pool(0, id);
+    CHECK(stats_of(pool).bytes_private >= 2 * MIB);
+    vrampool_torch_release_pool(0, id);
     vrampool_clear_error();
     vrampool_torch_free(inside, 1 * MIB, 0, side);
     vrampool_torch_free(same, 1 * MIB, 0, NULL);
     vrampool_torch_free(outside, 1 * MIB, 0, side);
     CHECK(vrampool_last_error_code() == VRAMPOOL_OK);
+    OK(vrampool_trim(pool, 0, NULL));
     CHECK(stats_of(pool).bytes_private == 0 && stats_of(pool).live_buffers == 0);
     vrampool_torch_end_allocate_to_pool(0, wrong);
     CHECK(vrampool_last_error_code() == VRAMPOOL_ERROR_INVALID_ARGUMENT);

@@ -156,7 +156,10 @@ static void test_filters() {
     }
     CHECK(thrown == 42);
     end(0, id);
-    release(0, id);
+    for (int begun = 0; begun < 4; ++begun) {
+        CHECK(bytes_private() == MIB);
+        release(0, id);
+    }
     CHECK(bytes_private() == 0);
     CHECK(vrampool_stream_destroy(pool, captured) == VRAMPOOL_OK);
     CHECK(vrampool_torch_shutdown() == VRAMPOOL_OK);

@@ -29,6 +29,16 @@ def _cupy() -> ModuleType:
     return module
 
 
+def _taken(table: dict[Any, Any], key: object) -> tuple[Any, int]:
+    """An entry, which nobody finds in the table any longer, and how many references to it are seen from here."""
+    entry = table.pop(key)
+    return entry, sys.getrefcount(entry)
+
+
+#: That number of an entry that nobody else has. It is not the same in all versions of Python.
+_ALONE = _taken({None: object()}, None)[1]
+
+
 class _Owner:
     """What keeps a block live: CuPy's memory refers to it, and the block is freed with its last reference."""
 
@@ -36,7 +46,7 @@ class _Owner:
 
     def __init__(self, address: int, stream: Any) -> None:
         self.address = address
-        # CuPy's own: it lives as long.
+        # The one that the allocator keeps: so it sees that a block is live.
         self.stream = stream
 
     def __del__(self) -> None:
@@ -61,7 +71,8 @@ class CuPyAllocator:
         # CuPy destroys a stream with its last reference, and the driver crashes on one that is gone: so the pool, which may
         # have idle memory of it, keeps it until nobody else has it, and lets it go first.
         self._streams: dict[tuple[int, int], Any] = {}
-        self._lock = threading.Lock()
+        # What is collected within may come back here.
+        self._lock = threading.RLock()
 
     def pool(self, device: int | None = None) -> Pool:
         """The pool of a device; CuPy's current one by default."""
@@ -75,19 +86,20 @@ class CuPyAllocator:
                     pool = self._pools[index] = Pool(**options)
         return pool
 
-    def _keep(self, index: int, pool: Pool, stream: Any) -> None:
-        """Keeps a stream that was not seen yet, and lets those go that nobody else has any more."""
+    def _keep(self, index: int, pool: Pool, stream: Any) -> Any:
+        """Keeps a stream that was not seen yet, and lets those go that nobody else has any more. Answers the one that is
+        kept, for there may be many objects of one stream."""
         with self._lock:
             for place in [place for place in self._streams if place[0] == index]:
-                kept = self._streams[place]
-                # The table's reference, this name's, and `getrefcount`'s own.
-                if sys.getrefcount(kept) <= 3:
+                kept, references = _taken(self._streams, place)
+                if references > _ALONE or place[1] == stream.ptr:
+                    self._streams[place] = kept
+                else:
                     # Its handle is not used again, also where its work had failed.
                     with contextlib.suppress(Error):
                         LIBRARY.call("stream_retire", pool.handle, kept.ptr)
-                    del self._streams[place]
                 del kept
-            self._streams[index, stream.ptr] = stream
+            return self._streams.setdefault((index, stream.ptr), stream)
 
     def malloc(self, size: int) -> Any:
         """A `cupy.cuda.MemoryPointer` to so many bytes.
@@ -99,16 +111,15 @@ class CuPyAllocator:
         if size == 0:
             return cuda.MemoryPointer(cuda.UnownedMemory(0, 0, None, index), 0)
         pool, current, address = self.pool(index), cuda.get_current_stream(), c_void_p()
-        stream = current.ptr
-        if (index, stream) not in self._streams:
-            self._keep(index, pool, current)
+        # Referred to until the block refers to it: it is not let go meanwhile.
+        kept = self._streams.get((index, current.ptr)) or self._keep(index, pool, current)
         try:
-            LIBRARY.call("allocate", pool.handle, size, stream, byref(address))
+            LIBRARY.call("allocate", pool.handle, size, kept.ptr, byref(address))
         except OutOfMemoryError as error:
             stats = pool.stats()
             limit = 0 if stats.limit == 2**64 - 1 else stats.limit
             raise cuda.memory.OutOfMemoryError(size, stats.bytes_reserved, limit) from error
-        owner = _Owner(address.value or 0, current)
+        owner = _Owner(address.value or 0, kept)
         return cuda.MemoryPointer(cuda.UnownedMemory(owner.address, size, owner, index), 0)
 
     __call__ = malloc

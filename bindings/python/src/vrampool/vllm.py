@@ -150,6 +150,8 @@ class CuMemAllocator:
         memory = self._torch.cuda.memory
         self._allocator = memory.CUDAPluggableAllocator(PATH, "vrampool_segment_alloc", "vrampool_segment_free")
         init_module(self._on_malloc, self._on_free)
+        # The last first: what is freed when Python is no longer there tells nobody.
+        atexit.register(forget_callbacks)
         atexit.register(self.release_pools)
 
     def _on_malloc(self, handle: Handle) -> None:

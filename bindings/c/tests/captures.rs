@@ -1,0 +1,182 @@
+//! Private pools, as PyTorch's graphs use them: whose memory is handed out to whom, and when.
+
+use std::ffi::{CString, c_void};
+use std::ptr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use vrampool_c::boundary::{Out, Text};
+use vrampool_c::{
+    CppFunction, MempoolId, Stats, Status, last_error_text, vrampool_clear_error, vrampool_get_stats,
+    vrampool_last_error_code, vrampool_sleep, vrampool_stream_create, vrampool_torch_alloc,
+    vrampool_torch_begin_allocate_to_pool, vrampool_torch_configure, vrampool_torch_end_allocate_to_pool,
+    vrampool_torch_free, vrampool_torch_pool, vrampool_torch_record_stream, vrampool_torch_release_pool,
+    vrampool_torch_shutdown, vrampool_trim,
+};
+
+const MIB: usize = 1 << 20;
+
+/// PyTorch's pool, of which the process has one: a test at a time.
+struct Torch {
+    pool: u64,
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl Torch {
+    fn new(options: &str) -> Self {
+        static ALONE: Mutex<()> = Mutex::new(());
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let (mut pool, options) = (0, CString::new(options).expect("no 0"));
+        assert_eq!(vrampool_torch_shutdown(), Status::OK);
+        assert_eq!(vrampool_torch_configure(Text::from(options.as_c_str())), Status::OK);
+        assert_eq!(vrampool_torch_pool(0, Out::from(&mut pool)), Status::OK, "{}", last_error_text());
+        Self { pool, _alone: alone }
+    }
+
+    fn stream(&self) -> *mut c_void {
+        let mut stream = ptr::null_mut();
+        assert_eq!(vrampool_stream_create(self.pool, Out::from(&mut stream)), Status::OK);
+        stream
+    }
+
+    fn stats(&self) -> Stats {
+        let mut stats = Stats { struct_size: size_of::<Stats>(), ..Stats::default() };
+        assert_eq!(vrampool_get_stats(self.pool, Out::from(&mut stats)), Status::OK);
+        stats
+    }
+}
+
+impl Drop for Torch {
+    fn drop(&mut self) {
+        let _ = vrampool_torch_shutdown();
+    }
+}
+
+fn id(second: u64) -> MempoolId {
+    MempoolId { first: 0, second }
+}
+
+fn begin(second: u64) {
+    vrampool_torch_begin_allocate_to_pool(0, id(second), CppFunction::null());
+}
+
+fn end(second: u64) {
+    vrampool_torch_end_allocate_to_pool(0, id(second));
+}
+
+fn release(second: u64) {
+    vrampool_torch_release_pool(0, id(second));
+}
+
+fn allocate(bytes: usize, stream: *mut c_void) -> *mut c_void {
+    let address = vrampool_torch_alloc(bytes, 0, stream);
+    assert!(!address.is_null(), "{}", last_error_text());
+    address
+}
+
+fn free(address: *mut c_void, bytes: usize, stream: *mut c_void) {
+    vrampool_torch_free(address, bytes, 0, stream);
+}
+
+#[test]
+fn a_private_pool_that_is_asleep_hands_nothing_out() {
+    let torch = Torch::new("device=host; source=virtual");
+    let null = ptr::null_mut();
+    begin(7);
+    free(allocate(MIB, null), MIB, null);
+    end(7);
+    let slept = vrampool_sleep(torch.pool, vrampool_c::boundary::Texts::null(), 0, Out::null());
+    assert_eq!(slept, Status::OK, "{}", last_error_text());
+    for graph in [7, 8] {
+        begin(graph);
+        vrampool_clear_error();
+        assert!(vrampool_torch_alloc(MIB, 0, null).is_null());
+        assert_eq!(vrampool_last_error_code(), Status::ASLEEP);
+        end(graph);
+    }
+    assert_eq!(torch.stats().live_buffers, 1, "what graph 7 keeps");
+}
+
+#[test]
+fn graphs_that_share_a_private_pool_keep_it_until_the_last_is_gone() {
+    let torch = Torch::new("device=host");
+    let stream = torch.stream();
+    let mut of_graphs = Vec::new();
+    for _ in 0..2 {
+        begin(7);
+        let block = allocate(MIB, stream);
+        free(block, MIB, stream);
+        of_graphs.push(block);
+        end(7);
+    }
+    assert_eq!(of_graphs[0], of_graphs[1], "they share it");
+    release(7);
+    assert_ne!(allocate(MIB, stream), of_graphs[1], "the second graph may run");
+    assert!(torch.stats().bytes_private >= MIB as u64);
+    release(7);
+    assert_eq!(torch.stats().bytes_private, 0);
+    assert_eq!(allocate(MIB, stream), of_graphs[1]);
+    vrampool_clear_error();
+    release(7);
+    assert_eq!(vrampool_last_error_code(), Status::INVALID_ARGUMENT, "it is gone");
+}
+
+#[test]
+fn a_block_that_outlives_its_private_pool_is_settled_before_it_is_used_again() {
+    let torch = Torch::new("device=host");
+    let (stream, reader) = (torch.stream(), torch.stream());
+    begin(7);
+    let block = allocate(MIB, stream);
+    end(7);
+    release(7);
+    let waits = torch.stats().stream_waits;
+    vrampool_torch_record_stream(block, reader);
+    assert_eq!(torch.stats().stream_waits, waits + 1, "the reader waits, as for any block");
+    free(block, MIB, stream);
+    assert_eq!(torch.stats().bytes_private, MIB as u64);
+    let other = allocate(MIB, stream);
+    assert_ne!(other, block, "the graph's last work may use it");
+    // Which waits for the device.
+    assert_eq!(vrampool_trim(torch.pool, 0, Out::null()), Status::OK);
+    assert_eq!(torch.stats().bytes_private, 0);
+    assert_eq!(torch.stats().live_buffers, 1);
+    free(other, MIB, stream);
+}
+
+#[test]
+fn a_released_graph_is_not_waited_for_while_another_one_is_captured() {
+    let torch = Torch::new("device=host");
+    let stream = torch.stream();
+    begin(7);
+    free(allocate(MIB, stream), MIB, stream);
+    end(7);
+    begin(8);
+    release(7);
+    assert_eq!(torch.stats().bytes_private, MIB as u64, "kept, for its last work is not waited for");
+    assert_eq!(vrampool_trim(torch.pool, 0, Out::null()), Status::OK);
+    assert_eq!(torch.stats().bytes_private, MIB as u64);
+    end(8);
+    assert_eq!(torch.stats().bytes_private, 0, "now it was");
+    release(8);
+}
+
+#[test]
+fn a_block_whose_users_could_not_be_recorded_is_settled_before_it_is_used_again() {
+    let torch = Torch::new("device=host");
+    let (stream, unknown) = (torch.stream(), 12_345_678 as *mut c_void);
+    let by_record = |block| {
+        vrampool_torch_record_stream(block, unknown);
+        free(block, MIB, stream);
+    };
+    let by_free = |block| free(block, MIB, unknown);
+    for give_back in [&by_record as &dyn Fn(*mut c_void), &by_free] {
+        let block = allocate(MIB, stream);
+        vrampool_clear_error();
+        give_back(block);
+        assert_eq!(vrampool_last_error_code(), Status::INVALID_ARGUMENT);
+        let other = allocate(MIB, stream);
+        assert_ne!(other, block, "somebody may use it");
+        // Which waits for the device.
+        assert_eq!(vrampool_trim(torch.pool, 0, Out::null()), Status::OK);
+        assert_eq!(torch.stats().live_buffers, 1);
+        free(other, MIB, stream);
+    }
+}
