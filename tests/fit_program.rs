@@ -109,7 +109,7 @@ fn what_goes_wrong_is_said() {
     for (arguments, words) in [
         (vec!["no/such/file"], "error: no/such/file: it cannot be opened"),
         (vec![text(&bad)], "line 2, field `size`: `-5` is negative"),
-        (vec![text(&cut)], "line 1: "),
+        (vec![text(&cut)], "begins neither a trace"),
         (vec![TRACE, "--max-events", "10"], "raise `max_events`"),
         (vec![TRACE, "--output", "no/such/folder/file"], "no/such/folder/file: it cannot be written"),
     ] {

@@ -191,6 +191,10 @@ impl CPool {
     pub(crate) fn begin_private(&self, id: Id, filter: Option<Filter>) {
         let tagged = tags::current(self.handle).unwrap_or_else(|| Arc::clone(&self.main));
         let captures = &self.captures;
+        // Now, for to make a stream may wait for the device, which spoils a capture.
+        if let Err(failure) = self.home.aside() {
+            log::warn!("no stream for what a captured one must not be asked for: {}", failure.text);
+        }
         let make = || Arc::new(Private::new(tagged, &self.home, captures));
         let mut known = captures.private.lock();
         let private = Arc::clone(known.entry(id).or_insert_with(make));
