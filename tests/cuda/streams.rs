@@ -15,7 +15,7 @@ const BUSY: Duration = Duration::from_micros(200);
 /// In how many rounds `a`, which wrote a buffer and reads it after a while, reads what `b` wrote, which borrows the same
 /// memory in the meantime. `reader`: whether a third stream reads it, not `a`.
 fn spoilt(device: &Device, kernels: &Kernels, source: Source, with_reader: bool) -> usize {
-    let pool = Pool::builder(device).source(source).limit(1 << 20).build().expect("a pool");
+    let pool = Pool::builder(device).source(source).limit(4 << 20).build().expect("a pool");
     let [a, b, c]: [CudaStream; 3] = gpu::streams(device.inner());
     let result = device.allocate(BYTES, Placement::Device.into()).expect("memory");
     let reader = if with_reader { &c } else { &a };
@@ -67,7 +67,7 @@ fn memory_goes_back_behind_the_streams_that_read_it() {
     let kernels = Kernels::load(&device).expect("kernels");
     for source in Source::ALL {
         // Nothing is kept, so that every buffer goes back to the source at once.
-        let builder = Pool::builder(&device).source(source).limit(1 << 20);
+        let builder = Pool::builder(&device).source(source).limit(4 << 20);
         let pool = builder.max_cached_bytes(0).build().expect("a pool");
         let [a, b, c]: [CudaStream; 3] = gpu::streams(&device);
         let result = device.allocate(BYTES, Placement::Device.into()).expect("memory");
@@ -94,7 +94,7 @@ fn memory_goes_back_behind_the_streams_that_read_it() {
 fn memory_of_a_retired_stream_is_reused_and_freed() {
     let Some(device) = gpu::device() else { return };
     for source in Source::ALL {
-        let pool = Pool::builder(&device).source(source).limit(1 << 20).build().expect("a pool");
+        let pool = Pool::builder(&device).source(source).limit(4 << 20).build().expect("a pool");
         let [dead, alive]: [CudaStream; 2] = gpu::streams(&device);
         let mut buffers = [(); 2].map(|()| pool.allocate(BYTES, &dead).expect("memory"));
         for buffer in &mut buffers {
