@@ -186,7 +186,7 @@ impl<B: Backend> Broker<B> {
     /// Takes back all memory that clients hold and no work uses. Answers how many bytes that were.
     ///
     /// # Errors
-    /// What the device reports.
+    /// [`BrokerError::Reentrant`] from a callback of the broker's.
     #[allow(clippy::must_use_candidate, reason = "called for what it does; the figure is extra")]
     pub fn evict_all(&self) -> Result<u64, BrokerError> {
         let _turn = self.shared.turn.take()?;
