@@ -8,7 +8,7 @@ use crate::shared::Shared;
 use crate::source::Extent;
 use std::panic::Location;
 use std::sync::Arc;
-use vrampool_backend::{Announced, Backend, HookEvent, MemoryKind, Occasion, Ticket};
+use vrampool_backend::{Announced, Backend, HookEvent, MemoryKind, Occasion, Stream, Ticket};
 
 impl Shared {
     /// As [`allocate`](Self::allocate), between its hooks.
@@ -42,7 +42,7 @@ impl Shared {
         let supply = self.supply::<B>();
         let event = request.filter(|_| supply.asks_driver(key)).map(|request| request.event().clone());
         let announced = event.and_then(|event| self.hooks.announce(Occasion::Allocation, event));
-        let extent = supply.allocate(key, stream)?;
+        let extent = supply.allocate(key, stream, || self.spare(key, stream.id()))?;
         if let Some(announced) = announced {
             announced.done(key.class, extent.address().map(|(address, _)| address));
         }

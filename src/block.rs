@@ -153,6 +153,7 @@ impl Block {
 
     /// Makes an [emptied](Self::empty) one a block of the arena again, if that takes nothing but numbers. Answers where it
     /// ends in the arena, and streams to be dropped without any lock.
+    #[inline(always)]
     pub(crate) fn refill<B: Backend>(
         &mut self,
         class: u64,
@@ -302,8 +303,9 @@ impl<B: Backend> Content for Body<B> {
 }
 
 /// Which lane of a magazine takes blocks of `key`, if that is for their class alone.
+#[inline]
 fn lane_of(pool: &Shared, key: Key) -> u8 {
-    let is_kept = pool.has_magazine_for(key) && pool.lanes.are_unshared();
+    let is_kept = pool.lanes.are_unshared() && pool.has_magazine_for(key);
     if is_kept { lanes::number(key.class) } else { NO_LANE }
 }
 

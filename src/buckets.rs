@@ -5,6 +5,7 @@ use crate::lanes;
 use crate::size_class::SizeClasses;
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, VecDeque};
+use std::mem;
 use vrampool_backend::{MemoryKind, StreamId};
 
 /// Under what idle memory is found again.
@@ -132,6 +133,20 @@ impl Buckets {
         let mut filled: Vec<&Bucket> = self.list.iter().filter(|bucket| !bucket.idle.is_empty()).collect();
         filled.sort_unstable_by_key(|bucket| (bucket.last_request, std::cmp::Reverse(bucket.key.class)));
         filled.into_iter().map(|bucket| bucket.key).collect()
+    }
+
+    /// All idle blocks that need no wait for `stream`.
+    pub(crate) fn take_all_ready(&mut self, stream: StreamId) -> Vec<Box<Block>> {
+        let mut ready = Vec::new();
+        for bucket in &mut self.list {
+            for block in mem::take(&mut bucket.idle) {
+                match block.is_ready_on(stream) {
+                    true => ready.push(block),
+                    false => bucket.idle.push_back(block),
+                }
+            }
+        }
+        ready
     }
 
     /// Class, counts and idle blocks of each, and of forgotten ones together; a class may come more than once.

@@ -55,6 +55,7 @@ impl Caps {
     }
 
     /// Whether magazines take blocks of `class`.
+    #[inline]
     pub(crate) fn magazines_take(&self, class: u64) -> bool {
         class <= self.magazine_class
             && self.cache(class)

@@ -161,11 +161,10 @@ impl Depot {
         Some(self.lend(block, requested))
     }
 
-    /// Whether there is no idle block of `key`, nor of a class that could lend one.
+    /// Whether there is no idle block of `key`, which may be kept, nor of a class that could lend one.
     #[inline]
     pub(crate) fn has_nothing_for(&mut self, key: Key) -> bool {
         self.budget.now.cached == 0
-            || !self.budget.caps.cache(key.class)
             || (self.buckets.find(&key).is_none_or(|bucket| bucket.idle.is_empty())
                 && self.classes.lenders(key.class).next().is_none())
     }
@@ -224,6 +223,24 @@ impl Depot {
         self.budget.dropped(class);
     }
 
+    /// A buffer came back that no magazine takes. Answers it if the caps have no room for it.
+    #[inline]
+    pub(crate) fn keep(&mut self, block: Box<Block>) -> Option<Box<Block>> {
+        let class = block.key.class;
+        if self.closed || !self.budget.caps.cache(class) || !self.budget.may_cache(class) {
+            return Some(block);
+        }
+        let bucket = self.buckets.of(&block.key);
+        if !self.budget.bucket_may_keep(bucket.kept()) {
+            return Some(block);
+        }
+        self.budget.returned(class, block.requested);
+        bucket.idle.push_back(block);
+        self.counters.live_buffers -= 1;
+        self.budget.cached(class);
+        None
+    }
+
     /// A buffer came back, to this thread's `rack` or its bucket. Answers a block that is not kept: to be
     /// [recycled](Self::recycle), or dropped outside the lock and then reported as freed.
     #[inline]
@@ -232,7 +249,9 @@ impl Depot {
             self.settle(rack);
         }
         let unplaced = match rack {
-            Some(rack) if !self.closed => self.keep_in_lane(block, rack),
+            Some(rack) if !self.closed && self.budget.caps.magazines_take(block.key.class) => {
+                self.keep_in_lane(block, rack)
+            }
             _ => Some(block),
         };
         let block = unplaced?;
@@ -319,6 +338,14 @@ impl Depot {
         }
         self.counters.evictions += evicted.len() as u64;
         self.budget.evict(gone);
+        evicted
+    }
+
+    /// Takes all idle memory out that needs no wait for `stream`.
+    pub(crate) fn evict_ready(&mut self, stream: StreamId) -> Vec<Box<Block>> {
+        let evicted = self.buckets.take_all_ready(stream);
+        self.counters.evictions += evicted.len() as u64;
+        self.budget.evict(evicted.iter().map(|block| block.key.class).sum());
         evicted
     }
 

@@ -23,6 +23,7 @@ pub mod fitted;
 mod graph_memory;
 pub mod hooks;
 mod lanes;
+mod last;
 mod locked_depot;
 mod magazine;
 #[cfg(feature = "metrics")]
@@ -64,6 +65,10 @@ pub use sleep::{SleepBuffer, Sleeper};
 pub use source::Source;
 pub use stager::{Stager, Upload};
 pub use stats::{BucketStats, PoolStats, Rung};
+/// For the C ABI, whose blocks are behind such a lock too.
+#[cfg(not(model))]
+#[doc(hidden)]
+pub use sync::{Mutex as BriefLock, MutexGuard as BriefLockGuard};
 pub use vrampool_backend as backend;
 pub use vrampool_backend::{
     Backend, BackendError, Event, Hook, HookEvent, Memory, MemoryKind, Outcome, Placement, Region, RegionMut,

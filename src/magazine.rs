@@ -14,13 +14,20 @@
 //! A lane holds at most as many blocks as it has *slots*, and slots are leased from the depot, where they count against the
 //! caps as idle blocks do, filled or not: so the caps hold at every instant, and a hit need not look at them.
 //!
+//! The block that came back [last](crate::last), of whichever pool, is not in its lane but at hand: mostly it is what is wanted
+//! next.
+//!
 //! A rack is good for one *epoch* of its pool. Whoever wants the magazines' memory back, to trim, to close, to have slots for
-//! a thread that has none, begins another epoch; each thread notices at its next call to the pool and gives everything
-//! back. A thread that never calls again keeps what it has, at most [`Builder::magazine_bytes`](crate::Builder), until
-//! it ends or, when the pool is closed, has to do with any pool's depot.
+//! a thread that has none, begins another epoch; each thread notices when it next asks the pool for a small class or frees, and
+//! gives everything back. A thread that never calls again keeps what it has, at most [`Builder::magazine_bytes`](crate::Builder), until
+//! it ends or, when the pool is closed, goes to any pool's depot for such a class or with a free.
 
 use crate::block::Block;
+use crate::depot::Depot;
+use crate::lanes::NO_LANE;
+use crate::last;
 use crate::rack::{NEVER, Rack};
+use crate::records::Records;
 use crate::shared::{CLOSED, Shared};
 use std::cell::{Cell, OnceCell};
 use std::sync::Arc;
@@ -58,15 +65,25 @@ loom::thread_local! {
 #[inline(always)]
 pub(crate) fn take(pool: &Shared, requested: u64, stream: StreamId) -> Option<Box<Block>> {
     let lane = pool.lanes.of_request(requested)?;
+    last::take(pool, lane, requested, stream)
+}
+
+/// As [`take`], where [the last block](last) is out, or of another lane.
+#[inline(never)]
+pub(crate) fn take_from_lane(
+    pool: &Shared,
+    lane: u8,
+    requested: u64,
+    stream: StreamId,
+) -> Option<Box<Block>> {
     let taken = LOCAL.try_with(|local| local.rack(pool)?.pop(lane, requested, stream));
     taken.ok().flatten()
 }
 
-/// As [`take`], from a lane that is known.
-#[cfg(feature = "trace")]
-#[inline(always)]
-pub(crate) fn take_from(pool: &Shared, lane: u8, requested: u64, stream: StreamId) -> Option<Box<Block>> {
-    let taken = LOCAL.try_with(|local| local.rack(pool)?.pop(lane, requested, stream));
+/// As [`take`], where [the last block](last) is of this lane, and may be a new peak.
+#[inline(never)]
+pub(crate) fn take_last(pool: &Shared, requested: u64, stream: StreamId) -> Option<Box<Block>> {
+    let taken = LOCAL.try_with(|local| local.rack(pool)?.pop_last(requested, stream));
     taken.ok().flatten()
 }
 
@@ -78,36 +95,45 @@ pub(crate) fn take_class(pool: &Shared, class: u64, requested: u64, stream: Stre
         if rack.tally.lane(lane).class() != class {
             return None;
         }
+        rack.stow();
         rack.pop(lane, requested, stream)
     })
 }
 
 /// Puts a block in this thread's magazine for its class. Answers one that it has no room for.
 #[inline(always)]
-pub(crate) fn put(block: Box<Block>) -> Option<Box<Block>> {
+pub(crate) fn put(lane: u8, block: Box<Block>) -> Option<Box<Block>> {
+    match last::put(lane, block) {
+        None => None,
+        Some(block) => put_anew(lane, block),
+    }
+}
+
+/// As [`put`], of a block that is not [the last](last::put).
+#[inline(never)]
+fn put_anew(lane: u8, block: Box<Block>) -> Option<Box<Block>> {
+    if lane == NO_LANE {
+        // No magazine takes it, or it does not say which, so that it comes by here.
+        return Records::put(block);
+    }
     let mut block = Some(block);
     // Gone, in the destructor of another thread-local variable: it has no magazines any more.
     let _ = LOCAL.try_with(|local| {
         block = block.take().and_then(|block| match local.rack(&block.pool) {
-            Some(rack) => rack.push(block),
+            Some(rack) => rack.push(lane, block),
             None => Some(block),
         });
     });
     block
 }
 
-/// As [`put`], into a lane that the block does not know.
-#[cfg(feature = "trace")]
-#[inline(always)]
-pub(crate) fn put_into(lane: u8, block: Box<Block>) -> Option<Box<Block>> {
-    let mut block = Some(block);
-    let _ = LOCAL.try_with(|local| {
-        block = block.take().and_then(|block| match local.rack(&block.pool) {
-            Some(rack) => rack.push_back(lane, block),
-            None => Some(block),
-        });
+/// Has the rack that [the last block](last) is of take it back, whatever its pool.
+pub(crate) fn stow_last() {
+    with_local(|local| {
+        let rack =
+            local.zip(last::slot()).and_then(|(local, slot)| local.racks[usize::from(slot) % SLOTS].get());
+        rack.into_iter().for_each(|rack| rack.stow());
     });
-    block
 }
 
 /// As [`put`], where classes share lanes.
@@ -121,6 +147,20 @@ pub(crate) fn put_in_shared_lane(block: Box<Block>) -> Option<Box<Block>> {
             _ => Some(block),
         }
     })
+}
+
+/// Tells the depot of `pool` what this thread lent from its magazines. Answers whether that is all that they have to do with
+/// it: they are of its present epoch, and none is of a pool that is closed.
+#[inline(never)]
+pub(crate) fn settle(pool: &Shared, depot: &mut Depot) -> bool {
+    let settled = LOCAL.try_with(|local| {
+        let rack = local.rack(pool);
+        if let Some(rack) = rack {
+            depot.settle(rack);
+        }
+        (rack.is_some() || !pool.has_magazines()) && local.closed.get() == CLOSED.load(Relaxed)
+    });
+    settled.unwrap_or(true)
 }
 
 /// Does something with this thread's rack for `pool`, fresh in its present epoch; without one where there is none: the pool

@@ -28,7 +28,7 @@ use vrampool_backend::{Backend, MemoryKind, Stream};
 /// ([`Builder::magazine_bytes`]): it gets and gives those without a lock, an atomic read-modify-write, a clock or the heap.
 /// For them it leases slots from the caps, and a leased slot counts as an idle buffer, filled or not: so the caps are exact,
 /// and a cap that is reached may be reached with slots that are empty. What a thread keeps others do not get until it gives
-/// it back: when it ends, or at its next call after somebody wanted it ([`trim`](Self::trim), a limit that is reached, a
+/// it back: when it ends, or at its next request of a small class or free after somebody wanted it ([`trim`](Self::trim), a limit that is reached, a
 /// device without memory, a bucket without slots for others). At most 255 pools at a time have magazines.
 ///
 /// What the caps do not bound: memory that the pool gave back while work still uses it is the driver's, which may keep it
@@ -138,14 +138,31 @@ impl<B: Backend> Pool<B> {
         self.allocate_by_depot(bytes, kind.into(), stream)
     }
 
+    /// Nothing of its own, so that either way begins where it goes on.
     #[cold]
     #[inline(never)]
     #[track_caller]
     fn allocate_past_magazines(&self, bytes: u64, stream: &B::Stream) -> Result<Buffer<B>, Error> {
-        let shared = self.shared();
-        if let Some(block) = shared.records.take(shared, bytes, stream.id()) {
-            return Ok(Buffer::new(block));
+        match self.shared().records.is_empty() {
+            true => self.allocate_unrecorded(bytes, stream),
+            false => self.allocate_recorded(bytes, stream),
         }
+    }
+
+    #[inline(never)]
+    #[track_caller]
+    fn allocate_recorded(&self, bytes: u64, stream: &B::Stream) -> Result<Buffer<B>, Error> {
+        let shared = self.shared();
+        match shared.records.take(shared, bytes, stream.id()) {
+            Some(block) => Ok(Buffer::new(block)),
+            None => self.allocate_unrecorded(bytes, stream),
+        }
+    }
+
+    #[inline(never)]
+    #[track_caller]
+    fn allocate_unrecorded(&self, bytes: u64, stream: &B::Stream) -> Result<Buffer<B>, Error> {
+        let shared = self.shared();
         match shared.allocate_large::<B>(bytes, stream) {
             Some(mut block) => {
                 shared.records.request(&mut block);
@@ -222,6 +239,18 @@ impl<B: Backend> Pool<B> {
     /// As [`DeviceArena::decay`].
     pub fn decay(&self) -> Result<u64, Error> {
         self.arena().map_or(Ok(0), DeviceArena::decay)
+    }
+
+    /// Has what other streams left idle serve `stream` without a wait on the device, which a stream that is captured must not be
+    /// made to do: idle memory goes back to the pool's arena, and the host waits for the work that used it
+    /// ([`DeviceArena::settle_for`]). Does nothing without an arena.
+    ///
+    /// # Errors
+    /// As [`DeviceArena::settle_for`].
+    pub fn settle_for(&self, stream: &B::Stream) -> Result<(), Error> {
+        let Some(arena) = self.arena() else { return Ok(()) };
+        self.shared().trim_to(0);
+        arena.settle_for(stream)
     }
 
     /// Closes holes of the pool's arena, as [`DeviceArena::compact`], after giving all idle memory back to it. Live buffers

@@ -2,7 +2,9 @@
 
 use crate::block::Block;
 use crate::budget::Lent;
-use crate::lanes::{self, LANES, NO_LANE};
+use crate::lanes::{self, LANES};
+use crate::last::{self, Given, Last};
+use crate::magazine;
 use crate::shared::Shared;
 use crate::tally::{HighWater, Tally};
 use std::cell::Cell;
@@ -22,13 +24,8 @@ pub(crate) struct Rack {
     /// Bytes lent from its lanes, less those that came back, since the depot was last told. What was asked for of them is in
     /// the tally.
     live: HighWater,
-    /// The block that came back last, if it is still here, and its lane, which it is not in. Mostly it is the one that is
-    /// wanted next, and where it is is known before anything of the block is.
-    last: Cell<Option<Box<Block>>>,
-    last_lane: Cell<u8>,
-    /// Requests of fewer bytes are no new peak when that block serves them, as far as was looked. 0 whenever what was lent
-    /// otherwise has risen since, or the block is another.
-    proven: Cell<u64>,
+    /// The tally once more, for [the last block](last) while that is of this rack: so no count of references changes.
+    for_last: Cell<Option<Arc<Tally>>>,
     lanes: [Cell<Option<Box<Block>>>; LANES],
     /// What refilling remembers of each lane.
     habits: [Cell<Habit>; LANES],
@@ -50,12 +47,11 @@ pub(crate) struct Habit {
 
 impl Rack {
     pub(crate) fn new() -> Self {
+        let tally = Arc::new(Tally::new());
         Self {
             epoch: Cell::new(NEVER),
-            tally: Arc::new(Tally::new()),
-            last: Cell::new(None),
-            last_lane: Cell::new(NO_LANE),
-            proven: Cell::new(0),
+            for_last: Cell::new(Some(Arc::clone(&tally))),
+            tally,
             lanes: [const { Cell::new(None) }; LANES],
             habits: [const { Cell::new(Habit { refill: 0, hits: 0, idle: 0 }) }; LANES],
             live: HighWater::new(),
@@ -79,38 +75,24 @@ impl Rack {
         &self.habits[usize::from(lane) % LANES]
     }
 
-    /// A hit, if the newest block for the lane needs no wait.
-    ///
-    /// Mostly a block goes out and comes back before any other, over and over. So what goes out of `last` is noted in one
-    /// word, [which others read](Tally::last_lent), and accounted for only when another block comes back first; here it is
-    /// only made sure that it would be no new peak.
-    #[inline(always)]
-    pub(crate) fn pop(&self, number: u8, requested: u64, stream: StreamId) -> Option<Box<Block>> {
-        if self.last_lane.get() != number {
-            return self.pop_from_lane(number, requested, stream);
-        }
-        match self.last.take() {
-            Some(mut block) if block.is_ready_on(stream) => {
-                block.requested = requested;
-                let tally: &Tally = &self.tally;
-                tally.lane(number).hit();
-                tally.lend_last(requested);
-                if requested >= self.proven.get() {
-                    self.prove(block.key.class, requested);
-                }
-                Some(block)
+    /// A hit by [the last block](last), of which it is not known whether it makes a new peak, if it needs no wait. If it does
+    /// make one it is accounted for as any other.
+    pub(crate) fn pop_last(&self, requested: u64, stream: StreamId) -> Option<Box<Block>> {
+        let popped = last::of(self.epoch.get(), |last| {
+            if self.live.has_room(last.class()?) && self.tally.requested().has_room(requested) {
+                last.prove(requested + 1);
+                return last.lend(requested, stream);
             }
-            Some(block) => {
-                set(&self.last, Some(block));
-                None
-            }
-            None => self.pop_from_lane(number, requested, stream),
-        }
+            let (lane, mut block) = last.take_ready(stream)?;
+            self.count_hit(lane, &mut block, requested);
+            Some(block)
+        });
+        popped.flatten()
     }
 
-    /// A function of its own, so that where the last block is does not wait for which lane it is of.
-    #[inline(never)]
-    fn pop_from_lane(&self, number: u8, requested: u64, stream: StreamId) -> Option<Box<Block>> {
+    /// A hit, if the newest block in the lane needs no wait. [The last block](last) is out, or of another lane.
+    #[inline(always)]
+    pub(crate) fn pop(&self, number: u8, requested: u64, stream: StreamId) -> Option<Box<Block>> {
         let lane = self.lane(number);
         let mut block = lane.take()?;
         if !block.is_ready_on(stream) {
@@ -120,61 +102,70 @@ impl Rack {
         set(lane, block.next.take());
         // Both are out now, and may be a new peak.
         self.settle_last();
-        self.proven.set(0);
+        self.count_hit(number, &mut block, requested);
+        Some(block)
+    }
+
+    #[inline(always)]
+    fn count_hit(&self, lane: u8, block: &mut Block, requested: u64) {
         block.requested = requested;
-        let tally = self.tally.lane(number);
+        let tally = self.tally.lane(lane);
         tally.pop();
         tally.hit();
         self.live.rise(block.key.class);
         self.tally.requested().rise(requested);
-        Some(block)
     }
 
-    /// Keeps a block that came back, if its lane has a slot for it.
+    /// Keeps a block of `lane` that came back, if that has a slot for it: one that is not [the last](last::put), or not as it
+    /// went out.
     #[inline(always)]
-    pub(crate) fn push(&self, block: Box<Block>) -> Option<Box<Block>> {
-        if self.last_lane.get() == block.lane && self.tally.last_came_back(block.requested) {
-            set(&self.last, Some(block));
-            return None;
-        }
-        self.push_anew(block)
-    }
-
-    /// As [`push`](Self::push), of a block of `lane` that does not say so itself: of a pool that is recorded.
-    #[cfg(feature = "trace")]
-    #[inline(always)]
-    pub(crate) fn push_back(&self, lane: u8, block: Box<Block>) -> Option<Box<Block>> {
-        if self.last_lane.get() == lane && self.tally.last_came_back(block.requested) {
-            set(&self.last, Some(block));
-            return None;
-        }
-        self.push_to(lane, block)
-    }
-
-    /// A block comes back that is not the one that went out last, or not as it went.
-    #[inline(never)]
-    fn push_anew(&self, block: Box<Block>) -> Option<Box<Block>> {
-        self.push_to(block.lane, block)
-    }
-
-    #[inline(always)]
-    fn push_to(&self, lane: u8, block: Box<Block>) -> Option<Box<Block>> {
-        if !self.tally.lane(lane).push() {
+    pub(crate) fn push(&self, lane: u8, block: Box<Block>) -> Option<Box<Block>> {
+        if !self.has_slot(lane) {
             return Some(block);
         }
-        self.stow();
-        self.live.fall(block.key.class);
-        self.tally.requested().fall(block.requested);
-        self.last_lane.set(lane);
-        self.proven.set(0);
+        let (class, requested) = (block.key.class, block.requested);
+        let mut block = Some(block);
+        let before = last::of(self.epoch.get(), |last| last.replace(lane, block.take()?));
+        match before {
+            Some(Some((lane, before))) => self.stack(lane, before),
+            Some(None) => self.settle_last(),
+            None => self.begin_last(lane, block),
+        }
+        self.live.fall(class);
+        self.tally.requested().fall(requested);
         self.tally.set_last_lane(lane);
-        set(&self.last, Some(block));
         None
+    }
+
+    /// Takes a slot of a lane, perhaps that of the last block, which is out and keeps it until it is accounted for.
+    #[inline(always)]
+    fn has_slot(&self, lane: u8) -> bool {
+        let tally = self.tally.lane(lane);
+        tally.push() || {
+            self.settle_last();
+            tally.push()
+        }
+    }
+
+    /// The last block is another pool's, or there is none.
+    #[cold]
+    #[inline(never)]
+    fn begin_last(&self, lane: u8, block: Option<Box<Block>>) {
+        magazine::stow_last();
+        let Some(block) = block else { return };
+        match self.for_last.take() {
+            None => self.stack(lane, block),
+            Some(tally) => {
+                if let Some(given) = last::begin(self.epoch.get(), lane, tally, block) {
+                    self.take_back(given);
+                }
+            }
+        }
     }
 
     /// As [`push`](Self::push), where classes share lanes.
     pub(crate) fn push_in_shared_lane(&self, lane: u8, block: Box<Block>) -> Option<Box<Block>> {
-        if !self.tally.lane(lane).push() {
+        if !self.has_slot(lane) {
             return Some(block);
         }
         self.live.fall(block.key.class);
@@ -186,21 +177,17 @@ impl Rack {
     /// Puts the block that came back last in its lane, or accounts for it when it is out: before lanes or accounts are looked
     /// at.
     pub(crate) fn stow(&self) {
-        match self.last.take() {
-            Some(last) => self.stack(self.last_lane.get(), last),
-            None => self.settle_last(),
+        if let Some(given) = last::of(self.epoch.get(), Last::give_up).flatten() {
+            self.take_back(given);
         }
-        self.last_lane.set(NO_LANE);
     }
 
-    /// Finds out whether the last block, which went out, makes a new peak, and if so accounts for it as for any other.
-    #[cold]
-    #[inline(never)]
-    fn prove(&self, class: u64, requested: u64) {
-        if self.live.has_room(class) && self.tally.requested().has_room(requested) {
-            self.proven.set(requested + 1);
-        } else {
-            self.settle_last();
+    fn take_back(&self, Given { tally, block }: Given) {
+        // It has none meanwhile: there is nothing to be dropped.
+        mem::forget(self.for_last.replace(Some(tally)));
+        match block {
+            Some((lane, block)) => self.stack(lane, block),
+            None => self.settle_last(),
         }
     }
 
@@ -212,8 +199,12 @@ impl Rack {
             self.live.rise(lane.class());
             self.tally.requested().rise(requested);
             self.tally.forget_last();
-            self.proven.set(0);
         }
+    }
+
+    /// What the last block may be lent for is to be found out anew.
+    fn doubt_last(&self) {
+        last::of(self.epoch.get(), |last| last.prove(0));
     }
 
     /// Whether nothing was lent or came back since that was last [taken](Self::take_lent).
@@ -225,7 +216,7 @@ impl Rack {
     /// What was lent since this was last asked, and the most that was in between.
     pub(crate) fn take_lent(&self) -> (Lent, Lent) {
         self.settle_last();
-        self.proven.set(0);
+        self.doubt_last();
         let ((live, most_live), (requested, most_requested)) =
             (self.live.take(), self.tally.requested().take());
         (Lent { requested, live }, Lent { requested: most_requested, live: most_live })
@@ -291,6 +282,7 @@ impl Rack {
 
     /// Gives blocks and slots back to the depot they are of.
     pub(crate) fn leave(&self) {
+        self.stow();
         let epoch = self.epoch.replace(NEVER);
         if let Some(pool) = self.pool.take() {
             let gone = pool.depot().dismiss(self, epoch);
@@ -304,4 +296,50 @@ impl Rack {
 #[inline(always)]
 fn set(lane: &Cell<Option<Box<Block>>>, blocks: Option<Box<Block>>) {
     mem::forget(lane.replace(blocks));
+}
+
+#[cfg(all(test, feature = "host", not(model)))]
+mod tests {
+    use crate::host::HostDevice;
+    use crate::{Backend, Buffer, Pool};
+    use std::sync::mpsc;
+    use std::thread;
+    use std::time::Duration;
+
+    /// With the depot's lock taken by somebody else: the next is asked for, then the one before freed, in sizes that change.
+    #[test]
+    fn what_a_lane_has_room_for_needs_no_lock() {
+        let device = HostDevice::new();
+        let stream = device.create_stream().expect("a stream");
+        let pool = Pool::builder(&device).build().expect("good settings");
+        let ((warm, is_warm), (go, going), (done, is_done)) =
+            (mpsc::channel(), mpsc::channel(), mpsc::channel());
+        let worker = thread::spawn({
+            let pool = pool.clone();
+            move || {
+                let turn = |before: Option<Buffer<HostDevice>>, bytes| {
+                    let next = pool.allocate(bytes, &stream).expect("memory");
+                    drop(before);
+                    next
+                };
+                let mut last = turn(None, 1000);
+                for bytes in [900, 1000, 900, 1000] {
+                    last = turn(Some(last), bytes);
+                }
+                warm.send(()).expect("somebody waits");
+                going.recv().expect("somebody says so");
+                for bytes in [900, 1000, 900, 1000, 900] {
+                    last = turn(Some(last), bytes);
+                }
+                done.send(()).expect("somebody waits");
+            }
+        });
+        is_warm.recv().expect("it works");
+        let depot = pool.handle.shared.depot();
+        go.send(()).expect("it listens");
+        let outcome = is_done.recv_timeout(Duration::from_secs(20));
+        drop(depot);
+        worker.join().expect("no panic");
+        assert!(outcome.is_ok(), "it waited for the lock");
+    }
 }

@@ -8,12 +8,12 @@ use crate::block::Block;
 use crate::lanes::Lanes;
 #[cfg(feature = "trace")]
 use crate::lanes::{self, NO_LANE};
-#[cfg(feature = "trace")]
-use crate::magazine;
 use crate::shared::Shared;
 use crate::size_class::SizeClasses;
 #[cfg(feature = "trace")]
 use crate::trace::Recorder;
+#[cfg(feature = "trace")]
+use crate::{last, magazine};
 use vrampool_backend::{Hooks, StreamId};
 
 /// What a pool records to.
@@ -35,8 +35,9 @@ impl Records {
         Self(Some(Recording { recorder: recorder.clone(), lanes: None }))
     }
 
+    /// Nothing is recorded.
     #[inline(always)]
-    fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.0.is_none()
     }
 
@@ -55,15 +56,10 @@ impl Records {
     /// As [`magazine::take`], of a pool that is recorded.
     #[inline(always)]
     pub(crate) fn take(&self, pool: &Shared, requested: u64, stream: StreamId) -> Option<Box<Block>> {
-        if self.is_empty() { None } else { self.take_recorded(pool, requested, stream) }
-    }
-
-    #[inline(never)]
-    fn take_recorded(&self, pool: &Shared, requested: u64, stream: StreamId) -> Option<Box<Block>> {
         let Recording { recorder, lanes } = self.0.as_ref()?;
         let lane = lanes.as_ref()?.of_request(requested)?;
-        let mut block = magazine::take_from(pool, lane, requested, stream)?;
-        block.recorded = recorder.allocated(requested, stream);
+        let mut block = last::take(pool, lane, requested, stream)?;
+        block.recorded = recorder.allocated::<true>(requested, stream);
         block.recorded_lane = lane;
         Some(block)
     }
@@ -85,26 +81,28 @@ impl Records {
                 Some(lanes) if lanes.are_unshared() && is_kept => lanes::number(block.key.class),
                 _ => NO_LANE,
             };
-            block.recorded = recorder.allocated(block.requested, block.stream);
+            block.recorded = recorder.allocated::<false>(block.requested, block.stream);
         }
     }
 
-    /// The block comes back. Answers it if it did not find a place in this thread's magazines.
+    /// The block comes back, and does not say to which lane. Answers it if it did not find a place in this thread's magazines.
     #[inline(always)]
-    pub(crate) fn free(block: Box<Block>) -> Option<Box<Block>> {
-        if block.pool.records.is_empty() { Some(block) } else { Self::free_recorded(block) }
+    pub(crate) fn put(block: Box<Block>) -> Option<Box<Block>> {
+        if block.pool.records.is_empty() { Some(block) } else { Self::put_recorded(block) }
     }
 
+    /// A function of its own: the registers that it needs are not for others to save.
     #[inline(never)]
-    fn free_recorded(mut block: Box<Block>) -> Option<Box<Block>> {
-        // Before anybody else may get it.
-        if let (number @ 1.., Some(Recording { recorder, .. })) = (block.recorded, &block.pool.records.0) {
-            recorder.freed(number, block.stream);
+    fn put_recorded(mut block: Box<Block>) -> Option<Box<Block>> {
+        let Some(Recording { recorder, .. }) = &block.pool.records.0 else { return Some(block) };
+        if block.recorded != 0 {
+            // Before anybody else may get it.
+            recorder.freed(block.recorded, block.stream);
+            block.recorded = 0;
         }
-        block.recorded = 0;
         match block.recorded_lane {
             NO_LANE => Some(block),
-            lane => magazine::put_into(lane, block),
+            lane => magazine::put(lane, block),
         }
     }
 }
@@ -118,13 +116,17 @@ impl Records {
         }
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        true
+    }
+
     pub(crate) fn take(&self, _: &Shared, _: u64, _: StreamId) -> Option<Box<Block>> {
         None
     }
 
     pub(crate) fn request(&self, _: &mut Block) {}
 
-    pub(crate) fn free(block: Box<Block>) -> Option<Box<Block>> {
+    pub(crate) fn put(block: Box<Block>) -> Option<Box<Block>> {
         Some(block)
     }
 }

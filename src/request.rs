@@ -5,7 +5,6 @@ use crate::arena::ArenaError;
 use crate::block::Block;
 use crate::buckets::Key;
 use crate::capture::Need;
-use crate::depot::Depot;
 use crate::device_arena::DeviceArena;
 use crate::error::{Error, Forbidden, OutOfMemory, Shortage};
 use crate::lanes::NO_LANE;
@@ -16,7 +15,7 @@ use crate::shared::Shared;
 use crate::source::Extent;
 use crate::spares::Found;
 use crate::stats::Rung;
-use crate::sync::MutexGuard;
+use std::mem;
 use std::sync::Arc;
 use vrampool_backend::{Announced, Backend, MemoryKind, Stream};
 
@@ -37,37 +36,32 @@ impl Shared {
         if !self.lanes.are_below(bytes) {
             return None;
         }
-        let class = self.classes.round(bytes)?;
-        magazine::look(self, |rack| {
-            let key = Key { kind: self.kind, class };
-            let mut depot = self.depot();
-            if let Some(rack) = rack {
-                depot.settle(rack);
+        let key = Key {
+            kind: self.kind,
+            class: self.classes.round(bytes).filter(|&class| class <= self.max_allocation)?,
+        };
+        let mut gone = [None, None];
+        let mut depot = self.depot();
+        magazine::settle(self, &mut depot);
+        if self.caps.cache(key.class) {
+            if let ready @ Some(_) = depot.take_ready(key, bytes, stream.id()) {
+                return ready;
             }
-            let ready = if self.caps.cache(class) { depot.take_ready(key, bytes, stream.id()) } else { None };
-            match ready {
-                None => self.allocate_fresh::<B>(depot, class, bytes, stream),
-                ready => ready,
+            if !depot.has_nothing_for(key) {
+                return None;
             }
-        })
-    }
-
-    #[inline(never)]
-    fn allocate_fresh<B: Backend>(
-        &self,
-        mut depot: MutexGuard<'_, Depot>,
-        class: u64,
-        requested: u64,
-        stream: &B::Stream,
-    ) -> Option<Box<Block>> {
-        let key = Key { kind: self.kind, class };
-        if !depot.has_nothing_for(key) || self.check_device(stream).is_err() {
+        }
+        // A spare's stream is one of the pool's device.
+        if !depot.spare_is_of(stream.id()) && self.check_device(stream).is_err() {
             return None;
         }
-        let mut gone = [None, None];
-        let fresh = depot.serve::<B>(key, requested, stream, &mut gone)?;
+        let fresh = depot.serve::<B>(key, bytes, stream, &mut gone)?;
         depot.count_miss(key);
         drop(depot);
+        if gone.iter().all(Option::is_none) {
+            // Mostly there is nothing to be dropped.
+            mem::forget(gone);
+        }
         Some(fresh)
     }
 

@@ -18,7 +18,7 @@ use std::any::Any;
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use vrampool_backend::{Backend, DeviceId, Hooks, MemoryKind};
+use vrampool_backend::{Backend, DeviceId, Hooks, MemoryKind, StreamId};
 
 /// What a pool's handles, buffers and idle blocks share.
 #[derive(Debug)]
@@ -110,8 +110,9 @@ impl Shared {
         self.slot != NO_SLOT
     }
 
+    #[inline]
     pub(crate) fn has_magazine_for(&self, key: Key) -> bool {
-        self.has_magazines() && key.kind == self.kind && self.caps.magazines_take(key.class)
+        self.caps.magazines_take(key.class) && self.has_magazines() && key.kind == self.kind
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -121,7 +122,7 @@ impl Shared {
     /// A buffer's way back.
     #[inline]
     pub(crate) fn release(block: Box<Block>) {
-        if let Some(block) = magazine::put(block) {
+        if let Some(block) = magazine::put(block.lane, block) {
             Self::release_to_depot(block);
         }
     }
@@ -129,7 +130,6 @@ impl Shared {
     #[cold]
     #[inline(never)]
     fn release_to_depot(block: Box<Block>) {
-        let Some(block) = Records::free(block) else { return };
         // Those of pools with hooks are not.
         if !block.pool.lanes.are_unshared() && !block.pool.hooks.is_empty() {
             Self::release_announced(block);
@@ -147,6 +147,15 @@ impl Shared {
             }
         }
         let place = block.pool.place.0;
+        if block.pool.caps.cache(block.key.class) && !block.pool.has_magazine_for(block.key) {
+            // Mostly the depot keeps it, whatever this thread has.
+            let mut depot = place.lock();
+            let is_settled = magazine::settle(&block.pool, &mut depot);
+            match if is_settled { depot.keep(block) } else { Some(block) } {
+                Some(unkept) => block = unkept,
+                None => return,
+            }
+        }
         let unkept = magazine::visit_with(block, |rack, block| {
             let mut depot = place.lock();
             let unkept = depot.put(block, rack)?;
@@ -294,6 +303,24 @@ impl Shared {
             }
         }
         true
+    }
+
+    /// The source is about to map more for `key` on `stream`: gives it back what is idle there, where that may serve as well, so
+    /// that a pool does not grow for what it keeps idle. What is idle for other streams stays: it would take waits, and a
+    /// captured stream's nobody else gets. Magazines of other threads are called back for the next time.
+    pub(crate) fn spare(&self, key: Key, stream: StreamId) {
+        if !self.caps.cache(key.class) {
+            // All that is idle is smaller.
+            return;
+        }
+        magazine::leave(self);
+        let mut depot = self.depot();
+        if depot.budget.leased > 0 {
+            self.recall(&mut depot, Recall::Slots);
+        }
+        let idle = depot.evict_ready(stream);
+        drop(depot);
+        self.give_back(idle);
     }
 
     /// Drops blocks that left their buckets. Answers their bytes.

@@ -19,7 +19,8 @@ pub enum Source {
     /// cap coalesces, and holes can be closed. Requests for another kind of memory than the arena's go to the device.
     Arena,
     /// Blocks of a [growing](crate::ArenaBuilder::growing) arena: addresses are reserved once, and physical memory is mapped
-    /// as it is needed, stitched where holes are too small, and given back by [`Pool::trim`](crate::Pool::trim). The tightest;
+    /// as it is needed, stitched where holes are too small, and given back by [`Pool::trim`](crate::Pool::trim). Before more is
+    /// mapped for a request of a class that is kept idle, all that is idle for its stream goes back to the arena. The tightest;
     /// it takes a device with virtual memory (CUDA, the host on Linux). Its `limit` bounds physical bytes.
     ///
     /// ```
@@ -138,9 +139,17 @@ impl<B: Backend> Supply<B> {
         self.arena.as_ref().is_none_or(|arena| arena.kind() != key.kind)
     }
 
-    pub(crate) fn allocate(&self, key: Key, stream: &B::Stream) -> Result<Extent<B>, Error> {
+    /// Memory of `key`. Before an arena maps more for it, `spare` may give back to it what is to serve instead.
+    pub(crate) fn allocate(
+        &self,
+        key: Key,
+        stream: &B::Stream,
+        spare: impl FnOnce(),
+    ) -> Result<Extent<B>, Error> {
         match &self.arena {
-            Some(arena) if arena.kind() == key.kind => Ok(Extent::Arena(arena.allocate(key.class, stream)?)),
+            Some(arena) if arena.kind() == key.kind => {
+                Ok(Extent::Arena(arena.allocate_sparing(key.class, stream, spare)?))
+            }
             _ if self.source == Source::Driver => {
                 let memory = self.device.allocate_on(key.class, key.kind, stream)?;
                 Ok(Extent::Driver(Some(memory), self.device.clone()))

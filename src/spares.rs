@@ -8,7 +8,7 @@
 use crate::block::Block;
 use crate::buckets::Key;
 use crate::depot::Depot;
-use vrampool_backend::Backend;
+use vrampool_backend::{Backend, StreamId};
 
 /// How many are kept.
 const MOST: usize = 1024;
@@ -23,8 +23,15 @@ pub(crate) enum Found {
 }
 
 impl Depot {
+    /// Whether the next block that is made of a spare is of one that was `stream`'s.
+    #[inline]
+    pub(crate) fn spare_is_of(&self, stream: StreamId) -> bool {
+        self.spares.last().is_some_and(|spare| spare.stream == stream)
+    }
+
     /// Serves a miss of `key`, uncounted, from the arena that spares are of, if nothing has to be given back for it. Streams
     /// that are `gone` for that are to be dropped without any lock.
+    #[inline(always)]
     pub(crate) fn serve<B: Backend>(
         &mut self,
         key: Key,

@@ -1,13 +1,15 @@
 //! Pinned staging: uploads that do not block the host behind the work on the stream.
 
+use crate::broker::{Answer, Block, BlockBounds, PinnedLedger, Staging};
 use crate::environment::{self, Lookup};
 use crate::error::Error;
-use parking_lot::Mutex;
 use std::sync::Arc;
-use vrampool_backend::{Backend, Event, Memory, Placement, Region, RegionMut};
+use vrampool_backend::{Backend, Region, RegionMut};
 
 /// The smallest staging slot, bytes; larger ones are powers of two (netcl's).
 const SMALLEST_SLOT: u64 = 1 << 20;
+/// The largest: no slice is longer.
+const LARGEST_SLOT: u64 = 1 << 63;
 
 /// How an upload went.
 #[derive(Debug)]
@@ -23,7 +25,7 @@ pub enum Upload<E> {
 /// A pageable upload waits, in the driver, for all work before it: 25 MB behind 250 ms of queued work blocked the host
 /// for 247 ms (netcl, on NVIDIA's OpenCL). A staged one copies to a pinned slot and returns. A slot is used again only
 /// when the event behind its copy is complete: the stager asks and never waits. When all slots are busy and the cap is
-/// reached, the caller takes the pageable path.
+/// reached, the caller takes the pageable path. (A broker's runs go through such slots too, and wait for one.)
 ///
 /// ```
 /// # use vrampool::{Backend, Pool, Stager, Upload, host::HostDevice};
@@ -42,22 +44,7 @@ pub enum Upload<E> {
 #[derive(Debug)]
 pub struct Stager<B: Backend> {
     device: B,
-    max_bytes: u64,
-    slots: Mutex<Slots<B>>,
-}
-
-#[derive(Debug)]
-struct Slots<B: Backend> {
-    /// Slots not in a caller's hands; their copies may still run.
-    parked: Vec<Slot<B>>,
-    /// Pinned bytes, those in a caller's hands included.
-    bytes: u64,
-}
-
-#[derive(Debug)]
-struct Slot<B: Backend> {
-    memory: B::Memory,
-    copied: Arc<B::Event>,
+    staging: Staging<B>,
 }
 
 impl<B: Backend> Stager<B> {
@@ -81,7 +68,13 @@ impl<B: Backend> Stager<B> {
 
     /// A stager with at most `max_bytes` of pinned memory; with less than 1 MiB it never stages.
     pub fn with_max_bytes(device: &B, max_bytes: u64) -> Self {
-        Self { device: device.clone(), max_bytes, slots: Mutex::new(Slots { parked: Vec::new(), bytes: 0 }) }
+        let bounds = BlockBounds {
+            smallest: SMALLEST_SLOT,
+            largest: LARGEST_SLOT,
+            most: max_bytes,
+            grants_first: false,
+        };
+        Self { device: device.clone(), staging: Staging::new(device, PinnedLedger::new(u64::MAX), bounds) }
     }
 
     /// Copies `source` to `destination` in order on `stream`: staged from [`MIN_BYTES`](Self::MIN_BYTES) on where a slot
@@ -96,11 +89,12 @@ impl<B: Backend> Stager<B> {
         destination: RegionMut<'_, B::Memory>,
     ) -> Result<Upload<B::Event>, Error> {
         let bytes = source.len() as u64;
-        if bytes >= Self::MIN_BYTES
-            && bytes == destination.as_region().len()
-            && let Some(memory) = self.free_slot(bytes)?
-        {
-            return self.stage(memory, stream, source, destination).map(Upload::Staged);
+        if bytes >= Self::MIN_BYTES && bytes == destination.as_region().len() {
+            // What the driver refused the last time it may grant now.
+            self.staging.ask_again();
+            if let Answer::Block(slot) = self.staging.try_block(bytes)? {
+                return self.stage(slot, stream, source, destination).map(Upload::Staged);
+            }
         }
         self.device.upload(stream, source, destination)?;
         Ok(Upload::Pageable)
@@ -109,88 +103,32 @@ impl<B: Backend> Stager<B> {
     /// Bytes of pinned memory it has, busy or not.
     #[must_use]
     pub fn pinned_bytes(&self) -> u64 {
-        self.slots.lock().bytes
+        self.staging.bytes().0
     }
 
-    /// Gives back the slots whose copies are done. Answers how many bytes that were.
-    ///
-    /// # Errors
-    /// What the device reports about an event; slots before it are given back.
-    pub fn trim(&self) -> Result<u64, Error> {
-        let mut slots = self.slots.lock();
-        let (mut idle, mut index) = (Vec::new(), 0);
-        let mut outcome = Ok(());
-        while index < slots.parked.len() {
-            match slots.parked[index].copied.is_complete() {
-                Ok(true) => idle.push(slots.parked.swap_remove(index)),
-                Ok(false) => index += 1,
-                Err(error) => {
-                    outcome = Err(error.into());
-                    break;
-                }
-            }
-        }
-        let bytes: u64 = idle.iter().map(|slot| slot.memory.len()).sum();
-        drop(slots);
-        drop(idle);
-        self.slots.lock().bytes -= bytes;
-        outcome.map(|()| bytes)
-    }
-
-    /// A slot that nothing uses, of the right size; a new one where the cap allows it; else `None`.
-    fn free_slot(&self, bytes: u64) -> Result<Option<B::Memory>, Error> {
-        let Some(size) = bytes.max(SMALLEST_SLOT).checked_next_power_of_two() else { return Ok(None) };
-        let mut slots = self.slots.lock();
-        for index in 0..slots.parked.len() {
-            if slots.parked[index].memory.len() == size && slots.parked[index].copied.is_complete()? {
-                return Ok(Some(slots.parked.swap_remove(index).memory));
-            }
-        }
-        // Idle slots of other sizes make room.
-        let (mut idle, mut index) = (Vec::new(), 0);
-        while slots.bytes.saturating_add(size) > self.max_bytes && index < slots.parked.len() {
-            if slots.parked[index].copied.is_complete()? {
-                let slot = slots.parked.swap_remove(index);
-                slots.bytes -= slot.memory.len();
-                idle.push(slot);
-            } else {
-                index += 1;
-            }
-        }
-        if slots.bytes.saturating_add(size) > self.max_bytes {
-            drop(slots);
-            return Ok(None);
-        }
-        slots.bytes += size;
-        drop(slots);
-        match self.device.allocate(size, Placement::HostVisible.into()) {
-            Ok(memory) => Ok(Some(memory)),
-            Err(error) => {
-                self.slots.lock().bytes -= size;
-                // Too little pinned memory is what the pageable path is for.
-                if error.is_out_of_memory() { Ok(None) } else { Err(error.into()) }
-            }
-        }
+    /// Gives back the slots whose copies are done; one of which the device cannot say it goes when a slot is next needed. Answers how
+    /// many bytes that were.
+    #[allow(clippy::must_use_candidate, reason = "called for what it does; the figure is extra")]
+    pub fn trim(&self) -> u64 {
+        self.staging.trim()
     }
 
     fn stage(
         &self,
-        memory: B::Memory,
+        slot: Block<B>,
         stream: &B::Stream,
         source: &[u8],
         destination: RegionMut<'_, B::Memory>,
     ) -> Result<Arc<B::Event>, Error> {
-        match self.copy_through(&memory, stream, source, destination) {
+        match self.copy_through(&slot.memory, stream, source, destination) {
             Ok(event) => {
                 let copied = Arc::new(event);
-                self.slots.lock().parked.push(Slot { memory, copied: Arc::clone(&copied) });
+                self.staging.park(slot, Some(Arc::clone(&copied)));
                 Ok(copied)
             }
             Err(error) => {
                 // Whether a copy still reads the slot is not known, so it is not used again; dropping it is safe.
-                let size = memory.len();
-                drop(memory);
-                self.slots.lock().bytes -= size;
+                self.staging.drop_block(slot);
                 Err(error)
             }
         }

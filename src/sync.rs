@@ -8,7 +8,9 @@
 #[cfg(model)]
 pub(crate) use modelled::{Condvar, Mutex, MutexGuard};
 #[cfg(not(model))]
-pub(crate) use real::{Condvar, Mutex, MutexGuard};
+pub(crate) use real::Condvar;
+#[cfg(not(model))]
+pub use real::{Mutex, MutexGuard};
 
 #[cfg(model)]
 pub(crate) use loom::sync::atomic::AtomicU64;
@@ -38,23 +40,26 @@ mod real {
     /// priorities.
     const NAP: Duration = Duration::from_micros(50);
 
+    /// A lock of what is held for some tens of nanoseconds at a time.
     #[derive(Debug)]
-    pub(crate) struct Mutex<T>(SpinMutex<T>);
+    pub struct Mutex<T>(SpinMutex<T>);
 
-    /// Knows its lock, for a [`Condvar`].
+    /// Knows its lock, for who waits and lets it go meanwhile.
     #[derive(Debug)]
-    pub(crate) struct MutexGuard<'a, T> {
+    pub struct MutexGuard<'a, T> {
         guard: SpinMutexGuard<'a, T>,
         mutex: &'a Mutex<T>,
     }
 
     impl<T> Mutex<T> {
-        pub(crate) fn new(value: T) -> Self {
+        /// One that nobody has.
+        pub const fn new(value: T) -> Self {
             Self(SpinMutex::new(value))
         }
 
+        /// Waits until nobody has it.
         #[inline]
-        pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+        pub fn lock(&self) -> MutexGuard<'_, T> {
             self.try_lock().unwrap_or_else(|| self.wait())
         }
 

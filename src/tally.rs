@@ -16,7 +16,7 @@ pub(crate) struct Tally {
     /// Bytes that its hits asked for, less those of the buffers it took back, since it last visited the depot: the most they
     /// were, and by how much they are less now.
     requested: HighWater,
-    /// One more than the bytes that the [last](crate::rack) block was asked for, when it is out and not accounted for
+    /// One more than the bytes that the [last](crate::last) block was asked for, when it is out and not accounted for
     /// otherwise; else 0. And its lane.
     last: AtomicU64,
     last_lane: AtomicU64,

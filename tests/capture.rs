@@ -6,7 +6,7 @@ mod audit;
 use audit::AuditDevice;
 use proptest::prelude::*;
 use vrampool::host::{HostDevice, HostStream};
-use vrampool::{Backend, Buffer, Error, Forbidden, Pool, SizeClasses, Source};
+use vrampool::{Backend, Buffer, Builder, Error, Forbidden, Pool, SizeClasses, Source};
 
 type Device = AuditDevice<HostDevice>;
 
@@ -20,10 +20,14 @@ struct Scene {
 
 /// Of classes that are multiples of 1 KiB, with at most 64 KiB from the source.
 fn scene(source: Source) -> Scene {
+    scene_with(source, |builder| builder)
+}
+
+fn scene_with(source: Source, with: impl FnOnce(Builder<Device>) -> Builder<Device>) -> Scene {
     let device = AuditDevice::new(HostDevice::builder().capacity(1 << 20).granularity(4 * KIB).build());
     let streams = std::array::from_fn(|_| device.create_stream().expect("a stream"));
     let builder = Pool::builder(&device).source(source).size_classes(SizeClasses::Multiple(KIB));
-    Scene { pool: builder.limit(64 * KIB).build().expect("a pool"), device, streams }
+    Scene { pool: with(builder.limit(64 * KIB)).build().expect("a pool"), device, streams }
 }
 
 impl Scene {
@@ -105,6 +109,29 @@ fn a_captured_stream_and_another_one_do_not_wait_for_each_other() {
         let both = [(); 2].map(|()| scene.buffer(3, 1));
         assert_eq!(scene.pool.stats().stream_waits, waits + 2, "{source}: now they can");
         drop(both);
+    }
+}
+
+/// Free memory of a captured stream and another one is for neither of them, until the host has waited for the other one.
+#[test]
+fn what_streams_freed_side_by_side_is_settled_for_a_captured_one() {
+    for source in [Source::Arena, Source::Virtual] {
+        // Nothing stays idle: it coalesces at once.
+        let scene = scene_with(source, |builder| builder.cached_class(0));
+        let [captured, _, third] = &scene.streams;
+        let rest = scene.buffer(32, 2);
+        drop([scene.buffer(16, 0), scene.buffer(16, 1)]);
+        scene.device.capture(&[captured]);
+        assert_eq!(scene.refused(32, 0), Forbidden::Wait, "{source}");
+        let error = scene.pool.allocate(32 * KIB, third).expect_err("a captured stream used it");
+        assert!(matches!(error, Error::Capture { forbidden: Forbidden::Wait, .. }), "{source}: {error}");
+        let calls = scene.calls();
+        scene.pool.settle_for(captured).expect("no fault");
+        let served = scene.pool.allocate(32 * KIB, captured);
+        assert!(served.is_ok(), "{source}: {served:?}");
+        assert_eq!(scene.calls(), calls, "{source}: without a call for it");
+        scene.device.capture(&[]);
+        drop((served, rest));
     }
 }
 

@@ -12,6 +12,7 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use vrampool::broker::{Broker, Client};
 use vrampool::host::HostDevice;
 use vrampool::metrics::{DEFAULT_ADDRESS, Exporter};
 use vrampool::{Backend, Pool, UNLIMITED};
@@ -49,9 +50,13 @@ fn promtool_accepts_what_is_served() {
     drop(pool.allocate(1000, &stream).expect("memory"));
     let exporter = Exporter::listen(free_address()).expect("a free address");
     exporter.add(&pool).expect("the only pool");
+    let broker = Broker::builder(&device).name("served").build().expect("a broker");
+    let _client = broker.register(Client::new("client")).expect("a client");
+    exporter.add_broker(&broker).expect("the only broker");
     let text = wait_for("the first publication", || {
         let text = get(exporter.address(), "/metrics")?;
-        text.contains("vrampool_misses_total{").then_some(text)
+        let served = ["vrampool_misses_total{", "vrampool_broker_client_share_bytes{"];
+        served.iter().all(|name| text.contains(name)).then_some(text)
     });
     let mut check = Command::new(promtool)
         .args(["check", "metrics"])

@@ -4,6 +4,7 @@
 use serde_json::Value;
 use std::process::{Command, Output};
 use vrampool::any;
+use vrampool::broker::Broker;
 
 fn vrampool(arguments: &[&str]) -> (Option<i32>, String, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_vrampool"));
@@ -21,20 +22,43 @@ fn json(arguments: &[&str]) -> Value {
 }
 
 /// 4 MB of a batch, in half a MiB.
+const LEAST_RUNS: u64 = 52_000;
+const LEAST_SHARE: u64 = 512 << 10;
 const SMALL: [&str; 8] = ["--runs", "52000", "--samples", "16", "--steps", "2", "--share", "512KiB"];
 
 #[test]
 fn a_sweep_larger_than_its_share_is_right_on_every_device() {
     for device in any::devices().there {
         eprintln!("on {}", device.name);
-        for streams in ["1", "3"] {
-            let report = json(&[&SMALL[..], &["--backend", &device.name, "--streams", streams]].concat());
+        let opened = any::open(&device.name).expect("it is there");
+        let granularity = Broker::builder(&opened).build().expect("a broker").granularity();
+        for streams in [1, 3] {
+            // Where a device allocates in large pieces: one for each of both arrays on each stream, and eight times as many runs as
+            // the states of go into one.
+            let share = LEAST_SHARE.max(streams * 2 * granularity);
+            let runs = LEAST_RUNS.max(granularity / (16 * 4) * 8);
+            let [runs_text, share_text, streams_text] =
+                [runs, share, streams].map(|number| number.to_string());
+            let report = json(&[
+                "--samples",
+                "16",
+                "--steps",
+                "2",
+                "--runs",
+                &runs_text,
+                "--share",
+                &share_text,
+                "--backend",
+                &device.name,
+                "--streams",
+                &streams_text,
+            ]);
             let number = |key: &str| report[key].as_u64().expect(key);
             assert_eq!(report["backend"].as_str(), Some(device.backend));
-            assert_eq!(number("streams").to_string(), streams);
-            assert!(number("chunks") >= 8 && number("chunk_len") * number("chunks") >= 52_000, "{report}");
-            assert!(number("peak_held") <= number("share_bytes") && number("share_bytes") == 512 << 10);
-            assert_eq!((number("batch_bytes"), number("bytes_copied")), (52_000 * 76, 52_000 * 76));
+            assert_eq!(number("streams"), streams);
+            assert!(number("chunks") >= 8 && number("chunk_len") * number("chunks") >= runs, "{report}");
+            assert!(number("peak_held") <= number("share_bytes") && number("share_bytes") == share);
+            assert_eq!((number("batch_bytes"), number("bytes_copied")), (runs * 76, runs * 76));
             // The program fails where an error is large.
             assert!(report["worst_error"].as_f64().expect("a number") < 1e-2);
         }

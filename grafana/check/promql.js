@@ -14,7 +14,7 @@ const failures = [];
 const fail = (where, what) => failures.push(`${where}: ${what}`);
 
 const known = new Set(readme.match(/(?<=\| `)vrampool_\w+/g));
-const labels = ["pool", "backend", "device"];
+const labels = (selector) => [selector.startsWith("vrampool_broker_") ? "broker" : "pool", "backend", "device"];
 let expressions = 0;
 
 function check(where, expr, recorded = new Set()) {
@@ -101,7 +101,7 @@ for (const panel of dashboard.panels) {
     if (refIds.has(target.refId)) fail(where, `two queries ${target.refId}`);
     refIds.add(target.refId);
     for (const selector of check(`${where} ${target.refId}`, fill(target.expr)) ?? []) {
-      for (const label of labels) {
+      for (const label of labels(selector)) {
         if (!selector.includes(`${label}=~"x"`)) fail(where, `${selector} does not select by $${label}`);
       }
     }

@@ -102,6 +102,12 @@ impl Arena {
         }
     }
 
+    /// The newest block, if a request got one.
+    #[inline]
+    pub(super) fn newest(&self, index: u32) -> Option<Block> {
+        (index != NONE).then(|| Block::new(self.serial, index, self.id))
+    }
+
     /// The record of a new block, or none. So small a result comes back in a register.
     fn place(&mut self, bytes: u64, region: Region) -> u32 {
         let Some(size) = self.round(bytes) else { return NONE };

@@ -74,8 +74,9 @@ impl FreeBlocks {
         }
     }
 
+    /// As [`cut_smallest`](Self::cut_smallest), from the tail alone.
     #[inline(always)]
-    fn cut_tail(&mut self, table: &mut Table, bytes: u64) -> u32 {
+    pub(super) fn cut_tail(&mut self, table: &mut Table, bytes: u64) -> u32 {
         if table[self.tail].bytes < bytes { NONE } else { self.cut_aside(table, self.tail, bytes) }
     }
 

@@ -1,12 +1,13 @@
 //! How a broker is to be.
 
 use super::handle::{Broker, new_pool};
+use super::host_array::SpillAccount;
 use super::ledger::{HOST_FRACTION, PinnedLedger, budget, host_memory};
 use super::share::Shares;
-use super::staging::Staging;
+use super::staging::{BlockBounds, Staging};
 use super::state::{Settings, Shared, State, WarningHook};
 use super::turn::Turn;
-use super::{Allocator, BrokerError, LimitMode, Warning};
+use super::{Allocator, BrokerCounts, BrokerError, LimitMode, Warning};
 use crate::UNLIMITED;
 use crate::environment;
 use crate::size_class::SizeClasses;
@@ -19,6 +20,8 @@ use vrampool_backend::{Backend, DeviceKind};
 
 /// The most bytes that go through one staging block by default. (CuBIE's are up to 64 MiB.)
 const STAGING_BLOCK: u64 = 16 << 20;
+/// The smallest staging block, bytes.
+const SMALLEST_BLOCK: u64 = 64 << 10;
 /// The most bytes of staging blocks by default, MiB (netcl's).
 const STAGING_MIB: f64 = 512.0;
 
@@ -37,6 +40,7 @@ const STAGING_MIB: f64 = 512.0;
 #[must_use]
 pub struct BrokerBuilder<B: Backend> {
     device: B,
+    name: String,
     allocator: Allocator,
     mode: LimitMode,
     classes: SizeClasses,
@@ -56,6 +60,7 @@ impl<B: Backend> BrokerBuilder<B> {
     pub(super) fn new(device: &B) -> Self {
         Self {
             device: device.clone(),
+            name: "broker".into(),
             allocator: Allocator::default(),
             mode: LimitMode::default(),
             classes: SizeClasses::EXACT,
@@ -70,6 +75,12 @@ impl<B: Backend> BrokerBuilder<B> {
             spill_directory: std::env::temp_dir(),
             on_warning: None,
         }
+    }
+
+    /// Its name, for metrics. Default: `broker`.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
     }
 
     /// Who allocates. Default: [`Allocator::Pool`]. [`Broker::set_allocator`] changes it later.
@@ -180,12 +191,17 @@ impl<B: Backend> BrokerBuilder<B> {
                 environment::bytes(found.map_or(STAGING_MIB, |(_, number)| number), environment::MIB)
             }
         };
+        let largest = self.staging_block.max(SMALLEST_BLOCK).checked_next_power_of_two().unwrap_or(1 << 63);
+        let bounds =
+            BlockBounds { smallest: SMALLEST_BLOCK, largest, most: staging_bytes, grants_first: true };
         let granularity = self.granularity.unwrap_or_else(|| granularity(&self.device));
         let pool = new_pool(&self.device, self.allocator, self.classes, self.budget)?;
         Ok(Broker::of(Shared {
-            staging: Staging::new(&self.device, ledger.clone(), self.staging_block, staging_bytes),
+            staging: Staging::new(&self.device, ledger.clone(), bounds),
             ledger,
+            spilled: SpillAccount::default(),
             settings: Settings {
+                name: self.name,
                 total,
                 granularity,
                 reserve: self.reserve,
@@ -206,6 +222,7 @@ impl<B: Backend> BrokerBuilder<B> {
                 clients: BTreeMap::new(),
                 groups: BTreeMap::new(),
                 clock: 0,
+                counts: BrokerCounts::default(),
             }),
             device: self.device,
         }))

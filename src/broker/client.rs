@@ -3,7 +3,7 @@
 use super::handle::{group_name, idle};
 use super::request::Queued;
 use super::state::{Entry, Group, InvalidateHook, ReadyHook, Shared};
-use super::{ArrayId, ArrayRequest, BrokerError, ClientId, LimitMode, Response, Share, Warning};
+use super::{ArrayId, ArrayRequest, BrokerError, ClientId, ClientStats, LimitMode, Response, Share, Warning};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client of this name, for logs, with an automatic share, in the default group.
+    /// A client of this name, for logs and metrics, with an automatic share, in the default group.
     pub fn new(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -78,24 +78,6 @@ pub struct ClientHandle<B: Backend> {
     name: String,
 }
 
-/// What a client has. Bytes.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-#[non_exhaustive]
-pub struct ClientStats {
-    /// The part of the device that it may hold.
-    pub proportion: f64,
-    /// The same in bytes.
-    pub cap: u64,
-    /// What it holds, rounding counted.
-    pub held: u64,
-    /// The most it held.
-    pub peak_held: u64,
-    /// How often its memory was taken back.
-    pub evictions: u64,
-    /// Requests that are queued.
-    pub queued: usize,
-}
-
 impl<B: Backend> ClientHandle<B> {
     pub(super) fn register(shared: &Arc<Shared<B>>, client: Client) -> Result<Self, BrokerError> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
@@ -121,6 +103,7 @@ impl<B: Backend> ClientHandle<B> {
             state.groups.values_mut().for_each(Group::replan);
         }
         let entry = Entry {
+            name: handle.name.clone(),
             group,
             queue: Vec::new(),
             requests: Vec::new(),
@@ -131,6 +114,7 @@ impl<B: Backend> ClientHandle<B> {
             in_flight: 0,
             pending: Vec::new(),
             evictions: 0,
+            chunks: 0,
             on_invalidate: client.on_invalidate,
             on_ready: client.on_ready,
         };
@@ -251,9 +235,9 @@ impl<B: Backend> ClientHandle<B> {
         requests.append(&mut entry.queue);
         entry.queue = requests;
         let parts = &mut *state;
-        drop_empty(&mut parts.groups, &parts.clients, &old);
+        let gone = take_empty(&mut parts.groups, &parts.clients, &old);
         drop(state);
-        drop(memory);
+        drop((memory, gone));
         Ok(())
     }
 
@@ -296,16 +280,7 @@ impl<B: Backend> ClientHandle<B> {
     #[must_use]
     pub fn stats(&self) -> ClientStats {
         let state = self.shared.state.lock();
-        let (proportion, cap) = (state.shares.proportion(self.id), state.shares.cap(self.id));
-        let Some(entry) = state.clients.get(&self.id) else { return ClientStats::default() };
-        ClientStats {
-            proportion,
-            cap,
-            held: entry.held,
-            peak_held: entry.peak,
-            evictions: entry.evictions,
-            queued: entry.queue.len(),
-        }
+        state.clients.get(&self.id).map(|entry| state.stats_of(self.id, entry)).unwrap_or_default()
     }
 
     fn warn_of(&self, sum: Option<f64>) {
@@ -315,16 +290,16 @@ impl<B: Backend> ClientHandle<B> {
     }
 }
 
-/// A group that nobody is in is gone, and its streams with it.
-pub(super) fn drop_empty<B: Backend>(
+/// A group that nobody is in is gone, and its streams with it: to be dropped out of the lock, because they are the driver's.
+#[must_use]
+pub(super) fn take_empty<B: Backend>(
     groups: &mut BTreeMap<String, Group<B>>,
     clients: &BTreeMap<ClientId, Entry<B>>,
     group: &str,
-) {
+) -> Option<Group<B>> {
     let is_empty = !clients.values().any(|entry| entry.group == group);
-    if is_empty && groups.get(group).is_some_and(|group| !group.is_running) {
-        groups.remove(group);
-    }
+    let is_unused = is_empty && groups.get(group).is_some_and(|group| !group.is_running);
+    if is_unused { groups.remove(group) } else { None }
 }
 
 impl<B: Backend> Drop for ClientHandle<B> {
@@ -333,14 +308,19 @@ impl<B: Backend> Drop for ClientHandle<B> {
         let parts = &mut *state;
         parts.shares.remove(self.id);
         let entry = parts.clients.remove(&self.id);
+        let mut gone = None;
         if let Some(entry) = &entry {
             if let Some(group) = parts.groups.get_mut(&entry.group) {
                 group.replan();
             }
-            drop_empty(&mut parts.groups, &parts.clients, &entry.group);
+            if parts.mode == LimitMode::Active {
+                // Automatic shares are larger now.
+                parts.groups.values_mut().for_each(Group::replan);
+            }
+            gone = take_empty(&mut parts.groups, &parts.clients, &entry.group);
         }
         drop(state);
-        // Out of the lock: its memory goes to the pool, and what its callbacks hold may have destructors.
-        drop(entry);
+        // Out of the lock: its memory goes to the pool, its streams to the driver, and what its callbacks hold may have destructors.
+        drop((entry, gone));
     }
 }

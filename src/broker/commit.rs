@@ -1,9 +1,10 @@
 //! From requests to memory: one partition for a group, and the memory for it.
 
-use super::client::drop_empty;
+use super::client::take_empty;
+use super::footprint::{Demand, Rounding};
 use super::partition::{MANY_CHUNKS, Partition, fit};
-use super::state::{Demand, Grant, Held, PlanArray, Rounding, Shared, State, arrays, batch};
-use super::{BrokerError, ClientId, Footprint, Response, Warning};
+use super::state::{Grant, Held, PlanArray, Shared, State, arrays, batch};
+use super::{BrokerCounts, BrokerError, ClientId, Footprint, Response, Warning};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use vrampool_backend::Backend;
@@ -21,11 +22,34 @@ pub(crate) struct InRun<B: Backend> {
     pub(crate) clients: Vec<ClientId>,
 }
 
+/// How a run ended.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Ended {
+    /// Whether its data went with its arrays, so that it ran at all.
+    pub(crate) has_begun: bool,
+    pub(crate) chunks: u64,
+    pub(crate) shrinks: u64,
+    pub(crate) bytes_copied: u64,
+    pub(crate) has_failed: bool,
+}
+
+impl Ended {
+    fn count(&self, counts: &mut BrokerCounts) {
+        if !self.has_begun {
+            return;
+        }
+        *(if self.has_failed { &mut counts.failed_runs } else { &mut counts.runs }) += 1;
+        counts.chunks += self.chunks;
+        counts.shrinks += self.shrinks;
+        counts.bytes_copied += self.bytes_copied;
+    }
+}
+
 impl<B: Backend> Shared<B> {
     /// Grants what a group asks for.
     pub(crate) fn commit(&self, group: &str) -> Result<Arc<Grant>, BrokerError> {
         let _turn = self.turn.take()?;
-        let (grant, _) = self.commit_in_turn(group)?;
+        let (grant, _) = self.commit_and_count(group)?;
         self.tell(group, &grant);
         Ok(grant)
     }
@@ -33,7 +57,7 @@ impl<B: Backend> Shared<B> {
     /// Grants it and takes its memory for a run, in one turn, so that nobody takes the memory back in between.
     pub(crate) fn begin(&self, group: &str) -> Result<InRun<B>, BrokerError> {
         let _turn = self.turn.take()?;
-        let (grant, is_new) = self.commit_in_turn(group)?;
+        let (grant, is_new) = self.commit_and_count(group)?;
         // New ones, where the old ones failed.
         let streams = self.streams(group, grant.slots)?;
         if is_new {
@@ -72,17 +96,19 @@ impl<B: Backend> Shared<B> {
         grant: &Grant,
         clients: Vec<ClientId>,
         memory: Vec<Held<B>>,
-        has_shrunk: bool,
-        has_failed: bool,
+        ended: Ended,
     ) {
-        let mut unwanted = Vec::new();
+        let has_shrunk = ended.shrinks > 0;
+        let (mut unwanted, mut failed) = (Vec::new(), Vec::new());
         let mut state = self.state.lock();
+        ended.count(&mut state.counts);
         state.clock += 1;
         let clock = state.clock;
         for client in clients {
             if let Some(entry) = state.clients.get_mut(&client) {
                 entry.in_flight = entry.in_flight.saturating_sub(1);
                 entry.last_work = clock;
+                entry.chunks += ended.chunks;
             }
         }
         let owners: BTreeMap<_, _> = grant.arrays.iter().map(|array| (array.id, array.client)).collect();
@@ -102,16 +128,28 @@ impl<B: Backend> Shared<B> {
             if has_shrunk || std::mem::take(&mut entry.is_stale) {
                 entry.grant = None;
             }
-            if has_failed {
-                entry.streams.clear();
+            if ended.has_failed {
+                failed.append(&mut entry.streams);
             }
         }
         // Its last client went in the middle, perhaps.
         let parts = &mut *state;
-        drop_empty(&mut parts.groups, &parts.clients, group);
+        let gone = take_empty(&mut parts.groups, &parts.clients, group);
         drop(state);
-        drop(unwanted);
+        // Out of the lock: memory goes to the pool, and streams to the driver.
+        drop((unwanted, failed, gone));
         self.keep_reserve();
+    }
+
+    fn commit_and_count(&self, group: &str) -> Result<(Arc<Grant>, bool), BrokerError> {
+        let outcome = self.commit_in_turn(group);
+        let counts = &mut self.state.lock().counts;
+        *match &outcome {
+            Ok(_) => &mut counts.commits_granted,
+            Err(error) if error.is_out_of_memory() => &mut counts.commits_short,
+            Err(_) => &mut counts.commits_refused,
+        } += 1;
+        outcome
     }
 
     /// What is granted already, if that is what is asked for and all of it is there; else a new grant. Whether it is new.
@@ -206,6 +244,7 @@ impl<B: Backend> Shared<B> {
                 }
                 Err(error) if error.is_out_of_memory() && attempt < ATTEMPTS => {
                     let held = demand.held(partition.chunk_len(), used);
+                    self.state.lock().counts.retries += 1;
                     log::info!("broker: {held} bytes were free and are not any more: {error}");
                     let missing = held.saturating_sub(self.room_for(group)?);
                     self.evict_idle(Some(group), missing);

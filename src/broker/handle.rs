@@ -4,7 +4,10 @@ use super::builder::BrokerBuilder;
 use super::client::{Client, ClientHandle};
 use super::host_array::{Bytes, Spilled, choose};
 use super::state::{Group, Shared};
-use super::{Allocator, BrokerError, DEFAULT_GROUP, HostArray, HostBacking, LimitMode, PinnedLedger, Plan};
+use super::{
+    Allocator, BrokerCounts, BrokerError, BrokerStats, DEFAULT_GROUP, HostArray, HostBacking, LimitMode,
+    PinnedLedger, Plan, RegisteredClient,
+};
 use crate::UNLIMITED;
 use crate::error::Error;
 use crate::pool::Pool;
@@ -25,21 +28,23 @@ impl<B: Backend> Clone for Broker<B> {
     }
 }
 
-/// What a broker has given out. Bytes.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-#[non_exhaustive]
-#[must_use]
-pub struct BrokerStats {
-    /// Clients that are registered.
-    pub clients: usize,
-    /// What they hold of the device, rounding counted.
-    pub held: u64,
-    /// What the pool keeps for them besides.
-    pub idle: u64,
-    /// Pinned blocks for copies, and the most there were.
-    pub staging: u64,
-    /// The most of them at a time.
-    pub peak_staging: u64,
+/// A broker that is there as long as others keep it.
+#[cfg(feature = "metrics")]
+#[derive(Debug)]
+pub(crate) struct WeakBroker<B: Backend>(std::sync::Weak<Shared<B>>);
+
+#[cfg(feature = "metrics")]
+impl<B: Backend> WeakBroker<B> {
+    pub(crate) fn upgrade(&self) -> Option<Broker<B>> {
+        self.0.upgrade().map(|shared| Broker { shared })
+    }
+}
+
+#[cfg(feature = "metrics")]
+impl<B: Backend> Broker<B> {
+    pub(crate) fn downgrade(&self) -> WeakBroker<B> {
+        WeakBroker(Arc::downgrade(&self.shared))
+    }
 }
 
 impl<B: Backend> Broker<B> {
@@ -232,7 +237,8 @@ impl<B: Backend> Broker<B> {
                 Ok(HostArray { bytes: Bytes::Pageable(held) })
             }
             HostBacking::File => {
-                let file = Spilled::create(&self.shared.settings.spill_directory, bytes)?;
+                let directory = &self.shared.settings.spill_directory;
+                let file = Spilled::create(directory, bytes, &self.shared.spilled)?;
                 Ok(HostArray { bytes: Bytes::File(file) })
             }
         }
@@ -274,11 +280,51 @@ impl<B: Backend> Broker<B> {
 
     /// What it has given out.
     pub fn stats(&self) -> BrokerStats {
-        let (staging, peak_staging) = self.shared.staging.bytes();
+        let Shared { settings, ledger, staging, turn, .. } = &*self.shared;
         let state = self.shared.state.lock();
         let (clients, held, pool) = (state.clients.len(), state.held(), state.pool.clone());
+        let counts = state.counts;
         drop(state);
-        BrokerStats { clients, held, idle: pool.stats().bytes_cached, staging, peak_staging }
+        let (bytes, peak_staging) = staging.bytes();
+        BrokerStats {
+            clients,
+            held,
+            idle: pool.stats().bytes_cached,
+            budget: settings.budget,
+            reserve: settings.reserve,
+            staging: bytes,
+            peak_staging,
+            pinned_live: ledger.live_bytes(),
+            pinned_retained: ledger.retained_bytes(),
+            pinned_budget: ledger.budget(),
+            spilled: self.shared.spilled.bytes(),
+            counts: BrokerCounts { turn_waits: turn.waits(), staging_waits: staging.waits(), ..counts },
+        }
+    }
+
+    /// The clients that are registered, in the order in which they came.
+    #[must_use]
+    pub fn clients(&self) -> Vec<RegisteredClient> {
+        let state = self.shared.state.lock();
+        let listed = state.clients.iter().map(|(&id, entry)| RegisteredClient {
+            id,
+            name: entry.name.clone(),
+            group: entry.group.clone(),
+            stats: state.stats_of(id, entry),
+        });
+        listed.collect()
+    }
+
+    /// Its name, for metrics.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.shared.settings.name
+    }
+
+    /// What the device allocates in, bytes: each array of a chunk takes a multiple of it, so that a share of less holds none.
+    #[must_use]
+    pub fn granularity(&self) -> u64 {
+        self.shared.settings.granularity
     }
 
     /// The device it shares.

@@ -5,6 +5,8 @@ use super::ledger::PinnedReservation;
 use std::fs::File;
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use vrampool_backend::Backend;
 
 /// Where an array of the host's lives.
@@ -107,14 +109,33 @@ impl<B: Backend> HostArray<B> {
 pub(crate) struct Spilled {
     file: File,
     len: u64,
+    account: SpillAccount,
+}
+
+/// How many bytes are in such files. A clone is the same account.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct SpillAccount(Arc<AtomicU64>);
+
+impl SpillAccount {
+    pub(crate) fn bytes(&self) -> u64 {
+        // Relaxed, here and below: a figure, by which nothing else is ordered.
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Spilled {
+    fn drop(&mut self) {
+        self.account.0.fetch_sub(self.len, Ordering::Relaxed);
+    }
 }
 
 impl Spilled {
-    pub(crate) fn create(directory: &Path, len: u64) -> Result<Self, BrokerError> {
+    pub(crate) fn create(directory: &Path, len: u64, account: &SpillAccount) -> Result<Self, BrokerError> {
         let failed = |call| move |source| BrokerError::Spill { call, bytes: len, source };
         let file = tempfile::tempfile_in(directory).map_err(failed("creating"))?;
         file.set_len(len).map_err(failed("extending"))?;
-        Ok(Self { file, len })
+        account.0.fetch_add(len, Ordering::Relaxed);
+        Ok(Self { file, len, account: account.clone() })
     }
 
     pub(crate) fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<(), BrokerError> {
@@ -189,14 +210,19 @@ mod tests {
     #[test]
     fn a_spilled_array_has_no_name_and_keeps_its_bytes() {
         let directory = tempfile::tempdir().expect("a directory");
-        let spilled = Spilled::create(directory.path(), 1 << 20).expect("a file");
+        let account = SpillAccount::default();
+        let spilled = Spilled::create(directory.path(), 1 << 20, &account).expect("a file");
+        assert_eq!(account.bytes(), 1 << 20);
         spilled.write(1000, &[7; 100]).expect("written");
         let mut bytes = [1; 102];
         spilled.read(999, &mut bytes).expect("read");
         assert!(bytes[0] == 0 && bytes[101] == 0 && bytes[1..101].iter().all(|&byte| byte == 7));
         let left = std::fs::read_dir(directory.path()).expect("a listing").count();
         assert_eq!(left, 0, "there is nothing to be left behind");
-        let error = Spilled::create(&directory.path().join("absent"), 1).expect_err("no such directory");
+        drop(spilled);
+        let error =
+            Spilled::create(&directory.path().join("absent"), 1, &account).expect_err("no such directory");
+        assert_eq!(account.bytes(), 0);
         assert!(matches!(error, BrokerError::Spill { call: "creating", .. }), "{error}");
     }
 }

@@ -53,8 +53,8 @@
 //! # }
 //! ```
 //!
-//! From the bottom up: `partition`, `share`, `request` (numbers) · `ledger` · `host_array`, `staging`, `gather`,
-//! `transfer` (the host's side) · `state`, `turn` · `pressure`, `commit` · `course` (which chunk is next), `slot`, `bind`, `session`,
+//! From the bottom up: `partition`, `share`, `request`, `footprint` (numbers) · `ledger` · `host_array`, `staging`, `gather`,
+//! `transfer` (the host's side) · `stats`, `state`, `turn` · `pressure`, `commit` · `course` (which chunk is next), `slot`, `bind`, `session`,
 //! `run` · `client`, `plan`, `handle`.
 
 mod bind;
@@ -63,6 +63,7 @@ mod client;
 mod commit;
 mod course;
 mod error;
+mod footprint;
 mod gather;
 mod handle;
 mod host_array;
@@ -77,13 +78,14 @@ mod share;
 mod slot;
 mod staging;
 mod state;
+mod stats;
 mod transfer;
 mod turn;
 
 pub use builder::BrokerBuilder;
-pub use client::{Client, ClientHandle, ClientStats};
+pub use client::{Client, ClientHandle};
 pub use error::{BrokerError, Stage, Warning};
-pub use handle::{Broker, BrokerStats};
+pub use handle::Broker;
 pub use host_array::{HostArray, HostBacking};
 pub use ledger::{PinnedLedger, PinnedReservation};
 pub use partition::{ChunkError, Partition};
@@ -92,9 +94,13 @@ pub use request::{ArrayRequest, Role};
 pub use run::{Progress, RunReport, Span};
 pub use share::{LimitMode, Share, ShareError};
 pub use slot::Chunk;
+pub use stats::{BrokerCounts, BrokerStats, ClientStats, RegisteredClient};
 
+#[cfg(feature = "metrics")]
+pub(crate) use handle::WeakBroker;
 pub(crate) use partition::Footprint;
 pub(crate) use request::Layout;
+pub(crate) use staging::{Answer, Block, BlockBounds, Staging};
 
 use crate::error::Error;
 use std::fmt;

@@ -119,7 +119,8 @@ impl<B: Backend> Shared<B> {
         let (mut freed, mut evicted) = (0_u64, Vec::new());
         {
             let mut state = self.state.lock();
-            for client in who(&state) {
+            let state = &mut *state;
+            for client in who(state) {
                 if freed >= needed {
                     break;
                 }
@@ -127,10 +128,12 @@ impl<B: Backend> Shared<B> {
                 freed += entry.held;
                 entry.held = 0;
                 entry.evictions += 1;
+                state.counts.evictions += 1;
                 log::debug!("broker: {client} gives back what it holds");
                 let memory = std::mem::take(&mut entry.memory);
                 evicted.push(Evicted { memory, hook: entry.on_invalidate.clone() });
             }
+            state.counts.evicted_bytes += freed;
         }
         for Evicted { memory, hook } in evicted {
             drop(memory);

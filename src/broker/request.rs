@@ -231,17 +231,53 @@ mod tests {
     }
 
     #[test]
-    fn test_is_request_chunkable() {
+    fn arrays_are_chunkable_unless_they_are_said_not_to_be() {
         assert!(request(&[10, 2]).is_chunkable());
         assert!(!request(&[10, 2]).unchunkable().is_chunkable());
-        assert!(!request(&[10, 2]).chunk_axis(None).is_chunkable());
-        assert!(!request(&[10, 2]).chunk_axis(2).is_chunkable(), "no such axis");
-        assert!(!request(&[1, 2]).is_chunkable(), "one run");
-        assert!(!request(&[]).is_chunkable(), "no axis");
     }
 
     #[test]
-    fn test_get_portioned_request_size_and_replace_with_chunked_size() {
+    fn test_is_request_chunkable_empty_shape() {
+        assert!(!request(&[]).is_chunkable());
+    }
+
+    #[test]
+    fn test_is_request_chunkable_no_chunk_axis() {
+        assert!(!request(&[4, 4]).chunk_axis(None).is_chunkable());
+    }
+
+    #[test]
+    fn test_is_request_chunkable_axis_out_of_bounds() {
+        assert!(!request(&[4, 4]).chunk_axis(2).is_chunkable());
+        assert!(!request(&[4, 4]).chunk_axis(5).is_chunkable());
+    }
+
+    #[test]
+    fn test_is_request_chunkable_degenerate_axis() {
+        assert!(!request(&[4, 1]).chunk_axis(1).is_chunkable());
+        assert!(request(&[4, 1]).chunk_axis(0).is_chunkable());
+    }
+
+    /// Bytes of arrays that are cut, and of those that are not, each by itself.
+    #[test]
+    fn test_get_portioned_request_size() {
+        use super::super::footprint::{Demand, Rounding};
+        use super::super::state::arrays;
+        use super::super::{ClientId, Footprint};
+        let queued = |id, request: ArrayRequest| Queued { id: ArrayId(id), request };
+        let cut = request(&[2, 3, 4]).chunk_axis(2);
+        let wanted = [(ClientId(1), vec![queued(1, cut), queued(2, request(&[2, 3, 4]).unchunkable())])];
+        let arrays =
+            arrays(&wanted, 4, vrampool_backend::Placement::Device.into()).expect("they go together");
+        let demand = Demand { arrays: &arrays, rounding: Rounding::exact() };
+        assert_eq!((demand.chunkable(), demand.unchunkable(1)), (96, 96));
+        // What is the device's alone and not cut is there once a stream.
+        assert_eq!((demand.unchunkable(3), demand.held(2, 3)), (288, 3 * (48 + 96)));
+    }
+
+    /// The axis of the runs alone becomes shorter.
+    #[test]
+    fn test_replace_with_chunked_size() {
         let layout = request(&[3, 100, 5]).chunk_axis(1).layout(100).expect("it fits the batch");
         assert_eq!((layout.rows, layout.run_bytes, layout.bytes()), (3, 20, 6000));
         assert_eq!((layout.chunk_bytes(25), layout.row_bytes(25)), (1500, 500));

@@ -1,7 +1,7 @@
 //! A batch on its way through the device.
 
 use super::bind::{bound, hand_over, rows, sort};
-use super::commit::InRun;
+use super::commit::{Ended, InRun};
 use super::course::{Course, Failure};
 use super::plan::{Data, Way};
 use super::request::Role;
@@ -122,19 +122,25 @@ where
             session.whole_arrays(&stream, &mut whole, Role::is_downloaded)
         });
         let reached = course.reached();
-        running.has_shrunk = reached.shrinks > 0;
+        let bytes_copied = *session.copied.lock();
         let report = RunReport {
             chunks: reached.done_chunks,
             runs: reached.runs,
             chunk_len: reached.len,
             streams: running.slots.len(),
             shrinks: reached.shrinks,
-            bytes_copied: *session.copied.lock(),
+            bytes_copied,
             elapsed: session.start.elapsed(),
             spans: std::mem::take(&mut *session.spans.lock()),
         };
         let failure = course.take_failure();
-        running.has_failed = failure.is_some() || ends.is_err() || panic.is_some();
+        running.ended = Ended {
+            has_begun: true,
+            chunks: reached.done_chunks,
+            shrinks: reached.shrinks,
+            bytes_copied,
+            has_failed: failure.is_some() || ends.is_err() || panic.is_some(),
+        };
         match failure {
             Some(Failure { chunk, range, stage, error }) => {
                 Err(BrokerError::Run { chunk, range, stage, source: Box::new(error) })
@@ -156,15 +162,14 @@ struct Running<'a, B: Backend> {
     clients: Vec<ClientId>,
     slots: Vec<Slot<B>>,
     common: Vec<Option<Held<B>>>,
-    has_shrunk: bool,
-    has_failed: bool,
+    ended: Ended,
 }
 
 impl<'a, B: Backend> Running<'a, B> {
     fn begin(shared: &'a Shared<B>, group: &'a str) -> Result<Self, BrokerError> {
         let InRun { grant, streams, memory, clients } = shared.begin(group)?;
         let (slots, common) = sort(&grant, &streams, memory);
-        Ok(Self { shared, group, grant, clients, slots, common, has_shrunk: false, has_failed: false })
+        Ok(Self { shared, group, grant, clients, slots, common, ended: Ended::default() })
     }
 }
 
@@ -173,7 +178,7 @@ impl<B: Backend> Drop for Running<'_, B> {
         let own = self.slots.drain(..).flat_map(|slot| slot.memory);
         let memory = own.chain(self.common.drain(..)).flatten().collect();
         let clients = std::mem::take(&mut self.clients);
-        let has_failed = self.has_failed || std::thread::panicking();
-        self.shared.finish(self.group, &self.grant, clients, memory, self.has_shrunk, has_failed);
+        let has_failed = self.ended.has_failed || std::thread::panicking();
+        self.shared.finish(self.group, &self.grant, clients, memory, Ended { has_failed, ..self.ended });
     }
 }

@@ -1,10 +1,11 @@
 //! What the streams of a run do: a thread for each, and chunk after chunk on each.
 
 use super::course::{Course, Failure, Piece};
+use super::footprint::{Demand, Rounding};
 use super::request::Role;
 use super::run::{Progress, Span};
 use super::slot::{Chunk, Slot, unknown};
-use super::state::{Demand, Grant, Held, Rounding, Shared};
+use super::state::{Grant, Held, Shared};
 use super::transfer::{Mover, Side};
 use super::{BrokerError, Footprint, Stage, Warning};
 use parking_lot::Mutex;

@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn test_add_auto_proportion_raises_when_fixed_ones_leave_the_floor_or_less() {
+    fn test_add_auto_proportion_raises_when_pool_too_small() {
         for fixed in [0.95, 0.99, 1.0] {
             let mut shares = Shares::new(GIB);
             shares.set(id(1), Share::Fixed(fixed)).expect("a share");

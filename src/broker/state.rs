@@ -1,5 +1,7 @@
 //! What a broker, its clients and its plans share.
 
+use super::footprint::Rounding;
+use super::host_array::SpillAccount;
 use super::ledger::PinnedLedger;
 use super::partition::Partition;
 use super::request::{ArrayRequest, Queued};
@@ -7,11 +9,11 @@ use super::share::Shares;
 use super::staging::Staging;
 use super::turn::Turn;
 use super::{
-    Allocator, ArrayId, BrokerError, ClientId, Footprint, Layout, LimitMode, Response, Role, Warning,
+    Allocator, ArrayId, BrokerCounts, BrokerError, ClientId, ClientStats, Layout, LimitMode, Response, Role,
+    Warning,
 };
 use crate::buffer::Buffer;
 use crate::pool::Pool;
-use crate::size_class::SizeClasses;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -24,6 +26,7 @@ pub(crate) struct Shared<B: Backend> {
     pub(crate) settings: Settings,
     pub(crate) ledger: PinnedLedger,
     pub(crate) staging: Staging<B>,
+    pub(crate) spilled: SpillAccount,
     /// Who plans. Held for a whole commit, calls of the driver included; the state never is.
     pub(crate) turn: Turn,
     pub(crate) state: Mutex<State<B>>,
@@ -31,6 +34,7 @@ pub(crate) struct Shared<B: Backend> {
 
 /// What does not change.
 pub(crate) struct Settings {
+    pub(crate) name: String,
     pub(crate) total: u64,
     pub(crate) granularity: u64,
     pub(crate) reserve: u64,
@@ -55,10 +59,13 @@ pub(crate) struct State<B: Backend> {
     pub(crate) groups: BTreeMap<String, Group<B>>,
     /// Counts pieces of work: who worked last has the largest number.
     pub(crate) clock: u64,
+    /// Those of the state's; the turn and the staging count for themselves.
+    pub(crate) counts: BrokerCounts,
 }
 
 /// A client, as the broker knows it.
 pub(crate) struct Entry<B: Backend> {
+    pub(crate) name: String,
     pub(crate) group: String,
     pub(crate) queue: Vec<Queued>,
     /// What was committed.
@@ -72,6 +79,7 @@ pub(crate) struct Entry<B: Backend> {
     pub(crate) in_flight: u64,
     pub(crate) pending: Vec<B::Event>,
     pub(crate) evictions: u64,
+    pub(crate) chunks: u64,
     pub(crate) on_invalidate: Option<InvalidateHook>,
     pub(crate) on_ready: Option<ReadyHook>,
 }
@@ -171,72 +179,6 @@ pub(crate) struct Held<B: Backend> {
     pub(crate) buffer: Buffer<B>,
 }
 
-/// How large memory really is.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Rounding {
-    classes: SizeClasses,
-    granularity: u64,
-    copy_granularity: u64,
-    max_allocation: u64,
-}
-
-impl Rounding {
-    pub(crate) fn new<B: Backend>(pool: &Pool<B>, granularity: u64) -> Self {
-        let properties = pool.device().properties();
-        Self {
-            classes: pool.size_classes(),
-            granularity: granularity.max(1),
-            copy_granularity: properties.copy_granularity.max(1),
-            max_allocation: properties.max_allocation,
-        }
-    }
-
-    /// Bytes to ask for, so that copies of whole granules stay inside.
-    pub(crate) fn request(&self, bytes: u64) -> u64 {
-        bytes.checked_next_multiple_of(self.copy_granularity).unwrap_or(u64::MAX)
-    }
-
-    /// Bytes that a request takes; all there are where it cannot be.
-    pub(crate) fn footprint(&self, bytes: u64) -> u64 {
-        let class = self.classes.round(self.request(bytes)).filter(|&class| class <= self.max_allocation);
-        class.and_then(|class| class.checked_next_multiple_of(self.granularity)).unwrap_or(u64::MAX)
-    }
-}
-
-/// Arrays as a [`Footprint`].
-#[derive(Debug)]
-pub(crate) struct Demand<'a> {
-    pub(crate) arrays: &'a [PlanArray],
-    pub(crate) rounding: Rounding,
-}
-
-impl Demand<'_> {
-    fn sum(&self, bytes: impl Fn(&PlanArray) -> u64) -> u64 {
-        self.arrays.iter().map(bytes).fold(0, u64::saturating_add)
-    }
-}
-
-impl Footprint for Demand<'_> {
-    fn chunkable(&self) -> u64 {
-        self.sum(|array| if array.layout.is_cut { array.layout.bytes() } else { 0 })
-    }
-
-    fn unchunkable(&self, slots: u64) -> u64 {
-        self.sum(|array| match array.layout.is_cut {
-            true => 0,
-            false if array.is_shared() => array.layout.bytes(),
-            false => array.layout.bytes().saturating_mul(slots),
-        })
-    }
-
-    fn held(&self, len: u64, slots: u64) -> u64 {
-        self.sum(|array| {
-            let one = self.rounding.footprint(array.layout.chunk_bytes(len));
-            if array.is_shared() { one } else { one.saturating_mul(slots) }
-        })
-    }
-}
-
 impl<B: Backend> Shared<B> {
     pub(crate) fn warn(&self, warning: &Warning) {
         log::warn!("broker: {warning}");
@@ -291,6 +233,18 @@ impl<B: Backend> State<B> {
         group: &'a str,
     ) -> impl Iterator<Item = (ClientId, &'a Entry<B>)> + use<'a, B> {
         self.clients.iter().filter(move |(_, entry)| entry.group == group).map(|(&id, entry)| (id, entry))
+    }
+
+    pub(crate) fn stats_of(&self, client: ClientId, entry: &Entry<B>) -> ClientStats {
+        ClientStats {
+            proportion: self.shares.proportion(client),
+            cap: self.shares.cap(client),
+            held: entry.held,
+            peak_held: entry.peak,
+            evictions: entry.evictions,
+            chunks: entry.chunks,
+            queued: entry.queue.len(),
+        }
     }
 
     /// Bytes that all clients hold.

@@ -8,6 +8,7 @@ use super::request::Layout;
 use super::staging::{Answer, Block, Staging};
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::sync::Arc;
 use vrampool_backend::{Backend, Region, RegionMut};
 
 /// From this length on a row of a pinned array is copied straight, bytes.
@@ -124,7 +125,7 @@ impl<'a, B: Backend> Mover<'a, B> {
                     });
                     match outcome {
                         Ok(event) => {
-                            self.staging.park(block, Some(event));
+                            self.staging.park(block, Some(Arc::new(event)));
                             self.has_parked = true;
                         }
                         Err(error) => {
@@ -262,10 +263,12 @@ impl<'a, B: Backend> Mover<'a, B> {
 
     /// A block; waits for one where others have all. It holds none itself meanwhile, so that whoever waits, waits for work alone.
     fn block(&mut self, bytes: u64) -> Result<Option<Block<B>>, BrokerError> {
+        let mut has_waited = false;
         loop {
             match self.staging.try_block(bytes)? {
                 Answer::Block(block) => return Ok(Some(block)),
                 Answer::Never => return Ok(None),
+                Answer::Later if !std::mem::replace(&mut has_waited, true) => self.staging.count_wait(),
                 Answer::Later if self.has_parked => {
                     self.device.synchronize(self.stream)?;
                     self.has_parked = false;
@@ -282,10 +285,12 @@ impl<'a, B: Backend> Mover<'a, B> {
         piece: &mut Piece<'_>,
         sides: &[Side<'_, B>],
     ) -> Result<Option<Block<B>>, BrokerError> {
+        let mut has_waited = false;
         loop {
             match self.staging.try_block(bytes)? {
                 Answer::Block(block) => return Ok(Some(block)),
                 Answer::Never => return Ok(None),
+                Answer::Later if !std::mem::replace(&mut has_waited, true) => self.staging.count_wait(),
                 Answer::Later if self.has_parked || !self.landing.is_empty() => self.land(piece, sides)?,
                 Answer::Later => self.staging.wait(),
             }

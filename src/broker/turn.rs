@@ -2,6 +2,7 @@
 
 use super::BrokerError;
 use parking_lot::{Mutex, MutexGuard};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::ThreadId;
 
 /// A lock that is held while clients are called, and so refuses the thread that holds it instead of waiting for ever.
@@ -9,6 +10,7 @@ use std::thread::ThreadId;
 pub(crate) struct Turn {
     lock: Mutex<()>,
     owner: Mutex<Option<ThreadId>>,
+    waits: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -24,9 +26,18 @@ impl Turn {
         if *self.owner.lock() == Some(this) {
             return Err(BrokerError::Reentrant);
         }
-        let lock = self.lock.lock();
+        let lock = self.lock.try_lock().unwrap_or_else(|| {
+            // Relaxed: a figure.
+            self.waits.fetch_add(1, Ordering::Relaxed);
+            self.lock.lock()
+        });
         *self.owner.lock() = Some(this);
         Ok(TurnGuard { turn: self, _lock: lock })
+    }
+
+    /// How often one waited for another.
+    pub(crate) fn waits(&self) -> u64 {
+        self.waits.load(Ordering::Relaxed)
     }
 }
 

@@ -21,6 +21,8 @@ pub struct ArenaBuffer<B: Backend> {
     pub(super) arena: Arc<Shared<B>>,
     /// `None` only while dropping, or emptied.
     pub(super) range: Option<Arc<B::Memory>>,
+    /// It has no block.
+    pub(super) is_emptied: bool,
     pub(super) block: Block,
     /// Where it starts in its memory, if that is a stitched range.
     pub(super) stitched_at: Option<u64>,
@@ -43,6 +45,7 @@ impl<B: Backend> ArenaBuffer<B> {
         Self {
             arena,
             range: Some(range),
+            is_emptied: false,
             block,
             stitched_at: None,
             holds: OnceLock::new(),
@@ -322,7 +325,9 @@ impl<B: Backend> ArenaBuffer<B> {
 
 impl<B: Backend> Drop for ArenaBuffer<B> {
     fn drop(&mut self) {
-        if self.range.is_none() {
+        if self.is_emptied {
+            // Before the arena.
+            self.range = None;
             return;
         }
         let mut state = self.arena.settled(self.block);

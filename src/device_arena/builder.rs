@@ -4,11 +4,11 @@ use super::allowance::{Allowance, Share};
 use super::backing::Backing;
 use super::growth::virtual_memory;
 use super::sleep::GivingBack;
-use super::state::State;
+use super::state::{LockedState, State};
 use super::{DeviceArena, Shared};
 use crate::arena::{Arena, Layout};
 use crate::error::Error;
-use crate::sync::{Condvar, Mutex};
+use crate::sync::Condvar;
 use parking_lot::Mutex as LongMutex;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -151,7 +151,7 @@ impl<B: Backend> ArenaBuilder<B> {
             id,
             device: self.device,
             kind: self.kind,
-            state: Mutex::new(state),
+            state: LockedState::new(state),
             settled: Condvar::new(),
             changing: LongMutex::new(()),
             giving_back: GivingBack::default(),

@@ -31,12 +31,12 @@ impl From<BackendError> for Unmade {
 }
 
 impl<B: Backend> Shared<B> {
-    /// A block of a growing arena.
+    /// A block of a growing arena. Before it maps more `spare` may give something back to it, which it then looks at first.
     pub(super) fn allocate_growing(
         self: &Arc<Self>,
-        bytes: u64,
-        alignment: u64,
+        (bytes, alignment): (u64, u64),
         stream: &B::Stream,
+        spare: impl FnOnce(),
     ) -> Result<ArenaBuffer<B>, Error> {
         let mut state = self.state.lock();
         if state.is_awake()
@@ -56,6 +56,8 @@ impl<B: Backend> Shared<B> {
             return taken
                 .map_or(Err(refused), |taken| self.hand_out(state, taken, (bytes, alignment), stream));
         }
+        // Before the lock, which destructors may take.
+        spare();
         let _alone = self.changing.lock();
         // What the device said when it had no more.
         let (mut stock, mut shortage) = (Stock::Plenty, None);

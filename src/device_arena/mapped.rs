@@ -30,10 +30,10 @@ impl<B: Backend> State<B> {
         let is_plain = alignment > engine.alignment() || !alignment.is_power_of_two();
         let stitches = backing.stitches(size) && !is_plain;
         let served = match stitches {
-            true => engine.allocate_in_hole(bytes),
-            false => engine.allocate_aligned(bytes, alignment, region),
+            true => Ok(engine.allocate_in_hole(bytes).map(Taken::plain)),
+            false => plain(engine.allocate_aligned(bytes, alignment, region)),
         };
-        if let found @ (Ok(Some(_)) | Err(_)) = plain(served) {
+        if let found @ (Ok(Some(_)) | Err(_)) = served {
             return found;
         }
         // What grows would be at the end the next time, when that is there.
@@ -52,7 +52,7 @@ impl<B: Backend> State<B> {
         }
         match backing.oldest(engine, size) {
             Way::Nothing => Ok(None),
-            Way::End => plain(engine.allocate(bytes, Region::Dynamic)),
+            Way::End => Ok(engine.allocate_at_end(bytes).map(Taken::plain)),
             Way::Stitched(memory, fit) => {
                 let mut blocks = Vec::with_capacity(fit.extents.len());
                 for extent in &fit.extents {

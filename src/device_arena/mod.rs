@@ -10,6 +10,7 @@
 //! * `compaction` and `copier`: blocks moved, with their data;
 //! * `backing`, `mapped`, `growth` and `release`: a range with memory behind it where it is needed; `allowance`: how much several may
 //!   have in all;
+//! * `settle`: what several streams freed, for one that is captured;
 //! * `sleep`: all of that memory given back, and taken again at the same addresses.
 //!
 //! One lock holds all of that. No call of the device is made under it.
@@ -25,6 +26,7 @@ mod growth;
 mod mapped;
 mod recycle;
 mod release;
+mod settle;
 mod sleep;
 mod slot;
 mod state;
@@ -42,11 +44,11 @@ pub(crate) use sleep::{Falling, Stored, Waking, can_pin, on_a_stream};
 use crate::arena::{ArenaError, Block, Layout, Region};
 use crate::capture::Need;
 use crate::error::Error;
-use crate::sync::{Condvar, Mutex, MutexGuard};
+use crate::sync::{Condvar, MutexGuard};
 use parking_lot::Mutex as LongMutex;
 use sleep::GivingBack;
 use slot::Slot;
-use state::{State, Taken};
+use state::{LockedState, State, Taken};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use vrampool_backend::{Backend, DeviceId, MemoryKind, Stream};
@@ -93,7 +95,7 @@ struct Shared<B: Backend> {
     device: B,
     id: DeviceId,
     kind: MemoryKind,
-    state: Mutex<State<B>>,
+    state: LockedState<B>,
     /// Signalled when a move has ended.
     settled: Condvar,
     /// One compaction, growth, release, sleep or wake at a time.
@@ -155,10 +157,24 @@ impl<B: Backend> DeviceArena<B> {
         if state.backing.is_some() {
             // All of it is stable.
             drop(state);
-            return self.shared.allocate_growing(bytes, alignment, stream);
+            return self.shared.allocate_growing((bytes, alignment), stream, || ());
         }
         let block = state.engine.allocate_aligned(bytes, alignment, region)?;
         self.shared.hand_out(state, Taken::plain(block), (bytes, alignment), stream)
+    }
+
+    /// As [`allocate`](Self::allocate); before more is mapped for it `spare` may give back what is to serve instead.
+    pub(crate) fn allocate_sparing(
+        &self,
+        bytes: u64,
+        stream: &B::Stream,
+        spare: impl FnOnce(),
+    ) -> Result<ArenaBuffer<B>, Error> {
+        if !self.is_growing() {
+            return self.allocate(bytes, stream);
+        }
+        self.shared.check_device(stream)?;
+        self.shared.allocate_growing((bytes, 1), stream, spare)
     }
 
     /// A block for `count` elements of `T`, aligned for them too.
@@ -316,7 +332,7 @@ impl<B: Backend> Shared<B> {
     fn settled(&self, block: Block) -> MutexGuard<'_, State<B>> {
         let mut state = self.state.lock();
         while state.slots.get(block).is_some_and(|slot| slot.moving) {
-            state = self.settled.wait(state);
+            state = self.state.wait(&self.settled, state);
         }
         state
     }

@@ -2,10 +2,15 @@
 //!
 //! A pool calls these under its own lock. So they call nothing of the device, wait for nothing, and drop no handle of a
 //! stream or a range that may be the last. Where that cannot be they do nothing, and the usual way is to be taken.
+//!
+//! A program mostly asks next for as much as it freed last. So the engine is told of a free only when somebody else looks
+//! ([`LockedState`](super::state::LockedState)), or at the next request, and of that one not at all if it would give the same
+//! block again.
 
 use super::ArenaBuffer;
-use super::state::State;
-use crate::arena::Region;
+use super::state::{PutOff, State};
+use super::unsettled::Streams;
+use crate::arena::{Block, Region};
 use std::sync::OnceLock;
 use vrampool_backend::{Backend, Memory, Stream};
 
@@ -22,68 +27,115 @@ pub(crate) struct Refill<S> {
 
 impl<B: Backend> ArenaBuffer<B> {
     /// Gets an emptied buffer a block for `stream`, of the arena's device, unless that takes a wait.
+    #[inline(always)]
     pub(crate) fn refill(&mut self, bytes: u64, stream: &B::Stream) -> Option<Refill<B::Stream>> {
-        if self.range.is_some() {
+        if !self.is_emptied {
             return None;
         }
-        let mut state = self.arena.state.try_lock().filter(|state| state.is_awake())?;
+        let mut state = self.arena.state.try_lock_as_it_is().filter(|state| state.is_awake())?;
         let size = bytes.checked_next_multiple_of(state.engine.alignment())?;
-        let State { engine, backing, .. } = &mut *state;
-        let block = match backing {
-            None => engine.allocate(bytes, Region::Dynamic),
-            Some(backing) if backing.stitches(size) => match engine.allocate_in_hole(bytes) {
-                Err(_) if backing.end_is_oldest(engine, size) => engine.allocate(bytes, Region::Dynamic),
-                found => found,
-            },
-            Some(backing) => {
-                let region = backing.region_of(bytes);
-                engine.allocate(bytes, region)
-            }
-        }
-        .ok()?;
-        let (offset, size, before) = state.settle(block, stream);
-        if let Some(mut users) = before {
-            // Whoever takes the usual way gets the same block. Nobody is down for its bytes any more, so nobody is replaced.
-            users.push(stream.clone());
-            state.take_back(block, users);
-            return None;
-        }
+        let (block, offset, size) = match state.take_again(size, stream) {
+            Some(block) => (block, state.engine.extent(block).0, size),
+            None => state.take_anew((bytes, size), stream)?,
+        };
         let (writer, gone) = match self.stream.take() {
             Some(kept) if kept.id() == stream.id() => (kept, None),
             other => (stream.clone(), other),
         };
         state.slots.insert(block, writer);
-        let range = state.handle();
         let stays = state.backing.is_some();
+        let range = self.range.get_or_insert_with(|| state.handle());
         let address = if stays { range.address().map_or(0, |start| start + offset) } else { 0 };
-        self.range = Some(range);
         (self.block, self.len, self.size, self.alignment) = (block, bytes, size, 1);
+        self.is_emptied = false;
         let end = state.backing.as_ref().map_or(offset + size, |backing| backing.mapped);
         Some(Refill { end, address, gone })
     }
 
     /// Frees its block at once, if it can be; it is good for [`refill`](Self::refill) then, and for nothing else.
+    #[inline]
     pub(crate) fn empty(&mut self) -> bool {
         if self.stitched_at.is_some() {
             return false;
         }
         // The backup of a block that is asleep goes another way.
-        let Some(mut state) = self.arena.state.try_lock().filter(|state| state.is_awake()) else {
+        let Some(mut state) = self.arena.state.try_lock_as_it_is().filter(|state| state.is_awake()) else {
             return false;
         };
         let State { engine, slots, unsettled, .. } = &mut *state;
-        let Some(slot) = slots.get(self.block) else { return false };
-        let (Some(writer), false) = (slot.only_user(), slot.moving) else { return false };
+        let Some(user) = slots.sole_user(self.block) else { return false };
         let (offset, size) = engine.extent(self.block);
-        if !unsettled.is_of(&(offset..offset + size), writer) || engine.free(self.block).is_err() {
+        if !unsettled.is_of(&(offset..offset + size), user) {
             return false;
         }
-        self.stream = slots.remove(self.block).map(|slot| slot.writer);
+        let Some(freed) = PutOff::new(self.block, size, user.id()) else { return false };
+        self.stream = slots.take_sole(self.block);
+        state.put_off(freed);
         if self.holds.get().is_some() {
             self.holds = OnceLock::new();
         }
-        // Not the last one: the state has one, of this range, because the block was live in it.
-        let _another_one = state.keep_handle(self.range.take());
+        self.is_emptied = true;
+        if state.backing.is_none() {
+            // A resize is to give the range back. Not the last one: the state has one, of this range, because the block was live
+            // in it.
+            let _another_one = state.keep_handle(self.range.take());
+        }
         true
+    }
+}
+
+impl<B: Backend> State<B> {
+    /// The block that was freed last, if a request of so many bytes gets it again: it is live again then, without a slot.
+    #[inline(always)]
+    fn take_again(&mut self, size: u64, stream: &B::Stream) -> Option<Block> {
+        let last = self.put_off.as_ref()?;
+        if last.size.get() != size || last.stream != stream.id() {
+            return None;
+        }
+        let block = last.block;
+        // From the engine as it was it would get the same place, and of a hole of its own size there is none better.
+        if self.placed_last != block.index() && !self.engine.is_between_live(block) {
+            return None;
+        }
+        self.put_off = None;
+        Some(block)
+    }
+
+    /// A new block, from the engine, unless its bytes are to be waited for.
+    #[inline(always)]
+    fn take_anew(&mut self, (bytes, size): (u64, u64), stream: &B::Stream) -> Option<(Block, u64, u64)> {
+        self.tell_engine();
+        let block = self.place(bytes, size)?;
+        let (offset, size) = self.engine.extent(block);
+        self.note_peak();
+        if let Some(users) = self.unsettled.take_for(offset..offset + size, stream) {
+            self.refuse(block, users, stream);
+            return None;
+        }
+        self.placed_last = block.index();
+        Some((block, offset, size))
+    }
+
+    /// Whoever takes the usual way gets the same block. Nobody is down for its bytes any more, so nobody is replaced.
+    #[cold]
+    fn refuse(&mut self, block: Block, mut users: Streams<B::Stream>, stream: &B::Stream) {
+        users.push(stream.clone());
+        self.take_back(block, users);
+    }
+
+    #[inline]
+    fn place(&mut self, bytes: u64, size: u64) -> Option<Block> {
+        let Self { engine, backing, .. } = self;
+        match backing {
+            None => engine.allocate(bytes, Region::Dynamic).ok(),
+            Some(backing) if backing.stitches(size) => match engine.allocate_in_hole(bytes) {
+                None if backing.end_is_oldest(engine, size) => engine.allocate_at_end(bytes),
+                found => found,
+            },
+            Some(backing) => {
+                let region = backing.region_of(bytes);
+                engine.allocate(bytes, region).ok()
+            }
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::unsettled::{Streams, add};
 use crate::arena::Block;
+use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use vrampool_backend::Stream;
@@ -162,9 +163,34 @@ impl<S> Slots<S> {
         if place >= self.0.len() {
             self.0.resize_with(place + 1, || None);
         }
-        let (_, slot) =
-            self.0[place].insert((block, Slot { others: None, holds: None, writer, moving: false }));
+        let place = &mut self.0[place];
+        // A slot goes with its block: there is nothing to be dropped.
+        mem::forget(place.take());
+        let (_, slot) = place.insert((block, Slot { others: None, holds: None, writer, moving: false }));
         slot
+    }
+
+    /// Who alone uses a block that nothing moves, if that is so.
+    #[inline]
+    pub(super) fn sole_user(&self, block: Block) -> Option<&S> {
+        match self.0.get(block.index() as usize) {
+            Some(Some((name, Slot { others: None, writer, moving: false, .. }))) if *name == block => {
+                Some(writer)
+            }
+            _ => None,
+        }
+    }
+
+    /// Removes the slot of a block that [one stream alone](Self::sole_user) uses; answers that.
+    #[inline]
+    pub(super) fn take_sole(&mut self, block: Block) -> Option<S> {
+        let (_, Slot { others, holds, writer, .. }) = self.0.get_mut(block.index() as usize)?.take()?;
+        // There are none to be dropped.
+        mem::forget(others);
+        if holds.is_some() {
+            drop(holds);
+        }
+        Some(writer)
     }
 
     #[inline]

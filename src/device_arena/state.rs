@@ -6,8 +6,10 @@ use super::slot::Slots;
 use super::unsettled::{Streams, Unsettled, add};
 use crate::arena::{Arena, Block, Layout};
 use crate::error::Error;
+use crate::sync::{Condvar, Mutex, MutexGuard};
+use std::num::NonZeroU64;
 use std::sync::Arc;
-use vrampool_backend::{Backend, MemoryKind, Stream};
+use vrampool_backend::{Backend, MemoryKind, Stream, StreamId};
 
 /// How many handles of the range are kept for further buffers.
 const HANDLES: usize = 16;
@@ -30,6 +32,60 @@ pub(super) struct State<B: Backend> {
     pub(super) staged: u64,
     /// The most bytes that others used, in all ranges so far.
     pub(super) peak: u64,
+    /// The block that was freed last, if the engine was not told yet. Only who takes the lock [as it is](LockedState) sees one.
+    pub(super) put_off: Option<PutOff>,
+    /// The index of the block that was allocated last, if nothing happened since; 0 else, which no block has.
+    pub(super) placed_last: u32,
+}
+
+/// A block that is live for the engine and for nobody else; it has no slot.
+#[derive(Debug)]
+pub(super) struct PutOff {
+    pub(super) block: Block,
+    pub(super) size: NonZeroU64,
+    /// Whose it was alone.
+    pub(super) stream: StreamId,
+}
+
+impl PutOff {
+    /// None if it has no bytes, which cannot be.
+    #[inline]
+    pub(super) fn new(block: Block, size: u64, stream: StreamId) -> Option<Self> {
+        Some(Self { block, size: NonZeroU64::new(size)?, stream })
+    }
+}
+
+/// The state behind its lock. Whoever takes that finds an engine that was told of every free.
+#[derive(Debug)]
+pub(super) struct LockedState<B: Backend>(Mutex<State<B>>);
+
+impl<B: Backend> LockedState<B> {
+    pub(super) fn new(state: State<B>) -> Self {
+        Self(Mutex::new(state))
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, State<B>> {
+        let mut state = self.0.lock();
+        state.tell_engine();
+        state
+    }
+
+    /// Lets the state go until somebody signals.
+    pub(super) fn wait<'a>(
+        &self,
+        signal: &Condvar,
+        state: MutexGuard<'a, State<B>>,
+    ) -> MutexGuard<'a, State<B>> {
+        let mut state = signal.wait(state);
+        state.tell_engine();
+        state
+    }
+
+    /// The last free may be put off.
+    #[inline]
+    pub(super) fn try_lock_as_it_is(&self) -> Option<MutexGuard<'_, State<B>>> {
+        self.0.try_lock()
+    }
 }
 
 /// What a request got.
@@ -78,6 +134,33 @@ impl<B: Backend> State<B> {
             sleep: Sleep::Awake,
             staged: 0,
             peak: 0,
+            put_off: None,
+            placed_last: 0,
+        }
+    }
+
+    /// Tells the engine of the last free, if that was put off.
+    #[inline]
+    pub(super) fn tell_engine(&mut self) {
+        match self.put_off.take() {
+            Some(last) => self.free_freed(last.block),
+            None => self.placed_last = 0,
+        }
+    }
+
+    /// Frees what has no slot any more.
+    #[inline]
+    pub(super) fn free_freed(&mut self, block: Block) {
+        self.placed_last = 0;
+        // It is live, and neither moves nor is pinned.
+        let _ = self.engine.free(block);
+    }
+
+    /// Puts a free off, in place of the one before.
+    #[inline]
+    pub(super) fn put_off(&mut self, freed: PutOff) {
+        if let Some(before) = self.put_off.replace(freed) {
+            self.free_freed(before.block);
         }
     }
 

@@ -1,6 +1,7 @@
 //! Serving metrics to Prometheus.
 
-use super::{describe, publisher::Pools};
+use super::{describe, listed_brokers::Brokers, publisher::Pools};
+use crate::broker::Broker;
 use crate::error::Error;
 use crate::pool::Pool;
 use metrics_exporter_prometheus::{ExporterFuture, PrometheusBuilder, PrometheusRecorder};
@@ -22,9 +23,9 @@ const INTERVAL: Duration = Duration::from_millis(500);
 /// How long the series of a dropped pool are still served.
 const FORGET_AFTER: Duration = Duration::from_secs(600);
 
-/// Serves pools' metrics at `http://ADDRESS/metrics` until it is dropped, from a thread and a recorder of its own: it
+/// Serves pools' and brokers' metrics at `http://ADDRESS/metrics` until it is dropped, from a thread and a recorder of its own: it
 /// installs nothing in the process, so an application's own recorder is left alone. What it serves is at most half a
-/// second old. Does not keep a pool alive.
+/// second old. Does not keep them alive.
 ///
 /// ```no_run
 /// # use vrampool::{Pool, host::HostDevice, metrics::{DEFAULT_ADDRESS, Exporter}};
@@ -40,6 +41,7 @@ const FORGET_AFTER: Duration = Duration::from_secs(600);
 pub struct Exporter {
     address: SocketAddr,
     pools: Pools,
+    brokers: Brokers,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -55,8 +57,8 @@ impl Exporter {
         if address.port() == 0 {
             return Err(failed("which port it would get cannot be told; name one".into()));
         }
-        let pools = Pools::default();
-        let published = pools.clone();
+        let (pools, brokers) = (Pools::default(), Brokers::default());
+        let (published, shared) = (pools.clone(), brokers.clone());
         let (stop, stopped) = oneshot::channel();
         let (started, starting) = mpsc::channel();
         // All of it on a thread of its own: a caller inside another runtime may neither block in nor drop one.
@@ -64,7 +66,7 @@ impl Exporter {
             Ok((runtime, recorder, serve)) => {
                 let _ = started.send(Ok(()));
                 runtime.spawn(serve);
-                runtime.spawn(publish_for_ever(recorder, published));
+                runtime.spawn(publish_for_ever(recorder, published, shared));
                 // Both end with the runtime, when the sender is dropped.
                 let _ = runtime.block_on(stopped);
             }
@@ -78,7 +80,7 @@ impl Exporter {
             .recv()
             .unwrap_or_else(|_| Err("the thread that serves ended early".into()))
             .map_err(failed)?;
-        Ok(Self { address, pools, stop: Some(stop), thread: Some(thread) })
+        Ok(Self { address, pools, brokers, stop: Some(stop), thread: Some(thread) })
     }
 
     /// Serves `pool` too from now on.
@@ -88,6 +90,14 @@ impl Exporter {
     /// overwrite each other.
     pub fn add<B: Backend>(&self, pool: &Pool<B>) -> Result<(), Error> {
         self.pools.add(pool)
+    }
+
+    /// Serves `broker` too from now on. Its pool is a pool like any: [`add`](Self::add) it, to see that too.
+    ///
+    /// # Errors
+    /// [`Error::Configuration`] when a broker of the same name, backend and device is served already.
+    pub fn add_broker<B: Backend>(&self, broker: &Broker<B>) -> Result<(), Error> {
+        self.brokers.add(broker)
     }
 
     /// Where it listens.
@@ -112,10 +122,13 @@ fn start(address: SocketAddr) -> Result<Started, String> {
     Ok((runtime, recorder, serve))
 }
 
-async fn publish_for_ever(recorder: PrometheusRecorder, pools: Pools) {
+async fn publish_for_ever(recorder: PrometheusRecorder, pools: Pools, brokers: Brokers) {
     ::metrics::with_local_recorder(&recorder, describe);
     loop {
-        ::metrics::with_local_recorder(&recorder, || pools.publish());
+        ::metrics::with_local_recorder(&recorder, || {
+            pools.publish();
+            brokers.publish();
+        });
         tokio::time::sleep(INTERVAL).await;
     }
 }

@@ -1,16 +1,20 @@
-//! A pool's statistics through the [`metrics`](https://docs.rs/metrics) facade, with Prometheus's names and base units.
+//! A pool's and a broker's statistics through the [`metrics`](https://docs.rs/metrics) facade, with Prometheus's names and base units.
 //!
 //! Nothing here is on the hit path: a pool counts for itself, and its totals are copied to the recorder when somebody
-//! publishes. [`publish`] does it once, on whatever recorder the application has; a [`Publisher`] does it every so often;
+//! publishes. [`publish`] and [`publish_broker`] do it once, on whatever recorder the application has; a [`Publisher`] does it every so often;
 //! an `Exporter` (feature `prometheus`) also serves it over HTTP, on a recorder of its own, so that it gets on with an
 //! application that has one already.
 //!
-//! [`METRICS`] lists all there is. Every metric has the labels `pool`, `backend` and `device`.
+//! [`METRICS`] lists all there is of a pool, each with the labels `pool`, `backend` and `device`; [`BROKER_METRICS`] of a broker, each
+//! with the labels `broker`, `backend` and `device`.
 
+mod broker;
 #[cfg(feature = "prometheus")]
 mod exporter;
+mod listed_brokers;
 mod publisher;
 
+pub use broker::{BROKER_METRICS, publish_broker};
 #[cfg(feature = "prometheus")]
 pub use exporter::{DEFAULT_ADDRESS, Exporter};
 pub use publisher::Publisher;
@@ -38,7 +42,7 @@ pub struct Metric {
     pub name: &'static str,
     /// Counter or gauge.
     pub kind: MetricKind,
-    /// Labels beyond `pool`, `backend` and `device`.
+    /// Labels beyond `pool` or `broker`, `backend` and `device`.
     pub labels: &'static [&'static str],
     /// What it says.
     pub help: &'static str,
@@ -127,7 +131,7 @@ pub const METRICS: [Metric; 32] = [
 
 /// Registers every metric's description with the current recorder.
 pub fn describe() {
-    for metric in &METRICS {
+    for metric in METRICS.iter().chain(&BROKER_METRICS) {
         let unit = if metric.name.ends_with("_bytes") || metric.name.ends_with("_bytes_total") {
             Unit::Bytes
         } else {
@@ -160,10 +164,12 @@ pub fn publish<B: Backend>(pool: &Pool<B>) {
     }
 }
 
-/// A pool's own label values.
+/// The label values of a pool or a broker.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Series {
-    pool: String,
+    /// What it is of, which is the label that has the name: `pool` or `broker`.
+    owner: &'static str,
+    name: String,
     backend: &'static str,
     device: String,
 }
@@ -171,12 +177,12 @@ pub(crate) struct Series {
 impl Series {
     pub(crate) fn of<B: Backend>(pool: &Pool<B>) -> Self {
         let id = pool.device().id();
-        Self { pool: pool.name().to_owned(), backend: id.backend, device: id.key.to_string() }
+        Self { owner: "pool", name: pool.name().to_owned(), backend: id.backend, device: id.key.to_string() }
     }
 
     fn labels(&self, more: &[(&'static str, SharedString)]) -> Vec<Label> {
         let mut labels = vec![
-            Label::new("pool", self.pool.clone()),
+            Label::new(self.owner, self.name.clone()),
             Label::from_static_parts("backend", self.backend),
             Label::new("device", self.device.clone()),
         ];

@@ -1,6 +1,8 @@
-//! Publishing pools again and again.
+//! Publishing again and again: pools here, brokers in `listed_brokers`.
 
+use super::listed_brokers::Brokers;
 use super::{Series, describe};
+use crate::broker::Broker;
 use crate::error::Error;
 use crate::pool::{Handle, Pool};
 use crate::stats::PoolStats;
@@ -12,7 +14,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use vrampool_backend::{Backend, MemoryInfo};
 
-/// Publishes pools to the application's own recorder every so often, until it is dropped. Does not keep a pool alive: one
+/// Publishes pools and brokers to the application's own recorder every so often, until it is dropped. Does not keep them alive: one
 /// that is dropped is published once more, as holding nothing, and then forgotten.
 ///
 /// ```
@@ -30,6 +32,7 @@ use vrampool_backend::{Backend, MemoryInfo};
 #[must_use = "it publishes until it is dropped"]
 pub struct Publisher {
     pools: Pools,
+    brokers: Brokers,
     stop: Arc<Stop>,
     thread: Option<JoinHandle<()>>,
 }
@@ -54,20 +57,22 @@ impl Publisher {
         if interval.is_zero() {
             return Err(failed("it would publish without a pause; choose seconds".into()));
         }
-        let (pools, stop) = (Pools::default(), Arc::new(Stop::default()));
-        let (published, stopped) = (pools.clone(), Arc::clone(&stop));
+        let (pools, brokers, stop) = (Pools::default(), Brokers::default(), Arc::new(Stop::default()));
+        let (published, shared, stopped) = (pools.clone(), brokers.clone(), Arc::clone(&stop));
         let publish = move || {
             describe();
             let mut asked = stopped.asked.lock();
             while !*asked {
                 published.publish();
+                shared.publish();
                 stopped.changed.wait_for(&mut asked, interval);
             }
             published.publish();
+            shared.publish();
         };
         let thread = std::thread::Builder::new().name("vrampool metrics".into()).spawn(publish);
         let thread = thread.map_err(|error| failed(format!("no thread to publish from: {error}")))?;
-        Ok(Self { pools, stop, thread: Some(thread) })
+        Ok(Self { pools, brokers, stop, thread: Some(thread) })
     }
 
     /// Publishes `pool` from now on.
@@ -79,9 +84,18 @@ impl Publisher {
         self.pools.add(pool)
     }
 
-    /// Publishes all pools at once, to the current recorder, without waiting for the next time.
+    /// Publishes `broker` from now on. Its pool is a pool like any: [`add`](Self::add) it, to see that too.
+    ///
+    /// # Errors
+    /// [`Error::Configuration`] when a broker of the same name, backend and device is published already.
+    pub fn add_broker<B: Backend>(&self, broker: &Broker<B>) -> Result<(), Error> {
+        self.brokers.add(broker)
+    }
+
+    /// Publishes all of them at once, to the current recorder, without waiting for the next time.
     pub fn publish(&self) {
         self.pools.publish();
+        self.brokers.publish();
     }
 }
 

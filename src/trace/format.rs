@@ -1,6 +1,7 @@
 //! The formats that traces are read and written in.
 
 use std::fmt;
+use std::path::Path;
 use std::str::FromStr;
 
 /// A format of traces.
@@ -9,6 +10,7 @@ use std::str::FromStr;
 /// use vrampool::trace::Format;
 /// assert_eq!("rmm".parse(), Ok(Format::Rmm));
 /// assert_eq!(Format::PyTorch.to_string(), "pytorch");
+/// assert_eq!(Format::of_name("run.pickle.gz"), Format::PyTorch);
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -23,6 +25,15 @@ pub enum Format {
 
 impl Format {
     const ALL: [Self; 3] = [Self::Csv, Self::Rmm, Self::PyTorch];
+
+    /// What a file of this name is to be, where nobody says: [`PyTorch`](Self::PyTorch) where it ends with `.pickle` or `.pkl`,
+    /// before a `.gz` if it has one; else [`Csv`](Self::Csv).
+    #[must_use]
+    pub fn of_name(path: impl AsRef<Path>) -> Self {
+        let name = path.as_ref().to_string_lossy();
+        let name = name.strip_suffix(".gz").unwrap_or(&name);
+        if name.ends_with(".pickle") || name.ends_with(".pkl") { Self::PyTorch } else { Self::Csv }
+    }
 }
 
 impl fmt::Display for Format {

@@ -71,6 +71,7 @@ mod reader;
 mod recorder;
 mod replay;
 mod report;
+mod summary;
 mod touch;
 mod worker;
 
@@ -88,4 +89,5 @@ pub use reader::{Limits, Trace};
 pub use recorder::Recorder;
 pub use replay::Replay;
 pub use report::{Pass, ReplayError};
+pub use summary::{SizeRange, Summary};
 pub use touch::Touch;

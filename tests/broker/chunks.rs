@@ -2,9 +2,10 @@
 
 use super::{MIB, broker, device};
 use std::sync::{Arc, Mutex};
+use vrampool::backend::DeviceKind;
 use vrampool::broker::{ArrayRequest, Broker, BrokerError, ChunkError, Client, Share, Warning};
 use vrampool::host::HostDevice;
-use vrampool::{Backend, Placement};
+use vrampool::{Backend, Event, Placement};
 
 fn bytes(label: &str, count: u64) -> ArrayRequest {
     ArrayRequest::scratch(label, [count], 1)
@@ -17,9 +18,23 @@ fn test_get_chunk_parameters_unchunkable_exceeds_memory() {
     client.queue(bytes("whole", 2 * MIB).unchunkable()).expect("queued");
     let error = broker.commit("default").expect_err("nothing can be cut");
     assert!(matches!(error, BrokerError::Chunk(ChunkError::AllUnchunkable { .. })), "{error}");
+    // One run is none that could be cut either.
+    client.queue(bytes("one", 1)).expect("queued");
+    let error = broker.commit("default").expect_err("nothing can be cut");
+    assert!(error.to_string().contains("unchunkable"), "{error}");
+    assert!(error.is_out_of_memory() && client.stats().queued == 2 && client.stats().held == 0);
+}
+
+/// Unlike the case above, there is something to be cut.
+#[test]
+fn test_get_chunk_parameters_unchunkable_alone_exceeds_memory() {
+    let (broker, _) = broker(&device(MIB));
+    let client = broker.register(Client::new("client")).expect("a client");
+    client.queue(bytes("whole", 2 * MIB).unchunkable()).expect("queued");
     client.queue(bytes("cut", 1000)).expect("queued");
     let error = broker.commit("default").expect_err("what cannot be cut is too large");
     assert!(matches!(error, BrokerError::Chunk(ChunkError::UnchunkableTooLarge { .. })), "{error}");
+    assert!(error.to_string().contains("Unchunkable arrays require"), "{error}");
     assert!(error.is_out_of_memory() && client.stats().queued == 2 && client.stats().held == 0);
     client.withdraw().expect("withdrawn");
     client.queue(bytes("cut", 1000)).expect("queued");
@@ -73,6 +88,30 @@ fn an_exact_fit_never_runs_out_of_memory() {
     }
 }
 
+/// A device that allocates in large pieces, as CUDA's do, has none for a share of less.
+#[test]
+fn arrays_take_whole_granules() {
+    const GRANULE: u64 = 256 << 10;
+    let builder = || HostDevice::builder().capacity(4 * MIB).granularity(GRANULE);
+    let broker = |device| Broker::builder(&device).build().expect("a broker");
+    assert_eq!(broker(builder().kind(DeviceKind::Cpu).build()).granularity(), 1);
+    let broker = broker(builder().kind(DeviceKind::Discrete).build());
+    if cfg!(target_os = "linux") {
+        assert_eq!(broker.granularity(), GRANULE, "of its virtual memory");
+    }
+    let broker = Broker::builder(broker.device()).granularity(GRANULE).build().expect("a broker");
+    let client =
+        broker.register(Client::new("client").share(Share::Bytes(2 * GRANULE - 1))).expect("a client");
+    for label in ["x", "y"] {
+        client.queue(ArrayRequest::scratch(label, [1000, 100], 1)).expect("queued");
+    }
+    let error = broker.commit("default").expect_err("less than a granule of each");
+    assert!(matches!(error, BrokerError::Chunk(ChunkError::SingleRunTooLarge { .. })), "{error}");
+    client.set_share(Share::Bytes(2 * GRANULE)).expect("a share");
+    assert_eq!(broker.commit("default").expect("it fits").partition().chunks(), 1);
+    assert_eq!(client.stats().held, 2 * GRANULE);
+}
+
 #[test]
 fn test_active_cap_chunks_with_free_device_memory() {
     let (broker, _) = broker(&device(100 * MIB));
@@ -87,16 +126,50 @@ fn test_active_cap_chunks_with_free_device_memory() {
     assert_eq!(idle.stats().held, 10 * MIB, "a share that is too small is nobody else's fault");
 }
 
+/// #644: a share that is too small cuts, and waits for no other's work.
 #[test]
-fn test_allocate_queue_extracts_num_runs_and_uses_first_request_total_runs() {
+fn test_active_cap_chunking_leaves_unrelated_stream_running() {
+    let device = device(100 * MIB);
+    let (broker, _) = broker(&device);
+    let (go, wait) = std::sync::mpsc::channel::<()>();
+    let stuck = broker.stream("unrelated").expect("a stream");
+    stuck.launch([], [], move |[], []: [&mut [u8]; 0]| wait.recv().expect("the test sends")).expect("queued");
+    let behind = device.record(&stuck).expect("recorded");
+    let capped = broker.register(Client::new("capped").share(Share::Fixed(0.1))).expect("a client");
+    capped.queue(bytes("x", 30 * MIB)).expect("queued");
+    let plan = broker.commit("default").expect("it fits in three");
+    assert_eq!((plan.partition().chunks(), behind.is_complete()), (3, Ok(false)));
+    go.send(()).expect("the kernel waits");
+    device.synchronize(&stuck).expect("no failure");
+}
+
+/// What a request says there is, and not what its first axis has.
+#[test]
+fn test_allocate_queue_extracts_num_runs() {
     let (broker, _) = broker(&device(100 * MIB));
     let client = broker.register(Client::new("client")).expect("a client");
-    client.queue(bytes("table", 64).unchunkable()).expect("queued");
-    client.queue(ArrayRequest::scratch("states", [3, 2, 500], 4).chunk_axis(2)).expect("queued");
+    let table = bytes("table", 64).unchunkable().total_runs(500);
+    client.queue(table).expect("queued");
     let plan = broker.commit("default").expect("it fits");
     assert_eq!((plan.partition().runs(), plan.partition().chunks()), (500, 1));
+    client.queue(ArrayRequest::scratch("states", [3, 2, 500], 4).chunk_axis(2)).expect("queued");
+    assert_eq!(broker.commit("default").expect("it fits").partition().runs(), 500);
+}
+
+#[test]
+fn test_allocate_queue_uses_first_request_total_runs() {
+    let (broker, _) = broker(&device(100 * MIB));
+    let client = broker.register(Client::new("client")).expect("a client");
+    // The first that says more than one.
+    client.queue(bytes("table", 64).unchunkable()).expect("queued");
+    client
+        .queue(ArrayRequest::scratch("states", [10, 150], 4).chunk_axis(1).total_runs(150))
+        .expect("queued");
+    client.queue(ArrayRequest::scratch("more", [5, 150], 4).chunk_axis(1)).expect("queued");
+    let plan = broker.commit("default").expect("it fits");
+    assert_eq!((plan.partition().chunk_len(), plan.partition().chunks()), (150, 1));
     client.queue(ArrayRequest::scratch("odd", [7], 4)).expect("queued");
-    let error = broker.commit("default").expect_err("7 are not 500");
+    let error = broker.commit("default").expect_err("7 are not 150");
     assert!(matches!(&error, BrokerError::Request { label, .. } if label == "odd"), "{error}");
 }
 

@@ -1,11 +1,21 @@
-//! What was wrong with CuBIE, each with a test that would show it here.
+//! What was wrong with CuBIE, each with a test that would show it here. By their numbers, those of which a test is elsewhere:
+//!
+//! | | |
+//! |---|---|
+//! | #327, #561 | `groups::the_allocator_changes_and_everybodys_state_stays` |
+//! | #567, #576 | `share::test_set_manual_proportion_from_auto_pool`, and here |
+//! | #568, #577 | `runs::test_repeat_chunked_solve_matches_first`, `chunks::test_allocate_queue_empty_rebroadcasts_chunk_parameters` |
+//! | #593, #620 | `lifetimes::test_dead_manual_instances_release_proportion`, `pressure::test_dead_instances_give_back_at_once` |
+//! | #644 | `chunks::test_active_cap_chunking_leaves_unrelated_stream_running`, and here |
+//!
+//! #438, #487, #621, #697, #712, and #713 are here alone.
 
 use super::{MIB, Squarer, broker, device};
 use vrampool::Backend;
 use vrampool::broker::{ArrayRequest, Broker, BrokerError, Client, Share};
 use vrampool::host::{Call, HostDevice};
 
-/// #327 and #561 are `groups::the_allocator_changes_and_everybodys_state_stays`; #567 and #576 here.
+/// #567 and #576.
 #[test]
 fn a_fixed_share_is_counted_once() {
     let (broker, _) = broker(&device(MIB));
@@ -54,6 +64,28 @@ fn chunks_along_any_axis_are_where_they_belong() {
             report.expect("a run");
             assert!(bytes.iter().zip(&data).all(|(after, before)| *after == before ^ 0xFF));
         }
+    }
+}
+
+/// #621: a solver whose results were in files lost its device memory to another, and then them.
+#[test]
+fn an_eviction_leaves_what_is_spilled() {
+    let device = device(MIB);
+    let broker =
+        Broker::builder(&device).staging(64 << 10, 64 << 10).spill_threshold(1).build().expect("a broker");
+    let one = Squarer::new(&broker, Client::new("one").group("one"), 200_000);
+    let two = Squarer::new(&broker, Client::new("two").group("two"), 200_000);
+    let (first, second) = (broker.commit("one").expect("it fits"), broker.commit("two").expect("it fits"));
+    let numbers = super::numbers(200_000);
+    let mut results = broker.host_array(800_000).expect("an array");
+    for round in 1..=3 {
+        let run = first.execution().upload(one.from, &numbers[..]).download(one.to, &mut results);
+        run.run(|chunk, stream| one.work(chunk, stream)).expect("a run");
+        two.run(&second).expect("a run");
+        assert!(one.client.stats().evictions >= round && broker.stats().spilled == 800_000);
+        let mut squares = vec![0; 800_000];
+        results.read(0, &mut squares).expect("read");
+        assert!(super::floats(&numbers).zip(super::floats(&squares)).all(|(from, to)| to == from * from));
     }
 }
 

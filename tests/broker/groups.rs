@@ -1,27 +1,8 @@
-//! Groups of clients, and their streams.
+//! Groups of clients while they work. Who is in which, and their streams: `stream_groups`.
 
 use super::{MIB, Squarer, broker, device};
 use vrampool::Stream;
-use vrampool::broker::{Allocator, ArrayRequest, BrokerError, Client, DEFAULT_GROUP, Share};
-
-#[test]
-fn test_group_default() {
-    let (broker, _) = broker(&device(MIB));
-    let client = broker.register(Client::new("client")).expect("a client");
-    assert_eq!((client.group().as_str(), client.name()), (DEFAULT_GROUP, "client"));
-    let named = broker.register(Client::new("client").group("solver")).expect("names may be the same");
-    assert!(named.group() == "solver" && named.id() != client.id());
-}
-
-/// One stream for each group, and never that of another.
-#[test]
-fn test_each_group_has_its_dedicated_stream() {
-    let (broker, _) = broker(&device(MIB));
-    let stream = |group| broker.stream(group).expect("a stream").id();
-    let (one, two) = (stream("one"), stream("two"));
-    assert_ne!(one, two);
-    assert_eq!((stream("one"), stream("two")), (one, two));
-}
+use vrampool::broker::{Allocator, ArrayRequest, BrokerError, Client, Share};
 
 #[test]
 fn test_reinit_streams() {
@@ -36,24 +17,6 @@ fn test_reinit_streams() {
     broker.renew_streams();
     squarer.run(&broker.commit("solver").expect("it fits")).expect("a run");
     assert_eq!(broker.device().races(), 0);
-}
-
-#[test]
-fn test_change_group() {
-    let (broker, _) = broker(&device(MIB));
-    let moving = broker.register(Client::new("moving").group("one")).expect("a client");
-    let staying = broker.register(Client::new("staying").group("one")).expect("a client");
-    for client in [&moving, &staying] {
-        client.queue(ArrayRequest::scratch("x", [1000], 1)).expect("queued");
-    }
-    broker.commit("one").expect("it fits");
-    moving.move_to("two").expect("idle");
-    assert_eq!((moving.group().as_str(), moving.stats().held, moving.stats().queued), ("two", 0, 1));
-    let plan = broker.commit("two").expect("what it asked for is queued there");
-    assert_eq!((plan.response(&moving).arrays.len(), plan.response(&staying).arrays.len()), (1, 0));
-    let plan = broker.commit("one").expect("the other's is still there");
-    assert_eq!((plan.response(&moving).arrays.len(), plan.response(&staying).arrays.len()), (0, 1));
-    assert_eq!(staying.stats().held, 1024);
 }
 
 #[test]

@@ -1,11 +1,11 @@
 //! Arrays of the host's.
 
-use super::{MIB, device};
-use vrampool::broker::{Broker, BrokerError, HostBacking};
-use vrampool::{Backend, BackendError};
+use super::{MIB, Squarer, device, floats, numbers};
+use vrampool::broker::{Broker, BrokerError, Client, HostBacking, HostSource};
+use vrampool::{Backend, BackendError, Event};
 
 #[test]
-fn test_choose_host_memory_type_by_thresholds_and_ledger() {
+fn test_choose_host_memory_type_applies_policy() {
     let directory = tempfile::tempdir().expect("a directory");
     let device = device(16 * MIB);
     let broker = Broker::builder(&device)
@@ -25,6 +25,90 @@ fn test_choose_host_memory_type_by_thresholds_and_ledger() {
     assert_eq!(broker.pinned_ledger().live_bytes(), 2 * MIB + 1);
     drop((held, forced));
     assert_eq!(broker.pinned_ledger().live_bytes(), 0);
+}
+
+/// 0.8 of the host's memory; and as many pinned bytes as the device has.
+#[test]
+fn test_choose_host_memory_type_default_threshold() {
+    let broker = Broker::builder(&device(MIB)).host_memory(10 * MIB).build().expect("a broker");
+    let backing = |bytes| broker.host_array(bytes).expect("an array").backing();
+    assert_eq!(backing(8 * MIB + 1), HostBacking::File);
+    assert_eq!(backing(8 * MIB), HostBacking::Pageable);
+    assert_eq!((backing(128), broker.pinned_ledger().budget()), (HostBacking::Pinned, MIB));
+}
+
+/// A view that is about still keeps the array, and so its bytes: that it cannot outlive it is the compiler's business.
+#[test]
+fn test_pinned_view_keeps_reservation() {
+    let broker = Broker::builder(&device(MIB)).pinned_max(1024).build().expect("a broker");
+    let array = broker.host_array(768).expect("an array");
+    let view = HostSource::from(&array);
+    assert_eq!(
+        (broker.stats().pinned_live, broker.host_array(768).expect("an array").backing()),
+        (768, HostBacking::Pageable)
+    );
+    assert!(matches!(view, HostSource::Array(viewed) if viewed.len() == 768));
+    drop(array);
+    assert_eq!(broker.stats().pinned_live, 0);
+    assert_eq!(broker.host_array(768).expect("an array").backing(), HostBacking::Pinned);
+}
+
+#[test]
+fn test_host_arrays_spill_to_disk_and_results_match() {
+    let device = device(200_000);
+    let broker =
+        Broker::builder(&device).staging(64 << 10, 64 << 10).spill_threshold(512).build().expect("a broker");
+    let squarer = Squarer::new(&broker, Client::new("client"), 100_000);
+    let plan = broker.commit("default").expect("it fits in parts");
+    let numbers = numbers(100_000);
+    let mut source = broker.host_array(400_000).expect("an array");
+    source.write(0, &numbers).expect("written");
+    let mut sink = broker.host_array(400_000).expect("an array");
+    assert_eq!(
+        (source.backing(), sink.backing(), broker.stats().spilled),
+        (HostBacking::File, HostBacking::File, 800_000)
+    );
+    let run = plan.execution().upload(squarer.from, &source).download(squarer.to, &mut sink);
+    assert!(run.run(|chunk, stream| squarer.work(chunk, stream)).expect("a run").chunks > 1);
+    let mut spilled = vec![0; 400_000];
+    sink.read(0, &mut spilled).expect("read");
+    assert!(floats(&numbers).zip(floats(&spilled)).all(|(from, to)| to == from * from));
+    drop((source, sink));
+    assert_eq!(broker.stats().spilled, 0);
+}
+
+/// Each broker has its own; CuBIE's solvers share a manager.
+#[test]
+fn test_solver_spill_policies_are_independent() {
+    let device = device(MIB);
+    let backing = |threshold| {
+        let broker = Broker::builder(&device).spill_threshold(threshold).build().expect("a broker");
+        broker.host_array(2000).expect("an array").backing()
+    };
+    assert_eq!((backing(1), backing(1 << 30)), (HostBacking::File, HostBacking::Pinned));
+}
+
+/// Neither making an array in a file nor a run to and from it waits for what another stream has to do.
+#[test]
+fn test_host_spill_does_not_wait_for_unrelated_stream() {
+    let device = device(200_000);
+    let broker =
+        Broker::builder(&device).staging(64 << 10, 64 << 10).spill_threshold(1).build().expect("a broker");
+    let (go, wait) = std::sync::mpsc::channel::<()>();
+    let stuck = broker.stream("unrelated").expect("a stream");
+    stuck.launch([], [], move |[], []: [&mut [u8]; 0]| wait.recv().expect("the test sends")).expect("queued");
+    let behind = device.record(&stuck).expect("recorded");
+    let squarer = Squarer::new(&broker, Client::new("client"), 50_000);
+    let plan = broker.commit("default").expect("it fits in parts");
+    let mut source = broker.host_array(200_000).expect("an array");
+    source.write(0, &numbers(50_000)).expect("written");
+    let mut sink = broker.host_array(200_000).expect("an array");
+    let run = plan.execution().upload(squarer.from, &source).download(squarer.to, &mut sink);
+    run.run(|chunk, stream| squarer.work(chunk, stream)).expect("the other is nobody's business");
+    assert_eq!(behind.is_complete(), Ok(false));
+    assert!(broker.stats().peak_staging <= 64 << 10);
+    go.send(()).expect("the kernel waits");
+    device.synchronize(&stuck).expect("no failure");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Others who use the device.
+//! Others who use the device. A second process on a GPU: `tests/cuda_second_process.rs`.
 
 use super::{MIB, Squarer, device, numbers};
 use std::sync::{Arc, Mutex};

@@ -3,9 +3,9 @@
 use super::{MIB, Squarer, broker, device};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
-use vrampool::Backend;
 use vrampool::broker::{ArrayRequest, Broker, BrokerError, Client, ClientHandle, Share};
 use vrampool::host::{Call, HostDevice};
+use vrampool::{Backend, Placement};
 
 /// A client in a group of its name, with one array that cannot be cut, and a count of how often that was taken back.
 fn holder(broker: &Broker<HostDevice>, name: &str, bytes: u64) -> (ClientHandle<HostDevice>, Arc<AtomicU64>) {
@@ -90,7 +90,54 @@ fn test_pressure_evicts_only_required_lru_owner() {
     assert_eq!([&old, &middle, &young].map(|(_, taken)| taken.load(Relaxed)), [0, 1, 0]);
 }
 
-/// CuBIE refused clients without a callback, whose arrays would have gone under their hands. Ours do not: a plan gets memory anew.
+/// CuBIE refused clients without a callback (`test_queue_request_requires_live_invalidate_hook`), whose arrays would have gone under
+/// their hands. Ours do not: a plan gets memory anew.
+#[test]
+fn a_client_without_callbacks_is_served_and_evicted_like_any() {
+    let (broker, _) = broker(&device(10 * MIB));
+    let silent = broker.register(Client::new("silent").group("silent")).expect("a client");
+    silent.queue(ArrayRequest::scratch("x", [6 * MIB], 1)).expect("queued");
+    let plan = broker.commit("silent").expect("it fits");
+    let (needy, _) = holder(&broker, "needy", 6 * MIB);
+    broker.commit("needy").expect("it fits when the other gives back");
+    assert_eq!((silent.stats().evictions, silent.stats().held), (1, 0));
+    drop(needy);
+    plan.run(|_, _| Ok(())).expect("it gets memory anew");
+}
+
+/// Who owns himself in a circle is not gone, whatever the pressure: nobody looks for such circles, and nobody's destructor runs.
+#[test]
+fn test_allocation_pressure_does_not_run_cyclic_gc() {
+    struct Holder {
+        _client: ClientHandle<HostDevice>,
+        itself: Mutex<Option<Arc<Holder>>>,
+        dropped: Arc<AtomicU64>,
+    }
+    impl Drop for Holder {
+        fn drop(&mut self) {
+            self.dropped.fetch_add(1, Relaxed);
+        }
+    }
+    let (broker, _) = broker(&device(10 * MIB));
+    let (client, taken) = holder(&broker, "circle", 6 * MIB);
+    broker.commit("circle").expect("it fits");
+    client.begin_work().expect("registered");
+    let dropped = Arc::new(AtomicU64::new(0));
+    let circle =
+        Arc::new(Holder { _client: client, itself: Mutex::new(None), dropped: Arc::clone(&dropped) });
+    *circle.itself.lock().expect("no panic") = Some(Arc::clone(&circle));
+    let weak = Arc::downgrade(&circle);
+    drop(circle);
+    let needy = broker.register(Client::new("needy").group("needy")).expect("a client");
+    needy.queue(ArrayRequest::scratch("x", [8 * MIB], 1)).expect("queued");
+    assert_eq!(broker.commit("needy").expect("it fits in two").partition().chunks(), 2);
+    assert_eq!((dropped.load(Relaxed), taken.load(Relaxed), broker.stats().clients), (0, 0, 2));
+    let circle = weak.upgrade().expect("it is there");
+    drop(circle.itself.lock().expect("no panic").take());
+    drop(circle);
+    assert_eq!((dropped.load(Relaxed), broker.stats().clients), (1, 1));
+}
+
 #[test]
 fn test_idle_solver_evicted_under_pressure_and_self_heals() {
     let (broker, _) = broker(&device(MIB));
@@ -226,7 +273,10 @@ fn three_clients_of_different_shares_under_pressure() {
     let device = device(64 * MIB);
     let (broker, _) = broker(&device);
     let shares = [0.2, 0.3, 0.4];
-    let total: u64 = std::thread::scope(|scope| {
+    // Of what the shares promise together an 8th is not there.
+    let others = device.allocate(64 * MIB / 5, Placement::Device.into()).expect("memory");
+    // Nobody's client is gone before all have what they want.
+    let served: Vec<_> = std::thread::scope(|scope| {
         let workers: Vec<_> = shares
             .into_iter()
             .enumerate()
@@ -255,13 +305,16 @@ fn three_clients_of_different_shares_under_pressure() {
                         assert!(stats.peak_held <= stats.cap, "{stats:?}");
                         served += count;
                     }
-                    served
+                    (served, client)
                 })
             })
             .collect();
-        workers.into_iter().map(|worker| worker.join().expect("no panic")).sum()
+        workers.into_iter().map(|worker| worker.join().expect("no panic")).collect()
     });
-    assert!(total > REQUESTS);
+    let total: u64 = served.iter().map(|(served, _)| served).sum();
+    let counts = broker.stats().counts;
+    assert!(total > REQUESTS && counts.evictions > 0 && counts.commits_short == 0, "{counts:?}");
+    drop((others, served));
     assert_eq!((broker.stats().held, broker.stats().clients), (0, 0));
     broker.pool().trim();
     assert_eq!(device.memory_info().expect("figures").free_bytes, 64 * MIB);

@@ -1,14 +1,13 @@
 //! What a run does with a plan's chunks.
 
 use super::{MIB, Squarer, broker, device, numbers, with_budget};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Condvar, Mutex};
-use std::time::Duration;
+use vrampool::Backend;
 use vrampool::broker::{
     ArrayRequest, Broker, BrokerError, Client, HostBacking, Plan, Progress, RunReport, Stage,
 };
 use vrampool::host::{Call, HostDevice};
-use vrampool::{Backend, BackendError};
 
 /// Integrates `x' = a·x·(1 − x)` for `runs` values of `a`, and keeps 8 values of time, which lie before the runs: so rows of a chunk
 /// are strided. A table of steps is not cut.
@@ -110,6 +109,39 @@ fn test_repeat_chunked_solve_matches_first() {
     }
     // But for a staging block.
     assert!(device.faults().calls(Call::Allocate) <= allocations + 1, "memory is kept for the next run");
+}
+
+/// The first result is kept, and then the device has less: the second solve is cut finer, and both are right.
+#[test]
+fn test_repeat_solve_with_held_result_and_collapsed_vram() {
+    let device = device(4 * MIB);
+    let broker = Broker::builder(&device).staging(64 << 10, 64 << 10).build().expect("a broker");
+    let squarer = Squarer::new(&broker, Client::new("client"), 1_000_000);
+    let (numbers, plan) = (numbers(1_000_000), broker.commit("default").expect("it fits"));
+    let solve = || {
+        let mut result = broker.host_array_in(HostBacking::Pageable, 4_000_000).expect("an array");
+        let execution = plan.execution().upload(squarer.from, &numbers[..]).download(squarer.to, &mut result);
+        let report = execution.run(|chunk, stream| squarer.work(chunk, stream)).expect("a run");
+        (result, report.chunks)
+    };
+    let bytes = |result: &vrampool::broker::HostArray<HostDevice>| {
+        let mut bytes = vec![0; 4_000_000];
+        result.read(0, &mut bytes).expect("read");
+        bytes
+    };
+    let (held, chunks) = solve();
+    let first = bytes(&held);
+    // Others have it now; and what the client had is gone.
+    broker.evict_all().expect("idle");
+    device.set_capacity(MIB);
+    let (second, more_chunks) = solve();
+    assert!(chunks > 1 && more_chunks >= 3 * chunks, "{chunks}, {more_chunks}");
+    assert!(bytes(&second) == first && bytes(&held) == first);
+    // Less than nothing is free, and the memory that it has is enough.
+    device.set_capacity(1);
+    let (third, as_many) = solve();
+    assert_eq!(as_many, more_chunks);
+    assert!(bytes(&third) == first);
 }
 
 #[test]
@@ -307,93 +339,4 @@ fn progress_is_told_after_each_chunk() {
     let ranges: Vec<_> = told.iter().map(|progress| progress.range.clone()).collect();
     assert_eq!(ranges, plan.partition().ranges().collect::<Vec<_>>());
     assert_eq!(told.last().map(|progress| (progress.runs_done, progress.chunks_done)), Some((100_000, 5)));
-}
-
-/// What makes copies hidden: while a chunk is computed, the results of the one before arrive, and the data of the next are copied and its
-/// computation begins. Each computation here waits to see both, so that a run in which they do not happen at once does not end.
-#[test]
-fn copies_are_hidden_behind_computation() {
-    #[derive(Default)]
-    struct Seen {
-        begun: u64,
-        arrived: u64,
-    }
-    static SEEN: Mutex<Seen> = Mutex::new(Seen { begun: 0, arrived: 0 });
-    static CHANGED: Condvar = Condvar::new();
-    static HIDDEN: AtomicU64 = AtomicU64::new(0);
-    const LONGEST: Duration = Duration::from_secs(60);
-    let note = |change: &dyn Fn(&mut Seen)| {
-        change(&mut SEEN.lock().expect("no panic"));
-        CHANGED.notify_all();
-    };
-    for streams in [2, 3] {
-        *SEEN.lock().expect("no panic") = Seen::default();
-        HIDDEN.store(0, Relaxed);
-        let device = device(500_000);
-        // Blocks enough for all.
-        let broker =
-            Broker::builder(&device).staging(64 << 10, MIB).budget(240_000).build().expect("a broker");
-        let squarer = Squarer::new(&broker, Client::new("client"), 300_000);
-        broker.set_streams("default", streams).expect("idle");
-        let plan = broker.commit("default").expect("it fits");
-        let chunks = plan.partition().chunks();
-        let (numbers, mut squares) = (numbers(300_000), vec![0; 1_200_000]);
-        plan.execution()
-            .upload(squarer.from, &numbers[..])
-            .download(squarer.to, &mut squares[..])
-            .on_progress(|_| note(&|seen| seen.arrived += 1))
-            .run(|chunk, stream| {
-                let index = chunk.index();
-                stream.launch([], [], move |[], []: [&mut [u8]; 0]| {
-                    let mut seen = SEEN.lock().expect("no panic");
-                    seen.begun = seen.begun.max(index + 1);
-                    CHANGED.notify_all();
-                    // The chunk that this stream had before, and all before that, are done anyway.
-                    let (seen, waited) = CHANGED
-                        .wait_timeout_while(seen, LONGEST, |seen| {
-                            (seen.arrived < index && streams == 2) || seen.begun < (index + 2).min(chunks)
-                        })
-                        .expect("no panic");
-                    drop(seen);
-                    if !waited.timed_out() {
-                        HIDDEN.fetch_add(1, Relaxed);
-                    }
-                })?;
-                squarer.work(chunk, stream)
-            })
-            .expect("a run");
-        assert_eq!(HIDDEN.load(Relaxed), chunks, "of {chunks} on {streams} streams");
-        // All uploads but the first, and all results but the last.
-        assert!((chunks - 1) * 100 >= 80 * chunks);
-        assert_eq!(device.races(), 0);
-    }
-}
-
-#[test]
-fn staging_stays_within_its_bound() {
-    let device = device(16 * MIB);
-    for (most, streams) in [(64 << 10, 3), (128 << 10, 3), (1 << 20, 2)] {
-        let broker =
-            Broker::builder(&device).staging(64 << 10, most).budget(2 * MIB).build().expect("a broker");
-        let squarer = Squarer::new(&broker, Client::new("client"), 1_000_000);
-        broker.set_streams("default", streams).expect("idle");
-        let plan = broker.commit("default").expect("it fits");
-        squarer.run(&plan).expect("a run");
-        let peak = broker.stats().peak_staging;
-        assert!(peak > 0 && peak <= most, "{peak} of {most}");
-        assert_eq!(broker.pinned_ledger().retained_bytes(), broker.stats().staging);
-        assert_eq!(broker.pinned_ledger().live_bytes(), 0);
-    }
-    // Without any pinned memory it goes by the pageable way.
-    let broker =
-        Broker::builder(&device).staging(64 << 10, 0).pinned_max(0).budget(MIB).build().expect("a broker");
-    let squarer = Squarer::new(&broker, Client::new("client"), 1_000_000);
-    let error = BackendError::OutOfMemory { requested: 0, free: None };
-    let plan = broker.commit("default").expect("it fits");
-    for nth in 1..100 {
-        device.faults().fail_nth_with(Call::Allocate, nth, error.clone());
-    }
-    squarer.run(&plan).expect("a run");
-    device.faults().clear();
-    assert_eq!(broker.stats().staging, 0);
 }

@@ -81,6 +81,23 @@ fn test_get_available_memory_active_mode_normal() {
     assert_eq!(broker.available("default").expect("bytes"), 95 * MIB);
 }
 
+/// What a client that is gone had is there for the others' next commit, though they ask for nothing new.
+#[test]
+fn a_share_that_grows_makes_the_next_commit_coarser() {
+    let (broker, _) = broker(&device(100 * MIB));
+    let fixed =
+        broker.register(Client::new("fixed").group("fixed").share(Share::Fixed(0.5))).expect("a client");
+    let other = broker.register(Client::new("other").group("other")).expect("a client");
+    let client = broker.register(Client::new("growing")).expect("a client");
+    client.queue(ArrayRequest::scratch("x", [100 * MIB], 1)).expect("queued");
+    let chunks = || broker.commit("default").expect("it fits").partition().chunks();
+    assert_eq!(chunks(), 4);
+    drop(other);
+    assert_eq!(chunks(), 2);
+    drop(fixed);
+    assert_eq!((chunks(), client.stats().held), (1, 100 * MIB));
+}
+
 #[test]
 fn a_share_that_shrinks_makes_the_next_commit_finer() {
     let (broker, _) = broker(&device(100 * MIB));

@@ -1,8 +1,9 @@
 //! Pinned blocks that copies go through: nobody waits for one that does not come.
 
-use super::{MIB, device, numbers};
+use super::{MIB, Squarer, device, numbers};
 use std::sync::mpsc;
 use std::time::Duration;
+use vrampool::BackendError;
 use vrampool::broker::{ArrayRequest, Broker, Client};
 use vrampool::host::{Call, HostDevice};
 
@@ -109,4 +110,33 @@ fn a_block_that_cannot_be_asked_for_is_dropped() {
         broker.evict_all().expect("idle");
         assert_eq!((broker.stats().staging, broker.pinned_ledger().retained_bytes()), (0, 0));
     });
+}
+
+#[test]
+fn staging_stays_within_its_bound() {
+    let device = device(16 * MIB);
+    for (most, streams) in [(64 << 10, 3), (128 << 10, 3), (1 << 20, 2)] {
+        let broker =
+            Broker::builder(&device).staging(64 << 10, most).budget(2 * MIB).build().expect("a broker");
+        let squarer = Squarer::new(&broker, Client::new("client"), 1_000_000);
+        broker.set_streams("default", streams).expect("idle");
+        let plan = broker.commit("default").expect("it fits");
+        squarer.run(&plan).expect("a run");
+        let peak = broker.stats().peak_staging;
+        assert!(peak > 0 && peak <= most, "{peak} of {most}");
+        assert_eq!(broker.pinned_ledger().retained_bytes(), broker.stats().staging);
+        assert_eq!(broker.pinned_ledger().live_bytes(), 0);
+    }
+    // Without any pinned memory it goes by the pageable way.
+    let broker =
+        Broker::builder(&device).staging(64 << 10, 0).pinned_max(0).budget(MIB).build().expect("a broker");
+    let squarer = Squarer::new(&broker, Client::new("client"), 1_000_000);
+    let error = BackendError::OutOfMemory { requested: 0, free: None };
+    let plan = broker.commit("default").expect("it fits");
+    for nth in 1..100 {
+        device.faults().fail_nth_with(Call::Allocate, nth, error.clone());
+    }
+    squarer.run(&plan).expect("a run");
+    device.faults().clear();
+    assert_eq!(broker.stats().staging, 0);
 }

@@ -10,10 +10,14 @@ fn what_goes_through_in_chunks_comes_out_whole() {
     there::on_each(|there| {
         let device = &there.device;
         // 4 bytes a run, in rows along three axes, one of them of no round number.
-        for (axis, shape) in [(0, [300_001_u64, 2, 1]), (1, [3, 150_001, 1]), (2, [5, 7, 20_003])] {
-            let bytes = shape.iter().product::<u64>() * 4;
-            let data: Vec<u8> = (0..bytes).map(|index| (index * 7 % 251) as u8).collect();
+        for (axis, mut shape) in [(0, [300_001_u64, 2, 1]), (1, [3, 150_001, 1]), (2, [5, 7, 20_003])] {
             let broker = Broker::builder(device).staging(MIB / 4, MIB).build().expect("a broker");
+            // So many that half of an array holds a granule of each array on each of three streams.
+            let least = 2 * 6 * broker.granularity();
+            let run_bytes = shape.iter().product::<u64>() / shape[axis] * 4;
+            shape[axis] = shape[axis].max(least.div_ceil(run_bytes) | 1);
+            let bytes = shape[axis] * run_bytes;
+            let data: Vec<u8> = (0..bytes).map(|index| (index * 7 % 251) as u8).collect();
             // A quarter of both arrays.
             let client = Client::new("client").share(Share::Bytes(bytes / 2));
             let client = broker.register(client).expect("a client");
@@ -67,16 +71,19 @@ fn every_allocator_that_a_device_has_serves() {
                     continue;
                 }
             };
-            let client = broker.register(Client::new("client").share(Share::Bytes(MIB))).expect("a client");
-            let array = client.queue(ArrayRequest::in_out("x", [400_000], 4)).expect("queued");
+            // A granule for each of two streams; and more than goes through at once.
+            let share = MIB.max(2 * broker.granularity());
+            let runs = share * 2 / 5;
+            let client = broker.register(Client::new("client").share(Share::Bytes(share))).expect("a client");
+            let array = client.queue(ArrayRequest::in_out("x", [runs], 4)).expect("queued");
             broker.set_streams("default", 2).expect("idle");
             let plan = broker.commit("default").expect("it fits in parts");
             for _ in 0..3 {
-                let mut bytes = vec![9; 1_600_000];
+                let mut bytes = vec![9; 4 * runs as usize];
                 let execution = plan.execution().exchange(array, &mut bytes[..]);
                 let filled = execution
                     .run(|chunk, stream| Ok(there.device.fill(stream, chunk.region_mut(array)?, 7)?));
-                filled.expect("a run");
+                assert!(filled.expect("a run").chunks > 1, "{}, {allocator}", there.name);
                 assert!(bytes.iter().all(|&byte| byte == 7), "{}, {allocator}", there.name);
             }
         }

@@ -3,6 +3,7 @@
 #[path = "../audit/mod.rs"]
 mod audit;
 mod faults;
+mod last_free;
 mod law;
 mod limits;
 mod pool;

@@ -92,6 +92,37 @@ fn decay_takes_two_calls_and_leaves_what_is_idle_in_the_pool() {
     assert_eq!(direct.decay().expect("there is nothing"), 0);
 }
 
+/// Nothing is mapped for a request that idle memory of other classes has room for, this thread's own and the pool's.
+#[test]
+fn what_is_idle_serves_before_more_is_mapped() {
+    if !has_virtual_memory() {
+        return;
+    }
+    for magazine_bytes in [0, 1 << 20] {
+        let device = device();
+        let stream = device.create_stream().expect("a stream");
+        let builder =
+            Pool::builder(&device).source(Source::Virtual).size_classes(SizeClasses::Multiple(PAGE));
+        let builder = builder.magazine_bytes(magazine_bytes).cached_class(8 * PAGE);
+        let pool = builder.build().expect("a pool");
+        let live = |pages: u64, count: u64| {
+            let buffer = |_| pool.allocate(pages * PAGE, &stream).expect("memory");
+            (0..count).map(buffer).collect::<Vec<_>>()
+        };
+        drop(live(2, 30));
+        let (idle, mapped) = (pool.stats().bytes_cached, taken(&device));
+        assert!(idle == 60 * PAGE && mapped < 70 * PAGE, "{idle} {mapped}");
+        let others = live(5, 11);
+        assert_eq!(taken(&device), mapped, "with magazines of {magazine_bytes} bytes");
+        assert_eq!(pool.stats().bytes_cached, 0);
+        drop(others);
+        // For what is larger than all that is idle it stays so.
+        let idle = pool.stats().bytes_cached;
+        drop(live(200, 1));
+        assert!(taken(&device) > mapped && idle == 55 * PAGE && pool.stats().bytes_cached == idle);
+    }
+}
+
 /// Whatever fails for want of the limit works again once there is room, and never more is taken.
 #[test]
 fn the_limit_is_one_on_physical_bytes() {

@@ -7,7 +7,8 @@ set -euo pipefail
 cd "$(dirname "$0")/../../.."
 
 backend=(-p vrampool-cuda)
-pool=(-p vrampool --all-features --bin vrampool --test cuda --test devices --test cupy --test cuda_capture --test cuda_out_of_memory)
+pool=(-p vrampool --all-features --bin vrampool --test cuda --test devices --test cupy --test cuda_capture --test cuda_out_of_memory \
+    --test cuda_second_process --test solve_program)
 VRAMPOOL_REQUIRE=cuda cargo test --locked "${backend[@]}"
 VRAMPOOL_REQUIRE=cuda cargo test --locked "${pool[@]}"
 CUDA_VISIBLE_DEVICES='' cargo test --locked "${backend[@]}"
@@ -26,7 +27,8 @@ else
         export VRAMPOOL_REQUIRE=cuda
         cargo test --locked "${backend[@]}" --test conformance --test gpu --test waiting --test capture \
             --test out_of_memory --test physical
-        cargo test --locked "${pool[@]}" -- --skip recorded --skip another_streams --skip the_limit --skip random_work
+        cargo test --locked "${pool[@]}" -- --skip recorded --skip another_streams --skip the_limit --skip random_work \
+            --skip a_second_process
     )
 fi
 

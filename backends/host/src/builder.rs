@@ -4,6 +4,7 @@ use crate::capacity::Capacity;
 use crate::device::{HostDevice, Shared};
 use crate::driver::{ALIGNMENT, Claims};
 use crate::fault::Faults;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use vrampool_backend::{Capabilities, DeviceId, DeviceKind, Properties};
@@ -121,6 +122,7 @@ impl HostBuilder {
             properties,
             capacity: Capacity::new(capacity),
             claims: Claims::default(),
+            ranges: Arc::default(),
             faults: Faults::default(),
             allocation_latency: self.allocation_latency,
             work_latency: self.work_latency,

@@ -2,7 +2,7 @@
 
 use crate::builder::HostBuilder;
 use crate::capacity::Capacity;
-use crate::driver::Claims;
+use crate::driver::{Claims, Ranges};
 use crate::fault::{Call, Faults};
 use crate::memory::HostMemory;
 use crate::stream::{HostEvent, HostStream, on_a_stream};
@@ -34,6 +34,7 @@ pub(crate) struct Shared {
     pub(crate) properties: Properties,
     pub(crate) capacity: Capacity,
     pub(crate) claims: Claims,
+    pub(crate) ranges: Arc<Ranges>,
     pub(crate) faults: Faults,
     pub(crate) allocation_latency: Duration,
     pub(crate) work_latency: Duration,
@@ -54,6 +55,10 @@ impl Shared {
 
     pub(crate) fn claims(&self) -> &Claims {
         &self.claims
+    }
+
+    pub(crate) fn ranges(&self) -> &Arc<Ranges> {
+        &self.ranges
     }
 
     pub(crate) fn faults(&self) -> &Faults {

@@ -11,6 +11,7 @@
 mod block;
 mod bytes;
 mod claims;
+mod ranges;
 #[cfg_attr(target_os = "linux", path = "driver/reservation.rs")]
 #[cfg_attr(not(target_os = "linux"), path = "driver/no_reservation.rs")]
 mod reservation;
@@ -20,4 +21,5 @@ pub(crate) use bytes::{Bytes, Span};
 pub(crate) use claims::Claims;
 #[cfg(target_os = "linux")]
 pub(crate) use claims::{Place, Space};
+pub(crate) use ranges::Ranges;
 pub(crate) use reservation::Reservation;

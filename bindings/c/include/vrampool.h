@@ -38,7 +38,7 @@ enum {
     VRAMPOOL_OK = 0,
     /* An argument is null, out of range, no text, or names nothing. */
     VRAMPOOL_ERROR_INVALID_ARGUMENT = 1,
-    /* A pool's handle that is none, or of a pool that was destroyed. */
+    /* A pool's handle that is none, or of a pool that was destroyed; a trace's likewise. */
     VRAMPOOL_ERROR_INVALID_HANDLE = 2,
     /* An address where no live block begins: somebody else's, freed already, or inside a block. */
     VRAMPOOL_ERROR_INVALID_POINTER = 3,
@@ -320,6 +320,40 @@ vrampool_status vrampool_wake(vrampool_pool pool, const char *const *tags, size_
 /* Whether a tag is asleep (1) or not (0; also when nothing has it). */
 vrampool_status vrampool_is_asleep(vrampool_pool pool, const char *tag, int *is_asleep);
 
+/* ---------------------------------------------------------------------------------------------------------- traces --- */
+
+/* A trace by its number: allocations and frees in their order, recorded from a pool or loaded from a file. 0 is none. Until
+ * vrampool_trace_free. A library built without traces answers VRAMPOOL_ERROR_UNSUPPORTED. */
+typedef uint64_t vrampool_trace;
+
+/* Records from now on what the pool serves, all its tags, and which of that comes back: up to `events` of them, 16 bytes each,
+ * taken now; 0 is 1,048,576. Allocations that find no room are left out, with their frees. A free has the stream that its
+ * allocation was for. VRAMPOOL_ERROR_BUSY while it is recorded already. */
+vrampool_status vrampool_record_start(vrampool_pool pool, uint64_t events);
+
+/* What was recorded so far, while that goes on, and how many allocations were left out; `dropped` may be null.
+ * VRAMPOOL_ERROR_INVALID_ARGUMENT while the pool is not recorded. */
+vrampool_status vrampool_record_look(vrampool_pool pool, vrampool_trace *trace, uint64_t *dropped);
+
+/* As vrampool_record_look, and ends it. With `trace` null what was recorded is forgotten. What is live goes on living. */
+vrampool_status vrampool_record_stop(vrampool_pool pool, vrampool_trace *trace, uint64_t *dropped);
+
+/* Reads a trace: `format` is csv (vrampool's own), rmm (RMM's log) or pytorch (a memory snapshot of PyTorch's, of which nothing
+ * is run); null for whichever its content is, gzip-compressed or not. `device` is which one of a snapshot, -1 the first that has
+ * a history. What is wrong with it is VRAMPOOL_ERROR_INVALID_ARGUMENT, with the place and the remedy. */
+vrampool_status vrampool_trace_load(const char *path, const char *format, int device, vrampool_trace *trace);
+
+/* Writes it, gzip-compressed where the name ends with .gz. A null `format` is pytorch where the name ends with .pickle or .pkl
+ * before that, else csv. */
+vrampool_status vrampool_trace_save(vrampool_trace trace, const char *path, const char *format);
+
+/* What is in it, as JSON, for vrampool_string_free: {"trace","events","allocations","frees","never_freed","streams",
+ * "distinct_sizes","requested","peak_requested","largest","duration_us","sizes":[{"from","to","allocations","bytes","share"}]} */
+vrampool_status vrampool_trace_show(vrampool_trace trace, char **json);
+
+/* Forgets it. */
+vrampool_status vrampool_trace_free(vrampool_trace trace);
+
 /* --------------------------------------------------------------------------------------------------------- metrics --- */
 
 /* Serves all pools, those made later too, to Prometheus at http://ADDRESS/metrics, as "127.0.0.1:9184"; null for that
@@ -346,6 +380,9 @@ vrampool_status vrampool_torch_configure(const char *options);
 
 /* The pool of a device, made if there is none: for statistics, snapshots, tags, sleep and wake. */
 vrampool_status vrampool_torch_pool(int device, vrampool_pool *pool);
+
+/* The devices that have a pool, as JSON, for vrampool_string_free: [{"device","pool"}], the lowest number first. Makes none. */
+vrampool_status vrampool_torch_pools(char **json);
 
 /* Destroys all of PyTorch's pools, so that they can be configured anew: for tests, when none of their memory is used. */
 vrampool_status vrampool_torch_shutdown(void);
@@ -390,7 +427,9 @@ typedef struct vrampool_mempool_id {
  *
  * A private pool keeps its memory for the graph that it is captured into, at the same addresses, until it is released: memory
  * that is freed there is used again there and by nobody else. While its stream is captured, what would take a call that the
- * capture forbids is allocated on a stream of vrampool's own, which is waited for: as PyTorch does it. Blocks that another stream used
+ * capture forbids is allocated on a stream of vrampool's own, which is waited for: as PyTorch does it. Where what is free was
+ * used by the captured stream and by others, the host waits for those others, and the captured stream gets it. Refused
+ * (VRAMPOOL_ERROR_CAPTURE) stays what several captures at once used: none can wait for another. Blocks that another stream used
  * (record_stream) are not used again before the release. Graphs may share a private pool: each begin counts one use of it, and
  * each release ends one. What C cannot carry: PyTorch's checkpoints of pools (graph trees of torch.compile). */
 void vrampool_torch_begin_allocate_to_pool(int device, vrampool_mempool_id id, void *filter);

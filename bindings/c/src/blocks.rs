@@ -3,13 +3,13 @@
 
 use crate::captured::Captured;
 use crate::failure::{Failure, Status};
+use crate::recording::Note;
 use crate::registry;
-use parking_lot::Mutex;
 use rustc_hash::FxBuildHasher;
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use vrampool::Buffer;
+use std::collections::{HashMap, HashSet};
 use vrampool::any::AnyDevice;
+use vrampool::{BriefLock, Buffer};
 
 /// How many locks there are, as a power of two: enough that threads seldom meet, and few, so that what one thread allocates and
 /// frees stays in its cache.
@@ -24,6 +24,8 @@ pub(crate) struct Held {
     pub(crate) stream: usize,
     /// Another stream uses it that is not waited for: telling the pool failed, and there was nobody to be told of that.
     pub(crate) is_unordered: bool,
+    /// Its place in a recording, if it is in one.
+    pub(crate) note: Note,
     pub(crate) loan: Loan,
 }
 
@@ -56,13 +58,15 @@ impl Loan {
 }
 
 impl Held {
-    pub(crate) fn new(pool: u64, stream: usize, loan: Loan) -> Self {
-        Self { pool, stream, is_unordered: false, loan }
+    pub(crate) fn new(pool: u64, stream: usize, loan: Loan, note: Note) -> Self {
+        Self { pool, stream, is_unordered: false, note, loan }
     }
 
     /// Gives it back: to whoever asks next, or, where its users are not all known, when the device is done with it.
     #[inline(always)]
     pub(crate) fn free(self) {
+        // Before anybody else may get it.
+        self.note.freed(&self);
         if self.is_unordered {
             self.free_unordered();
         }
@@ -85,28 +89,54 @@ impl Held {
 
 /// Apart from its neighbours, for two lines are fetched at once.
 #[repr(align(128))]
-struct Shard(Mutex<HashMap<u64, Held, FxBuildHasher>>);
+struct Shard(BriefLock<HashMap<u64, Held, FxBuildHasher>>);
 
 static BLOCKS: [Shard; 1 << SHARDS] =
-    [const { Shard(Mutex::new(HashMap::with_hasher(FxBuildHasher))) }; 1 << SHARDS];
+    [const { Shard(BriefLock::new(HashMap::with_hasher(FxBuildHasher))) }; 1 << SHARDS];
 
 #[inline(always)]
-fn shard(address: u64) -> &'static Mutex<HashMap<u64, Held, FxBuildHasher>> {
+fn shard(address: u64) -> &'static BriefLock<HashMap<u64, Held, FxBuildHasher>> {
     // Fibonacci hashing: the upper bits of the product depend on all of the address's.
     let hash = address.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     &BLOCKS[(hash >> (u64::BITS - SHARDS)) as usize].0
 }
 
-/// Notes a block. Answers it when another one is there, which cannot be.
+/// Notes a block, made where it is to be. Answers whether it did: another one may be there, which cannot be.
 #[inline(always)]
-pub(crate) fn insert(address: u64, held: Held) -> Result<(), Held> {
+#[must_use]
+pub(crate) fn insert(address: u64, make: impl FnOnce() -> Held) -> bool {
     match shard(address).lock().entry(address) {
         Entry::Vacant(vacant) => {
-            vacant.insert(held);
-            Ok(())
+            vacant.insert(make());
+            true
         }
-        Entry::Occupied(_) => Err(held),
+        Entry::Occupied(_) => false,
     }
+}
+
+/// Frees a block that `is_usual`; answers another one, which is removed as well.
+#[inline(always)]
+pub(crate) fn free_usual(
+    address: u64,
+    is_usual: impl FnOnce(&Held) -> bool,
+) -> Result<Option<Held>, Failure> {
+    let mut shard = shard(address).lock();
+    let Entry::Occupied(occupied) = shard.entry(address) else {
+        drop(shard);
+        return Err(foreign(address));
+    };
+    if is_usual(occupied.get()) {
+        let held = occupied.remove();
+        drop(shard);
+        held.free();
+        return Ok(None);
+    }
+    if matches!(occupied.get().loan, Loan::Elsewhere) {
+        drop(shard);
+        return Err(busy(address));
+    }
+    let held = occupied.remove();
+    Ok(Some(held))
 }
 
 /// Forgets a block and answers it, unless `check` objects.
@@ -178,6 +208,13 @@ pub(crate) fn each_of(pool: u64, mut look: impl FnMut(u64, &Held)) {
             .filter(|(_, held)| held.pool == pool)
             .for_each(|(&address, held)| look(address, held));
     }
+}
+
+/// Of which pools there are live blocks: for rare calls, because all are looked at.
+pub(crate) fn pools() -> HashSet<u64> {
+    let mut pools = HashSet::new();
+    BLOCKS.iter().for_each(|shard| pools.extend(shard.0.lock().values().map(|held| held.pool)));
+    pools
 }
 
 /// The block that an address is in: for rare calls, because all are looked at.

@@ -3,8 +3,8 @@
 //! As [`GraphMemory`](vrampool::GraphMemory), but for several streams, with addresses, and with a filter that says which requests
 //! are the graph's.
 
-use crate::blocks::{Held, Loan};
-use crate::failure::Failure;
+use crate::blocks::Loan;
+use crate::failure::{Failure, Status};
 use crate::pool::{CPool, Tagged, asleep};
 use crate::streams::Home;
 use crate::tags;
@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
-use vrampool::any::AnyDevice;
+use vrampool::any::{AnyDevice, AnyStream};
 use vrampool::{Backend, Buffer, Error};
 
 /// A graph's number, as PyTorch has it.
@@ -157,7 +157,9 @@ impl CPool {
             None => self.home.with_stream(raw, |stream| {
                 let buffer = match pool.allocate(class, stream) {
                     Ok(buffer) => buffer,
-                    Err(Error::Capture { .. }) => self.allocate_aside(&private.tagged, class)?,
+                    Err(Error::Capture { .. }) => {
+                        self.allocate_for_captured(&private.tagged, class, stream)?
+                    }
                     Err(error) => self.allocate_again(&private.tagged, class, stream, error)?,
                 };
                 private.bytes.fetch_add(buffer.class(), Ordering::Relaxed);
@@ -172,10 +174,28 @@ impl CPool {
             requested: bytes,
             is_shared: false,
         };
-        self.note(address, Held::new(self.handle, raw, Loan::Captured(Box::new(captured))))
+        self.note(address, raw, Loan::Captured(Box::new(captured)))
     }
 
-    /// A block for a stream that must not be asked for what it takes: on a stream that is not captured, whose part in it is over
+    /// A block for a stream that must not be asked for what it takes.
+    fn allocate_for_captured(
+        &self,
+        tagged: &Tagged,
+        class: u64,
+        stream: &AnyStream,
+    ) -> Result<Buffer<AnyDevice>, Failure> {
+        match self.allocate_aside(tagged, class) {
+            Err(failure) if failure.status == Status::CAPTURE => {
+                // What is free was used by the captured stream and by others: nobody else can have it, and it can once the host has
+                // waited for them.
+                tagged.pool.settle_for(stream)?;
+                Ok(tagged.pool.allocate(class, stream)?)
+            }
+            aside => aside,
+        }
+    }
+
+    /// A block for it on a stream that is not captured, whose part in it is over
     /// when this returns. What the graph does with the block later is behind that, whenever it is launched.
     fn allocate_aside(&self, tagged: &Tagged, class: u64) -> Result<Buffer<AnyDevice>, Failure> {
         let aside = self.home.aside()?;
@@ -216,15 +236,16 @@ impl CPool {
 }
 
 impl Captures {
-    /// Where requests may have to go, the newest first. Filters are for the caller to ask: nothing of ours is locked then.
+    /// Whether requests may have to go anywhere.
     #[inline(always)]
-    pub(crate) fn routes(&self) -> Vec<Route> {
+    pub(crate) fn has_routes(&self) -> bool {
         // Acquire: pairs with the release of who began.
-        if self.active.load(Ordering::Acquire) == 0 { Vec::new() } else { self.all_routes() }
+        self.active.load(Ordering::Acquire) > 0
     }
 
+    /// Where, the newest first. Filters are for the caller to ask: nothing of ours is locked then.
     #[cold]
-    fn all_routes(&self) -> Vec<Route> {
+    pub(crate) fn routes(&self) -> Vec<Route> {
         self.routes.lock().iter().rev().cloned().collect()
     }
 

@@ -1,5 +1,6 @@
 //! What a call answers, and why.
 
+use std::ops::{Deref, DerefMut};
 use vrampool::{BackendError, Error};
 
 /// A `vrampool_status`.
@@ -68,17 +69,36 @@ statuses! {
     INTERNAL = 15,
 }
 
-/// Why a call did not do what it was asked.
+/// Why a call did not do what it was asked. One word, so that what a call answers passes in registers: in memory it would be
+/// stored in parts and read as one, for which a processor waits.
 #[derive(Debug, Clone)]
-pub(crate) struct Failure {
+pub(crate) struct Failure(Box<Told>);
+
+/// What is told of a failure.
+#[derive(Debug, Clone)]
+pub(crate) struct Told {
     pub(crate) status: Status,
     pub(crate) text: String,
+}
+
+impl Deref for Failure {
+    type Target = Told;
+
+    fn deref(&self) -> &Told {
+        &self.0
+    }
+}
+
+impl DerefMut for Failure {
+    fn deref_mut(&mut self) -> &mut Told {
+        &mut self.0
+    }
 }
 
 impl Failure {
     #[cold]
     pub(crate) fn new(status: Status, text: impl Into<String>) -> Self {
-        Self { status, text: text.into() }
+        Self(Box::new(Told { status, text: text.into() }))
     }
 
     #[cold]
@@ -108,14 +128,14 @@ impl From<Error> for Failure {
             Error::Backend(error) => status_of(error),
             _ => Status::DEVICE,
         };
-        Self { status, text: error.to_string() }
+        Self::new(status, error.to_string())
     }
 }
 
 impl From<BackendError> for Failure {
     #[cold]
     fn from(error: BackendError) -> Self {
-        Self { status: status_of(&error), text: error.to_string() }
+        Self::new(status_of(&error), error.to_string())
     }
 }
 

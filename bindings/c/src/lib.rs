@@ -15,6 +15,8 @@ mod last_error;
 mod metrics;
 mod options;
 mod pool;
+#[cfg(feature = "trace")]
+mod recording;
 mod registry;
 mod segments;
 mod sleep;
@@ -23,6 +25,13 @@ mod snapshot;
 mod streams;
 mod tags;
 mod torch;
+#[cfg(feature = "trace")]
+mod traces;
+#[cfg(not(feature = "trace"))]
+mod untraced;
+
+#[cfg(not(feature = "trace"))]
+use untraced::{recording, traces};
 
 pub use abi::*;
 pub use failure::Status;

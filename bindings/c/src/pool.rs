@@ -4,6 +4,7 @@ use crate::blocks::{self, Held, Loan};
 use crate::captured::Captures;
 use crate::failure::{Failure, Status};
 use crate::options::Options;
+use crate::recording::Recording;
 use crate::streams::{self, Home};
 use crate::{metrics, tags};
 use parking_lot::{Mutex, RwLock};
@@ -27,6 +28,7 @@ pub(crate) struct CPool {
     /// One sleep, wake, or change of the limit at a time.
     pub(crate) changing: Mutex<()>,
     pub(crate) captures: Arc<Captures>,
+    pub(crate) recording: Recording,
 }
 
 /// The pool of a tag.
@@ -70,6 +72,7 @@ impl CPool {
             main,
             changing: Mutex::new(()),
             captures: Arc::default(),
+            recording: Recording::default(),
         })
     }
 
@@ -93,16 +96,17 @@ impl CPool {
                 Err(error) => self.allocate_again(tagged, bytes, stream, error)?,
             };
             let address = buffer.address().ok_or_else(no_address)?;
-            self.note(address, Held::new(self.handle, raw, Loan::Pool(buffer)))
+            self.note(address, raw, Loan::Pool(buffer))
         })
     }
 
     /// Notes a block where it is found again. Answers its address.
     #[inline(always)]
-    pub(crate) fn note(&self, address: u64, held: Held) -> Result<u64, Failure> {
-        match blocks::insert(address, held) {
-            Ok(()) => Ok(address),
-            Err(_) => Err(twice(address)),
+    pub(crate) fn note(&self, address: u64, raw: usize, loan: Loan) -> Result<u64, Failure> {
+        let note = self.recording.note(raw, &loan, &self.home);
+        match blocks::insert(address, || Held::new(self.handle, raw, loan, note)) {
+            true => Ok(address),
+            false => Err(twice(address)),
         }
     }
 
@@ -181,10 +185,6 @@ impl CPool {
         drop(tags);
         metrics::add(&tagged.pool);
         Ok(tagged)
-    }
-
-    pub(crate) fn has_live_blocks(&self) -> bool {
-        self.tags().iter().any(|tagged| tagged.pool.stats().live_buffers > 0)
     }
 
     /// It was taken out: gives back what is idle. The rest goes with the last call, scope and block that has it.

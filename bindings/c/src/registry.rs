@@ -1,13 +1,14 @@
 //! Pools by number.
 
+use crate::blocks;
 use crate::failure::{Failure, Status};
 use crate::pool::CPool;
 use crate::streams::Home;
 use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::{Arc, Weak};
 
 /// How many pools there can be at a time, as a power of two.
 const BITS: u32 = 10;
@@ -20,8 +21,16 @@ static CHANGING: Mutex<()> = Mutex::new(());
 /// The last number above a place.
 static SERIAL: AtomicU64 = AtomicU64::new(0);
 
-/// Where streams of destroyed pools are found, as long as blocks of them may be live.
-static DESTROYED: Mutex<Option<HashMap<u64, Arc<Home>>>> = Mutex::new(None);
+/// Destroyed pools, as long as blocks of them may be live: those that have none go when another pool comes or goes.
+static DESTROYED: Mutex<Option<HashMap<u64, Destroyed>>> = Mutex::new(None);
+
+#[derive(Debug)]
+struct Destroyed {
+    /// Where its streams are found.
+    home: Arc<Home>,
+    /// Alive while a call has it, which may be making a block.
+    pool: Weak<CPool>,
+}
 
 fn place(handle: u64) -> &'static ArcSwapOption<CPool> {
     &POOLS[(handle & ((1 << BITS) - 1)) as usize]
@@ -30,6 +39,7 @@ fn place(handle: u64) -> &'static ArcSwapOption<CPool> {
 /// Gives the pool that `make` makes for it a number.
 pub(crate) fn add(make: impl FnOnce(u64) -> Result<CPool, Failure>) -> Result<u64, Failure> {
     let _alone = CHANGING.lock();
+    forget_ended();
     let free = POOLS.iter().position(|pool| pool.load().is_none());
     let free = free.ok_or_else(|| {
         Failure::new(Status::UNSUPPORTED, format!("there are {} pools already; destroy some", POOLS.len()))
@@ -64,13 +74,34 @@ pub(crate) fn all() -> Vec<Arc<CPool>> {
 pub(crate) fn remove(handle: u64) -> Result<(), Failure> {
     let alone = CHANGING.lock();
     let pool = get(handle)?;
-    if pool.has_live_blocks() {
-        DESTROYED.lock().get_or_insert_default().insert(handle, Arc::clone(&pool.home));
-    }
+    forget_ended();
+    // Whether it has live blocks or not: calls that have it may yet make some.
+    let destroyed = Destroyed { home: Arc::clone(&pool.home), pool: Arc::downgrade(&pool) };
+    DESTROYED.lock().get_or_insert_default().insert(handle, destroyed);
     place(handle).store(None);
     drop(alone);
     pool.end();
     Ok(())
+}
+
+/// Forgets destroyed pools that no call has and no block is of.
+fn forget_ended() {
+    let is_ended =
+        |(&handle, destroyed): (&u64, &Destroyed)| (destroyed.pool.strong_count() == 0).then_some(handle);
+    let ended: Vec<u64> = DESTROYED.lock().iter().flatten().filter_map(is_ended).collect();
+    if ended.is_empty() {
+        return;
+    }
+    // Acquire: pairs with the release of who let a pool go, who noted its block before.
+    fence(Ordering::Acquire);
+    let live = blocks::pools();
+    let gone: Vec<_> = {
+        let mut destroyed = DESTROYED.lock();
+        let ended = ended.into_iter().filter(|handle| !live.contains(handle));
+        ended.filter_map(|handle| destroyed.as_mut()?.remove(&handle)).collect()
+    };
+    // With the last handle of a device, without the lock.
+    drop(gone);
 }
 
 /// Where streams of a pool, also a destroyed one, are found.
@@ -78,7 +109,9 @@ pub(crate) fn home_of(handle: u64) -> Result<Arc<Home>, Failure> {
     match get(handle) {
         Ok(pool) => Ok(Arc::clone(&pool.home)),
         Err(none) => {
-            DESTROYED.lock().as_ref().and_then(|homes| homes.get(&handle)).map(Arc::clone).ok_or(none)
+            let destroyed = DESTROYED.lock();
+            let found = destroyed.as_ref().and_then(|destroyed| destroyed.get(&handle));
+            found.map(|destroyed| Arc::clone(&destroyed.home)).ok_or(none)
         }
     }
 }
@@ -86,4 +119,38 @@ pub(crate) fn home_of(handle: u64) -> Result<Arc<Home>, Failure> {
 #[cold]
 fn none(handle: u64) -> Failure {
     Failure::new(Status::INVALID_HANDLE, format!("there is no pool {handle}: it is none, or was destroyed"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::Options;
+    use std::ffi::c_void;
+    use std::ptr;
+
+    /// Of a pool that is destroyed with `blocks` live ones.
+    fn destroyed(blocks: usize) -> (u64, Vec<*mut c_void>) {
+        let options = Options::parse("device=host; host_capacity=1MiB; source=direct").expect("good");
+        let handle = add(|handle| CPool::new(handle, options)).expect("a pool");
+        let allocate = |_| with(handle, |pool| pool.allocate(100, 0)).expect("memory") as *mut c_void;
+        let live = (0..blocks).map(allocate).collect();
+        remove(handle).expect("it is there");
+        (handle, live)
+    }
+
+    #[test]
+    fn a_destroyed_pool_is_known_as_long_as_a_block_of_it_is_live() {
+        let known = |handle| DESTROYED.lock().as_ref().is_some_and(|known| known.contains_key(&handle));
+        let (held, live) = destroyed(2);
+        let gone: Vec<_> = (0..100).map(|_| destroyed(0).0).collect();
+        assert!(gone[..99].iter().all(|&handle| !known(handle)), "each goes with the next");
+        for (freed, &block) in live.iter().enumerate() {
+            assert!(known(held) && home_of(held).is_ok(), "{freed} of its blocks are free");
+            let status = crate::vrampool_free(0, block, ptr::null_mut());
+            assert_eq!(status, Status::OK);
+            destroyed(0);
+        }
+        assert!(!known(held));
+        assert_eq!(home_of(held).map_err(|failure| failure.status).err(), Some(Status::INVALID_HANDLE));
+    }
 }

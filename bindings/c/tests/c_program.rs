@@ -54,7 +54,9 @@ fn every_function_does_what_the_header_says() {
     let Some(cc) = require::program("cc") else { return };
     let source = here("tests/c/abi.c");
     let program = compile(&cc, "abi", &["-std=c11", source.to_str().expect("UTF-8")]);
-    assert_eq!(run(&mut Command::new(program)), "all is well\n");
+    // It writes files where it is.
+    let folder = program.parent().expect("a folder");
+    assert_eq!(run(Command::new(&program).current_dir(folder)), "all is well\n");
 }
 
 #[test]

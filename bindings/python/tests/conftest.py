@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import subprocess
+import sys
+import textwrap
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -29,6 +32,14 @@ def skip_without(*names: str) -> None:
             pytest.fail(f"{name} is required and not here")
         if not is_here:
             pytest.skip(f"{name} is not here")
+
+
+def run(program: str) -> None:
+    """Runs a program in a process of its own, because an allocator is for a process. `MIB` is there."""
+    text = "MIB = 1 << 20\n" + textwrap.dedent(program) + "\nprint('all is well')\n"
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("all is well\n")
 
 
 @pytest.fixture

@@ -2,22 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import textwrap
-
 import pytest
 
-from conftest import skip_without
-
-MIB = "MIB = 1 << 20\n"
-
-
-def run(program: str) -> None:
-    text = MIB + textwrap.dedent(program) + "\nprint('all is well')\n"
-    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.endswith("all is well\n")
+from conftest import run, skip_without
 
 
 @pytest.fixture
@@ -147,6 +134,48 @@ def test_a_graph_is_captured_after_a_warm_up(torch: None) -> None:
             data.fill_(number)
             graph.replay()
             assert float(said) == (2 * number + 1) * MIB
+    """)
+
+
+def test_a_capture_gets_memory_that_it_freed_beside_another_stream(torch: None) -> None:
+    run("""
+        import vrampool.torch
+        vrampool.torch.install(size_classes="exact:2MiB", cached_class=0, limit="256MiB")
+        import torch
+        size, captured, other = 32 * MIB, torch.cuda.Stream(), torch.cuda.Stream()
+        byte = lambda count: torch.empty(count, dtype=torch.uint8, device="cuda")
+        with torch.cuda.stream(captured): mine = byte(size)
+        with torch.cuda.stream(other): theirs = byte(size)
+        # Little else is free, or can be had.
+        rest = byte(256 * MIB - vrampool.torch.memory_reserved() - 32 * MIB)
+        seen = torch.zeros((), dtype=torch.int64, device="cuda")
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=captured):
+            # Freed side by side, by the stream that is captured and by one that is not: neither can wait for the other.
+            del mine, theirs
+            both = byte(2 * size)
+            seen.copy_(both.fill_(3)[-1])
+        for _ in range(2):
+            graph.replay()
+            torch.cuda.synchronize()
+            assert int(seen) == 3
+            seen.zero_()
+    """)
+
+
+def test_pytorchs_pool_is_recorded(torch: None) -> None:
+    run("""
+        import vrampool.torch, vrampool.trace
+        vrampool.torch.install()
+        import torch
+        kept = torch.ones(1000, device="cuda")
+        with vrampool.trace.record() as recording:
+            for _ in range(10): torch.ones(MIB, device="cuda").sum().item()
+        of = recording.trace.summary()
+        assert of.largest == 4 * MIB and of.allocations >= 20 and of.frees == of.allocations, of
+        assert recording.dropped == 0
+        recording.trace.save("/dev/null")
     """)
 
 

@@ -192,10 +192,19 @@ def test_statistics_have_pytorchs_names(fresh: Configure) -> None:
 
 def test_each_device_has_a_pool_of_its_own(fresh: Configure) -> None:
     fresh()
+    assert vt.snapshot()["segments"] == []
+    assert vt.pools() == {}, "nobody asked for memory"
     first, second = alloc(1000, 0), alloc(2000, 1)
     assert vt.memory_stats(0)["requested_bytes.all.current"] == 1000
     assert vt.memory_stats(1)["requested_bytes.all.current"] == 2000
     assert len(vt.snapshot(1)["device_traces"]) == 2
+    assert list(vt.pools()) == [0, 1]
+    # Of all devices, in their order, unless one is named.
+    for taken, devices in [(vt.snapshot(), [0, 1]), (vt.snapshot(0), [0]), (vt.snapshot(1), [1])]:
+        assert [segment["device"] for segment in taken["segments"]] == devices
+        assert sum(segment["requested_size"] for segment in taken["segments"]) == sum(1000 * (of + 1) for of in devices)
+        assert list(taken["allocator_settings"]["vrampool"]) == devices
+        assert len(taken["device_traces"]) == devices[-1] + 1
     free(first, 1000, 0)
     free(second, 2000, 1)
     with pytest.raises(vrampool.InvalidArgumentError):

@@ -41,18 +41,11 @@ impl Recording<'_> {
     /// Writes what was recorded, and says on standard error what there was no room for.
     pub(crate) fn save(self) -> Result<(), Box<dyn Error>> {
         let Some((path, recorder)) = self.0 else { return Ok(()) };
-        Export::new(format_of(path)).save(&recorder.trace(path.display().to_string())?, path)?;
+        Export::new(Format::of_name(path)).save(&recorder.trace(path.display().to_string())?, path)?;
         match recorder.dropped() {
             0 => {}
             dropped => eprintln!("{}: {dropped} allocations came after the last that fits", path.display()),
         }
         Ok(())
     }
-}
-
-/// What a file of this name is to be.
-pub(crate) fn format_of(path: &Path) -> Format {
-    let name = path.to_string_lossy();
-    let name = name.strip_suffix(".gz").unwrap_or(&name);
-    if name.ends_with(".pickle") || name.ends_with(".pkl") { Format::PyTorch } else { Format::Csv }
 }

@@ -18,9 +18,9 @@
 //! end, the *oldest* that holds it: so a program that repeats itself finds each time what was made for it the first time, and
 //! makes no call of the driver from then on. (By induction: what was made later is younger than what served before.)
 //!
-//! If nothing does, the range grows, at the end of a part or in a gap, as long as what is mapped stays within a 64th of the most
-//! that was live since the last decay. Beyond that, or at the limit, a range is stitched of free pieces, and only what they
-//! lack is made anew. At the limit what small requests left free is released for a large one.
+//! If nothing does, not even with what a pool gives back that it kept idle, the range grows, at the end of a part or in a gap, as
+//! long as what is mapped stays within a 64th of the most that was live since the last decay. Beyond that, or at the limit, a
+//! range is stitched of free pieces, and only what they lack is made anew. At the limit what small requests left free is released for a large one.
 
 mod cover;
 mod gaps;

@@ -7,13 +7,17 @@ use std::ops::Range;
 use vrampool_backend::Backend;
 
 /// Requests below this size are never stitched but at the limit: each piece of a range costs calls of the driver, granules.
-const STITCHED_FROM: u64 = 2;
+const STITCHED_FROM: u64 = 1;
 
 /// What is mapped may exceed the most that was live by this share, as a power of two, before ranges are stitched.
 const SLACK: u32 = 6;
 
 /// The share of what is mapped, as a power of two, that one piece may be: few pieces, and yet small ones.
 const PIECE: u32 = 7;
+
+/// The share of what is mapped, as a power of two, that small requests get at once: few calls, and little that nobody asked
+/// for.
+const RESERVE: u32 = 10;
 
 /// The share of a growth, as a power of two, that one piece is at least: the first request may be for most of the device.
 const FEW_PIECES: u32 = 10;
@@ -82,7 +86,8 @@ impl<B: Backend> Backing<B> {
         }
         if region == Region::Stable && gap.is_none() && stock == Stock::Plenty {
             // Small ones come in great numbers: they get some in reserve.
-            let more = Extent { bytes: plain.bytes.max(self.share().min(room)), ..plain };
+            let reserve = self.round(self.mapped >> RESERVE)?.min(room);
+            let more = Extent { bytes: plain.bytes.max(reserve), ..plain };
             plain = if self.has_addresses(more) { more } else { plain };
         }
         let new = is_had.then(|| self.split(plain)).flatten()?;

@@ -127,9 +127,37 @@ impl Recorder {
         self.0.logs.lock().iter().map(|log| log.dropped()).sum()
     }
 
-    /// A request was served. Answers a number for its free; 0 is none.
+    /// Records an allocation that is not a pool's with this recorder: of another allocator, or of some of a pool's requests.
+    /// Answers a number for its [free](Self::note_free); 0 where there is no room for it.
+    ///
+    /// ```
+    /// # use vrampool::{Backend, Stream, host::HostDevice, trace::Recorder};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let stream = HostDevice::new().create_stream()?;
+    /// let recorder = Recorder::new();
+    /// let number = recorder.note_allocation(1000, stream.id());
+    /// recorder.note_free(number, stream.id());
+    /// assert_eq!(recorder.trace("own")?.peak_requested(), 1000);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn note_allocation(&self, bytes: u64, stream: StreamId) -> u64 {
+        self.allocated::<false>(bytes, stream)
+    }
+
+    /// Records the free of what was recorded under this number, with the stream that used it last; before its memory may go to
+    /// somebody else. 0, and what is no number of this recorder's, is no event.
+    pub fn note_free(&self, number: u64, stream: StreamId) {
+        if number != 0 {
+            self.freed(number, stream);
+        }
+    }
+
+    /// A request was served. Answers a number for its free; 0 is none. `HOT`: a function of its own for the caller in a hurry,
+    /// so that it becomes a part of that.
     #[inline(always)]
-    pub(crate) fn allocated(&self, bytes: u64, stream: StreamId) -> u64 {
+    pub(crate) fn allocated<const HOT: bool>(&self, bytes: u64, stream: StreamId) -> u64 {
         Local::with(self, |writer| writer.allocated(self, bytes, stream)).unwrap_or(0)
     }
 

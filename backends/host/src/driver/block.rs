@@ -1,7 +1,8 @@
 //! Bytes of their own: on the heap, or mapped.
 
-use memmap2::{MmapMut, MmapOptions};
+use super::ranges::{Range, Ranges};
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 /// What every block's start is aligned to, bytes: a cache line, and more than any vector load needs.
 pub(crate) const ALIGNMENT: u64 = 64;
@@ -17,7 +18,7 @@ enum Storage {
         _lines: Vec<Line>,
     },
     Mapped {
-        _map: MmapMut,
+        _range: Range,
     },
 }
 
@@ -42,12 +43,12 @@ unsafe impl Sync for Block {}
 
 impl Block {
     /// `None` when the system has no memory of this size.
-    pub(crate) fn new(bytes: u64) -> Option<Self> {
+    pub(crate) fn new(bytes: u64, ranges: &Arc<Ranges>) -> Option<Self> {
         let len = usize::try_from(bytes).ok().filter(|&len| len > 0 && isize::try_from(len).is_ok())?;
         if bytes >= MAP_FROM {
-            let mut map = MmapOptions::new().len(len).no_reserve_swap().map_anon().ok()?;
-            let base = NonNull::new(map.as_mut_ptr())?;
-            return Some(Self { base, len: bytes, _storage: Storage::Mapped { _map: map } });
+            let mut range = ranges.take(len)?;
+            let base = range.base()?;
+            return Some(Self { base, len: bytes, _storage: Storage::Mapped { _range: range } });
         }
         let mut lines = vec![Line([0; ALIGNMENT as usize]); len.div_ceil(ALIGNMENT as usize)];
         let base = NonNull::new(lines.as_mut_ptr().cast())?;
@@ -69,15 +70,15 @@ mod tests {
 
     #[test]
     fn sizes_that_no_system_has_are_refused() {
-        assert!(Block::new(0).is_none());
-        assert!(Block::new(u64::MAX).is_none());
-        assert!(Block::new(1 << 62).is_none());
+        for bytes in [0, 1 << 62, u64::MAX] {
+            assert!(Block::new(bytes, &Arc::default()).is_none());
+        }
     }
 
     #[test]
     fn every_storage_is_aligned() {
         for bytes in [100, MAP_FROM + 1] {
-            let block = Block::new(bytes).expect("memory");
+            let block = Block::new(bytes, &Arc::default()).expect("memory");
             assert!((block.base().as_ptr() as u64).is_multiple_of(ALIGNMENT));
         }
     }

@@ -236,9 +236,10 @@ fn disjoint(reads: &[Span<'_>], writes: &[Span<'_>]) -> bool {
 mod tests {
     use super::*;
     use crate::driver::{Block, Bytes};
+    use std::sync::Arc;
 
     fn block(bytes: u64) -> Bytes {
-        Bytes::Own(Block::new(bytes).expect("memory"))
+        Bytes::Own(Block::new(bytes, &Arc::default()).expect("memory"))
     }
 
     fn span(bytes: &Bytes, range: Range<u64>) -> Span<'_> {

@@ -7,6 +7,7 @@ mod segments;
 mod sleep;
 mod streams;
 mod torch;
+mod traces;
 
 pub use crate::figures::Stats;
 pub use crate::segments::{FreeCallback, MallocCallback};
@@ -18,3 +19,4 @@ pub use segments::*;
 pub use sleep::*;
 pub use streams::*;
 pub use torch::*;
+pub use traces::*;

@@ -129,7 +129,7 @@ fn free(address: u64, stream: usize, check: impl Fn(&Held) -> Result<(), Failure
         check(held)?;
         is_elsewhere = held.stream != stream;
         // What is refused below is refused before the block is gone.
-        if is_elsewhere { Err(Failure { status: Status::OK, text: String::new() }) } else { Ok(()) }
+        if is_elsewhere { Err(Failure::new(Status::OK, "")) } else { Ok(()) }
     });
     match removed {
         Ok(held) => {

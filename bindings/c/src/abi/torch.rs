@@ -1,10 +1,11 @@
 //! What PyTorch takes.
 
-use crate::boundary::{Out, Text, guard, guarded};
+use crate::boundary::{self, Out, Text, guard, guarded};
 use crate::failure::{Failure, Status};
-use crate::torch::{self, Filter, First};
+use crate::torch::{self, Filter};
 use crate::{blocks, last_error, registry};
-use std::ffi::{c_int, c_void};
+use serde_json::{Value, json};
+use std::ffi::{c_char, c_int, c_void};
 use std::ptr;
 
 /// `vrampool_mempool_id`.
@@ -43,6 +44,18 @@ pub extern "C" fn vrampool_torch_pool(device: c_int, pool: Out<'_, u64>) -> Stat
 
 /// As the header says.
 #[unsafe(no_mangle)]
+pub extern "C" fn vrampool_torch_pools(json: Out<'_, *mut c_char>) -> Status {
+    guard(|| {
+        json.check("json")?;
+        let pool = |(device, pool)| json!({ "device": device, "pool": pool });
+        let pools: Value = torch::pools().map(pool).collect();
+        json.set(boundary::give_text(pools.to_string()));
+        Ok(())
+    })
+}
+
+/// As the header says.
+#[unsafe(no_mangle)]
 pub extern "C" fn vrampool_torch_shutdown() -> Status {
     guard(|| {
         torch::shutdown();
@@ -68,10 +81,16 @@ pub extern "C-unwind" fn vrampool_torch_alloc(
 
 #[inline(always)]
 fn allocate(size: usize, device: c_int, stream: *mut c_void) -> Result<u64, Failure> {
-    let routes = match guarded(|| torch::allocate_or_ask(size as u64, device, stream as usize))? {
-        First::Done(address) => return Ok(address),
-        First::Ask(routes) => routes,
-    };
+    match guarded(|| torch::allocate_at_once(size as u64, device, stream as usize))? {
+        Some(address) => Ok(address),
+        None => allocate_routed(size, device, stream),
+    }
+}
+
+/// Serves a request that may have to go to a private pool.
+#[cold]
+fn allocate_routed(size: usize, device: c_int, stream: *mut c_void) -> Result<u64, Failure> {
+    let routes = guarded(|| torch::routes(device))?;
     // Asked out here: what such a function of C++'s throws goes on to its caller.
     let accepts =
         |route: &&crate::captured::Route| route.filter.as_ref().is_none_or(|filter| filter.accepts(stream));

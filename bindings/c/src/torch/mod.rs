@@ -80,6 +80,12 @@ fn make(device: c_int) -> Result<u64, Failure> {
     Ok(handle)
 }
 
+/// The devices that have a pool, and its handle.
+pub(crate) fn pools() -> impl Iterator<Item = (usize, u64)> {
+    let handles = POOLS.iter().map(|pool| pool.load(Ordering::Acquire)).enumerate();
+    handles.filter(|&(_, handle)| handle != 0)
+}
+
 fn options_of(options: Option<&Options>, device: c_int) -> Options {
     let mut options = options.cloned().unwrap_or_default();
     let number = device.to_string();
@@ -109,21 +115,18 @@ pub(crate) fn shutdown() {
     }
 }
 
-/// What became of a request.
-pub(crate) enum First {
-    /// The pool served it.
-    Done(u64),
-    /// A private pool may have to.
-    Ask(Vec<Route>),
+/// Serves a request at once, unless a private pool may have to.
+#[inline(always)]
+pub(crate) fn allocate_at_once(bytes: u64, device: c_int, stream: usize) -> Result<Option<u64>, Failure> {
+    registry::with(pool(device)?, |pool| match pool.captures.has_routes() {
+        false => pool.allocate(bytes, stream).map(Some),
+        true => Ok(None),
+    })
 }
 
-/// Serves a request at once where no private pool may have to.
-#[inline(always)]
-pub(crate) fn allocate_or_ask(bytes: u64, device: c_int, stream: usize) -> Result<First, Failure> {
-    registry::with(pool(device)?, |pool| match pool.captures.routes() {
-        routes if routes.is_empty() => pool.allocate(bytes, stream).map(First::Done),
-        routes => Ok(First::Ask(routes)),
-    })
+/// Where a request may have to go.
+pub(crate) fn routes(device: c_int) -> Result<Vec<Route>, Failure> {
+    registry::with(pool(device)?, |pool| Ok(pool.captures.routes()))
 }
 
 /// Serves a request from where it has to be.
@@ -142,14 +145,17 @@ pub(crate) fn allocate(
 /// Frees whatever is there, and then tells what was wrong with how it was asked.
 #[inline(always)]
 pub(crate) fn free(address: u64, bytes: u64, device: c_int, stream: usize) -> Result<(), Failure> {
-    let held = blocks::remove(address, |_| Ok(()))?;
-    let is_right = held.loan.requested() == bytes
-        && place(device).is_ok_and(|pool| pool.load(Ordering::Acquire) == held.pool);
-    if is_right && held.stream == stream {
-        held.free();
-        return Ok(());
+    let is_right = |held: &blocks::Held| {
+        held.loan.requested() == bytes
+            && place(device).is_ok_and(|pool| pool.load(Ordering::Acquire) == held.pool)
+    };
+    match blocks::free_usual(address, |held| held.stream == stream && is_right(held))? {
+        None => Ok(()),
+        Some(held) => {
+            let is_right = is_right(&held);
+            freed_wrongly(held, (address, bytes, device, stream), is_right)
+        }
     }
-    freed_wrongly(held, (address, bytes, device, stream), is_right)
 }
 
 #[cold]
@@ -227,7 +233,7 @@ pub(crate) fn throw_or_null(failure: &Failure, size: usize, device: c_int) -> *m
 }
 
 pub(crate) fn reset() {
-    for pool in POOLS.iter().map(|pool| pool.load(Ordering::Acquire)).filter(|&handle| handle != 0) {
+    for (_, pool) in pools() {
         let trimmed = registry::with(pool, |pool| Ok(pool.trim(0)));
         log::debug!("emptied: {trimmed:?}");
     }

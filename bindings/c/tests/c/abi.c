@@ -429,6 +429,83 @@ static void test_metrics(void) {
     OK(vrampool_destroy(later));
 }
 
+/* Whether a trace's figures have this text in them. */
+static int shows(vrampool_trace trace, const char *text) {
+    char *json = NULL;
+    OK(vrampool_trace_show(trace, &json));
+    int found = strstr(json, text) != NULL;
+    OK(vrampool_string_free(json));
+    return found;
+}
+
+static void test_traces(void) {
+    vrampool_pool pool;
+    vrampool_trace trace = 77, loaded = 77;
+    uint64_t dropped = 5;
+    OK(vrampool_create("device=host;host_capacity=4MiB;name=traced", &pool));
+    FAILS(VRAMPOOL_ERROR_INVALID_HANDLE, vrampool_record_start(pool + 1, 0));
+    FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_record_look(pool, &trace, NULL));
+    FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_record_stop(pool, &trace, NULL));
+    CHECK(trace == 77);
+
+    /* From its beginning to its end, and what is live before or after it is not in it. */
+    void *before = allocate(pool, 100, NULL);
+    OK(vrampool_record_start(pool, 1000));
+    FAILS(VRAMPOOL_ERROR_BUSY, vrampool_record_start(pool, 1000));
+    void *one = allocate(pool, 1000, NULL);
+    OK(vrampool_tag_begin(pool, "weights"));
+    void *other = allocate(pool, 3000, NULL);
+    OK(vrampool_tag_end(pool));
+    OK(vrampool_free(pool, before, NULL));
+    OK(vrampool_free(0, one, NULL));
+    FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_record_look(pool, NULL, NULL));
+    OK(vrampool_record_look(pool, &trace, &dropped));
+    CHECK(dropped == 0 && shows(trace, "\"trace\":\"traced\""));
+    CHECK(shows(trace, "\"allocations\":2") && shows(trace, "\"frees\":1") && shows(trace, "\"peak_requested\":4000"));
+    OK(vrampool_trace_free(trace));
+    FAILS(VRAMPOOL_ERROR_INVALID_HANDLE, vrampool_trace_free(trace));
+    FAILS(VRAMPOOL_ERROR_INVALID_HANDLE, vrampool_trace_save(trace, "trace.csv", NULL));
+    void *last = allocate(pool, 500, NULL);
+    OK(vrampool_record_stop(pool, &trace, NULL));
+    OK(vrampool_free(pool, last, NULL));
+    CHECK(shows(trace, "\"events\":4") && shows(trace, "\"never_freed\":2"));
+
+    /* To files and back. */
+    const char *formats[] = {NULL, "csv", "rmm", "pytorch"};
+    for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
+        OK(vrampool_trace_save(trace, "trace.csv.gz", formats[i]));
+        OK(vrampool_trace_load("trace.csv.gz", formats[i], -1, &loaded));
+        CHECK(shows(loaded, "\"events\":4") && shows(loaded, "\"peak_requested\":4000"));
+        OK(vrampool_trace_free(loaded));
+    }
+    FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_trace_load("trace.csv.gz", "csv", -1, &loaded));
+    FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_trace_load("trace.csv.gz", NULL, -2, &loaded));
+    FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_trace_load("nowhere.csv", NULL, -1, &loaded));
+    FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_trace_load(NULL, NULL, -1, &loaded));
+    FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_trace_save(trace, "no/where.csv", NULL));
+    FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_trace_save(trace, "trace.csv", "xml"));
+    FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_trace_show(trace, NULL));
+    OK(vrampool_trace_free(trace));
+
+    /* Room for one pair; a block of an earlier recording is none of this one's. */
+    OK(vrampool_record_start(pool, 2));
+    one = allocate(pool, 10, NULL);
+    last = allocate(pool, 20, NULL);
+    OK(vrampool_free(pool, other, NULL));
+    OK(vrampool_free(pool, last, NULL));
+    OK(vrampool_free(pool, one, NULL));
+    OK(vrampool_record_stop(pool, &trace, &dropped));
+    CHECK(dropped == 1 && shows(trace, "\"events\":2") && shows(trace, "\"peak_requested\":10"));
+    OK(vrampool_trace_free(trace));
+    OK(vrampool_record_start(pool, 0));
+    OK(vrampool_record_stop(pool, NULL, NULL));
+    OK(vrampool_record_start(pool, 0));
+    one = allocate(pool, 10, NULL);
+    OK(vrampool_destroy(pool));
+    OK(vrampool_free(0, one, NULL));
+    FAILS(VRAMPOOL_ERROR_INVALID_HANDLE, vrampool_record_stop(pool, &trace, NULL));
+}
+
 static void test_torch(void) {
     FAILS(VRAMPOOL_ERROR_CONFIGURATION, vrampool_torch_configure("limit=?"));
     OK(vrampool_torch_configure("device=host;limit=64MiB;name=torch-{}"));
@@ -479,6 +556,13 @@ static void test_torch(void) {
     CHECK(vrampool_last_error_code() == VRAMPOOL_OK);
     vrampool_torch_reset();
     CHECK(stats_of(pool).bytes_reserved == 0);
+
+    char *pools = NULL, expected[64];
+    snprintf(expected, sizeof expected, "[{\"device\":0,\"pool\":%llu}", (unsigned long long)pool);
+    OK(vrampool_torch_pools(&pools));
+    CHECK(strstr(pools, expected) == pools);
+    OK(vrampool_string_free(pools));
+    FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_torch_pools(NULL));
 
     uint64_t total = 0, limit = 0;
     OK(vrampool_memory_info(pool, NULL, &total));
@@ -591,6 +675,7 @@ int main(void) {
     test_sleep();
     test_threads();
     test_metrics();
+    test_traces();
     test_torch();
     test_segments();
     puts("all is well");

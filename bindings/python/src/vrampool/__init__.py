@@ -3,6 +3,7 @@
 * `vrampool.Pool`: a pool of one's own, on a GPU or on the host.
 * `vrampool.torch`: the pool below all of PyTorch (`install`), or below a part of it (`mem_pool`).
 * `vrampool.cupy`: the pool below CuPy.
+* `vrampool.trace`: recordings of pools, and traces of other programs.
 * `vrampool.vllm`: segments in the shape of vLLM's `cumem_allocator`.
 
 Nothing here needs a GPU, PyTorch or CuPy to be imported; what lacks one says so when it is called.

@@ -53,7 +53,7 @@ pub(crate) struct Arguments {
     /// Runs of a chunk at most [default: as many as fit]
     #[arg(long, value_name = "COUNT", value_parser = value_parser!(u64).range(1..))]
     chunk: Option<u64>,
-    /// Bytes of the device's that it may hold [default: an 8th of the batch]
+    /// Bytes of the device's that it may hold [default: an 8th of the batch, and what the device allocates in for each stream]
     #[arg(long, value_name = "BYTES", value_parser = share_bytes)]
     share: Option<u64>,
     /// Bytes of the device's that are left to others
@@ -68,7 +68,7 @@ pub(crate) struct Arguments {
     /// Write an SVG of what each stream did when
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
-    /// Solve on one stream also, and tell how much of copies and work several streams hide
+    /// Solve on one stream also, and tell how much of copies and work several streams hide (with --chunk chunks are as long on both)
     #[arg(long)]
     compare: bool,
     /// Milliseconds that each copy and each kernel takes longer, on the host device
@@ -138,9 +138,11 @@ fn solve<B: Backend>(
     let (parameter_bytes, state_bytes) =
         sweep.bytes().ok_or("no memory has as many bytes: solve fewer runs")?;
     let batch_bytes = parameter_bytes + state_bytes;
-    let share = arguments.share.unwrap_or((batch_bytes / DEFAULT_PARTS).max(LEAST_SHARE));
     let builder = Broker::builder(device).reserve(arguments.reserve).allocator(arguments.allocator);
     let broker = builder.build()?;
+    // Less than a granule of both arrays for each stream would be for fewer streams.
+    let least = LEAST_SHARE.max(2 * u64::from(arguments.streams) * broker.granularity());
+    let share = arguments.share.unwrap_or((batch_bytes / DEFAULT_PARTS).max(least));
     let total =
         broker.device().memory_info().map_or(device.properties().total_bytes, |info| info.total_bytes);
     let client = Client::new("sweep").group(GROUP).share(Share::Bytes(share.min(total)));

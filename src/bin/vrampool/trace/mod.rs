@@ -3,10 +3,8 @@
 mod row;
 mod table;
 
-use crate::record_options::format_of;
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
-use row::{Sizes, Summary};
 use std::error::Error;
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -96,7 +94,7 @@ impl Convert {
         let spinner = spinner();
         let trace = self.input.read(&spinner)?;
         spinner.set_message(format!("writing {}", self.output.display()));
-        let format = self.to.unwrap_or_else(|| format_of(&self.output));
+        let format = self.to.unwrap_or_else(|| Format::of_name(&self.output));
         Export::new(format).save(&trace, &self.output)?;
         spinner.finish_and_clear();
         let (events, output) = (trace.events().len(), self.output.display());
@@ -108,17 +106,13 @@ impl Show {
     fn run(&self) -> Result<(), Box<dyn Error>> {
         let spinner = spinner();
         let trace = self.input.read(&spinner)?;
-        let (summary, sizes) = (Summary::new(&trace), Sizes::of(&trace));
+        let (summary, sizes) = (trace.summary(), trace.size_ranges());
         spinner.finish_and_clear();
-        let mut out = io::stdout();
-        if !self.json {
-            return Ok(writeln!(out, "{}\n{}", table::of_summary(&summary), table::of_sizes(&sizes))?);
+        if self.json {
+            return Ok(row::print(&summary, &sizes)?);
         }
-        writeln!(out, "{}", serde_json::to_string(&summary)?)?;
-        for row in &sizes {
-            writeln!(out, "{}", serde_json::to_string(row)?)?;
-        }
-        Ok(())
+        let (whole, ranges) = (table::of_summary(&summary), table::of_sizes(&sizes));
+        Ok(writeln!(io::stdout(), "{whole}\n{ranges}")?)
     }
 }
 

@@ -1,9 +1,9 @@
 //! What is in a trace as tables for people.
 
-use super::row::{Sizes, Summary};
 use bytesize::ByteSize;
 use comfy_table::{CellAlignment, Table, presets};
 use std::time::Duration;
+use vrampool::trace::{SizeRange, Summary};
 
 /// Characters of the longest bar.
 const BAR: f64 = 30.0;
@@ -28,7 +28,7 @@ pub(crate) fn of_summary(summary: &Summary) -> Table {
 }
 
 /// One line a range of sizes.
-pub(crate) fn of_sizes(sizes: &[Sizes]) -> Table {
+pub(crate) fn of_sizes(sizes: &[SizeRange]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::UTF8_FULL_CONDENSED).set_header([
         "from",

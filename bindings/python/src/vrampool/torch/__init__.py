@@ -30,7 +30,7 @@ from ._figures import (
     memory_summary,
     reset_peak_memory_stats,
 )
-from ._install import allocator, configure, install, is_configured, is_installed, pool, tag
+from ._install import allocator, configure, install, is_configured, is_installed, pool, pools, tag
 from ._mem_pool import mem_pool, release_mem_pools
 from ._snapshot import dump_snapshot, snapshot
 
@@ -52,6 +52,7 @@ __all__ = [
     "memory_stats",
     "memory_summary",
     "pool",
+    "pools",
     "release_mem_pools",
     "reset_peak_memory_stats",
     "set_limit",

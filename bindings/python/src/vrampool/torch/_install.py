@@ -214,6 +214,11 @@ def pool(device: object = None) -> Pool:
     return Pool.of_handle(LIBRARY.number("torch_pool", device_index(device)))
 
 
+def pools() -> dict[int, Pool]:
+    """The pools of PyTorch's devices that have one, by the device's number. Makes none."""
+    return {of["device"]: Pool.of_handle(of["pool"]) for of in LIBRARY.json("torch_pools")}
+
+
 @contextlib.contextmanager
 def tag(name: str, device: object = None) -> Iterator[None]:
     """What this thread allocates within has this tag, and sleeps and wakes with it. Scopes nest; outside it is `default`.

@@ -13,7 +13,6 @@ def _summary(device: object = None, abbreviated: bool = False) -> str:
 
 
 def _segments(mempool_id: object = None, include_traces: bool = True) -> list[Any]:
-    # Of the current device; those of others would open them.
     return list(_snapshot.snapshot()["segments"])
 
 

@@ -7,31 +7,39 @@ import pickle
 from pathlib import Path
 from typing import Any
 
-from ._install import device_index, pool
+from ._install import device_index, pool, pools
 
 #: Above so many bytes PyTorch calls a segment large.
 _LARGEST_SMALL = 2 << 20
 
 
 def snapshot(device: object = None) -> dict[str, Any]:
-    """The memory of a device's pool, as `torch.cuda.memory._snapshot()` tells of PyTorch's own.
+    """The memory of the pools of all devices that have one, or of one device's, as `torch.cuda.memory._snapshot()` tells of
+    PyTorch's own.
 
     `segments` are runs of addresses with memory behind them, and their blocks cover them. `device_traces` are empty:
-    vrampool keeps no history of each block.
+    vrampool keeps no history of each block; `vrampool.trace.record` does.
     """
-    index = device_index(device)
-    return convert(pool(device).snapshot(), index)
+    if device is not None:
+        index = device_index(device)
+        return convert(pool(device).snapshot(), index)
+    return _whole({index: of.snapshot() for index, of in pools().items()})
 
 
 def convert(of_pool: dict[str, Any], device: int) -> dict[str, Any]:
     """A pool's snapshot in PyTorch's format, as of this device."""
+    return _whole({device: of_pool})
+
+
+def _whole(of_pools: dict[int, dict[str, Any]]) -> dict[str, Any]:
+    keys = ("pool", "device", "backend", "source", "limit")
     return {
-        "segments": [_segment(segment, device) for segment in of_pool["segments"]],
-        "device_traces": [[] for _ in range(device + 1)],
+        "segments": [_segment(segment, device) for device, of in of_pools.items() for segment in of["segments"]],
+        "device_traces": [[] for _ in range(max(of_pools, default=-1) + 1)],
         "allocator_settings": {
             "PYTORCH_CUDA_ALLOC_CONF": "",
-            "expandable_segments": of_pool["source"] == "virtual",
-            "vrampool": {key: of_pool[key] for key in ("pool", "device", "backend", "source", "limit")},
+            "expandable_segments": any(of["source"] == "virtual" for of in of_pools.values()),
+            "vrampool": {device: {key: of[key] for key in keys} for device, of in of_pools.items()},
         },
         "external_annotations": [],
     }

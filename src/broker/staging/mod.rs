@@ -1,22 +1,32 @@
-//! Pinned blocks that copies go through, as many as a bound allows: who gets none waits.
+//! Pinned blocks that copies go through, as many as a bound allows: who gets none waits, or goes another way. A broker's runs have
+//! them, and a [`Stager`](crate::Stager).
 
-use super::ledger::{PinnedLedger, PinnedReservation};
+use crate::broker::ledger::{PinnedLedger, PinnedReservation};
 use parking_lot::{Condvar, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 use vrampool_backend::{Backend, BackendError, Capabilities, Event, Memory, Placement};
 
-/// The smallest block, bytes.
-const SMALLEST: u64 = 64 << 10;
 /// How long one who waits for a copy of another's to end sleeps between looks: nobody tells when an event is complete.
 const NAP: Duration = Duration::from_micros(200);
 
-/// All blocks of a broker.
+/// How large blocks are, and how many there may be. Bytes; sizes are powers of two.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct BlockBounds {
+    pub(crate) smallest: u64,
+    pub(crate) largest: u64,
+    /// Of all blocks.
+    pub(crate) most: u64,
+    /// Whether there may be one, whatever is the most: who cannot do without gets on.
+    pub(crate) grants_first: bool,
+}
+
+/// All blocks of a broker or a stager.
 #[derive(Debug)]
 pub(crate) struct Staging<B: Backend> {
     device: B,
     ledger: PinnedLedger,
-    block_bytes: u64,
-    max_bytes: u64,
+    bounds: BlockBounds,
     blocks: Mutex<Blocks<B>>,
     returned: Condvar,
 }
@@ -27,6 +37,7 @@ struct Blocks<B: Backend> {
     /// Of all blocks, those in hands included.
     bytes: u64,
     peak: u64,
+    waits: u64,
     /// Whether not even one was to be had: every further attempt would be a call of the driver for nothing.
     is_refused: bool,
 }
@@ -35,7 +46,7 @@ struct Blocks<B: Backend> {
 struct Parked<B: Backend> {
     block: Block<B>,
     /// The copy that still uses it, perhaps.
-    busy: Option<B::Event>,
+    busy: Option<Arc<B::Event>>,
 }
 
 /// A pinned block in somebody's hands.
@@ -56,20 +67,19 @@ pub(crate) enum Answer<B: Backend> {
 }
 
 impl<B: Backend> Staging<B> {
-    pub(crate) fn new(device: &B, ledger: PinnedLedger, block_bytes: u64, max_bytes: u64) -> Self {
+    pub(crate) fn new(device: &B, ledger: PinnedLedger, bounds: BlockBounds) -> Self {
         Self {
             device: device.clone(),
             ledger,
-            block_bytes: block_bytes.max(SMALLEST).checked_next_power_of_two().unwrap_or(1 << 63),
-            max_bytes,
-            blocks: Mutex::new(Blocks { parked: Vec::new(), bytes: 0, peak: 0, is_refused: false }),
+            bounds,
+            blocks: Mutex::new(Blocks { parked: Vec::new(), bytes: 0, peak: 0, waits: 0, is_refused: false }),
             returned: Condvar::new(),
         }
     }
 
     /// The most bytes that go through a block.
     pub(crate) fn block_bytes(&self) -> u64 {
-        self.block_bytes
+        self.bounds.largest
     }
 
     /// Bytes of all blocks, and the most there ever were.
@@ -78,26 +88,36 @@ impl<B: Backend> Staging<B> {
         (blocks.bytes, blocks.peak)
     }
 
+    /// How often one who asked had to wait.
+    pub(crate) fn waits(&self) -> u64 {
+        self.blocks.lock().waits
+    }
+
+    /// One who asked has to wait, for a copy of its own or of another's.
+    pub(crate) fn count_wait(&self) {
+        self.blocks.lock().waits += 1;
+    }
+
     /// A block for up to `bytes` bytes, at most [`block_bytes`](Self::block_bytes), without waiting.
     pub(crate) fn try_block(&self, bytes: u64) -> Result<Answer<B>, BackendError> {
         if !self.device.properties().capabilities.contains(Capabilities::HOST_VISIBLE) {
             return Ok(Answer::Never);
         }
-        let size = bytes.clamp(SMALLEST, self.block_bytes).next_power_of_two().min(self.block_bytes);
-        let mut unwanted = Vec::new();
+        let BlockBounds { smallest, largest, most, grants_first } = self.bounds;
+        let size = bytes.clamp(smallest, largest).next_power_of_two().min(largest);
         let mut blocks = self.blocks.lock();
+        let is_fit = |parked: &Parked<B>| parked.block.memory.len() == size && is_idle(parked) == Ok(true);
+        if let Some(index) = blocks.parked.iter().position(is_fit) {
+            let mut block = blocks.parked.swap_remove(index).block;
+            block.reservation.set_retained(false);
+            return Ok(Answer::Block(block));
+        }
+        let mut unwanted = Vec::new();
         let mut index = 0;
         while index < blocks.parked.len() {
-            let parked = &blocks.parked[index];
-            let is_idle = parked.busy.as_ref().map_or(Ok(true), Event::is_complete);
-            let is_wanted = parked.block.memory.len() == size;
-            match is_idle {
-                Ok(true) if is_wanted => {
-                    let mut block = blocks.parked.swap_remove(index).block;
-                    block.reservation.set_retained(false);
-                    return Ok(Answer::Block(block));
-                }
-                Ok(true) if blocks.bytes.saturating_add(size) <= self.max_bytes => index += 1,
+            let is_over = blocks.bytes.saturating_add(size) > most;
+            match is_idle(&blocks.parked[index]) {
+                Ok(true) if !is_over => index += 1,
                 Ok(false) => index += 1,
                 // Idle blocks of other sizes make room; and one that cannot be asked now would be asked for ever.
                 Ok(true) | Err(_) => {
@@ -107,14 +127,13 @@ impl<B: Backend> Staging<B> {
                 }
             }
         }
-        // The first is always granted, or nobody would get on.
         let is_first = blocks.bytes == 0;
-        if is_first && blocks.is_refused {
-            return Ok(Answer::Never);
-        }
-        if !is_first && blocks.bytes.saturating_add(size) > self.max_bytes {
+        let is_over = blocks.bytes.saturating_add(size) > most && !(is_first && grants_first);
+        if is_over || (is_first && blocks.is_refused) {
             drop(blocks);
-            return Ok(Answer::Later);
+            // Out of the lock, here and below: they are the driver's again.
+            drop(unwanted);
+            return Ok(if is_first { Answer::Never } else { Answer::Later });
         }
         blocks.bytes += size;
         blocks.peak = blocks.peak.max(blocks.bytes);
@@ -146,8 +165,9 @@ impl<B: Backend> Staging<B> {
     /// A block of `size` bytes, which are counted already; out of memory where the ledger refuses as well. The only one is forced.
     fn make(&self, size: u64, is_only: bool) -> Result<Block<B>, BackendError> {
         let reservation = self.ledger.reserve(size);
+        let is_forced = is_only && self.bounds.grants_first;
         let reservation =
-            if is_only { reservation.or_else(|| Some(self.ledger.force(size))) } else { reservation };
+            if is_forced { reservation.or_else(|| Some(self.ledger.force(size))) } else { reservation };
         let reservation = reservation.ok_or(BackendError::OutOfMemory { requested: size, free: None })?;
         let memory = self.device.allocate(size, Placement::HostVisible.into())?;
         Ok(Block { memory, reservation })
@@ -165,7 +185,7 @@ impl<B: Backend> Staging<B> {
     }
 
     /// Gives a block back, which a copy before `busy` may still use.
-    pub(crate) fn park(&self, mut block: Block<B>, busy: Option<B::Event>) {
+    pub(crate) fn park(&self, mut block: Block<B>, busy: Option<Arc<B::Event>>) {
         block.reservation.set_retained(true);
         self.blocks.lock().parked.push(Parked { block, busy });
         self.returned.notify_all();
@@ -184,8 +204,8 @@ impl<B: Backend> Staging<B> {
         let mut blocks = self.blocks.lock();
         let mut index = 0;
         while index < blocks.parked.len() {
-            // What cannot be asked is kept: it is found again when it is needed.
-            if matches!(blocks.parked[index].busy.as_ref().map_or(Ok(true), Event::is_complete), Ok(true)) {
+            // What cannot be asked is kept: it is found again when a block is needed.
+            if is_idle(&blocks.parked[index]) == Ok(true) {
                 idle.push(blocks.parked.swap_remove(index));
             } else {
                 index += 1;
@@ -206,3 +226,10 @@ impl<B: Backend> Staging<B> {
         others
     }
 }
+
+fn is_idle<B: Backend>(parked: &Parked<B>) -> Result<bool, BackendError> {
+    parked.busy.as_ref().map_or(Ok(true), |busy| busy.is_complete())
+}
+
+#[cfg(all(test, feature = "host"))]
+mod tests;

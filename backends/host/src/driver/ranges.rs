@@ -1,0 +1,176 @@
+//! Address space that blocks had, for the next blocks of the same sizes.
+//!
+//! A mapping's end and the next one's beginning cost the system several microseconds, most of them for its own books of who
+//! has which addresses. Taking the memory back and leaving the addresses changes nothing in these.
+
+use memmap2::{MmapMut, MmapOptions};
+use parking_lot::Mutex;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// The most that are kept. No memory is behind them but page tables; each is one of the 65,530 mappings that Linux grants a
+/// process. None is kept where a process may have so many bytes of addresses and no more: others would lack them.
+const MOST: usize = 1024;
+
+/// A device's.
+#[derive(Debug)]
+pub(crate) struct Ranges {
+    kept: Mutex<Vec<MmapMut>>,
+    most: usize,
+}
+
+impl Default for Ranges {
+    fn default() -> Self {
+        Self { kept: Mutex::default(), most: if addresses_are_limited() { 0 } else { MOST } }
+    }
+}
+
+/// A mapping, which goes back to where it is from.
+#[derive(Debug)]
+pub(super) struct Range {
+    /// `None` only while dropping.
+    map: Option<MmapMut>,
+    of: Arc<Ranges>,
+}
+
+impl Ranges {
+    /// Zeroed bytes. `None` when the system has none of this size.
+    pub(super) fn take(self: &Arc<Self>, len: usize) -> Option<Range> {
+        let map = self.kept(len).or_else(|| map(len)).or_else(|| {
+            // What is kept may be what is missing.
+            let kept = std::mem::take(&mut *self.kept.lock());
+            drop(kept);
+            map(len)
+        })?;
+        Some(Range { map: Some(map), of: Arc::clone(self) })
+    }
+
+    /// The newest of this size.
+    fn kept(&self, len: usize) -> Option<MmapMut> {
+        let mut kept = self.kept.lock();
+        let newest = kept.iter().rposition(|map| map.len() == len)?;
+        Some(kept.remove(newest))
+    }
+
+    /// Gives memory back to the system, and keeps its addresses.
+    fn keep(&self, map: MmapMut) {
+        let Some(map) = Some(map).filter(|_| self.most > 0).and_then(without_memory) else { return };
+        let mut kept = self.kept.lock();
+        let oldest = (kept.len() >= self.most).then(|| kept.remove(0));
+        kept.push(map);
+        drop(kept);
+        drop(oldest);
+    }
+}
+
+impl Range {
+    /// Where it begins.
+    pub(super) fn base(&mut self) -> Option<NonNull<u8>> {
+        NonNull::new(self.map.as_mut()?.as_mut_ptr())
+    }
+}
+
+impl Drop for Range {
+    fn drop(&mut self) {
+        if let Some(map) = self.map.take() {
+            self.of.keep(map);
+        }
+    }
+}
+
+fn map(len: usize) -> Option<MmapMut> {
+    MmapOptions::new().len(len).no_reserve_swap().map_anon().ok()
+}
+
+#[cfg(target_os = "linux")]
+fn addresses_are_limited() -> bool {
+    rustix::process::getrlimit(rustix::process::Resource::As).current.is_some()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn addresses_are_limited() -> bool {
+    true
+}
+
+/// The same addresses, and zeros there.
+#[cfg(target_os = "linux")]
+fn without_memory(mut map: MmapMut) -> Option<MmapMut> {
+    use rustix::mm::{Advice, madvise};
+    // SAFETY: the pages of the whole mapping are dropped, and read as zeros from then on. That is a write to all of its bytes:
+    // the mapping is here by value, so no block has it, and nobody has a reference to them, nor a claim under which one
+    // could be made. Its address and length are those that the system gave it.
+    let advised = unsafe { madvise(map.as_mut_ptr().cast(), map.len(), Advice::LinuxDontNeed) };
+    advised.is_ok().then_some(map)
+}
+
+/// Elsewhere what such an advice leaves there is not said.
+#[cfg(not(target_os = "linux"))]
+fn without_memory(_: MmapMut) -> Option<MmapMut> {
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn count(ranges: &Ranges) -> usize {
+        ranges.kept.lock().len()
+    }
+
+    fn bytes(range: &mut Range) -> &mut MmapMut {
+        range.map.as_mut().expect("mapped")
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn addresses_come_again_and_contents_do_not() {
+        let ranges = Arc::new(Ranges::default());
+        let mut first = ranges.take(1 << 20).expect("memory");
+        bytes(&mut first).fill(7);
+        let address = first.base();
+        drop(first);
+        assert_eq!(count(&ranges), 1);
+        assert_ne!(ranges.take(1 << 21).expect("memory").base(), address);
+        let mut again = ranges.take(1 << 20).expect("memory");
+        assert_eq!(again.base(), address);
+        assert!(bytes(&mut again).iter().all(|&byte| byte == 0));
+    }
+
+    #[test]
+    fn what_no_system_has_is_refused_and_all_that_was_kept_is_let_go_for_it() {
+        let ranges = Arc::new(Ranges::default());
+        drop(ranges.take(4096));
+        assert!(ranges.take(1 << 62).is_none());
+        assert_eq!(count(&ranges), 0);
+    }
+
+    #[test]
+    fn none_is_kept_where_addresses_are_limited() {
+        let ranges = Arc::new(Ranges { most: 0, ..Ranges::default() });
+        drop(ranges.take(1 << 20));
+        assert_eq!(count(&ranges), 0);
+    }
+
+    proptest! {
+        #[test]
+        fn a_bounded_number_is_kept_and_each_is_zeroed(
+            sizes in prop::collection::vec(1..6usize, 1..2000),
+            hold in 1..1500usize,
+        ) {
+            let (ranges, mut held) = (Arc::new(Ranges::default()), Vec::new());
+            for size in sizes {
+                let mut range = ranges.take(size * 4096).expect("memory");
+                let map = bytes(&mut range);
+                prop_assert_eq!(map.len(), size * 4096);
+                prop_assert!(map.iter().all(|&byte| byte == 0));
+                map[size * 4096 - 1] = 1;
+                held.push(range);
+                if held.len() > hold {
+                    held.clear();
+                }
+                prop_assert!(count(&ranges) <= MOST);
+            }
+        }
+    }
+}

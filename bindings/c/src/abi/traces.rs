@@ -1,0 +1,72 @@
+//! Recording and traces.
+
+use crate::boundary::{self, Out, Text, guard};
+use crate::failure::Status;
+use crate::traces;
+use std::ffi::{c_char, c_int};
+
+/// As the header says.
+#[unsafe(no_mangle)]
+pub extern "C" fn vrampool_record_start(pool: u64, events: u64) -> Status {
+    guard(|| traces::start(pool, events))
+}
+
+/// As the header says.
+#[unsafe(no_mangle)]
+pub extern "C" fn vrampool_record_look(pool: u64, trace: Out<'_, u64>, dropped: Out<'_, u64>) -> Status {
+    guard(|| {
+        trace.check("trace")?;
+        let (number, left_out) = traces::look(pool)?;
+        trace.set(number);
+        dropped.set(left_out);
+        Ok(())
+    })
+}
+
+/// As the header says.
+#[unsafe(no_mangle)]
+pub extern "C" fn vrampool_record_stop(pool: u64, trace: Out<'_, u64>, dropped: Out<'_, u64>) -> Status {
+    guard(|| {
+        let (number, left_out) = traces::stop(pool, trace.check("trace").is_ok())?;
+        trace.set(number);
+        dropped.set(left_out);
+        Ok(())
+    })
+}
+
+/// As the header says.
+#[unsafe(no_mangle)]
+pub extern "C" fn vrampool_trace_load(
+    path: Text<'_>,
+    format: Text<'_>,
+    device: c_int,
+    trace: Out<'_, u64>,
+) -> Status {
+    guard(|| {
+        trace.check("trace")?;
+        trace.set(traces::load(path.required("path")?, format.optional("format")?, device)?);
+        Ok(())
+    })
+}
+
+/// As the header says.
+#[unsafe(no_mangle)]
+pub extern "C" fn vrampool_trace_save(trace: u64, path: Text<'_>, format: Text<'_>) -> Status {
+    guard(|| traces::save(trace, path.required("path")?, format.optional("format")?))
+}
+
+/// As the header says.
+#[unsafe(no_mangle)]
+pub extern "C" fn vrampool_trace_show(trace: u64, json: Out<'_, *mut c_char>) -> Status {
+    guard(|| {
+        json.check("json")?;
+        json.set(boundary::give_text(traces::show(trace)?.to_string()));
+        Ok(())
+    })
+}
+
+/// As the header says.
+#[unsafe(no_mangle)]
+pub extern "C" fn vrampool_trace_free(trace: u64) -> Status {
+    guard(|| traces::free(trace))
+}

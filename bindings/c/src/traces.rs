@@ -1,0 +1,108 @@
+//! Traces by number: recorded from pools, loaded from files.
+
+use crate::failure::{Failure, Status};
+use crate::registry;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use std::collections::HashMap;
+use std::fmt::Display;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use vrampool::trace::{Export, Format, Import, Recorder, SizeRange, Trace};
+
+static TRACES: Mutex<Option<HashMap<u64, Arc<Trace>>>> = Mutex::new(None);
+
+/// Which device of a snapshot is the first that has a history.
+const FIRST: i32 = -1;
+
+pub(crate) fn start(pool: u64, events: u64) -> Result<(), Failure> {
+    let events = if events == 0 { Recorder::DEFAULT_EVENTS } else { events };
+    registry::get(pool)?.recording.start(events)
+}
+
+/// A trace of what was recorded so far, and how many allocations were left out.
+pub(crate) fn look(pool: u64) -> Result<(u64, u64), Failure> {
+    let pool = registry::get(pool)?;
+    let recorder = pool.recording.present()?;
+    Ok((taken(&recorder, pool.main.pool.name())?, recorder.dropped()))
+}
+
+/// As [`look`], and no more is recorded; without a trace where none is wanted.
+pub(crate) fn stop(pool: u64, wants_trace: bool) -> Result<(u64, u64), Failure> {
+    let pool = registry::get(pool)?;
+    let recorder = pool.recording.stop()?;
+    let trace = if wants_trace { taken(&recorder, pool.main.pool.name())? } else { 0 };
+    Ok((trace, recorder.dropped()))
+}
+
+fn taken(recorder: &Recorder, name: &str) -> Result<u64, Failure> {
+    Ok(add(recorder.trace(name).map_err(|error| invalid("recording", error))?))
+}
+
+pub(crate) fn load(path: &str, format: Option<&str>, device: i32) -> Result<u64, Failure> {
+    let mut import = Import::new();
+    if let Some(format) = format {
+        import = import.format(format_of(format)?);
+    }
+    match u32::try_from(device) {
+        Ok(device) => import = import.device(device),
+        Err(_) if device == FIRST => {}
+        Err(_) => return Err(invalid("device", "it is a number from 0, or -1 for the first with a history")),
+    }
+    Ok(add(import.read(path).map_err(|error| invalid("trace", error))?))
+}
+
+pub(crate) fn save(trace: u64, path: &str, format: Option<&str>) -> Result<(), Failure> {
+    let format = format.map_or_else(|| Ok(Format::of_name(path)), format_of)?;
+    Export::new(format).save(&*get(trace)?, path).map_err(|error| invalid("path", error))
+}
+
+pub(crate) fn show(trace: u64) -> Result<Value, Failure> {
+    let trace = get(trace)?;
+    let of = trace.summary();
+    let range = |range: &SizeRange| {
+        json!({
+            "from": range.from, "to": range.to, "allocations": range.allocations, "bytes": range.bytes,
+            "share": range.share,
+        })
+    };
+    Ok(json!({
+        "trace": of.trace, "events": of.events, "allocations": of.allocations, "frees": of.frees,
+        "never_freed": of.never_freed, "streams": of.streams, "distinct_sizes": of.distinct_sizes,
+        "requested": of.requested, "peak_requested": of.peak_requested, "largest": of.largest,
+        "duration_us": of.duration_us,
+        "sizes": trace.size_ranges().iter().map(range).collect::<Vec<_>>(),
+    }))
+}
+
+pub(crate) fn free(trace: u64) -> Result<(), Failure> {
+    let freed = TRACES.lock().as_mut().and_then(|traces| traces.remove(&trace));
+    freed.map(drop).ok_or_else(|| none(trace))
+}
+
+fn add(trace: Trace) -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    // Relaxed: only distinctness matters.
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    TRACES.lock().get_or_insert_default().insert(number, Arc::new(trace));
+    number
+}
+
+fn get(trace: u64) -> Result<Arc<Trace>, Failure> {
+    let found = TRACES.lock().as_ref().and_then(|traces| traces.get(&trace).cloned());
+    found.ok_or_else(|| none(trace))
+}
+
+fn format_of(name: &str) -> Result<Format, Failure> {
+    name.parse().map_err(|error| invalid("format", error))
+}
+
+#[cold]
+fn invalid(argument: &str, reason: impl Display) -> Failure {
+    Failure::invalid(argument, &reason.to_string())
+}
+
+#[cold]
+fn none(trace: u64) -> Failure {
+    Failure::new(Status::INVALID_HANDLE, format!("there is no trace {trace}: it is none, or was freed"))
+}

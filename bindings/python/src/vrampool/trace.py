@@ -1,0 +1,225 @@
+"""Traces: what was asked for and given back, in order. Recorded from a pool, loaded from files, written for other programs.
+
+    with vrampool.trace.record() as recording:  # PyTorch's pool, once vrampool.torch.install() made it
+        train_one_step()
+    recording.trace.save("step.pickle")  # https://pytorch.org/memory_viz opens it
+    print(vrampool.trace.show(recording.trace))
+
+Formats are `csv` (vrampool's own: `op,id,size,stream,t_us`), `rmm` (RMM's log) and `pytorch` (a memory snapshot, of which
+nothing is run when it is read). `cargo vrampool replay FILE` replays each of them, and `cargo vrampool fit FILE` learns size
+classes from it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from ctypes import byref, c_uint64
+from dataclasses import dataclass
+from typing import Any
+
+from ._library import LIBRARY
+from .errors import ClosedError, Error, InvalidArgumentError
+from .pool import Pool
+
+#: How many events are recorded where nobody says; 16 bytes each.
+DEFAULT_EVENTS = 1 << 20
+
+#: Where a file is.
+File = str | os.PathLike[str]
+
+
+@dataclass(frozen=True)
+class SizeRange:
+    """Allocations of some sizes: at least `start` bytes, at most `stop`."""
+
+    start: int
+    stop: int
+    allocations: int
+    #: Theirs together.
+    bytes: int
+    #: Of all allocations, 0 to 1.
+    share: float
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A trace in a few numbers. Sizes are bytes as they were asked for, before any rounding."""
+
+    trace: str
+    events: int
+    allocations: int
+    frees: int
+    #: Allocations that are live at the end.
+    never_freed: int
+    streams: int
+    distinct_sizes: int
+    #: Of all allocations.
+    requested: int
+    #: The most that was live at once.
+    peak_requested: int
+    largest: int
+    #: Microseconds.
+    duration_us: int
+    sizes: tuple[SizeRange, ...]
+
+
+class Trace:
+    """A recorded sequence of allocations and frees. From `record`, `load` or `convert`."""
+
+    def __init__(self, handle: int) -> None:
+        self._handle = handle
+
+    def summary(self) -> Summary:
+        """It in a few numbers."""
+        figures: dict[str, Any] = LIBRARY.json("trace_show", self._handle)
+        ranges = figures.pop("sizes")
+        sizes = [SizeRange(of["from"], of["to"], of["allocations"], of["bytes"], of["share"]) for of in ranges]
+        return Summary(**figures, sizes=tuple(sizes))
+
+    def save(self, path: File, format: str | None = None) -> None:
+        """Writes it: as `csv`, `rmm` or `pytorch`; without a format as `pytorch` where the name ends with `.pickle` or `.pkl`,
+        else as `csv`. Gzip-compressed where the name ends with `.gz`.
+
+        Raises: `InvalidArgumentError` for a path that cannot be written, or what is no format.
+        """
+        LIBRARY.call("trace_save", self._handle, _bytes(path), _text(format))
+
+    def __del__(self) -> None:
+        # At the interpreter's end the library may be gone.
+        with contextlib.suppress(Error, AttributeError, TypeError):
+            LIBRARY.call("trace_free", self._handle)
+
+    def __repr__(self) -> str:
+        of = self.summary()
+        return f"Trace({of.trace!r}, {of.events} events)"
+
+
+class Recording:
+    """A pool that is recorded, within `record`, and what was recorded, after it."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self._ended: tuple[Trace | None, int] | None = None
+
+    @property
+    def trace(self) -> Trace:
+        """What was recorded: so far, within `record`; all of it after its end.
+
+        Raises: `ClosedError` where the pool was closed meanwhile.
+        """
+        trace, _ = self._look()
+        if trace is None:
+            raise ClosedError("the pool was closed while it was recorded; take the trace before")
+        return trace
+
+    @property
+    def dropped(self) -> int:
+        """Allocations that were left out because there was no room for them."""
+        return self._look()[1]
+
+    def _look(self) -> tuple[Trace | None, int]:
+        return self._ended or _taken("record_look", self._pool)
+
+    def _end(self) -> None:
+        try:
+            self._ended = _taken("record_stop", self._pool)
+        except ClosedError:
+            self._ended = (None, 0)
+
+
+@contextlib.contextmanager
+def record(pool: Pool | None = None, *, device: object = None, events: int = DEFAULT_EVENTS) -> Iterator[Recording]:
+    """Records what a pool serves within `with`, of all threads and tags, and which of that comes back.
+
+    Args:
+        pool: whose; without one PyTorch's (`vrampool.torch.pool(device)`).
+        device: of PyTorch's pool: a number, `"cuda:1"`, a `torch.device`; its current one by default.
+        events: how many there is room for, 16 bytes each. Allocations that find none are left out, with their frees, and counted
+            (`Recording.dropped`).
+
+    What is live before is not in it, and what is live at its end is not freed in it. It costs some tens of nanoseconds a call.
+
+    Raises: `BusyError` while the pool is recorded already.
+
+    >>> with Pool(device="host", host_capacity="1MiB") as pool:
+    ...     with record(pool) as recording:
+    ...         pool.allocate(1000).free()
+    ...     assert recording.trace.summary().events == 2
+    """
+    if not 0 < events < 2**63:
+        raise InvalidArgumentError(f"{events} is no number of events to record")
+    if pool is None:
+        from .torch import pool as torch_pool
+
+        pool = torch_pool(device)
+    elif device is not None:
+        raise InvalidArgumentError("a pool has its device; say one of them")
+    LIBRARY.call("record_start", pool.handle, events)
+    recording = Recording(pool)
+    try:
+        yield recording
+    finally:
+        recording._end()
+
+
+def load(path: File, format: str | None = None, device: int | None = None) -> Trace:
+    """Reads a trace of any format, gzip-compressed or not, which its content tells where `format` does not. `device` is which
+    one of a snapshot; the first that has a history by default. Nothing that a file says is run.
+
+    Raises: `InvalidArgumentError`, with the place in the file and what to do.
+    """
+    if device is not None and not 0 <= device < 2**31:
+        raise InvalidArgumentError(f"{device} is no number of a device")
+    return Trace(LIBRARY.number("trace_load", _bytes(path), _text(format), -1 if device is None else device))
+
+
+def convert(
+    source: File,
+    target: File,
+    *,
+    from_format: str | None = None,
+    to_format: str | None = None,
+    device: int | None = None,
+) -> Trace:
+    """Reads a file as `load` does and writes it as `Trace.save` does; answers the trace."""
+    trace = load(source, from_format, device)
+    trace.save(target, to_format)
+    return trace
+
+
+def show(trace: Trace | File) -> str:
+    """A trace, or one in a file, as a table for people."""
+    of = (trace if isinstance(trace, Trace) else load(trace)).summary()
+    rows = [
+        ("events", of.events),
+        ("allocations", of.allocations),
+        ("frees", of.frees),
+        ("never freed", of.never_freed),
+        ("streams", of.streams),
+        ("distinct sizes", of.distinct_sizes),
+        ("bytes requested in all", of.requested),
+        ("most bytes live at once", of.peak_requested),
+        ("bytes of the largest", of.largest),
+        ("microseconds", of.duration_us),
+    ]
+    lines = [of.trace, *(f"  {name:<26}{value:>20,}" for name, value in rows), "  sizes, bytes"]
+    lines += [
+        f"  {size.start:>16,} to {size.stop:>16,}{size.allocations:>12,} times {100 * size.share:>5.1f} %" for size in of.sizes
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _taken(function: str, pool: Pool) -> tuple[Trace, int]:
+    trace, dropped = c_uint64(), c_uint64()
+    LIBRARY.call(function, pool.handle, byref(trace), byref(dropped))
+    return Trace(trace.value), dropped.value
+
+
+def _bytes(path: File) -> bytes:
+    return os.fspath(path).encode()
+
+
+def _text(text: str | None) -> bytes | None:
+    return None if text is None else text.encode()

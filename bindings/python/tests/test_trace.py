@@ -1,0 +1,153 @@
+"""Recordings and traces, on host devices."""
+
+from __future__ import annotations
+
+import gzip
+import pickle
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import vrampool
+import vrampool.torch
+import vrampool.trace
+from conftest import MIB
+from vrampool import Pool
+from vrampool._library import LIBRARY
+
+GOLDEN = "op,id,size,stream,t_us\na,0,3000,0,0\na,1,1000,1,4\nf,0,3000,0,9\na,2,64,0,10\n"
+
+
+def test_a_recording_is_what_a_pool_serves_within_it(pool: Pool) -> None:
+    before = pool.allocate(100)
+    with vrampool.trace.record(pool) as recording:
+        before.free()
+        first = pool.allocate(1000)
+        assert recording.trace.summary().events == 1
+        with pool.tag("other"):
+            second = pool.allocate(2 * MIB)
+        first.free()
+    second.free()
+    of = recording.trace.summary()
+    assert (of.allocations, of.frees, of.never_freed) == (2, 1, 1)
+    assert (of.peak_requested, of.largest, recording.dropped) == (2 * MIB + 1000, 2 * MIB, 0)
+    assert [(size.start, size.stop, size.allocations) for size in of.sizes] == [
+        (512, 1023, 1),
+        (2 * MIB, 4 * MIB - 1, 1),
+    ]
+    assert "4 events" not in repr(recording.trace)
+    assert "3 events" in repr(recording.trace)
+
+
+def test_threads_and_streams_are_in_it(pool: Pool) -> None:
+    def work() -> None:
+        for _ in range(50):
+            pool.allocate(5000).free()
+
+    with pool.stream() as stream, vrampool.trace.record(pool) as recording:
+        threads = [threading.Thread(target=work) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        pool.allocate(10, stream).free()
+        for thread in threads:
+            thread.join()
+    of = recording.trace.summary()
+    assert (of.allocations, of.frees, of.streams) == (151, 151, 2)
+
+
+def test_what_has_no_room_is_left_out_and_counted(pool: Pool) -> None:
+    with vrampool.trace.record(pool, events=4) as recording:
+        for _ in range(5):
+            pool.allocate(10).free()
+    assert (recording.trace.summary().events, recording.dropped) == (4, 3)
+
+
+def test_a_pool_is_recorded_once_at_a_time(pool: Pool) -> None:
+    with vrampool.trace.record(pool):
+        with pytest.raises(vrampool.BusyError), vrampool.trace.record(pool):
+            raise AssertionError
+        pool.allocate(10).free()
+    with pytest.raises(KeyError), vrampool.trace.record(pool) as recording:
+        raise KeyError
+    assert recording.trace.summary().events == 0
+    with pytest.raises(vrampool.InvalidArgumentError), vrampool.trace.record(pool, events=0):
+        raise AssertionError
+    with pytest.raises(vrampool.InvalidArgumentError), vrampool.trace.record(pool, device=0):
+        raise AssertionError
+
+
+def test_a_pool_that_is_closed_meanwhile_is_told() -> None:
+    pool = Pool("host", host_capacity=MIB)
+    with vrampool.trace.record(pool) as recording:
+        pool.close()
+    with pytest.raises(vrampool.ClosedError, match="closed"):
+        _ = recording.trace
+    assert recording.dropped == 0
+
+
+def test_pytorchs_pool_is_recorded_without_saying_which(fresh: Callable[..., None]) -> None:
+    fresh()
+    vrampool.torch.pool(1).allocate(MIB).free()
+    with vrampool.trace.record(device=1) as recording:
+        address = LIBRARY.plain["torch_alloc"](1000, 1, None)
+        LIBRARY.plain["torch_free"](address, 1000, 1, None)
+        vrampool.torch.pool(0).allocate(1000).free()
+    of = recording.trace.summary()
+    assert (of.trace, of.events, of.peak_requested) == ("torch-1", 2, 1000)
+
+
+def test_conversions_there_and_back_keep_the_trace(tmp_path: Path) -> None:
+    source = tmp_path / "golden.csv"
+    source.write_text(GOLDEN)
+    expected = vrampool.trace.load(source).summary()
+    assert (expected.trace, expected.events, expected.streams, expected.peak_requested) == ("golden", 4, 2, 4000)
+    assert (expected.requested, expected.distinct_sizes, expected.duration_us) == (4064, 3, 10)
+    for name, to_format in [("a.pickle", None), ("b.pkl.gz", None), ("c.log", "rmm"), ("d.csv.gz", None), ("e", "csv")]:
+        answered = vrampool.trace.convert(source, tmp_path / name, to_format=to_format)
+        assert answered.summary() == expected
+        of = vrampool.trace.load(tmp_path / name).summary()
+        assert (of.events, of.streams, of.peak_requested, of.sizes) == (4, 2, 4000, expected.sizes), name
+    snapshot = pickle.loads((tmp_path / "a.pickle").read_bytes())
+    actions = [event["action"] for event in snapshot["device_traces"][0]]
+    assert (actions.count("alloc"), actions.count("free_requested")) == (3, 1)
+    assert gzip.decompress((tmp_path / "d.csv.gz").read_bytes()).decode() == GOLDEN
+    assert vrampool.trace.load(tmp_path / "a.pickle", device=0).summary().events == 4
+
+
+def test_a_trace_is_shown_to_people(tmp_path: Path) -> None:
+    source = tmp_path / "golden.csv"
+    source.write_text(GOLDEN)
+    shown = vrampool.trace.show(source)
+    assert shown == vrampool.trace.show(vrampool.trace.load(source))
+    assert "golden" in shown
+    assert "4,000" in shown
+    assert "33.3 %" in shown
+
+
+def test_what_is_no_trace_is_told_with_its_place(tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong.csv"
+    wrong.write_text(GOLDEN + "f,7,0,0,11\n")
+    with pytest.raises(vrampool.InvalidArgumentError, match="line 6"):
+        vrampool.trace.load(wrong)
+    for path in [tmp_path / "nowhere.csv", tmp_path]:
+        with pytest.raises(vrampool.InvalidArgumentError):
+            vrampool.trace.load(path)
+    wrong.write_text(GOLDEN)
+    for given in [{"format": "xml"}, {"format": "rmm"}, {"device": -1}]:
+        with pytest.raises(vrampool.InvalidArgumentError):
+            vrampool.trace.load(wrong, **given)  # type: ignore[arg-type]
+    trace = vrampool.trace.load(wrong)
+    for path, to_format in [(tmp_path / "no" / "where.csv", None), (tmp_path / "a.csv", "xml")]:
+        with pytest.raises(vrampool.InvalidArgumentError):
+            trace.save(path, to_format)
+
+
+def test_traces_are_forgotten_with_their_last_reference(pool: Pool) -> None:
+    with vrampool.trace.record(pool) as recording:
+        pass
+    handle = recording.trace._handle
+    del recording
+    with pytest.raises(vrampool.ClosedError):
+        LIBRARY.call("trace_free", handle)

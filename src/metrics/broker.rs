@@ -1,0 +1,230 @@
+//! What a broker exports: its shares, what is held of them, and what was done under pressure.
+
+use super::MetricKind::{Counter, Gauge};
+use super::{Metric, Series, metric};
+use crate::UNLIMITED;
+use crate::broker::{Broker, BrokerCounts, BrokerStats, ClientId, RegisteredClient};
+use ::metrics::SharedString;
+use std::collections::BTreeMap;
+use vrampool_backend::Backend;
+
+/// Every metric that a broker exports. Clients of one name are one series: what they have together.
+///
+/// ```
+/// assert!(vrampool::metrics::BROKER_METRICS.iter().all(|metric| metric.name.starts_with("vrampool_broker_")));
+/// ```
+pub const BROKER_METRICS: [Metric; 25] = [
+    metric("vrampool_broker_clients", Gauge, &[], "Clients that are registered."),
+    metric("vrampool_broker_held_bytes", Gauge, &[], "Bytes of the device that clients hold."),
+    metric("vrampool_broker_idle_bytes", Gauge, &[], "Bytes of the device that the pool keeps besides."),
+    metric("vrampool_broker_budget_bytes", Gauge, &[], "The cap on what clients hold; +Inf without one."),
+    metric("vrampool_broker_reserve_bytes", Gauge, &[], "Bytes of the device that are left to others."),
+    metric("vrampool_broker_staging_bytes", Gauge, &[], "Bytes of pinned blocks that copies go through."),
+    metric("vrampool_broker_peak_staging_bytes", Gauge, &[], "The most vrampool_broker_staging_bytes was."),
+    metric("vrampool_broker_pinned_bytes", Gauge, &["state"], "Pinned bytes, in use or kept for reuse."),
+    metric("vrampool_broker_pinned_limit_bytes", Gauge, &[], "The cap on vrampool_broker_pinned_bytes."),
+    metric("vrampool_broker_spilled_bytes", Gauge, &[], "Bytes of the host's arrays that are in files."),
+    metric("vrampool_broker_commits_total", Counter, &["outcome"], "Commits that were asked for."),
+    metric(
+        "vrampool_broker_commit_retries_total",
+        Counter,
+        &[],
+        "Times that others took memory while a commit allocated, so that it tried again.",
+    ),
+    metric("vrampool_broker_evictions_total", Counter, &[], "Times that a client's memory was taken back."),
+    metric("vrampool_broker_evicted_bytes_total", Counter, &[], "Bytes that were taken back from clients."),
+    metric("vrampool_broker_runs_total", Counter, &["outcome"], "Runs of plans that began."),
+    metric("vrampool_broker_chunks_total", Counter, &[], "Chunks of runs that are done."),
+    metric(
+        "vrampool_broker_shrinks_total",
+        Counter,
+        &[],
+        "Times that chunks became finer in the middle of a run, because others needed memory.",
+    ),
+    metric("vrampool_broker_copied_bytes_total", Counter, &[], "Bytes copied to the device and from it."),
+    metric(
+        "vrampool_broker_waits_total",
+        Counter,
+        &["waited_for"],
+        "Times that a commit waited for its turn, or a copy for a staging block.",
+    ),
+    metric("vrampool_broker_client_share_bytes", Gauge, &["client"], "Bytes that the client may hold."),
+    metric("vrampool_broker_client_held_bytes", Gauge, &["client"], "Bytes that the client holds."),
+    metric(
+        "vrampool_broker_client_peak_held_bytes",
+        Gauge,
+        &["client"],
+        "The most vrampool_broker_client_held_bytes was.",
+    ),
+    metric("vrampool_broker_client_queued_requests", Gauge, &["client"], "Requests that wait for a commit."),
+    metric(
+        "vrampool_broker_client_evictions_total",
+        Counter,
+        &["client"],
+        "Times that the client's memory was taken back.",
+    ),
+    metric(
+        "vrampool_broker_client_chunks_total",
+        Counter,
+        &["client"],
+        "Chunks of runs of the client's group that are done.",
+    ),
+];
+
+/// Copies a broker's statistics to the current recorder, once, as [`publish`](super::publish) does a pool's. Its pool is a pool like
+/// any, and is published as one.
+///
+/// ```
+/// # use vrampool::{broker::Broker, host::HostDevice};
+/// # fn main() -> Result<(), vrampool::broker::BrokerError> {
+/// # let broker = Broker::builder(&HostDevice::new()).build()?;
+/// vrampool::metrics::describe();
+/// vrampool::metrics::publish_broker(&broker); // from the application's own timer, say
+/// vrampool::metrics::publish(&broker.pool());
+/// # Ok(())
+/// # }
+/// ```
+pub fn publish_broker<B: Backend>(broker: &Broker<B>) {
+    let mut tallies = ClientTallies::default();
+    Series::of_broker(broker).publish_broker(&broker.stats(), &tallies.take_in(&broker.clients()));
+}
+
+/// What all clients of a name have.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Tally {
+    share: u64,
+    held: u64,
+    peak: u64,
+    queued: u64,
+    counted: Counted,
+}
+
+/// What only grows.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Counted {
+    evictions: u64,
+    chunks: u64,
+}
+
+impl Counted {
+    fn add(&mut self, other: Self) {
+        self.evictions += other.evictions;
+        self.chunks += other.chunks;
+    }
+}
+
+/// Clients by name, those that are gone included: a counter never falls, so what they counted stays. As many as a recorder has series
+/// of them.
+#[derive(Debug, Clone, Default)]
+pub(super) struct ClientTallies {
+    gone: BTreeMap<String, Counted>,
+    seen: BTreeMap<ClientId, (String, Counted)>,
+}
+
+impl ClientTallies {
+    /// What is to be published of `clients` and of those that were seen before and are gone. One that came and went since the last time
+    /// was not seen.
+    pub(super) fn take_in(&mut self, clients: &[RegisteredClient]) -> BTreeMap<String, Tally> {
+        let seen = clients.iter().map(|client| {
+            let counted = Counted { evictions: client.stats.evictions, chunks: client.stats.chunks };
+            (client.id, (client.name.clone(), counted))
+        });
+        for (id, (name, counted)) in std::mem::replace(&mut self.seen, seen.collect()) {
+            if !self.seen.contains_key(&id) {
+                self.gone.entry(name).or_default().add(counted);
+            }
+        }
+        let gone =
+            self.gone.iter().map(|(name, &counted)| (name.clone(), Tally { counted, ..Tally::default() }));
+        let mut tallies: BTreeMap<_, _> = gone.collect();
+        for RegisteredClient { id, name, stats, .. } in clients {
+            let tally = tallies.entry(name.clone()).or_default();
+            tally.share = tally.share.saturating_add(stats.cap);
+            tally.held += stats.held;
+            tally.peak += stats.peak_held;
+            tally.queued += stats.queued as u64;
+            if let Some((_, counted)) = self.seen.get(id) {
+                tally.counted.add(*counted);
+            }
+        }
+        tallies
+    }
+}
+
+impl Series {
+    pub(super) fn of_broker<B: Backend>(broker: &Broker<B>) -> Self {
+        let id = broker.device().id();
+        Self {
+            owner: "broker",
+            name: broker.name().to_owned(),
+            backend: id.backend,
+            device: id.key.to_string(),
+        }
+    }
+
+    pub(super) fn publish_broker(&self, stats: &BrokerStats, clients: &BTreeMap<String, Tally>) {
+        for (name, value) in [
+            ("vrampool_broker_clients", stats.clients as u64),
+            ("vrampool_broker_held_bytes", stats.held),
+            ("vrampool_broker_idle_bytes", stats.idle),
+            ("vrampool_broker_reserve_bytes", stats.reserve),
+            ("vrampool_broker_staging_bytes", stats.staging),
+            ("vrampool_broker_peak_staging_bytes", stats.peak_staging),
+            ("vrampool_broker_pinned_limit_bytes", stats.pinned_budget),
+            ("vrampool_broker_spilled_bytes", stats.spilled),
+        ] {
+            self.gauge(name, &[], value as f64);
+        }
+        let budget = if stats.budget == UNLIMITED { f64::INFINITY } else { stats.budget as f64 };
+        self.gauge("vrampool_broker_budget_bytes", &[], budget);
+        let label = |name: &'static str, value: &'static str| [(name, SharedString::const_str(value))];
+        for (state, bytes) in [("live", stats.pinned_live), ("retained", stats.pinned_retained)] {
+            self.gauge("vrampool_broker_pinned_bytes", &label("state", state), bytes as f64);
+        }
+        let BrokerCounts {
+            commits_granted,
+            commits_short,
+            commits_refused,
+            retries,
+            evictions,
+            evicted_bytes,
+            runs,
+            failed_runs,
+            chunks,
+            shrinks,
+            bytes_copied,
+            turn_waits,
+            staging_waits,
+        } = stats.counts;
+        for (name, value) in [
+            ("vrampool_broker_commit_retries_total", retries),
+            ("vrampool_broker_evictions_total", evictions),
+            ("vrampool_broker_evicted_bytes_total", evicted_bytes),
+            ("vrampool_broker_chunks_total", chunks),
+            ("vrampool_broker_shrinks_total", shrinks),
+            ("vrampool_broker_copied_bytes_total", bytes_copied),
+        ] {
+            self.count(name, &[], value);
+        }
+        for (name, key, of, value) in [
+            ("vrampool_broker_commits_total", "outcome", "granted", commits_granted),
+            ("vrampool_broker_commits_total", "outcome", "short", commits_short),
+            ("vrampool_broker_commits_total", "outcome", "refused", commits_refused),
+            ("vrampool_broker_runs_total", "outcome", "done", runs),
+            ("vrampool_broker_runs_total", "outcome", "failed", failed_runs),
+            ("vrampool_broker_waits_total", "waited_for", "turn", turn_waits),
+            ("vrampool_broker_waits_total", "waited_for", "staging", staging_waits),
+        ] {
+            self.count(name, &label(key, of), value);
+        }
+        for (client, tally) in clients {
+            let label = [("client", SharedString::from(client.clone()))];
+            self.gauge("vrampool_broker_client_share_bytes", &label, tally.share as f64);
+            self.gauge("vrampool_broker_client_held_bytes", &label, tally.held as f64);
+            self.gauge("vrampool_broker_client_peak_held_bytes", &label, tally.peak as f64);
+            self.gauge("vrampool_broker_client_queued_requests", &label, tally.queued as f64);
+            self.count("vrampool_broker_client_evictions_total", &label, tally.counted.evictions);
+            self.count("vrampool_broker_client_chunks_total", &label, tally.counted.chunks);
+        }
+    }
+}
