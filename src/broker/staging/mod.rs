@@ -107,16 +107,15 @@ impl<B: Backend> Staging<B> {
         let size = bytes.clamp(smallest, largest).next_power_of_two().min(largest);
         let mut blocks = self.blocks.lock();
         let is_fit = |parked: &Parked<B>| parked.block.memory.len() == size && is_idle(parked) == Ok(true);
-        if let Some(index) = blocks.parked.iter().position(is_fit) {
-            let mut block = blocks.parked.swap_remove(index).block;
-            block.reservation.set_retained(false);
-            return Ok(Answer::Block(block));
-        }
+        let mut fit = blocks.parked.iter().position(is_fit);
         let mut unwanted = Vec::new();
         let mut index = 0;
-        while index < blocks.parked.len() {
+        while fit.is_none() && index < blocks.parked.len() {
             let is_over = blocks.bytes.saturating_add(size) > most;
-            match is_idle(&blocks.parked[index]) {
+            let parked = &blocks.parked[index];
+            match is_idle(parked) {
+                // It became idle since it was looked at.
+                Ok(true) if parked.block.memory.len() == size => fit = Some(index),
                 Ok(true) if !is_over => index += 1,
                 Ok(false) => index += 1,
                 // Idle blocks of other sizes make room; and one that cannot be asked now would be asked for ever.
@@ -126,6 +125,12 @@ impl<B: Backend> Staging<B> {
                     unwanted.push(block);
                 }
             }
+        }
+        if let Some(index) = fit {
+            let mut block = blocks.parked.swap_remove(index).block;
+            drop(blocks);
+            block.reservation.set_retained(false);
+            return Ok(Answer::Block(block));
         }
         let is_first = blocks.bytes == 0;
         let is_over = blocks.bytes.saturating_add(size) > most && !(is_first && grants_first);
