@@ -40,12 +40,29 @@ impl Need {
         from: &B::Stream,
         to: &B::Stream,
     ) -> Result<bool, Error> {
+        self.order_behind(device, from, None, to)
+    }
+
+    /// As [`order`](Self::order), where there is an event of enough of the work on `from`: `to` then waits for no more than that.
+    ///
+    /// # Errors
+    /// As [`order`](Self::order).
+    pub(crate) fn order_behind<B: Backend>(
+        self,
+        device: &B,
+        from: &B::Stream,
+        point: Option<&B::Event>,
+        to: &B::Stream,
+    ) -> Result<bool, Error> {
         let is_captured = device.is_capturing(to)?;
         if is_captured != device.is_capturing(from)? {
             return Err(self.refused(Forbidden::Wait));
         }
-        let event = device.record(from)?;
-        device.wait(to, &event)?;
+        match point {
+            // A captured one is not to wait for what was recorded outside.
+            Some(point) if !is_captured => device.wait(to, point)?,
+            _ => device.wait(to, &device.record(from)?)?,
+        }
         Ok(!is_captured)
     }
 }

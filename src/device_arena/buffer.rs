@@ -333,10 +333,13 @@ impl<B: Backend> Drop for ArenaBuffer<B> {
         let mut state = self.arena.settled(self.block);
         let backup = if state.is_awake() { Vec::new() } else { state.forget_backup(self.block) };
         // A stale block, after a reset, has no slot and nothing to free.
-        let streams = state.free(self.block);
+        let mut freed = state.free(self.block);
         let range = state.keep_handle(self.range.take());
         drop(state);
-        drop((streams, range, backup));
+        if let Some((users, era)) = freed.shared.take() {
+            users.iter().for_each(|user| self.arena.mark(user, era));
+        }
+        drop((freed, range, backup));
     }
 }
 

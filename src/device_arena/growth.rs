@@ -38,7 +38,7 @@ impl<B: Backend> Shared<B> {
         stream: &B::Stream,
         spare: impl FnOnce(),
     ) -> Result<ArenaBuffer<B>, Error> {
-        let mut state = self.state.lock();
+        let mut state = self.lock_for_request();
         if state.is_awake()
             && let Some(taken) = state.take_mapped(bytes, alignment, Stock::Plenty)?
         {

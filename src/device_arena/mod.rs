@@ -1,7 +1,8 @@
 //! An arena on a device: a reserved range, and of a growing arena stitched ones beside it, sub-allocated by the
 //! [engine](crate::arena), with streams and data.
 //!
-//! * `unsettled`: which streams may still use free parts, so that memory is handed out behind their work;
+//! * `unsettled`: which streams may still use free parts, so that memory is handed out behind their work; `marks`: how far they
+//!   were when they had used them; `apart`: other memory for who would have to wait;
 //! * `builder`: how it is to be;
 //! * `slot`: who uses a live block, of which parts a stitched one is made, and whether it may move;
 //! * `state`: what the lock holds, engine, slots, unsettled parts, what is behind the range, and its sleep;
@@ -16,6 +17,7 @@
 //! One lock holds all of that. No call of the device is made under it.
 
 mod allowance;
+mod apart;
 mod backing;
 mod buffer;
 mod builder;
@@ -24,6 +26,7 @@ mod copier;
 mod figures;
 mod growth;
 mod mapped;
+mod marks;
 mod recycle;
 mod release;
 mod settle;
@@ -45,6 +48,7 @@ use crate::arena::{ArenaError, Block, Layout, Region};
 use crate::capture::Need;
 use crate::error::Error;
 use crate::sync::{Condvar, MutexGuard};
+use marks::{Before, Mark};
 use parking_lot::Mutex as LongMutex;
 use sleep::GivingBack;
 use slot::Slot;
@@ -153,7 +157,7 @@ impl<B: Backend> DeviceArena<B> {
         stream: &B::Stream,
     ) -> Result<ArenaBuffer<B>, Error> {
         self.shared.check_device(stream)?;
-        let mut state = self.shared.state.lock();
+        let mut state = self.shared.lock_for_request();
         if state.backing.is_some() {
             // All of it is stable.
             drop(state);
@@ -267,16 +271,16 @@ impl<B: Backend> Shared<B> {
         (bytes, alignment): (u64, u64),
         stream: &B::Stream,
     ) -> Result<ArenaBuffer<B>, Error> {
-        let Taken { block, stitched } = taken;
+        let Taken { block, stitched } = state.keep_apart(taken, alignment, stream)?;
         let (_, mut size, mut before) = state.settle(block, stream);
         if let Some(place) = &stitched {
             (size, before) = state.settle_more(&place.more, stream, (size, before));
         }
-        let era = if before.is_some() { state.unsettled.begin_era() } else { 0 };
+        let before = before.map(|before| state.points_of(before));
         let writer = state.stream(stream);
         let slot = state.slots.insert(block, writer);
         if let Some(before) = &before {
-            slot.awaits(before);
+            slot.awaits(before.streams.iter().map(|(user, _)| user));
         }
         let (range, stitched_at) = match stitched {
             None => (state.handle(), None),
@@ -292,30 +296,32 @@ impl<B: Backend> Shared<B> {
         buffer.stitched_at = stitched_at;
         match before {
             None => Ok(buffer),
-            Some(before) => self.put_behind(&before, era, &buffer, stream).map(|()| buffer),
+            Some(before) => self.put_behind(&before, &buffer, stream).map(|()| buffer),
         }
     }
 
-    /// Puts what `stream` does from now on behind the work of those who used a new block's bytes, with which an era is over.
+    /// Puts what `stream` does from now on behind the work of those who used a new block's bytes.
     #[cold]
     fn put_behind(
         &self,
-        before: &[B::Stream],
-        era: u64,
+        before: &Before<B>,
         buffer: &ArenaBuffer<B>,
         stream: &B::Stream,
     ) -> Result<(), Error> {
         // If that fails nothing waits for them, and whoever gets these bytes next must: the slot has their names.
         let mut are_lasting = true;
-        for user in before {
-            are_lasting &= self.order(user, stream, buffer.need())?;
+        for (user, mark) in &before.streams {
+            let point = mark.as_ref().map(|mark| &*mark.event);
+            are_lasting &= self.order_behind(user, point, stream, buffer.need())?;
         }
         let State { slots, unsettled, .. } = &mut *self.state.lock();
         if let Some(slot) = slots.get_mut(buffer.block) {
             slot.awaits_nobody();
         }
         if are_lasting {
-            before.iter().for_each(|user| unsettled.waited(user, stream, era));
+            for (user, mark) in &before.streams {
+                unsettled.waited(user, stream, mark.as_ref().map_or(before.era, |mark| mark.era));
+            }
         }
         Ok(())
     }
@@ -323,9 +329,33 @@ impl<B: Backend> Shared<B> {
     /// Makes later work on `to` wait for the work so far on `from`, for what is a `need`. Answers whether that holds
     /// beyond a capture.
     fn order(&self, from: &B::Stream, to: &B::Stream, need: Need) -> Result<bool, Error> {
-        let is_lasting = need.order(&self.device, from, to)?;
+        self.order_behind(from, None, to, need)
+    }
+
+    /// As [`order`](Self::order), and not for more than that point if there is one.
+    fn order_behind(
+        &self,
+        from: &B::Stream,
+        point: Option<&B::Event>,
+        to: &B::Stream,
+        need: Need,
+    ) -> Result<bool, Error> {
+        let is_lasting = need.order_behind(&self.device, from, point, to)?;
         self.waits.fetch_add(1, Ordering::Relaxed);
         Ok(is_lasting)
+    }
+
+    /// Marks how far a stream is, which is behind all that it freed until that era was over. Where that fails it is waited for as it is
+    /// when its memory is had again; and what is captured is no work yet.
+    #[cold]
+    fn mark(&self, user: &B::Stream, era: u64) {
+        if !matches!(self.device.is_capturing(user), Ok(false)) {
+            return;
+        }
+        if let Ok(event) = self.device.record(user) {
+            let mark = Mark { stream: user.id(), era, event: Arc::new(event) };
+            let _gone = self.state.lock().marks.add(mark);
+        }
     }
 
     /// The state, once nothing moves the block.

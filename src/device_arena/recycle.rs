@@ -9,7 +9,6 @@
 
 use super::ArenaBuffer;
 use super::state::{PutOff, State};
-use super::unsettled::Streams;
 use crate::arena::{Block, Region};
 use std::sync::OnceLock;
 use vrampool_backend::{Backend, Memory, Stream};
@@ -108,19 +107,13 @@ impl<B: Backend> State<B> {
         let block = self.place(bytes, size)?;
         let (offset, size) = self.engine.extent(block);
         self.note_peak();
-        if let Some(users) = self.unsettled.take_for(offset..offset + size, stream) {
-            self.refuse(block, users, stream);
+        if !self.unsettled.take_if_settled(offset..offset + size, stream) {
+            // Whoever takes the usual way gets the same block.
+            let _ = self.engine.free(block);
             return None;
         }
         self.placed_last = block.index();
         Some((block, offset, size))
-    }
-
-    /// Whoever takes the usual way gets the same block. Nobody is down for its bytes any more, so nobody is replaced.
-    #[cold]
-    fn refuse(&mut self, block: Block, mut users: Streams<B::Stream>, stream: &B::Stream) {
-        users.push(stream.clone());
-        self.take_back(block, users);
     }
 
     #[inline]

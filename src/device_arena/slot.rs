@@ -37,8 +37,15 @@ impl<S> Default for Others<S> {
 }
 
 impl<S: Stream> Slot<S> {
-    fn readers(&self) -> &[S] {
+    /// Streams that read it since the writer got it, wrote it or moved it.
+    pub(super) fn readers(&self) -> &[S] {
         self.others.as_ref().map_or(&[], |others| &others.readers)
+    }
+
+    /// Whether other streams than the writer use it.
+    #[inline]
+    pub(super) fn is_shared(&self) -> bool {
+        self.others.is_some() && !self.readers().is_empty()
     }
 
     /// Whom `stream` must wait for before it reads.
@@ -89,9 +96,13 @@ impl<S: Stream> Slot<S> {
     }
 
     /// The writer is being put behind those.
-    pub(super) fn awaits(&mut self, streams: &Streams<S>) {
-        if !streams.is_empty() {
-            self.others.get_or_insert_default().awaited = streams.clone();
+    pub(super) fn awaits<'a>(&mut self, streams: impl IntoIterator<Item = &'a S>)
+    where
+        S: 'a,
+    {
+        let mut streams = streams.into_iter().peekable();
+        if streams.peek().is_some() {
+            self.others.get_or_insert_default().awaited = streams.cloned().collect();
         }
     }
 

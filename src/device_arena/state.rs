@@ -1,9 +1,10 @@
 //! What an arena's lock holds.
 
 use super::backing::Backing;
+use super::marks::{Before, Marks};
 use super::sleep::Sleep;
 use super::slot::Slots;
-use super::unsettled::{Streams, Unsettled, add};
+use super::unsettled::{Awaited, Streams, Unsettled, await_also};
 use crate::arena::{Arena, Block, Layout};
 use crate::error::Error;
 use crate::sync::{Condvar, Mutex, MutexGuard};
@@ -25,6 +26,7 @@ pub(super) struct State<B: Backend> {
     pub(super) engine: Arena,
     pub(super) slots: Slots<B::Stream>,
     pub(super) unsettled: Unsettled<B::Stream>,
+    pub(super) marks: Marks<B>,
     /// Of a growing arena.
     pub(super) backing: Option<Backing<B>>,
     pub(super) sleep: Sleep<B>,
@@ -88,6 +90,21 @@ impl<B: Backend> LockedState<B> {
     }
 }
 
+/// What is left to be done without the lock when a block was freed. Streams are dropped then: the last handle of one may wait for
+/// its work.
+#[derive(Debug)]
+pub(super) struct Freed<S> {
+    _gone: (Option<S>, Option<Streams<S>>),
+    /// Others than the writer that used it, and the era in which they did.
+    pub(super) shared: Option<(Streams<S>, u64)>,
+}
+
+impl<S> Default for Freed<S> {
+    fn default() -> Self {
+        Self { _gone: (None, None), shared: None }
+    }
+}
+
 /// What a request got.
 #[derive(Debug)]
 pub(super) struct Taken<B: Backend> {
@@ -130,6 +147,7 @@ impl<B: Backend> State<B> {
             engine,
             slots: Slots::new(),
             unsettled: Unsettled::new(),
+            marks: Marks::new(),
             backing,
             sleep: Sleep::Awake,
             staged: 0,
@@ -173,17 +191,16 @@ impl<B: Backend> State<B> {
         &mut self,
         block: Block,
         stream: &B::Stream,
-    ) -> (u64, u64, Option<Streams<B::Stream>>) {
+    ) -> (u64, u64, Option<Awaited<B::Stream>>) {
         let (offset, size) = self.engine.extent(block);
         self.note_peak();
         (offset, size, self.unsettled.take_for(offset..offset + size, stream))
     }
 
-    /// Frees a block that nothing moves, if it is not stale. Answers streams that are to be dropped without the lock: the
-    /// last handle of one may wait for its work.
+    /// Frees a block that nothing moves, if it is not stale.
     #[inline(always)]
-    pub(super) fn free(&mut self, block: Block) -> (Option<B::Stream>, Option<Streams<B::Stream>>) {
-        let Some(slot) = self.slots.remove(block) else { return (None, None) };
+    pub(super) fn free(&mut self, block: Block) -> Freed<B::Stream> {
+        let Some(slot) = self.slots.remove(block) else { return Freed::default() };
         let gone = self.unsettled.take_gone();
         let mut replaced = (!gone.is_empty()).then_some(gone);
         if !slot.more().is_empty() {
@@ -198,7 +215,8 @@ impl<B: Backend> State<B> {
                 replaced.get_or_insert_default().extend(before);
             }
         }
-        (self.stream.replace(slot.writer), replaced)
+        let shared = slot.is_shared().then(|| (slot.readers().into(), self.unsettled.begin_era()));
+        Freed { _gone: (self.stream.replace(slot.writer), replaced), shared }
     }
 
     /// Frees the other blocks of a stitched one.
@@ -220,22 +238,25 @@ impl<B: Backend> State<B> {
         &mut self,
         more: &[Block],
         stream: &B::Stream,
-        (mut size, mut before): (u64, Option<Streams<B::Stream>>),
-    ) -> (u64, Option<Streams<B::Stream>>) {
+        (mut size, mut before): (u64, Option<Awaited<B::Stream>>),
+    ) -> (u64, Option<Awaited<B::Stream>>) {
         for &block in more {
             let (_, bytes, users) = self.settle(block, stream);
             size += bytes;
-            users.iter().flatten().for_each(|user| add(before.get_or_insert_default(), user));
+            let users = users.iter().flatten();
+            users.for_each(|(user, era)| await_also(before.get_or_insert_default(), user, *era));
         }
         (size, before)
     }
 
-    /// Frees a block that nobody used and that has no slot, of whose bytes `users` have the use.
-    pub(super) fn take_back(&mut self, block: Block, users: Streams<B::Stream>) {
-        let (offset, size) = self.engine.extent(block);
-        if self.engine.free(block).is_ok() {
-            let _nobody = self.unsettled.put(offset..offset + size, users);
-        }
+    /// How far those have to be who are to be waited for.
+    #[cold]
+    pub(super) fn points_of(&mut self, awaited: Awaited<B::Stream>) -> Before<B> {
+        let point = |(user, era): (B::Stream, u64)| {
+            let mark = self.marks.behind(user.id(), era);
+            (user, mark)
+        };
+        Before { streams: awaited.into_iter().map(point).collect(), era: self.unsettled.begin_era() }
     }
 
     /// A handle of the stream.

@@ -1,5 +1,6 @@
 //! What a pool gives back to its arena last, which the arena's engine hears of later than all others.
 
+use super::streams::stall;
 use super::{PAGE, has_virtual_memory};
 use vrampool::arena::Region;
 use vrampool::host::{HostDevice, HostStream};
@@ -101,13 +102,16 @@ fn work_on_another_stream_is_waited_for_before_it_is_had_again() {
     if !has_virtual_memory() {
         return;
     }
-    let (pool, stream, other) = scene(100 * PAGE);
+    let (pool, stream, other) = scene(4 * PAGE);
     for _ in 0..3 {
         let buffer = pool.allocate(4 * PAGE, &stream).expect("memory");
         buffer.used_on(&other).expect("no fault");
+        let (go, _) = stall(&other);
         let waits = pool.stats().stream_waits;
         drop(buffer);
         drop(pool.allocate(4 * PAGE, &stream).expect("memory"));
         assert_eq!(pool.stats().stream_waits, waits + 1);
+        go.send(()).expect("it listens");
+        pool.device().synchronize(&other).expect("no fault");
     }
 }

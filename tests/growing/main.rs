@@ -8,6 +8,7 @@ mod law;
 mod limits;
 mod pool;
 mod repeated;
+mod streams;
 mod threads;
 
 use audit::AuditDevice;

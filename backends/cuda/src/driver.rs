@@ -247,7 +247,7 @@ impl Current<'_> {
 }
 
 /// This thread under `CU_STREAM_CAPTURE_MODE_RELAXED`: a capture of any thread neither fails what is called here nor is
-/// spoilt by it. For calls that take or give memory, and for waiting on the host for a stream that is not captured.
+/// spoilt by it. For calls that take or give memory, and for waiting on the host, or asking, for what is not captured.
 struct Relaxed {
     library: &'static Library,
     before: c_int,
@@ -347,6 +347,8 @@ impl RawEvent {
     }
 
     pub(crate) fn is_complete(&self) -> Result<bool, BackendError> {
+        // A capture of another stream forbids it otherwise, and would fail by it.
+        let _relaxed = Relaxed::new(self.context.library);
         // SAFETY: the event is alive; the call needs no current context.
         let code = unsafe { (self.context.library.cuEventQuery)(self.handle()) };
         if code == NOT_READY {

@@ -5,7 +5,7 @@
 mod require;
 
 use vrampool_cuda::cudarc::driver::sys::{CUgraphInstantiate_flags_enum, CUstreamCaptureMode};
-use vrampool_cuda::{Backend, BackendError, Placement, Region, RegionMut, VirtualMemory};
+use vrampool_cuda::{Backend, BackendError, Event, Placement, Region, RegionMut, VirtualMemory};
 
 const BYTES: u64 = 4096;
 
@@ -23,6 +23,8 @@ fn a_capture_is_neither_spoilt_nor_in_the_way() {
     };
     fill(1);
     device.synchronize(&stream).expect("a wait");
+    let other = device.create_stream().expect("a stream");
+    let point = device.record(&other).expect("an event");
     stream
         .cudarc()
         .begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)
@@ -39,6 +41,9 @@ fn a_capture_is_neither_spoilt_nor_in_the_way() {
         device.unmap_and_release(&reservation, 0, first).expect("it was mapped");
         drop(reservation);
     }
+    // Whether other streams are done is asked meanwhile.
+    device.synchronize(&other).expect("a wait");
+    assert_eq!(point.is_complete(), Ok(true));
     fill(2);
     let mut bytes = vec![0; BYTES as usize];
     for error in [

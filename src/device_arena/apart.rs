@@ -1,0 +1,93 @@
+//! Streams that share memory are kept apart: where one is not done yet with what another would get, that one gets other memory that is
+//! free, or what was freed the longest ago.
+//!
+//! Only streams that were [marked](super::marks) are known to be behind what they were given. So a program whose streams share no
+//! block finds its memory as if there was one stream, each time at the same place.
+
+use super::Shared;
+use super::state::{State, Taken};
+use crate::arena::{ArenaError, Block, Region};
+use crate::sync::MutexGuard;
+use smallvec::SmallVec;
+use vrampool_backend::{Backend, Event};
+
+/// So many places are compared.
+const PLACES: usize = 64;
+
+impl<B: Backend> Shared<B> {
+    /// The state, for a request: with what streams are known to be done with.
+    #[inline]
+    pub(super) fn lock_for_request(&self) -> MutexGuard<'_, State<B>> {
+        let state = self.state.lock();
+        if state.marks.is_empty() { state } else { self.note_done(state) }
+    }
+
+    /// Asks for each stream whether the first point of it is reached.
+    #[cold]
+    fn note_done<'a>(&'a self, state: MutexGuard<'a, State<B>>) -> MutexGuard<'a, State<B>> {
+        let mut marks = state.marks.first_ones();
+        drop(state);
+        marks.retain(|mark| mark.event.is_complete() == Ok(true));
+        let mut state = self.state.lock();
+        let mut gone: SmallVec<[_; 8]> = SmallVec::new();
+        for mark in &marks {
+            state.unsettled.done(mark.stream, mark.era);
+            gone.extend(state.marks.take_until(mark));
+        }
+        if !gone.is_empty() {
+            drop(state);
+            drop(gone);
+            state = self.state.lock();
+        }
+        state
+    }
+}
+
+impl<B: Backend> State<B> {
+    /// What was taken for a stream, or other bytes that it waits less for.
+    ///
+    /// # Errors
+    /// [`ArenaError::TooManyBlocks`], [`ArenaError::HostMemory`]; nothing is taken then.
+    pub(super) fn keep_apart(
+        &mut self,
+        taken: Taken<B>,
+        alignment: u64,
+        stream: &B::Stream,
+    ) -> Result<Taken<B>, ArenaError> {
+        let is_anywhere = taken.stitched.is_none() && alignment <= self.engine.alignment();
+        match is_anywhere && !self.marks.is_empty() {
+            true => Ok(Taken::plain(self.place_apart(taken.block, stream)?)),
+            false => Ok(taken),
+        }
+    }
+
+    #[cold]
+    fn place_apart(&mut self, block: Block, stream: &B::Stream) -> Result<Block, ArenaError> {
+        let Self { engine, unsettled, .. } = self;
+        let (start, bytes) = engine.extent(block);
+        let late = unsettled.latest(&(start..start + bytes), stream);
+        if late.is_none() || engine.region(block)? != Region::Dynamic {
+            return Ok(block);
+        }
+        let reserved = engine.reserve_blocks(2);
+        // With these it is had again wherever it is to be, as it was at its own place.
+        engine.free(block)?;
+        reserved?;
+        let holes = engine.holes(bytes);
+        let places = holes.into_iter().filter(|&(_, room)| room >= bytes).flat_map(|(hole, room)| {
+            let within = unsettled.starts_in(hole + 1..hole + room - bytes + 1);
+            std::iter::once(hole).chain(within)
+        });
+        let mut best = (late, start);
+        for place in places.take(PLACES) {
+            let late = unsettled.latest(&(place..place + bytes), stream);
+            if late < best.0 {
+                best = (late, place);
+            }
+            if late.is_none() {
+                break;
+            }
+        }
+        engine.allocate_at(best.1, bytes)
+    }
+}

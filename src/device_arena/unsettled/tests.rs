@@ -1,0 +1,163 @@
+use super::*;
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use vrampool_backend::{DeviceId, StreamId};
+
+#[derive(Debug, Clone)]
+struct Named(StreamId);
+
+impl Stream for Named {
+    fn id(&self) -> StreamId {
+        self.0
+    }
+
+    fn device(&self) -> DeviceId {
+        DeviceId { backend: "test", key: 0 }
+    }
+}
+
+const END: u64 = 64;
+
+/// What a byte's users are, and in which era each freed it; nothing of a live one, which nobody asks for.
+type Byte = Option<BTreeMap<usize, u64>>;
+
+proptest! {
+    /// The twin keeps the users of each byte, and who waited for whom.
+    #[test]
+    fn it_is_a_set_of_streams_for_each_byte(
+        steps in prop::collection::vec((0..6, 0..END, 0..END, prop::collection::btree_set(0..4usize, 0..3)), 0..60),
+    ) {
+        let names: Vec<Named> = (0..4).map(|_| Named(StreamId::next())).collect();
+        let mut unsettled = Unsettled::new();
+        let mut twin: Vec<Byte> = vec![Some(BTreeMap::new()); END as usize];
+        let (mut waits, mut now) = (BTreeMap::new(), 0);
+        // Whom everybody is behind, and until which era.
+        let mut done = BTreeMap::new();
+        for (step, one, two, streams) in steps {
+            let range = one.min(two)..one.max(two);
+            let bytes = range.start as usize..range.end as usize;
+            let ids = |taken: Streams<Named>| taken.iter().map(Named::id).collect::<BTreeSet<StreamId>>();
+            let users = |twin: &[Byte]| {
+                let bytes: Option<Vec<_>> = twin.iter().map(Option::as_ref).collect();
+                bytes.map(|bytes| bytes.into_iter().flatten().map(|(&user, &era)| (user, era)).collect::<BTreeSet<_>>())
+            };
+            let freed: Byte = Some(streams.iter().map(|&user| (user, now)).collect());
+            match (step, users(&twin[bytes.clone()]), streams.first()) {
+                (0, _, Some(&one)) if streams.len() == 1 => {
+                    let is_of = unsettled.is_of(&range, &names[one]);
+                    let is_down = twin[bytes.clone()].iter().all(|byte| byte.is_none() || *byte == freed);
+                    prop_assert!(!is_of || is_down, "of this stream, and of this era");
+                    let is_known = twin[bytes.clone()].iter().all(|byte| *byte == freed);
+                    prop_assert!(is_of || !is_known || range.is_empty(), "found where it is");
+                    if !is_of {
+                        let _ = unsettled.put(range, [names[one].clone()].into_iter().collect());
+                    }
+                    twin[bytes].fill(freed);
+                }
+                (0 | 1, ..) => {
+                    let _ = unsettled.put(range, streams.iter().map(|&n| names[n].clone()).collect());
+                    twin[bytes].fill(freed);
+                }
+                (2, Some(users), _) => {
+                    let expected: BTreeSet<_> = users.iter().map(|&(user, _)| names[user].id()).collect();
+                    prop_assert_eq!(ids(unsettled.users_in(&range)), expected.clone());
+                    prop_assert_eq!(ids(unsettled.take(range)), expected);
+                    twin[bytes].fill(Some(BTreeMap::new()));
+                }
+                (3, Some(users), Some(&to)) => {
+                    let is_open = |&&(user, era): &&(usize, u64)| {
+                        let is_before = |waited: Option<&u64>| waited.is_none_or(|&waited| waited < era);
+                        user != to && is_before(waits.get(&(user, to))) && is_before(done.get(&user))
+                    };
+                    // The last of several eras of one stream is kept.
+                    let open: BTreeMap<_, _> =
+                        users.iter().filter(is_open).map(|&(user, era)| (names[user].id(), era)).collect();
+                    prop_assert_eq!(unsettled.latest(&range, &names[to]), open.values().max().copied());
+                    let is_taken = open.is_empty() || one < two;
+                    if one < two {
+                        let awaited = unsettled.take_for(range, &names[to]).unwrap_or_default();
+                        let awaited: BTreeMap<_, _> =
+                            awaited.into_iter().map(|(user, era)| (user.id(), era)).collect();
+                        prop_assert_eq!(awaited, open);
+                    } else {
+                        prop_assert_eq!(unsettled.take_if_settled(range, &names[to]), open.is_empty());
+                    }
+                    if is_taken {
+                        twin[bytes].fill(None);
+                    }
+                }
+                (4, ..) if streams.len() == 2 => {
+                    let (from, to) = (*streams.first().unwrap(), *streams.last().unwrap());
+                    let (from, to) = if one < two { (from, to) } else { (to, from) };
+                    let era = unsettled.begin_era();
+                    unsettled.waited(&names[from], &names[to], era);
+                    waits.insert((from, to), now);
+                    now += 1;
+                }
+                (5, ..) if streams.len() == 1 => {
+                    let user = *streams.first().unwrap();
+                    let era = unsettled.begin_era();
+                    prop_assert_eq!(era, now);
+                    unsettled.done(names[user].id(), era);
+                    done.insert(user, now);
+                    now += 1;
+                }
+                _ => {}
+            }
+            let parts: Vec<_> = unsettled.parts.iter().map(|(&start, part)| (start, part.end)).collect();
+            prop_assert!(parts.iter().all(|&(start, end)| start < end && end <= END));
+            prop_assert!(parts.windows(2).all(|pair| pair[0].1 <= pair[1].0));
+        }
+    }
+
+    /// Nothing has to be put where the stream freed it before, but where a wait was between.
+    #[test]
+    fn what_is_freed_in_another_era_is_put_anew(era in 0..3u64) {
+        let stream = Named(StreamId::next());
+        let mut unsettled = Unsettled::new();
+        let _ = unsettled.put(0..END, [stream.clone()].into_iter().collect());
+        prop_assert!(unsettled.is_of(&(8..16), &stream));
+        (0..era).for_each(|_| _ = unsettled.begin_era());
+        prop_assert_eq!(unsettled.is_of(&(8..16), &stream), era == 0);
+        prop_assert!(unsettled.take_for(8..16, &stream).is_none());
+    }
+
+    #[test]
+    fn neighbours_of_one_stream_are_one_part(order in Just((0..16u64).collect::<Vec<_>>()).prop_shuffle()) {
+        let stream = Named(StreamId::next());
+        let mut unsettled = Unsettled::new();
+        for block in order {
+            let _ = unsettled.put(block * 4..block * 4 + 4, [stream.clone()].into_iter().collect());
+        }
+        prop_assert_eq!(unsettled.parts.len(), 1);
+    }
+}
+
+/// Under the lock no handle is the last, also of a stream that nobody has to wait for.
+#[test]
+fn the_last_handle_of_a_stream_that_is_waited_for_already_is_answered() {
+    #[derive(Debug, Clone)]
+    struct Counted(StreamId, Arc<()>);
+
+    impl Stream for Counted {
+        fn id(&self) -> StreamId {
+            self.0
+        }
+
+        fn device(&self) -> DeviceId {
+            DeviceId { backend: "test", key: 0 }
+        }
+    }
+
+    let streams = [(); 2].map(|()| Counted(StreamId::next(), Arc::new(())));
+    let [user, stream] = &streams;
+    let mut unsettled = Unsettled::new();
+    let _ = unsettled.put(0..END, [user.clone()].into_iter().collect());
+    let era = unsettled.begin_era();
+    unsettled.waited(user, stream, era);
+    assert!(unsettled.take_for(0..END, stream).is_none(), "it is behind that");
+    assert_eq!(Arc::strong_count(&user.1), 2);
+    drop(unsettled.take_gone());
+    assert_eq!(Arc::strong_count(&user.1), 1);
+}

@@ -1,0 +1,179 @@
+//! Memory that several streams used: nobody gets it too early, and nobody waits for more than he must.
+
+use super::{PAGE, has_virtual_memory};
+use proptest::prelude::*;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use vrampool::host::{HostDevice, HostStream};
+use vrampool::{ArenaBuffer, Backend, DeviceArena, Event};
+
+/// Only a test that fails waits so long.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+type Block = ArenaBuffer<HostDevice>;
+
+/// An arena that grows to so many pages, and streams.
+fn scene(pages: u64) -> (HostDevice, DeviceArena<HostDevice>, [HostStream; 3]) {
+    let device = HostDevice::builder().capacity(1 << 30).granularity(PAGE).build();
+    let streams = std::array::from_fn(|_| device.create_stream().expect("a stream"));
+    let arena = DeviceArena::builder(&device).growing().limit(pages * PAGE).build().expect("an arena");
+    (device, arena, streams)
+}
+
+/// What a stalled stream heard, once it did.
+type Heard = Arc<Mutex<Option<Result<(), RecvTimeoutError>>>>;
+
+/// Has a stream do nothing until it is told to. Answers who tells it, and what it heard.
+pub(super) fn stall(stream: &HostStream) -> (Sender<()>, Heard) {
+    let (go, told) = channel();
+    let heard = Arc::new(Mutex::new(None));
+    let hears = Arc::clone(&heard);
+    let kernel = move |[]: [&[u8]; 0], []: [&mut [u8]; 0]| {
+        *hears.lock().expect("no panic") = Some(told.recv_timeout(PATIENCE))
+    };
+    stream.launch([], [], kernel).expect("queued");
+    (go, heard)
+}
+
+fn place(block: &Block) -> u64 {
+    block.parts()[0].start
+}
+
+/// What the reader is given after the block was freed is nothing that its next owner waits for.
+#[test]
+fn work_after_the_free_is_not_waited_for() {
+    if !has_virtual_memory() {
+        return;
+    }
+    let (device, arena, [writer, reader, _]) = scene(8);
+    let block = arena.allocate(8 * PAGE, &writer).expect("memory");
+    let first = place(&block);
+    let (go, heard) = stall(&reader);
+    block.used_on(&reader).expect("no fault");
+    drop(block);
+    let (go_on, heard_later) = stall(&reader);
+    let next = arena.allocate(8 * PAGE, &writer).expect("there is no other");
+    assert_eq!(place(&next), first);
+    let after = device.record(&writer).expect("no fault");
+    assert_eq!(after.is_complete(), Ok(false), "it waits for the reader");
+    go.send(()).expect("it listens");
+    device.synchronize(&writer).expect("no fault");
+    go_on.send(()).expect("it listens");
+    device.synchronize(&reader).expect("no fault");
+    assert_eq!(*heard.lock().expect("no panic"), Some(Ok(())));
+    assert_eq!(
+        *heard_later.lock().expect("no panic"),
+        Some(Ok(())),
+        "the writer waited for work after the free"
+    );
+}
+
+/// Whoever asks gets what nobody uses, even if it fits less closely; and of what is in use what was freed first.
+#[test]
+fn memory_in_use_is_left_where_there_is_other() {
+    if !has_virtual_memory() {
+        return;
+    }
+    let (device, arena, [own, reader, _]) = scene(64);
+    let allocate = |pages: u64| arena.allocate(pages * PAGE, &own).expect("memory");
+    let (early, wall, late, other_wall) = (allocate(9), allocate(1), allocate(8), allocate(1));
+    let (free, last_wall) = (allocate(10), allocate(1));
+    let [early_place, late_place, free_place] = [&early, &late, &free].map(place);
+    let (go, _) = stall(&reader);
+    for block in [early, late] {
+        block.used_on(&reader).expect("no fault");
+        drop(block);
+    }
+    drop(free);
+    let waits = arena.stream_waits();
+    let (one, two, three) = (allocate(8), allocate(8), allocate(8));
+    assert_eq!(place(&one), free_place, "nobody uses it");
+    assert_eq!((place(&two), place(&three)), (early_place, late_place), "what was freed first is free first");
+    assert_eq!(arena.stream_waits(), waits + 2);
+    go.send(()).expect("it listens");
+    device.synchronize(&reader).expect("no fault");
+    drop((one, two, three));
+    assert_eq!(place(&allocate(8)), late_place, "all of it is free, and this fits");
+    drop((wall, other_wall, last_wall));
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Allocate { pages: u64, stream: usize },
+    Read { which: usize, stream: usize },
+    Write { which: usize, stream: usize },
+    Free { which: usize },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        4 => (1..9u64, 0..3usize).prop_map(|(pages, stream)| Step::Allocate { pages, stream }),
+        4 => (any::<usize>(), 0..3usize).prop_map(|(which, stream)| Step::Read { which, stream }),
+        1 => (any::<usize>(), 0..3usize).prop_map(|(which, stream)| Step::Write { which, stream }),
+        3 => any::<usize>().prop_map(|which| Step::Free { which }),
+    ]
+}
+
+/// Kernels that were all given before the first one ran find what was written for them.
+#[test]
+fn kernels_find_what_was_written_for_them() {
+    if !has_virtual_memory() {
+        return;
+    }
+    static READ: AtomicU64 = AtomicU64::new(0);
+    proptest!(ProptestConfig::with_cases(200), |(
+        steps in prop::collection::vec(step(), 20..120),
+        order in Just([0, 1, 2]).prop_shuffle(),
+        stalls_at in prop::collection::btree_set(0..100usize, 1..6),
+    )| {
+        let (device, arena, streams) = scene(24);
+        let spoilt = Arc::new(AtomicU64::new(0));
+        let mut live: Vec<(Block, u64)> = Vec::new();
+        let mut stalled = Vec::new();
+        let write = |block: &mut Block, tag: u64, stream: &HostStream| {
+            let region = block.on_mut(stream).expect("no fault");
+            stream.launch([], [region], move |[]: [&[u64]; 0], [bytes]: [&mut [u64]; 1]| bytes.fill(tag)).expect("queued");
+        };
+        for (number, step) in steps.into_iter().enumerate() {
+            if stalls_at.contains(&number) {
+                stalled.push((number, stall(&streams[number % 3]).0));
+            }
+            match step {
+                Step::Allocate { pages, stream } => {
+                    // Some is all that there is.
+                    if let Ok(mut block) = arena.allocate(pages * PAGE, &streams[stream]) {
+                        write(&mut block, number as u64, &streams[stream]);
+                        live.push((block, number as u64));
+                    }
+                }
+                Step::Read { which, stream } if !live.is_empty() => {
+                    let (block, tag) = &live[which % live.len()];
+                    let (tag, spoilt) = (*tag, Arc::clone(&spoilt));
+                    let region = block.on(&streams[stream]).expect("no fault");
+                    let kernel = move |[words]: [&[u64]; 1], []: [&mut [u64]; 0]| {
+                        let wrong = words.iter().filter(|&&word| word != tag).count() as u64;
+                        spoilt.fetch_add(wrong, Ordering::Relaxed);
+                        READ.fetch_add(1, Ordering::Relaxed);
+                    };
+                    streams[stream].launch([region], [], kernel).expect("queued");
+                }
+                Step::Write { which, stream } if !live.is_empty() => {
+                    let nth = which % live.len();
+                    live[nth].1 = number as u64;
+                    write(&mut live[nth].0, number as u64, &streams[stream]);
+                }
+                Step::Free { which } if !live.is_empty() => drop(live.swap_remove(which % live.len())),
+                _ => {}
+            }
+        }
+        stalled.sort_by_key(|(number, _)| (number * 7 + order[0]) % 5);
+        stalled.iter().for_each(|(_, go)| _ = go.send(()));
+        for stream in order {
+            device.synchronize(&streams[stream]).expect("no fault");
+        }
+        prop_assert_eq!((spoilt.load(Ordering::Relaxed), device.races()), (0, 0));
+    });
+    assert!(READ.load(Ordering::Relaxed) > 1000);
+}
