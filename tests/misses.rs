@@ -128,7 +128,10 @@ fn a_reader_is_waited_for_too() {
     let [writer, reader, next] = &scene.streams;
     scene.warm(2, 0);
     let buffer = scene.allocate(KIB, 0);
+    let other = scene.arena.largest_free_block(vrampool::arena::Region::Dynamic);
+    let _other = scene.arena.allocate(other, next).expect("all that is free besides");
     buffer.used_on(reader).expect("no fault");
+    let _not_done = close_gate(reader);
     drop(buffer);
     let waits = scene.pool.stats().stream_waits;
     drop(scene.pool.allocate(KIB, next).expect("memory"));
