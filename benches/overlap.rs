@@ -1,6 +1,6 @@
 //! How much of what three streams do side by side memory leaves side by side: an input pipeline that runs ahead of the device, once
-//! with a pool that uses memory again and once with all of it kept until the step is over. Kernels sleep, so that a busy or a
-//! small machine measures the same.
+//! with one pool for all, and once with one for each stream and what streams share kept until the step is over, where nothing waits
+//! for memory. Kernels sleep, so that a small machine measures the same.
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use std::hint::black_box;
@@ -17,22 +17,26 @@ const BATCHES: [u64; 16] =
 
 struct Pipeline {
     device: HostDevice,
-    pool: Pool<HostDevice>,
     streams: [HostStream; 3],
-    keeps_all: bool,
+    /// Of each stream.
+    pools: [Pool<HostDevice>; 3],
+    keeps: bool,
 }
 
 impl Pipeline {
-    fn new(keeps_all: bool) -> Result<Self, Error> {
+    fn new(keeps: bool) -> Result<Self, Error> {
         let device = HostDevice::builder().capacity(4 << 30).build();
-        let pool = Pool::builder(&device).source(Source::Virtual).size_classes(SizeClasses::Tight).build()?;
+        let pool = || Pool::builder(&device).source(Source::Virtual).size_classes(SizeClasses::Tight).build();
         let streams = [device.create_stream()?, device.create_stream()?, device.create_stream()?];
-        Ok(Self { device, pool, streams, keeps_all })
+        let first = pool()?;
+        let pools = if keeps { [first, pool()?, pool()?] } else { [first.clone(), first.clone(), first] };
+        Ok(Self { device, streams, pools, keeps })
     }
 
     /// Uploads, augments and computes each batch.
     fn step(&self) -> Result<(), Error> {
-        let Self { device, pool, streams: [upload, augment, compute], keeps_all } = self;
+        let Self { device, streams: [upload, augment, compute], pools, keeps } = self;
+        let [of_upload, of_augment, of_compute] = pools;
         let mut kept = Vec::new();
         for rows in BATCHES {
             let work = |stream: &HostStream, nanoseconds: u64| {
@@ -40,30 +44,37 @@ impl Pipeline {
                 let kernel = move |[]: [&[u8]; 0], []: [&mut [u8]; 0]| std::thread::sleep(sleep);
                 stream.launch([], [], kernel)
             };
-            let some = |parts: u64, stream: &HostStream| -> Result<Buffer<HostDevice>, Error> {
+            type Given = Result<Buffer<HostDevice>, Error>;
+            let some = |pool: &Pool<HostDevice>, parts: u64, stream: &HostStream| -> Given {
                 pool.allocate(parts * rows * ROW, stream)
             };
             let after = |first: &HostStream, second: &HostStream| device.wait(second, &device.record(first)?);
-            let raw = some(1, upload)?;
+            let raw = some(of_upload, 1, upload)?;
             work(upload, 800)?;
             after(upload, augment)?;
             raw.used_on(augment)?;
-            let scaled = some(1, augment)?;
+            let scaled = some(of_augment, 1, augment)?;
             work(augment, 90)?;
-            let image = some(1, augment)?;
+            let moved = some(of_augment, 1, augment)?;
             work(augment, 90)?;
             drop(scaled);
+            let image = some(of_augment, 1, augment)?;
+            work(augment, 90)?;
+            drop(moved);
             after(augment, compute)?;
             image.used_on(compute)?;
-            let hidden = some(4, compute)?;
+            let hidden = some(of_compute, 4, compute)?;
             work(compute, 1800)?;
-            let active = some(4, compute)?;
+            let active = some(of_compute, 4, compute)?;
             work(compute, 90)?;
             drop(hidden);
-            let said = some(1, compute)?;
+            let said = some(of_compute, 1, compute)?;
             work(compute, 1800)?;
-            drop((active, said));
-            if *keeps_all {
+            drop(active);
+            let summed = some(of_compute, 2, compute)?;
+            work(compute, 90)?;
+            drop((said, summed));
+            if *keeps {
                 kept.extend([raw, image]);
             }
         }
@@ -74,12 +85,14 @@ impl Pipeline {
 fn overlap(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("input_pipeline");
     group.sample_size(10);
-    for (name, keeps_all) in [("used again", false), ("kept", true)] {
-        let Ok(pipeline) = Pipeline::new(keeps_all) else { return };
+    for (name, keeps) in [("one pool", false), ("kept", true)] {
+        let Ok(pipeline) = Pipeline::new(keeps) else { return };
         group.bench_function(BenchmarkId::from_parameter(name), |bencher| {
             bencher.iter(|| black_box(pipeline.step().is_ok()));
         });
-        eprintln!("{name}: {} MiB held", pipeline.pool.stats().bytes_reserved >> 20);
+        let pools = if keeps { &pipeline.pools[..] } else { &pipeline.pools[..1] };
+        let held: u64 = pools.iter().map(|pool| pool.stats().bytes_reserved).sum();
+        eprintln!("{name}: {} MiB held", held >> 20);
     }
     group.finish();
 }
