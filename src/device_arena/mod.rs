@@ -61,7 +61,7 @@ use vrampool_backend::{Backend, DeviceId, MemoryKind, Stream};
 /// mapped as it is needed, which can [sleep](Self::sleep). A clone is another handle to it.
 ///
 /// As cuArena's pool, with its regions, bins and compaction, and in constant time; on any backend; and safe: a block
-/// waits on the device for the work that used its bytes before, follows its data when it is moved, and is an error, not
+/// waits on the device for the work that used its bytes before (and for no later work of a stream that only read them), follows its data when it is moved, and is an error, not
 /// another's memory, after [`reset`](Self::reset). An arena of pageable host memory is one on
 /// [`HostDevice`](crate::host::HostDevice).
 ///
