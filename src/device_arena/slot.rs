@@ -123,9 +123,11 @@ impl<S: Stream> Slot<S> {
         users
     }
 
-    /// The only stream that may use it, if there is one only and it is not stitched.
+    /// The only stream that may use it, if there is one only.
+    #[inline]
     pub(super) fn only_user(&self) -> Option<&S> {
-        self.others.is_none().then_some(&self.writer)
+        let is_alone = |others: &Others<S>| others.readers.is_empty() && others.awaited.is_empty();
+        self.others.as_deref().is_none_or(is_alone).then_some(&self.writer)
     }
 
     /// What counts its regions.

@@ -3,7 +3,7 @@
 use super::backing::Backing;
 use super::marks::{Before, Marks};
 use super::sleep::Sleep;
-use super::slot::Slots;
+use super::slot::{Slot, Slots};
 use super::unsettled::{Awaited, Streams, Unsettled, await_also};
 use crate::arena::{Arena, Block, Layout};
 use crate::error::Error;
@@ -204,8 +204,10 @@ impl<B: Backend> State<B> {
         let gone = self.unsettled.take_gone();
         let mut replaced = (!gone.is_empty()).then_some(gone);
         if !slot.more().is_empty() {
-            let others = self.free_more(slot.more(), &slot.users());
-            replaced.get_or_insert_default().extend(others);
+            let others = self.free_more(&slot);
+            if !others.is_empty() {
+                replaced.get_or_insert_default().extend(others);
+            }
         }
         let (offset, size) = self.engine.extent(block);
         if self.engine.free(block).is_ok() {
@@ -221,12 +223,15 @@ impl<B: Backend> State<B> {
 
     /// Frees the other blocks of a stitched one.
     #[cold]
-    fn free_more(&mut self, more: &[Block], users: &Streams<B::Stream>) -> Streams<B::Stream> {
+    fn free_more(&mut self, slot: &Slot<B::Stream>) -> Streams<B::Stream> {
         let mut replaced = Streams::new();
-        for &block in more {
+        for &block in slot.more() {
             let (offset, size) = self.engine.extent(block);
-            if self.engine.free(block).is_ok() {
-                replaced.extend(self.unsettled.put(offset..offset + size, users.clone()));
+            let range = offset..offset + size;
+            if self.engine.free(block).is_ok()
+                && slot.only_user().is_none_or(|stream| !self.unsettled.is_of(&range, stream))
+            {
+                replaced.extend(self.unsettled.put(range, slot.users()));
             }
         }
         replaced
