@@ -284,6 +284,7 @@ impl Arena {
         let Self { table, stable, dynamic, .. } = self;
         let space = choose(stable, dynamic, region);
         table[index].bytes = new;
+        space.changes += 1;
         if by == room {
             space.free.remove(table, after);
             table.give_back(after);
@@ -329,6 +330,7 @@ impl Arena {
         if new < needed {
             return Err(ArenaError::CapacityInUse { capacity: new, needed });
         }
+        space.changes += 1;
         if new == needed && new < old {
             space.free.remove(table, last);
             table.give_back(last);
@@ -345,6 +347,7 @@ impl Arena {
         table.clear();
         for (region, space) in [(Region::Stable, stable), (Region::Dynamic, dynamic)] {
             space.free.clear();
+            space.changes += 1;
             (space.used, space.held, space.live) = (0, 0, 0);
             let (start, bytes) = (space.start, space.end - space.start);
             if bytes > 0 {
@@ -352,6 +355,12 @@ impl Arena {
                 space.merge(table, all);
             }
         }
+    }
+
+    /// Blocks named so far.
+    #[inline]
+    pub(super) fn serial(&self) -> u64 {
+        self.serial
     }
 
     /// What a size rounds up to.

@@ -15,11 +15,21 @@ pub(super) struct Space {
     /// Bytes that are neither live nor free.
     pub(super) held: u64,
     pub(super) live: u32,
+    /// How often something became free, or what is free changed without a new block.
+    pub(super) changes: u64,
 }
 
 impl Space {
     pub(super) fn new(region: Region, start: u64, end: u64, shift: u32) -> Self {
-        Self { start, end, free: FreeBlocks::new(region, end - start, shift), used: 0, held: 0, live: 0 }
+        Self {
+            start,
+            end,
+            free: FreeBlocks::new(region, end - start, shift),
+            used: 0,
+            held: 0,
+            live: 0,
+            changes: 0,
+        }
     }
 
     /// Takes `bytes` from the front of a free block. A record must be in reserve.
@@ -54,6 +64,7 @@ impl Space {
     /// As [`merge`](Self::merge), and leaves the free block in hand.
     #[inline]
     pub(super) fn merge_newest(&mut self, table: &mut Table, index: u32) {
+        self.changes += 1;
         let Record { offset, bytes, before, after, .. } = table[index];
         if table[before].is_free() {
             self.merge(table, index);
@@ -73,6 +84,7 @@ impl Space {
     /// Makes a record a free block, or part of a free neighbour.
     #[inline]
     pub(super) fn merge(&mut self, table: &mut Table, index: u32) {
+        self.changes += 1;
         let Record { offset, bytes, before, after, .. } = table[index];
         match (table[before].is_free(), table[after].is_free()) {
             (false, false) => self.free.insert(table, index),

@@ -73,7 +73,8 @@ impl<B: Backend> State<B> {
         // With these it is had again wherever it is to be, as it was at its own place.
         engine.free(block)?;
         reserved?;
-        let holes = engine.holes(bytes);
+        let mut holes = Vec::new();
+        engine.holes(bytes, &mut holes);
         let places = holes.into_iter().filter(|&(_, room)| room >= bytes).flat_map(|(hole, room)| {
             let within = unsettled.starts_in(hole + 1..hole + room - bytes + 1);
             std::iter::once(hole).chain(within)

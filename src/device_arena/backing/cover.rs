@@ -1,5 +1,7 @@
 //! Extents of a growing arena's range, and which parts of them are free. Numbers only.
 
+use crate::arena::Arena;
+
 /// Bytes from one offset of the range on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) struct Extent {
@@ -19,43 +21,34 @@ impl Extent {
     pub(super) fn last(self, bytes: u64) -> Self {
         Self { start: self.end() - bytes, bytes }
     }
-}
 
-/// What is free of a piece, in one piece.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Cover {
-    pub(super) front: u64,
-    pub(super) back: u64,
-}
-
-/// What is free of each of many pieces: mostly nothing.
-#[derive(Debug, Default)]
-pub(super) struct Covers {
-    covers: Vec<Cover>,
-    /// Those of which something is.
-    touched: Vec<usize>,
-}
-
-impl Covers {
-    pub(super) fn of(&self, place: u32) -> Cover {
-        self.covers.get(place as usize).copied().unwrap_or_default()
-    }
-
-    /// Which pieces have a free back.
-    pub(super) fn with_a_back(&self) -> impl Iterator<Item = usize> + '_ {
-        let has_a_back = |place: &usize| self.covers.get(*place).is_some_and(|cover| cover.back > 0);
-        self.touched.iter().copied().filter(has_a_back)
+    /// How many bytes at the front of another, which does not start before it, are its too.
+    #[inline]
+    pub(super) fn reach_in(self, other: Self) -> u64 {
+        self.end().min(other.end()).saturating_sub(other.start)
     }
 }
 
 /// Free blocks by offset, those too small to matter left out.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(in super::super) struct Holes(Vec<(u64, u64)>);
 
 impl Holes {
     /// Of blocks by offset, with their bytes; none touches another within a piece.
-    pub(in super::super) fn new(blocks: Vec<(u64, u64)>) -> Self {
+    #[cfg(test)]
+    pub(super) fn new(blocks: Vec<(u64, u64)>) -> Self {
         Self(blocks)
+    }
+
+    #[cfg(test)]
+    pub(super) fn all(&self) -> impl Iterator<Item = Extent> + '_ {
+        self.0.iter().map(|&(start, bytes)| Extent { start, bytes })
+    }
+
+    /// Those of an engine with at least so many bytes, in place of what is here.
+    pub(super) fn find(&mut self, engine: &Arena, bytes: u64) {
+        self.0.clear();
+        engine.holes(bytes, &mut self.0);
     }
 
     /// The same, with more free extents that are in none.
@@ -65,57 +58,35 @@ impl Holes {
         self
     }
 
-    /// The covers of pieces by offset, none of which overlap.
-    pub(super) fn cover(&self, pieces: &[Extent], Covers { covers, touched }: &mut Covers) {
-        for place in touched.drain(..) {
-            if let Some(cover) = covers.get_mut(place) {
-                *cover = Cover::default();
-            }
-        }
-        covers.resize(pieces.len(), Cover::default());
-        let mut next = 0;
-        for &(start, bytes) in &self.0 {
-            let end = start + bytes;
-            next +=
-                pieces.get(next..).map_or(0, |pieces| pieces.partition_point(|piece| piece.end() <= start));
-            // The last one may go on behind the hole, and have another.
-            while let Some((piece, cover)) = pieces.get(next).zip(covers.get_mut(next))
-                && piece.start < end
-            {
-                touched.push(next);
-                if start <= piece.start {
-                    cover.front = end.min(piece.end()) - piece.start;
-                }
-                if end < piece.end() {
-                    break;
-                }
-                cover.back = piece.end() - start.max(piece.start);
-                next += 1;
-            }
+    /// Forgets what is behind `end`.
+    pub(super) fn cut_at(&mut self, end: u64) {
+        if let Some((start, bytes)) = self.0.last_mut() {
+            *bytes = (*bytes).min(end.saturating_sub(*start));
         }
     }
 
-    /// What is free of a piece.
+    /// Of pieces by offset, none of which overlap, the places of those with a free back, each with the hole that has it.
+    pub(super) fn backs(&self, pieces: &[Extent]) -> impl Iterator<Item = (usize, Extent)> {
+        let mut first = 0;
+        self.0.iter().flat_map(move |&(start, bytes)| {
+            let hole = Extent { start, bytes };
+            first += pieces[first..].partition_point(|piece| piece.end() <= start);
+            let ending = pieces[first..].iter().take_while(move |piece| piece.end() <= hole.end());
+            (first..).zip(ending).map(move |(place, _)| (place, hole))
+        })
+    }
+
+    /// The last hole that starts there or before.
     #[inline]
-    pub(super) fn cover_of(&self, piece: Extent) -> Cover {
-        let next = self.0.partition_point(|&(start, _)| start <= piece.start);
-        let before = next.checked_sub(1).and_then(|last| self.0.get(last));
-        let reach = before.map_or(0, |&(start, bytes)| start + bytes).min(piece.end());
-        let front = reach.saturating_sub(piece.start);
-        if front == piece.bytes {
-            return Cover { front, back: front };
-        }
-        // The last of those that start within.
-        let within = self.0.iter().skip(next).take_while(|(start, _)| *start < piece.end()).last();
-        let back = within.filter(|(start, bytes)| start + bytes >= piece.end());
-        Cover { front, back: back.map_or(0, |(start, _)| piece.end() - start) }
+    pub(super) fn hole_at(&self, offset: u64) -> Option<Extent> {
+        let next = self.0.partition_point(|&(start, _)| start <= offset);
+        let &(start, bytes) = next.checked_sub(1).and_then(|last| self.0.get(last))?;
+        Some(Extent { start, bytes })
     }
 
     /// How many bytes at the front of an extent are free in one piece.
     pub(in super::super) fn front_of(&self, extent: Extent) -> u64 {
-        let next = self.0.partition_point(|&(start, _)| start <= extent.start);
-        let Some((start, bytes)) = next.checked_sub(1).and_then(|last| self.0.get(last)) else { return 0 };
-        (start + bytes).min(extent.end()).saturating_sub(extent.start)
+        self.hole_at(extent.start).map_or(0, |hole| hole.reach_in(extent))
     }
 
     /// How many bytes at the back of an extent are free in one piece.

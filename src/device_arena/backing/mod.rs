@@ -4,6 +4,7 @@
 //! * `cover`: extents of the range, and what of them is free;
 //! * `gaps`: parts of the range with nothing behind them;
 //! * `plan`: what is made for a request;
+//! * `search`: what is there for one that no hole holds;
 //! * `stitch`: which pieces make a range for a request;
 //! * `whole`: all of it taken out, and put back.
 //!
@@ -25,13 +26,14 @@
 mod cover;
 mod gaps;
 mod plan;
+mod search;
 mod stitch;
 mod whole;
 
-use cover::Covers;
 pub(super) use cover::{Extent, Holes};
 pub(super) use plan::{Growth, Stock};
-pub(super) use stitch::Fit;
+use search::Search;
+pub(super) use search::Way;
 
 use crate::arena::{Arena, Block, Region};
 use smallvec::SmallVec;
@@ -41,20 +43,12 @@ use vrampool_backend::{Backend, Physical};
 /// Requests up to this part of a granule are served in the front part of the range: what pools keep idle.
 const SMALL: u64 = 2;
 
-/// Up to so many stitched ranges are looked through one by one; of more, what is free of all pieces is found first.
-const FEW: usize = 64;
-
-/// So many ranges may be looked through for a request, and looked through again if one of them is what it gets.
-const FEW_OLDER: usize = 4;
-
 /// A range of pieces that are elsewhere in the arena's.
 #[derive(Debug)]
 pub(super) struct Stitched<B: Backend> {
     pub(super) age: u64,
     pub(super) memory: Arc<B::Memory>,
     pub(super) pieces: Box<[Extent]>,
-    /// Which of the arena's they are, in the order of its range.
-    places: Box<[u32]>,
     bytes: u64,
     /// Where in the arena's range the last of them ends.
     end: u64,
@@ -69,10 +63,10 @@ pub(super) struct Part {
 }
 
 impl<B: Backend> Stitched<B> {
-    fn new(age: u64, memory: Arc<B::Memory>, pieces: Vec<Extent>, places: Box<[u32]>) -> Self {
+    fn new(age: u64, memory: Arc<B::Memory>, pieces: Vec<Extent>) -> Self {
         let bytes = pieces.iter().map(|piece| piece.bytes).sum();
         let end = pieces.iter().map(|piece| piece.end()).max().unwrap_or(0);
-        Self { age, memory, pieces: pieces.into(), places, bytes, end }
+        Self { age, memory, pieces: pieces.into(), bytes, end }
     }
 
     /// All its pieces, where they are in it.
@@ -104,8 +98,8 @@ pub(super) struct Backing<B: Backend> {
     /// Pieces of physical memory, by where they are mapped in the range, and what they are.
     pub(super) extents: Vec<Extent>,
     pub(super) physical: Vec<Physical>,
-    /// Of which stitched ranges each is a part, the oldest first.
-    parts_of: Vec<SmallVec<[u32; 4]>>,
+    /// Of which stitched ranges each is a part, the oldest first, and which of theirs it is.
+    parts_of: Vec<SmallVec<[(u32, u32); 2]>>,
     /// Parts of the range that have nothing behind them any more, set apart.
     pub(super) gaps: Vec<Block>,
     /// Pieces that could be neither made accessible nor unmapped again, set apart.
@@ -121,19 +115,10 @@ pub(super) struct Backing<B: Backend> {
     pub(super) torn: Vec<(Stitched<B>, Vec<Part>)>,
     /// Ends and stitched ranges so far.
     ages: u64,
-    /// What is free of each piece, while a range is sought.
-    covers: Covers,
+    /// The last search for a range.
+    search: Search,
     /// Whether there was a [decay](super::DeviceArena::decay) yet.
     pub(super) decays: bool,
-}
-
-/// What a request gets without a call of the device.
-#[derive(Debug)]
-pub(super) enum Way<B: Backend> {
-    /// The free end of the range's second part.
-    End,
-    Stitched(Arc<B::Memory>, Fit),
-    Nothing,
 }
 
 impl<B: Backend> Backing<B> {
@@ -161,7 +146,7 @@ impl<B: Backend> Backing<B> {
             stitched: Vec::new(),
             torn: Vec::new(),
             ages: 0,
-            covers: Covers::default(),
+            search: Search::default(),
             decays: false,
         }
     }
@@ -176,74 +161,11 @@ impl<B: Backend> Backing<B> {
         if offset < self.front { Region::Stable } else { Region::Dynamic }
     }
 
-    /// Whether [`oldest`](Self::oldest) is the free end.
-    pub(super) fn end_is_oldest(&mut self, engine: &Arena, bytes: u64) -> bool {
-        let (_, older) = self.older_than_end(engine, bytes);
-        older.len() <= FEW_OLDER && matches!(self.oldest(engine, bytes), Way::End)
-    }
-
-    /// When the free end came to hold `bytes`, if it does, and the stitched ranges that are older.
-    fn older_than_end(&self, engine: &Arena, bytes: u64) -> (Option<u64>, &[Stitched<B>]) {
-        let end = engine.free_end(Region::Dynamic).saturating_add(bytes);
-        let age = self.ends.get(self.ends.partition_point(|&(other, _)| other < end)).map(|&(_, age)| age);
-        let older = self.stitched.partition_point(|range| age.is_none_or(|age| range.age < age));
-        (age, &self.stitched[..older])
-    }
-
-    /// The oldest of what is mapped beside the holes and holds `bytes`.
-    pub(super) fn oldest(&mut self, engine: &Arena, bytes: u64) -> Way<B> {
-        let (end_age, older) = self.older_than_end(engine, bytes);
-        // A range that ends before the free end has holes alone.
-        let end = engine.free_end(Region::Dynamic);
-        let in_holes = engine.available(Region::Dynamic) - (engine.end(Region::Dynamic) - end);
-        let has_too_little =
-            |range: &Stitched<B>| range.bytes < bytes || range.end <= end && in_holes < bytes;
-        if older.iter().all(has_too_little) {
-            return end_age.map_or(Way::Nothing, |_| Way::End);
-        }
-        let older = older.len();
-        let holes = self.holes(engine);
-        let oldest = match older <= FEW {
-            true => self.stitched[..older].iter().position(|range| {
-                let Stitched { pieces, bytes: all, .. } = range;
-                *all >= bytes && stitch::fits(pieces, *all, bytes, |number| holes.cover_of(pieces[number]))
-            }),
-            false => self.oldest_of_many(&holes, bytes, older),
-        };
-        let found = oldest.and_then(|oldest| self.stitched.get(oldest));
-        let served =
-            found.and_then(|range| Some((range, stitch::fit(&range.pieces, &holes, bytes)?.joined(&(0..0)))));
-        match (served, end_age) {
-            (Some((range, fit)), _) => Way::Stitched(Arc::clone(&range.memory), fit),
-            (None, Some(_)) => Way::End,
-            (None, None) => Way::Nothing,
-        }
-    }
-
-    /// The first of so many ranges in which `bytes` fit. No hole holds them, so they go on from the free back of one piece to
-    /// the next.
-    fn oldest_of_many(&mut self, holes: &Holes, bytes: u64, mut oldest: usize) -> Option<usize> {
-        holes.cover(&self.extents, &mut self.covers);
-        let mut found = None;
-        for piece in self.covers.with_a_back() {
-            for &range in self.parts_of.get(piece).into_iter().flatten() {
-                let range = range as usize;
-                if range >= oldest {
-                    break;
-                }
-                let Stitched { pieces, places, bytes: all, .. } = &self.stitched[range];
-                if *all >= bytes && stitch::fits(pieces, *all, bytes, |number| self.covers.of(places[number]))
-                {
-                    (oldest, found) = (range, Some(range));
-                }
-            }
-        }
-        found
-    }
-
     /// Smaller free parts are not worth a piece of a range.
     fn holes(&self, engine: &Arena) -> Holes {
-        Holes::new(engine.holes(self.granularity))
+        let mut holes = Holes::default();
+        holes.find(engine, self.granularity);
+        holes
     }
 
     /// Its second part ends there from now on.
@@ -306,19 +228,19 @@ impl<B: Backend> Backing<B> {
 
     /// Pieces, or stitched ranges, have other places among each other.
     fn place_anew(&mut self) {
-        let Self { extents, stitched, parts_of, .. } = self;
+        let Self { extents, stitched, parts_of, search, .. } = self;
+        search.forget();
         parts_of.iter_mut().for_each(SmallVec::clear);
-        for (index, range) in stitched.iter_mut().enumerate() {
-            range.places = places(extents, &range.pieces);
-            note_parts(parts_of, &range.places, index);
+        for (index, range) in stitched.iter().enumerate() {
+            note_parts(parts_of, &range.pieces, extents, index);
         }
     }
 
     /// There is one more stitched range.
     pub(super) fn add_stitched(&mut self, memory: Arc<B::Memory>, pieces: Vec<Extent>) {
-        let (age, places) = (self.next_age(), places(&self.extents, &pieces));
-        note_parts(&mut self.parts_of, &places, self.stitched.len());
-        self.stitched.push(Stitched::new(age, memory, pieces, places));
+        let age = self.next_age();
+        note_parts(&mut self.parts_of, &pieces, &self.extents, self.stitched.len());
+        self.stitched.push(Stitched::new(age, memory, pieces));
     }
 
     /// Bytes of addresses, of stitched ranges too.
@@ -338,17 +260,12 @@ impl<B: Backend> Backing<B> {
     }
 }
 
-/// Where pieces are among all.
-fn places(all: &[Extent], pieces: &[Extent]) -> Box<[u32]> {
-    let place = |piece: &Extent| all.partition_point(|other| other.start < piece.start) as u32;
-    pieces.iter().map(place).collect()
-}
-
 /// A stitched range consists of those pieces.
-fn note_parts(parts_of: &mut [SmallVec<[u32; 4]>], places: &[u32], range: usize) {
-    for &place in places {
-        if let Some(parts) = parts_of.get_mut(place as usize) {
-            parts.push(range as u32);
+fn note_parts(parts_of: &mut [SmallVec<[(u32, u32); 2]>], pieces: &[Extent], all: &[Extent], range: usize) {
+    for (number, piece) in (0..).zip(pieces) {
+        let place = all.partition_point(|other| other.start < piece.start);
+        if let Some(parts) = parts_of.get_mut(place) {
+            parts.push((range as u32, number));
         }
     }
 }

@@ -27,13 +27,13 @@ impl<B: Backend> Backing<B> {
 
     /// A stitched range is there again, as old as it was. Its pieces are there already.
     pub(in super::super) fn put_stitched(&mut self, age: u64, memory: Arc<B::Memory>, pieces: Vec<Extent>) {
-        self.mend(Stitched::new(age, memory, pieces, Box::default()));
+        self.mend(Stitched::new(age, memory, pieces));
     }
 
     /// As [`put_stitched`](Self::put_stitched), of a range of which some pieces are gone.
     pub(in super::super) fn put_torn(&mut self, memory: Arc<B::Memory>, parts: Vec<Part>) {
         let bytes = parts.iter().map(|part| part.piece.bytes).sum();
-        let torn = Stitched { bytes, ..Stitched::new(0, memory, Vec::new(), Box::default()) };
+        let torn = Stitched { bytes, ..Stitched::new(0, memory, Vec::new()) };
         self.torn.push((torn, parts));
     }
 }

@@ -1,0 +1,171 @@
+//! What is mapped beside the holes and holds a request: the free end, or a stitched range.
+
+use super::cover::Holes;
+use super::stitch::{self, Fit};
+use super::{Backing, Stitched};
+use crate::arena::{Arena, Moment, Region};
+use std::mem;
+use std::sync::Arc;
+use vrampool_backend::Backend;
+
+/// What a request gets without a call of the device.
+#[derive(Debug)]
+pub(in super::super) enum Way<B: Backend> {
+    /// The free end of the range's second part.
+    End,
+    Stitched(Arc<B::Memory>, Fit),
+    Nothing,
+}
+
+/// A search for a range, and what it found: mostly the next one is for as much of the same, or more of less.
+#[derive(Debug, Default)]
+pub(super) struct Search {
+    /// When that was, if ranges and pieces are what they were.
+    moment: Option<Moment>,
+    /// What was free.
+    holes: Holes,
+    bytes: u64,
+    /// Of so many ranges, the oldest.
+    ranges: usize,
+    oldest: Option<usize>,
+}
+
+impl Search {
+    /// Ranges or pieces change.
+    pub(super) fn forget(&mut self) {
+        self.moment = None;
+    }
+
+    /// Whether a search for so much in so many ranges, the oldest, would find the same.
+    fn answers(&self, now: Moment, bytes: u64, ranges: usize) -> bool {
+        let Some(then) = self.moment else { return false };
+        let is_same = then == now && bytes == self.bytes && ranges == self.ranges;
+        // Where there was too little for less, and nothing became free.
+        let is_less = self.oldest.is_none() && bytes >= self.bytes && ranges <= self.ranges;
+        is_same || is_less && then.is_as_free(now)
+    }
+}
+
+impl<B: Backend> Backing<B> {
+    /// Whether [`oldest`](Self::oldest) is the free end.
+    pub(in super::super) fn end_is_oldest(&mut self, engine: &Arena, bytes: u64) -> bool {
+        let (end_age, older) = self.older_than_end(engine, bytes);
+        end_age.is_some() && self.search(engine, bytes, older).is_none()
+    }
+
+    /// The oldest of what is mapped and holds `bytes`, which no hole does.
+    pub(in super::super) fn oldest(&mut self, engine: &Arena, bytes: u64) -> Way<B> {
+        let (end_age, older) = self.older_than_end(engine, bytes);
+        let found = self.search(engine, bytes, older).and_then(|oldest| self.stitched.get(oldest));
+        let fit =
+            found.and_then(|range| Some((range, stitch::fit(&range.pieces, &self.search.holes, bytes)?)));
+        match (fit, end_age) {
+            (Some((range, fit)), _) => Way::Stitched(Arc::clone(&range.memory), fit.joined(&(0..0))),
+            (None, Some(_)) => Way::End,
+            (None, None) => Way::Nothing,
+        }
+    }
+
+    /// When the free end came to hold `bytes`, if it does, and how many stitched ranges are older.
+    fn older_than_end(&self, engine: &Arena, bytes: u64) -> (Option<u64>, usize) {
+        let end = engine.free_end(Region::Dynamic).saturating_add(bytes);
+        let age = self.ends.get(self.ends.partition_point(|&(other, _)| other < end)).map(|&(_, age)| age);
+        (age, self.stitched.partition_point(|range| age.is_none_or(|age| range.age < age)))
+    }
+
+    /// The oldest of so many ranges in which `bytes` fit.
+    fn search(&mut self, engine: &Arena, bytes: u64, ranges: usize) -> Option<usize> {
+        let now = engine.moment();
+        if ranges > 0 && !self.search.answers(now, bytes, ranges) {
+            let mut holes = mem::take(&mut self.search.holes);
+            let oldest = match self.reach(engine, bytes, ranges) {
+                Some(reach) => {
+                    holes.find(engine, self.granularity);
+                    // The free end goes on and on.
+                    holes.cut_at(reach);
+                    self.oldest_with(&holes, bytes, ranges)
+                }
+                None => None,
+            };
+            self.search = Search { moment: Some(now), holes, bytes, ranges, oldest };
+        }
+        self.search.oldest.filter(|_| ranges > 0)
+    }
+
+    /// Where the last of so many ranges ends that may have as much free; none if there is none.
+    fn reach(&self, engine: &Arena, bytes: u64, ranges: usize) -> Option<u64> {
+        let end = engine.free_end(Region::Dynamic);
+        // A range that ends before the free end has holes alone.
+        let in_holes = engine.available(Region::Dynamic) - (engine.end(Region::Dynamic) - end);
+        let may_fit = |range: &&Stitched<B>| range.bytes >= bytes && (range.end > end || in_holes >= bytes);
+        self.stitched[..ranges].iter().filter(may_fit).map(|range| range.end).max()
+    }
+
+    /// No hole holds as much, so it goes on from the free back of one piece to the next: mostly no hole reaches to the end of a
+    /// piece, and then no range is looked at.
+    fn oldest_with(&self, holes: &Holes, bytes: u64, ranges: usize) -> Option<usize> {
+        let mut oldest = ranges;
+        for (place, hole) in holes.backs(&self.extents) {
+            for &(range, number) in &self.parts_of[place] {
+                let (range, number) = (range as usize, number as usize);
+                if range >= oldest {
+                    break;
+                }
+                let Stitched { pieces, bytes: all, .. } = &self.stitched[range];
+                if *all >= bytes && stitch::goes_on_from(number, pieces, hole, bytes, holes) {
+                    oldest = range;
+                }
+            }
+        }
+        (oldest < ranges).then_some(oldest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Extent;
+    use super::*;
+    use crate::arena::Layout;
+    use proptest::prelude::*;
+
+    const PIECE: u64 = 8;
+    const PIECES: u64 = 6;
+
+    proptest! {
+        /// What a search found holds for as long as it is taken to.
+        #[test]
+        fn it_answers_what_another_search_would_find(
+            steps in prop::collection::vec((0..4, 0..PIECE * PIECES, 1..2 * PIECE), 1..80),
+            pieces in Just((0..PIECES).collect::<Vec<_>>()).prop_shuffle(),
+        ) {
+            let mut arena = Arena::new(Layout::new(PIECE * PIECES).alignment(1))?;
+            let pieces: Vec<_> =
+                pieces.iter().map(|piece| Extent { start: piece * PIECE, bytes: PIECE }).collect();
+            let (mut blocks, mut search) = (Vec::new(), Search::default());
+            for (step, place, bytes) in steps {
+                match step {
+                    0 if !blocks.is_empty() => arena.free(blocks.swap_remove(place as usize % blocks.len()))?,
+                    1 if !blocks.is_empty() => {
+                        _ = arena.resize_in_place(blocks[place as usize % blocks.len()], bytes);
+                    }
+                    2 => blocks.extend(arena.allocate_at(place, bytes)),
+                    _ => {}
+                }
+                let mut holes = Holes::default();
+                holes.find(&arena, 1);
+                let oldest = stitch::fit(&pieces, &holes, bytes).map(|_| 0);
+                let now = arena.moment();
+                if search.answers(now, bytes, 1) {
+                    prop_assert_eq!(search.oldest, oldest);
+                    prop_assert!(oldest.is_none() || stitch::fit(&pieces, &search.holes, bytes) == stitch::fit(&pieces, &holes, bytes));
+                } else {
+                    search = Search { moment: Some(now), holes, bytes, ranges: 1, oldest };
+                }
+                if place == 0 {
+                    search.forget();
+                    prop_assert!(!search.answers(now, bytes, 1), "pieces may be others");
+                }
+            }
+        }
+    }
+}
