@@ -151,7 +151,7 @@ pub(crate) fn put_in_shared_lane(block: Box<Block>) -> Option<Box<Block>> {
 
 /// Tells the depot of `pool` what this thread lent from its magazines. Answers whether that is all that they have to do with
 /// it: they are of its present epoch, and none is of a pool that is closed.
-#[inline(never)]
+#[inline]
 pub(crate) fn settle(pool: &Shared, depot: &mut Depot) -> bool {
     let settled = LOCAL.try_with(|local| {
         let rack = local.rack(pool);

@@ -147,13 +147,21 @@ impl Shared {
             }
         }
         let place = block.pool.place.0;
-        if block.pool.caps.cache(block.key.class) && !block.pool.has_magazine_for(block.key) {
-            // Mostly the depot keeps it, whatever this thread has.
+        if !block.pool.has_magazine_for(block.key) {
+            // Mostly the depot keeps it, or the arena has it back, whatever this thread has.
+            let is_cached = block.pool.caps.cache(block.key.class);
             let mut depot = place.lock();
             let is_settled = magazine::settle(&block.pool, &mut depot);
-            match if is_settled { depot.keep(block) } else { Some(block) } {
+            let unkept = match is_cached {
+                _ if !is_settled => Some(block),
+                true => depot.keep(block),
+                false => depot.recycle_lent(block),
+            };
+            drop(depot);
+            match unkept {
                 Some(unkept) => block = unkept,
-                None => return,
+                None if is_cached => return,
+                None => return place.notify_freed(),
             }
         }
         let unkept = magazine::visit_with(block, |rack, block| {
@@ -306,21 +314,34 @@ impl Shared {
     }
 
     /// The source is about to map more for `key` on `stream`: gives it back what is idle there, where that may serve as well, so
-    /// that a pool does not grow for what it keeps idle. What is idle for other streams stays: it would take waits, and a
-    /// captured stream's nobody else gets. Magazines of other threads are called back for the next time.
-    pub(crate) fn spare(&self, key: Key, stream: StreamId) {
+    /// that a pool does not grow for what it keeps idle; and what this thread keeps for itself only when that was not enough.
+    /// What is idle for other streams stays: it would take waits, and a captured stream's nobody else gets. Magazines of
+    /// other threads are called back for the next time. Answers whether it gave anything back, and so is to be asked again.
+    pub(crate) fn spare(&self, key: Key, stream: StreamId) -> bool {
         if !self.caps.cache(key.class) {
             // All that is idle is smaller.
-            return;
+            return false;
         }
-        magazine::leave(self);
         let mut depot = self.depot();
-        if depot.budget.leased > 0 {
-            self.recall(&mut depot, Recall::Slots);
+        let mut idle = depot.evict_ready(stream);
+        if idle.is_empty() {
+            drop(depot);
+            magazine::leave(self);
+            depot = self.depot();
+            if depot.budget.leased > 0 {
+                self.recall(&mut depot, Recall::Slots);
+            }
+            idle = depot.evict_ready(stream);
         }
-        let idle = depot.evict_ready(stream);
+        if idle.is_empty() {
+            return false;
+        }
+        // With their records kept: what is idle now is asked for again.
+        let unspared = idle.into_iter().filter_map(|block| depot.recycle(block)).collect();
         drop(depot);
-        self.give_back(idle);
+        self.notify_freed();
+        self.give_back(unspared);
+        true
     }
 
     /// Drops blocks that left their buckets. Answers their bytes.

@@ -144,7 +144,7 @@ impl<B: Backend> Supply<B> {
         &self,
         key: Key,
         stream: &B::Stream,
-        spare: impl FnOnce(),
+        spare: impl FnMut() -> bool,
     ) -> Result<Extent<B>, Error> {
         match &self.arena {
             Some(arena) if arena.kind() == key.kind => {

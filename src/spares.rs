@@ -56,12 +56,37 @@ impl Depot {
     }
 
     /// Gives the memory of a block that is not kept back to the arena, if that can be done here. Answers the block if not.
-    pub(crate) fn recycle(&mut self, mut block: Box<Block>) -> Option<Box<Block>> {
+    #[inline]
+    pub(crate) fn recycle(&mut self, block: Box<Block>) -> Option<Box<Block>> {
+        let class = block.key.class;
+        let unspared = self.spare(block);
+        if unspared.is_none() {
+            self.budget.freed(class);
+        }
+        unspared
+    }
+
+    /// As [`recycle`](Self::recycle) of a buffer's that came back and is of a class that is never kept. Of one that it answers
+    /// nothing changed.
+    #[inline]
+    pub(crate) fn recycle_lent(&mut self, block: Box<Block>) -> Option<Box<Block>> {
+        let (class, requested) = (block.key.class, block.requested);
+        let unspared = self.spare(block);
+        if unspared.is_none() {
+            self.budget.returned(class, requested);
+            self.counters.live_buffers -= 1;
+            self.budget.dropped(class);
+            self.budget.freed(class);
+        }
+        unspared
+    }
+
+    #[inline]
+    fn spare(&mut self, mut block: Box<Block>) -> Option<Box<Block>> {
         if self.spares.len() >= MOST || self.is_closed() || !block.empty() {
             return Some(block);
         }
         self.counters.source_frees += 1;
-        self.budget.freed(block.key.class);
         self.spares.push(block);
         None
     }

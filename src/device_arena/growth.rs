@@ -11,6 +11,10 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 use vrampool_backend::{Backend, BackendError, Physical, VirtualMemory};
 
+/// How often a pool is asked to give back what it keeps idle before more is mapped: for all that it has, and for what its
+/// thread has.
+const SPARES: u32 = 2;
+
 /// What was made for a request, and is nobody's yet.
 struct Made<B: Backend> {
     new: Vec<Physical>,
@@ -31,33 +35,32 @@ impl From<BackendError> for Unmade {
 }
 
 impl<B: Backend> Shared<B> {
-    /// A block of a growing arena. Before it maps more `spare` may give something back to it, which it then looks at first.
+    /// A block of a growing arena. Before it maps more `spare` may give something back to it, which it then looks at first; it
+    /// answers whether it did.
     pub(super) fn allocate_growing(
         self: &Arc<Self>,
         (bytes, alignment): (u64, u64),
         stream: &B::Stream,
-        spare: impl FnOnce(),
+        mut spare: impl FnMut() -> bool,
     ) -> Result<ArenaBuffer<B>, Error> {
-        let mut state = self.lock_for_request();
-        if state.is_awake()
-            && let Some(taken) = state.take_mapped(bytes, alignment, Stock::Plenty)?
-        {
-            return self.hand_out(state, taken, (bytes, alignment), stream);
+        let request = (bytes, alignment);
+        if let Some(buffer) = self.serve_mapped(request, Stock::Plenty, stream)? {
+            return Ok(buffer);
         }
-        drop(state);
         // What is captured is not to ask the driver for memory.
         let need = Need { requested: bytes, class: bytes };
         if let Err(refused) = need.check(&self.device, stream, Forbidden::Allocation) {
-            let mut state = self.state.lock();
-            let taken = match state.is_awake() {
-                true => state.take_mapped(bytes, alignment, Stock::None)?,
-                false => None,
-            };
-            return taken
-                .map_or(Err(refused), |taken| self.hand_out(state, taken, (bytes, alignment), stream));
+            return self.serve_mapped(request, Stock::None, stream)?.ok_or(refused);
         }
-        // Before the lock, which destructors may take.
-        spare();
+        for _ in 0..SPARES {
+            // Before the lock, which destructors may take.
+            if !spare() {
+                break;
+            }
+            if let Some(buffer) = self.serve_mapped(request, Stock::Plenty, stream)? {
+                return Ok(buffer);
+            }
+        }
         let _alone = self.changing.lock();
         // What the device said when it had no more.
         let (mut stock, mut shortage) = (Stock::Plenty, None);
@@ -68,7 +71,7 @@ impl<B: Backend> Shared<B> {
                 return Err(state.asleep(bytes));
             }
             if let Some(taken) = state.take_mapped(bytes, alignment, stock)? {
-                return self.hand_out(state, taken, (bytes, alignment), stream);
+                return self.hand_out(state, taken, request, stream);
             }
             let (growth, held) = match state.plan_growth(bytes, alignment, stock) {
                 Ok(planned) => planned,
@@ -112,7 +115,7 @@ impl<B: Backend> Shared<B> {
                         stitched => stitched,
                     };
                     if let Some(taken) = taken {
-                        return self.hand_out(state, taken, (bytes, alignment), stream);
+                        return self.hand_out(state, taken, request, stream);
                     }
                 }
                 Err(Unmade { error, stuck }) => {

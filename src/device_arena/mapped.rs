@@ -2,9 +2,30 @@
 
 use super::backing::{Stock, Way};
 use super::state::{State, Taken};
+use super::{ArenaBuffer, Shared};
 use crate::arena::{ArenaError, Block, Region};
 use crate::error::Error;
+use std::sync::Arc;
 use vrampool_backend::Backend;
+
+impl<B: Backend> Shared<B> {
+    /// A buffer of what is mapped; none if nothing serves, if it is better to make some memory, or while the arena is asleep.
+    pub(super) fn serve_mapped(
+        self: &Arc<Self>,
+        (bytes, alignment): (u64, u64),
+        stock: Stock,
+        stream: &B::Stream,
+    ) -> Result<Option<ArenaBuffer<B>>, Error> {
+        let mut state = self.lock_for_request();
+        if !state.is_awake() {
+            return Ok(None);
+        }
+        match state.take_mapped(bytes, alignment, stock)? {
+            Some(taken) => self.hand_out(state, taken, (bytes, alignment), stream).map(Some),
+            None => Ok(None),
+        }
+    }
+}
 
 impl<B: Backend> State<B> {
     /// A block of what is mapped; none if nothing serves, or if it is better to make some memory.

@@ -161,7 +161,7 @@ impl<B: Backend> DeviceArena<B> {
         if state.backing.is_some() {
             // All of it is stable.
             drop(state);
-            return self.shared.allocate_growing((bytes, alignment), stream, || ());
+            return self.shared.allocate_growing((bytes, alignment), stream, || false);
         }
         let block = state.engine.allocate_aligned(bytes, alignment, region)?;
         self.shared.hand_out(state, Taken::plain(block), (bytes, alignment), stream)
@@ -172,7 +172,7 @@ impl<B: Backend> DeviceArena<B> {
         &self,
         bytes: u64,
         stream: &B::Stream,
-        spare: impl FnOnce(),
+        spare: impl FnMut() -> bool,
     ) -> Result<ArenaBuffer<B>, Error> {
         if !self.is_growing() {
             return self.allocate(bytes, stream);

@@ -123,6 +123,79 @@ fn what_is_idle_serves_before_more_is_mapped() {
     }
 }
 
+/// What a thread keeps for itself is given back only where all else that is idle has no room.
+#[test]
+fn what_the_pool_has_goes_before_what_a_thread_has() {
+    if !has_virtual_memory() {
+        return;
+    }
+    let device = device();
+    let stream = device.create_stream().expect("a stream");
+    let builder = Pool::builder(&device).source(Source::Virtual).size_classes(SizeClasses::Multiple(PAGE));
+    let pool = builder.magazine_bytes(4 * PAGE).cached_class(68 * PAGE).build().expect("a pool");
+    let live = |pages: u64, count: u64| {
+        let buffer = |_| pool.allocate(pages * PAGE, &stream).expect("memory");
+        (0..count).map(buffer).collect::<Vec<_>>()
+    };
+    drop((live(1, 4), live(8, 8)));
+    let mapped = taken(&device);
+    assert_eq!((pool.stats().bytes_cached, mapped), (68 * PAGE, 68 * PAGE));
+    // Room for it is only where the eights are, and these are in no magazine.
+    let large = live(60, 1);
+    let stats = pool.stats();
+    assert_eq!((taken(&device), stats.bytes_cached, stats.evictions), (mapped, 4 * PAGE, 8), "{stats:?}");
+    assert_eq!(stats.bytes_held, stats.bytes_live + stats.bytes_cached);
+    let hits = stats.hits;
+    drop(live(1, 4));
+    assert_eq!(pool.stats().hits, hits + 4, "what the thread has is there");
+    drop(large);
+    // For this all of it is needed.
+    let all = live(68, 1);
+    assert_eq!((taken(&device), pool.stats().bytes_cached), (mapped, 0));
+    drop(all);
+}
+
+/// A pass of a program for which nothing has to be mapped gives nothing back that was idle.
+#[test]
+fn nothing_idle_is_given_back_where_there_is_room() {
+    if !has_virtual_memory() {
+        return;
+    }
+    for (seed, magazine_bytes) in (0..40).flat_map(|seed| [(seed, 0), (seed, 1 << 20)]) {
+        let device = device();
+        let stream = device.create_stream().expect("a stream");
+        let arena = DeviceArena::builder(&device).growing().build().expect("an arena");
+        let room = |bytes: u64, count| {
+            let block = |_| arena.allocate(bytes, &stream).expect("memory");
+            (0..count).map(block).collect::<Vec<_>>()
+        };
+        // Small ones and large ones have parts of their own.
+        drop((room(PAGE / 2, 4000), room(100 * PAGE, 10)));
+        let builder = Pool::builder(&device).arena(&arena).size_classes(SizeClasses::Tight);
+        let builder = builder.magazine_bytes(magazine_bytes).cached_class(4 * PAGE);
+        let pool = builder.build().expect("a pool");
+        let (mapped, mut random) = (taken(&device), fastrand::Rng::with_seed(seed));
+        let (mut live, mut peak) = (Vec::new(), 0);
+        for _ in 0..400 {
+            if live.len() > 40 || random.bool() && !live.is_empty() {
+                live.swap_remove(random.usize(..live.len()));
+            }
+            let bytes = match random.bool() {
+                true => random.u64(1..=PAGE / 2),
+                false => random.u64(PAGE..10 * PAGE),
+            };
+            live.push(pool.allocate(bytes, &stream).expect("memory"));
+            peak = peak.max(live.iter().map(|buffer| buffer.len()).sum());
+        }
+        drop(live);
+        let stats = pool.stats();
+        assert!(stats.hits > 0 && stats.misses > 0, "{stats:?}");
+        assert_eq!((stats.evictions, taken(&device)), (0, mapped), "seed {seed}");
+        assert_eq!((stats.bytes_live, stats.peak_requested), (0, peak), "seed {seed}");
+        assert_eq!(stats.bytes_held, stats.bytes_cached, "seed {seed}");
+    }
+}
+
 /// Whatever fails for want of the limit works again once there is room, and never more is taken.
 #[test]
 fn the_limit_is_one_on_physical_bytes() {
