@@ -38,12 +38,21 @@ impl<B: Backend> WeakBroker<B> {
     pub(crate) fn upgrade(&self) -> Option<Broker<B>> {
         self.0.upgrade().map(|shared| Broker { shared })
     }
+
+    pub(crate) fn is_there(&self) -> bool {
+        self.0.strong_count() > 0
+    }
 }
 
 #[cfg(feature = "metrics")]
 impl<B: Backend> Broker<B> {
     pub(crate) fn downgrade(&self) -> WeakBroker<B> {
         WeakBroker(Arc::downgrade(&self.shared))
+    }
+
+    /// What the broker is, where nobody else has it.
+    pub(crate) fn into_last(self) -> Option<impl Send + use<B>> {
+        Arc::into_inner(self.shared)
     }
 }
 

@@ -1,7 +1,7 @@
 //! The brokers that are published again and again.
 
-use super::Series;
 use super::broker::ClientTallies;
+use super::{Closing, Series, TURN};
 use crate::broker::{Broker, BrokerCounts, BrokerStats, RegisteredClient, WeakBroker};
 use crate::error::Error;
 use parking_lot::Mutex;
@@ -26,7 +26,7 @@ struct Listed {
 #[derive(Debug)]
 struct ListedBroker {
     series: Series,
-    broker: Arc<dyn Observe>,
+    broker: Box<dyn Observe>,
     /// What an earlier broker of the same series had counted.
     before: BrokerCounts,
     last: BrokerStats,
@@ -35,26 +35,40 @@ struct ListedBroker {
 
 /// A broker of any backend, not kept alive.
 trait Observe: fmt::Debug + Send + Sync {
-    /// `None` once it is gone, with its clients and plans.
-    fn observe(&self) -> Option<(BrokerStats, Vec<RegisteredClient>)>;
+    /// `None` once it is gone, with its clients and plans. Whoever calls it has the turn.
+    fn observe(&self) -> Option<Seen>;
+
+    /// Whether somebody has the broker, which those who look at it have not: whoever calls it has the turn.
+    fn is_there(&self) -> bool;
+}
+
+#[derive(Debug)]
+struct Seen {
+    stats: BrokerStats,
+    clients: Vec<RegisteredClient>,
+    /// The broker itself, where all others who had it dropped it meanwhile.
+    last: Option<Closing>,
 }
 
 impl<B: Backend> Observe for WeakBroker<B> {
-    fn observe(&self) -> Option<(BrokerStats, Vec<RegisteredClient>)> {
+    fn observe(&self) -> Option<Seen> {
         let broker = self.upgrade()?;
-        Some((broker.stats(), broker.clients()))
+        let (stats, clients) = (broker.stats(), broker.clients());
+        Some(Seen { stats, clients, last: broker.into_last().map(|last| Box::new(last) as Closing) })
+    }
+
+    fn is_there(&self) -> bool {
+        WeakBroker::is_there(self)
     }
 }
 
 impl Brokers {
     pub(super) fn add<B: Backend>(&self, broker: &Broker<B>) -> Result<(), Error> {
-        let series = Series::of_broker(broker);
-        let same = |brokers: &[ListedBroker]| {
-            brokers.iter().find(|other| other.series == series).map(|other| Arc::clone(&other.broker))
-        };
-        let published = same(&self.listed.lock().brokers);
-        if let Some(other) = published {
-            if other.observe().is_some() {
+        let (series, last) = (Series::of_broker(broker), broker.stats());
+        let _turn = TURN.lock();
+        let mut listed = self.listed.lock();
+        if let Some(other) = listed.brokers.iter().find(|other| other.series == series) {
+            if other.broker.is_there() {
                 return Err(Error::Configuration {
                     field: "name",
                     value: broker.name().to_owned(),
@@ -62,42 +76,35 @@ impl Brokers {
                         .into(),
                 });
             }
-            self.listed.lock().forget(&series);
+            listed.forget(&series);
         }
-        let last = broker.stats();
-        let mut listed = self.listed.lock();
         let (before, clients) = listed.gone.get(&series).cloned().unwrap_or_default();
-        listed.brokers.push(ListedBroker {
-            series,
-            broker: Arc::new(broker.downgrade()),
-            before,
-            last,
-            clients,
-        });
+        let broker = Box::new(broker.downgrade());
+        listed.brokers.push(ListedBroker { series, broker, before, last, clients });
         Ok(())
     }
 
-    /// Copies the statistics of all brokers to the current recorder. Asks them outside the lock: a broker whose last handle goes in the
-    /// meantime is closed here.
+    /// Copies the statistics of all brokers to the current recorder.
     pub(super) fn publish(&self) {
-        let of = |listed: &ListedBroker| (listed.series.clone(), Arc::clone(&listed.broker));
-        let brokers: Vec<_> = self.listed.lock().brokers.iter().map(of).collect();
-        for (series, broker) in brokers {
-            let observed = broker.observe();
-            let mut listed = self.listed.lock();
-            let Some(entry) = listed.brokers.iter_mut().find(|entry| entry.series == series) else {
-                continue;
-            };
-            match observed {
-                Some((stats, clients)) => {
+        let turn = TURN.lock();
+        let mut listed = self.listed.lock();
+        let (mut gone, mut closing) = (Vec::new(), Vec::new());
+        for entry in &mut listed.brokers {
+            match entry.broker.observe() {
+                Some(Seen { stats, clients, last }) => {
                     let clients = entry.clients.take_in(&clients);
                     let counts = stats.counts.counting_on(&entry.before);
                     entry.last = stats;
-                    series.publish_broker(&BrokerStats { counts, ..entry.last.clone() }, &clients);
+                    entry.series.publish_broker(&BrokerStats { counts, ..entry.last.clone() }, &clients);
+                    closing.extend(last);
                 }
-                None => listed.forget(&series),
+                None => gone.push(entry.series.clone()),
             }
         }
+        gone.iter().for_each(|series| listed.forget(series));
+        drop((listed, turn));
+        // Out of the locks: their memory goes back to the device, and hooks are told.
+        drop(closing);
     }
 }
 

@@ -23,7 +23,16 @@ use crate::UNLIMITED;
 use crate::pool::Pool;
 use crate::stats::{PoolStats, Rung};
 use ::metrics::{Label, SharedString, Unit};
+use parking_lot::Mutex;
+use std::any::Any;
 use vrampool_backend::{Backend, MemoryInfo};
+
+/// One publication at a time, whoever publishes: nothing older comes behind what is newer, and nobody who only looks at a pool or a
+/// broker is taken for one who has it.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// What goes with the last handle to a pool or a broker, when it is one who publishes that has it.
+type Closing = Box<dyn Any + Send>;
 
 /// What a metric is to Prometheus.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! Publishing again and again: pools here, brokers in `listed_brokers`.
 
 use super::listed_brokers::Brokers;
-use super::{Series, describe};
+use super::{Closing, Series, TURN, describe};
 use crate::broker::Broker;
 use crate::error::Error;
 use crate::pool::{Handle, Pool};
@@ -126,7 +126,7 @@ struct Listed {
 #[derive(Debug)]
 struct ListedPool {
     series: Series,
-    pool: Arc<dyn Observe>,
+    pool: Box<dyn Observe>,
     /// What an earlier pool of the same series had counted.
     before: PoolStats,
     last: PoolStats,
@@ -134,29 +134,46 @@ struct ListedPool {
 
 /// A pool of any backend, not kept alive.
 trait Observe: fmt::Debug + Send + Sync {
-    /// `None` once the pool is dropped.
-    fn observe(&self) -> Option<(PoolStats, Option<MemoryInfo>)>;
+    /// `None` once the pool is dropped. Whoever calls it has the turn.
+    fn observe(&self) -> Option<Seen>;
+
+    /// Whether somebody has the pool, which those who look at it have not: whoever calls it has the turn.
+    fn is_there(&self) -> bool;
+}
+
+#[derive(Debug)]
+struct Seen {
+    stats: PoolStats,
+    info: Option<MemoryInfo>,
+    /// The pool itself, where all others who had it dropped it meanwhile.
+    last: Option<Closing>,
 }
 
 #[derive(Debug)]
 struct Observed<B: Backend>(Weak<Handle<B>>);
 
 impl<B: Backend> Observe for Observed<B> {
-    fn observe(&self) -> Option<(PoolStats, Option<MemoryInfo>)> {
+    fn observe(&self) -> Option<Seen> {
         let pool = Pool { handle: self.0.upgrade()? };
-        Some((pool.stats(), pool.device().memory_info().ok()))
+        let (stats, info) = (pool.stats(), pool.device().memory_info().ok());
+        let last = Arc::into_inner(pool.handle).map(|handle| Box::new(handle) as Closing);
+        Some(Seen { stats, info, last })
+    }
+
+    fn is_there(&self) -> bool {
+        self.0.strong_count() > 0
     }
 }
 
 impl Pools {
     pub(super) fn add<B: Backend>(&self, pool: &Pool<B>) -> Result<(), Error> {
         let series = Series::of(pool);
-        let same = |pools: &[ListedPool]| {
-            pools.iter().find(|other| other.series == series).map(|other| Arc::clone(&other.pool))
-        };
-        let published = same(&self.listed.lock().pools);
-        if let Some(other) = published {
-            if other.observe().is_some() {
+        let observed = Observed(Arc::downgrade(&pool.handle));
+        let last = pool.stats();
+        let _turn = TURN.lock();
+        let mut listed = self.listed.lock();
+        if let Some(other) = listed.pools.iter().find(|other| other.series == series) {
+            if other.pool.is_there() {
                 return Err(Error::Configuration {
                     field: "name",
                     value: pool.name().to_owned(),
@@ -164,41 +181,35 @@ impl Pools {
                         .into(),
                 });
             }
-            self.listed.lock().forget(&series);
+            listed.forget(&series);
         }
-        let observed = Observed(Arc::downgrade(&pool.handle));
-        let last = pool.stats();
-        let mut listed = self.listed.lock();
         let before = listed.gone.get(&series).cloned().unwrap_or_default();
-        listed.pools.push(ListedPool { series, pool: Arc::new(observed), before, last });
+        listed.pools.push(ListedPool { series, pool: Box::new(observed), before, last });
         Ok(())
     }
 
-    /// Copies the statistics of all pools to the current recorder. Asks them outside the lock: a pool whose last handle
-    /// goes in the meantime is closed here.
+    /// Copies the statistics of all pools to the current recorder.
     pub(super) fn publish(&self) {
-        let pools: Vec<_> = self
-            .listed
-            .lock()
-            .pools
-            .iter()
-            .map(|listed| (listed.series.clone(), Arc::clone(&listed.pool)))
-            .collect();
-        for (series, pool) in pools {
-            let observed = pool.observe();
-            let mut listed = self.listed.lock();
-            let Some(entry) = listed.pools.iter_mut().find(|entry| entry.series == series) else { continue };
-            match observed {
-                Some((stats, info)) => {
-                    series.publish(&stats.counting_on(&entry.before));
+        let turn = TURN.lock();
+        let mut listed = self.listed.lock();
+        let (mut gone, mut closing) = (Vec::new(), Vec::new());
+        for entry in &mut listed.pools {
+            match entry.pool.observe() {
+                Some(Seen { stats, info, last }) => {
+                    entry.series.publish(&stats.counting_on(&entry.before));
                     if let Some(info) = info {
-                        series.publish_device(info);
+                        entry.series.publish_device(info);
                     }
                     entry.last = stats;
+                    closing.extend(last);
                 }
-                None => listed.forget(&series),
+                None => gone.push(entry.series.clone()),
             }
         }
+        gone.iter().for_each(|series| listed.forget(series));
+        drop((listed, turn));
+        // Out of the locks: their memory goes back to the device, and hooks are told.
+        drop(closing);
     }
 }
 
