@@ -53,6 +53,21 @@ fn no_block_goes_where_one_fits() {
     assert_eq!((allocations(&staging), staging.bytes().0), (2, 192 * KIB));
 }
 
+/// One that becomes idle between two looks at it is had, and not dropped to make room for another. That it cannot be asked the first
+/// time has the looks differ, whatever the timing.
+#[test]
+fn a_block_that_becomes_idle_between_two_looks_is_had() {
+    let staging = staging(u64::MAX, 64 * KIB);
+    let stream = staging.device.create_stream().expect("a stream");
+    let done = Arc::new(staging.device.record(&stream).expect("recorded"));
+    for _ in 0..5 {
+        staging.park(block(&staging, 64 * KIB), Some(Arc::clone(&done)));
+        staging.device.faults().fail_nth(vrampool_host::Call::Query, 1);
+    }
+    let _again = block(&staging, 64 * KIB);
+    assert_eq!((allocations(&staging), staging.bytes().0), (1, 64 * KIB));
+}
+
 /// One whose copy is under way is in use.
 #[test]
 fn test_process_task_pending_event_returns_false_until_recorded() {
