@@ -10,7 +10,7 @@ use super::{
 };
 use crate::probe::Probe;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use vrampool::arena::{Arena, ArenaError, Layout, Region};
 use vrampool::backend::Capabilities;
 use vrampool::host::{Call, DeviceKind, HostDevice, HostMemory, HostStream};
@@ -143,15 +143,20 @@ fn threads_allocate_use_and_free_while_another_compacts() {
     const WORKERS: usize = 3;
     let setup = setup(16 * MB);
     let (Setup { device, arena, .. }, working) = (&setup, AtomicUsize::new(WORKERS));
-    let moved = std::thread::scope(|scope| {
+    let moved = AtomicU64::new(0);
+    std::thread::scope(|scope| {
         for worker in 0..WORKERS as u64 {
-            let working = &working;
+            let (working, moved) = (&working, &moved);
             scope.spawn(move || {
                 let _done = Done(working);
                 let mut random = fastrand::Rng::with_seed(worker);
                 let stream = device.create_stream().expect("a stream");
                 let mut live: Vec<(ArenaBuffer<HostDevice>, u64)> = Vec::new();
-                for step in 0..400 {
+                // More of them until something moved: who compacts may get a turn late.
+                for step in 0..100_000 {
+                    if step >= 400 && moved.load(Ordering::Relaxed) > 0 {
+                        break;
+                    }
                     let seed = worker << 32 | step;
                     if live.len() < 12 {
                         let bytes = 1 << random.u32(6..18) | random.u64(..64);
@@ -174,14 +179,14 @@ fn threads_allocate_use_and_free_while_another_compacts() {
                 }
             });
         }
-        let (stream, mut moved) = (device.create_stream().expect("a stream"), 0);
+        let stream = device.create_stream().expect("a stream");
         while working.load(Ordering::SeqCst) > 0 {
-            moved += arena.compact(&stream, MB, |_| {}).expect("no fault").moved_blocks;
+            let report = arena.compact(&stream, MB, |_| {}).expect("no fault");
+            moved.fetch_add(report.moved_blocks, Ordering::Relaxed);
             std::thread::yield_now();
         }
-        moved
     });
-    assert!(moved > 0, "nothing moved, so nothing was tested");
+    assert!(moved.load(Ordering::Relaxed) > 0, "nothing moved, so nothing was tested");
     assert_eq!((arena.used(), arena.largest_free_block(Region::Dynamic)), (0, 16 * MB));
     assert_eq!(device.races(), 0);
     check(arena);
