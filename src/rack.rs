@@ -337,7 +337,7 @@ mod tests {
         is_warm.recv().expect("it works");
         let depot = pool.handle.shared.depot();
         go.send(()).expect("it listens");
-        let outcome = is_done.recv_timeout(Duration::from_secs(20));
+        let outcome = is_done.recv_timeout(Duration::from_secs(60));
         drop(depot);
         worker.join().expect("no panic");
         assert!(outcome.is_ok(), "it waited for the lock");
