@@ -43,7 +43,8 @@ impl Need {
         self.order_behind(device, from, None, to)
     }
 
-    /// As [`order`](Self::order), where there is an event of enough of the work on `from`: `to` then waits for no more than that.
+    /// As [`order`](Self::order), where there is an event of enough of the work on `from`, from when that was not captured: `to` then
+    /// waits for no more than that, and whether `from` is captured by now does not matter.
     ///
     /// # Errors
     /// As [`order`](Self::order).
@@ -55,14 +56,17 @@ impl Need {
         to: &B::Stream,
     ) -> Result<bool, Error> {
         let is_captured = device.is_capturing(to)?;
+        // A captured one is not to wait for what was recorded outside.
+        if let Some(point) = point
+            && !is_captured
+        {
+            device.wait(to, point)?;
+            return Ok(true);
+        }
         if is_captured != device.is_capturing(from)? {
             return Err(self.refused(Forbidden::Wait));
         }
-        match point {
-            // A captured one is not to wait for what was recorded outside.
-            Some(point) if !is_captured => device.wait(to, point)?,
-            _ => device.wait(to, &device.record(from)?)?,
-        }
+        device.wait(to, &device.record(from)?)?;
         Ok(!is_captured)
     }
 }

@@ -1,5 +1,5 @@
 //! Streams that share memory are kept apart: where one is not done yet with what another would get, that one gets other memory that is
-//! free, or what was freed the longest ago.
+//! free, or what is waited for up to the earliest point.
 //!
 //! Only streams that were [marked](super::marks) are known to be behind what they were given. So a program whose streams share no
 //! block finds its memory as if there was one stream, each time at the same place.
@@ -14,11 +14,13 @@ use vrampool_backend::{Backend, Event};
 /// So many places are compared.
 const PLACES: usize = 64;
 
+/// Later than any era.
+const NOW: u64 = u64::MAX;
+
 impl<B: Backend> Shared<B> {
-    /// The state, for a request: with what streams are known to be done with.
+    /// The state, for a request: with what streams are known to be done with. May let it go meanwhile.
     #[inline]
-    pub(super) fn lock_for_request(&self) -> MutexGuard<'_, State<B>> {
-        let state = self.state.lock();
+    pub(super) fn for_request<'a>(&'a self, state: MutexGuard<'a, State<B>>) -> MutexGuard<'a, State<B>> {
         if state.marks.is_empty() { state } else { self.note_done(state) }
     }
 
@@ -29,17 +31,18 @@ impl<B: Backend> Shared<B> {
         drop(state);
         marks.retain(|mark| mark.event.is_complete() == Ok(true));
         let mut state = self.state.lock();
+        if marks.is_empty() {
+            return state;
+        }
         let mut gone: SmallVec<[_; 8]> = SmallVec::new();
         for mark in &marks {
             state.unsettled.done(mark.stream, mark.era);
             gone.extend(state.marks.take_until(mark));
         }
-        if !gone.is_empty() {
-            drop(state);
-            drop(gone);
-            state = self.state.lock();
-        }
-        state
+        // Any of these may be an event's last handle, whoever took the others.
+        drop(state);
+        drop((marks, gone));
+        self.state.lock()
     }
 }
 
@@ -63,16 +66,19 @@ impl<B: Backend> State<B> {
 
     #[cold]
     fn place_apart(&mut self, block: Block, stream: &B::Stream) -> Result<Block, ArenaError> {
-        let Self { engine, unsettled, .. } = self;
+        let Self { engine, unsettled, marks, .. } = self;
         let (start, bytes) = engine.extent(block);
-        let late = unsettled.latest(&(start..start + bytes), stream);
+        // One without a mark is waited for as it is now. So is, if that can be, one that is captured.
+        let point = |user, era| marks.behind(user, era).map_or(NOW, |mark| mark.era);
+        let late = unsettled.latest(&(start..start + bytes), stream, NOW, point);
         if late.is_none() || engine.region(block)? != Region::Dynamic {
             return Ok(block);
         }
-        let reserved = engine.reserve_blocks(2);
         // With these it is had again wherever it is to be, as it was at its own place.
+        if engine.reserve_blocks(2).is_err() {
+            return Ok(block);
+        }
         engine.free(block)?;
-        reserved?;
         let mut holes = Vec::new();
         engine.holes(bytes, &mut holes);
         let places = holes.into_iter().filter(|&(_, room)| room >= bytes).flat_map(|(hole, room)| {
@@ -81,7 +87,7 @@ impl<B: Backend> State<B> {
         });
         let mut best = (late, start);
         for place in places.take(PLACES) {
-            let late = unsettled.latest(&(place..place + bytes), stream);
+            let late = unsettled.latest(&(place..place + bytes), stream, best.0.unwrap_or(0), point);
             if late < best.0 {
                 best = (late, place);
             }

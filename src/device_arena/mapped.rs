@@ -16,7 +16,7 @@ impl<B: Backend> Shared<B> {
         stock: Stock,
         stream: &B::Stream,
     ) -> Result<Option<ArenaBuffer<B>>, Error> {
-        let mut state = self.lock_for_request();
+        let mut state = self.for_request(self.state.lock());
         if !state.is_awake() {
             return Ok(None);
         }

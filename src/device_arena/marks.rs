@@ -76,8 +76,42 @@ impl<B: Backend> Marks<B> {
     }
 
     /// The earliest point of a stream that is behind what it freed in that era.
-    pub(super) fn behind(&self, stream: StreamId, era: u64) -> Option<Mark<B>> {
+    pub(super) fn behind(&self, stream: StreamId, era: u64) -> Option<&Mark<B>> {
         let behind = self.0.iter().filter(|mark| mark.stream == stream && mark.era >= era);
-        behind.min_by_key(|mark| mark.era).cloned()
+        behind.min_by_key(|mark| mark.era)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::DeviceArena;
+    use crate::host::HostDevice;
+    use std::sync::mpsc::channel;
+    use vrampool_backend::Backend;
+
+    /// One that was begun before a resize is put among those of the next range.
+    #[test]
+    fn a_mark_is_behind_nothing_that_was_freed_after_it_was_made() {
+        const BYTES: u64 = 1 << 16;
+        let device = HostDevice::new();
+        let [writer, reader] = [(); 2].map(|()| device.create_stream().expect("a stream"));
+        let arena = DeviceArena::builder(&device).limit(BYTES).build().expect("an arena");
+        let free = || {
+            let block = arena.allocate(BYTES, &writer).expect("memory");
+            block.used_on(&reader).expect("no fault");
+        };
+        (0..9).for_each(|_| free());
+        let era = arena.shared.state.lock().unsettled.begin_era();
+        arena.resize(BYTES).expect("memory");
+        arena.shared.mark(&reader, era);
+        device.synchronize(&reader).expect("no fault");
+        let (go, told) = channel::<()>();
+        let kernel = move |[]: [&[u8]; 0], []: [&mut [u8]; 0]| _ = told.recv();
+        reader.launch([], [], kernel).expect("queued");
+        free();
+        let waits = arena.stream_waits();
+        let _next = arena.allocate(BYTES, &writer).expect("memory");
+        assert_eq!(arena.stream_waits(), waits + 1, "the reader is not done with it");
+        go.send(()).expect("it listens");
     }
 }

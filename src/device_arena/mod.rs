@@ -55,15 +55,17 @@ use slot::Slot;
 use state::{LockedState, State, Taken};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use vrampool_backend::{Backend, DeviceId, MemoryKind, Stream};
+use unsettled::Unsettled;
+use vrampool_backend::{Backend, Capabilities, DeviceId, MemoryKind, Stream};
 
 /// A device's memory, handed out in blocks: one range reserved once, or, [growing](ArenaBuilder::growing), addresses with memory
 /// mapped as it is needed, which can [sleep](Self::sleep). A clone is another handle to it.
 ///
 /// As cuArena's pool, with its regions, bins and compaction, and in constant time; on any backend; and safe: a block
-/// waits on the device for the work that used its bytes before (and for no later work of a stream that only read them), follows its data when it is moved, and is an error, not
-/// another's memory, after [`reset`](Self::reset). An arena of pageable host memory is one on
-/// [`HostDevice`](crate::host::HostDevice).
+/// waits on the device for the work that used its bytes before (and, mostly, for no later work of a stream that only read
+/// them), follows its data when it is moved, and is an error, not another's memory, after [`reset`](Self::reset). Where one
+/// would wait so for a reader, it gets other free memory that takes no wait, or a shorter one, if there is some. An arena of
+/// pageable host memory is one on [`HostDevice`](crate::host::HostDevice).
 ///
 /// ```
 /// use vrampool::{Backend, DeviceArena, arena::Region, host::HostDevice};
@@ -157,12 +159,13 @@ impl<B: Backend> DeviceArena<B> {
         stream: &B::Stream,
     ) -> Result<ArenaBuffer<B>, Error> {
         self.shared.check_device(stream)?;
-        let mut state = self.shared.lock_for_request();
+        let state = self.shared.state.lock();
         if state.backing.is_some() {
             // All of it is stable.
             drop(state);
             return self.shared.allocate_growing((bytes, alignment), stream, || false);
         }
+        let mut state = self.shared.for_request(state);
         let block = state.engine.allocate_aligned(bytes, alignment, region)?;
         self.shared.hand_out(state, Taken::plain(block), (bytes, alignment), stream)
     }
@@ -193,7 +196,8 @@ impl<B: Backend> DeviceArena<B> {
     }
 
     /// Forgets all blocks at once: the whole range is free. An arena that is asleep is awake then, with nothing mapped. Buffers
-    /// that are still there get errors from then on and give nothing back. Memory is handed out again behind the work that used it. Waits for a compaction to end.
+    /// that are still there get errors from then on and give nothing back. Memory is handed out again behind the work that used
+    /// it. Waits for a compaction to end.
     ///
     /// # Errors
     /// [`Error::Arena`] while a region of a block exists: its bytes would be somebody else's.
@@ -245,6 +249,8 @@ impl<B: Backend> DeviceArena<B> {
         let mut resized = State::reserve(&self.shared.device, self.shared.kind, layout, bytes)?;
         let mut state = self.shared.state.lock();
         resized.peak = state.peak;
+        // Marks and waits that are on their way say nothing of the new range.
+        resized.unsettled = Unsettled::after(&mut state.unsettled);
         let old = std::mem::replace(&mut *state, resized);
         drop(state);
         log::info!("arena on {}: resized from {capacity} to {bytes} bytes", self.shared.id);
@@ -345,11 +351,13 @@ impl<B: Backend> Shared<B> {
         Ok(is_lasting)
     }
 
-    /// Marks how far a stream is, which is behind all that it freed until that era was over. Where that fails it is waited for as it is
-    /// when its memory is had again; and what is captured is no work yet.
+    /// Marks how far a stream is, which is behind its work on all that was freed until that era was over. Where that fails it is
+    /// waited for as it is when its memory is had again; and what is captured is no work yet.
     #[cold]
     fn mark(&self, user: &B::Stream, era: u64) {
-        if !matches!(self.device.is_capturing(user), Ok(false)) {
+        // Streams that never run side by side need not be kept so, and to ask where they are may hurry them.
+        let is_one_order = !self.device.properties().capabilities.contains(Capabilities::CONCURRENT_STREAMS);
+        if is_one_order || !matches!(self.device.is_capturing(user), Ok(false)) {
             return;
         }
         if let Ok(event) = self.device.record(user) {

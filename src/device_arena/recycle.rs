@@ -108,7 +108,7 @@ impl<B: Backend> State<B> {
         let (offset, size) = self.engine.extent(block);
         self.note_peak();
         if !self.unsettled.take_if_settled(offset..offset + size, stream) {
-            // Whoever takes the usual way gets the same block.
+            // Whoever takes the usual way gets the same block, or one that it waits less for.
             let _ = self.engine.free(block);
             return None;
         }

@@ -95,7 +95,7 @@ impl<B: Backend> LockedState<B> {
 #[derive(Debug)]
 pub(super) struct Freed<S> {
     _gone: (Option<S>, Option<Streams<S>>),
-    /// Others than the writer that used it, and the era in which they did.
+    /// Others than the writer that used it, and the era that was over then: to be marked.
     pub(super) shared: Option<(Streams<S>, u64)>,
 }
 
@@ -258,7 +258,7 @@ impl<B: Backend> State<B> {
     #[cold]
     pub(super) fn points_of(&mut self, awaited: Awaited<B::Stream>) -> Before<B> {
         let point = |(user, era): (B::Stream, u64)| {
-            let mark = self.marks.behind(user.id(), era);
+            let mark = self.marks.behind(user.id(), era).cloned();
             (user, mark)
         };
         Before { streams: awaited.into_iter().map(point).collect(), era: self.unsettled.begin_era() }

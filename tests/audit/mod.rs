@@ -6,12 +6,13 @@ use std::collections::HashSet;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use vrampool::backend::{DeviceId, MemoryInfo, Physical, Properties, StreamId, VirtualMemory};
+use vrampool::backend::{Capabilities, DeviceId, MemoryInfo, Physical, Properties, StreamId, VirtualMemory};
 use vrampool::{Backend, BackendError, Memory, MemoryKind, Region, RegionMut, Stream};
 
 #[derive(Debug, Clone)]
 pub(crate) struct AuditDevice<B: Backend> {
     inner: B,
+    properties: Properties,
     state: Arc<State>,
 }
 
@@ -68,7 +69,14 @@ impl Drop for Ticket {
 
 impl<B: Backend> AuditDevice<B> {
     pub(crate) fn new(inner: B) -> Self {
-        Self { inner, state: Arc::default() }
+        let properties = inner.properties().clone();
+        Self { inner, properties, state: Arc::default() }
+    }
+
+    /// Passes for a device whose streams never run side by side.
+    pub(crate) fn in_one_order(mut self) -> Self {
+        self.properties.capabilities.remove(Capabilities::CONCURRENT_STREAMS);
+        self
     }
 
     pub(crate) fn inner(&self) -> &B {
@@ -227,7 +235,7 @@ impl<B: Backend> Backend for AuditDevice<B> {
     }
 
     fn properties(&self) -> &Properties {
-        self.inner.properties()
+        &self.properties
     }
 
     fn memory_info(&self) -> Result<MemoryInfo, BackendError> {

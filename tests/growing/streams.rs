@@ -1,12 +1,13 @@
 //! Memory that several streams used: nobody gets it too early, and nobody waits for more than he must.
 
+use super::audit::AuditDevice;
 use super::{PAGE, has_virtual_memory};
 use proptest::prelude::*;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use vrampool::host::{HostDevice, HostStream};
+use vrampool::host::{Call, HostDevice, HostStream};
 use vrampool::{ArenaBuffer, Backend, DeviceArena, Event};
 
 /// Only a test that fails waits so long.
@@ -97,6 +98,72 @@ fn memory_in_use_is_left_where_there_is_other() {
     drop((one, two, three));
     assert_eq!(place(&allocate(8)), late_place, "all of it is free, and this fits");
     drop((wall, other_wall, last_wall));
+}
+
+/// A captured stream's memory is its graph's: nobody is sent there who would get other memory.
+#[test]
+fn nobody_is_sent_to_what_a_captured_stream_freed() {
+    if !has_virtual_memory() {
+        return;
+    }
+    let device = AuditDevice::new(HostDevice::builder().capacity(1 << 30).granularity(PAGE).build());
+    let [own, reader, captured] = [(); 3].map(|()| device.create_stream().expect("a stream"));
+    let arena = DeviceArena::builder(&device).growing().limit(64 * PAGE).build().expect("an arena");
+    let allocate = |pages: u64, stream| arena.allocate(pages * PAGE, stream).expect("memory");
+    let (theirs, wall, block) = (allocate(9, &captured), allocate(1, &own), allocate(8, &own));
+    let (other_wall, later, last_wall) = (allocate(1, &own), allocate(1, &own), allocate(1, &own));
+    device.capture(&[&captured]);
+    drop(theirs);
+    later.used_on(&reader).expect("no fault");
+    drop(later);
+    let place = block.parts();
+    let (go, _) = stall(&reader);
+    block.used_on(&reader).expect("no fault");
+    drop(block);
+    assert_eq!(allocate(8, &own).parts(), place, "it waits for the reader");
+    go.send(()).expect("it listens");
+    device.synchronize(&reader).expect("no fault");
+    drop((wall, other_wall, last_wall));
+}
+
+/// What a stream did before it was captured is waited for while it is.
+#[test]
+fn a_captured_reader_is_waited_for_as_it_was_before() {
+    if !has_virtual_memory() {
+        return;
+    }
+    let device = AuditDevice::new(HostDevice::builder().capacity(1 << 30).granularity(PAGE).build());
+    let [own, reader] = [(); 2].map(|()| device.create_stream().expect("a stream"));
+    let arena = DeviceArena::builder(&device).growing().limit(8 * PAGE).build().expect("an arena");
+    let block = arena.allocate(8 * PAGE, &own).expect("memory");
+    let (go, _) = stall(&reader);
+    block.used_on(&reader).expect("no fault");
+    drop(block);
+    device.capture(&[&reader]);
+    let next = arena.allocate(8 * PAGE, &own).expect("what the reader did before is no part of its capture");
+    let after = device.record(&own).expect("no fault");
+    assert_eq!(after.is_complete(), Ok(false), "it waits for the reader");
+    go.send(()).expect("it listens");
+    device.synchronize(&own).expect("no fault");
+    assert_eq!(device.forbidden(), 0);
+    drop(next);
+}
+
+/// There is nothing to be kept apart: nobody asks where a stream is, which some devices then submit work for.
+#[test]
+fn a_device_with_one_order_is_not_asked_where_its_streams_are() {
+    let device = AuditDevice::new(HostDevice::builder().capacity(1 << 30).build()).in_one_order();
+    let [own, reader] = [(); 2].map(|()| device.create_stream().expect("a stream"));
+    let arena = DeviceArena::builder(&device).limit(8 * PAGE).build().expect("an arena");
+    let block = arena.allocate(PAGE, &own).expect("memory");
+    let (go, _) = stall(&reader);
+    block.used_on(&reader).expect("no fault");
+    let (faults, first) = (device.inner().faults(), block.parts());
+    let events = faults.calls(Call::Record);
+    drop(block);
+    assert_eq!(faults.calls(Call::Record), events);
+    assert_eq!(arena.allocate(PAGE, &own).expect("memory").parts(), first);
+    go.send(()).expect("it listens");
 }
 
 #[derive(Debug, Clone)]

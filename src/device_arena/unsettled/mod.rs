@@ -38,8 +38,9 @@ pub(crate) fn add<S: Stream>(streams: &mut Streams<S>, stream: &S) {
 /// highest byte it ever had, and that is a known one: nothing is looked up. Two are known, because a growing arena has two
 /// parts.
 ///
-/// A stream that waits for another is behind all that the other did so far. So it need not wait again for what the other freed
-/// before that: each wait begins an era, parts have the era of their last free, and who waited for whom in which is known.
+/// A stream that waits for another is behind all that the other did up to some point. So it need not wait again for what the other
+/// freed before that: such a point begins an era, parts have the era of their last free, and who waited for whom up to which one
+/// is known, and who is done up to which one.
 #[derive(Debug)]
 pub(crate) struct Unsettled<S> {
     /// By start.
@@ -87,6 +88,13 @@ impl<S: Stream> Unsettled<S> {
         }
     }
 
+    /// One in place of another, of other bytes: no era that began there is one of here, whenever its answer comes.
+    pub(crate) fn after(before: &mut Self) -> Self {
+        let mut new = Self::new();
+        new.era = before.begin_era() + 1;
+        new
+    }
+
     /// Whether all of `range` is down as freed by the stream in this era, so that nothing has to be put there when it was the
     /// only user.
     #[inline]
@@ -105,8 +113,8 @@ impl<S: Stream> Unsettled<S> {
             || self.becomes_known_as(range, stream).is_some()
     }
 
-    /// Somebody waits from now on. To be called before the wait is asked for; answers the era that is over, for
-    /// [`waited`](Self::waited).
+    /// Somebody waits from now on, or is marked. To be called before that is asked of the device; answers the era that is over, for
+    /// [`waited`](Self::waited) or [`done`](Self::done).
     pub(crate) fn begin_era(&mut self) -> u64 {
         self.era += 1;
         self.era - 1
@@ -122,13 +130,25 @@ impl<S: Stream> Unsettled<S> {
         self.waits.add(Wait { user, stream: None, era });
     }
 
-    /// The last era in which anybody freed any part of `range` for whom `stream` would have to wait; none if it need not wait.
-    pub(crate) fn latest(&self, range: &Range<u64>, stream: &S) -> Option<u64> {
-        let late = self.parts_in(range).filter(|(_, Part { streams, era, .. })| {
-            let mut others = streams.iter().filter(|user| user.id() != stream.id());
-            others.any(|user| !self.waits.cover(user.id(), stream.id(), *era))
-        });
-        late.map(|(_, part)| part.era).max()
+    /// How late `stream` would be behind those who freed any part of `range`: the latest answer of `point`, which is asked of each that
+    /// it would have to wait for and its era; none if it need not wait. Looks no further once that is not before `enough`.
+    pub(crate) fn latest(
+        &self,
+        range: &Range<u64>,
+        stream: &S,
+        enough: u64,
+        point: impl Fn(StreamId, u64) -> u64,
+    ) -> Option<u64> {
+        let mut latest = None;
+        for (_, Part { streams, era, .. }) in self.parts_in(range) {
+            let others = streams.iter().map(Stream::id).filter(|user| *user != stream.id());
+            let open = others.filter(|user| !self.waits.cover(*user, stream.id(), *era));
+            latest = latest.max(open.map(|user| point(user, *era)).max());
+            if latest >= Some(enough) {
+                break;
+            }
+        }
+        latest
     }
 
     /// Where parts start in `range`.

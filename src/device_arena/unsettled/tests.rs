@@ -73,7 +73,14 @@ proptest! {
                     // The last of several eras of one stream is kept.
                     let open: BTreeMap<_, _> =
                         users.iter().filter(is_open).map(|&(user, era)| (names[user].id(), era)).collect();
-                    prop_assert_eq!(unsettled.latest(&range, &names[to]), open.values().max().copied());
+                    let latest = unsettled.latest(&range, &names[to], u64::MAX, |_, era| era);
+                    prop_assert_eq!(latest, open.values().max().copied());
+                    let until = |enough| unsettled.latest(&range, &names[to], enough, |_, era| era);
+                    let is_enough = |enough| match latest < Some(enough) {
+                        true => until(enough) == latest,
+                        false => until(enough) >= Some(enough),
+                    };
+                    prop_assert!((0..=now).all(is_enough), "it looks as far as is asked");
                     let is_taken = open.is_empty() || one < two;
                     if one < two {
                         let awaited = unsettled.take_for(range, &names[to]).unwrap_or_default();
