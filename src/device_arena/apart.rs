@@ -18,21 +18,31 @@ const PLACES: usize = 64;
 const NOW: u64 = u64::MAX;
 
 impl<B: Backend> Shared<B> {
-    /// The state, for a request: with what streams are known to be done with. May let it go meanwhile.
+    /// The state, for a request: with what streams are known to be done with; and whether the request's own is captured, if that
+    /// matters. May let the state go meanwhile.
     #[inline]
-    pub(super) fn for_request<'a>(&'a self, state: MutexGuard<'a, State<B>>) -> MutexGuard<'a, State<B>> {
-        if state.marks.is_empty() { state } else { self.note_done(state) }
+    pub(super) fn for_request<'a>(
+        &'a self,
+        state: MutexGuard<'a, State<B>>,
+        stream: &B::Stream,
+    ) -> (MutexGuard<'a, State<B>>, bool) {
+        if state.marks.is_empty() { (state, false) } else { self.note_done(state, stream) }
     }
 
     /// Asks for each stream whether the first point of it is reached.
     #[cold]
-    fn note_done<'a>(&'a self, state: MutexGuard<'a, State<B>>) -> MutexGuard<'a, State<B>> {
+    fn note_done<'a>(
+        &'a self,
+        state: MutexGuard<'a, State<B>>,
+        stream: &B::Stream,
+    ) -> (MutexGuard<'a, State<B>>, bool) {
         let mut marks = state.marks.first_ones();
         drop(state);
+        let is_captured = self.device.is_capturing(stream) != Ok(false);
         marks.retain(|mark| mark.event.is_complete() == Ok(true));
         let mut state = self.state.lock();
         if marks.is_empty() {
-            return state;
+            return (state, is_captured);
         }
         let mut gone: SmallVec<[_; 8]> = SmallVec::new();
         for mark in &marks {
@@ -42,12 +52,13 @@ impl<B: Backend> Shared<B> {
         // Any of these may be an event's last handle, whoever took the others.
         drop(state);
         drop((marks, gone));
-        self.state.lock()
+        (self.state.lock(), is_captured)
     }
 }
 
 impl<B: Backend> State<B> {
-    /// What was taken for a stream, or other bytes that it waits less for.
+    /// What was taken for a stream, or other bytes that it waits less for; if it is captured, that it does not wait for: whom else it
+    /// may wait for is not known here.
     ///
     /// # Errors
     /// [`ArenaError::TooManyBlocks`], [`ArenaError::HostMemory`]; nothing is taken then.
@@ -55,17 +66,22 @@ impl<B: Backend> State<B> {
         &mut self,
         taken: Taken<B>,
         alignment: u64,
-        stream: &B::Stream,
+        (stream, is_captured): (&B::Stream, bool),
     ) -> Result<Taken<B>, ArenaError> {
         let is_anywhere = taken.stitched.is_none() && alignment <= self.engine.alignment();
         match is_anywhere && !self.marks.is_empty() {
-            true => Ok(Taken::plain(self.place_apart(taken.block, stream)?)),
+            true => Ok(Taken::plain(self.place_apart(taken.block, stream, is_captured)?)),
             false => Ok(taken),
         }
     }
 
     #[cold]
-    fn place_apart(&mut self, block: Block, stream: &B::Stream) -> Result<Block, ArenaError> {
+    fn place_apart(
+        &mut self,
+        block: Block,
+        stream: &B::Stream,
+        is_captured: bool,
+    ) -> Result<Block, ArenaError> {
         let Self { engine, unsettled, marks, .. } = self;
         let (start, bytes) = engine.extent(block);
         // One without a mark is waited for as it is now. So is, if that can be, one that is captured.
@@ -88,7 +104,7 @@ impl<B: Backend> State<B> {
         let mut best = (late, start);
         for place in places.take(PLACES) {
             let late = unsettled.latest(&(place..place + bytes), stream, best.0.unwrap_or(0), point);
-            if late < best.0 {
+            if late < best.0 && (late.is_none() || !is_captured) {
                 best = (late, place);
             }
             if late.is_none() {

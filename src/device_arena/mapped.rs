@@ -16,12 +16,12 @@ impl<B: Backend> Shared<B> {
         stock: Stock,
         stream: &B::Stream,
     ) -> Result<Option<ArenaBuffer<B>>, Error> {
-        let mut state = self.for_request(self.state.lock());
+        let (mut state, is_captured) = self.for_request(self.state.lock(), stream);
         if !state.is_awake() {
             return Ok(None);
         }
         match state.take_mapped(bytes, alignment, stock)? {
-            Some(taken) => self.hand_out(state, taken, (bytes, alignment), stream).map(Some),
+            Some(taken) => self.hand_out((state, is_captured), taken, (bytes, alignment), stream).map(Some),
             None => Ok(None),
         }
     }

@@ -165,9 +165,9 @@ impl<B: Backend> DeviceArena<B> {
             drop(state);
             return self.shared.allocate_growing((bytes, alignment), stream, || false);
         }
-        let mut state = self.shared.for_request(state);
+        let (mut state, is_captured) = self.shared.for_request(state, stream);
         let block = state.engine.allocate_aligned(bytes, alignment, region)?;
-        self.shared.hand_out(state, Taken::plain(block), (bytes, alignment), stream)
+        self.shared.hand_out((state, is_captured), Taken::plain(block), (bytes, alignment), stream)
     }
 
     /// As [`allocate`](Self::allocate); before more is mapped for it `spare` may give back what is to serve instead.
@@ -272,12 +272,12 @@ impl<B: Backend> Shared<B> {
     #[inline(always)]
     fn hand_out(
         self: &Arc<Self>,
-        mut state: MutexGuard<'_, State<B>>,
+        (mut state, is_captured): (MutexGuard<'_, State<B>>, bool),
         taken: Taken<B>,
         (bytes, alignment): (u64, u64),
         stream: &B::Stream,
     ) -> Result<ArenaBuffer<B>, Error> {
-        let Taken { block, stitched } = state.keep_apart(taken, alignment, stream)?;
+        let Taken { block, stitched } = state.keep_apart(taken, alignment, (stream, is_captured))?;
         let (_, mut size, mut before) = state.settle(block, stream);
         if let Some(place) = &stitched {
             (size, before) = state.settle_more(&place.more, stream, (size, before));

@@ -166,6 +166,29 @@ fn a_device_with_one_order_is_not_asked_where_its_streams_are() {
     go.send(()).expect("it listens");
 }
 
+/// Streams of one capture can wait for each other, and are not sent to what they cannot wait for.
+#[test]
+fn a_captured_stream_is_sent_to_nobody_outside() {
+    if !has_virtual_memory() {
+        return;
+    }
+    let device = AuditDevice::new(HostDevice::builder().capacity(1 << 30).granularity(PAGE).build());
+    let [own, reader, side] = [(); 3].map(|()| device.create_stream().expect("a stream"));
+    let arena = DeviceArena::builder(&device).growing().limit(64 * PAGE).build().expect("an arena");
+    let allocate = |pages: u64, stream| arena.allocate(pages * PAGE, stream).expect("memory");
+    let (outside, _wall, inside, _last) =
+        (allocate(9, &own), allocate(1, &own), allocate(8, &side), allocate(1, &own));
+    let (go, _) = stall(&reader);
+    outside.used_on(&reader).expect("no fault");
+    drop(outside);
+    device.capture(&[&own, &side]);
+    let place = inside.parts();
+    drop(inside);
+    let got = arena.allocate(8 * PAGE, &own).map(|block| block.parts());
+    go.send(()).expect("it listens");
+    assert_eq!(got.expect("they are of one capture"), place);
+}
+
 #[derive(Debug, Clone)]
 enum Step {
     Allocate { pages: u64, stream: usize },
