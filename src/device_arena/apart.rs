@@ -9,50 +9,50 @@ use super::state::{State, Taken};
 use crate::arena::{ArenaError, Block, Region};
 use crate::sync::MutexGuard;
 use smallvec::SmallVec;
+use std::sync::atomic::Ordering;
 use vrampool_backend::{Backend, Event};
 
 /// So many places are compared.
-const PLACES: usize = 64;
+const PLACES: usize = 16;
 
 /// Later than any era.
 const NOW: u64 = u64::MAX;
 
 impl<B: Backend> Shared<B> {
-    /// The state, for a request: with what streams are known to be done with; and whether the request's own is captured, if that
-    /// matters. May let the state go meanwhile.
+    /// Whether a request's own stream is captured, if that may matter. To be asked without the lock.
     #[inline]
-    pub(super) fn for_request<'a>(
-        &'a self,
-        state: MutexGuard<'a, State<B>>,
-        stream: &B::Stream,
-    ) -> (MutexGuard<'a, State<B>>, bool) {
-        if state.marks.is_empty() { (state, false) } else { self.note_done(state, stream) }
+    pub(super) fn is_captured(&self, stream: &B::Stream) -> Option<bool> {
+        // Relaxed: who does not see a mark finds its memory as if there was none.
+        self.is_marked.load(Ordering::Relaxed).then(|| self.device.is_capturing(stream) != Ok(false))
+    }
+
+    /// The state, for a request: with what streams are known to be done with.
+    #[inline]
+    pub(super) fn lock_for_request(&self) -> MutexGuard<'_, State<B>> {
+        let mut state = self.state.lock();
+        if state.marks.is_due() { self.note_done(state) } else { state }
     }
 
     /// Asks for each stream whether the first point of it is reached.
     #[cold]
-    fn note_done<'a>(
-        &'a self,
-        state: MutexGuard<'a, State<B>>,
-        stream: &B::Stream,
-    ) -> (MutexGuard<'a, State<B>>, bool) {
+    fn note_done<'a>(&'a self, state: MutexGuard<'a, State<B>>) -> MutexGuard<'a, State<B>> {
         let mut marks = state.marks.first_ones();
         drop(state);
-        let is_captured = self.device.is_capturing(stream) != Ok(false);
         marks.retain(|mark| mark.event.is_complete() == Ok(true));
         let mut state = self.state.lock();
         if marks.is_empty() {
-            return (state, is_captured);
+            return state;
         }
-        let mut gone: SmallVec<[_; 8]> = SmallVec::new();
+        let mut gone: SmallVec<[_; 4]> = SmallVec::new();
         for mark in &marks {
             state.unsettled.done(mark.stream, mark.era);
-            gone.extend(state.marks.take_until(mark));
+            gone.push(state.marks.take_until(mark));
         }
+        self.is_marked.store(!state.marks.is_empty(), Ordering::Relaxed);
         // Any of these may be an event's last handle, whoever took the others.
         drop(state);
         drop((marks, gone));
-        (self.state.lock(), is_captured)
+        self.state.lock()
     }
 }
 
@@ -66,12 +66,14 @@ impl<B: Backend> State<B> {
         &mut self,
         taken: Taken<B>,
         alignment: u64,
-        (stream, is_captured): (&B::Stream, bool),
+        (stream, is_captured): (&B::Stream, Option<bool>),
     ) -> Result<Taken<B>, ArenaError> {
         let is_anywhere = taken.stitched.is_none() && alignment <= self.engine.alignment();
-        match is_anywhere && !self.marks.is_empty() {
-            true => Ok(Taken::plain(self.place_apart(taken.block, stream, is_captured)?)),
-            false => Ok(taken),
+        match is_captured {
+            Some(is_captured) if is_anywhere && !self.marks.is_empty() => {
+                Ok(Taken::plain(self.place_apart(taken.block, stream, is_captured)?))
+            }
+            _ => Ok(taken),
         }
     }
 

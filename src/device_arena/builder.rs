@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::sync::Condvar;
 use parking_lot::Mutex as LongMutex;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use vrampool_backend::{Backend, BackendError, Memory, MemoryKind, Placement};
 
 /// What a limit of 0 leaves free on a device, bytes (cuArena's).
@@ -159,6 +159,7 @@ impl<B: Backend> ArenaBuilder<B> {
             mapping_calls: AtomicU64::new(0),
             mapping_nanoseconds: AtomicU64::new(0),
             waits: AtomicU64::new(0),
+            is_marked: AtomicBool::new(false),
         };
         Ok(DeviceArena { shared: Arc::new(shared) })
     }

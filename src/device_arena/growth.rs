@@ -71,7 +71,7 @@ impl<B: Backend> Shared<B> {
                 return Err(state.asleep(bytes));
             }
             if let Some(taken) = state.take_mapped(bytes, alignment, stock)? {
-                return self.hand_out((state, false), taken, request, stream);
+                return self.hand_out((state, Some(false)), taken, request, stream);
             }
             let (growth, held) = match state.plan_growth(bytes, alignment, stock) {
                 Ok(planned) => planned,
@@ -115,7 +115,7 @@ impl<B: Backend> Shared<B> {
                         stitched => stitched,
                     };
                     if let Some(taken) = taken {
-                        return self.hand_out((state, false), taken, request, stream);
+                        return self.hand_out((state, Some(false)), taken, request, stream);
                     }
                 }
                 Err(Unmade { error, stuck }) => {

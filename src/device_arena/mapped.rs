@@ -16,7 +16,8 @@ impl<B: Backend> Shared<B> {
         stock: Stock,
         stream: &B::Stream,
     ) -> Result<Option<ArenaBuffer<B>>, Error> {
-        let (mut state, is_captured) = self.for_request(self.state.lock(), stream);
+        let is_captured = self.is_captured(stream);
+        let mut state = self.lock_for_request();
         if !state.is_awake() {
             return Ok(None);
         }

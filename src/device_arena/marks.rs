@@ -4,11 +4,16 @@
 
 use smallvec::SmallVec;
 use std::collections::VecDeque;
+use std::mem;
 use std::sync::Arc;
 use vrampool_backend::{Backend, StreamId};
 
-/// How many are kept, of all streams together. A stream of which none is kept is waited for as it is at that moment.
-const MARKS: usize = 128;
+/// How many are kept of a stream, and of how many streams. One of which none is kept is waited for as it is at that moment.
+const OF_A_STREAM: usize = 64;
+const STREAMS: usize = 16;
+
+/// So many requests at most pass between two looks at how far streams are.
+const LONGEST_PAUSE: u32 = 31;
 
 /// An event behind all that a stream did until an era was over.
 #[derive(Debug)]
@@ -34,60 +39,184 @@ pub(super) struct Before<B: Backend> {
     pub(super) era: u64,
 }
 
-/// The latest ones, in no order.
+/// Those of one stream, by era.
 #[derive(Debug)]
-pub(super) struct Marks<B: Backend>(VecDeque<Mark<B>>);
+struct Lane<B: Backend> {
+    stream: StreamId,
+    marks: VecDeque<Mark<B>>,
+}
+
+/// The latest ones of each stream.
+#[derive(Debug)]
+pub(super) struct Marks<B: Backend> {
+    /// None is empty.
+    lanes: Vec<Lane<B>>,
+    /// How many requests are left until the next look, and how many will be behind that.
+    pause: u32,
+    next_pause: u32,
+}
 
 impl<B: Backend> Marks<B> {
     pub(super) fn new() -> Self {
-        Self(VecDeque::new())
+        Self { lanes: Vec::new(), pause: 0, next_pause: 0 }
     }
 
-    /// Answers one that is to be dropped without the lock.
-    pub(super) fn add(&mut self, mark: Mark<B>) -> Option<Mark<B>> {
-        let oldest = if self.0.len() < MARKS { None } else { self.0.pop_front() };
-        self.0.push_back(mark);
-        oldest
+    /// Answers those that are to be dropped without the lock.
+    pub(super) fn add(&mut self, mark: Mark<B>) -> VecDeque<Mark<B>> {
+        let mut gone = VecDeque::new();
+        if let Some(lane) = self.lanes.iter_mut().find(|lane| lane.stream == mark.stream) {
+            if lane.marks.len() == OF_A_STREAM {
+                gone.extend(lane.marks.pop_front());
+            }
+            let place = lane.marks.partition_point(|other| other.era < mark.era);
+            lane.marks.insert(place, mark);
+            return gone;
+        }
+        if self.lanes.len() == STREAMS {
+            gone = self.lanes.remove(0).marks;
+        }
+        self.lanes.push(Lane { stream: mark.stream, marks: [mark].into() });
+        gone
     }
 
+    #[inline]
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.lanes.is_empty()
+    }
+
+    /// Whether it is time to look how far streams are: at each request while they get on, less and less often while they do not.
+    #[inline]
+    pub(super) fn is_due(&mut self) -> bool {
+        if self.is_empty() {
+            return false;
+        }
+        match self.pause.checked_sub(1) {
+            Some(pause) => {
+                self.pause = pause;
+                false
+            }
+            None => {
+                (self.pause, self.next_pause) =
+                    (self.next_pause, (2 * self.next_pause + 1).min(LONGEST_PAUSE));
+                true
+            }
+        }
     }
 
     /// The earliest of each stream.
     pub(super) fn first_ones(&self) -> SmallVec<[Mark<B>; 4]> {
-        let mut first: SmallVec<[&Mark<B>; 4]> = SmallVec::new();
-        for mark in &self.0 {
-            match first.iter_mut().find(|first| first.stream == mark.stream) {
-                Some(first) if first.era <= mark.era => {}
-                Some(first) => *first = mark,
-                None => first.push(mark),
-            }
-        }
-        first.into_iter().cloned().collect()
+        self.lanes.iter().filter_map(|lane| lane.marks.front().cloned()).collect()
     }
 
     /// Takes those out that its stream passed before that one, and that one: to be dropped without the lock.
-    pub(super) fn take_until(&mut self, passed: &Mark<B>) -> Vec<Mark<B>> {
-        let is_passed = |mark: &&Mark<B>| mark.stream == passed.stream && mark.era <= passed.era;
-        let gone = self.0.iter().filter(is_passed).cloned().collect();
-        self.0.retain(|mark| !is_passed(&mark));
+    pub(super) fn take_until(&mut self, passed: &Mark<B>) -> VecDeque<Mark<B>> {
+        (self.pause, self.next_pause) = (0, 0);
+        let Some(place) = self.lanes.iter().position(|lane| lane.stream == passed.stream) else {
+            return VecDeque::new();
+        };
+        let marks = &mut self.lanes[place].marks;
+        let left = marks.split_off(marks.partition_point(|mark| mark.era <= passed.era));
+        let gone = mem::replace(marks, left);
+        if marks.is_empty() {
+            self.lanes.remove(place);
+        }
         gone
     }
 
     /// The earliest point of a stream that is behind what it freed in that era.
     pub(super) fn behind(&self, stream: StreamId, era: u64) -> Option<&Mark<B>> {
-        let behind = self.0.iter().filter(|mark| mark.stream == stream && mark.era >= era);
-        behind.min_by_key(|mark| mark.era)
+        let lane = self.lanes.iter().find(|lane| lane.stream == stream)?;
+        lane.marks.get(lane.marks.partition_point(|mark| mark.era < era))
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "host"))]
 mod tests {
+    use super::*;
     use crate::DeviceArena;
     use crate::host::HostDevice;
+    use proptest::prelude::*;
     use std::sync::mpsc::channel;
-    use vrampool_backend::Backend;
+    use vrampool_backend::Stream;
+
+    proptest! {
+        /// The twin is a list.
+        #[test]
+        fn they_are_the_latest_of_each_stream(
+            steps in prop::collection::vec((0..3u8, 0..STREAMS + 2, 0..200u64), 0..400),
+        ) {
+            let device = HostDevice::new();
+            let streams: Vec<_> =
+                (0..STREAMS + 2).map(|_| device.create_stream().expect("a stream").id()).collect();
+            let event = Arc::new(device.record(&device.create_stream().expect("a stream")).expect("no fault"));
+            let (mut marks, mut twin) = (Marks::<HostDevice>::new(), Vec::<(StreamId, Vec<u64>)>::new());
+            for (step, stream, era) in steps {
+                let stream = streams[stream];
+                let mark = || Mark { stream, era, event: Arc::clone(&event) };
+                let place = twin.iter().position(|(other, _)| *other == stream);
+                match step {
+                    0 => {
+                        let before: usize = twin.iter().map(|(_, eras)| eras.len()).sum();
+                        match place {
+                            Some(place) => {
+                                let eras = &mut twin[place].1;
+                                if eras.len() == OF_A_STREAM {
+                                    eras.remove(0);
+                                }
+                                eras.push(era);
+                                eras.sort_unstable();
+                            }
+                            None => {
+                                if twin.len() == STREAMS {
+                                    twin.remove(0);
+                                }
+                                twin.push((stream, vec![era]));
+                            }
+                        }
+                        let after: usize = twin.iter().map(|(_, eras)| eras.len()).sum();
+                        prop_assert_eq!(marks.add(mark()).len(), before + 1 - after);
+                    }
+                    1 => {
+                        let mut gone = 0;
+                        if let Some(place) = place {
+                            let eras = &mut twin[place].1;
+                            gone = eras.extract_if(.., |other| *other <= era).count();
+                            if eras.is_empty() {
+                                twin.remove(place);
+                            }
+                        }
+                        prop_assert_eq!(marks.take_until(&mark()).len(), gone);
+                    }
+                    _ => {
+                        let eras = place.map(|place| &twin[place].1);
+                        let expected = eras.and_then(|eras| eras.iter().find(|other| **other >= era));
+                        prop_assert_eq!(marks.behind(stream, era).map(|mark| mark.era), expected.copied());
+                    }
+                }
+                let first: Vec<_> = marks.first_ones().iter().map(|mark| (mark.stream, mark.era)).collect();
+                let expected: Vec<_> = twin.iter().map(|(stream, eras)| (*stream, eras[0])).collect();
+                prop_assert_eq!(first, expected);
+                prop_assert_eq!(marks.is_empty(), twin.is_empty());
+            }
+        }
+    }
+
+    /// Streams that get on are looked at for each request, others less and less often, and never not at all.
+    #[test]
+    fn looks_become_rarer_while_nothing_is_reached() {
+        let device = HostDevice::new();
+        let stream = device.create_stream().expect("a stream");
+        let mark =
+            Mark { stream: stream.id(), era: 0, event: Arc::new(device.record(&stream).expect("no fault")) };
+        let mut marks = Marks::<HostDevice>::new();
+        assert!(!marks.is_due(), "there are none");
+        assert!(marks.add(mark.clone()).is_empty());
+        let looks: Vec<_> = (0..160).filter(|_| marks.is_due()).collect();
+        assert_eq!(looks, [0, 1, 3, 7, 15, 31, 63, 95, 127, 159]);
+        assert_eq!(marks.take_until(&mark).len(), 1);
+        assert!(marks.add(mark).is_empty());
+        assert!(marks.is_due(), "one was reached");
+    }
 
     /// One that was begun before a resize is put among those of the next range.
     #[test]

@@ -54,7 +54,7 @@ use sleep::GivingBack;
 use slot::Slot;
 use state::{LockedState, State, Taken};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use unsettled::Unsettled;
 use vrampool_backend::{Backend, Capabilities, DeviceId, MemoryKind, Stream};
 
@@ -114,6 +114,8 @@ struct Shared<B: Backend> {
     mapping_nanoseconds: AtomicU64,
     /// Waits put between streams.
     waits: AtomicU64,
+    /// Whether there are marks: a hint.
+    is_marked: AtomicBool,
 }
 
 impl<B: Backend> DeviceArena<B> {
@@ -159,13 +161,13 @@ impl<B: Backend> DeviceArena<B> {
         stream: &B::Stream,
     ) -> Result<ArenaBuffer<B>, Error> {
         self.shared.check_device(stream)?;
-        let state = self.shared.state.lock();
+        let is_captured = self.shared.is_captured(stream);
+        let mut state = self.shared.lock_for_request();
         if state.backing.is_some() {
             // All of it is stable.
             drop(state);
             return self.shared.allocate_growing((bytes, alignment), stream, || false);
         }
-        let (mut state, is_captured) = self.shared.for_request(state, stream);
         let block = state.engine.allocate_aligned(bytes, alignment, region)?;
         self.shared.hand_out((state, is_captured), Taken::plain(block), (bytes, alignment), stream)
     }
@@ -272,7 +274,7 @@ impl<B: Backend> Shared<B> {
     #[inline(always)]
     fn hand_out(
         self: &Arc<Self>,
-        (mut state, is_captured): (MutexGuard<'_, State<B>>, bool),
+        (mut state, is_captured): (MutexGuard<'_, State<B>>, Option<bool>),
         taken: Taken<B>,
         (bytes, alignment): (u64, u64),
         stream: &B::Stream,
@@ -362,7 +364,11 @@ impl<B: Backend> Shared<B> {
         }
         if let Ok(event) = self.device.record(user) {
             let mark = Mark { stream: user.id(), era, event: Arc::new(event) };
-            let _gone = self.state.lock().marks.add(mark);
+            let mut state = self.state.lock();
+            let gone = state.marks.add(mark);
+            self.is_marked.store(true, Ordering::Relaxed);
+            drop(state);
+            drop(gone);
         }
     }
 
