@@ -131,6 +131,32 @@ mod tests {
     const PIECE: u64 = 8;
     const PIECES: u64 = 6;
 
+    /// Ranges that nobody used are gone after a sleep, in which nothing need become free.
+    #[cfg(feature = "host")]
+    #[test]
+    fn it_says_nothing_of_ranges_that_come_after_a_sleep() -> Result<(), Box<dyn std::error::Error>> {
+        use crate::host::HostDevice;
+        use vrampool_backend::{MemoryKind, Physical};
+
+        let device = HostDevice::new();
+        let mut arena = Arena::new(Layout::new(PIECE * PIECES).alignment(1))?;
+        // Free are the back of the first piece, and the fourth.
+        for (place, bytes) in [(0, 1), (PIECE, 2 * PIECE), (4 * PIECE, 2 * PIECE)] {
+            arena.allocate_at(place, bytes)?;
+        }
+        let mut backing = Backing::<HostDevice>::new(1, u64::MAX, PIECE, (0, PIECE * PIECES));
+        let piece = |number| Extent { start: number * PIECE, bytes: PIECE };
+        for (pieces, fits) in [([1, 2], false), ([0, 3], true)] {
+            drop(backing.take_all());
+            (0..PIECES).for_each(|number| backing.add(piece(number), Physical::new(PIECE, ())));
+            let memory = device.allocate(2 * PIECE, MemoryKind::default())?;
+            backing.add_stitched(Arc::new(memory), pieces.map(piece).to_vec());
+            let way = backing.oldest(&arena, PIECE + 2);
+            assert_eq!(matches!(way, Way::Stitched(..)), fits, "{way:?}");
+        }
+        Ok(())
+    }
+
     proptest! {
         /// What a search found holds for as long as it is taken to.
         #[test]

@@ -16,6 +16,7 @@ impl<B: Backend> Backing<B> {
     /// Nothing is behind the range any more. What this answers is to be dropped without the lock.
     pub(in super::super) fn take_all(&mut self) -> Whole<B> {
         self.mapped = 0;
+        self.search.forget();
         self.extents.clear();
         self.parts_of.clear();
         Whole {
