@@ -135,10 +135,10 @@ impl Buckets {
         filled.into_iter().map(|bucket| bucket.key).collect()
     }
 
-    /// All idle blocks that need no wait for `stream`.
-    pub(crate) fn take_all_ready(&mut self, stream: StreamId) -> Vec<Box<Block>> {
+    /// All idle blocks of one kind that need no wait for `stream`.
+    pub(crate) fn take_all_ready(&mut self, kind: MemoryKind, stream: StreamId) -> Vec<Box<Block>> {
         let mut ready = Vec::new();
-        for bucket in &mut self.list {
+        for bucket in self.list.iter_mut().filter(|bucket| bucket.key.kind == kind) {
             for block in mem::take(&mut bucket.idle) {
                 match block.is_ready_on(stream) {
                     true => ready.push(block),

@@ -341,9 +341,9 @@ impl Depot {
         evicted
     }
 
-    /// Takes all idle memory out that needs no wait for `stream`.
-    pub(crate) fn evict_ready(&mut self, stream: StreamId) -> Vec<Box<Block>> {
-        let evicted = self.buckets.take_all_ready(stream);
+    /// Takes all idle memory of one kind out that needs no wait for `stream`.
+    pub(crate) fn evict_ready(&mut self, kind: MemoryKind, stream: StreamId) -> Vec<Box<Block>> {
+        let evicted = self.buckets.take_all_ready(kind, stream);
         self.counters.evictions += evicted.len() as u64;
         self.budget.evict(evicted.iter().map(|block| block.key.class).sum());
         evicted

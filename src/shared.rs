@@ -315,15 +315,16 @@ impl Shared {
 
     /// The source is about to map more for `key` on `stream`: gives it back what is idle there, where that may serve as well, so
     /// that a pool does not grow for what it keeps idle; and what this thread keeps for itself only when that was not enough.
-    /// What is idle for other streams stays: it would take waits, and a captured stream's nobody else gets. Magazines of
-    /// other threads are called back for the next time. Answers whether it gave anything back, and so is to be asked again.
+    /// What is idle for other streams stays: it would take waits, and a captured stream's nobody else gets. So does what is of
+    /// another kind, which is not the source's. Magazines of other threads are called back for the next time. Answers whether
+    /// it gave anything back, and so is to be asked again.
     pub(crate) fn spare(&self, key: Key, stream: StreamId) -> bool {
         if !self.caps.cache(key.class) {
             // All that is idle is smaller.
             return false;
         }
         let mut depot = self.depot();
-        let mut idle = depot.evict_ready(stream);
+        let mut idle = depot.evict_ready(key.kind, stream);
         if idle.is_empty() {
             drop(depot);
             magazine::leave(self);
@@ -331,7 +332,7 @@ impl Shared {
             if depot.budget.leased > 0 {
                 self.recall(&mut depot, Recall::Slots);
             }
-            idle = depot.evict_ready(stream);
+            idle = depot.evict_ready(key.kind, stream);
         }
         if idle.is_empty() {
             return false;

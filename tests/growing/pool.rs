@@ -3,7 +3,7 @@
 use super::{PAGE, has_virtual_memory};
 use crate::audit::AuditDevice;
 use vrampool::host::HostDevice;
-use vrampool::{Backend, DeviceArena, Error, Pool, SizeClasses, Source};
+use vrampool::{Backend, DeviceArena, Error, Placement, Pool, SizeClasses, Source};
 
 type Device = AuditDevice<HostDevice>;
 
@@ -121,6 +121,31 @@ fn what_is_idle_serves_before_more_is_mapped() {
         drop(live(200, 1));
         assert!(taken(&device) > mapped && idle == 55 * PAGE && pool.stats().bytes_cached == idle);
     }
+}
+
+/// What is of another kind than the arena has no room there.
+#[test]
+fn what_is_idle_of_another_kind_stays_when_more_is_mapped() {
+    if !has_virtual_memory() {
+        return;
+    }
+    let device = device();
+    let stream = device.create_stream().expect("a stream");
+    let pool = Pool::builder(&device).source(Source::Virtual).build().expect("a pool");
+    let another = match pool.kind().placement {
+        Placement::HostVisible => Placement::Device,
+        _ => Placement::HostVisible,
+    };
+    let other = || pool.allocate_kind(PAGE, another, &stream).expect("memory");
+    drop(other());
+    let (idle, mapped) = (pool.stats().bytes_cached, pool.stats().bytes_reserved);
+    let large = pool.allocate(100 * PAGE, &stream).expect("memory");
+    let stats = pool.stats();
+    assert!(stats.bytes_reserved > mapped, "{stats:?}");
+    assert_eq!((stats.bytes_cached, stats.evictions), (idle, 0), "{stats:?}");
+    drop(large);
+    drop(other());
+    assert_eq!(pool.stats().hits, 1);
 }
 
 /// What a thread keeps for itself is given back only where all else that is idle has no room.
