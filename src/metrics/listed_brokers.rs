@@ -86,9 +86,11 @@ impl Brokers {
 
     /// Copies the statistics of all brokers to the current recorder.
     pub(super) fn publish(&self) {
+        // Before the locks, so that these go out of them whatever a recorder does.
+        let mut closing = Vec::new();
         let turn = TURN.lock();
         let mut listed = self.listed.lock();
-        let (mut gone, mut closing) = (Vec::new(), Vec::new());
+        let mut gone = Vec::new();
         for entry in &mut listed.brokers {
             match entry.broker.observe() {
                 Some(Seen { stats, clients, last }) => {
@@ -103,7 +105,7 @@ impl Brokers {
         }
         gone.iter().for_each(|series| listed.forget(series));
         drop((listed, turn));
-        // Out of the locks: their memory goes back to the device, and hooks are told.
+        // Their memory goes back to the device, and hooks are told.
         drop(closing);
     }
 }

@@ -93,6 +93,7 @@ impl Publisher {
     }
 
     /// Publishes all of them at once, to the current recorder, without waiting for the next time.
+    /// One publisher does so at a time; a recorder that is told of it must neither publish nor add.
     pub fn publish(&self) {
         self.pools.publish();
         self.brokers.publish();
@@ -190,9 +191,11 @@ impl Pools {
 
     /// Copies the statistics of all pools to the current recorder.
     pub(super) fn publish(&self) {
+        // Before the locks, so that these go out of them whatever a recorder does.
+        let mut closing = Vec::new();
         let turn = TURN.lock();
         let mut listed = self.listed.lock();
-        let (mut gone, mut closing) = (Vec::new(), Vec::new());
+        let mut gone = Vec::new();
         for entry in &mut listed.pools {
             match entry.pool.observe() {
                 Some(Seen { stats, info, last }) => {
@@ -208,7 +211,7 @@ impl Pools {
         }
         gone.iter().for_each(|series| listed.forget(series));
         drop((listed, turn));
-        // Out of the locks: their memory goes back to the device, and hooks are told.
+        // Their memory goes back to the device, and hooks are told.
         drop(closing);
     }
 }
