@@ -5,10 +5,10 @@ use crate::capture::Need;
 use crate::device_arena::Refill;
 use crate::error::Error;
 use crate::lanes::{self, NO_LANE};
+use crate::readers::Readers;
 use crate::shared::Shared;
 use crate::source::{Extent, Supply};
 use parking_lot::Mutex;
-use smallvec::SmallVec;
 use std::any::Any;
 use std::fmt;
 use std::mem;
@@ -66,8 +66,8 @@ struct Body<B: Backend> {
     extent: Extent<B>,
     /// The stream that got it or wrote it last.
     stream: B::Stream,
-    /// Streams that read it since, behind that one.
-    readers: Mutex<SmallVec<[B::Stream; 1]>>,
+    /// Streams that read it since.
+    readers: Mutex<Readers<B::Stream>>,
     ticket: Option<Ticket>,
 }
 
@@ -232,8 +232,7 @@ impl Block {
         if let Extent::Arena(buffer) = extent {
             buffer.used_on(stream)?;
         }
-        let is_reader = |readers: &[B::Stream]| readers.iter().any(|reader| reader.id() == stream.id());
-        if writer.id() == stream.id() || is_reader(&readers.lock()) {
+        if writer.id() == stream.id() || readers.lock().is_behind(stream.id()) {
             return Ok(0);
         }
         let mut waits = 0;
@@ -241,13 +240,26 @@ impl Block {
             self.need().order(&self.pool.supply::<B>().device, writer, stream)?;
             waits = 1;
         }
-        let mut readers = readers.lock();
-        if !is_reader(&readers) {
-            readers.push(stream.clone());
+        self.read_by::<B>(stream, true);
+        Ok(waits)
+    }
+
+    /// Notes that `stream` uses it, and makes it wait for nothing.
+    pub(crate) fn record_stream<B: Backend>(&self, stream: &B::Stream) -> Result<(), Error> {
+        let body = self.body::<B>();
+        if let Extent::Arena(buffer) = &body.extent {
+            buffer.record_stream(stream)?;
         }
+        if body.stream.id() != stream.id() {
+            self.read_by::<B>(stream, false);
+        }
+        Ok(())
+    }
+
+    fn read_by<B: Backend>(&self, stream: &B::Stream, is_behind: bool) {
+        self.body::<B>().readers.lock().add(stream, is_behind);
         // Relaxed: read by who has the block to himself, which whoever passed it on made sure of.
         self.ready_on.store(0, Ordering::Relaxed);
-        Ok(waits)
     }
 
     /// Makes `stream` wait for every stream that used the block, and hands the block to it. When a step fails the block

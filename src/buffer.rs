@@ -13,7 +13,8 @@ use vrampool_backend::{Backend, Memory, MemoryKind, Region, RegionMut, Stream};
 ///
 /// The way to its memory goes through a stream ([`on`](Self::on), [`on_mut`](Self::on_mut)): so the pool knows who waits
 /// for whom, readers for the last writer, a writer and the next borrower for all, and a region made for one stream is
-/// refused on another. Who takes [`memory`](Self::memory) or an address instead says so with [`used_on`](Self::used_on).
+/// refused on another. Who takes [`memory`](Self::memory) or an address instead says so with [`used_on`](Self::used_on), or with
+/// [`record_stream`](Self::record_stream) where the program has its own order.
 ///
 /// Its contents are not defined at first: a recycled buffer holds what its last borrower left
 /// ([`Pool::allocate_zeroed`](crate::Pool::allocate_zeroed) clears it).
@@ -121,6 +122,41 @@ impl<B: Backend> Buffer<B> {
         block.pool.check_device(stream)?;
         block.pool.count_waits(block.lend::<B>(stream)?);
         Ok(())
+    }
+
+    /// Says that work on `stream` uses the buffer, in an order that the program itself sees to: neither host nor device waits now,
+    /// and the next borrower, or who writes the buffer through a region, waits for the work so far on that stream too. As
+    /// `record_stream` of PyTorch's tensors. On a stream that is captured into a graph it is [`used_on`](Self::used_on).
+    ///
+    /// ```
+    /// # use vrampool::{Backend, Pool, host::HostDevice};
+    /// # fn main() -> Result<(), vrampool::Error> {
+    /// # let device = HostDevice::new();
+    /// # let pool = Pool::builder(&device).build()?;
+    /// let (copy, compute) = (device.create_stream()?, device.create_stream()?);
+    /// let batch = pool.allocate(4096, &copy)?;
+    /// device.wait(&compute, &device.record(&copy)?)?; // the program's own order
+    /// batch.record_stream(&compute)?;
+    /// drop(batch); // whoever gets it waits for both
+    /// assert_eq!(pool.stats().stream_waits, 0);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::WrongDevice`], [`Error::Asleep`]; [`Error::Arena`] after the pool's arena was reset or resized; on a stream that is
+    /// captured as [`used_on`](Self::used_on).
+    pub fn record_stream(&self, stream: &B::Stream) -> Result<(), Error> {
+        let block = self.block();
+        block.pool.check_device(stream)?;
+        if block.stream == stream.id() {
+            return Ok(());
+        }
+        // What a graph does it does at each launch, of which nobody will tell.
+        match self.device().is_capturing(stream)? {
+            true => self.used_on(stream),
+            false => block.record_stream::<B>(stream),
+        }
     }
 
     /// Copies `bytes` from the host to the buffer's start, in order on `stream`. `bytes` may be reused at once.

@@ -33,6 +33,7 @@ mod model;
 mod pool;
 mod promise;
 mod rack;
+mod readers;
 mod records;
 mod registry;
 mod request;

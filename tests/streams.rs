@@ -177,6 +177,28 @@ fn every_stream_that_used_a_buffer_is_waited_for() {
     }
 }
 
+/// A stream that was recorded is behind nobody for that: a region of it waits for the writer as for any stream.
+#[test]
+fn a_recorded_stream_that_reads_waits_for_the_writer() {
+    for source in Source::ALL {
+        let device = device();
+        let [a, b] = streams(&device);
+        let pool = Pool::builder(&device).source(source).limit(1 << 20).build().expect("a pool");
+        let mut buffer = pool.allocate(1024, &a).expect("memory");
+        let open = close_gate(&a);
+        device.fill(&a, buffer.on_mut(&a).expect("a region"), 7).expect("queued");
+        buffer.record_stream(&b).expect("no fault");
+        assert_eq!(pool.stats().stream_waits, 0, "{source}");
+        let result = result_memory(&device, 1024);
+        device.copy(&b, buffer.on(&b).expect("a region"), RegionMut::whole(&result, &b)).expect("queued");
+        assert_eq!(pool.stats().stream_waits, 1, "{source}");
+        buffer.record_stream(&b).expect("no fault");
+        assert!(buffer.on(&b).is_ok() && pool.stats().stream_waits == 1, "{source}: it is behind it by now");
+        drop(open);
+        assert_eq!(contents(&device, &b, &result), [7; 1024], "{source}");
+    }
+}
+
 /// Every reader sees the last write and no writer overtakes a reader, whichever streams they are on.
 #[test]
 fn reads_follow_writes_and_writes_follow_reads_across_streams() {
@@ -231,6 +253,7 @@ fn a_stream_of_another_device_is_refused() {
     assert!(matches!(buffer.on(&foreign), Err(Error::WrongDevice { .. })));
     assert!(matches!(buffer.on_mut(&foreign), Err(Error::WrongDevice { .. })));
     assert!(matches!(buffer.used_on(&foreign), Err(Error::WrongDevice { .. })));
+    assert!(matches!(buffer.record_stream(&foreign), Err(Error::WrongDevice { .. })));
     assert_eq!((pool.stats().failed_invalid, pool.stats().hits, pool.stats().misses), (1, 0, 1));
 }
 
@@ -263,6 +286,8 @@ struct Lease {
     bytes: u64,
     /// A further stream that reads it too.
     reader: Option<usize>,
+    /// A further stream that reads it too, of which the pool is only told: the program has its own order.
+    recorded: Option<usize>,
     /// A further stream that writes it after the first.
     second_writer: Option<usize>,
     /// Whether it stays live for a while.
@@ -272,8 +297,15 @@ struct Lease {
 fn lease() -> impl Strategy<Value = Lease> {
     let bytes = prop_oneof![1u64..5000, Just(16 * 1024)];
     let further = || proptest::option::of(0..4usize);
-    (0..4usize, bytes, further(), further(), any::<bool>()).prop_map(
-        |(stream, bytes, reader, second_writer, kept)| Lease { stream, bytes, reader, second_writer, kept },
+    (0..4usize, bytes, further(), further(), further(), any::<bool>()).prop_map(
+        |(stream, bytes, reader, recorded, second_writer, kept)| Lease {
+            stream,
+            bytes,
+            reader,
+            recorded,
+            second_writer,
+            kept,
+        },
     )
 }
 
@@ -297,6 +329,17 @@ fn wrong_results(device: &Device, source: Source, leases: &[Lease]) -> usize {
             device
                 .fill(&streams[second], buffer.on_mut(&streams[second]).expect("a region"), value)
                 .expect("queued");
+        }
+        if let Some(reader) = lease.recorded.map(|reader| &streams[reader]) {
+            let writer = buffer.stream().clone();
+            device.wait(reader, &device.record(&writer).expect("an event")).expect("queued");
+            let (waits, result) = (pool.stats().stream_waits, result_memory(device, lease.bytes));
+            buffer.record_stream(reader).expect("no fault");
+            assert_eq!(pool.stats().stream_waits, waits, "the program did");
+            let place = buffer.on(&writer).expect("a region").offset();
+            let region = Region::new(buffer.memory(), place, lease.bytes, reader).expect("a region");
+            device.copy(reader, region, RegionMut::whole(&result, reader)).expect("queued");
+            results.push((result, reader.clone(), value));
         }
         let mut copy_out = |reader: &Stream| {
             let result = result_memory(device, lease.bytes);
@@ -356,7 +399,8 @@ fn random_work_without_waits_sees_anothers_data() {
             device.remove_waits();
             let mut lease = || {
                 let (stream, reader) = (random.usize(..4), Some(random.usize(..4)));
-                Lease { stream, bytes: 16 * 1024, reader, second_writer: None, kept: random.bool() }
+                let kept = random.bool();
+                Lease { stream, bytes: 16 * 1024, reader, recorded: None, second_writer: None, kept }
             };
             let leases: Vec<_> = (0..120).map(|_| lease()).collect();
             wrong_results(&device, source, &leases) > 0 || device.inner().races() > 0

@@ -291,6 +291,19 @@ impl<B: Backend> ArenaBuffer<B> {
         self.hold(stream, Slot::before_read, Slot::read_by).map(drop)
     }
 
+    /// Says that work on `stream` uses it, and has that wait for nothing: the program's own order does. Who gets its bytes next, or
+    /// writes it through a region, waits for that stream too.
+    ///
+    /// # Errors
+    /// [`Error::Arena`] after the arena was reset or resized, [`Error::Asleep`], [`Error::WrongDevice`].
+    pub fn record_stream(&self, stream: &B::Stream) -> Result<(), Error> {
+        self.arena.check_device(stream)?;
+        let mut state = self.arena.awake(self.block, self.len)?;
+        let slot = state.slots.get_mut(self.block).ok_or(ArenaError::StaleBlock)?;
+        slot.recorded_on(stream);
+        Ok(())
+    }
+
     /// Makes `stream` wait for every stream that used it, and its order the block's own.
     pub(crate) fn hand_over(&self, stream: &B::Stream) -> Result<(), Error> {
         self.hold(stream, Slot::before_write, Slot::written_by).map(drop)

@@ -2,6 +2,7 @@
 
 use super::unsettled::{Streams, add};
 use crate::arena::Block;
+use crate::readers::Readers;
 use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -22,8 +23,8 @@ pub(super) struct Slot<S> {
 
 #[derive(Debug)]
 struct Others<S> {
-    /// Streams that read it since, behind the writer.
-    readers: Streams<S>,
+    /// Streams that read it since.
+    readers: Readers<S>,
     /// Streams that used its bytes before it got them, and that the writer is being put behind.
     awaited: Streams<S>,
     /// The other blocks of the engine that are its, if it is stitched.
@@ -32,33 +33,42 @@ struct Others<S> {
 
 impl<S> Default for Others<S> {
     fn default() -> Self {
-        Self { readers: Streams::new(), awaited: Streams::new(), more: Vec::new() }
+        Self { readers: Readers::default(), awaited: Streams::new(), more: Vec::new() }
     }
 }
 
 impl<S: Stream> Slot<S> {
     /// Streams that read it since the writer got it, wrote it or moved it.
-    pub(super) fn readers(&self) -> &[S] {
-        self.others.as_ref().map_or(&[], |others| &others.readers)
+    pub(super) fn readers(&self) -> Streams<S> {
+        self.others.iter().flat_map(|others| others.readers.iter()).cloned().collect()
     }
 
     /// Whether other streams than the writer use it.
     #[inline]
     pub(super) fn is_shared(&self) -> bool {
-        self.others.is_some() && !self.readers().is_empty()
+        self.others.as_ref().is_some_and(|others| !others.readers.is_empty())
     }
 
     /// Whom `stream` must wait for before it reads.
     pub(super) fn before_read(&self, stream: &S) -> Streams<S> {
-        let knows =
-            self.writer.id() == stream.id() || self.readers().iter().any(|reader| reader.id() == stream.id());
+        let knows = self.writer.id() == stream.id()
+            || self.others.as_ref().is_some_and(|others| others.readers.is_behind(stream.id()));
         if knows { Streams::new() } else { [self.writer.clone()].into_iter().collect() }
     }
 
     /// `stream` has waited for those, and reads.
     pub(super) fn read_by(&mut self, stream: &S) {
+        self.add_reader(stream, true);
+    }
+
+    /// `stream` uses it, and has waited for nobody.
+    pub(super) fn recorded_on(&mut self, stream: &S) {
+        self.add_reader(stream, false);
+    }
+
+    fn add_reader(&mut self, stream: &S, is_behind: bool) {
         if self.writer.id() != stream.id() {
-            add(&mut self.others.get_or_insert_default().readers, stream);
+            self.others.get_or_insert_default().readers.add(stream, is_behind);
         }
     }
 

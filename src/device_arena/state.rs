@@ -217,7 +217,7 @@ impl<B: Backend> State<B> {
                 replaced.get_or_insert_default().extend(before);
             }
         }
-        let shared = slot.is_shared().then(|| (slot.readers().into(), self.unsettled.begin_era()));
+        let shared = slot.is_shared().then(|| (slot.readers(), self.unsettled.begin_era()));
         Freed { _gone: (self.stream.replace(slot.writer), replaced), shared }
     }
 

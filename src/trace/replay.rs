@@ -16,7 +16,7 @@ use vrampool_backend::Backend;
 ///
 /// * The trace is compiled first, so that what is timed is the pool, and one read or write of a table for each event.
 /// * A free by the stream of its allocation drops the buffer. A free by another stream says that this stream used the
-///   buffer last: [`Buffer::used_on`](crate::Buffer::used_on) comes before the drop, as PyTorch's `record_stream` does.
+///   buffer last: [`Buffer::record_stream`](crate::Buffer::record_stream) comes before the drop, as it came in the program.
 ///   (PyTorch's own recordings name the allocation's stream in every free, so they show no such use.)
 /// * Buffers that the trace does not free are dropped after each pass, outside what is timed and counted.
 /// * Memory is never touched and no work is enqueued but what the pool itself enqueues, unless a [`Touch`] is

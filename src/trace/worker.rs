@@ -92,7 +92,7 @@ impl<'a, B: Backend> Worker<'a, B> {
             Step::Free { slot } => self.slots[slot as usize] = None,
             Step::FreeOn { slot, stream } => {
                 if let Some(buffer) = self.slots[slot as usize].take() {
-                    buffer.used_on(&self.streams[stream as usize])?;
+                    buffer.record_stream(&self.streams[stream as usize])?;
                 }
             }
         }

@@ -8,7 +8,7 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use vrampool::host::{Call, HostDevice, HostStream};
-use vrampool::{ArenaBuffer, Backend, DeviceArena, Event};
+use vrampool::{ArenaBuffer, Backend, DeviceArena, Event, Region};
 
 /// Only a test that fails waits so long.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -191,16 +191,33 @@ fn a_captured_stream_is_sent_to_nobody_outside() {
 
 #[derive(Debug, Clone)]
 enum Step {
-    Allocate { pages: u64, stream: usize },
-    Read { which: usize, stream: usize },
-    Write { which: usize, stream: usize },
-    Free { which: usize },
+    Allocate {
+        pages: u64,
+        stream: usize,
+    },
+    Read {
+        which: usize,
+        stream: usize,
+    },
+    /// A read whose order is the program's own.
+    Record {
+        which: usize,
+        stream: usize,
+    },
+    Write {
+        which: usize,
+        stream: usize,
+    },
+    Free {
+        which: usize,
+    },
 }
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         4 => (1..9u64, 0..3usize).prop_map(|(pages, stream)| Step::Allocate { pages, stream }),
         4 => (any::<usize>(), 0..3usize).prop_map(|(which, stream)| Step::Read { which, stream }),
+        2 => (any::<usize>(), 0..3usize).prop_map(|(which, stream)| Step::Record { which, stream }),
         1 => (any::<usize>(), 0..3usize).prop_map(|(which, stream)| Step::Write { which, stream }),
         3 => any::<usize>().prop_map(|which| Step::Free { which }),
     ]
@@ -220,7 +237,7 @@ fn kernels_find_what_was_written_for_them() {
     )| {
         let (device, arena, streams) = scene(24);
         let spoilt = Arc::new(AtomicU64::new(0));
-        let mut live: Vec<(Block, u64)> = Vec::new();
+        let mut live: Vec<(Block, u64, usize)> = Vec::new();
         let mut stalled = Vec::new();
         let write = |block: &mut Block, tag: u64, stream: &HostStream| {
             let region = block.on_mut(stream).expect("no fault");
@@ -235,13 +252,21 @@ fn kernels_find_what_was_written_for_them() {
                     // Some is all that there is.
                     if let Ok(mut block) = arena.allocate(pages * PAGE, &streams[stream]) {
                         write(&mut block, number as u64, &streams[stream]);
-                        live.push((block, number as u64));
+                        live.push((block, number as u64, stream));
                     }
                 }
-                Step::Read { which, stream } if !live.is_empty() => {
-                    let (block, tag) = &live[which % live.len()];
+                Step::Read { which, stream } | Step::Record { which, stream } if !live.is_empty() => {
+                    let (block, tag, writer) = &live[which % live.len()];
                     let (tag, spoilt) = (*tag, Arc::clone(&spoilt));
-                    let region = block.on(&streams[stream]).expect("no fault");
+                    let region = match step {
+                        Step::Record { .. } => {
+                            device.wait(&streams[stream], &device.record(&streams[*writer]).expect("no fault")).expect("queued");
+                            block.record_stream(&streams[stream]).expect("no fault");
+                            let place = block.offset().expect("live");
+                            Region::new(block.memory(), place, block.len(), &streams[stream]).expect("in it")
+                        }
+                        _ => block.on(&streams[stream]).expect("no fault"),
+                    };
                     let kernel = move |[words]: [&[u64]; 1], []: [&mut [u64]; 0]| {
                         let wrong = words.iter().filter(|&&word| word != tag).count() as u64;
                         spoilt.fetch_add(wrong, Ordering::Relaxed);
@@ -251,7 +276,7 @@ fn kernels_find_what_was_written_for_them() {
                 }
                 Step::Write { which, stream } if !live.is_empty() => {
                     let nth = which % live.len();
-                    live[nth].1 = number as u64;
+                    (live[nth].1, live[nth].2) = (number as u64, stream);
                     write(&mut live[nth].0, number as u64, &streams[stream]);
                 }
                 Step::Free { which } if !live.is_empty() => drop(live.swap_remove(which % live.len())),

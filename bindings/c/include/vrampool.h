@@ -411,8 +411,9 @@ void vrampool_torch_memory_fraction(double fraction, int device);
 /* set_base_alloc_fn: where the block begins that `address` is in, and its bytes. `address` itself, and 0, when it is not ours. */
 void *vrampool_torch_base_alloc(void *address, size_t *size);
 
-/* set_record_stream_fn (Tensor.record_stream): as vrampool_record_stream. Where that fails the block, once it is freed, is used
- * again only after a wait for all of the device. */
+/* set_record_stream_fn (Tensor.record_stream): says that work on `stream` uses the block, in an order that the program sees to. Its
+ * next borrower waits for the work so far on that stream, and nobody else waits for anything. Where that fails the block, once it
+ * is freed, is used again only after a wait for all of the device. */
 void vrampool_torch_record_stream(void *address, void *stream);
 
 /* PyTorch's MempoolId_t, a std::pair<unsigned long long, unsigned long long>. On Linux both are passed in the same way. */

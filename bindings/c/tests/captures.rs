@@ -129,7 +129,7 @@ fn a_block_that_outlives_its_private_pool_is_settled_before_it_is_used_again() {
     release(7);
     let waits = torch.stats().stream_waits;
     vrampool_torch_record_stream(block, reader);
-    assert_eq!(torch.stats().stream_waits, waits + 1, "the reader waits, as for any block");
+    assert_eq!(torch.stats().stream_waits, waits, "the program orders its streams");
     free(block, MIB, stream);
     assert_eq!(torch.stats().bytes_private, MIB as u64);
     let other = allocate(MIB, stream);

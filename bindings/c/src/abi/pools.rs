@@ -151,7 +151,7 @@ fn free_elsewhere(
 ) -> Result<(), Failure> {
     blocks::borrow(address, |held| {
         check(held)?;
-        torch::record(held, stream)
+        torch::used_on(held, stream)
     })?;
     blocks::remove(address, check)?.free();
     Ok(())
@@ -160,7 +160,7 @@ fn free_elsewhere(
 /// As the header says.
 #[unsafe(no_mangle)]
 pub extern "C" fn vrampool_record_stream(address: *mut c_void, stream: *mut c_void) -> Status {
-    guard(|| blocks::borrow(address as u64, |held| torch::record(held, stream as usize)))
+    guard(|| blocks::borrow(address as u64, |held| torch::used_on(held, stream as usize)))
 }
 
 /// As the header says.

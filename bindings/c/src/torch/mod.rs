@@ -22,8 +22,8 @@ use parking_lot::Mutex;
 use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use vrampool::any::AnyDevice;
-use vrampool::{Backend, Buffer};
+use vrampool::any::{AnyDevice, AnyStream};
+use vrampool::{Backend, Buffer, Error};
 
 /// As many as PyTorch has (C10_COMPILE_TIME_MAX_GPUS is 120).
 const DEVICES: usize = 128;
@@ -176,8 +176,15 @@ fn freed_wrongly(
     Err(Failure::new(Status::MISMATCH, text))
 }
 
-/// Work on a stream uses a block.
-pub(crate) fn record(held: &mut blocks::Held, stream: usize) -> Result<(), Failure> {
+/// How a block's pool is told that a stream uses it.
+type Tell = fn(&Buffer<AnyDevice>, &AnyStream) -> Result<(), Error>;
+
+/// Work on a stream uses a block, and is behind the one it was allocated for.
+pub(crate) fn used_on(held: &mut blocks::Held, stream: usize) -> Result<(), Failure> {
+    record(held, stream, Buffer::used_on)
+}
+
+fn record(held: &mut blocks::Held, stream: usize, tell: Tell) -> Result<(), Failure> {
     if held.stream == stream {
         return Ok(());
     }
@@ -185,24 +192,25 @@ pub(crate) fn record(held: &mut blocks::Held, stream: usize) -> Result<(), Failu
         Loan::Captured(captured) => {
             captured.is_shared = true;
             match captured.buffer().filter(|_| captured.is_released()) {
-                Some(buffer) => used_on(buffer, held.pool, stream),
+                Some(buffer) => tell_of(buffer, held.pool, stream, tell),
                 // The graph is waited for as a whole, when it goes.
                 None => Ok(()),
             }
         }
-        Loan::Pool(buffer) => used_on(buffer, held.pool, stream),
+        Loan::Pool(buffer) => tell_of(buffer, held.pool, stream, tell),
         Loan::Elsewhere => Ok(()),
     }
 }
 
-/// As [`record`], for callers who hear of no failure: the block is then waited for with all of the device.
+/// Work on a stream uses a block, in the order of the program. For callers who hear of no failure: the block is then waited for with
+/// all of the device.
 pub(crate) fn record_surely(held: &mut blocks::Held, stream: usize) -> Result<(), Failure> {
-    record(held, stream).inspect_err(|_| held.is_unordered = true)
+    record(held, stream, Buffer::record_stream).inspect_err(|_| held.is_unordered = true)
 }
 
-fn used_on(buffer: &Buffer<AnyDevice>, pool: u64, stream: usize) -> Result<(), Failure> {
+fn tell_of(buffer: &Buffer<AnyDevice>, pool: u64, stream: usize, tell: Tell) -> Result<(), Failure> {
     let used = registry::home_of(pool)?
-        .with_stream(stream, |stream| Ok(buffer.used_on(stream).map_err(Failure::from)));
+        .with_stream(stream, |stream| Ok(tell(buffer, stream).map_err(Failure::from)));
     match used? {
         // It was waited for when it fell asleep, and nobody used it since.
         Err(failure) if failure.status == Status::ASLEEP => Ok(()),
