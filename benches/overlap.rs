@@ -52,7 +52,7 @@ impl Pipeline {
             let raw = some(of_upload, 1, upload)?;
             work(upload, 800)?;
             after(upload, augment)?;
-            raw.used_on(augment)?;
+            raw.record_stream(augment)?;
             let scaled = some(of_augment, 1, augment)?;
             work(augment, 90)?;
             let moved = some(of_augment, 1, augment)?;
@@ -62,7 +62,7 @@ impl Pipeline {
             work(augment, 90)?;
             drop(moved);
             after(augment, compute)?;
-            image.used_on(compute)?;
+            image.record_stream(compute)?;
             let hidden = some(of_compute, 4, compute)?;
             work(compute, 1800)?;
             let active = some(of_compute, 4, compute)?;

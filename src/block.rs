@@ -49,10 +49,15 @@ pub(crate) struct Block {
     body: Box<dyn Content>,
 }
 
+/// What is to be done without any lock.
+pub(crate) type Errand = Box<dyn FnOnce() + Send>;
+
 /// What is asked of a body of any backend.
 trait Content: Any + Send + Sync {
     /// As [`Block::empty`].
     fn empty(&mut self) -> bool;
+    /// As [`Block::empty_shared`].
+    fn empty_shared(&mut self) -> Option<Errand>;
     /// As [`Extent::address`].
     fn address(&self) -> Option<(u64, bool)>;
     /// As [`Extent::parts`].
@@ -120,6 +125,11 @@ impl Block {
     /// Gives its memory back to an arena, if that takes nothing but numbers; for [`refill`](Self::refill) then.
     pub(crate) fn empty(&mut self) -> bool {
         self.body.empty()
+    }
+
+    /// As [`empty`](Self::empty), of one that several streams used. Answers what is left to be done for that.
+    pub(crate) fn empty_shared(&mut self) -> Option<Errand> {
+        self.body.empty_shared()
     }
 
     /// Where it is at this moment, where the device has addresses.
@@ -299,6 +309,16 @@ impl<B: Backend> Content for Body<B> {
             Extent::Arena(buffer) => self.readers.get_mut().is_empty() && buffer.empty(),
             Extent::Direct(_) | Extent::Driver(..) => false,
         }
+    }
+
+    fn empty_shared(&mut self) -> Option<Errand> {
+        let Extent::Arena(buffer) = &mut self.extent else { return None };
+        let errand = buffer.empty_shared()?;
+        let readers = mem::take(self.readers.get_mut());
+        Some(Box::new(move || {
+            errand();
+            drop(readers);
+        }))
     }
 
     fn address(&self) -> Option<(u64, bool)> {

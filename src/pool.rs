@@ -164,7 +164,8 @@ impl<B: Backend> Pool<B> {
     fn allocate_unrecorded(&self, bytes: u64, stream: &B::Stream) -> Result<Buffer<B>, Error> {
         let shared = self.shared();
         match shared.allocate_large::<B>(bytes, stream) {
-            Some(mut block) => {
+            Some(served) => {
+                let mut block = served?;
                 shared.records.request(&mut block);
                 Ok(Buffer::new(block))
             }

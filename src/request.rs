@@ -31,8 +31,12 @@ impl Shared {
     }
 
     /// Serves a request too large for magazines with as little as possible: by the newest idle block, if that needs no wait,
-    /// or, where nothing idle would serve, by an arena. No block means nothing: take the usual way.
-    pub(crate) fn allocate_large<B: Backend>(&self, bytes: u64, stream: &B::Stream) -> Option<Box<Block>> {
+    /// or, where nothing idle would serve, by an arena. No answer means nothing: take the usual way.
+    pub(crate) fn allocate_large<B: Backend>(
+        self: &Arc<Self>,
+        bytes: u64,
+        stream: &B::Stream,
+    ) -> Option<Result<Box<Block>, Error>> {
         if !self.lanes.are_below(bytes) {
             return None;
         }
@@ -44,8 +48,8 @@ impl Shared {
         let mut depot = self.depot();
         magazine::settle(self, &mut depot);
         if self.caps.cache(key.class) {
-            if let ready @ Some(_) = depot.take_ready(key, bytes, stream.id()) {
-                return ready;
+            if let Some(ready) = depot.take_ready(key, bytes, stream.id()) {
+                return Some(Ok(ready));
             }
             if !depot.has_nothing_for(key) {
                 return None;
@@ -55,14 +59,23 @@ impl Shared {
         if !depot.spare_is_of(stream.id()) && self.check_device(stream).is_err() {
             return None;
         }
-        let fresh = depot.serve::<B>(key, bytes, stream, &mut gone)?;
+        let mut fresh = depot.serve::<B>(key, bytes, stream, &mut gone);
+        if fresh.is_none()
+            && let Some(arena) = self.supply::<B>().arena()
+        {
+            drop(depot);
+            let has_looked = arena.look();
+            depot = self.depot();
+            fresh = if has_looked { depot.serve::<B>(key, bytes, stream, &mut gone) } else { None };
+        }
         depot.count_miss(key);
         drop(depot);
+        let Some(fresh) = fresh else { return Some(self.miss::<B>(key, bytes, stream, None)) };
         if gone.iter().all(Option::is_none) {
             // Mostly there is nothing to be dropped.
             mem::forget(gone);
         }
-        Some(fresh)
+        Some(Ok(fresh))
     }
 
     /// Serves a request that this thread's magazines could not serve at once; `request` is that, if there are hooks to know.

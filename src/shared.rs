@@ -157,7 +157,15 @@ impl Shared {
                 true => depot.keep(block),
                 false => depot.recycle_lent(block),
             };
+            let mut errand = None;
+            let unkept = match unkept {
+                Some(block) if is_settled && !is_cached => {
+                    depot.recycle_shared(block).map(|left| errand = Some(left)).err()
+                }
+                unkept => unkept,
+            };
             drop(depot);
+            errand.into_iter().for_each(|errand| errand());
             match unkept {
                 Some(unkept) => block = unkept,
                 None if is_cached => return,

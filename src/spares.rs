@@ -5,7 +5,7 @@
 //! already. It promises nothing in between: accounts change when the arena has answered, and nobody sees them before.
 //! Otherwise, and the first time, the usual way is taken.
 
-use crate::block::Block;
+use crate::block::{Block, Errand};
 use crate::buckets::Key;
 use crate::depot::Depot;
 use vrampool_backend::{Backend, StreamId};
@@ -73,22 +73,48 @@ impl Depot {
         let (class, requested) = (block.key.class, block.requested);
         let unspared = self.spare(block);
         if unspared.is_none() {
-            self.budget.returned(class, requested);
-            self.counters.live_buffers -= 1;
-            self.budget.dropped(class);
-            self.budget.freed(class);
+            self.note_back(class, requested);
         }
         unspared
     }
 
+    /// As [`recycle_lent`](Self::recycle_lent) of one that several streams used. Answers what is to be done for that without the lock.
+    ///
+    /// # Errors
+    /// The block, if that cannot be.
+    #[cold]
+    pub(crate) fn recycle_shared(&mut self, mut block: Box<Block>) -> Result<Errand, Box<Block>> {
+        if !self.has_room_for_spares() {
+            return Err(block);
+        }
+        let Some(errand) = block.empty_shared() else { return Err(block) };
+        self.note_back(block.key.class, block.requested);
+        self.counters.source_frees += 1;
+        self.spares.push(block);
+        Ok(errand)
+    }
+
     #[inline]
     fn spare(&mut self, mut block: Box<Block>) -> Option<Box<Block>> {
-        if self.spares.len() >= MOST || self.is_closed() || !block.empty() {
+        if !self.has_room_for_spares() || !block.empty() {
             return Some(block);
         }
         self.counters.source_frees += 1;
         self.spares.push(block);
         None
+    }
+
+    fn has_room_for_spares(&self) -> bool {
+        self.spares.len() < MOST && !self.is_closed()
+    }
+
+    /// A buffer's memory is back in the arena.
+    #[inline]
+    fn note_back(&mut self, class: u64, requested: u64) {
+        self.budget.returned(class, requested);
+        self.counters.live_buffers -= 1;
+        self.budget.dropped(class);
+        self.budget.freed(class);
     }
 
     /// The source kept its promise of `class` bytes; it has had to reserve `reserved` bytes, if it reserves ahead.

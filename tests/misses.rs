@@ -131,7 +131,7 @@ fn a_reader_is_waited_for_too() {
     let other = scene.arena.largest_free_block(vrampool::arena::Region::Dynamic);
     let _other = scene.arena.allocate(other, next).expect("all that is free besides");
     buffer.used_on(reader).expect("no fault");
-    let _not_done = close_gate(reader);
+    let _not_done = [close_gate(reader), close_gate(writer)];
     drop(buffer);
     let waits = scene.pool.stats().stream_waits;
     drop(scene.pool.allocate(KIB, next).expect("memory"));

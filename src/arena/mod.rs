@@ -119,4 +119,4 @@ pub use compaction::{Move, MoveEnd, Plan};
 pub use engine::Arena;
 pub use error::ArenaError;
 pub use layout::{Layout, Region};
-pub(crate) use places::Moment;
+pub(crate) use places::{Moment, Room};

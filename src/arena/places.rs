@@ -19,6 +19,14 @@ pub(crate) struct Moment {
     changes: u64,
 }
 
+/// A free block.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Room {
+    index: u32,
+    pub(crate) offset: u64,
+    pub(crate) bytes: u64,
+}
+
 impl Moment {
     /// Whether nothing of the dynamic region became free in between.
     pub(crate) fn is_as_free(self, other: Self) -> bool {
@@ -163,6 +171,36 @@ impl Arena {
         let index = space.carve(table, hole, offset, bytes);
         self.occupy(index, bytes, region, self.shift);
         index
+    }
+
+    /// The free blocks of the dynamic region of at least `bytes`, the smaller first but for one that may come before its turn, the
+    /// free end last.
+    pub(crate) fn rooms(&self, bytes: u64) -> impl Iterator<Item = Room> {
+        let (table, free) = (&self.table, &self.dynamic.free);
+        let room = |index: u32| Room { index, offset: table[index].offset, bytes: table[index].bytes };
+        free.tail_last(table, bytes).map(room)
+    }
+
+    /// `bytes` at `offset`, both multiples of the alignment, in one of the [rooms](Self::rooms) that are there.
+    ///
+    /// # Errors
+    /// As [`allocate`](Self::allocate).
+    pub(crate) fn allocate_in_room(
+        &mut self,
+        room: Room,
+        offset: u64,
+        bytes: u64,
+    ) -> Result<Block, ArenaError> {
+        self.table.reserve(2)?;
+        let is_there = self.table.get(room.index).is_some_and(|record| {
+            record.is_free() && record.offset <= offset && offset.saturating_add(bytes) <= record.end()
+        });
+        if !is_there {
+            return self.allocate_at(offset, bytes);
+        }
+        let index = self.dynamic.carve(&mut self.table, room.index, offset, bytes);
+        self.occupy(index, bytes, Region::Dynamic, self.shift);
+        self.named(index, (bytes, 1, Region::Dynamic))
     }
 
     /// The free blocks of the dynamic region of at least `bytes`, and its free end whatever that has, by offset: where each

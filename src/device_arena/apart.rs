@@ -4,19 +4,38 @@
 //! Only streams that were [marked](super::marks) are known to be behind what they were given. So a program whose streams share no
 //! block finds its memory as if there was one stream, each time at the same place.
 
-use super::Shared;
+use super::marks::{OF_A_STREAM, Passed};
 use super::state::{State, Taken};
-use crate::arena::{ArenaError, Block, Region};
+use super::unsettled::Reach;
+use super::{DeviceArena, Shared};
+use crate::arena::{ArenaError, Block, Region, Room};
 use crate::sync::MutexGuard;
 use smallvec::SmallVec;
+use std::mem;
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 use vrampool_backend::{Backend, Event};
 
-/// So many places are compared.
-const PLACES: usize = 16;
+/// So many parts of free blocks are looked at.
+const PARTS: usize = 64;
 
 /// Later than any era.
 const NOW: u64 = u64::MAX;
+
+impl<B: Backend> DeviceArena<B> {
+    /// Looks how far streams are, if some were marked and it is time. Answers whether it did.
+    pub(crate) fn look(&self) -> bool {
+        if !self.shared.is_marked.load(Ordering::Relaxed) {
+            return false;
+        }
+        let state = self.shared.state.lock();
+        let is_due = state.marks.is_due();
+        if is_due {
+            drop(self.shared.note_done(state));
+        }
+        is_due
+    }
+}
 
 impl<B: Backend> Shared<B> {
     /// Whether a request's own stream is captured, if that may matter. To be asked without the lock.
@@ -30,29 +49,40 @@ impl<B: Backend> Shared<B> {
     #[inline]
     pub(super) fn lock_for_request(&self) -> MutexGuard<'_, State<B>> {
         let mut state = self.state.lock();
-        if state.marks.is_due() { self.note_done(state) } else { state }
+        if state.marks.is_due() {
+            return self.note_done(state);
+        }
+        state.marks.pass();
+        state
     }
 
-    /// Asks for each stream whether the first point of it is reached.
+    /// Asks for each stream whether the first point of it is reached, and if it is whether a later one is.
     #[cold]
-    fn note_done<'a>(&'a self, state: MutexGuard<'a, State<B>>) -> MutexGuard<'a, State<B>> {
+    fn note_done<'a>(&'a self, mut state: MutexGuard<'a, State<B>>) -> MutexGuard<'a, State<B>> {
         let mut marks = state.marks.first_ones();
-        drop(state);
-        marks.retain(|mark| mark.event.is_complete() == Ok(true));
-        let mut state = self.state.lock();
-        if marks.is_empty() {
-            return state;
+        // Not for as long as others add some.
+        for _ in 0..OF_A_STREAM {
+            drop(state);
+            marks.retain(|mark| mark.event.is_complete() == Ok(true));
+            state = self.state.lock();
+            if marks.is_empty() {
+                return state;
+            }
+            let (mut gone, mut next) = (Passed::new(), Passed::new());
+            for mark in &marks {
+                state.unsettled.done(mark.stream, mark.era);
+                next.extend(state.marks.take_until(mark, &mut gone));
+            }
+            self.is_marked.store(!state.marks.is_empty(), Ordering::Relaxed);
+            // Any of these may be an event's last handle, whoever took the others.
+            drop(state);
+            drop((mem::replace(&mut marks, next), gone));
+            state = self.state.lock();
+            if marks.is_empty() {
+                break;
+            }
         }
-        let mut gone: SmallVec<[_; 4]> = SmallVec::new();
-        for mark in &marks {
-            state.unsettled.done(mark.stream, mark.era);
-            gone.push(state.marks.take_until(mark));
-        }
-        self.is_marked.store(!state.marks.is_empty(), Ordering::Relaxed);
-        // Any of these may be an event's last handle, whoever took the others.
-        drop(state);
-        drop((marks, gone));
-        self.state.lock()
+        state
     }
 }
 
@@ -84,35 +114,84 @@ impl<B: Backend> State<B> {
         stream: &B::Stream,
         is_captured: bool,
     ) -> Result<Block, ArenaError> {
-        let Self { engine, unsettled, marks, .. } = self;
-        let (start, bytes) = engine.extent(block);
-        // One without a mark is waited for as it is now. So is, if that can be, one that is captured.
-        let point = |user, era| marks.behind(user, era).map_or(NOW, |mark| mark.era);
-        let late = unsettled.latest(&(start..start + bytes), stream, NOW, point);
-        if late.is_none() || engine.region(block)? != Region::Dynamic {
+        let (start, bytes) = self.engine.extent(block);
+        let reach = self.unsettled.reach(stream);
+        let late = self.lateness(&(start..start + bytes), &reach).filter_map(|(_, late)| late).max();
+        if late.is_none() || self.engine.region(block)? != Region::Dynamic {
             return Ok(block);
         }
         // With these it is had again wherever it is to be, as it was at its own place.
-        if engine.reserve_blocks(2).is_err() {
+        if self.engine.reserve_blocks(2).is_err() {
             return Ok(block);
         }
-        engine.free(block)?;
-        let mut holes = Vec::new();
-        engine.holes(bytes, &mut holes);
-        let places = holes.into_iter().filter(|&(_, room)| room >= bytes).flat_map(|(hole, room)| {
-            let within = unsettled.starts_in(hole + 1..hole + room - bytes + 1);
-            std::iter::once(hole).chain(within)
-        });
-        let mut best = (late, start);
-        for place in places.take(PLACES) {
-            let late = unsettled.latest(&(place..place + bytes), stream, best.0.unwrap_or(0), point);
-            if late < best.0 && (late.is_none() || !is_captured) {
-                best = (late, place);
+        self.engine.free(block)?;
+        match self.earliest(bytes, &reach, late, is_captured) {
+            Some((room, place)) => self.engine.allocate_in_room(room, place, bytes),
+            None => self.engine.allocate_at(start, bytes),
+        }
+    }
+
+    /// A block for a stream in place of one that it would have to wait for: one of which it need not wait for anything. That one is
+    /// free then.
+    #[cold]
+    pub(super) fn place_settled(&mut self, block: Block, stream: &B::Stream) -> Option<Block> {
+        let (_, bytes) = self.engine.extent(block);
+        let is_anywhere = self.marks.were_any() && self.engine.region(block) == Ok(Region::Dynamic);
+        self.engine.free(block).ok()?;
+        // Whoever has the lock of a pool cannot look. He lets that go, looks, and asks again.
+        if !is_anywhere || self.marks.is_due() {
+            return None;
+        }
+        self.marks.pass();
+        let (room, place) = self.earliest(bytes, &self.unsettled.reach(stream), Some(0), true)?;
+        self.engine.allocate_in_room(room, place, bytes).ok()
+    }
+
+    /// The place for which a stream of that reach would be less late than so, and least of all of them; if `is_settled`, one for which
+    /// it need not wait.
+    fn earliest(
+        &self,
+        bytes: u64,
+        reach: &Reach,
+        mut late: Option<u64>,
+        is_settled: bool,
+    ) -> Option<(Room, u64)> {
+        let (mut best, mut looks) = (None, PARTS);
+        let mut rooms: SmallVec<[Room; 32]> = self.engine.rooms(bytes).collect();
+        rooms.sort_unstable_by_key(|room| room.offset);
+        for room in rooms {
+            let Range { start, mut end } = room.offset..room.offset + room.bytes;
+            let parts: SmallVec<[_; 16]> = self.lateness(&(start..end), reach).take(looks).collect();
+            looks -= parts.len();
+            if looks == 0 {
+                // What is behind those is not known.
+                end = parts.last().map_or(end, |(part, _)| end.min(part.end));
             }
-            if late.is_none() {
+            // From where another part begins none is less late than from where the one before it ends.
+            let places = std::iter::once(start).chain(parts.iter().map(|(part, _)| part.end));
+            for place in places.take_while(|place| end.checked_sub(bytes).is_some_and(|last| *place <= last))
+            {
+                let is_in = |part: &Range<u64>| part.start < place + bytes && place < part.end;
+                let of_this =
+                    parts.iter().filter(|(part, _)| is_in(part)).filter_map(|(_, late)| *late).max();
+                if of_this < late && (of_this.is_none() || !is_settled) {
+                    (late, best) = (of_this, Some((room, place)));
+                }
+                if late.is_none() {
+                    return best;
+                }
+            }
+            if looks == 0 {
                 break;
             }
         }
-        engine.allocate_at(best.1, bytes)
+        best
+    }
+
+    /// The parts of a range, and how late a stream of that reach would be behind those who freed each: an era, or none if it need not
+    /// wait. One without a mark is waited for as it is now; so is, if that can be, one that is captured.
+    fn lateness(&self, range: &Range<u64>, reach: &Reach) -> impl Iterator<Item = (Range<u64>, Option<u64>)> {
+        let point = |user, era| self.marks.behind(user, era).map_or(NOW, |mark| mark.era);
+        self.unsettled.lateness(range, reach, point)
     }
 }

@@ -4,16 +4,19 @@
 
 use smallvec::SmallVec;
 use std::collections::VecDeque;
-use std::mem;
 use std::sync::Arc;
 use vrampool_backend::{Backend, StreamId};
 
 /// How many are kept of a stream, and of how many streams. One of which none is kept is waited for as it is at that moment.
-const OF_A_STREAM: usize = 64;
+pub(super) const OF_A_STREAM: usize = 64;
 const STREAMS: usize = 16;
 
-/// So many requests at most pass between two looks at how far streams are.
+/// So many requests pass between two looks at how far streams are, while they get on; and so many at most.
+const PAUSE: u32 = 2;
 const LONGEST_PAUSE: u32 = 31;
+
+/// Marks of several streams, mostly one of each; to be dropped without the lock.
+pub(super) type Passed<B> = SmallVec<[Mark<B>; 4]>;
 
 /// An event behind all that a stream did until an era was over.
 #[derive(Debug)]
@@ -51,6 +54,8 @@ struct Lane<B: Backend> {
 pub(super) struct Marks<B: Backend> {
     /// None is empty.
     lanes: Vec<Lane<B>>,
+    /// Whether there ever was one.
+    were_any: bool,
     /// How many requests are left until the next look, and how many will be behind that.
     pause: u32,
     next_pause: u32,
@@ -58,11 +63,12 @@ pub(super) struct Marks<B: Backend> {
 
 impl<B: Backend> Marks<B> {
     pub(super) fn new() -> Self {
-        Self { lanes: Vec::new(), pause: 0, next_pause: 0 }
+        Self { lanes: Vec::new(), were_any: false, pause: 0, next_pause: 0 }
     }
 
     /// Answers those that are to be dropped without the lock.
     pub(super) fn add(&mut self, mark: Mark<B>) -> VecDeque<Mark<B>> {
+        self.were_any = true;
         let mut gone = VecDeque::new();
         if let Some(lane) = self.lanes.iter_mut().find(|lane| lane.stream == mark.stream) {
             if lane.marks.len() == OF_A_STREAM {
@@ -79,48 +85,48 @@ impl<B: Backend> Marks<B> {
         gone
     }
 
+    /// Whether streams share memory in this program.
+    #[inline]
+    pub(super) fn were_any(&self) -> bool {
+        self.were_any
+    }
+
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.lanes.is_empty()
     }
 
-    /// Whether it is time to look how far streams are: at each request while they get on, less and less often while they do not.
+    /// Whether it is time to look how far streams are: soon again while they get on, less and less often while they do not.
     #[inline]
-    pub(super) fn is_due(&mut self) -> bool {
-        if self.is_empty() {
-            return false;
-        }
-        match self.pause.checked_sub(1) {
-            Some(pause) => {
-                self.pause = pause;
-                false
-            }
-            None => {
-                (self.pause, self.next_pause) =
-                    (self.next_pause, (2 * self.next_pause + 1).min(LONGEST_PAUSE));
-                true
-            }
-        }
+    pub(super) fn is_due(&self) -> bool {
+        !self.is_empty() && self.pause == 0
     }
 
-    /// The earliest of each stream.
-    pub(super) fn first_ones(&self) -> SmallVec<[Mark<B>; 4]> {
+    /// A request did not look.
+    #[inline]
+    pub(super) fn pass(&mut self) {
+        self.pause = self.pause.saturating_sub(1);
+    }
+
+    /// The earliest of each stream, for a look.
+    pub(super) fn first_ones(&mut self) -> Passed<B> {
+        self.next_pause = (2 * self.next_pause + 1).min(LONGEST_PAUSE);
+        self.pause = self.next_pause;
         self.lanes.iter().filter_map(|lane| lane.marks.front().cloned()).collect()
     }
 
-    /// Takes those out that its stream passed before that one, and that one: to be dropped without the lock.
-    pub(super) fn take_until(&mut self, passed: &Mark<B>) -> VecDeque<Mark<B>> {
-        (self.pause, self.next_pause) = (0, 0);
-        let Some(place) = self.lanes.iter().position(|lane| lane.stream == passed.stream) else {
-            return VecDeque::new();
-        };
+    /// Takes those out that its stream passed before that one, and that one: to be dropped without the lock. Answers the next one of
+    /// that stream to be asked for, from the middle of those that are left: few are asked for where most are reached.
+    pub(super) fn take_until(&mut self, passed: &Mark<B>, gone: &mut Passed<B>) -> Option<Mark<B>> {
+        (self.pause, self.next_pause) = (PAUSE, 0);
+        let place = self.lanes.iter().position(|lane| lane.stream == passed.stream)?;
         let marks = &mut self.lanes[place].marks;
-        let left = marks.split_off(marks.partition_point(|mark| mark.era <= passed.era));
-        let gone = mem::replace(marks, left);
+        gone.extend(marks.drain(..marks.partition_point(|mark| mark.era <= passed.era)));
+        let next = marks.get(marks.len() / 2).cloned();
         if marks.is_empty() {
             self.lanes.remove(place);
         }
-        gone
+        next
     }
 
     /// The earliest point of a stream that is behind what it freed in that era.
@@ -177,15 +183,18 @@ mod tests {
                         prop_assert_eq!(marks.add(mark()).len(), before + 1 - after);
                     }
                     1 => {
-                        let mut gone = 0;
+                        let (mut gone, mut next) = (0, None);
                         if let Some(place) = place {
                             let eras = &mut twin[place].1;
                             gone = eras.extract_if(.., |other| *other <= era).count();
+                            next = eras.get(eras.len() / 2).copied();
                             if eras.is_empty() {
                                 twin.remove(place);
                             }
                         }
-                        prop_assert_eq!(marks.take_until(&mark()).len(), gone);
+                        let mut taken = Passed::new();
+                        let asked = marks.take_until(&mark(), &mut taken);
+                        prop_assert_eq!((taken.len(), asked.map(|mark| mark.era)), (gone, next));
                     }
                     _ => {
                         let eras = place.map(|place| &twin[place].1);
@@ -201,7 +210,7 @@ mod tests {
         }
     }
 
-    /// Streams that get on are looked at for each request, others less and less often, and never not at all.
+    /// Streams that get on are looked at for every third request, others less and less often, and never not at all.
     #[test]
     fn looks_become_rarer_while_nothing_is_reached() {
         let device = HostDevice::new();
@@ -211,11 +220,22 @@ mod tests {
         let mut marks = Marks::<HostDevice>::new();
         assert!(!marks.is_due(), "there are none");
         assert!(marks.add(mark.clone()).is_empty());
-        let looks: Vec<_> = (0..160).filter(|_| marks.is_due()).collect();
-        assert_eq!(looks, [0, 1, 3, 7, 15, 31, 63, 95, 127, 159]);
-        assert_eq!(marks.take_until(&mark).len(), 1);
+        // What a request does.
+        let looks = |marks: &mut Marks<HostDevice>| {
+            let is_due = marks.is_due();
+            if is_due {
+                drop(marks.first_ones())
+            } else {
+                marks.pass()
+            }
+            is_due
+        };
+        let looked: Vec<_> = (0..160).filter(|_| looks(&mut marks)).collect();
+        assert_eq!(looked, [0, 2, 6, 14, 30, 62, 94, 126, 158]);
+        assert!(marks.take_until(&mark, &mut Passed::new()).is_none());
         assert!(marks.add(mark).is_empty());
-        assert!(marks.is_due(), "one was reached");
+        let looked: Vec<_> = (0..10).filter(|_| looks(&mut marks)).collect();
+        assert_eq!(looked, [2, 4, 8], "one was reached");
     }
 
     /// One that was begun before a resize is put among those of the next range.

@@ -10,7 +10,7 @@
 use super::ArenaBuffer;
 use super::state::{PutOff, State};
 use crate::arena::{Block, Region};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use vrampool_backend::{Backend, Memory, Stream};
 
 /// What an [emptied](ArenaBuffer::empty) buffer got.
@@ -64,26 +64,63 @@ impl<B: Backend> ArenaBuffer<B> {
         let State { engine, slots, unsettled, .. } = &mut *state;
         let Some(user) = slots.sole_user(self.block) else { return false };
         let (offset, size) = engine.extent(self.block);
-        if !unsettled.is_of(&(offset..offset + size), user) {
+        let range = offset..offset + size;
+        if !unsettled.is_of(&range, user) && !unsettled.put_own(range, user) {
             return false;
         }
         let Some(freed) = PutOff::new(self.block, size, user.id()) else { return false };
         self.stream = slots.take_sole(self.block);
         state.put_off(freed);
+        // Not the last one: the state has one, of this range, because the block was live in it.
+        let _another_one = state.keep_handle_of_emptied(&mut self.range);
+        drop(state);
+        self.becomes_empty();
+        true
+    }
+
+    /// As [`empty`](Self::empty) of a block that several streams used. Answers what is to be done without any lock: to mark how far
+    /// those are, and to drop handles.
+    #[cold]
+    pub(crate) fn empty_shared(&mut self) -> Option<impl FnOnce() + Send + use<B>> {
+        if self.stitched_at.is_some() {
+            return None;
+        }
+        let arena = Arc::clone(&self.arena);
+        let mut state = arena.state.try_lock_as_it_is().filter(|state| state.is_awake())?;
+        let State { engine, slots, unsettled, .. } = &mut *state;
+        let slot = slots.get(self.block).filter(|slot| slot.is_shared() && !slot.moving)?;
+        let (users, (offset, size)) = (slot.users(), engine.extent(self.block));
+        let slot = slots.remove(self.block)?;
+        let before = unsettled.put(offset..offset + size, users.clone());
+        let era = unsettled.begin_era();
+        state.free_freed(self.block);
+        self.stream = Some(slot.writer.clone());
+        let handle = state.keep_handle_of_emptied(&mut self.range);
+        drop(state);
+        self.becomes_empty();
+        Some(move || {
+            users.iter().for_each(|user| arena.mark(user, era));
+            drop((before, slot, handle));
+        })
+    }
+
+    /// It has no block any more.
+    #[inline]
+    fn becomes_empty(&mut self) {
         if self.holds.get().is_some() {
             self.holds = OnceLock::new();
         }
         self.is_emptied = true;
-        if state.backing.is_none() {
-            // A resize is to give the range back. Not the last one: the state has one, of this range, because the block was live
-            // in it.
-            let _another_one = state.keep_handle(self.range.take());
-        }
-        true
     }
 }
 
 impl<B: Backend> State<B> {
+    /// A resize is to give the range back, of which emptied buffers then keep no handle. Answers one to be dropped.
+    #[inline]
+    fn keep_handle_of_emptied(&mut self, handle: &mut Option<Arc<B::Memory>>) -> Option<Arc<B::Memory>> {
+        if self.backing.is_none() { self.keep_handle(handle.take()) } else { None }
+    }
+
     /// The block that was freed last, if a request of so many bytes gets it again: it is live again then, without a slot.
     #[inline(always)]
     fn take_again(&mut self, size: u64, stream: &B::Stream) -> Option<Block> {
@@ -104,13 +141,13 @@ impl<B: Backend> State<B> {
     #[inline(always)]
     fn take_anew(&mut self, (bytes, size): (u64, u64), stream: &B::Stream) -> Option<(Block, u64, u64)> {
         self.tell_engine();
-        let block = self.place(bytes, size)?;
-        let (offset, size) = self.engine.extent(block);
+        let mut block = self.place(bytes, size)?;
+        let (mut offset, mut size) = self.engine.extent(block);
         self.note_peak();
-        if !self.unsettled.take_if_settled(offset..offset + size, stream) {
+        if !self.unsettled.is_settled_for(&(offset..offset + size), stream) {
             // Whoever takes the usual way gets the same block, or one that it waits less for.
-            let _ = self.engine.free(block);
-            return None;
+            block = self.place_settled(block, stream)?;
+            (offset, size) = self.engine.extent(block);
         }
         self.placed_last = block.index();
         Some((block, offset, size))

@@ -38,11 +38,6 @@ impl<S> Default for Others<S> {
 }
 
 impl<S: Stream> Slot<S> {
-    /// Streams that read it since the writer got it, wrote it or moved it.
-    pub(super) fn readers(&self) -> Streams<S> {
-        self.others.iter().flat_map(|others| others.readers.iter()).cloned().collect()
-    }
-
     /// Whether other streams than the writer use it.
     #[inline]
     pub(super) fn is_shared(&self) -> bool {

@@ -95,7 +95,7 @@ impl<B: Backend> LockedState<B> {
 #[derive(Debug)]
 pub(super) struct Freed<S> {
     _gone: (Option<S>, Option<Streams<S>>),
-    /// Others than the writer that used it, and the era that was over then: to be marked.
+    /// If there are several that used it those, and the era that was over then: to be marked.
     pub(super) shared: Option<(Streams<S>, u64)>,
 }
 
@@ -217,7 +217,7 @@ impl<B: Backend> State<B> {
                 replaced.get_or_insert_default().extend(before);
             }
         }
-        let shared = slot.is_shared().then(|| (slot.readers(), self.unsettled.begin_era()));
+        let shared = slot.is_shared().then(|| (slot.users(), self.unsettled.begin_era()));
         Freed { _gone: (self.stream.replace(slot.writer), replaced), shared }
     }
 

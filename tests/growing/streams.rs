@@ -71,6 +71,30 @@ fn work_after_the_free_is_not_waited_for() {
     );
 }
 
+/// Nor is what the stream is given that it was allocated for, once another one used it too.
+#[test]
+fn work_of_the_writer_after_the_free_is_not_waited_for() {
+    if !has_virtual_memory() {
+        return;
+    }
+    let (device, arena, [writer, reader, next]) = scene(8);
+    let block = arena.allocate(8 * PAGE, &writer).expect("memory");
+    let (go, heard) = stall(&writer);
+    block.record_stream(&reader).expect("no fault");
+    drop(block);
+    let (go_on, heard_later) = stall(&writer);
+    let _next = arena.allocate(8 * PAGE, &next).expect("there is no other");
+    let after = device.record(&next).expect("no fault");
+    assert_eq!(after.is_complete(), Ok(false), "it waits for the writer");
+    go.send(()).expect("it listens");
+    device.synchronize(&next).expect("no fault");
+    go_on.send(()).expect("it listens");
+    device.synchronize(&writer).expect("no fault");
+    for heard in [heard, heard_later] {
+        assert_eq!(*heard.lock().expect("no panic"), Some(Ok(())), "it waited for work after the free");
+    }
+}
+
 /// Whoever asks gets what nobody uses, even if it fits less closely; and of what is in use what was freed first.
 #[test]
 fn memory_in_use_is_left_where_there_is_other() {

@@ -1,19 +1,24 @@
 //! Which streams may still use free parts of a range: what whoever gets them next must wait for.
 
+mod parts;
 mod waits;
 
+use parts::{Part, Parts};
 use smallvec::SmallVec;
-use std::collections::BTreeMap;
 use std::mem;
 use std::ops::Range;
 use vrampool_backend::{Stream, StreamId};
+pub(crate) use waits::Reach;
 use waits::{Wait, Waits};
 
-/// Streams, each once; hardly ever more than one.
-pub(crate) type Streams<S> = SmallVec<[S; 1]>;
+/// Streams, each once; hardly ever more than two.
+pub(crate) type Streams<S> = SmallVec<[S; 2]>;
 
 /// Streams, each once, with the era of the last free of theirs that is to be waited for.
 pub(crate) type Awaited<S> = SmallVec<[(S, u64); 1]>;
+
+/// So many handles that are to be dropped are kept at most, and those of one free.
+const GONE: usize = 8;
 
 /// Adds a stream, or that a later free of it counts.
 pub(crate) fn await_also<S: Stream>(awaited: &mut Awaited<S>, stream: &S, era: u64) {
@@ -33,8 +38,8 @@ pub(crate) fn add<S: Stream>(streams: &mut Streams<S>, stream: &S) {
 /// Disjoint parts of a range with the streams that used them last. A free costs an entry here and no event; neighbours
 /// of the same streams are one entry.
 ///
-/// What a stream gets that it alone used stays here, under the block, until the block is freed: what is here of live bytes
-/// does not matter, because freeing them says it anew. So a program with one stream has one entry, from the start to the
+/// What a stream gets that it alone used, or all users of which it is behind, stays here, under the block, until the block is freed:
+/// what is here of live bytes does not matter, because freeing them says it anew. So a program with one stream has one entry, from the start to the
 /// highest byte it ever had, and that is a known one: nothing is looked up. Two are known, because a growing arena has two
 /// parts.
 ///
@@ -43,8 +48,7 @@ pub(crate) fn add<S: Stream>(streams: &mut Streams<S>, stream: &S) {
 /// is known, and who is done up to which one.
 #[derive(Debug)]
 pub(crate) struct Unsettled<S> {
-    /// By start.
-    parts: BTreeMap<u64, Part<S>>,
+    parts: Parts<S>,
     known: [Known; 2],
     era: u64,
     waits: Waits,
@@ -69,18 +73,10 @@ impl Known {
     }
 }
 
-#[derive(Debug)]
-struct Part<S> {
-    end: u64,
-    streams: Streams<S>,
-    /// In which it was freed.
-    era: u64,
-}
-
 impl<S: Stream> Unsettled<S> {
     pub(crate) fn new() -> Self {
         Self {
-            parts: BTreeMap::new(),
+            parts: Parts::new(),
             known: Default::default(),
             era: 0,
             waits: Waits::default(),
@@ -130,60 +126,58 @@ impl<S: Stream> Unsettled<S> {
         self.waits.add(Wait { user, stream: None, era });
     }
 
-    /// How late `stream` would be behind those who freed any part of `range`: the latest answer of `point`, which is asked of each that
-    /// it would have to wait for and its era; none if it need not wait. Looks no further once that is not before `enough`.
-    pub(crate) fn latest(
-        &self,
-        range: &Range<u64>,
-        stream: &S,
-        enough: u64,
-        point: impl Fn(StreamId, u64) -> u64,
-    ) -> Option<u64> {
-        let mut latest = None;
-        for (_, Part { streams, era, .. }) in self.parts_in(range) {
-            let others = streams.iter().map(Stream::id).filter(|user| *user != stream.id());
-            let open = others.filter(|user| !self.waits.cover(*user, stream.id(), *era));
-            latest = latest.max(open.map(|user| point(user, *era)).max());
-            if latest >= Some(enough) {
-                break;
-            }
-        }
-        latest
+    /// How far `stream` is behind others.
+    pub(crate) fn reach(&self, stream: &S) -> Reach {
+        self.waits.reach(stream.id())
     }
 
-    /// Where parts start in `range`.
-    pub(crate) fn starts_in(&self, range: Range<u64>) -> impl Iterator<Item = u64> {
-        self.parts.range(range).map(|(&start, _)| start)
+    /// The parts that overlap `range`, in order: each part's range, and how late whoever `reach` is of would be behind those who freed
+    /// it. That is the latest answer of `point`, which is asked of each that it would have to wait for and its era; none if it
+    /// need not wait.
+    pub(crate) fn lateness(
+        &self,
+        range: &Range<u64>,
+        reach: &Reach,
+        point: impl Fn(StreamId, u64) -> u64,
+    ) -> impl Iterator<Item = (Range<u64>, Option<u64>)> {
+        self.parts.overlapping(range).map(move |Part { start, end, streams, era }| {
+            let open = streams.iter().map(Stream::id).filter(|user| !reach.covers(*user, *era));
+            (*start..*end, open.map(|user| point(user, *era)).max())
+        })
     }
 
     /// From now on `range` is free and `streams` used it last. Answers those who did before.
     #[must_use]
     pub(crate) fn put(&mut self, range: Range<u64>, streams: Streams<S>) -> Streams<S> {
-        let before = self.take(range.clone());
-        if range.is_empty() || streams.is_empty() {
+        let Range { mut start, mut end } = range;
+        let before = self.take(range);
+        if start == end || streams.is_empty() {
             return before;
         }
-        let Range { mut start, mut end } = range;
-        if let Some((&before, part)) = self.parts.range(..start).next_back()
-            && part.end == start
-            && part.era == self.era
-            && same(&part.streams, &streams)
-        {
-            start = before;
+        let is_alike = |part: &Part<S>| part.era == self.era && same(&part.streams, &streams);
+        if let Some(part) = self.parts.remove_if(start, |part| part.end == start && is_alike(part)) {
+            start = part.start;
         }
-        if let Some(part) = self.parts.get(&end)
-            && part.era == self.era
-            && same(&part.streams, &streams)
-        {
-            let behind = end;
+        if let Some(part) = self.parts.remove_if(end, |part| part.start == end && is_alike(part)) {
             end = part.end;
-            self.parts.remove(&behind);
         }
         if let [stream] = &*streams {
             self.know(Known { start, end, stream: stream.id().get(), era: self.era });
         }
-        self.parts.insert(start, Part { end, streams, era: self.era });
+        self.parts.insert(Part { start, end, streams, era: self.era });
         before
+    }
+
+    /// As [`put`](Self::put) for one stream, without a lock's being let go: handles of those before are kept until they are
+    /// [taken](Self::take_gone). Does nothing, and answers no, if there are too many already.
+    #[cold]
+    pub(crate) fn put_own(&mut self, range: Range<u64>, stream: &S) -> bool {
+        if self.gone.len() >= GONE {
+            return false;
+        }
+        let before = self.put(range, [stream.clone()].into_iter().collect());
+        before.iter().for_each(|user| add(&mut self.gone, user));
+        true
     }
 
     /// `range` is handed out to `stream`: answers all others that used any part of it and that it is not behind, if there are
@@ -193,21 +187,18 @@ impl<S: Stream> Unsettled<S> {
         if self.is_settled(&range, stream) { None } else { self.take_others(range, stream) }
     }
 
-    /// As [`take_for`](Self::take_for), but does nothing if there are any. Answers whether there are none.
+    /// Whether there is nobody whom a stream that `range` is handed out to has to wait for. What is here stays as it is then.
     #[inline]
-    pub(crate) fn take_if_settled(&mut self, range: Range<u64>, stream: &S) -> bool {
-        self.is_settled(&range, stream) || self.take_without_others(range, stream)
+    pub(crate) fn is_settled_for(&mut self, range: &Range<u64>, stream: &S) -> bool {
+        self.is_settled(range, stream) || self.has_no_others(range, stream)
     }
 
     #[cold]
-    fn take_without_others(&mut self, range: Range<u64>, stream: &S) -> bool {
-        let mut parts = self.parts_in(&range);
-        let is_behind = parts.all(|(_, Part { streams, era, .. })| {
-            let others = || streams.iter().filter(|user| user.id() != stream.id());
-            others().all(|user| self.waits.cover(user.id(), stream.id(), *era))
-        });
-        drop(parts);
-        is_behind && self.take_others(range, stream).is_none()
+    fn has_no_others(&self, range: &Range<u64>, stream: &S) -> bool {
+        self.parts.overlapping(range).all(|Part { streams, era, .. }| {
+            let mut others = streams.iter().filter(|user| user.id() != stream.id());
+            others.all(|user| self.waits.cover(user.id(), stream.id(), *era))
+        })
     }
 
     #[cold]
@@ -215,21 +206,14 @@ impl<S: Stream> Unsettled<S> {
         let (mut others, mut gone) = (Awaited::new(), mem::take(&mut self.gone));
         self.take_each(range, |waits, Part { streams, era, .. }| {
             for user in streams.iter().filter(|user| user.id() != stream.id()) {
-                match waits.cover(user.id(), stream.id(), *era) {
+                match waits.cover(user.id(), stream.id(), era) {
                     true => add(&mut gone, user),
-                    false => await_also(&mut others, user, *era),
+                    false => await_also(&mut others, user, era),
                 }
             }
         });
         self.gone = gone;
         (!others.is_empty()).then_some(others)
-    }
-
-    /// The parts that overlap a range.
-    fn parts_in(&self, range: &Range<u64>) -> impl Iterator<Item = (&u64, &Part<S>)> {
-        let Range { start, end } = *range;
-        let first = self.parts.range(..start).next_back().filter(|(_, part)| part.end > start && start < end);
-        first.into_iter().chain(self.parts.range(start..end.max(start)))
     }
 
     /// Handles that are to be dropped without the lock.
@@ -241,19 +225,19 @@ impl<S: Stream> Unsettled<S> {
     /// All streams that used any part.
     pub(crate) fn users(&self) -> Streams<S> {
         let mut users = Streams::new();
-        self.parts.values().flat_map(|part| &part.streams).for_each(|stream| add(&mut users, stream));
+        self.parts.iter().flat_map(|part| &part.streams).for_each(|stream| add(&mut users, stream));
         users
     }
 
     /// Finds the part with the start of `range`, if it is the stream's; answers its era if all of the range is in it.
     #[cold]
     fn becomes_known_as(&mut self, range: &Range<u64>, stream: &S) -> Option<u64> {
-        let (&start, part) = self.parts.range(..=range.start).next_back()?;
+        let part = self.parts.at(range.start)?;
         if part.streams.iter().any(|user| user.id() != stream.id()) {
             return None;
         }
         let (era, known) =
-            (part.era, Known { start, end: part.end, stream: stream.id().get(), era: part.era });
+            (part.era, Known { start: part.start, end: part.end, stream: stream.id().get(), era: part.era });
         let holds = known.holds(range, stream);
         self.know(known);
         holds.then_some(era)
@@ -268,10 +252,7 @@ impl<S: Stream> Unsettled<S> {
     /// All streams that used any part of `range`, as far as it is free: of what is live it may say less.
     pub(crate) fn users_in(&self, range: &Range<u64>) -> Streams<S> {
         let mut used = Streams::new();
-        if range.is_empty() {
-            return used;
-        }
-        let users = self.parts_in(range).flat_map(|(_, part)| &part.streams);
+        let users = self.parts.overlapping(range).flat_map(|part| &part.streams);
         users.for_each(|stream| add(&mut used, stream));
         used
     }
@@ -279,31 +260,22 @@ impl<S: Stream> Unsettled<S> {
     /// Forgets `range`, and answers all streams that used any part of it.
     pub(crate) fn take(&mut self, range: Range<u64>) -> Streams<S> {
         let mut used = Streams::new();
-        self.take_each(range, |_, part| part.streams.iter().for_each(|stream| add(&mut used, stream)));
+        self.take_each(range, |_, part| match used.is_empty() {
+            true => used = part.streams,
+            // None of these that goes is the last handle: the one that is there is another.
+            false => part.streams.iter().for_each(|stream| add(&mut used, stream)),
+        });
         used
     }
 
     /// Forgets `range`, of which it tells each part.
-    fn take_each(&mut self, range: Range<u64>, mut tell: impl FnMut(&Waits, &Part<S>)) {
+    fn take_each(&mut self, range: Range<u64>, mut tell: impl FnMut(&Waits, Part<S>)) {
         if range.is_empty() {
             return;
         }
         self.known = Default::default();
-        // The last part that starts before the range may reach into it.
-        if let Some((_, part)) = self.parts.range_mut(..range.start).next_back()
-            && part.end > range.start
-        {
-            let rest = Part { end: part.end, streams: part.streams.clone(), era: part.era };
-            part.end = range.start;
-            self.parts.insert(range.start, rest);
-        }
-        while let Some((&start, _)) = self.parts.range(range.clone()).next() {
-            let Some(part) = self.parts.remove(&start) else { break };
-            tell(&self.waits, &part);
-            if part.end > range.end {
-                self.parts.insert(range.end, part);
-            }
-        }
+        let Self { parts, waits, .. } = self;
+        parts.cut(&range, |part| tell(waits, part));
     }
 }
 

@@ -1,5 +1,6 @@
 //! Which streams are behind which.
 
+use smallvec::SmallVec;
 use std::collections::VecDeque;
 use vrampool_backend::StreamId;
 
@@ -15,6 +16,17 @@ pub(super) struct Wait {
     pub(super) era: u64,
 }
 
+/// Until which era was over a stream is behind each other, for more than one question.
+#[derive(Debug)]
+pub(crate) struct Reach(SmallVec<[(StreamId, u64); 8]>);
+
+impl Reach {
+    /// Whether the stream is behind all that `user` did up to that era.
+    pub(crate) fn covers(&self, user: StreamId, era: u64) -> bool {
+        self.0.iter().any(|(known, reach)| *known == user && *reach >= era)
+    }
+}
+
 /// How many pairs of streams are kept. One that is not is taken to be unordered.
 const WAITS: usize = 64;
 
@@ -24,6 +36,18 @@ impl Waits {
         self.0.iter().any(|wait| {
             wait.user == user && wait.stream.is_none_or(|other| other == stream) && wait.era >= era
         })
+    }
+
+    /// How far a stream is behind others, itself among them.
+    pub(super) fn reach(&self, stream: StreamId) -> Reach {
+        let mut reach = Reach([(stream, u64::MAX)].into_iter().collect());
+        for wait in self.0.iter().filter(|wait| wait.stream.is_none_or(|other| other == stream)) {
+            match reach.0.iter_mut().find(|(user, _)| *user == wait.user) {
+                Some((_, era)) => *era = wait.era.max(*era),
+                None => reach.0.push((wait.user, wait.era)),
+            }
+        }
+        reach
     }
 
     pub(super) fn add(&mut self, wait: Wait) {
