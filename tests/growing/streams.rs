@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use vrampool::host::{Call, HostDevice, HostStream};
-use vrampool::{ArenaBuffer, Backend, DeviceArena, Event, Region};
+use vrampool::host::{Call, HostDevice, HostMemory, HostStream};
+use vrampool::{ArenaBuffer, Backend, Buffer, DeviceArena, Event, Pool, Region, RegionMut, Source};
 
 /// Only a test that fails waits so long.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -247,6 +247,36 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
+/// A block of an arena, or a pool's buffer of one.
+trait Lent {
+    fn on(&self, stream: &HostStream) -> Region<'_, HostMemory>;
+    fn on_mut(&mut self, stream: &HostStream) -> RegionMut<'_, HostMemory>;
+    fn record_stream(&self, stream: &HostStream);
+    fn memory(&self) -> &HostMemory;
+}
+
+macro_rules! lent {
+    ($lent:ty) => {
+        impl Lent for $lent {
+            fn on(&self, stream: &HostStream) -> Region<'_, HostMemory> {
+                self.on(stream).expect("no fault")
+            }
+            fn on_mut(&mut self, stream: &HostStream) -> RegionMut<'_, HostMemory> {
+                self.on_mut(stream).expect("no fault")
+            }
+            fn record_stream(&self, stream: &HostStream) {
+                self.record_stream(stream).expect("no fault");
+            }
+            fn memory(&self) -> &HostMemory {
+                self.memory()
+            }
+        }
+    };
+}
+
+lent!(Block);
+lent!(Buffer<HostDevice>);
+
 /// Kernels that were all given before the first one ran find what was written for them.
 #[test]
 fn kernels_find_what_was_written_for_them() {
@@ -256,15 +286,17 @@ fn kernels_find_what_was_written_for_them() {
     static READ: AtomicU64 = AtomicU64::new(0);
     proptest!(ProptestConfig::with_cases(200), |(
         steps in prop::collection::vec(step(), 20..120),
+        is_pool in any::<bool>(),
         order in Just([0, 1, 2]).prop_shuffle(),
         stalls_at in prop::collection::btree_set(0..100usize, 1..6),
     )| {
         let (device, arena, streams) = scene(24);
         let spoilt = Arc::new(AtomicU64::new(0));
-        let mut live: Vec<(Block, u64, usize)> = Vec::new();
+        let pool = Pool::builder(&device).source(Source::Virtual).limit(24 * PAGE).cached_class(0).build().expect("a pool");
+        let mut live: Vec<(Box<dyn Lent>, u64, usize)> = Vec::new();
         let mut stalled = Vec::new();
-        let write = |block: &mut Block, tag: u64, stream: &HostStream| {
-            let region = block.on_mut(stream).expect("no fault");
+        let write = |block: &mut Box<dyn Lent>, tag: u64, stream: &HostStream| {
+            let region = block.on_mut(stream);
             stream.launch([], [region], move |[]: [&[u64]; 0], [bytes]: [&mut [u64]; 1]| bytes.fill(tag)).expect("queued");
         };
         for (number, step) in steps.into_iter().enumerate() {
@@ -273,8 +305,13 @@ fn kernels_find_what_was_written_for_them() {
             }
             match step {
                 Step::Allocate { pages, stream } => {
+                    let (bytes, stream_of) = (pages * PAGE, &streams[stream]);
+                    let block: Option<Box<dyn Lent>> = match is_pool {
+                        true => pool.allocate(bytes, stream_of).ok().map(|buffer| Box::new(buffer) as _),
+                        false => arena.allocate(bytes, stream_of).ok().map(|block| Box::new(block) as _),
+                    };
                     // Some is all that there is.
-                    if let Ok(mut block) = arena.allocate(pages * PAGE, &streams[stream]) {
+                    if let Some(mut block) = block {
                         write(&mut block, number as u64, &streams[stream]);
                         live.push((block, number as u64, stream));
                     }
@@ -285,11 +322,11 @@ fn kernels_find_what_was_written_for_them() {
                     let region = match step {
                         Step::Record { .. } => {
                             device.wait(&streams[stream], &device.record(&streams[*writer]).expect("no fault")).expect("queued");
-                            block.record_stream(&streams[stream]).expect("no fault");
-                            let place = block.offset().expect("live");
-                            Region::new(block.memory(), place, block.len(), &streams[stream]).expect("in it")
+                            block.record_stream(&streams[stream]);
+                            let of_writer = block.on(&streams[*writer]);
+                            Region::new(block.memory(), of_writer.offset(), of_writer.len(), &streams[stream]).expect("in it")
                         }
-                        _ => block.on(&streams[stream]).expect("no fault"),
+                        _ => block.on(&streams[stream]),
                     };
                     let kernel = move |[words]: [&[u64]; 1], []: [&mut [u64]; 0]| {
                         let wrong = words.iter().filter(|&&word| word != tag).count() as u64;
