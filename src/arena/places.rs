@@ -22,9 +22,17 @@ pub(crate) struct Moment {
 /// A free block.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Room {
-    index: u32,
     pub(crate) offset: u64,
     pub(crate) bytes: u64,
+    /// Its record; none of what is no free block yet.
+    index: u32,
+}
+
+impl Room {
+    /// What will be free.
+    pub(crate) fn future(offset: u64, bytes: u64) -> Self {
+        Self { offset, bytes, index: NONE }
+    }
 }
 
 impl Moment {
@@ -177,11 +185,11 @@ impl Arena {
     /// free end last.
     pub(crate) fn rooms(&self, bytes: u64) -> impl Iterator<Item = Room> {
         let (table, free) = (&self.table, &self.dynamic.free);
-        let room = |index: u32| Room { index, offset: table[index].offset, bytes: table[index].bytes };
+        let room = |index: u32| Room { offset: table[index].offset, bytes: table[index].bytes, index };
         free.tail_last(table, bytes).map(room)
     }
 
-    /// `bytes` at `offset`, both multiples of the alignment, in one of the [rooms](Self::rooms) that are there.
+    /// As [`allocate_at`](Self::allocate_at), without a search if it is in that [room](Self::rooms) still.
     ///
     /// # Errors
     /// As [`allocate`](Self::allocate).
@@ -195,7 +203,8 @@ impl Arena {
         let is_there = self.table.get(room.index).is_some_and(|record| {
             record.is_free() && record.offset <= offset && offset.saturating_add(bytes) <= record.end()
         });
-        if !is_there {
+        let is_whole = bytes > 0 && (offset | bytes) & (self.alignment() - 1) == 0;
+        if !is_there || !is_whole || self.region_at(offset) != Region::Dynamic {
             return self.allocate_at(offset, bytes);
         }
         let index = self.dynamic.carve(&mut self.table, room.index, offset, bytes);
@@ -203,16 +212,15 @@ impl Arena {
         self.named(index, (bytes, 1, Region::Dynamic))
     }
 
-    /// The free blocks of the dynamic region of at least `bytes`, and its free end whatever that has, by offset: where each
-    /// starts, and its bytes. To a list that is empty.
-    pub(crate) fn holes(&self, bytes: u64, holes: &mut Vec<(u64, u64)>) {
-        let free = self.dynamic.free.at_least(&self.table, bytes);
-        holes.extend(free.map(|index| (self.table[index].offset, self.table[index].bytes)));
+    /// The free blocks of the dynamic region of at least `bytes`, and its free end whatever that has, by offset. To a list that is
+    /// empty.
+    pub(crate) fn holes(&self, bytes: u64, holes: &mut Vec<Room>) {
+        holes.extend(self.rooms(bytes));
         let (end, capacity) = (self.free_end(Region::Dynamic), self.dynamic.end);
         if (1..bytes).contains(&(capacity - end)) {
-            holes.push((end, capacity - end));
+            holes.push(Room::future(end, capacity - end));
         }
-        holes.sort_unstable();
+        holes.sort_unstable_by_key(|room| room.offset);
     }
 
     /// Where the free end of a region starts: its end if there is none.
@@ -237,7 +245,7 @@ mod tests {
     fn holes(arena: &Arena, bytes: u64) -> Vec<(u64, u64)> {
         let mut holes = Vec::new();
         arena.holes(bytes, &mut holes);
-        holes
+        holes.iter().map(|room| (room.offset, room.bytes)).collect()
     }
 
     proptest! {

@@ -78,7 +78,7 @@ impl<B: Backend> State<B> {
             Way::Stitched(memory, fit) => {
                 let mut blocks = Vec::with_capacity(fit.extents.len());
                 for extent in &fit.extents {
-                    match engine.allocate_at(extent.start, extent.bytes) {
+                    match engine.allocate_in_room(backing.room_of(*extent), extent.start, extent.bytes) {
                         Ok(block) => blocks.push(block),
                         Err(error) => {
                             for block in blocks {

@@ -1,6 +1,6 @@
 //! Extents of a growing arena's range, and which parts of them are free. Numbers only.
 
-use crate::arena::Arena;
+use crate::arena::{Arena, Room};
 
 /// Bytes from one offset of the range on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -10,6 +10,10 @@ pub(in super::super) struct Extent {
 }
 
 impl Extent {
+    fn of(room: &Room) -> Self {
+        Self { start: room.offset, bytes: room.bytes }
+    }
+
     pub(in super::super) fn end(self) -> u64 {
         self.start + self.bytes
     }
@@ -31,18 +35,18 @@ impl Extent {
 
 /// Free blocks by offset, those too small to matter left out.
 #[derive(Debug, Default)]
-pub(in super::super) struct Holes(Vec<(u64, u64)>);
+pub(in super::super) struct Holes(Vec<Room>);
 
 impl Holes {
     /// Of blocks by offset, with their bytes; none touches another within a piece.
     #[cfg(test)]
     pub(super) fn new(blocks: Vec<(u64, u64)>) -> Self {
-        Self(blocks)
+        Self(blocks.into_iter().map(|(start, bytes)| Room::future(start, bytes)).collect())
     }
 
     #[cfg(test)]
     pub(super) fn all(&self) -> impl Iterator<Item = Extent> + '_ {
-        self.0.iter().map(|&(start, bytes)| Extent { start, bytes })
+        self.0.iter().map(Extent::of)
     }
 
     /// Those of an engine with at least so many bytes, in place of what is here.
@@ -53,24 +57,23 @@ impl Holes {
 
     /// The same, with more free extents that are in none.
     pub(super) fn with(mut self, more: &[Extent]) -> Self {
-        self.0.extend(more.iter().map(|extent| (extent.start, extent.bytes)));
-        self.0.sort_unstable();
+        self.0.extend(more.iter().map(|extent| Room::future(extent.start, extent.bytes)));
+        self.0.sort_unstable_by_key(|room| room.offset);
         self
     }
 
     /// Forgets what is behind `end`.
     pub(super) fn cut_at(&mut self, end: u64) {
-        if let Some((start, bytes)) = self.0.last_mut() {
-            *bytes = (*bytes).min(end.saturating_sub(*start));
+        if let Some(room) = self.0.last_mut() {
+            room.bytes = room.bytes.min(end.saturating_sub(room.offset));
         }
     }
 
     /// Of pieces by offset, none of which overlap, the places of those with a free back, each with the hole that has it.
     pub(super) fn backs(&self, pieces: &[Extent]) -> impl Iterator<Item = (usize, Extent)> {
         let mut first = 0;
-        self.0.iter().flat_map(move |&(start, bytes)| {
-            let hole = Extent { start, bytes };
-            first += pieces[first..].partition_point(|piece| piece.end() <= start);
+        self.0.iter().map(Extent::of).flat_map(move |hole| {
+            first += pieces[first..].partition_point(|piece| piece.end() <= hole.start);
             let ending = pieces[first..].iter().take_while(move |piece| piece.end() <= hole.end());
             (first..).zip(ending).map(move |(place, _)| (place, hole))
         })
@@ -79,9 +82,14 @@ impl Holes {
     /// The last hole that starts there or before.
     #[inline]
     pub(super) fn hole_at(&self, offset: u64) -> Option<Extent> {
-        let next = self.0.partition_point(|&(start, _)| start <= offset);
-        let &(start, bytes) = next.checked_sub(1).and_then(|last| self.0.get(last))?;
-        Some(Extent { start, bytes })
+        self.room_at(offset).map(Extent::of)
+    }
+
+    /// As [`hole_at`](Self::hole_at), as the engine knows it.
+    #[inline]
+    pub(super) fn room_at(&self, offset: u64) -> Option<&Room> {
+        let next = self.0.partition_point(|room| room.offset <= offset);
+        next.checked_sub(1).and_then(|last| self.0.get(last))
     }
 
     /// How many bytes at the front of an extent are free in one piece.
@@ -91,8 +99,9 @@ impl Holes {
 
     /// How many bytes at the back of an extent are free in one piece.
     pub(super) fn back_of(&self, extent: Extent) -> u64 {
-        let next = self.0.partition_point(|&(start, _)| start < extent.end());
-        let Some(&(start, bytes)) = next.checked_sub(1).and_then(|last| self.0.get(last)) else { return 0 };
-        if start + bytes < extent.end() { 0 } else { extent.end() - start.max(extent.start) }
+        let next = self.0.partition_point(|room| room.offset < extent.end());
+        let last = next.checked_sub(1).and_then(|last| self.0.get(last)).map(Extent::of);
+        let reaches = last.filter(|hole| hole.end() >= extent.end());
+        reaches.map_or(0, |hole| extent.end() - hole.start.max(extent.start))
     }
 }

@@ -1,9 +1,9 @@
 //! What is mapped beside the holes and holds a request: the free end, or a stitched range.
 
-use super::cover::Holes;
+use super::cover::{Extent, Holes};
 use super::stitch::{self, Fit};
 use super::{Backing, Stitched};
-use crate::arena::{Arena, Moment, Region};
+use crate::arena::{Arena, Moment, Region, Room};
 use std::mem;
 use std::sync::Arc;
 use vrampool_backend::Backend;
@@ -64,6 +64,12 @@ impl<B: Backend> Backing<B> {
             (None, Some(_)) => Way::End,
             (None, None) => Way::Nothing,
         }
+    }
+
+    /// The free block in which an extent was that was [found](Self::oldest) last.
+    pub(in super::super) fn room_of(&self, extent: Extent) -> Room {
+        let room = self.search.holes.room_at(extent.start).copied();
+        room.unwrap_or(Room::future(extent.start, extent.bytes))
     }
 
     /// When the free end came to hold `bytes`, if it does, and how many stitched ranges are older.
