@@ -256,7 +256,7 @@ mod tests {
         ) {
             let mut arena = Arena::new(Layout::new(END).alignment(1))?;
             let (mut taken, mut blocks) = ([false; END as usize], Vec::new());
-            let (mut apart, mut peak) = (Vec::<super::super::Block>::new(), 0);
+            let (mut apart, mut peak, mut rooms) = (Vec::<super::super::Block>::new(), 0, Vec::new());
             for (step, one, two) in steps {
                 let (moment, taken_then) = (arena.moment(), taken);
                 match step {
@@ -322,7 +322,14 @@ mod tests {
                     _ => {
                         let range = one as usize..(one + two).min(END) as usize;
                         let is_free = one + two <= END && !taken[range.clone()].contains(&true);
-                        match arena.allocate_at(one, two) {
+                        // Rooms of any time: most of them are not there any more, or not the same.
+                        rooms.extend(arena.rooms(1));
+                        let room = rooms.get((one + two) as usize * 7 % rooms.len().max(1)).filter(|_| step == 6);
+                        let got = match room {
+                            Some(&room) => arena.allocate_in_room(room, one, two),
+                            None => arena.allocate_at(one, two),
+                        };
+                        match got {
                             Ok(block) => {
                                 prop_assert!(is_free);
                                 prop_assert_eq!(arena.extent(block), (one, two));
