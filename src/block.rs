@@ -254,11 +254,12 @@ impl Block {
         Ok(waits)
     }
 
-    /// Notes that `stream` uses it, and makes it wait for nothing.
+    /// Notes that `stream`, which is not captured, uses it, and makes it wait for nothing.
     pub(crate) fn record_stream<B: Backend>(&self, stream: &B::Stream) -> Result<(), Error> {
         let body = self.body::<B>();
         if let Extent::Arena(buffer) = &body.extent {
-            buffer.record_stream(stream)?;
+            // It may be another stream's own there: of who moved it, say.
+            buffer.note_stream(stream)?;
         }
         if body.stream.id() != stream.id() {
             self.read_by::<B>(stream, false);

@@ -149,9 +149,6 @@ impl<B: Backend> Buffer<B> {
     pub fn record_stream(&self, stream: &B::Stream) -> Result<(), Error> {
         let block = self.block();
         block.pool.check_device(stream)?;
-        if block.stream == stream.id() {
-            return Ok(());
-        }
         // What a graph does it does at each launch, of which nobody will tell.
         match self.device().is_capturing(stream)? {
             true => self.used_on(stream),

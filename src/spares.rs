@@ -89,8 +89,7 @@ impl Depot {
         }
         let Some(errand) = block.empty_shared() else { return Err(block) };
         self.note_back(block.key.class, block.requested);
-        self.counters.source_frees += 1;
-        self.spares.push(block);
+        self.keep_spare(block);
         Ok(errand)
     }
 
@@ -99,9 +98,14 @@ impl Depot {
         if !self.has_room_for_spares() || !block.empty() {
             return Some(block);
         }
-        self.counters.source_frees += 1;
-        self.spares.push(block);
+        self.keep_spare(block);
         None
+    }
+
+    #[inline]
+    fn keep_spare(&mut self, emptied: Box<Block>) {
+        self.counters.source_frees += 1;
+        self.spares.push(emptied);
     }
 
     fn has_room_for_spares(&self) -> bool {

@@ -258,7 +258,7 @@ impl PoolStats {
     }
 
     /// Calls of the driver that the pool made so far: allocations and frees of a source without an arena, and an event and a wait for
-    /// each wait between streams; not what tells how far readers were when memory of an arena was freed. Of a virtual source, those
+    /// each wait between streams; not what tells how far streams were when memory of an arena was freed. Of a virtual source, those
     /// for memory alone ([`mapping_calls`](Self::mapping_calls)): its waits are what sharing memory between streams costs, not what
     /// mapping it does.
     #[must_use]

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use std::collections::VecDeque;
 use std::sync::mpsc::{Sender, channel};
 use vrampool::host::{Call, HostDevice};
-use vrampool::{Backend, Error, Event, Placement, Pool, Region, RegionMut, Source};
+use vrampool::{Backend, DeviceArena, Error, Event, Placement, Pool, Region, RegionMut, Source};
 
 type Device = AuditDevice<HostDevice>;
 type Memory = <Device as Backend>::Memory;
@@ -196,6 +196,30 @@ fn a_recorded_stream_that_reads_waits_for_the_writer() {
         assert!(buffer.on(&b).is_ok() && pool.stats().stream_waits == 1, "{source}: it is behind it by now");
         drop(open);
         assert_eq!(contents(&device, &b, &result), [7; 1024], "{source}");
+    }
+}
+
+/// A compaction makes another stream the one that wrote a block last.
+#[test]
+fn its_own_stream_that_is_recorded_after_a_compaction_is_waited_for() {
+    let device = device();
+    let [own, mover, next] = streams(&device);
+    let arena = DeviceArena::builder(&device).limit(8192).build().expect("an arena");
+    let pool = Pool::builder(&device).source(Source::Arena).arena(&arena).max_cached_bytes(0);
+    let pool = pool.build().expect("a pool");
+    let [hole, buffer] = [(); 2].map(|()| pool.allocate(4096, &own).expect("memory"));
+    drop(hole);
+    assert_eq!(pool.compact(&mover, u64::MAX, |_| {}).expect("no fault").moved_blocks, 1);
+    // The program's own order, and its own use, of which it tells the pool.
+    device.wait(&own, &device.record(&mover).expect("an event")).expect("queued");
+    buffer.record_stream(&own).expect("no fault");
+    let _not_done = close_gate(&own);
+    drop(buffer);
+    let _other = arena.allocate(8192, &next).expect("all of it");
+    let after = device.record(&next).expect("an event");
+    for _ in 0..10_000 {
+        assert_eq!(after.is_complete(), Ok(false), "who gets it waits for who was recorded");
+        std::thread::yield_now();
     }
 }
 

@@ -179,17 +179,6 @@ impl FreeBlocks {
     pub(super) fn at_least<'a>(&'a self, table: &'a Table, bytes: u64) -> impl Iterator<Item = u32> + 'a {
         let aside = [self.hand, self.tail].into_iter();
         let aside = aside.filter(move |&index| index != NONE && table[index].bytes >= bytes);
-        aside.chain(self.in_bins(table, bytes))
-    }
-
-    /// The same: the one in hand, those in bins by size, then the tail.
-    pub(super) fn tail_last<'a>(&'a self, table: &'a Table, bytes: u64) -> impl Iterator<Item = u32> + 'a {
-        let holds = move |index: &u32| *index != NONE && table[*index].bytes >= bytes;
-        let tail = Some(self.tail).filter(holds);
-        Some(self.hand).filter(holds).into_iter().chain(self.in_bins(table, bytes)).chain(tail)
-    }
-
-    fn in_bins<'a>(&'a self, table: &'a Table, bytes: u64) -> impl Iterator<Item = u32> + 'a {
         let some = |index: u32| (index != NONE).then_some(index);
         let first = some(self.holes.smallest(table, bytes));
         let heads = std::iter::successors(first, move |&head| {
@@ -197,7 +186,7 @@ impl FreeBlocks {
             some(self.holes.smallest(table, larger))
         });
         let twins = move |head| std::iter::successors(Some(head), move |&index| some(table[index].twin));
-        heads.flat_map(twins)
+        aside.chain(heads.flat_map(twins))
     }
 
     /// The size of the largest block, 0 if there is none.

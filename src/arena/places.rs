@@ -181,12 +181,11 @@ impl Arena {
         index
     }
 
-    /// The free blocks of the dynamic region of at least `bytes`, the smaller first but for one that may come before its turn, the
-    /// free end last.
+    /// The free blocks of the dynamic region of at least `bytes`, the smaller first but for two that may come before their turn.
     pub(crate) fn rooms(&self, bytes: u64) -> impl Iterator<Item = Room> {
         let (table, free) = (&self.table, &self.dynamic.free);
         let room = |index: u32| Room { offset: table[index].offset, bytes: table[index].bytes, index };
-        free.tail_last(table, bytes).map(room)
+        free.at_least(table, bytes).map(room)
     }
 
     /// As [`allocate_at`](Self::allocate_at), without a search if it is in that [room](Self::rooms) still.

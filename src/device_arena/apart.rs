@@ -16,7 +16,7 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 use vrampool_backend::{Backend, Event};
 
-/// So many parts of free blocks are looked at.
+/// So many free blocks are looked at, and so many parts of them.
 const PARTS: usize = 64;
 
 /// Later than any era.
@@ -61,17 +61,20 @@ impl<B: Backend> Shared<B> {
     fn note_done<'a>(&'a self, mut state: MutexGuard<'a, State<B>>) -> MutexGuard<'a, State<B>> {
         let mut marks = state.marks.first_ones();
         // Not for as long as others add some.
-        for _ in 0..OF_A_STREAM {
+        for looks_left in (0..OF_A_STREAM).rev() {
             drop(state);
             marks.retain(|mark| mark.event.is_complete() == Ok(true));
             state = self.state.lock();
             if marks.is_empty() {
-                return state;
+                break;
             }
             let (mut gone, mut next) = (Passed::new(), Passed::new());
             for mark in &marks {
                 state.unsettled.done(mark.stream, mark.era);
                 next.extend(state.marks.take_until(mark, &mut gone));
+            }
+            if looks_left == 0 {
+                gone.append(&mut next);
             }
             self.is_marked.store(!state.marks.is_empty(), Ordering::Relaxed);
             // Any of these may be an event's last handle, whoever took the others.
@@ -157,7 +160,7 @@ impl<B: Backend> State<B> {
         is_settled: bool,
     ) -> Option<(Room, u64)> {
         let (mut best, mut looks) = (None, PARTS);
-        let mut rooms: SmallVec<[Room; 32]> = self.engine.rooms(bytes).collect();
+        let mut rooms: SmallVec<[Room; 32]> = self.engine.rooms(bytes).take(PARTS).collect();
         rooms.sort_unstable_by_key(|room| room.offset);
         for room in rooms {
             let Range { start, mut end } = room.offset..room.offset + room.bytes;

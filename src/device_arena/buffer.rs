@@ -292,12 +292,21 @@ impl<B: Backend> ArenaBuffer<B> {
     }
 
     /// Says that work on `stream` uses it, and has that wait for nothing: the program's own order does. Who gets its bytes next, or
-    /// writes it through a region, waits for that stream too.
+    /// writes it through a region, waits for that stream too. On a stream that is captured it is [`used_on`](Self::used_on).
     ///
     /// # Errors
-    /// [`Error::Arena`] after the arena was reset or resized, [`Error::Asleep`], [`Error::WrongDevice`].
+    /// [`Error::Arena`] after the arena was reset or resized, [`Error::Asleep`], [`Error::WrongDevice`]; on a stream that is captured as
+    /// [`on`](Self::on).
     pub fn record_stream(&self, stream: &B::Stream) -> Result<(), Error> {
         self.arena.check_device(stream)?;
+        match self.arena.device.is_capturing(stream)? {
+            true => self.used_on(stream),
+            false => self.note_stream(stream),
+        }
+    }
+
+    /// As [`record_stream`](Self::record_stream) of a stream of the device that is not captured.
+    pub(crate) fn note_stream(&self, stream: &B::Stream) -> Result<(), Error> {
         let mut state = self.arena.awake(self.block, self.len)?;
         let slot = state.slots.get_mut(self.block).ok_or(ArenaError::StaleBlock)?;
         slot.recorded_on(stream);

@@ -71,8 +71,8 @@ impl<B: Backend> ArenaBuffer<B> {
         let Some(freed) = PutOff::new(self.block, size, user.id()) else { return false };
         self.stream = slots.take_sole(self.block);
         state.put_off(freed);
-        // Not the last one: the state has one, of this range, because the block was live in it.
-        let _another_one = state.keep_handle_of_emptied(&mut self.range);
+        // Not the last one, as long as the lock is held: the state has one, of this range, because the block was live in it.
+        drop(state.keep_handle_of_emptied(&mut self.range));
         drop(state);
         self.becomes_empty();
         true
@@ -144,12 +144,13 @@ impl<B: Backend> State<B> {
         let mut block = self.place(bytes, size)?;
         let (mut offset, mut size) = self.engine.extent(block);
         self.note_peak();
+        self.placed_last = block.index();
         if !self.unsettled.is_settled_for(&(offset..offset + size), stream) {
             // Whoever takes the usual way gets the same block, or one that it waits less for.
+            self.placed_last = 0;
             block = self.place_settled(block, stream)?;
             (offset, size) = self.engine.extent(block);
         }
-        self.placed_last = block.index();
         Some((block, offset, size))
     }
 

@@ -17,7 +17,7 @@ impl<B: Backend> DeviceArena<B> {
         shared.check_device(stream)?;
         let mut state = shared.state.lock();
         // What is freed from here on is of another era, and not waited for.
-        let (users, era) = (state.unsettled.users(), state.unsettled.begin_era());
+        let (users, era) = (state.users_of_free(), state.unsettled.begin_era());
         drop(state);
         let mut settled: Streams<B::Stream> = Streams::new();
         for user in users.into_iter().filter(|user| user.id() != stream.id()) {

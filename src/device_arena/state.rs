@@ -4,8 +4,8 @@ use super::backing::Backing;
 use super::marks::{Before, Marks};
 use super::sleep::Sleep;
 use super::slot::{Slot, Slots};
-use super::unsettled::{Awaited, Streams, Unsettled, await_also};
-use crate::arena::{Arena, Block, Layout};
+use super::unsettled::{Awaited, Streams, Unsettled, add, await_also};
+use crate::arena::{Arena, Block, Layout, SpanState};
 use crate::error::Error;
 use crate::sync::{Condvar, Mutex, MutexGuard};
 use std::num::NonZeroU64;
@@ -95,7 +95,7 @@ impl<B: Backend> LockedState<B> {
 #[derive(Debug)]
 pub(super) struct Freed<S> {
     _gone: (Option<S>, Option<Streams<S>>),
-    /// If there are several that used it those, and the era that was over then: to be marked.
+    /// All streams that used it, if that is more than one, and the era that was over then: to be marked.
     pub(super) shared: Option<(Streams<S>, u64)>,
 }
 
@@ -262,6 +262,16 @@ impl<B: Backend> State<B> {
             (user, mark)
         };
         Before { streams: awaited.into_iter().map(point).collect(), era: self.unsettled.begin_era() }
+    }
+
+    /// All streams that used what is free.
+    pub(super) fn users_of_free(&self) -> Streams<B::Stream> {
+        let mut users = Streams::new();
+        for span in self.engine.blocks().filter(|span| matches!(span.state, SpanState::Free)) {
+            let free = span.offset..span.offset + span.bytes;
+            self.unsettled.users_in(&free).iter().for_each(|user| add(&mut users, user));
+        }
+        users
     }
 
     /// A handle of the stream.

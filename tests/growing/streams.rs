@@ -8,7 +8,7 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use vrampool::host::{Call, HostDevice, HostMemory, HostStream};
-use vrampool::{ArenaBuffer, Backend, Buffer, DeviceArena, Event, Pool, Region, RegionMut, Source};
+use vrampool::{ArenaBuffer, Backend, Buffer, DeviceArena, Event, Offload, Pool, Region, RegionMut, Source};
 
 /// Only a test that fails waits so long.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -211,6 +211,61 @@ fn a_captured_stream_is_sent_to_nobody_outside() {
     let got = arena.allocate(8 * PAGE, &own).map(|block| block.parts());
     go.send(()).expect("it listens");
     assert_eq!(got.expect("they are of one capture"), place);
+}
+
+/// A pool that grows, sixteen pages of which one stream freed and another has now, all behind one wait; nothing is free.
+fn handed_over() -> (AuditDevice<HostDevice>, Pool<AuditDevice<HostDevice>>, [HostStream; 3], [impl Sized; 2])
+{
+    let device = AuditDevice::new(HostDevice::builder().capacity(1 << 30).granularity(PAGE).build());
+    let streams = [(); 3].map(|()| device.create_stream().expect("a stream"));
+    let pool = Pool::builder(&device).source(Source::Virtual).limit(16 * PAGE).cached_class(0);
+    let pool = pool.build().expect("a pool");
+    let [before, now, _] = &streams;
+    let allocate = |stream| pool.allocate(8 * PAGE, stream).expect("memory");
+    drop([(); 2].map(|()| allocate(before)));
+    let live = [(); 2].map(|()| allocate(now));
+    assert_eq!(pool.stats().stream_waits, 1);
+    assert_eq!(pool.arena().map(DeviceArena::used), Some(16 * PAGE));
+    (device, pool, streams, live)
+}
+
+#[test]
+fn a_captured_stream_that_uses_no_block_does_not_keep_an_arena_awake() {
+    if !has_virtual_memory() {
+        return;
+    }
+    let (device, pool, [before, ..], _live) = handed_over();
+    device.capture(&[&before]);
+    let slept = pool.arena().expect("it has one").sleep(Offload::Discard);
+    assert!(slept.is_ok(), "{slept:?}");
+}
+
+/// What is free is settled, and nothing is.
+#[test]
+fn who_used_nothing_that_is_free_is_not_waited_for() {
+    if !has_virtual_memory() {
+        return;
+    }
+    let (device, pool, [before, _, captured], _live) = handed_over();
+    let (go, heard) = stall(&before);
+    pool.arena().expect("it has one").settle_for(&captured).expect("no fault");
+    go.send(()).expect("it listens");
+    device.synchronize(&before).expect("no fault");
+    assert_eq!(*heard.lock().expect("no panic"), Some(Ok(())), "it was waited for");
+}
+
+/// Nobody will tell of a graph's launches: what is refused of a captured stream is not noted of it either.
+#[test]
+fn a_block_is_not_recorded_on_a_captured_stream() {
+    let device = AuditDevice::new(HostDevice::new());
+    let [own, captured] = [(); 2].map(|()| device.create_stream().expect("a stream"));
+    let arena = DeviceArena::builder(&device).limit(PAGE).build().expect("an arena");
+    let pool = Pool::builder(&device).source(Source::Arena).build().expect("a pool");
+    let (block, buffer) =
+        (arena.allocate(PAGE, &own).expect("memory"), pool.allocate(PAGE, &own).expect("memory"));
+    device.capture(&[&captured]);
+    assert!(block.used_on(&captured).is_err() && block.record_stream(&captured).is_err());
+    assert!(buffer.used_on(&captured).is_err() && buffer.record_stream(&captured).is_err());
 }
 
 #[derive(Debug, Clone)]

@@ -149,7 +149,7 @@ vrampool_status vrampool_free(vrampool_pool pool, void *address, vrampool_stream
 vrampool_status vrampool_free_sized(vrampool_pool pool, void *address, uint64_t bytes, vrampool_stream stream);
 
 /* Says that work on `stream` uses the block too: its next borrower waits for the work so far on that stream (and the stream
- * waits for that of the stream the block was allocated for). */
+ * waits for that of the stream the block was allocated for, as it does not for vrampool_torch_record_stream). */
 vrampool_status vrampool_record_stream(void *address, vrampool_stream stream);
 
 /* What is known of a live block. */

@@ -86,7 +86,7 @@ impl<B: Backend> Shared<B> {
         if state.slots.iter().any(Slot::is_held) {
             return Err(ArenaError::Pinned.into());
         }
-        let (mut users, live) = (state.unsettled.users(), state.live());
+        let (mut users, live) = (state.users_of_free(), state.live());
         state.slots.iter().flat_map(Slot::users).for_each(|user| add(&mut users, &user));
         let (pieces, views) = state.mapped();
         state.sleep = Sleep::Changing;

@@ -222,13 +222,6 @@ impl<S: Stream> Unsettled<S> {
         if self.gone.is_empty() { Streams::new() } else { mem::take(&mut self.gone) }
     }
 
-    /// All streams that used any part.
-    pub(crate) fn users(&self) -> Streams<S> {
-        let mut users = Streams::new();
-        self.parts.iter().flat_map(|part| &part.streams).for_each(|stream| add(&mut users, stream));
-        users
-    }
-
     /// Finds the part with the start of `range`, if it is the stream's; answers its era if all of the range is in it.
     #[cold]
     fn becomes_known_as(&mut self, range: &Range<u64>, stream: &S) -> Option<u64> {
@@ -249,7 +242,7 @@ impl<S: Stream> Unsettled<S> {
         self.known[0] = known;
     }
 
-    /// All streams that used any part of `range`, as far as it is free: of what is live it may say less.
+    /// All streams that used any part of `range`, as far as it is free: of what is live it may say less, or who used it before.
     pub(crate) fn users_in(&self, range: &Range<u64>) -> Streams<S> {
         let mut used = Streams::new();
         let users = self.parts.overlapping(range).flat_map(|part| &part.streams);

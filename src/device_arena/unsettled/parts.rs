@@ -35,6 +35,7 @@ impl<S: Clone> Parts<S> {
         Self { chunks: Vec::new() }
     }
 
+    #[cfg(test)]
     pub(super) fn iter(&self) -> impl Iterator<Item = &Part<S>> {
         self.chunks.iter().flatten()
     }
