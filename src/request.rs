@@ -31,7 +31,8 @@ impl Shared {
     }
 
     /// Serves a request too large for magazines with as little as possible: by the newest idle block, if that needs no wait,
-    /// or, where nothing idle would serve, by an arena. No answer means nothing: take the usual way.
+    /// or, where nothing idle would serve, by its source. No answer means nothing: take the usual way. Pools with hooks do so for
+    /// every request, because lanes of theirs are below none.
     pub(crate) fn allocate_large<B: Backend>(
         self: &Arc<Self>,
         bytes: u64,

@@ -24,13 +24,13 @@ pub(crate) struct Moment {
 pub(crate) struct Room {
     pub(crate) offset: u64,
     pub(crate) bytes: u64,
-    /// Its record; none of what is no free block yet.
+    /// Its record, if that is known.
     index: u32,
 }
 
 impl Room {
-    /// What will be free.
-    pub(crate) fn future(offset: u64, bytes: u64) -> Self {
+    /// Free bytes, or such as will be, whose record is not known: it is searched for.
+    pub(crate) fn unnamed(offset: u64, bytes: u64) -> Self {
         Self { offset, bytes, index: NONE }
     }
 }
@@ -217,7 +217,7 @@ impl Arena {
         holes.extend(self.rooms(bytes));
         let (end, capacity) = (self.free_end(Region::Dynamic), self.dynamic.end);
         if (1..bytes).contains(&(capacity - end)) {
-            holes.push(Room::future(end, capacity - end));
+            holes.push(Room::unnamed(end, capacity - end));
         }
         holes.sort_unstable_by_key(|room| room.offset);
     }

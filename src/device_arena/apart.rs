@@ -61,7 +61,7 @@ impl<B: Backend> Shared<B> {
     fn note_done<'a>(&'a self, mut state: MutexGuard<'a, State<B>>) -> MutexGuard<'a, State<B>> {
         let mut marks = state.marks.first_ones();
         // Not for as long as others add some.
-        for looks_left in (0..OF_A_STREAM).rev() {
+        for rounds_left in (0..OF_A_STREAM).rev() {
             drop(state);
             marks.retain(|mark| mark.event.is_complete() == Ok(true));
             state = self.state.lock();
@@ -73,7 +73,7 @@ impl<B: Backend> Shared<B> {
                 state.unsettled.done(mark.stream, mark.era);
                 next.extend(state.marks.take_until(mark, &mut gone));
             }
-            if looks_left == 0 {
+            if rounds_left == 0 {
                 gone.append(&mut next);
             }
             self.is_marked.store(!state.marks.is_empty(), Ordering::Relaxed);

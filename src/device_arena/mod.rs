@@ -64,8 +64,8 @@ use vrampool_backend::{Backend, Capabilities, DeviceId, MemoryKind, Stream};
 /// As cuArena's pool, with its regions, bins and compaction, and in constant time; on any backend; and safe: a block
 /// waits on the device for the work that used its bytes before (and, mostly, for no later work of streams that shared
 /// them), follows its data when it is moved, and is an error, not another's memory, after [`reset`](Self::reset). Where one
-/// would wait so in a program that shares blocks, it gets other free memory that takes no wait, or a shorter one, if there is some. An arena of
-/// pageable host memory is one on [`HostDevice`](crate::host::HostDevice).
+/// would wait so in a program that shares blocks, it gets other free memory that takes no wait, or a shorter one, if there is
+/// some. An arena of pageable host memory is one on [`HostDevice`](crate::host::HostDevice).
 ///
 /// ```
 /// use vrampool::{Backend, DeviceArena, arena::Region, host::HostDevice};

@@ -41,7 +41,7 @@ impl Holes {
     /// Of blocks by offset, with their bytes; none touches another within a piece.
     #[cfg(test)]
     pub(super) fn new(blocks: Vec<(u64, u64)>) -> Self {
-        Self(blocks.into_iter().map(|(start, bytes)| Room::future(start, bytes)).collect())
+        Self(blocks.into_iter().map(|(start, bytes)| Room::unnamed(start, bytes)).collect())
     }
 
     #[cfg(test)]
@@ -57,7 +57,7 @@ impl Holes {
 
     /// The same, with more free extents that are in none.
     pub(super) fn with(mut self, more: &[Extent]) -> Self {
-        self.0.extend(more.iter().map(|extent| Room::future(extent.start, extent.bytes)));
+        self.0.extend(more.iter().map(|extent| Room::unnamed(extent.start, extent.bytes)));
         self.0.sort_unstable_by_key(|room| room.offset);
         self
     }

@@ -69,7 +69,7 @@ impl<B: Backend> Backing<B> {
     /// The free block in which an extent was that was [found](Self::oldest) last.
     pub(in super::super) fn room_of(&self, extent: Extent) -> Room {
         let room = self.search.holes.room_at(extent.start).copied();
-        room.unwrap_or(Room::future(extent.start, extent.bytes))
+        room.unwrap_or(Room::unnamed(extent.start, extent.bytes))
     }
 
     /// When the free end came to hold `bytes`, if it does, and how many stitched ranges are older.

@@ -38,10 +38,10 @@ pub(crate) fn add<S: Stream>(streams: &mut Streams<S>, stream: &S) {
 /// Disjoint parts of a range with the streams that used them last. A free costs an entry here and no event; neighbours
 /// of the same streams are one entry.
 ///
-/// What a stream gets that it alone used, or all users of which it is behind, stays here, under the block, until the block is freed:
-/// what is here of live bytes does not matter, because freeing them says it anew. So a program with one stream has one entry, from the start to the
-/// highest byte it ever had, and that is a known one: nothing is looked up. Two are known, because a growing arena has two
-/// parts.
+/// What a stream gets that it alone used, or all users of which it is behind, may stay here, under the block, until the block is
+/// freed: what is here of live bytes does not matter, because freeing them says it anew. So a program with one stream has one
+/// entry, from the start to the highest byte it ever had, and that is a known one: nothing is looked up. Two are known, because
+/// a growing arena has two parts.
 ///
 /// A stream that waits for another is behind all that the other did up to some point. So it need not wait again for what the other
 /// freed before that: such a point begins an era, parts have the era of their last free, and who waited for whom up to which one
