@@ -83,12 +83,27 @@ impl Arena {
         let peak = self.peak;
         let block = self.allocate_at(offset, bytes)?;
         self.peak = peak;
+        self.set_live_apart(block, offset, bytes);
+        Ok(block)
+    }
+
+    /// A live block that its owner freed is neither live nor free from now on, but [held](Self::held), until it is
+    /// [put back](Self::put_back).
+    pub(crate) fn set_freed_apart(&mut self, block: Block) {
+        let is_idle =
+            self.table.get(block.index()).is_some_and(|record| record.is_live_and_idle(block.serial()));
+        if is_idle {
+            let (offset, bytes) = self.extent(block);
+            self.set_live_apart(block, offset, bytes);
+        }
+    }
+
+    fn set_live_apart(&mut self, block: Block, offset: u64, bytes: u64) {
         let space = self.space_at(offset);
         space.used -= bytes;
         space.live -= 1;
         space.held += bytes;
         self.tag(block, State::Apart);
-        Ok(block)
     }
 
     /// What was set apart is live from now on.

@@ -1,20 +1,17 @@
 //! Streams that share memory are kept apart: where one is not done yet with what another would get, that one gets other memory that is
-//! free, or what is waited for up to the earliest point.
+//! free, or some that is mapped for it, or what is waited for up to the earliest point.
 //!
 //! Only streams that were [marked](super::marks) are known to be behind what they were given. So a program whose streams share no
 //! block finds its memory as if there was one stream, each time at the same place.
 
-use super::marks::{OF_A_STREAM, Passed};
+use super::backing::{Extent, Growth, Stock};
 use super::state::{State, Taken};
 use super::unsettled::Reach;
-use super::{DeviceArena, Shared};
 use crate::arena::{ArenaError, Block, Region, Room};
-use crate::sync::MutexGuard;
+use crate::error::Error;
 use smallvec::SmallVec;
-use std::mem;
 use std::ops::Range;
-use std::sync::atomic::Ordering;
-use vrampool_backend::{Backend, Event};
+use vrampool_backend::Backend;
 
 /// So many free blocks are looked at, and so many parts of them.
 const PARTS: usize = 64;
@@ -22,74 +19,57 @@ const PARTS: usize = 64;
 /// Later than any era.
 const NOW: u64 = u64::MAX;
 
-impl<B: Backend> DeviceArena<B> {
-    /// Looks how far streams are, if some were marked and it is time. Answers whether it did.
-    pub(crate) fn look(&self) -> bool {
-        if !self.shared.is_marked.load(Ordering::Relaxed) {
-            return false;
-        }
-        let state = self.shared.state.lock();
-        let is_due = state.marks.is_due();
-        if is_due {
-            drop(self.shared.note_done(state));
-        }
-        is_due
-    }
-}
-
-impl<B: Backend> Shared<B> {
-    /// Whether a request's own stream is captured, if that may matter. To be asked without the lock.
-    #[inline]
-    pub(super) fn is_captured(&self, stream: &B::Stream) -> Option<bool> {
-        // Relaxed: who does not see a mark finds its memory as if there was none.
-        self.is_marked.load(Ordering::Relaxed).then(|| self.device.is_capturing(stream) != Ok(false))
-    }
-
-    /// The state, for a request: with what streams are known to be done with.
-    #[inline]
-    pub(super) fn lock_for_request(&self) -> MutexGuard<'_, State<B>> {
-        let mut state = self.state.lock();
-        if state.marks.is_due() {
-            return self.note_done(state);
-        }
-        state.marks.pass();
-        state
-    }
-
-    /// Asks for each stream whether the first point of it is reached, and if it is whether a later one is.
-    #[cold]
-    fn note_done<'a>(&'a self, mut state: MutexGuard<'a, State<B>>) -> MutexGuard<'a, State<B>> {
-        let mut marks = state.marks.first_ones();
-        // Not for as long as others add some.
-        for rounds_left in (0..OF_A_STREAM).rev() {
-            drop(state);
-            marks.retain(|mark| mark.event.is_complete() == Ok(true));
-            state = self.state.lock();
-            if marks.is_empty() {
-                break;
-            }
-            let (mut gone, mut next) = (Passed::new(), Passed::new());
-            for mark in &marks {
-                state.unsettled.done(mark.stream, mark.era);
-                next.extend(state.marks.take_until(mark, &mut gone));
-            }
-            if rounds_left == 0 {
-                gone.append(&mut next);
-            }
-            self.is_marked.store(!state.marks.is_empty(), Ordering::Relaxed);
-            // Any of these may be an event's last handle, whoever took the others.
-            drop(state);
-            drop((mem::replace(&mut marks, next), gone));
-            state = self.state.lock();
-            if marks.is_empty() {
-                break;
-            }
-        }
-        state
-    }
-}
-
 impl<B: Backend> State<B> {
+    /// Whether a request gets new memory where it would have to wait for another stream.
+    pub(super) fn rather_grows(&self, (bytes, alignment): (u64, u64), stock: Stock) -> bool {
+        let Some(backing) = self.backing.as_ref().filter(|_| self.marks.were_any()) else { return false };
+        let size = bytes.checked_next_multiple_of(self.engine.alignment());
+        stock == Stock::Plenty && size.is_some_and(|size| backing.grows_apart(&self.engine, size, alignment))
+    }
+
+    /// As [`take_mapped`](Self::take_mapped), of what a stream need not wait for.
+    pub(super) fn take_settled(
+        &mut self,
+        (bytes, alignment): (u64, u64),
+        stock: Stock,
+        stream: &B::Stream,
+    ) -> Result<Option<Taken<B>>, Error> {
+        let Some(taken) = self.take_mapped(bytes, alignment, stock)? else { return Ok(None) };
+        let Self { engine, unsettled, .. } = self;
+        let blocks = [taken.block]
+            .into_iter()
+            .chain(taken.stitched.iter().flat_map(|place| place.more.iter().copied()));
+        let is_settled = |block| {
+            let (offset, size) = engine.extent(block);
+            unsettled.is_settled_for(&(offset..offset + size), stream)
+        };
+        if blocks.clone().all(is_settled) {
+            return Ok(Some(taken));
+        }
+        if taken.stitched.is_none() && alignment <= self.engine.alignment() {
+            return Ok(self.place_settled(taken.block, stream).map(Taken::plain));
+        }
+        blocks.for_each(|block| self.free_freed(block));
+        Ok(None)
+    }
+
+    /// What is to be made for a request that [rather](Self::rather_grows) gets new memory, and its place there.
+    pub(super) fn plan_apart(
+        &mut self,
+        (bytes, alignment): (u64, u64),
+        stock: Stock,
+        stream: &B::Stream,
+    ) -> Option<(Extent, Growth)> {
+        if !self.rather_grows((bytes, alignment), stock) {
+            return None;
+        }
+        let Self { engine, backing: Some(backing), unsettled, .. } = self else { return None };
+        let bytes = bytes.checked_next_multiple_of(engine.alignment())?;
+        let (free_end, end) = (engine.free_end(Region::Dynamic), engine.end(Region::Dynamic));
+        let start = if unsettled.is_settled_for(&(free_end..end), stream) { free_end } else { end };
+        Some((Extent { start, bytes }, backing.plan_apart(engine, bytes, start)?))
+    }
+
     /// What was taken for a stream, or other bytes that it waits less for; if it is captured, that it does not wait for: whom else it
     /// may wait for is not known here.
     ///
@@ -128,7 +108,11 @@ impl<B: Backend> State<B> {
             return Ok(block);
         }
         self.engine.free(block)?;
-        match self.earliest(bytes, &reach, late, is_captured) {
+        let place = match is_captured {
+            true => self.settled_place(bytes, &reach),
+            false => self.earliest(bytes, &reach, late),
+        };
+        match place {
             Some((room, place)) => self.engine.allocate_in_room(room, place, bytes),
             None => self.engine.allocate_at(start, bytes),
         }
@@ -141,24 +125,37 @@ impl<B: Backend> State<B> {
         let (_, bytes) = self.engine.extent(block);
         let is_anywhere = self.marks.were_any() && self.engine.region(block) == Ok(Region::Dynamic);
         self.engine.free(block).ok()?;
-        // Whoever has the lock of a pool cannot look. He lets that go, looks, and asks again.
-        if !is_anywhere || self.marks.is_due() {
+        if !is_anywhere {
             return None;
         }
-        self.marks.pass();
-        let (room, place) = self.earliest(bytes, &self.unsettled.reach(stream), Some(0), true)?;
+        let (room, place) = self.settled_place(bytes, &self.unsettled.reach(stream))?;
         self.engine.allocate_in_room(room, place, bytes).ok()
     }
 
-    /// The place for which a stream of that reach would be less late than so, and least of all of them; if `is_settled`, one for which
-    /// it need not wait.
-    fn earliest(
-        &self,
-        bytes: u64,
-        reach: &Reach,
-        mut late: Option<u64>,
-        is_settled: bool,
-    ) -> Option<(Room, u64)> {
+    /// A place for which a stream of that reach need not wait, in one of the smallest rooms.
+    fn settled_place(&self, bytes: u64, reach: &Reach) -> Option<(Room, u64)> {
+        let mut looks = PARTS;
+        for room in self.engine.rooms(bytes).take(PARTS) {
+            let all = room.offset..room.offset + room.bytes;
+            let (mut place, end) = (all.start, all.end);
+            let mut open = self.unsettled.open_parts(&all, reach);
+            loop {
+                let part = open.next();
+                if part.as_ref().map_or(end, |part| part.start).saturating_sub(place) >= bytes {
+                    return Some((room, place));
+                }
+                match part {
+                    Some(part) if looks > 0 => (place, looks) = (part.end, looks - 1),
+                    Some(_) => return None,
+                    None => break,
+                }
+            }
+        }
+        None
+    }
+
+    /// The place for which a stream of that reach would be less late than so, and least of all of them.
+    fn earliest(&self, bytes: u64, reach: &Reach, mut late: Option<u64>) -> Option<(Room, u64)> {
         let (mut best, mut looks) = (None, PARTS);
         let mut rooms: SmallVec<[Room; 32]> = self.engine.rooms(bytes).take(PARTS).collect();
         rooms.sort_unstable_by_key(|room| room.offset);
@@ -177,7 +174,7 @@ impl<B: Backend> State<B> {
                 let is_in = |part: &Range<u64>| part.start < place + bytes && place < part.end;
                 let of_this =
                     parts.iter().filter(|(part, _)| is_in(part)).filter_map(|(_, late)| *late).max();
-                if of_this < late && (of_this.is_none() || !is_settled) {
+                if of_this < late {
                     (late, best) = (of_this, Some((room, place)));
                 }
                 if late.is_none() {

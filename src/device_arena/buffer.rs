@@ -355,11 +355,11 @@ impl<B: Backend> Drop for ArenaBuffer<B> {
         let mut state = self.arena.settled(self.block);
         let backup = if state.is_awake() { Vec::new() } else { state.forget_backup(self.block) };
         // A stale block, after a reset, has no slot and nothing to free.
-        let mut freed = state.free(self.block);
+        let freed = state.free(self.block);
         let range = state.keep_handle(self.range.take());
         drop(state);
-        if let Some((users, era)) = freed.shared.take() {
-            users.iter().for_each(|user| self.arena.mark(user, era));
+        if let Some(to_mark) = &freed.to_mark {
+            self.arena.mark(to_mark);
         }
         drop((freed, range, backup));
     }

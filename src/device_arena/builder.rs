@@ -201,7 +201,7 @@ impl<B: Backend> ArenaBuilder<B> {
         let front = addresses / 4;
         let engine = Arena::divided(alignment, front)?;
         let backing = Backing::new(granularity, limit, self.piece_bytes, (front, addresses));
-        Ok(State::new(engine, range, Some(backing)))
+        Ok(State::new(&self.device, engine, range, Some(backing)))
     }
 
     fn bytes(&self) -> Result<u64, Error> {

@@ -26,7 +26,7 @@ impl<B: Backend> DeviceArena<B> {
     /// What sizes round up to and offsets are multiples of, bytes.
     #[must_use]
     pub fn alignment(&self) -> u64 {
-        self.engine().engine.alignment()
+        self.locked().engine.alignment()
     }
 
     /// `bytes` rounded up to the alignment; `None` when that does not fit 64 bits.
@@ -38,7 +38,7 @@ impl<B: Backend> DeviceArena<B> {
     /// Bytes in all; of a growing arena those that are mapped.
     #[must_use]
     pub fn capacity(&self) -> u64 {
-        let state = self.engine();
+        let state = self.locked();
         state.backing.as_ref().map_or_else(|| state.engine.capacity(), |backing| backing.mapped)
     }
 
@@ -46,77 +46,77 @@ impl<B: Backend> DeviceArena<B> {
     /// granule, and `Dynamic` the other; parts with nothing behind them count.
     #[must_use]
     pub fn capacity_of(&self, region: Region) -> u64 {
-        self.engine().engine.capacity_of(region)
+        self.locked().engine.capacity_of(region)
     }
 
     /// The range's address on the device, where the device has addresses.
     #[must_use]
     pub fn base(&self) -> Option<u64> {
-        self.engine().range.address()
+        self.locked().range.address()
     }
 
     /// Bytes of live blocks.
     #[must_use]
     pub fn used(&self) -> u64 {
-        self.engine().engine.used()
+        self.locked().engine.used()
     }
 
     /// Bytes of live blocks in one region.
     #[must_use]
     pub fn used_in(&self, region: Region) -> u64 {
-        self.engine().engine.used_in(region)
+        self.locked().engine.used_in(region)
     }
 
     /// The most bytes that were live.
     #[must_use]
     pub fn peak_used(&self) -> u64 {
-        let state = self.engine();
+        let state = self.locked();
         state.peak
     }
 
     /// Free bytes of a region.
     #[must_use]
     pub fn available(&self, region: Region) -> u64 {
-        self.engine().engine.available(region)
+        self.whole().engine.available(region)
     }
 
     /// The largest request that a region can serve now, bytes.
     #[must_use]
     pub fn largest_free_block(&self, region: Region) -> u64 {
-        self.engine().engine.largest_free_block(region)
+        self.whole().engine.largest_free_block(region)
     }
 
     /// External fragmentation of a region: the share of its free bytes that is not in the largest free block, 0 to 1.
     #[must_use]
     pub fn fragmentation(&self, region: Region) -> f64 {
-        self.engine().engine.fragmentation(region)
+        self.whole().engine.fragmentation(region)
     }
 
     /// The end of the highest live block, bytes: what the range would have to be for what is live now. Of a growing arena an
     /// offset among its addresses, and no measure of memory: see [`reserved_bytes`](Self::reserved_bytes).
     #[must_use]
     pub fn highest_end(&self) -> u64 {
-        self.engine().engine.highest_end()
+        self.whole().engine.highest_end()
     }
 
     /// Whether it maps memory as it is needed.
     #[must_use]
     pub fn is_growing(&self) -> bool {
-        self.engine().backing.is_some()
+        self.locked().backing.is_some()
     }
 
     /// Bytes that it took from the device: of a growing arena what is mapped, else the end of the highest live block, which
     /// is what it would have had to take.
     #[must_use]
     pub fn reserved_bytes(&self) -> u64 {
-        let state = self.engine();
+        let state = self.locked();
         state.backing.as_ref().map_or_else(|| state.engine.highest_end(), |backing| backing.mapped)
     }
 
     /// Bytes of addresses: of a growing arena those of its range and of stitched ranges, else its capacity.
     #[must_use]
     pub fn address_bytes(&self) -> u64 {
-        let state = self.engine();
+        let state = self.locked();
         let asleep = if let Sleep::Asleep(asleep) = &state.sleep { asleep.stitched_bytes() } else { 0 };
         state
             .backing
@@ -140,14 +140,14 @@ impl<B: Backend> DeviceArena<B> {
     /// All blocks, live and free, in the order of their addresses.
     #[must_use]
     pub fn blocks(&self) -> Vec<Span> {
-        self.engine().engine.blocks().collect()
+        self.whole().engine.blocks().collect()
     }
 
     /// Where in its range it has memory, offsets, in order: of a growing arena the parts that are mapped (asleep none), else all
     /// of it.
     #[must_use]
     pub fn mapped(&self) -> Vec<Range<u64>> {
-        let state = self.engine();
+        let state = self.locked();
         let mut runs: Vec<Range<u64>> = Vec::new();
         let Some(backing) = &state.backing else {
             runs.push(0..state.engine.capacity());
@@ -163,7 +163,13 @@ impl<B: Backend> DeviceArena<B> {
         runs
     }
 
-    fn engine(&self) -> MutexGuard<'_, State<B>> {
+    /// For what is free, and where.
+    fn whole(&self) -> MutexGuard<'_, State<B>> {
         self.shared.state.lock()
+    }
+
+    /// For all else.
+    fn locked(&self) -> MutexGuard<'_, State<B>> {
+        self.shared.state.lock_with_deferred()
     }
 }

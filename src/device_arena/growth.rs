@@ -66,14 +66,18 @@ impl<B: Backend> Shared<B> {
         let (mut stock, mut shortage) = (Stock::Plenty, None);
         let mut has_released = false;
         loop {
-            let mut state = self.state.lock();
+            let mut state = self.state.lock_with_deferred();
             if !state.is_awake() {
                 return Err(state.asleep(bytes));
             }
-            if let Some(taken) = state.take_mapped(bytes, alignment, stock)? {
+            if let Some(taken) = state.take(request, stock, stream)? {
                 return self.hand_out((state, Some(false)), taken, request, stream);
             }
-            let (growth, held) = match state.plan_growth(bytes, alignment, stock) {
+            let (place, planned) = match state.plan_apart(request, stock, stream) {
+                Some((place, growth)) => (Some(place), Ok((growth, Vec::new()))),
+                None => (None, state.plan_growth(bytes, alignment, stock)),
+            };
+            let (growth, held) = match planned {
                 Ok(planned) => planned,
                 Err(refusal) => {
                     let may_help = refusal.is_out_of_memory() && state.small_may_serve(bytes);
@@ -101,7 +105,7 @@ impl<B: Backend> Shared<B> {
             drop(state);
             match self.make(&growth, &range, &mapped) {
                 Ok(made) => {
-                    let mut state = self.state.lock();
+                    let mut state = self.state.lock_with_deferred();
                     if let Err(error) = state.engine.reserve_blocks(3 + 2 * held.len()) {
                         state.give_up(&held);
                         drop(state);
@@ -110,9 +114,14 @@ impl<B: Backend> Shared<B> {
                         return Err(error.into());
                     }
                     // Before anybody else has it.
-                    let taken = match state.commit(growth, made, &held) {
-                        None => state.take_mapped(bytes, alignment, stock)?,
-                        stitched => stitched,
+                    let stitched = state.commit(growth, made, &held);
+                    let taken = match place {
+                        // Unless somebody was there first.
+                        Some(place) => {
+                            state.engine.allocate_at(place.start, place.bytes).ok().map(Taken::plain)
+                        }
+                        None if stitched.is_none() => state.take_mapped(bytes, alignment, stock)?,
+                        None => stitched,
                     };
                     if let Some(taken) = taken {
                         return self.hand_out((state, Some(false)), taken, request, stream);

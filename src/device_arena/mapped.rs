@@ -21,7 +21,7 @@ impl<B: Backend> Shared<B> {
         if !state.is_awake() {
             return Ok(None);
         }
-        match state.take_mapped(bytes, alignment, stock)? {
+        match state.take((bytes, alignment), stock, stream)? {
             Some(taken) => self.hand_out((state, is_captured), taken, (bytes, alignment), stream).map(Some),
             None => Ok(None),
         }
@@ -29,6 +29,25 @@ impl<B: Backend> Shared<B> {
 }
 
 impl<B: Backend> State<B> {
+    /// A block for a stream: of what it need not wait for, and only where no more [is to be mapped](Self::rather_grows) for that of all
+    /// that is free or deferred; none if nothing serves, or if it is better to make some memory.
+    pub(super) fn take(
+        &mut self,
+        (bytes, alignment): (u64, u64),
+        stock: Stock,
+        stream: &B::Stream,
+    ) -> Result<Option<Taken<B>>, Error> {
+        let is_apart = self.rather_grows((bytes, alignment), stock);
+        if is_apart || !self.deferred.is_empty() {
+            let settled = self.take_settled((bytes, alignment), stock, stream)?;
+            if is_apart || settled.is_some() {
+                return Ok(settled);
+            }
+            self.let_go_deferred();
+        }
+        self.take_mapped(bytes, alignment, stock)
+    }
+
     /// A block of what is mapped; none if nothing serves, or if it is better to make some memory.
     pub(super) fn take_mapped(
         &mut self,

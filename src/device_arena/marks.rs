@@ -11,9 +11,8 @@ use vrampool_backend::{Backend, StreamId};
 pub(super) const OF_A_STREAM: usize = 64;
 const STREAMS: usize = 16;
 
-/// So many requests pass between two looks at how far streams are, while they get on; and so many at most.
-const PAUSE: u32 = 2;
-const LONGEST_PAUSE: u32 = 31;
+/// So many requests that found nothing without a wait pass at most between two looks at how far streams are.
+const LONGEST_PAUSE: u32 = 7;
 
 /// Marks of several streams, mostly one of each; to be dropped without the lock.
 pub(super) type Passed<B> = SmallVec<[Mark<B>; 4]>;
@@ -96,7 +95,12 @@ impl<B: Backend> Marks<B> {
         self.lanes.is_empty()
     }
 
-    /// Whether it is time to look how far streams are: soon again while they get on, less and less often while they do not.
+    /// Whether there are some of that stream.
+    pub(super) fn has_of(&self, stream: StreamId) -> bool {
+        self.lanes.iter().any(|lane| lane.stream == stream)
+    }
+
+    /// Whether it is time to look how far streams are: at once while they get on, less and less often while they do not.
     #[inline]
     pub(super) fn is_due(&self) -> bool {
         !self.is_empty() && self.pause == 0
@@ -118,7 +122,7 @@ impl<B: Backend> Marks<B> {
     /// Takes those out that its stream passed before that one, and that one: to be dropped without the lock. Answers the next one of
     /// that stream to be asked for, from the middle of those that are left: few are asked for where most are reached.
     pub(super) fn take_until(&mut self, passed: &Mark<B>, gone: &mut Passed<B>) -> Option<Mark<B>> {
-        (self.pause, self.next_pause) = (PAUSE, 0);
+        (self.pause, self.next_pause) = (0, 0);
         let place = self.lanes.iter().position(|lane| lane.stream == passed.stream)?;
         let marks = &mut self.lanes[place].marks;
         gone.extend(marks.drain(..marks.partition_point(|mark| mark.era <= passed.era)));
@@ -138,6 +142,7 @@ impl<B: Backend> Marks<B> {
 
 #[cfg(all(test, feature = "host"))]
 mod tests {
+    use super::super::state::ToMark;
     use super::*;
     use crate::DeviceArena;
     use crate::host::HostDevice;
@@ -210,7 +215,7 @@ mod tests {
         }
     }
 
-    /// Streams that get on are looked at for every third request, others less and less often, and never not at all.
+    /// Streams that get on are looked at for every request, others less and less often, and never not at all.
     #[test]
     fn looks_become_rarer_while_nothing_is_reached() {
         let device = HostDevice::new();
@@ -230,12 +235,12 @@ mod tests {
             }
             is_due
         };
-        let looked: Vec<_> = (0..160).filter(|_| looks(&mut marks)).collect();
-        assert_eq!(looked, [0, 2, 6, 14, 30, 62, 94, 126, 158]);
+        let looked: Vec<_> = (0..64).filter(|_| looks(&mut marks)).collect();
+        assert_eq!(looked, [0, 2, 6, 14, 22, 30, 38, 46, 54, 62]);
         assert!(marks.take_until(&mark, &mut Passed::new()).is_none());
         assert!(marks.add(mark).is_empty());
         let looked: Vec<_> = (0..10).filter(|_| looks(&mut marks)).collect();
-        assert_eq!(looked, [2, 4, 8], "one was reached");
+        assert_eq!(looked, [0, 2, 6], "one was reached");
     }
 
     /// One that was begun before a resize is put among those of the next range.
@@ -252,7 +257,7 @@ mod tests {
         (0..9).for_each(|_| free());
         let era = arena.shared.state.lock().unsettled.begin_era();
         arena.resize(BYTES).expect("memory");
-        arena.shared.mark(&reader, era);
+        arena.shared.mark(&ToMark { streams: [reader.clone()].into_iter().collect(), era });
         device.synchronize(&reader).expect("no fault");
         let (go, told) = channel::<()>();
         let kernel = move |[]: [&[u8]; 0], []: [&mut [u8]; 0]| _ = told.recv();

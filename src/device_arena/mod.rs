@@ -2,7 +2,8 @@
 //! [engine](crate::arena), with streams and data.
 //!
 //! * `unsettled`: which streams may still use free parts, so that memory is handed out behind their work; `marks`: how far they
-//!   were when they had used them; `apart`: other memory for who would have to wait;
+//!   were when they had used them, and `looks`: how far they are; `deferred`: blocks that are free once their streams are done with
+//!   them; `apart`: other memory for who would have to wait;
 //! * `builder`: how it is to be;
 //! * `slot`: who uses a live block, of which parts a stitched one is made, and whether it may move;
 //! * `state`: what the lock holds, engine, slots, unsettled parts, what is behind the range, and its sleep;
@@ -23,8 +24,10 @@ mod buffer;
 mod builder;
 mod compaction;
 mod copier;
+mod deferred;
 mod figures;
 mod growth;
+mod looks;
 mod mapped;
 mod marks;
 mod recycle;
@@ -48,7 +51,7 @@ use crate::arena::{ArenaError, Block, Layout, Region};
 use crate::capture::Need;
 use crate::error::Error;
 use crate::sync::{Condvar, MutexGuard};
-use marks::{Before, Mark};
+use marks::Before;
 use parking_lot::Mutex as LongMutex;
 use sleep::GivingBack;
 use slot::Slot;
@@ -56,7 +59,7 @@ use state::{LockedState, State, Taken};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use unsettled::Unsettled;
-use vrampool_backend::{Backend, Capabilities, DeviceId, MemoryKind, Stream};
+use vrampool_backend::{Backend, DeviceId, MemoryKind, Stream};
 
 /// A device's memory, handed out in blocks: one range reserved once, or, [growing](ArenaBuilder::growing), addresses with memory
 /// mapped as it is needed, which can [sleep](Self::sleep). A clone is another handle to it.
@@ -65,7 +68,7 @@ use vrampool_backend::{Backend, Capabilities, DeviceId, MemoryKind, Stream};
 /// waits on the device for the work that used its bytes before (and, mostly, for no later work of streams that shared
 /// them), follows its data when it is moved, and is an error, not another's memory, after [`reset`](Self::reset). Where one
 /// would wait so in a program that shares blocks, it gets other free memory that takes no wait, or a shorter one, if there is
-/// some. An arena of pageable host memory is one on [`HostDevice`](crate::host::HostDevice).
+/// some; of a growing arena also new memory, up to three eighths more than the most that was live. An arena of pageable host memory is one on [`HostDevice`](crate::host::HostDevice).
 ///
 /// ```
 /// use vrampool::{Backend, DeviceArena, arena::Region, host::HostDevice};
@@ -168,7 +171,12 @@ impl<B: Backend> DeviceArena<B> {
             drop(state);
             return self.shared.allocate_growing((bytes, alignment), stream, || false);
         }
-        let block = state.engine.allocate_aligned(bytes, alignment, region)?;
+        let mut block = state.engine.allocate_aligned(bytes, alignment, region);
+        if matches!(&block, Err(error) if error.is_out_of_memory()) {
+            state.let_go_deferred();
+            block = state.engine.allocate_aligned(bytes, alignment, region);
+        }
+        let block = block?;
         self.shared.hand_out((state, is_captured), Taken::plain(block), (bytes, alignment), stream)
     }
 
@@ -322,7 +330,7 @@ impl<B: Backend> Shared<B> {
             let point = mark.as_ref().map(|mark| &*mark.event);
             are_lasting &= self.order_behind(user, point, stream, buffer.need())?;
         }
-        let State { slots, unsettled, .. } = &mut *self.state.lock();
+        let State { slots, unsettled, .. } = &mut *self.state.lock_with_deferred();
         if let Some(slot) = slots.get_mut(buffer.block) {
             slot.awaits_nobody();
         }
@@ -353,28 +361,9 @@ impl<B: Backend> Shared<B> {
         Ok(is_lasting)
     }
 
-    /// Marks how far a stream is, which is behind its work on all that was freed until that era was over. Where that fails it is
-    /// waited for as it is when its memory is had again; and what is captured is no work yet.
-    #[cold]
-    fn mark(&self, user: &B::Stream, era: u64) {
-        // Streams that never run side by side need not be kept so, and to ask where they are may hurry them.
-        let is_one_order = !self.device.properties().capabilities.contains(Capabilities::CONCURRENT_STREAMS);
-        if is_one_order || !matches!(self.device.is_capturing(user), Ok(false)) {
-            return;
-        }
-        if let Ok(event) = self.device.record(user) {
-            let mark = Mark { stream: user.id(), era, event: Arc::new(event) };
-            let mut state = self.state.lock();
-            let gone = state.marks.add(mark);
-            self.is_marked.store(true, Ordering::Relaxed);
-            drop(state);
-            drop(gone);
-        }
-    }
-
     /// The state, once nothing moves the block.
     fn settled(&self, block: Block) -> MutexGuard<'_, State<B>> {
-        let mut state = self.state.lock();
+        let mut state = self.state.lock_with_deferred();
         while state.slots.get(block).is_some_and(|slot| slot.moving) {
             state = self.state.wait(&self.settled, state);
         }

@@ -9,6 +9,7 @@
 
 use super::ArenaBuffer;
 use super::state::{PutOff, State};
+use super::unsettled::Streams;
 use crate::arena::{Block, Region};
 use std::sync::{Arc, OnceLock};
 use vrampool_backend::{Backend, Memory, Stream};
@@ -87,20 +88,20 @@ impl<B: Backend> ArenaBuffer<B> {
         }
         let arena = Arc::clone(&self.arena);
         let mut state = arena.state.try_lock_as_it_is().filter(|state| state.is_awake())?;
-        let State { engine, slots, unsettled, .. } = &mut *state;
-        let slot = slots.get(self.block).filter(|slot| slot.is_shared() && !slot.moving)?;
-        let (users, (offset, size)) = (slot.users(), engine.extent(self.block));
+        let State { slots, .. } = &mut *state;
+        slots.get(self.block).filter(|slot| slot.is_shared() && !slot.moving)?;
         let slot = slots.remove(self.block)?;
-        let before = unsettled.put(offset..offset + size, users.clone());
-        let era = unsettled.begin_era();
-        state.free_freed(self.block);
+        let (before, to_mark) = match state.defer(self.block, &slot) {
+            Some(to_mark) => (Streams::new(), to_mark),
+            None => state.free_shared(self.block, &slot),
+        };
         self.stream = Some(slot.writer.clone());
         let handle = state.keep_handle_of_emptied(&mut self.range);
         drop(state);
         self.becomes_empty();
         Some(move || {
-            users.iter().for_each(|user| arena.mark(user, era));
-            drop((before, slot, handle));
+            arena.mark(&to_mark);
+            drop((before, to_mark, slot, handle));
         })
     }
 

@@ -1,6 +1,7 @@
 //! What an arena's lock holds.
 
 use super::backing::Backing;
+use super::deferred::Deferred;
 use super::marks::{Before, Marks};
 use super::sleep::Sleep;
 use super::slot::{Slot, Slots};
@@ -27,6 +28,7 @@ pub(super) struct State<B: Backend> {
     pub(super) slots: Slots<B::Stream>,
     pub(super) unsettled: Unsettled<B::Stream>,
     pub(super) marks: Marks<B>,
+    pub(super) deferred: Deferred<B::Stream>,
     /// Of a growing arena.
     pub(super) backing: Option<Backing<B>>,
     pub(super) sleep: Sleep<B>,
@@ -57,7 +59,8 @@ impl PutOff {
     }
 }
 
-/// The state behind its lock. Whoever takes that finds an engine that was told of every free.
+/// The state behind its lock. Whoever takes that finds an engine that was told of every free, but that what is deferred is so only
+/// for who asks for that.
 #[derive(Debug)]
 pub(super) struct LockedState<B: Backend>(Mutex<State<B>>);
 
@@ -67,12 +70,19 @@ impl<B: Backend> LockedState<B> {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State<B>> {
+        let mut state = self.lock_with_deferred();
+        state.let_go_deferred();
+        state
+    }
+
+    /// For who does not look at what is free, or asks for it himself.
+    pub(super) fn lock_with_deferred(&self) -> MutexGuard<'_, State<B>> {
         let mut state = self.0.lock();
         state.tell_engine();
         state
     }
 
-    /// Lets the state go until somebody signals.
+    /// Lets the state go until somebody signals. What is deferred stays so.
     pub(super) fn wait<'a>(
         &self,
         signal: &Condvar,
@@ -83,7 +93,7 @@ impl<B: Backend> LockedState<B> {
         state
     }
 
-    /// The last free may be put off.
+    /// The last free may be put off, and others deferred.
     #[inline]
     pub(super) fn try_lock_as_it_is(&self) -> Option<MutexGuard<'_, State<B>>> {
         self.0.try_lock()
@@ -95,13 +105,20 @@ impl<B: Backend> LockedState<B> {
 #[derive(Debug)]
 pub(super) struct Freed<S> {
     _gone: (Option<S>, Option<Streams<S>>),
-    /// All streams that used it, if that is more than one, and the era that was over then: to be marked.
-    pub(super) shared: Option<(Streams<S>, u64)>,
+    /// If several streams used it.
+    pub(super) to_mark: Option<ToMark<S>>,
+}
+
+/// Streams that are to be [marked](super::marks) now that an era is over.
+#[derive(Debug)]
+pub(super) struct ToMark<S> {
+    pub(super) streams: Streams<S>,
+    pub(super) era: u64,
 }
 
 impl<S> Default for Freed<S> {
     fn default() -> Self {
-        Self { _gone: (None, None), shared: None }
+        Self { _gone: (None, None), to_mark: None }
     }
 }
 
@@ -136,10 +153,10 @@ impl<B: Backend> Taken<B> {
 impl<B: Backend> State<B> {
     pub(super) fn reserve(device: &B, kind: MemoryKind, layout: Layout, bytes: u64) -> Result<Self, Error> {
         let engine = Arena::new(layout)?;
-        Ok(Self::new(engine, device.allocate(bytes, kind)?, None))
+        Ok(Self::new(device, engine, device.allocate(bytes, kind)?, None))
     }
 
-    pub(super) fn new(engine: Arena, range: B::Memory, backing: Option<Backing<B>>) -> Self {
+    pub(super) fn new(device: &B, engine: Arena, range: B::Memory, backing: Option<Backing<B>>) -> Self {
         Self {
             range: Arc::new(range),
             handles: Vec::with_capacity(HANDLES),
@@ -148,6 +165,7 @@ impl<B: Backend> State<B> {
             slots: Slots::new(),
             unsettled: Unsettled::new(),
             marks: Marks::new(),
+            deferred: Deferred::new(device),
             backing,
             sleep: Sleep::Awake,
             staged: 0,
@@ -203,6 +221,11 @@ impl<B: Backend> State<B> {
         let Some(slot) = self.slots.remove(block) else { return Freed::default() };
         let gone = self.unsettled.take_gone();
         let mut replaced = (!gone.is_empty()).then_some(gone);
+        if slot.is_shared()
+            && let Some(to_mark) = self.defer(block, &slot)
+        {
+            return Freed { _gone: (self.stream.replace(slot.writer), replaced), to_mark: Some(to_mark) };
+        }
         if !slot.more().is_empty() {
             let others = self.free_more(&slot);
             if !others.is_empty() {
@@ -217,8 +240,23 @@ impl<B: Backend> State<B> {
                 replaced.get_or_insert_default().extend(before);
             }
         }
-        let shared = slot.is_shared().then(|| (slot.users(), self.unsettled.begin_era()));
-        Freed { _gone: (self.stream.replace(slot.writer), replaced), shared }
+        let to_mark =
+            slot.is_shared().then(|| ToMark { streams: slot.users(), era: self.unsettled.begin_era() });
+        Freed { _gone: (self.stream.replace(slot.writer), replaced), to_mark }
+    }
+
+    /// Frees a block that several streams used, whose slot is gone, and that is not stitched. Answers handles that are to be dropped
+    /// without the lock, and who is to be marked.
+    #[cold]
+    pub(super) fn free_shared(
+        &mut self,
+        block: Block,
+        slot: &Slot<B::Stream>,
+    ) -> (Streams<B::Stream>, ToMark<B::Stream>) {
+        let (offset, size) = self.engine.extent(block);
+        let before = self.unsettled.put(offset..offset + size, slot.users());
+        self.free_freed(block);
+        (before, ToMark { streams: slot.users(), era: self.unsettled.begin_era() })
     }
 
     /// Frees the other blocks of a stitched one.

@@ -22,6 +22,10 @@
 //! If nothing does, not even with what a pool gives back that it kept idle, the range grows, at the end of a part or in a gap, as
 //! long as what is mapped stays within a 64th of the most that was live since the last decay. Beyond that, or at the limit, a
 //! range is stitched of free pieces, and only what they lack is made anew. At the limit what small requests left free is released for a large one.
+//!
+//! Where streams share memory a request that would wait for another stream has the range grow first, as long as what is mapped stays
+//! within three eighths more than the most that was live: a wait costs a loop that runs ahead of the device more than memory that is
+//! there.
 
 mod cover;
 mod gaps;

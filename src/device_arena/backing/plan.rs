@@ -12,6 +12,9 @@ const STITCHED_FROM: u64 = 1;
 /// What is mapped may exceed the most that was live by this share, as a power of two, before ranges are stitched.
 const SLACK: u32 = 6;
 
+/// What is mapped may exceed the most that was live by so many eighths, where streams share memory and one would wait for another.
+const APART: u64 = 3;
+
 /// The share of what is mapped, as a power of two, that one piece may be: few pieces, and yet small ones.
 const PIECE: u32 = 7;
 
@@ -103,6 +106,28 @@ impl<B: Backend> Backing<B> {
     fn is_tight_with(&self, engine: &Arena, bytes: u64, added: u64) -> bool {
         let most_live = engine.peak_used().max(engine.used() + bytes);
         self.mapped.saturating_add(added) <= most_live + (most_live >> SLACK)
+    }
+
+    /// Whether a request of `bytes` gets new memory rather than that of a stream which is not done with it: what is mapped stays
+    /// within three eighths of the most that was live.
+    pub(in super::super) fn grows_apart(&self, engine: &Arena, bytes: u64, alignment: u64) -> bool {
+        let Some(added) = self.round(bytes) else { return false };
+        let most_live = engine.peak_used().max(engine.used() + bytes);
+        let most = most_live.saturating_add(most_live / 8 * APART);
+        let end = Extent { start: engine.end(Region::Dynamic), bytes: added };
+        self.region_of(bytes) == Region::Dynamic
+            && alignment <= engine.alignment()
+            && self.mapped.saturating_add(added) <= most
+            && added <= self.room(Stock::Plenty)
+            && self.has_addresses(end)
+    }
+
+    /// What is to be made for that at the end of the range, from `start` on: there, or where what is free there begins.
+    pub(in super::super) fn plan_apart(&self, engine: &Arena, bytes: u64, start: u64) -> Option<Growth> {
+        let end = engine.end(Region::Dynamic);
+        let lacking = self.round((start + bytes).saturating_sub(end))?;
+        let new = self.split(Extent { start: end, bytes: lacking })?;
+        Some(Growth { new, gap: None, stitched: None, fit: None })
     }
 
     /// Whether a request that is not stitched without need gets more of that part of the range, if nothing of it serves.

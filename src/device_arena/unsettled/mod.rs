@@ -126,6 +126,11 @@ impl<S: Stream> Unsettled<S> {
         self.waits.add(Wait { user, stream: None, era });
     }
 
+    /// Whether what `user` did until that era was over is known to be done.
+    pub(crate) fn is_done(&self, user: StreamId, era: u64) -> bool {
+        self.waits.are_done(user, era)
+    }
+
     /// How far `stream` is behind others.
     pub(crate) fn reach(&self, stream: &S) -> Reach {
         self.waits.reach(stream.id())
@@ -146,15 +151,25 @@ impl<S: Stream> Unsettled<S> {
         })
     }
 
+    /// Those parts that overlap `range`, in order, for which whoever `reach` is of would have to wait.
+    pub(crate) fn open_parts(&self, range: &Range<u64>, reach: &Reach) -> impl Iterator<Item = Range<u64>> {
+        let is_open = |part: &&Part<S>| part.streams.iter().any(|user| !reach.covers(user.id(), part.era));
+        self.parts.overlapping(range).filter(is_open).map(|part| part.start..part.end)
+    }
+
     /// From now on `range` is free and `streams` used it last. Answers those who did before.
     #[must_use]
     pub(crate) fn put(&mut self, range: Range<u64>, streams: Streams<S>) -> Streams<S> {
+        self.put_of(range, streams, self.era)
+    }
+
+    fn put_of(&mut self, range: Range<u64>, streams: Streams<S>, era: u64) -> Streams<S> {
         let Range { mut start, mut end } = range;
         let before = self.take(range);
         if start == end || streams.is_empty() {
             return before;
         }
-        let is_alike = |part: &Part<S>| part.era == self.era && same(&part.streams, &streams);
+        let is_alike = |part: &Part<S>| part.era == era && same(&part.streams, &streams);
         if let Some(part) = self.parts.remove_if(start, |part| part.end == start && is_alike(part)) {
             start = part.start;
         }
@@ -162,9 +177,9 @@ impl<S: Stream> Unsettled<S> {
             end = part.end;
         }
         if let [stream] = &*streams {
-            self.know(Known { start, end, stream: stream.id().get(), era: self.era });
+            self.know(Known { start, end, stream: stream.id().get(), era });
         }
-        self.parts.insert(Part { start, end, streams, era: self.era });
+        self.parts.insert(Part { start, end, streams, era });
         before
     }
 
@@ -175,9 +190,20 @@ impl<S: Stream> Unsettled<S> {
         if self.gone.len() >= GONE {
             return false;
         }
-        let before = self.put(range, [stream.clone()].into_iter().collect());
-        before.iter().for_each(|user| add(&mut self.gone, user));
+        self.put_late(range, [stream.clone()].into_iter().collect(), self.era);
         true
+    }
+
+    /// As [`put`](Self::put) of what they had freed in that era, without a lock's being let go: handles of those before are kept until
+    /// they are [taken](Self::take_gone).
+    pub(crate) fn put_late(&mut self, range: Range<u64>, streams: Streams<S>, era: u64) {
+        let before = self.put_of(range, streams, era);
+        self.keep_gone(before);
+    }
+
+    /// Keeps handles until they are [taken](Self::take_gone), of each stream one: with that no other is the last.
+    pub(crate) fn keep_gone(&mut self, streams: Streams<S>) {
+        streams.iter().for_each(|stream| add(&mut self.gone, stream));
     }
 
     /// `range` is handed out to `stream`: answers all others that used any part of it and that it is not behind, if there are

@@ -38,6 +38,11 @@ impl Waits {
         })
     }
 
+    /// Whether everybody is behind all that `user` did up to that era.
+    pub(super) fn are_done(&self, user: StreamId, era: u64) -> bool {
+        self.0.iter().any(|wait| wait.user == user && wait.stream.is_none() && wait.era >= era)
+    }
+
     /// How far a stream is behind others, itself among them.
     pub(super) fn reach(&self, stream: StreamId) -> Reach {
         let mut reach = Reach([(stream, u64::MAX)].into_iter().collect());
