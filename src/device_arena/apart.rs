@@ -46,11 +46,11 @@ impl<B: Backend> State<B> {
         if blocks.clone().all(is_settled) {
             return Ok(Some(taken));
         }
-        if taken.stitched.is_none() && alignment <= self.engine.alignment() {
-            return Ok(self.place_settled(taken.block, stream).map(Taken::plain));
-        }
+        let size = blocks.clone().map(|block| engine.extent(block).1).sum();
+        let is_anywhere =
+            alignment <= engine.alignment() && engine.region(taken.block) == Ok(Region::Dynamic);
         blocks.for_each(|block| self.free_freed(block));
-        Ok(None)
+        Ok(if is_anywhere { self.place_settled(size, stream).map(Taken::plain) } else { None })
     }
 
     /// What is to be made for a request that [rather](Self::rather_grows) gets new memory, and its place there.
@@ -118,18 +118,12 @@ impl<B: Backend> State<B> {
         }
     }
 
-    /// A block for a stream in place of one that it would have to wait for: one of which it need not wait for anything. That one is
-    /// free then.
+    /// A block of `size` bytes, a multiple of the alignment, for which a stream need not wait.
     #[cold]
-    pub(super) fn place_settled(&mut self, block: Block, stream: &B::Stream) -> Option<Block> {
-        let (_, bytes) = self.engine.extent(block);
-        let is_anywhere = self.marks.were_any() && self.engine.region(block) == Ok(Region::Dynamic);
-        self.engine.free(block).ok()?;
-        if !is_anywhere {
-            return None;
-        }
-        let (room, place) = self.settled_place(bytes, &self.unsettled.reach(stream))?;
-        self.engine.allocate_in_room(room, place, bytes).ok()
+    pub(super) fn place_settled(&mut self, size: u64, stream: &B::Stream) -> Option<Block> {
+        let reach = self.unsettled.reach(stream);
+        let (room, place) = self.settled_place(size, &reach)?;
+        self.engine.allocate_in_room(room, place, size).ok()
     }
 
     /// A place for which a stream of that reach need not wait, in one of the smallest rooms.

@@ -142,17 +142,23 @@ impl<B: Backend> State<B> {
     #[inline(always)]
     fn take_anew(&mut self, (bytes, size): (u64, u64), stream: &B::Stream) -> Option<(Block, u64, u64)> {
         self.tell_engine();
-        let mut block = self.place(bytes, size)?;
-        let (mut offset, mut size) = self.engine.extent(block);
+        let are_apart = self.marks.were_any() && self.is_large(size);
+        let block = if are_apart { self.place_settled(size, stream)? } else { self.place(bytes, size)? };
+        let (offset, size) = self.engine.extent(block);
+        if !are_apart && !self.unsettled.is_settled_for(&(offset..offset + size), stream) {
+            // Whoever takes the usual way gets the same block, or one that it waits less for.
+            self.free_freed(block);
+            return None;
+        }
         self.note_peak();
         self.placed_last = block.index();
-        if !self.unsettled.is_settled_for(&(offset..offset + size), stream) {
-            // Whoever takes the usual way gets the same block, or one that it waits less for.
-            self.placed_last = 0;
-            block = self.place_settled(block, stream)?;
-            (offset, size) = self.engine.extent(block);
-        }
         Some((block, offset, size))
+    }
+
+    /// Whether a block of that size has its place among the large ones.
+    #[inline]
+    fn is_large(&self, size: u64) -> bool {
+        self.backing.as_ref().is_none_or(|backing| backing.region_of(size) == Region::Dynamic)
     }
 
     #[inline]
