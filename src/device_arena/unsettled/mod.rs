@@ -20,6 +20,9 @@ pub(crate) type Awaited<S> = SmallVec<[(S, u64); 1]>;
 /// So many handles that are to be dropped are kept at most, and those of one free.
 const GONE: usize = 8;
 
+/// A part is of one era as a whole up to so many times the bytes that were freed in it.
+const WHOLE: u64 = 16;
+
 /// Adds a stream, or that a later free of it counts.
 pub(crate) fn await_also<S: Stream>(awaited: &mut Awaited<S>, stream: &S, era: u64) {
     match awaited.iter_mut().find(|(known, _)| known.id() == stream.id()) {
@@ -190,7 +193,25 @@ impl<S: Stream> Unsettled<S> {
         if self.gone.len() >= GONE {
             return false;
         }
-        self.put_late(range, [stream.clone()].into_iter().collect(), self.era);
+        if !self.renew(&range, stream) {
+            self.put_late(range, [stream.clone()].into_iter().collect(), self.era);
+        }
+        true
+    }
+
+    /// Has all of the part that `range` is in be of this era, if it is the stream's alone and not much larger: who gets the rest of it
+    /// waits longer than he must, which is on the safe side, and neither the part nor the next search for it is cut in pieces.
+    fn renew(&mut self, range: &Range<u64>, stream: &S) -> bool {
+        let (era, most) = (self.era, WHOLE.saturating_mul(range.end - range.start));
+        let is_such = |part: &&mut Part<S>| {
+            range.end <= part.end
+                && part.end - part.start <= most
+                && part.streams.iter().all(|user| user.id() == stream.id())
+        };
+        let Some(part) = self.parts.at_mut(range.start).filter(is_such) else { return false };
+        part.era = era;
+        let known = Known { start: part.start, end: part.end, stream: stream.id().get(), era };
+        self.know(known);
         true
     }
 

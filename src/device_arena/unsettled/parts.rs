@@ -46,6 +46,12 @@ impl<S: Clone> Parts<S> {
         self.chunks.get(chunk)?.get(place)
     }
 
+    /// As [`at`](Self::at).
+    pub(super) fn at_mut(&mut self, offset: u64) -> Option<&mut Part<S>> {
+        let (chunk, place) = self.place(offset)?;
+        self.chunks.get_mut(chunk)?.get_mut(place)
+    }
+
     /// Those that overlap `range`.
     pub(super) fn overlapping(&self, range: &Range<u64>) -> impl Iterator<Item = &Part<S>> {
         let Range { start, end } = *range;

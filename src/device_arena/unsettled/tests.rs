@@ -115,6 +115,49 @@ proptest! {
         }
     }
 
+    /// Who frees what was his own may be taken to have freed more of his at that time, and never less.
+    #[test]
+    fn an_own_part_is_freed_as_late_as_any_of_it(
+        steps in prop::collection::vec((0..5, 0..END, 0..END, prop::collection::btree_set(0..3usize, 1..3)), 0..60),
+    ) {
+        let names: Vec<Named> = (0..3).map(|_| Named(StreamId::next())).collect();
+        let mut unsettled = Unsettled::new();
+        let mut twin: Vec<BTreeMap<StreamId, u64>> = vec![BTreeMap::new(); END as usize];
+        let mut now = 0;
+        for (step, one, two, streams) in steps {
+            let range = one.min(two)..one.max(two) + 1;
+            let bytes = range.start as usize..range.end.min(END) as usize;
+            let range = range.start..bytes.end as u64;
+            let streams: Streams<Named> = streams.iter().map(|&user| names[user].clone()).collect();
+            match step {
+                0 => {
+                    twin[bytes].fill(streams.iter().map(|user| (user.id(), now)).collect());
+                    let _ = unsettled.put(range, streams);
+                }
+                1 | 2 => {
+                    prop_assert!(unsettled.put_own(range, &streams[0]));
+                    twin[bytes].fill([(streams[0].id(), now)].into());
+                }
+                3 => {
+                    let _ = unsettled.take(range);
+                    twin[bytes].fill(BTreeMap::new());
+                }
+                _ => {
+                    let _ = unsettled.begin_era();
+                    now += 1;
+                }
+            }
+            let is_of = unsettled.is_of(&(one..one + 1), &names[0]);
+            prop_assert!(!is_of || twin[one as usize].keys().eq([&names[0].id()]), "what is known");
+            for (byte, expected) in (0..).zip(&twin) {
+                let part = unsettled.parts.at(byte).filter(|part| byte < part.end);
+                let users: BTreeSet<_> = part.iter().flat_map(|part| &part.streams).map(Named::id).collect();
+                prop_assert!(users.iter().eq(expected.keys()));
+                prop_assert!(part.is_none_or(|part| expected.values().all(|&era| era <= part.era && part.era <= now)));
+            }
+        }
+    }
+
     /// Nothing has to be put where the stream freed it before, but where a wait was between.
     #[test]
     fn what_is_freed_in_another_era_is_put_anew(era in 0..3u64) {
