@@ -58,7 +58,7 @@ impl Arena {
     }
 
     /// Bytes of the dynamic region that are neither live nor free, because a move is under way, what it left is not
-    /// [given back](Self::release_vacated), or nothing is behind them in a growing arena.
+    /// [given back](Self::release_vacated), or, in an arena on a device, nothing is behind them or streams are not done with them.
     #[must_use]
     pub fn held(&self) -> u64 {
         self.dynamic.held

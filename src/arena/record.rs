@@ -46,7 +46,7 @@ pub(super) enum State {
     Reserved,
     /// A copy may still read or write it; may be the destination of a move as well.
     Vacated,
-    /// Withheld by name, for whoever has nothing behind it.
+    /// Withheld by name, for whoever has nothing behind it, or a free that waits for its streams.
     Apart,
     /// Not in use, or the end of a region's ring.
     NoBlock,

@@ -13,6 +13,15 @@ use smallvec::SmallVec;
 use std::ops::Range;
 use vrampool_backend::Backend;
 
+/// What a request may get that would have to wait for another stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Late {
+    /// Nothing, if it [rather](State::rather_grows) gets new memory.
+    Rather,
+    /// Whatever there is.
+    Any,
+}
+
 /// So many free blocks are looked at, and so many parts of them.
 const PARTS: usize = 64;
 
@@ -21,10 +30,23 @@ const NOW: u64 = u64::MAX;
 
 impl<B: Backend> State<B> {
     /// Whether a request gets new memory where it would have to wait for another stream.
-    pub(super) fn rather_grows(&self, (bytes, alignment): (u64, u64), stock: Stock) -> bool {
+    pub(super) fn rather_grows(&self, (bytes, alignment): (u64, u64)) -> bool {
         let Some(backing) = self.backing.as_ref().filter(|_| self.marks.were_any()) else { return false };
         let size = bytes.checked_next_multiple_of(self.engine.alignment());
-        stock == Stock::Plenty && size.is_some_and(|size| backing.grows_apart(&self.engine, size, alignment))
+        size.is_some_and(|size| backing.grows_apart(&self.engine, size, alignment))
+    }
+
+    /// The device refused that.
+    pub(super) fn refuse_apart(&mut self) {
+        if let Some(backing) = &mut self.backing {
+            backing.refuse_apart();
+        }
+    }
+
+    /// Whether a block of so many bytes has its place among the large ones.
+    #[inline]
+    pub(super) fn is_large(&self, bytes: u64) -> bool {
+        self.backing.as_ref().is_none_or(|backing| backing.region_of(bytes) == Region::Dynamic)
     }
 
     /// As [`take_mapped`](Self::take_mapped), of what a stream need not wait for.
@@ -54,15 +76,7 @@ impl<B: Backend> State<B> {
     }
 
     /// What is to be made for a request that [rather](Self::rather_grows) gets new memory, and its place there.
-    pub(super) fn plan_apart(
-        &mut self,
-        (bytes, alignment): (u64, u64),
-        stock: Stock,
-        stream: &B::Stream,
-    ) -> Option<(Extent, Growth)> {
-        if !self.rather_grows((bytes, alignment), stock) {
-            return None;
-        }
+    pub(super) fn plan_apart(&mut self, bytes: u64, stream: &B::Stream) -> Option<(Extent, Growth)> {
         let Self { engine, backing: Some(backing), unsettled, .. } = self else { return None };
         let bytes = bytes.checked_next_multiple_of(engine.alignment())?;
         let (free_end, end) = (engine.free_end(Region::Dynamic), engine.end(Region::Dynamic));

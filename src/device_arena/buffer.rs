@@ -220,7 +220,13 @@ impl<B: Backend> ArenaBuffer<B> {
         }
         let (offset, size) = (state.engine.offset(self.block)?, state.engine.size(self.block)?);
         let resized = match self.stitched_at {
-            None => state.engine.resize_in_place(self.block, bytes),
+            None => match state.engine.resize_in_place(self.block, bytes) {
+                Err(ArenaError::NoRoom { .. }) if !state.deferred.is_empty() => {
+                    state.let_go_deferred();
+                    state.engine.resize_in_place(self.block, bytes)
+                }
+                resized => resized,
+            },
             // What follows it there is no free part of the arena's range.
             Some(_) if bytes == 0 => Err(ArenaError::ZeroBytes),
             Some(_) => Err(ArenaError::NoRoom { by: bytes - self.size, room: 0 }),
@@ -249,7 +255,7 @@ impl<B: Backend> ArenaBuffer<B> {
                         return Err(error);
                     }
                 }
-                if let Some(slot) = self.arena.state.lock().slots.get_mut(self.block) {
+                if let Some(slot) = self.arena.state.lock_with_deferred().slots.get_mut(self.block) {
                     slot.written_by(stream);
                 }
                 (self.len, self.size) = (bytes, grown);
@@ -338,7 +344,7 @@ impl<B: Backend> ArenaBuffer<B> {
         }
         drop(state);
         users.iter().try_for_each(|user| self.arena.order(user, stream, self.need()).map(drop))?;
-        if let Some(slot) = self.arena.state.lock().slots.get_mut(self.block) {
+        if let Some(slot) = self.arena.state.lock_with_deferred().slots.get_mut(self.block) {
             then(slot, stream);
         }
         Ok((hold, offset))

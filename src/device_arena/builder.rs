@@ -200,7 +200,8 @@ impl<B: Backend> ArenaBuilder<B> {
         log::info!("arena on {}: {addresses} bytes of addresses reserved", self.device.id());
         let front = addresses / 4;
         let engine = Arena::divided(alignment, front)?;
-        let backing = Backing::new(granularity, limit, self.piece_bytes, (front, addresses));
+        let mut backing = Backing::new(granularity, limit, self.piece_bytes, (front, addresses));
+        backing.is_within = self.allowance.is_some();
         Ok(State::new(&self.device, engine, range, Some(backing)))
     }
 

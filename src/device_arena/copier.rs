@@ -41,9 +41,10 @@ struct Stage<'a, B: Backend> {
 impl<'a, B: Backend> Stage<'a, B> {
     fn new(arena: &'a DeviceArena<B>, bytes: u64, stream: &B::Stream) -> Result<Self, Error> {
         // Counted as staged beforehand: what is used never seems more than it is.
-        arena.shared.state.lock().staged += bytes;
-        let block =
-            arena.allocate(bytes, stream).inspect_err(|_| arena.shared.state.lock().staged -= bytes)?;
+        arena.shared.state.lock_with_deferred().staged += bytes;
+        let block = arena
+            .allocate(bytes, stream)
+            .inspect_err(|_| arena.shared.state.lock_with_deferred().staged -= bytes)?;
         let mut stage = Self { arena, block, offset: 0 };
         stage.offset = stage.block.offset()?;
         Ok(stage)
@@ -52,7 +53,7 @@ impl<'a, B: Backend> Stage<'a, B> {
 
 impl<B: Backend> Drop for Stage<'_, B> {
     fn drop(&mut self) {
-        let mut state = self.arena.shared.state.lock();
+        let mut state = self.arena.shared.state.lock_with_deferred();
         // A range that was replaced in the meantime has nothing staged.
         state.staged = state.staged.saturating_sub(self.block.len());
     }

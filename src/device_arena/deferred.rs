@@ -9,12 +9,16 @@ use super::state::{State, ToMark};
 use super::unsettled::{Streams, Unsettled};
 use crate::arena::{Arena, Block, Region};
 use smallvec::SmallVec;
+use std::collections::VecDeque;
 use vrampool_backend::{Backend, Capabilities, Stream};
+
+/// So many are set apart at most: each look that finds something done goes through all of them.
+const MOST: usize = 256;
 
 #[derive(Debug)]
 pub(super) struct Deferred<S> {
     /// In the order in which they were freed.
-    blocks: Vec<Entry<S>>,
+    blocks: VecDeque<Entry<S>>,
     /// Whether streams run side by side: if not there is nothing to be had by it.
     is_wanted: bool,
 }
@@ -32,7 +36,7 @@ struct Entry<S> {
 impl<S: Stream> Deferred<S> {
     pub(super) fn new<B: Backend>(device: &B) -> Self {
         let is_wanted = device.properties().capabilities.contains(Capabilities::CONCURRENT_STREAMS);
-        Self { blocks: Vec::new(), is_wanted }
+        Self { blocks: VecDeque::new(), is_wanted }
     }
 
     #[inline]
@@ -73,21 +77,27 @@ impl<B: Backend> State<B> {
         let blocks: SmallVec<_> = std::iter::once(block).chain(slot.more().iter().copied()).collect();
         blocks.iter().for_each(|&block| self.engine.set_freed_apart(block));
         let mut streams = users.clone();
-        if self.marks.has_of(slot.writer.id()) {
+        if self.marks.has_lately(slot.writer.id(), era) {
             streams.pop();
         }
-        self.deferred.blocks.push(Entry { blocks, users, era });
+        if self.deferred.blocks.len() == MOST
+            && let Some(oldest) = self.deferred.blocks.pop_front()
+        {
+            oldest.let_go(&mut self.engine, &mut self.unsettled);
+            self.placed_last = 0;
+        }
+        self.deferred.blocks.push_back(Entry { blocks, users, era });
         Some(ToMark { streams, era })
     }
 
     /// Frees those that all who read them are done with.
     pub(super) fn let_go_done(&mut self) {
         let Self { engine, unsettled, deferred, .. } = self;
-        let mut place = 0;
-        while let Some(entry) = deferred.blocks.get(place) {
+        for _ in 0..deferred.blocks.len() {
+            let Some(entry) = deferred.blocks.pop_front() else { break };
             match entry.is_read(unsettled) {
-                true => deferred.blocks.remove(place).let_go(engine, unsettled),
-                false => place += 1,
+                true => entry.let_go(engine, unsettled),
+                false => deferred.blocks.push_back(entry),
             }
         }
     }
@@ -95,8 +105,11 @@ impl<B: Backend> State<B> {
     /// Frees the one of that era: it is not known when those who used it are done.
     pub(super) fn let_go_unmarked(&mut self, era: u64) {
         let Self { engine, unsettled, deferred, .. } = self;
-        let of_era = deferred.blocks.extract_if(.., |entry| entry.era == era);
-        of_era.for_each(|entry| entry.let_go(engine, unsettled));
+        if let Some(place) = deferred.blocks.iter().position(|entry| entry.era == era)
+            && let Some(entry) = deferred.blocks.remove(place)
+        {
+            entry.let_go(engine, unsettled);
+        }
     }
 
     /// Frees all of them.
@@ -111,5 +124,31 @@ impl<B: Backend> State<B> {
     fn let_go_all(&mut self) {
         let Self { engine, unsettled, deferred, .. } = self;
         deferred.blocks.drain(..).for_each(|entry| entry.let_go(engine, unsettled));
+    }
+}
+
+#[cfg(all(test, feature = "host"))]
+mod tests {
+    use super::*;
+    use crate::DeviceArena;
+    use crate::host::HostDevice;
+    use std::sync::mpsc::channel;
+
+    /// So a look takes no longer however much a stream that does not get on has read.
+    #[test]
+    fn no_more_are_set_apart_than_a_look_goes_through() {
+        let device = HostDevice::new();
+        let [own, reader] = [(); 2].map(|()| device.create_stream().expect("a stream"));
+        let arena = DeviceArena::builder(&device).limit(1 << 20).build().expect("an arena");
+        let (go, told) = channel::<()>();
+        let kernel = move |[]: [&[u8]; 0], []: [&mut [u8]; 0]| _ = told.recv();
+        reader.launch([], [], kernel).expect("queued");
+        let blocks: Vec<_> = (0..2 * MOST).map(|_| arena.allocate(256, &own).expect("memory")).collect();
+        blocks.iter().for_each(|block| block.record_stream(&reader).expect("no fault"));
+        drop(blocks);
+        assert_eq!(arena.shared.state.lock_with_deferred().deferred.blocks.len(), MOST);
+        assert_eq!((arena.used(), arena.largest_free_block(Region::Dynamic)), (0, 1 << 20));
+        assert!(arena.shared.state.lock_with_deferred().deferred.is_empty(), "whoever asks has all let go");
+        go.send(()).expect("it listens");
     }
 }

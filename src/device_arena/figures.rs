@@ -109,7 +109,10 @@ impl<B: Backend> DeviceArena<B> {
     /// is what it would have had to take.
     #[must_use]
     pub fn reserved_bytes(&self) -> u64 {
-        let state = self.locked();
+        let mut state = self.locked();
+        if state.backing.is_none() {
+            state.let_go_deferred();
+        }
         state.backing.as_ref().map_or_else(|| state.engine.highest_end(), |backing| backing.mapped)
     }
 

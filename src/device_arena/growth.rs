@@ -1,5 +1,6 @@
 //! A growing arena gets memory: from what is mapped, or by mapping more.
 
+use super::apart::Late;
 use super::backing::{Extent, Growth, Stock};
 use super::state::{State, Taken};
 use super::{ArenaBuffer, Shared};
@@ -44,22 +45,25 @@ impl<B: Backend> Shared<B> {
         mut spare: impl FnMut() -> bool,
     ) -> Result<ArenaBuffer<B>, Error> {
         let request = (bytes, alignment);
-        if let Some(buffer) = self.serve_mapped(request, Stock::Plenty, stream)? {
+        if let Some(buffer) = self.serve_mapped(request, Stock::Plenty, Late::Rather, stream)? {
             return Ok(buffer);
         }
         // What is captured is not to ask the driver for memory.
         let need = Need { requested: bytes, class: bytes };
         if let Err(refused) = need.check(&self.device, stream, Forbidden::Allocation) {
-            return self.serve_mapped(request, Stock::None, stream)?.ok_or(refused);
+            return self.serve_mapped(request, Stock::None, Late::Any, stream)?.ok_or(refused);
         }
         for _ in 0..SPARES {
             // Before the lock, which destructors may take.
             if !spare() {
                 break;
             }
-            if let Some(buffer) = self.serve_mapped(request, Stock::Plenty, stream)? {
+            if let Some(buffer) = self.serve_mapped(request, Stock::Plenty, Late::Rather, stream)? {
                 return Ok(buffer);
             }
+        }
+        if let Some(buffer) = self.serve_apart(request, stream)? {
+            return Ok(buffer);
         }
         let _alone = self.changing.lock();
         // What the device said when it had no more.
@@ -73,12 +77,12 @@ impl<B: Backend> Shared<B> {
             if let Some(taken) = state.take(request, stock, stream)? {
                 return self.hand_out((state, Some(false)), taken, request, stream);
             }
-            let (place, planned) = match state.plan_apart(request, stock, stream) {
-                Some((place, growth)) => (Some(place), Ok((growth, Vec::new()))),
-                None => (None, state.plan_growth(bytes, alignment, stock)),
-            };
-            let (growth, held) = match planned {
+            let (growth, held) = match state.plan_growth(bytes, alignment, stock) {
                 Ok(planned) => planned,
+                Err(_) if !state.deferred.is_empty() => {
+                    state.let_go_deferred();
+                    continue;
+                }
                 Err(refusal) => {
                     let may_help = refusal.is_out_of_memory() && state.small_may_serve(bytes);
                     drop(state);
@@ -114,14 +118,9 @@ impl<B: Backend> Shared<B> {
                         return Err(error.into());
                     }
                     // Before anybody else has it.
-                    let stitched = state.commit(growth, made, &held);
-                    let taken = match place {
-                        // Unless somebody was there first.
-                        Some(place) => {
-                            state.engine.allocate_at(place.start, place.bytes).ok().map(Taken::plain)
-                        }
-                        None if stitched.is_none() => state.take_mapped(bytes, alignment, stock)?,
-                        None => stitched,
+                    let taken = match state.commit(growth, made, &held) {
+                        None => state.take_mapped(bytes, alignment, stock)?,
+                        stitched => stitched,
                     };
                     if let Some(taken) = taken {
                         return self.hand_out((state, Some(false)), taken, request, stream);
@@ -138,6 +137,69 @@ impl<B: Backend> Shared<B> {
                     (stock, shortage) = (stock.refused(), Some(error));
                 }
             }
+        }
+    }
+
+    /// For a request that would wait: memory that is mapped for it, if that may be, else what is there. None if nothing is.
+    #[cold]
+    fn serve_apart(
+        self: &Arc<Self>,
+        request: (u64, u64),
+        stream: &B::Stream,
+    ) -> Result<Option<ArenaBuffer<B>>, Error> {
+        if !self.state.lock_with_deferred().rather_grows(request) {
+            return Ok(None);
+        }
+        // Who changes the arena may wait for a stream, for long.
+        if let Some(_alone) = self.changing.try_lock()
+            && let Some(buffer) = self.grow_apart(request, stream)?
+        {
+            return Ok(Some(buffer));
+        }
+        self.serve_mapped(request, Stock::Plenty, Late::Any, stream)
+    }
+
+    /// What takes no wait after another look, or new memory; none if that cannot be had.
+    fn grow_apart(
+        self: &Arc<Self>,
+        request: (u64, u64),
+        stream: &B::Stream,
+    ) -> Result<Option<ArenaBuffer<B>>, Error> {
+        let mut state = self.state.lock_with_deferred();
+        if !state.marks.is_empty() {
+            state = self.note_done(state);
+        }
+        if !state.is_awake() || !state.rather_grows(request) {
+            return Ok(None);
+        }
+        if let Some(taken) = state.take_settled(request, Stock::Plenty, stream)? {
+            return self.hand_out((state, Some(false)), taken, request, stream).map(Some);
+        }
+        let Some((place, growth)) = state.plan_apart(request.0, stream) else { return Ok(None) };
+        let range = Arc::clone(&state.range);
+        drop(state);
+        let made = match self.make(&growth, &range, &[]) {
+            Ok(made) => made,
+            Err(Unmade { error, stuck }) => {
+                log::debug!("arena on {}: {error}; a stream waits", self.id);
+                let mut state = self.state.lock_with_deferred();
+                state.keep_stuck(&growth, stuck);
+                state.refuse_apart();
+                return Ok(None);
+            }
+        };
+        let mut state = self.state.lock_with_deferred();
+        if state.engine.reserve_blocks(3).is_err() {
+            drop(state);
+            let stuck = self.unmake(&growth, &range, made.new);
+            self.state.lock_with_deferred().keep_stuck(&growth, stuck);
+            return Ok(None);
+        }
+        let _ = state.commit(growth, made, &[]);
+        // Unless somebody was there first.
+        match state.engine.allocate_at(place.start, place.bytes) {
+            Ok(block) => self.hand_out((state, Some(false)), Taken::plain(block), request, stream).map(Some),
+            Err(_) => Ok(None),
         }
     }
 

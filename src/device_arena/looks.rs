@@ -47,7 +47,7 @@ impl<B: Backend> Shared<B> {
 
     /// Asks for each stream whether the first point of it is reached, and if it is whether a later one is.
     #[cold]
-    fn note_done<'a>(&'a self, mut state: MutexGuard<'a, State<B>>) -> MutexGuard<'a, State<B>> {
+    pub(super) fn note_done<'a>(&'a self, mut state: MutexGuard<'a, State<B>>) -> MutexGuard<'a, State<B>> {
         let (mut marks, mut are_any_done) = (state.marks.first_ones(), false);
         // Not for as long as others add some.
         for rounds_left in (0..OF_A_STREAM).rev() {

@@ -1,5 +1,6 @@
 //! A growing arena serves a request from what is mapped.
 
+use super::apart::Late;
 use super::backing::{Stock, Way};
 use super::state::{State, Taken};
 use super::{ArenaBuffer, Shared};
@@ -12,8 +13,9 @@ impl<B: Backend> Shared<B> {
     /// A buffer of what is mapped; none if nothing serves, if it is better to make some memory, or while the arena is asleep.
     pub(super) fn serve_mapped(
         self: &Arc<Self>,
-        (bytes, alignment): (u64, u64),
+        request: (u64, u64),
         stock: Stock,
+        late: Late,
         stream: &B::Stream,
     ) -> Result<Option<ArenaBuffer<B>>, Error> {
         let is_captured = self.is_captured(stream);
@@ -21,26 +23,29 @@ impl<B: Backend> Shared<B> {
         if !state.is_awake() {
             return Ok(None);
         }
-        match state.take((bytes, alignment), stock, stream)? {
-            Some(taken) => self.hand_out((state, is_captured), taken, (bytes, alignment), stream).map(Some),
+        let taken = match late {
+            Late::Rather if state.rather_grows(request) => state.take_settled(request, stock, stream)?,
+            _ => state.take(request, stock, stream)?,
+        };
+        match taken {
+            Some(taken) => self.hand_out((state, is_captured), taken, request, stream).map(Some),
             None => Ok(None),
         }
     }
 }
 
 impl<B: Backend> State<B> {
-    /// A block for a stream: of what it need not wait for, and only where no more [is to be mapped](Self::rather_grows) for that of all
-    /// that is free or deferred; none if nothing serves, or if it is better to make some memory.
+    /// As [`take_mapped`](Self::take_mapped); a large block of what a stream need not wait for, and only if there is none of all that
+    /// is free or deferred.
     pub(super) fn take(
         &mut self,
         (bytes, alignment): (u64, u64),
         stock: Stock,
         stream: &B::Stream,
     ) -> Result<Option<Taken<B>>, Error> {
-        let is_apart = self.rather_grows((bytes, alignment), stock);
-        if is_apart || !self.deferred.is_empty() {
+        if !self.deferred.is_empty() && self.is_large(bytes) {
             let settled = self.take_settled((bytes, alignment), stock, stream)?;
-            if is_apart || settled.is_some() {
+            if settled.is_some() {
                 return Ok(settled);
             }
             self.let_go_deferred();

@@ -14,6 +14,9 @@ const STREAMS: usize = 16;
 /// So many requests that found nothing without a wait pass at most between two looks at how far streams are.
 const LONGEST_PAUSE: u32 = 7;
 
+/// A stream that only wrote what is shared is marked in one of so many eras, unless it has no mark.
+const LATELY: u64 = 4;
+
 /// Marks of several streams, mostly one of each; to be dropped without the lock.
 pub(super) type Passed<B> = SmallVec<[Mark<B>; 4]>;
 
@@ -95,9 +98,10 @@ impl<B: Backend> Marks<B> {
         self.lanes.is_empty()
     }
 
-    /// Whether there are some of that stream.
-    pub(super) fn has_of(&self, stream: StreamId) -> bool {
-        self.lanes.iter().any(|lane| lane.stream == stream)
+    /// Whether one of that stream is there that is not much older than that era.
+    pub(super) fn has_lately(&self, stream: StreamId, era: u64) -> bool {
+        let latest = self.lanes.iter().find(|lane| lane.stream == stream).and_then(|lane| lane.marks.back());
+        latest.is_some_and(|mark| era < mark.era.saturating_add(LATELY))
     }
 
     /// Whether it is time to look how far streams are: at once while they get on, less and less often while they do not.

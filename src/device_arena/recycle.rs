@@ -155,12 +155,6 @@ impl<B: Backend> State<B> {
         Some((block, offset, size))
     }
 
-    /// Whether a block of that size has its place among the large ones.
-    #[inline]
-    fn is_large(&self, size: u64) -> bool {
-        self.backing.as_ref().is_none_or(|backing| backing.region_of(size) == Region::Dynamic)
-    }
-
     #[inline]
     fn place(&mut self, bytes: u64, size: u64) -> Option<Block> {
         let Self { engine, backing, .. } = self;

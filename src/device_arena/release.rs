@@ -1,6 +1,6 @@
 //! A growing arena gives memory back.
 
-use super::backing::{Extent, Part, Stitched};
+use super::backing::{Extent, Part, Stitched, apart_of};
 use super::state::State;
 use super::unsettled::{Streams, add};
 use super::{DeviceArena, Shared};
@@ -65,20 +65,22 @@ impl<B: Backend> DeviceArena<B> {
     /// # Errors
     /// As [`release`](Self::release).
     pub fn decay(&self) -> Result<u64, Error> {
-        let mut state = self.shared.state.lock();
-        let State { engine, backing: Some(backing), .. } = &mut *state else { return Ok(0) };
+        let mut state = self.shared.state.lock_with_deferred();
+        let State { engine, backing: Some(backing), marks, .. } = &mut *state else { return Ok(0) };
         let (used, peak) = (engine.used(), engine.peak_used());
+        // What keeps streams from waiting for each other is needed too.
+        let apart = if marks.were_any() { apart_of(peak) } else { 0 };
         engine.reset_peak();
         let was_begun = std::mem::replace(&mut backing.decays, true);
         drop(state);
-        if was_begun { self.release(peak - used) } else { Ok(0) }
+        if was_begun { self.release((peak - used).saturating_add(apart)) } else { Ok(0) }
     }
 
     /// Sets the most bytes of physical memory that a growing arena may have.
     pub(super) fn set_limit(&self, bytes: u64) -> Result<(), Error> {
         // Not in the middle of a growth that reckons with another one.
         let _alone = self.shared.changing.lock();
-        let mut state = self.shared.state.lock();
+        let mut state = self.shared.state.lock_with_deferred();
         let Some(backing) = &mut state.backing else { return Ok(()) };
         let limit = bytes - bytes % backing.granularity;
         if limit < backing.mapped {

@@ -2,6 +2,8 @@
 
 #[path = "../audit/mod.rs"]
 mod audit;
+mod deferred;
+mod deferred_law;
 mod faults;
 mod last_free;
 mod law;

@@ -212,7 +212,7 @@ fn who_reads_is_marked_each_time_and_who_wrote_once_in_a_while() {
         drop(block);
         faults.calls(Call::Record) - events
     };
-    assert_eq!([(); 4].map(|()| free_shared()), [2, 1, 1, 1]);
+    assert_eq!([(); 6].map(|()| free_shared()), [2, 1, 1, 1, 2, 1]);
     stalled.iter().for_each(|(go, _)| go.send(()).expect("it listens"));
     [&own, &reader].iter().for_each(|stream| device.synchronize(stream).expect("no fault"));
     // Sooner or later one of them looks.

@@ -23,9 +23,9 @@
 //! long as what is mapped stays within a 64th of the most that was live since the last decay. Beyond that, or at the limit, a
 //! range is stitched of free pieces, and only what they lack is made anew. At the limit what small requests left free is released for a large one.
 //!
-//! Where streams share memory a request that would wait for another stream has the range grow first, as long as what is mapped stays
-//! within three eighths more than the most that was live: a wait costs a loop that runs ahead of the device more than memory that is
-//! there.
+//! Once streams share a block, a request that would wait for another stream has the range grow first, as long as what is mapped stays
+//! within three eighths more than the most that was live since the last decay, and the arena shares no allowance: a wait costs a loop
+//! that runs ahead of the device more than memory that is there.
 
 mod cover;
 mod gaps;
@@ -35,7 +35,7 @@ mod stitch;
 mod whole;
 
 pub(super) use cover::{Extent, Holes};
-pub(super) use plan::{Growth, Stock};
+pub(super) use plan::{Growth, Stock, apart_of};
 use search::Search;
 pub(super) use search::Way;
 
@@ -121,6 +121,10 @@ pub(super) struct Backing<B: Backend> {
     ages: u64,
     /// The last search for a range.
     search: Search,
+    /// Whether others have a share of what it may take.
+    pub(super) is_within: bool,
+    /// What was mapped when the device refused more that was to spare a wait.
+    refused_apart: Option<u64>,
     /// Whether there was a [decay](super::DeviceArena::decay) yet.
     pub(super) decays: bool,
 }
@@ -151,6 +155,8 @@ impl<B: Backend> Backing<B> {
             torn: Vec::new(),
             ages: 0,
             search: Search::default(),
+            is_within: false,
+            refused_apart: None,
             decays: false,
         }
     }

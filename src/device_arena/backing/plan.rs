@@ -28,6 +28,11 @@ const FEW_PIECES: u32 = 10;
 /// As [`FEW_PIECES`], however small pieces are to be.
 const MOST_PIECES: u32 = 16;
 
+/// How much more than the most that was live may be mapped to spare waits.
+pub(in super::super) fn apart_of(most_live: u64) -> u64 {
+    most_live / 8 * APART
+}
+
 /// What physical memory the device has, as far as its answers to one request tell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) enum Stock {
@@ -104,7 +109,7 @@ impl<B: Backend> Backing<B> {
 
     /// Whether what is mapped stays close to what is live when so much is added.
     fn is_tight_with(&self, engine: &Arena, bytes: u64, added: u64) -> bool {
-        let most_live = engine.peak_used().max(engine.used() + bytes);
+        let most_live = engine.peak_used().max(engine.used().saturating_add(bytes));
         self.mapped.saturating_add(added) <= most_live + (most_live >> SLACK)
     }
 
@@ -112,20 +117,27 @@ impl<B: Backend> Backing<B> {
     /// within three eighths of the most that was live.
     pub(in super::super) fn grows_apart(&self, engine: &Arena, bytes: u64, alignment: u64) -> bool {
         let Some(added) = self.round(bytes) else { return false };
-        let most_live = engine.peak_used().max(engine.used() + bytes);
-        let most = most_live.saturating_add(most_live / 8 * APART);
+        let most_live = engine.peak_used().max(engine.used().saturating_add(bytes));
+        let most = most_live.saturating_add(apart_of(most_live));
         let end = Extent { start: engine.end(Region::Dynamic), bytes: added };
-        self.region_of(bytes) == Region::Dynamic
+        !self.is_within
+            && self.refused_apart.is_none_or(|refused| self.mapped < refused)
+            && self.region_of(bytes) == Region::Dynamic
             && alignment <= engine.alignment()
             && self.mapped.saturating_add(added) <= most
             && added <= self.room(Stock::Plenty)
             && self.has_addresses(end)
     }
 
+    /// The device had nothing for that: it is not asked again while as much is mapped.
+    pub(in super::super) fn refuse_apart(&mut self) {
+        self.refused_apart = Some(self.mapped);
+    }
+
     /// What is to be made for that at the end of the range, from `start` on: there, or where what is free there begins.
     pub(in super::super) fn plan_apart(&self, engine: &Arena, bytes: u64, start: u64) -> Option<Growth> {
         let end = engine.end(Region::Dynamic);
-        let lacking = self.round((start + bytes).saturating_sub(end))?;
+        let lacking = self.round(start.checked_add(bytes)?.saturating_sub(end))?;
         let new = self.split(Extent { start: end, bytes: lacking })?;
         Some(Growth { new, gap: None, stitched: None, fit: None })
     }

@@ -213,7 +213,7 @@ impl<B: Backend> DeviceArena<B> {
     /// Whether its memory can be used at this moment.
     #[must_use]
     pub fn state(&self) -> SleepState {
-        match self.shared.state.lock().sleep {
+        match self.shared.state.lock_with_deferred().sleep {
             Sleep::Awake => SleepState::Awake,
             Sleep::Changing => SleepState::Changing,
             Sleep::Asleep(_) => SleepState::Asleep,
@@ -223,7 +223,7 @@ impl<B: Backend> DeviceArena<B> {
     /// Bytes of host memory that hold contents, or did and are being given back.
     #[must_use]
     pub fn backup_bytes(&self) -> u64 {
-        let held = match &self.shared.state.lock().sleep {
+        let held = match &self.shared.state.lock_with_deferred().sleep {
             Sleep::Asleep(asleep) => asleep.backup_bytes(),
             _ => 0,
         };
@@ -260,7 +260,7 @@ impl<B: Backend> Shared<B> {
     /// The state, while neither a sleep nor a wake is under way.
     fn unchanging(&self) -> MutexGuard<'_, State<B>> {
         loop {
-            let state = self.state.lock();
+            let state = self.state.lock_with_deferred();
             if !matches!(state.sleep, Sleep::Changing) {
                 return state;
             }

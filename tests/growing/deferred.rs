@@ -1,0 +1,303 @@
+//! Blocks that several streams used are set apart when they are freed: what that must not change, or cost.
+
+use super::streams::stall;
+use super::{PAGE, has_virtual_memory};
+use std::sync::mpsc::channel;
+use std::time::Duration;
+use vrampool::host::{Call, HostDevice, HostStream};
+use vrampool::{Backend, DeviceArena};
+
+fn scene(pages: u64, is_growing: bool) -> (HostDevice, DeviceArena<HostDevice>, [HostStream; 3]) {
+    let device = HostDevice::builder().capacity(1 << 30).granularity(PAGE).build();
+    let streams = std::array::from_fn(|_| device.create_stream().expect("a stream"));
+    let builder = DeviceArena::builder(&device).limit(pages * PAGE);
+    let arena = if is_growing { builder.growing() } else { builder }.build().expect("an arena");
+    (device, arena, streams)
+}
+
+/// A block grows in place into what is free behind it, deferred or not: as it did before frees were deferred.
+#[test]
+fn a_resize_finds_what_several_streams_used() {
+    if !has_virtual_memory() {
+        return;
+    }
+    for is_growing in [false, true] {
+        let (_device, arena, [own, reader, _]) = scene(16, is_growing);
+        let mut block = arena.allocate(8 * PAGE, &own).expect("memory");
+        let next = arena.allocate(8 * PAGE, &own).expect("memory");
+        let (go, _) = stall(&reader);
+        next.used_on(&reader).expect("no fault");
+        drop(next);
+        let resized = block.resize(16 * PAGE, &own);
+        go.send(()).expect("it listens");
+        assert!(resized.is_ok(), "growing: {is_growing}: {resized:?}");
+    }
+}
+
+/// Nonsense is an error.
+#[test]
+fn a_request_for_more_than_there_can_be_is_refused() {
+    if !has_virtual_memory() {
+        return;
+    }
+    let (_device, arena, [own, reader, _]) = scene(64, true);
+    let _live = arena.allocate(2 * PAGE, &own).expect("memory");
+    let huge = PAGE.wrapping_neg();
+    assert!(arena.allocate(huge, &own).is_err());
+    let block = arena.allocate(PAGE, &own).expect("memory");
+    block.used_on(&reader).expect("no fault");
+    drop(block);
+    assert!(arena.allocate(huge, &own).is_err(), "as before streams shared a block");
+}
+
+/// Memory that everybody is done with is not left for new memory, whoever looked when.
+#[test]
+fn nothing_is_mapped_while_what_is_deferred_is_done() {
+    if !has_virtual_memory() {
+        return;
+    }
+    let (device, arena, [own, reader, _]) = scene(64, true);
+    let _live = arena.allocate(16 * PAGE, &own).expect("memory");
+    let block = arena.allocate(4 * PAGE, &own).expect("memory");
+    let (go, _) = stall(&reader);
+    block.used_on(&reader).expect("no fault");
+    drop(block);
+    // Small ones, to which that memory is nothing: each looks in vain, more and more rarely.
+    let _small: Vec<_> = (0..8).map(|_| arena.allocate(256, &own).expect("memory")).collect();
+    let mapped = arena.capacity();
+    go.send(()).expect("it listens");
+    [&own, &reader].iter().for_each(|stream| device.synchronize(stream).expect("no fault"));
+    let _again = arena.allocate(4 * PAGE, &own).expect("memory");
+    assert_eq!(arena.capacity(), mapped, "four pages are free, and nobody uses them");
+}
+
+/// A loop that decays once in a while comes to rest: what it maps in one step it does not unmap and map again in each.
+#[test]
+fn a_loop_that_decays_comes_to_rest() {
+    if !has_virtual_memory() {
+        return;
+    }
+    let (device, arena, [own, reader, _]) = scene(256, true);
+    let mut calls = Vec::new();
+    for _ in 0..20 {
+        let _kept = arena.allocate(32 * PAGE, &own).expect("memory");
+        for _ in 0..2 {
+            let block = arena.allocate(8 * PAGE, &own).expect("memory");
+            let (go, _) = stall(&reader);
+            block.record_stream(&reader).expect("no fault");
+            drop(block);
+            let other = arena.allocate(8 * PAGE, &own).expect("memory");
+            go.send(()).expect("it listens");
+            device.synchronize(&reader).expect("no fault");
+            drop(other);
+        }
+        arena.decay().expect("no fault");
+        calls.push(arena.mapping_calls().0);
+    }
+    assert_eq!(calls[19], calls[9], "{calls:?}");
+}
+
+/// A device that has no more is not asked again for each request that memory is there for.
+#[test]
+fn a_device_without_memory_is_not_asked_each_time() {
+    if !has_virtual_memory() {
+        return;
+    }
+    let device = HostDevice::builder().capacity(20 * PAGE).granularity(PAGE).build();
+    let [own, reader] = [(); 2].map(|()| device.create_stream().expect("a stream"));
+    let arena = DeviceArena::builder(&device).growing().build().expect("an arena");
+    let _kept = arena.allocate(16 * PAGE, &own).expect("memory");
+    let (go, _) = stall(&reader);
+    let asked = device.faults().calls(Call::CreatePhysical);
+    for _ in 0..50 {
+        let block = arena.allocate(4 * PAGE, &own).expect("memory, behind the reader");
+        block.record_stream(&reader).expect("no fault");
+    }
+    let asked = device.faults().calls(Call::CreatePhysical) - asked;
+    go.send(()).expect("it listens");
+    assert!(asked <= 10, "{asked} times for 50 requests");
+}
+
+/// The end of the highest live block is that, however it is asked for.
+#[test]
+fn what_a_fixed_arena_took_is_what_is_live() {
+    let (_device, arena, [own, reader, _]) = scene(16, false);
+    let _live = arena.allocate(4 * PAGE, &own).expect("memory");
+    let block = arena.allocate(8 * PAGE, &own).expect("memory");
+    let (go, _) = stall(&reader);
+    block.record_stream(&reader).expect("no fault");
+    drop(block);
+    let reserved = arena.reserved_bytes();
+    go.send(()).expect("it listens");
+    assert_eq!(reserved, arena.highest_end());
+}
+
+/// That a block is read on another stream, or how a state is asked for, lets nothing go that is deferred.
+#[test]
+fn what_is_deferred_stays_so_where_nobody_needs_it() {
+    const COUNT: u64 = 100;
+    for (nth, what) in ["nothing", "a read on another stream", "the state"].into_iter().enumerate() {
+        let (_device, arena, [own, reader, other]) = scene(2 * COUNT + 4, false);
+        let allocate = |pages: u64| arena.allocate(pages * PAGE, &own).expect("memory");
+        let (block, pairs, settled) =
+            (allocate(1), (0..COUNT).map(|_| [allocate(1), allocate(1)]).collect::<Vec<_>>(), allocate(2));
+        let _last = allocate(1);
+        let (_go, _) = stall(&reader);
+        let mut walls = Vec::new();
+        for [block, wall] in pairs {
+            block.record_stream(&reader).expect("no fault");
+            walls.push(wall);
+        }
+        drop(settled);
+        match nth {
+            1 => block.used_on(&other).expect("no fault"),
+            2 => _ = arena.state(),
+            _ => {}
+        }
+        let waits = arena.stream_waits();
+        let _next = allocate(1);
+        assert_eq!(arena.stream_waits(), waits, "{what}: there is memory that nobody uses");
+    }
+}
+
+/// Small requests have a part of the range for themselves: what is deferred is nothing to them.
+#[test]
+fn small_requests_let_nothing_large_go() {
+    const COUNT: u64 = 100;
+    if !has_virtual_memory() {
+        return;
+    }
+    for is_small_asked in [false, true] {
+        let (device, arena, [own, reader, other]) = scene(2 * COUNT + 4, true);
+        let allocate = |pages: u64| arena.allocate(pages * PAGE, &own).expect("memory");
+        let small = |stream| arena.allocate(1024, stream).expect("memory");
+        // All that is there for small ones, and who used it is not done with it.
+        let smalls = [(); 4].map(|()| small(&other));
+        let pairs = (0..COUNT).map(|_| [allocate(1), allocate(1)]).collect::<Vec<_>>();
+        let (settled, _last) = (allocate(2), allocate(1));
+        assert_eq!(arena.capacity(), (2 * COUNT + 4) * PAGE, "no more is to be had");
+        let _stalled = [&reader, &other].map(stall);
+        drop(smalls);
+        let mut walls = Vec::new();
+        for [block, wall] in pairs {
+            block.record_stream(&reader).expect("no fault");
+            walls.push(wall);
+        }
+        drop(settled);
+        if is_small_asked {
+            drop(small(&own));
+        }
+        let waits = arena.stream_waits();
+        let _next = allocate(1);
+        assert_eq!(arena.stream_waits(), waits, "small: {is_small_asked}: there are pages that nobody uses");
+        drop(device);
+    }
+}
+
+/// Who gets memory that is there waits on the device at most: not for whoever gives memory back, and so waits on the host.
+#[test]
+fn a_request_does_not_wait_for_a_release_while_there_is_memory() {
+    if !has_virtual_memory() {
+        return;
+    }
+    let (_device, arena, [own, reader, _]) = scene(64, true);
+    let allocate = |pages: u64| arena.allocate(pages * PAGE, &own).expect("memory");
+    let _kept = allocate(16);
+    let piece = allocate(2);
+    let gone = allocate(4);
+    drop(piece);
+    // Half of a piece stays, so that piece is not given back.
+    let (_half, other) = (allocate(1), allocate(1));
+    let (go, _) = stall(&reader);
+    for block in [other, gone] {
+        block.record_stream(&reader).expect("no fault");
+    }
+    let (told, tells) = channel();
+    std::thread::scope(|scope| {
+        let release = scope.spawn(|| arena.release(0).expect("no fault"));
+        // It waits for the reader by then.
+        std::thread::sleep(Duration::from_millis(300));
+        let (arena, own) = (&arena, &own);
+        scope.spawn(move || {
+            let block = arena.allocate(PAGE, own).expect("a page, behind the reader");
+            told.send(()).expect("it listens");
+            drop(block);
+        });
+        let answer = tells.recv_timeout(Duration::from_secs(3));
+        go.send(()).expect("it listens");
+        assert!(release.join().expect("no panic") > 0);
+        assert!(answer.is_ok(), "it waited on the host for the reader, which may wait for it");
+    });
+}
+
+/// What one arena maps rather than wait is nothing that another of the same allowance is refused for.
+#[test]
+fn memory_that_only_spares_waits_is_there_for_others() {
+    if !has_virtual_memory() {
+        return;
+    }
+    let device = HostDevice::builder().capacity(1 << 30).granularity(PAGE).build();
+    let [own, reader] = [(); 2].map(|()| device.create_stream().expect("a stream"));
+    let allowance = std::sync::Arc::new(vrampool::Allowance::new(20 * PAGE));
+    let [one, other] = [(); 2]
+        .map(|()| DeviceArena::builder(&device).growing().within(&allowance).build().expect("an arena"));
+    let (_kept, block) =
+        (one.allocate(6 * PAGE, &own).expect("memory"), one.allocate(2 * PAGE, &own).expect("memory"));
+    let (go, _) = stall(&reader);
+    block.record_stream(&reader).expect("no fault");
+    drop(block);
+    let _again = one.allocate(2 * PAGE, &own).expect("memory");
+    go.send(()).expect("it listens");
+    device.synchronize(&reader).expect("no fault");
+    let theirs = other.allocate(11 * PAGE, &own);
+    assert!(theirs.is_ok(), "{} of 20 pages are taken, 8 are live: {theirs:?}", allowance.taken() / PAGE);
+}
+
+/// New memory spares a wait. Where the device fails to make some, there is the wait still.
+#[test]
+fn a_failure_to_map_more_is_no_failure_of_a_request_that_memory_is_there_for() {
+    if !has_virtual_memory() {
+        return;
+    }
+    for call in [Call::CreatePhysical, Call::Map, Call::SetAccess] {
+        let (device, arena, [own, reader, _]) = scene(64, true);
+        let _kept = arena.allocate(16 * PAGE, &own).expect("memory");
+        let block = arena.allocate(4 * PAGE, &own).expect("memory");
+        let (go, _) = stall(&reader);
+        block.record_stream(&reader).expect("no fault");
+        drop(block);
+        device.faults().fail_nth(call, 1);
+        let again = arena.allocate(4 * PAGE, &own).map(|block| block.parts());
+        device.faults().clear();
+        go.send(()).expect("it listens");
+        assert!(again.is_ok(), "{call:?}: {again:?}");
+    }
+}
+
+/// A search that gives up before it comes to the free end leads there all the same, and maps nothing.
+#[test]
+fn a_growth_of_nothing_is_the_free_end() {
+    if !has_virtual_memory() {
+        return;
+    }
+    let (_device, arena, [own, one, other]) = scene(1000, true);
+    let allocate = |pages: u64, stream: &HostStream| arena.allocate(pages * PAGE, stream).expect("memory");
+    let _kept = allocate(300, &own);
+    let shared = allocate(1, &own);
+    let mut blocks: Vec<_> =
+        (0..79).map(|nth| allocate(1, if nth % 2 == 0 { &one } else { &other })).collect();
+    let hole = allocate(1, &other);
+    let _wall = allocate(1, &own);
+    drop(allocate(4, &own));
+    drop(hole);
+    let newest = allocate(1, &other);
+    let stalled = [&one, &other].map(stall);
+    shared.record_stream(&one).expect("no fault");
+    drop(shared);
+    blocks.drain(..).for_each(drop);
+    drop(newest);
+    let (mapped, waits) = (arena.capacity(), arena.stream_waits());
+    let got = [(); 2].map(|()| allocate(2, &own));
+    stalled.iter().for_each(|(go, _)| go.send(()).expect("it listens"));
+    assert_eq!((arena.capacity(), arena.stream_waits()), (mapped, waits), "{got:?}");
+}

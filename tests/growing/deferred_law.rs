@@ -1,0 +1,576 @@
+//! Whatever is done to an arena while blocks are [set apart](super::deferred), kernels find what was written for them, and the bounds hold.
+
+use super::streams::stall;
+use super::{PAGE, has_virtual_memory};
+use proptest::prelude::*;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use vrampool::arena::Region::Dynamic;
+use vrampool::host::{Call, HostDevice, HostStream};
+use vrampool::{ArenaBuffer, Backend, DeviceArena, Offload, Pool, Region, Source};
+
+type Block = ArenaBuffer<HostDevice>;
+
+/// Of the tests with threads.
+const ROUNDS: u64 = 1;
+
+#[derive(Debug, Clone)]
+enum Step {
+    Allocate {
+        pages: u64,
+        stream: usize,
+        small: bool,
+    },
+    Read {
+        which: usize,
+        stream: usize,
+        record: bool,
+    },
+    Write {
+        which: usize,
+        stream: usize,
+    },
+    Resize {
+        which: usize,
+        pages: u64,
+        stream: usize,
+    },
+    Free {
+        which: usize,
+    },
+    /// The device refuses events, or to ask for them.
+    FreeBadly {
+        which: usize,
+    },
+    Stall {
+        stream: usize,
+    },
+    End {
+        stream: usize,
+    },
+    Release {
+        spare: u64,
+    },
+    Decay,
+    Limit {
+        pages: u64,
+    },
+    Sleep {
+        then: usize,
+    },
+    Reset,
+    Compact {
+        stream: usize,
+    },
+    Look,
+    Fail {
+        call: usize,
+    },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        8 => (1..9u64, 0..3usize, prop::bool::weighted(0.03)).prop_map(|(pages, stream, small)| Step::Allocate { pages, stream, small }),
+        8 => (any::<usize>(), 0..3usize, prop::bool::weighted(0.85)).prop_map(|(which, stream, record)| Step::Read { which, stream, record }),
+        2 => (any::<usize>(), 0..3usize).prop_map(|(which, stream)| Step::Write { which, stream }),
+        1 => (any::<usize>(), 1..12u64, 0..3usize).prop_map(|(which, pages, stream)| Step::Resize { which, pages, stream }),
+        8 => any::<usize>().prop_map(|which| Step::Free { which }),
+        1 => any::<usize>().prop_map(|which| Step::FreeBadly { which }),
+        3 => (0..3usize).prop_map(|stream| Step::Stall { stream }),
+        3 => (0..3usize).prop_map(|stream| Step::End { stream }),
+        1 => (0..9u64).prop_map(|spare| Step::Release { spare }),
+        1 => Just(Step::Decay),
+        1 => (8..40u64).prop_map(|pages| Step::Limit { pages }),
+        1 => (0..3usize).prop_map(|then| Step::Sleep { then }),
+        1 => Just(Step::Reset),
+        1 => (0..3usize).prop_map(|stream| Step::Compact { stream }),
+        1 => Just(Step::Look),
+        1 => (0..4usize).prop_map(|call| Step::Fail { call }),
+    ]
+}
+
+struct Twin {
+    /// First: streams that are dropped wait for them.
+    stalled: Vec<std::sync::mpsc::Sender<()>>,
+    device: HostDevice,
+    arena: DeviceArena<HostDevice>,
+    streams: [HostStream; 3],
+    spoilt: Arc<AtomicU64>,
+    /// With what was written to it, and on which stream.
+    live: Vec<(Block, u64, usize)>,
+    is_growing: bool,
+}
+
+impl Twin {
+    fn end(&mut self) {
+        self.stalled.drain(..).for_each(|go| _ = go.send(()));
+    }
+
+    fn write(&mut self, nth: usize, tag: u64, stream: usize) {
+        let (block, of, writer) = &mut self.live[nth];
+        *writer = stream;
+        let stream = &self.streams[stream];
+        match block.on_mut(stream) {
+            Ok(region) => {
+                stream
+                    .launch([], [region], move |[]: [&[u64]; 0], [bytes]: [&mut [u64]; 1]| bytes.fill(tag))
+                    .expect("queued");
+                *of = tag;
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    fn read(&self, nth: usize, stream: usize, record: bool) {
+        let (block, tag, writer) = &self.live[nth];
+        let (tag, spoilt) = (*tag, Arc::clone(&self.spoilt));
+        let (stream_of, writer) = (&self.streams[stream], &self.streams[*writer]);
+        // What moves a block is another writer.
+        let region = if record && self.is_growing {
+            self.device.wait(stream_of, &self.device.record(writer).expect("no fault")).expect("queued");
+            block.record_stream(stream_of).expect("no fault");
+            let of_writer = block.on(writer).expect("no fault");
+            Region::new(block.memory(), of_writer.offset(), of_writer.len(), stream_of).expect("in it")
+        } else {
+            block.on(stream_of).expect("no fault")
+        };
+        let kernel = move |[words]: [&[u64]; 1], []: [&mut [u64]; 0]| {
+            spoilt.fetch_add(words.iter().filter(|&&word| word != tag).count() as u64, Ordering::Relaxed);
+        };
+        self.streams[stream].launch([region], [], kernel).expect("queued");
+    }
+
+    fn step(&mut self, number: u64, step: Step, most: &mut u64) {
+        let len = self.live.len();
+        match step {
+            Step::Allocate { pages, stream, small } => {
+                let bytes = if small { 512 } else { pages * PAGE };
+                if small {
+                    self.end();
+                }
+                match self.arena.allocate(bytes, &self.streams[stream]) {
+                    Ok(block) => {
+                        self.live.push((block, 0, 0));
+                        *most = (*most).max(self.arena.used());
+                        self.write(len, number, stream);
+                    }
+                    Err(error) => {
+                        // Only if there is no room for it.
+                        let fits = self.is_growing
+                            && !small
+                            && error.is_out_of_memory()
+                            && self.arena.used() + bytes + self.small() + PAGE <= self.limit();
+                        assert!(!fits, "{error}: {} used of {}", self.arena.used(), self.limit());
+                    }
+                }
+            }
+            Step::Read { which, stream, record } if len > 0 => {
+                if record && !self.is_growing {
+                    // Work that nobody knows: it is not moved, and has no reader.
+                    self.live[which % len].0.record_stream(&self.streams[stream]).expect("no fault");
+                } else {
+                    self.read(which % len, stream, record);
+                }
+            }
+            Step::Write { which, stream } if len > 0 => self.write(which % len, number, stream),
+            Step::Resize { which, pages, stream } if len > 0 => {
+                let nth = which % len;
+                let size = self.live[nth].0.size();
+                let done = self.live[nth].0.resize(pages * PAGE, &self.streams[stream]);
+                *most = (*most).max(self.arena.used() + size);
+                if done.is_ok() {
+                    self.write(nth, number, stream);
+                }
+            }
+            Step::Free { which } if len > 0 => drop(self.live.swap_remove(which % len)),
+            Step::FreeBadly { which } if len > 0 => {
+                self.device.faults().fail_nth(
+                    if number.is_multiple_of(3) { Call::Query } else { Call::Record },
+                    1 + number % 2,
+                );
+                drop(self.live.swap_remove(which % len));
+                self.device.faults().clear();
+            }
+            // At the limit what small ones left is released, which waits on the host.
+            Step::Stall { .. } if self.small() > 0 => {}
+            Step::Stall { stream } => self.stalled.push(stall(&self.streams[stream]).0),
+            Step::End { stream } => {
+                self.end();
+                self.device.synchronize(&self.streams[stream]).expect("no fault");
+            }
+            Step::Release { spare } => {
+                self.end();
+                let (mapped, free) = (self.arena.reserved_bytes(), self.arena.available(Dynamic));
+                let released = self.arena.release(spare * PAGE).expect("no fault");
+                if self.is_growing {
+                    assert_eq!(self.arena.reserved_bytes(), mapped - released, "{free}");
+                }
+            }
+            Step::Decay => {
+                self.end();
+                self.arena.decay().expect("no fault");
+            }
+            Step::Limit { pages } if self.is_growing => _ = self.arena.resize(pages * PAGE),
+            Step::Sleep { then } if self.is_growing => {
+                self.end();
+                assert!(!self.arena.sleep(Offload::Pinned).expect("no fault").was_asleep);
+                if then == 1 && len > 0 {
+                    drop(self.live.swap_remove(number as usize % len));
+                }
+                if then == 2 {
+                    self.live.clear();
+                    self.arena.reset().expect("none is held");
+                }
+                assert!(!self.arena.wake().expect("no fault").was_awake || then == 2);
+            }
+            Step::Reset if number.is_multiple_of(3) => {
+                self.live.clear();
+                self.arena.reset().expect("none is held");
+            }
+            Step::Compact { stream } if !self.is_growing => {
+                self.arena.compact(&self.streams[stream], u64::MAX, |_| {}).expect("no fault");
+            }
+            Step::Look => {
+                let sum: u64 = self.arena.blocks().iter().map(|span| span.bytes).sum();
+                assert_eq!(
+                    sum,
+                    self.arena.capacity_of(Dynamic) + self.arena.capacity_of(vrampool::arena::Region::Stable)
+                );
+                let used: u64 = self.live.iter().map(|(block, ..)| block.size()).sum();
+                assert_eq!(self.arena.used(), used);
+            }
+            Step::Fail { call } if self.is_growing => {
+                let calls = [Call::CreatePhysical, Call::Map, Call::SetAccess, Call::Reserve];
+                let next = self.device.faults().calls(calls[call]) + 1;
+                _ = next;
+                self.device.faults().fail_nth(calls[call], 1);
+                let got = self.arena.allocate(3 * PAGE, &self.streams[0]);
+                self.device.faults().clear();
+                if let Ok(block) = got {
+                    self.live.push((block, 0, 0));
+                    *most = (*most).max(self.arena.used());
+                    self.write(len, number, 0);
+                } else {
+                    *most = (*most).max(self.arena.used() + 3 * PAGE);
+                }
+            }
+            _ => {}
+        }
+        if self.is_growing {
+            let mapped = self.arena.reserved_bytes();
+            assert!(mapped <= 40 * PAGE);
+            // Pages for small ones, and for those that a failure cost.
+            let bound = *most + *most / 8 * 3 + self.small();
+            assert!(mapped <= bound, "{mapped} mapped, {most} live at most");
+        }
+    }
+
+    /// Bytes for small requests.
+    fn small(&self) -> u64 {
+        self.arena.capacity_of(vrampool::arena::Region::Stable)
+    }
+
+    fn limit(&self) -> u64 {
+        8 * PAGE
+    }
+}
+
+#[test]
+fn whatever_is_done_in_between() {
+    if !has_virtual_memory() {
+        return;
+    }
+    proptest!(ProptestConfig { max_shrink_iters: 3000, failure_persistence: None, ..ProptestConfig::with_cases(100) }, |(
+        steps in prop::collection::vec(step(), 20..160),
+        is_growing in prop::bool::weighted(0.7),
+    )| {
+        let device = HostDevice::builder().capacity(1 << 30).granularity(PAGE).build();
+        let streams = std::array::from_fn(|_| device.create_stream().expect("a stream"));
+        let builder = DeviceArena::builder(&device).limit(40 * PAGE);
+        let arena = if is_growing { builder.growing() } else { builder }.build().expect("an arena");
+        let mut twin = Twin { device, arena, streams, spoilt: Arc::default(), live: Vec::new(), stalled: Vec::new(), is_growing };
+        let mut most = 0;
+        for (number, step) in steps.into_iter().enumerate() {
+            twin.step(number as u64 + 1, step, &mut most);
+        }
+        (0..twin.live.len()).for_each(|nth| twin.read(nth, nth % 3, false));
+        twin.end();
+        twin.streams.iter().for_each(|stream| twin.device.synchronize(stream).expect("no fault"));
+        prop_assert_eq!((twin.spoilt.load(Ordering::Relaxed), twin.device.races()), (0, 0));
+        twin.live.clear();
+        prop_assert_eq!(twin.arena.used(), 0);
+        if is_growing {
+            twin.arena.release(0).expect("no fault");
+            prop_assert_eq!(twin.arena.reserved_bytes(), 0);
+        } else {
+            prop_assert_eq!(twin.arena.largest_free_block(Dynamic), 40 * PAGE);
+        }
+    });
+}
+
+/// Threads with a stream each that pass blocks on, while another changes the arena.
+#[test]
+fn threads_share_blocks_while_the_arena_changes() {
+    if !has_virtual_memory() {
+        return;
+    }
+    for round in 0..ROUNDS {
+        for is_growing in [true, false] {
+            let device = HostDevice::builder().capacity(1 << 30).granularity(PAGE).build();
+            let streams: [HostStream; 4] = std::array::from_fn(|_| device.create_stream().expect("a stream"));
+            let builder = DeviceArena::builder(&device).limit(48 * PAGE);
+            let arena = if is_growing { builder.growing() } else { builder }.build().expect("an arena");
+            let (spoilt, stop) = (Arc::new(AtomicU64::new(0)), AtomicBool::new(false));
+            let passed = std::sync::Mutex::new(Vec::<(Block, u64)>::new());
+            std::thread::scope(|scope| {
+                let workers: Vec<_> = (0..4usize)
+                    .map(|me| {
+                        let (streams, arena, spoilt, passed, device) =
+                            (&streams, &arena, &spoilt, &passed, &device);
+                        scope.spawn(move || {
+                            let mut random = fastrand::Rng::with_seed(round * 17 + me as u64);
+                            let stream = &streams[me];
+                            for number in 0..400u64 {
+                                if random.u8(..4) == 0 {
+                                    let pause = std::time::Duration::from_micros(random.u64(..300));
+                                    stream
+                                        .launch([], [], move |[]: [&[u8]; 0], []: [&mut [u8]; 0]| {
+                                            std::thread::sleep(pause)
+                                        })
+                                        .expect("queued");
+                                }
+                                let other = passed.lock().expect("no panic").pop();
+                                if let Some((block, tag)) = other {
+                                    let (writer, spoilt) =
+                                        (&streams[(tag >> 32) as usize], Arc::clone(spoilt));
+                                    let kernel = move |[words]: [&[u64]; 1], []: [&mut [u64]; 0]| {
+                                        spoilt.fetch_add(
+                                            words.iter().filter(|&&word| word != tag).count() as u64,
+                                            Ordering::Relaxed,
+                                        );
+                                    };
+                                    // What moves a block is another writer.
+                                    if is_growing && random.u8(..8) > 0 {
+                                        if let Ok(of_writer) = block.on(writer) {
+                                            device
+                                                .wait(stream, &device.record(writer).expect("no fault"))
+                                                .expect("queued");
+                                            block.record_stream(stream).expect("no fault");
+                                            let region = Region::new(
+                                                block.memory(),
+                                                of_writer.offset(),
+                                                of_writer.len(),
+                                                stream,
+                                            );
+                                            stream
+                                                .launch([region.expect("in it")], [], kernel)
+                                                .expect("queued");
+                                        }
+                                    } else if let Ok(region) = block.on(stream) {
+                                        stream.launch([region], [], kernel).expect("queued");
+                                    }
+                                }
+                                let pages = random.u64(1..6);
+                                let Ok(mut block) = arena.allocate(pages * PAGE, stream) else {
+                                    drop(passed.lock().expect("no panic").drain(..).collect::<Vec<_>>());
+                                    continue;
+                                };
+                                let tag = (me as u64) << 32 | number;
+                                let written = block.on_mut(stream).map(|region| {
+                                    stream
+                                        .launch(
+                                            [],
+                                            [region],
+                                            move |[]: [&[u64]; 0], [bytes]: [&mut [u64]; 1]| bytes.fill(tag),
+                                        )
+                                        .expect("queued");
+                                });
+                                if written.is_ok() {
+                                    passed.lock().expect("no panic").push((block, tag));
+                                }
+                                if random.u8(..40) == 0 {
+                                    device.synchronize(stream).expect("no fault");
+                                }
+                            }
+                        })
+                    })
+                    .collect();
+                let (arena, stop, streams) = (&arena, &stop, &streams);
+                scope.spawn(move || {
+                    let mut random = fastrand::Rng::with_seed(round + 99);
+                    while !stop.load(Ordering::Relaxed) {
+                        match random.u8(..8) {
+                            0 => _ = arena.release(random.u64(..20) * PAGE),
+                            1 => _ = arena.decay(),
+                            2 if is_growing => {
+                                if arena.sleep(Offload::Pinned).is_ok() {
+                                    _ = arena.wake().expect("there is memory");
+                                }
+                            }
+                            3 if is_growing => _ = arena.resize(random.u64(40..60) * PAGE),
+                            4 => _ = arena.compact(&streams[0], u64::MAX, |_| {}),
+                            5 => _ = arena.available(Dynamic),
+                            6 => _ = arena.settle_for(&streams[random.usize(..4)]),
+                            _ => std::thread::sleep(std::time::Duration::from_micros(200)),
+                        }
+                        assert!(!is_growing || arena.reserved_bytes() <= 60 * PAGE);
+                    }
+                });
+                workers.into_iter().for_each(|worker| worker.join().expect("no panic"));
+                stop.store(true, Ordering::Relaxed);
+            });
+            streams.iter().for_each(|stream| device.synchronize(stream).expect("no fault"));
+            assert_eq!((spoilt.load(Ordering::Relaxed), device.races()), (0, 0), "growing: {is_growing}");
+            drop(passed);
+            assert_eq!(arena.used(), 0);
+            arena.release(0).expect("no fault");
+            if is_growing {
+                assert_eq!(arena.reserved_bytes(), 0);
+            }
+        }
+    }
+}
+
+/// As [`threads_share_blocks_while_the_arena_changes`] through a pool, whose misses and frees go the short way.
+#[test]
+fn threads_share_buffers_of_a_pool_while_its_arena_changes() {
+    if !has_virtual_memory() {
+        return;
+    }
+    for round in 0..ROUNDS {
+        for source in [Source::Virtual, Source::Arena] {
+            let device = HostDevice::builder().capacity(1 << 30).granularity(PAGE).build();
+            let streams: [HostStream; 4] = std::array::from_fn(|_| device.create_stream().expect("a stream"));
+            let is_growing = matches!(source, Source::Virtual);
+            let pool = Pool::builder(&device)
+                .source(source)
+                .limit(48 * PAGE)
+                .cached_class(0)
+                .build()
+                .expect("a pool");
+            let arena = pool.arena().expect("it has one").clone();
+            let (spoilt, stop) = (Arc::new(AtomicU64::new(0)), AtomicBool::new(false));
+            let passed = std::sync::Mutex::new(Vec::new());
+            std::thread::scope(|scope| {
+                let workers: Vec<_> = (0..4usize)
+                    .map(|me| {
+                        let (streams, pool, spoilt, passed, device) =
+                            (&streams, &pool, &spoilt, &passed, &device);
+                        scope.spawn(move || {
+                            let mut random = fastrand::Rng::with_seed(round * 17 + me as u64);
+                            let stream = &streams[me];
+                            for number in 0..600u64 {
+                                if random.u8(..6) == 0 {
+                                    let pause = std::time::Duration::from_micros(random.u64(..300));
+                                    stream
+                                        .launch([], [], move |[]: [&[u8]; 0], []: [&mut [u8]; 0]| {
+                                            std::thread::sleep(pause)
+                                        })
+                                        .expect("queued");
+                                }
+                                let other: Option<(vrampool::Buffer<HostDevice>, u64)> =
+                                    passed.lock().expect("no panic").pop();
+                                if let Some((block, tag)) = other {
+                                    let (writer, spoilt) =
+                                        (&streams[(tag >> 32) as usize], Arc::clone(spoilt));
+                                    let kernel = move |[words]: [&[u64]; 1], []: [&mut [u64]; 0]| {
+                                        spoilt.fetch_add(
+                                            words.iter().filter(|&&word| word != tag).count() as u64,
+                                            Ordering::Relaxed,
+                                        );
+                                    };
+                                    if is_growing && random.u8(..8) > 0 {
+                                        if let Ok(of_writer) = block.on(writer) {
+                                            device
+                                                .wait(stream, &device.record(writer).expect("no fault"))
+                                                .expect("queued");
+                                            block.record_stream(stream).expect("no fault");
+                                            let region = Region::new(
+                                                block.memory(),
+                                                of_writer.offset(),
+                                                of_writer.len(),
+                                                stream,
+                                            );
+                                            stream
+                                                .launch([region.expect("in it")], [], kernel)
+                                                .expect("queued");
+                                        }
+                                    } else if let Ok(region) = block.on(stream) {
+                                        stream.launch([region], [], kernel).expect("queued");
+                                    }
+                                }
+                                // Some that share nothing, one after the other.
+                                for _ in 0..random.u8(..3) {
+                                    if let Ok(mut own) = pool.allocate(2 * PAGE, stream)
+                                        && let Ok(region) = own.on_mut(stream)
+                                    {
+                                        stream
+                                            .launch(
+                                                [],
+                                                [region],
+                                                move |[]: [&[u64]; 0], [bytes]: [&mut [u64]; 1]| {
+                                                    bytes.fill(7)
+                                                },
+                                            )
+                                            .expect("queued");
+                                    }
+                                }
+                                let Ok(mut block) = pool.allocate(random.u64(1..6) * PAGE, stream) else {
+                                    drop(passed.lock().expect("no panic").drain(..).collect::<Vec<_>>());
+                                    continue;
+                                };
+                                let tag = (me as u64) << 32 | number;
+                                let written = block.on_mut(stream).map(|region| {
+                                    stream
+                                        .launch(
+                                            [],
+                                            [region],
+                                            move |[]: [&[u64]; 0], [bytes]: [&mut [u64]; 1]| bytes.fill(tag),
+                                        )
+                                        .expect("queued");
+                                });
+                                if written.is_ok() {
+                                    passed.lock().expect("no panic").push((block, tag));
+                                }
+                                if random.u8(..40) == 0 {
+                                    device.synchronize(stream).expect("no fault");
+                                }
+                            }
+                        })
+                    })
+                    .collect();
+                let (arena, stop, pool) = (&arena, &stop, &pool);
+                scope.spawn(move || {
+                    let mut random = fastrand::Rng::with_seed(round + 99);
+                    while !stop.load(Ordering::Relaxed) {
+                        match random.u8(..8) {
+                            0 => _ = arena.release(random.u64(..20) * PAGE),
+                            1 => _ = arena.decay(),
+                            2 if is_growing => {
+                                if arena.sleep(Offload::Pinned).is_ok() {
+                                    _ = arena.wake().expect("there is memory");
+                                }
+                            }
+                            3 => _ = pool.trim(),
+                            4 => _ = pool.stats(),
+                            5 => _ = arena.available(Dynamic),
+                            _ => std::thread::sleep(std::time::Duration::from_micros(200)),
+                        }
+                        assert!(arena.reserved_bytes() <= 48 * PAGE);
+                    }
+                });
+                workers.into_iter().for_each(|worker| worker.join().expect("no panic"));
+                stop.store(true, Ordering::Relaxed);
+            });
+            streams.iter().for_each(|stream| device.synchronize(stream).expect("no fault"));
+            assert_eq!((spoilt.load(Ordering::Relaxed), device.races()), (0, 0), "growing: {is_growing}");
+            drop(passed);
+            assert_eq!((arena.used(), pool.stats().bytes_live), (0, 0));
+            drop(pool);
+            assert_eq!(
+                arena.available(Dynamic) + arena.available(vrampool::arena::Region::Stable),
+                arena.capacity()
+            );
+        }
+    }
+}
