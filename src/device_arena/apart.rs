@@ -5,12 +5,15 @@
 //! block finds its memory as if there was one stream, each time at the same place.
 
 use super::backing::{Extent, Growth, Stock};
+use super::growth::Unmade;
 use super::state::{State, Taken};
 use super::unsettled::Reach;
+use super::{ArenaBuffer, Shared};
 use crate::arena::{ArenaError, Block, Region, Room};
 use crate::error::Error;
 use smallvec::SmallVec;
 use std::ops::Range;
+use std::sync::Arc;
 use vrampool_backend::Backend;
 
 /// What a request may get that would have to wait for another stream.
@@ -27,6 +30,71 @@ const PARTS: usize = 64;
 
 /// Later than any era.
 const NOW: u64 = u64::MAX;
+
+impl<B: Backend> Shared<B> {
+    /// For a request that would wait: memory that is mapped for it, if that may be, else what is there. None if nothing is.
+    #[cold]
+    pub(super) fn serve_apart(
+        self: &Arc<Self>,
+        request: (u64, u64),
+        stream: &B::Stream,
+    ) -> Result<Option<ArenaBuffer<B>>, Error> {
+        if !self.state.lock_with_deferred().rather_grows(request) {
+            return Ok(None);
+        }
+        // Who changes the arena may wait for a stream, for long.
+        if let Some(_alone) = self.changing.try_lock()
+            && let Some(buffer) = self.grow_apart(request, stream)?
+        {
+            return Ok(Some(buffer));
+        }
+        self.serve_mapped(request, Stock::Plenty, Late::Any, stream)
+    }
+
+    /// What takes no wait after another look, or new memory; none if that cannot be had.
+    fn grow_apart(
+        self: &Arc<Self>,
+        request: (u64, u64),
+        stream: &B::Stream,
+    ) -> Result<Option<ArenaBuffer<B>>, Error> {
+        let mut state = self.state.lock_with_deferred();
+        if !state.marks.is_empty() {
+            state = self.note_done(state);
+        }
+        if !state.is_awake() || !state.rather_grows(request) {
+            return Ok(None);
+        }
+        if let Some(taken) = state.take_settled(request, Stock::Plenty, stream)? {
+            return self.hand_out((state, Some(false)), taken, request, stream).map(Some);
+        }
+        let Some((place, growth)) = state.plan_apart(request.0, stream) else { return Ok(None) };
+        let range = Arc::clone(&state.range);
+        drop(state);
+        let made = match self.make(&growth, &range, &[]) {
+            Ok(made) => made,
+            Err(Unmade { error, stuck }) => {
+                log::debug!("arena on {}: {error}; a stream waits", self.id);
+                let mut state = self.state.lock_with_deferred();
+                state.keep_stuck(&growth, stuck);
+                state.refuse_apart();
+                return Ok(None);
+            }
+        };
+        let mut state = self.state.lock_with_deferred();
+        if state.engine.reserve_blocks(3).is_err() {
+            drop(state);
+            let stuck = self.unmake(&growth, &range, made.new);
+            self.state.lock_with_deferred().keep_stuck(&growth, stuck);
+            return Ok(None);
+        }
+        let _ = state.commit(growth, made, &[]);
+        // Unless somebody was there first.
+        match state.engine.allocate_at(place.start, place.bytes) {
+            Ok(block) => self.hand_out((state, Some(false)), Taken::plain(block), request, stream).map(Some),
+            Err(_) => Ok(None),
+        }
+    }
+}
 
 impl<B: Backend> State<B> {
     /// Whether a request gets new memory where it would have to wait for another stream.

@@ -17,16 +17,16 @@ use vrampool_backend::{Backend, BackendError, Physical, VirtualMemory};
 const SPARES: u32 = 2;
 
 /// What was made for a request, and is nobody's yet.
-struct Made<B: Backend> {
-    new: Vec<Physical>,
+pub(super) struct Made<B: Backend> {
+    pub(super) new: Vec<Physical>,
     stitched: Option<Arc<B::Memory>>,
 }
 
 /// Why it could not be made.
-struct Unmade {
-    error: BackendError,
+pub(super) struct Unmade {
+    pub(super) error: BackendError,
     /// What is mapped all the same, because it could not be unmapped: the first pieces of the growth.
-    stuck: Vec<Physical>,
+    pub(super) stuck: Vec<Physical>,
 }
 
 impl From<BackendError> for Unmade {
@@ -140,71 +140,8 @@ impl<B: Backend> Shared<B> {
         }
     }
 
-    /// For a request that would wait: memory that is mapped for it, if that may be, else what is there. None if nothing is.
-    #[cold]
-    fn serve_apart(
-        self: &Arc<Self>,
-        request: (u64, u64),
-        stream: &B::Stream,
-    ) -> Result<Option<ArenaBuffer<B>>, Error> {
-        if !self.state.lock_with_deferred().rather_grows(request) {
-            return Ok(None);
-        }
-        // Who changes the arena may wait for a stream, for long.
-        if let Some(_alone) = self.changing.try_lock()
-            && let Some(buffer) = self.grow_apart(request, stream)?
-        {
-            return Ok(Some(buffer));
-        }
-        self.serve_mapped(request, Stock::Plenty, Late::Any, stream)
-    }
-
-    /// What takes no wait after another look, or new memory; none if that cannot be had.
-    fn grow_apart(
-        self: &Arc<Self>,
-        request: (u64, u64),
-        stream: &B::Stream,
-    ) -> Result<Option<ArenaBuffer<B>>, Error> {
-        let mut state = self.state.lock_with_deferred();
-        if !state.marks.is_empty() {
-            state = self.note_done(state);
-        }
-        if !state.is_awake() || !state.rather_grows(request) {
-            return Ok(None);
-        }
-        if let Some(taken) = state.take_settled(request, Stock::Plenty, stream)? {
-            return self.hand_out((state, Some(false)), taken, request, stream).map(Some);
-        }
-        let Some((place, growth)) = state.plan_apart(request.0, stream) else { return Ok(None) };
-        let range = Arc::clone(&state.range);
-        drop(state);
-        let made = match self.make(&growth, &range, &[]) {
-            Ok(made) => made,
-            Err(Unmade { error, stuck }) => {
-                log::debug!("arena on {}: {error}; a stream waits", self.id);
-                let mut state = self.state.lock_with_deferred();
-                state.keep_stuck(&growth, stuck);
-                state.refuse_apart();
-                return Ok(None);
-            }
-        };
-        let mut state = self.state.lock_with_deferred();
-        if state.engine.reserve_blocks(3).is_err() {
-            drop(state);
-            let stuck = self.unmake(&growth, &range, made.new);
-            self.state.lock_with_deferred().keep_stuck(&growth, stuck);
-            return Ok(None);
-        }
-        let _ = state.commit(growth, made, &[]);
-        // Unless somebody was there first.
-        match state.engine.allocate_at(place.start, place.bytes) {
-            Ok(block) => self.hand_out((state, Some(false)), Taken::plain(block), request, stream).map(Some),
-            Err(_) => Ok(None),
-        }
-    }
-
     /// Makes the memory of a growth, all or nothing.
-    fn make(
+    pub(super) fn make(
         &self,
         growth: &Growth,
         range: &Arc<B::Memory>,
@@ -237,7 +174,12 @@ impl<B: Backend> Shared<B> {
     }
 
     /// Unmaps the first pieces of a growth again. Answers what stays mapped because the device refuses.
-    fn unmake(&self, growth: &Growth, range: &Arc<B::Memory>, made: Vec<Physical>) -> Vec<Physical> {
+    pub(super) fn unmake(
+        &self,
+        growth: &Growth,
+        range: &Arc<B::Memory>,
+        made: Vec<Physical>,
+    ) -> Vec<Physical> {
         let all = growth.new.iter().map(|extent| extent.bytes).sum();
         let mapped = growth.new.first().zip(growth.new.iter().take(made.len()).next_back());
         let (Some((first, last)), Ok(device)) = (mapped, self.virtual_memory()) else {
@@ -360,7 +302,12 @@ impl<B: Backend> State<B> {
     }
 
     /// Has what was made; of a stitched range, the block that it was made for. For this there are records.
-    fn commit(&mut self, growth: Growth, made: Made<B>, held: &[Option<Block>]) -> Option<Taken<B>> {
+    pub(super) fn commit(
+        &mut self,
+        growth: Growth,
+        made: Made<B>,
+        held: &[Option<Block>],
+    ) -> Option<Taken<B>> {
         let is_at_end = growth.gap.is_none();
         let new = growth.new.first().copied();
         self.add_pieces(&growth.new, growth.gap, made.new);
@@ -386,7 +333,7 @@ impl<B: Backend> State<B> {
     }
 
     /// What could be made neither accessible nor unmapped is the arena's all the same, until a release unmaps it.
-    fn keep_stuck(&mut self, growth: &Growth, stuck: Vec<Physical>) {
+    pub(super) fn keep_stuck(&mut self, growth: &Growth, stuck: Vec<Physical>) {
         let extents = &growth.new[..stuck.len().min(growth.new.len())];
         if extents.is_empty() || self.engine.reserve_blocks(3 + 2 * extents.len()).is_err() {
             return;
