@@ -201,7 +201,7 @@ impl<B: Backend> ArenaBuilder<B> {
         let front = addresses / 4;
         let engine = Arena::divided(alignment, front)?;
         let mut backing = Backing::new(granularity, limit, self.piece_bytes, (front, addresses));
-        backing.is_within = self.allowance.is_some();
+        backing.allowance = self.allowance.clone();
         Ok(State::new(&self.device, engine, range, Some(backing)))
     }
 

@@ -24,8 +24,8 @@
 //! range is stitched of free pieces, and only what they lack is made anew. At the limit what small requests left free is released for a large one.
 //!
 //! Once streams share a block, a request that would wait for another stream has the range grow first, as long as what is mapped stays
-//! within three eighths more than the most that was live since the last decay, and the arena shares no allowance: a wait costs a loop
-//! that runs ahead of the device more than memory that is there.
+//! within three eighths more than the most that was live since the last decay, and others are not to have it within one allowance: a
+//! wait costs a loop that runs ahead of the device more than memory that is there.
 
 mod cover;
 mod gaps;
@@ -39,6 +39,7 @@ pub(super) use plan::{Growth, Stock, apart_of};
 use search::Search;
 pub(super) use search::Way;
 
+use super::allowance::Allowance;
 use crate::arena::{Arena, Block, Region};
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -121,8 +122,8 @@ pub(super) struct Backing<B: Backend> {
     ages: u64,
     /// The last search for a range.
     search: Search,
-    /// Whether others have a share of what it may take.
-    pub(super) is_within: bool,
+    /// Of which others may have a share.
+    pub(super) allowance: Option<Arc<Allowance>>,
     /// What was mapped when the device refused more that was to spare a wait.
     refused_apart: Option<u64>,
     /// Whether there was a [decay](super::DeviceArena::decay) yet.
@@ -155,7 +156,7 @@ impl<B: Backend> Backing<B> {
             torn: Vec::new(),
             ages: 0,
             search: Search::default(),
-            is_within: false,
+            allowance: None,
             refused_apart: None,
             decays: false,
         }
