@@ -230,6 +230,28 @@ fn a_request_does_not_wait_for_a_release_while_there_is_memory() {
     });
 }
 
+/// Where an allowance leaves enough for all there is memory for that.
+#[test]
+fn waits_are_spared_within_an_allowance_without_a_limit() {
+    if !has_virtual_memory() {
+        return;
+    }
+    let device = HostDevice::builder().capacity(1 << 30).granularity(PAGE).build();
+    let [own, reader] = [(); 2].map(|()| device.create_stream().expect("a stream"));
+    let allowance = std::sync::Arc::new(vrampool::Allowance::new(vrampool::UNLIMITED));
+    let arena = DeviceArena::builder(&device).growing().within(&allowance).build().expect("an arena");
+    let (_kept, block) =
+        (arena.allocate(6 * PAGE, &own).expect("memory"), arena.allocate(2 * PAGE, &own).expect("memory"));
+    let _stalled = stall(&reader);
+    block.record_stream(&reader).expect("no fault");
+    drop(block);
+    let _again = arena.allocate(2 * PAGE, &own).expect("memory");
+    assert_eq!((arena.stream_waits(), allowance.taken()), (0, 10 * PAGE));
+    allowance.set_limit(10 * PAGE);
+    let _behind = arena.allocate(PAGE, &own).expect("memory");
+    assert_eq!((arena.stream_waits(), allowance.taken()), (1, 10 * PAGE));
+}
+
 /// What one arena maps rather than wait is nothing that another of the same allowance is refused for.
 #[test]
 fn memory_that_only_spares_waits_is_there_for_others() {
