@@ -4,6 +4,7 @@
 mod audit;
 mod deferred;
 mod deferred_law;
+mod deferred_threads;
 mod faults;
 mod last_free;
 mod law;

@@ -1,0 +1,212 @@
+//! Threads with a stream each that pass on what they wrote, while another thread does whatever can be done to the arena.
+
+use super::{PAGE, has_virtual_memory};
+use fastrand::Rng;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+use vrampool::arena::Region::{Dynamic, Stable};
+use vrampool::host::{HostDevice, HostMemory, HostStream};
+use vrampool::{ArenaBuffer, Backend, Buffer, DeviceArena, Error, Offload, Pool, Region, RegionMut, Source};
+
+/// A block of an arena, or a pool's buffer; while that is asleep nobody gets at it.
+trait Passed: Send {
+    fn on(&self, stream: &HostStream) -> Result<Region<'_, HostMemory>, Error>;
+    fn on_mut(&mut self, stream: &HostStream) -> Result<RegionMut<'_, HostMemory>, Error>;
+    fn record_stream(&self, stream: &HostStream) -> Result<(), Error>;
+    fn memory(&self) -> &HostMemory;
+}
+
+macro_rules! passed {
+    ($passed:ty) => {
+        impl Passed for $passed {
+            fn on(&self, stream: &HostStream) -> Result<Region<'_, HostMemory>, Error> {
+                self.on(stream)
+            }
+            fn on_mut(&mut self, stream: &HostStream) -> Result<RegionMut<'_, HostMemory>, Error> {
+                self.on_mut(stream)
+            }
+            fn record_stream(&self, stream: &HostStream) -> Result<(), Error> {
+                self.record_stream(stream)
+            }
+            fn memory(&self) -> &HostMemory {
+                self.memory()
+            }
+        }
+    };
+}
+
+passed!(ArenaBuffer<HostDevice>);
+passed!(Buffer<HostDevice>);
+
+struct Scene<L> {
+    device: HostDevice,
+    streams: [HostStream; 4],
+    passed: Mutex<Vec<(L, u64)>>,
+    spoilt: Arc<AtomicU64>,
+    /// Nothing moves, so that a stream may be recorded.
+    is_growing: bool,
+}
+
+impl<L: Passed> Scene<L> {
+    fn new(is_growing: bool) -> Self {
+        let device = HostDevice::builder().capacity(1 << 30).granularity(PAGE).build();
+        let streams = std::array::from_fn(|_| device.create_stream().expect("a stream"));
+        Self { device, streams, passed: Mutex::default(), spoilt: Arc::default(), is_growing }
+    }
+
+    /// Work on a stream finds what another one wrote.
+    fn read(&self, block: &L, tag: u64, stream: &HostStream, is_recorded: bool) {
+        let (writer, spoilt) = (&self.streams[(tag >> 32) as usize], Arc::clone(&self.spoilt));
+        let kernel = move |[words]: [&[u64]; 1], []: [&mut [u64]; 0]| {
+            let wrong = words.iter().filter(|&&word| word != tag).count() as u64;
+            spoilt.fetch_add(wrong, Ordering::Relaxed);
+        };
+        let region = match is_recorded {
+            true => block.on(writer).map(|of_writer| {
+                self.device.wait(stream, &self.device.record(writer).expect("no fault")).expect("queued");
+                block.record_stream(stream).expect("no fault");
+                Region::new(block.memory(), of_writer.offset(), of_writer.len(), stream).expect("in it")
+            }),
+            false => block.on(stream),
+        };
+        if let Ok(region) = region {
+            stream.launch([region], [], kernel).expect("queued");
+        }
+    }
+
+    fn write(block: &mut L, tag: u64, stream: &HostStream) -> Result<(), Error> {
+        let kernel = move |[]: [&[u64]; 0], [words]: [&mut [u64]; 1]| words.fill(tag);
+        stream.launch([], [block.on_mut(stream)?], kernel).expect("queued");
+        Ok(())
+    }
+
+    /// What one thread does.
+    fn work(&self, me: usize, random: &mut Rng, allocate: impl Fn(u64, &HostStream) -> Result<L, Error>) {
+        let stream = &self.streams[me];
+        for number in 0..400 {
+            if random.u8(..4) == 0 {
+                let pause = Duration::from_micros(random.u64(..300));
+                let kernel = move |[]: [&[u8]; 0], []: [&mut [u8]; 0]| thread::sleep(pause);
+                stream.launch([], [], kernel).expect("queued");
+            }
+            let other = self.passed.lock().expect("no panic").pop();
+            if let Some((block, tag)) = other {
+                self.read(&block, tag, stream, self.is_growing && random.u8(..8) > 0);
+            }
+            // Some that nobody else uses, one after the other.
+            for _ in 0..random.u8(..3) {
+                if let Ok(mut own) = allocate(2 * PAGE, stream) {
+                    let _ = Self::write(&mut own, 7, stream);
+                }
+            }
+            let Ok(mut block) = allocate(random.u64(1..6) * PAGE, stream) else {
+                drop(self.passed.lock().expect("no panic").drain(..).collect::<Vec<_>>());
+                continue;
+            };
+            let tag = (me as u64) << 32 | number;
+            if Self::write(&mut block, tag, stream).is_ok() {
+                self.passed.lock().expect("no panic").push((block, tag));
+            }
+            if random.u8(..40) == 0 {
+                self.device.synchronize(stream).expect("no fault");
+            }
+        }
+    }
+
+    /// Four threads that work, and one that changes what they work on until they are done.
+    fn run(
+        &self,
+        allocate: impl Fn(u64, &HostStream) -> Result<L, Error> + Sync,
+        change: impl Fn(&mut Rng) + Sync,
+    ) {
+        let (stop, allocate, change) = (AtomicBool::new(false), &allocate, &change);
+        thread::scope(|scope| {
+            let workers: Vec<_> = (0..4)
+                .map(|me| scope.spawn(move || self.work(me, &mut Rng::with_seed(me as u64), allocate)))
+                .collect();
+            scope.spawn(|| {
+                let mut random = Rng::with_seed(99);
+                while !stop.load(Ordering::Relaxed) {
+                    change(&mut random);
+                }
+            });
+            workers.into_iter().for_each(|worker| worker.join().expect("no panic"));
+            stop.store(true, Ordering::Relaxed);
+        });
+        self.streams.iter().for_each(|stream| self.device.synchronize(stream).expect("no fault"));
+        let spoilt = self.spoilt.load(Ordering::Relaxed);
+        assert_eq!((spoilt, self.device.races()), (0, 0), "growing: {}", self.is_growing);
+        self.passed.lock().expect("no panic").clear();
+    }
+}
+
+fn change(arena: &DeviceArena<HostDevice>, random: &mut Rng) {
+    match random.u8(..5) {
+        0 => _ = arena.release(random.u64(..20) * PAGE),
+        1 => _ = arena.decay(),
+        2 if arena.is_growing() => {
+            if arena.sleep(Offload::Pinned).is_ok() {
+                _ = arena.wake().expect("there is memory");
+            }
+        }
+        3 => _ = arena.available(Dynamic),
+        _ => thread::sleep(Duration::from_micros(200)),
+    }
+}
+
+#[test]
+fn threads_share_blocks_while_the_arena_changes() {
+    if !has_virtual_memory() {
+        return;
+    }
+    for is_growing in [true, false] {
+        let scene = Scene::new(is_growing);
+        let builder = DeviceArena::builder(&scene.device).limit(48 * PAGE);
+        let arena = if is_growing { builder.growing() } else { builder }.build().expect("an arena");
+        scene.run(
+            |bytes, stream| arena.allocate(bytes, stream),
+            |random| {
+                match random.u8(..4) {
+                    0 if is_growing => _ = arena.resize(random.u64(40..60) * PAGE),
+                    1 => _ = arena.compact(&scene.streams[0], u64::MAX, |_| {}),
+                    2 => _ = arena.settle_for(&scene.streams[random.usize(..4)]),
+                    _ => change(&arena, random),
+                }
+                assert!(!is_growing || arena.reserved_bytes() <= 60 * PAGE);
+            },
+        );
+        assert_eq!(arena.used(), 0);
+        arena.release(0).expect("no fault");
+        assert!(!is_growing || arena.reserved_bytes() == 0);
+    }
+}
+
+/// A pool's misses and frees go the short way.
+#[test]
+fn threads_share_buffers_of_a_pool_while_its_arena_changes() {
+    if !has_virtual_memory() {
+        return;
+    }
+    for source in [Source::Virtual, Source::Arena] {
+        let scene = Scene::new(source == Source::Virtual);
+        let builder = Pool::builder(&scene.device).source(source).limit(48 * PAGE).cached_class(0);
+        let pool = builder.build().expect("a pool");
+        let arena = pool.arena().expect("it has one").clone();
+        scene.run(
+            |bytes, stream| pool.allocate(bytes, stream),
+            |random| {
+                match random.u8(..4) {
+                    0 => _ = pool.trim(),
+                    1 => _ = pool.stats(),
+                    _ => change(&arena, random),
+                }
+                assert!(arena.reserved_bytes() <= 48 * PAGE);
+            },
+        );
+        assert_eq!((arena.used(), pool.stats().bytes_live), (0, 0));
+        drop(pool);
+        assert_eq!(arena.available(Dynamic) + arena.available(Stable), arena.capacity());
+    }
+}
