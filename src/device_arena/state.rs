@@ -59,8 +59,8 @@ impl PutOff {
     }
 }
 
-/// The state behind its lock. Whoever takes that finds an engine that was told of every free, but that what is deferred is so only
-/// for who asks for that.
+/// The state behind its lock. Whoever takes that finds an engine that was told of every free, and nothing deferred unless he says that
+/// it may stay so.
 #[derive(Debug)]
 pub(super) struct LockedState<B: Backend>(Mutex<State<B>>);
 
