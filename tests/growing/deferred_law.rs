@@ -11,6 +11,9 @@ use vrampool::{ArenaBuffer, Backend, DeviceArena, Offload, Region};
 
 type Block = ArenaBuffer<HostDevice>;
 
+/// No limit is below it.
+const LEAST_LIMIT: u64 = 8 * PAGE;
+
 #[derive(Debug, Clone)]
 enum Step {
     Allocate {
@@ -77,7 +80,7 @@ fn step() -> impl Strategy<Value = Step> {
         3 => (0..3usize).prop_map(|stream| Step::End { stream }),
         1 => (0..9u64).prop_map(|spare| Step::Release { spare }),
         1 => Just(Step::Decay),
-        1 => (8..40u64).prop_map(|pages| Step::Limit { pages }),
+        1 => (LEAST_LIMIT / PAGE..40).prop_map(|pages| Step::Limit { pages }),
         1 => (0..3usize).prop_map(|then| Step::Sleep { then }),
         1 => Just(Step::Reset),
         1 => (0..3usize).prop_map(|stream| Step::Compact { stream }),
@@ -156,8 +159,8 @@ impl Twin {
                         let fits = self.is_growing
                             && !small
                             && error.is_out_of_memory()
-                            && self.arena.used() + bytes + self.small() + PAGE <= self.limit();
-                        assert!(!fits, "{error}: {} used of {}", self.arena.used(), self.limit());
+                            && self.arena.used() + bytes + self.small() + PAGE <= LEAST_LIMIT;
+                        assert!(!fits, "{error}: {} used of {}", self.arena.used(), LEAST_LIMIT);
                     }
                 }
             }
@@ -238,8 +241,6 @@ impl Twin {
             }
             Step::Fail { call } if self.is_growing => {
                 let calls = [Call::CreatePhysical, Call::Map, Call::SetAccess, Call::Reserve];
-                let next = self.device.faults().calls(calls[call]) + 1;
-                _ = next;
                 self.device.faults().fail_nth(calls[call], 1);
                 let got = self.arena.allocate(3 * PAGE, &self.streams[0]);
                 self.device.faults().clear();
@@ -265,10 +266,6 @@ impl Twin {
     /// Bytes for small requests.
     fn small(&self) -> u64 {
         self.arena.capacity_of(vrampool::arena::Region::Stable)
-    }
-
-    fn limit(&self) -> u64 {
-        8 * PAGE
     }
 }
 

@@ -7,14 +7,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use vrampool::arena::Region::Dynamic;
 use vrampool::host::{Call, HostDevice, HostMemory, HostStream};
 use vrampool::{ArenaBuffer, Backend, Buffer, DeviceArena, Event, Offload, Pool, Region, RegionMut, Source};
 
 /// Only a test that fails waits so long.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-type Block = ArenaBuffer<HostDevice>;
+pub(super) type Block = ArenaBuffer<HostDevice>;
 
 /// An arena that grows to so many pages, and streams.
 fn scene(pages: u64) -> (HostDevice, DeviceArena<HostDevice>, [HostStream; 3]) {
@@ -39,7 +38,7 @@ pub(super) fn stall(stream: &HostStream) -> (Sender<()>, Heard) {
     (go, heard)
 }
 
-fn place(block: &Block) -> u64 {
+pub(super) fn place(block: &Block) -> u64 {
     block.parts()[0].start
 }
 
@@ -123,105 +122,6 @@ fn memory_in_use_is_left_where_there_is_other() {
     drop((one, two, three));
     assert_eq!(place(&allocate(8)), late_place, "all of it is free, and this fits");
     drop((wall, other_wall, last_wall));
-}
-
-/// Where streams share memory some more is mapped rather than that one waits for another: three eighths of the most that was live.
-#[test]
-fn more_is_mapped_before_a_stream_waits() {
-    if !has_virtual_memory() {
-        return;
-    }
-    let (device, arena, [own, reader, other]) = scene(64);
-    let allocate = |pages: u64, stream| arena.allocate(pages * PAGE, stream).expect("memory");
-    let (kept, block) = (allocate(4, &own), allocate(12, &own));
-    drop(allocate(4, &own));
-    let first = place(&block);
-    let _others = allocate(4, &other);
-    assert_eq!((arena.stream_waits(), arena.capacity()), (1, 20 * PAGE), "nobody shares as yet");
-    let (go, _) = stall(&reader);
-    block.used_on(&reader).expect("no fault");
-    drop(block);
-    let waits = arena.stream_waits();
-    let (four, three) = (allocate(4, &own), allocate(3, &other));
-    assert_eq!((arena.stream_waits(), arena.capacity()), (waits, 27 * PAGE));
-    let one = allocate(1, &own);
-    assert_eq!((arena.stream_waits(), arena.capacity(), place(&one)), (waits + 1, 27 * PAGE, first));
-    drop(one);
-    go.send(()).expect("it listens");
-    device.synchronize(&reader).expect("no fault");
-    assert_eq!(place(&allocate(12, &own)), first, "the reader is done with it");
-    assert_eq!((arena.stream_waits(), arena.capacity()), (waits + 1, 27 * PAGE));
-    drop((kept, four, three));
-}
-
-/// What is freed while another stream uses it is free for whoever asks how much that is, wants it back or all of it in one block.
-#[test]
-fn what_several_streams_used_is_free_at_once() {
-    if !has_virtual_memory() {
-        return;
-    }
-    let device = HostDevice::builder().capacity(1 << 30).granularity(PAGE).build();
-    let [own, reader] = [(); 2].map(|()| device.create_stream().expect("a stream"));
-    for is_growing in [false, true] {
-        let builder = DeviceArena::builder(&device).limit(16 * PAGE);
-        let arena = if is_growing { builder.growing() } else { builder }.build().expect("an arena");
-        let free_shared = || {
-            let blocks = [(); 2].map(|()| arena.allocate(8 * PAGE, &own).expect("memory"));
-            let (go, _) = stall(&reader);
-            blocks.iter().for_each(|block| block.used_on(&reader).expect("no fault"));
-            drop(blocks);
-            assert_eq!(arena.used(), 0);
-            go
-        };
-        let done = |go: Sender<()>| {
-            go.send(()).expect("it listens");
-            device.synchronize(&reader).expect("no fault");
-        };
-        let go = free_shared();
-        assert_eq!(arena.available(Dynamic), 16 * PAGE);
-        done(go);
-        let go = free_shared();
-        let whole = arena.allocate(16 * PAGE, &own).expect("all of it, behind the reader");
-        assert_eq!(device.record(&own).expect("no fault").is_complete(), Ok(false));
-        drop(whole);
-        done(go);
-        let go = free_shared();
-        arena.reset().expect("nothing is held");
-        assert_eq!(arena.largest_free_block(Dynamic), 16 * PAGE);
-        done(go);
-        let go = free_shared();
-        done(go);
-        if is_growing {
-            assert_eq!(arena.release(0).expect("no fault"), 16 * PAGE);
-        }
-        drop(free_shared());
-    }
-}
-
-/// Who wrote a block mostly gets it again, so of that stream no more is asked than that.
-#[test]
-fn who_reads_is_marked_each_time_and_who_wrote_once_in_a_while() {
-    let device = AuditDevice::new(HostDevice::builder().capacity(1 << 30).build());
-    let [own, reader] = [(); 2].map(|()| device.create_stream().expect("a stream"));
-    let arena = DeviceArena::builder(&device).limit(8 * PAGE).build().expect("an arena");
-    let faults = device.inner().faults();
-    let stalled = [&own, &reader].map(stall);
-    let free_shared = || {
-        let (block, events) = (arena.allocate(PAGE, &own).expect("memory"), faults.calls(Call::Record));
-        block.record_stream(&reader).expect("no fault");
-        drop(block);
-        faults.calls(Call::Record) - events
-    };
-    assert_eq!([(); 6].map(|()| free_shared()), [2, 1, 1, 1, 2, 1]);
-    stalled.iter().for_each(|(go, _)| go.send(()).expect("it listens"));
-    [&own, &reader].iter().for_each(|stream| device.synchronize(stream).expect("no fault"));
-    // Sooner or later one of them looks.
-    (0..9).for_each(|_| drop(arena.allocate(PAGE, &own).expect("memory")));
-    let whole = arena.allocate(8 * PAGE, &own).expect("it is free");
-    assert_eq!(arena.stream_waits(), 0);
-    drop(whole);
-    let _stalled = [&own, &reader].map(stall);
-    assert_eq!([(); 2].map(|()| free_shared()), [2, 1]);
 }
 
 /// A captured stream's memory is its graph's: nobody is sent there who would get other memory.
