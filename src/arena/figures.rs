@@ -105,6 +105,21 @@ impl Arena {
         if dynamic > self.dynamic.start { dynamic } else { stable }
     }
 
+    /// Where the last block ends that is neither free nor [set apart](Self::set_apart), bytes; 0 if there is none.
+    pub(crate) fn live_end(&self) -> u64 {
+        let end = |region| {
+            let mut last = self.table[end_of(region)].before;
+            while last != end_of(region)
+                && (self.table[last].is_free() || self.table[last].state() == Some(State::Apart))
+            {
+                last = self.table[last].before;
+            }
+            if last == end_of(region) { self.space(region).start } else { self.table[last].end() }
+        };
+        let dynamic = end(Region::Dynamic);
+        if dynamic > self.dynamic.start { dynamic } else { end(Region::Stable) }
+    }
+
     /// Bytes of host memory that the arena's records take, with what is kept in reserve: 40 for each block, live or
     /// free, when there were most, a sixth in reserve, and 227 KiB for each region that there is.
     #[must_use]

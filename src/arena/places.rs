@@ -266,7 +266,7 @@ mod tests {
         /// The twin is a byte map.
         #[test]
         fn a_place_is_had_exactly_when_all_of_it_is_free(
-            steps in prop::collection::vec((0..8, 0..END, 1..END), 1..80),
+            steps in prop::collection::vec((0..9, 0..END, 1..END), 1..80),
         ) {
             let mut arena = Arena::new(Layout::new(END).alignment(1))?;
             let (mut taken, mut blocks) = ([false; END as usize], Vec::new());
@@ -305,6 +305,11 @@ mod tests {
                             arena.put_back(block);
                             prop_assert!(matches!(arena.free(block), Err(ArenaError::StaleBlock)));
                         }
+                    }
+                    8 if !blocks.is_empty() => {
+                        let block = blocks.swap_remove(one as usize % blocks.len());
+                        arena.set_freed_apart(block);
+                        apart.push(block);
                     }
                     3 => {
                         let range = one as usize..(one + two).min(END) as usize;
@@ -373,6 +378,8 @@ mod tests {
                 prop_assert_eq!((arena.used_in(Region::Dynamic), arena.held()), (used, held));
                 peak = used.max(peak);
                 prop_assert_eq!(arena.peak_used(), peak, "what is apart never was live");
+                let end = blocks.iter().map(|&block| arena.extent(block)).map(|(offset, bytes)| offset + bytes).max();
+                prop_assert_eq!(arena.live_end(), end.unwrap_or(0));
             }
         }
     }

@@ -1,6 +1,7 @@
 //! Physical memory that several arenas may have in all.
 
 use super::Shared;
+use crate::UNLIMITED;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use vrampool_backend::{Backend, BackendError};
@@ -77,6 +78,11 @@ pub(super) struct Share {
 impl Share {
     pub(super) fn of(allowance: Option<Arc<Allowance>>) -> Self {
         Self { allowance, taken: AtomicU64::new(0) }
+    }
+
+    /// Whether nobody else lacks what is taken.
+    pub(super) fn is_unlimited(&self) -> bool {
+        self.allowance.as_ref().is_none_or(|allowance| allowance.limit() == UNLIMITED)
     }
 
     fn give(&self, bytes: u64) {

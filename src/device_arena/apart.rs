@@ -19,7 +19,7 @@ use vrampool_backend::Backend;
 /// What a request may get that would have to wait for another stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Late {
-    /// Nothing, if it [rather](State::rather_grows) gets new memory.
+    /// Nothing, if it [rather](Shared::rather_grows) gets new memory.
     Rather,
     /// Whatever there is.
     Any,
@@ -32,6 +32,11 @@ const PARTS: usize = 64;
 const NOW: u64 = u64::MAX;
 
 impl<B: Backend> Shared<B> {
+    /// Whether a request gets new memory where it would have to wait for another stream.
+    pub(super) fn rather_grows(&self, state: &State<B>, request: (u64, u64)) -> bool {
+        self.share.is_unlimited() && state.may_grow_apart(request)
+    }
+
     /// For a request that would wait: memory that is mapped for it, if that may be, else what is there. None if nothing is.
     #[cold]
     pub(super) fn serve_apart(
@@ -39,7 +44,7 @@ impl<B: Backend> Shared<B> {
         request: (u64, u64),
         stream: &B::Stream,
     ) -> Result<Option<ArenaBuffer<B>>, Error> {
-        if !self.state.lock_with_deferred().rather_grows(request) {
+        if !self.rather_grows(&self.state.lock_with_deferred(), request) {
             return Ok(None);
         }
         // Who changes the arena may wait for a stream, for long.
@@ -61,7 +66,7 @@ impl<B: Backend> Shared<B> {
         if !state.marks.is_empty() {
             state = self.note_done(state);
         }
-        if !state.is_awake() || !state.rather_grows(request) {
+        if !state.is_awake() || !self.rather_grows(&state, request) {
             return Ok(None);
         }
         if let Some(taken) = state.take_settled(request, Stock::Plenty, stream)? {
@@ -97,8 +102,7 @@ impl<B: Backend> Shared<B> {
 }
 
 impl<B: Backend> State<B> {
-    /// Whether a request gets new memory where it would have to wait for another stream.
-    pub(super) fn rather_grows(&self, (bytes, alignment): (u64, u64)) -> bool {
+    fn may_grow_apart(&self, (bytes, alignment): (u64, u64)) -> bool {
         let Some(backing) = self.backing.as_ref().filter(|_| self.marks.were_any()) else { return false };
         let size = bytes.checked_next_multiple_of(self.engine.alignment());
         size.is_some_and(|size| backing.grows_apart(&self.engine, size, alignment))
@@ -143,7 +147,7 @@ impl<B: Backend> State<B> {
         Ok(if is_anywhere { self.place_settled(size, stream).map(Taken::plain) } else { None })
     }
 
-    /// What is to be made for a request that [rather](Self::rather_grows) gets new memory, and its place there.
+    /// What is to be made for a request that [rather](Shared::rather_grows) gets new memory, and its place there.
     pub(super) fn plan_apart(&mut self, bytes: u64, stream: &B::Stream) -> Option<(Extent, Growth)> {
         let Self { engine, backing: Some(backing), unsettled, .. } = self else { return None };
         let bytes = bytes.checked_next_multiple_of(engine.alignment())?;

@@ -220,13 +220,7 @@ impl<B: Backend> ArenaBuffer<B> {
         }
         let (offset, size) = (state.engine.offset(self.block)?, state.engine.size(self.block)?);
         let resized = match self.stitched_at {
-            None => match state.engine.resize_in_place(self.block, bytes) {
-                Err(ArenaError::NoRoom { .. }) if !state.deferred.is_empty() => {
-                    state.let_go_deferred();
-                    state.engine.resize_in_place(self.block, bytes)
-                }
-                resized => resized,
-            },
+            None => state.with_deferred(|engine| engine.resize_in_place(self.block, bytes)),
             // What follows it there is no free part of the arena's range.
             Some(_) if bytes == 0 => Err(ArenaError::ZeroBytes),
             Some(_) => Err(ArenaError::NoRoom { by: bytes - self.size, room: 0 }),

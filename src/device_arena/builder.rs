@@ -200,8 +200,7 @@ impl<B: Backend> ArenaBuilder<B> {
         log::info!("arena on {}: {addresses} bytes of addresses reserved", self.device.id());
         let front = addresses / 4;
         let engine = Arena::divided(alignment, front)?;
-        let mut backing = Backing::new(granularity, limit, self.piece_bytes, (front, addresses));
-        backing.allowance = self.allowance.clone();
+        let backing = Backing::new(granularity, limit, self.piece_bytes, (front, addresses));
         Ok(State::new(&self.device, engine, range, Some(backing)))
     }
 

@@ -7,7 +7,7 @@
 use super::slot::Slot;
 use super::state::{State, ToMark};
 use super::unsettled::{Streams, Unsettled};
-use crate::arena::{Arena, Block, Region};
+use crate::arena::{Arena, ArenaError, Block, Region};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 use vrampool_backend::{Backend, Capabilities, Stream};
@@ -76,9 +76,9 @@ impl<B: Backend> State<B> {
         let (users, era) = (slot.users(), self.unsettled.begin_era());
         let blocks: SmallVec<_> = std::iter::once(block).chain(slot.more().iter().copied()).collect();
         blocks.iter().for_each(|&block| self.engine.set_freed_apart(block));
-        let mut streams = users.clone();
-        if self.marks.has_lately(slot.writer.id(), era) {
-            streams.pop();
+        let (mut streams, writer) = (users.clone(), slot.writer.id());
+        if self.marks.has_lately(writer, era) {
+            streams.retain(|user| user.id() != writer);
         }
         if self.deferred.blocks.len() == MOST
             && let Some(oldest) = self.deferred.blocks.pop_front()
@@ -109,6 +109,23 @@ impl<B: Backend> State<B> {
             && let Some(entry) = deferred.blocks.remove(place)
         {
             entry.let_go(engine, unsettled);
+        }
+    }
+
+    /// Has the engine do something, and if it has no room for it do it once more with all of them freed.
+    ///
+    /// # Errors
+    /// Its own.
+    pub(super) fn with_deferred<T>(
+        &mut self,
+        attempt: impl Fn(&mut Arena) -> Result<T, ArenaError>,
+    ) -> Result<T, ArenaError> {
+        match attempt(&mut self.engine) {
+            Err(error) if error.is_out_of_memory() && !self.deferred.is_empty() => {
+                self.let_go_deferred();
+                attempt(&mut self.engine)
+            }
+            done => done,
         }
     }
 

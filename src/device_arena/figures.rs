@@ -96,7 +96,7 @@ impl<B: Backend> DeviceArena<B> {
     /// offset among its addresses, and no measure of memory: see [`reserved_bytes`](Self::reserved_bytes).
     #[must_use]
     pub fn highest_end(&self) -> u64 {
-        self.whole().engine.highest_end()
+        self.locked().engine.live_end()
     }
 
     /// Whether it maps memory as it is needed.
@@ -109,11 +109,8 @@ impl<B: Backend> DeviceArena<B> {
     /// is what it would have had to take.
     #[must_use]
     pub fn reserved_bytes(&self) -> u64 {
-        let mut state = self.locked();
-        if state.backing.is_none() {
-            state.let_go_deferred();
-        }
-        state.backing.as_ref().map_or_else(|| state.engine.highest_end(), |backing| backing.mapped)
+        let state = self.locked();
+        state.backing.as_ref().map_or_else(|| state.engine.live_end(), |backing| backing.mapped)
     }
 
     /// Bytes of addresses: of a growing arena those of its range and of stitched ranges, else its capacity.

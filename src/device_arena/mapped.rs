@@ -10,7 +10,8 @@ use std::sync::Arc;
 use vrampool_backend::Backend;
 
 impl<B: Backend> Shared<B> {
-    /// A buffer of what is mapped; none if nothing serves, if it is better to make some memory, or while the arena is asleep.
+    /// A buffer of what is mapped; none if nothing serves that may be so late, if it is better to make some memory, or while the
+    /// arena is asleep.
     pub(super) fn serve_mapped(
         self: &Arc<Self>,
         request: (u64, u64),
@@ -24,7 +25,9 @@ impl<B: Backend> Shared<B> {
             return Ok(None);
         }
         let taken = match late {
-            Late::Rather if state.rather_grows(request) => state.take_settled(request, stock, stream)?,
+            Late::Rather if self.rather_grows(&state, request) => {
+                state.take_settled(request, stock, stream)?
+            }
             _ => state.take(request, stock, stream)?,
         };
         match taken {

@@ -68,7 +68,8 @@ use vrampool_backend::{Backend, DeviceId, MemoryKind, Stream};
 /// waits on the device for the work that used its bytes before (and, mostly, for no later work of streams that shared
 /// them), follows its data when it is moved, and is an error, not another's memory, after [`reset`](Self::reset). Where one
 /// would wait so in a program that shares blocks, it gets other free memory that takes no wait, or a shorter one, if there is
-/// some; of a growing arena also new memory, up to three eighths more than the most that was live. An arena of pageable host memory is one on [`HostDevice`](crate::host::HostDevice).
+/// some; of a growing arena also new memory, up to three eighths more than the most that was live
+/// (not within an [`Allowance`] that has a limit). An arena of pageable host memory is one on [`HostDevice`](crate::host::HostDevice).
 ///
 /// ```
 /// use vrampool::{Backend, DeviceArena, arena::Region, host::HostDevice};
@@ -171,12 +172,7 @@ impl<B: Backend> DeviceArena<B> {
             drop(state);
             return self.shared.allocate_growing((bytes, alignment), stream, || false);
         }
-        let mut block = state.engine.allocate_aligned(bytes, alignment, region);
-        if matches!(&block, Err(error) if error.is_out_of_memory()) {
-            state.let_go_deferred();
-            block = state.engine.allocate_aligned(bytes, alignment, region);
-        }
-        let block = block?;
+        let block = state.with_deferred(|engine| engine.allocate_aligned(bytes, alignment, region))?;
         self.shared.hand_out((state, is_captured), Taken::plain(block), (bytes, alignment), stream)
     }
 

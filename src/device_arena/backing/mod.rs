@@ -39,7 +39,6 @@ pub(super) use plan::{Growth, Stock, apart_of};
 use search::Search;
 pub(super) use search::Way;
 
-use super::allowance::Allowance;
 use crate::arena::{Arena, Block, Region};
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -122,8 +121,6 @@ pub(super) struct Backing<B: Backend> {
     ages: u64,
     /// The last search for a range.
     search: Search,
-    /// Of which others may have a share.
-    pub(super) allowance: Option<Arc<Allowance>>,
     /// What was mapped when the device refused more that was to spare a wait.
     refused_apart: Option<u64>,
     /// Whether there was a [decay](super::DeviceArena::decay) yet.
@@ -156,7 +153,6 @@ impl<B: Backend> Backing<B> {
             torn: Vec::new(),
             ages: 0,
             search: Search::default(),
-            allowance: None,
             refused_apart: None,
             decays: false,
         }

@@ -2,7 +2,6 @@
 
 use super::stitch::{self, Fit, Plan};
 use super::{Backing, Extent};
-use crate::UNLIMITED;
 use crate::arena::{Arena, Region};
 use std::ops::Range;
 use vrampool_backend::Backend;
@@ -121,8 +120,7 @@ impl<B: Backend> Backing<B> {
         let most_live = engine.peak_used().max(engine.used().saturating_add(bytes));
         let most = most_live.saturating_add(apart_of(most_live));
         let end = Extent { start: engine.end(Region::Dynamic), bytes: added };
-        self.allowance.as_ref().is_none_or(|allowance| allowance.limit() == UNLIMITED)
-            && self.refused_apart.is_none_or(|refused| self.mapped < refused)
+        self.refused_apart.is_none_or(|refused| self.mapped < refused)
             && self.region_of(bytes) == Region::Dynamic
             && alignment <= engine.alignment()
             && self.mapped.saturating_add(added) <= most
