@@ -28,6 +28,9 @@ pub(super) enum Late {
 /// So many free blocks are looked at, and so many parts of them.
 const PARTS: usize = 64;
 
+/// So many further parts are looked at for one that was the stream's own, when another's is found.
+const OWN: usize = 16;
+
 /// Later than any era.
 const NOW: u64 = u64::MAX;
 
@@ -121,13 +124,20 @@ impl<B: Backend> State<B> {
         self.backing.as_ref().is_none_or(|backing| backing.region_of(bytes) == Region::Dynamic)
     }
 
-    /// As [`take_mapped`](Self::take_mapped), of what a stream need not wait for.
+    /// A block of what is mapped and a stream need not wait for: mostly of what it had last; else as [`take_mapped`](Self::take_mapped).
     pub(super) fn take_settled(
         &mut self,
         (bytes, alignment): (u64, u64),
         stock: Stock,
         stream: &B::Stream,
     ) -> Result<Option<Taken<B>>, Error> {
+        let size = bytes.checked_next_multiple_of(self.engine.alignment());
+        if alignment <= self.engine.alignment()
+            && self.is_large(bytes)
+            && let Some(block) = size.and_then(|size| self.place_settled(size, stream))
+        {
+            return Ok(Some(Taken::plain(block)));
+        }
         let Some(taken) = self.take_mapped(bytes, alignment, stock)? else { return Ok(None) };
         let Self { engine, unsettled, .. } = self;
         let blocks = [taken.block]
@@ -140,11 +150,8 @@ impl<B: Backend> State<B> {
         if blocks.clone().all(is_settled) {
             return Ok(Some(taken));
         }
-        let size = blocks.clone().map(|block| engine.extent(block).1).sum();
-        let is_anywhere =
-            alignment <= engine.alignment() && engine.region(taken.block) == Ok(Region::Dynamic);
         blocks.for_each(|block| self.free_freed(block));
-        Ok(if is_anywhere { self.place_settled(size, stream).map(Taken::plain) } else { None })
+        Ok(None)
     }
 
     /// What is to be made for a request that [rather](Shared::rather_grows) gets new memory, and its place there.
@@ -212,26 +219,37 @@ impl<B: Backend> State<B> {
         self.engine.allocate_in_room(room, place, size).ok()
     }
 
-    /// A place for which a stream of that reach need not wait, in one of the smallest rooms.
+    /// A place for which a stream of that reach need not wait, in one of the smallest rooms: one that no other stream had last, if
+    /// there is such a one. What others had is left to them: from then on they would have to wait for it.
     fn settled_place(&self, bytes: u64, reach: &Reach) -> Option<(Room, u64)> {
-        let mut looks = PARTS;
+        let (mut looks, mut others) = (PARTS, None);
         for room in self.engine.rooms(bytes).take(PARTS) {
             let all = room.offset..room.offset + room.bytes;
-            let (mut place, end) = (all.start, all.end);
-            let mut open = self.unsettled.open_parts(&all, reach);
+            // Behind the last part that is another's, and behind the last one that is to be waited for.
+            let (mut own, mut settled) = (all.start, all.start);
+            let mut parts = self.unsettled.others_parts(&all, reach);
             loop {
-                let part = open.next();
-                if part.as_ref().map_or(end, |part| part.start).saturating_sub(place) >= bytes {
-                    return Some((room, place));
+                let part = parts.next();
+                let next = part.as_ref().map_or(all.end, |(part, _)| part.start);
+                if next.saturating_sub(own) >= bytes {
+                    return Some((room, own));
                 }
-                match part {
-                    Some(part) if looks > 0 => (place, looks) = (part.end, looks - 1),
-                    Some(_) => return None,
-                    None => break,
+                if others.is_none() && next.saturating_sub(settled) >= bytes {
+                    others = Some((room, settled));
+                    looks = looks.min(OWN);
+                }
+                let Some((part, is_open)) = part else { break };
+                if looks == 0 {
+                    return others;
+                }
+                looks -= 1;
+                own = part.end;
+                if is_open {
+                    settled = part.end;
                 }
             }
         }
-        None
+        others
     }
 
     /// The place for which a stream of that reach would be less late than so, and least of all of them.

@@ -52,14 +52,16 @@ impl<S: Stream> Entry<S> {
         self.users.iter().take(others).all(|user| unsettled.is_done(user.id(), self.era))
     }
 
-    /// Frees it. Whoever gets its bytes waits for those who are not known to be done with them.
+    /// Frees it. Whoever gets its bytes waits for those who are not known to be done with them. It is down as who wrote it's, whether
+    /// that is done or not: mostly that stream is who gets it next.
     fn let_go(self, engine: &mut Arena, unsettled: &mut Unsettled<S>) {
-        let is_open = |user: &&S| !unsettled.is_done(user.id(), self.era);
-        let open: Streams<S> = self.users.iter().filter(is_open).cloned().collect();
+        let writer = self.users.last().map(Stream::id);
+        let is_left = |user: &&S| Some(user.id()) == writer || !unsettled.is_done(user.id(), self.era);
+        let left: Streams<S> = self.users.iter().filter(is_left).cloned().collect();
         for &block in &self.blocks {
             let (offset, size) = engine.extent(block);
             engine.put_back(block);
-            unsettled.put_late(offset..offset + size, open.clone(), self.era);
+            unsettled.put_late(offset..offset + size, left.clone(), self.era);
         }
         unsettled.keep_gone(self.users);
     }

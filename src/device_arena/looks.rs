@@ -45,33 +45,41 @@ impl<B: Backend> Shared<B> {
         state
     }
 
-    /// Asks for each stream whether the first point of it is reached, and if it is whether a later one is.
+    /// Asks for each stream how far it is with its marks.
     #[cold]
     pub(super) fn note_done<'a>(&'a self, mut state: MutexGuard<'a, State<B>>) -> MutexGuard<'a, State<B>> {
-        let (mut marks, mut are_any_done) = (state.marks.first_ones(), false);
+        let (mut asked, mut are_any_done) = (state.marks.asked(), false);
         // Not for as long as others add some.
         for rounds_left in (0..OF_A_STREAM).rev() {
             drop(state);
-            marks.retain(|mark| mark.event.is_complete() == Ok(true));
+            // Any of these may be an event's last handle, whoever took the others: none is dropped under the lock.
+            let mut missed = SmallVec::<[_; 4]>::new();
+            asked.retain(|mark| {
+                let is_reached = mark.event.is_complete() == Ok(true);
+                if !is_reached {
+                    missed.push((mark.stream, mark.era));
+                }
+                is_reached
+            });
             state = self.state.lock_with_deferred();
-            if marks.is_empty() {
-                break;
-            }
-            are_any_done = true;
             let (mut gone, mut next) = (Passed::new(), Passed::new());
-            for mark in &marks {
+            next.extend(missed.into_iter().filter_map(|(stream, era)| state.marks.instead(stream, era)));
+            for mark in &asked {
                 state.unsettled.done(mark.stream, mark.era);
                 next.extend(state.marks.take_until(mark, &mut gone));
             }
+            if asked.is_empty() && next.is_empty() {
+                break;
+            }
+            are_any_done |= !asked.is_empty();
             if rounds_left == 0 {
                 gone.append(&mut next);
             }
             self.is_marked.store(!state.marks.is_empty(), Ordering::Relaxed);
-            // Any of these may be an event's last handle, whoever took the others.
             drop(state);
-            drop((mem::replace(&mut marks, next), gone));
+            drop((mem::replace(&mut asked, next), gone));
             state = self.state.lock_with_deferred();
-            if marks.is_empty() {
+            if asked.is_empty() {
                 break;
             }
         }

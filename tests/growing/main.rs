@@ -9,6 +9,7 @@ mod faults;
 mod last_free;
 mod law;
 mod limits;
+mod own_places;
 mod pool;
 mod repeated;
 mod streams;

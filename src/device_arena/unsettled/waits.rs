@@ -18,12 +18,19 @@ pub(super) struct Wait {
 
 /// Until which era was over a stream is behind each other, for more than one question.
 #[derive(Debug)]
-pub(crate) struct Reach(SmallVec<[(StreamId, u64); 8]>);
+pub(crate) struct Reach {
+    stream: StreamId,
+    others: SmallVec<[(StreamId, u64); 8]>,
+}
 
 impl Reach {
+    pub(crate) fn stream(&self) -> StreamId {
+        self.stream
+    }
+
     /// Whether the stream is behind all that `user` did up to that era.
     pub(crate) fn covers(&self, user: StreamId, era: u64) -> bool {
-        self.0.iter().any(|(known, reach)| *known == user && *reach >= era)
+        user == self.stream || self.others.iter().any(|(known, reach)| *known == user && *reach >= era)
     }
 }
 
@@ -45,14 +52,14 @@ impl Waits {
 
     /// How far a stream is behind others, itself among them.
     pub(super) fn reach(&self, stream: StreamId) -> Reach {
-        let mut reach = Reach([(stream, u64::MAX)].into_iter().collect());
+        let mut others = SmallVec::<[(StreamId, u64); 8]>::new();
         for wait in self.0.iter().filter(|wait| wait.stream.is_none_or(|other| other == stream)) {
-            match reach.0.iter_mut().find(|(user, _)| *user == wait.user) {
+            match others.iter_mut().find(|(user, _)| *user == wait.user) {
                 Some((_, era)) => *era = wait.era.max(*era),
-                None => reach.0.push((wait.user, wait.era)),
+                None => others.push((wait.user, wait.era)),
             }
         }
-        reach
+        Reach { stream, others }
     }
 
     pub(super) fn add(&mut self, wait: Wait) {
