@@ -20,7 +20,7 @@
 //! makes no call of the driver from then on. (By induction: what was made later is younger than what served before.)
 //!
 //! If nothing does, not even with what a pool gives back that it kept idle, the range grows, at the end of a part or in a gap, as
-//! long as what is mapped stays within a 64th of the most that was live since the last decay. Beyond that, or at the limit, a
+//! long as what is mapped stays within a 256th of the most that was live since the last decay. Beyond that, or at the limit, a
 //! range is stitched of free pieces, and only what they lack is made anew. At the limit what small requests left free is released for a large one.
 //!
 //! Once streams share a block, a request that would wait for another stream has the range grow first, as long as what is mapped stays

@@ -10,7 +10,7 @@ use vrampool_backend::Backend;
 const STITCHED_FROM: u64 = 1;
 
 /// What is mapped may exceed the most that was live by this share, as a power of two, before ranges are stitched.
-const SLACK: u32 = 6;
+const SLACK: u32 = 8;
 
 /// What is mapped may exceed the most that was live by so many eighths, where streams share memory and one would wait for another.
 const APART: u64 = 3;
