@@ -145,7 +145,10 @@ fn recorded_traces_take_hardly_more_physical_memory_than_they_asked_for() {
         let (pool, _) = exact(UNLIMITED);
         let passes = Replay::new(&trace).passes(2).run(&pool).expect(name);
         let [cold, warm] = &passes[..] else { panic!("two passes") };
-        assert!(ratio(cold.peak_reserved, requested) <= 1.03, "{name}: {cold:?}");
+        // gpt2 has many holes: what is there is stitched before more than a 256th of it is mapped besides.
+        let most = if name == "gpt2" { 1.023 } else { 1.03 };
+        let taken = ratio(cold.peak_reserved, requested);
+        assert!(taken <= most, "{name}: {taken} {cold:?}");
         assert_eq!((warm.driver_calls, warm.peak_reserved), (0, cold.peak_reserved), "{name}: {warm:?}");
         assert!(cold.driver_calls > 0);
 
