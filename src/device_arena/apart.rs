@@ -14,7 +14,7 @@ use crate::error::Error;
 use smallvec::SmallVec;
 use std::ops::Range;
 use std::sync::Arc;
-use vrampool_backend::Backend;
+use vrampool_backend::{Backend, Stream};
 
 /// What a request may get that would have to wait for another stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,8 +28,8 @@ pub(super) enum Late {
 /// So many free blocks are looked at, and so many parts of them.
 const PARTS: usize = 64;
 
-/// So many further parts are looked at for one that was the stream's own, when another's is found.
-const OWN: usize = 16;
+/// As [`PARTS`], for a place that was the stream's own.
+const OWN: usize = 24;
 
 /// Later than any era.
 const NOW: u64 = u64::MAX;
@@ -211,45 +211,43 @@ impl<B: Backend> State<B> {
         }
     }
 
-    /// A block of `size` bytes, a multiple of the alignment, for which a stream need not wait.
+    /// A block of `size` bytes, a multiple of the alignment, for which a stream need not wait: where no other stream was last, if there
+    /// is such a place. What others had is left to them: from then on they would have to wait for it.
     #[cold]
     pub(super) fn place_settled(&mut self, size: u64, stream: &B::Stream) -> Option<Block> {
-        let reach = self.unsettled.reach(stream);
-        let (room, place) = self.settled_place(size, &reach)?;
+        let own = self.free_of(size, OWN, |room| self.unsettled.parts_of_others(room, stream.id()));
+        let (room, place) = own.or_else(|| self.settled_place(size, &self.unsettled.reach(stream)))?;
         self.engine.allocate_in_room(room, place, size).ok()
     }
 
-    /// A place for which a stream of that reach need not wait, in one of the smallest rooms: one that no other stream had last, if
-    /// there is such a one. What others had is left to them: from then on they would have to wait for it.
+    /// A place for which a stream of that reach need not wait, in one of the smallest rooms.
     fn settled_place(&self, bytes: u64, reach: &Reach) -> Option<(Room, u64)> {
-        let (mut looks, mut others) = (PARTS, None);
-        for room in self.engine.rooms(bytes).take(PARTS) {
-            let all = room.offset..room.offset + room.bytes;
-            // Behind the last part that is another's, and behind the last one that is to be waited for.
-            let (mut own, mut settled) = (all.start, all.start);
-            let mut parts = self.unsettled.others_parts(&all, reach);
+        self.free_of(bytes, PARTS, |room| self.unsettled.open_parts(room, reach))
+    }
+
+    /// A place in one of the smallest rooms with none of those parts in it, of which so many are looked at.
+    fn free_of<P: Iterator<Item = Range<u64>>>(
+        &self,
+        bytes: u64,
+        mut looks: usize,
+        parts_in: impl Fn(Range<u64>) -> P,
+    ) -> Option<(Room, u64)> {
+        for room in self.engine.rooms(bytes).take(looks) {
+            let (mut place, end) = (room.offset, room.offset + room.bytes);
+            let mut parts = parts_in(place..end);
             loop {
                 let part = parts.next();
-                let next = part.as_ref().map_or(all.end, |(part, _)| part.start);
-                if next.saturating_sub(own) >= bytes {
-                    return Some((room, own));
+                if part.as_ref().map_or(end, |part| part.start).saturating_sub(place) >= bytes {
+                    return Some((room, place));
                 }
-                if others.is_none() && next.saturating_sub(settled) >= bytes {
-                    others = Some((room, settled));
-                    looks = looks.min(OWN);
-                }
-                let Some((part, is_open)) = part else { break };
-                if looks == 0 {
-                    return others;
-                }
-                looks -= 1;
-                own = part.end;
-                if is_open {
-                    settled = part.end;
+                match part {
+                    Some(part) if looks > 0 => (place, looks) = (part.end, looks - 1),
+                    Some(_) => return None,
+                    None => break,
                 }
             }
         }
-        others
+        None
     }
 
     /// The place for which a stream of that reach would be less late than so, and least of all of them.

@@ -55,15 +55,19 @@ impl<S: Stream> Entry<S> {
     /// Frees it. Whoever gets its bytes waits for those who are not known to be done with them. It is down as who wrote it's, whether
     /// that is done or not: mostly that stream is who gets it next.
     fn let_go(self, engine: &mut Arena, unsettled: &mut Unsettled<S>) {
-        let writer = self.users.last().map(Stream::id);
-        let is_left = |user: &&S| Some(user.id()) == writer || !unsettled.is_done(user.id(), self.era);
-        let left: Streams<S> = self.users.iter().filter(is_left).cloned().collect();
+        let (mut left, era) = (self.users, self.era);
+        if let Some(writer) = left.pop() {
+            let (done, open) = left.into_iter().partition(|user| unsettled.is_done(user.id(), era));
+            left = open;
+            left.push(writer);
+            unsettled.keep_gone(done);
+        }
         for &block in &self.blocks {
             let (offset, size) = engine.extent(block);
             engine.put_back(block);
-            unsettled.put_late(offset..offset + size, left.clone(), self.era);
+            unsettled.put_late(offset..offset + size, left.clone(), era);
         }
-        unsettled.keep_gone(self.users);
+        // None of these is the last handle: the parts have some.
     }
 }
 

@@ -154,18 +154,20 @@ impl<S: Stream> Unsettled<S> {
         })
     }
 
-    /// Those parts that overlap `range`, in order, that another stream had last than the one that `reach` is of, and whether that would
-    /// have to wait for it.
-    pub(crate) fn others_parts(
+    /// Those parts that overlap `range`, in order, for which whoever `reach` is of would have to wait.
+    pub(crate) fn open_parts(&self, range: Range<u64>, reach: &Reach) -> impl Iterator<Item = Range<u64>> {
+        let is_open = |part: &&Part<S>| part.streams.iter().any(|user| !reach.covers(user.id(), part.era));
+        self.parts.overlapping(&range).filter(is_open).map(|part| part.start..part.end)
+    }
+
+    /// Those parts that overlap `range`, in order, that others than that stream had last.
+    pub(crate) fn parts_of_others(
         &self,
-        range: &Range<u64>,
-        reach: &Reach,
-    ) -> impl Iterator<Item = (Range<u64>, bool)> {
-        let of_others = |part: &&Part<S>| part.streams.iter().any(|user| user.id() != reach.stream());
-        self.parts.overlapping(range).filter(of_others).map(|part| {
-            let is_open = part.streams.iter().any(|user| !reach.covers(user.id(), part.era));
-            (part.start..part.end, is_open)
-        })
+        range: Range<u64>,
+        stream: StreamId,
+    ) -> impl Iterator<Item = Range<u64>> {
+        let is_such = move |part: &&Part<S>| part.streams.iter().any(|user| user.id() != stream);
+        self.parts.overlapping(&range).filter(is_such).map(|part| part.start..part.end)
     }
 
     /// From now on `range` is free and `streams` used it last. Answers those who did before.

@@ -53,7 +53,10 @@ impl<S: Clone> Parts<S> {
     }
 
     /// Those that overlap `range`.
-    pub(super) fn overlapping(&self, range: &Range<u64>) -> impl Iterator<Item = &Part<S>> {
+    pub(super) fn overlapping<'a>(
+        &'a self,
+        range: &Range<u64>,
+    ) -> impl Iterator<Item = &'a Part<S>> + use<'a, S> {
         let Range { start, end } = *range;
         let (chunk, place) = self.place(start).unwrap_or_default();
         let first = self.chunks.get(chunk).and_then(|parts| parts.get(place..)).unwrap_or_default();

@@ -24,10 +24,6 @@ pub(crate) struct Reach {
 }
 
 impl Reach {
-    pub(crate) fn stream(&self) -> StreamId {
-        self.stream
-    }
-
     /// Whether the stream is behind all that `user` did up to that era.
     pub(crate) fn covers(&self, user: StreamId, era: u64) -> bool {
         user == self.stream || self.others.iter().any(|(known, reach)| *known == user && *reach >= era)
