@@ -175,10 +175,10 @@ impl FreeBlocks {
         }
     }
 
-    /// All free blocks of at least `bytes`: the one in hand, the tail, then those in bins by size.
+    /// All free blocks of at least `bytes`, by size, but the tail last.
     pub(super) fn at_least<'a>(&'a self, table: &'a Table, bytes: u64) -> impl Iterator<Item = u32> + 'a {
-        let aside = [self.hand, self.tail].into_iter();
-        let aside = aside.filter(move |&index| index != NONE && table[index].bytes >= bytes);
+        let aside = |index: u32| (index != NONE && table[index].bytes >= bytes).then_some(index);
+        let (mut hand, tail) = (aside(self.hand), aside(self.tail));
         let some = |index: u32| (index != NONE).then_some(index);
         let first = some(self.holes.smallest(table, bytes));
         let heads = std::iter::successors(first, move |&head| {
@@ -186,7 +186,13 @@ impl FreeBlocks {
             some(self.holes.smallest(table, larger))
         });
         let twins = move |head| std::iter::successors(Some(head), move |&index| some(table[index].twin));
-        aside.chain(heads.flat_map(twins))
+        let mut in_bins = heads.flat_map(twins).peekable();
+        let by_size = std::iter::from_fn(move || {
+            let is_smallest =
+                |hand: &mut u32| in_bins.peek().is_none_or(|&next| table[*hand].bytes <= table[next].bytes);
+            hand.take_if(is_smallest).or_else(|| in_bins.next())
+        });
+        by_size.chain(tail)
     }
 
     /// The size of the largest block, 0 if there is none.

@@ -196,7 +196,7 @@ impl Arena {
         index
     }
 
-    /// The free blocks of the dynamic region of at least `bytes`, the smaller first but for two that may come before their turn.
+    /// The free blocks of the dynamic region of at least `bytes`, the smaller first, but its free end last.
     pub(crate) fn rooms(&self, bytes: u64) -> impl Iterator<Item = Room> {
         let (table, free) = (&self.table, &self.dynamic.free);
         let room = |index: u32| Room { offset: table[index].offset, bytes: table[index].bytes, index };

@@ -14,7 +14,7 @@ use crate::error::Error;
 use smallvec::SmallVec;
 use std::ops::Range;
 use std::sync::Arc;
-use vrampool_backend::{Backend, Stream};
+use vrampool_backend::{Backend, Stream, StreamId};
 
 /// What a request may get that would have to wait for another stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -124,34 +124,34 @@ impl<B: Backend> State<B> {
         self.backing.as_ref().is_none_or(|backing| backing.region_of(bytes) == Region::Dynamic)
     }
 
-    /// A block of what is mapped and a stream need not wait for: mostly of what it had last; else as [`take_mapped`](Self::take_mapped).
+    /// As [`take_mapped`](Self::take_mapped), of what a stream need not wait for, and rather not of what others had last.
     pub(super) fn take_settled(
         &mut self,
         (bytes, alignment): (u64, u64),
         stock: Stock,
         stream: &B::Stream,
     ) -> Result<Option<Taken<B>>, Error> {
-        let size = bytes.checked_next_multiple_of(self.engine.alignment());
-        if alignment <= self.engine.alignment()
-            && self.is_large(bytes)
-            && let Some(block) = size.and_then(|size| self.place_settled(size, stream))
-        {
-            return Ok(Some(Taken::plain(block)));
-        }
         let Some(taken) = self.take_mapped(bytes, alignment, stock)? else { return Ok(None) };
         let Self { engine, unsettled, .. } = self;
         let blocks = [taken.block]
             .into_iter()
             .chain(taken.stitched.iter().flat_map(|place| place.more.iter().copied()));
-        let is_settled = |block| {
+        let extent = |block| {
             let (offset, size) = engine.extent(block);
-            unsettled.is_settled_for(&(offset..offset + size), stream)
+            offset..offset + size
         };
-        if blocks.clone().all(is_settled) {
+        if blocks.clone().all(|block| unsettled.is_nobody_elses(&extent(block), stream)) {
             return Ok(Some(taken));
         }
+        let is_settled = blocks.clone().all(|block| unsettled.is_settled_for(&extent(block), stream));
+        let size = blocks.clone().map(|block| engine.extent(block).1).sum();
+        let is_anywhere =
+            alignment <= engine.alignment() && engine.region(taken.block) == Ok(Region::Dynamic);
         blocks.for_each(|block| self.free_freed(block));
-        Ok(None)
+        if is_anywhere && let Some(block) = self.place_settled(size, stream) {
+            return Ok(Some(Taken::plain(block)));
+        }
+        if is_settled { self.take_mapped(bytes, alignment, stock) } else { Ok(None) }
     }
 
     /// What is to be made for a request that [rather](Shared::rather_grows) gets new memory, and its place there.
@@ -215,36 +215,38 @@ impl<B: Backend> State<B> {
     /// is such a place. What others had is left to them: from then on they would have to wait for it.
     #[cold]
     pub(super) fn place_settled(&mut self, size: u64, stream: &B::Stream) -> Option<Block> {
-        let own = self.free_of(size, OWN, |room| self.unsettled.parts_of_others(room, stream.id()));
+        let own = self.place_without(size, OWN, |user, _| user != stream.id());
         let (room, place) = own.or_else(|| self.settled_place(size, &self.unsettled.reach(stream)))?;
         self.engine.allocate_in_room(room, place, size).ok()
     }
 
     /// A place for which a stream of that reach need not wait, in one of the smallest rooms.
     fn settled_place(&self, bytes: u64, reach: &Reach) -> Option<(Room, u64)> {
-        self.free_of(bytes, PARTS, |room| self.unsettled.open_parts(room, reach))
+        self.place_without(bytes, PARTS, |user, era| !reach.covers(user, era))
     }
 
-    /// A place in one of the smallest rooms with none of those parts in it, of which so many are looked at.
-    fn free_of<P: Iterator<Item = Range<u64>>>(
+    /// A place in one of the smallest rooms without parts of such a user and era. No more of those are passed by than so many.
+    fn place_without(
         &self,
         bytes: u64,
-        mut looks: usize,
-        parts_in: impl Fn(Range<u64>) -> P,
+        mut most: usize,
+        is_in_the_way: impl Fn(StreamId, u64) -> bool,
     ) -> Option<(Room, u64)> {
-        for room in self.engine.rooms(bytes).take(looks) {
-            let (mut place, end) = (room.offset, room.offset + room.bytes);
-            let mut parts = parts_in(place..end);
-            loop {
-                let part = parts.next();
-                if part.as_ref().map_or(end, |part| part.start).saturating_sub(place) >= bytes {
+        for room in self.engine.rooms(bytes).take(most) {
+            let all = room.offset..room.offset + room.bytes;
+            let mut place = all.start;
+            for (part, is_in_the_way) in self.unsettled.parts_with(&all, &is_in_the_way) {
+                let free_until = if is_in_the_way { part.start } else { part.end.min(all.end) };
+                if free_until.saturating_sub(place) >= bytes {
                     return Some((room, place));
                 }
-                match part {
-                    Some(part) if looks > 0 => (place, looks) = (part.end, looks - 1),
-                    Some(_) => return None,
-                    None => break,
+                if is_in_the_way {
+                    most = most.checked_sub(1)?;
+                    place = part.end;
                 }
+            }
+            if all.end.saturating_sub(place) >= bytes {
+                return Some((room, place));
             }
         }
         None

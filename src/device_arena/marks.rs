@@ -118,7 +118,7 @@ impl<B: Backend> Marks<B> {
         self.pause = self.pause.saturating_sub(1);
     }
 
-    /// For a look: of each stream the latest, or the earliest where the latest was not reached at the last look.
+    /// For a look: of each stream the latest, or, once that was asked for and not reached, the earliest, until all it has were reached.
     pub(super) fn asked(&mut self) -> Passed<B> {
         self.next_pause = (2 * self.next_pause + 1).min(LONGEST_PAUSE);
         self.pause = self.next_pause;

@@ -148,6 +148,9 @@ fn a_request_for_more_than_there_can_be_is_refused() {
     block.used_on(&reader).expect("no fault");
     drop(block);
     assert!(arena.allocate(huge, &own).is_err(), "as before streams shared a block");
+    for alignment in [0, 3, 48] {
+        assert!(arena.allocate_aligned(Dynamic, PAGE, alignment, &own).is_err(), "{alignment}");
+    }
 }
 
 /// Memory that everybody is done with is not left for new memory, whoever looked when.

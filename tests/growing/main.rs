@@ -5,6 +5,7 @@ mod audit;
 mod deferred;
 mod deferred_law;
 mod deferred_threads;
+mod done;
 mod faults;
 mod last_free;
 mod law;

@@ -1,10 +1,11 @@
 //! Where streams share blocks each mostly gets what it had last, and leaves to the others what they had: what a stream that is behind
 //! got of theirs they would have to wait for.
 
+use super::audit::AuditDevice;
 use super::streams::{place, stall};
 use super::{PAGE, has_virtual_memory};
 use vrampool::host::{HostDevice, HostStream};
-use vrampool::{Backend, DeviceArena};
+use vrampool::{ArenaBuffer, Backend, DeviceArena, Pool, SizeClasses, Source};
 
 fn scene() -> (HostDevice, DeviceArena<HostDevice>, [HostStream; 3]) {
     let device = HostDevice::builder().capacity(1 << 30).granularity(PAGE).build();
@@ -61,4 +62,86 @@ fn what_others_had_serves_where_a_stream_has_nothing() {
     let block = allocate(4, &own);
     assert_eq!((place(&block), arena.reserved_bytes(), arena.stream_waits()), (first, mapped, 0));
     go.send(()).expect("it listens");
+}
+
+/// The free end is left for what no hole holds.
+#[test]
+fn holes_serve_before_the_free_end() {
+    if !has_virtual_memory() {
+        return;
+    }
+    let (device, arena, [own, reader, _]) = scene();
+    let allocate = |pages: u64| arena.allocate(pages * PAGE, &own).expect("memory");
+    let (_kept, shared, hole, _wall, end) =
+        (allocate(20), allocate(1), allocate(4), allocate(1), allocate(20));
+    let first = place(&hole);
+    drop((hole, end));
+    shared.record_stream(&reader).expect("no fault");
+    drop(shared);
+    [&own, &reader].iter().for_each(|stream| device.synchronize(stream).expect("no fault"));
+    let (mapped, _one, four) = (arena.reserved_bytes(), allocate(1), allocate(4));
+    assert_eq!(place(&four), first);
+    let _twenty = allocate(20);
+    assert_eq!((arena.reserved_bytes(), arena.stream_waits()), (mapped, 0));
+}
+
+/// Many small parts that others are done with are one room.
+#[test]
+fn many_parts_of_others_are_no_wall() {
+    if !has_virtual_memory() {
+        return;
+    }
+    for is_captured in [false, true] {
+        let device = AuditDevice::new(HostDevice::builder().capacity(1 << 30).granularity(PAGE).build());
+        let [own, reader, other] = std::array::from_fn(|_| device.create_stream().expect("a stream"));
+        let arena = DeviceArena::builder(&device).limit(1000 * PAGE).growing().build().expect("an arena");
+        let allocate = |pages: u64, stream| arena.allocate(pages * PAGE, stream).expect("memory");
+        let (_kept, last, _one) = (allocate(400, &own), allocate(1, &other), allocate(1, &own));
+        let first = allocate(1, &reader);
+        let blocks: Vec<_> = (0..110).map(|_| allocate(1, &other)).collect();
+        let _wall = allocate(1, &own);
+        let share = |block: &ArenaBuffer<_>| block.record_stream(&reader).expect("no fault");
+        blocks.iter().for_each(share);
+        drop(blocks);
+        [&other, &reader].iter().for_each(|stream| device.synchronize(stream).expect("no fault"));
+        drop(arena.allocate(256, &own).expect("memory"));
+        let (go, _) = stall(&reader);
+        drop(first);
+        share(&last);
+        drop(last);
+        if is_captured {
+            device.capture(&[&own]);
+        }
+        let before = (arena.reserved_bytes(), arena.stream_waits());
+        let all = arena.allocate(100 * PAGE, &own).map(|block| block.len());
+        go.send(()).expect("it listens");
+        assert_eq!(all.expect("they are done"), 100 * PAGE);
+        assert_eq!((arena.reserved_bytes(), arena.stream_waits()), before, "captured: {is_captured}");
+    }
+}
+
+/// What a stream gets again of a large block that all are done with is all that is to be waited for of it.
+#[test]
+fn a_small_part_that_is_had_again_spoils_nothing_else() {
+    if !has_virtual_memory() {
+        return;
+    }
+    let device = HostDevice::builder().capacity(1 << 30).granularity(PAGE).build();
+    let [own, reader, other] = [(); 3].map(|()| device.create_stream().expect("a stream"));
+    let pool = Pool::builder(&device).source(Source::Virtual).size_classes(SizeClasses::Exact(256));
+    let pool = pool.cached_class(0).limit(200 * PAGE).build().expect("a pool");
+    let allocate = |bytes, stream| pool.allocate(bytes, stream).expect("memory");
+    let (_kept, shared) = (allocate(16 * PAGE, &reader), allocate(16 * PAGE, &own));
+    shared.record_stream(&reader).expect("no fault");
+    drop(shared);
+    [&own, &reader].iter().for_each(|stream| device.synchronize(stream).expect("no fault"));
+    (0..3).for_each(|_| drop(allocate(256, &reader)));
+    let taken = || (pool.stats().bytes_reserved, pool.stats().stream_waits);
+    let before = taken();
+    let (go, _) = stall(&own);
+    drop(allocate(PAGE, &own));
+    let _eight = allocate(8 * PAGE, &other);
+    let after = taken();
+    go.send(()).expect("it listens");
+    assert_eq!(after, before);
 }

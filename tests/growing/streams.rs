@@ -11,7 +11,7 @@ use vrampool::host::{Call, HostDevice, HostMemory, HostStream};
 use vrampool::{ArenaBuffer, Backend, Buffer, DeviceArena, Event, Offload, Pool, Region, RegionMut, Source};
 
 /// Only a test that fails waits so long.
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(super) type Block = ArenaBuffer<HostDevice>;
 

@@ -23,6 +23,9 @@ const GONE: usize = 8;
 /// A part is of one era as a whole up to so many times the bytes that were freed in it.
 const WHOLE: u64 = 16;
 
+/// As [`WHOLE`], of a part that is done with: nobody waited for the rest of it.
+const WHOLE_DONE: u64 = 2;
+
 /// Adds a stream, or that a later free of it counts.
 pub(crate) fn await_also<S: Stream>(awaited: &mut Awaited<S>, stream: &S, era: u64) {
     match awaited.iter_mut().find(|(known, _)| known.id() == stream.id()) {
@@ -154,20 +157,20 @@ impl<S: Stream> Unsettled<S> {
         })
     }
 
-    /// Those parts that overlap `range`, in order, for which whoever `reach` is of would have to wait.
-    pub(crate) fn open_parts(&self, range: Range<u64>, reach: &Reach) -> impl Iterator<Item = Range<u64>> {
-        let is_open = |part: &&Part<S>| part.streams.iter().any(|user| !reach.covers(user.id(), part.era));
-        self.parts.overlapping(&range).filter(is_open).map(|part| part.start..part.end)
+    /// The parts that overlap `range`, in order, and whether one of those who freed each is such, which is told the part's era.
+    pub(crate) fn parts_with(
+        &self,
+        range: &Range<u64>,
+        is_such: impl Fn(StreamId, u64) -> bool,
+    ) -> impl Iterator<Item = (Range<u64>, bool)> {
+        self.parts.overlapping(range).map(move |Part { start, end, streams, era }| {
+            (*start..*end, streams.iter().any(|user| is_such(user.id(), *era)))
+        })
     }
 
-    /// Those parts that overlap `range`, in order, that others than that stream had last.
-    pub(crate) fn parts_of_others(
-        &self,
-        range: Range<u64>,
-        stream: StreamId,
-    ) -> impl Iterator<Item = Range<u64>> {
-        let is_such = move |part: &&Part<S>| part.streams.iter().any(|user| user.id() != stream);
-        self.parts.overlapping(&range).filter(is_such).map(|part| part.start..part.end)
+    /// Whether no other stream than this one had any of `range` last.
+    pub(crate) fn is_nobody_elses(&self, range: &Range<u64>, stream: &S) -> bool {
+        self.parts_with(range, |user, _| user != stream.id()).all(|(_, is_anothers)| !is_anothers)
     }
 
     /// From now on `range` is free and `streams` used it last. Answers those who did before.
@@ -212,10 +215,11 @@ impl<S: Stream> Unsettled<S> {
     /// Has all of the part that `range` is in be of this era, if it is the stream's alone and not much larger: who gets the rest of it
     /// waits longer than he must, which is on the safe side, and neither the part nor the next search for it is cut in pieces.
     fn renew(&mut self, range: &Range<u64>, stream: &S) -> bool {
-        let (era, most) = (self.era, WHOLE.saturating_mul(range.end - range.start));
+        let (era, bytes, waits) = (self.era, range.end - range.start, &self.waits);
         let is_such = |part: &&mut Part<S>| {
+            let most = if waits.are_done(stream.id(), part.era) { WHOLE_DONE } else { WHOLE };
             range.end <= part.end
-                && part.end - part.start <= most
+                && part.end - part.start <= most.saturating_mul(bytes)
                 && part.streams.iter().all(|user| user.id() == stream.id())
         };
         let Some(part) = self.parts.at_mut(range.start).filter(is_such) else { return false };
@@ -299,22 +303,27 @@ impl<S: Stream> Unsettled<S> {
         self.known[0] = known;
     }
 
-    /// All streams that used any part of `range`, as far as it is free: of what is live it may say less, or who used it before.
+    /// All streams that used any part of `range` and are not known to be done with that, as far as it is free: of what is live it may
+    /// say less, or who used it before.
     pub(crate) fn users_in(&self, range: &Range<u64>) -> Streams<S> {
         let mut used = Streams::new();
-        let users = self.parts.overlapping(range).flat_map(|part| &part.streams);
-        users.for_each(|stream| add(&mut used, stream));
+        for Part { streams, era, .. } in self.parts.overlapping(range) {
+            let open = streams.iter().filter(|user| !self.is_done(user.id(), *era));
+            open.for_each(|stream| add(&mut used, stream));
+        }
         used
     }
 
-    /// Forgets `range`, and answers all streams that used any part of it.
+    /// Forgets `range`, and answers all streams that used any part of it and are not known to be done with that.
     pub(crate) fn take(&mut self, range: Range<u64>) -> Streams<S> {
-        let mut used = Streams::new();
-        self.take_each(range, |_, part| match used.is_empty() {
-            true => used = part.streams,
-            // None of these that goes is the last handle: the one that is there is another.
-            false => part.streams.iter().for_each(|stream| add(&mut used, stream)),
+        let (mut used, mut gone) = (Streams::new(), mem::take(&mut self.gone));
+        self.take_each(range, |waits, Part { streams, era, .. }| {
+            for user in streams {
+                // None of these that goes is the last handle: the one that is there is another.
+                add(if waits.are_done(user.id(), era) { &mut gone } else { &mut used }, &user);
+            }
         });
+        self.gone = gone;
         used
     }
 

@@ -60,7 +60,9 @@ proptest! {
                     twin[bytes].fill(freed);
                 }
                 (2, Some(users), _) => {
-                    let expected: BTreeSet<_> = users.iter().map(|&(user, _)| names[user].id()).collect();
+                    let is_done = |user, era| done.get(&user).is_some_and(|&done| done >= era);
+                    let open = users.iter().filter(|&&(user, era)| !is_done(user, era));
+                    let expected: BTreeSet<_> = open.map(|&(user, _)| names[user].id()).collect();
                     prop_assert_eq!(ids(unsettled.users_in(&range)), expected.clone());
                     prop_assert_eq!(ids(unsettled.take(range)), expected);
                     twin[bytes].fill(Some(BTreeMap::new()));
@@ -207,4 +209,15 @@ fn the_last_handle_of_a_stream_that_is_waited_for_already_is_answered() {
     assert_eq!(Arc::strong_count(&user.1), 2);
     drop(unsettled.take_gone());
     assert_eq!(Arc::strong_count(&user.1), 1);
+}
+
+#[test]
+fn that_a_stream_is_done_is_kept_longer_than_who_waited_for_whom() {
+    let [done, other] = [(); 2].map(|()| Named(StreamId::next()));
+    let mut unsettled = Unsettled::new();
+    unsettled.done(done.id(), 7);
+    for era in 0..1000 {
+        unsettled.waited(&Named(StreamId::next()), &other, era);
+    }
+    assert!(unsettled.is_done(done.id(), 7) && !unsettled.is_done(done.id(), 8));
 }

@@ -62,7 +62,11 @@ impl Waits {
         match self.0.iter_mut().find(|known| known.user == wait.user && known.stream == wait.stream) {
             Some(known) => known.era = known.era.max(wait.era),
             None => {
-                self.0.truncate(WAITS - 1);
+                if self.0.len() == WAITS {
+                    // Who is done is asked for more often than who waited for whom.
+                    let oldest = self.0.iter().rposition(|known| known.stream.is_some());
+                    self.0.remove(oldest.unwrap_or(WAITS - 1));
+                }
                 self.0.push_front(wait);
             }
         }

@@ -1,0 +1,91 @@
+//! Who is known to be done with what is free is not waited for, whatever it was given since.
+
+use super::audit::AuditDevice;
+use super::streams::{PATIENCE, stall};
+use super::{PAGE, has_virtual_memory};
+use std::sync::mpsc::channel;
+use vrampool::host::{HostDevice, HostStream};
+use vrampool::{Backend, DeviceArena, Offload};
+
+type Device = AuditDevice<HostDevice>;
+
+/// Of an arena in which 8 pages behind the first 4 are free that the first stream wrote and the second one read; both are done, and known
+/// to be.
+fn scene() -> (Device, DeviceArena<Device>, [HostStream; 3], impl Sized) {
+    let device = AuditDevice::new(HostDevice::builder().capacity(1 << 30).granularity(PAGE).build());
+    let [writer, reader, other] = std::array::from_fn(|_| device.create_stream().expect("a stream"));
+    let arena = DeviceArena::builder(&device).limit(64 * PAGE).growing().build().expect("an arena");
+    let first = arena.allocate(4 * PAGE, &other).expect("memory");
+    let shared = arena.allocate(8 * PAGE, &writer).expect("memory");
+    shared.record_stream(&reader).expect("no fault");
+    drop(shared);
+    [&writer, &reader].iter().for_each(|stream| device.synchronize(stream).expect("no fault"));
+    // Somebody looks.
+    (0..2).for_each(|_| drop(arena.allocate(256, &reader).expect("memory")));
+    (device, arena, [writer, reader, other], first)
+}
+
+/// Answers what it does while the writer does not get on.
+fn beside_the_writer<T: Send>(writer: &HostStream, act: impl FnOnce() -> T + Send) -> T {
+    let (go, _) = stall(writer);
+    let (told, tells) = channel();
+    std::thread::scope(|scope| {
+        scope.spawn(move || _ = told.send(act()));
+        let answer = tells.recv_timeout(PATIENCE);
+        go.send(()).expect("it listens");
+        answer.expect("it waited for later work of a stream that is done with it")
+    })
+}
+
+#[test]
+fn a_release_waits_for_nobody_who_is_done() {
+    if !has_virtual_memory() {
+        return;
+    }
+    let (_device, arena, [writer, ..], _first) = scene();
+    let released = beside_the_writer(&writer, || arena.release(0)).expect("no fault");
+    assert!(released >= 8 * PAGE, "{released}");
+}
+
+#[test]
+fn a_stream_that_is_settled_for_waits_for_nobody_who_is_done() {
+    if !has_virtual_memory() {
+        return;
+    }
+    let (_device, arena, [writer, _, other], _first) = scene();
+    beside_the_writer(&writer, || arena.settle_for(&other)).expect("no fault");
+}
+
+#[test]
+fn a_sleep_waits_for_nobody_who_is_done() {
+    if !has_virtual_memory() {
+        return;
+    }
+    let (_device, arena, [writer, ..], _first) = scene();
+    beside_the_writer(&writer, || arena.sleep(Offload::Discard).map(drop)).expect("no fault");
+}
+
+/// Nor is it in the way that it is captured since.
+#[test]
+fn a_sleep_and_a_release_may_be_while_who_is_done_is_captured() {
+    if !has_virtual_memory() {
+        return;
+    }
+    let (device, arena, [writer, ..], _first) = scene();
+    device.capture(&[&writer]);
+    assert!(arena.release(0).expect("no fault") >= 8 * PAGE);
+    arena.sleep(Offload::Discard).map(drop).expect("no fault");
+}
+
+#[test]
+fn a_resize_in_place_waits_for_nobody_who_is_done() {
+    if !has_virtual_memory() {
+        return;
+    }
+    let (_device, arena, [writer, _, other], _) = scene();
+    let mut block = arena.allocate(4 * PAGE, &other).expect("memory");
+    let (go, _) = stall(&writer);
+    block.resize(8 * PAGE, &other).expect("there is room");
+    assert_eq!(arena.stream_waits(), 0);
+    go.send(()).expect("it listens");
+}
