@@ -373,6 +373,8 @@ mod tests {
                 prop_assert_eq!(holes(&arena, 3), free);
                 let end = (0..END).rev().find(|&at| taken[at as usize]).map_or(0, |at| at + 1);
                 prop_assert_eq!(arena.free_end(Region::Dynamic), end);
+                let by_size: Vec<_> = arena.rooms(3).map(|room| (room.offset == end, room.bytes)).collect();
+                prop_assert!(by_size.is_sorted(), "{by_size:?}");
                 let held: u64 = apart.iter().map(|&block| arena.extent(block).1).sum();
                 let used = taken.iter().filter(|&&byte| byte).count() as u64 - held;
                 prop_assert_eq!((arena.used_in(Region::Dynamic), arena.held()), (used, held));
