@@ -1,5 +1,6 @@
-//! Streams that share memory are kept apart: where one is not done yet with what another would get, that one gets other memory that is
-//! free, or some that is mapped for it, or what is waited for up to the earliest point.
+//! Streams that share memory are kept apart: each gets rather what it had last, and leaves to others what they had; where one is not done
+//! yet with what another would get, that one gets other memory that is free, or some that is mapped for it, or what is waited for up to
+//! the earliest point.
 //!
 //! Only streams that were [marked](super::marks) are known to be behind what they were given. So a program whose streams share no
 //! block finds its memory as if there was one stream, each time at the same place.
