@@ -175,8 +175,13 @@ impl FreeBlocks {
         }
     }
 
-    /// All free blocks of at least `bytes`, by size, but the tail last.
-    pub(super) fn at_least<'a>(&'a self, table: &'a Table, bytes: u64) -> impl Iterator<Item = u32> + 'a {
+    /// Free blocks of at least `bytes`: the smallest so many, by size, and last the tail.
+    pub(super) fn at_least<'a>(
+        &'a self,
+        table: &'a Table,
+        bytes: u64,
+        most: usize,
+    ) -> impl Iterator<Item = u32> + 'a {
         let aside = |index: u32| (index != NONE && table[index].bytes >= bytes).then_some(index);
         let (mut hand, tail) = (aside(self.hand), aside(self.tail));
         let some = |index: u32| (index != NONE).then_some(index);
@@ -192,7 +197,7 @@ impl FreeBlocks {
                 |hand: &mut u32| in_bins.peek().is_none_or(|&next| table[*hand].bytes <= table[next].bytes);
             hand.take_if(is_smallest).or_else(|| in_bins.next())
         });
-        by_size.chain(tail)
+        by_size.take(most).chain(tail)
     }
 
     /// The size of the largest block, 0 if there is none.

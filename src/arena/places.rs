@@ -190,17 +190,19 @@ impl Arena {
         let Self { table, stable, dynamic, .. } = self;
         let space = choose(stable, dynamic, region);
         let holds = |&index: &u32| table[index].offset <= offset && end <= table[index].end();
-        let Some(hole) = space.free.at_least(table, bytes).find(holds) else { return NONE };
+        // Mostly what is asked for by its place is at the end.
+        let of = |most| space.free.at_least(table, bytes, most).find(holds);
+        let Some(hole) = of(0).or_else(|| of(usize::MAX)) else { return NONE };
         let index = space.carve(table, hole, offset, bytes);
         self.occupy(index, bytes, region, self.shift);
         index
     }
 
-    /// The free blocks of the dynamic region of at least `bytes`, the smaller first, but its free end last.
-    pub(crate) fn rooms(&self, bytes: u64) -> impl Iterator<Item = Room> {
+    /// Free blocks of the dynamic region of at least `bytes`: the smallest so many, the smaller first, and last its free end.
+    pub(crate) fn rooms(&self, bytes: u64, most: usize) -> impl Iterator<Item = Room> {
         let (table, free) = (&self.table, &self.dynamic.free);
         let room = |index: u32| Room { offset: table[index].offset, bytes: table[index].bytes, index };
-        free.at_least(table, bytes).map(room)
+        free.at_least(table, bytes, most).map(room)
     }
 
     /// As [`allocate_at`](Self::allocate_at), without a search if it is in that [room](Self::rooms) still.
@@ -229,7 +231,7 @@ impl Arena {
     /// The free blocks of the dynamic region of at least `bytes`, and its free end whatever that has, by offset. To a list that is
     /// empty.
     pub(crate) fn holes(&self, bytes: u64, holes: &mut Vec<Room>) {
-        holes.extend(self.rooms(bytes));
+        holes.extend(self.rooms(bytes, usize::MAX));
         let (end, capacity) = (self.free_end(Region::Dynamic), self.dynamic.end);
         if (1..bytes).contains(&(capacity - end)) {
             holes.push(Room::unnamed(end, capacity - end));
@@ -342,7 +344,7 @@ mod tests {
                         let range = one as usize..(one + two).min(END) as usize;
                         let is_free = one + two <= END && !taken[range.clone()].contains(&true);
                         // Rooms of any time: most of them are not there any more, or not the same.
-                        rooms.extend(arena.rooms(1));
+                        rooms.extend(arena.rooms(1, usize::MAX));
                         let room = rooms.get((one + two) as usize * 7 % rooms.len().max(1)).filter(|_| step == 6);
                         let got = match room {
                             Some(&room) => arena.allocate_in_room(room, one, two),
@@ -373,8 +375,15 @@ mod tests {
                 prop_assert_eq!(holes(&arena, 3), free);
                 let end = (0..END).rev().find(|&at| taken[at as usize]).map_or(0, |at| at + 1);
                 prop_assert_eq!(arena.free_end(Region::Dynamic), end);
-                let by_size: Vec<_> = arena.rooms(3).map(|room| (room.offset == end, room.bytes)).collect();
-                prop_assert!(by_size.is_sorted(), "{by_size:?}");
+                let by_size = |most| -> Vec<_> {
+                    arena.rooms(3, most).map(|room| (room.offset == end, room.bytes)).collect()
+                };
+                let all = by_size(usize::MAX);
+                prop_assert!(all.is_sorted(), "{all:?}");
+                let (few, has_end) = (by_size(2), all.last().is_some_and(|(is_end, _)| *is_end));
+                let holes = all.len() - usize::from(has_end);
+                prop_assert_eq!(&few[..holes.min(2)], &all[..holes.min(2)]);
+                prop_assert_eq!(&few[holes.min(2)..], &all[holes..], "the free end is never left out");
                 let held: u64 = apart.iter().map(|&block| arena.extent(block).1).sum();
                 let used = taken.iter().filter(|&&byte| byte).count() as u64 - held;
                 prop_assert_eq!((arena.used_in(Region::Dynamic), arena.held()), (used, held));

@@ -226,14 +226,19 @@ impl<B: Backend> State<B> {
         self.place_without(bytes, PARTS, |user, era| !reach.covers(user, era))
     }
 
-    /// A place in one of the smallest rooms without parts of such a user and era. No more of those are passed by than so many.
+    /// A place in one of the smallest rooms, or at the free end, without parts of such a user and era. Of either no more of those are
+    /// passed by than so many.
     fn place_without(
         &self,
         bytes: u64,
-        mut most: usize,
+        most: usize,
         is_in_the_way: impl Fn(StreamId, u64) -> bool,
     ) -> Option<(Room, u64)> {
-        for room in self.engine.rooms(bytes).take(most) {
+        let (free_end, mut left) = (self.engine.free_end(Region::Dynamic), most);
+        for room in self.engine.rooms(bytes, most) {
+            if room.offset == free_end {
+                left = most;
+            }
             let all = room.offset..room.offset + room.bytes;
             let mut place = all.start;
             for (part, is_in_the_way) in self.unsettled.parts_with(&all, &is_in_the_way) {
@@ -242,8 +247,12 @@ impl<B: Backend> State<B> {
                     return Some((room, place));
                 }
                 if is_in_the_way {
-                    most = most.checked_sub(1)?;
-                    place = part.end;
+                    // With none left what is behind it is not looked at.
+                    place = if left > 0 { part.end } else { all.end };
+                    left = left.saturating_sub(1);
+                }
+                if place >= all.end {
+                    break;
                 }
             }
             if all.end.saturating_sub(place) >= bytes {
@@ -256,7 +265,7 @@ impl<B: Backend> State<B> {
     /// The place for which a stream of that reach would be less late than so, and least of all of them.
     fn earliest(&self, bytes: u64, reach: &Reach, mut late: Option<u64>) -> Option<(Room, u64)> {
         let (mut best, mut looks) = (None, PARTS);
-        let mut rooms: SmallVec<[Room; 32]> = self.engine.rooms(bytes).take(PARTS).collect();
+        let mut rooms: SmallVec<[Room; 32]> = self.engine.rooms(bytes, PARTS).collect();
         rooms.sort_unstable_by_key(|room| room.offset);
         for room in rooms {
             let Range { start, mut end } = room.offset..room.offset + room.bytes;

@@ -8,9 +8,13 @@ use vrampool::host::{HostDevice, HostStream};
 use vrampool::{ArenaBuffer, Backend, DeviceArena, Pool, SizeClasses, Source};
 
 fn scene() -> (HostDevice, DeviceArena<HostDevice>, [HostStream; 3]) {
+    scene_of(64)
+}
+
+fn scene_of(pages: u64) -> (HostDevice, DeviceArena<HostDevice>, [HostStream; 3]) {
     let device = HostDevice::builder().capacity(1 << 30).granularity(PAGE).build();
     let streams = std::array::from_fn(|_| device.create_stream().expect("a stream"));
-    let arena = DeviceArena::builder(&device).limit(64 * PAGE).growing().build().expect("an arena");
+    let arena = DeviceArena::builder(&device).limit(pages * PAGE).growing().build().expect("an arena");
     (device, arena, streams)
 }
 
@@ -83,6 +87,32 @@ fn holes_serve_before_the_free_end() {
     assert_eq!(place(&four), first);
     let _twenty = allocate(20);
     assert_eq!((arena.reserved_bytes(), arena.stream_waits()), (mapped, 0));
+}
+
+/// However many holes are to be waited for the free end is found.
+#[test]
+fn the_free_end_is_behind_no_number_of_holes() {
+    if !has_virtual_memory() {
+        return;
+    }
+    let (device, arena, [own, other, reader]) = scene_of(1000);
+    let allocate = |pages: u64, stream| arena.allocate(pages * PAGE, stream).expect("memory");
+    let shared = allocate(1, &own);
+    let blocks: Vec<_> = (0..100).map(|_| (allocate(4, &other), allocate(1, &own))).collect();
+    let end = allocate(4, &own);
+    let first = place(&end);
+    drop(end);
+    shared.record_stream(&reader).expect("no fault");
+    drop(shared);
+    [&own, &reader].iter().for_each(|stream| device.synchronize(stream).expect("no fault"));
+    let (go, _) = stall(&other);
+    let (theirs, _walls): (Vec<_>, Vec<_>) = blocks.into_iter().unzip();
+    drop(theirs);
+    let mapped = arena.reserved_bytes();
+    let block = allocate(4, &own);
+    let got = (place(&block), arena.reserved_bytes(), arena.stream_waits());
+    go.send(()).expect("it listens");
+    assert_eq!(got, (first, mapped, 0));
 }
 
 /// Many small parts that others are done with are one room.
