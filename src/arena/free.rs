@@ -11,6 +11,7 @@ use super::holes::Holes;
 use super::layout::Region;
 use super::record::{ASIDE, NONE, Record};
 use super::table::{Table, end_of};
+use std::mem;
 
 /// How many blocks that may not fit are tried for an alignment above the arena's, before one that must fit is taken.
 const PROBES: u32 = 16;
@@ -26,6 +27,57 @@ pub(super) struct FreeBlocks {
     pub(super) count: u32,
     /// All others.
     holes: Holes,
+}
+
+/// Free blocks of at least so many bytes, by size, and last the tail.
+pub(super) struct AtLeast<'a> {
+    free: &'a FreeBlocks,
+    table: &'a Table,
+    /// The block in hand, if it is to come yet.
+    hand: u32,
+    in_bins: Next,
+    /// How many are to come at most, besides the tail.
+    most: usize,
+    /// Whether that is to come.
+    tail: bool,
+}
+
+/// Of the blocks in bins, the next one.
+#[derive(Clone, Copy)]
+enum Next {
+    /// The first of the smallest size from that on. It is searched for when it is asked for: mostly the one before it serves.
+    From(u64),
+    /// That one, or none.
+    Is(u32),
+}
+
+impl Iterator for AtLeast<'_> {
+    type Item = u32;
+
+    #[inline]
+    fn next(&mut self) -> Option<u32> {
+        let table = self.table;
+        if self.most > 0 {
+            let next = match self.in_bins {
+                Next::From(bytes) => self.free.holes.smallest(table, bytes),
+                Next::Is(index) => index,
+            };
+            self.in_bins = Next::Is(next);
+            if self.hand != NONE && (next == NONE || table[self.hand].bytes <= table[next].bytes) {
+                self.most -= 1;
+                return Some(mem::replace(&mut self.hand, NONE));
+            }
+            if next != NONE {
+                self.most -= 1;
+                self.in_bins = match table[next].twin {
+                    NONE => table[next].bytes.checked_add(1).map_or(Next::Is(NONE), Next::From),
+                    twin => Next::Is(twin),
+                };
+                return Some(next);
+            }
+        }
+        mem::take(&mut self.tail).then_some(self.free.tail)
+    }
 }
 
 impl FreeBlocks {
@@ -176,28 +228,11 @@ impl FreeBlocks {
     }
 
     /// Free blocks of at least `bytes`: the smallest so many, by size, and last the tail.
-    pub(super) fn at_least<'a>(
-        &'a self,
-        table: &'a Table,
-        bytes: u64,
-        most: usize,
-    ) -> impl Iterator<Item = u32> + 'a {
-        let aside = |index: u32| (index != NONE && table[index].bytes >= bytes).then_some(index);
-        let (mut hand, tail) = (aside(self.hand), aside(self.tail));
-        let some = |index: u32| (index != NONE).then_some(index);
-        let first = some(self.holes.smallest(table, bytes));
-        let heads = std::iter::successors(first, move |&head| {
-            let larger = table[head].bytes.checked_add(1)?;
-            some(self.holes.smallest(table, larger))
-        });
-        let twins = move |head| std::iter::successors(Some(head), move |&index| some(table[index].twin));
-        let mut in_bins = heads.flat_map(twins).peekable();
-        let by_size = std::iter::from_fn(move || {
-            let is_smallest =
-                |hand: &mut u32| in_bins.peek().is_none_or(|&next| table[*hand].bytes <= table[next].bytes);
-            hand.take_if(is_smallest).or_else(|| in_bins.next())
-        });
-        by_size.take(most).chain(tail)
+    #[inline]
+    pub(super) fn at_least<'a>(&'a self, table: &'a Table, bytes: u64, most: usize) -> AtLeast<'a> {
+        let is_enough = |index: u32| index != NONE && table[index].bytes >= bytes;
+        let hand = if is_enough(self.hand) { self.hand } else { NONE };
+        AtLeast { free: self, table, hand, in_bins: Next::From(bytes), most, tail: is_enough(self.tail) }
     }
 
     /// The size of the largest block, 0 if there is none.

@@ -78,8 +78,10 @@ impl<B: Backend> Marks<B> {
             if lane.marks.len() == OF_A_STREAM {
                 gone.extend(lane.marks.pop_front());
             }
-            let place = lane.marks.partition_point(|other| other.era < mark.era);
-            lane.marks.insert(place, mark);
+            // Mostly it is the latest.
+            let is_behind = |other: &&Mark<B>| other.era >= mark.era;
+            let behind = lane.marks.iter().rev().take_while(is_behind).count();
+            lane.marks.insert(lane.marks.len() - behind, mark);
             return gone;
         }
         if self.lanes.len() == STREAMS {

@@ -65,8 +65,7 @@ impl<B: Backend> ArenaBuffer<B> {
         let State { engine, slots, unsettled, .. } = &mut *state;
         let Some(user) = slots.sole_user(self.block) else { return false };
         let (offset, size) = engine.extent(self.block);
-        let range = offset..offset + size;
-        if !unsettled.is_of(&range, user) && !unsettled.put_own(range, user) {
+        if !unsettled.put_own(offset..offset + size, user) {
             return false;
         }
         let Some(freed) = PutOff::new(self.block, size, user.id()) else { return false };
@@ -130,8 +129,12 @@ impl<B: Backend> State<B> {
             return None;
         }
         let block = last.block;
-        // From the engine as it was it would get the same place, and of a hole of its own size there is none better.
-        if self.placed_last != block.index() && !self.engine.is_between_live(block) {
+        // From the engine as it was it would get the same place, and of a hole of its own size there is none better; and where streams
+        // share memory a place that was the stream's own is as good as any.
+        let is_best = self.placed_last == block.index()
+            || self.engine.is_between_live(block)
+            || self.marks.were_any() && self.is_large(size);
+        if !is_best {
             return None;
         }
         self.put_off = None;

@@ -4,6 +4,7 @@ use crate::failure::Failure;
 use crate::pool::Tagged;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 struct Scopes {
     /// How many are open: what every request asks first.
@@ -16,8 +17,13 @@ thread_local! {
     static SCOPES: Scopes = const { Scopes { open: Cell::new(0), of: RefCell::new(Vec::new()) } };
 }
 
+/// Whether any thread ever opened one: most programs have none, and then no request looks at its thread's.
+static WERE_ANY: AtomicBool = AtomicBool::new(false);
+
 /// Opens a scope on this thread.
 pub(crate) fn begin(pool: u64, tagged: Arc<Tagged>) {
+    // Relaxed, here and below: only this thread has to see it.
+    WERE_ANY.store(true, Ordering::Relaxed);
     // A thread that is ending has none.
     let _ = SCOPES.try_with(|scopes| {
         scopes.of.borrow_mut().push((pool, tagged));
@@ -43,6 +49,9 @@ pub(crate) fn end(pool: u64) -> Result<(), Failure> {
 /// What this thread allocates from now, if it is in a scope of the pool.
 #[inline(always)]
 pub(crate) fn current(pool: u64) -> Option<Arc<Tagged>> {
+    if !WERE_ANY.load(Ordering::Relaxed) {
+        return None;
+    }
     SCOPES
         .try_with(|scopes| if scopes.open.get() == 0 { None } else { scopes.innermost(pool) })
         .ok()

@@ -151,7 +151,7 @@ impl<S: Stream> Unsettled<S> {
         reach: &Reach,
         point: impl Fn(StreamId, u64) -> u64,
     ) -> impl Iterator<Item = (Range<u64>, Option<u64>)> {
-        self.parts.overlapping(range).map(move |Part { start, end, streams, era }| {
+        self.parts.overlapping(range).map(move |Part { start, end, streams, era, .. }| {
             let open = streams.iter().map(Stream::id).filter(|user| !reach.covers(*user, *era));
             (*start..*end, open.map(|user| point(user, *era)).max())
         })
@@ -163,14 +163,18 @@ impl<S: Stream> Unsettled<S> {
         range: &Range<u64>,
         is_such: impl Fn(StreamId, u64) -> bool,
     ) -> impl Iterator<Item = (Range<u64>, bool)> {
-        self.parts.overlapping(range).map(move |Part { start, end, streams, era }| {
-            (*start..*end, streams.iter().any(|user| is_such(user.id(), *era)))
-        })
+        self.parts
+            .overlapping(range)
+            .map(move |part| (part.start..part.end, part.has(|user| is_such(user, part.era))))
     }
 
     /// Whether no other stream than this one had any of `range` last.
+    #[inline]
     pub(crate) fn is_nobody_elses(&self, range: &Range<u64>, stream: &S) -> bool {
-        self.parts_with(range, |user, _| user != stream.id()).all(|(_, is_anothers)| !is_anothers)
+        let [first, second] = &self.known;
+        first.holds(range, stream)
+            || second.holds(range, stream)
+            || self.parts_with(range, |user, _| user != stream.id()).all(|(_, is_anothers)| !is_anothers)
     }
 
     /// From now on `range` is free and `streams` used it last. Answers those who did before.
@@ -180,51 +184,63 @@ impl<S: Stream> Unsettled<S> {
     }
 
     fn put_of(&mut self, range: Range<u64>, streams: Streams<S>, era: u64) -> Streams<S> {
-        let Range { mut start, mut end } = range;
-        let before = self.take(range);
-        if start == end || streams.is_empty() {
-            return before;
+        if range.is_empty() || streams.is_empty() {
+            return self.take(range);
         }
-        let is_alike = |part: &Part<S>| part.era == era && same(&part.streams, &streams);
-        if let Some(part) = self.parts.remove_if(start, |part| part.end == start && is_alike(part)) {
-            start = part.start;
+        let ids: SmallVec<[StreamId; 4]> = streams.iter().map(Stream::id).collect();
+        let mut before = Streams::<S>::new();
+        let tell = |gone: Streams<S>| {
+            // None of those that are put is the last handle.
+            for user in gone {
+                if !ids.contains(&user.id()) && before.iter().all(|known| known.id() != user.id()) {
+                    before.push(user);
+                }
+            }
+        };
+        let Range { start, end } = self.parts.put(Part::new(range, streams, era), tell);
+        for known in &mut self.known {
+            if known.start < end && start < known.end {
+                *known = Known::default();
+            }
         }
-        if let Some(part) = self.parts.remove_if(end, |part| part.start == end && is_alike(part)) {
-            end = part.end;
+        if let [stream] = &*ids {
+            self.know(Known { start, end, stream: stream.get(), era });
         }
-        if let [stream] = &*streams {
-            self.know(Known { start, end, stream: stream.id().get(), era });
-        }
-        self.parts.insert(Part { start, end, streams, era });
         before
     }
 
     /// As [`put`](Self::put) for one stream, without a lock's being let go: handles of those before are kept until they are
     /// [taken](Self::take_gone). Does nothing, and answers no, if there are too many already.
-    #[cold]
+    #[inline]
     pub(crate) fn put_own(&mut self, range: Range<u64>, stream: &S) -> bool {
+        let is_here = |known: &Known| known.holds(&range, stream) && known.era == self.era;
+        self.known.iter().any(is_here) || self.put_own_anew(range, stream)
+    }
+
+    #[cold]
+    fn put_own_anew(&mut self, range: Range<u64>, stream: &S) -> bool {
+        if self.renew(&range, stream) {
+            return true;
+        }
         if self.gone.len() >= GONE {
             return false;
         }
-        if !self.renew(&range, stream) {
-            self.put_late(range, [stream.clone()].into_iter().collect(), self.era);
-        }
+        self.put_late(range, [stream.clone()].into_iter().collect(), self.era);
         true
     }
 
     /// Has all of the part that `range` is in be of this era, if it is the stream's alone and not much larger: who gets the rest of it
     /// waits longer than he must, which is on the safe side, and neither the part nor the next search for it is cut in pieces.
     fn renew(&mut self, range: &Range<u64>, stream: &S) -> bool {
-        let (era, bytes, waits) = (self.era, range.end - range.start, &self.waits);
-        let is_such = |part: &&mut Part<S>| {
-            let most = if waits.are_done(stream.id(), part.era) { WHOLE_DONE } else { WHOLE };
-            range.end <= part.end
-                && part.end - part.start <= most.saturating_mul(bytes)
-                && part.streams.iter().all(|user| user.id() == stream.id())
+        let (id, era, bytes, waits) = (stream.id(), self.era, range.end - range.start, &self.waits);
+        let is_whole = |part: &Part<S>| {
+            let is_within = |most: u64| part.end - part.start <= most.saturating_mul(bytes);
+            part.era == era || is_within(WHOLE_DONE) || is_within(WHOLE) && !waits.are_done(id, part.era)
         };
-        let Some(part) = self.parts.at_mut(range.start).filter(is_such) else { return false };
+        let part = self.parts.at_mut(range.start).filter(|part| part.is_of(id) && range.end <= part.end);
+        let Some(part) = part.filter(|part| is_whole(part)) else { return false };
         part.era = era;
-        let known = Known { start: part.start, end: part.end, stream: stream.id().get(), era };
+        let known = Known { start: part.start, end: part.end, stream: id.get(), era };
         self.know(known);
         true
     }
@@ -256,10 +272,8 @@ impl<S: Stream> Unsettled<S> {
 
     #[cold]
     fn has_no_others(&self, range: &Range<u64>, stream: &S) -> bool {
-        self.parts.overlapping(range).all(|Part { streams, era, .. }| {
-            let mut others = streams.iter().filter(|user| user.id() != stream.id());
-            others.all(|user| self.waits.cover(user.id(), stream.id(), *era))
-        })
+        let is_open = |user, era| user != stream.id() && !self.waits.cover(user, stream.id(), era);
+        self.parts.overlapping(range).all(|part| !part.has(|user| is_open(user, part.era)))
     }
 
     #[cold]
@@ -286,10 +300,7 @@ impl<S: Stream> Unsettled<S> {
     /// Finds the part with the start of `range`, if it is the stream's; answers its era if all of the range is in it.
     #[cold]
     fn becomes_known_as(&mut self, range: &Range<u64>, stream: &S) -> Option<u64> {
-        let part = self.parts.at(range.start)?;
-        if part.streams.iter().any(|user| user.id() != stream.id()) {
-            return None;
-        }
+        let part = self.parts.at(range.start).filter(|part| part.is_of(stream.id()))?;
         let (era, known) =
             (part.era, Known { start: part.start, end: part.end, stream: stream.id().get(), era: part.era });
         let holds = known.holds(range, stream);
@@ -336,10 +347,6 @@ impl<S: Stream> Unsettled<S> {
         let Self { parts, waits, .. } = self;
         parts.cut(&range, |part| tell(waits, part));
     }
-}
-
-fn same<S: Stream>(left: &Streams<S>, right: &Streams<S>) -> bool {
-    left.len() == right.len() && left.iter().all(|one| right.iter().any(|other| one.id() == other.id()))
 }
 
 #[cfg(test)]

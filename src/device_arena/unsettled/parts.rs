@@ -2,7 +2,9 @@
 //! tree; and where there are many parts a change moves those of one chunk alone.
 
 use super::Streams;
+use std::mem;
 use std::ops::Range;
+use vrampool_backend::{Stream, StreamId};
 
 /// So many parts are in a chunk at most.
 const CHUNK: usize = if cfg!(test) { 4 } else { 64 };
@@ -12,6 +14,8 @@ pub(super) struct Part<S> {
     pub(super) start: u64,
     pub(super) end: u64,
     pub(super) streams: Streams<S>,
+    /// The only one of them, if there is one only: here it is seen without a look at the stream.
+    only: Option<StreamId>,
     /// In which it was freed.
     pub(super) era: u64,
 }
@@ -22,15 +26,78 @@ pub(super) struct Parts<S> {
     chunks: Vec<Vec<Part<S>>>,
 }
 
-impl<S: Clone> Part<S> {
-    /// What of it is in `range`.
-    fn within(&self, range: &Range<u64>) -> Self {
-        let (start, end) = (self.start.max(range.start), self.end.min(range.end));
-        Self { start, end, streams: self.streams.clone(), era: self.era }
+/// Those that overlap a range, by offset.
+#[derive(Debug)]
+pub(super) struct Overlapping<'a, S> {
+    /// From the one on that the next part is in.
+    chunks: &'a [Vec<Part<S>>],
+    /// Its place in that.
+    place: usize,
+    range: Range<u64>,
+}
+
+impl<'a, S> Iterator for Overlapping<'a, S> {
+    type Item = &'a Part<S>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        while let Some((first, others)) = self.chunks.split_first() {
+            let Some(part) = first.get(self.place) else {
+                (self.chunks, self.place) = (others, 0);
+                continue;
+            };
+            self.place += 1;
+            let Range { start, end } = self.range;
+            if start >= end || part.start >= end {
+                break;
+            }
+            if part.end > start {
+                return Some(part);
+            }
+        }
+        self.chunks = &[];
+        None
     }
 }
 
-impl<S: Clone> Parts<S> {
+impl<S: Stream> Part<S> {
+    pub(super) fn new(range: Range<u64>, streams: Streams<S>, era: u64) -> Self {
+        let only = if let [stream] = &*streams { Some(stream.id()) } else { None };
+        Self { start: range.start, end: range.end, streams, only, era }
+    }
+
+    /// Whether it is that stream's alone.
+    #[inline]
+    pub(super) fn is_of(&self, stream: StreamId) -> bool {
+        self.only == Some(stream)
+    }
+
+    /// Whether one of its streams is such.
+    #[inline]
+    pub(super) fn has(&self, mut is_such: impl FnMut(StreamId) -> bool) -> bool {
+        match self.only {
+            Some(stream) => is_such(stream),
+            None => self.streams.iter().any(|stream| is_such(stream.id())),
+        }
+    }
+
+    /// Whether it has the same streams and era.
+    pub(super) fn is_alike(&self, other: &Self) -> bool {
+        let has = |user: &S| other.streams.iter().any(|one| one.id() == user.id());
+        self.era == other.era
+            && self.only == other.only
+            && self.streams.len() == other.streams.len()
+            && (self.only.is_some() || self.streams.iter().all(has))
+    }
+
+    /// What of it is in `range`.
+    fn within(&self, range: &Range<u64>) -> Self {
+        let (start, end) = (self.start.max(range.start), self.end.min(range.end));
+        Self { start, end, streams: self.streams.clone(), ..*self }
+    }
+}
+
+impl<S: Stream> Parts<S> {
     pub(super) fn new() -> Self {
         Self { chunks: Vec::new() }
     }
@@ -53,24 +120,87 @@ impl<S: Clone> Parts<S> {
     }
 
     /// Those that overlap `range`.
-    pub(super) fn overlapping<'a>(
-        &'a self,
-        range: &Range<u64>,
-    ) -> impl Iterator<Item = &'a Part<S>> + use<'a, S> {
-        let Range { start, end } = *range;
-        let (chunk, place) = self.place(start).unwrap_or_default();
-        let first = self.chunks.get(chunk).and_then(|parts| parts.get(place..)).unwrap_or_default();
-        let others = self.chunks.get(chunk + 1..).unwrap_or_default().iter().flatten();
-        let from_first = first.iter().chain(others).skip_while(move |part| part.end <= start);
-        from_first.take_while(move |part| start < end && part.start < end)
+    #[inline]
+    pub(super) fn overlapping(&self, range: &Range<u64>) -> Overlapping<'_, S> {
+        let (chunk, place) = self.place(range.start).unwrap_or_default();
+        Overlapping { chunks: self.chunks.get(chunk..).unwrap_or_default(), place, range: range.clone() }
+    }
+
+    /// Puts one that is not empty in place of all that is there, and joins it with neighbours that are [alike](Part::is_alike). Tells the streams of
+    /// parts that are gone; answers the range of the one that it is in now.
+    pub(super) fn put(&mut self, mut new: Part<S>, mut tell: impl FnMut(Streams<S>)) -> Range<u64> {
+        let (start, end) = (new.start, new.end);
+        let (chunk, at) = self.place(start).unwrap_or_default();
+        if self.is_at_edge(chunk, at, end) {
+            return self.put_across(new, tell);
+        }
+        let parts = &mut self.chunks[chunk];
+        // The first one that it touches.
+        let mut first = at - usize::from(at > 0 && parts[at].start == start);
+        first += parts[first..].iter().take_while(|part| part.end < start).count();
+        let mut behind = first;
+        if let Some(left) = parts.get_mut(first).filter(|left| left.start < start) {
+            if left.is_alike(&new) {
+                new.start = left.start;
+                if left.end > end {
+                    return left.start..left.end;
+                }
+            } else {
+                let rest = (left.end > end).then(|| left.within(&(end..u64::MAX)));
+                left.end = start;
+                first += 1;
+                rest.into_iter().for_each(|rest| parts.insert(first, rest));
+            }
+            behind += 1;
+        }
+        behind += parts[behind..].iter().take_while(|part| part.end <= end).count();
+        if let Some(right) = parts.get_mut(behind).filter(|right| right.start <= end) {
+            if right.is_alike(&new) {
+                new.end = right.end;
+                behind += 1;
+            } else {
+                right.start = end;
+            }
+        }
+        let range = new.start..new.end;
+        match parts.get_mut(first..behind) {
+            Some([place, ..]) => {
+                tell(mem::replace(place, new).streams);
+                parts.drain(first + 1..behind).for_each(|gone| tell(gone.streams));
+            }
+            _ => parts.insert(first, new),
+        }
+        self.split_if_full(chunk);
+        range
+    }
+
+    /// Whether what is put up to `end` may touch parts of another chunk than the one where it starts, or there is none.
+    fn is_at_edge(&self, chunk: usize, at: usize, end: u64) -> bool {
+        let last = self.chunks.get(chunk).and_then(|parts| parts.last());
+        let next = self.chunks.get(chunk + 1).and_then(|parts| parts.first());
+        let is_next = |last: &Part<S>| last.end <= end && next.is_some_and(|next| next.start <= end);
+        at == 0 && chunk > 0 || last.is_none_or(is_next)
+    }
+
+    /// As [`put`](Self::put), wherever that is.
+    #[cold]
+    fn put_across(&mut self, mut new: Part<S>, mut tell: impl FnMut(Streams<S>)) -> Range<u64> {
+        self.cut(&(new.start..new.end), |part| tell(part.streams));
+        if let Some(left) = self.remove_if(new.start, |left| left.end == new.start && left.is_alike(&new)) {
+            new.start = left.start;
+            tell(left.streams);
+        }
+        if let Some(right) = self.remove_if(new.end, |right| right.start == new.end && right.is_alike(&new)) {
+            new.end = right.end;
+            tell(right.streams);
+        }
+        let range = new.start..new.end;
+        self.insert(new);
+        range
     }
 
     /// Takes the last one that starts there or before, if it is such.
-    pub(super) fn remove_if(
-        &mut self,
-        offset: u64,
-        is_such: impl FnOnce(&Part<S>) -> bool,
-    ) -> Option<Part<S>> {
+    fn remove_if(&mut self, offset: u64, is_such: impl FnOnce(&Part<S>) -> bool) -> Option<Part<S>> {
         let (chunk, place) = self.place(offset)?;
         if !is_such(self.chunks.get(chunk)?.get(place)?) {
             return None;
@@ -81,18 +211,22 @@ impl<S: Clone> Parts<S> {
     }
 
     /// Adds one that overlaps no other.
-    pub(super) fn insert(&mut self, part: Part<S>) {
+    fn insert(&mut self, part: Part<S>) {
         let (chunk, place) = match self.place(part.start) {
             Some((chunk, place)) => (chunk, place + 1),
             None => (0, 0),
         };
         if self.chunks.is_empty() {
-            self.chunks.push(Vec::with_capacity(CHUNK + 1));
+            self.chunks.push(Vec::with_capacity(CHUNK + 2));
         }
+        self.chunks[chunk].insert(place, part);
+        self.split_if_full(chunk);
+    }
+
+    fn split_if_full(&mut self, chunk: usize) {
         let parts = &mut self.chunks[chunk];
-        parts.insert(place, part);
         if parts.len() > CHUNK {
-            let mut back = Vec::with_capacity(CHUNK + 1);
+            let mut back = Vec::with_capacity(CHUNK + 2);
             back.extend(parts.drain(CHUNK / 2..));
             self.chunks.insert(chunk + 1, back);
         }

@@ -17,6 +17,7 @@ use crate::captured::{Id, Route};
 use crate::failure::{Failure, Status};
 use crate::options::Options;
 use crate::pool::CPool;
+use crate::streams::Home;
 use crate::{boundary, last_error, registry};
 use parking_lot::Mutex;
 use std::ffi::{c_int, c_void};
@@ -209,8 +210,13 @@ pub(crate) fn record_surely(held: &mut blocks::Held, stream: usize) -> Result<()
 }
 
 fn tell_of(buffer: &Buffer<AnyDevice>, pool: u64, stream: usize, tell: Tell) -> Result<(), Failure> {
-    let used = registry::home_of(pool)?
-        .with_stream(stream, |stream| Ok(tell(buffer, stream).map_err(Failure::from)));
+    let tell_home =
+        |home: &Home| home.with_stream(stream, |stream| Ok(tell(buffer, stream).map_err(Failure::from)));
+    let used = match registry::with(pool, |pool| tell_home(&pool.home)) {
+        // It was destroyed, and the block not.
+        Err(failure) if failure.status == Status::INVALID_HANDLE => tell_home(&*registry::home_of(pool)?),
+        used => used,
+    };
     match used? {
         // It was waited for when it fell asleep, and nobody used it since.
         Err(failure) if failure.status == Status::ASLEEP => Ok(()),
