@@ -90,7 +90,7 @@ impl<B: Backend> ArenaBuffer<B> {
         let State { slots, .. } = &mut *state;
         slots.get(self.block).filter(|slot| slot.is_shared() && !slot.moving)?;
         let slot = slots.remove(self.block)?;
-        let (before, to_mark) = match state.defer(self.block, &slot) {
+        let (gone, to_mark) = match state.defer(self.block, &slot) {
             Some(to_mark) => (Streams::new(), to_mark),
             None => state.free_shared(self.block, &slot),
         };
@@ -100,7 +100,7 @@ impl<B: Backend> ArenaBuffer<B> {
         self.becomes_empty();
         Some(move || {
             arena.mark(&to_mark);
-            drop((before, to_mark, slot, handle));
+            drop((gone, to_mark, slot, handle));
         })
     }
 
@@ -129,12 +129,8 @@ impl<B: Backend> State<B> {
             return None;
         }
         let block = last.block;
-        // From the engine as it was it would get the same place, and of a hole of its own size there is none better; and where streams
-        // share memory a place that was the stream's own is as good as any.
-        let is_best = self.placed_last == block.index()
-            || self.engine.is_between_live(block)
-            || self.marks.were_any() && self.is_large(size);
-        if !is_best {
+        // From the engine as it was it would get the same place, and of a hole of its own size there is none better.
+        if self.placed_last != block.index() && !self.engine.is_between_live(block) {
             return None;
         }
         self.put_off = None;

@@ -236,8 +236,8 @@ impl<B: Backend> State<B> {
         if self.engine.free(block).is_ok() {
             let range = offset..offset + size;
             if slot.only_user().is_none_or(|stream| !self.unsettled.is_of(&range, stream)) {
-                let before = self.unsettled.put(range, slot.users());
-                replaced.get_or_insert_default().extend(before);
+                let gone = self.unsettled.put(range, slot.users());
+                replaced.get_or_insert_default().extend(gone);
             }
         }
         let to_mark =
@@ -254,9 +254,9 @@ impl<B: Backend> State<B> {
         slot: &Slot<B::Stream>,
     ) -> (Streams<B::Stream>, ToMark<B::Stream>) {
         let (offset, size) = self.engine.extent(block);
-        let before = self.unsettled.put(offset..offset + size, slot.users());
+        let gone = self.unsettled.put(offset..offset + size, slot.users());
         self.free_freed(block);
-        (before, ToMark { streams: slot.users(), era: self.unsettled.begin_era() })
+        (gone, ToMark { streams: slot.users(), era: self.unsettled.begin_era() })
     }
 
     /// Frees the other blocks of a stitched one.

@@ -175,3 +175,24 @@ fn a_small_part_that_is_had_again_spoils_nothing_else() {
     go.send(()).expect("it listens");
     assert_eq!(after, before);
 }
+
+/// The smallest hole serves also after a block was shared, so that the free end is left for what no hole holds.
+#[test]
+fn what_is_had_again_leaves_the_free_end_whole() {
+    let device = HostDevice::builder().capacity(1 << 30).granularity(PAGE).build();
+    let [stream, other] = [(); 2].map(|()| device.create_stream().expect("a stream"));
+    let pool = Pool::builder(&device).source(Source::Arena).size_classes(SizeClasses::Exact(256));
+    let pool = pool.addresses_stay(true).cached_class(0).magazine_bytes(0).limit(48 * PAGE);
+    let pool = pool.build().expect("a pool");
+    let allocate = |pages: u64| pool.allocate(pages * PAGE, &stream);
+    let shared = allocate(4).expect("memory");
+    shared.record_stream(&other).expect("no fault");
+    drop(shared);
+    [&stream, &other].iter().for_each(|stream| device.synchronize(stream).expect("no fault"));
+    drop(allocate(48).expect("memory"));
+    let [first, _wall, last] = [(); 3].map(|()| allocate(4).expect("memory"));
+    drop((first, last));
+    let small = allocate(4).expect("memory");
+    assert_eq!(small.parts()[0].start, 0);
+    assert!(allocate(40).is_ok());
+}

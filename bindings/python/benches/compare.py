@@ -16,7 +16,7 @@ WORKLOADS = ("train_resnet50", "train_gpt2", "generate", "input_pipeline")
 
 
 def order(made: list[Worker], turn: int) -> list[Worker]:
-    """Another one begins each round, and none comes twice in a row: whoever does finds the caches as it left them."""
+    """None comes twice in a row, where the caches are as it left them; of more than two each begins a round in its turn."""
     first = turn % len(made) if len(made) > 2 else 0
     return made[first:] + made[:first]
 

@@ -177,7 +177,8 @@ impl<S: Stream> Unsettled<S> {
             || self.parts_with(range, |user, _| user != stream.id()).all(|(_, is_anothers)| !is_anothers)
     }
 
-    /// From now on `range` is free and `streams` used it last. Answers those who did before.
+    /// From now on `range` is free and `streams` used it last. Answers handles that may be the last ones, of others that parts here had:
+    /// to be dropped without the lock, and no list of all who used the range before.
     #[must_use]
     pub(crate) fn put(&mut self, range: Range<u64>, streams: Streams<S>) -> Streams<S> {
         self.put_of(range, streams, self.era)
@@ -188,12 +189,12 @@ impl<S: Stream> Unsettled<S> {
             return self.take(range);
         }
         let ids: SmallVec<[StreamId; 4]> = streams.iter().map(Stream::id).collect();
-        let mut before = Streams::<S>::new();
-        let tell = |gone: Streams<S>| {
+        let mut gone = Streams::<S>::new();
+        let tell = |users: Streams<S>| {
             // None of those that are put is the last handle.
-            for user in gone {
-                if !ids.contains(&user.id()) && before.iter().all(|known| known.id() != user.id()) {
-                    before.push(user);
+            for user in users {
+                if !ids.contains(&user.id()) && gone.iter().all(|known| known.id() != user.id()) {
+                    gone.push(user);
                 }
             }
         };
@@ -206,10 +207,10 @@ impl<S: Stream> Unsettled<S> {
         if let [stream] = &*ids {
             self.know(Known { start, end, stream: stream.get(), era });
         }
-        before
+        gone
     }
 
-    /// As [`put`](Self::put) for one stream, without a lock's being let go: handles of those before are kept until they are
+    /// As [`put`](Self::put) for one stream, without a lock's being let go: what that answers is kept until it is
     /// [taken](Self::take_gone). Does nothing, and answers no, if there are too many already.
     #[inline]
     pub(crate) fn put_own(&mut self, range: Range<u64>, stream: &S) -> bool {
@@ -245,11 +246,11 @@ impl<S: Stream> Unsettled<S> {
         true
     }
 
-    /// As [`put`](Self::put) of what they had freed in that era, without a lock's being let go: handles of those before are kept until
-    /// they are [taken](Self::take_gone).
+    /// As [`put`](Self::put) of what they had freed in that era, without a lock's being let go: what that answers is kept until it is
+    /// [taken](Self::take_gone).
     pub(crate) fn put_late(&mut self, range: Range<u64>, streams: Streams<S>, era: u64) {
-        let before = self.put_of(range, streams, era);
-        self.keep_gone(before);
+        let gone = self.put_of(range, streams, era);
+        self.keep_gone(gone);
     }
 
     /// Keeps handles until they are [taken](Self::take_gone), of each stream one: with that no other is the last.

@@ -126,8 +126,8 @@ impl<S: Stream> Parts<S> {
         Overlapping { chunks: self.chunks.get(chunk..).unwrap_or_default(), place, range: range.clone() }
     }
 
-    /// Puts one that is not empty in place of all that is there, and joins it with neighbours that are [alike](Part::is_alike). Tells the streams of
-    /// parts that are gone; answers the range of the one that it is in now.
+    /// Puts one that is not empty in place of all that is there, and joins it with neighbours that are [alike](Part::is_alike). Tells
+    /// handles that no part has any more, whose streams others may have; answers the range of the one that it is in now.
     pub(super) fn put(&mut self, mut new: Part<S>, mut tell: impl FnMut(Streams<S>)) -> Range<u64> {
         let (start, end) = (new.start, new.end);
         let (chunk, at) = self.place(start).unwrap_or_default();
@@ -188,11 +188,9 @@ impl<S: Stream> Parts<S> {
         self.cut(&(new.start..new.end), |part| tell(part.streams));
         if let Some(left) = self.remove_if(new.start, |left| left.end == new.start && left.is_alike(&new)) {
             new.start = left.start;
-            tell(left.streams);
         }
         if let Some(right) = self.remove_if(new.end, |right| right.start == new.end && right.is_alike(&new)) {
             new.end = right.end;
-            tell(right.streams);
         }
         let range = new.start..new.end;
         self.insert(new);

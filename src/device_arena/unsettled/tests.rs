@@ -17,6 +17,26 @@ impl Stream for Named {
     }
 }
 
+/// With a count of its handles.
+#[derive(Debug, Clone)]
+struct Counted(StreamId, Arc<()>);
+
+impl Counted {
+    fn new() -> Self {
+        Self(StreamId::next(), Arc::new(()))
+    }
+}
+
+impl Stream for Counted {
+    fn id(&self) -> StreamId {
+        self.0
+    }
+
+    fn device(&self) -> DeviceId {
+        DeviceId { backend: "test", key: 0 }
+    }
+}
+
 const END: u64 = 64;
 
 /// What a byte's users are, and in which era each freed it; nothing of a live one, which nobody asks for.
@@ -186,20 +206,7 @@ proptest! {
 /// Under the lock no handle is the last, also of a stream that nobody has to wait for.
 #[test]
 fn the_last_handle_of_a_stream_that_is_waited_for_already_is_answered() {
-    #[derive(Debug, Clone)]
-    struct Counted(StreamId, Arc<()>);
-
-    impl Stream for Counted {
-        fn id(&self) -> StreamId {
-            self.0
-        }
-
-        fn device(&self) -> DeviceId {
-            DeviceId { backend: "test", key: 0 }
-        }
-    }
-
-    let streams = [(); 2].map(|()| Counted(StreamId::next(), Arc::new(())));
+    let streams = [(); 2].map(|()| Counted::new());
     let [user, stream] = &streams;
     let mut unsettled = Unsettled::new();
     let _ = unsettled.put(0..END, [user.clone()].into_iter().collect());
@@ -209,6 +216,33 @@ fn the_last_handle_of_a_stream_that_is_waited_for_already_is_answered() {
     assert_eq!(Arc::strong_count(&user.1), 2);
     drop(unsettled.take_gone());
     assert_eq!(Arc::strong_count(&user.1), 1);
+}
+
+/// No handle of a stream that used a part last is dropped by a put, only with what that answers; and neighbours of the same streams
+/// and era are one part, wherever chunks end.
+#[test]
+fn a_put_drops_no_last_handle_and_joins_what_is_alike() {
+    let put = (0..END, 1..END / 4, prop::collection::btree_set(0..4usize, 1..4), prop::bool::weighted(0.1));
+    proptest!(|(steps in prop::collection::vec(put, 0..100))| {
+        let mut unsettled = Unsettled::<Counted>::new();
+        let mut streams: Vec<Counted> = (0..4).map(|_| Counted::new()).collect();
+        for (start, bytes, users, is_new) in steps {
+            if is_new {
+                let _ = unsettled.begin_era();
+                // From now on only parts have the one before.
+                streams[users.len()] = Counted::new();
+            }
+            let users: Streams<Counted> = users.into_iter().map(|user| streams[user].clone()).collect();
+            let there: Vec<_> =
+                unsettled.parts.iter().flat_map(|part| &part.streams).map(|user| Arc::downgrade(&user.1)).collect();
+            let gone = unsettled.put(start..(start + bytes).min(END), users);
+            prop_assert!(there.iter().all(|user| user.strong_count() > 0), "the last one is answered");
+            drop(gone);
+            let parts: Vec<_> = unsettled.parts.iter().collect();
+            let are_apart = |two: &[&Part<Counted>]| two[0].end < two[1].start || !two[0].is_alike(two[1]);
+            prop_assert!(parts.windows(2).all(are_apart), "{parts:?}");
+        }
+    });
 }
 
 #[test]
