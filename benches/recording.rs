@@ -1,21 +1,20 @@
-//! What recording costs: pairs of a request and its drop by a pool with a recorder and by one without, in turn. An event costs
-//! half of the difference of two pairs.
+//! What recording costs, by the event: half of the difference of a pair of a request and its drop by a pool with a recorder and
+//! one by a pool without. Few pairs of either by turns, so that both have the machine as it is at the time.
 
-use criterion::measurement::WallTime;
-use criterion::{BenchmarkGroup, BenchmarkId, Criterion, criterion_group, criterion_main};
+use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 use vrampool::host::HostDevice;
 use vrampool::trace::Recorder;
-use vrampool::{Backend, Pool, SizeClasses};
+use vrampool::{Backend, Builder, Pool, SizeClasses};
 
 type Stream = <HostDevice as Backend>::Stream;
 
-/// As many as a recorder of the default size has room for, so that each is recorded; some are left for what precedes them.
-const PAIRS: u64 = Recorder::DEFAULT_EVENTS / 2 - 2000;
+/// Pairs of either pool by turns.
+const TURN: u64 = 1000;
 
 /// Buffers live at once.
-const BATCH: u64 = 8;
+const LIVE: [u64; 3] = [1, 4, 8];
 
 fn recording(criterion: &mut Criterion) {
     let device = HostDevice::new();
@@ -27,48 +26,47 @@ fn recording(criterion: &mut Criterion) {
         ("8MiB", 8 << 20, SizeClasses::Fixed),
     ] {
         let mut group = criterion.benchmark_group(name);
-        for live in [1, BATCH] {
-            for is_recorded in [false, true] {
-                let name = if is_recorded { "recorded" } else { "plain" };
-                measure(
-                    &mut group,
-                    BenchmarkId::new(name, live),
-                    is_recorded,
-                    |pool, pairs| time(pool, &stream, bytes, live, pairs),
-                    &device,
-                    classes,
-                );
-            }
+        // What is measured is a small part of the time that it takes.
+        group.warm_up_time(Duration::from_millis(200)).measurement_time(Duration::from_secs(1));
+        for live in LIVE {
+            group.bench_function(BenchmarkId::new("event", live), |bencher| {
+                bencher.iter_custom(|events| {
+                    let builder = Pool::builder(&device).size_classes(classes);
+                    let time = |pool: &_, pairs| time(pool, &stream, bytes, live, pairs);
+                    event(builder, time, events)
+                });
+            });
         }
         group.finish();
     }
 }
 
-fn measure(
-    group: &mut BenchmarkGroup<'_, WallTime>,
-    id: BenchmarkId,
-    is_recorded: bool,
+/// The time of so many events.
+fn event(
+    builder: Builder<HostDevice>,
     time: impl Fn(&Pool<HostDevice>, u64) -> Duration,
-    device: &HostDevice,
-    classes: SizeClasses,
-) {
-    group.bench_function(id, |bencher| {
-        bencher.iter_custom(|pairs| {
-            let (mut left, mut took) = (pairs, Duration::ZERO);
-            while left > 0 {
-                let pairs = left.min(PAIRS);
-                let recorder = Recorder::new();
-                let builder = Pool::builder(device).size_classes(classes);
-                let builder = if is_recorded { builder.recorder(&recorder) } else { builder };
-                let Ok(pool) = builder.build() else { return Duration::ZERO };
-                time(&pool, 1000);
-                took += time(&pool, pairs);
-                assert_eq!((recorder.events() > 0, recorder.dropped()), (is_recorded, 0));
-                left -= pairs;
-            }
-            took
-        });
-    });
+    events: u64,
+) -> Duration {
+    let mut took = [Duration::ZERO; 2];
+    let turns = events.div_ceil(2 * TURN);
+    let mut left = turns;
+    while left > 0 {
+        // Each is recorded: there is room for all of them, and for what precedes them.
+        let now = left.min(Recorder::DEFAULT_EVENTS / (2 * TURN) - 2);
+        let recorder = Recorder::new();
+        let pools = [builder.clone(), builder.clone().recorder(&recorder)].map(Builder::build);
+        let [Ok(plain), Ok(recorded)] = pools else { return Duration::ZERO };
+        let _warm = [&plain, &recorded].map(|pool| time(pool, TURN));
+        for _ in 0..now {
+            took[0] += time(&plain, TURN);
+            took[1] += time(&recorded, TURN);
+        }
+        assert!(recorder.events() >= now * 2 * TURN && recorder.dropped() == 0);
+        left -= now;
+    }
+    // Noise may be more than what is measured; no time at all is none that can be reported.
+    let took = took[1].saturating_sub(took[0]).max(Duration::from_nanos(1));
+    took.mul_f64(events as f64 / (turns * 2 * TURN) as f64)
 }
 
 /// The time of so many pairs, rounded up to whole batches.

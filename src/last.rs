@@ -73,6 +73,12 @@ loom::thread_local! {
 /// ask the depot.
 #[inline(never)]
 pub(crate) fn take(pool: &Shared, lane: u8, requested: u64, stream: StreamId) -> Option<Box<Block>> {
+    take_here(pool, lane, requested, stream)
+}
+
+/// As [`take`], as a part of who asks.
+#[inline(always)]
+pub(crate) fn take_here(pool: &Shared, lane: u8, requested: u64, stream: StreamId) -> Option<Box<Block>> {
     let (last, is_unproven) = LAST.with(|last| {
         let Ok(mut last) = last.0.try_borrow_mut() else { return (None, false) };
         if last.epoch != pool.epoch.load(Relaxed) || last.lane != lane || last.block.is_none() {

@@ -112,10 +112,16 @@ pub(crate) fn put(lane: u8, block: Box<Block>) -> Option<Box<Block>> {
 /// As [`put`], of a block that is not [the last](last::put).
 #[inline(never)]
 fn put_anew(lane: u8, block: Box<Block>) -> Option<Box<Block>> {
-    if lane == NO_LANE {
+    match lane {
         // No magazine takes it, or it does not say which, so that it comes by here.
-        return Records::put(block);
+        NO_LANE => Records::put(block),
+        lane => put_in_lane(lane, block),
     }
+}
+
+/// A function of its own: the registers that it needs are not for others to save.
+#[inline(never)]
+fn put_in_lane(lane: u8, block: Box<Block>) -> Option<Box<Block>> {
     let mut block = Some(block);
     // Gone, in the destructor of another thread-local variable: it has no magazines any more.
     let _ = LOCAL.try_with(|local| {

@@ -58,7 +58,7 @@ impl Records {
     pub(crate) fn take(&self, pool: &Shared, requested: u64, stream: StreamId) -> Option<Box<Block>> {
         let Recording { recorder, lanes } = self.0.as_ref()?;
         let lane = lanes.as_ref()?.of_request(requested)?;
-        let mut block = last::take(pool, lane, requested, stream)?;
+        let mut block = last::take_here(pool, lane, requested, stream)?;
         block.recorded = recorder.allocated::<true>(requested, stream);
         block.recorded_lane = lane;
         Some(block)
@@ -76,12 +76,13 @@ impl Records {
     #[inline(never)]
     fn request_recorded(&self, block: &mut Block) {
         if let Some(Recording { recorder, lanes }) = &self.0 {
-            let is_kept = block.pool.has_magazine_for(block.key);
             block.recorded_lane = match lanes {
-                Some(lanes) if lanes.are_unshared() && is_kept => lanes::number(block.key.class),
+                Some(lanes) if lanes.are_unshared() && block.pool.has_magazine_for(block.key) => {
+                    lanes::number(block.key.class)
+                }
                 _ => NO_LANE,
             };
-            block.recorded = recorder.allocated::<false>(block.requested, block.stream);
+            block.recorded = recorder.note_allocation(block.requested, block.stream);
         }
     }
 
@@ -97,7 +98,7 @@ impl Records {
         let Some(Recording { recorder, .. }) = &block.pool.records.0 else { return Some(block) };
         if block.recorded != 0 {
             // Before anybody else may get it.
-            recorder.freed(block.recorded, block.stream);
+            recorder.freed::<true>(block.recorded, block.stream);
             block.recorded = 0;
         }
         match block.recorded_lane {

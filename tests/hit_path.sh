@@ -10,7 +10,7 @@ target=${CARGO_TARGET_DIR:-target}/hit_path
 # Between crates nothing is looked at; with it, each crate would have a listing of its own.
 export CARGO_PROFILE_RELEASE_LTO=off
 may_call='last4take|put_anew|allocate_past_magazines|release_to_depot|drop_in_place|Unwind_Resume|panic_in_cleanup'
-then_may_call='Records::put_recorded|magazine::(put_anew|take_last|take_from_lane|stow_last)|Rack::(begin_last|stow)|drop_in_place|_Unwind_Resume'
+then_may_call='Records::put_recorded|magazine::(put_anew|put_in_lane|take_last|take_from_lane|stow_last)|Rack::(begin_last|stow)|drop_in_place|_Unwind_Resume'
 listing=$(mktemp)
 trap 'rm -f "$listing"' EXIT
 
@@ -41,7 +41,7 @@ look_at() {
     # table registers a thread's first visit, and ends what cannot be unwound. The listing is read to its end: a reader that
     # stops early would fail its writer.
     objdump -d --no-show-raw-insn -C "$target"/release/examples/"$example" >"$listing"
-    for function in last::take magazine::take_last magazine::take_from_lane magazine::put_anew rack::Rack::begin_last rack::Rack::stow; do
+    for function in last::take magazine::take_last magazine::take_from_lane magazine::put_anew magazine::put_in_lane rack::Rack::begin_last rack::Rack::stow; do
         body=$(awk -v name="<vrampool::$function>:" 'index($0, name) { inside = 1 } inside && /^$/ { exit } inside' "$listing")
         [ "$(grep -c . <<<"$body")" -gt 5 ] || { echo "$function: it is not in the program"; exit 1; }
         if grep -nE '\s(lock|xchg|mfence|lfence|sfence|cmpxchg|xadd)\s' <<<"$body"; then

@@ -1,7 +1,7 @@
 //! One thread's part of a recording.
 //!
-//! Only the thread itself writes: plain stores of single words, and one that publishes them. Whoever reads sees what was
-//! published, at any time and without a lock.
+//! Only the thread itself writes: two words an event, of which the second to be written publishes both. Whoever reads sees
+//! what was published, at any time and without a lock.
 
 use super::Recorder;
 use parking_lot::Mutex;
@@ -9,7 +9,7 @@ use std::array;
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::Weak;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use vrampool_backend::StreamId;
 
 /// A thread looks at the clock each time it recorded so many.
@@ -18,24 +18,22 @@ const LOOK: usize = 32;
 /// For how many events a thread takes room at a time.
 const LEASE: u64 = 512;
 
-/// Bits of an event's first word: what happened, then the stream, then the time.
-const FREE: u64 = 1;
-const STREAM_SHIFT: u32 = 1;
-const STREAM_BITS: u32 = 23;
+/// Bits of an event's first word: that there is one, what happened, then the stream, then the time.
+const IS_EVENT: u64 = 1;
+const FREE: u64 = 2;
+const STREAM_SHIFT: u32 = 2;
+const STREAM_BITS: u32 = 22;
 const TIME_SHIFT: u32 = STREAM_SHIFT + STREAM_BITS;
 
-/// Bits of an allocation's number: which one of its log, from 0; above that the log, from 1.
+/// Bits of an allocation's number: its place in its log, from 0; above that the log, from 1.
 const NUMBER_BITS: u32 = 40;
 
-/// Events in 16 bytes each. The second word is an allocation's size, or the number of what is freed; an allocation's own
-/// number follows from its place.
+/// Events in 16 bytes each, 0 where there is none yet. The second word is an allocation's size, or the number of what is
+/// freed; an allocation's own number is its place.
 /// Chunks of different threads have no line of memory in common.
 #[derive(Debug)]
 #[repr(align(128))]
-pub(super) struct Chunk {
-    len: AtomicUsize,
-    words: [[AtomicU64; 2]; Chunk::EVENTS],
-}
+pub(super) struct Chunk([[AtomicU64; 2]; Chunk::EVENTS]);
 
 /// An event as it is in a log.
 #[derive(Debug, Clone, Copy)]
@@ -54,6 +52,7 @@ pub(super) struct Logged {
 #[derive(Debug)]
 pub(super) struct Log {
     number: u64,
+    /// All but the last are full.
     chunks: Mutex<Vec<Arc<Chunk>>>,
     dropped: AtomicU64,
 }
@@ -66,8 +65,8 @@ pub(super) struct Writer {
     /// Where in the chunk the next event goes.
     at: usize,
     chunk: Arc<Chunk>,
-    /// The next allocation's number.
-    next: u64,
+    /// The number of the chunk's first event, if that is an allocation.
+    first: u64,
     /// Events for which this thread has room.
     room: u64,
     log: Arc<Log>,
@@ -89,13 +88,21 @@ impl Chunk {
     pub(super) const EVENTS: usize = 1024;
 
     pub(super) fn new() -> Self {
-        let none = |_| array::from_fn(|_| AtomicU64::new(0));
-        Self { len: AtomicUsize::new(0), words: array::from_fn(none) }
+        Self(array::from_fn(|_| array::from_fn(|_| AtomicU64::new(0))))
     }
 
-    /// Its words up to what was published. Acquire: with the release in [`Writer::write`].
-    fn published(&self) -> &[[AtomicU64; 2]] {
-        self.words.get(..self.len.load(Ordering::Acquire)).unwrap_or_default()
+    /// Acquire: with the release in [`Writer::write`].
+    fn event(words: &[AtomicU64; 2]) -> Option<[u64; 2]> {
+        let first = words[0].load(Ordering::Acquire);
+        (first != 0).then(|| [first, words[1].load(Ordering::Relaxed)])
+    }
+
+    fn events(&self) -> Vec<[u64; 2]> {
+        self.0.iter().map_while(Self::event).collect()
+    }
+
+    fn len(&self) -> usize {
+        self.0.partition_point(|words| Self::event(words).is_some())
     }
 }
 
@@ -105,7 +112,9 @@ impl Log {
     }
 
     pub(super) fn events(&self) -> u64 {
-        self.chunks.lock().iter().map(|chunk| chunk.published().len() as u64).sum()
+        let chunks = self.chunks.lock();
+        let full = chunks.len().saturating_sub(1) * Chunk::EVENTS;
+        chunks.last().map_or(0, |last| (full + last.len()) as u64)
     }
 
     pub(super) fn dropped(&self) -> u64 {
@@ -119,18 +128,14 @@ impl Log {
     /// What is in it at this moment.
     pub(super) fn read(&self) -> impl Iterator<Item = Logged> + use<> {
         let chunks = self.chunks.lock().clone();
-        let words = chunks.into_iter().flat_map(|chunk| {
-            let load = |word: &AtomicU64| word.load(Ordering::Relaxed);
-            chunk.published().iter().map(|[first, second]| [load(first), load(second)]).collect::<Vec<_>>()
-        });
-        let mut next = self.first_number();
-        words.map(move |[first, second]| {
-            let (is_free, t_us) = (first & FREE != 0, first >> TIME_SHIFT);
-            let stream = (first >> STREAM_SHIFT) & ((1 << STREAM_BITS) - 1);
-            let (number, size) = if is_free { (second, 0) } else { (next, second) };
-            next += u64::from(!is_free);
-            Logged { is_free, number, size, stream, t_us }
-        })
+        (self.first_number()..).zip(chunks.into_iter().flat_map(|chunk| chunk.events())).map(
+            |(place, [first, second])| {
+                let (is_free, t_us) = (first & FREE != 0, first >> TIME_SHIFT);
+                let stream = (first >> STREAM_SHIFT) & ((1 << STREAM_BITS) - 1);
+                let (number, size) = if is_free { (second, 0) } else { (place, second) };
+                Logged { is_free, number, size, stream, t_us }
+            },
+        )
     }
 }
 
@@ -170,8 +175,8 @@ impl Writer {
     fn new(recorder: &Recorder) -> Self {
         let (log, chunk) = (recorder.log(), recorder.chunk());
         log.chunks.lock().push(Arc::clone(&chunk));
-        let (of, next) = (recorder.0.face.number, log.first_number());
-        Self { of, at: 0, chunk, next, room: 0, log, recording: Arc::downgrade(&recorder.0) }
+        let (of, first) = (recorder.0.face.number, log.first_number());
+        Self { of, at: 0, chunk, first, room: 0, log, recording: Arc::downgrade(&recorder.0) }
     }
 
     #[inline(always)]
@@ -180,10 +185,7 @@ impl Writer {
             return 0;
         }
         self.room -= 2;
-        self.write(recorder, 0, stream, bytes);
-        let number = self.next;
-        self.next += 1;
-        number
+        self.write(recorder, 0, stream, bytes)
     }
 
     #[inline(always)]
@@ -191,27 +193,32 @@ impl Writer {
         self.write(recorder, FREE, stream, number);
     }
 
+    /// Answers the event's number.
     #[inline(always)]
-    fn write(&mut self, recorder: &Recorder, op: u64, stream: StreamId, second: u64) {
+    fn write(&mut self, recorder: &Recorder, op: u64, stream: StreamId, second: u64) -> u64 {
         if self.at.is_multiple_of(LOOK) {
             self.pause(recorder);
         }
-        let Some(words) = self.chunk.words.get(self.at) else { return };
+        // Always less: a pause comes first.
+        let words = &self.chunk.0[self.at % Chunk::EVENTS];
         let stream = stream.get() & ((1 << STREAM_BITS) - 1);
-        let first = recorder.now() << TIME_SHIFT | stream << STREAM_SHIFT | op;
-        words[0].store(first, Ordering::Relaxed);
         words[1].store(second, Ordering::Relaxed);
+        // Release: with the acquire in `Chunk::event`.
+        let first = recorder.now() << TIME_SHIFT | stream << STREAM_SHIFT | op | IS_EVENT;
+        words[0].store(first, Ordering::Release);
+        let number = self.first + self.at as u64;
         self.at += 1;
-        // Release: with the acquire in `Chunk::published`.
-        self.chunk.len.store(self.at, Ordering::Release);
+        number
     }
 
     #[cold]
     #[inline(never)]
     fn pause(&mut self, recorder: &Recorder) {
+        const { assert!(Chunk::EVENTS.is_multiple_of(LOOK)) };
         recorder.look_at_the_clock();
         if self.at == Chunk::EVENTS {
             self.chunk = recorder.chunk();
+            self.first += self.at as u64;
             self.at = 0;
             self.log.chunks.lock().push(Arc::clone(&self.chunk));
         }

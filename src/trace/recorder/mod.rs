@@ -142,6 +142,7 @@ impl Recorder {
     /// # }
     /// ```
     #[must_use]
+    #[inline(never)]
     pub fn note_allocation(&self, bytes: u64, stream: StreamId) -> u64 {
         self.allocated::<false>(bytes, stream)
     }
@@ -150,20 +151,20 @@ impl Recorder {
     /// somebody else. 0, and what is no number of this recorder's, is no event.
     pub fn note_free(&self, number: u64, stream: StreamId) {
         if number != 0 {
-            self.freed(number, stream);
+            self.freed::<false>(number, stream);
         }
     }
 
-    /// A request was served. Answers a number for its free; 0 is none. `HOT`: a function of its own for the caller in a hurry,
-    /// so that it becomes a part of that.
+    /// As [`note_allocation`](Self::note_allocation). `HOT`: a function of its own for the caller in a hurry, so that it becomes
+    /// a part of that.
     #[inline(always)]
     pub(crate) fn allocated<const HOT: bool>(&self, bytes: u64, stream: StreamId) -> u64 {
         Local::with(self, |writer| writer.allocated(self, bytes, stream)).unwrap_or(0)
     }
 
-    /// What was recorded under this number, not 0, comes back.
+    /// As [`note_free`](Self::note_free), of a number that is not 0. `HOT` as in [`allocated`](Self::allocated).
     #[inline(always)]
-    pub(crate) fn freed(&self, number: u64, stream: StreamId) {
+    pub(crate) fn freed<const HOT: bool>(&self, number: u64, stream: StreamId) {
         Local::with(self, |writer| writer.freed(self, number, stream));
     }
 
