@@ -3,7 +3,7 @@
 //! Only the thread itself writes: two words an event, of which the second to be written publishes both. Whoever reads sees
 //! what was published, at any time and without a lock.
 
-use super::Recorder;
+use super::{Face, Recorder};
 use parking_lot::Mutex;
 use std::array;
 use std::cell::RefCell;
@@ -60,8 +60,7 @@ pub(super) struct Log {
 /// The thread's own side of its log.
 #[derive(Debug)]
 pub(super) struct Writer {
-    /// The recorder's number.
-    of: u64,
+    face: Arc<Face>,
     /// Where in the chunk the next event goes.
     at: usize,
     chunk: Arc<Chunk>,
@@ -69,7 +68,8 @@ pub(super) struct Writer {
     first: u64,
     /// Events for which this thread has room.
     room: u64,
-    log: Arc<Log>,
+    /// Weak, both: what was recorded is the recorder's, and goes with it.
+    log: Weak<Log>,
     recording: Weak<super::Recording>,
 }
 
@@ -144,22 +144,36 @@ impl Local {
     /// when it may be gone.
     #[inline(always)]
     pub(super) fn with<T>(recorder: &Recorder, act: impl FnOnce(&mut Writer) -> T) -> Option<T> {
-        let acted = LOCAL.try_with(|local| {
-            // Never borrowed here: nothing below calls back.
-            let mut local = local.try_borrow_mut().ok()?;
-            if !matches!(&local.last, Some(writer) if writer.of == recorder.0.face.number) {
+        Self::borrow(|local| {
+            if local.last_of(recorder.number()).is_none() {
                 local.find(recorder);
             }
             local.last.as_mut().map(act)
-        });
-        acted.ok().flatten()
+        })
+    }
+
+    /// As [`with`](Self::with), where that is the writer that was used last.
+    #[inline(always)]
+    pub(super) fn with_last<T>(recorder: u64, act: impl FnOnce(&mut Writer) -> T) -> Option<T> {
+        Self::borrow(|local| local.last_of(recorder).map(act))
+    }
+
+    #[inline(always)]
+    fn borrow<T>(act: impl FnOnce(&mut Self) -> Option<T>) -> Option<T> {
+        // Never borrowed here: nothing below calls back.
+        LOCAL.try_with(|local| act(&mut *local.try_borrow_mut().ok()?)).ok().flatten()
+    }
+
+    #[inline(always)]
+    fn last_of(&mut self, recorder: u64) -> Option<&mut Writer> {
+        self.last.as_mut().filter(|writer| writer.face.number == recorder)
     }
 
     #[cold]
     #[inline(never)]
     fn find(&mut self, recorder: &Recorder) {
         self.others.extend(self.last.take());
-        let known = self.others.iter().position(|writer| writer.of == recorder.0.face.number);
+        let known = self.others.iter().position(|writer| writer.face.number == recorder.number());
         self.last = Some(match known {
             Some(place) => self.others.swap_remove(place),
             None => {
@@ -175,36 +189,37 @@ impl Writer {
     fn new(recorder: &Recorder) -> Self {
         let (log, chunk) = (recorder.log(), recorder.chunk());
         log.chunks.lock().push(Arc::clone(&chunk));
-        let (of, first) = (recorder.0.face.number, log.first_number());
-        Self { of, at: 0, chunk, first, room: 0, log, recording: Arc::downgrade(&recorder.0) }
+        let (first, log) = (log.first_number(), Arc::downgrade(&log));
+        let face = Arc::clone(&recorder.0.face);
+        Self { face, at: 0, chunk, first, room: 0, log, recording: Arc::downgrade(&recorder.0) }
     }
 
     #[inline(always)]
-    pub(super) fn allocated(&mut self, recorder: &Recorder, bytes: u64, stream: StreamId) -> u64 {
-        if self.room < 2 && !self.find_room(recorder) {
+    pub(super) fn allocated(&mut self, bytes: u64, stream: StreamId) -> u64 {
+        if self.room < 2 && !self.find_room() {
             return 0;
         }
         self.room -= 2;
-        self.write(recorder, 0, stream, bytes)
+        self.write(0, stream, bytes)
     }
 
     #[inline(always)]
-    pub(super) fn freed(&mut self, recorder: &Recorder, number: u64, stream: StreamId) {
-        self.write(recorder, FREE, stream, number);
+    pub(super) fn freed(&mut self, number: u64, stream: StreamId) {
+        self.write(FREE, stream, number);
     }
 
     /// Answers the event's number.
     #[inline(always)]
-    fn write(&mut self, recorder: &Recorder, op: u64, stream: StreamId, second: u64) -> u64 {
+    fn write(&mut self, op: u64, stream: StreamId, second: u64) -> u64 {
         if self.at.is_multiple_of(LOOK) {
-            self.pause(recorder);
+            self.pause();
         }
         // Always less: a pause comes first.
         let words = &self.chunk.0[self.at % Chunk::EVENTS];
         let stream = stream.get() & ((1 << STREAM_BITS) - 1);
         words[1].store(second, Ordering::Relaxed);
         // Release: with the acquire in `Chunk::event`.
-        let first = recorder.now() << TIME_SHIFT | stream << STREAM_SHIFT | op | IS_EVENT;
+        let first = self.face.now() << TIME_SHIFT | stream << STREAM_SHIFT | op | IS_EVENT;
         words[0].store(first, Ordering::Release);
         let number = self.first + self.at as u64;
         self.at += 1;
@@ -213,32 +228,43 @@ impl Writer {
 
     #[cold]
     #[inline(never)]
-    fn pause(&mut self, recorder: &Recorder) {
+    fn pause(&mut self) {
         const { assert!(Chunk::EVENTS.is_multiple_of(LOOK)) };
-        recorder.look_at_the_clock();
+        self.face.look_at_the_clock();
         if self.at == Chunk::EVENTS {
-            self.chunk = recorder.chunk();
+            // Of a recorder that is gone, nobody reads it.
+            let recorder = self.recorder();
+            self.chunk = recorder.map_or_else(|| Arc::new(Chunk::new()), |recorder| recorder.chunk());
             self.first += self.at as u64;
             self.at = 0;
-            self.log.chunks.lock().push(Arc::clone(&self.chunk));
+            if let Some(log) = self.log.upgrade() {
+                log.chunks.lock().push(Arc::clone(&self.chunk));
+            }
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn find_room(&mut self, recorder: &Recorder) -> bool {
-        self.room += recorder.take_room(LEASE);
-        if self.room < 2 {
-            self.log.dropped.store(self.log.dropped() + 1, Ordering::Relaxed);
+    fn find_room(&mut self) -> bool {
+        self.room += self.recorder().map_or(0, |recorder| recorder.take_room(LEASE));
+        if self.room >= 2 {
+            return true;
         }
-        self.room >= 2
+        if let Some(log) = self.log.upgrade() {
+            log.dropped.store(log.dropped() + 1, Ordering::Relaxed);
+        }
+        false
+    }
+
+    fn recorder(&self) -> Option<Recorder> {
+        self.recording.upgrade().map(Recorder)
     }
 }
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        if let Some(recording) = self.recording.upgrade() {
-            Recorder(recording).give_room(self.room);
+        if let Some(recorder) = self.recorder() {
+            recorder.give_room(self.room);
         }
     }
 }

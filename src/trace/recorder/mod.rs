@@ -5,7 +5,7 @@ mod merge;
 
 use super::error::TraceError;
 use super::reader::Trace;
-use log::{Chunk, Local, Log};
+use log::{Chunk, Local, Log, Writer};
 use parking_lot::Mutex;
 use std::fmt;
 use std::sync::Arc;
@@ -59,8 +59,7 @@ pub struct Recorder(Arc<Recording>);
 
 /// What all handles and all threads share.
 struct Recording {
-    face: Face,
-    began: Instant,
+    face: Arc<Face>,
     /// Events for which there is room that no thread has.
     room: AtomicU64,
     spare: Mutex<Vec<Arc<Chunk>>>,
@@ -70,8 +69,10 @@ struct Recording {
 
 /// What every event reads: nothing that is written more often is beside it.
 #[repr(align(128))]
+#[derive(Debug)]
 struct Face {
-    /// Microseconds since the recording began.
+    began: Instant,
+    /// Microseconds since then.
     now: AtomicU64,
     /// No other recorder of the process has it.
     number: u64,
@@ -94,8 +95,11 @@ impl Recorder {
         let spare = (0..events.div_ceil(Chunk::EVENTS as u64)).map(|_| Arc::new(Chunk::new())).collect();
         Self(Arc::new(Recording {
             // Relaxed, here and below, unless said otherwise: single words, with which nothing is published.
-            face: Face { now: AtomicU64::new(0), number: NEXT.fetch_add(1, Relaxed) },
-            began: Instant::now(),
+            face: Arc::new(Face {
+                began: Instant::now(),
+                now: AtomicU64::new(0),
+                number: NEXT.fetch_add(1, Relaxed),
+            }),
             room: AtomicU64::new(events),
             spare: Mutex::new(spare),
             logs: Mutex::default(),
@@ -155,29 +159,59 @@ impl Recorder {
         }
     }
 
+    /// Its number, from 1, that no other recorder of the process has.
+    #[must_use]
+    pub fn number(&self) -> u64 {
+        self.0.face.number
+    }
+
+    /// As [`note_allocation`](Self::note_allocation), for whom it would take time to come by a handle: by the recorder of this
+    /// [number](Self::number), if that is the one that this thread recorded with last.
+    ///
+    /// ```
+    /// # use vrampool::{Backend, Stream, host::HostDevice, trace::Recorder};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let stream = HostDevice::new().create_stream()?;
+    /// let recorder = Recorder::new();
+    /// assert_eq!(Recorder::note_allocation_of(recorder.number(), 1000, stream.id()), None);
+    /// let first = recorder.note_allocation(1000, stream.id());
+    /// let second = Recorder::note_allocation_of(recorder.number(), 500, stream.id());
+    /// assert!(second.is_some_and(|second| second != first));
+    /// assert!(Recorder::note_free_of(recorder.number(), first, stream.id()));
+    /// assert_eq!(recorder.events(), 3);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    #[inline]
+    pub fn note_allocation_of(recorder: u64, bytes: u64, stream: StreamId) -> Option<u64> {
+        Local::with_last(recorder, |writer| writer.allocated(bytes, stream))
+    }
+
+    /// As [`note_free`](Self::note_free), by the recorder of this [number](Self::number), if that is the one that this thread
+    /// recorded with last; answers whether it is.
+    #[must_use]
+    #[inline]
+    pub fn note_free_of(recorder: u64, number: u64, stream: StreamId) -> bool {
+        let freed = |writer: &mut Writer| {
+            if number != 0 {
+                writer.freed(number, stream)
+            }
+        };
+        Local::with_last(recorder, freed).is_some()
+    }
+
     /// As [`note_allocation`](Self::note_allocation). `HOT`: a function of its own for the caller in a hurry, so that it becomes
     /// a part of that.
     #[inline(always)]
     pub(crate) fn allocated<const HOT: bool>(&self, bytes: u64, stream: StreamId) -> u64 {
-        Local::with(self, |writer| writer.allocated(self, bytes, stream)).unwrap_or(0)
+        Local::with(self, |writer| writer.allocated(bytes, stream)).unwrap_or(0)
     }
 
     /// As [`note_free`](Self::note_free), of a number that is not 0. `HOT` as in [`allocated`](Self::allocated).
     #[inline(always)]
     pub(crate) fn freed<const HOT: bool>(&self, number: u64, stream: StreamId) {
-        Local::with(self, |writer| writer.freed(self, number, stream));
-    }
-
-    #[inline(always)]
-    fn now(&self) -> u64 {
-        self.0.face.now.load(Relaxed)
-    }
-
-    fn look_at_the_clock(&self) {
-        let now = u64::try_from(self.0.began.elapsed().as_micros()).map_or(LAST, |now| now.min(LAST));
-        if now >= self.now() + STALE {
-            self.0.face.now.fetch_max(now, Relaxed);
-        }
+        Local::with(self, |writer| writer.freed(number, stream));
     }
 
     /// Room for so many events, or fewer.
@@ -204,6 +238,20 @@ impl Recorder {
     }
 }
 
+impl Face {
+    #[inline(always)]
+    fn now(&self) -> u64 {
+        self.now.load(Relaxed)
+    }
+
+    fn look_at_the_clock(&self) {
+        let now = u64::try_from(self.began.elapsed().as_micros()).map_or(LAST, |now| now.min(LAST));
+        if now >= self.now() + STALE {
+            self.now.fetch_max(now, Relaxed);
+        }
+    }
+}
+
 impl Default for Recorder {
     fn default() -> Self {
         Self::new()
@@ -213,5 +261,35 @@ impl Default for Recorder {
 impl fmt::Debug for Recorder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Recorder").field("events", &self.events()).field("dropped", &self.dropped()).finish()
+    }
+}
+
+#[cfg(all(test, feature = "host"))]
+mod tests {
+    use super::*;
+    use crate::backend::{Backend, Stream};
+    use crate::host::HostDevice;
+
+    #[test]
+    fn a_thread_keeps_nothing_of_what_was_recorded_when_the_recorder_is_gone() {
+        let stream = HostDevice::new().create_stream().expect("a stream").id();
+        let recorder = Recorder::new();
+        let mut number = 0;
+        for _ in 0..3 * Chunk::EVENTS {
+            number = recorder.note_allocation(1, stream);
+            recorder.note_free(number, stream);
+        }
+        let logs: Vec<_> = recorder.0.logs.lock().iter().map(Arc::downgrade).collect();
+        let recorded = recorder.number();
+        drop(recorder);
+        assert_eq!(logs.len(), 1);
+        assert!(logs.iter().all(|log| log.strong_count() == 0), "the thread has it");
+        // Whoever still knows the number has nothing to say to it, for however long.
+        for _ in 0..3 * Chunk::EVENTS {
+            assert!(Recorder::note_free_of(recorded, number, stream));
+        }
+        let room = 512;
+        let left = (0..room).filter_map(|_| Recorder::note_allocation_of(recorded, 1, stream));
+        assert!(left.collect::<Vec<_>>().contains(&0), "there is no room any more");
     }
 }
