@@ -7,7 +7,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ops::Range;
-use vrampool_backend::{Backend, Memory, MemoryKind, Region, RegionMut, Stream};
+use vrampool_backend::{Backend, Memory, MemoryKind, Region, RegionMut, Stream, StreamId};
 
 /// Device memory on loan from a [`Pool`](crate::Pool). Dropping it gives it back; it may outlive the pool.
 ///
@@ -90,6 +90,13 @@ impl<B: Backend> Buffer<B> {
     #[must_use]
     pub fn stream(&self) -> &B::Stream {
         self.block().stream::<B>()
+    }
+
+    /// The id of its [stream](Self::stream): the same at less cost.
+    #[must_use]
+    #[inline]
+    pub fn stream_id(&self) -> StreamId {
+        self.block().stream
     }
 
     /// Its bytes for reading on `stream`, behind the work of the stream that wrote them last: another stream waits for that

@@ -69,30 +69,39 @@ loom::thread_local! {
     static LAST: Place = Place::empty();
 }
 
+/// What a look at the last block finds.
+pub(crate) enum Look {
+    /// It is of the lane: the block, if it needs no wait.
+    Lent(Option<Box<Block>>),
+    /// It is of the lane, and may be a new peak.
+    Unproven,
+    /// It is out, or of another lane.
+    Elsewhere,
+}
+
 /// A block of `lane`: the last one, if that is of this lane and here, or one of the lane's. No block may mean many things:
 /// ask the depot.
 #[inline(never)]
 pub(crate) fn take(pool: &Shared, lane: u8, requested: u64, stream: StreamId) -> Option<Box<Block>> {
-    take_here(pool, lane, requested, stream)
+    match look(pool, lane, requested, stream) {
+        Look::Lent(block) => block,
+        Look::Unproven => magazine::take_last(pool, requested, stream),
+        Look::Elsewhere => magazine::take_from_lane(pool, lane, requested, stream),
+    }
 }
 
-/// As [`take`], as a part of who asks.
+/// As [`take`], of the last block alone.
 #[inline(always)]
-pub(crate) fn take_here(pool: &Shared, lane: u8, requested: u64, stream: StreamId) -> Option<Box<Block>> {
-    let (last, is_unproven) = LAST.with(|last| {
-        let Ok(mut last) = last.0.try_borrow_mut() else { return (None, false) };
+pub(crate) fn look(pool: &Shared, lane: u8, requested: u64, stream: StreamId) -> Look {
+    LAST.with(|last| {
+        let Ok(mut last) = last.0.try_borrow_mut() else { return Look::Elsewhere };
         if last.epoch != pool.epoch.load(Relaxed) || last.lane != lane || last.block.is_none() {
             // It is out, or may soon be out together with what is taken now.
             last.proven = 0;
-            return (None, false);
+            return Look::Elsewhere;
         }
-        if requested >= last.proven { (None, true) } else { (Some(last.lend(requested, stream)), false) }
-    });
-    match last {
-        Some(last) => last,
-        None if is_unproven => magazine::take_last(pool, requested, stream),
-        None => magazine::take_from_lane(pool, lane, requested, stream),
-    }
+        if requested >= last.proven { Look::Unproven } else { Look::Lent(last.lend(requested, stream)) }
+    })
 }
 
 /// Takes the last block back, if that is what this is. Answers one that is not.

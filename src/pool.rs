@@ -1,10 +1,12 @@
 //! The pool as its users have it.
 
+use crate::block::Block;
 use crate::buffer::Buffer;
 use crate::builder::Builder;
 use crate::device_arena::{Compaction, DeviceArena, Moved};
 use crate::error::Error;
 use crate::magazine;
+use crate::records::{Records, Taken};
 use crate::shared::Shared;
 use crate::size_class::SizeClasses;
 use crate::source::Source;
@@ -149,11 +151,37 @@ impl<B: Backend> Pool<B> {
         }
     }
 
+    /// With nothing in it that calls and comes back, either: registers are not for others to save.
     #[inline(never)]
     #[track_caller]
     fn allocate_recorded(&self, bytes: u64, stream: &B::Stream) -> Result<Buffer<B>, Error> {
         let shared = self.shared();
         match shared.records.take(shared, bytes, stream.id()) {
+            Taken::Recorded(block) => Ok(Buffer::new(block)),
+            Taken::Unrecorded(block) => Self::record(block),
+            Taken::NotYet { lane, is_last } => self.allocate_from_lane(lane, is_last, bytes, stream),
+            Taken::Nothing => self.allocate_unrecorded(bytes, stream),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn record(mut block: Box<Block>) -> Result<Buffer<B>, Error> {
+        Records::record(&mut block);
+        Ok(Buffer::new(block))
+    }
+
+    #[inline(never)]
+    #[track_caller]
+    fn allocate_from_lane(
+        &self,
+        lane: u8,
+        is_last: bool,
+        bytes: u64,
+        stream: &B::Stream,
+    ) -> Result<Buffer<B>, Error> {
+        let shared = self.shared();
+        match Records::take_of(lane, is_last, shared, bytes, stream.id()) {
             Some(block) => Ok(Buffer::new(block)),
             None => self.allocate_unrecorded(bytes, stream),
         }

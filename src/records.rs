@@ -13,7 +13,10 @@ use crate::size_class::SizeClasses;
 #[cfg(feature = "trace")]
 use crate::trace::Recorder;
 #[cfg(feature = "trace")]
-use crate::{last, magazine};
+use crate::{
+    last::{self, Look},
+    magazine,
+};
 use vrampool_backend::{Hooks, StreamId};
 
 /// What a pool records to.
@@ -27,6 +30,20 @@ struct Recording {
     recorder: Recorder,
     /// None where there are hooks, which see every request.
     lanes: Option<Lanes>,
+}
+
+/// What a pool that is recorded has at hand for a request.
+#[cfg_attr(not(feature = "trace"), expect(dead_code, reason = "no pool is recorded"))]
+pub(crate) enum Taken {
+    Recorded(Box<Block>),
+    /// Something else is due first.
+    Unrecorded(Box<Block>),
+    /// There may be one of this lane: the one that came back last, or not.
+    NotYet {
+        lane: u8,
+        is_last: bool,
+    },
+    Nothing,
 }
 
 #[cfg(feature = "trace")]
@@ -53,15 +70,57 @@ impl Records {
         }
     }
 
-    /// As [`magazine::take`], of a pool that is recorded.
+    /// The block that came back last, of a pool that is recorded, if that serves the request and nothing else is due first.
     #[inline(always)]
-    pub(crate) fn take(&self, pool: &Shared, requested: u64, stream: StreamId) -> Option<Box<Block>> {
+    pub(crate) fn take(&self, pool: &Shared, requested: u64, stream: StreamId) -> Taken {
+        let Some((recorder, lane)) = self.lane_of(requested) else { return Taken::Nothing };
+        match last::look(pool, lane, requested, stream) {
+            Look::Lent(Some(mut block)) => {
+                block.recorded_lane = lane;
+                match Recorder::note_allocation_of(recorder.number(), requested, stream) {
+                    Some(number) => {
+                        block.recorded = number;
+                        Taken::Recorded(block)
+                    }
+                    None => Taken::Unrecorded(block),
+                }
+            }
+            Look::Lent(None) => Taken::Nothing,
+            Look::Unproven => Taken::NotYet { lane, is_last: true },
+            Look::Elsewhere => Taken::NotYet { lane, is_last: false },
+        }
+    }
+
+    #[inline(always)]
+    fn lane_of(&self, requested: u64) -> Option<(&Recorder, u8)> {
         let Recording { recorder, lanes } = self.0.as_ref()?;
-        let lane = lanes.as_ref()?.of_request(requested)?;
-        let mut block = last::take_here(pool, lane, requested, stream)?;
-        block.recorded = recorder.allocated::<true>(requested, stream);
+        Some((recorder, lanes.as_ref()?.of_request(requested)?))
+    }
+
+    /// As [`take`](Self::take), of a block of `lane`, of which it is known whether it can only be the last.
+    #[inline(always)]
+    pub(crate) fn take_of(
+        lane: u8,
+        is_last: bool,
+        pool: &Shared,
+        requested: u64,
+        stream: StreamId,
+    ) -> Option<Box<Block>> {
+        let mut block = match is_last {
+            true => magazine::take_last(pool, requested, stream),
+            false => magazine::take_from_lane(pool, lane, requested, stream),
+        }?;
         block.recorded_lane = lane;
+        Self::record(&mut block);
         Some(block)
+    }
+
+    /// A request was served by `block`, whose lane is known.
+    #[inline(always)]
+    pub(crate) fn record(block: &mut Block) {
+        let Some(Recording { recorder, .. }) = &block.pool.records.0 else { return };
+        let (requested, stream) = (block.requested, block.stream);
+        block.recorded = recorder.note_allocation(requested, stream);
     }
 
     /// A request was served by `block`.
@@ -75,14 +134,14 @@ impl Records {
     #[cold]
     #[inline(never)]
     fn request_recorded(&self, block: &mut Block) {
-        if let Some(Recording { recorder, lanes }) = &self.0 {
+        if let Some(Recording { lanes, .. }) = &self.0 {
             block.recorded_lane = match lanes {
                 Some(lanes) if lanes.are_unshared() && block.pool.has_magazine_for(block.key) => {
                     lanes::number(block.key.class)
                 }
                 _ => NO_LANE,
             };
-            block.recorded = recorder.note_allocation(block.requested, block.stream);
+            Self::record(block);
         }
     }
 
@@ -92,15 +151,30 @@ impl Records {
         if block.pool.records.is_empty() { Some(block) } else { Self::put_recorded(block) }
     }
 
-    /// A function of its own: the registers that it needs are not for others to save.
+    /// A function of its own, with nothing in it that calls and comes back: registers are not for others to save.
     #[inline(never)]
-    fn put_recorded(mut block: Box<Block>) -> Option<Box<Block>> {
+    fn put_recorded(block: Box<Block>) -> Option<Box<Block>> {
         let Some(Recording { recorder, .. }) = &block.pool.records.0 else { return Some(block) };
-        if block.recorded != 0 {
-            // Before anybody else may get it.
-            recorder.freed::<true>(block.recorded, block.stream);
-            block.recorded = 0;
+        // Before anybody else may get it.
+        if block.recorded != 0 && !Recorder::note_free_of(recorder.number(), block.recorded, block.stream) {
+            return Self::put_in_time(block);
         }
+        Self::put_in_lane(block)
+    }
+
+    /// As [`put_recorded`](Self::put_recorded), where something else is due first.
+    #[cold]
+    #[inline(never)]
+    fn put_in_time(block: Box<Block>) -> Option<Box<Block>> {
+        if let Some(Recording { recorder, .. }) = &block.pool.records.0 {
+            recorder.note_free_in_time(block.recorded, block.stream);
+        }
+        Self::put_in_lane(block)
+    }
+
+    #[inline(always)]
+    fn put_in_lane(mut block: Box<Block>) -> Option<Box<Block>> {
+        block.recorded = 0;
         match block.recorded_lane {
             NO_LANE => Some(block),
             lane => magazine::put(lane, block),
@@ -121,9 +195,15 @@ impl Records {
         true
     }
 
-    pub(crate) fn take(&self, _: &Shared, _: u64, _: StreamId) -> Option<Box<Block>> {
+    pub(crate) fn take(&self, _: &Shared, _: u64, _: StreamId) -> Taken {
+        Taken::Nothing
+    }
+
+    pub(crate) fn take_of(_: u8, _: bool, _: &Shared, _: u64, _: StreamId) -> Option<Box<Block>> {
         None
     }
+
+    pub(crate) fn record(_: &mut Block) {}
 
     pub(crate) fn request(&self, _: &mut Block) {}
 

@@ -66,33 +66,38 @@ impl Recording {
         }
     }
 
+    /// With nothing in it that calls and comes back: registers are not for others to save.
     #[inline(never)]
     fn note_surely(&self, recorder: u64, stream: usize, loan: &Loan, home: &Home) -> Note {
-        let stream = match loan {
-            Loan::Pool(buffer) => Ok(buffer.stream().id()),
-            // It may have been made on another one.
-            _ => home.with_stream(stream, |stream| Ok(stream.id())),
-        };
-        let Ok(stream) = stream else { return Note::default() };
-        let bytes = loan.requested();
-        match Recorder::note_allocation_of(recorder, bytes, stream) {
-            Some(0) => Note::default(),
-            Some(allocation) => Note { recorder, allocation },
-            None => self.note_first(bytes, stream),
+        if let Loan::Pool(buffer) = loan
+            && let Some(allocation) = Recorder::note_allocation_of(recorder, buffer.len(), buffer.stream_id())
+        {
+            return Note { recorder, allocation };
         }
+        self.note_in_time(stream, loan, home)
     }
 
-    /// As [`note_surely`](Self::note_surely), of a thread that used another recorder last.
+    /// As [`note_surely`](Self::note_surely), of a thread that used another recorder last, or where something else is due first.
     #[cold]
     #[inline(never)]
-    fn note_first(&self, bytes: u64, stream: StreamId) -> Note {
-        match &*self.recorder.load() {
-            Some(recorder) => {
-                let allocation = recorder.note_allocation(bytes, stream);
-                Note { recorder: if allocation == 0 { 0 } else { recorder.number() }, allocation }
+    fn note_in_time(&self, stream: usize, loan: &Loan, home: &Home) -> Note {
+        let noted = stream_of(stream, loan, home).ok().and_then(|stream| {
+            let recorder = self.recorder.load();
+            let recorder = recorder.as_ref()?;
+            match recorder.note_allocation(loan.requested(), stream) {
+                0 => None,
+                allocation => Some(Note { recorder: recorder.number(), allocation }),
             }
-            None => Note::default(),
-        }
+        });
+        noted.unwrap_or_default()
+    }
+}
+
+/// The stream that a block is for. Of a private pool, it may have been made on another one.
+fn stream_of(stream: usize, loan: &Loan, home: &Home) -> Result<StreamId, Failure> {
+    match loan {
+        Loan::Pool(buffer) => Ok(buffer.stream_id()),
+        _ => home.with_stream(stream, |stream| Ok(stream.id())),
     }
 }
 
@@ -105,27 +110,25 @@ impl Note {
         }
     }
 
+    /// As [`Recording::note_surely`].
     #[inline(never)]
     fn freed_surely(self, held: &Held) {
         match &held.loan {
-            Loan::Pool(buffer) => {
-                let stream = buffer.stream().id();
-                if !Recorder::note_free_of(self.recorder, self.allocation, stream) {
-                    self.freed_by(held, |_| Ok(stream));
-                }
-            }
-            _ => self.freed_by(held, |home| home.with_stream(held.stream, |stream| Ok(stream.id()))),
+            Loan::Pool(buffer)
+                if Recorder::note_free_of(self.recorder, self.allocation, buffer.stream_id()) => {}
+            _ => self.freed_in_time(held),
         }
     }
 
-    /// By a thread that used another recorder last. Of a pool that is destroyed, or recorded anew, nobody wants to know.
+    /// By a thread that used another recorder last, or where something else is due first. Of a pool that is destroyed, or recorded
+    /// anew, nobody wants to know.
     #[cold]
     #[inline(never)]
-    fn freed_by(self, held: &Held, stream: impl FnOnce(&Home) -> Result<StreamId, Failure>) {
+    fn freed_in_time(self, held: &Held) {
         let _ = registry::with(held.pool, |pool| {
             let recorder = pool.recording.recorder.load();
             if let Some(recorder) = recorder.as_ref().filter(|recorder| recorder.number() == self.recorder) {
-                recorder.note_free(self.allocation, stream(&pool.home)?);
+                recorder.note_free(self.allocation, stream_of(held.stream, &held.loan, &pool.home)?);
             }
             Ok(())
         });

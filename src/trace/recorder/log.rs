@@ -7,6 +7,7 @@ use super::{Face, Recorder};
 use parking_lot::Mutex;
 use std::array;
 use std::cell::RefCell;
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::sync::Weak;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -73,14 +74,22 @@ pub(super) struct Writer {
     recording: Weak<super::Recording>,
 }
 
-/// A thread's writers: the one that was used last, and the others.
-pub(super) struct Local {
-    last: Option<Writer>,
-    others: Vec<Writer>,
+/// A thread's writers but the one that it used last, which goes with them.
+#[derive(Default)]
+pub(super) struct Others(Vec<Writer>);
+
+impl Drop for Others {
+    fn drop(&mut self) {
+        let last = LAST.with(|last| Some(last.try_borrow_mut().ok()?.take()));
+        drop(last);
+    }
 }
 
 thread_local! {
-    static LOCAL: RefCell<Local> = const { RefCell::new(Local { last: None, others: Vec::new() }) };
+    /// The writer that was used last. Without a destructor, so that nobody has to ask whether that ran. Where threads' variables
+    /// are looked up by keys, it may be gone before the others, and keeps what it holds.
+    static LAST: ManuallyDrop<RefCell<Option<Writer>>> = const { ManuallyDrop::new(RefCell::new(None)) };
+    static OTHERS: RefCell<Others> = const { RefCell::new(Others(Vec::new())) };
 }
 
 impl Chunk {
@@ -139,49 +148,41 @@ impl Log {
     }
 }
 
-impl Local {
-    /// Does something with this thread's writer for `recorder`. `None` in the destructors of other thread-local variables,
-    /// when it may be gone.
-    #[inline(always)]
-    pub(super) fn with<T>(recorder: &Recorder, act: impl FnOnce(&mut Writer) -> T) -> Option<T> {
-        Self::borrow(|local| {
-            if local.last_of(recorder.number()).is_none() {
-                local.find(recorder);
-            }
-            local.last.as_mut().map(act)
-        })
-    }
-
-    /// As [`with`](Self::with), where that is the writer that was used last.
-    #[inline(always)]
-    pub(super) fn with_last<T>(recorder: u64, act: impl FnOnce(&mut Writer) -> T) -> Option<T> {
-        Self::borrow(|local| local.last_of(recorder).map(act))
-    }
-
-    #[inline(always)]
-    fn borrow<T>(act: impl FnOnce(&mut Self) -> Option<T>) -> Option<T> {
+/// Does something with this thread's writer for the recorder of this number, if it used that last.
+#[inline(always)]
+pub(super) fn with_last<T>(recorder: u64, act: impl FnOnce(&mut Writer) -> Option<T>) -> Option<T> {
+    LAST.with(|last| {
         // Never borrowed here: nothing below calls back.
-        LOCAL.try_with(|local| act(&mut *local.try_borrow_mut().ok()?)).ok().flatten()
-    }
+        let mut last = last.try_borrow_mut().ok()?;
+        last.as_mut().filter(|writer| writer.face.number == recorder).and_then(act)
+    })
+}
 
-    #[inline(always)]
-    fn last_of(&mut self, recorder: u64) -> Option<&mut Writer> {
-        self.last.as_mut().filter(|writer| writer.face.number == recorder)
-    }
+/// As [`with_last`], of any recorder. `None` in the destructors of other thread-local variables, when the writers may be gone.
+pub(super) fn with<T>(recorder: &Recorder, act: impl FnOnce(&mut Writer) -> T) -> Option<T> {
+    OTHERS.try_with(|others| others.try_borrow_mut().ok()?.find(recorder)).ok()??;
+    with_last(recorder.number(), |writer| Some(act(writer)))
+}
 
-    #[cold]
-    #[inline(never)]
-    fn find(&mut self, recorder: &Recorder) {
-        self.others.extend(self.last.take());
-        let known = self.others.iter().position(|writer| writer.face.number == recorder.number());
-        self.last = Some(match known {
-            Some(place) => self.others.swap_remove(place),
+impl Others {
+    /// Makes the writer for `recorder` the last.
+    fn find(&mut self, recorder: &Recorder) -> Option<()> {
+        let number = recorder.number();
+        if with_last(number, |_| Some(())).is_some() {
+            return Some(());
+        }
+        let known = self.0.iter().position(|writer| writer.face.number == number);
+        let writer = match known {
+            Some(place) => self.0.swap_remove(place),
             None => {
                 // Of recorders that are gone.
-                self.others.retain(|writer| writer.recording.strong_count() > 0);
+                self.0.retain(|writer| writer.recording.strong_count() > 0);
                 Writer::new(recorder)
             }
-        });
+        };
+        let before = LAST.with(|last| Some(last.try_borrow_mut().ok()?.replace(writer)));
+        self.0.extend(before?);
+        Some(())
     }
 }
 
@@ -194,26 +195,49 @@ impl Writer {
         Self { face, at: 0, chunk, first, room: 0, log, recording: Arc::downgrade(&recorder.0) }
     }
 
-    #[inline(always)]
+    /// Answers the allocation's number; 0 where there is no room for it.
     pub(super) fn allocated(&mut self, bytes: u64, stream: StreamId) -> u64 {
         if self.room < 2 && !self.find_room() {
             return 0;
         }
+        self.pause_if_due();
         self.room -= 2;
         self.write(0, stream, bytes)
     }
 
-    #[inline(always)]
     pub(super) fn freed(&mut self, number: u64, stream: StreamId) {
+        self.pause_if_due();
         self.write(FREE, stream, number);
+    }
+
+    /// As [`allocated`](Self::allocated), unless something else is due first.
+    #[inline(always)]
+    pub(super) fn allocated_quickly(&mut self, bytes: u64, stream: StreamId) -> Option<u64> {
+        if self.room < 2 || self.is_pause_due() {
+            return None;
+        }
+        self.room -= 2;
+        Some(self.write(0, stream, bytes))
+    }
+
+    /// As [`freed`](Self::freed), unless something else is due first.
+    #[inline(always)]
+    pub(super) fn freed_quickly(&mut self, number: u64, stream: StreamId) -> Option<()> {
+        if self.is_pause_due() {
+            return None;
+        }
+        self.write(FREE, stream, number);
+        Some(())
+    }
+
+    #[inline(always)]
+    fn is_pause_due(&self) -> bool {
+        self.at.is_multiple_of(LOOK)
     }
 
     /// Answers the event's number.
     #[inline(always)]
     fn write(&mut self, op: u64, stream: StreamId, second: u64) -> u64 {
-        if self.at.is_multiple_of(LOOK) {
-            self.pause();
-        }
         // Always less: a pause comes first.
         let words = &self.chunk.0[self.at % Chunk::EVENTS];
         let stream = stream.get() & ((1 << STREAM_BITS) - 1);
@@ -226,10 +250,12 @@ impl Writer {
         number
     }
 
-    #[cold]
-    #[inline(never)]
-    fn pause(&mut self) {
+    /// Looks at the clock, and takes another chunk for a full one, when it is time to.
+    fn pause_if_due(&mut self) {
         const { assert!(Chunk::EVENTS.is_multiple_of(LOOK)) };
+        if !self.is_pause_due() {
+            return;
+        }
         self.face.look_at_the_clock();
         if self.at == Chunk::EVENTS {
             // Of a recorder that is gone, nobody reads it.
@@ -243,8 +269,6 @@ impl Writer {
         }
     }
 
-    #[cold]
-    #[inline(never)]
     fn find_room(&mut self) -> bool {
         self.room += self.recorder().map_or(0, |recorder| recorder.take_room(LEASE));
         if self.room >= 2 {

@@ -5,7 +5,7 @@ mod merge;
 
 use super::error::TraceError;
 use super::reader::Trace;
-use log::{Chunk, Local, Log, Writer};
+use log::{Chunk, Log};
 use parking_lot::Mutex;
 use std::fmt;
 use std::sync::Arc;
@@ -146,17 +146,31 @@ impl Recorder {
     /// # }
     /// ```
     #[must_use]
-    #[inline(never)]
     pub fn note_allocation(&self, bytes: u64, stream: StreamId) -> u64 {
-        self.allocated::<false>(bytes, stream)
+        let number = Self::note_allocation_of(self.number(), bytes, stream);
+        number.unwrap_or_else(|| self.note_allocation_in_time(bytes, stream))
+    }
+
+    /// As [`note_allocation`](Self::note_allocation), where something else is due first.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn note_allocation_in_time(&self, bytes: u64, stream: StreamId) -> u64 {
+        log::with(self, |writer| writer.allocated(bytes, stream)).unwrap_or(0)
     }
 
     /// Records the free of what was recorded under this number, with the stream that used it last; before its memory may go to
     /// somebody else. 0, and what is no number of this recorder's, is no event.
     pub fn note_free(&self, number: u64, stream: StreamId) {
-        if number != 0 {
-            self.freed::<false>(number, stream);
+        if number != 0 && !Self::note_free_of(self.number(), number, stream) {
+            self.note_free_in_time(number, stream);
         }
+    }
+
+    /// As [`note_free`](Self::note_free), where something else is due first.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn note_free_in_time(&self, number: u64, stream: StreamId) {
+        log::with(self, |writer| writer.freed(number, stream));
     }
 
     /// Its number, from 1, that no other recorder of the process has.
@@ -165,53 +179,38 @@ impl Recorder {
         self.0.face.number
     }
 
-    /// As [`note_allocation`](Self::note_allocation), for whom it would take time to come by a handle: by the recorder of this
-    /// [number](Self::number), if that is the one that this thread recorded with last.
+    /// As [`note_allocation`](Self::note_allocation), where that takes a few nanoseconds and no handle: by the recorder of this
+    /// [number](Self::number), if this thread recorded with it last and nothing else is due first. `None` where it is not, every
+    /// so many events: then it is not recorded yet.
     ///
     /// ```
     /// # use vrampool::{Backend, Stream, host::HostDevice, trace::Recorder};
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let stream = HostDevice::new().create_stream()?;
     /// let recorder = Recorder::new();
-    /// assert_eq!(Recorder::note_allocation_of(recorder.number(), 1000, stream.id()), None);
-    /// let first = recorder.note_allocation(1000, stream.id());
-    /// let second = Recorder::note_allocation_of(recorder.number(), 500, stream.id());
-    /// assert!(second.is_some_and(|second| second != first));
-    /// assert!(Recorder::note_free_of(recorder.number(), first, stream.id()));
-    /// assert_eq!(recorder.events(), 3);
+    /// for bytes in 1..100 {
+    ///     let number = Recorder::note_allocation_of(recorder.number(), bytes, stream.id());
+    ///     let number = number.unwrap_or_else(|| recorder.note_allocation(bytes, stream.id()));
+    ///     if !Recorder::note_free_of(recorder.number(), number, stream.id()) {
+    ///         recorder.note_free(number, stream.id());
+    ///     }
+    /// }
+    /// assert_eq!(recorder.events(), 198);
     /// # Ok(())
     /// # }
     /// ```
     #[must_use]
     #[inline]
     pub fn note_allocation_of(recorder: u64, bytes: u64, stream: StreamId) -> Option<u64> {
-        Local::with_last(recorder, |writer| writer.allocated(bytes, stream))
+        log::with_last(recorder, |writer| writer.allocated_quickly(bytes, stream))
     }
 
-    /// As [`note_free`](Self::note_free), by the recorder of this [number](Self::number), if that is the one that this thread
-    /// recorded with last; answers whether it is.
+    /// As [`note_free`](Self::note_free), of a number that is not 0, where that takes a few nanoseconds and no handle, as
+    /// [`note_allocation_of`](Self::note_allocation_of). Answers whether it is recorded.
     #[must_use]
     #[inline]
     pub fn note_free_of(recorder: u64, number: u64, stream: StreamId) -> bool {
-        let freed = |writer: &mut Writer| {
-            if number != 0 {
-                writer.freed(number, stream)
-            }
-        };
-        Local::with_last(recorder, freed).is_some()
-    }
-
-    /// As [`note_allocation`](Self::note_allocation). `HOT`: a function of its own for the caller in a hurry, so that it becomes
-    /// a part of that.
-    #[inline(always)]
-    pub(crate) fn allocated<const HOT: bool>(&self, bytes: u64, stream: StreamId) -> u64 {
-        Local::with(self, |writer| writer.allocated(bytes, stream)).unwrap_or(0)
-    }
-
-    /// As [`note_free`](Self::note_free), of a number that is not 0. `HOT` as in [`allocated`](Self::allocated).
-    #[inline(always)]
-    pub(crate) fn freed<const HOT: bool>(&self, number: u64, stream: StreamId) {
-        Local::with(self, |writer| writer.freed(number, stream));
+        log::with_last(recorder, |writer| writer.freed_quickly(number, stream)).is_some()
     }
 
     /// Room for so many events, or fewer.
@@ -285,11 +284,7 @@ mod tests {
         assert_eq!(logs.len(), 1);
         assert!(logs.iter().all(|log| log.strong_count() == 0), "the thread has it");
         // Whoever still knows the number has nothing to say to it, for however long.
-        for _ in 0..3 * Chunk::EVENTS {
-            assert!(Recorder::note_free_of(recorded, number, stream));
-        }
-        let room = 512;
-        let left = (0..room).filter_map(|_| Recorder::note_allocation_of(recorded, 1, stream));
-        assert!(left.collect::<Vec<_>>().contains(&0), "there is no room any more");
+        let left = (0..3 * Chunk::EVENTS).filter(|_| Recorder::note_free_of(recorded, number, stream));
+        assert!(left.count() < Chunk::EVENTS, "there is no chunk any more");
     }
 }
