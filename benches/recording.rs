@@ -64,9 +64,9 @@ fn event(
         assert!(recorder.events() >= now * 2 * TURN && recorder.dropped() == 0);
         left -= now;
     }
+    let took = took[1].saturating_sub(took[0]).mul_f64(events as f64 / (turns * 2 * TURN) as f64);
     // Noise may be more than what is measured; no time at all is none that can be reported.
-    let took = took[1].saturating_sub(took[0]).max(Duration::from_nanos(1));
-    took.mul_f64(events as f64 / (turns * 2 * TURN) as f64)
+    took.max(Duration::from_nanos(1))
 }
 
 /// The time of so many pairs, rounded up to whole batches.

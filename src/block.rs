@@ -111,7 +111,7 @@ impl Block {
             requested,
             ready_on: AtomicU64::new(stream.id().get()),
             stream: stream.id(),
-            lane: lane_of(pool, key),
+            lane: quick_lane_of(pool, key),
             pool: Arc::clone(pool),
             #[cfg(feature = "trace")]
             recorded: 0,
@@ -179,7 +179,7 @@ impl Block {
         (self.key.class, self.requested, self.stream) = (class, requested, id);
         *self.ready_on.get_mut() = id.get();
         *self.place.get_mut() = address;
-        self.lane = lane_of(&self.pool, self.key);
+        self.lane = quick_lane_of(&self.pool, self.key);
         Some((end, [gone, other]))
     }
 
@@ -336,9 +336,16 @@ impl<B: Backend> Content for Body<B> {
 }
 
 /// Which lane of a magazine takes blocks of `key`, if that is for their class alone.
-#[inline]
-fn lane_of(pool: &Shared, key: Key) -> u8 {
+#[cfg(feature = "trace")]
+pub(crate) fn lane_of(pool: &Shared, key: Key) -> u8 {
     let is_kept = pool.lanes.are_unshared() && pool.has_magazine_for(key);
+    if is_kept { lanes::number(key.class) } else { NO_LANE }
+}
+
+/// The same, where the quick way back, which sees no block, may know.
+#[inline]
+fn quick_lane_of(pool: &Shared, key: Key) -> u8 {
+    let is_kept = pool.lanes.are_quick() && pool.has_magazine_for(key);
     if is_kept { lanes::number(key.class) } else { NO_LANE }
 }
 

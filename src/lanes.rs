@@ -36,6 +36,7 @@ pub(crate) struct Lanes {
     /// No class that serves requests of more bytes has one.
     large: u64,
     are_unshared: bool,
+    are_quick: bool,
 }
 
 /// A size's power of two and the next three bits. Sizes below 8 have the numbers of sizes below 16.
@@ -59,26 +60,32 @@ impl Lanes {
             }
         }
         let reach = largest.min(GRAIN * TABLE as u64);
-        Self { reach, table, largest, large: largest, are_unshared }
+        Self { reach, table, largest, large: largest, are_unshared, are_quick: are_unshared }
     }
 
     /// For classes up to `largest` bytes of a pool whose every request, and every block that comes back, is to be seen: the
     /// quick ways, which see neither, find no lane.
     pub(crate) fn watched(largest: u64) -> Self {
         let largest = largest.min(LARGEST_CLASS);
-        Self { reach: 0, table: [NO_LANE; TABLE], largest, large: u64::MAX, are_unshared: false }
+        let table = [NO_LANE; TABLE];
+        Self { reach: 0, table, largest, large: u64::MAX, are_unshared: false, are_quick: false }
     }
 
     /// As [`watched`](Self::watched), where it is enough to see a large request when it was served.
     #[cfg(feature = "trace")]
-    pub(crate) fn recorded(largest: u64) -> Self {
+    pub(crate) fn recorded(classes: SizeClasses, largest: u64) -> Self {
         let watched = Self::watched(largest);
-        Self { large: watched.largest, ..watched }
+        Self { large: watched.largest, are_unshared: classes.are_eighths(watched.largest), ..watched }
     }
 
     /// Whether each class has a lane to itself.
     pub(crate) fn are_unshared(&self) -> bool {
         self.are_unshared
+    }
+
+    /// Whether in addition nobody has to see which block comes back.
+    pub(crate) fn are_quick(&self) -> bool {
+        self.are_quick
     }
 
     /// The lane for a request, if it can be told without rounding.

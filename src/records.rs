@@ -5,9 +5,11 @@
 //! behind the recorder, the magazines are as quick as ever.
 
 use crate::block::Block;
+#[cfg(feature = "trace")]
+use crate::block::lane_of;
 use crate::lanes::Lanes;
 #[cfg(feature = "trace")]
-use crate::lanes::{self, NO_LANE};
+use crate::lanes::NO_LANE;
 use crate::shared::Shared;
 use crate::size_class::SizeClasses;
 #[cfg(feature = "trace")]
@@ -65,7 +67,7 @@ impl Records {
             None => (Lanes::new(classes, largest), self),
             Some(Recording { recorder, .. }) => {
                 let lanes = Some(Lanes::new(classes, largest));
-                (Lanes::recorded(largest), Self(Some(Recording { recorder, lanes })))
+                (Lanes::recorded(classes, largest), Self(Some(Recording { recorder, lanes })))
             }
         }
     }
@@ -73,7 +75,7 @@ impl Records {
     /// The block that came back last, of a pool that is recorded, if that serves the request and nothing else is due first.
     #[inline(always)]
     pub(crate) fn take(&self, pool: &Shared, requested: u64, stream: StreamId) -> Taken {
-        let Some((recorder, lane)) = self.lane_of(requested) else { return Taken::Nothing };
+        let Some((recorder, lane)) = self.lane_of_request(requested) else { return Taken::Nothing };
         match last::look(pool, lane, requested, stream) {
             Look::Lent(Some(mut block)) => {
                 block.recorded_lane = lane;
@@ -92,9 +94,14 @@ impl Records {
     }
 
     #[inline(always)]
-    fn lane_of(&self, requested: u64) -> Option<(&Recorder, u8)> {
+    fn lane_of_request(&self, requested: u64) -> Option<(&Recorder, u8)> {
         let Recording { recorder, lanes } = self.0.as_ref()?;
         Some((recorder, lanes.as_ref()?.of_request(requested)?))
+    }
+
+    /// Whether a lane of a pool that is recorded was tried for a request.
+    pub(crate) fn has_tried(&self, requested: u64) -> bool {
+        self.lane_of_request(requested).is_some_and(|(_, lane)| lane != NO_LANE)
     }
 
     /// As [`take`](Self::take), of a block of `lane`, of which it is known whether it can only be the last.
@@ -127,22 +134,15 @@ impl Records {
     #[inline(always)]
     pub(crate) fn request(&self, block: &mut Block) {
         if !self.is_empty() {
-            self.request_recorded(block);
+            Self::request_recorded(block);
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn request_recorded(&self, block: &mut Block) {
-        if let Some(Recording { lanes, .. }) = &self.0 {
-            block.recorded_lane = match lanes {
-                Some(lanes) if lanes.are_unshared() && block.pool.has_magazine_for(block.key) => {
-                    lanes::number(block.key.class)
-                }
-                _ => NO_LANE,
-            };
-            Self::record(block);
-        }
+    fn request_recorded(block: &mut Block) {
+        block.recorded_lane = lane_of(&block.pool, block.key);
+        Self::record(block);
     }
 
     /// The block comes back, and does not say to which lane. Answers it if it did not find a place in this thread's magazines.
@@ -201,6 +201,10 @@ impl Records {
 
     pub(crate) fn take_of(_: u8, _: bool, _: &Shared, _: u64, _: StreamId) -> Option<Box<Block>> {
         None
+    }
+
+    pub(crate) fn has_tried(&self, _: u64) -> bool {
+        false
     }
 
     pub(crate) fn record(_: &mut Block) {}

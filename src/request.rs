@@ -135,7 +135,8 @@ impl Shared {
         if !self.has_magazine_for(key) {
             return magazine::look(self, at_depot);
         }
-        let was_tried = self.lanes.of_request(requested).is_some_and(|lane| lane != NO_LANE);
+        let was_tried = self.lanes.of_request(requested).is_some_and(|lane| lane != NO_LANE)
+            || self.lanes.are_unshared() && self.records.has_tried(requested);
         if !was_tried && let Some(block) = magazine::take_class(self, key.class, requested, stream.id()) {
             return (Some(block), Found::Idle);
         }

@@ -131,7 +131,7 @@ impl Shared {
     #[inline(never)]
     fn release_to_depot(block: Box<Block>) {
         // Those of pools with hooks are not.
-        if !block.pool.lanes.are_unshared() && !block.pool.hooks.is_empty() {
+        if !block.pool.lanes.are_quick() && !block.pool.hooks.is_empty() {
             Self::release_announced(block);
         } else {
             Self::release_unannounced(block);

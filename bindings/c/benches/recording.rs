@@ -50,9 +50,9 @@ fn event(events: u64, bytes: u64, live: usize) -> Duration {
         pools.iter().for_each(|&pool| assert_eq!(vrampool_destroy(pool), Status::OK));
         left -= now;
     }
+    let took = took[1].saturating_sub(took[0]).mul_f64(events as f64 / (turns * 2 * TURN) as f64);
     // Noise may be more than what is measured; no time at all is none that can be reported.
-    let took = took[1].saturating_sub(took[0]).max(Duration::from_nanos(1));
-    took.mul_f64(events as f64 / (turns * 2 * TURN) as f64)
+    took.max(Duration::from_nanos(1))
 }
 
 fn pool() -> u64 {
