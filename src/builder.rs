@@ -6,7 +6,7 @@ use crate::device_arena::DeviceArena;
 use crate::environment::{self, Lookup};
 use crate::error::Error;
 use crate::pool::Pool;
-use crate::records::Records;
+use crate::records::RecordedBy;
 use crate::shared::Shared;
 use crate::size_class::SizeClasses;
 use crate::source::{Source, Supply};
@@ -77,7 +77,7 @@ pub struct Builder<B: Backend> {
     magazine_bytes: Option<u64>,
     magazine_class: Option<u64>,
     hooks: Vec<Arc<dyn Hook>>,
-    records: Records,
+    recorded_by: RecordedBy,
 }
 
 impl<B: Backend> Builder<B> {
@@ -100,7 +100,7 @@ impl<B: Backend> Builder<B> {
             magazine_bytes: None,
             magazine_class: None,
             hooks: Vec::new(),
-            records: Records::default(),
+            recorded_by: RecordedBy::default(),
         }
     }
 
@@ -239,7 +239,7 @@ impl<B: Backend> Builder<B> {
     /// is what it is; with one it costs some nanoseconds more. Default: none.
     #[cfg(feature = "trace")]
     pub fn recorder(mut self, recorder: &Recorder) -> Self {
-        self.records = Records::to(recorder);
+        self.recorded_by = RecordedBy::new(recorder);
         self
     }
 
@@ -311,10 +311,11 @@ impl<B: Backend> Builder<B> {
             Source::Driver => self.check_driver_pool()?,
             Source::Arena | Source::Virtual => Some(self.arena_for(kind, caps.limit)?),
         };
-        let watch = (named_apart(self.hooks)?, self.records);
+        let watch = (named_apart(self.hooks)?, &self.recorded_by);
         let is_shared = self.arena.is_some();
         let supply = Supply::new(self.device, self.source, arena, is_shared, self.addresses_stay);
-        Ok(Pool::new(Shared::new(self.name, kind, caps, classes, self.borrow_classes, watch, supply)))
+        let shared = Shared::new(self.name, kind, caps, classes, self.borrow_classes, watch, supply);
+        Ok(Pool::new(shared, self.recorded_by))
     }
 
     fn check_driver_pool(&self) -> Result<Option<DeviceArena<B>>, Error> {

@@ -6,7 +6,7 @@ use crate::builder::Builder;
 use crate::device_arena::{Compaction, DeviceArena, Moved};
 use crate::error::Error;
 use crate::magazine;
-use crate::records::{Records, Taken};
+use crate::records::{RecordedBy, Records, Taken};
 use crate::shared::Shared;
 use crate::size_class::SizeClasses;
 use crate::source::Source;
@@ -71,6 +71,8 @@ impl<B: Backend> Clone for Pool<B> {
 #[derive(Debug)]
 pub(crate) struct Handle<B: Backend> {
     pub(crate) shared: Arc<Shared>,
+    /// Kept for whoever reads it as long as the pool serves.
+    _recorded_by: RecordedBy,
     backend: PhantomData<B>,
 }
 
@@ -87,8 +89,8 @@ impl<B: Backend> Pool<B> {
         Builder::new(device)
     }
 
-    pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        Self { handle: Arc::new(Handle { shared, backend: PhantomData }) }
+    pub(crate) fn new(shared: Arc<Shared>, recorded_by: RecordedBy) -> Self {
+        Self { handle: Arc::new(Handle { shared, _recorded_by: recorded_by, backend: PhantomData }) }
     }
 
     #[inline]

@@ -13,7 +13,7 @@ use crate::lanes::NO_LANE;
 use crate::shared::Shared;
 use crate::size_class::SizeClasses;
 #[cfg(feature = "trace")]
-use crate::trace::Recorder;
+use crate::trace::{Recorder, WeakRecorder};
 #[cfg(feature = "trace")]
 use crate::{
     last::{self, Look},
@@ -21,15 +21,20 @@ use crate::{
 };
 use vrampool_backend::{Hooks, StreamId};
 
-/// What a pool records to.
+/// The recorder that a pool's handles keep, if it has one.
 #[derive(Debug, Clone, Default)]
+pub(crate) struct RecordedBy(#[cfg(feature = "trace")] Option<Recorder>);
+
+/// What the blocks of a pool know of that. They do not keep it: threads have a pool's records as long as they live.
+#[derive(Debug, Default)]
 pub(crate) struct Records(#[cfg(feature = "trace")] Option<Recording>);
 
 /// The recorder, and the lanes that the pool would have without it.
 #[cfg(feature = "trace")]
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 struct Recording {
-    recorder: Recorder,
+    number: u64,
+    recorder: WeakRecorder,
     /// None where there are hooks, which see every request.
     lanes: Option<Lanes>,
 }
@@ -48,38 +53,45 @@ pub(crate) enum Taken {
     Nothing,
 }
 
-#[cfg(feature = "trace")]
-impl Records {
-    pub(crate) fn to(recorder: &Recorder) -> Self {
-        Self(Some(Recording { recorder: recorder.clone(), lanes: None }))
+impl RecordedBy {
+    #[cfg(feature = "trace")]
+    pub(crate) fn new(recorder: &Recorder) -> Self {
+        Self(Some(recorder.clone()))
     }
 
+    /// The lanes of a pool with it, and with it those for its own quick ways.
+    pub(crate) fn lanes(&self, hooks: &Hooks, classes: SizeClasses, largest: u64) -> (Lanes, Records) {
+        let is_watched = !hooks.is_empty();
+        #[cfg(feature = "trace")]
+        if let Some(recorder) = &self.0 {
+            let (lanes, own) = match is_watched {
+                true => (Lanes::watched(largest), None),
+                false => (Lanes::recorded(classes, largest), Some(Lanes::new(classes, largest))),
+            };
+            let (number, recorder) = (recorder.number(), recorder.downgrade());
+            return (lanes, Records(Some(Recording { number, recorder, lanes: own })));
+        }
+        let lanes = if is_watched { Lanes::watched(largest) } else { Lanes::new(classes, largest) };
+        (lanes, Records::default())
+    }
+}
+
+#[cfg(feature = "trace")]
+impl Records {
     /// Nothing is recorded.
     #[inline(always)]
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_none()
     }
 
-    /// The lanes of a pool with it, and with it those for its own quick ways.
-    pub(crate) fn lanes(self, hooks: &Hooks, classes: SizeClasses, largest: u64) -> (Lanes, Self) {
-        match self.0 {
-            _ if !hooks.is_empty() => (Lanes::watched(largest), self),
-            None => (Lanes::new(classes, largest), self),
-            Some(Recording { recorder, .. }) => {
-                let lanes = Some(Lanes::new(classes, largest));
-                (Lanes::recorded(classes, largest), Self(Some(Recording { recorder, lanes })))
-            }
-        }
-    }
-
     /// The block that came back last, of a pool that is recorded, if that serves the request and nothing else is due first.
     #[inline(always)]
     pub(crate) fn take(&self, pool: &Shared, requested: u64, stream: StreamId) -> Taken {
-        let Some((recorder, lane)) = self.lane_of_request(requested) else { return Taken::Nothing };
+        let Some((number, lane)) = self.lane_of_request(requested) else { return Taken::Nothing };
         match last::look(pool, lane, requested, stream) {
             Look::Lent(Some(mut block)) => {
                 block.recorded_lane = lane;
-                match Recorder::note_allocation_of(recorder.number(), requested, stream) {
+                match Recorder::note_allocation_of(number, requested, stream) {
                     Some(number) => {
                         block.recorded = number;
                         Taken::Recorded(block)
@@ -94,9 +106,9 @@ impl Records {
     }
 
     #[inline(always)]
-    fn lane_of_request(&self, requested: u64) -> Option<(&Recorder, u8)> {
-        let Recording { recorder, lanes } = self.0.as_ref()?;
-        Some((recorder, lanes.as_ref()?.of_request(requested)?))
+    fn lane_of_request(&self, requested: u64) -> Option<(u64, u8)> {
+        let Recording { number, lanes, .. } = self.0.as_ref()?;
+        Some((*number, lanes.as_ref()?.of_request(requested)?))
     }
 
     /// Whether a lane of a pool that is recorded was tried for a request.
@@ -125,9 +137,10 @@ impl Records {
     /// A request was served by `block`, whose lane is known.
     #[inline(always)]
     pub(crate) fn record(block: &mut Block) {
-        let Some(Recording { recorder, .. }) = &block.pool.records.0 else { return };
+        let Some(Recording { number, recorder, .. }) = &block.pool.records.0 else { return };
         let (requested, stream) = (block.requested, block.stream);
-        block.recorded = recorder.note_allocation(requested, stream);
+        block.recorded = Recorder::note_allocation_of(*number, requested, stream)
+            .unwrap_or_else(|| recorder.note_allocation(requested, stream));
     }
 
     /// A request was served by `block`.
@@ -154,12 +167,12 @@ impl Records {
     /// A function of its own, with nothing in it that calls and comes back: registers are not for others to save.
     #[inline(never)]
     fn put_recorded(block: Box<Block>) -> Option<Box<Block>> {
-        let Some(Recording { recorder, .. }) = &block.pool.records.0 else { return Some(block) };
+        let Some(Recording { number, .. }) = &block.pool.records.0 else { return Some(block) };
         // Before anybody else may get it.
-        if block.recorded != 0 && !Recorder::note_free_of(recorder.number(), block.recorded, block.stream) {
+        if block.recorded != 0 && !Recorder::note_free_of(*number, block.recorded, block.stream) {
             return Self::put_in_time(block);
         }
-        Self::put_in_lane(block)
+        Self::put_noted(block)
     }
 
     /// As [`put_recorded`](Self::put_recorded), where something else is due first.
@@ -167,13 +180,14 @@ impl Records {
     #[inline(never)]
     fn put_in_time(block: Box<Block>) -> Option<Box<Block>> {
         if let Some(Recording { recorder, .. }) = &block.pool.records.0 {
-            recorder.note_free_in_time(block.recorded, block.stream);
+            recorder.note_free(block.recorded, block.stream);
         }
-        Self::put_in_lane(block)
+        Self::put_noted(block)
     }
 
     #[inline(always)]
-    fn put_in_lane(mut block: Box<Block>) -> Option<Box<Block>> {
+    fn put_noted(mut block: Box<Block>) -> Option<Box<Block>> {
+        // Nowhere on its further way is its free recorded again.
         block.recorded = 0;
         match block.recorded_lane {
             NO_LANE => Some(block),
@@ -184,13 +198,6 @@ impl Records {
 
 #[cfg(not(feature = "trace"))]
 impl Records {
-    pub(crate) fn lanes(self, hooks: &Hooks, classes: SizeClasses, largest: u64) -> (Lanes, Self) {
-        match hooks.is_empty() {
-            true => (Lanes::new(classes, largest), self),
-            false => (Lanes::watched(largest), self),
-        }
-    }
-
     pub(crate) fn is_empty(&self) -> bool {
         true
     }

@@ -9,7 +9,7 @@ use crate::lanes::Lanes;
 use crate::locked_depot::Place;
 use crate::magazine::{self, NO_SLOT, SLOTS};
 use crate::promise::{NoRoom, Promise};
-use crate::records::Records;
+use crate::records::{RecordedBy, Records};
 use crate::size_class::SizeClasses;
 use crate::source::Supply;
 use crate::stats::{PoolStats, Rung};
@@ -67,11 +67,11 @@ impl Shared {
         caps: Caps,
         classes: SizeClasses,
         borrow_classes: usize,
-        (hooks, records): (Hooks, Records),
+        (hooks, recorded_by): (Hooks, &RecordedBy),
         supply: Supply<B>,
     ) -> Arc<Self> {
         let largest = caps.magazine_bytes.min(caps.magazine_class).min(caps.cached_class);
-        let (lanes, records) = records.lanes(&hooks, classes, largest);
+        let (lanes, records) = recorded_by.lanes(&hooks, classes, largest);
         Arc::new(Self {
             device: supply.device.id(),
             max_allocation: supply.device.properties().max_allocation,

@@ -1,12 +1,14 @@
 //! Recordings: what is in one is what the pool served, in an order in which it can have been.
 #![cfg(all(feature = "trace", feature = "host"))]
 
+use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier, Mutex, mpsc};
+use std::thread;
 use vrampool::host::HostDevice;
 use vrampool::trace::{Event, Op, Recorder, Replay, Trace};
-use vrampool::{Backend, Builder, Hook, HookEvent, Placement, Pool, SizeClasses, Source};
+use vrampool::{Backend, Buffer, Builder, Hook, HookEvent, Placement, Pool, SizeClasses, Source};
 
 fn builder() -> Builder<HostDevice> {
     Pool::builder(&HostDevice::builder().capacity(1 << 40).build())
@@ -118,7 +120,7 @@ fn what_threads_hand_to_each_other_is_freed_behind_its_allocation() {
     let streams: Vec<_> = (0..THREADS).map(|_| pool.device().create_stream().expect("a stream")).collect();
     let (senders, receivers): (Vec<_>, Vec<_>) = (0..THREADS).map(|_| mpsc::channel()).unzip();
     let start = Barrier::new(THREADS as usize);
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         for (thread, receiver) in (0..THREADS).zip(receivers) {
             let next = senders[(thread as usize + 1) % THREADS as usize].clone();
             let (pool, stream, start) = (&pool, &streams[thread as usize], &start);
@@ -159,7 +161,7 @@ fn a_recording_is_read_while_it_goes_on_and_is_always_one_that_can_have_been() {
     let pool = builder().recorder(&recorder).build().expect("a pool");
     let done = AtomicBool::new(false);
     let exchanged = Mutex::new(Vec::new());
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         let workers: Vec<_> = (0..2u64)
             .map(|thread| {
                 let (pool, exchanged, done) = (&pool, &exchanged, &done);
@@ -203,7 +205,7 @@ fn what_has_no_room_is_left_out_whole_and_counted() {
         assert_eq!((recorder.events(), recorder.dropped()), (recorded, 2000 - recorded), "{events}");
         // Frees of what is in it, wherever they happen, and of nothing else.
         let half = held.split_off(1000);
-        std::thread::scope(|scope| drop(scope.spawn(move || drop(half))));
+        thread::scope(|scope| drop(scope.spawn(move || drop(half))));
         drop(held);
         assert_eq!((recorder.events(), recorder.dropped()), (2 * recorded, 2000 - recorded));
         let trace = trace_of(&recorder);
@@ -216,7 +218,7 @@ fn what_has_no_room_is_left_out_whole_and_counted() {
     for _ in 0..300 {
         let (pool, stream) = (&pool, &stream);
         let record = || drop(pool.allocate(10, stream).expect("memory"));
-        std::thread::scope(|scope| scope.spawn(record).join().expect("it did not panic"));
+        thread::scope(|scope| scope.spawn(record).join().expect("it did not panic"));
     }
     assert_eq!((recorder.events(), recorder.dropped()), (600, 0));
 }
@@ -282,4 +284,51 @@ fn buffers_outlive_their_pool_and_its_recorder_s_handles() {
     drop(recorder);
     let stream = pool.device().create_stream().expect("a stream");
     assert!(pool.allocate(10, &stream).is_ok());
+}
+
+#[test]
+fn what_a_thread_does_while_it_ends_is_recorded() {
+    struct Late(Option<(Buffer<HostDevice>, Pool<HostDevice>)>);
+    impl Drop for Late {
+        fn drop(&mut self) {
+            if let Some((buffer, pool)) = self.0.take() {
+                let stream = buffer.stream().clone();
+                drop(buffer);
+                drop(pool.allocate(222, &stream).expect("memory"));
+            }
+        }
+    }
+    thread_local! {
+        static LATE: RefCell<Late> = const { RefCell::new(Late(None)) };
+    }
+    // Known to the thread before its first request, it goes after what the thread records with; known later, before that.
+    for is_known in [false, true] {
+        let recorder = Recorder::new();
+        let pool = builder().recorder(&recorder).build().expect("a pool");
+        let stream = pool.device().create_stream().expect("a stream");
+        let worker = thread::spawn(move || {
+            if is_known {
+                LATE.with(|late| late.borrow_mut().0 = None);
+            }
+            let buffer = pool.allocate(111, &stream).expect("memory");
+            LATE.with(|late| late.borrow_mut().0 = Some((buffer, pool)));
+        });
+        worker.join().expect("no panic");
+        let events: Vec<_> =
+            trace_of(&recorder).events().iter().map(|event| (event.op, event.size)).collect();
+        let expected = [(Op::Allocate, 111), (Op::Free, 111), (Op::Allocate, 222), (Op::Free, 222)];
+        assert_eq!((events.as_slice(), recorder.dropped()), (&expected[..], 0), "{is_known}");
+    }
+}
+
+#[test]
+fn recorders_by_turns_take_no_more_room_than_one_after_the_other() {
+    let recorders = [(); 3].map(|()| Recorder::with_events(1200));
+    let pools = recorders.each_ref().map(|recorder| builder().recorder(recorder).build().expect("a pool"));
+    let streams = pools.each_ref().map(|pool| pool.device().create_stream().expect("a stream"));
+    for _ in 0..600 {
+        pools.iter().zip(&streams).for_each(|(pool, stream)| drop(pool.allocate(1, stream).expect("memory")));
+    }
+    let counts = recorders.map(|recorder| (recorder.events(), recorder.dropped()));
+    assert_eq!(counts, [(1200, 0); 3]);
 }

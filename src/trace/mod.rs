@@ -87,6 +87,7 @@ pub use ledger::MAX_STREAMS;
 pub use lines::MAX_LINE;
 pub use reader::{Limits, Trace};
 pub use recorder::Recorder;
+pub(crate) use recorder::WeakRecorder;
 pub use replay::Replay;
 pub use report::{Pass, ReplayError};
 pub use summary::{SizeRange, Summary};

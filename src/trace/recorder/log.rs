@@ -1,9 +1,9 @@
 //! One thread's part of a recording.
 //!
 //! Only the thread itself writes: two words an event, of which the second to be written publishes both. Whoever reads sees
-//! what was published, at any time and without a lock.
+//! what was published, at any time; a lock there is for the list of chunks alone.
 
-use super::{Face, Recorder};
+use super::{Face, Recorder, WeakRecorder};
 use parking_lot::Mutex;
 use std::array;
 use std::cell::RefCell;
@@ -71,7 +71,7 @@ pub(super) struct Writer {
     room: u64,
     /// Weak, both: what was recorded is the recorder's, and goes with it.
     log: Weak<Log>,
-    recording: Weak<super::Recording>,
+    recorder: WeakRecorder,
 }
 
 /// A thread's writers but the one that it used last, which goes with them.
@@ -134,17 +134,17 @@ impl Log {
         (self.number + 1) << NUMBER_BITS
     }
 
-    /// What is in it at this moment.
-    pub(super) fn read(&self) -> impl Iterator<Item = Logged> + use<> {
+    /// What was published by now.
+    pub(super) fn read(&self) -> Vec<Logged> {
         let chunks = self.chunks.lock().clone();
-        (self.first_number()..).zip(chunks.into_iter().flat_map(|chunk| chunk.events())).map(
-            |(place, [first, second])| {
-                let (is_free, t_us) = (first & FREE != 0, first >> TIME_SHIFT);
-                let stream = (first >> STREAM_SHIFT) & ((1 << STREAM_BITS) - 1);
-                let (number, size) = if is_free { (second, 0) } else { (place, second) };
-                Logged { is_free, number, size, stream, t_us }
-            },
-        )
+        let words = chunks.into_iter().flat_map(|chunk| chunk.events());
+        let logged = |(place, [first, second]): (u64, [u64; 2])| {
+            let (is_free, t_us) = (first & FREE != 0, first >> TIME_SHIFT);
+            let stream = (first >> STREAM_SHIFT) & ((1 << STREAM_BITS) - 1);
+            let (number, size) = if is_free { (second, 0) } else { (place, second) };
+            Logged { is_free, number, size, stream, t_us }
+        };
+        (self.first_number()..).zip(words).map(logged).collect()
     }
 }
 
@@ -158,10 +158,19 @@ pub(super) fn with_last<T>(recorder: u64, act: impl FnOnce(&mut Writer) -> Optio
     })
 }
 
-/// As [`with_last`], of any recorder. `None` in the destructors of other thread-local variables, when the writers may be gone.
-pub(super) fn with<T>(recorder: &Recorder, act: impl FnOnce(&mut Writer) -> T) -> Option<T> {
-    OTHERS.try_with(|others| others.try_borrow_mut().ok()?.find(recorder)).ok()??;
-    with_last(recorder.number(), |writer| Some(act(writer)))
+/// As [`with_last`], of any recorder, whatever else is due first. In the destructors of a thread's other variables, when its own
+/// writers may be gone, with the recorder's.
+pub(super) fn with<T>(recorder: &Recorder, act: impl Fn(&mut Writer) -> T) -> T {
+    let is_found = OTHERS.try_with(|others| others.try_borrow_mut().ok()?.find(recorder)).ok().flatten();
+    let acted = is_found.and_then(|()| with_last(recorder.number(), |writer| Some(act(writer))));
+    acted.unwrap_or_else(|| act(recorder.0.last.lock().get_or_insert_with(|| Writer::new(recorder))))
+}
+
+/// How many writers this thread has.
+#[cfg(all(test, feature = "host"))]
+pub(super) fn writers() -> usize {
+    let last = LAST.with(|last| last.borrow().is_some());
+    OTHERS.with(|others| others.borrow().0.len()) + usize::from(last)
 }
 
 impl Others {
@@ -176,7 +185,7 @@ impl Others {
             Some(place) => self.0.swap_remove(place),
             None => {
                 // Of recorders that are gone.
-                self.0.retain(|writer| writer.recording.strong_count() > 0);
+                self.0.retain(|writer| writer.recorder().is_some());
                 Writer::new(recorder)
             }
         };
@@ -192,7 +201,7 @@ impl Writer {
         log.chunks.lock().push(Arc::clone(&chunk));
         let (first, log) = (log.first_number(), Arc::downgrade(&log));
         let face = Arc::clone(&recorder.0.face);
-        Self { face, at: 0, chunk, first, room: 0, log, recording: Arc::downgrade(&recorder.0) }
+        Self { face, at: 0, chunk, first, room: 0, log, recorder: recorder.downgrade() }
     }
 
     /// Answers the allocation's number; 0 where there is no room for it.
@@ -281,7 +290,7 @@ impl Writer {
     }
 
     fn recorder(&self) -> Option<Recorder> {
-        self.recording.upgrade().map(Recorder)
+        self.recorder.upgrade()
     }
 }
 

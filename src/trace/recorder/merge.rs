@@ -3,14 +3,18 @@
 use super::log::{Log, Logged};
 use crate::trace::event::{Event, Op};
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::{BinaryHeap, HashMap, HashSet};
 use std::iter::Peekable;
 use std::sync::Arc;
 
 /// All that is in `logs`: each log in its order, and no free before its allocation; beyond that by time. Frees of what is not
 /// in them are left out: both happened while they were read.
 pub(super) fn events(logs: &[Arc<Log>]) -> Vec<Event> {
-    let mut logs: Vec<_> = logs.iter().map(|log| log.read().peekable()).collect();
+    let logs: Vec<_> = logs.iter().map(|log| log.read()).collect();
+    let allocations = logs.iter().flatten().filter(|event| !event.is_free);
+    let allocated: HashSet<u64> = allocations.map(|event| event.number).collect();
+    let is_whole = |event: &Logged| !event.is_free || allocated.contains(&event.number);
+    let mut logs: Vec<_> = logs.into_iter().map(|log| log.into_iter().filter(is_whole).peekable()).collect();
     let mut merged = Merged::default();
     let mut next: BinaryHeap<_> = (0..logs.len()).filter_map(|log| key(&mut logs, log)).collect();
     let mut waiting: HashMap<u64, usize> = HashMap::new();
@@ -32,6 +36,7 @@ pub(super) fn events(logs: &[Arc<Log>]) -> Vec<Event> {
         if waiting.is_empty() {
             return merged.events;
         }
+        // Each is of what was freed already.
         for (_, log) in waiting.drain() {
             logs[log].next();
             next.extend(key(&mut logs, log));

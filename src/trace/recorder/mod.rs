@@ -5,11 +5,11 @@ mod merge;
 
 use super::error::TraceError;
 use super::reader::Trace;
-use log::{Chunk, Log};
+use log::{Chunk, Log, Writer};
 use parking_lot::Mutex;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 use vrampool_backend::StreamId;
 
@@ -31,9 +31,8 @@ const LAST: u64 = (1 << 40) - 1;
 ///   of what each thread did.
 /// * **Order.** Each thread's events are in their order, and no free is before its allocation. Beyond that events of different
 ///   threads are ordered by time.
-/// * **Time** is the one at which any thread last looked at the clock, which each does every 32 events and whenever it looks for
-///   room: what threads do at once between two such looks may be recorded in another order, and events behind a pause may have
-///   the time before it.
+/// * **Time** is the one at which any thread last looked at the clock, which each does every 32 events: what threads do at once
+///   between two such looks may be recorded in another order, and events behind a pause may have the time before it.
 /// * **Failed** requests are no events.
 ///
 /// ```
@@ -57,6 +56,10 @@ const LAST: u64 = (1 << 40) - 1;
 #[derive(Clone)]
 pub struct Recorder(Arc<Recording>);
 
+/// A recorder that is there as long as somebody else keeps it.
+#[derive(Debug, Clone)]
+pub(crate) struct WeakRecorder(Weak<Recording>);
+
 /// What all handles and all threads share.
 struct Recording {
     face: Arc<Face>,
@@ -65,6 +68,8 @@ struct Recording {
     spare: Mutex<Vec<Arc<Chunk>>>,
     /// By their number.
     logs: Mutex<Vec<Arc<Log>>>,
+    /// For threads that have none of their own any more: what they do while they end.
+    last: Mutex<Option<Writer>>,
 }
 
 /// What every event reads: nothing that is written more often is beside it.
@@ -103,6 +108,7 @@ impl Recorder {
             room: AtomicU64::new(events),
             spare: Mutex::new(spare),
             logs: Mutex::default(),
+            last: Mutex::default(),
         }))
     }
 
@@ -154,12 +160,13 @@ impl Recorder {
     /// As [`note_allocation`](Self::note_allocation), where something else is due first.
     #[cold]
     #[inline(never)]
-    pub(crate) fn note_allocation_in_time(&self, bytes: u64, stream: StreamId) -> u64 {
-        log::with(self, |writer| writer.allocated(bytes, stream)).unwrap_or(0)
+    fn note_allocation_in_time(&self, bytes: u64, stream: StreamId) -> u64 {
+        log::with(self, |writer| writer.allocated(bytes, stream))
     }
 
     /// Records the free of what was recorded under this number, with the stream that used it last; before its memory may go to
-    /// somebody else. 0, and what is no number of this recorder's, is no event.
+    /// somebody else. 0 is no event. Any other is to be a number of this recorder's, and freed once: else it takes room that others
+    /// were promised, and the trace may have something else freed.
     pub fn note_free(&self, number: u64, stream: StreamId) {
         if number != 0 && !Self::note_free_of(self.number(), number, stream) {
             self.note_free_in_time(number, stream);
@@ -169,7 +176,7 @@ impl Recorder {
     /// As [`note_free`](Self::note_free), where something else is due first.
     #[cold]
     #[inline(never)]
-    pub(crate) fn note_free_in_time(&self, number: u64, stream: StreamId) {
+    fn note_free_in_time(&self, number: u64, stream: StreamId) {
         log::with(self, |writer| writer.freed(number, stream));
     }
 
@@ -213,6 +220,10 @@ impl Recorder {
         log::with_last(recorder, |writer| writer.freed_quickly(number, stream)).is_some()
     }
 
+    pub(crate) fn downgrade(&self) -> WeakRecorder {
+        WeakRecorder(Arc::downgrade(&self.0))
+    }
+
     /// Room for so many events, or fewer.
     fn take_room(&self, events: u64) -> u64 {
         let taken = |room: u64| Some(room - room.min(events) / 2 * 2);
@@ -234,6 +245,22 @@ impl Recorder {
         let log = Arc::new(Log::new(logs.len() as u64));
         logs.push(Arc::clone(&log));
         log
+    }
+}
+
+impl WeakRecorder {
+    fn upgrade(&self) -> Option<Recorder> {
+        self.0.upgrade().map(Recorder)
+    }
+
+    /// As [`Recorder::note_allocation`]; 0 without one.
+    pub(crate) fn note_allocation(&self, bytes: u64, stream: StreamId) -> u64 {
+        self.upgrade().map_or(0, |recorder| recorder.note_allocation(bytes, stream))
+    }
+
+    /// As [`Recorder::note_free`].
+    pub(crate) fn note_free(&self, number: u64, stream: StreamId) {
+        self.upgrade().into_iter().for_each(|recorder| recorder.note_free(number, stream));
     }
 }
 
@@ -266,6 +293,7 @@ impl fmt::Debug for Recorder {
 #[cfg(all(test, feature = "host"))]
 mod tests {
     use super::*;
+    use crate::Pool;
     use crate::backend::{Backend, Stream};
     use crate::host::HostDevice;
 
@@ -286,5 +314,29 @@ mod tests {
         // Whoever still knows the number has nothing to say to it, for however long.
         let left = (0..3 * Chunk::EVENTS).filter(|_| Recorder::note_free_of(recorded, number, stream));
         assert!(left.count() < Chunk::EVENTS, "there is no chunk any more");
+    }
+
+    #[test]
+    fn neither_buffers_nor_threads_of_a_pool_keep_its_recorder() {
+        let (recorder, device) = (Recorder::new(), HostDevice::new());
+        let stream = device.create_stream().expect("a stream");
+        let pool = Pool::builder(&device).recorder(&recorder).build().expect("a pool");
+        // Of the second this thread keeps the memory, and the pool with it.
+        let (_live, idle) = [(); 2].map(|()| pool.allocate(10, &stream).expect("memory")).into();
+        drop(idle);
+        let kept = recorder.downgrade();
+        drop(recorder);
+        assert!(kept.upgrade().is_some(), "the pool keeps it");
+        drop(pool);
+        assert!(kept.upgrade().is_none());
+    }
+
+    #[test]
+    fn a_thread_forgets_its_writers_for_recorders_that_are_gone() {
+        let stream = HostDevice::new().create_stream().expect("a stream").id();
+        for _ in 0..100 {
+            assert_ne!(Recorder::with_events(2).note_allocation(1, stream), 0);
+        }
+        assert!(log::writers() <= 2);
     }
 }
