@@ -9,6 +9,10 @@ use vrampool_backend::BackendError;
 /// How wgpu's message begins where [`wgpu::Device::poll`] panics, which it does when the driver says that the device is lost.
 const POLL_PANIC: &str = "Error in Device::poll";
 
+/// How it begins where that panics because another thread's call came between its two looks: the queue is empty by the second, and
+/// what had been submitted was not done by the first. So all of it is done.
+const EMPTY_PANIC: &str = "If the queue is empty, the current submission index";
+
 /// A device and its queue.
 #[derive(Debug)]
 pub(crate) struct Gpu {
@@ -106,6 +110,7 @@ impl Gpu {
             }
             Err(panic) => match panic.downcast_ref::<String>() {
                 Some(message) if message.starts_with(POLL_PANIC) => Err(self.lose(message)),
+                Some(message) if message.starts_with(EMPTY_PANIC) => Ok(true),
                 // A callback of the program's own panicked.
                 _ => resume_unwind(panic),
             },
