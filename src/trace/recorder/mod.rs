@@ -187,8 +187,8 @@ impl Recorder {
     }
 
     /// As [`note_allocation`](Self::note_allocation), where that takes a few nanoseconds and no handle: by the recorder of this
-    /// [number](Self::number), if this thread recorded with it last and nothing else is due first. `None` where it is not, every
-    /// so many events: then it is not recorded yet.
+    /// [number](Self::number), if this thread recorded with it last and nothing else is due first, as it is every so many
+    /// events. `None` if not: then it is not recorded yet.
     ///
     /// ```
     /// # use vrampool::{Backend, Stream, host::HostDevice, trace::Recorder};
