@@ -1,20 +1,18 @@
 //! Points in the order of a device's work.
 
 use crate::shared::Shared;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 use vrampool_backend::{BackendError, Event};
 
 /// Commands that go to the queue together, and what became of them.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
-    outcome: OnceLock<Result<wgpu::SubmissionIndex, BackendError>>,
-    done: AtomicBool,
+    /// The number of the submission.
+    outcome: OnceLock<Result<u64, BackendError>>,
 }
 
 impl Batch {
-    pub(crate) fn settle(&self, outcome: Result<wgpu::SubmissionIndex, BackendError>) {
+    pub(crate) fn settle(&self, outcome: Result<u64, BackendError>) {
         let _ = self.outcome.set(outcome);
     }
 }
@@ -40,20 +38,15 @@ impl WgpuEvent {
 
 impl Event for WgpuEvent {
     fn is_complete(&self) -> Result<bool, BackendError> {
-        // Relaxed: what the device wrote is read by the device, or by the host behind a wait.
-        if self.batch.done.load(Ordering::Relaxed) {
-            return Ok(true);
+        let (gpu, outcome) = (self.device.gpu(), &self.batch.outcome);
+        if outcome.get().is_none() {
+            self.device.recorder().submit_through(gpu, &self.batch)?;
         }
-        self.device.recorder().submit_through(self.device.gpu(), &self.batch)?;
-        let index = match self.batch.outcome.get() {
-            Some(Ok(index)) => index.clone(),
-            Some(Err(error)) => return Err(error.clone()),
+        match outcome.get() {
+            Some(Ok(number)) => gpu.is_done(*number),
+            Some(Err(error)) => Err(error.clone()),
             // A callback of wgpu's asks, from within the submission.
-            None => return Ok(false),
-        };
-        let now = wgpu::PollType::Wait { submission_index: Some(index), timeout: Some(Duration::ZERO) };
-        let done = self.device.gpu().poll(now)?;
-        self.batch.done.fetch_or(done, Ordering::Relaxed);
-        Ok(done)
+            None => Ok(false),
+        }
     }
 }

@@ -3,15 +3,12 @@
 use crate::driver;
 use crate::error::{blame, caught};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use vrampool_backend::BackendError;
 
 /// How wgpu's message begins where [`wgpu::Device::poll`] panics, which it does when the driver says that the device is lost.
 const POLL_PANIC: &str = "Error in Device::poll";
-
-/// How it begins where that panics because another thread's call came between its two looks: the queue is empty by the second, and
-/// what had been submitted was not done by the first. So all of it is done.
-const EMPTY_PANIC: &str = "If the queue is empty, the current submission index";
 
 /// A device and its queue.
 #[derive(Debug)]
@@ -21,8 +18,16 @@ pub(crate) struct Gpu {
     /// See [`check`](Self::check).
     probe: wgpu::Buffer,
     lost: Arc<OnceLock<String>>,
+    progress: Arc<Progress>,
     /// What the driver calls it, where that is known.
     handle: Option<u64>,
+}
+
+/// How far the device is with what was [submitted](Gpu::submit): the numbers of the last ones.
+#[derive(Debug, Default)]
+struct Progress {
+    submitted: AtomicU64,
+    done: AtomicU64,
 }
 
 impl Gpu {
@@ -42,7 +47,7 @@ impl Gpu {
                 mapped_at_creation: false,
             })
         })?;
-        let gpu = Self { device, queue, probe, lost: Arc::default(), handle };
+        let gpu = Self { device, queue, probe, lost: Arc::default(), progress: Arc::default(), handle };
         gpu.check()?;
         caught(&gpu.device, "Queue::write_buffer", || gpu.queue.write_buffer(&gpu.probe, 0, &[0; 4]))
             .map_err(|error| blame("queue", error))?;
@@ -98,28 +103,55 @@ impl Gpu {
         caught(&self.device, call, calls)
     }
 
-    /// Lets wgpu find out what is done, call back, and free what nobody uses. Answers whether what `until` waits for is done.
-    pub(crate) fn poll(&self, until: wgpu::PollType) -> Result<bool, BackendError> {
+    /// Lets wgpu find out what is done, call back, and free what nobody uses; `until` is all of it, or none.
+    pub(crate) fn poll(&self, until: wgpu::PollType) -> Result<(), BackendError> {
         self.check_known()?;
+        let Progress { submitted, done } = &*self.progress;
+        let submitted = submitted.load(Relaxed);
         match catch_unwind(AssertUnwindSafe(|| self.device.poll(until))) {
-            Ok(Ok(_)) => Ok(true),
-            Ok(Err(wgpu::PollError::Timeout)) => Ok(false),
+            Ok(Ok(status)) => {
+                if status.wait_finished() {
+                    // Another thread may have taken the callbacks that say so, and be about to call them.
+                    done.fetch_max(submitted, Relaxed);
+                }
+                Ok(())
+            }
             Ok(Err(error)) => {
                 self.check()?;
                 Err(BackendError::Driver { call: "Device::poll", code: 0, message: error.to_string() })
             }
             Err(panic) => match panic.downcast_ref::<String>() {
                 Some(message) if message.starts_with(POLL_PANIC) => Err(self.lose(message)),
-                Some(message) if message.starts_with(EMPTY_PANIC) => Ok(true),
                 // A callback of the program's own panicked.
                 _ => resume_unwind(panic),
             },
         }
     }
 
+    /// Submits commands, and answers their number, for [`is_done`](Self::is_done).
+    pub(crate) fn submit(&self, commands: Option<wgpu::CommandBuffer>) -> u64 {
+        self.queue.submit(commands);
+        // Behind the submission, and before it is asked for what is submitted: who is done with one is done with those before it.
+        let number = self.progress.submitted.fetch_add(1, Relaxed) + 1;
+        let progress = Arc::clone(&self.progress);
+        self.queue.on_submitted_work_done(move || _ = progress.done.fetch_max(number, Relaxed));
+        number
+    }
+
+    /// Whether the device is done with a submission. Not by a wait for it that takes no time: such a one panics in wgpu where another
+    /// thread's call comes between its two looks, at the device and at what is under way.
+    pub(crate) fn is_done(&self, number: u64) -> Result<bool, BackendError> {
+        // Relaxed: what the device wrote is read by the device, or by the host behind a wait.
+        let is_done = || self.progress.done.load(Relaxed) >= number;
+        if !is_done() {
+            self.poll(wgpu::PollType::Poll)?;
+        }
+        Ok(is_done())
+    }
+
     /// Waits for all that was submitted.
     pub(crate) fn wait_idle(&self) -> Result<(), BackendError> {
-        self.poll(wgpu::PollType::wait_indefinitely()).map(|_| ())
+        self.poll(wgpu::PollType::wait_indefinitely())
     }
 
     fn lose(&self, reason: &str) -> BackendError {

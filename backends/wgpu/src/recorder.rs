@@ -140,9 +140,9 @@ impl Recorder {
                 // In order: behind earlier lists, before this one.
                 gpu.queue().write_buffer(uniforms, 0, &list.parameters);
             }
-            gpu.queue().submit(list.encoder.map(wgpu::CommandEncoder::finish))
+            gpu.submit(list.encoder.map(wgpu::CommandEncoder::finish))
         });
-        let submitted = submitted.and_then(|index| gpu.check().map(|()| index));
+        let submitted = submitted.and_then(|number| gpu.check().map(|()| number));
         list.batch.settle(submitted.clone());
         submitted?;
         gpu.ask("Buffer::map_async", || self.uploads.recall(list.chunks))

@@ -1,8 +1,9 @@
 //! Work is done in the order of the calls, the program's own submissions included, and nobody waits who did not ask for it.
 
-use crate::{BYTES, copy, fill, memory, read, require};
+use crate::{BYTES, copy, fill, memory, others, read, require};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::channel;
 use vrampool_wgpu::{
     Backend, Event, Factor, Kernels, Memory, Placement, Region, RegionMut, Stream, WgpuDevice, WgpuMemory,
     WgpuStream, wgpu,
@@ -193,6 +194,80 @@ fn an_event_is_complete_when_its_stream_was_waited_for() {
         device.synchronize(&stream).expect("a wait");
         assert!(event.is_complete().expect("an answer"), "round {round}");
     }
+}
+
+/// One whose callbacks no other test's thread gets, and that keeps none of them waiting.
+fn own_device() -> Option<WgpuDevice> {
+    require::device()?;
+    let (device, queue) = others();
+    Some(WgpuDevice::from_parts(device, queue).expect("a device"))
+}
+
+/// Whoever polls is told of what is done, and may be told of something else before.
+#[test]
+fn an_event_is_complete_behind_a_wait_while_another_thread_is_being_called_back() {
+    let Some(device) = own_device() else { return };
+    let stream = device.create_stream().expect("a stream");
+    let memory = memory(&device);
+    fill(&device, &stream, &memory, 1);
+    let event = device.record(&stream).expect("an event");
+    stream.flush().expect("a submission");
+    let (begin, begun) = channel();
+    let (go, told) = channel::<()>();
+    let buffer = device.device().create_buffer(&wgpu::BufferDescriptor {
+        label: None,
+        size: 4,
+        usage: wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST,
+        mapped_at_creation: false,
+    });
+    buffer.map_async(wgpu::MapMode::Read, .., move |_| {
+        begin.send(()).expect("it listens");
+        let _ = told.recv();
+    });
+    std::thread::scope(|scope| {
+        scope.spawn(|| device.device().poll(wgpu::PollType::wait_indefinitely()).expect("a wait"));
+        begun.recv().expect("it is called back");
+        device.synchronize(&stream).expect("a wait");
+        let is_complete = event.is_complete();
+        drop(go);
+        assert_eq!(is_complete, Ok(true));
+    });
+}
+
+/// wgpu looks at the device and at its own lists one after the other: another thread may come between.
+#[test]
+fn events_are_asked_while_other_threads_read_what_they_wrote() {
+    let Some(device) = own_device() else { return };
+    let are_reading = AtomicUsize::new(2);
+    std::thread::scope(|scope| {
+        for reader in 0..2 {
+            let (device, are_reading) = (&device, &are_reading);
+            scope.spawn(move || {
+                let stream = device.create_stream().expect("a stream");
+                let memory = memory(device);
+                let read_back = |round: u32| {
+                    let value = (round * 2 + reader) as u8;
+                    fill(device, &stream, &memory, value);
+                    read(device, &stream, &memory).iter().all(|&byte| byte == value)
+                };
+                let are_right =
+                    std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| (0..200).all(read_back)));
+                are_reading.fetch_sub(1, Ordering::SeqCst);
+                assert!(are_right.expect("no fault"), "other bytes");
+            });
+        }
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let stream = device.create_stream().expect("a stream");
+                let memory = memory(&device);
+                while are_reading.load(Ordering::SeqCst) > 0 {
+                    fill(&device, &stream, &memory, 1);
+                    let event = device.record(&stream).expect("an event");
+                    while !event.is_complete().expect("an answer") {}
+                }
+            });
+        }
+    });
 }
 
 #[test]
