@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # No lock, no atomic read-modify-write and no fence among the instructions of a hit: neither an allocation that a thread's
 # magazine serves nor a drop that it takes back. And what they may call is the way to the depot, a thread's first visit,
-# and unwinding; nothing else. So on the host device, and on a device that is chosen at run time.
+# and unwinding; nothing else. So on the host device, and on a device that is chosen at run time; and of a pool that is
+# recorded, whose hits may take a way of their own for what is due every so many events.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 [ "$(uname -m)" = x86_64 ] || { echo "skipped: the instructions are looked at on x86-64 only"; exit 0; }
@@ -11,6 +12,9 @@ target=${CARGO_TARGET_DIR:-target}/hit_path
 export CARGO_PROFILE_RELEASE_LTO=off
 may_call='last4take|put_anew|allocate_past_magazines|release_to_depot|drop_in_place|Unwind_Resume|panic_in_cleanup'
 then_may_call='Records::put_recorded|magazine::(put_anew|put_in_lane|take_last|take_from_lane|stow_last)|Rack::(begin_last|stow)|drop_in_place|_Unwind_Resume'
+# A recorded hit, and its ways from there: what is due, the lanes, the depot.
+recorded='Pool<B>::allocate_recorded Pool<B>::allocate_from_lane Records::put_recorded'
+then_may_call+='|Records::put_in_time|Pool<B>::(allocate_from_lane|allocate_unrecorded|record)'
 listing=$(mktemp)
 trap 'rm -f "$listing"' EXIT
 
@@ -41,8 +45,8 @@ look_at() {
     # table registers a thread's first visit, and ends what cannot be unwound. The listing is read to its end: a reader that
     # stops early would fail its writer.
     objdump -d --no-show-raw-insn -C "$target"/release/examples/"$example" >"$listing"
-    for function in last::take magazine::take_last magazine::take_from_lane magazine::put_anew magazine::put_in_lane rack::Rack::begin_last rack::Rack::stow; do
-        body=$(awk -v name="<vrampool::$function>:" 'index($0, name) { inside = 1 } inside && /^$/ { exit } inside' "$listing")
+    for function in last::take magazine::take_last magazine::take_from_lane magazine::put_anew magazine::put_in_lane rack::Rack::begin_last rack::Rack::stow $recorded; do
+        body=$(awk -v name="::$function>:" 'index($0, name) && /^[0-9a-f]+ </ { inside = 1 } inside && /^$/ { exit } inside' "$listing")
         [ "$(grep -c . <<<"$body")" -gt 5 ] || { echo "$function: it is not in the program"; exit 1; }
         if grep -nE '\s(lock|xchg|mfence|lfence|sfence|cmpxchg|xadd)\s' <<<"$body"; then
             echo "$function: a hit has these"
