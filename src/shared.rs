@@ -187,7 +187,7 @@ impl Shared {
         });
         if let Some(block) = unkept {
             let (pool, bytes) = (Arc::clone(&block.pool), block.key.class);
-            pool.give_back_counting(vec![block], bytes);
+            pool.give_back_counting([block], bytes);
         }
     }
 
@@ -362,12 +362,12 @@ impl Shared {
 
     /// Drops blocks, of whose bytes `freed` come back to the device for good, outside any lock: a destructor may call the
     /// pool again.
-    fn give_back_counting(&self, blocks: Vec<Box<Block>>, freed: u64) {
-        if blocks.is_empty() {
+    fn give_back_counting(&self, blocks: impl AsRef<[Box<Block>]>, freed: u64) {
+        let count = blocks.as_ref().len() as u64;
+        if count == 0 {
             return;
         }
-        let _report =
-            GiveBack { pool: self, count: blocks.len() as u64, freed, was: GIVING_BACK.replace(true) };
+        let _report = GiveBack { pool: self, count, freed, was: GIVING_BACK.replace(true) };
         drop(blocks);
     }
 

@@ -145,8 +145,11 @@ impl<B: Backend> Taken<B> {
 
     /// Of all blocks of the engine that it has; none if there are none.
     pub(super) fn stitched(mut blocks: Vec<Block>, memory: Arc<B::Memory>, offset: u64) -> Option<Self> {
-        let more = blocks.split_off(1.min(blocks.len()));
-        Some(Self { block: blocks.pop()?, stitched: Some(Place { memory, offset, more }) })
+        if blocks.is_empty() {
+            return None;
+        }
+        let block = blocks.remove(0);
+        Some(Self { block, stitched: Some(Place { memory, offset, more: blocks }) })
     }
 }
 

@@ -187,7 +187,7 @@ impl<B: Backend> Backing<B> {
         };
         let new = self.split(Extent { start, bytes: missing })?;
         let pieces: Vec<_> = plan.front.into_iter().chain(new.iter().copied()).chain(plan.back).collect();
-        let fit = stitch::fit(&pieces, &self.holes(engine).with(&new), bytes)?.joined(&span(&new));
+        let fit = stitch::fit(&pieces, &self.holes(engine).with(&new), bytes, &span(&new))?;
         Some(Growth { new, gap, stitched: Some(pieces), fit: Some(fit) })
     }
 

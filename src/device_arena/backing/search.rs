@@ -57,10 +57,10 @@ impl<B: Backend> Backing<B> {
     pub(in super::super) fn oldest(&mut self, engine: &Arena, bytes: u64) -> Way<B> {
         let (end_age, older) = self.older_than_end(engine, bytes);
         let found = self.search(engine, bytes, older).and_then(|oldest| self.stitched.get(oldest));
-        let fit =
-            found.and_then(|range| Some((range, stitch::fit(&range.pieces, &self.search.holes, bytes)?)));
+        let fit_in = |range: &Stitched<B>| stitch::fit(&range.pieces, &self.search.holes, bytes, &(0..0));
+        let fit = found.and_then(|range| Some((range, fit_in(range)?)));
         match (fit, end_age) {
-            (Some((range, fit)), _) => Way::Stitched(Arc::clone(&range.memory), fit.joined(&(0..0))),
+            (Some((range, fit)), _) => Way::Stitched(Arc::clone(&range.memory), fit),
             (None, Some(_)) => Way::End,
             (None, None) => Way::Nothing,
         }
@@ -185,11 +185,12 @@ mod tests {
                 }
                 let mut holes = Holes::default();
                 holes.find(&arena, 1);
-                let oldest = stitch::fit(&pieces, &holes, bytes).map(|_| 0);
+                let fit = |holes| stitch::fit(&pieces, holes, bytes, &(0..0));
+                let oldest = fit(&holes).map(|_| 0);
                 let now = arena.moment();
                 if search.answers(now, bytes, 1) {
                     prop_assert_eq!(search.oldest, oldest);
-                    prop_assert!(oldest.is_none() || stitch::fit(&pieces, &search.holes, bytes) == stitch::fit(&pieces, &holes, bytes));
+                    prop_assert!(oldest.is_none() || fit(&search.holes) == fit(&holes));
                 } else {
                     search = Search { moment: Some(now), holes, bytes, ranges: 1, oldest };
                 }

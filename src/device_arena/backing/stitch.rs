@@ -11,6 +11,7 @@
 //! ```
 
 use super::cover::{Extent, Holes};
+use smallvec::SmallVec;
 use std::ops::Range;
 
 /// What a request gets of a stitched range.
@@ -19,27 +20,27 @@ pub(in super::super) struct Fit {
     /// Where in the stitched range it starts.
     pub(in super::super) offset: u64,
     /// The bytes of the arena's range that are its, in the order of the stitched one.
-    pub(in super::super) extents: Vec<Extent>,
+    pub(in super::super) extents: SmallVec<[Extent; 4]>,
 }
 
 impl Fit {
-    /// The same with extents that follow each other as one; those in `new`, which is whole pieces, apart from the others.
-    pub(super) fn joined(mut self, new: &Range<u64>) -> Self {
-        self.extents.dedup_by(|next, extent| {
-            let is_like = new.contains(&extent.start) == new.contains(&next.start);
-            let follows = extent.end() == next.start && is_like;
-            if follows {
-                extent.bytes += next.bytes;
+    /// Adds what follows: to the last extent, if it goes on there and both are in `new`, or neither is.
+    fn add(&mut self, taken: Extent, new: &Range<u64>) {
+        match self.extents.last_mut() {
+            Some(last)
+                if last.end() == taken.start && new.contains(&last.start) == new.contains(&taken.start) =>
+            {
+                last.bytes += taken.bytes;
             }
-            follows
-        });
-        self
+            _ => self.extents.push(taken),
+        }
     }
 }
 
-/// The first place in a range of those pieces with `bytes` free in a row.
-pub(in super::super) fn fit(pieces: &[Extent], holes: &Holes, bytes: u64) -> Option<Fit> {
-    let mut fit = Fit { offset: 0, extents: Vec::new() };
+/// The first place in a range of those pieces with `bytes` free in a row. Extents that follow each other are one; those in `new`, which is
+/// whole pieces, are apart from the others.
+pub(in super::super) fn fit(pieces: &[Extent], holes: &Holes, bytes: u64, new: &Range<u64>) -> Option<Fit> {
+    let mut fit = Fit { offset: 0, extents: SmallVec::new() };
     let (mut end, mut row) = (0, 0);
     for &piece in pieces {
         let front = holes.front_of(piece);
@@ -49,7 +50,7 @@ pub(in super::super) fn fit(pieces: &[Extent], holes: &Holes, bytes: u64) -> Opt
             }
             let taken = free.first(free.bytes.min(bytes - row));
             if taken.bytes > 0 {
-                fit.extents.push(taken);
+                fit.add(taken, new);
             }
             row += taken.bytes;
             row == bytes
@@ -64,7 +65,7 @@ pub(in super::super) fn fit(pieces: &[Extent], holes: &Holes, bytes: u64) -> Opt
             if back > 0 {
                 fit.offset = end + piece.bytes - back;
                 let taken = free.first(back.min(bytes));
-                fit.extents.push(taken);
+                fit.add(taken, new);
                 row = taken.bytes;
                 if row == bytes {
                     return Some(fit);
@@ -244,22 +245,22 @@ mod tests {
             let of_range = bytes_of(&range);
             let is_free: Vec<bool> = of_range.iter().map(|&at| free[at as usize]).collect();
             let twin = is_free.windows(bytes as usize).position(|row| row.iter().all(|&free| free));
-            match fit(&range, &holes(&free), bytes) {
+            let new = pieces[split.index(pieces.len())];
+            let new = new.start..new.end();
+            match fit(&range, &holes(&free), bytes, &new) {
                 None => prop_assert_eq!(twin, None),
                 Some(fit) => {
                     prop_assert_eq!(twin, Some(fit.offset as usize));
                     prop_assert_eq!(&bytes_of(&fit.extents)[..], &of_range[fit.offset as usize..][..bytes as usize]);
                     prop_assert!(fit.extents.iter().all(|extent| extent.bytes > 0));
-                    let new = pieces[split.index(pieces.len())];
-                    let new = new.start..new.end();
-                    let joined = fit.clone().joined(&new);
-                    prop_assert_eq!(bytes_of(&joined.extents), bytes_of(&fit.extents));
-                    for pair in joined.extents.windows(2) {
+                    for pair in fit.extents.windows(2) {
                         let are_alike = new.contains(&pair[0].start) == new.contains(&pair[1].start);
                         prop_assert!(pair[0].end() != pair[1].start || !are_alike);
                     }
-                    let is_within = |extent: &Extent| extent.end() <= new.end || extent.start >= new.end;
-                    prop_assert!(joined.extents.iter().filter(|extent| new.contains(&extent.start)).all(is_within));
+                    let is_within = |extent: &Extent| {
+                        extent.end() <= new.start || new.start <= extent.start && extent.end() <= new.end || new.end <= extent.start
+                    };
+                    prop_assert!(fit.extents.iter().all(is_within));
                 }
             }
         }
@@ -276,7 +277,7 @@ mod tests {
         ) {
             range.truncate(most);
             let holes = holes(&free);
-            let is_fit = fit(&range, &holes, bytes).is_some();
+            let is_fit = fit(&range, &holes, bytes, &(0..0)).is_some();
             let goes_on = holes.backs(&pieces).any(|(place, hole)| {
                 let number = range.iter().position(|piece| *piece == pieces[place]);
                 number.is_some_and(|number| goes_on_from(number, &range, hole, bytes, &holes))
@@ -299,7 +300,7 @@ mod tests {
             free.resize(made.end() as usize, true);
             let made = (made.bytes > 0).then_some(made);
             let range: Vec<_> = plan.front.iter().copied().chain(made).chain(plan.back).collect();
-            prop_assert!(fit(&range, &holes(&free), bytes).is_some());
+            prop_assert!(fit(&range, &holes(&free), bytes, &(0..0)).is_some());
             let whole: u64 = pieces.iter().filter(|piece| holes_before.front_of(**piece) == piece.bytes).map(|piece| piece.bytes).sum();
             prop_assert!(plan.missing <= bytes.saturating_sub(whole));
             let mut starts: Vec<_> = range.iter().map(|piece| piece.start).collect();
