@@ -3,7 +3,8 @@
 use crate::driver;
 use crate::error::{blame, caught};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::sync::{Arc, OnceLock};
 use vrampool_backend::BackendError;
 
@@ -28,6 +29,19 @@ pub(crate) struct Gpu {
 struct Progress {
     submitted: AtomicU64,
     done: AtomicU64,
+}
+
+/// Says that a submission is done when it is dropped: by the callback that wgpu calls for it, or without that, where another callback
+/// of those that the same poll was to call has panicked.
+struct Done {
+    progress: Arc<Progress>,
+    number: u64,
+}
+
+impl Drop for Done {
+    fn drop(&mut self) {
+        self.progress.done.fetch_max(self.number, Relaxed);
+    }
 }
 
 impl Gpu {
@@ -107,7 +121,7 @@ impl Gpu {
     pub(crate) fn poll(&self, until: wgpu::PollType) -> Result<(), BackendError> {
         self.check_known()?;
         let Progress { submitted, done } = &*self.progress;
-        let submitted = submitted.load(Relaxed);
+        let submitted = submitted.load(Acquire);
         match catch_unwind(AssertUnwindSafe(|| self.device.poll(until))) {
             Ok(Ok(status)) => {
                 if status.wait_finished() {
@@ -129,12 +143,13 @@ impl Gpu {
     }
 
     /// Submits commands, and answers their number, for [`is_done`](Self::is_done).
-    pub(crate) fn submit(&self, commands: Option<wgpu::CommandBuffer>) -> u64 {
+    pub(crate) fn submit(&self, commands: impl IntoIterator<Item = wgpu::CommandBuffer>) -> u64 {
         self.queue.submit(commands);
         // Behind the submission, and before it is asked for what is submitted: who is done with one is done with those before it.
-        let number = self.progress.submitted.fetch_add(1, Relaxed) + 1;
-        let progress = Arc::clone(&self.progress);
-        self.queue.on_submitted_work_done(move || _ = progress.done.fetch_max(number, Relaxed));
+        // Release: pairs with the acquire in `poll`, which waits for no less than what has a number by then.
+        let number = self.progress.submitted.fetch_add(1, AcqRel) + 1;
+        let done = Done { progress: Arc::clone(&self.progress), number };
+        self.queue.on_submitted_work_done(move || drop(done));
         number
     }
 
@@ -145,6 +160,10 @@ impl Gpu {
         let is_done = || self.progress.done.load(Relaxed) >= number;
         if !is_done() {
             self.poll(wgpu::PollType::Poll)?;
+            if !is_done() {
+                // On a lost device it would never be.
+                self.check()?;
+            }
         }
         Ok(is_done())
     }

@@ -111,7 +111,7 @@ impl Recorder {
         let _open = self.open.lock();
         self.flush(gpu)?;
         // Apart, because one command that is refused takes all of its submission with it.
-        let submitted = gpu.ask("Queue::submit", || gpu.queue().submit(commands));
+        let submitted = gpu.ask("Queue::submit", || gpu.submit(commands));
         submitted.map_err(|error| blame("commands", error))?;
         gpu.check()
     }
@@ -142,7 +142,8 @@ impl Recorder {
             }
             gpu.submit(list.encoder.map(wgpu::CommandEncoder::finish))
         });
-        let submitted = submitted.and_then(|number| gpu.check().map(|()| number));
+        // What a lost device says of it first is anything.
+        let submitted = gpu.check().and(submitted);
         list.batch.settle(submitted.clone());
         submitted?;
         gpu.ask("Buffer::map_async", || self.uploads.recall(list.chunks))

@@ -1,9 +1,11 @@
 //! Work is done in the order of the calls, the program's own submissions included, and nobody waits who did not ask for it.
 
 use crate::{BYTES, copy, fill, memory, others, read, require};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
 use vrampool_wgpu::{
     Backend, Event, Factor, Kernels, Memory, Placement, Region, RegionMut, Stream, WgpuDevice, WgpuMemory,
     WgpuStream, wgpu,
@@ -234,6 +236,48 @@ fn an_event_is_complete_behind_a_wait_while_another_thread_is_being_called_back(
     });
 }
 
+/// Nothing says so but the callback of its submission: the queue is never empty.
+#[test]
+fn an_event_becomes_complete_while_the_program_goes_on_submitting() {
+    let Some(device) = own_device() else { return };
+    let (stream, target) = (device.create_stream().expect("a stream"), memory(&device));
+    let [from, to] = [(); 2].map(|()| {
+        let usage = wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST;
+        let buffer = wgpu::BufferDescriptor { label: None, size: 16 << 20, usage, mapped_at_creation: false };
+        device.device().create_buffer(&buffer)
+    });
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::SeqCst) {
+                let mut encoder =
+                    device.device().create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+                (0..16).for_each(|_| encoder.copy_buffer_to_buffer(&from, 0, &to, 0, 16 << 20));
+                device.queue().submit([encoder.finish()]);
+            }
+        });
+        let are_complete = (0..4).all(|_| {
+            fill(&device, &stream, &target, 1);
+            let event = device.record(&stream).expect("an event");
+            stream.flush().expect("a submission");
+            becomes_complete(&event)
+        });
+        is_over.store(true, Ordering::SeqCst);
+        assert!(are_complete);
+    });
+}
+
+/// Only a test that fails asks for so long.
+fn becomes_complete(event: &impl Event) -> bool {
+    let began = Instant::now();
+    while event.is_complete() != Ok(true) {
+        if began.elapsed() > Duration::from_secs(20) {
+            return false;
+        }
+    }
+    true
+}
+
 /// wgpu looks at the device and at its own lists one after the other: another thread may come between.
 #[test]
 fn events_are_asked_while_other_threads_read_what_they_wrote() {
@@ -250,8 +294,7 @@ fn events_are_asked_while_other_threads_read_what_they_wrote() {
                     fill(device, &stream, &memory, value);
                     read(device, &stream, &memory).iter().all(|&byte| byte == value)
                 };
-                let are_right =
-                    std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| (0..200).all(read_back)));
+                let are_right = catch_unwind(AssertUnwindSafe(|| (0..200).all(read_back)));
                 are_reading.fetch_sub(1, Ordering::SeqCst);
                 assert!(are_right.expect("no fault"), "other bytes");
             });
@@ -263,7 +306,7 @@ fn events_are_asked_while_other_threads_read_what_they_wrote() {
                 while are_reading.load(Ordering::SeqCst) > 0 {
                     fill(&device, &stream, &memory, 1);
                     let event = device.record(&stream).expect("an event");
-                    while !event.is_complete().expect("an answer") {}
+                    assert!(becomes_complete(&event));
                 }
             });
         }
