@@ -11,12 +11,36 @@ target=${CARGO_TARGET_DIR:-target}/hit_path
 # Between crates nothing is looked at; with it, each crate would have a listing of its own.
 export CARGO_PROFILE_RELEASE_LTO=off
 may_call='last4take|put_anew|allocate_past_magazines|release_to_depot|drop_in_place|Unwind_Resume|panic_in_cleanup'
-then_may_call='Records::put_recorded|magazine::(put_anew|put_in_lane|take_last|take_from_lane|stow_last)|Rack::(begin_last|stow)|drop_in_place|_Unwind_Resume'
+then_may_call='Records::put_recorded|magazine::(put_anew|put_in_lane|take_last|take_from_lane|stow_last)|Rack::(begin_last|stow)|drop_in_place|__rust_dealloc|_Unwind_Resume|panic_in_cleanup'
+# A thread's first visit.
+then_may_call+='|thread_local::destructors::linux_like::register'
 # A recorded hit, and its ways from there: what is due, the lanes, the depot.
-recorded='Pool<B>::allocate_recorded Pool<B>::allocate_from_lane Records::put_recorded'
-then_may_call+='|Records::put_in_time|Pool<B>::(allocate_from_lane|allocate_unrecorded|record)'
+recorded='Pool<B>::allocate_recorded Pool<B>::allocate_from_lane Pool<B>::record Records::put_recorded'
+then_may_call+='|WeakRecorder::note_allocation>|Records::put_in_time>|Pool<B>::(allocate_from_lane|allocate_unrecorded|record)>'
 listing=$(mktemp)
 trap 'rm -f "$listing"' EXIT
+
+# What a program consists of, with names in place of the table's entries by which functions of other crates are called.
+listing_of() {
+    {
+        readelf --relocs --wide "$1" | awk '$3 == "R_X86_64_RELATIVE" { print "at", $1, $4 } $3 == "R_X86_64_GLOB_DAT" { print "is", $1, $5 }'
+        nm --defined-only --demangle "$1" | awk '{ address = $1; sub(/^[^ ]+ . /, ""); print "named", address, $0 }'
+        objdump --disassemble --no-show-raw-insn --demangle "$1"
+    } | awk '
+        $1 == "at" || $1 == "is" || $1 == "named" {
+            entry = $2; value = $0
+            sub(/^0+/, "", entry); sub(/^[^ ]+ [^ ]+ /, "", value)
+            table[$1, entry] = value
+            next
+        }
+        /(call|jmp) +\*0x[0-9a-f]+\(%rip\) +# / {
+            entry = $0; sub(/.*# /, "", entry); sub(/ .*/, "", entry)
+            target = table["at", entry]
+            name = (("is", entry) in table) ? table["is", entry] : table["named", target]
+            sub(/\*0x.*/, (target == "" ? "0" : target) " <" (name == "" ? "unknown" : name) ">")
+        }
+        { print }'
+}
 
 look_at() {
     local example=$1 assembly body half function
@@ -41,10 +65,9 @@ look_at() {
         echo "$half: $(grep -cE '^\s+[a-z]' <<<"$body") instructions in all, no lock, no fence, no other calls"
     done
 
-    # What they may call and is still a hit: other lanes, and another pool's last block. What these call by an address in a
-    # table is not looked at: a thread's first visit, what ends an unwinding that cannot be, and some of those below. The listing is
-    # read to its end: a reader that stops early would fail its writer.
-    objdump -d --no-show-raw-insn -C "$target"/release/examples/"$example" >"$listing"
+    # What they may call and is still a hit: other lanes, and another pool's last block. The listing is read to its end: a reader
+    # that stops early would fail its writer.
+    listing_of "$target"/release/examples/"$example" >"$listing"
     for function in last::take magazine::take_last magazine::take_from_lane magazine::put_anew magazine::put_in_lane rack::Rack::begin_last rack::Rack::stow $recorded; do
         body=$(awk -v name="::$function>:" 'index($0, name) && /^[0-9a-f]+ </ { inside = 1 } inside && /^$/ { exit } inside' "$listing")
         [ "$(grep -c . <<<"$body")" -gt 5 ] || { echo "$function: it is not in the program"; exit 1; }
