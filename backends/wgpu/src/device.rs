@@ -234,7 +234,7 @@ impl Backend for WgpuDevice {
         }
         let size = bytes.next_multiple_of(GRANULARITY);
         // What is done with gives its memory back when wgpu is polled, and not before.
-        gpu.poll(wgpu::PollType::Poll)?;
+        gpu.poll()?;
         let charge = self.shared.account.as_ref().map(|account| account.charge(size)).transpose()?;
         let buffer = match self.create(size, usage) {
             Err(error) if error.is_out_of_memory() => {

@@ -117,8 +117,18 @@ impl Gpu {
         caught(&self.device, call, calls)
     }
 
-    /// Lets wgpu find out what is done, call back, and free what nobody uses; `until` is all of it, or none.
-    pub(crate) fn poll(&self, until: wgpu::PollType) -> Result<(), BackendError> {
+    /// Lets wgpu find out what is done, call back, and free what nobody uses.
+    pub(crate) fn poll(&self) -> Result<(), BackendError> {
+        self.poll_until(wgpu::PollType::Poll)
+    }
+
+    /// The same, once all that was submitted is done.
+    pub(crate) fn wait_idle(&self) -> Result<(), BackendError> {
+        self.poll_until(wgpu::PollType::wait_indefinitely())
+    }
+
+    /// Waits for nothing, or for all of it.
+    fn poll_until(&self, until: wgpu::PollType) -> Result<(), BackendError> {
         self.check_known()?;
         let Progress { submitted, done } = &*self.progress;
         let submitted = submitted.load(Acquire);
@@ -146,7 +156,7 @@ impl Gpu {
     pub(crate) fn submit(&self, commands: impl IntoIterator<Item = wgpu::CommandBuffer>) -> u64 {
         self.queue.submit(commands);
         // Behind the submission, and before it is asked for what is submitted: who is done with one is done with those before it.
-        // Release: pairs with the acquire in `poll`, which waits for no less than what has a number by then.
+        // Release: pairs with the acquire in `poll_until`, which waits for no less than what has a number by then.
         let number = self.progress.submitted.fetch_add(1, AcqRel) + 1;
         let done = Done { progress: Arc::clone(&self.progress), number };
         self.queue.on_submitted_work_done(move || drop(done));
@@ -159,18 +169,13 @@ impl Gpu {
         // Relaxed: what the device wrote is read by the device, or by the host behind a wait.
         let is_done = || self.progress.done.load(Relaxed) >= number;
         if !is_done() {
-            self.poll(wgpu::PollType::Poll)?;
+            self.poll()?;
             if !is_done() {
                 // On a lost device it would never be.
                 self.check()?;
             }
         }
         Ok(is_done())
-    }
-
-    /// Waits for all that was submitted.
-    pub(crate) fn wait_idle(&self) -> Result<(), BackendError> {
-        self.poll(wgpu::PollType::wait_indefinitely())
     }
 
     fn lose(&self, reason: &str) -> BackendError {

@@ -1,9 +1,8 @@
 //! Work is done in the order of the calls, the program's own submissions included, and nobody waits who did not ask for it.
 
 use crate::{BYTES, copy, fill, memory, others, read, require};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 use vrampool_wgpu::{
@@ -246,24 +245,25 @@ fn an_event_becomes_complete_while_the_program_goes_on_submitting() {
         let buffer = wgpu::BufferDescriptor { label: None, size: 16 << 20, usage, mapped_at_creation: false };
         device.device().create_buffer(&buffer)
     });
-    let is_over = AtomicBool::new(false);
+    // Gone when this thread has asked, or panicked.
+    let is_asking = Arc::new(());
+    let asks = Arc::downgrade(&is_asking);
     std::thread::scope(|scope| {
+        let _is_asking = is_asking;
         scope.spawn(|| {
-            while !is_over.load(Ordering::SeqCst) {
+            while asks.strong_count() > 0 {
                 let mut encoder =
                     device.device().create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
                 (0..16).for_each(|_| encoder.copy_buffer_to_buffer(&from, 0, &to, 0, 16 << 20));
                 device.queue().submit([encoder.finish()]);
             }
         });
-        let are_complete = (0..4).all(|_| {
+        for _ in 0..4 {
             fill(&device, &stream, &target, 1);
             let event = device.record(&stream).expect("an event");
             stream.flush().expect("a submission");
-            becomes_complete(&event)
-        });
-        is_over.store(true, Ordering::SeqCst);
-        assert!(are_complete);
+            assert!(becomes_complete(&event));
+        }
     });
 }
 
@@ -282,28 +282,29 @@ fn becomes_complete(event: &impl Event) -> bool {
 #[test]
 fn events_are_asked_while_other_threads_read_what_they_wrote() {
     let Some(device) = own_device() else { return };
-    let are_reading = AtomicUsize::new(2);
+    // Gone when both have read, or panicked.
+    let is_reading = Arc::new(());
+    let read_on = Arc::downgrade(&is_reading);
     std::thread::scope(|scope| {
-        for reader in 0..2 {
-            let (device, are_reading) = (&device, &are_reading);
+        for (reader, is_reading) in [Arc::clone(&is_reading), is_reading].into_iter().enumerate() {
+            let device = &device;
             scope.spawn(move || {
+                let _is_reading = is_reading;
                 let stream = device.create_stream().expect("a stream");
                 let memory = memory(device);
-                let read_back = |round: u32| {
+                for round in 0..200 {
                     let value = (round * 2 + reader) as u8;
                     fill(device, &stream, &memory, value);
-                    read(device, &stream, &memory).iter().all(|&byte| byte == value)
-                };
-                let are_right = catch_unwind(AssertUnwindSafe(|| (0..200).all(read_back)));
-                are_reading.fetch_sub(1, Ordering::SeqCst);
-                assert!(are_right.expect("no fault"), "other bytes");
+                    let bytes = read(device, &stream, &memory);
+                    assert!(bytes.iter().all(|&byte| byte == value), "other bytes");
+                }
             });
         }
         for _ in 0..2 {
             scope.spawn(|| {
                 let stream = device.create_stream().expect("a stream");
                 let memory = memory(&device);
-                while are_reading.load(Ordering::SeqCst) > 0 {
+                while read_on.strong_count() > 0 {
                     fill(&device, &stream, &memory, 1);
                     let event = device.record(&stream).expect("an event");
                     assert!(becomes_complete(&event));
