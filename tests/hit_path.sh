@@ -58,7 +58,7 @@ look_at() {
             echo "$half: a hit has these"
             exit 1
         fi
-        if grep -E '^\s*(callq?|jmpq?)\s+\*?_' <<<"$body" | grep -vE "$may_call"; then
+        if grep -E '^\s*(callq?|j[a-z]+)\s+\*?_' <<<"$body" | grep -vE "$may_call"; then
             echo "$half: a hit may call these"
             exit 1
         fi
