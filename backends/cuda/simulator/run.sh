@@ -9,7 +9,7 @@ set -euo pipefail
 root=$(cd "$(dirname "$0")/../../.." && pwd)
 target=$(cargo metadata --manifest-path "$root/Cargo.toml" --format-version 1 --no-deps --locked |
     sed 's/.*"target_directory":"\([^"]*\)".*/\1/')
-cargo build --quiet --locked --manifest-path "$root/Cargo.toml" -p vrampool-cuda-simulator
+cargo build --quiet --locked --manifest-path "$root/Cargo.toml" -p vrampool-cuda-simulator --jobs 2
 driver="$target/simulator"
 mkdir -p "$driver"
 # A new file: a program that has the old one open keeps it.

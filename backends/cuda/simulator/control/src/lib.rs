@@ -112,13 +112,12 @@ impl Simulator {
 
     /// Has the `nth` wait for an event from now on, from 1, do nothing; 0 takes that back.
     pub fn ignore_wait(&self, nth: u64) {
-        let name = b"simulator_ignore_wait\0";
-        // SAFETY: the simulator exports this function with this type.
-        let function = unsafe { self.library.get::<unsafe extern "C" fn(u64) -> c_int>(name) };
-        if let Ok(function) = function {
-            // SAFETY: as above; it takes a number.
-            unsafe { function(nth) };
-        }
+        self.number("simulator_ignore_wait", nth as usize);
+    }
+
+    /// Holds each operation up by a random time of at most so many microseconds.
+    pub fn set_lag(&self, microseconds: u64) {
+        self.number("simulator_set_lag", microseconds as usize);
     }
 
     /// The number of reports so far, and the first one.

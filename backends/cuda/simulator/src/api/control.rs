@@ -67,6 +67,12 @@ exports! {
         Ok(())
     }
 
+    /// Holds operations up by at most so many microseconds each, at random.
+    fn simulator_set_lag(microseconds: u64) |call| {
+        call.world().settings.lag = microseconds;
+        Ok(())
+    }
+
     /// How many reports there were, and as much of the first one as there is room for.
     fn simulator_reports(count: *mut u64, to: *mut c_char, length: c_int) |call| {
         let world = call.world();
