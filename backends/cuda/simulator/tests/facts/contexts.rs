@@ -1,4 +1,4 @@
-//! Contexts: the primary ones and their counts, and each thread's stack.
+//! Contexts: the primary ones and their reference counts, and each thread's stack.
 
 use crate::driver::{CONTEXT_IS_DESTROYED, INVALID_CONTEXT, INVALID_VALUE, SUCCESS};
 use crate::fact::{Fact, Scene, Stop, fact};
@@ -23,7 +23,7 @@ fn retain(d: &Scene) -> Result<usize, Stop> {
 }
 
 pub(crate) const FACTS: &[Fact] = &[
-    fact("contexts: what needs a current one", |d| {
+    fact("contexts: calls that need a current context", |d| {
         let (mut pointer, mut handle, mut device, mut bytes, mut total) = (0, 0, 0, 0, 0);
         d.eq("current", current(d), 0);
         d.is("cuMemAlloc", d.cuMemAlloc_v2(&mut pointer, 4096), INVALID_CONTEXT);
@@ -38,16 +38,16 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("cuStreamSynchronize(0)", d.cuStreamSynchronize(0), INVALID_CONTEXT);
         d.is("cuStreamQuery(0)", d.cuStreamQuery(0), INVALID_CONTEXT);
         d.is("cuMemsetD8(garbage)", d.cuMemsetD8_v2(0x1000, 0, 1), INVALID_CONTEXT);
-        d.is("cuMemFree(garbage)", d.cuMemFree_v2(0x1000), INVALID_CONTEXT);
-        d.is("cuMemFree(0)", d.cuMemFree_v2(0), INVALID_CONTEXT);
-        d.is("cuMemFreeHost(garbage)", d.cuMemFreeHost(0x1000), INVALID_CONTEXT);
+        d.is("cuMemFree(garbage)", d.cuMemFree_v2(0x1000), INVALID_VALUE);
+        d.is("cuMemFree(0)", d.cuMemFree_v2(0), SUCCESS);
+        d.is("cuMemFreeHost(garbage)", d.cuMemFreeHost(0x1000), INVALID_VALUE);
         d.is("cuModuleLoadData", d.cuModuleLoadData(&mut handle, c"x".as_ptr()), INVALID_CONTEXT);
         let mut id = 0;
         d.is("cuStreamGetId(0)", d.cuStreamGetId(0, &mut id), INVALID_CONTEXT);
         Ok(())
     })
     .initialised(),
-    fact("contexts: virtual memory and pools need no current one", |d| {
+    fact("contexts: virtual memory and pools need no current context", |d| {
         let (mut handle, mut address, mut unit, mut pool) = (0, 0, 0, 0);
         d.is("granularity", d.cuMemGetAllocationGranularity(&mut unit, &physical(0), 0), SUCCESS);
         d.is("cuMemAddressReserve", d.cuMemAddressReserve(&mut address, 2 << 20, 0, 0, 0), SUCCESS);
@@ -60,11 +60,11 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("cuDeviceGetDefaultMemPool", d.cuDeviceGetDefaultMemPool(&mut pool, 0), SUCCESS);
         d.is("cuMemPoolTrimTo", d.cuMemPoolTrimTo(pool, 0), SUCCESS);
         d.is("cuMemPoolCreate", d.cuMemPoolCreate(&mut pool, &crate::pools::properties(0, 0)), SUCCESS);
-        d.note("primary context active", state(d));
+        d.eq("primary context active", state(d), 0);
         Ok(())
     })
     .initialised(),
-    fact("contexts: a primary one is counted", |d| {
+    fact("contexts: references to a primary context are counted", |d| {
         d.eq("active before", state(d), 0);
         let (first, second) = (retain(d)?, retain(d)?);
         d.eq("the same handle", first == second, true);
@@ -78,7 +78,7 @@ pub(crate) const FACTS: &[Fact] = &[
         Ok(())
     })
     .initialised(),
-    fact("contexts: a released primary one that is current", |d| {
+    fact("contexts: a released primary context stays current", |d| {
         let pointer = d.alloc(4096)?;
         d.is("release", d.cuDevicePrimaryCtxRelease_v2(0), SUCCESS);
         d.eq("current", current(d) == d.context, true);
@@ -93,7 +93,7 @@ pub(crate) const FACTS: &[Fact] = &[
         d.note("the same address", other == pointer);
         Ok(())
     }),
-    fact("contexts: memory is gone with its context", |d| {
+    fact("contexts: memory is released with its context", |d| {
         let pointer = d.alloc(64 << 20)?;
         d.is("release", d.cuDevicePrimaryCtxRelease_v2(0), SUCCESS);
         retain(d)?;
@@ -101,16 +101,16 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("cuMemsetD8", d.cuMemsetD8_v2(pointer, 0, 16), INVALID_VALUE);
         Ok(())
     }),
-    fact("contexts: pushing a released primary one", |d| {
+    fact("contexts: a released primary context can be pushed", |d| {
         d.is("pop", d.cuCtxPopCurrent_v2(&mut 0), SUCCESS);
         d.is("release", d.cuDevicePrimaryCtxRelease_v2(0), SUCCESS);
-        d.note("cuCtxPushCurrent", d.cuCtxPushCurrent_v2(d.context));
-        d.note("cuCtxSetCurrent", d.cuCtxSetCurrent(d.context));
+        d.is("cuCtxPushCurrent", d.cuCtxPushCurrent_v2(d.context), SUCCESS);
+        d.is("cuCtxSetCurrent", d.cuCtxSetCurrent(d.context), SUCCESS);
         let mut pointer = 0;
-        d.note("cuMemAlloc", d.cuMemAlloc_v2(&mut pointer, 4096));
+        d.is("cuMemAlloc", d.cuMemAlloc_v2(&mut pointer, 4096), CONTEXT_IS_DESTROYED);
         Ok(())
     }),
-    fact("contexts: a stack by thread", |d| {
+    fact("contexts: each thread has a stack", |d| {
         d.eq("current", current(d) == d.context, true);
         d.is("push", d.cuCtxPushCurrent_v2(d.context), SUCCESS);
         d.is("push again", d.cuCtxPushCurrent_v2(d.context), SUCCESS);
@@ -133,10 +133,10 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("push", d.cuCtxPushCurrent_v2(d.context), SUCCESS);
         d.is("set null", d.cuCtxSetCurrent(0), SUCCESS);
         d.eq("null pops, which shows what is below", current(d) == d.context, true);
-        d.is("push null", d.cuCtxPushCurrent_v2(0), INVALID_CONTEXT);
+        d.is("push null", d.cuCtxPushCurrent_v2(0), INVALID_VALUE);
         Ok(())
     }),
-    fact("contexts: a created one is pushed, a destroyed one popped", |d| {
+    fact("contexts: creation pushes a context, destruction pops it", |d| {
         let other = d.other_context()?;
         d.eq("current is the new one", current(d) == other, true);
         let mut device = 9;
@@ -148,7 +148,7 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("destroy a primary one", d.cuCtxDestroy_v2(d.context), INVALID_CONTEXT);
         Ok(())
     }),
-    fact("contexts: a destroyed one below the top", |d| {
+    fact("contexts: a destroyed context below the top", |d| {
         let other = d.other_context()?;
         d.is("push", d.cuCtxPushCurrent_v2(d.context), SUCCESS);
         d.is("destroy", d.cuCtxDestroy_v2(other), SUCCESS);
@@ -159,7 +159,7 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("cuMemAlloc", d.cuMemAlloc_v2(&mut pointer, 4096), CONTEXT_IS_DESTROYED);
         Ok(())
     }),
-    fact("contexts: memory of one is usable in another", |d| {
+    fact("contexts: memory of one context is usable in another", |d| {
         let pointer = d.alloc(4096)?;
         d.other_context()?;
         d.is("cuMemsetD8", d.cuMemsetD8_v2(pointer, 3, 4096), SUCCESS);
@@ -170,7 +170,7 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("cuMemFree", d.cuMemFree_v2(pointer), SUCCESS);
         Ok(())
     }),
-    fact("contexts: flags may change while one is active", |d| {
+    fact("contexts: flags may change while the context is active", |d| {
         d.is("cuDevicePrimaryCtxSetFlags", d.cuDevicePrimaryCtxSetFlags_v2(0, 4), SUCCESS);
         let (mut flags, mut active) = (0, 0);
         d.is("state", d.cuDevicePrimaryCtxGetState(0, &mut flags, &mut active), SUCCESS);
@@ -178,14 +178,14 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("unknown flags", d.cuDevicePrimaryCtxSetFlags_v2(0, 1 << 20), INVALID_VALUE);
         Ok(())
     }),
-    fact("contexts: a reset ends one that is retained", |d| {
+    fact("contexts: a reset ends a retained context", |d| {
         let pointer = d.alloc(4096)?;
         d.is("reset", d.cuDevicePrimaryCtxReset_v2(0), SUCCESS);
         d.eq("active", state(d), 0);
-        d.note("cuMemFree", d.cuMemFree_v2(pointer));
+        d.is("cuMemFree", d.cuMemFree_v2(pointer), CONTEXT_IS_DESTROYED);
         let mut other = 0;
-        d.note("cuMemAlloc", d.cuMemAlloc_v2(&mut other, 4096));
-        d.note("release", d.cuDevicePrimaryCtxRelease_v2(0));
+        d.is("cuMemAlloc", d.cuMemAlloc_v2(&mut other, 4096), CONTEXT_IS_DESTROYED);
+        d.is("release", d.cuDevicePrimaryCtxRelease_v2(0), SUCCESS);
         Ok(())
     }),
 ];

@@ -41,6 +41,7 @@ codes! {
     ALREADY_MAPPED = 208,
     NO_BINARY_FOR_GPU = 209,
     NOT_MAPPED = 211,
+    PEER_ACCESS_UNSUPPORTED = 217,
     INVALID_PTX = 218,
     INVALID_SOURCE = 300,
     OPERATING_SYSTEM = 304,
@@ -268,10 +269,9 @@ impl Driver {
         Ok(Self::look_up(file))
     }
 
-    /// Whether this is our simulation of a driver.
+    /// Whether this is the simulated driver.
     pub(crate) fn is_simulator(&self) -> bool {
         // SAFETY: the symbol is only looked up.
-        let marker = unsafe { self.file.get::<*const c_void>(b"vrampool_simulator\0") };
-        marker.is_ok() || std::env::var_os("VRAMPOOL_SIMULATOR").is_some()
+        unsafe { self.file.get::<*const c_void>(b"simulator_hold\0") }.is_ok()
     }
 }

@@ -36,7 +36,8 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("cuMemAddressReserve", d.cuMemAddressReserve(&mut pointer, 2 << 20, 0, 0, 0), NOT_INITIALIZED);
         d.is("cuMemPoolDestroy", d.cuMemPoolDestroy(0), NOT_INITIALIZED);
         let mut mode = 2;
-        d.note("cuThreadExchangeStreamCaptureMode", d.cuThreadExchangeStreamCaptureMode(&mut mode));
+        let exchange = d.cuThreadExchangeStreamCaptureMode(&mut mode);
+        d.is("cuThreadExchangeStreamCaptureMode", exchange, NOT_INITIALIZED);
         Ok(())
     })
     .loaded(),
@@ -97,16 +98,24 @@ pub(crate) const FACTS: &[Fact] = &[
         found = c"before".as_ptr();
         d.is("cuGetErrorString(-7)", d.cuGetErrorString(-7, &mut found), INVALID_VALUE);
         d.eq("text", text(found), "null".into());
-        d.is("cuGetErrorName(1, null)", d.cuGetErrorName(1, null_mut()), INVALID_VALUE);
         let code = d.cuGetErrorName(226, &mut found);
         d.note("cuGetErrorName(226)", format!("{code}, {}", text(found)));
         Ok(())
     })
     .initialised(),
+    fact("errors: a name without a place for it", |d| {
+        d.is("cuGetErrorName(1, null)", d.cuGetErrorName(1, null_mut()), INVALID_VALUE);
+        Ok(())
+    })
+    .initialised()
+    .simulator_only(),
     fact("errors: known numbers have texts", |d| {
-        for (code, expected) in
-            [(0, "no error"), (2, "out of memory"), (1, "invalid argument"), (700, "an illegal memory access was encountered")]
-        {
+        for (code, expected) in [
+            (0, "no error"),
+            (2, "out of memory"),
+            (1, "invalid argument"),
+            (700, "an illegal memory access was encountered"),
+        ] {
             let mut found = null();
             d.is("cuGetErrorString", d.cuGetErrorString(code, &mut found), SUCCESS);
             d.eq(&format!("text of {code}"), text(found), expected.into());

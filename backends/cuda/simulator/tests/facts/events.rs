@@ -1,12 +1,12 @@
-//! Events: what they stand for, and for how long.
+//! Events: records, waits, elapsed time.
 
-use crate::driver::{INVALID_HANDLE, INVALID_VALUE, NOT_READY, SUCCESS};
+use crate::driver::{ILLEGAL_STATE, INVALID_HANDLE, INVALID_VALUE, NOT_READY, SUCCESS};
 use crate::fact::{Fact, fact};
 use crate::scene::{NO_TIMING, NON_BLOCKING};
 use std::ptr::null_mut;
 
 pub(crate) const FACTS: &[Fact] = &[
-    fact("events: one that was never recorded is complete", |d| {
+    fact("events: an event that was never recorded is complete", |d| {
         let (event, stream) = (d.event(NO_TIMING)?, d.stream(NON_BLOCKING)?);
         d.is("cuEventQuery", d.cuEventQuery(event), SUCCESS);
         d.is("cuEventSynchronize", d.cuEventSynchronize(event), SUCCESS);
@@ -28,7 +28,7 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("cuStreamWaitEvent(null)", d.cuStreamWaitEvent(0, 0, 0), INVALID_HANDLE);
         Ok(())
     }),
-    fact("events: one is complete with the work before it", |d| {
+    fact("events: completion means that the work before the record is complete", |d| {
         let (event, stream) = (d.event(0)?, d.stream(NON_BLOCKING)?);
         let gate = d.gate(stream)?;
         d.is("cuEventRecord", d.cuEventRecord(event, stream), SUCCESS);
@@ -42,7 +42,7 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("cuStreamSynchronize", d.cuStreamSynchronize(stream), SUCCESS);
         Ok(())
     }),
-    fact("events: recording again moves one", |d| {
+    fact("events: recording again replaces the last record", |d| {
         let (event, stream) = (d.event(NO_TIMING)?, d.stream(NON_BLOCKING)?);
         d.is("cuEventRecord", d.cuEventRecord(event, stream), SUCCESS);
         d.is("cuEventSynchronize", d.cuEventSynchronize(event), SUCCESS);
@@ -75,7 +75,7 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("cuCtxSynchronize", d.cuCtxSynchronize(), SUCCESS);
         Ok(())
     }),
-    fact("events: one may be destroyed while it is awaited", |d| {
+    fact("events: an event may be destroyed while a stream waits for it", |d| {
         let (event, held, waiting) = (d.event(NO_TIMING)?, d.stream(NON_BLOCKING)?, d.stream(NON_BLOCKING)?);
         let gate = d.gate(held)?;
         d.is("cuEventRecord", d.cuEventRecord(event, held), SUCCESS);
@@ -87,7 +87,7 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("cuStreamSynchronize", d.cuStreamSynchronize(waiting), SUCCESS);
         Ok(())
     }),
-    fact("events: a destroyed one's handle", |d| {
+    fact("events: the handle of a destroyed event", |d| {
         let event = d.event(NO_TIMING)?;
         d.is("cuEventDestroy", d.cuEventDestroy_v2(event), SUCCESS);
         d.is("cuEventQuery", d.cuEventQuery(event), INVALID_HANDLE);
@@ -96,7 +96,8 @@ pub(crate) const FACTS: &[Fact] = &[
     })
     .simulator_only(),
     fact("events: elapsed time", |d| {
-        let (first, second, plain, stream) = (d.event(0)?, d.event(0)?, d.event(NO_TIMING)?, d.stream(NON_BLOCKING)?);
+        let (first, second, plain, stream) =
+            (d.event(0)?, d.event(0)?, d.event(NO_TIMING)?, d.stream(NON_BLOCKING)?);
         let mut time = -1.0;
         d.is("never recorded", d.cuEventElapsedTime(&mut time, first, second), INVALID_HANDLE);
         d.is("record", d.cuEventRecord(first, stream), SUCCESS);
@@ -113,10 +114,10 @@ pub(crate) const FACTS: &[Fact] = &[
         d.eq("not positive", time <= 0.0, true);
         d.is("the same event", d.cuEventElapsedTime(&mut time, first, first), SUCCESS);
         d.is("without timing", d.cuEventElapsedTime(&mut time, first, plain), INVALID_HANDLE);
-        d.is("null", d.cuEventElapsedTime(null_mut(), first, second), INVALID_VALUE);
+        d.is("null", d.cuEventElapsedTime(null_mut(), first, second), INVALID_HANDLE);
         Ok(())
     }),
-    fact("events: recorded only in streams of their context", |d| {
+    fact("events: an event is recorded only in streams of its context", |d| {
         let (event, stream) = (d.event(NO_TIMING)?, d.stream(NON_BLOCKING)?);
         d.other_context()?;
         let other = d.stream(NON_BLOCKING)?;
@@ -143,13 +144,17 @@ pub(crate) const FACTS: &[Fact] = &[
     fact("events: flags of a record and a wait", |d| {
         let (event, stream) = (d.event(NO_TIMING)?, d.stream(NON_BLOCKING)?);
         d.is("record with no flags", d.cuEventRecordWithFlags(event, stream, 0), SUCCESS);
-        d.is("external record outside of a capture", d.cuEventRecordWithFlags(event, stream, 1), INVALID_VALUE);
+        d.is(
+            "external record outside of a capture",
+            d.cuEventRecordWithFlags(event, stream, 1),
+            ILLEGAL_STATE,
+        );
         d.is("record with flags 8", d.cuEventRecordWithFlags(event, stream, 8), INVALID_VALUE);
-        d.is("external wait outside of a capture", d.cuStreamWaitEvent(stream, event, 1), INVALID_VALUE);
+        d.is("external wait outside of a capture", d.cuStreamWaitEvent(stream, event, 1), ILLEGAL_STATE);
         d.is("wait with flags 8", d.cuStreamWaitEvent(stream, event, 8), INVALID_VALUE);
         Ok(())
     }),
-    fact("events: recorded in one device's stream, awaited in another's", |d| {
+    fact("events: a stream of one device waits for an event of another", |d| {
         let (event, stream) = (d.event(NO_TIMING)?, d.stream(NON_BLOCKING)?);
         let gate = d.gate(stream)?;
         d.is("record", d.cuEventRecord(event, stream), SUCCESS);

@@ -1,13 +1,12 @@
 //! A fact, and the scene in which its process checks it.
 //!
-//! What a scene sees is printed at once, a line for each observation, so that a process that crashes or hangs has told
-//! what it saw before.
+//! Each observation is printed at once, one line each, so that the observations before a crash or a hang are kept.
 
 use crate::driver::{Code, Driver, SUCCESS};
 use std::fmt::Display;
 use std::ops::Deref;
 
-/// What a fact's process has before the fact begins.
+/// The state in which a fact's process begins.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Start {
     /// The library is loaded.
@@ -18,21 +17,21 @@ pub(crate) enum Start {
     Current,
 }
 
-/// What a fact needs, beyond a device.
+/// Requirements of a fact, beyond a device.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Needs {
     Nothing,
     TwoDevices,
-    /// It would crash a real driver.
+    /// The calls crash a real driver, or do harm there.
     Simulator,
 }
 
-/// Where a fact is from.
+/// The source of a fact.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Source {
-    /// Seen on a real device.
+    /// Observed on a real device (H200, driver 580, CUDA 13.0).
     Hardware,
-    /// Nobody has seen it on a real device: it is from the header's text, or a guess.
+    /// Not yet observed on a real device: from the header's text, or a guess.
     Unseen,
 }
 
@@ -41,13 +40,13 @@ pub(crate) struct Fact {
     pub(crate) source: Source,
     pub(crate) start: Start,
     pub(crate) needs: Needs,
-    /// Whether nothing else may run at the same time: it measures the device's free memory.
+    /// Whether it measures the device's free memory, so that no other fact may run at the same time.
     pub(crate) alone: bool,
     pub(crate) check: fn(&Scene) -> Check,
 }
 
 pub(crate) const fn fact(name: &'static str, check: fn(&Scene) -> Check) -> Fact {
-    Fact { name, source: Source::Unseen, start: Start::Current, needs: Needs::Nothing, alone: false, check }
+    Fact { name, source: Source::Hardware, start: Start::Current, needs: Needs::Nothing, alone: false, check }
 }
 
 impl Fact {
@@ -60,11 +59,15 @@ impl Fact {
     }
 
     pub(crate) const fn two_devices(self) -> Self {
-        Self { needs: Needs::TwoDevices, ..self }
+        Self { needs: Needs::TwoDevices, ..self }.unseen()
     }
 
     pub(crate) const fn simulator_only(self) -> Self {
-        Self { needs: Needs::Simulator, ..self }
+        Self { needs: Needs::Simulator, ..self }.unseen()
+    }
+
+    pub(crate) const fn unseen(self) -> Self {
+        Self { source: Source::Unseen, ..self }
     }
 
     pub(crate) const fn alone(self) -> Self {
@@ -72,13 +75,13 @@ impl Fact {
     }
 }
 
-/// The fact cannot be checked further; the reason was printed.
+/// The rest of the fact cannot be checked; the reason was printed.
 #[derive(Debug)]
 pub(crate) struct Stop;
 
 pub(crate) type Check = Result<(), Stop>;
 
-/// The driver, and what a fact's process began with.
+/// The driver, and the state in which a fact's process began.
 pub(crate) struct Scene {
     driver: Driver,
     pub(crate) device: i32,
@@ -109,22 +112,22 @@ impl Scene {
         Ok(scene)
     }
 
-    /// What a call returns.
+    /// Checks the result of a call.
     pub(crate) fn is(&self, call: &str, code: Code, expected: Code) {
         line(if code == expected { "ok" } else { "differs" }, call, &code, &expected);
     }
 
-    /// A value that a call returns.
+    /// Checks a value that a call returned.
     pub(crate) fn eq<T: Display + PartialEq>(&self, what: &str, value: T, expected: T) {
         line(if value == expected { "ok" } else { "differs" }, what, &value, &expected);
     }
 
-    /// A value that differs by device or version.
+    /// Prints a value that depends on the device or the version.
     pub(crate) fn note(&self, what: &str, value: impl Display) {
         line("note", what, &value, &"");
     }
 
-    /// What the fact needs before it can be checked.
+    /// Requires a call to succeed; the rest of the fact depends on it.
     pub(crate) fn must(&self, call: &str, code: Code) -> Check {
         if code == SUCCESS {
             return Ok(());

@@ -1,6 +1,6 @@
-//! Graphs, launched again and again.
+//! Graphs: launches, order, and memory of their own.
 
-use crate::driver::{INVALID_VALUE, SUCCESS};
+use crate::driver::{ILLEGAL_STATE, INVALID_VALUE, SUCCESS};
 use crate::fact::{Fact, Scene, Stop, fact};
 use crate::scene::{MIB, NO_TIMING, NON_BLOCKING};
 use std::ptr::null_mut;
@@ -29,7 +29,7 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("cuGraphExecDestroy", d.cuGraphExecDestroy(program), SUCCESS);
         Ok(())
     }),
-    fact("graphs: an empty one", |d| {
+    fact("graphs: an empty graph", |d| {
         let (stream, mut graph) = (d.stream(NON_BLOCKING)?, 0);
         let program = program(d, 0, |_| Ok(()))?;
         d.is("cuGraphLaunch", d.cuGraphLaunch(program, stream), SUCCESS);
@@ -56,7 +56,7 @@ pub(crate) const FACTS: &[Fact] = &[
         d.eq("word", d.word(pointer)?, 0x0909_0909);
         Ok(())
     }),
-    fact("graphs: one is destroyed while a launch is pending", |d| {
+    fact("graphs: a program is destroyed while a launch is pending", |d| {
         let (pointer, stream) = (d.alloc(4096)?, d.stream(NON_BLOCKING)?);
         let program = program(d, 0, |inside| d.must("memset", d.cuMemsetD8Async(pointer, 7, 4096, inside)))?;
         let gate = d.gate(stream)?;
@@ -87,7 +87,8 @@ pub(crate) const FACTS: &[Fact] = &[
         Ok(())
     }),
     fact("graphs: a kernel's parameters are those of its capture", |d| {
-        let (kernel, pointer, stream) = (d.kernel(c"write_pattern")?, d.alloc(4096)?, d.stream(NON_BLOCKING)?);
+        let (kernel, pointer, stream) =
+            (d.kernel(c"write_pattern")?, d.alloc(4096)?, d.stream(NON_BLOCKING)?);
         d.must("launch", d.launch(kernel, stream, &mut [pointer, 64, 5]))?;
         d.is("cuStreamSynchronize", d.cuStreamSynchronize(stream), SUCCESS);
         let expected = d.word(pointer)?;
@@ -121,7 +122,8 @@ pub(crate) const FACTS: &[Fact] = &[
     }),
     fact("graphs: memory that a capture allocates and does not release", |d| {
         let (stream, mut inner) = (d.stream(NON_BLOCKING)?, 0);
-        let program = program(d, 0, |inside| d.must("cuMemAllocAsync", d.cuMemAllocAsync(&mut inner, MIB, inside)))?;
+        let program =
+            program(d, 0, |inside| d.must("cuMemAllocAsync", d.cuMemAllocAsync(&mut inner, MIB, inside)))?;
         d.is("launch", d.cuGraphLaunch(program, stream), SUCCESS);
         d.is("launch again", d.cuGraphLaunch(program, stream), INVALID_VALUE);
         d.is("cuMemFreeAsync", d.cuMemFreeAsync(inner, stream), SUCCESS);
@@ -131,12 +133,16 @@ pub(crate) const FACTS: &[Fact] = &[
     }),
     fact("graphs: a capture's dependencies may be set", |d| {
         let (stream, pointer) = (d.stream(NON_BLOCKING)?, d.alloc(4096)?);
-        d.note("outside of one", d.cuStreamUpdateCaptureDependencies(stream, null_mut(), 0, 1));
+        d.is(
+            "outside of a capture",
+            d.cuStreamUpdateCaptureDependencies(stream, null_mut(), 0, 1),
+            ILLEGAL_STATE,
+        );
         d.must("begin", d.cuStreamBeginCapture_v2(stream, 2))?;
         d.must("memset", d.cuMemsetD8Async(pointer, 3, 16, stream))?;
         d.is("set to none", d.cuStreamUpdateCaptureDependencies(stream, null_mut(), 0, 1), SUCCESS);
         d.is("flags 9", d.cuStreamUpdateCaptureDependencies(stream, null_mut(), 0, 9), INVALID_VALUE);
-        d.note("end", d.cuStreamEndCapture(stream, &mut 0));
+        d.is("end", d.cuStreamEndCapture(stream, &mut 0), SUCCESS);
         Ok(())
     }),
 ];

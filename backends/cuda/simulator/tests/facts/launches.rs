@@ -1,11 +1,13 @@
-//! Modules, kernels, and what a kernel's fault does to its context.
+//! Modules, kernels, and the state of a context after a kernel's fault.
 
-use crate::driver::{ILLEGAL_ADDRESS, INVALID_CONTEXT, INVALID_HANDLE, INVALID_IMAGE, INVALID_PTX, INVALID_VALUE, NOT_FOUND, SUCCESS};
+use crate::driver::{
+    ILLEGAL_ADDRESS, INVALID_HANDLE, INVALID_IMAGE, INVALID_PTX, INVALID_VALUE, NOT_FOUND, SUCCESS,
+};
 use crate::fact::{Check, Fact, Scene, fact};
 use crate::scene::{MIB, NO_TIMING, NON_BLOCKING};
 use std::ptr::null_mut;
 
-/// What each call returns once a context is lost.
+/// Checks the result of each call after a context is lost.
 fn lost(d: &Scene, pointer: u64, stream: usize, event: usize) -> Check {
     let mut out = 0;
     d.is("cuCtxSynchronize", d.cuCtxSynchronize(), ILLEGAL_ADDRESS);
@@ -23,26 +25,25 @@ fn lost(d: &Scene, pointer: u64, stream: usize, event: usize) -> Check {
     d.is("cuStreamCreate", d.cuStreamCreate(&mut 0, 1), ILLEGAL_ADDRESS);
     d.is("cuEventCreate", d.cuEventCreate(&mut 0, 2), ILLEGAL_ADDRESS);
     d.is("cuMemGetInfo", d.cuMemGetInfo_v2(&mut 0, &mut 0), ILLEGAL_ADDRESS);
-    d.note("cuMemAddressReserve", d.cuMemAddressReserve(&mut out, 2 * MIB, 0, 0, 0));
-    d.note("cuMemCreate", d.cuMemCreate(&mut out, 2 * MIB, &crate::scene::physical(0), 0));
-    d.note("cuEventDestroy", d.cuEventDestroy_v2(event));
-    d.note("cuStreamDestroy", d.cuStreamDestroy_v2(stream));
-    d.note("cuCtxGetCurrent", d.cuCtxGetCurrent(&mut 0));
-    d.note("cuDeviceGetAttribute", d.cuDeviceGetAttribute(&mut 0, 10, 0));
-    d.note("cuMemPoolTrimTo(default)", {
-        let mut pool = 0;
-        d.note("cuDeviceGetDefaultMemPool", d.cuDeviceGetDefaultMemPool(&mut pool, 0));
-        d.cuMemPoolTrimTo(pool, 0)
-    });
+    d.is("cuMemAddressReserve", d.cuMemAddressReserve(&mut out, 2 * MIB, 0, 0, 0), SUCCESS);
+    d.is("cuMemCreate", d.cuMemCreate(&mut out, 2 * MIB, &crate::scene::physical(0), 0), SUCCESS);
+    d.is("cuEventDestroy", d.cuEventDestroy_v2(event), ILLEGAL_ADDRESS);
+    d.is("cuStreamDestroy", d.cuStreamDestroy_v2(stream), ILLEGAL_ADDRESS);
+    d.is("cuCtxGetCurrent", d.cuCtxGetCurrent(&mut 0), SUCCESS);
+    d.is("cuDeviceGetAttribute", d.cuDeviceGetAttribute(&mut 0, 10, 0), SUCCESS);
+    let mut pool = 0;
+    d.is("cuDeviceGetDefaultMemPool", d.cuDeviceGetDefaultMemPool(&mut pool, 0), SUCCESS);
+    d.is("cuMemPoolTrimTo(default)", d.cuMemPoolTrimTo(pool, 0), SUCCESS);
     Ok(())
 }
 
 pub(crate) const FACTS: &[Fact] = &[
-    fact("modules: images that are none", |d| {
+    fact("modules: invalid images", |d| {
         let mut module = 0;
         d.is("text", d.cuModuleLoadData(&mut module, c"garbage".as_ptr()), INVALID_IMAGE);
         d.is("nothing", d.cuModuleLoadData(&mut module, c"".as_ptr()), INVALID_IMAGE);
-        let broken = c".version 7.0\n.target sm_60\n.address_size 64\n.visible .entry broken() { nonsense; }\n";
+        let broken =
+            c".version 7.0\n.target sm_60\n.address_size 64\n.visible .entry broken() { nonsense; }\n";
         d.is("PTX with an error", d.cuModuleLoadData(&mut module, broken.as_ptr()), INVALID_PTX);
         d.is("null", d.cuModuleLoadData(&mut module, std::ptr::null()), INVALID_VALUE);
         Ok(())
@@ -51,7 +52,7 @@ pub(crate) const FACTS: &[Fact] = &[
         let (module, mut function) = (d.module()?, 0);
         d.is("known", d.cuModuleGetFunction(&mut function, module, c"write_pattern".as_ptr()), SUCCESS);
         d.is("unknown", d.cuModuleGetFunction(&mut function, module, c"no_such_kernel".as_ptr()), NOT_FOUND);
-        d.is("no name", d.cuModuleGetFunction(&mut function, module, c"".as_ptr()), NOT_FOUND);
+        d.is("no name", d.cuModuleGetFunction(&mut function, module, c"".as_ptr()), INVALID_VALUE);
         d.is("null module", d.cuModuleGetFunction(&mut function, 0, c"delay".as_ptr()), INVALID_HANDLE);
         d.is("unload", d.cuModuleUnload(module), SUCCESS);
         d.is("unload null", d.cuModuleUnload(0), INVALID_HANDLE);
@@ -76,7 +77,19 @@ pub(crate) const FACTS: &[Fact] = &[
             let mut time = 0_u64;
             let mut parameters = [(&raw mut time).cast()];
             let [x, y, z] = grid;
-            d.cuLaunchKernel(delay, x, y, z, block[0], block[1], block[2], shared, 0, parameters.as_mut_ptr(), null_mut())
+            d.cuLaunchKernel(
+                delay,
+                x,
+                y,
+                z,
+                block[0],
+                block[1],
+                block[2],
+                shared,
+                0,
+                parameters.as_mut_ptr(),
+                null_mut(),
+            )
         };
         d.is("no blocks", run([0, 1, 1], [1, 1, 1], 0), INVALID_VALUE);
         d.is("no threads", run([1, 1, 1], [0, 1, 1], 0), INVALID_VALUE);
@@ -89,25 +102,25 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("cuCtxSynchronize", d.cuCtxSynchronize(), SUCCESS);
         Ok(())
     }),
-    fact("launches: in another context than the module's", |d| {
+    fact("launches: a kernel of another context", |d| {
         let (delay, stream) = (d.kernel(c"delay")?, d.stream(NON_BLOCKING)?);
         d.other_context()?;
         let other = d.stream(NON_BLOCKING)?;
         d.is("in the current context's stream", d.launch(delay, other, &mut [0]), INVALID_HANDLE);
         d.is("in the current context's legacy stream", d.launch(delay, 0, &mut [0]), INVALID_HANDLE);
-        d.is("in its own context's stream", d.launch(delay, stream, &mut [0]), INVALID_CONTEXT);
-        d.note("cuCtxSynchronize", d.cuCtxSynchronize());
+        d.is("in its own context's stream", d.launch(delay, stream, &mut [0]), SUCCESS);
+        d.is("cuCtxSynchronize", d.cuCtxSynchronize(), SUCCESS);
         Ok(())
     }),
-    fact("launches: with no context current", |d| {
+    fact("launches: without a current context", |d| {
         let (delay, stream) = (d.kernel(c"delay")?, d.stream(NON_BLOCKING)?);
         d.is("pop", d.cuCtxPopCurrent_v2(&mut 0), SUCCESS);
-        d.note("launch", d.launch(delay, stream, &mut [0]));
+        d.is("launch", d.launch(delay, stream, &mut [0]), SUCCESS);
         d.note("cuStreamQuery", d.cuStreamQuery(stream));
-        d.note("cuStreamSynchronize", d.cuStreamSynchronize(stream));
+        d.is("cuStreamSynchronize", d.cuStreamSynchronize(stream), SUCCESS);
         Ok(())
     }),
-    fact("launches: a kernel runs later", |d| {
+    fact("launches: a kernel is asynchronous", |d| {
         let (delay, stream) = (d.kernel(c"delay")?, d.stream(NON_BLOCKING)?);
         d.is("warm", d.launch(delay, stream, &mut [0]), SUCCESS);
         d.is("cuStreamSynchronize", d.cuStreamSynchronize(stream), SUCCESS);
@@ -116,38 +129,35 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("cuStreamSynchronize", d.cuStreamSynchronize(stream), SUCCESS);
         Ok(())
     }),
-    fact("launches: a write to no memory loses the context", |d| {
+    fact("launches: a write to unmapped addresses loses the context", |d| {
         let (writer, pointer) = (d.kernel(c"write_pattern")?, d.alloc(4096)?);
         let (stream, event) = (d.stream(NON_BLOCKING)?, d.event(NO_TIMING)?);
         d.is("launch", d.launch(writer, stream, &mut [0x1234_5678_9000, 4096, 5]), SUCCESS);
         d.is("cuStreamSynchronize", d.cuStreamSynchronize(stream), ILLEGAL_ADDRESS);
         lost(d, pointer, stream, event)
     }),
-    fact("launches: a lost primary context is released and works again", |d| {
+    fact("launches: a lost primary context cannot be retained again", |d| {
         let writer = d.kernel(c"write_pattern")?;
         d.is("launch", d.launch(writer, 0, &mut [0x1234_5678_9000, 4096, 5]), SUCCESS);
         d.is("cuCtxSynchronize", d.cuCtxSynchronize(), ILLEGAL_ADDRESS);
-        d.note("release", d.cuDevicePrimaryCtxRelease_v2(0));
+        d.is("release", d.cuDevicePrimaryCtxRelease_v2(0), SUCCESS);
         let mut context = 0;
-        d.note("retain", d.cuDevicePrimaryCtxRetain(&mut context, 0));
-        d.note("the same handle", context == d.context);
-        d.note("cuCtxSetCurrent", d.cuCtxSetCurrent(context));
-        d.note("cuMemAlloc", d.cuMemAlloc_v2(&mut 0, 4096));
-        d.note("cuCtxSynchronize", d.cuCtxSynchronize());
+        d.is("retain", d.cuDevicePrimaryCtxRetain(&mut context, 0), ILLEGAL_ADDRESS);
+        d.eq("no handle", context, 0);
         Ok(())
     }),
-    fact("launches: a write to what is mapped without access", |d| {
+    fact("launches: a write to a mapping without access", |d| {
         let (writer, unit) = (d.kernel(c"write_pattern")?, d.unit()?);
         let (handle, address) = (d.create(unit)?, d.reserve(unit)?);
         d.must("cuMemMap", d.cuMemMap(address, unit, 0, handle, 0))?;
         d.is("launch", d.launch(writer, 0, &mut [address, 64, 5]), SUCCESS);
         d.is("cuCtxSynchronize", d.cuCtxSynchronize(), ILLEGAL_ADDRESS);
-        d.note("cuMemUnmap of a lost context", d.cuMemUnmap(address, unit));
-        d.note("cuMemRelease of a lost context", d.cuMemRelease(handle));
-        d.note("cuMemAddressFree of a lost context", d.cuMemAddressFree(address, unit));
+        d.is("cuMemUnmap after it", d.cuMemUnmap(address, unit), SUCCESS);
+        d.is("cuMemRelease after it", d.cuMemRelease(handle), SUCCESS);
+        d.is("cuMemAddressFree after it", d.cuMemAddressFree(address, unit), SUCCESS);
         Ok(())
     }),
-    fact("launches: a read of what was unmapped", |d| {
+    fact("launches: a read after unmapping", |d| {
         let (checker, unit, count) = (d.kernel(c"count_mismatches")?, d.unit()?, d.alloc(8)?);
         let (handle, address) = (d.create(unit)?, d.reserve(unit)?);
         d.map(address, unit, handle)?;
@@ -158,7 +168,7 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("cuCtxSynchronize", d.cuCtxSynchronize(), ILLEGAL_ADDRESS);
         Ok(())
     }),
-    fact("launches: a second context of a lost device", |d| {
+    fact("launches: a fault loses every context of the device", |d| {
         let writer = d.kernel(c"write_pattern")?;
         let other = d.other_context()?;
         let pointer = d.alloc(4096)?;
@@ -166,8 +176,8 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("launch", d.launch(writer, 0, &mut [0x1234_5678_9000, 4096, 5]), SUCCESS);
         d.is("cuCtxSynchronize", d.cuCtxSynchronize(), ILLEGAL_ADDRESS);
         d.must("set", d.cuCtxSetCurrent(other))?;
-        d.note("cuMemsetD8 in the other context", d.cuMemsetD8_v2(pointer, 1, 16));
-        d.note("cuCtxSynchronize in the other context", d.cuCtxSynchronize());
+        d.is("cuMemsetD8 in the other context", d.cuMemsetD8_v2(pointer, 1, 16), ILLEGAL_ADDRESS);
+        d.is("cuCtxSynchronize in the other context", d.cuCtxSynchronize(), ILLEGAL_ADDRESS);
         Ok(())
     }),
     fact("launches: another device's context is not lost", |d| {

@@ -1,7 +1,7 @@
-//! Small facts of the CUDA driver: what a call returns in which state.
+//! Small facts of the CUDA driver: the result of a call in a given state.
 //!
-//! They are checked against the driver that the system finds, NVIDIA's or its simulation. Each runs in a process of its
-//! own, because some lose their context. `facts [--json FILE] [--list] [part of a name]`.
+//! They are checked against the driver that the loader finds, NVIDIA's or the simulated one. Each runs in a process of its
+//! own, because some of them lose their context. `facts [--json FILE] [--list] [part of a name]`.
 
 mod capture;
 mod contexts;

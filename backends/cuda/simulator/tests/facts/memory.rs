@@ -1,4 +1,4 @@
-//! Device memory: allocation, release, fills, copies, and what a pointer is.
+//! Device memory: allocation, release, fills, copies, and attributes of pointers.
 
 use crate::driver::{INVALID_VALUE, NOT_FOUND, OUT_OF_MEMORY, SUCCESS};
 use crate::fact::{Fact, fact};
@@ -6,18 +6,18 @@ use crate::scene::MIB;
 use std::ptr::null_mut;
 
 pub(crate) const FACTS: &[Fact] = &[
-    fact("memory: no bytes, and no result", |d| {
+    fact("memory: 0 bytes, and a null result", |d| {
         let mut pointer = 7;
         d.is("cuMemAlloc of 0 bytes", d.cuMemAlloc_v2(&mut pointer, 0), INVALID_VALUE);
-        d.note("pointer after 0 bytes", pointer);
+        d.eq("pointer after 0 bytes", pointer, 0);
         d.is("cuMemAlloc(null)", d.cuMemAlloc_v2(null_mut(), 4096), INVALID_VALUE);
         Ok(())
     }),
-    fact("memory: more than there is", |d| {
+    fact("memory: more than is available", |d| {
         let (mut free, mut total, mut pointer) = (0, 0, 7);
         d.must("cuMemGetInfo", d.cuMemGetInfo_v2(&mut free, &mut total))?;
         d.is("twice the total", d.cuMemAlloc_v2(&mut pointer, total * 2), OUT_OF_MEMORY);
-        d.note("pointer after it", pointer);
+        d.eq("pointer after it", pointer, 0);
         d.is("the total", d.cuMemAlloc_v2(&mut pointer, total), OUT_OF_MEMORY);
         d.is("2^60", d.cuMemAlloc_v2(&mut pointer, 1 << 60), OUT_OF_MEMORY);
         d.is("all but one", d.cuMemAlloc_v2(&mut pointer, usize::MAX), OUT_OF_MEMORY);
@@ -36,7 +36,7 @@ pub(crate) const FACTS: &[Fact] = &[
         d.note("distance of the first two", pointers[1].wrapping_sub(pointers[0]) as i64);
         Ok(())
     }),
-    fact("memory: releasing what is not an allocation", |d| {
+    fact("memory: releasing other addresses", |d| {
         let pointer = d.alloc(MIB)?;
         let local = 5_u32;
         d.is("null", d.cuMemFree_v2(0), SUCCESS);
@@ -48,7 +48,7 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("and the context works", d.cuCtxSynchronize(), SUCCESS);
         Ok(())
     }),
-    fact("memory: an allocation is taken from what is free, and given back", |d| {
+    fact("memory: an allocation reduces free memory until its release", |d| {
         let warm = d.alloc(MIB)?;
         let before = d.free_memory()?;
         let mut pointer = 0;
@@ -65,7 +65,7 @@ pub(crate) const FACTS: &[Fact] = &[
         Ok(())
     })
     .alone(),
-    fact("memory: filling and copying nothing", |d| {
+    fact("memory: fills and copies of 0 bytes", |d| {
         let pointer = d.alloc(4096)?;
         d.is("cuMemsetD8 of 0 bytes", d.cuMemsetD8_v2(pointer, 1, 0), SUCCESS);
         d.is("cuMemsetD8Async of 0 bytes", d.cuMemsetD8Async(pointer, 1, 0, 0), SUCCESS);
@@ -77,7 +77,7 @@ pub(crate) const FACTS: &[Fact] = &[
         d.eq("word", d.word(pointer)?, 0);
         Ok(())
     }),
-    fact("memory: filling what is not memory", |d| {
+    fact("memory: fills outside of allocations", |d| {
         let pointer = d.alloc(4 * MIB)?;
         d.is("null", d.cuMemsetD8_v2(0, 1, 16), INVALID_VALUE);
         d.is("past the end", d.cuMemsetD8_v2(pointer + 4 * MIB as u64 - 8, 1, 16), INVALID_VALUE);
@@ -89,7 +89,7 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("the last bytes", d.cuMemsetD8_v2(pointer + 4 * MIB as u64 - 16, 1, 16), SUCCESS);
         Ok(())
     }),
-    fact("memory: copying past the end", |d| {
+    fact("memory: copies past the end", |d| {
         let (from, to) = (d.alloc(4 * MIB)?, d.alloc(8 * MIB)?);
         d.is("cuMemcpy", d.cuMemcpy(to, from, 6 * MIB), INVALID_VALUE);
         d.is("cuMemcpyAsync", d.cuMemcpyAsync(to, from, 6 * MIB, 0), INVALID_VALUE);
@@ -100,7 +100,7 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("within", d.cuMemcpy(to + 64, from + 64, 3 * MIB), SUCCESS);
         Ok(())
     }),
-    fact("memory: copies find out which side the host's is", |d| {
+    fact("memory: copies detect host memory by address", |d| {
         let pointer = d.alloc(4096)?;
         let (source, mut target) = ([7_u8; 64], [0_u8; 64]);
         d.is("from pageable memory", d.cuMemcpy(pointer, source.as_ptr() as u64, 64), SUCCESS);
@@ -147,7 +147,7 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("freed", d.cuPointerGetAttribute(&mut value, 2, pointer), INVALID_VALUE);
         Ok(())
     }),
-    fact("memory: an address that is allocated again is another buffer", |d| {
+    fact("memory: a reused address has a new buffer identity", |d| {
         let mut last = 0;
         let mut addresses = Vec::new();
         for _ in 0..10 {

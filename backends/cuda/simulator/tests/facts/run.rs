@@ -1,4 +1,4 @@
-//! Runs each fact in a process of its own, and says what was seen.
+//! Runs each fact in a process of its own, and reports the observations.
 
 use crate::all;
 use crate::driver::{Driver, SUCCESS};
@@ -24,10 +24,10 @@ struct Options {
     filter: String,
 }
 
-/// What the process of a fact saw.
+/// Observations of the process of a fact.
 struct Seen {
     observations: Vec<[String; 4]>,
-    /// What ended the process early.
+    /// The reason for which the process ended early.
     trouble: Option<String>,
 }
 
@@ -42,7 +42,7 @@ pub(crate) fn main() -> ExitCode {
         match argument.as_str() {
             "--json" => options.json = rest.next(),
             "--list" => options.list = true,
-            // What the test runner's callers pass.
+            // Options of the standard test runner.
             flag if flag.starts_with('-') => {}
             filter => options.filter = filter.into(),
         }
@@ -95,12 +95,12 @@ fn device() -> Result<Device, String> {
 fn skipped(fact: &Fact, device: &Device) -> Option<&'static str> {
     match fact.needs {
         Needs::TwoDevices if device.count < 2 => Some("two devices are needed"),
-        Needs::Simulator if !device.simulator => Some("a real driver crashes"),
+        Needs::Simulator if !device.simulator => Some("for the simulator only"),
         _ => None,
     }
 }
 
-/// Those that may run beside others first, a few at once; then the others.
+/// Runs first the facts that may run beside others, a few at once; then the rest, one at a time.
 fn run_all(facts: &[&Fact], device: &Device) -> Vec<Option<Seen>> {
     let seen: Vec<Mutex<Option<Seen>>> = facts.iter().map(|_| Mutex::default()).collect();
     for (alone, at_once) in [(false, AT_ONCE), (true, 1)] {
@@ -108,7 +108,9 @@ fn run_all(facts: &[&Fact], device: &Device) -> Vec<Option<Seen>> {
         thread::scope(|scope| {
             for _ in 0..at_once {
                 scope.spawn(|| {
-                    while let Some(index) = Some(next.fetch_add(1, Ordering::Relaxed)).filter(|index| *index < facts.len()) {
+                    while let Some(index) =
+                        Some(next.fetch_add(1, Ordering::Relaxed)).filter(|index| *index < facts.len())
+                    {
                         if facts[index].alone == alone && skipped(facts[index], device).is_none() {
                             *seen[index].lock().unwrap() = Some(run_one(facts[index].name));
                         }
@@ -137,7 +139,9 @@ fn run_one(name: &str) -> Seen {
     let until = Instant::now() + LIMIT;
     let end = loop {
         match child.try_wait() {
-            Ok(Some(status)) => break if status.success() { None } else { Some(format!("ended by {status}")) },
+            Ok(Some(status)) => {
+                break if status.success() { None } else { Some(format!("ended by {status}")) };
+            }
             Ok(None) if Instant::now() < until => thread::sleep(Duration::from_millis(3)),
             _ => {
                 let _ = child.kill();
@@ -187,7 +191,7 @@ fn report(facts: &[&Fact], seen: &[Option<Seen>], device: &Device, json: Option<
         device.simulator
     );
     for (fact, seen) in facts.iter().zip(seen) {
-        let mark = if fact.source == Source::Unseen { " [never seen on hardware]" } else { "" };
+        let mark = if fact.source == Source::Unseen { " [not seen on hardware]" } else { "" };
         let result = match (seen, skipped(fact, device)) {
             (None, reason) => {
                 skips += 1;
@@ -217,7 +221,9 @@ fn report(facts: &[&Fact], seen: &[Option<Seen>], device: &Device, json: Option<
             let list: Vec<_> = seen
                 .observations
                 .iter()
-                .map(|parts| format!("[{}]", parts.iter().map(|part| quoted(part)).collect::<Vec<_>>().join(",")))
+                .map(|parts| {
+                    format!("[{}]", parts.iter().map(|part| quoted(part)).collect::<Vec<_>>().join(","))
+                })
                 .collect();
             let _ = write!(lines, ",\"seen\":[{}]", list.join(","));
             if let Some(trouble) = &seen.trouble {
@@ -257,7 +263,7 @@ fn check_one(name: &str) -> ExitCode {
             return ExitCode::from(3);
         }
     };
-    // What stopped it was printed.
+    // The reason of a stop was printed.
     if let Ok(scene) = Scene::begin(driver, fact.start) {
         let _ = (fact.check)(&scene);
         line("done", "", &"", &"");

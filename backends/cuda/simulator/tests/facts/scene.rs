@@ -1,4 +1,4 @@
-//! What facts build: streams, events, memory, gates that hold a stream, kernels.
+//! Objects that facts use: streams, events, memory, gates that hold a stream, kernels.
 
 use crate::driver::{Access, Code, Location, NOT_READY, PhysicalProperties, SUCCESS};
 use crate::fact::{Check, Scene, Stop};
@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 const PTX: &str = concat!(include_str!("../../../src/driver/kernels.ptx"), "\0");
 
 pub(crate) const MIB: usize = 1 << 20;
-/// Without the timing, and without waiting for the legacy stream.
+/// A stream that does not wait for the legacy stream.
 pub(crate) const NON_BLOCKING: u32 = 1;
 pub(crate) const NO_TIMING: u32 = 2;
 pub(crate) const LEGACY: usize = 1;
 pub(crate) const PER_THREAD: usize = 2;
 
-/// Work that holds its stream until it is opened, or its time is up.
+/// Work that holds its stream until the gate is opened, or a time limit expires.
 pub(crate) struct Gate(Arc<GateState>);
 
 struct GateState {
@@ -68,7 +68,7 @@ impl Scene {
         Ok(event)
     }
 
-    /// Device memory full of zeros.
+    /// Zeroed device memory.
     pub(crate) fn alloc(&self, bytes: usize) -> Result<u64, Stop> {
         let mut pointer = 0;
         self.must("cuMemAlloc", self.cuMemAlloc_v2(&mut pointer, bytes))?;
@@ -110,7 +110,13 @@ impl Scene {
     }
 
     /// Whether a call returns only once the work of a stream is complete, which it is after 400 ms.
-    pub(crate) fn waits(&self, what: &str, stream: usize, expected: bool, call: impl FnOnce() -> Code) -> Check {
+    pub(crate) fn waits(
+        &self,
+        what: &str,
+        stream: usize,
+        expected: bool,
+        call: impl FnOnce() -> Code,
+    ) -> Check {
         let gate = self.gate_for(stream, Duration::from_millis(400))?;
         let code = call();
         let passed = gate.passed();
@@ -141,7 +147,8 @@ impl Scene {
 
     /// Launches a kernel of one block; each parameter is 8 bytes.
     pub(crate) fn launch(&self, function: usize, stream: usize, parameters: &mut [u64]) -> Code {
-        let mut pointers: Vec<*mut c_void> = parameters.iter_mut().map(|value| (&raw mut *value).cast()).collect();
+        let mut pointers: Vec<*mut c_void> =
+            parameters.iter_mut().map(|value| (&raw mut *value).cast()).collect();
         self.cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, stream, pointers.as_mut_ptr(), null_mut())
     }
 

@@ -1,6 +1,6 @@
 //! Physical memory shared by file descriptor.
 
-use crate::driver::{INVALID_VALUE, SUCCESS};
+use crate::driver::{INVALID_VALUE, SUCCESS, UNKNOWN};
 use crate::fact::{Fact, Scene, Stop, fact};
 use crate::scene::physical;
 
@@ -28,10 +28,10 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("no handle", d.cuMemGetAllocationPropertiesFromHandle(&mut properties, 0), INVALID_VALUE);
         Ok(())
     }),
-    fact("sharing: a handle must be made for it", |d| {
+    fact("sharing: only shareable handles can be exported", |d| {
         let unit = d.unit()?;
         let (plain, shared, mut file) = (d.create(unit)?, shareable(d, unit)?, -1);
-        d.is("not made for it", d.cuMemExportToShareableHandle(&mut file, plain, FILE, 0), INVALID_VALUE);
+        d.is("not shareable", d.cuMemExportToShareableHandle(&mut file, plain, FILE, 0), INVALID_VALUE);
         d.is("another kind", d.cuMemExportToShareableHandle(&mut file, shared, 2, 0), INVALID_VALUE);
         d.is("no kind", d.cuMemExportToShareableHandle(&mut file, shared, 0, 0), INVALID_VALUE);
         d.is("flags", d.cuMemExportToShareableHandle(&mut file, shared, FILE, 1), INVALID_VALUE);
@@ -43,7 +43,7 @@ pub(crate) const FACTS: &[Fact] = &[
         d.eq("another descriptor", file != first, true);
         Ok(())
     }),
-    fact("sharing: an imported handle is the same bytes", |d| {
+    fact("sharing: an imported handle shares the bytes", |d| {
         let unit = d.unit()?;
         let (handle, first, second) = (shareable(d, unit)?, d.reserve(unit)?, d.reserve(unit)?);
         d.map(first, unit, handle)?;
@@ -51,12 +51,12 @@ pub(crate) const FACTS: &[Fact] = &[
         let (mut file, mut imported) = (-1, 0);
         d.must("export", d.cuMemExportToShareableHandle(&mut file, handle, FILE, 0))?;
         d.is("import", d.cuMemImportFromShareableHandle(&mut imported, file as usize, FILE), SUCCESS);
-        d.note("the same handle", imported == handle);
+        d.eq("the same handle", imported == handle, false);
         d.map(second, unit, imported)?;
         d.eq("word", d.word(second)?, 0x0606_0606);
         let mut properties = physical(0);
         d.is("properties", d.cuMemGetAllocationPropertiesFromHandle(&mut properties, imported), SUCCESS);
-        d.eq("handle types", properties.handle_types, FILE);
+        d.eq("handle types", properties.handle_types, 0);
         d.is("import again", d.cuMemImportFromShareableHandle(&mut imported, file as usize, FILE), SUCCESS);
         d.is("release the original", d.cuMemRelease(handle), SUCCESS);
         d.is("unmap the original", d.cuMemUnmap(first, unit), SUCCESS);
@@ -64,13 +64,13 @@ pub(crate) const FACTS: &[Fact] = &[
         d.eq("word", d.word(second)?, 0x0707_0707);
         Ok(())
     }),
-    fact("sharing: descriptors that are not memory", |d| {
+    fact("sharing: descriptors of other files", |d| {
         let mut handle = 0;
         let file = std::fs::File::open("/dev/null").expect("every system has it");
         let number = std::os::fd::AsRawFd::as_raw_fd(&file) as usize;
-        d.is("a device", d.cuMemImportFromShareableHandle(&mut handle, number, FILE), INVALID_VALUE);
-        d.is("not open", d.cuMemImportFromShareableHandle(&mut handle, 900, FILE), INVALID_VALUE);
-        d.is("negative", d.cuMemImportFromShareableHandle(&mut handle, usize::MAX, FILE), INVALID_VALUE);
+        d.is("a device", d.cuMemImportFromShareableHandle(&mut handle, number, FILE), UNKNOWN);
+        d.is("not open", d.cuMemImportFromShareableHandle(&mut handle, 900, FILE), UNKNOWN);
+        d.is("negative", d.cuMemImportFromShareableHandle(&mut handle, usize::MAX, FILE), UNKNOWN);
         d.is("no kind", d.cuMemImportFromShareableHandle(&mut handle, number, 0), INVALID_VALUE);
         Ok(())
     }),
@@ -81,12 +81,12 @@ pub(crate) const FACTS: &[Fact] = &[
         let (mut file, mut again) = (-1, 0);
         d.must("export", d.cuMemExportToShareableHandle(&mut file, handle, FILE, 0))?;
         d.is("cuMemRelease", d.cuMemRelease(handle), SUCCESS);
-        d.note("kept by the descriptor", before - d.free_memory()?);
+        d.eq("kept by the descriptor", before - d.free_memory()?, 64 * unit as i64);
         d.is("import", d.cuMemImportFromShareableHandle(&mut again, file as usize, FILE), SUCCESS);
         d.is("cuMemRelease", d.cuMemRelease(again), SUCCESS);
         // SAFETY: the descriptor is of the export above, and nobody else closes it.
         drop(unsafe { <std::os::fd::OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(file) });
-        d.note("after it is closed", before - d.free_memory()?);
+        d.eq("after it is closed", before - d.free_memory()?, 0);
         Ok(())
     })
     .alone(),

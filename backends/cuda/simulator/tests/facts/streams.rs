@@ -1,4 +1,4 @@
-//! Streams: the default ones, identities, priorities, order.
+//! Streams: default streams, identities, priorities, order.
 
 use crate::driver::{Code, INVALID_HANDLE, INVALID_VALUE, NOT_PERMITTED, SUCCESS};
 use crate::fact::{Fact, Scene, fact};
@@ -49,14 +49,14 @@ pub(crate) const FACTS: &[Fact] = &[
         d.eq("2 is another", id(d, 0) != id(d, PER_THREAD), true);
         Ok(())
     }),
-    fact("streams: the default ones cannot be destroyed", |d| {
+    fact("streams: the default streams cannot be destroyed", |d| {
         d.is("cuStreamDestroy(0)", d.cuStreamDestroy_v2(0), INVALID_HANDLE);
         d.is("cuStreamDestroy(1)", d.cuStreamDestroy_v2(LEGACY), INVALID_HANDLE);
         d.is("cuStreamDestroy(2)", d.cuStreamDestroy_v2(PER_THREAD), INVALID_HANDLE);
         d.is("cuStreamQuery(2)", d.cuStreamQuery(PER_THREAD), SUCCESS);
         Ok(())
     }),
-    fact("streams: each thread has its own default one", |d| {
+    fact("streams: each thread has its own default stream", |d| {
         let (context, here) = (d.context, id(d, PER_THREAD));
         let (there, legacy) = std::thread::scope(|scope| {
             let other = scope.spawn(|| {
@@ -70,7 +70,7 @@ pub(crate) const FACTS: &[Fact] = &[
         d.eq("again", here == id(d, PER_THREAD), true);
         Ok(())
     }),
-    fact("streams: identities are not used again", |d| {
+    fact("streams: identities are not reused", |d| {
         let mut seen = Vec::new();
         for _ in 0..50 {
             let stream = d.stream(NON_BLOCKING)?;
@@ -109,7 +109,7 @@ pub(crate) const FACTS: &[Fact] = &[
         }
         Ok(())
     }),
-    fact("streams: a held one is not ready, and then complete", |d| {
+    fact("streams: a held stream is not ready, and then complete", |d| {
         let (stream, other, pointer) = (d.stream(NON_BLOCKING)?, d.stream(NON_BLOCKING)?, d.alloc(4096)?);
         let gate = d.gate(stream)?;
         d.is("cuMemsetD8Async", d.cuMemsetD8Async(pointer, 7, 4096, stream), SUCCESS);
@@ -121,11 +121,13 @@ pub(crate) const FACTS: &[Fact] = &[
         d.eq("word", d.word(pointer)?, 0x0707_0707);
         Ok(())
     }),
-    fact("streams: blocking ones wait for the legacy one", |d| {
+    fact("streams: blocking streams wait for the legacy stream", |d| {
         let (blocking, free) = (d.stream(0)?, d.stream(NON_BLOCKING)?);
         let pointer = d.alloc(4096)?;
         let gate = d.gate(0)?;
-        for (stream, name, expected) in [(blocking, "blocking", true), (free, "non-blocking", false), (PER_THREAD, "per thread", true)] {
+        for (stream, name, expected) in
+            [(blocking, "blocking", true), (free, "non-blocking", false), (PER_THREAD, "per thread", true)]
+        {
             d.is(name, d.cuMemsetD8Async(pointer, 7, 16, stream), SUCCESS);
             if !expected {
                 d.is("cuStreamSynchronize", d.cuStreamSynchronize(stream), SUCCESS);
@@ -138,7 +140,7 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("cuCtxSynchronize", d.cuCtxSynchronize(), SUCCESS);
         Ok(())
     }),
-    fact("streams: the legacy one waits for blocking ones", |d| {
+    fact("streams: the legacy stream waits for blocking streams", |d| {
         let (blocking, free) = (d.stream(0)?, d.stream(NON_BLOCKING)?);
         let pointer = d.alloc(4096)?;
         let gate = d.gate(free)?;
@@ -148,7 +150,7 @@ pub(crate) const FACTS: &[Fact] = &[
         gate.open();
         d.is("cuCtxSynchronize", d.cuCtxSynchronize(), SUCCESS);
         let gate = d.gate(blocking)?;
-        d.note("legacy is busy before it has work", d.busy(0));
+        d.eq("legacy is busy before it has work", d.busy(0), true);
         d.is("legacy beside a held blocking one", d.cuMemsetD8Async(pointer, 7, 16, 0), SUCCESS);
         d.eq("legacy is busy", d.busy(0), true);
         gate.open();
@@ -156,7 +158,7 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("legacy", d.cuStreamQuery(0), SUCCESS);
         Ok(())
     }),
-    fact("streams: one with pending work may be destroyed", |d| {
+    fact("streams: a stream with pending work may be destroyed", |d| {
         let (stream, pointer) = (d.stream(NON_BLOCKING)?, d.alloc(4096)?);
         let gate = d.gate(stream)?;
         d.is("cuMemsetD8Async", d.cuMemsetD8Async(pointer, 7, 4096, stream), SUCCESS);
@@ -167,7 +169,7 @@ pub(crate) const FACTS: &[Fact] = &[
         d.eq("word", d.word(pointer)?, 0x0707_0707);
         Ok(())
     }),
-    fact("streams: a destroyed one's handle", |d| {
+    fact("streams: the handle of a destroyed stream", |d| {
         let stream = d.stream(NON_BLOCKING)?;
         d.is("cuStreamDestroy", d.cuStreamDestroy_v2(stream), SUCCESS);
         d.is("cuStreamQuery", d.cuStreamQuery(stream), INVALID_HANDLE);
@@ -180,8 +182,16 @@ pub(crate) const FACTS: &[Fact] = &[
         for value in 1..=20_usize {
             d.is("cuLaunchHostFunc", d.cuLaunchHostFunc(stream, note_order, value as *mut c_void), SUCCESS);
         }
-        d.is("cuStreamAddCallback", d.cuStreamAddCallback(stream, note_callback, 21 as *mut c_void, 0), SUCCESS);
-        d.is("cuStreamAddCallback(flags)", d.cuStreamAddCallback(stream, note_callback, null_mut(), 1), INVALID_VALUE);
+        d.is(
+            "cuStreamAddCallback",
+            d.cuStreamAddCallback(stream, note_callback, 21 as *mut c_void, 0),
+            SUCCESS,
+        );
+        d.is(
+            "cuStreamAddCallback(flags)",
+            d.cuStreamAddCallback(stream, note_callback, null_mut(), 1),
+            INVALID_VALUE,
+        );
         d.is("cuStreamSynchronize", d.cuStreamSynchronize(stream), SUCCESS);
         d.eq("order", *ORDER.lock().unwrap() == (1..=21).collect::<Vec<_>>(), true);
         Ok(())
@@ -191,7 +201,9 @@ pub(crate) const FACTS: &[Fact] = &[
         let data = (&raw const *d).cast_mut().cast();
         d.is("cuLaunchHostFunc", d.cuLaunchHostFunc(stream, call_driver, data), SUCCESS);
         d.is("cuStreamSynchronize", d.cuStreamSynchronize(stream), SUCCESS);
-        for (call, code) in ["cuMemAlloc", "cuStreamQuery", "cuEventCreate"].iter().zip(ORDER.lock().unwrap().iter()) {
+        for (call, code) in
+            ["cuMemAlloc", "cuStreamQuery", "cuEventCreate"].iter().zip(ORDER.lock().unwrap().iter())
+        {
             d.is(call, Code(*code), NOT_PERMITTED);
         }
         Ok(())

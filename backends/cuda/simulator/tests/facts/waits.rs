@@ -1,4 +1,4 @@
-//! Which calls wait for a stream's pending work before they return.
+//! Calls that wait for a stream's pending work before they return.
 
 use crate::driver::SUCCESS;
 use crate::fact::{Fact, fact};
@@ -6,7 +6,8 @@ use crate::scene::{MIB, NO_TIMING, NON_BLOCKING};
 
 pub(crate) const FACTS: &[Fact] = &[
     fact("waits: releasing memory", |d| {
-        let (stream, pointer, used, host) = (d.stream(NON_BLOCKING)?, d.alloc(4096)?, d.alloc(64 * MIB)?, d.pinned(4096)?);
+        let (stream, pointer, used, host) =
+            (d.stream(NON_BLOCKING)?, d.alloc(4096)?, d.alloc(64 * MIB)?, d.pinned(4096)?);
         let mut managed = 0;
         d.must("cuMemAllocManaged", d.cuMemAllocManaged(&mut managed, 4096, 1))?;
         d.waits("cuMemFree", stream, true, || d.cuMemFree_v2(pointer))?;
@@ -29,10 +30,12 @@ pub(crate) const FACTS: &[Fact] = &[
         let (mut handle, mut address) = (0, 0);
         let access = crate::scene::read_write(0);
         d.waits("cuMemAddressReserve", stream, false, || d.cuMemAddressReserve(&mut address, unit, 0, 0, 0))?;
-        d.waits("cuMemCreate", stream, false, || d.cuMemCreate(&mut handle, unit, &crate::scene::physical(0), 0))?;
+        d.waits("cuMemCreate", stream, false, || {
+            d.cuMemCreate(&mut handle, unit, &crate::scene::physical(0), 0)
+        })?;
         d.waits("cuMemMap", stream, false, || d.cuMemMap(address, unit, 0, handle, 0))?;
         d.waits("cuMemSetAccess", stream, false, || d.cuMemSetAccess(address, unit, &access, 1))?;
-        d.waits("cuMemUnmap", stream, true, || d.cuMemUnmap(address, unit))?;
+        d.waits("cuMemUnmap", stream, false, || d.cuMemUnmap(address, unit))?;
         d.waits("cuMemRelease", stream, false, || d.cuMemRelease(handle))?;
         d.waits("cuMemAddressFree", stream, false, || d.cuMemAddressFree(address, unit))?;
         Ok(())
@@ -47,9 +50,13 @@ pub(crate) const FACTS: &[Fact] = &[
         d.waits("cuEventDestroy", stream, false, || d.cuEventDestroy_v2(event))?;
         d.waits("cuStreamDestroy of another", stream, false, || d.cuStreamDestroy_v2(other))?;
         d.waits("cuMemPoolCreate", stream, false, || d.cuMemPoolCreate(&mut pool, &properties))?;
-        d.waits("cuMemAllocFromPoolAsync", stream, false, || d.cuMemAllocFromPoolAsync(&mut pointer, 64 * MIB, pool, created))?;
+        d.waits("cuMemAllocFromPoolAsync", stream, false, || {
+            d.cuMemAllocFromPoolAsync(&mut pointer, 64 * MIB, pool, created)
+        })?;
         d.waits("cuMemFreeAsync", stream, false, || d.cuMemFreeAsync(pointer, created))?;
-        d.waits("cuStreamSynchronize of another, which trims", stream, false, || d.cuStreamSynchronize(created))?;
+        d.waits("cuStreamSynchronize of another, which trims", stream, false, || {
+            d.cuStreamSynchronize(created)
+        })?;
         d.waits("cuMemPoolTrimTo", stream, false, || d.cuMemPoolTrimTo(pool, 0))?;
         d.waits("cuMemPoolDestroy", stream, false, || d.cuMemPoolDestroy(pool))?;
         Ok(())
@@ -62,7 +69,9 @@ pub(crate) const FACTS: &[Fact] = &[
         d.waits("cuMemcpyDtoH", stream, false, || d.cuMemcpyDtoH_v2(bytes.as_mut_ptr(), pointer, 64))?;
         d.waits("cuMemcpyHtoD", stream, false, || d.cuMemcpyHtoD_v2(pointer, bytes.as_ptr(), 64))?;
         d.waits("cuMemcpy to itself", stream, false, || d.cuMemcpy(pointer, pointer + 1024, 64))?;
-        d.waits("cuMemsetD8Async in the stream", stream, false, || d.cuMemsetD8Async(pointer, 0, 64, stream))?;
+        d.waits("cuMemsetD8Async in the stream", stream, false, || {
+            d.cuMemsetD8Async(pointer, 0, 64, stream)
+        })?;
         d.waits("cuMemcpyAsync to pageable memory in the stream", stream, true, || {
             d.cuMemcpyAsync(bytes.as_mut_ptr() as u64, pointer, 64, stream)
         })?;
@@ -78,7 +87,7 @@ pub(crate) const FACTS: &[Fact] = &[
         let (stream, module) = (d.stream(NON_BLOCKING)?, d.module()?);
         let mut context = 0;
         d.waits("cuCtxCreate", stream, false, || d.cuCtxCreate_v2(&mut context, 0, 0))?;
-        d.waits("cuCtxDestroy of another", stream, false, || d.cuCtxDestroy_v2(context))?;
+        d.waits("cuCtxDestroy of another", stream, true, || d.cuCtxDestroy_v2(context))?;
         d.waits("cuModuleUnload", stream, true, || d.cuModuleUnload(module))?;
         Ok(())
     }),
