@@ -13,7 +13,10 @@ pub(crate) struct Code(pub(crate) i32);
 
 macro_rules! codes {
     ($($name:ident = $number:literal,)*) => {
-        $(pub(crate) const $name: Code = Code($number);)*
+        $(
+            #[allow(dead_code, reason = "results are printed by name, also those that no fact expects")]
+            pub(crate) const $name: Code = Code($number);
+        )*
 
         impl fmt::Display for Code {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
