@@ -64,7 +64,7 @@ impl World {
         let settings = &self.settings;
         Ok(match attribute {
             // Threads of a block, in all and by dimension; blocks of a grid by dimension.
-            1 | 2 | 3 => 1024,
+            1..=3 => 1024,
             4 => 64,
             5 => i32::MAX,
             6 | 7 => 65_535,
@@ -88,7 +88,7 @@ impl World {
             116 => 1,
             // Handle types of pools: file descriptors.
             119 => 1,
-            1..=160 => 0,
+            _ if (1..=160).contains(&attribute) => 0,
             _ => return Err(Code::INVALID_VALUE),
         })
     }

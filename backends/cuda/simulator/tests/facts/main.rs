@@ -10,6 +10,7 @@ mod driver;
 mod errors;
 mod events;
 mod fact;
+mod forks;
 mod graphs;
 mod host_memory;
 mod launches;
@@ -42,6 +43,7 @@ fn all() -> Vec<&'static Fact> {
         virtual_memory::FACTS,
         sharing::FACTS,
         capture::FACTS,
+        forks::FACTS,
         graphs::FACTS,
         launches::FACTS,
         waits::FACTS,
