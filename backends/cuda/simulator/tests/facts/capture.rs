@@ -6,6 +6,7 @@ use crate::driver::{
 };
 use crate::fact::{Check, Fact, Scene, fact};
 use crate::scene::{LEGACY, NO_TIMING, NON_BLOCKING, PER_THREAD};
+use std::ffi::c_void;
 use std::ptr::null_mut;
 
 pub(crate) const GLOBAL: i32 = 0;
@@ -311,4 +312,22 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("cuMemAlloc after it", d.cuMemAlloc_v2(&mut 0, 4096), SUCCESS);
         Ok(())
     }),
+    fact("capture: callbacks and external events", |d| {
+        extern "C" fn nothing(_: usize, _: i32, _: *mut c_void) {}
+        let (stream, event) = (d.stream(NON_BLOCKING)?, d.event(NO_TIMING)?);
+        begin(d, stream, RELAXED)?;
+        d.is(
+            "cuStreamAddCallback",
+            d.cuStreamAddCallback(stream, nothing, null_mut(), 0),
+            CAPTURE_UNSUPPORTED,
+        );
+        d.eq("status", status(d, stream), 2);
+        d.is("end", d.cuStreamEndCapture(stream, &mut 0), CAPTURE_INVALIDATED);
+        begin(d, stream, RELAXED)?;
+        d.note("external record", d.cuEventRecordWithFlags(event, stream, 1));
+        d.note("status", status(d, stream));
+        d.note("end", d.cuStreamEndCapture(stream, &mut 0));
+        Ok(())
+    })
+    .unseen(),
 ];

@@ -168,4 +168,29 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("range", d.cuMemGetAddressRange_v2(&mut from, &mut bytes, start), NOT_FOUND);
         Ok(())
     }),
+    fact("registered: copies are asynchronous", |d| {
+        let mut memory = vec![1_u8; 64 << 10];
+        let start = (memory.as_mut_ptr() as u64).next_multiple_of(4096);
+        d.must("register", d.cuMemHostRegister_v2(start, 8192, 0))?;
+        let (device, stream, mut pointer, mut value) = (d.alloc(4096)?, d.stream(NON_BLOCKING)?, 0, 0);
+        d.is(
+            "cuMemHostGetDevicePointer",
+            d.cuMemHostGetDevicePointer_v2(&mut pointer, start + 8, 0),
+            SUCCESS,
+        );
+        d.eq("the same", pointer == start + 8, true);
+        d.is("MEMORY_TYPE", d.cuPointerGetAttribute(&mut value, 2, start), SUCCESS);
+        d.eq("MEMORY_TYPE", value, 1);
+        let mut flags = 99;
+        d.note("cuMemHostGetFlags", d.cuMemHostGetFlags(&mut flags, start));
+        d.note("flags", flags);
+        let gate = d.gate(stream)?;
+        d.is("cuMemcpyAsync", d.cuMemcpyAsync(start, device, 4096, stream), SUCCESS);
+        d.eq("it did not wait", gate.passed(), false);
+        gate.open();
+        d.is("cuStreamSynchronize", d.cuStreamSynchronize(stream), SUCCESS);
+        d.is("unregister", d.cuMemHostUnregister(start), SUCCESS);
+        Ok(())
+    })
+    .unseen(),
 ];

@@ -200,4 +200,30 @@ pub(crate) const FACTS: &[Fact] = &[
         Ok(())
     })
     .two_devices(),
+    fact("launches: a reset after a fault", |d| {
+        let writer = d.kernel(c"write_pattern")?;
+        d.is("launch", d.launch(writer, 0, &mut [0x1234_5678_9000, 4096, 5]), SUCCESS);
+        d.is("cuCtxSynchronize", d.cuCtxSynchronize(), ILLEGAL_ADDRESS);
+        d.note("reset", d.cuDevicePrimaryCtxReset_v2(0));
+        let mut context = 0;
+        d.note("retain", d.cuDevicePrimaryCtxRetain(&mut context, 0));
+        d.note("cuCtxCreate", d.cuCtxCreate_v2(&mut context, 0, 0));
+        Ok(())
+    })
+    .unseen(),
+    fact("launches: a write to a read-only mapping", |d| {
+        let (writer, checker, unit, count) =
+            (d.kernel(c"write_pattern")?, d.kernel(c"count_mismatches")?, d.unit()?, d.alloc(8)?);
+        let (handle, address) = (d.create(unit)?, d.reserve(unit)?);
+        d.map(address, unit, handle)?;
+        let mut access = crate::scene::read_write(0);
+        access.flags = 1;
+        d.is("read only", d.cuMemSetAccess(address, unit, &access, 1), SUCCESS);
+        d.is("a kernel that reads", d.launch(checker, 0, &mut [address, 64, 5, count]), SUCCESS);
+        d.is("cuCtxSynchronize", d.cuCtxSynchronize(), SUCCESS);
+        d.is("a kernel that writes", d.launch(writer, 0, &mut [address, 64, 5]), SUCCESS);
+        d.is("cuCtxSynchronize", d.cuCtxSynchronize(), ILLEGAL_ADDRESS);
+        Ok(())
+    })
+    .unseen(),
 ];

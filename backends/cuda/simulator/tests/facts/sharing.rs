@@ -90,4 +90,13 @@ pub(crate) const FACTS: &[Fact] = &[
         Ok(())
     })
     .alone(),
+    fact("sharing: an imported handle is exported again", |d| {
+        let handle = shareable(d, d.unit()?)?;
+        let (mut file, mut imported) = (-1, 0);
+        d.must("export", d.cuMemExportToShareableHandle(&mut file, handle, FILE, 0))?;
+        d.must("import", d.cuMemImportFromShareableHandle(&mut imported, file as usize, FILE))?;
+        d.note("export again", d.cuMemExportToShareableHandle(&mut file, imported, FILE, 0));
+        Ok(())
+    })
+    .unseen(),
 ];

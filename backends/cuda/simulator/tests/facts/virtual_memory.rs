@@ -2,7 +2,7 @@
 
 use crate::driver::{INVALID_DEVICE, INVALID_VALUE, NOT_FOUND, NOT_SUPPORTED, OUT_OF_MEMORY, SUCCESS};
 use crate::fact::{Fact, fact};
-use crate::scene::{MIB, on_device, physical, read_write};
+use crate::scene::{MIB, NON_BLOCKING, on_device, physical, read_write};
 use std::ptr::{null, null_mut};
 
 pub(crate) const FACTS: &[Fact] = &[
@@ -272,4 +272,61 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("range of addresses without a mapping", code, NOT_FOUND);
         Ok(())
     }),
+    fact("virtual memory: copies without a mapping or without access", |d| {
+        let unit = d.unit()?;
+        let (handle, address, plain) = (d.create(unit)?, d.reserve(2 * unit)?, d.alloc(4096)?);
+        d.is("cuMemcpyAsync from it", d.cuMemcpyAsync(plain, address, 64, 0), INVALID_VALUE);
+        d.is("cuMemcpyAsync to it", d.cuMemcpyAsync(address, plain, 64, 0), INVALID_VALUE);
+        d.must("cuMemMap", d.cuMemMap(address, unit, 0, handle, 0))?;
+        d.is("from it without access", d.cuMemcpyAsync(plain, address, 64, 0), INVALID_VALUE);
+        d.is("to it without access", d.cuMemcpyAsync(address, plain, 64, 0), INVALID_VALUE);
+        d.is("cuCtxSynchronize", d.cuCtxSynchronize(), SUCCESS);
+        Ok(())
+    })
+    .unseen(),
+    fact("virtual memory: a read-only mapping", |d| {
+        let unit = d.unit()?;
+        let (handle, address, plain) = (d.create(unit)?, d.reserve(unit)?, d.alloc(4096)?);
+        d.map(address, unit, handle)?;
+        d.is("cuMemsetD8", d.cuMemsetD8_v2(address, 7, 4096), SUCCESS);
+        d.is("cuCtxSynchronize", d.cuCtxSynchronize(), SUCCESS);
+        let mut access = read_write(0);
+        access.flags = 1;
+        d.is("read only", d.cuMemSetAccess(address, unit, &access, 1), SUCCESS);
+        d.is("a copy from it", d.cuMemcpyAsync(plain, address, 64, 0), SUCCESS);
+        d.is("cuCtxSynchronize", d.cuCtxSynchronize(), SUCCESS);
+        d.eq("word", d.word(plain)?, 0x0707_0707);
+        d.is("a copy to it", d.cuMemcpyAsync(address, plain, 64, 0), INVALID_VALUE);
+        d.is("a fill", d.cuMemsetD8Async(address, 1, 64, 0), INVALID_VALUE);
+        d.note("cuCtxSynchronize after it", d.cuCtxSynchronize());
+        Ok(())
+    })
+    .unseen(),
+    fact("virtual memory: unmapping under pending work", |d| {
+        let (unit, stream) = (d.unit()?, d.stream(NON_BLOCKING)?);
+        let (handle, address) = (d.create(unit)?, d.reserve(unit)?);
+        d.map(address, unit, handle)?;
+        let gate = d.gate(stream)?;
+        d.is("cuMemsetD8Async", d.cuMemsetD8Async(address, 1, unit, stream), SUCCESS);
+        d.is("cuMemUnmap", d.cuMemUnmap(address, unit), SUCCESS);
+        d.note("it waited", gate.passed());
+        gate.open();
+        d.note("cuStreamSynchronize", d.cuStreamSynchronize(stream));
+        Ok(())
+    })
+    .unseen(),
+    fact("virtual memory: retaining after the handle is released", |d| {
+        let unit = d.unit()?;
+        let (handle, address) = (d.create(unit)?, d.reserve(unit)?);
+        d.map(address, unit, handle)?;
+        d.is("cuMemRelease", d.cuMemRelease(handle), SUCCESS);
+        let mut found = 0;
+        d.is("retain", d.cuMemRetainAllocationHandle(&mut found, address), SUCCESS);
+        d.note("the same handle", found == handle);
+        d.is("cuMemRelease", d.cuMemRelease(found), SUCCESS);
+        d.is("again", d.cuMemRelease(found), INVALID_VALUE);
+        d.is("cuMemsetD8", d.cuMemsetD8_v2(address, 1, unit), SUCCESS);
+        Ok(())
+    })
+    .unseen(),
 ];

@@ -1,6 +1,6 @@
 //! Calls that wait for a stream's pending work before they return.
 
-use crate::driver::SUCCESS;
+use crate::driver::{Code, SUCCESS};
 use crate::fact::{Fact, fact};
 use crate::scene::{MIB, NO_TIMING, NON_BLOCKING};
 
@@ -91,4 +91,22 @@ pub(crate) const FACTS: &[Fact] = &[
         d.waits("cuModuleUnload", stream, true, || d.cuModuleUnload(module))?;
         Ok(())
     }),
+    fact("waits: releasing memory by the other call", |d| {
+        let (stream, other, plain) = (d.stream(NON_BLOCKING)?, d.stream(NON_BLOCKING)?, d.alloc(4096)?);
+        let mut pointer = 0;
+        d.must("cuMemAllocAsync", d.cuMemAllocAsync(&mut pointer, MIB, other))?;
+        d.must("cuStreamSynchronize", d.cuStreamSynchronize(other))?;
+        for (name, call) in [
+            ("cuMemFreeAsync of cuMemAlloc's", &(|| d.cuMemFreeAsync(plain, other)) as &dyn Fn() -> Code),
+            ("cuMemFree of a pool's", &|| d.cuMemFree_v2(pointer)),
+        ] {
+            let gate = d.gate(stream)?;
+            d.is(name, call(), SUCCESS);
+            d.note(&format!("{name} waits"), gate.passed());
+            gate.open();
+            d.is("cuCtxSynchronize", d.cuCtxSynchronize(), SUCCESS);
+        }
+        Ok(())
+    })
+    .unseen(),
 ];
