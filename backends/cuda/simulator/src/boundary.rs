@@ -68,6 +68,9 @@ pub(crate) fn call(name: &'static str, work: impl FnOnce(Call) -> Answer) -> c_i
             if !world.initialized {
                 return Code::NOT_INITIALIZED.0;
             }
+            if is_driver() {
+                return Code::NOT_PERMITTED.0;
+            }
             if let Some(code) = world.faults.due(name) {
                 return code.0;
             }
@@ -159,7 +162,7 @@ pub(crate) fn as_driver<T>(work: impl FnOnce() -> T) -> T {
     work()
 }
 
-/// Whether this thread is one of the driver's: its calls are not permitted.
-pub(crate) fn is_driver() -> bool {
+/// Whether this thread is one of the driver's: a host function may not call the driver.
+fn is_driver() -> bool {
     INSIDE.get()
 }

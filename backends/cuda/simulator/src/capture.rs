@@ -31,11 +31,11 @@ impl Mode {
 
 thread_local! {
     /// What this thread lets captures forbid it.
-    static MODE: Cell<Mode> = const { Cell::new(Mode::Global) };
+    static MODE: Cell<c_int> = const { Cell::new(Mode::Global as c_int) };
 }
 
-/// Exchanges this thread's mode.
-pub(crate) fn exchange_mode(mode: Mode) -> Mode {
+/// Exchanges this thread's mode. The driver takes numbers that mean nothing, too.
+pub(crate) fn exchange_mode(mode: c_int) -> c_int {
     MODE.replace(mode)
 }
 
@@ -45,6 +45,8 @@ pub(crate) struct Capture {
     /// The stream that it began on, and the thread.
     pub(crate) origin: u64,
     thread: ThreadId,
+    /// The handle of the graph that it becomes.
+    graph: usize,
     pub(crate) nodes: Vec<Node>,
     /// For each stream of it, the nodes that its next node comes after.
     frontiers: HashMap<u64, Vec<usize>>,
@@ -62,10 +64,12 @@ impl World {
         }
         let number = self.next_number();
         let thread = std::thread::current().id();
+        let graph = self.add_graph(Graph::default());
         let capture = Capture {
             mode,
             origin: stream,
             thread,
+            graph,
             nodes: Vec::new(),
             frontiers: HashMap::from([(stream, Vec::new())]),
             is_invalid: false,
@@ -95,6 +99,18 @@ impl World {
         let number = of.capture;
         let capture = number.and_then(|number| self.captures.get(&number).map(|capture| (number, capture)));
         Ok(capture.map_or((0, 0), |(number, capture)| (if capture.is_invalid { 2 } else { 1 }, number)))
+    }
+
+    /// The handle of the graph that a capture becomes; 0 for none.
+    pub(crate) fn graph_of_capture(&self, capture: u64) -> usize {
+        self.captures.get(&capture).map_or(0, |capture| capture.graph)
+    }
+
+    /// Has the next node of a stream come after none.
+    pub(crate) fn clear_dependencies(&mut self, capture: u64, stream: u64) -> Answer {
+        let capture = self.captures.get_mut(&capture).ok_or(Code::ILLEGAL_STATE)?;
+        capture.frontiers.insert(stream, Vec::new());
+        Ok(())
     }
 
     pub(crate) fn invalidate(&mut self, capture: u64) {
@@ -151,42 +167,61 @@ impl World {
         Ok(())
     }
 
-    /// Ends a capture.
-    pub(crate) fn end_capture(&mut self, stream: u64) -> Answer<Graph> {
-        let Some(number) = self.stream(stream)?.capture else { return Err(Code::ILLEGAL_STATE) };
-        let Some(capture) = self.captures.get(&number) else { return Err(Code::ILLEGAL_STATE) };
-        if capture.origin != stream {
-            return Err(Code::STREAM_CAPTURE_UNMATCHED);
+    /// Takes a stream that is destroyed out of its capture, which ends with the stream that it began on.
+    pub(crate) fn leave_capture(&mut self, stream: u64) -> Answer {
+        let Some(number) = self.stream(stream)?.capture else { return Ok(()) };
+        match self.captures.get(&number) {
+            Some(capture) if capture.origin == stream => {
+                self.take_capture(number);
+            }
+            _ => self.invalidate(number),
         }
-        if capture.mode != Mode::Relaxed && capture.thread != std::thread::current().id() {
-            return Err(Code::STREAM_CAPTURE_WRONG_THREAD);
-        }
-        let Some(capture) = self.captures.remove(&number) else { return Err(Code::ILLEGAL_STATE) };
+        Ok(())
+    }
+
+    /// Removes a capture, and its streams from it.
+    fn take_capture(&mut self, number: u64) -> Option<Capture> {
+        let capture = self.captures.remove(&number)?;
         for stream in capture.frontiers.keys() {
             if let Some(stream) = self.streams.get_mut(stream) {
                 stream.capture = None;
             }
         }
-        if capture.is_invalid {
-            return Err(Code::STREAM_CAPTURE_INVALIDATED);
+        Some(capture)
+    }
+
+    /// Ends a capture, and returns the handle of its graph.
+    pub(crate) fn end_capture(&mut self, stream: u64) -> Answer<usize> {
+        let Some(number) = self.stream(stream)?.capture else { return Err(Code::ILLEGAL_STATE) };
+        let Some(capture) = self.captures.get(&number) else { return Err(Code::ILLEGAL_STATE) };
+        if capture.origin != stream {
+            self.invalidate(number);
+            return Err(Code::STREAM_CAPTURE_UNMATCHED);
         }
-        if !capture.is_joined() {
-            return Err(Code::STREAM_CAPTURE_UNJOINED);
+        let Some(capture) = self.take_capture(number) else { return Err(Code::ILLEGAL_STATE) };
+        let handle = capture.graph;
+        let checked = capture.check_end();
+        if checked.is_err() {
+            self.destroy_graph(handle)?;
+        } else if let Ok(graph) = self.graph_of(handle)
+            && let Some(graph) = self.graphs.get_mut(&graph)
+        {
+            graph.nodes = capture.nodes;
         }
-        Ok(Graph { nodes: capture.nodes })
+        checked.map(|()| handle)
     }
 
     /// A call that may disturb a capture, such as one that allocates: fails where a capture of this thread, or one of any
     /// thread that forbids it to all, is under way, and spoils it.
     pub(crate) fn check_unsafe_call(&mut self) -> Answer {
         let (mode, thread) = (MODE.get(), std::thread::current().id());
-        if mode == Mode::Relaxed {
+        if mode == Mode::Relaxed as c_int {
             return Ok(());
         }
         let forbids = |capture: &Capture| match capture.mode {
             Mode::Relaxed => false,
             Mode::ThreadLocal => capture.thread == thread,
-            Mode::Global => mode == Mode::Global || capture.thread == thread,
+            Mode::Global => mode == Mode::Global as c_int || capture.thread == thread,
         };
         let spoilt: Vec<u64> =
             self.captures.iter().filter(|(_, capture)| forbids(capture)).map(|(&number, _)| number).collect();
@@ -249,6 +284,17 @@ impl World {
 }
 
 impl Capture {
+    /// Whether it ends as a graph on this thread.
+    fn check_end(&self) -> Answer {
+        if self.mode != Mode::Relaxed && self.thread != std::thread::current().id() {
+            return Err(Code::STREAM_CAPTURE_WRONG_THREAD);
+        }
+        if self.is_invalid {
+            return Err(Code::STREAM_CAPTURE_INVALIDATED);
+        }
+        if self.is_joined() { Ok(()) } else { Err(Code::STREAM_CAPTURE_UNJOINED) }
+    }
+
     /// Whether all that other streams captured comes before what the first stream ends with.
     fn is_joined(&self) -> bool {
         let mut reached = HashSet::new();

@@ -24,6 +24,8 @@ impl Code {
     pub(crate) const PEER_ACCESS_ALREADY_ENABLED: Self = Self(704);
     pub(crate) const PEER_ACCESS_NOT_ENABLED: Self = Self(705);
     pub(crate) const CONTEXT_IS_DESTROYED: Self = Self(709);
+    pub(crate) const HOST_MEMORY_ALREADY_REGISTERED: Self = Self(712);
+    pub(crate) const HOST_MEMORY_NOT_REGISTERED: Self = Self(713);
     pub(crate) const NOT_PERMITTED: Self = Self(800);
     pub(crate) const NOT_SUPPORTED: Self = Self(801);
     pub(crate) const STREAM_CAPTURE_UNSUPPORTED: Self = Self(900);
@@ -45,6 +47,39 @@ impl Code {
 pub(crate) fn name(code: c_int) -> Option<&'static CStr> {
     NAMES.iter().find(|(number, _)| *number == code).map(|(_, name)| *name)
 }
+
+/// The text of a result. Codes that no program here reads have one text in common.
+pub(crate) fn text(code: c_int) -> Option<&'static CStr> {
+    name(code)?;
+    let text = TEXTS.iter().find(|(number, _)| *number == code).map(|(_, text)| *text);
+    Some(text.unwrap_or(c"the simulated driver returned this code"))
+}
+
+#[rustfmt::skip]
+const TEXTS: [(c_int, &CStr); 22] = [
+    (0, c"no error"),
+    (1, c"invalid argument"),
+    (2, c"out of memory"),
+    (3, c"initialization error"),
+    (100, c"no CUDA-capable device is detected"),
+    (101, c"invalid device ordinal"),
+    (200, c"device kernel image is invalid"),
+    (201, c"invalid device context"),
+    (218, c"a PTX JIT compilation failed"),
+    (400, c"invalid resource handle"),
+    (500, c"named symbol not found"),
+    (600, c"device not ready"),
+    (700, c"an illegal memory access was encountered"),
+    (704, c"peer access is already enabled"),
+    (709, c"context is destroyed"),
+    (719, c"unspecified launch failure"),
+    (800, c"operation not permitted"),
+    (801, c"operation not supported"),
+    (900, c"operation not permitted when stream is capturing"),
+    (901, c"operation failed due to a previous error during capture"),
+    (904, c"capturing stream has unjoined work"),
+    (999, c"unknown error"),
+];
 
 #[rustfmt::skip]
 const NAMES: [(c_int, &CStr); 106] = [

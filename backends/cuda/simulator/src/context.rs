@@ -47,7 +47,17 @@ pub(crate) fn pop() -> Option<usize> {
 impl World {
     pub(crate) fn create_context(&mut self, device: usize, is_primary: bool) -> u64 {
         let number = self.next_number();
-        let handle = self.handles.add(Object::Context(number));
+        let kept = self.devices.get(device).and_then(|device| device.primary_handle).filter(|_| is_primary);
+        let handle = match kept {
+            Some(handle) => {
+                self.handles.assign(handle, Object::Context(number));
+                handle
+            }
+            None => self.handles.add(Object::Context(number)),
+        };
+        if let Some(device) = self.devices.get_mut(device).filter(|_| is_primary) {
+            device.primary_handle = Some(handle);
+        }
         let legacy = self.create_stream(number, Kind::Legacy, 0);
         let context = Context {
             device,
@@ -78,6 +88,22 @@ impl World {
                 Ok(Object::Context(number)) => Ok(number),
                 _ => Err(Code::CONTEXT_IS_DESTROYED),
             },
+        }
+    }
+
+    /// Fails where the current context does not work. Without one, some calls find their context by their argument.
+    pub(crate) fn check_current(&mut self) -> Answer {
+        if top() == 0 { Ok(()) } else { self.current().map(|_| ()) }
+    }
+
+    /// Checks that a handle may become current: that of a context, or of a primary one that nobody retains.
+    pub(crate) fn check_stackable(&mut self, handle: usize) -> Answer {
+        if handle == 0 {
+            return Err(Code::INVALID_VALUE);
+        }
+        match self.devices.iter().any(|device| device.primary_handle == Some(handle)) {
+            true => Ok(()),
+            false => self.context_of(handle).map(|_| ()),
         }
     }
 
@@ -113,6 +139,18 @@ impl World {
         Self::wait_until(world, |world| goals.iter().all(|&(stream, number)| world.is_done(stream, number)));
         world.learn(&clock);
         world.usable(context)
+    }
+
+    /// Waits for all work of a device. The host does not rely on it.
+    pub(crate) fn wait_for_device(world: &mut MutexGuard<'_, Self>, device: usize) {
+        let of = |world: &Self, context| world.device_of(context) == device;
+        let goals: Vec<(u64, u64)> = world
+            .streams
+            .iter()
+            .filter(|(_, stream)| of(world, stream.context))
+            .map(|(&number, stream)| (number, stream.issued))
+            .collect();
+        Self::wait_until(world, |world| goals.iter().all(|&(stream, number)| world.is_done(stream, number)));
     }
 
     /// Ends a context: everything in it is gone.

@@ -4,6 +4,9 @@ use crate::code::{Answer, Code};
 use crate::world::World;
 use std::ffi::c_int;
 
+/// Memory that the driver keeps for itself, bytes.
+const KEPT: u64 = 2 << 20;
+
 #[derive(Debug)]
 pub(crate) struct Device {
     pub(crate) ordinal: usize,
@@ -11,6 +14,14 @@ pub(crate) struct Device {
     pub(crate) used: u64,
     /// Its primary context, once somebody retained it.
     pub(crate) primary: Option<u64>,
+    /// The handle of its primary contexts, one after the other.
+    pub(crate) primary_handle: Option<usize>,
+    /// Flags of its primary contexts.
+    pub(crate) flags: u32,
+    /// References to a primary context that was reset.
+    pub(crate) orphaned: usize,
+    /// The code that work on the device failed with; no context works any more.
+    pub(crate) lost: Option<Code>,
     pub(crate) default_pool: Option<u64>,
     /// The pool of `cuMemAllocAsync`; the default one if unset.
     pub(crate) current_pool: Option<u64>,
@@ -18,7 +29,17 @@ pub(crate) struct Device {
 
 impl Device {
     pub(crate) fn new(ordinal: usize) -> Self {
-        Self { ordinal, used: 0, primary: None, default_pool: None, current_pool: None }
+        Self {
+            ordinal,
+            used: KEPT,
+            primary: None,
+            primary_handle: None,
+            flags: 0,
+            orphaned: 0,
+            lost: None,
+            default_pool: None,
+            current_pool: None,
+        }
     }
 
     pub(crate) fn name(&self) -> &'static str {
@@ -43,7 +64,7 @@ impl World {
         let settings = &self.settings;
         Ok(match attribute {
             // Threads of a block, in all and by dimension; blocks of a grid by dimension.
-            1 | 2 | 3 => 1024,
+            1..=3 => 1024,
             4 => 64,
             5 => i32::MAX,
             6 | 7 => 65_535,
@@ -67,7 +88,7 @@ impl World {
             116 => 1,
             // Handle types of pools: file descriptors.
             119 => 1,
-            1..=160 => 0,
+            _ if (1..=160).contains(&attribute) => 0,
             _ => return Err(Code::INVALID_VALUE),
         })
     }
@@ -78,6 +99,7 @@ impl World {
 
     /// Takes memory of a device.
     pub(crate) fn charge(&mut self, device: usize, bytes: u64) -> Answer {
+        self.collect_exports();
         if bytes > self.free_bytes(device) {
             return Err(Code::OUT_OF_MEMORY);
         }

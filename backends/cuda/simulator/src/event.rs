@@ -80,8 +80,7 @@ impl World {
             (State::Captured { capture, nodes }, _) if self.captures.contains_key(&capture) => {
                 self.join_capture(stream, capture, &nodes, is_ignored)
             }
-            (State::Captured { .. }, Some(_)) => Err(Code::CAPTURED_EVENT),
-            (State::Captured { .. }, None) => Err(Code::CAPTURED_EVENT),
+            (State::Captured { .. }, _) => Err(Code::INVALID_VALUE),
             (State::Never, _) => Ok(()),
             (State::Recorded { .. }, Some(capture)) => {
                 self.invalidate(capture);
@@ -106,7 +105,7 @@ impl World {
         self.usable(context)?;
         match self.event(event)?.state.clone() {
             State::Never => Ok(true),
-            State::Captured { .. } => Err(Code::CAPTURED_EVENT),
+            State::Captured { capture, .. } => Err(self.refuse_captured(capture)),
             State::Recorded { point, clock, .. } => {
                 let is_done = self.is_done(point.stream, point.number);
                 if is_done {
@@ -121,7 +120,7 @@ impl World {
         let context = world.event(event)?.context;
         match world.event(event)?.state.clone() {
             State::Never => {}
-            State::Captured { .. } => return Err(Code::CAPTURED_EVENT),
+            State::Captured { capture, .. } => return Err(world.refuse_captured(capture)),
             State::Recorded { point, clock, .. } => {
                 Self::wait_until(world, |world| world.is_done(point.stream, point.number));
                 world.learn(&clock);
@@ -130,21 +129,28 @@ impl World {
         world.usable(context)
     }
 
+    /// The code for the host's use of an event that was captured last. Invalidates the capture, unless that has ended.
+    fn refuse_captured(&mut self, capture: u64) -> Code {
+        if !self.captures.contains_key(&capture) {
+            return Code::INVALID_VALUE;
+        }
+        self.invalidate(capture);
+        Code::CAPTURED_EVENT
+    }
+
     /// Milliseconds between two events with timing.
     pub(crate) fn elapsed(&mut self, start: u64, end: u64) -> Answer<f32> {
         let mut times = Vec::new();
         for event in [start, end] {
-            if !self.event(event)?.timing {
-                return Err(Code::INVALID_HANDLE);
+            let of = self.event(event)?;
+            match (of.state.clone(), of.timing) {
+                (State::Captured { capture, .. }, _) => return Err(self.refuse_captured(capture)),
+                (State::Never, _) | (_, false) => return Err(Code::INVALID_HANDLE),
+                (State::Recorded { stamp, .. }, true) => times.push(stamp),
             }
         }
-        for event in [start, end] {
-            match &self.event(event)?.state {
-                State::Recorded { stamp, .. } => times.push(stamp.get().copied().ok_or(Code::NOT_READY)?),
-                State::Captured { .. } => return Err(Code::CAPTURED_EVENT),
-                State::Never => return Err(Code::INVALID_HANDLE),
-            }
-        }
+        let times: Vec<Instant> =
+            times.iter().map(|stamp| stamp.get().copied().ok_or(Code::NOT_READY)).collect::<Answer<_>>()?;
         let seconds = match times.as_slice() {
             [start, end] if end >= start => (*end - *start).as_secs_f32(),
             [start, end] => -(*start - *end).as_secs_f32(),

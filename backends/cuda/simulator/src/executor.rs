@@ -40,7 +40,8 @@ impl World {
             stream.is_scheduled = true;
         }
         self.ready.push_back(number);
-        if self.idle_workers > 0 {
+        // Workers that were notified and have not woken up are idle still, and their streams ready still.
+        if self.ready.len() <= self.idle_workers {
             READY.notify_one();
         } else if self.workers < MOST_WORKERS {
             self.workers += 1;

@@ -44,6 +44,12 @@ impl Handles {
         handle
     }
 
+    /// Has a handle name another object: a primary context keeps its handle.
+    pub(crate) fn assign(&mut self, handle: usize, object: Object) {
+        self.dead.remove(&handle);
+        self.objects.insert(handle, object);
+    }
+
     pub(crate) fn remove(&mut self, handle: usize) -> Option<Object> {
         let object = self.objects.remove(&handle)?;
         self.dead.insert(handle, object);

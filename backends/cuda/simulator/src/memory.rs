@@ -18,6 +18,8 @@ pub(crate) enum Source {
     Device,
     Managed,
     Pinned,
+    /// The program's own memory, while it is registered.
+    Registered,
     /// A pool's memory.
     Chunk(u64),
     /// Memory of a captured graph.
@@ -32,6 +34,8 @@ pub(crate) struct Allocation {
     pub(crate) source: Source,
     pub(crate) context: u64,
     pub(crate) device: usize,
+    /// As `cuMemHostGetFlags` returns them.
+    pub(crate) flags: u32,
 }
 
 #[derive(Debug)]
@@ -123,7 +127,7 @@ impl World {
             return Err(Code::OUT_OF_MEMORY);
         };
         let backing = self.next_number();
-        let allocation = Allocation { backing, bytes, source, context, device };
+        let allocation = Allocation { backing, bytes, source, context, device, flags: 0 };
         self.memory.areas.insert(address, Area::Allocation(allocation));
         Ok(address)
     }
@@ -133,11 +137,28 @@ impl World {
         let Some(Area::Allocation(allocation)) = self.memory.areas.remove(&address) else { return };
         self.check_unused(allocation.backing, 0, allocation.bytes, verb);
         self.shadow.forget(allocation.backing);
+        if allocation.source == Source::Registered {
+            return;
+        }
         let rounded = allocation.bytes.next_multiple_of(PAGE);
         if matches!(allocation.source, Source::Device | Source::Chunk(_) | Source::Graph) {
             self.discharge(allocation.device, rounded);
         }
         unmap(address, rounded);
+    }
+
+    /// Makes memory of the program known to the driver.
+    pub(crate) fn register(&mut self, context: u64, address: u64, bytes: u64) -> Answer {
+        let end = address.checked_add(bytes).filter(|&end| end > address).ok_or(Code::INVALID_VALUE)?;
+        let before = self.memory.areas.range(..end).next_back();
+        if before.is_some_and(|(start, area)| start + area.bytes() > address) {
+            return Err(Code::HOST_MEMORY_ALREADY_REGISTERED);
+        }
+        let (backing, device) = (self.next_number(), self.device_of(context));
+        let source = Source::Registered;
+        let allocation = Allocation { backing, bytes, source, context, device, flags: 0 };
+        self.memory.areas.insert(address, Area::Allocation(allocation));
+        Ok(())
     }
 
     /// Frees what `cuMemAlloc`, `cuMemAllocManaged` and `cuMemHostAlloc` gave, when the context's work is done.
@@ -183,7 +204,7 @@ impl World {
             Area::Allocation(allocation) => {
                 let inside = first + range.bytes <= allocation.bytes;
                 let reaches = match allocation.source {
-                    Source::Managed | Source::Pinned => true,
+                    Source::Managed | Source::Pinned | Source::Registered => true,
                     Source::Chunk(pool) => {
                         let allowed = |pool: &crate::pool::Pool| pool.peers.contains(&of.device);
                         allocation.device == of.device
@@ -197,7 +218,7 @@ impl World {
                 inside && reaches
             }
             Area::Reservation(reservation) => {
-                reservation.is_accessible(first, first + range.bytes, of.device)
+                reservation.is_accessible(first, first + range.bytes, of.device, range.write)
             }
         }
     }
@@ -210,6 +231,20 @@ pub(crate) fn map_anonymous(bytes: u64, usable: bool) -> Option<u64> {
     // SAFETY: a new mapping at an address of the system's choice touches nothing that exists.
     let start = unsafe { libc::mmap(std::ptr::null_mut(), bytes as usize, protection, flags, -1, 0) };
     (start != libc::MAP_FAILED).then(|| start.expose_provenance() as u64)
+}
+
+/// Maps addresses that are not usable at `address`, if nothing is there.
+pub(crate) fn map_at(address: u64, bytes: u64) -> bool {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
+    let wished = std::ptr::with_exposed_provenance_mut(address as usize);
+    // SAFETY: the flags have the system refuse addresses at which something is, so that nothing is replaced.
+    let start = unsafe { libc::mmap(wished, bytes as usize, libc::PROT_NONE, flags, -1, 0) };
+    let is_there = start == wished;
+    if !is_there && start != libc::MAP_FAILED {
+        // A system that does not know the flag.
+        unmap(start.expose_provenance() as u64, bytes);
+    }
+    is_there
 }
 
 /// Gives addresses back, when no worker touches memory.

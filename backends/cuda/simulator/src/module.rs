@@ -33,6 +33,9 @@ impl World {
 
     pub(crate) fn function(&mut self, module: u64, name: &str) -> Answer<usize> {
         let of = self.modules.get(&module).ok_or(Code::INVALID_HANDLE)?;
+        if name.is_empty() {
+            return Err(Code::INVALID_VALUE);
+        }
         let (_, parameters) = of.entries.iter().find(|(entry, _)| entry == name).ok_or(Code::NOT_FOUND)?;
         let (context, kernel, parameters) = (of.context, kernels::find(name), parameters.clone());
         let number = self.next_number();
@@ -67,7 +70,11 @@ fn entries(text: &str) -> Answer<Vec<(String, Vec<usize>)>> {
     let mut entries = Vec::new();
     for part in text.split(".entry").skip(1) {
         let (name, rest) = part.split_once('(').ok_or(Code::INVALID_PTX)?;
-        let (parameters, _) = rest.split_once(')').ok_or(Code::INVALID_PTX)?;
+        let (parameters, body) = rest.split_once(')').ok_or(Code::INVALID_PTX)?;
+        // No compiler: a body is right if it returns.
+        if !body.contains("ret;") {
+            return Err(Code::INVALID_PTX);
+        }
         let sizes =
             parameters.split(',').map(str::trim).filter(|parameter| !parameter.is_empty()).map(|parameter| {
                 let kind = parameter.split_whitespace().nth(1).unwrap_or_default();

@@ -18,6 +18,10 @@ pub(crate) struct Pool {
     pub(crate) handle: usize,
     pub(crate) device: usize,
     pub(crate) is_default: bool,
+    /// As what it can be exported.
+    pub(crate) handle_types: i32,
+    /// The most that it reserves, bytes.
+    limit: u64,
     /// Nobody has the handle any more; it goes with its last memory.
     is_destroyed: bool,
     pub(crate) threshold: u64,
@@ -31,8 +35,18 @@ pub(crate) struct Pool {
     pub(crate) peers: HashSet<usize>,
     /// Chunks by address, and their sizes.
     chunks: BTreeMap<u64, u64>,
-    live: BTreeMap<u64, u64>,
+    live: BTreeMap<u64, Block>,
+    /// Bytes that `cuMemFree` freed: they count as used until the host waits.
+    freed_at_once: u64,
     free: BTreeMap<u64, Free>,
+}
+
+/// An allocation.
+#[derive(Debug, Clone, Copy)]
+struct Block {
+    bytes: u64,
+    /// As asked for, which is what counts as used.
+    asked: u64,
 }
 
 /// A free range, and what freed it.
@@ -43,13 +57,22 @@ struct Free {
 }
 
 impl World {
-    pub(crate) fn create_pool(&mut self, device: usize, is_default: bool) -> u64 {
+    /// Creates a pool. A limit of 0 is none.
+    pub(crate) fn create_pool(
+        &mut self,
+        device: usize,
+        is_default: bool,
+        handle_types: i32,
+        limit: u64,
+    ) -> u64 {
         let number = self.next_number();
         let handle = self.handles.add(Object::Pool(number));
         let pool = Pool {
             handle,
             device,
             is_default,
+            handle_types,
+            limit: if limit == 0 { u64::MAX } else { limit.saturating_add(CHUNK - 1) / CHUNK * CHUNK },
             is_destroyed: false,
             threshold: 0,
             used: 0,
@@ -60,6 +83,7 @@ impl World {
             peers: HashSet::from([device]),
             chunks: BTreeMap::new(),
             live: BTreeMap::new(),
+            freed_at_once: 0,
             free: BTreeMap::new(),
         };
         self.pools.insert(number, pool);
@@ -73,7 +97,7 @@ impl World {
         if let Some(pool) = self.devices.get(device).ok_or(Code::INVALID_DEVICE)?.default_pool {
             return Ok(pool);
         }
-        let pool = self.create_pool(device, true);
+        let pool = self.create_pool(device, true, 0, 0);
         if let Some(device) = self.devices.get_mut(device) {
             device.default_pool = Some(pool);
         }
@@ -91,6 +115,7 @@ impl World {
 
     /// Takes memory of a pool in the order of a stream.
     pub(crate) fn allocate_in_order(&mut self, pool: u64, bytes: u64, stream: u64) -> Answer<u64> {
+        let asked = bytes;
         let bytes =
             bytes.checked_next_multiple_of(UNIT).filter(|&bytes| bytes > 0).ok_or(Code::INVALID_VALUE)?;
         if let Some(capture) = self.capturing(stream)? {
@@ -112,8 +137,8 @@ impl World {
             let rest = Free { bytes: free.bytes - bytes, freed: free.freed.clone() };
             of.free.insert(address + bytes, rest);
         }
-        of.live.insert(address, bytes);
-        of.used += bytes;
+        of.live.insert(address, Block { bytes, asked });
+        of.used += asked;
         of.used_high = of.used.max(of.used_high);
         let waits = match free.freed {
             Some((point, clock)) => {
@@ -141,8 +166,12 @@ impl World {
     }
 
     fn grow(&mut self, pool: u64, bytes: u64) -> Answer {
-        let device = self.pool(pool)?.device;
+        let of = self.pool(pool)?;
+        let (device, left) = (of.device, of.limit - of.reserved);
         let size = bytes.checked_next_multiple_of(CHUNK).ok_or(Code::OUT_OF_MEMORY)?;
+        if size > left {
+            return Err(Code::OUT_OF_MEMORY);
+        }
         let context =
             self.devices.get(device).and_then(|device| device.primary).ok_or(Code::INVALID_CONTEXT)?;
         let address = match self.allocate(context, size, Source::Chunk(pool)) {
@@ -164,6 +193,14 @@ impl World {
         self.pools.iter().find(|(_, pool)| pool.live.contains_key(&address)).map(|(&number, _)| number)
     }
 
+    /// The allocation of a pool around an address: the pool, the first address, and the size that was asked for.
+    pub(crate) fn block(&self, address: u64) -> Option<(u64, u64, u64)> {
+        self.pools.iter().find_map(|(&pool, of)| {
+            let (&start, block) = of.live.range(..=address).next_back()?;
+            (address - start < block.asked).then_some((pool, start, block.asked))
+        })
+    }
+
     /// Frees memory of a pool in the order of a stream.
     pub(crate) fn free_in_order(&mut self, address: u64, stream: u64) -> Answer {
         if let Some(capture) = self.capturing(stream)? {
@@ -175,12 +212,12 @@ impl World {
             return Ok(());
         }
         let pool = self.pool_with(address).ok_or(Code::INVALID_VALUE)?;
-        let bytes = self.pool(pool)?.live.get(&address).copied().ok_or(Code::INVALID_VALUE)?;
+        let Block { bytes, asked } = *self.pool(pool)?.live.get(&address).ok_or(Code::INVALID_VALUE)?;
         let point = self.enqueue(stream, Work::Mark { address, bytes }, Vec::new())?;
         let clock = self.stream(stream)?.clock.clone();
         let of = self.pool(pool)?;
         of.live.remove(&address);
-        of.used -= bytes;
+        of.used -= asked;
         of.free.insert(address, Free { bytes, freed: Some((point, clock)) });
         Ok(())
     }
@@ -193,8 +230,8 @@ impl World {
             _ => return Err(Code::INVALID_VALUE),
         };
         let of = self.pool(pool)?;
-        let bytes = of.live.remove(&address).ok_or(Code::INVALID_VALUE)?;
-        of.used -= bytes;
+        let Block { bytes, asked } = of.live.remove(&address).ok_or(Code::INVALID_VALUE)?;
+        of.freed_at_once += asked;
         of.free.insert(address, Free { bytes, freed: None });
         self.check_unused(backing, address - start, address - start + bytes, "freed");
         self.shadow.forget_range(backing, address - start, address - start + bytes);
@@ -207,6 +244,8 @@ impl World {
             None => true,
             Some((point, _)) => world.is_done(point.stream, point.number),
         };
+        let of = self.pool(pool)?;
+        of.used -= std::mem::take(&mut of.freed_at_once);
         let of = self.pools.get(&pool).ok_or(Code::INVALID_VALUE)?;
         let mut over: Vec<(u64, u64, Option<Clock>)> = Vec::new();
         for (&address, free) in &of.free {

@@ -156,7 +156,14 @@ impl World {
         let before = stream.clock.clone();
         stream.clock.add(point);
         self.check_work(&work, context, point, &before);
+        let is_mark = matches!(work, Work::Mark { .. });
+        let is_over = waits.iter().all(|wait| self.is_done(wait.stream, wait.number));
         let stream = self.stream(number)?;
+        // Nothing runs for memory that is allocated or freed in order, so it needs no worker in an idle stream.
+        if is_mark && is_over && stream.queue.is_empty() && !stream.is_scheduled && stream.gates == 0 {
+            stream.done = point.number;
+            return Ok(point);
+        }
         stream.queue.push_back(Operation { number: point.number, waits, work, stamp: None });
         self.schedule(number);
         Ok(point)
@@ -167,20 +174,26 @@ impl World {
         self.streams.get(&stream).is_none_or(|stream| stream.done >= number)
     }
 
-    pub(crate) fn synchronize_stream(world: &mut MutexGuard<'_, Self>, number: u64) -> Answer {
-        let stream = world.stream(number)?;
-        let (goal, context, clock) = (stream.issued, stream.context, stream.clock.clone());
-        // The null stream stands for all that it is ordered with.
-        let mut goals = vec![(number, goal)];
-        let mut clock = clock;
+    /// What is pending in a stream now: the last operation of each stream that it stands for, and what they are
+    /// ordered after. The null stream stands for all that it is ordered with.
+    pub(crate) fn goals(&mut self, number: u64) -> Answer<(Vec<(u64, u64)>, Clock)> {
+        let stream = self.stream(number)?;
+        let (context, mut goals, mut clock) =
+            (stream.context, vec![(number, stream.issued)], stream.clock.clone());
         if stream.kind == Kind::Legacy {
-            for other in world.streams_of(context) {
-                if let Some(stream) = world.streams.get(&other).filter(|stream| stream.is_blocking()) {
+            for other in self.streams_of(context) {
+                if let Some(stream) = self.streams.get(&other).filter(|stream| stream.is_blocking()) {
                     goals.push((other, stream.issued));
                     clock.join(&stream.clock);
                 }
             }
         }
+        Ok((goals, clock))
+    }
+
+    pub(crate) fn synchronize_stream(world: &mut MutexGuard<'_, Self>, number: u64) -> Answer {
+        let context = world.stream(number)?.context;
+        let (goals, clock) = world.goals(number)?;
         Self::wait_until(world, |world| goals.iter().all(|&(stream, number)| world.is_done(stream, number)));
         world.learn(&clock);
         world.usable(context)

@@ -3,7 +3,7 @@
 use crate::code::{Answer, Code};
 use crate::detector::Span;
 use crate::executor::TOUCHING;
-use crate::memory::{Area, map_anonymous, unmap};
+use crate::memory::{Area, map_anonymous, map_at, unmap};
 use crate::world::World;
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::c_int;
@@ -17,8 +17,12 @@ pub(crate) struct Physical {
     /// As what it can be exported: 0 or 1, a file descriptor.
     pub(crate) shareable: c_int,
     pub(crate) direct_rdma: bool,
-    /// Handles to it.
-    pub(crate) handles: usize,
+    /// Handles to it, and the references of each.
+    pub(crate) handles: BTreeMap<usize, usize>,
+    /// Handles that were imported, which do not report what it can be exported as.
+    pub(crate) imported: HashSet<usize>,
+    /// Descriptors that it was exported as. It lives while one of them is open in this process.
+    pub(crate) exported: Vec<c_int>,
     /// Places where it is mapped.
     pub(crate) mapped: usize,
     /// Whether it came from another process, which accounts for it.
@@ -44,6 +48,13 @@ pub(crate) struct Reservation {
     pub(crate) mappings: BTreeMap<u64, Mapping>,
 }
 
+impl Physical {
+    fn is_exported(&self) -> bool {
+        let own = identify(self.file);
+        self.exported.iter().any(|&file| identify(file) == own)
+    }
+}
+
 impl Reservation {
     /// The physical memory behind a range, and the range itself.
     pub(crate) fn spans(&self, start: u64, end: u64, write: bool) -> Vec<Span> {
@@ -58,11 +69,14 @@ impl Reservation {
         spans
     }
 
-    pub(crate) fn is_accessible(&self, start: u64, end: u64, device: usize) -> bool {
+    pub(crate) fn is_accessible(&self, start: u64, end: u64, device: usize, write: bool) -> bool {
+        let allows = |mapping: &Mapping| {
+            mapping.access.contains(&device) || (!write && mapping.read_only.contains(&device))
+        };
         let mut from = start;
         while from < end {
             match self.mapping_at(from) {
-                Some((offset, mapping)) if mapping.access.contains(&device) => from = offset + mapping.bytes,
+                Some((offset, mapping)) if allows(mapping) => from = offset + mapping.bytes,
                 _ => return false,
             }
         }
@@ -72,6 +86,13 @@ impl Reservation {
     pub(crate) fn mapping_at(&self, offset: u64) -> Option<(u64, &Mapping)> {
         let (&start, mapping) = self.mappings.range(..=offset).next_back()?;
         (offset - start < mapping.bytes).then_some((start, mapping))
+    }
+
+    /// The mappings in a range, unless it cuts one.
+    fn uncut(&self, start: u64, end: u64) -> Option<Vec<u64>> {
+        let cuts = |at: u64| self.mapping_at(at).is_some_and(|(offset, _)| offset != at);
+        (!cuts(start) && !cuts(end))
+            .then(|| self.mappings.range(start..end).map(|(&offset, _)| offset).collect())
     }
 
     /// The mappings that make up a range, if whole ones do.
@@ -93,25 +114,18 @@ impl World {
         bytes > 0 && bytes.is_multiple_of(self.settings.granularity)
     }
 
-    pub(crate) fn reserve(&mut self, bytes: u64, alignment: u64) -> Answer<u64> {
+    /// Reserves addresses: the wished ones, if they are free, or else others.
+    pub(crate) fn reserve(&mut self, bytes: u64, alignment: u64, wished: u64) -> Answer<u64> {
         if !self.is_granular(bytes) || (alignment != 0 && !alignment.is_power_of_two()) {
             return Err(Code::INVALID_VALUE);
         }
         let align = alignment.max(self.settings.granularity);
         let more = bytes.checked_add(align).filter(|&more| more < 1 << 47).ok_or(Code::OUT_OF_MEMORY)?;
-        let start = map_anonymous(more, false).ok_or(Code::OUT_OF_MEMORY)?;
-        let address = start.next_multiple_of(align);
-        // What is before and behind goes back, so that a program's own limits count what it asked for.
-        if address > start {
-            unmap(start, address - start);
-        }
-        if start + more > address + bytes {
-            unmap(address + bytes, start + more - (address + bytes));
-        }
+        let is_wished = wished != 0 && wished.is_multiple_of(align) && map_at(wished, bytes);
+        let address = if is_wished { wished } else { reserve_anywhere(bytes, more, align)? };
         let backing = self.next_number();
-        self.memory
-            .areas
-            .insert(address, Area::Reservation(Reservation { backing, bytes, mappings: BTreeMap::new() }));
+        let reservation = Reservation { backing, bytes, mappings: BTreeMap::new() };
+        self.memory.areas.insert(address, Area::Reservation(reservation));
         Ok(address)
     }
 
@@ -146,7 +160,7 @@ impl World {
     /// Gives up one handle, or one mapping, of physical memory; the last one gives the memory back.
     pub(crate) fn drop_physical(&mut self, number: u64) {
         let Some(physical) = self.memory.physical.get(&number) else { return };
-        if physical.handles > 0 || physical.mapped > 0 {
+        if !physical.handles.is_empty() || physical.mapped > 0 || physical.is_exported() {
             return;
         }
         let Some(physical) = self.memory.physical.remove(&number) else { return };
@@ -156,6 +170,14 @@ impl World {
         }
         // SAFETY: the file is this memory's own, and nobody has it any more.
         let _ = unsafe { libc::close(physical.file) };
+    }
+
+    /// Gives back the physical memory that only descriptors kept, which have been closed.
+    pub(crate) fn collect_exports(&mut self) {
+        let physical = self.memory.physical.iter();
+        let exported = physical.filter(|(_, physical)| !physical.exported.is_empty());
+        let numbers: Vec<u64> = exported.map(|(&number, _)| number).collect();
+        numbers.into_iter().for_each(|number| self.drop_physical(number));
     }
 
     /// The reservation that has a range whole, and the range's offset in it.
@@ -176,11 +198,11 @@ impl World {
             Some(physical) => (physical.bytes, physical.file),
             None => return Err(Code::INVALID_VALUE),
         };
-        if !self.is_granular(bytes) || !address.is_multiple_of(self.settings.granularity) {
-            return Err(Code::INVALID_VALUE);
-        }
         if bytes != size {
             return Err(Code::NOT_SUPPORTED);
+        }
+        if !self.is_granular(bytes) || !address.is_multiple_of(self.settings.granularity) {
+            return Err(Code::INVALID_VALUE);
         }
         let (offset, reservation) = self.reservation_of(address, bytes)?;
         let before = reservation.mappings.range(..offset + bytes).next_back();
@@ -201,7 +223,10 @@ impl World {
     pub(crate) fn unmap_range(&mut self, address: u64, bytes: u64) -> Answer {
         let (offset, reservation) = self.reservation_of(address, bytes)?;
         let (backing, end) = (reservation.backing, offset + bytes);
-        let offsets = reservation.whole(offset, end).ok_or(Code::INVALID_VALUE)?;
+        let offsets = reservation.uncut(offset, end).ok_or(Code::INVALID_VALUE)?;
+        if offsets.is_empty() {
+            return Ok(());
+        }
         self.check_unused(backing, offset, end, "unmapped");
         self.shadow.forget_range(backing, offset, end);
         let (_, reservation) = self.reservation_of(address, bytes)?;
@@ -234,11 +259,29 @@ impl World {
                 }
                 _ => {}
             }
-            let usable = !mapping.access.is_empty();
-            protect(address - offset + at, mapping.bytes, usable);
+            let protection = match (mapping.access.is_empty(), mapping.read_only.is_empty()) {
+                (false, _) => libc::PROT_READ | libc::PROT_WRITE,
+                (true, false) => libc::PROT_READ,
+                (true, true) => libc::PROT_NONE,
+            };
+            protect(address - offset + at, mapping.bytes, protection);
         }
         Ok(())
     }
+}
+
+/// Maps `more` bytes, of which `bytes` stay, aligned.
+fn reserve_anywhere(bytes: u64, more: u64, align: u64) -> Answer<u64> {
+    let start = map_anonymous(more, false).ok_or(Code::OUT_OF_MEMORY)?;
+    let address = start.next_multiple_of(align);
+    // What is before and behind goes back, so that a program's own limits count what it asked for.
+    if address > start {
+        unmap(start, address - start);
+    }
+    if start + more > address + bytes {
+        unmap(address + bytes, start + more - (address + bytes));
+    }
+    Ok(address)
 }
 
 /// Maps a file, or nothing, over a range of a reservation.
@@ -255,9 +298,8 @@ fn place(address: u64, bytes: u64, protection: c_int, file: Option<c_int>) -> bo
     placed != libc::MAP_FAILED
 }
 
-fn protect(address: u64, bytes: u64, usable: bool) {
+fn protect(address: u64, bytes: u64, protection: c_int) {
     let _alone = TOUCHING.write();
-    let protection = if usable { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_NONE };
     let start = std::ptr::with_exposed_provenance_mut(address as usize);
     // SAFETY: the range is a mapping of a reservation; no worker touches memory now.
     let _ = unsafe { libc::mprotect(start, bytes as usize, protection) };

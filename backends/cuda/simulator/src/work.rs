@@ -5,7 +5,7 @@ use crate::detector::{Clock, Point, Span};
 use crate::graph::Graph;
 use crate::kernels::Kernel;
 use crate::world::World;
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
 /// The work of one operation. Addresses are the program's.
@@ -36,6 +36,11 @@ pub(crate) enum Work {
         function: extern "C" fn(*mut c_void),
         argument: usize,
     },
+    Callback {
+        function: extern "C" fn(usize, c_int, *mut c_void),
+        stream: usize,
+        argument: usize,
+    },
     /// Memory that begins, or ends, its life in the order of the stream.
     Mark {
         address: u64,
@@ -61,7 +66,7 @@ impl Work {
     pub(crate) fn ranges(&self) -> Vec<Range> {
         let range = |address, bytes, write| Range { address, bytes, write };
         match self {
-            Self::Nothing | Self::Host { .. } | Self::Graph(_) => Vec::new(),
+            Self::Nothing | Self::Host { .. } | Self::Callback { .. } | Self::Graph(_) => Vec::new(),
             Self::Fill { address, value, count } => vec![range(*address, value.len() as u64 * count, true)],
             Self::Copy { to, from, bytes } => vec![range(*from, *bytes, false), range(*to, *bytes, true)],
             Self::Upload { to, bytes } => vec![range(*to, bytes.len() as u64, true)],
@@ -107,10 +112,14 @@ impl World {
         Ok(())
     }
 
-    /// The context's work failed: it does no more, and every call says so.
+    /// The context's work failed: no context of the device works any more, and every call fails with the code.
     pub(crate) fn lose(&mut self, context: u64, code: Code) {
-        if let Some(context) = self.contexts.get_mut(&context) {
+        let device = self.device_of(context);
+        for context in self.contexts.values_mut().filter(|context| context.device == device) {
             context.lost.get_or_insert(code);
+        }
+        if let Some(device) = self.devices.get_mut(device) {
+            device.lost.get_or_insert(code);
         }
     }
 }
@@ -118,7 +127,7 @@ impl World {
 /// Does the part of the work that touches memory, which was found accessible.
 pub(crate) fn touch(work: &Work) {
     match work {
-        Work::Nothing | Work::Host { .. } | Work::Mark { .. } => {}
+        Work::Nothing | Work::Host { .. } | Work::Callback { .. } | Work::Mark { .. } => {}
         Work::Fill { address, value, count } => fill(*address, value, *count),
         Work::Copy { to, from, bytes } => copy(*to, *from, *bytes),
         Work::Upload { to, bytes } => copy(*to, bytes.as_ptr() as u64, bytes.len() as u64),
@@ -132,8 +141,12 @@ pub(crate) fn touch(work: &Work) {
 
 /// Does the part of the work that is the program's own.
 pub(crate) fn run_host(work: &Work) {
-    if let Work::Host { function, argument } = work {
-        function(std::ptr::with_exposed_provenance_mut(*argument));
+    match work {
+        Work::Host { function, argument } => function(std::ptr::with_exposed_provenance_mut(*argument)),
+        Work::Callback { function, stream, argument } => {
+            function(*stream, 0, std::ptr::with_exposed_provenance_mut(*argument));
+        }
+        _ => {}
     }
 }
 

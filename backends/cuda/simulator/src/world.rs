@@ -15,7 +15,7 @@ use crate::pool::Pool;
 use crate::settings::Settings;
 use crate::stream::Stream;
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
@@ -48,6 +48,8 @@ pub(crate) struct World {
     pub(crate) graphs: HashMap<u64, Graph>,
     pub(crate) execs: HashMap<u64, Arc<Graph>>,
     pub(crate) memory: Memory,
+    /// Memory of graphs that a launch allocated and nobody has freed.
+    pub(crate) graph_memory: HashSet<u64>,
     pub(crate) faults: Faults,
     /// The call that is at work.
     pub(crate) site: Site,
@@ -98,6 +100,7 @@ impl World {
             graphs: HashMap::new(),
             execs: HashMap::new(),
             memory: Memory::default(),
+            graph_memory: HashSet::new(),
             faults: Faults::new(settings.faults.clone()),
             site: Site { call: "", number: 0 },
             seen: Clock::default(),

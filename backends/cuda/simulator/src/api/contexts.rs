@@ -1,14 +1,23 @@
 //! Contexts: primary ones and others, and the stack of each thread.
 
 use crate::boundary::{exports, put, put_optional};
-use crate::code::Code;
+use crate::code::{Answer, Code};
 use crate::context;
 use crate::world::World;
 use std::ffi::{c_int, c_uint, c_void};
 
+/// Flags of contexts: how the host waits, and others that have no effect here.
+const FLAGS: c_uint = 0xff;
+
 exports! {
     fn cuDevicePrimaryCtxRetain(to: *mut usize, device: c_int) |call| {
         let mut world = call.world();
+        if to.is_null() {
+            return Err(Code::INVALID_VALUE);
+        }
+        if let Some(code) = world.device(device)?.lost {
+            return Err(code);
+        }
         let primary = world.device(device)?.primary;
         let context = match primary {
             Some(context) => context,
@@ -18,7 +27,6 @@ exports! {
                 context
             }
         };
-        world.usable(context)?;
         let of = world.contexts.get_mut(&context).ok_or(Code::INVALID_CONTEXT)?;
         of.retained += 1;
         let handle = of.handle;
@@ -27,7 +35,11 @@ exports! {
 
     fn cuDevicePrimaryCtxRelease_v2(device: c_int) |call| {
         let mut world = call.world();
-        let context = world.device(device)?.primary.ok_or(Code::INVALID_CONTEXT)?;
+        let of = world.device(device)?;
+        let Some(context) = of.primary else {
+            of.orphaned = of.orphaned.checked_sub(1).ok_or(Code::INVALID_CONTEXT)?;
+            return Ok(());
+        };
         let of = world.contexts.get_mut(&context).ok_or(Code::INVALID_CONTEXT)?;
         of.retained = of.retained.checked_sub(1).ok_or(Code::INVALID_CONTEXT)?;
         if of.retained == 0 {
@@ -39,45 +51,48 @@ exports! {
     fn cuDevicePrimaryCtxReset_v2(device: c_int) |call| {
         let mut world = call.world();
         if let Some(context) = world.device(device)?.primary {
+            let retained = world.contexts.get(&context).map_or(0, |context| context.retained);
+            world.device(device)?.orphaned += retained;
             World::destroy_context(&mut world, context);
         }
         Ok(())
     }
 
     fn cuDevicePrimaryCtxGetState(device: c_int, flags: *mut c_uint, active: *mut c_int) |call| {
-        let is_active = call.world().device(device)?.primary.is_some();
-        put(flags, 0)?;
+        let mut world = call.world();
+        let of = world.device(device)?;
+        let is_active = of.primary.is_some();
+        put(flags, of.flags)?;
         put(active, c_int::from(is_active))
     }
 
     fn cuDevicePrimaryCtxSetFlags_v2(device: c_int, flags: c_uint) |call| {
-        call.world().device(device).map(|_| ())
+        if flags & !FLAGS != 0 {
+            return Err(Code::INVALID_VALUE);
+        }
+        call.world().device(device)?.flags = flags;
+        Ok(())
     }
 
     fn cuCtxCreate_v2(to: *mut usize, flags: c_uint, device: c_int) |call| {
-        let mut world = call.world();
-        world.device(device)?;
-        let context = world.create_context(device as usize, false);
-        let handle = world.contexts.get(&context).map_or(0, |context| context.handle);
-        context::push(handle);
-        put(to, handle)
+        put(to, create(&mut call.world(), device)?)
     }
 
     fn cuCtxCreate_v4(to: *mut usize, parameters: *const c_void, flags: c_uint, device: c_int) |call| {
-        let mut world = call.world();
-        world.device(device)?;
-        let context = world.create_context(device as usize, false);
-        let handle = world.contexts.get(&context).map_or(0, |context| context.handle);
-        context::push(handle);
-        put(to, handle)
+        put(to, create(&mut call.world(), device)?)
     }
 
     fn cuCtxDestroy_v2(handle: usize) |call| {
+        if handle == 0 {
+            return Err(Code::INVALID_VALUE);
+        }
         let mut world = call.world();
         let context = world.context_of(handle)?;
         if world.contexts.get(&context).is_some_and(|context| context.is_primary) {
             return Err(Code::INVALID_CONTEXT);
         }
+        let device = world.device_of(context);
+        World::wait_for_device(&mut world, device);
         World::destroy_context(&mut world, context);
         if context::top() == handle {
             context::pop();
@@ -94,14 +109,14 @@ exports! {
             context::pop();
             return Ok(());
         }
-        call.world().context_of(handle)?;
+        call.world().check_stackable(handle)?;
         context::pop();
         context::push(handle);
         Ok(())
     }
 
     fn cuCtxPushCurrent_v2(handle: usize) |call| {
-        call.world().context_of(handle)?;
+        call.world().check_stackable(handle)?;
         context::push(handle);
         Ok(())
     }
@@ -154,7 +169,7 @@ exports! {
         }
         let (device, other) = (world.device_of(current), world.device_of(peer));
         if current == peer || device == other {
-            return Err(Code::INVALID_DEVICE);
+            return Err(Code::PEER_ACCESS_UNSUPPORTED);
         }
         if !world.settings.peers {
             return Err(Code::PEER_ACCESS_UNSUPPORTED);
@@ -178,7 +193,17 @@ exports! {
     }
 
     fn cuThreadExchangeStreamCaptureMode(mode: *mut c_int) |call| {
-        let asked = crate::capture::Mode::of(crate::boundary::get(mode)?)?;
-        put(mode, crate::capture::exchange_mode(asked) as c_int)
+        put(mode, crate::capture::exchange_mode(crate::boundary::get(mode)?))
     }
+}
+
+/// Creates a context and pushes it.
+fn create(world: &mut World, device: c_int) -> Answer<usize> {
+    if let Some(code) = world.device(device)?.lost {
+        return Err(code);
+    }
+    let context = world.create_context(device as usize, false);
+    let handle = world.contexts.get(&context).map_or(0, |context| context.handle);
+    context::push(handle);
+    Ok(handle)
 }

@@ -103,7 +103,9 @@ exports! {
 
     /// How many kinds of things nobody has given back, and a line for each.
     fn simulator_leaks(count: *mut u64, to: *mut c_char, length: c_int) |call| {
-        let leaks = call.world().leaks();
+        let mut world = call.world();
+        world.collect_exports();
+        let leaks = world.leaks();
         put_optional(count, leaks.len() as u64);
         if length > 0 {
             put_text(to, length, &leaks.join("\n"))?;
@@ -116,6 +118,7 @@ exports! {
 pub(super) fn report_leaks_at_exit() {
     extern "C" fn at_exit() {
         let mut world = World::lock();
+        world.collect_exports();
         let leaks = world.leaks();
         if !leaks.is_empty() {
             world.report(format!("at the process's end there are left: {}", leaks.join("; ")));

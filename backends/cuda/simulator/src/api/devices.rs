@@ -5,9 +5,6 @@ use crate::code::{self, Answer, Code};
 use crate::world::World;
 use std::ffi::{CStr, c_char, c_int, c_uint};
 
-/// What every code's text is, beyond its name.
-const TEXT: &CStr = c"the simulated driver returned this code";
-
 exports! {
     fn cuInit(flags: c_uint) |call| {
         if flags != 0 {
@@ -35,7 +32,7 @@ exports! {
     }
 
     fn cuGetErrorString(number: c_int, text: *mut *const c_char) |call| {
-        describe(text, code::name(number).map(|_| TEXT))
+        describe(text, code::text(number))
     }
 
     fn cuDeviceGetCount(count: *mut c_int) |call| {

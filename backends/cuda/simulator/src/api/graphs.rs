@@ -9,18 +9,20 @@ use crate::world::World;
 use std::ffi::{c_uint, c_ulonglong};
 use std::sync::Arc;
 
+/// `CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH`
+const FREE_ON_LAUNCH: c_ulonglong = 1;
+
 exports! {
     fn cuGraphCreate(to: *mut usize, flags: c_uint) |call| {
-        let handle = call.world().add_graph(Graph::default())?;
+        if flags != 0 {
+            return Err(Code::INVALID_VALUE);
+        }
+        let handle = call.world().add_graph(Graph::default());
         put(to, handle)
     }
 
     fn cuGraphDestroy(handle: usize) |call| {
-        let mut world = call.world();
-        let graph = world.graph_of(handle)?;
-        world.handles.remove(handle);
-        world.graphs.remove(&graph);
-        Ok(())
+        call.world().destroy_graph(handle)
     }
 
     fn cuGraphGetNodes(handle: usize, nodes: *mut usize, count: *mut usize) |call| {
@@ -33,7 +35,8 @@ exports! {
     fn cuGraphInstantiateWithFlags(to: *mut usize, graph: usize, flags: c_ulonglong) |call| {
         let mut world = call.world();
         let graph = world.graph_of(graph)?;
-        let copy = world.graphs.get(&graph).cloned().ok_or(Code::INVALID_VALUE)?;
+        let mut copy = world.graphs.get(&graph).cloned().ok_or(Code::INVALID_VALUE)?;
+        copy.frees_on_launch = flags & FREE_ON_LAUNCH != 0;
         let number = world.next_number();
         world.execs.insert(number, Arc::new(copy));
         let handle = world.handles.add(Object::Exec(number));
@@ -50,6 +53,7 @@ exports! {
         let mut world = call.world();
         let (exec, stream) = (world.exec_of(exec)?, world.stream_of(stream)?);
         let graph = world.execs.get(&exec).cloned().ok_or(Code::INVALID_VALUE)?;
+        world.check_memory_of(&graph)?;
         world.submit(stream, Work::Graph(graph))
     }
 
@@ -63,9 +67,16 @@ exports! {
 }
 
 impl World {
-    pub(super) fn add_graph(&mut self, graph: Graph) -> Answer<usize> {
+    pub(crate) fn add_graph(&mut self, graph: Graph) -> usize {
         let number = self.next_number();
         self.graphs.insert(number, graph);
-        Ok(self.handles.add(Object::Graph(number)))
+        self.handles.add(Object::Graph(number))
+    }
+
+    pub(crate) fn destroy_graph(&mut self, handle: usize) -> Answer {
+        let graph = self.graph_of(handle)?;
+        self.handles.remove(handle);
+        self.graphs.remove(&graph);
+        Ok(())
     }
 }

@@ -5,6 +5,9 @@ use crate::code::{Answer, Code};
 use crate::work::Work;
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
+/// Shared memory of a block, bytes.
+const MOST_SHARED: c_uint = 48 << 10;
+
 exports! {
     fn cuModuleLoadData(to: *mut usize, image: *const c_char) |call| {
         let mut world = call.world();
@@ -52,7 +55,9 @@ exports! {
         if [grid_x, grid_y, grid_z, block_x, block_y, block_z].contains(&0) {
             return Err(Code::INVALID_VALUE);
         }
-        if u64::from(block_x) * u64::from(block_y) * u64::from(block_z) > 1024 {
+        let threads = u64::from(block_x) * u64::from(block_y) * u64::from(block_z);
+        let is_large = threads > 1024 || block_z > 64 || grid_y.max(grid_z) > 65_535;
+        if is_large || shared > MOST_SHARED {
             return Err(Code::INVALID_VALUE);
         }
         let of = world.functions.get(&function).ok_or(Code::INVALID_HANDLE)?;

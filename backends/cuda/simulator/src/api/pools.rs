@@ -2,8 +2,10 @@
 
 use crate::boundary::{exports, get, get_many, put};
 use crate::code::{Answer, Code};
+use crate::memory::Area;
+use crate::work::Work;
 use crate::world::World;
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_int, c_ulonglong, c_void};
 
 /// The beginning of `CUmemPoolProps`.
 #[derive(Debug, Clone, Copy)]
@@ -12,6 +14,8 @@ struct Properties {
     kind: c_int,
     handle_types: c_int,
     location: Location,
+    windows: usize,
+    most_bytes: usize,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -27,6 +31,9 @@ struct Access {
     location: Location,
     flags: c_int,
 }
+
+/// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`
+const FILE_DESCRIPTOR: c_int = 1;
 
 exports! {
     fn cuDeviceGetDefaultMemPool(to: *mut usize, device: c_int) |call| {
@@ -55,14 +62,16 @@ exports! {
     fn cuMemPoolCreate(to: *mut usize, properties: *const c_void) |call| {
         let mut world = call.world();
         let properties: Properties = get(properties.cast())?;
-        if properties.kind != 1 || properties.location.kind != 1 {
+        let is_shareable = [0, FILE_DESCRIPTOR].contains(&properties.handle_types);
+        if to.is_null() || properties.kind != 1 || properties.location.kind != 1 || !is_shareable {
             return Err(Code::INVALID_VALUE);
         }
         world.device(properties.location.device).map_err(|_| Code::INVALID_VALUE)?;
         if !world.settings.pools {
             return Err(Code::NOT_SUPPORTED);
         }
-        let pool = world.create_pool(properties.location.device as usize, false);
+        let device = properties.location.device as usize;
+        let pool = world.create_pool(device, false, properties.handle_types, properties.most_bytes as u64);
         let handle = world.pool(pool)?.handle;
         put(to, handle)
     }
@@ -76,6 +85,7 @@ exports! {
     fn cuMemPoolTrimTo(handle: usize, keep: usize) |call| {
         let mut world = call.world();
         let pool = world.pool_of(handle)?;
+        world.check_unsafe_call()?;
         world.trim_pool(pool, keep as u64)
     }
 
@@ -125,7 +135,7 @@ exports! {
                 3 => {
                     of.peers.insert(device);
                 }
-                _ if device == of.device => return Err(Code::INVALID_VALUE),
+                _ if device == of.device => return Err(Code::INVALID_DEVICE),
                 _ => {
                     of.peers.remove(&device);
                 }
@@ -139,6 +149,15 @@ exports! {
         let (pool, location): (_, Location) = (world.pool_of(handle)?, get(location.cast())?);
         let has = world.pool(pool)?.peers.contains(&(location.device as usize));
         put(to, if has { 3 } else { 0 })
+    }
+
+    fn cuMemPoolExportToShareableHandle(to: *mut c_void, handle: usize, kind: c_int, flags: c_ulonglong) |call| {
+        let mut world = call.world();
+        let pool = world.pool_of(handle)?;
+        match world.pool(pool)?.handle_types & kind {
+            0 => Err(Code::INVALID_VALUE),
+            _ => Err(Code::NOT_SUPPORTED),
+        }
     }
 
     fn cuMemAllocAsync(to: *mut u64, bytes: usize, stream: usize) |call| {
@@ -160,7 +179,11 @@ exports! {
         let mut world = call.world();
         let stream = world.stream_of(stream)?;
         if address == 0 {
-            return Err(Code::INVALID_VALUE);
+            return Ok(());
+        }
+        if world.capturing(stream)?.is_none() && world.graph_memory.remove(&address) {
+            let bytes = world.memory.areas.get(&address).map_or(0, Area::bytes);
+            return world.submit(stream, Work::Mark { address, bytes });
         }
         if world.pool_with(address).is_some() || world.capturing(stream)?.is_some() {
             return world.free_in_order(address, stream);
@@ -173,6 +196,10 @@ exports! {
 fn allocate(world: &mut World, to: *mut u64, bytes: usize, pool: u64, stream: u64) -> Answer {
     if to.is_null() {
         return Err(Code::INVALID_VALUE);
+    }
+    put(to, 0)?;
+    if bytes == 0 {
+        return Ok(());
     }
     let address = world.allocate_in_order(pool, bytes as u64, stream)?;
     put(to, address)

@@ -2,6 +2,7 @@
 
 use crate::boundary::{exports, read_bytes};
 use crate::code::{Answer, Code};
+use crate::memory::Area;
 use crate::work::Work;
 use crate::world::World;
 use parking_lot::MutexGuard;
@@ -75,6 +76,18 @@ exports! {
         fill(&mut world, address, value.to_le_bytes().to_vec(), count, stream)
     }
 
+    fn cuMemsetD16_v2(address: u64, value: c_ushort, count: usize) |call| {
+        let mut world = call.world();
+        let stream = world.stream_of(0)?;
+        fill(&mut world, address, value.to_le_bytes().to_vec(), count, stream)
+    }
+
+    fn cuMemsetD32_v2(address: u64, value: c_uint, count: usize) |call| {
+        let mut world = call.world();
+        let stream = world.stream_of(0)?;
+        fill(&mut world, address, value.to_le_bytes().to_vec(), count, stream)
+    }
+
     fn cuMemsetD8_v2(address: u64, value: c_uchar, count: usize) |call| {
         let mut world = call.world();
         let stream = world.stream_of(0)?;
@@ -82,13 +95,20 @@ exports! {
     }
 }
 
-/// A range of the driver's memory that an operation names must be there when the call is made.
-fn check(world: &World, address: u64, bytes: u64) -> Answer<bool> {
+/// A range of the driver's memory that an operation names must be there, and accessible, when the call is made. `false`
+/// for memory that is not the driver's.
+fn check(world: &mut World, address: u64, bytes: u64, write: bool, stream: u64) -> Answer<bool> {
+    let device = {
+        let context = world.stream(stream)?.context;
+        world.device_of(context)
+    };
     let Some((start, area)) = world.memory.area(address) else { return Ok(false) };
-    match address - start + bytes <= area.bytes() {
-        true => Ok(true),
-        false => Err(Code::INVALID_VALUE),
-    }
+    let (first, end) = (address - start, (address - start).saturating_add(bytes));
+    let is_there = match area {
+        Area::Allocation(allocation) => end <= allocation.bytes,
+        Area::Reservation(reservation) => reservation.is_accessible(first, end, device, write),
+    };
+    if is_there { Ok(true) } else { Err(Code::INVALID_VALUE) }
 }
 
 fn fill(world: &mut World, address: u64, value: Vec<u8>, count: usize, stream: u64) -> Answer {
@@ -96,7 +116,7 @@ fn fill(world: &mut World, address: u64, value: Vec<u8>, count: usize, stream: u
         return Ok(());
     }
     let bytes = (count as u64).checked_mul(value.len() as u64).ok_or(Code::INVALID_VALUE)?;
-    if !address.is_multiple_of(value.len() as u64) || !check(world, address, bytes)? {
+    if !address.is_multiple_of(value.len() as u64) || !check(world, address, bytes, true, stream)? {
         return Err(Code::INVALID_VALUE);
     }
     world.submit(stream, Work::Fill { address, value, count: count as u64 })
@@ -107,7 +127,8 @@ fn copy(world: &mut MutexGuard<'_, World>, to: u64, from: u64, bytes: usize, str
         return Ok(());
     }
     let bytes64 = bytes as u64;
-    let (to_driver, from_driver) = (check(world, to, bytes64)?, check(world, from, bytes64)?);
+    let to_driver = check(world, to, bytes64, true, stream)?;
+    let from_driver = check(world, from, bytes64, false, stream)?;
     if to == 0 || from == 0 {
         return Err(Code::INVALID_VALUE);
     }

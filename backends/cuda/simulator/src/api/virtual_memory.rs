@@ -6,6 +6,7 @@ use crate::handle::Object;
 use crate::memory::Area;
 use crate::virtual_memory::{Physical, duplicate, identify, memory_file};
 use crate::world::World;
+use std::collections::{BTreeMap, HashSet};
 use std::ffi::{c_int, c_ulonglong, c_void};
 
 /// `CUmemAllocationProp`
@@ -42,8 +43,11 @@ const FABRIC: c_int = 8;
 
 exports! {
     fn cuMemGetAllocationGranularity(to: *mut usize, properties: *const c_void, option: c_int) |call| {
-        let mut world = call.world();
-        check(&mut world, get(properties.cast())?)?;
+        let world = call.world();
+        check(&world, get(properties.cast())?)?;
+        if !(0..=1).contains(&option) {
+            return Err(Code::INVALID_VALUE);
+        }
         let granularity = world.settings.granularity as usize;
         put(to, granularity)
     }
@@ -52,7 +56,7 @@ exports! {
         if flags != 0 || to.is_null() {
             return Err(Code::INVALID_VALUE);
         }
-        let address = call.world().reserve(bytes as u64, alignment as u64)?;
+        let address = call.world().reserve(bytes as u64, alignment as u64, wished)?;
         put(to, address)
     }
 
@@ -63,8 +67,9 @@ exports! {
     fn cuMemCreate(to: *mut usize, bytes: usize, properties: *const c_void, flags: c_ulonglong) |call| {
         let mut world = call.world();
         let properties: Properties = get(properties.cast())?;
-        check(&mut world, properties)?;
-        world.check_unsafe_call()?;
+        check(&world, properties)?;
+        world.device(properties.location.device)?;
+        world.collect_exports();
         if properties.direct_rdma != 0 && world.settings.direct_rdma != 0 {
             return Err(Code(world.settings.direct_rdma));
         }
@@ -80,22 +85,27 @@ exports! {
             file: memory_file(bytes as u64)?,
             shareable: properties.shareable,
             direct_rdma: properties.direct_rdma != 0,
-            handles: 1,
+            handles: BTreeMap::new(),
+            imported: HashSet::new(),
+            exported: Vec::new(),
             mapped: 0,
             is_imported: false,
         };
         let number = world.create_physical(physical)?;
-        let handle = world.handles.add(Object::Physical(number));
-        put(to, handle)
+        put(to, world.add_handle_to(number))
     }
 
     fn cuMemRelease(handle: usize) |call| {
         let mut world = call.world();
         let number = world.physical_of(handle)?;
-        world.handles.remove(handle);
-        if let Some(physical) = world.memory.physical.get_mut(&number) {
-            physical.handles -= 1;
+        let physical = world.memory.physical.get_mut(&number).ok_or(Code::INVALID_VALUE)?;
+        if let Some(references) = physical.handles.get_mut(&handle).filter(|references| **references > 1) {
+            *references -= 1;
+            return Ok(());
         }
+        physical.handles.remove(&handle);
+        physical.imported.remove(&handle);
+        world.handles.remove(handle);
         world.drop_physical(number);
         Ok(())
     }
@@ -103,16 +113,17 @@ exports! {
     fn cuMemMap(address: u64, bytes: usize, offset: usize, handle: usize, flags: c_ulonglong) |call| {
         let mut world = call.world();
         let number = world.physical_of(handle)?;
-        if flags != 0 || offset != 0 {
+        if flags != 0 {
             return Err(Code::INVALID_VALUE);
+        }
+        if offset != 0 {
+            return Err(Code::NOT_SUPPORTED);
         }
         world.map(address, bytes as u64, number)
     }
 
     fn cuMemUnmap(address: u64, bytes: usize) |call| {
-        let mut world = call.world();
-        world.check_unsafe_call()?;
-        world.unmap_range(address, bytes as u64)
+        call.world().unmap_range(address, bytes as u64)
     }
 
     fn cuMemSetAccess(address: u64, bytes: usize, list: *const c_void, count: usize) |call| {
@@ -150,8 +161,14 @@ exports! {
         };
         let (_, mapping) = reservation.mapping_at(address - start).ok_or(Code::INVALID_VALUE)?;
         let number = mapping.physical;
-        let handle = world.add_handle_to(number);
-        put(to, handle)
+        let physical = world.memory.physical.get_mut(&number).ok_or(Code::INVALID_VALUE)?;
+        match physical.handles.iter_mut().next() {
+            Some((&handle, references)) => {
+                *references += 1;
+                put(to, handle)
+            }
+            None => put(to, world.add_handle_to(number)),
+        }
     }
 
     fn cuMemGetAllocationPropertiesFromHandle(to: *mut c_void, handle: usize) |call| {
@@ -159,9 +176,10 @@ exports! {
         let number = world.physical_of(handle)?;
         let physical = world.memory.physical.get(&number).ok_or(Code::INVALID_VALUE)?;
         let elsewhere = world.settings.foreign_imports && physical.shareable != 0;
+        let is_imported = physical.imported.contains(&handle);
         let properties = Properties {
             kind: 1,
-            shareable: physical.shareable,
+            shareable: if is_imported { 0 } else { physical.shareable },
             location: Location { kind: 1, device: physical.device as c_int + c_int::from(elsewhere) },
             windows: 0,
             compression: 0,
@@ -175,11 +193,13 @@ exports! {
     fn cuMemExportToShareableHandle(to: *mut c_void, handle: usize, kind: c_int, flags: c_ulonglong) |call| {
         let mut world = call.world();
         let number = world.physical_of(handle)?;
-        let physical = world.memory.physical.get(&number).ok_or(Code::INVALID_VALUE)?;
+        let physical = world.memory.physical.get_mut(&number).ok_or(Code::INVALID_VALUE)?;
         if physical.shareable & kind == 0 || kind != FILE_DESCRIPTOR || flags != 0 {
             return Err(Code::INVALID_VALUE);
         }
-        put(to.cast(), duplicate(physical.file)?)
+        let file = duplicate(physical.file)?;
+        physical.exported.push(file);
+        put(to.cast(), file)
     }
 
     fn cuMemImportFromShareableHandle(to: *mut usize, from: *mut c_void, kind: c_int) |call| {
@@ -187,8 +207,8 @@ exports! {
         if kind != FILE_DESCRIPTOR {
             return Err(if kind == FABRIC { Code::NOT_PERMITTED } else { Code::INVALID_VALUE });
         }
-        let file = c_int::try_from(from.addr()).map_err(|_| Code::INVALID_VALUE)?;
-        let (bytes, own) = identify(file).filter(|(bytes, _)| *bytes > 0).ok_or(Code::INVALID_VALUE)?;
+        let file = c_int::try_from(from.addr()).map_err(|_| Code::UNKNOWN)?;
+        let (bytes, own) = identify(file).filter(|(bytes, _)| *bytes > 0).ok_or(Code::UNKNOWN)?;
         let known = world.memory.physical.iter();
         let known = known.filter(|(_, physical)| identify(physical.file).is_some_and(|(_, number)| number == own));
         let known = known.map(|(&number, _)| number).next();
@@ -200,26 +220,33 @@ exports! {
                 file: duplicate(file)?,
                 shareable: FILE_DESCRIPTOR,
                 direct_rdma: false,
-                handles: 0,
+                handles: BTreeMap::new(),
+                imported: HashSet::new(),
+                exported: Vec::new(),
                 mapped: 0,
                 is_imported: true,
             })?,
         };
         let handle = world.add_handle_to(number);
+        if let Some(physical) = world.memory.physical.get_mut(&number) {
+            physical.imported.insert(handle);
+        }
         put(to, handle)
     }
 }
 
 impl World {
     fn add_handle_to(&mut self, number: u64) -> usize {
+        let handle = self.handles.add(Object::Physical(number));
         if let Some(physical) = self.memory.physical.get_mut(&number) {
-            physical.handles += 1;
+            physical.handles.insert(handle, 1);
         }
-        self.handles.add(Object::Physical(number))
+        handle
     }
 }
 
-fn check(world: &mut World, properties: Properties) -> Answer {
+/// Checks all but the device, which some calls do not look at.
+fn check(world: &World, properties: Properties) -> Answer {
     if !world.settings.virtual_memory {
         return Err(Code::NOT_SUPPORTED);
     }
@@ -229,5 +256,8 @@ fn check(world: &mut World, properties: Properties) -> Answer {
     if properties.shareable == FABRIC {
         return Err(Code::NOT_PERMITTED);
     }
-    world.device(properties.location.device).map(|_| ())
+    if ![0, FILE_DESCRIPTOR].contains(&properties.shareable) {
+        return Err(Code::INVALID_VALUE);
+    }
+    Ok(())
 }
