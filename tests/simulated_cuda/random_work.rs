@@ -52,7 +52,7 @@ impl Side {
                 let (value, buffer) = &self.kept[rng.usize(..self.kept.len())];
                 let mut bytes = vec![0; buffer.len() as usize];
                 buffer.read(stream, &mut bytes).expect("no fault");
-                assert!(bytes.iter().all(|byte| byte == value));
+                assert!(bytes == vec![*value; bytes.len()]);
             }
             98 => {
                 self.pool.trim();

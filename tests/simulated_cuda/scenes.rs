@@ -41,6 +41,17 @@ fn streams<const N: usize>(device: &CudaDevice) -> Result<[CudaStream; N], Box<d
     streams.try_into().map_err(|_| "another number of streams".into())
 }
 
+/// The unit of virtual memory, which the simulator is told to keep small.
+fn page(device: &CudaDevice) -> Result<u64, Box<dyn Error>> {
+    let memory = device.virtual_memory().ok_or("no virtual memory")?;
+    Ok(memory.granularity(Placement::Device.into())?)
+}
+
+/// Compares as the C library does, because these tests are built without optimisation.
+fn is_all(bytes: &[u8], value: u8) -> bool {
+    bytes == vec![value; bytes.len()]
+}
+
 /// Fills a new buffer on one stream and reads it on another.
 fn write_and_read(
     pool: &Pool<CudaDevice>,
@@ -52,7 +63,7 @@ fn write_and_read(
     pool.device().fill(writer, buffer.on_mut(writer)?, value)?;
     let mut read = vec![0; bytes as usize];
     buffer.read(reader, &mut read)?;
-    Ok(read.iter().all(|&byte| byte == value))
+    Ok(is_all(&read, value))
 }
 
 fn hit_and_miss(device: &CudaDevice) -> Outcome {
@@ -61,38 +72,39 @@ fn hit_and_miss(device: &CudaDevice) -> Outcome {
     let mut right = true;
     for value in 1..=3 {
         right &= write_and_read(&pool, 4 * KIB, value, [&stream, &stream])?;
-        right &= write_and_read(&pool, 5 * MIB, value, [&stream, &stream])?;
+        right &= write_and_read(&pool, 40 * KIB, value, [&stream, &stream])?;
     }
     pool.trim();
     Ok(right)
 }
 
 fn fixed_arena(device: &CudaDevice) -> Outcome {
-    let arena = DeviceArena::builder(device).capacity(32 * MIB).build()?;
+    let arena = DeviceArena::builder(device).limit(8 * MIB).build()?;
     let pool = Pool::builder(device).arena(&arena).build()?;
     let [one, two] = streams(device)?;
     let mut right = true;
     for value in 1..=3 {
-        right &= write_and_read(&pool, 3 * MIB, value, [&one, &two])?;
-        right &= write_and_read(&pool, 700 * KIB, value, [&two, &one])?;
+        right &= write_and_read(&pool, 40 * KIB, value, [&one, &two])?;
+        right &= write_and_read(&pool, 24 * KIB, value, [&two, &one])?;
     }
     Ok(right)
 }
 
 fn virtual_growth(device: &CudaDevice) -> Outcome {
-    let pool = Pool::builder(device).source(Source::Virtual).limit(64 * MIB).build()?;
+    let page = page(device)?;
+    let pool = Pool::builder(device).source(Source::Virtual).limit(32 * page).build()?;
     let [stream] = streams(device)?;
     let mut kept = Vec::new();
     let mut right = true;
     for value in 1..=6 {
-        let mut buffer = pool.allocate(7 * MIB, &stream)?;
+        let mut buffer = pool.allocate(7 * page / 2, &stream)?;
         device.fill(&stream, buffer.on_mut(&stream)?, value)?;
         kept.push((value, buffer));
     }
     for (value, buffer) in kept {
-        let mut read = vec![0; 7 * MIB as usize];
+        let mut read = vec![0; (7 * page / 2) as usize];
         buffer.read(&stream, &mut read)?;
-        right &= read.iter().all(|&byte| byte == value);
+        right &= is_all(&read, value);
     }
     pool.trim();
     Ok(right)
@@ -100,12 +112,13 @@ fn virtual_growth(device: &CudaDevice) -> Outcome {
 
 /// Holes that no request fits into by itself become one range.
 fn stitching(device: &CudaDevice) -> Outcome {
-    let pool = Pool::builder(device).source(Source::Virtual).limit(64 * MIB);
+    let page = page(device)?;
+    let pool = Pool::builder(device).source(Source::Virtual).limit(32 * page);
     let pool = pool.size_classes(SizeClasses::Exact(512)).build()?;
     let [one, two] = streams(device)?;
     let mut pieces = Vec::new();
     for value in 0..8u8 {
-        let mut piece = pool.allocate(8 * MIB, &one)?;
+        let mut piece = pool.allocate(4 * page, &one)?;
         device.fill(&one, piece.on_mut(&one)?, value)?;
         pieces.push((value, piece));
     }
@@ -114,11 +127,11 @@ fn stitching(device: &CudaDevice) -> Outcome {
         number += 1;
         number % 2 == 0
     });
-    let mut right = write_and_read(&pool, 24 * MIB, 77, [&two, &one])?;
+    let mut right = write_and_read(&pool, 12 * page, 77, [&two, &one])?;
     for (value, piece) in pieces {
-        let mut read = vec![0; 8 * MIB as usize];
+        let mut read = vec![0; (4 * page) as usize];
         piece.read(&two, &mut read)?;
-        right &= read.iter().all(|&byte| byte == value);
+        right &= is_all(&read, value);
     }
     pool.trim();
     Ok(right)
@@ -126,22 +139,22 @@ fn stitching(device: &CudaDevice) -> Outcome {
 
 /// Memory is written on one stream, read on a second, dropped, and written on a third.
 fn cross_stream(device: &CudaDevice, source: Source) -> Outcome {
-    let pool = Pool::builder(device).source(source).limit(32 * MIB).build()?;
+    let pool = Pool::builder(device).source(source).limit(8 * MIB).build()?;
     let [one, two, three] = streams(device)?;
-    let result = device.allocate(64 * KIB, Placement::Device.into())?;
+    let result = device.allocate(16 * KIB, Placement::Device.into())?;
     let mut right = true;
     for value in 1..=4 {
-        let mut buffer = pool.allocate(64 * KIB, &one)?;
+        let mut buffer = pool.allocate(16 * KIB, &one)?;
         device.fill(&one, buffer.on_mut(&one)?, value)?;
         device.copy(&two, buffer.on(&two)?, vrampool::RegionMut::whole(&result, &two))?;
         drop(buffer);
-        let mut next = pool.allocate(64 * KIB, &three)?;
+        let mut next = pool.allocate(16 * KIB, &three)?;
         device.fill(&three, next.on_mut(&three)?, 99)?;
-        let mut read = vec![0; 64 * KIB as usize];
+        let mut read = vec![0; 16 * KIB as usize];
         device.download(&two, vrampool::Region::whole(&result, &two), &mut read)?;
-        right &= read.iter().all(|&byte| byte == value);
+        right &= is_all(&read, value);
         next.read(&one, &mut read)?;
-        right &= read.iter().all(|&byte| byte == 99);
+        right &= is_all(&read, 99);
     }
     pool.trim();
     device.synchronize(&three)?;
@@ -149,11 +162,12 @@ fn cross_stream(device: &CudaDevice, source: Source) -> Outcome {
 }
 
 fn sleep_and_wake(device: &CudaDevice) -> Outcome {
+    let page = page(device)?;
     let sleeper = Sleeper::builder(device).build()?;
     let [one, two] = streams(device)?;
-    let mut kept = sleeper.allocate_tagged("weights", 3 * MIB, &one)?;
-    let lost = sleeper.allocate_tagged("kv_cache", 2 * MIB, &one)?;
-    let written = vec![5; 3 * MIB as usize];
+    let mut kept = sleeper.allocate_tagged("weights", 3 * page, &one)?;
+    let lost = sleeper.allocate_tagged("kv_cache", 2 * page, &one)?;
+    let written = vec![5; (3 * page) as usize];
     kept.write(&one, &written)?;
     let _ = sleeper.sleep(&["weights"])?;
     let _ = sleeper.wake_up(Wake::All)?;
@@ -167,9 +181,9 @@ fn capture(device: &CudaDevice) -> Outcome {
     let pool = Pool::builder(device).build()?;
     let [stream] = streams(device)?;
     let memory = GraphMemory::new(&pool, &stream);
-    let mut result = pool.allocate(64 * KIB, &stream)?;
+    let mut result = pool.allocate(16 * KIB, &stream)?;
     let mut step = || -> Result<(), vrampool::Error> {
-        let mut first = memory.allocate(64 * KIB)?;
+        let mut first = memory.allocate(16 * KIB)?;
         device.fill(&stream, first.on_mut(&stream)?, 6)?;
         device.copy(&stream, first.on(&stream)?, result.on_mut(&stream)?)?;
         Ok(())
@@ -185,13 +199,13 @@ fn capture(device: &CudaDevice) -> Outcome {
     let graph = graph?.ok_or("an empty graph")?;
     let mut right = true;
     for _ in 0..3 {
-        let mut other = pool.allocate(64 * KIB, &stream)?;
+        let mut other = pool.allocate(16 * KIB, &stream)?;
         device.fill(&stream, other.on_mut(&stream)?, 9)?;
         graph.launch()?;
         drop(other);
-        let mut read = vec![0; 64 * KIB as usize];
+        let mut read = vec![0; 16 * KIB as usize];
         result.read(&stream, &mut read)?;
-        right &= read.iter().all(|&byte| byte == 6);
+        right &= is_all(&read, 6);
     }
     Ok(right)
 }
@@ -202,8 +216,8 @@ fn stager(device: &CudaDevice) -> Outcome {
     let stager = Stager::new(device)?;
     let mut right = true;
     for value in 1..=4 {
-        let mut buffer = pool.allocate(256 * KIB, &one)?;
-        let bytes = vec![value; 256 * KIB as usize];
+        let mut buffer = pool.allocate(32 * KIB, &one)?;
+        let bytes = vec![value; 32 * KIB as usize];
         let region = buffer.on_mut(&one)?;
         let _ = stager.upload(&one, &bytes, region)?;
         let mut read = vec![0; bytes.len()];
@@ -215,14 +229,16 @@ fn stager(device: &CudaDevice) -> Outcome {
 }
 
 fn broker_run(device: &CudaDevice) -> Outcome {
-    let broker = Broker::builder(device).staging(MIB / 4, MIB).build()?;
-    let runs = 100_001;
-    let client = broker.register(Client::new("client").share(Share::Bytes(300 * KIB)))?;
+    let broker = Broker::builder(device).staging(16 * KIB, 64 * KIB).build()?;
+    // A granule for each of two streams; and more than goes through at once.
+    let share = 2 * broker.granularity();
+    let runs = share * 2 / 5;
+    let client = broker.register(Client::new("client").share(Share::Bytes(share)))?;
     let array = client.queue(ArrayRequest::in_out("x", [runs], 4))?;
     broker.set_streams("default", 2)?;
     let plan = broker.commit("default")?;
     let mut bytes = vec![9; 4 * runs as usize];
     let execution = plan.execution().exchange(array, &mut bytes[..]);
     execution.run(|chunk, stream| Ok(device.fill(stream, chunk.region_mut(array)?, 7)?))?;
-    Ok(bytes.iter().all(|&byte| byte == 7))
+    Ok(is_all(&bytes, 7))
 }

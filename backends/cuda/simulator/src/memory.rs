@@ -102,6 +102,7 @@ impl Memory {
         leaks.extend(
             self.physical.values().map(|physical| format!("{} bytes of physical memory", physical.bytes)),
         );
+        leaks.sort_unstable();
         leaks
     }
 }

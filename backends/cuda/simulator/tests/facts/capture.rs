@@ -200,8 +200,7 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("exchange", d.cuThreadExchangeStreamCaptureMode(&mut mode), SUCCESS);
         d.note("mode after", mode);
         Ok(())
-    })
-    .unseen(),
+    }),
     fact("capture: copies in the global mode", |d| {
         let (pointer, other, mut bytes) = (d.alloc(4096)?, d.alloc(4096)?, [0_u8; 64]);
         for mode in [GLOBAL, THREAD, RELAXED] {
@@ -222,8 +221,7 @@ pub(crate) const FACTS: &[Fact] = &[
             }
         }
         Ok(())
-    })
-    .unseen(),
+    }),
     fact("capture: only a relaxed capture ends in another thread", |d| {
         let (stream, context) = (d.stream(NON_BLOCKING)?, d.context);
         for (mode, expected) in
@@ -328,6 +326,5 @@ pub(crate) const FACTS: &[Fact] = &[
         d.note("status", status(d, stream));
         d.note("end", d.cuStreamEndCapture(stream, &mut 0));
         Ok(())
-    })
-    .unseen(),
+    }),
 ];

@@ -72,8 +72,7 @@ pub(crate) const FACTS: &[Fact] = &[
         d.eq("status after", status(d, stream), 0);
         d.eq("status of the forked one after", status(d, forked), 0);
         Ok(())
-    })
-    .unseen(),
+    }),
     fact("capture: a fork without work of its own", |d| {
         let (stream, forked, event) = (d.stream(NON_BLOCKING)?, d.stream(NON_BLOCKING)?, d.event(NO_TIMING)?);
         begin(d, stream, RELAXED)?;

@@ -66,8 +66,7 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("device memory", d.cuStreamAttachMemAsync(stream, device, 0, 4), INVALID_VALUE);
         d.is("cuCtxSynchronize", d.cuCtxSynchronize(), SUCCESS);
         Ok(())
-    })
-    .unseen(),
+    }),
     fact("pinned: flags and sizes", |d| {
         let mut pointer = 0;
         // Pinned memory is always mapped (2), and not reported as portable (1).
@@ -191,6 +190,5 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("cuStreamSynchronize", d.cuStreamSynchronize(stream), SUCCESS);
         d.is("unregister", d.cuMemHostUnregister(start), SUCCESS);
         Ok(())
-    })
-    .unseen(),
+    }),
 ];

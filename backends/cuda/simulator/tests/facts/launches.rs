@@ -209,8 +209,7 @@ pub(crate) const FACTS: &[Fact] = &[
         d.note("retain", d.cuDevicePrimaryCtxRetain(&mut context, 0));
         d.note("cuCtxCreate", d.cuCtxCreate_v2(&mut context, 0, 0));
         Ok(())
-    })
-    .unseen(),
+    }),
     fact("launches: a write to a read-only mapping", |d| {
         let (writer, checker, unit, count) =
             (d.kernel(c"write_pattern")?, d.kernel(c"count_mismatches")?, d.unit()?, d.alloc(8)?);
@@ -224,6 +223,5 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("a kernel that writes", d.launch(writer, 0, &mut [address, 64, 5]), SUCCESS);
         d.is("cuCtxSynchronize", d.cuCtxSynchronize(), ILLEGAL_ADDRESS);
         Ok(())
-    })
-    .unseen(),
+    }),
 ];

@@ -107,6 +107,5 @@ pub(crate) const FACTS: &[Fact] = &[
             d.is("cuCtxSynchronize", d.cuCtxSynchronize(), SUCCESS);
         }
         Ok(())
-    })
-    .unseen(),
+    }),
 ];
