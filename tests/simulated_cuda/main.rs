@@ -36,6 +36,8 @@ impl Simulated {
             );
             return None;
         };
+        // Small pages keep the scenes short.
+        simulator.set_granularity(64 << 10);
         let device = CudaDevice::open(0).expect("the simulated driver has a device");
         Some(Self { simulator, device, _alone: alone })
     }

@@ -120,6 +120,11 @@ impl Simulator {
         self.number("simulator_set_lag", microseconds as usize);
     }
 
+    /// Sets the granularity of virtual memory, bytes: a power of two. Before the first device is opened.
+    pub fn set_granularity(&self, bytes: u64) {
+        self.number("simulator_set_granularity", bytes as usize);
+    }
+
     /// The number of reports so far, and the first one.
     #[must_use]
     pub fn reports(&self) -> (u64, String) {

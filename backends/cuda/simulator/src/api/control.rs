@@ -1,6 +1,7 @@
 //! What tests ask of the simulator beyond what a driver offers. No driver has functions of these names.
 
 use crate::boundary::{exports, put, put_optional, put_text, text};
+use crate::code::Code;
 use crate::world::World;
 use std::ffi::{c_char, c_int};
 
@@ -70,6 +71,15 @@ exports! {
     /// Holds operations up by at most so many microseconds each, at random.
     fn simulator_set_lag(microseconds: u64) |call| {
         call.world().settings.lag = microseconds;
+        Ok(())
+    }
+
+    /// Sets the granularity of virtual memory.
+    fn simulator_set_granularity(bytes: u64) |call| {
+        if !bytes.is_power_of_two() {
+            return Err(Code::INVALID_VALUE);
+        }
+        call.world().settings.granularity = bytes;
         Ok(())
     }
 
