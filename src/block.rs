@@ -15,7 +15,7 @@ use std::mem;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use vrampool_backend::{Backend, Memory, Region, RegionMut, Stream, StreamId, Ticket};
+use vrampool_backend::{Backend, HeldMemory, Memory, Region, RegionMut, Stream, StreamId, Ticket};
 
 /// A block's record. It moves, boxed and by value, between buffer, magazine and bucket, and knows its pool, so that none of
 /// these ways touches a reference count. An idle block thus keeps its pool's shared state alive; the last pool handle
@@ -213,8 +213,13 @@ impl Block {
         &self.body::<B>().stream
     }
 
-    pub(crate) fn memory<B: Backend>(&self) -> &B::Memory {
+    pub(crate) fn memory<B: Backend>(&self) -> HeldMemory<'_, B::Memory> {
         self.body::<B>().extent.memory()
+    }
+
+    /// The memory that it is a range of, for those who do not use its place.
+    pub(crate) fn range<B: Backend>(&self) -> &B::Memory {
+        self.body::<B>().extent.range()
     }
 
     /// Its first `len` bytes for reading on `stream`, to which it was [lent](Self::lend) or handed over.

@@ -102,7 +102,7 @@ impl Backend for AnyDevice {
     ) -> Result<(), BackendError> {
         on_each!(self, device => {
             let (source, destination) =
-                (source.project(TryInto::try_into)?, destination.project(TryInto::try_into)?);
+                (source.project(|memory| memory.try_into())?, destination.project(|memory| memory.try_into())?);
             device.copy(stream.try_into()?, source, destination)
         })
     }
@@ -114,7 +114,7 @@ impl Backend for AnyDevice {
         value: u8,
     ) -> Result<(), BackendError> {
         on_each!(self, device => {
-            device.fill(stream.try_into()?, destination.project(TryInto::try_into)?, value)
+            device.fill(stream.try_into()?, destination.project(|memory| memory.try_into())?, value)
         })
     }
 
@@ -125,7 +125,7 @@ impl Backend for AnyDevice {
         destination: RegionMut<'_, AnyMemory>,
     ) -> Result<(), BackendError> {
         on_each!(self, device => {
-            device.upload(stream.try_into()?, source, destination.project(TryInto::try_into)?)
+            device.upload(stream.try_into()?, source, destination.project(|memory| memory.try_into())?)
         })
     }
 
@@ -136,7 +136,7 @@ impl Backend for AnyDevice {
         destination: &mut [u8],
     ) -> Result<(), BackendError> {
         on_each!(self, device => {
-            device.download(stream.try_into()?, source.project(TryInto::try_into)?, destination)
+            device.download(stream.try_into()?, source.project(|memory| memory.try_into())?, destination)
         })
     }
 

@@ -11,7 +11,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, OnceLock};
-use vrampool_backend::{Backend, Hold, Memory, Region, RegionMut, Stream};
+use vrampool_backend::{Backend, HeldMemory, Hold, Memory, Region, RegionMut, Stream};
 
 /// A block of a [`DeviceArena`](super::DeviceArena). Dropping it frees it; it may outlive the arena's handles.
 ///
@@ -138,13 +138,22 @@ impl<B: Backend> ArenaBuffer<B> {
         extents.map(|(offset, bytes)| offset..offset + bytes).collect()
     }
 
-    /// The memory that it is a part of: the arena's range, or a stitched one of a growing arena's.
+    /// The memory that it is a part of: the arena's range, or a stitched one of a growing arena's. The block stays where it is
+    /// while the result exists, and no region made of the memory outlives that.
     #[must_use]
-    pub fn memory(&self) -> &B::Memory {
-        self.range()
+    pub fn memory(&self) -> HeldMemory<'_, B::Memory> {
+        let mut state = self.arena.settled(self.block);
+        // A stale block has no place to be kept at.
+        let hold = state.slots.get_mut(self.block).map(|slot| self.hold_of(slot));
+        HeldMemory::new(self.range(), hold)
     }
 
-    fn range(&self) -> &Arc<B::Memory> {
+    /// A hold of its slot, which is under the lock.
+    fn hold_of(&self, slot: &mut Slot<B::Stream>) -> Hold<'_> {
+        Hold::new(self.holds.get_or_init(|| Arc::clone(slot.holds())))
+    }
+
+    pub(crate) fn range(&self) -> &Arc<B::Memory> {
         match &self.range {
             Some(range) => range,
             None => unreachable!("a buffer has its range until it is dropped"),
@@ -187,7 +196,6 @@ impl<B: Backend> ArenaBuffer<B> {
                 // Of two memories.
                 return Ok(old.arena.device.copy(stream, source, destination)?);
             }
-            let destination = destination.as_region();
             let arena = super::DeviceArena { shared: Arc::clone(&old.arena) };
             Copier::new(&arena, Arc::clone(old.range()), stream).move_to(
                 source.offset(),
@@ -270,7 +278,7 @@ impl<B: Backend> ArenaBuffer<B> {
     /// Its first `len` bytes for reading; `len` is at most its size.
     pub(crate) fn region(&self, len: u64, stream: &B::Stream) -> Result<Region<'_, B::Memory>, Error> {
         let (hold, offset) = self.hold(stream, Slot::before_read, Slot::read_by)?;
-        Ok(Region::new(self.memory(), offset, len, stream)?.held(hold))
+        Ok(Region::new(&**self.range(), offset, len, stream)?.held(hold))
     }
 
     /// Its first `len` bytes for writing; `len` is at most its size.
@@ -280,7 +288,7 @@ impl<B: Backend> ArenaBuffer<B> {
         stream: &B::Stream,
     ) -> Result<RegionMut<'_, B::Memory>, Error> {
         let (hold, offset) = self.hold(stream, Slot::before_write, Slot::written_by)?;
-        Ok(RegionMut::new(self.memory(), offset, len, stream)?.held(hold))
+        Ok(RegionMut::new(&**self.range(), offset, len, stream)?.held(hold))
     }
 
     /// Says that work on `stream` reads it, for work that got its address in another way; else as [`on`](Self::on).
@@ -330,7 +338,7 @@ impl<B: Backend> ArenaBuffer<B> {
         let offset = self.offset_in(&state)?;
         let Some(slot) = state.slots.get_mut(self.block) else { return Err(ArenaError::StaleBlock.into()) };
         // Nothing moves it, and so becomes a user, from here on.
-        let hold = Hold::new(self.holds.get_or_init(|| Arc::clone(slot.holds())));
+        let hold = self.hold_of(slot);
         let users = before(slot, stream);
         if users.is_empty() {
             then(slot, stream);

@@ -312,7 +312,6 @@ trait Lent {
     fn on(&self, stream: &HostStream) -> Region<'_, HostMemory>;
     fn on_mut(&mut self, stream: &HostStream) -> RegionMut<'_, HostMemory>;
     fn record_stream(&self, stream: &HostStream);
-    fn memory(&self) -> &HostMemory;
 }
 
 macro_rules! lent {
@@ -326,9 +325,6 @@ macro_rules! lent {
             }
             fn record_stream(&self, stream: &HostStream) {
                 self.record_stream(stream).expect("no fault");
-            }
-            fn memory(&self) -> &HostMemory {
-                self.memory()
             }
         }
     };
@@ -383,8 +379,7 @@ fn kernels_find_what_was_written_for_them() {
                         Step::Record { .. } => {
                             device.wait(&streams[stream], &device.record(&streams[*writer]).expect("no fault")).expect("queued");
                             block.record_stream(&streams[stream]);
-                            let of_writer = block.on(&streams[*writer]);
-                            Region::new(block.memory(), of_writer.offset(), of_writer.len(), &streams[stream]).expect("in it")
+                            block.on(&streams[*writer]).for_stream(&streams[stream])
                         }
                         _ => block.on(&streams[stream]),
                     };
