@@ -3,8 +3,8 @@
 
 use super::variants::{AnyDevice, AnyEvent, AnyMemory, AnyStream, on_each};
 use vrampool_backend::{
-    Backend, BackendError, DeviceId, Event, Memory, MemoryInfo, MemoryKind, Properties, Region, RegionMut,
-    SharedHandles, Stream, StreamId, VirtualMemory,
+    Backend, BackendError, CaptureId, DeviceId, Event, Memory, MemoryInfo, MemoryKind, Properties, Region,
+    RegionMut, SharedHandles, Stream, StreamId, VirtualMemory,
 };
 
 impl Memory for AnyMemory {
@@ -80,6 +80,10 @@ impl Backend for AnyDevice {
 
     fn is_capturing(&self, stream: &AnyStream) -> Result<bool, BackendError> {
         on_each!(self, device => device.is_capturing(stream.try_into()?))
+    }
+
+    fn capture_of(&self, stream: &AnyStream) -> Result<Option<CaptureId>, BackendError> {
+        on_each!(self, device => device.capture_of(stream.try_into()?))
     }
 
     fn synchronize(&self, stream: &AnyStream) -> Result<(), BackendError> {

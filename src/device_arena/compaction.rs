@@ -8,7 +8,7 @@ use crate::capture::Need;
 use crate::error::{Error, Forbidden};
 use std::ops::Range;
 use std::sync::Arc;
-use vrampool_backend::{Backend, Stream};
+use vrampool_backend::Backend;
 
 /// A block that was moved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -158,10 +158,7 @@ impl<B: Backend> Shared<B> {
         let mut users = pending.users.clone();
         pending.hole.iter().for_each(|user| add(&mut users, user));
         let need = Need { requested: pending.slide.bytes, class: pending.slide.bytes };
-        users
-            .iter()
-            .filter(|user| user.id() != stream.id())
-            .try_for_each(|user| self.order(user, stream, need).map(drop))
+        self.order(users.iter(), stream, need).map(drop)
     }
 
     /// Settles the books. Copies are enqueued at most; whoever uses either end next waits for `stream`.
@@ -181,7 +178,7 @@ impl<B: Backend> Shared<B> {
         };
         if let Some(slot) = slots.get_mut(block) {
             if end != End::Untouched {
-                slot.written_by(stream);
+                slot.written_by(stream, None);
             }
             slot.moving = false;
         }

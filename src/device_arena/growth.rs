@@ -40,6 +40,21 @@ impl<B: Backend> Shared<B> {
     /// answers whether it did.
     pub(super) fn allocate_growing(
         self: &Arc<Self>,
+        request: (u64, u64),
+        stream: &B::Stream,
+        spare: impl FnMut() -> bool,
+    ) -> Result<ArenaBuffer<B>, Error> {
+        let served = self.serve_growing(request, stream, spare);
+        let region =
+            || self.state.lock_with_deferred().backing.as_ref().map(|backing| backing.region_of(request.0));
+        match &served {
+            Ok(_) => served,
+            Err(_) => self.or_elsewhere(served, region().unwrap_or(Region::Dynamic), request, stream),
+        }
+    }
+
+    fn serve_growing(
+        self: &Arc<Self>,
         (bytes, alignment): (u64, u64),
         stream: &B::Stream,
         mut spare: impl FnMut() -> bool,

@@ -3,7 +3,7 @@
 //!
 //! * `unsettled`: which streams may still use free parts, so that memory is handed out behind their work; `marks`: how far they
 //!   were when they had used them, and `looks`: how far they are; `deferred`: blocks that are free once their streams are done with
-//!   them; `apart`: other memory for who would have to wait;
+//!   them; `apart`: other memory for who would have to wait; `elsewhere`: the same for who may not wait;
 //! * `builder`: how it is to be;
 //! * `slot`: who uses a live block, of which parts a stitched one is made, and whether it may move;
 //! * `state`: what the lock holds, engine, slots, unsettled parts, what is behind the range, and its sleep;
@@ -25,6 +25,7 @@ mod builder;
 mod compaction;
 mod copier;
 mod deferred;
+mod elsewhere;
 mod figures;
 mod growth;
 mod looks;
@@ -59,7 +60,7 @@ use state::{LockedState, State, Taken};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use unsettled::Unsettled;
-use vrampool_backend::{Backend, DeviceId, MemoryKind, Stream};
+use vrampool_backend::{Backend, CaptureId, DeviceId, MemoryKind, Stream};
 
 /// A device's memory, handed out in blocks: one range reserved once, or, [growing](ArenaBuilder::growing), addresses with memory
 /// mapped as it is needed, which can [sleep](Self::sleep). A clone is another handle to it.
@@ -173,7 +174,9 @@ impl<B: Backend> DeviceArena<B> {
             return self.shared.allocate_growing((bytes, alignment), stream, || false);
         }
         let block = state.with_deferred(|engine| engine.allocate_aligned(bytes, alignment, region))?;
-        self.shared.hand_out((state, is_captured), Taken::plain(block), (bytes, alignment), stream)
+        let request = (bytes, alignment);
+        let served = self.shared.hand_out((state, is_captured), Taken::plain(block), request, stream);
+        self.shared.or_elsewhere(served, region, request, stream)
     }
 
     /// As [`allocate`](Self::allocate); before more is mapped for it `spare` may give back what is to serve instead.
@@ -306,10 +309,26 @@ impl<B: Backend> Shared<B> {
         drop(gone);
         let mut buffer = ArenaBuffer::new(Arc::clone(self), range, block, (bytes, size, alignment));
         buffer.stitched_at = stitched_at;
-        match before {
-            None => Ok(buffer),
-            Some(before) => self.put_behind(&before, &buffer, stream).map(|()| buffer),
+        let Some(before) = before else { return Ok(buffer) };
+        match self.put_behind(&before, &buffer, stream) {
+            Ok(()) => Ok(buffer),
+            Err(error) => {
+                self.take_back(&buffer);
+                Err(error)
+            }
         }
+    }
+
+    /// Frees a new block that nobody was given, so that all is as before: `stream` used nothing of it.
+    #[cold]
+    fn take_back(&self, buffer: &ArenaBuffer<B>) {
+        let mut state = self.state.lock_with_deferred();
+        let slot = state.slots.remove(buffer.block);
+        if let Some(slot) = &slot {
+            [buffer.block].iter().chain(slot.more()).for_each(|&block| state.free_freed(block));
+        }
+        drop(state);
+        drop(slot);
     }
 
     /// Puts what `stream` does from now on behind the work of those who used a new block's bytes.
@@ -320,41 +339,41 @@ impl<B: Backend> Shared<B> {
         buffer: &ArenaBuffer<B>,
         stream: &B::Stream,
     ) -> Result<(), Error> {
-        // If that fails nothing waits for them, and whoever gets these bytes next must: the slot has their names.
-        let mut are_lasting = true;
-        for (user, mark) in &before.streams {
-            let point = mark.as_ref().map(|mark| &*mark.event);
-            are_lasting &= self.order_behind(user, point, stream, buffer.need())?;
-        }
+        let users = before.streams.iter();
+        let users = users.map(|(user, mark)| (user, mark.as_ref().map(|mark| &*mark.event)));
+        self.take_over(users, stream, buffer.need())?;
         let State { slots, unsettled, .. } = &mut *self.state.lock_with_deferred();
         if let Some(slot) = slots.get_mut(buffer.block) {
             slot.awaits_nobody();
         }
-        if are_lasting {
-            for (user, mark) in &before.streams {
-                unsettled.waited(user, stream, mark.as_ref().map_or(before.era, |mark| mark.era));
-            }
+        for (user, mark) in &before.streams {
+            unsettled.waited(user, stream, mark.as_ref().map_or(before.era, |mark| mark.era));
         }
         Ok(())
     }
 
-    /// Makes later work on `to` wait for the work so far on `from`, for what is a `need`. Answers whether that holds
-    /// beyond a capture.
-    fn order(&self, from: &B::Stream, to: &B::Stream, need: Need) -> Result<bool, Error> {
-        self.order_behind(from, None, to, need)
-    }
-
-    /// As [`order`](Self::order), and not for more than that point if there is one.
-    fn order_behind(
+    /// As [`Need::order`].
+    fn order<'a>(
         &self,
-        from: &B::Stream,
-        point: Option<&B::Event>,
+        users: impl Iterator<Item = &'a B::Stream> + Clone,
         to: &B::Stream,
         need: Need,
-    ) -> Result<bool, Error> {
-        let is_lasting = need.order_behind(&self.device, from, point, to)?;
-        self.waits.fetch_add(1, Ordering::Relaxed);
-        Ok(is_lasting)
+    ) -> Result<Option<CaptureId>, Error> {
+        let (waits, capture) = need.order(&self.device, users, to)?;
+        self.waits.fetch_add(waits, Ordering::Relaxed);
+        Ok(capture)
+    }
+
+    /// As [`Need::take_over`].
+    fn take_over<'a>(
+        &self,
+        users: impl Iterator<Item = (&'a B::Stream, Option<&'a B::Event>)> + Clone,
+        to: &B::Stream,
+        need: Need,
+    ) -> Result<(), Error> {
+        let waits = need.take_over(&self.device, users, to)?;
+        self.waits.fetch_add(waits, Ordering::Relaxed);
+        Ok(())
     }
 
     /// The state, once nothing moves the block.

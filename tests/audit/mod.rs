@@ -2,11 +2,13 @@
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use vrampool::backend::{Capabilities, DeviceId, MemoryInfo, Physical, Properties, StreamId, VirtualMemory};
+use vrampool::backend::{
+    Capabilities, CaptureId, DeviceId, MemoryInfo, Physical, Properties, StreamId, VirtualMemory,
+};
 use vrampool::{Backend, BackendError, Memory, MemoryKind, Region, RegionMut, Stream};
 
 #[derive(Debug, Clone)]
@@ -26,8 +28,9 @@ pub(crate) struct State {
     frees: AtomicU64,
     /// Whether every stream passes for captured.
     capturing: AtomicBool,
-    /// Streams that pass for captured by themselves, and calls that such a capture forbids.
-    captured: Mutex<HashSet<StreamId>>,
+    /// Streams that pass for captured by themselves, each with its capture, and calls that such a capture forbids.
+    captured: Mutex<HashMap<StreamId, CaptureId>>,
+    captures: AtomicU64,
     forbidden: AtomicU64,
     /// Whether waits between streams are left out.
     without_waits: AtomicBool,
@@ -104,10 +107,23 @@ impl<B: Backend> AuditDevice<B> {
         self.state.capturing.store(is_capturing, Ordering::SeqCst);
     }
 
-    /// Passes these streams, and no others, for captured from now on.
+    /// Passes these streams, and no others, for captured in one graph from now on. Streams that are captured already, and all of
+    /// one capture, stay in that.
     pub(crate) fn capture(&self, streams: &[&B::Stream]) {
-        *self.state.captured.lock().expect("no panic under it") =
-            streams.iter().map(|stream| stream.id()).collect();
+        let mut captured = self.state.captured.lock().expect("no panic under it");
+        let known = streams.iter().find_map(|stream| captured.get(&stream.id()).copied());
+        let id = known.unwrap_or_else(|| self.next_capture());
+        *captured = streams.iter().map(|stream| (stream.id(), id)).collect();
+    }
+
+    /// Passes one more stream for captured, in a capture of its own.
+    pub(crate) fn capture_apart(&self, stream: &B::Stream) {
+        let id = self.next_capture();
+        self.state.captured.lock().expect("no panic under it").insert(stream.id(), id);
+    }
+
+    fn next_capture(&self) -> CaptureId {
+        CaptureId::new(self.state.captures.fetch_add(1, Ordering::SeqCst) + 1)
     }
 
     /// Calls for a captured stream that would fail its capture, or draw another stream into it.
@@ -116,7 +132,7 @@ impl<B: Backend> AuditDevice<B> {
     }
 
     fn is_captured(&self, stream: &B::Stream) -> bool {
-        self.state.captured.lock().expect("no panic under it").contains(&stream.id())
+        self.state.captured.lock().expect("no panic under it").contains_key(&stream.id())
     }
 
     fn note(&self, stream: &B::Stream) {
@@ -270,6 +286,11 @@ impl<B: Backend> Backend for AuditDevice<B> {
 
     fn is_capturing(&self, stream: &Self::Stream) -> Result<bool, BackendError> {
         Ok(self.state.capturing.load(Ordering::SeqCst) || self.is_captured(stream))
+    }
+
+    fn capture_of(&self, stream: &Self::Stream) -> Result<Option<CaptureId>, BackendError> {
+        let own = self.state.captured.lock().expect("no panic under it").get(&stream.id()).copied();
+        Ok(own.or(self.state.capturing.load(Ordering::SeqCst).then_some(CaptureId::UNKNOWN)))
     }
 
     fn synchronize(&self, stream: &Self::Stream) -> Result<(), BackendError> {

@@ -36,5 +36,5 @@ pub use hooks::{Announced, Hooks, Occasion};
 pub use memory::{Memory, MemoryKind, Placement, Usage};
 pub use region::{Region, RegionMut};
 pub use shared_handles::{ShareableHandle, ShareableKind, SharedHandles};
-pub use stream::{Event, Stream, StreamId};
+pub use stream::{CaptureId, Event, Stream, StreamId};
 pub use virtual_memory::{Physical, VirtualMemory};
