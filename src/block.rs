@@ -34,6 +34,8 @@ pub(crate) struct Block {
     ready_on: AtomicU64,
     /// The stream that got it or wrote it last.
     pub(crate) stream: StreamId,
+    /// The [generation](Shared::generation) of the pool's that it is of.
+    pub(crate) generation: u64,
     /// Which lane of a magazine takes it, if that is for its class alone.
     pub(crate) lane: u8,
     pub(crate) pool: Arc<Shared>,
@@ -102,7 +104,7 @@ impl Block {
         key: Key,
         requested: u64,
         stream: &B::Stream,
-        pool: &Arc<Shared>,
+        (pool, generation): (&Arc<Shared>, u64),
     ) -> Box<Self> {
         let body = Body { extent, stream: stream.clone(), readers: Mutex::default(), ticket: None };
         Box::new(Block {
@@ -111,6 +113,7 @@ impl Block {
             requested,
             ready_on: AtomicU64::new(stream.id().get()),
             stream: stream.id(),
+            generation,
             lane: quick_lane_of(pool, key),
             pool: Arc::clone(pool),
             #[cfg(feature = "trace")]
@@ -138,6 +141,8 @@ impl Block {
         // Relaxed: a number that is the same whoever finds it out.
         match self.place.load(Ordering::Relaxed) {
             0 => self.find_address(),
+            // It is no place of its own any more once the arena forgot it.
+            _ if self.generation != self.pool.generation.load(Ordering::Relaxed) => self.find_address(),
             place => Some(place),
         }
     }

@@ -33,6 +33,11 @@ pub(crate) struct Depot {
     pub(crate) without_slot: u64,
     /// Records without memory.
     pub(crate) spares: Vec<Box<Block>>,
+    /// How often the source forgot its blocks, and how many blocks of before are out of the depot.
+    pub(crate) generation: u64,
+    forgotten: u64,
+    /// Blocks of before that came to the depot where none can be dropped.
+    dead: Vec<Box<Block>>,
     /// No pool handle is left: what comes back is not kept.
     closed: bool,
 }
@@ -90,6 +95,9 @@ impl Depot {
             trimmed: 0,
             without_slot: 0,
             spares: Vec::new(),
+            generation: 0,
+            forgotten: 0,
+            dead: Vec::new(),
             closed: false,
         }
     }
@@ -209,25 +217,69 @@ impl Depot {
         blocks
     }
 
+    /// The source forgot all its blocks. Returns the idle ones.
+    pub(crate) fn begin_generation(&mut self) -> Vec<Box<Block>> {
+        self.generation += 1;
+        let idle = self.evict(u64::MAX);
+        self.forgotten = self.counters.live_buffers;
+        idle
+    }
+
+    /// A block of that generation is out from now on.
+    pub(crate) fn note_out(&mut self, generation: u64) {
+        self.forgotten += u64::from(generation != self.generation);
+    }
+
+    /// Whether blocks are out that the source forgot.
+    pub(crate) fn awaits_forgotten(&self) -> bool {
+        self.forgotten > 0
+    }
+
+    /// A block leaves its borrower, or a magazine. Whether the source forgot it.
+    fn is_forgotten(&mut self, block: &Block) -> bool {
+        self.note_in(block.generation);
+        block.generation != self.generation
+    }
+
+    /// A block of that generation is not out any more.
+    #[inline]
+    pub(crate) fn note_in(&mut self, generation: u64) {
+        if generation != self.generation {
+            self.forgotten = self.forgotten.saturating_sub(1);
+        }
+    }
+
     /// A block enters its bucket, for which the caps have room.
     pub(crate) fn store(&mut self, block: Box<Block>) {
         self.counters.live_buffers -= 1;
+        if self.is_forgotten(&block) {
+            self.budget.dropped(block.key.class);
+            self.dead.push(block);
+            return;
+        }
         self.budget.cached(block.key.class);
         self.buckets.of(&block.key).idle.push_back(block);
     }
 
     /// A block from a magazine is about to be given to the source.
-    pub(crate) fn discard(&mut self, class: u64) {
+    pub(crate) fn discard(&mut self, block: &Block) {
+        let _ = self.is_forgotten(block);
         self.counters.live_buffers -= 1;
         self.counters.evictions += 1;
-        self.budget.dropped(class);
+        self.budget.dropped(block.key.class);
+    }
+
+    /// Blocks to be given to the source by whoever can.
+    pub(crate) fn take_dead(&mut self) -> Vec<Box<Block>> {
+        mem::take(&mut self.dead)
     }
 
     /// A buffer came back that no magazine takes. Answers it if the caps have no room for it.
     #[inline]
     pub(crate) fn keep(&mut self, block: Box<Block>) -> Option<Box<Block>> {
         let class = block.key.class;
-        if self.closed || !self.budget.caps.cache(class) || !self.budget.may_cache(class) {
+        let is_kept = !self.closed && block.generation == self.generation && self.budget.caps.cache(class);
+        if !is_kept || !self.budget.may_cache(class) {
             return Some(block);
         }
         let bucket = self.buckets.of(&block.key);
@@ -248,8 +300,11 @@ impl Depot {
         if let Some(rack) = rack {
             self.settle(rack);
         }
+        let is_forgotten = self.is_forgotten(&block);
         let unplaced = match rack {
-            Some(rack) if !self.closed && self.budget.caps.magazines_take(block.key.class) => {
+            Some(rack)
+                if !self.closed && !is_forgotten && self.budget.caps.magazines_take(block.key.class) =>
+            {
                 self.keep_in_lane(block, rack)
             }
             _ => Some(block),
@@ -257,7 +312,7 @@ impl Depot {
         let block = unplaced?;
         let class = block.key.class;
         self.budget.returned(class, block.requested);
-        if self.closed {
+        if self.closed || is_forgotten {
             self.counters.live_buffers -= 1;
             self.budget.dropped(class);
             return Some(block);

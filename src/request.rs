@@ -17,6 +17,7 @@ use crate::spares::Found;
 use crate::stats::Rung;
 use std::mem;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use vrampool_backend::{Announced, Backend, MemoryKind, Stream};
 
 impl Shared {
@@ -189,11 +190,13 @@ impl Shared {
                 error
             }
         })?;
+        // Before the source is asked: what it gives may be forgotten by the time that it is here.
+        let generation = self.generation.load(Relaxed);
         match self.ask_source::<B>(key, stream, request, relief) {
             Ok(extent) => {
                 let reserved = supply.arena().map_or(0, DeviceArena::reserved_bytes);
-                promise.keep(requested, reserved);
-                Ok(Block::new(extent, key, requested, stream, self))
+                promise.keep(requested, reserved, generation);
+                Ok(Block::new(extent, key, requested, stream, (self, generation)))
             }
             Err(error) if error.is_out_of_memory() => {
                 drop(promise);

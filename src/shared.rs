@@ -36,6 +36,8 @@ pub(crate) struct Shared {
     /// What magazines have to be of to be used. Another one calls their memory back. Read by every hit, so apart from what
     /// is written often.
     pub(crate) epoch: AtomicU64,
+    /// How often the pool's arena forgot its blocks. Changes under the depot's lock.
+    pub(crate) generation: AtomicU64,
     pub(crate) hooks: Hooks,
     pub(crate) records: Records,
     place: Place,
@@ -72,7 +74,8 @@ impl Shared {
     ) -> Arc<Self> {
         let largest = caps.magazine_bytes.min(caps.magazine_class).min(caps.cached_class);
         let (lanes, records) = recorded_by.lanes(&hooks, classes, largest);
-        Arc::new(Self {
+        let arena = supply.arena().cloned();
+        let pool = Arc::new(Self {
             device: supply.device.id(),
             max_allocation: supply.device.properties().max_allocation,
             name,
@@ -84,9 +87,15 @@ impl Shared {
             hooks,
             slot: if caps.has_magazines() { take_slot() } else { NO_SLOT },
             epoch: AtomicU64::new(next_epoch()),
+            generation: AtomicU64::new(0),
             place: Place::new(Depot::new(kind, classes, borrow_classes, caps)),
             supply: Box::new(supply),
-        })
+        });
+        if let Some(arena) = arena {
+            let pool = Arc::downgrade(&pool);
+            arena.on_reset(move || pool.upgrade().is_some_and(|pool| pool.forget_idle()));
+        }
+        pool
     }
 
     #[inline]
@@ -234,6 +243,23 @@ impl Shared {
         let idle = depot.evict(surplus);
         drop(depot);
         self.give_back(idle)
+    }
+
+    /// The arena forgot its blocks: gives up what is idle. Blocks that are out are not kept when they come back, and until all
+    /// of them have there are no magazines, which do not look at a block that comes back.
+    /// Returns whether the pool is open.
+    pub(crate) fn forget_idle(&self) -> bool {
+        let mut depot = self.depot();
+        if depot.is_closed() {
+            return false;
+        }
+        self.recall(&mut depot, Recall::Memory);
+        let idle = depot.begin_generation();
+        self.generation.store(depot.generation, Relaxed);
+        drop(depot);
+        self.give_back(idle);
+        magazine::leave(self);
+        true
     }
 
     /// Bytes that are idle, as of all that this thread did and what others told.

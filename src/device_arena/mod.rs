@@ -12,6 +12,7 @@
 //! * `compaction` and `copier`: blocks moved, with their data;
 //! * `backing`, `mapped`, `growth` and `release`: a range with memory behind it where it is needed; `allowance`: how much several may
 //!   have in all;
+//! * `resets`: who is told that all blocks are gone;
 //! * `settle`: what several streams freed, for one that is captured;
 //! * `sleep`: all of that memory given back, and taken again at the same addresses.
 //!
@@ -33,6 +34,7 @@ mod mapped;
 mod marks;
 mod recycle;
 mod release;
+mod resets;
 mod settle;
 mod sleep;
 mod slot;
@@ -48,18 +50,17 @@ pub(crate) use recycle::Refill;
 pub use sleep::{BlockState, Offload, SleepReport, SleepState, WakeReport};
 pub(crate) use sleep::{Falling, Stored, Waking, can_pin, on_a_stream};
 
-use crate::arena::{ArenaError, Block, Layout, Region};
+use crate::arena::{ArenaError, Block, Region};
 use crate::capture::Need;
 use crate::error::Error;
 use crate::sync::{Condvar, MutexGuard};
 use marks::Before;
 use parking_lot::Mutex as LongMutex;
+use resets::Resets;
 use sleep::GivingBack;
-use slot::Slot;
 use state::{LockedState, State, Taken};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use unsettled::Unsettled;
 use vrampool_backend::{Backend, CaptureId, DeviceId, MemoryKind, Stream};
 
 /// A device's memory, handed out in blocks: one range reserved once, or, [growing](ArenaBuilder::growing), addresses with memory
@@ -112,6 +113,7 @@ struct Shared<B: Backend> {
     /// One compaction, growth, release, sleep or wake at a time.
     changing: LongMutex<()>,
     giving_back: GivingBack,
+    resets: Resets,
     /// Behind the state, and so given back once its memory is.
     share: Share,
     /// Calls of the device for virtual memory, and their time.
@@ -202,69 +204,6 @@ impl<B: Backend> DeviceArena<B> {
         let bytes = count.checked_mul(size).ok_or(ArenaError::Overflow { bytes: u64::MAX })?;
         let alignment = align_of::<T>() as u64;
         self.allocate_aligned(Region::Dynamic, bytes, alignment, stream)
-    }
-
-    /// Forgets all blocks at once: the whole range is free. An arena that is asleep is awake then, with nothing mapped. Buffers
-    /// that are still there get errors from then on and give nothing back. Memory is handed out again behind the work that used
-    /// it. Waits for a compaction to end.
-    ///
-    /// # Errors
-    /// [`Error::Arena`] while a region of a block exists: its bytes would be somebody else's.
-    pub fn reset(&self) -> Result<(), Error> {
-        let _quiet = self.shared.changing.lock();
-        let mut state = self.shared.state.lock();
-        if !state.is_awake() {
-            drop(state);
-            return self.shared.wake_empty();
-        }
-        let State { engine, slots, unsettled, backing, .. } = &mut *state;
-        if slots.iter().any(Slot::is_held) {
-            return Err(ArenaError::Pinned.into());
-        }
-        let mut gone = Vec::new();
-        for (block, slot) in slots.drain() {
-            for &block in [block].iter().chain(slot.more()) {
-                let (offset, size) = engine.extent(block);
-                gone.extend(unsettled.put(offset..offset + size, slot.users()));
-            }
-        }
-        let backing = backing.as_mut();
-        match backing {
-            None => engine.reset(),
-            Some(backing) => backing.reset(engine)?,
-        }
-        drop(state);
-        drop(gone);
-        Ok(())
-    }
-
-    /// Reserves a range of another size in place of this one, with the same kind of memory and the same share of it
-    /// stable, and forgets all blocks as [`reset`](Self::reset) does. The new range is reserved before the old one is
-    /// given back (when its last buffer is dropped), so a failure leaves the arena as it was. Of a growing arena it is the
-    /// limit that changes, and nothing else.
-    ///
-    /// # Errors
-    /// [`Error::Backend`] when the device has not enough memory for both; [`Error::Arena`] for a size that cannot be.
-    pub fn resize(&self, bytes: u64) -> Result<(), Error> {
-        if self.is_growing() {
-            return self.set_limit(bytes);
-        }
-        let _quiet = self.shared.changing.lock();
-        let (capacity, stable, alignment) =
-            (self.capacity(), self.capacity_of(Region::Stable), self.alignment());
-        // A share, so its product with the new size fits; u128 keeps it exact on the way.
-        let stable = (u128::from(stable) * u128::from(bytes) / u128::from(capacity.max(1))) as u64;
-        let layout = Layout::new(bytes).alignment(alignment).stable_bytes(stable / alignment * alignment);
-        let mut resized = State::reserve(&self.shared.device, self.shared.kind, layout, bytes)?;
-        let mut state = self.shared.state.lock();
-        resized.peak = state.peak;
-        // Marks and waits that are on their way say nothing of the new range.
-        resized.unsettled = Unsettled::after(&mut state.unsettled);
-        let old = std::mem::replace(&mut *state, resized);
-        drop(state);
-        log::info!("arena on {}: resized from {capacity} to {bytes} bytes", self.shared.id);
-        drop(old);
-        Ok(())
     }
 }
 
