@@ -6,7 +6,6 @@
 //! block finds its memory as if there was one stream, each time at the same place.
 
 use super::backing::{Extent, Growth, Stock};
-use super::growth::Unmade;
 use super::state::{State, Taken};
 use super::unsettled::Reach;
 use super::{ArenaBuffer, Shared};
@@ -81,11 +80,12 @@ impl<B: Backend> Shared<B> {
         drop(state);
         let made = match self.make(&growth, &range, &[]) {
             Ok(made) => made,
-            Err(Unmade { error, stuck }) => {
-                log::debug!("arena on {}: {error}; a stream waits", self.id);
+            Err(mut unmade) => {
                 let mut state = self.state.lock_with_deferred();
-                state.keep_stuck(&growth, stuck);
+                state.keep_stuck(&growth, std::mem::take(&mut unmade.stuck));
                 state.refuse_apart();
+                drop(state);
+                log::debug!("arena on {}: {}; a stream waits", self.id, unmade.into_error());
                 return Ok(None);
             }
         };

@@ -7,6 +7,7 @@ use crate::arena::{Block, Move};
 use crate::capture::Need;
 use crate::error::{Error, Forbidden};
 use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use vrampool_backend::Backend;
 
@@ -75,12 +76,21 @@ impl<B: Backend> DeviceArena<B> {
                 Begun::Moving(pending) => {
                     let Move { from, to, bytes, .. } = pending.slide;
                     let end;
-                    (outcome, end) = match shared.wait_for_users(&pending, stream) {
+                    let moves = AssertUnwindSafe(|| match shared.wait_for_users(&pending, stream) {
                         Err(error) => (Err(error), End::Untouched),
                         Ok(()) => match copier.move_to(from, to, bytes) {
                             Err(error) => (Err(error), End::TakenBack),
                             Ok(()) => (Ok(()), End::Copied),
                         },
+                    });
+                    (outcome, end) = match catch_unwind(moves) {
+                        Ok(ended) => ended,
+                        Err(panic) => {
+                            // The block stays, and nobody waits for its move.
+                            let _ = shared.end(pending, stream, End::TakenBack);
+                            shared.state.lock().engine.release_vacated();
+                            resume_unwind(panic);
+                        }
                     };
                     moved.extend(shared.end(pending, stream, end));
                     if outcome.is_err() {

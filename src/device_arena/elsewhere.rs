@@ -2,7 +2,6 @@
 //! not captured never wait for each other, so the next hole is tried, and then new memory.
 
 use super::backing::{Extent, Growth};
-use super::growth::Unmade;
 use super::state::{State, Taken};
 use super::{ArenaBuffer, Shared};
 use crate::arena::{Block, Region, SpanState};
@@ -81,9 +80,9 @@ impl<B: Backend> Shared<B> {
         drop(state);
         let made = match self.make(&growth, &range, &[]) {
             Ok(made) => made,
-            Err(Unmade { error, stuck }) => {
-                self.state.lock_with_deferred().keep_stuck(&growth, stuck);
-                return Err(error.into());
+            Err(mut unmade) => {
+                self.state.lock_with_deferred().keep_stuck(&growth, std::mem::take(&mut unmade.stuck));
+                return Err(unmade.into_error().into());
             }
         };
         let mut state = self.state.lock_with_deferred();

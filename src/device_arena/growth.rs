@@ -7,6 +7,8 @@ use super::{ArenaBuffer, Shared};
 use crate::arena::{ArenaError, Block, Region};
 use crate::capture::Need;
 use crate::error::{Error, Forbidden};
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -24,14 +26,26 @@ pub(super) struct Made<B: Backend> {
 
 /// Why it could not be made.
 pub(super) struct Unmade {
-    pub(super) error: BackendError,
+    error: BackendError,
     /// What is mapped all the same, because it could not be unmapped: the first pieces of the growth.
     pub(super) stuck: Vec<Physical>,
+    /// The device's panic, to go on once the books are right.
+    panic: Option<Box<dyn Any + Send>>,
+}
+
+impl Unmade {
+    /// The error, once what is [stuck](Self::stuck) is kept. A panic goes on.
+    pub(super) fn into_error(self) -> BackendError {
+        match self.panic {
+            Some(panic) => resume_unwind(panic),
+            None => self.error,
+        }
+    }
 }
 
 impl From<BackendError> for Unmade {
     fn from(error: BackendError) -> Self {
-        Self { error, stuck: Vec::new() }
+        Self { error, stuck: Vec::new(), panic: None }
     }
 }
 
@@ -141,11 +155,12 @@ impl<B: Backend> Shared<B> {
                         return self.hand_out((state, Some(false)), taken, request, stream);
                     }
                 }
-                Err(Unmade { error, stuck }) => {
+                Err(mut unmade) => {
                     let mut state = self.state.lock();
                     state.give_up(&held);
-                    state.keep_stuck(&growth, stuck);
+                    state.keep_stuck(&growth, std::mem::take(&mut unmade.stuck));
                     drop(state);
+                    let error = unmade.into_error();
                     if !error.is_out_of_memory() || stock == Stock::None {
                         return Err(error.into());
                     }
@@ -155,7 +170,7 @@ impl<B: Backend> Shared<B> {
         }
     }
 
-    /// Makes the memory of a growth, all or nothing.
+    /// Makes the memory of a growth, all or nothing, also when the device panics.
     pub(super) fn make(
         &self,
         growth: &Growth,
@@ -166,25 +181,30 @@ impl<B: Backend> Shared<B> {
         let mut new = Vec::with_capacity(growth.new.len());
         let bytes = growth.new.iter().map(|extent| extent.bytes).sum();
         self.take_allowance(bytes)?;
-        let made = growth.new.iter().try_for_each(|extent| {
-            let physical = self.timed(|| device.create_physical(extent.bytes, self.kind))?;
-            self.timed(|| device.map(range, extent.start, &physical))?;
-            new.push(physical);
-            Ok(())
-        });
-        let accessible = made.and_then(|()| match (growth.new.first(), growth.new.last()) {
-            (Some(first), Some(last)) => {
-                self.timed(|| device.set_access(range, first.start, last.end() - first.start, &[]))
+        let made = catch_unwind(AssertUnwindSafe(|| {
+            growth.new.iter().try_for_each(|extent| {
+                let physical = self.timed(|| device.create_physical(extent.bytes, self.kind))?;
+                self.timed(|| device.map(range, extent.start, &physical))?;
+                new.push(physical);
+                Ok::<_, BackendError>(())
+            })?;
+            if let (Some(first), Some(last)) = (growth.new.first(), growth.new.last()) {
+                self.timed(|| device.set_access(range, first.start, last.end() - first.start, &[]))?;
             }
-            _ => Ok(()),
-        });
-        let stitched = accessible.and_then(|()| match &growth.stitched {
-            None => Ok(None),
-            Some(pieces) => self.stitch(device, pieces, &growth.new, &new, mapped).map(Some),
-        });
-        match stitched {
-            Ok(stitched) => Ok(Made { new, stitched: stitched.map(Arc::new) }),
-            Err(error) => Err(Unmade { error, stuck: self.unmake(growth, range, new) }),
+            match &growth.stitched {
+                None => Ok(None),
+                Some(pieces) => self.stitch(device, pieces, &growth.new, &new, mapped).map(Some),
+            }
+        }));
+        match made {
+            Ok(Ok(stitched)) => Ok(Made { new, stitched: stitched.map(Arc::new) }),
+            Ok(Err(error)) => Err(Unmade { stuck: self.unmake(growth, range, new), ..error.into() }),
+            Err(panic) => {
+                let unmake = AssertUnwindSafe(|| self.unmake(growth, range, new));
+                let stuck = catch_unwind(unmake).unwrap_or_default();
+                let error = BackendError::Unsupported { operation: "a call that panics" };
+                Err(Unmade { error, stuck, panic: Some(panic) })
+            }
         }
     }
 

@@ -35,6 +35,8 @@ pub(crate) struct State {
     /// Whether waits between streams are left out.
     without_waits: AtomicBool,
     on_drop: Mutex<Option<Box<dyn Fn() + Send>>>,
+    /// A call that panics, and how many of them are made before.
+    panics: Mutex<Option<(&'static str, u64)>>,
 }
 
 impl fmt::Debug for State {
@@ -139,6 +141,29 @@ impl<B: Backend> AuditDevice<B> {
         self.state.forbidden.fetch_add(u64::from(self.is_captured(stream)), Ordering::SeqCst);
     }
 
+    /// Panics in the `nth` call of that name from now on, from 0, once.
+    pub(crate) fn panic_in(&self, call: &'static str, nth: u64) {
+        *self.state.panics.lock().expect("no panic under it") = Some((call, nth));
+    }
+
+    /// Whether that panic is still to come; it does not come any more.
+    pub(crate) fn forget_panic(&self) -> bool {
+        self.state.panics.lock().expect("no panic under it").take().is_some()
+    }
+
+    fn called(&self, name: &'static str) {
+        let mut panics = self.state.panics.lock().expect("no panic under it");
+        match &mut *panics {
+            Some((call, 0)) if *call == name => {
+                *panics = None;
+                drop(panics);
+                panic!("{name} panics");
+            }
+            Some((call, left)) if *call == name => *left -= 1,
+            _ => {}
+        }
+    }
+
     /// Leaves out every wait between streams from now on.
     pub(crate) fn remove_waits(&self) {
         self.state.without_waits.store(true, Ordering::SeqCst);
@@ -202,10 +227,12 @@ impl<B: Backend> VirtualMemory for AuditDevice<B> {
     }
 
     fn reserve(&self, bytes: u64) -> Result<AuditMemory<B>, BackendError> {
+        self.called("reserve");
         Ok(AuditMemory { inner: self.below()?.reserve(bytes)?, ticket: None })
     }
 
     fn create_physical(&self, bytes: u64, kind: MemoryKind) -> Result<Physical, BackendError> {
+        self.called("create_physical");
         self.state.allocations.fetch_add(1, Ordering::SeqCst);
         let inner = self.below()?.create_physical(bytes, kind)?;
         Ok(Physical::new(bytes, AuditPhysical { inner, _ticket: self.ticket(bytes) }))
@@ -217,6 +244,7 @@ impl<B: Backend> VirtualMemory for AuditDevice<B> {
         offset: u64,
         physical: &Physical,
     ) -> Result<(), BackendError> {
+        self.called("map");
         self.below()?.map(&reservation.inner, offset, &physical.driver::<AuditPhysical>()?.inner)
     }
 
@@ -227,6 +255,7 @@ impl<B: Backend> VirtualMemory for AuditDevice<B> {
         bytes: u64,
         devices: &[DeviceId],
     ) -> Result<(), BackendError> {
+        self.called("set_access");
         self.below()?.set_access(&reservation.inner, offset, bytes, devices)
     }
 
@@ -300,11 +329,13 @@ impl<B: Backend> Backend for AuditDevice<B> {
 
     fn record(&self, stream: &Self::Stream) -> Result<Self::Event, BackendError> {
         self.note(stream);
+        self.called("record");
         self.inner.record(stream)
     }
 
     fn wait(&self, stream: &Self::Stream, event: &Self::Event) -> Result<(), BackendError> {
         self.note(stream);
+        self.called("wait");
         if self.state.without_waits.load(Ordering::SeqCst) {
             return Ok(());
         }
@@ -317,6 +348,7 @@ impl<B: Backend> Backend for AuditDevice<B> {
         source: Region<'_, Self::Memory>,
         destination: RegionMut<'_, Self::Memory>,
     ) -> Result<(), BackendError> {
+        self.called("copy");
         self.inner.copy(stream, below(source)?, below_mut(destination)?)
     }
 
