@@ -8,7 +8,7 @@ use crate::rack::Rack;
 use crate::size_class::SizeClasses;
 use crate::stats::{BucketStats, PoolStats, Rung};
 use crate::tally::Tally;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::mem;
 use std::sync::Arc;
 use vrampool_backend::{MemoryKind, StreamId};
@@ -38,6 +38,10 @@ pub(crate) struct Depot {
     forgotten: u64,
     /// Blocks of before that came to the depot where none can be dropped.
     dead: Vec<Box<Block>>,
+    /// Requests that wait for memory that is on its way back, the first one first: their numbers and classes.
+    waiting: VecDeque<(u64, u64)>,
+    /// How many ever waited.
+    waited: u64,
     /// No pool handle is left: what comes back is not kept.
     closed: bool,
 }
@@ -98,6 +102,8 @@ impl Depot {
             generation: 0,
             forgotten: 0,
             dead: Vec::new(),
+            waiting: VecDeque::new(),
+            waited: 0,
             closed: false,
         }
     }
@@ -349,7 +355,26 @@ impl Depot {
     /// Whether a miss of `class` bytes has to give anything back.
     #[inline]
     pub(crate) fn is_short_of(&self, class: u64) -> bool {
-        self.budget.room(class) != Room::Evict(0)
+        !self.waiting.is_empty() || self.budget.room(class) != Room::Evict(0)
+    }
+
+    /// A request of `class` bytes begins to wait. Returns its number.
+    pub(crate) fn begin_wait(&mut self, class: u64) -> u64 {
+        self.waited += 1;
+        self.waiting.push_back((self.waited, class));
+        self.waited
+    }
+
+    /// It has what it waited for, or nothing to wait for. Returns whether others wait still.
+    pub(crate) fn end_wait(&mut self, number: u64) -> bool {
+        self.waiting.retain(|(waiting, _)| *waiting != number);
+        !self.waiting.is_empty()
+    }
+
+    /// Bytes that those wait for who began to before that number.
+    fn waited_for_before(&self, number: u64) -> u64 {
+        let before = self.waiting.iter().take_while(|(waiting, _)| *waiting < number);
+        before.fold(0, |sum, (_, class)| sum.saturating_add(*class))
     }
 
     /// Whether `class` bytes do not fit within the limit even when the depot gives back all it has.
@@ -357,9 +382,16 @@ impl Depot {
         !matches!(self.budget.room(class), Room::Evict(_))
     }
 
-    /// Whether a miss of `class` bytes may ask the device, and what it must give back first.
-    pub(crate) fn permit(&mut self, class: u64) -> Permit {
-        match self.budget.room(class) {
+    /// Whether a miss of `class` bytes may ask the device, and what it must give back first. One that waits has a number: first
+    /// come, first served. `may_wait`: others who wait come first.
+    pub(crate) fn permit(&mut self, class: u64, number: Option<u64>, may_wait: bool) -> Permit {
+        let before = if may_wait { self.waited_for_before(number.unwrap_or(u64::MAX)) } else { 0 };
+        let room = self.budget.room(class);
+        let is_behind = before > 0 && room != Room::Full;
+        if is_behind && !matches!(self.budget.room(class.saturating_add(before)), Room::Evict(_)) {
+            return Permit::Wait;
+        }
+        match room {
             Room::Wait => Permit::Wait,
             Room::Full => Permit::Refused,
             Room::Evict(bytes) => {

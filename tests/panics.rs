@@ -4,8 +4,8 @@ mod audit;
 
 use audit::AuditDevice;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc::channel;
 use std::sync::Arc;
+use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 use vrampool::host::HostDevice;
