@@ -431,3 +431,42 @@ fn random_work_without_waits_sees_anothers_data() {
         assert!(seen, "neither wrong data nor a race in 50 rounds without waits, {source}");
     }
 }
+
+/// A compaction's copy is late. A pool hands the block that it moved out again, to the stream whose it was, and the caller takes its
+/// address: what it does with that comes after the copy.
+#[test]
+fn a_hit_after_a_compaction_is_behind_its_copy() {
+    const BYTES: u64 = 4096;
+    let device = HostDevice::new();
+    let (own, mover) = (device.create_stream().expect("a stream"), device.create_stream().expect("a stream"));
+    let arena = DeviceArena::builder(&device).limit(1 << 20).build().expect("an arena");
+    let pool = Pool::builder(&device).source(Source::Arena).arena(&arena).build().expect("a pool");
+    let hole = arena.allocate(16 * BYTES, &own).expect("memory");
+    let mut buffer = pool.allocate(BYTES, &own).expect("memory");
+    buffer.write(&own, &[1; BYTES as usize]).expect("no fault");
+    let before = buffer.address();
+    drop(buffer);
+    drop(hole);
+    let (go, told) = channel::<()>();
+    let kernel = move |[]: [&[u8]; 0], []: [&mut [u8]; 0]| _ = told.recv();
+    mover.launch([], [], kernel).expect("queued");
+    let report = arena.compact(&mover, u64::MAX, |_| {}).expect("no fault");
+    assert_eq!(report.moved_blocks, 1, "it is idle");
+    let buffer = pool.allocate(BYTES, &own).expect("memory");
+    assert_eq!(pool.stats().hits, 1);
+    let place = buffer.address().expect("the host has addresses");
+    assert_ne!(Some(place), before);
+    {
+        // As who has an address alone: the pool is not asked for an order.
+        let memory = buffer.memory();
+        let start = vrampool::Memory::address(&*memory).expect("the host has addresses");
+        let region = RegionMut::new(&*memory, place - start, BYTES, &own).expect("inside");
+        device.fill(&own, region, 2).expect("queued");
+        drop(go);
+        device.synchronize(&own).expect("no fault");
+        device.synchronize(&mover).expect("no fault");
+    }
+    let mut bytes = vec![0; BYTES as usize];
+    buffer.read(&own, &mut bytes).expect("no fault");
+    assert!(bytes.iter().all(|&byte| byte == 2), "the copy came later: {}", bytes[0]);
+}
