@@ -157,6 +157,9 @@ impl<B: Backend> State<B> {
 
     /// What is to be made for a request that [rather](Shared::rather_grows) gets new memory, and its place there.
     pub(super) fn plan_apart(&mut self, bytes: u64, stream: &B::Stream) -> Option<(Extent, Growth)> {
+        if !self.keep_unkept() {
+            return None;
+        }
         let Self { engine, backing: Some(backing), unsettled, .. } = self else { return None };
         let bytes = bytes.checked_next_multiple_of(engine.alignment())?;
         let (free_end, end) = (engine.free_end(Region::Dynamic), engine.end(Region::Dynamic));

@@ -74,7 +74,7 @@ impl<B: Backend> Shared<B> {
         stream: &B::Stream,
     ) -> Result<Option<ArenaBuffer<B>>, Error> {
         let _alone = self.changing.lock();
-        let state = self.state.lock();
+        let mut state = self.state.lock();
         let Some((place, growth)) = state.plan_clear(request) else { return Ok(None) };
         let range = Arc::clone(&state.range);
         drop(state);
@@ -145,9 +145,10 @@ impl<B: Backend> State<B> {
     }
 
     /// What is to be made at the end of the range for a request, and where that is to be.
-    fn plan_clear(&self, (bytes, alignment): (u64, u64)) -> Option<(Extent, Growth)> {
+    fn plan_clear(&mut self, (bytes, alignment): (u64, u64)) -> Option<(Extent, Growth)> {
+        let is_ready = self.is_awake() && self.keep_unkept();
         let Self { engine, backing: Some(backing), .. } = self else { return None };
-        if !self.is_awake() {
+        if !is_ready {
             return None;
         }
         let size = bytes.checked_next_multiple_of(engine.alignment())?;

@@ -1,7 +1,7 @@
 //! A growing arena gets memory: from what is mapped, or by mapping more.
 
 use super::apart::Late;
-use super::backing::{Extent, Growth, Stock};
+use super::backing::{Extent, Growth, Stock, Unkept};
 use super::state::{State, Taken};
 use super::{ArenaBuffer, Shared};
 use crate::arena::{ArenaError, Block, Region};
@@ -105,6 +105,9 @@ impl<B: Backend> Shared<B> {
             }
             if let Some(taken) = state.take(request, stock, stream)? {
                 return self.hand_out((state, Some(false)), taken, request, stream);
+            }
+            if !state.keep_unkept() {
+                return Err(ArenaError::HostMemory.into());
             }
             let (growth, held) = match state.plan_growth(bytes, alignment, stock) {
                 Ok(planned) => planned,
@@ -369,19 +372,43 @@ impl<B: Backend> State<B> {
 
     /// What could be made neither accessible nor unmapped is the arena's all the same, until a release unmaps it.
     pub(super) fn keep_stuck(&mut self, growth: &Growth, stuck: Vec<Physical>) {
-        let extents = &growth.new[..stuck.len().min(growth.new.len())];
-        if extents.is_empty() || self.engine.reserve_blocks(3 + 2 * extents.len()).is_err() {
-            return;
+        let extents = growth.new[..stuck.len().min(growth.new.len())].to_vec();
+        if let Some(backing) = self.backing.as_mut().filter(|_| !extents.is_empty()) {
+            backing.unkept.push(Unkept { extents, gap: growth.gap, physical: stuck });
+            let _ = self.keep_unkept();
         }
-        self.add_pieces(extents, growth.gap, stuck);
-        let Self { engine, backing: Some(backing), .. } = self else { return };
-        for &extent in extents {
-            backing.stuck.extend(engine.set_apart(extent.start, extent.bytes).map(|block| (extent, block)));
+    }
+
+    /// Keeps what is stuck and had no records yet. Returns whether all of it has some now: before that nothing may be mapped, or
+    /// taken out.
+    #[inline]
+    pub(super) fn keep_unkept(&mut self) -> bool {
+        self.backing.as_ref().is_none_or(|backing| backing.unkept.is_empty()) || self.keep_each_unkept()
+    }
+
+    #[cold]
+    fn keep_each_unkept(&mut self) -> bool {
+        while let Some(unkept) = self.backing.as_mut().and_then(|backing| backing.unkept.pop()) {
+            if self.engine.reserve_blocks(3 + 2 * unkept.extents.len()).is_err() {
+                if let Some(backing) = &mut self.backing {
+                    // In the place that it had.
+                    backing.unkept.push(unkept);
+                }
+                return false;
+            }
+            let Unkept { extents, gap, physical } = unkept;
+            self.add_pieces(&extents, gap, physical);
+            let Self { engine, backing: Some(backing), .. } = self else { return true };
+            for &extent in &extents {
+                let block = engine.set_apart(extent.start, extent.bytes);
+                backing.stuck.extend(block.map(|block| (extent, block)));
+            }
+            let is_last = |extent: &Extent| backing.region_at(extent.start) == Region::Dynamic;
+            if gap.is_none() && extents.first().is_some_and(is_last) {
+                backing.ends_at(engine.end(Region::Dynamic));
+            }
         }
-        let is_last = |extent: &Extent| backing.region_at(extent.start) == Region::Dynamic;
-        if growth.gap.is_none() && extents.first().is_some_and(is_last) {
-            backing.ends_at(engine.end(Region::Dynamic));
-        }
+        true
     }
 
     /// Pieces at the end of the range, or at the start of a gap. For this there are records.
@@ -403,5 +430,41 @@ impl<B: Backend> State<B> {
         for (&extent, physical) in extents.iter().zip(made) {
             backing.add(extent, physical);
         }
+    }
+}
+
+#[cfg(all(test, feature = "host"))]
+mod tests {
+    use crate::host::{Call, HostDevice};
+    use crate::{Allowance, Backend, DeviceArena};
+    use std::sync::Arc;
+
+    const PAGE: u64 = 4096;
+
+    /// New memory can be made neither accessible nor unmapped, and the host has no record for it: it is kept until it has.
+    #[test]
+    fn what_is_mapped_is_never_forgotten() {
+        let device = HostDevice::builder().capacity(1 << 24).granularity(PAGE).build();
+        if device.virtual_memory().is_none() {
+            return;
+        }
+        let stream = device.create_stream().expect("a stream");
+        let allowance = Arc::new(Allowance::new(64 * PAGE));
+        let arena = DeviceArena::builder(&device).growing().limit(64 * PAGE).within(&allowance).build();
+        let arena = arena.expect("an arena");
+        let block = arena.allocate(4 * PAGE, &stream).expect("memory");
+        let set_full = |is_full| arena.shared.state.lock().engine.host_is_full = is_full;
+        [Call::SetAccess, Call::Unmap].iter().for_each(|&call| device.faults().fail_nth(call, 1));
+        set_full(true);
+        assert!(arena.allocate(8 * PAGE, &stream).is_err());
+        assert_eq!(allowance.taken(), 12 * PAGE, "it is mapped");
+        assert!(arena.allocate(8 * PAGE, &stream).is_err(), "the host is full");
+        assert_eq!(arena.release(0).expect("no fault"), 0);
+        set_full(false);
+        let other = arena.allocate(8 * PAGE, &stream).expect("it is mapped elsewhere");
+        assert_eq!((arena.reserved_bytes(), allowance.taken()), (20 * PAGE, 20 * PAGE));
+        drop((block, other));
+        assert_eq!(arena.release(0).expect("no fault"), 20 * PAGE);
+        assert_eq!((arena.reserved_bytes(), allowance.taken()), (0, 0));
     }
 }
