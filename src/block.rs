@@ -3,7 +3,7 @@
 use crate::buckets::Key;
 use crate::capture::Need;
 use crate::device_arena::Refill;
-use crate::error::Error;
+use crate::error::{Error, Forbidden};
 use crate::lanes::{self, NO_LANE};
 use crate::readers::Readers;
 use crate::shared::Shared;
@@ -15,7 +15,7 @@ use std::mem;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use vrampool_backend::{Backend, Memory, Region, RegionMut, Stream, StreamId, Ticket};
+use vrampool_backend::{Backend, CaptureId, HeldMemory, Memory, Region, RegionMut, Stream, StreamId, Ticket};
 
 /// A block's record. It moves, boxed and by value, between buffer, magazine and bucket, and knows its pool, so that none of
 /// these ways touches a reference count. An idle block thus keeps its pool's shared state alive; the last pool handle
@@ -34,6 +34,8 @@ pub(crate) struct Block {
     ready_on: AtomicU64,
     /// The stream that got it or wrote it last.
     pub(crate) stream: StreamId,
+    /// The [generation](Shared::generation) of the pool's that it is of.
+    pub(crate) generation: u64,
     /// Which lane of a magazine takes it, if that is for its class alone.
     pub(crate) lane: u8,
     pub(crate) pool: Arc<Shared>,
@@ -88,7 +90,7 @@ impl<B: Backend> Drop for Body<B> {
             }
             // Where the device cannot wait the host does. What fails here too has no work under way any more.
             let need = Need { requested: 0, class: memory.len() };
-            if need.order(device, reader, &self.stream).is_err() {
+            if need.order(device, [reader].into_iter(), &self.stream).is_err() {
                 let _ = device.synchronize(reader);
             }
         }
@@ -102,7 +104,7 @@ impl Block {
         key: Key,
         requested: u64,
         stream: &B::Stream,
-        pool: &Arc<Shared>,
+        (pool, generation): (&Arc<Shared>, u64),
     ) -> Box<Self> {
         let body = Body { extent, stream: stream.clone(), readers: Mutex::default(), ticket: None };
         Box::new(Block {
@@ -111,6 +113,7 @@ impl Block {
             requested,
             ready_on: AtomicU64::new(stream.id().get()),
             stream: stream.id(),
+            generation,
             lane: quick_lane_of(pool, key),
             pool: Arc::clone(pool),
             #[cfg(feature = "trace")]
@@ -138,6 +141,8 @@ impl Block {
         // Relaxed: a number that is the same whoever finds it out.
         match self.place.load(Ordering::Relaxed) {
             0 => self.find_address(),
+            // It is no place of its own any more once the arena forgot it.
+            _ if self.generation != self.pool.generation.load(Ordering::Relaxed) => self.find_address(),
             place => Some(place),
         }
     }
@@ -213,8 +218,13 @@ impl Block {
         &self.body::<B>().stream
     }
 
-    pub(crate) fn memory<B: Backend>(&self) -> &B::Memory {
+    pub(crate) fn memory<B: Backend>(&self) -> HeldMemory<'_, B::Memory> {
         self.body::<B>().extent.memory()
+    }
+
+    /// The memory that it is a range of, for those who do not use its place.
+    pub(crate) fn range<B: Backend>(&self) -> &B::Memory {
+        self.body::<B>().extent.range()
     }
 
     /// Its first `len` bytes for reading on `stream`, to which it was [lent](Self::lend) or handed over.
@@ -239,18 +249,19 @@ impl Block {
     /// that took.
     pub(crate) fn lend<B: Backend>(&self, stream: &B::Stream) -> Result<u64, Error> {
         let Body { extent, stream: writer, readers, .. } = self.body::<B>();
-        if let Extent::Arena(buffer) = extent {
-            buffer.used_on(stream)?;
-        }
+        let mut capture = match extent {
+            Extent::Arena(buffer) => buffer.lend(stream)?,
+            Extent::Direct(_) | Extent::Driver(..) => None,
+        };
         if writer.id() == stream.id() || readers.lock().is_behind(stream.id()) {
             return Ok(0);
         }
         let mut waits = 0;
         if let Extent::Direct(_) | Extent::Driver(..) = extent {
-            self.need().order(&self.pool.supply::<B>().device, writer, stream)?;
-            waits = 1;
+            let device = &self.pool.supply::<B>().device;
+            (waits, capture) = self.need().order(device, [writer].into_iter(), stream)?;
         }
-        self.read_by::<B>(stream, true);
+        self.read_by::<B>(stream, true, capture);
         Ok(waits)
     }
 
@@ -262,42 +273,59 @@ impl Block {
             buffer.note_stream(stream)?;
         }
         if body.stream.id() != stream.id() {
-            self.read_by::<B>(stream, false);
+            self.read_by::<B>(stream, false, None);
         }
         Ok(())
     }
 
-    fn read_by<B: Backend>(&self, stream: &B::Stream, is_behind: bool) {
-        self.body::<B>().readers.lock().add(stream, is_behind);
+    fn read_by<B: Backend>(&self, stream: &B::Stream, is_behind: bool, capture: Option<CaptureId>) {
+        self.body::<B>().readers.lock().add(stream, is_behind, capture);
         // Relaxed: read by who has the block to himself, which whoever passed it on made sure of.
         self.ready_on.store(0, Ordering::Relaxed);
     }
 
+    /// For an idle block that is requested on `stream`: refuses it if that is captured and others used the block outside of that
+    /// capture, of whom it is not known whether they are done.
+    ///
+    /// # Errors
+    /// [`Error::Capture`]; what the device reports.
+    pub(crate) fn check_claim<B: Backend>(&self, stream: &B::Stream) -> Result<(), Error> {
+        let Some(capture) = self.pool.supply::<B>().device.capture_of(stream)? else { return Ok(()) };
+        let Body { stream: writer, readers, .. } = self.body::<B>();
+        let is_known = writer.id() == stream.id() && readers.lock().are_all_in(capture);
+        if is_known { Ok(()) } else { Err(self.need().refused(Forbidden::Wait)) }
+    }
+
     /// Makes `stream` wait for every stream that used the block, and hands the block to it. When a step fails the block
-    /// still belongs to all of them. Answers how many waits that took.
+    /// still belongs to all of them. Returns the number of waits.
     pub(crate) fn hand_over<B: Backend>(&mut self, stream: &B::Stream) -> Result<u64, Error> {
         if self.is_ready_on(stream.id()) {
             return Ok(0);
         }
         let (pool, need) = (Arc::clone(&self.pool), self.need());
         let body = self.body_mut::<B>();
-        let mut waits = 0;
-        match &body.extent {
+        let (waits, capture) = match &body.extent {
             // It knows more: who moved it, say. It counts its waits, too.
-            Extent::Arena(buffer) => buffer.hand_over(stream)?,
+            Extent::Arena(buffer) => (0, buffer.hand_over(stream)?),
             Extent::Direct(_) | Extent::Driver(..) => {
                 let Supply { device, .. } = pool.supply::<B>();
-                for user in std::iter::once(&body.stream).chain(body.readers.get_mut().iter()) {
-                    if user.id() != stream.id() {
-                        need.order(device, user, stream)?;
-                        waits += 1;
-                    }
-                }
+                let users = std::iter::once(&body.stream).chain(body.readers.get_mut().iter());
+                need.order(device, users, stream)?
             }
-        }
-        body.stream = stream.clone();
-        body.readers.get_mut().clear();
+        };
+        let before = mem::replace(&mut body.stream, stream.clone());
         self.stream = stream.id();
+        if capture.is_some() {
+            // Ordered in a graph alone: whoever else gets it waits for all of them.
+            let readers = self.body_mut::<B>().readers.get_mut();
+            readers.remove(stream.id());
+            if before.id() != stream.id() {
+                readers.add(&before, false, None);
+            }
+            *self.ready_on.get_mut() = 0;
+            return Ok(waits);
+        }
+        self.body_mut::<B>().readers.get_mut().clear();
         *self.ready_on.get_mut() = stream.id().get();
         Ok(waits)
     }

@@ -7,7 +7,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ops::Range;
-use vrampool_backend::{Backend, Memory, MemoryKind, Region, RegionMut, Stream, StreamId};
+use vrampool_backend::{Backend, HeldMemory, Memory, MemoryKind, Region, RegionMut, Stream, StreamId};
 
 /// Device memory on loan from a [`Pool`](crate::Pool). Dropping it gives it back; it may outlive the pool.
 ///
@@ -183,9 +183,20 @@ impl<B: Backend> Buffer<B> {
     }
 
     /// The memory it is a range of; which range, a [region](Self::on) tells. Work that reaches it in this way is not known
-    /// to the pool: say [`used_on`](Self::used_on).
+    /// to the pool: say [`used_on`](Self::used_on). A block of an arena is not moved while the result exists, and no region made
+    /// of the memory outlives that:
+    ///
+    /// ```compile_fail,E0716
+    /// # use vrampool::{Backend, Buffer, Error, RegionMut};
+    /// # fn example<B: Backend>(buffer: &Buffer<B>, stream: &B::Stream) -> Result<(), Error> {
+    /// let offset = buffer.on(stream)?.offset();
+    /// let region = RegionMut::new(&*buffer.memory(), offset, buffer.len(), stream)?;
+    /// # drop(region);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
-    pub fn memory(&self) -> &B::Memory {
+    pub fn memory(&self) -> HeldMemory<'_, B::Memory> {
         self.block().memory::<B>()
     }
 
@@ -239,7 +250,7 @@ impl<B: Backend> fmt::Debug for Buffer<B> {
             .field("class", &self.class())
             .field("kind", &self.kind())
             .field("stream", &self.stream().id())
-            .field("address", &self.memory().address())
+            .field("address", &self.block().range::<B>().address())
             .finish()
     }
 }

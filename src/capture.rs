@@ -2,7 +2,7 @@
 //! a hit.
 
 use crate::error::{Error, Forbidden};
-use vrampool_backend::Backend;
+use vrampool_backend::{Backend, CaptureId, Event, Stream};
 
 /// For what something is needed that a capture forbids.
 #[derive(Debug, Clone, Copy)]
@@ -28,45 +28,68 @@ impl Need {
         if device.is_capturing(stream)? { Err(self.refused(forbidden)) } else { Ok(()) }
     }
 
-    /// Makes later work on `to` wait for the work so far on `from`. Streams of a capture can wait for each other, and so can all
-    /// others. But a capture cannot wait for work that is done once, and who waits for a capture becomes a part of it. Answers
-    /// whether it is no capture: what is ordered in one is not in the streams.
+    /// Makes later work on `to` wait for the work so far on each of the others among `users`. Streams of one capture can wait
+    /// for each other, and so can streams that are not captured. But a capture cannot wait for work that is done once, and a
+    /// stream that waits for a capture becomes a part of it. A refusal makes no call that would be left behind. Returns the
+    /// number of waits, and the capture in which alone the order holds, if they are captured.
     ///
     /// # Errors
-    /// [`Error::Capture`] when one of the two is captured; what the device reports.
-    pub(crate) fn order<B: Backend>(
+    /// [`Error::Capture`] unless all are of one capture, or of none; what the device reports.
+    pub(crate) fn order<'a, B: Backend>(
         self,
         device: &B,
-        from: &B::Stream,
+        users: impl Iterator<Item = &'a B::Stream> + Clone,
         to: &B::Stream,
-    ) -> Result<bool, Error> {
-        self.order_behind(device, from, None, to)
+    ) -> Result<(u64, Option<CaptureId>), Error> {
+        let users = users.filter(|user| user.id() != to.id());
+        let (capture, mut waits) = (device.capture_of(to)?, 0);
+        for user in users.clone() {
+            if capture != device.capture_of(user)? {
+                return Err(self.refused(Forbidden::Wait));
+            }
+        }
+        for user in users {
+            device.wait(to, &device.record(user)?)?;
+            waits += 1;
+        }
+        Ok((waits, capture.filter(|_| waits > 0)))
     }
 
-    /// As [`order`](Self::order), where there is an event of enough of the work on `from`, from when that was not captured: `to` then
-    /// waits for no more than that, and whether `from` is captured by now does not matter.
+    /// Puts `to`, which is about to get memory, behind the `users` of that memory: behind a point in their work where there is
+    /// one that is far enough, from when they were not captured. A captured stream waits for nobody: a graph that is launched
+    /// elsewhere might run before their work. So it gets what they are known to be done with, and nothing else. Returns the
+    /// number of waits. A refusal makes no call that would be left behind.
     ///
     /// # Errors
-    /// As [`order`](Self::order).
-    pub(crate) fn order_behind<B: Backend>(
+    /// [`Error::Capture`] when `to` is captured and a user is not known to be done, or a user without a point is captured;
+    /// what the device reports.
+    pub(crate) fn take_over<'a, B: Backend>(
         self,
         device: &B,
-        from: &B::Stream,
-        point: Option<&B::Event>,
+        users: impl Iterator<Item = (&'a B::Stream, Option<&'a B::Event>)> + Clone,
         to: &B::Stream,
-    ) -> Result<bool, Error> {
+    ) -> Result<u64, Error> {
         let is_captured = device.is_capturing(to)?;
-        // A captured one is not to wait for what was recorded outside.
-        if let Some(point) = point
-            && !is_captured
-        {
-            device.wait(to, point)?;
-            return Ok(true);
+        for (from, point) in users.clone() {
+            let serves = match point {
+                Some(point) => !is_captured || point.is_complete()?,
+                None => !is_captured && !device.is_capturing(from)?,
+            };
+            if !serves {
+                return Err(self.refused(Forbidden::Wait));
+            }
         }
-        if is_captured != device.is_capturing(from)? {
-            return Err(self.refused(Forbidden::Wait));
+        if is_captured {
+            return Ok(0);
         }
-        device.wait(to, &device.record(from)?)?;
-        Ok(!is_captured)
+        let mut waits = 0;
+        for (from, point) in users {
+            match point {
+                Some(point) => device.wait(to, point)?,
+                None => device.wait(to, &device.record(from)?)?,
+            }
+            waits += 1;
+        }
+        Ok(waits)
     }
 }

@@ -8,7 +8,7 @@ use crate::rack::Rack;
 use crate::size_class::SizeClasses;
 use crate::stats::{BucketStats, PoolStats, Rung};
 use crate::tally::Tally;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::mem;
 use std::sync::Arc;
 use vrampool_backend::{MemoryKind, StreamId};
@@ -33,6 +33,15 @@ pub(crate) struct Depot {
     pub(crate) without_slot: u64,
     /// Records without memory.
     pub(crate) spares: Vec<Box<Block>>,
+    /// How often the source forgot its blocks, and how many blocks of before are out of the depot.
+    pub(crate) generation: u64,
+    forgotten: u64,
+    /// Blocks of before that came to the depot where none can be dropped.
+    dead: Vec<Box<Block>>,
+    /// Requests that wait for memory that is on its way back, the first one first: their numbers and classes.
+    waiting: VecDeque<(u64, u64)>,
+    /// How many ever waited.
+    waited: u64,
     /// No pool handle is left: what comes back is not kept.
     closed: bool,
 }
@@ -90,6 +99,11 @@ impl Depot {
             trimmed: 0,
             without_slot: 0,
             spares: Vec::new(),
+            generation: 0,
+            forgotten: 0,
+            dead: Vec::new(),
+            waiting: VecDeque::new(),
+            waited: 0,
             closed: false,
         }
     }
@@ -209,25 +223,69 @@ impl Depot {
         blocks
     }
 
+    /// The source forgot all its blocks. Returns the idle ones.
+    pub(crate) fn begin_generation(&mut self) -> Vec<Box<Block>> {
+        self.generation += 1;
+        let idle = self.evict(u64::MAX);
+        self.forgotten = self.counters.live_buffers;
+        idle
+    }
+
+    /// A block of that generation is out from now on.
+    pub(crate) fn note_out(&mut self, generation: u64) {
+        self.forgotten += u64::from(generation != self.generation);
+    }
+
+    /// Whether blocks are out that the source forgot.
+    pub(crate) fn awaits_forgotten(&self) -> bool {
+        self.forgotten > 0
+    }
+
+    /// A block leaves its borrower, or a magazine. Whether the source forgot it.
+    fn is_forgotten(&mut self, block: &Block) -> bool {
+        self.note_in(block.generation);
+        block.generation != self.generation
+    }
+
+    /// A block of that generation is not out any more.
+    #[inline]
+    pub(crate) fn note_in(&mut self, generation: u64) {
+        if generation != self.generation {
+            self.forgotten = self.forgotten.saturating_sub(1);
+        }
+    }
+
     /// A block enters its bucket, for which the caps have room.
     pub(crate) fn store(&mut self, block: Box<Block>) {
         self.counters.live_buffers -= 1;
+        if self.is_forgotten(&block) {
+            self.budget.dropped(block.key.class);
+            self.dead.push(block);
+            return;
+        }
         self.budget.cached(block.key.class);
         self.buckets.of(&block.key).idle.push_back(block);
     }
 
     /// A block from a magazine is about to be given to the source.
-    pub(crate) fn discard(&mut self, class: u64) {
+    pub(crate) fn discard(&mut self, block: &Block) {
+        let _ = self.is_forgotten(block);
         self.counters.live_buffers -= 1;
         self.counters.evictions += 1;
-        self.budget.dropped(class);
+        self.budget.dropped(block.key.class);
+    }
+
+    /// Blocks to be given to the source by whoever can.
+    pub(crate) fn take_dead(&mut self) -> Vec<Box<Block>> {
+        mem::take(&mut self.dead)
     }
 
     /// A buffer came back that no magazine takes. Answers it if the caps have no room for it.
     #[inline]
     pub(crate) fn keep(&mut self, block: Box<Block>) -> Option<Box<Block>> {
         let class = block.key.class;
-        if self.closed || !self.budget.caps.cache(class) || !self.budget.may_cache(class) {
+        let is_kept = !self.closed && block.generation == self.generation && self.budget.caps.cache(class);
+        if !is_kept || !self.budget.may_cache(class) {
             return Some(block);
         }
         let bucket = self.buckets.of(&block.key);
@@ -248,8 +306,11 @@ impl Depot {
         if let Some(rack) = rack {
             self.settle(rack);
         }
+        let is_forgotten = self.is_forgotten(&block);
         let unplaced = match rack {
-            Some(rack) if !self.closed && self.budget.caps.magazines_take(block.key.class) => {
+            Some(rack)
+                if !self.closed && !is_forgotten && self.budget.caps.magazines_take(block.key.class) =>
+            {
                 self.keep_in_lane(block, rack)
             }
             _ => Some(block),
@@ -257,7 +318,7 @@ impl Depot {
         let block = unplaced?;
         let class = block.key.class;
         self.budget.returned(class, block.requested);
-        if self.closed {
+        if self.closed || is_forgotten {
             self.counters.live_buffers -= 1;
             self.budget.dropped(class);
             return Some(block);
@@ -294,7 +355,26 @@ impl Depot {
     /// Whether a miss of `class` bytes has to give anything back.
     #[inline]
     pub(crate) fn is_short_of(&self, class: u64) -> bool {
-        self.budget.room(class) != Room::Evict(0)
+        !self.waiting.is_empty() || self.budget.room(class) != Room::Evict(0)
+    }
+
+    /// A request of `class` bytes begins to wait. Returns its number.
+    pub(crate) fn begin_wait(&mut self, class: u64) -> u64 {
+        self.waited += 1;
+        self.waiting.push_back((self.waited, class));
+        self.waited
+    }
+
+    /// It has what it waited for, or nothing to wait for. Returns whether others wait still.
+    pub(crate) fn end_wait(&mut self, number: u64) -> bool {
+        self.waiting.retain(|(waiting, _)| *waiting != number);
+        !self.waiting.is_empty()
+    }
+
+    /// Bytes that those wait for who began to before that number.
+    fn waited_for_before(&self, number: u64) -> u64 {
+        let before = self.waiting.iter().take_while(|(waiting, _)| *waiting < number);
+        before.fold(0, |sum, (_, class)| sum.saturating_add(*class))
     }
 
     /// Whether `class` bytes do not fit within the limit even when the depot gives back all it has.
@@ -302,9 +382,16 @@ impl Depot {
         !matches!(self.budget.room(class), Room::Evict(_))
     }
 
-    /// Whether a miss of `class` bytes may ask the device, and what it must give back first.
-    pub(crate) fn permit(&mut self, class: u64) -> Permit {
-        match self.budget.room(class) {
+    /// Whether a miss of `class` bytes may ask the device, and what it must give back first. One that waits has a number: first
+    /// come, first served. `may_wait`: others who wait come first.
+    pub(crate) fn permit(&mut self, class: u64, number: Option<u64>, may_wait: bool) -> Permit {
+        let before = if may_wait { self.waited_for_before(number.unwrap_or(u64::MAX)) } else { 0 };
+        let room = self.budget.room(class);
+        let is_behind = before > 0 && room != Room::Full;
+        if is_behind && !matches!(self.budget.room(class.saturating_add(before)), Room::Evict(_)) {
+            return Permit::Wait;
+        }
+        match room {
             Room::Wait => Permit::Wait,
             Room::Full => Permit::Refused,
             Room::Evict(bytes) => {

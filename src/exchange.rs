@@ -27,7 +27,7 @@ const RECALL_EVERY: u64 = 64;
 impl Depot {
     /// Has the statistics read a thread's counts from now on. Answers the pool's epoch, if it is open.
     pub(crate) fn enroll(&mut self, tally: &Arc<Tally>, epoch: &AtomicU64) -> Option<u64> {
-        if self.is_closed() {
+        if self.is_closed() || self.awaits_forgotten() {
             return None;
         }
         self.tallies.push(Arc::clone(tally));
@@ -50,12 +50,13 @@ impl Depot {
                 blocks.reverse();
                 blocks.into_iter().for_each(|block| self.store(block));
             } else {
-                blocks.iter().for_each(|block| self.discard(block.key.class));
+                blocks.iter().for_each(|block| self.discard(block));
                 gone.append(&mut blocks);
             }
         }
         self.settle(rack);
         self.tallies.retain(|tally| !Arc::ptr_eq(tally, &rack.tally));
+        gone.append(&mut self.take_dead());
         gone
     }
 

@@ -31,7 +31,7 @@ use crate::records::Records;
 use crate::shared::{CLOSED, Shared};
 use std::cell::{Cell, OnceCell};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use vrampool_backend::StreamId;
 
 /// Pools that can have magazines at a time, and one number for pools that have none. So many that a `u8` needs no check.
@@ -247,7 +247,9 @@ impl Local {
 
     #[cold]
     fn join_anew(&self, pool: &Arc<Shared>) -> Option<&Rack> {
-        let closed = CLOSED.load(Relaxed);
+        // Acquire: pairs with the release of a pool's closing. A look is not repeated: the pools that were counted must be seen
+        // to be closed.
+        let closed = CLOSED.load(Acquire);
         if self.closed.replace(closed) != closed {
             self.racks.iter().filter_map(OnceCell::get).for_each(|rack| {
                 let of = rack.pool.take();

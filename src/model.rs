@@ -306,6 +306,26 @@ fn pool_drop() {
     });
 }
 
+/// A pool is closed elsewhere while a thread looks for closed pools, which it does once for each that was closed: when it looks
+/// again, after the closing, it keeps nothing of that pool.
+#[test]
+fn closed_elsewhere() {
+    explore(Some(3), || {
+        let (closing, open) = (Scene::new(ROOMY), Scene::new(ROOMY));
+        drop(closing.allocate());
+        let taken = Arc::clone(&closing.taken);
+        assert_eq!(taken.load(SeqCst), CLASS, "this thread keeps one");
+        let pool = Arc::into_inner(closing).expect("nobody else has it").pool;
+        let other = spawn(move || drop(pool));
+        let first = open.allocate();
+        other.join().expect("no panic");
+        let second = open.allocate();
+        assert_eq!(taken.load(SeqCst), 0, "all of it is given back");
+        drop((first, second));
+        open.rest(0);
+    });
+}
+
 /// A limit of one buffer: who asks gets it, or an error; nobody gets more.
 #[test]
 fn memory_pressure() {

@@ -26,9 +26,10 @@ impl<'a> Promise<'a> {
     }
 
     /// The source gave them; it has had to reserve `reserved` bytes, if it reserves ahead.
-    pub(crate) fn keep(mut self, requested: u64, reserved: u64) {
+    /// It was asked in that generation.
+    pub(crate) fn keep(mut self, requested: u64, reserved: u64, generation: u64) {
         self.kept = true;
-        self.pool.depot().promise_kept(self.class, requested, reserved);
+        self.pool.depot().promise_kept(self.class, requested, reserved, generation);
     }
 }
 

@@ -1,9 +1,10 @@
 //! Which streams use a block besides the one that got it or wrote it last.
 //!
-//! Mostly they are behind that one. One of which the pool was only told is not, for all that the pool knows.
+//! Mostly they are behind that one. A stream that the pool was only told of is not, for all that the pool knows; nor is one that
+//! is ordered within a captured graph alone, once its work is no longer captured.
 
 use smallvec::SmallVec;
-use vrampool_backend::{Stream, StreamId};
+use vrampool_backend::{CaptureId, Stream, StreamId};
 
 /// Streams, each once; hardly ever more than one.
 #[derive(Debug)]
@@ -14,6 +15,8 @@ struct Reader<S> {
     stream: S,
     /// Whether it is behind the one that wrote the block last.
     is_behind: bool,
+    /// The capture that all its uses are a part of; `None` if it may have used the block outside of one.
+    capture: Option<CaptureId>,
 }
 
 impl<S> Default for Readers<S> {
@@ -31,18 +34,32 @@ impl<S> Readers<S> {
         self.0.clear();
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &S> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &S> + Clone {
         self.0.iter().map(|reader| &reader.stream)
     }
 }
 
 impl<S: Stream> Readers<S> {
-    /// Adds a stream that uses the block from now on, and may be behind who wrote it last.
-    pub(crate) fn add(&mut self, stream: &S, is_behind: bool) {
+    /// Adds a stream that uses the block from now on, and may be behind who wrote it last; in `capture` alone, if there is one.
+    pub(crate) fn add(&mut self, stream: &S, is_behind: bool, capture: Option<CaptureId>) {
+        // What is ordered in a graph is not in the streams.
+        let is_behind = is_behind && capture.is_none();
         match self.0.iter_mut().find(|reader| reader.stream.id() == stream.id()) {
-            Some(reader) => reader.is_behind |= is_behind,
-            None => self.0.push(Reader { stream: stream.clone(), is_behind }),
+            Some(reader) => {
+                reader.is_behind |= is_behind;
+                reader.capture = reader.capture.filter(|known| Some(*known) == capture);
+            }
+            None => self.0.push(Reader { stream: stream.clone(), is_behind, capture }),
         }
+    }
+
+    pub(crate) fn remove(&mut self, stream: StreamId) {
+        self.0.retain(|reader| reader.stream.id() != stream);
+    }
+
+    /// Whether all their uses are part of that capture.
+    pub(crate) fn are_all_in(&self, capture: CaptureId) -> bool {
+        self.0.iter().all(|reader| reader.capture == Some(capture))
     }
 
     /// Whether it is one that is behind who wrote the block last.

@@ -17,6 +17,7 @@ use crate::spares::Found;
 use crate::stats::Rung;
 use std::mem;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use vrampool_backend::{Announced, Backend, MemoryKind, Stream};
 
 impl Shared {
@@ -150,7 +151,11 @@ impl Shared {
         key: Key,
         stream: &B::Stream,
     ) -> Result<Box<Block>, Error> {
-        match block.hand_over::<B>(stream) {
+        let handed_over = match block.is_ready_on(stream.id()) {
+            true => Ok(0),
+            false => block.check_claim::<B>(stream).and_then(|()| block.hand_over::<B>(stream)),
+        };
+        match handed_over {
             Ok(waits) => self.count_waits(waits),
             Err(error) => {
                 self.depot().buckets.undo_hit(key);
@@ -185,11 +190,13 @@ impl Shared {
                 error
             }
         })?;
+        // Before the source is asked: what it gives may be forgotten by the time that it is here.
+        let generation = self.generation.load(Relaxed);
         match self.ask_source::<B>(key, stream, request, relief) {
             Ok(extent) => {
                 let reserved = supply.arena().map_or(0, DeviceArena::reserved_bytes);
-                promise.keep(requested, reserved);
-                Ok(Block::new(extent, key, requested, stream, self))
+                promise.keep(requested, reserved, generation);
+                Ok(Block::new(extent, key, requested, stream, (self, generation)))
             }
             Err(error) if error.is_out_of_memory() => {
                 drop(promise);
@@ -218,12 +225,18 @@ impl Shared {
         relief: impl Fn() -> Result<(), Error>,
     ) -> Result<Extent<B>, Error> {
         let ask = || self.ask_announced::<B>(key, stream, request);
+        let may_help = |answer: &Result<Extent<B>, Error>| match answer {
+            // All that is left was used by captured streams: other memory may coalesce.
+            Err(Error::Capture { forbidden: Forbidden::Wait, .. }) => !self.is_capturing::<B>(stream),
+            Err(error) => error.is_out_of_memory(),
+            Ok(_) => false,
+        };
         let mut answer = ask();
-        if matches!(&answer, Err(error) if error.is_out_of_memory()) {
+        if may_help(&answer) {
             relief()?;
         }
         for (bytes, all) in [(key.class, false), (u64::MAX, true)] {
-            if !matches!(&answer, Err(error) if error.is_out_of_memory()) {
+            if !may_help(&answer) {
                 break;
             }
             if self.relieve(bytes, all) {

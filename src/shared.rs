@@ -17,7 +17,7 @@ use crate::sync::{AtomicU64, GlobalMutex, GlobalU64, MutexGuard};
 use std::any::Any;
 use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Relaxed, Release};
 use vrampool_backend::{Backend, DeviceId, Hooks, MemoryKind, StreamId};
 
 /// What a pool's handles, buffers and idle blocks share.
@@ -36,6 +36,8 @@ pub(crate) struct Shared {
     /// What magazines have to be of to be used. Another one calls their memory back. Read by every hit, so apart from what
     /// is written often.
     pub(crate) epoch: AtomicU64,
+    /// How often the pool's arena forgot its blocks. Changes under the depot's lock.
+    pub(crate) generation: AtomicU64,
     pub(crate) hooks: Hooks,
     pub(crate) records: Records,
     place: Place,
@@ -50,7 +52,12 @@ const CLOSED_EPOCH: u64 = 0;
 static EPOCH: GlobalU64 = GlobalU64::new(CLOSED_EPOCH);
 
 /// Pools closed so far.
+#[cfg(not(model))]
 pub(crate) static CLOSED: GlobalU64 = GlobalU64::new(0);
+#[cfg(model)]
+loom::lazy_static! {
+    pub(crate) static ref CLOSED: AtomicU64 = AtomicU64::new(0);
+}
 
 /// Which slots pools have.
 static TAKEN: GlobalMutex<[bool; SLOTS]> = GlobalMutex::new([false; SLOTS]);
@@ -72,7 +79,8 @@ impl Shared {
     ) -> Arc<Self> {
         let largest = caps.magazine_bytes.min(caps.magazine_class).min(caps.cached_class);
         let (lanes, records) = recorded_by.lanes(&hooks, classes, largest);
-        Arc::new(Self {
+        let arena = supply.arena().cloned();
+        let pool = Arc::new(Self {
             device: supply.device.id(),
             max_allocation: supply.device.properties().max_allocation,
             name,
@@ -84,9 +92,15 @@ impl Shared {
             hooks,
             slot: if caps.has_magazines() { take_slot() } else { NO_SLOT },
             epoch: AtomicU64::new(next_epoch()),
+            generation: AtomicU64::new(0),
             place: Place::new(Depot::new(kind, classes, borrow_classes, caps)),
             supply: Box::new(supply),
-        })
+        });
+        if let Some(arena) = arena {
+            let pool = Arc::downgrade(&pool);
+            arena.on_reset(move || pool.upgrade().is_some_and(|pool| pool.forget_idle()));
+        }
+        pool
     }
 
     #[inline]
@@ -236,6 +250,23 @@ impl Shared {
         self.give_back(idle)
     }
 
+    /// The arena forgot its blocks: gives up what is idle. Blocks that are out are not kept when they come back, and until all
+    /// of them have there are no magazines, which do not look at a block that comes back.
+    /// Returns whether the pool is open.
+    pub(crate) fn forget_idle(&self) -> bool {
+        let mut depot = self.depot();
+        if depot.is_closed() {
+            return false;
+        }
+        self.recall(&mut depot, Recall::Memory);
+        let idle = depot.begin_generation();
+        self.generation.store(depot.generation, Relaxed);
+        drop(depot);
+        self.give_back(idle);
+        magazine::leave(self);
+        true
+    }
+
     /// Bytes that are idle, as of all that this thread did and what others told.
     pub(crate) fn cached_bytes(&self) -> u64 {
         self.depot().budget.now.cached
@@ -251,7 +282,8 @@ impl Shared {
         if self.has_magazines() {
             TAKEN.lock()[usize::from(self.slot)] = false;
         }
-        CLOSED.fetch_add(1, Relaxed);
+        // Release: pairs with the acquire of a thread that looks for racks of closed pools, and so finds this one's epoch closed.
+        CLOSED.fetch_add(1, Release);
         drop(spares);
         self.give_back(idle);
     }
@@ -263,9 +295,9 @@ impl Shared {
         class: u64,
         relief: impl Fn() -> Result<(), Error>,
     ) -> Result<Promise<'_>, NoRoom> {
-        let (mut waited, mut recalled) = (false, false);
+        let (mut number, mut recalled) = (None, false);
         let mut depot = self.depot();
-        loop {
+        let outcome = loop {
             if !recalled && depot.is_short_of(class) {
                 recalled = true;
                 drop(depot);
@@ -276,22 +308,34 @@ impl Shared {
                     self.recall(&mut depot, Recall::Memory);
                 }
             }
-            match depot.permit(class) {
-                Permit::Granted { evicted, surplus } => {
-                    drop(depot);
-                    // From here on the promise is kept or broken, whatever a destructor or the device does.
-                    let promise = Promise::new(self, class);
-                    self.give_back_counting(evicted, surplus);
-                    return Ok(promise);
-                }
-                Permit::Wait if !is_giving_back() => {
-                    if !std::mem::replace(&mut waited, true) {
+            // In a destructor nobody waits: what is to come back may be what is being dropped.
+            let may_wait = !is_giving_back();
+            match depot.permit(class, number, may_wait) {
+                Permit::Wait if may_wait => {
+                    if number.is_none() {
                         depot.count(Rung::Wait);
+                        number = Some(depot.begin_wait(class));
                     }
                     depot = self.place.0.wait(depot);
                 }
-                Permit::Wait | Permit::Refused => return Err(NoRoom::Limit(depot.budget.caps.limit)),
+                permit => break permit,
             }
+        };
+        let do_others_wait = number.is_some_and(|number| depot.end_wait(number));
+        let limit = depot.budget.caps.limit;
+        drop(depot);
+        if do_others_wait {
+            // Perhaps one of them is first now.
+            self.notify_freed();
+        }
+        match outcome {
+            Permit::Granted { evicted, surplus } => {
+                // From here on the promise is kept or broken, whatever a destructor or the device does.
+                let promise = Promise::new(self, class);
+                self.give_back_counting(evicted, surplus);
+                Ok(promise)
+            }
+            Permit::Wait | Permit::Refused => Err(NoRoom::Limit(limit)),
         }
     }
 

@@ -6,7 +6,7 @@ use crate::error::Error;
 use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
-use vrampool_backend::{Backend, Memory, Region, RegionMut};
+use vrampool_backend::{Backend, HeldMemory, Memory, Region, RegionMut};
 
 /// Where a pool gets the memory that its buckets do not have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -169,10 +169,19 @@ pub(crate) enum Extent<B: Backend> {
 }
 
 impl<B: Backend> Extent<B> {
-    pub(crate) fn memory(&self) -> &B::Memory {
+    /// The memory, which keeps an arena's block where it is.
+    pub(crate) fn memory(&self) -> HeldMemory<'_, B::Memory> {
+        match self {
+            Self::Arena(buffer) => buffer.memory(),
+            Self::Direct(_) | Self::Driver(..) => HeldMemory::new(self.range(), None),
+        }
+    }
+
+    /// The memory, whether or not a block of it may move.
+    pub(crate) fn range(&self) -> &B::Memory {
         match self {
             Self::Direct(memory) | Self::Driver(Some(memory), _) => memory,
-            Self::Arena(buffer) => buffer.memory(),
+            Self::Arena(buffer) => buffer.range(),
             Self::Driver(None, _) => unreachable!("a block has its memory until it is dropped"),
         }
     }
@@ -182,7 +191,7 @@ impl<B: Backend> Extent<B> {
         match self {
             // After a reset of the arena it is nowhere.
             Self::Arena(buffer) => buffer.address(),
-            Self::Direct(_) | Self::Driver(..) => Some((self.memory().address()?, true)),
+            Self::Direct(_) | Self::Driver(..) => Some((self.range().address()?, true)),
         }
     }
 
@@ -198,7 +207,7 @@ impl<B: Backend> Extent<B> {
     pub(crate) fn region(&self, len: u64, stream: &B::Stream) -> Result<Region<'_, B::Memory>, Error> {
         match self {
             Self::Arena(buffer) => buffer.region(len, stream),
-            Self::Direct(_) | Self::Driver(..) => Ok(Region::new(self.memory(), 0, len, stream)?),
+            Self::Direct(_) | Self::Driver(..) => Ok(Region::new(self.range(), 0, len, stream)?),
         }
     }
 
@@ -210,7 +219,7 @@ impl<B: Backend> Extent<B> {
     ) -> Result<RegionMut<'_, B::Memory>, Error> {
         match self {
             Self::Arena(buffer) => buffer.region_mut(len, stream),
-            Self::Direct(_) | Self::Driver(..) => Ok(RegionMut::new(self.memory(), 0, len, stream)?),
+            Self::Direct(_) | Self::Driver(..) => Ok(RegionMut::new(self.range(), 0, len, stream)?),
         }
     }
 }

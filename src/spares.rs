@@ -49,6 +49,7 @@ impl Depot {
             self.spares.push(block);
             return None;
         };
+        block.generation = self.generation;
         *gone = replaced;
         self.budget.taken(key.class, requested);
         self.note_taken(end);
@@ -70,10 +71,10 @@ impl Depot {
     /// nothing changed.
     #[inline]
     pub(crate) fn recycle_lent(&mut self, block: Box<Block>) -> Option<Box<Block>> {
-        let (class, requested) = (block.key.class, block.requested);
+        let (class, requested, generation) = (block.key.class, block.requested, block.generation);
         let unspared = self.spare(block);
         if unspared.is_none() {
-            self.note_back(class, requested);
+            self.note_back(class, requested, generation);
         }
         unspared
     }
@@ -88,7 +89,7 @@ impl Depot {
             return Err(block);
         }
         let Some(errand) = block.empty_shared() else { return Err(block) };
-        self.note_back(block.key.class, block.requested);
+        self.note_back(block.key.class, block.requested, block.generation);
         self.keep_spare(block);
         Ok(errand)
     }
@@ -114,7 +115,8 @@ impl Depot {
 
     /// A buffer's memory is back in the arena.
     #[inline]
-    fn note_back(&mut self, class: u64, requested: u64) {
+    fn note_back(&mut self, class: u64, requested: u64, generation: u64) {
+        self.note_in(generation);
         self.budget.returned(class, requested);
         self.counters.live_buffers -= 1;
         self.budget.dropped(class);
@@ -122,7 +124,9 @@ impl Depot {
     }
 
     /// The source kept its promise of `class` bytes; it has had to reserve `reserved` bytes, if it reserves ahead.
-    pub(crate) fn promise_kept(&mut self, class: u64, requested: u64, reserved: u64) {
+    /// It was asked in that generation.
+    pub(crate) fn promise_kept(&mut self, class: u64, requested: u64, reserved: u64, generation: u64) {
+        self.note_out(generation);
         self.budget.allocated(class, requested);
         self.note_taken(reserved);
     }

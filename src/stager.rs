@@ -89,7 +89,7 @@ impl<B: Backend> Stager<B> {
         destination: RegionMut<'_, B::Memory>,
     ) -> Result<Upload<B::Event>, Error> {
         let bytes = source.len() as u64;
-        if bytes >= Self::MIN_BYTES && bytes == destination.as_region().len() {
+        if bytes >= Self::MIN_BYTES && bytes == destination.len() {
             // What the driver refused the last time it may grant now.
             self.staging.ask_again();
             if let Answer::Block(slot) = self.staging.try_block(bytes)? {

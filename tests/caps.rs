@@ -137,8 +137,9 @@ fn run(
     handed_over: &Mutex<Vec<Buffer<Device>>>,
 ) {
     let mut mine: Vec<Buffer<Device>> = Vec::new();
-    let address =
-        |buffer: &Buffer<Device>| vrampool::Memory::address(buffer.memory()).expect("the host has addresses");
+    let address = |buffer: &Buffer<Device>| {
+        vrampool::Memory::address(&*buffer.memory()).expect("the host has addresses")
+    };
     let give_back = |buffer: Buffer<Device>| {
         let was_there = addresses.lock().expect("no panic").remove(&address(&buffer));
         assert!(was_there || scene.pool.arena().is_some());

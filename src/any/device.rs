@@ -3,8 +3,8 @@
 
 use super::variants::{AnyDevice, AnyEvent, AnyMemory, AnyStream, on_each};
 use vrampool_backend::{
-    Backend, BackendError, DeviceId, Event, Memory, MemoryInfo, MemoryKind, Properties, Region, RegionMut,
-    SharedHandles, Stream, StreamId, VirtualMemory,
+    Backend, BackendError, CaptureId, DeviceId, Event, Memory, MemoryInfo, MemoryKind, Properties, Region,
+    RegionMut, SharedHandles, Stream, StreamId, VirtualMemory,
 };
 
 impl Memory for AnyMemory {
@@ -82,6 +82,10 @@ impl Backend for AnyDevice {
         on_each!(self, device => device.is_capturing(stream.try_into()?))
     }
 
+    fn capture_of(&self, stream: &AnyStream) -> Result<Option<CaptureId>, BackendError> {
+        on_each!(self, device => device.capture_of(stream.try_into()?))
+    }
+
     fn synchronize(&self, stream: &AnyStream) -> Result<(), BackendError> {
         on_each!(self, device => device.synchronize(stream.try_into()?))
     }
@@ -102,7 +106,7 @@ impl Backend for AnyDevice {
     ) -> Result<(), BackendError> {
         on_each!(self, device => {
             let (source, destination) =
-                (source.project(TryInto::try_into)?, destination.project(TryInto::try_into)?);
+                (source.project(|memory| memory.try_into())?, destination.project(|memory| memory.try_into())?);
             device.copy(stream.try_into()?, source, destination)
         })
     }
@@ -114,7 +118,7 @@ impl Backend for AnyDevice {
         value: u8,
     ) -> Result<(), BackendError> {
         on_each!(self, device => {
-            device.fill(stream.try_into()?, destination.project(TryInto::try_into)?, value)
+            device.fill(stream.try_into()?, destination.project(|memory| memory.try_into())?, value)
         })
     }
 
@@ -125,7 +129,7 @@ impl Backend for AnyDevice {
         destination: RegionMut<'_, AnyMemory>,
     ) -> Result<(), BackendError> {
         on_each!(self, device => {
-            device.upload(stream.try_into()?, source, destination.project(TryInto::try_into)?)
+            device.upload(stream.try_into()?, source, destination.project(|memory| memory.try_into())?)
         })
     }
 
@@ -136,7 +140,7 @@ impl Backend for AnyDevice {
         destination: &mut [u8],
     ) -> Result<(), BackendError> {
         on_each!(self, device => {
-            device.download(stream.try_into()?, source.project(TryInto::try_into)?, destination)
+            device.download(stream.try_into()?, source.project(|memory| memory.try_into())?, destination)
         })
     }
 

@@ -22,6 +22,9 @@ pub struct Arena {
     pub(super) stable: Space,
     pub(super) dynamic: Space,
     pub(super) peak: u64,
+    /// Passes the host for one that has no memory for records.
+    #[cfg(test)]
+    pub(crate) host_is_full: bool,
 }
 
 impl Arena {
@@ -40,6 +43,8 @@ impl Arena {
             stable: Space::new(Region::Stable, 0, stable, shift),
             dynamic: Space::new(Region::Dynamic, stable, end, shift),
             peak: 0,
+            #[cfg(test)]
+            host_is_full: false,
         };
         arena.reset();
         Ok(arena)

@@ -128,6 +128,10 @@ impl Arena {
     /// # Errors
     /// [`ArenaError::TooManyBlocks`], [`ArenaError::HostMemory`].
     pub(crate) fn reserve_blocks(&mut self, count: usize) -> Result<(), ArenaError> {
+        #[cfg(test)]
+        if self.host_is_full {
+            return Err(ArenaError::HostMemory);
+        }
         self.table.reserve_many(u32::try_from(count).map_err(|_| ArenaError::TooManyBlocks)?)
     }
 

@@ -9,6 +9,7 @@ const LITTLE_HEADROOM: u64 = 20;
 
 /// What a client gave back.
 struct Evicted<B: Backend> {
+    client: ClientId,
     memory: Vec<Held<B>>,
     hook: Option<InvalidateHook>,
 }
@@ -129,13 +130,14 @@ impl<B: Backend> Shared<B> {
                 entry.held = 0;
                 entry.evictions += 1;
                 state.counts.evictions += 1;
-                log::debug!("broker: {client} gives back what it holds");
                 let memory = std::mem::take(&mut entry.memory);
-                evicted.push(Evicted { memory, hook: entry.on_invalidate.clone() });
+                evicted.push(Evicted { client, memory, hook: entry.on_invalidate.clone() });
             }
             state.counts.evicted_bytes += freed;
         }
-        for Evicted { memory, hook } in evicted {
+        for Evicted { client, memory, hook } in evicted {
+            // A logger may ask the broker.
+            log::debug!("broker: {client} gives back what it holds");
             drop(memory);
             if let Some(hook) = hook {
                 hook();

@@ -74,8 +74,7 @@ impl<'a, B: Backend> Chunk<'a, B> {
             let reason = "it is an input that is not cut: all streams read it, and none writes it".into();
             return Err(BrokerError::Request { label: found.label.clone(), reason });
         }
-        let region = self.region(array)?;
-        Ok(RegionMut::new(region.memory(), region.offset(), region.len(), self.stream)?)
+        Ok(self.region(array)?.assume_exclusive())
     }
 
     fn position(&self, array: ArrayId) -> Result<usize, BrokerError> {

@@ -257,8 +257,7 @@ impl<'a, B: Backend> Mover<'a, B> {
         start: u64,
         bytes: u64,
     ) -> Result<RegionMut<'m, B::Memory>, BrokerError> {
-        let part = region.slice(start..start + bytes)?;
-        Ok(RegionMut::new(region.memory(), part.offset(), part.len(), self.stream)?)
+        Ok(region.slice(start..start + bytes)?.assume_exclusive())
     }
 
     /// A block; waits for one where others have all. It holds none itself meanwhile, so that whoever waits, waits for work alone.

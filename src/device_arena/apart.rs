@@ -6,7 +6,6 @@
 //! block finds its memory as if there was one stream, each time at the same place.
 
 use super::backing::{Extent, Growth, Stock};
-use super::growth::Unmade;
 use super::state::{State, Taken};
 use super::unsettled::Reach;
 use super::{ArenaBuffer, Shared};
@@ -81,11 +80,12 @@ impl<B: Backend> Shared<B> {
         drop(state);
         let made = match self.make(&growth, &range, &[]) {
             Ok(made) => made,
-            Err(Unmade { error, stuck }) => {
-                log::debug!("arena on {}: {error}; a stream waits", self.id);
+            Err(mut unmade) => {
                 let mut state = self.state.lock_with_deferred();
-                state.keep_stuck(&growth, stuck);
+                state.keep_stuck(&growth, std::mem::take(&mut unmade.stuck));
                 state.refuse_apart();
+                drop(state);
+                log::debug!("arena on {}: {}; a stream waits", self.id, unmade.into_error());
                 return Ok(None);
             }
         };
@@ -157,6 +157,9 @@ impl<B: Backend> State<B> {
 
     /// What is to be made for a request that [rather](Shared::rather_grows) gets new memory, and its place there.
     pub(super) fn plan_apart(&mut self, bytes: u64, stream: &B::Stream) -> Option<(Extent, Growth)> {
+        if !self.keep_unkept() {
+            return None;
+        }
         let Self { engine, backing: Some(backing), unsettled, .. } = self else { return None };
         let bytes = bytes.checked_next_multiple_of(engine.alignment())?;
         let (free_end, end) = (engine.free_end(Region::Dynamic), engine.end(Region::Dynamic));

@@ -11,7 +11,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, OnceLock};
-use vrampool_backend::{Backend, Hold, Memory, Region, RegionMut, Stream};
+use vrampool_backend::{Backend, CaptureId, HeldMemory, Hold, Memory, Region, RegionMut, Stream};
 
 /// A block of a [`DeviceArena`](super::DeviceArena). Dropping it frees it; it may outlive the arena's handles.
 ///
@@ -138,13 +138,22 @@ impl<B: Backend> ArenaBuffer<B> {
         extents.map(|(offset, bytes)| offset..offset + bytes).collect()
     }
 
-    /// The memory that it is a part of: the arena's range, or a stitched one of a growing arena's.
+    /// The memory that it is a part of: the arena's range, or a stitched one of a growing arena's. The block stays where it is
+    /// while the result exists, and no region made of the memory outlives that.
     #[must_use]
-    pub fn memory(&self) -> &B::Memory {
-        self.range()
+    pub fn memory(&self) -> HeldMemory<'_, B::Memory> {
+        let mut state = self.arena.settled(self.block);
+        // A stale block has no place to be kept at.
+        let hold = state.slots.get_mut(self.block).map(|slot| self.hold_of(slot));
+        HeldMemory::new(self.range(), hold)
     }
 
-    fn range(&self) -> &Arc<B::Memory> {
+    /// A hold of its slot, which is under the lock.
+    fn hold_of(&self, slot: &mut Slot<B::Stream>) -> Hold<'_> {
+        Hold::new(self.holds.get_or_init(|| Arc::clone(slot.holds())))
+    }
+
+    pub(crate) fn range(&self) -> &Arc<B::Memory> {
         match &self.range {
             Some(range) => range,
             None => unreachable!("a buffer has its range until it is dropped"),
@@ -187,7 +196,6 @@ impl<B: Backend> ArenaBuffer<B> {
                 // Of two memories.
                 return Ok(old.arena.device.copy(stream, source, destination)?);
             }
-            let destination = destination.as_region();
             let arena = super::DeviceArena { shared: Arc::clone(&old.arena) };
             Copier::new(&arena, Arc::clone(old.range()), stream).move_to(
                 source.offset(),
@@ -229,29 +237,36 @@ impl<B: Backend> ArenaBuffer<B> {
             Ok(()) => {
                 state.note_peak();
                 let grown = state.engine.size(self.block)?;
-                let before = state.unsettled.take(offset + size..offset + grown);
+                // They stay down as the users of those bytes until the block is freed.
+                let before = state.unsettled.users_in(&(offset + size..offset + grown));
                 let slot = state.slots.get_mut(self.block).ok_or(ArenaError::StaleBlock)?;
-                slot.awaits(&before);
                 let users = slot.users();
+                slot.awaits(&before);
                 let _hold = Hold::new(self.holds.get_or_init(|| Arc::clone(slot.holds())));
                 drop(state);
-                for user in users.iter().filter(|user| user.id() != stream.id()) {
-                    if let Err(error) = self.arena.order(user, stream, self.need()) {
-                        let mut state = self.arena.state.lock();
+                let taken_over =
+                    before.iter().filter(|user| user.id() != stream.id()).map(|user| (user, None));
+                let ordered = self
+                    .arena
+                    .take_over(taken_over, stream, self.need())
+                    .and_then(|()| self.arena.order(users.iter(), stream, self.need()));
+                let mut state = self.arena.state.lock_with_deferred();
+                let capture = match ordered {
+                    Ok(capture) => capture,
+                    Err(error) => {
                         // Back to its old size, which is always to be had.
                         state.engine.resize_in_place(self.block, size)?;
-                        let gone = state.unsettled.put(offset + size..offset + grown, before);
                         if let Some(slot) = state.slots.get_mut(self.block) {
                             slot.awaits_nobody();
                         }
-                        drop(state);
-                        drop(gone);
                         return Err(error);
                     }
+                };
+                if let Some(slot) = state.slots.get_mut(self.block) {
+                    slot.written_by(stream, capture);
+                    slot.awaits_nobody();
                 }
-                if let Some(slot) = self.arena.state.lock_with_deferred().slots.get_mut(self.block) {
-                    slot.written_by(stream);
-                }
+                drop(state);
                 (self.len, self.size) = (bytes, grown);
                 Ok(())
             }
@@ -269,8 +284,8 @@ impl<B: Backend> ArenaBuffer<B> {
 
     /// Its first `len` bytes for reading; `len` is at most its size.
     pub(crate) fn region(&self, len: u64, stream: &B::Stream) -> Result<Region<'_, B::Memory>, Error> {
-        let (hold, offset) = self.hold(stream, Slot::before_read, Slot::read_by)?;
-        Ok(Region::new(self.memory(), offset, len, stream)?.held(hold))
+        let (hold, offset, _) = self.hold(stream, Slot::before_read, Slot::read_by)?;
+        Ok(Region::new(&**self.range(), offset, len, stream)?.held(hold))
     }
 
     /// Its first `len` bytes for writing; `len` is at most its size.
@@ -279,8 +294,8 @@ impl<B: Backend> ArenaBuffer<B> {
         len: u64,
         stream: &B::Stream,
     ) -> Result<RegionMut<'_, B::Memory>, Error> {
-        let (hold, offset) = self.hold(stream, Slot::before_write, Slot::written_by)?;
-        Ok(RegionMut::new(self.memory(), offset, len, stream)?.held(hold))
+        let (hold, offset, _) = self.hold(stream, Slot::before_write, Slot::written_by)?;
+        Ok(RegionMut::new(&**self.range(), offset, len, stream)?.held(hold))
     }
 
     /// Says that work on `stream` reads it, for work that got its address in another way; else as [`on`](Self::on).
@@ -288,7 +303,12 @@ impl<B: Backend> ArenaBuffer<B> {
     /// # Errors
     /// As [`on`](Self::on).
     pub fn used_on(&self, stream: &B::Stream) -> Result<(), Error> {
-        self.hold(stream, Slot::before_read, Slot::read_by).map(drop)
+        self.lend(stream).map(drop)
+    }
+
+    /// As [`used_on`](Self::used_on). Returns the capture in which alone it is so.
+    pub(crate) fn lend(&self, stream: &B::Stream) -> Result<Option<CaptureId>, Error> {
+        self.hold(stream, Slot::before_read, Slot::read_by).map(|(.., capture)| capture)
     }
 
     /// Says that work on `stream` uses it, and has that wait for nothing: the program's own order does. Who gets its bytes next, or
@@ -313,35 +333,36 @@ impl<B: Backend> ArenaBuffer<B> {
         Ok(())
     }
 
-    /// Makes `stream` wait for every stream that used it, and its order the block's own.
-    pub(crate) fn hand_over(&self, stream: &B::Stream) -> Result<(), Error> {
-        self.hold(stream, Slot::before_write, Slot::written_by).map(drop)
+    /// Makes `stream` wait for every stream that used it, and its order the block's own. Returns the capture in which alone it is so.
+    pub(crate) fn hand_over(&self, stream: &B::Stream) -> Result<Option<CaptureId>, Error> {
+        self.hold(stream, Slot::before_write, Slot::written_by).map(|(.., capture)| capture)
     }
 
-    /// Keeps it where it is, and puts what `stream` does from now on behind the work of those who are `before` it.
+    /// Keeps it where it is, and puts what `stream` does from now on behind the work of those who are `before` it. Returns the
+    /// capture in which alone that is so, too.
     fn hold(
         &self,
         stream: &B::Stream,
         before: impl FnOnce(&Slot<B::Stream>, &B::Stream) -> Streams<B::Stream>,
-        then: impl FnOnce(&mut Slot<B::Stream>, &B::Stream),
-    ) -> Result<(Hold<'_>, u64), Error> {
+        then: impl FnOnce(&mut Slot<B::Stream>, &B::Stream, Option<CaptureId>),
+    ) -> Result<(Hold<'_>, u64, Option<CaptureId>), Error> {
         self.arena.check_device(stream)?;
         let mut state = self.arena.awake(self.block, self.len)?;
         let offset = self.offset_in(&state)?;
         let Some(slot) = state.slots.get_mut(self.block) else { return Err(ArenaError::StaleBlock.into()) };
         // Nothing moves it, and so becomes a user, from here on.
-        let hold = Hold::new(self.holds.get_or_init(|| Arc::clone(slot.holds())));
+        let hold = self.hold_of(slot);
         let users = before(slot, stream);
         if users.is_empty() {
-            then(slot, stream);
-            return Ok((hold, offset));
+            then(slot, stream, None);
+            return Ok((hold, offset, None));
         }
         drop(state);
-        users.iter().try_for_each(|user| self.arena.order(user, stream, self.need()).map(drop))?;
+        let capture = self.arena.order(users.iter(), stream, self.need())?;
         if let Some(slot) = self.arena.state.lock_with_deferred().slots.get_mut(self.block) {
-            then(slot, stream);
+            then(slot, stream, capture);
         }
-        Ok((hold, offset))
+        Ok((hold, offset, capture))
     }
 }
 

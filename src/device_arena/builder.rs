@@ -3,6 +3,7 @@
 use super::allowance::{Allowance, Share};
 use super::backing::Backing;
 use super::growth::virtual_memory;
+use super::resets::Resets;
 use super::sleep::GivingBack;
 use super::state::{LockedState, State};
 use super::{DeviceArena, Shared};
@@ -155,6 +156,7 @@ impl<B: Backend> ArenaBuilder<B> {
             settled: Condvar::new(),
             changing: LongMutex::new(()),
             giving_back: GivingBack::default(),
+            resets: Resets::default(),
             share: Share::of(self.allowance),
             mapping_calls: AtomicU64::new(0),
             mapping_nanoseconds: AtomicU64::new(0),

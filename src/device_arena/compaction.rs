@@ -7,7 +7,9 @@ use crate::arena::{Block, Move};
 use crate::capture::Need;
 use crate::error::{Error, Forbidden};
 use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use vrampool_backend::{Backend, Stream};
 
 /// A block that was moved.
@@ -37,7 +39,8 @@ pub struct Compaction {
 impl<B: Backend> DeviceArena<B> {
     /// Closes holes of the dynamic region from the front on, in a pass that copies at most `budget_bytes`; passes can
     /// follow each other until nothing moves. The copies run on `stream`, behind all work that uses the blocks, and the
-    /// host does not wait for them; whoever uses a block next waits for its copy on the device. Other threads may
+    /// host does not wait for them; the streams that used a block wait for its copy on the device, and so does whoever uses it
+    /// next. Other threads may
     /// allocate, use and free blocks meanwhile. A block of which a [region](super::ArenaBuffer::on) exists stays.
     ///
     /// Buffers follow their data by themselves. `on_move` is told of each block that moved once all have, for callers that
@@ -75,12 +78,21 @@ impl<B: Backend> DeviceArena<B> {
                 Begun::Moving(pending) => {
                     let Move { from, to, bytes, .. } = pending.slide;
                     let end;
-                    (outcome, end) = match shared.wait_for_users(&pending, stream) {
+                    let moves = AssertUnwindSafe(|| match shared.wait_for_users(&pending, stream) {
                         Err(error) => (Err(error), End::Untouched),
                         Ok(()) => match copier.move_to(from, to, bytes) {
                             Err(error) => (Err(error), End::TakenBack),
-                            Ok(()) => (Ok(()), End::Copied),
+                            Ok(()) => (shared.put_behind_copy(&pending, stream), End::Copied),
                         },
+                    });
+                    (outcome, end) = match catch_unwind(moves) {
+                        Ok(ended) => ended,
+                        Err(panic) => {
+                            // The block stays, and nobody waits for its move.
+                            let _ = shared.end(pending, stream, End::TakenBack);
+                            shared.state.lock().engine.release_vacated();
+                            resume_unwind(panic);
+                        }
                     };
                     moved.extend(shared.end(pending, stream, end));
                     if outcome.is_err() {
@@ -158,10 +170,22 @@ impl<B: Backend> Shared<B> {
         let mut users = pending.users.clone();
         pending.hole.iter().for_each(|user| add(&mut users, user));
         let need = Need { requested: pending.slide.bytes, class: pending.slide.bytes };
-        users
-            .iter()
-            .filter(|user| user.id() != stream.id())
-            .try_for_each(|user| self.order(user, stream, need).map(drop))
+        self.order(users.iter(), stream, need).map(drop)
+    }
+
+    /// Puts what the block's users do from now on behind the copies: one that keeps addresses, or is lent the block again by a pool
+    /// as its own, asks nobody before.
+    fn put_behind_copy(&self, pending: &Pending<B::Stream>, stream: &B::Stream) -> Result<(), Error> {
+        let mut users = pending.users.iter().filter(|user| user.id() != stream.id()).peekable();
+        if users.peek().is_none() {
+            return Ok(());
+        }
+        let copied = self.device.record(stream)?;
+        for user in users {
+            self.device.wait(user, &copied)?;
+            self.waits.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     /// Settles the books. Copies are enqueued at most; whoever uses either end next waits for `stream`.
@@ -181,7 +205,7 @@ impl<B: Backend> Shared<B> {
         };
         if let Some(slot) = slots.get_mut(block) {
             if end != End::Untouched {
-                slot.written_by(stream);
+                slot.written_by(stream, None);
             }
             slot.moving = false;
         }

@@ -2,6 +2,7 @@
 
 use super::{ArenaBuffer, DeviceArena};
 use crate::error::Error;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use vrampool_backend::{Backend, Capabilities, Region, RegionMut};
 
@@ -81,11 +82,18 @@ impl<'a, B: Backend> Copier<'a, B> {
         let mut done = 0;
         while done < bytes {
             let length = way.piece().min(bytes - done);
-            if let Err(error) = self.copy(&way, from + done, to + done, length) {
-                self.take_back(&way, from, to, done);
-                return Err(error);
+            let copied = catch_unwind(AssertUnwindSafe(|| self.copy(&way, from + done, to + done, length)));
+            if matches!(copied, Ok(Ok(()))) {
+                done += length;
+                continue;
             }
-            done += length;
+            // What panics once may do so again.
+            let taken_back = catch_unwind(AssertUnwindSafe(|| self.take_back(&way, from, to, done)));
+            match copied {
+                Err(panic) => resume_unwind(panic),
+                Ok(copied) => copied?,
+            }
+            taken_back.unwrap_or_else(|panic| resume_unwind(panic));
         }
         Ok(())
     }

@@ -1,12 +1,14 @@
 //! A growing arena gets memory: from what is mapped, or by mapping more.
 
 use super::apart::Late;
-use super::backing::{Extent, Growth, Stock};
+use super::backing::{Extent, Growth, Stock, Unkept};
 use super::state::{State, Taken};
 use super::{ArenaBuffer, Shared};
 use crate::arena::{ArenaError, Block, Region};
 use crate::capture::Need;
 use crate::error::{Error, Forbidden};
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -24,14 +26,26 @@ pub(super) struct Made<B: Backend> {
 
 /// Why it could not be made.
 pub(super) struct Unmade {
-    pub(super) error: BackendError,
+    error: BackendError,
     /// What is mapped all the same, because it could not be unmapped: the first pieces of the growth.
     pub(super) stuck: Vec<Physical>,
+    /// The device's panic, to go on once the books are right.
+    panic: Option<Box<dyn Any + Send>>,
+}
+
+impl Unmade {
+    /// The error, once what is [stuck](Self::stuck) is kept. A panic goes on.
+    pub(super) fn into_error(self) -> BackendError {
+        match self.panic {
+            Some(panic) => resume_unwind(panic),
+            None => self.error,
+        }
+    }
 }
 
 impl From<BackendError> for Unmade {
     fn from(error: BackendError) -> Self {
-        Self { error, stuck: Vec::new() }
+        Self { error, stuck: Vec::new(), panic: None }
     }
 }
 
@@ -39,6 +53,21 @@ impl<B: Backend> Shared<B> {
     /// A block of a growing arena. Before it maps more `spare` may give something back to it, which it then looks at first; it
     /// answers whether it did.
     pub(super) fn allocate_growing(
+        self: &Arc<Self>,
+        request: (u64, u64),
+        stream: &B::Stream,
+        spare: impl FnMut() -> bool,
+    ) -> Result<ArenaBuffer<B>, Error> {
+        let served = self.serve_growing(request, stream, spare);
+        let region =
+            || self.state.lock_with_deferred().backing.as_ref().map(|backing| backing.region_of(request.0));
+        match &served {
+            Ok(_) => served,
+            Err(_) => self.or_elsewhere(served, region().unwrap_or(Region::Dynamic), request, stream),
+        }
+    }
+
+    fn serve_growing(
         self: &Arc<Self>,
         (bytes, alignment): (u64, u64),
         stream: &B::Stream,
@@ -76,6 +105,9 @@ impl<B: Backend> Shared<B> {
             }
             if let Some(taken) = state.take(request, stock, stream)? {
                 return self.hand_out((state, Some(false)), taken, request, stream);
+            }
+            if !state.keep_unkept() {
+                return Err(ArenaError::HostMemory.into());
             }
             let (growth, held) = match state.plan_growth(bytes, alignment, stock) {
                 Ok(planned) => planned,
@@ -126,11 +158,12 @@ impl<B: Backend> Shared<B> {
                         return self.hand_out((state, Some(false)), taken, request, stream);
                     }
                 }
-                Err(Unmade { error, stuck }) => {
+                Err(mut unmade) => {
                     let mut state = self.state.lock();
                     state.give_up(&held);
-                    state.keep_stuck(&growth, stuck);
+                    state.keep_stuck(&growth, std::mem::take(&mut unmade.stuck));
                     drop(state);
+                    let error = unmade.into_error();
                     if !error.is_out_of_memory() || stock == Stock::None {
                         return Err(error.into());
                     }
@@ -140,7 +173,7 @@ impl<B: Backend> Shared<B> {
         }
     }
 
-    /// Makes the memory of a growth, all or nothing.
+    /// Makes the memory of a growth, all or nothing, also when the device panics.
     pub(super) fn make(
         &self,
         growth: &Growth,
@@ -151,25 +184,30 @@ impl<B: Backend> Shared<B> {
         let mut new = Vec::with_capacity(growth.new.len());
         let bytes = growth.new.iter().map(|extent| extent.bytes).sum();
         self.take_allowance(bytes)?;
-        let made = growth.new.iter().try_for_each(|extent| {
-            let physical = self.timed(|| device.create_physical(extent.bytes, self.kind))?;
-            self.timed(|| device.map(range, extent.start, &physical))?;
-            new.push(physical);
-            Ok(())
-        });
-        let accessible = made.and_then(|()| match (growth.new.first(), growth.new.last()) {
-            (Some(first), Some(last)) => {
-                self.timed(|| device.set_access(range, first.start, last.end() - first.start, &[]))
+        let made = catch_unwind(AssertUnwindSafe(|| {
+            growth.new.iter().try_for_each(|extent| {
+                let physical = self.timed(|| device.create_physical(extent.bytes, self.kind))?;
+                self.timed(|| device.map(range, extent.start, &physical))?;
+                new.push(physical);
+                Ok::<_, BackendError>(())
+            })?;
+            if let (Some(first), Some(last)) = (growth.new.first(), growth.new.last()) {
+                self.timed(|| device.set_access(range, first.start, last.end() - first.start, &[]))?;
             }
-            _ => Ok(()),
-        });
-        let stitched = accessible.and_then(|()| match &growth.stitched {
-            None => Ok(None),
-            Some(pieces) => self.stitch(device, pieces, &growth.new, &new, mapped).map(Some),
-        });
-        match stitched {
-            Ok(stitched) => Ok(Made { new, stitched: stitched.map(Arc::new) }),
-            Err(error) => Err(Unmade { error, stuck: self.unmake(growth, range, new) }),
+            match &growth.stitched {
+                None => Ok(None),
+                Some(pieces) => self.stitch(device, pieces, &growth.new, &new, mapped).map(Some),
+            }
+        }));
+        match made {
+            Ok(Ok(stitched)) => Ok(Made { new, stitched: stitched.map(Arc::new) }),
+            Ok(Err(error)) => Err(Unmade { stuck: self.unmake(growth, range, new), ..error.into() }),
+            Err(panic) => {
+                let unmake = AssertUnwindSafe(|| self.unmake(growth, range, new));
+                let stuck = catch_unwind(unmake).unwrap_or_default();
+                let error = BackendError::Unsupported { operation: "a call that panics" };
+                Err(Unmade { error, stuck, panic: Some(panic) })
+            }
         }
     }
 
@@ -334,19 +372,43 @@ impl<B: Backend> State<B> {
 
     /// What could be made neither accessible nor unmapped is the arena's all the same, until a release unmaps it.
     pub(super) fn keep_stuck(&mut self, growth: &Growth, stuck: Vec<Physical>) {
-        let extents = &growth.new[..stuck.len().min(growth.new.len())];
-        if extents.is_empty() || self.engine.reserve_blocks(3 + 2 * extents.len()).is_err() {
-            return;
+        let extents = growth.new[..stuck.len().min(growth.new.len())].to_vec();
+        if let Some(backing) = self.backing.as_mut().filter(|_| !extents.is_empty()) {
+            backing.unkept.push(Unkept { extents, gap: growth.gap, physical: stuck });
+            let _ = self.keep_unkept();
         }
-        self.add_pieces(extents, growth.gap, stuck);
-        let Self { engine, backing: Some(backing), .. } = self else { return };
-        for &extent in extents {
-            backing.stuck.extend(engine.set_apart(extent.start, extent.bytes).map(|block| (extent, block)));
+    }
+
+    /// Keeps what is stuck and had no records yet. Returns whether all of it has some now: before that nothing may be mapped, or
+    /// taken out.
+    #[inline]
+    pub(super) fn keep_unkept(&mut self) -> bool {
+        self.backing.as_ref().is_none_or(|backing| backing.unkept.is_empty()) || self.keep_each_unkept()
+    }
+
+    #[cold]
+    fn keep_each_unkept(&mut self) -> bool {
+        while let Some(unkept) = self.backing.as_mut().and_then(|backing| backing.unkept.pop()) {
+            if self.engine.reserve_blocks(3 + 2 * unkept.extents.len()).is_err() {
+                if let Some(backing) = &mut self.backing {
+                    // In the place that it had.
+                    backing.unkept.push(unkept);
+                }
+                return false;
+            }
+            let Unkept { extents, gap, physical } = unkept;
+            self.add_pieces(&extents, gap, physical);
+            let Self { engine, backing: Some(backing), .. } = self else { return true };
+            for &extent in &extents {
+                let block = engine.set_apart(extent.start, extent.bytes);
+                backing.stuck.extend(block.map(|block| (extent, block)));
+            }
+            let is_last = |extent: &Extent| backing.region_at(extent.start) == Region::Dynamic;
+            if gap.is_none() && extents.first().is_some_and(is_last) {
+                backing.ends_at(engine.end(Region::Dynamic));
+            }
         }
-        let is_last = |extent: &Extent| backing.region_at(extent.start) == Region::Dynamic;
-        if growth.gap.is_none() && extents.first().is_some_and(is_last) {
-            backing.ends_at(engine.end(Region::Dynamic));
-        }
+        true
     }
 
     /// Pieces at the end of the range, or at the start of a gap. For this there are records.
@@ -368,5 +430,41 @@ impl<B: Backend> State<B> {
         for (&extent, physical) in extents.iter().zip(made) {
             backing.add(extent, physical);
         }
+    }
+}
+
+#[cfg(all(test, feature = "host"))]
+mod tests {
+    use crate::host::{Call, HostDevice};
+    use crate::{Allowance, Backend, DeviceArena};
+    use std::sync::Arc;
+
+    const PAGE: u64 = 4096;
+
+    /// New memory can be made neither accessible nor unmapped, and the host has no record for it: it is kept until it has.
+    #[test]
+    fn what_is_mapped_is_never_forgotten() {
+        let device = HostDevice::builder().capacity(1 << 24).granularity(PAGE).build();
+        if device.virtual_memory().is_none() {
+            return;
+        }
+        let stream = device.create_stream().expect("a stream");
+        let allowance = Arc::new(Allowance::new(64 * PAGE));
+        let arena = DeviceArena::builder(&device).growing().limit(64 * PAGE).within(&allowance).build();
+        let arena = arena.expect("an arena");
+        let block = arena.allocate(4 * PAGE, &stream).expect("memory");
+        let set_full = |is_full| arena.shared.state.lock().engine.host_is_full = is_full;
+        [Call::SetAccess, Call::Unmap].iter().for_each(|&call| device.faults().fail_nth(call, 1));
+        set_full(true);
+        assert!(arena.allocate(8 * PAGE, &stream).is_err());
+        assert_eq!(allowance.taken(), 12 * PAGE, "it is mapped");
+        assert!(arena.allocate(8 * PAGE, &stream).is_err(), "the host is full");
+        assert_eq!(arena.release(0).expect("no fault"), 0);
+        set_full(false);
+        let other = arena.allocate(8 * PAGE, &stream).expect("it is mapped elsewhere");
+        assert_eq!((arena.reserved_bytes(), allowance.taken()), (20 * PAGE, 20 * PAGE));
+        drop((block, other));
+        assert_eq!(arena.release(0).expect("no fault"), 20 * PAGE);
+        assert_eq!((arena.reserved_bytes(), allowance.taken()), (0, 0));
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! * `unsettled`: which streams may still use free parts, so that memory is handed out behind their work; `marks`: how far they
 //!   were when they had used them, and `looks`: how far they are; `deferred`: blocks that are free once their streams are done with
-//!   them; `apart`: other memory for who would have to wait;
+//!   them; `apart`: other memory for who would have to wait; `elsewhere`: the same for who may not wait;
 //! * `builder`: how it is to be;
 //! * `slot`: who uses a live block, of which parts a stitched one is made, and whether it may move;
 //! * `state`: what the lock holds, engine, slots, unsettled parts, what is behind the range, and its sleep;
@@ -12,6 +12,7 @@
 //! * `compaction` and `copier`: blocks moved, with their data;
 //! * `backing`, `mapped`, `growth` and `release`: a range with memory behind it where it is needed; `allowance`: how much several may
 //!   have in all;
+//! * `resets`: who is told that all blocks are gone;
 //! * `settle`: what several streams freed, for one that is captured;
 //! * `sleep`: all of that memory given back, and taken again at the same addresses.
 //!
@@ -25,6 +26,7 @@ mod builder;
 mod compaction;
 mod copier;
 mod deferred;
+mod elsewhere;
 mod figures;
 mod growth;
 mod looks;
@@ -32,6 +34,7 @@ mod mapped;
 mod marks;
 mod recycle;
 mod release;
+mod resets;
 mod settle;
 mod sleep;
 mod slot;
@@ -47,19 +50,18 @@ pub(crate) use recycle::Refill;
 pub use sleep::{BlockState, Offload, SleepReport, SleepState, WakeReport};
 pub(crate) use sleep::{Falling, Stored, Waking, can_pin, on_a_stream};
 
-use crate::arena::{ArenaError, Block, Layout, Region};
+use crate::arena::{ArenaError, Block, Region};
 use crate::capture::Need;
 use crate::error::Error;
 use crate::sync::{Condvar, MutexGuard};
 use marks::Before;
 use parking_lot::Mutex as LongMutex;
+use resets::Resets;
 use sleep::GivingBack;
-use slot::Slot;
 use state::{LockedState, State, Taken};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use unsettled::Unsettled;
-use vrampool_backend::{Backend, DeviceId, MemoryKind, Stream};
+use vrampool_backend::{Backend, CaptureId, DeviceId, MemoryKind, Stream};
 
 /// A device's memory, handed out in blocks: one range reserved once, or, [growing](ArenaBuilder::growing), addresses with memory
 /// mapped as it is needed, which can [sleep](Self::sleep). A clone is another handle to it.
@@ -111,6 +113,7 @@ struct Shared<B: Backend> {
     /// One compaction, growth, release, sleep or wake at a time.
     changing: LongMutex<()>,
     giving_back: GivingBack,
+    resets: Resets,
     /// Behind the state, and so given back once its memory is.
     share: Share,
     /// Calls of the device for virtual memory, and their time.
@@ -173,7 +176,9 @@ impl<B: Backend> DeviceArena<B> {
             return self.shared.allocate_growing((bytes, alignment), stream, || false);
         }
         let block = state.with_deferred(|engine| engine.allocate_aligned(bytes, alignment, region))?;
-        self.shared.hand_out((state, is_captured), Taken::plain(block), (bytes, alignment), stream)
+        let request = (bytes, alignment);
+        let served = self.shared.hand_out((state, is_captured), Taken::plain(block), request, stream);
+        self.shared.or_elsewhere(served, region, request, stream)
     }
 
     /// As [`allocate`](Self::allocate); before more is mapped for it `spare` may give back what is to serve instead.
@@ -199,69 +204,6 @@ impl<B: Backend> DeviceArena<B> {
         let bytes = count.checked_mul(size).ok_or(ArenaError::Overflow { bytes: u64::MAX })?;
         let alignment = align_of::<T>() as u64;
         self.allocate_aligned(Region::Dynamic, bytes, alignment, stream)
-    }
-
-    /// Forgets all blocks at once: the whole range is free. An arena that is asleep is awake then, with nothing mapped. Buffers
-    /// that are still there get errors from then on and give nothing back. Memory is handed out again behind the work that used
-    /// it. Waits for a compaction to end.
-    ///
-    /// # Errors
-    /// [`Error::Arena`] while a region of a block exists: its bytes would be somebody else's.
-    pub fn reset(&self) -> Result<(), Error> {
-        let _quiet = self.shared.changing.lock();
-        let mut state = self.shared.state.lock();
-        if !state.is_awake() {
-            drop(state);
-            return self.shared.wake_empty();
-        }
-        let State { engine, slots, unsettled, backing, .. } = &mut *state;
-        if slots.iter().any(Slot::is_held) {
-            return Err(ArenaError::Pinned.into());
-        }
-        let mut gone = Vec::new();
-        for (block, slot) in slots.drain() {
-            for &block in [block].iter().chain(slot.more()) {
-                let (offset, size) = engine.extent(block);
-                gone.extend(unsettled.put(offset..offset + size, slot.users()));
-            }
-        }
-        let backing = backing.as_mut();
-        match backing {
-            None => engine.reset(),
-            Some(backing) => backing.reset(engine)?,
-        }
-        drop(state);
-        drop(gone);
-        Ok(())
-    }
-
-    /// Reserves a range of another size in place of this one, with the same kind of memory and the same share of it
-    /// stable, and forgets all blocks as [`reset`](Self::reset) does. The new range is reserved before the old one is
-    /// given back (when its last buffer is dropped), so a failure leaves the arena as it was. Of a growing arena it is the
-    /// limit that changes, and nothing else.
-    ///
-    /// # Errors
-    /// [`Error::Backend`] when the device has not enough memory for both; [`Error::Arena`] for a size that cannot be.
-    pub fn resize(&self, bytes: u64) -> Result<(), Error> {
-        if self.is_growing() {
-            return self.set_limit(bytes);
-        }
-        let _quiet = self.shared.changing.lock();
-        let (capacity, stable, alignment) =
-            (self.capacity(), self.capacity_of(Region::Stable), self.alignment());
-        // A share, so its product with the new size fits; u128 keeps it exact on the way.
-        let stable = (u128::from(stable) * u128::from(bytes) / u128::from(capacity.max(1))) as u64;
-        let layout = Layout::new(bytes).alignment(alignment).stable_bytes(stable / alignment * alignment);
-        let mut resized = State::reserve(&self.shared.device, self.shared.kind, layout, bytes)?;
-        let mut state = self.shared.state.lock();
-        resized.peak = state.peak;
-        // Marks and waits that are on their way say nothing of the new range.
-        resized.unsettled = Unsettled::after(&mut state.unsettled);
-        let old = std::mem::replace(&mut *state, resized);
-        drop(state);
-        log::info!("arena on {}: resized from {capacity} to {bytes} bytes", self.shared.id);
-        drop(old);
-        Ok(())
     }
 }
 
@@ -306,10 +248,26 @@ impl<B: Backend> Shared<B> {
         drop(gone);
         let mut buffer = ArenaBuffer::new(Arc::clone(self), range, block, (bytes, size, alignment));
         buffer.stitched_at = stitched_at;
-        match before {
-            None => Ok(buffer),
-            Some(before) => self.put_behind(&before, &buffer, stream).map(|()| buffer),
+        let Some(before) = before else { return Ok(buffer) };
+        match self.put_behind(&before, &buffer, stream) {
+            Ok(()) => Ok(buffer),
+            Err(error) => {
+                self.take_back(&buffer);
+                Err(error)
+            }
         }
+    }
+
+    /// Frees a new block that nobody was given, so that all is as before: `stream` used nothing of it.
+    #[cold]
+    fn take_back(&self, buffer: &ArenaBuffer<B>) {
+        let mut state = self.state.lock_with_deferred();
+        let slot = state.slots.remove(buffer.block);
+        if let Some(slot) = &slot {
+            [buffer.block].iter().chain(slot.more()).for_each(|&block| state.free_freed(block));
+        }
+        drop(state);
+        drop(slot);
     }
 
     /// Puts what `stream` does from now on behind the work of those who used a new block's bytes.
@@ -320,41 +278,41 @@ impl<B: Backend> Shared<B> {
         buffer: &ArenaBuffer<B>,
         stream: &B::Stream,
     ) -> Result<(), Error> {
-        // If that fails nothing waits for them, and whoever gets these bytes next must: the slot has their names.
-        let mut are_lasting = true;
-        for (user, mark) in &before.streams {
-            let point = mark.as_ref().map(|mark| &*mark.event);
-            are_lasting &= self.order_behind(user, point, stream, buffer.need())?;
-        }
+        let users = before.streams.iter();
+        let users = users.map(|(user, mark)| (user, mark.as_ref().map(|mark| &*mark.event)));
+        self.take_over(users, stream, buffer.need())?;
         let State { slots, unsettled, .. } = &mut *self.state.lock_with_deferred();
         if let Some(slot) = slots.get_mut(buffer.block) {
             slot.awaits_nobody();
         }
-        if are_lasting {
-            for (user, mark) in &before.streams {
-                unsettled.waited(user, stream, mark.as_ref().map_or(before.era, |mark| mark.era));
-            }
+        for (user, mark) in &before.streams {
+            unsettled.waited(user, stream, mark.as_ref().map_or(before.era, |mark| mark.era));
         }
         Ok(())
     }
 
-    /// Makes later work on `to` wait for the work so far on `from`, for what is a `need`. Answers whether that holds
-    /// beyond a capture.
-    fn order(&self, from: &B::Stream, to: &B::Stream, need: Need) -> Result<bool, Error> {
-        self.order_behind(from, None, to, need)
-    }
-
-    /// As [`order`](Self::order), and not for more than that point if there is one.
-    fn order_behind(
+    /// As [`Need::order`].
+    fn order<'a>(
         &self,
-        from: &B::Stream,
-        point: Option<&B::Event>,
+        users: impl Iterator<Item = &'a B::Stream> + Clone,
         to: &B::Stream,
         need: Need,
-    ) -> Result<bool, Error> {
-        let is_lasting = need.order_behind(&self.device, from, point, to)?;
-        self.waits.fetch_add(1, Ordering::Relaxed);
-        Ok(is_lasting)
+    ) -> Result<Option<CaptureId>, Error> {
+        let (waits, capture) = need.order(&self.device, users, to)?;
+        self.waits.fetch_add(waits, Ordering::Relaxed);
+        Ok(capture)
+    }
+
+    /// As [`Need::take_over`].
+    fn take_over<'a>(
+        &self,
+        users: impl Iterator<Item = (&'a B::Stream, Option<&'a B::Event>)> + Clone,
+        to: &B::Stream,
+        need: Need,
+    ) -> Result<(), Error> {
+        let waits = need.take_over(&self.device, users, to)?;
+        self.waits.fetch_add(waits, Ordering::Relaxed);
+        Ok(())
     }
 
     /// The state, once nothing moves the block.

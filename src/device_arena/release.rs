@@ -105,6 +105,9 @@ impl<B: Backend> Shared<B> {
     /// Sets free pieces apart, the last ones first. None if nothing is to be done.
     fn begin_release(&self, parts: &[Region], spare_bytes: u64) -> Option<Leaving<B>> {
         let mut state = self.state.lock();
+        if !state.keep_unkept() {
+            return None;
+        }
         let range = Arc::clone(&state.range);
         let State { engine, slots, unsettled, backing: Some(backing), .. } = &mut *state else { return None };
         let mut surplus = backing.mapped.saturating_sub(engine.used().saturating_add(spare_bytes));

@@ -6,7 +6,7 @@ use crate::readers::Readers;
 use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use vrampool_backend::Stream;
+use vrampool_backend::{CaptureId, Stream};
 
 #[derive(Debug)]
 #[repr(C)]
@@ -51,19 +51,19 @@ impl<S: Stream> Slot<S> {
         if knows { Streams::new() } else { [self.writer.clone()].into_iter().collect() }
     }
 
-    /// `stream` has waited for those, and reads.
-    pub(super) fn read_by(&mut self, stream: &S) {
-        self.add_reader(stream, true);
+    /// `stream` has waited for those, and reads; in `capture` alone, if there is one.
+    pub(super) fn read_by(&mut self, stream: &S, capture: Option<CaptureId>) {
+        self.add_reader(stream, true, capture);
     }
 
     /// `stream` uses it, and has waited for nobody.
     pub(super) fn recorded_on(&mut self, stream: &S) {
-        self.add_reader(stream, false);
+        self.add_reader(stream, false, None);
     }
 
-    fn add_reader(&mut self, stream: &S, is_behind: bool) {
+    fn add_reader(&mut self, stream: &S, is_behind: bool, capture: Option<CaptureId>) {
         if self.writer.id() != stream.id() {
-            self.others.get_or_insert_default().readers.add(stream, is_behind);
+            self.others.get_or_insert_default().readers.add(stream, is_behind, capture);
         }
     }
 
@@ -74,8 +74,18 @@ impl<S: Stream> Slot<S> {
         users
     }
 
-    /// `stream` has waited for those: what waits for it waits for all of them.
-    pub(super) fn written_by(&mut self, stream: &S) {
+    /// `stream` has waited for those: what waits for it waits for all of them. But not if that was in a capture: then they are
+    /// still to be waited for by everybody else.
+    pub(super) fn written_by(&mut self, stream: &S, capture: Option<CaptureId>) {
+        if capture.is_some() {
+            if self.writer.id() != stream.id() {
+                let before = mem::replace(&mut self.writer, stream.clone());
+                let others = self.others.get_or_insert_default();
+                others.readers.remove(stream.id());
+                others.readers.add(&before, false, None);
+            }
+            return;
+        }
         if self.writer.id() != stream.id() {
             self.writer = stream.clone();
         }

@@ -215,7 +215,7 @@ impl<B: Backend> State<B> {
     ) -> (u64, u64, Option<Awaited<B::Stream>>) {
         let (offset, size) = self.engine.extent(block);
         self.note_peak();
-        (offset, size, self.unsettled.take_for(offset..offset + size, stream))
+        (offset, size, self.unsettled.awaited_for(&(offset..offset + size), stream))
     }
 
     /// Frees a block that nothing moves, if it is not stale.

@@ -68,7 +68,7 @@ impl<B: Backend> SleepBuffer<B> {
     #[must_use]
     pub fn address(&self) -> Option<u64> {
         match self.block() {
-            Block::Arena(buffer) => Some(buffer.memory().address()? + buffer.offset().ok()?),
+            Block::Arena(buffer) => Some(buffer.range().address()? + buffer.offset().ok()?),
             Block::Loose(buffer) => buffer.address(),
         }
     }

@@ -108,7 +108,7 @@ impl Touch<AnyDevice> for AnyTouch {
         bytes: RegionMut<'_, AnyMemory>,
         seed: u64,
     ) -> Result<(), BackendError> {
-        on_each!(self, touch => touch.write(stream.try_into()?, bytes.project(TryInto::try_into)?, seed))
+        on_each!(self, touch => touch.write(stream.try_into()?, bytes.project(|memory| memory.try_into())?, seed))
     }
 
     fn verify(
@@ -119,7 +119,7 @@ impl Touch<AnyDevice> for AnyTouch {
         count: RegionMut<'_, AnyMemory>,
     ) -> Result<(), BackendError> {
         on_each!(self, touch => {
-            let (bytes, count) = (bytes.project(TryInto::try_into)?, count.project(TryInto::try_into)?);
+            let (bytes, count) = (bytes.project(|memory| memory.try_into())?, count.project(|memory| memory.try_into())?);
             touch.verify(stream.try_into()?, bytes, seed, count)
         })
     }

@@ -2,11 +2,13 @@
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use vrampool::backend::{Capabilities, DeviceId, MemoryInfo, Physical, Properties, StreamId, VirtualMemory};
+use vrampool::backend::{
+    Capabilities, CaptureId, DeviceId, MemoryInfo, Physical, Properties, StreamId, VirtualMemory,
+};
 use vrampool::{Backend, BackendError, Memory, MemoryKind, Region, RegionMut, Stream};
 
 #[derive(Debug, Clone)]
@@ -26,12 +28,15 @@ pub(crate) struct State {
     frees: AtomicU64,
     /// Whether every stream passes for captured.
     capturing: AtomicBool,
-    /// Streams that pass for captured by themselves, and calls that such a capture forbids.
-    captured: Mutex<HashSet<StreamId>>,
+    /// Streams that pass for captured by themselves, each with its capture, and calls that such a capture forbids.
+    captured: Mutex<HashMap<StreamId, CaptureId>>,
+    captures: AtomicU64,
     forbidden: AtomicU64,
     /// Whether waits between streams are left out.
     without_waits: AtomicBool,
     on_drop: Mutex<Option<Box<dyn Fn() + Send>>>,
+    /// A call that panics, and how many of them are made before.
+    panics: Mutex<Option<(&'static str, u64)>>,
 }
 
 impl fmt::Debug for State {
@@ -104,10 +109,23 @@ impl<B: Backend> AuditDevice<B> {
         self.state.capturing.store(is_capturing, Ordering::SeqCst);
     }
 
-    /// Passes these streams, and no others, for captured from now on.
+    /// Passes these streams, and no others, for captured in one graph from now on. Streams that are captured already, and all of
+    /// one capture, stay in that.
     pub(crate) fn capture(&self, streams: &[&B::Stream]) {
-        *self.state.captured.lock().expect("no panic under it") =
-            streams.iter().map(|stream| stream.id()).collect();
+        let mut captured = self.state.captured.lock().expect("no panic under it");
+        let known = streams.iter().find_map(|stream| captured.get(&stream.id()).copied());
+        let id = known.unwrap_or_else(|| self.next_capture());
+        *captured = streams.iter().map(|stream| (stream.id(), id)).collect();
+    }
+
+    /// Passes one more stream for captured, in a capture of its own.
+    pub(crate) fn capture_apart(&self, stream: &B::Stream) {
+        let id = self.next_capture();
+        self.state.captured.lock().expect("no panic under it").insert(stream.id(), id);
+    }
+
+    fn next_capture(&self) -> CaptureId {
+        CaptureId::new(self.state.captures.fetch_add(1, Ordering::SeqCst) + 1)
     }
 
     /// Calls for a captured stream that would fail its capture, or draw another stream into it.
@@ -116,11 +134,34 @@ impl<B: Backend> AuditDevice<B> {
     }
 
     fn is_captured(&self, stream: &B::Stream) -> bool {
-        self.state.captured.lock().expect("no panic under it").contains(&stream.id())
+        self.state.captured.lock().expect("no panic under it").contains_key(&stream.id())
     }
 
     fn note(&self, stream: &B::Stream) {
         self.state.forbidden.fetch_add(u64::from(self.is_captured(stream)), Ordering::SeqCst);
+    }
+
+    /// Panics in the `nth` call of that name from now on, from 0, once.
+    pub(crate) fn panic_in(&self, call: &'static str, nth: u64) {
+        *self.state.panics.lock().expect("no panic under it") = Some((call, nth));
+    }
+
+    /// Whether that panic is still to come; it does not come any more.
+    pub(crate) fn forget_panic(&self) -> bool {
+        self.state.panics.lock().expect("no panic under it").take().is_some()
+    }
+
+    fn called(&self, name: &'static str) {
+        let mut panics = self.state.panics.lock().expect("no panic under it");
+        match &mut *panics {
+            Some((call, 0)) if *call == name => {
+                *panics = None;
+                drop(panics);
+                panic!("{name} panics");
+            }
+            Some((call, left)) if *call == name => *left -= 1,
+            _ => {}
+        }
     }
 
     /// Leaves out every wait between streams from now on.
@@ -186,10 +227,12 @@ impl<B: Backend> VirtualMemory for AuditDevice<B> {
     }
 
     fn reserve(&self, bytes: u64) -> Result<AuditMemory<B>, BackendError> {
+        self.called("reserve");
         Ok(AuditMemory { inner: self.below()?.reserve(bytes)?, ticket: None })
     }
 
     fn create_physical(&self, bytes: u64, kind: MemoryKind) -> Result<Physical, BackendError> {
+        self.called("create_physical");
         self.state.allocations.fetch_add(1, Ordering::SeqCst);
         let inner = self.below()?.create_physical(bytes, kind)?;
         Ok(Physical::new(bytes, AuditPhysical { inner, _ticket: self.ticket(bytes) }))
@@ -201,6 +244,7 @@ impl<B: Backend> VirtualMemory for AuditDevice<B> {
         offset: u64,
         physical: &Physical,
     ) -> Result<(), BackendError> {
+        self.called("map");
         self.below()?.map(&reservation.inner, offset, &physical.driver::<AuditPhysical>()?.inner)
     }
 
@@ -211,6 +255,7 @@ impl<B: Backend> VirtualMemory for AuditDevice<B> {
         bytes: u64,
         devices: &[DeviceId],
     ) -> Result<(), BackendError> {
+        self.called("set_access");
         self.below()?.set_access(&reservation.inner, offset, bytes, devices)
     }
 
@@ -272,6 +317,11 @@ impl<B: Backend> Backend for AuditDevice<B> {
         Ok(self.state.capturing.load(Ordering::SeqCst) || self.is_captured(stream))
     }
 
+    fn capture_of(&self, stream: &Self::Stream) -> Result<Option<CaptureId>, BackendError> {
+        let own = self.state.captured.lock().expect("no panic under it").get(&stream.id()).copied();
+        Ok(own.or(self.state.capturing.load(Ordering::SeqCst).then_some(CaptureId::UNKNOWN)))
+    }
+
     fn synchronize(&self, stream: &Self::Stream) -> Result<(), BackendError> {
         self.note(stream);
         self.inner.synchronize(stream)
@@ -279,11 +329,13 @@ impl<B: Backend> Backend for AuditDevice<B> {
 
     fn record(&self, stream: &Self::Stream) -> Result<Self::Event, BackendError> {
         self.note(stream);
+        self.called("record");
         self.inner.record(stream)
     }
 
     fn wait(&self, stream: &Self::Stream, event: &Self::Event) -> Result<(), BackendError> {
         self.note(stream);
+        self.called("wait");
         if self.state.without_waits.load(Ordering::SeqCst) {
             return Ok(());
         }
@@ -296,6 +348,7 @@ impl<B: Backend> Backend for AuditDevice<B> {
         source: Region<'_, Self::Memory>,
         destination: RegionMut<'_, Self::Memory>,
     ) -> Result<(), BackendError> {
+        self.called("copy");
         self.inner.copy(stream, below(source)?, below_mut(destination)?)
     }
 

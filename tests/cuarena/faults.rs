@@ -33,7 +33,7 @@ fn w2_self_overlapping_copies() {
     let report = setup.arena.compact(&setup.stream, u64::MAX, |_| {}).expect("no copy overlaps itself");
     assert_eq!((report.moved_blocks, report.moved_bytes), (2, 16 * MB));
     assert!(kept.iter().enumerate().all(|(n, buffer)| holds(buffer, &setup.stream, n as u64)));
-    let memory = kept[0].memory();
+    let memory = &*kept[0].memory();
     let overlapping = setup.device.copy(
         &setup.stream,
         vrampool::Region::new(memory, MB, 8 * MB, &setup.stream).expect("inside"),

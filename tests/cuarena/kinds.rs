@@ -150,9 +150,9 @@ fn host_accessible_read_write(kind: Kind) {
     assert_eq!(contents(&buffer, &setup.stream), values);
     let offset = buffer.offset().expect("live");
     let mut mapped = [0; 16];
-    setup.device.read_mapped(buffer.memory(), offset, &mut mapped).expect("the host sees it");
+    setup.device.read_mapped(&buffer.memory(), offset, &mut mapped).expect("the host sees it");
     assert_eq!(mapped[..], values);
-    setup.device.write_mapped(buffer.memory(), offset, &[7; 16]).expect("the host sees it");
+    setup.device.write_mapped(&buffer.memory(), offset, &[7; 16]).expect("the host sees it");
     assert_eq!(contents(&buffer, &setup.stream), [7; 16]);
 }
 

@@ -318,8 +318,9 @@ fn a_move_during_an_allocation_waits_for_the_last_reader_too() {
         drop(hole);
         assert_eq!(arena.compact(stream, u64::MAX, |_| {}).expect("no fault").moved_blocks, 1);
     });
-    // The move: for the hole's user, the block's, its last reader. The next: for the move. The allocation: for the reader.
-    assert_eq!(seen, (0xAA, 5));
+    // The move: for the hole's user, the block's, its last reader; and the last two for the move. The next: for the move. The
+    // allocation: for the reader.
+    assert_eq!(seen, (0xAA, 7));
 }
 
 #[test]

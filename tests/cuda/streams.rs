@@ -29,10 +29,10 @@ fn spoilt(device: &Device, kernels: &Kernels, source: Source, with_reader: bool)
         kernels.delay(reader, BUSY).expect("queued");
         let region = buffer.on(reader).expect("a region");
         device.copy(reader, region, RegionMut::whole(&result, reader)).expect("queued");
-        let address = vrampool::Memory::address(buffer.memory());
+        let address = vrampool::Memory::address(&*buffer.memory());
         drop(buffer);
         let mut borrowed = pool.allocate(BYTES, &b).expect("memory");
-        assert_eq!(vrampool::Memory::address(borrowed.memory()), address, "the same memory at once");
+        assert_eq!(vrampool::Memory::address(&*borrowed.memory()), address, "the same memory at once");
         device.fill(&b, borrowed.on_mut(&b).expect("a region"), 2).expect("queued");
         drop(borrowed);
         device.download(reader, Region::whole(&result, reader), &mut bytes).expect("no fault");

@@ -56,7 +56,8 @@ fn a_region_that_is_projected_is_held_as_before() {
             arena.compact(&stream, UNLIMITED, |_| moves += 1).expect("no fault");
             moves
         };
-        let region = buffer.on_mut(&stream).expect("a region").project(Ok).expect("the same memory");
+        let region =
+            buffer.on_mut(&stream).expect("a region").project(|memory| Ok(memory)).expect("the same memory");
         assert_eq!(moves(), 0, "{}", there.name);
         drop(region);
         assert_eq!(moves(), 1, "{}", there.name);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use vrampool::arena::Region::Dynamic;
 use vrampool::host::{Call, HostDevice, HostStream};
-use vrampool::{ArenaBuffer, Backend, DeviceArena, Offload, Region};
+use vrampool::{ArenaBuffer, Backend, DeviceArena, Offload};
 
 type Block = ArenaBuffer<HostDevice>;
 
@@ -129,8 +129,7 @@ impl Twin {
         let region = if record && self.is_growing {
             self.device.wait(stream_of, &self.device.record(writer).expect("no fault")).expect("queued");
             block.record_stream(stream_of).expect("no fault");
-            let of_writer = block.on(writer).expect("no fault");
-            Region::new(block.memory(), of_writer.offset(), of_writer.len(), stream_of).expect("in it")
+            block.on(writer).expect("no fault").for_stream(stream_of)
         } else {
             block.on(stream_of).expect("no fault")
         };

@@ -15,7 +15,6 @@ trait Passed: Send {
     fn on(&self, stream: &HostStream) -> Result<Region<'_, HostMemory>, Error>;
     fn on_mut(&mut self, stream: &HostStream) -> Result<RegionMut<'_, HostMemory>, Error>;
     fn record_stream(&self, stream: &HostStream) -> Result<(), Error>;
-    fn memory(&self) -> &HostMemory;
 }
 
 macro_rules! passed {
@@ -29,9 +28,6 @@ macro_rules! passed {
             }
             fn record_stream(&self, stream: &HostStream) -> Result<(), Error> {
                 self.record_stream(stream)
-            }
-            fn memory(&self) -> &HostMemory {
-                self.memory()
             }
         }
     };
@@ -67,7 +63,7 @@ impl<L: Passed> Scene<L> {
             true => block.on(writer).map(|of_writer| {
                 self.device.wait(stream, &self.device.record(writer).expect("no fault")).expect("queued");
                 block.record_stream(stream).expect("no fault");
-                Region::new(block.memory(), of_writer.offset(), of_writer.len(), stream).expect("in it")
+                of_writer.for_stream(stream)
             }),
             false => block.on(stream),
         };

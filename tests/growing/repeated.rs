@@ -30,7 +30,7 @@ fn a_repeated_program_maps_nothing_the_second_time() {
                     live.swap_remove(which % live.len());
                 } else {
                     let buffer = scene.arena.allocate(bytes, &scene.streams[0]).expect("memory");
-                    stitched += u64::from(vrampool::Memory::address(buffer.memory()) != scene.arena.base());
+                    stitched += u64::from(vrampool::Memory::address(&*buffer.memory()) != scene.arena.base());
                     live.push(buffer);
                 }
             }

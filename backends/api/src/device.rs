@@ -1,7 +1,7 @@
 //! A device: what it is, what it has left, and the work it does.
 
 use crate::{
-    BackendError, Event, Memory, MemoryKind, Placement, Region, RegionMut, SharedHandles, Stream,
+    BackendError, CaptureId, Event, Memory, MemoryKind, Placement, Region, RegionMut, SharedHandles, Stream,
     VirtualMemory,
 };
 use bitflags::bitflags;
@@ -188,6 +188,14 @@ pub trait Backend: Clone + fmt::Debug + Send + Sync + 'static {
     fn is_capturing(&self, stream: &Self::Stream) -> Result<bool, BackendError> {
         let _ = stream;
         Ok(false)
+    }
+
+    /// The capture that `stream` is a part of, if it [is captured](Self::is_capturing).
+    ///
+    /// # Errors
+    /// What the driver reports.
+    fn capture_of(&self, stream: &Self::Stream) -> Result<Option<CaptureId>, BackendError> {
+        Ok(self.is_capturing(stream)?.then_some(CaptureId::UNKNOWN))
     }
 
     /// Blocks the host until all work enqueued on `stream` so far is done.

@@ -19,18 +19,22 @@
 pub mod conformance;
 mod device;
 mod error;
+mod hold;
 mod hook;
 mod hooks;
 mod memory;
+mod region;
 mod shared_handles;
 mod stream;
 mod virtual_memory;
 
 pub use device::{Backend, Capabilities, DeviceId, DeviceKind, MemoryInfo, Properties};
 pub use error::BackendError;
+pub use hold::{HeldMemory, Hold};
 pub use hook::{Hook, HookEvent, Outcome, Ticket};
 pub use hooks::{Announced, Hooks, Occasion};
-pub use memory::{Hold, Memory, MemoryKind, Placement, Region, RegionMut, Usage};
+pub use memory::{Memory, MemoryKind, Placement, Usage};
+pub use region::{Region, RegionMut};
 pub use shared_handles::{ShareableHandle, ShareableKind, SharedHandles};
-pub use stream::{Event, Stream, StreamId};
+pub use stream::{CaptureId, Event, Stream, StreamId};
 pub use virtual_memory::{Physical, VirtualMemory};

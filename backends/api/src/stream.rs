@@ -38,6 +38,22 @@ impl fmt::Display for StreamId {
     }
 }
 
+/// Identifies one capture of streams into a graph. Streams of one capture may wait for each other; a wait between two
+/// captures would merge their graphs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CaptureId(u64);
+
+impl CaptureId {
+    /// Of a backend that reports whether a stream is captured, and not in which capture: all such captures pass for one.
+    pub const UNKNOWN: Self = Self(0);
+
+    /// The capture that the driver names `id`, which it uses for no other while the process runs.
+    #[must_use]
+    pub fn new(id: u64) -> Self {
+        Self(id)
+    }
+}
+
 /// An ordered queue of device work. A clone is another handle to the same queue.
 ///
 /// The queue lives at least as long as any handle to it: idle memory keeps a handle to the stream that used it last.

@@ -12,8 +12,8 @@ use cudarc::driver::{CudaContext, sys::CUdevice_attribute as Attribute};
 use parking_lot::Mutex;
 use std::sync::{Arc, Weak};
 use vrampool_backend::{
-    Backend, BackendError, Capabilities, DeviceId, DeviceKind, MemoryInfo, MemoryKind, Placement, Properties,
-    Region, RegionMut, SharedHandles, Stream, VirtualMemory,
+    Backend, BackendError, Capabilities, CaptureId, DeviceId, DeviceKind, MemoryInfo, MemoryKind, Placement,
+    Properties, Region, RegionMut, SharedHandles, Stream, VirtualMemory,
 };
 
 pub(crate) const BACKEND: &str = "cuda";
@@ -300,6 +300,14 @@ impl Backend for CudaDevice {
             return Ok(false);
         }
         self.shared.context.enter()?.is_capturing(stream.queue())
+    }
+
+    fn capture_of(&self, stream: &CudaStream) -> Result<Option<CaptureId>, BackendError> {
+        self.check_stream(stream)?;
+        if stream.queue().is_retired() {
+            return Ok(None);
+        }
+        Ok(self.shared.context.enter()?.capture_of(stream.queue())?.map(CaptureId::new))
     }
 
     fn synchronize(&self, stream: &CudaStream) -> Result<(), BackendError> {

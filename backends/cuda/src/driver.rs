@@ -216,6 +216,18 @@ impl Current<'_> {
         Ok(status != 0)
     }
 
+    /// The driver's number of the capture that a stream is a part of, which it uses for no other; 0 of one that failed.
+    pub(crate) fn capture_of(&self, queue: &Queue) -> Result<Option<u64>, BackendError> {
+        let (stream, mut status, mut id) = (queue.handle()?, 0, 0);
+        let (graph, nodes, count) = (std::ptr::null_mut(), std::ptr::null_mut(), std::ptr::null_mut());
+        let ask = self.context.library.cuStreamGetCaptureInfo_v2;
+        // SAFETY: the queue keeps its stream alive; the call writes one number each to `status` and `id`, and what is not
+        // wanted of the graph has null in its place, which the driver's header allows.
+        let code = unsafe { ask(stream, &raw mut status, &raw mut id, graph, nodes, count) };
+        self.context.library.check("cuStreamGetCaptureInfo", code)?;
+        Ok((status != 0).then_some(id))
+    }
+
     /// The driver's own number of a stream, which it never uses again.
     pub(crate) fn id_of(&self, queue: &Queue) -> Result<u64, BackendError> {
         let (stream, mut id) = (queue.handle()?, 0);

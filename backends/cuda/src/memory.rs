@@ -81,7 +81,7 @@ pub(crate) fn origin_of(kind: MemoryKind) -> Origin {
 }
 
 /// The bytes that a region names.
-pub(crate) fn span<'a>(region: &Region<'a, CudaMemory>) -> Result<Span<'a>, BackendError> {
+pub(crate) fn span<'a>(region: &'a Region<'_, CudaMemory>) -> Result<Span<'a>, BackendError> {
     Span::new(region.memory().allocation(), region.offset(), region.len())
 }
 

@@ -174,7 +174,7 @@ pub(crate) fn origin_of(kind: MemoryKind, device: &Shared) -> Result<Origin, Bac
 }
 
 /// The bytes that a region names.
-pub(crate) fn span<'a>(region: &Region<'a, OpenClMemory>) -> Result<Span<'a>, BackendError> {
+pub(crate) fn span<'a>(region: &'a Region<'_, OpenClMemory>) -> Result<Span<'a>, BackendError> {
     Span::new(region.memory().allocation(), region.offset(), region.len())
 }
 

@@ -95,7 +95,7 @@ pub(crate) struct Span<'a> {
 
 impl<'a> Span<'a> {
     pub(crate) fn new(
-        region: &Region<'a, WgpuMemory>,
+        region: &'a Region<'_, WgpuMemory>,
         usage: BufferUsages,
         name: &'static str,
     ) -> Result<Self, BackendError> {
@@ -109,7 +109,7 @@ impl<'a> Span<'a> {
 
     /// For a command that may read more than the region.
     pub(crate) fn around(
-        region: &Region<'a, WgpuMemory>,
+        region: &'a Region<'_, WgpuMemory>,
         usage: BufferUsages,
         name: &'static str,
     ) -> Result<Self, BackendError> {

@@ -52,7 +52,10 @@ pub(crate) struct Operand<'a> {
 
 impl<'a> Operand<'a> {
     /// `region`, made for `stream`, of any number of bytes from a whole word on.
-    pub(crate) fn bytes(stream: &WgpuStream, region: &Region<'a, WgpuMemory>) -> Result<Self, BackendError> {
+    pub(crate) fn bytes(
+        stream: &WgpuStream,
+        region: &'a Region<'_, WgpuMemory>,
+    ) -> Result<Self, BackendError> {
         stream.check_regions(Some(region), None)?;
         let refused = |reason: String| Err(BackendError::invalid("region", reason));
         let (buffer, limits) = (region.memory().buffer(), stream.shared().limits());
@@ -80,7 +83,7 @@ impl<'a> Operand<'a> {
     }
 
     /// `region` as floats, or other words.
-    pub(crate) fn new(stream: &WgpuStream, region: &Region<'a, WgpuMemory>) -> Result<Self, BackendError> {
+    pub(crate) fn new(stream: &WgpuStream, region: &'a Region<'_, WgpuMemory>) -> Result<Self, BackendError> {
         if !region.len().is_multiple_of(WORD) {
             let reason = format!("{} bytes are not a whole number of elements", region.len());
             return Err(BackendError::invalid("region", reason));
@@ -91,7 +94,7 @@ impl<'a> Operand<'a> {
     /// As [`new`](Self::new), and it has `words` elements.
     pub(crate) fn of_length(
         stream: &WgpuStream,
-        region: &Region<'a, WgpuMemory>,
+        region: &'a Region<'_, WgpuMemory>,
         words: u32,
     ) -> Result<Self, BackendError> {
         let operand = Self::new(stream, region)?;
@@ -105,9 +108,9 @@ impl<'a> Operand<'a> {
     }
 }
 
-impl<'a> Factor<'a> {
+impl Factor<'_> {
     /// Refuses one whose elements leave its region. Answers it with its strides.
-    pub(crate) fn operand(&self, stream: &WgpuStream) -> Result<(Operand<'a>, [u32; 2]), BackendError> {
+    pub(crate) fn operand(&self, stream: &WgpuStream) -> Result<(Operand<'_>, [u32; 2]), BackendError> {
         let operand = Operand::new(stream, &self.region)?;
         let far = |count: usize, stride: usize| count.checked_sub(1)?.checked_mul(stride);
         let last = far(self.rows, self.strides.0).zip(far(self.columns, self.strides.1));

@@ -48,7 +48,7 @@ impl<'a> WgpuView<'a> {
 
     /// The buffer that the region is a part of.
     #[must_use]
-    pub fn buffer(&self) -> &'a wgpu::Buffer {
+    pub fn buffer(&self) -> &wgpu::Buffer {
         self.region.memory().buffer()
     }
 
@@ -75,7 +75,7 @@ impl<'a> WgpuView<'a> {
     /// # Errors
     /// [`BackendError::InvalidArgument`] when it is empty, its memory is for neither storage nor uniforms, its offset is not
     /// aligned for them, or it is larger than the device can bind.
-    pub fn binding(&self) -> Result<wgpu::BufferBinding<'a>, BackendError> {
+    pub fn binding(&self) -> Result<wgpu::BufferBinding<'_>, BackendError> {
         let refused = |reason: String| Err(BackendError::invalid("region", reason));
         let limits = self.region.memory().device().limits();
         let usages = self.buffer().usage();
@@ -117,7 +117,7 @@ impl<'a> WgpuViewMut<'a> {
     ///
     /// # Errors
     /// As [`WgpuView::binding`].
-    pub fn binding(&self) -> Result<wgpu::BufferBinding<'a>, BackendError> {
+    pub fn binding(&self) -> Result<wgpu::BufferBinding<'_>, BackendError> {
         self.0.binding()
     }
 }

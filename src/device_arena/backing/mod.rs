@@ -58,6 +58,15 @@ pub(super) struct Stitched<B: Backend> {
     end: u64,
 }
 
+/// The first pieces of a growth, which are mapped and not accessible.
+#[derive(Debug)]
+pub(super) struct Unkept {
+    pub(super) extents: Vec<Extent>,
+    /// As that of the growth.
+    pub(super) gap: Option<usize>,
+    pub(super) physical: Vec<Physical>,
+}
+
 /// A piece in a stitched range.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Part {
@@ -108,6 +117,8 @@ pub(super) struct Backing<B: Backend> {
     pub(super) gaps: Vec<Block>,
     /// Pieces that could be neither made accessible nor unmapped again, set apart.
     pub(super) stuck: Vec<(Extent, Block)>,
+    /// Such pieces for which the host has no records: nothing grows and nothing is released until it has.
+    pub(super) unkept: Vec<Unkept>,
     /// Bytes of all pieces, and the most that there were.
     pub(super) mapped: u64,
     pub(super) peak_mapped: u64,
@@ -146,6 +157,7 @@ impl<B: Backend> Backing<B> {
             parts_of: Vec::new(),
             gaps: Vec::new(),
             stuck: Vec::new(),
+            unkept: Vec::with_capacity(1),
             mapped: 0,
             peak_mapped: 0,
             ends: Vec::new(),

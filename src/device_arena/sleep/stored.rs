@@ -81,7 +81,7 @@ impl<B: Backend> Stored<B> {
         at: u64,
         destination: RegionMut<'_, B::Memory>,
     ) -> Result<(), BackendError> {
-        let bytes = destination.as_region().len();
+        let bytes = destination.len();
         match self {
             Self::Pinned(memory) => device.copy(stream, Region::new(memory, at, bytes, stream)?, destination),
             Self::Pageable(memory) => {

@@ -258,11 +258,11 @@ impl<S: Stream> Unsettled<S> {
         streams.iter().for_each(|stream| add(&mut self.gone, stream));
     }
 
-    /// `range` is handed out to `stream`: answers all others that used any part of it and that it is not behind, if there are
-    /// any.
+    /// `range` is about to be handed out to `stream`: returns all others that used any part of it and that it is not behind, if
+    /// there are any. They stay here: freeing the range says anew who used it, and a request that fails changes nothing.
     #[inline]
-    pub(crate) fn take_for(&mut self, range: Range<u64>, stream: &S) -> Option<Awaited<S>> {
-        if self.is_settled(&range, stream) { None } else { self.take_others(range, stream) }
+    pub(crate) fn awaited_for(&mut self, range: &Range<u64>, stream: &S) -> Option<Awaited<S>> {
+        if self.is_settled(range, stream) { None } else { self.others_of(range, stream) }
     }
 
     /// Whether there is nobody whom a stream that `range` is handed out to has to wait for. What is here stays as it is then.
@@ -278,17 +278,15 @@ impl<S: Stream> Unsettled<S> {
     }
 
     #[cold]
-    fn take_others(&mut self, range: Range<u64>, stream: &S) -> Option<Awaited<S>> {
-        let (mut others, mut gone) = (Awaited::new(), mem::take(&mut self.gone));
-        self.take_each(range, |waits, Part { streams, era, .. }| {
+    fn others_of(&self, range: &Range<u64>, stream: &S) -> Option<Awaited<S>> {
+        let mut others = Awaited::new();
+        for Part { streams, era, .. } in self.parts.overlapping(range) {
             for user in streams.iter().filter(|user| user.id() != stream.id()) {
-                match waits.cover(user.id(), stream.id(), era) {
-                    true => add(&mut gone, user),
-                    false => await_also(&mut others, user, era),
+                if !self.waits.cover(user.id(), stream.id(), *era) {
+                    await_also(&mut others, user, *era);
                 }
             }
-        });
-        self.gone = gone;
+        }
         (!others.is_empty()).then_some(others)
     }
 

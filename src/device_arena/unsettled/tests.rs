@@ -104,7 +104,7 @@ proptest! {
                     let is_settled = unsettled.is_settled_for(&range, &names[to]);
                     prop_assert_eq!(is_settled, open.is_empty());
                     if one < two {
-                        let awaited = unsettled.take_for(range, &names[to]).unwrap_or_default();
+                        let awaited = unsettled.awaited_for(&range, &names[to]).unwrap_or_default();
                         let awaited: BTreeMap<_, _> =
                             awaited.into_iter().map(|(user, era)| (user.id(), era)).collect();
                         prop_assert_eq!(awaited, open);
@@ -189,7 +189,7 @@ proptest! {
         prop_assert!(unsettled.is_of(&(8..16), &stream));
         (0..era).for_each(|_| _ = unsettled.begin_era());
         prop_assert_eq!(unsettled.is_of(&(8..16), &stream), era == 0);
-        prop_assert!(unsettled.take_for(8..16, &stream).is_none());
+        prop_assert!(unsettled.awaited_for(&(8..16), &stream).is_none());
     }
 
     #[test]
@@ -203,7 +203,7 @@ proptest! {
     }
 }
 
-/// Under the lock no handle is the last, also of a stream that nobody has to wait for.
+/// A request changes nothing; under the lock no handle is the last, also of a stream that nobody has to wait for.
 #[test]
 fn the_last_handle_of_a_stream_that_is_waited_for_already_is_answered() {
     let streams = [(); 2].map(|()| Counted::new());
@@ -212,9 +212,11 @@ fn the_last_handle_of_a_stream_that_is_waited_for_already_is_answered() {
     let _ = unsettled.put(0..END, [user.clone()].into_iter().collect());
     let era = unsettled.begin_era();
     unsettled.waited(user, stream, era);
-    assert!(unsettled.take_for(0..END, stream).is_none(), "it is behind that");
+    assert!(unsettled.awaited_for(&(0..END), stream).is_none(), "it is behind that");
     assert_eq!(Arc::strong_count(&user.1), 2);
-    drop(unsettled.take_gone());
+    let gone = unsettled.put(0..END, [stream.clone()].into_iter().collect());
+    assert_eq!(Arc::strong_count(&user.1), 2);
+    drop(gone);
     assert_eq!(Arc::strong_count(&user.1), 1);
 }
 

@@ -101,6 +101,9 @@ functions! {
     cuStreamGetCtx(CUstream, *mut CUcontext);
     cuStreamGetId(CUstream, *mut c_ulonglong);
     cuStreamIsCapturing(CUstream, *mut c_int);
+    cuStreamGetCaptureInfo_v2(
+        CUstream, *mut c_int, *mut c_ulonglong, *mut *mut c_void, *mut *const *mut c_void, *mut usize
+    );
     cuStreamSynchronize(CUstream);
     cuStreamWaitEvent(CUstream, CUevent, c_uint);
     cuEventCreate(*mut CUevent, c_uint);

@@ -1,0 +1,206 @@
+//! Whoever has a region, or anything made from one, has its block stay where it is: each way to a part keeps the hold, and
+//! nothing moves, resets or puts to sleep what is held. (That a part cannot outlive its buffer, nor a region made from the
+//! memory outlive the hold, are doctests that must not compile: `Region`, `RegionMut`, `HeldMemory`, `Buffer`.)
+
+use proptest::prelude::*;
+use vrampool::arena::ArenaError;
+use vrampool::backend::HeldMemory;
+use vrampool::host::{HostDevice, HostMemory, HostStream};
+use vrampool::{
+    ArenaBuffer, Backend, BackendError, Buffer, DeviceArena, Error, Offload, Pool, Region, RegionMut,
+    SizeClasses, Source,
+};
+
+const BYTES: u64 = 4096;
+
+/// What is left of a region in the end.
+enum Part<'a> {
+    Read(Region<'a, HostMemory>),
+    Write(RegionMut<'a, HostMemory>),
+    Memory(#[expect(dead_code, reason = "it holds")] HeldMemory<'a, HostMemory>),
+}
+
+/// A way from a buffer to a part of it. All else that it makes is gone when it returns.
+type Way<'a> = fn(&'a mut Buffer<HostDevice>, &HostStream) -> Part<'a>;
+
+/// Every way there is, by name.
+fn ways<'a>() -> Vec<(&'static str, Way<'a>)> {
+    const MIDDLE: u64 = BYTES / 2;
+    fn all<'a>(buffer: &'a mut Buffer<HostDevice>, stream: &HostStream) -> RegionMut<'a, HostMemory> {
+        buffer.on_mut(stream).expect("no fault")
+    }
+    vec![
+        ("on", |buffer, stream| Part::Read(buffer.on(stream).expect("no fault"))),
+        ("clone", |buffer, stream| Part::Read(buffer.on(stream).expect("no fault").clone())),
+        ("slice", |buffer, stream| {
+            Part::Read(buffer.on(stream).expect("no fault").slice(1..MIDDLE).expect("inside"))
+        }),
+        ("project", |buffer, stream| {
+            Part::Read(buffer.on(stream).expect("no fault").project(|memory| Ok(memory)).expect("the same"))
+        }),
+        ("for_stream", |buffer, stream| Part::Read(buffer.on(stream).expect("no fault").for_stream(stream))),
+        ("assume_exclusive", |buffer, stream| {
+            Part::Write(buffer.on(stream).expect("no fault").assume_exclusive())
+        }),
+        ("on_mut", |buffer, stream| Part::Write(all(buffer, stream))),
+        ("slice of on_mut", |buffer, stream| {
+            Part::Write(all(buffer, stream).slice(MIDDLE..).expect("inside"))
+        }),
+        ("project of on_mut", |buffer, stream| {
+            Part::Write(all(buffer, stream).project(|memory| Ok(memory)).expect("the same"))
+        }),
+        ("as_region", |buffer, stream| Part::Read(all(buffer, stream).as_region())),
+        ("the first part", |buffer, stream| {
+            Part::Write(all(buffer, stream).split_at(MIDDLE).expect("inside").0)
+        }),
+        ("the second part", |buffer, stream| {
+            Part::Write(all(buffer, stream).split_at(MIDDLE).expect("inside").1)
+        }),
+        ("a part of a part", |buffer, stream| {
+            let (_, rest) = all(buffer, stream).split_at(MIDDLE).expect("inside");
+            Part::Write(rest.split_at(1).expect("inside").1.slice(..8).expect("inside"))
+        }),
+        ("what a reborrow leaves", |buffer, stream| {
+            let mut region = all(buffer, stream);
+            drop(region.reborrow());
+            Part::Write(region)
+        }),
+        ("memory", |buffer, _| Part::Memory(buffer.memory())),
+    ]
+}
+
+impl Part<'_> {
+    fn offset(&self) -> Option<u64> {
+        match self {
+            Self::Read(region) => Some(region.offset()),
+            Self::Write(region) => Some(region.offset()),
+            Self::Memory(_) => None,
+        }
+    }
+
+    /// Uses it for the last time.
+    fn end(self, device: &HostDevice, stream: &HostStream) {
+        if let Self::Write(region) = self {
+            device.fill(stream, region, 7).expect("queued");
+        }
+    }
+}
+
+/// A pool over an arena with a hole at its front that its one buffer would move to.
+fn scene() -> (HostDevice, HostStream, Pool<HostDevice>, Buffer<HostDevice>) {
+    let device = HostDevice::new();
+    let stream = device.create_stream().expect("a stream");
+    let pool = Pool::builder(&device)
+        .source(Source::Arena)
+        .limit(1 << 20)
+        .size_classes(SizeClasses::Multiple(BYTES))
+        .max_cached_bytes(0)
+        .build()
+        .expect("a pool");
+    let before = pool.allocate(BYTES, &stream).expect("memory");
+    let buffer = pool.allocate(BYTES, &stream).expect("memory");
+    drop(before);
+    (device, stream, pool, buffer)
+}
+
+#[test]
+fn every_part_of_a_region_keeps_its_block_where_it_is() {
+    for number in 0..ways().len() {
+        let (name, way) = ways()[number];
+        let (device, stream, pool, mut buffer) = scene();
+        let place = buffer.address();
+        let part = way(&mut buffer, &stream);
+        let offset = part.offset();
+        let compact =
+            || pool.arena().expect("it has one").compact(&stream, u64::MAX, |_| {}).expect("no fault");
+        let report = compact();
+        assert_eq!((report.moved_blocks, report.held_blocks), (0, 1), "{name}");
+        assert_eq!(part.offset(), offset, "{name}");
+        assert!(matches!(pool.arena().expect("it has one").reset(), Err(Error::Arena(ArenaError::Pinned))));
+        part.end(&device, &stream);
+        assert_eq!(buffer.address(), place, "{name}");
+        assert_eq!(compact().moved_blocks, 1, "{name}: nothing holds it any more");
+        assert_ne!(buffer.address(), place, "{name}");
+    }
+}
+
+/// Two halves written while the pool closes its holes: what was written through the old workaround, a region made anew of the
+/// memory, went to the block's old place.
+#[test]
+fn what_is_written_through_parts_arrives_in_the_buffer() {
+    let (device, stream, pool, mut buffer) = scene();
+    let (head, tail) = buffer.on_mut(&stream).expect("no fault").split_at(BYTES / 4).expect("inside");
+    assert_eq!((head.len(), tail.len()), (BYTES / 4, 3 * BYTES / 4));
+    assert_eq!((head.offset() + head.len(), head.stream()), (tail.offset(), tail.stream()));
+    assert_eq!(head.address().map(|start| start + head.len()), tail.address());
+    pool.compact(&stream, u64::MAX, |_| {}).expect("no fault");
+    device.fill(&stream, head, 1).expect("queued");
+    pool.compact(&stream, u64::MAX, |_| {}).expect("no fault");
+    device.fill(&stream, tail, 2).expect("queued");
+    pool.compact(&stream, u64::MAX, |_| {}).expect("no fault");
+    let mut bytes = vec![0; BYTES as usize];
+    buffer.read(&stream, &mut bytes).expect("no fault");
+    let expected: Vec<u8> = (0..BYTES).map(|at| if at < BYTES / 4 { 1 } else { 2 }).collect();
+    assert_eq!(bytes, expected);
+}
+
+#[test]
+fn a_growing_arena_does_not_fall_asleep_under_a_part() {
+    let device = HostDevice::new();
+    if device.virtual_memory().is_none() {
+        return;
+    }
+    let stream = device.create_stream().expect("a stream");
+    let arena = DeviceArena::builder(&device).growing().limit(64 << 20).build().expect("an arena");
+    let mut buffer: ArenaBuffer<_> = arena.allocate(BYTES, &stream).expect("memory");
+    let is_pinned = |outcome: Result<_, Error>| matches!(outcome, Err(Error::Arena(ArenaError::Pinned)));
+    let part = buffer.on_mut(&stream).expect("no fault").split_at(1).expect("inside").1;
+    assert!(is_pinned(arena.sleep(Offload::Pageable).map(drop)));
+    drop(part);
+    let memory = buffer.memory();
+    assert!(is_pinned(arena.sleep(Offload::Pageable).map(drop)));
+    drop(memory);
+    assert!(!arena.sleep(Offload::Pageable).expect("nothing is held").was_asleep);
+    assert!(buffer.on_mut(&stream).is_err_and(|error| matches!(error, Error::Asleep { .. })));
+}
+
+/// A sub-allocator over a pool puts a hold of its own on a region of the pool's: both stay.
+#[test]
+fn a_second_hold_does_not_replace_the_first() {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    let (_device, stream, pool, mut buffer) = scene();
+    let own = AtomicU32::new(0);
+    let region = buffer.on_mut(&stream).expect("no fault").held(vrampool::backend::Hold::new(&own));
+    let (head, tail) = region.split_at(1).expect("inside");
+    assert_eq!(own.load(Ordering::Relaxed), 2);
+    drop(head);
+    let report = pool.compact(&stream, u64::MAX, |_| {}).expect("no fault");
+    assert_eq!((report.moved_blocks, report.held_blocks, own.load(Ordering::Relaxed)), (0, 1, 1));
+    drop(tail);
+    assert_eq!(own.load(Ordering::Relaxed), 0);
+    assert_eq!(pool.compact(&stream, u64::MAX, |_| {}).expect("no fault").moved_blocks, 1);
+}
+
+proptest! {
+    /// Parts of parts lie side by side and make up the whole.
+    #[test]
+    fn parts_are_disjoint_and_all_of_the_region(cuts in prop::collection::vec(0..=BYTES + 1, 0..12)) {
+        let (_device, stream, _pool, mut buffer) = scene();
+        let mut rest = buffer.on_mut(&stream).expect("no fault");
+        let (mut place, end) = (rest.offset(), rest.offset() + rest.len());
+        for cut in cuts {
+            if cut > rest.len() {
+                let refused = rest.reborrow().split_at(cut);
+                let is_invalid = matches!(refused, Err(BackendError::InvalidArgument { .. }));
+                prop_assert!(is_invalid);
+                continue;
+            }
+            let (part, left) = rest.split_at(cut).expect("inside");
+            prop_assert_eq!((part.offset(), part.len(), part.is_empty()), (place, cut, cut == 0));
+            prop_assert!(!part.as_region().overlaps(&left.as_region()));
+            place += cut;
+            rest = left;
+        }
+        prop_assert_eq!((rest.offset(), rest.offset() + rest.len()), (place, end));
+    }
+}

@@ -1,0 +1,111 @@
+//! Requests that wait for memory on its way back get it in the order in which they came: nobody who comes later takes it.
+
+mod audit;
+
+use audit::AuditDevice;
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use vrampool::host::HostDevice;
+use vrampool::{Backend, Pool, Rung, SizeClasses};
+
+const KIB: u64 = 1024;
+const ROUNDS: usize = 20;
+
+/// One thread gives back all that the limit allows, slowly. Another one waits for it. Whoever asks next, before or after the
+/// memory is there, does not get it instead: least of all the one that gave it back, which need not be woken.
+#[test]
+fn a_request_that_waits_is_not_overtaken() {
+    let device = AuditDevice::new(HostDevice::builder().capacity(1 << 20).build());
+    let stream = device.create_stream().expect("a stream");
+    for round in 0..ROUNDS {
+        let pool = Pool::builder(&device)
+            .size_classes(SizeClasses::Multiple(KIB))
+            .limit(8 * KIB)
+            .magazine_bytes(0)
+            .build()
+            .expect("a pool");
+        drop(pool.allocate(8 * KIB, &stream).expect("memory"));
+        let ((go, told), (there, is_there)) = (channel::<()>(), channel::<()>());
+        let told = Mutex::new(told);
+        device.on_drop(move || {
+            let _ = there.send(());
+            let _ = told.lock().expect("no panic under it").recv();
+        });
+        let allocate = {
+            let (pool, stream) = (pool.clone(), stream.clone());
+            Arc::new(move || pool.allocate(8 * KIB, &stream))
+        };
+        let giver = thread::spawn({
+            let (pool, allocate) = (pool.clone(), Arc::clone(&allocate));
+            move || {
+                pool.trim();
+                allocate().is_ok()
+            }
+        });
+        is_there.recv().expect("it is being given back");
+        let waiter = thread::spawn({
+            let allocate = Arc::clone(&allocate);
+            move || allocate()
+        });
+        while pool.stats().rung(Rung::Wait) == 0 {
+            thread::yield_now();
+        }
+        drop(go);
+        let served = waiter.join().expect("no panic");
+        assert!(served.is_ok(), "round {round}: overtaken: {served:?}");
+        assert!(!giver.join().expect("no panic"), "round {round}: nothing was left");
+        device.forget_hook();
+        drop(served);
+        assert!(pool.allocate(8 * KIB, &stream).is_ok(), "nobody waits any more");
+    }
+}
+
+/// As many as wait are served one after the other, and each that is served was before all that were not.
+#[test]
+fn those_who_wait_are_served_in_their_order() {
+    let device = AuditDevice::new(HostDevice::builder().capacity(1 << 20).build());
+    let stream = device.create_stream().expect("a stream");
+    let pool = Pool::builder(&device)
+        .size_classes(SizeClasses::Multiple(KIB))
+        .limit(8 * KIB)
+        .magazine_bytes(0)
+        .build()
+        .expect("a pool");
+    drop(pool.allocate(8 * KIB, &stream).expect("memory"));
+    let ((go, told), (there, is_there)) = (channel::<()>(), channel::<()>());
+    let told = Mutex::new(told);
+    device.on_drop(move || {
+        let _ = there.send(());
+        let _ = told.lock().expect("no panic under it").recv();
+    });
+    let giver = thread::spawn({
+        let pool = pool.clone();
+        move || pool.trim()
+    });
+    is_there.recv().expect("it is being given back");
+    // Of 8 KiB: the first two fit, the third does not, the last one would.
+    let waiters: Vec<_> = (0..)
+        .zip([3, 4, 4, 1])
+        .map(|(number, kib)| {
+            let (pool, stream) = (pool.clone(), stream.clone());
+            let waiter = thread::spawn({
+                let pool = pool.clone();
+                move || pool.allocate(kib * KIB, &stream)
+            });
+            while pool.stats().rung(Rung::Wait) <= number {
+                thread::yield_now();
+            }
+            waiter
+        })
+        .collect();
+    drop(go);
+    assert_eq!(giver.join().expect("no panic"), 8 * KIB);
+    let served: Vec<_> = waiters.into_iter().map(|waiter| waiter.join().expect("no panic")).collect();
+    let are_served: Vec<_> = served.iter().map(Result::is_ok).collect();
+    assert_eq!(are_served, [true, true, false, true]);
+    device.forget_hook();
+    drop(served);
+    pool.trim();
+    assert_eq!((device.taken(), pool.stats().bytes_held), (0, 0));
+}
