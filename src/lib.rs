@@ -30,6 +30,7 @@ mod magazine;
 pub mod metrics;
 #[cfg(all(test, model))]
 mod model;
+pub mod output;
 mod pool;
 mod promise;
 mod rack;
