@@ -14,6 +14,7 @@ mod budget;
 mod buffer;
 mod builder;
 mod capture;
+mod checksum;
 mod depot;
 mod device_arena;
 mod environment;

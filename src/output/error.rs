@@ -45,6 +45,8 @@ pub enum OutputFault {
         input: PathBuf,
     },
     /// The content cannot be written.
-    #[error("the file cannot be written: {0}; check that its disk has room. The previous file, if any, is unchanged")]
+    #[error(
+        "the file cannot be written: {0}; check that its disk has room. The previous file, if any, is unchanged"
+    )]
     Write(#[source] io::Error),
 }

@@ -81,7 +81,10 @@ impl Output {
     ///
     /// # Errors
     /// [`OutputFault::IsInput`].
-    pub fn apart_from<P: AsRef<Path>>(self, inputs: impl IntoIterator<Item = P>) -> Result<Self, OutputError> {
+    pub fn apart_from<P: AsRef<Path>>(
+        self,
+        inputs: impl IntoIterator<Item = P>,
+    ) -> Result<Self, OutputError> {
         if let Kind::File { target, .. } = &self.kind {
             for input in inputs {
                 if identity::are_same(target, input.as_ref()) {

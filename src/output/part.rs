@@ -63,7 +63,8 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let target = folder.path().join("a");
         std::fs::write(&target, "old").expect("a file");
-        let named = || Part::Named(Builder::new().suffix(".part").tempfile_in(folder.path()).expect("a file"));
+        let named =
+            || Part::Named(Builder::new().suffix(".part").tempfile_in(folder.path()).expect("a file"));
         let count = || std::fs::read_dir(folder.path()).expect("a folder").count();
         let dropped = named();
         assert_eq!(count(), 2);
