@@ -109,13 +109,18 @@ fn more_behind_the_end_is_an_error() {
 #[test]
 fn one_flipped_bit_of_a_compressed_file_is_an_error() {
     for format in [Format::Csv, Format::PyTorch, Format::Rmm] {
-        let file = written(format, true);
+        let (file, mut unused) = (written(format, true), 0);
         // Behind the ten bytes of gzip's header, whose time and system mean nothing.
         for bit in 80..8 * file.len() {
             let mut flipped = file.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);
-            assert!(Import::new().parse(&flipped[..]).is_err(), "{format}, bit {bit}");
+            // Few bits of compressed data mean nothing: those behind its end, and lengths of codes that are not used.
+            if let Ok(trace) = Import::new().parse(&flipped[..]) {
+                assert_eq!(trace.events(), self::trace().events(), "{format}, bit {bit}");
+                unused += 1;
+            }
         }
+        assert!(unused < file.len() / 8, "{format}: {unused}");
     }
 }
 

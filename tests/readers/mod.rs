@@ -1,7 +1,7 @@
 //! All readers of files, each against a naive second reader: bytes are refused, or mean the same to both.
 
-pub mod naive_pickle;
-pub mod naive_rmm;
+pub(crate) mod naive_pickle;
+pub(crate) mod naive_rmm;
 
 use flate2::Crc;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,10 +12,10 @@ use vrampool::trace::{Format, Import, Limits, Op, Trace};
 const EVENTS: u32 = 20_000;
 
 /// Whether it is a free, then id, size, stream and time.
-pub type Row = (bool, u64, u64, u64, u64);
+pub(crate) type Row = (bool, u64, u64, u64, u64);
 
 /// Reads any bytes as each format, and as whichever they look like.
-pub fn check_all(bytes: &[u8]) {
+pub(crate) fn check_all(bytes: &[u8]) {
     check_csv(bytes);
     check_rmm(bytes);
     check_pickle(bytes);
@@ -24,7 +24,7 @@ pub fn check_all(bytes: &[u8]) {
 }
 
 /// This crate's own format.
-pub fn check_csv(bytes: &[u8]) {
+pub(crate) fn check_csv(bytes: &[u8]) {
     compare(&import().format(Format::Csv), bytes, csv);
     if let (Ok(one), Ok(two)) = (Trace::parse(bytes), import().format(Format::Csv).parse(bytes)) {
         assert_eq!(one.events(), two.events());
@@ -32,18 +32,18 @@ pub fn check_csv(bytes: &[u8]) {
 }
 
 /// RMM's logs.
-pub fn check_rmm(bytes: &[u8]) {
+pub(crate) fn check_rmm(bytes: &[u8]) {
     compare(&import().format(Format::Rmm), bytes, naive_rmm::read);
 }
 
 /// PyTorch's snapshots.
-pub fn check_pickle(bytes: &[u8]) {
+pub(crate) fn check_pickle(bytes: &[u8]) {
     compare(&import().format(Format::PyTorch), bytes, |bytes| naive_pickle::read(bytes, None));
     compare(&import().format(Format::PyTorch).device(1), bytes, |bytes| naive_pickle::read(bytes, Some(1)));
 }
 
 /// Fitted classes.
-pub fn check_classes(bytes: &[u8]) {
+pub(crate) fn check_classes(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     if let Ok(classes) = text.parse::<FittedClasses>() {
         assert_eq!(naive_classes(text).as_deref(), Some(classes.sizes()));
@@ -132,7 +132,7 @@ fn naive_classes(text: &str) -> Option<Vec<u64>> {
 
 /// What addresses mean, with everything in plain maps: in the order of events, then what stays.
 #[derive(Default)]
-pub struct Ledger {
+pub(crate) struct Ledger {
     before: Vec<(u64, u64)>,
     /// Whether it is a free, which allocation, size, stream, time. Those before have negative names.
     rows: Vec<(bool, i64, u64, u64, u64)>,
@@ -143,7 +143,7 @@ pub struct Ledger {
 
 impl Ledger {
     /// `None` where something is live there.
-    pub fn allocate(&mut self, address: u64, size: u64, stream: u64, t_us: u64) -> Option<()> {
+    pub(crate) fn allocate(&mut self, address: u64, size: u64, stream: u64, t_us: u64) -> Option<()> {
         if let Some(Some(_)) = self.at.get(&address) {
             return None;
         }
@@ -154,7 +154,7 @@ impl Ledger {
     }
 
     /// A second free is left out.
-    pub fn free(&mut self, address: u64, size: u64, stream: u64, t_us: u64) {
+    pub(crate) fn free(&mut self, address: u64, size: u64, stream: u64, t_us: u64) {
         let (name, size) = match self.at.get(&address) {
             Some(None) => return,
             Some(Some(live)) => *live,
@@ -165,7 +165,7 @@ impl Ledger {
     }
 
     /// It is live at the end.
-    pub fn stays(&mut self, address: u64, size: u64, stream: u64) {
+    pub(crate) fn stays(&mut self, address: u64, size: u64, stream: u64) {
         if !self.at.contains_key(&address) {
             let name = self.was_there(size, stream);
             self.at.insert(address, Some((name, size)));
@@ -177,7 +177,7 @@ impl Ledger {
         -(self.before.len() as i64)
     }
 
-    pub fn into_rows(self) -> Vec<Row> {
+    pub(crate) fn into_rows(self) -> Vec<Row> {
         let mut streams = Vec::new();
         let mut number = |stream: u64| {
             let known = streams.iter().position(|&known| known == stream);

@@ -24,7 +24,7 @@ struct Reader<'a> {
     nodes: Vec<Vec<Value>>,
 }
 
-pub fn read(bytes: &[u8], device: Option<usize>) -> Option<Vec<Row>> {
+pub(crate) fn read(bytes: &[u8], device: Option<usize>) -> Option<Vec<Row>> {
     let mut reader = Reader { bytes, stack: vec![], marks: vec![], memo: BTreeMap::new(), nodes: vec![] };
     while reader.step()? {}
     let root = reader.stack.pop()?;

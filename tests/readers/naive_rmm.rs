@@ -4,8 +4,9 @@ use super::{Ledger, Row};
 
 const DAY: u64 = 86_400_000_000;
 
-pub fn read(bytes: &[u8]) -> Option<Vec<Row>> {
-    let text = std::str::from_utf8(bytes).ok()?;
+pub(crate) fn read(bytes: &[u8]) -> Option<Vec<Row>> {
+    // A thread may have any name.
+    let text = String::from_utf8_lossy(bytes);
     let mut ledger = Ledger::default();
     let (mut midnights, mut last, mut first) = (0, 0, None);
     let lines = text.strip_suffix('\n').map(|text| text.split('\n').collect::<Vec<_>>());
