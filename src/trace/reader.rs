@@ -144,7 +144,10 @@ impl Trace {
         }
         match (is_counted, is_ended) {
             (true, false) => return Err(Fault::CutOff { after: "without the last line `end`" }),
-            (false, _) => doubts.note(Doubt::Uncounted, &Place::default())?,
+            (false, _) => {
+                place.line = None;
+                doubts.note(Doubt::Uncounted, place)?;
+            }
             (true, true) => {}
         }
         Ok(Self::of(events, ledger.peak_bytes(), doubts))
