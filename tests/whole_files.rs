@@ -85,7 +85,7 @@ fn assert_old(path: &Path, output: &Output) {
     let error = text(&output.stderr);
     assert_eq!(fs::read_to_string(path).expect("a file"), OLD, "{error}");
     let name = path.file_name().expect("a name").to_string_lossy().into_owned();
-    assert_eq!(names(path.parent().expect("a folder")), [name.clone()], "{error}");
+    assert_eq!(names(path.parent().expect("a folder")), std::slice::from_ref(&name), "{error}");
     assert_eq!(output.status.code(), Some(1), "{error}");
     assert!(error.contains(&name) && error.contains("; "), "it names the file, and what to do: {error}");
 }

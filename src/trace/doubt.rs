@@ -76,7 +76,7 @@ pub struct Warning {
     /// The device of a snapshot.
     pub device: Option<u32>,
     /// The event of the device's history, from 0.
-    pub event: Option<u64>,
+    pub event: Option<u32>,
     /// How many there are of its kind.
     pub count: u64,
 }

@@ -27,7 +27,7 @@ use std::io;
 #[non_exhaustive]
 pub struct TraceError {
     /// The file's path, or the trace's name.
-    pub trace: String,
+    pub trace: Box<str>,
     /// The line, from 1; `None` when the fault is not one of a line.
     pub line: Option<u64>,
     /// The byte of the decompressed file, from 0; `None` except for damaged pickles, which have no lines.
@@ -35,7 +35,7 @@ pub struct TraceError {
     /// The device of a snapshot that the event belongs to.
     pub device: Option<u32>,
     /// The event in that device's history, from 0; of a trace that is not a file's, the event of the trace.
-    pub event: Option<u64>,
+    pub event: Option<u32>,
     /// The field; `None` when the fault is not one of a field.
     pub field: Option<&'static str>,
     /// What is wrong.
@@ -44,7 +44,7 @@ pub struct TraceError {
 
 impl fmt::Display for TraceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&shown(&self.trace))?;
+        f.write_str(&shown(&*self.trace))?;
         let &Self { line, offset, device, event, field, .. } = self;
         let place = Place { line, offset, device, event, field };
         if place != Place::default() {

@@ -9,14 +9,14 @@ pub(crate) struct Place {
     pub(crate) line: Option<u64>,
     pub(crate) offset: Option<u64>,
     pub(crate) device: Option<u32>,
-    pub(crate) event: Option<u64>,
+    pub(crate) event: Option<u32>,
     pub(crate) field: Option<&'static str>,
 }
 
 impl Place {
     pub(crate) fn error(self, trace: String, fault: Fault) -> TraceError {
         let Self { line, offset, device, event, field } = self;
-        TraceError { trace, line, offset, device, event, field, fault }
+        TraceError { trace: trace.into(), line, offset, device, event, field, fault }
     }
 }
 
@@ -27,7 +27,7 @@ impl fmt::Display for Place {
             ("line", self.line),
             ("byte", self.offset),
             ("device", self.device.map(u64::from)),
-            ("event", self.event),
+            ("event", self.event.map(u64::from)),
         ];
         for (name, number) in numbers.into_iter().filter_map(|(name, number)| Some((name, number?))) {
             write!(f, "{between}{name} {number}")?;

@@ -159,10 +159,10 @@ impl Trace {
     }
 
     /// Of events that did not come from a file; and which event is wrong, from 0.
-    pub(crate) fn assemble(events: Vec<Event>) -> Result<Self, (u64, Wrong)> {
+    pub(crate) fn assemble(events: Vec<Event>) -> Result<Self, (u32, Wrong)> {
         let mut ledger = Ledger::default();
-        for (event, number) in events.iter().zip(0..) {
-            ledger.enter(event, number).map_err(|wrong| (number, wrong))?;
+        for (event, number) in events.iter().zip(0u32..) {
+            ledger.enter(event, number.into()).map_err(|wrong| (number, wrong))?;
         }
         Ok(Self::of(events, ledger.peak_bytes(), Doubts::default()))
     }
