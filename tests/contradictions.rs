@@ -13,8 +13,11 @@ fn import(bytes: &[u8]) -> Import {
     if bytes.starts_with(b"(") { Import::new().format(Format::PyTorch) } else { Import::new() }
 }
 
+/// Events, warnings with their counts, and the peak.
+type Read = (Vec<(bool, u64)>, Vec<(Doubt, u64)>, u64);
+
 /// Reads it, and that a strict reader says the first warning as an error.
-fn read(bytes: &[u8]) -> (Vec<(bool, u64)>, Vec<(Doubt, u64)>, u64) {
+fn read(bytes: &[u8]) -> Read {
     let trace = import(bytes).parse(bytes).expect("a trace");
     if let [first, ..] = trace.warnings() {
         let error = import(bytes).strict(true).parse(bytes).expect_err("strict");
