@@ -14,6 +14,7 @@ mod budget;
 mod buffer;
 mod builder;
 mod capture;
+mod checksum;
 mod depot;
 mod device_arena;
 mod environment;
@@ -30,6 +31,7 @@ mod magazine;
 pub mod metrics;
 #[cfg(all(test, model))]
 mod model;
+pub mod output;
 mod pool;
 mod promise;
 mod rack;

@@ -218,9 +218,9 @@ fn out_of_memory_names_the_line_and_loses_nothing() {
     ] {
         let error = Replay::new(&trace).threads(threads).passes(2).run(pool).expect_err("too little memory");
         let shown = error.to_string();
-        assert!(error.is_out_of_memory() && shown.starts_with("small, line "), "{shown}");
+        assert!(error.is_out_of_memory() && shown.starts_with("small, event "), "{shown}");
         assert!(shown.contains("in pass 1: out of memory") && shown.contains(remedy), "{shown}");
-        assert!(threads > 1 || shown.contains("line 5,"), "{shown}");
+        assert!(threads > 1 || shown.contains("event 3,"), "{shown}");
         let stats = pool.stats();
         assert_eq!((stats.live_buffers, stats.bytes_live, stats.bytes_held), (0, 0, stats.bytes_cached));
         pool.trim();
@@ -241,7 +241,7 @@ fn a_device_that_fails_is_a_typed_error() {
     device.faults().fail_nth(Call::Allocate, 2);
     let error = Replay::new(&trace).run(&pool).expect_err("the device fails");
     assert!(
-        matches!(error, ReplayError::Pool { line: 3, pass: 0, source: Error::Backend(_), .. }),
+        matches!(error, ReplayError::Pool { event: 1, pass: 0, source: Error::Backend(_), .. }),
         "{error}"
     );
     assert_eq!(pool.stats().live_buffers, 0);

@@ -105,7 +105,7 @@ fn what_rmm_does_not_write_is_refused_by_line_and_field() {
 #[test]
 fn what_is_of_no_format_is_said_to_be_of_none() {
     for text in
-        ["", "\n", "op,id\n", "Thread,Time\n", "{\"a\": 1}", "\u{80}\u{9}", "PK\u{3}\u{4}", "(x", "\u{1b}[2J"]
+        ["\n", "op,id\n", "Thread,Time\n", "{\"a\": 1}", "\u{80}\u{9}", "PK\u{3}\u{4}", "(x", "\u{1b}[2J"]
     {
         let error = refused(text.as_bytes());
         assert!(matches!(error.fault, Fault::Unknown { .. }), "{text:?}: {error}");
@@ -173,7 +173,7 @@ fn damaged_pickles_are_refused_where_they_are_damaged() {
     );
     for end in 2..SNAPSHOT.len() {
         let error = refused(&SNAPSHOT[..end]);
-        assert!(matches!(error.fault, Fault::CutOff), "{end}: {error}");
+        assert!(matches!(error.fault, Fault::CutOff { .. }), "{end}: {error}");
     }
 }
 
@@ -197,14 +197,22 @@ fn what_is_no_snapshot_is_said_to_be_none() {
         ("(dS'segments'\n((S'device'\nI-1\ndls.", "`device` is a number from 0"),
     ];
     for (pickle, words) in table {
-        let error = Import::new().format(Format::PyTorch).parse(pickle.as_bytes()).expect_err(pickle);
+        // With what else a snapshot has.
+        let pickle = pickle.replacen("(dS'dev", "(dS'segments'\n(lsS'dev", 1).replacen(
+            "(dS'seg",
+            "(dS'device_traces'\n(lsS'seg",
+            1,
+        );
+        let error = Import::new().format(Format::PyTorch).parse(pickle.as_bytes()).expect_err(&pickle);
         assert!(matches!(error.fault, Fault::Shape { .. }) || words == "a list", "{pickle}: {error}");
         assert!(error.to_string().contains(words), "{pickle}: {error}");
     }
     let addr = "S'action'\nS'alloc'\nS'addr'\nI9\nS'size'\nI1\nd";
-    let twice = format!("(dS'device_traces'\n((({addr}({addr}lls.");
+    let twice = format!("(dS'segments'\n(lsS'device_traces'\n((({addr}({addr}lls.");
     let error = Import::new().format(Format::PyTorch).parse(twice.as_bytes()).expect_err("twice");
     assert!(matches!(error.fault, Fault::AddressLive { address: 9 }), "{error}");
+    assert_eq!((error.device, error.event), (Some(0), Some(1)), "{error}");
+    assert!(error.to_string().starts_with("trace, device 0, event 1: something at 0x9"), "{error}");
 }
 
 #[test]
@@ -215,8 +223,8 @@ fn endless_and_exploding_pickles_are_read_no_further_than_the_limits() {
         let head = &b"\x80\x02]q\x00"[..];
         let again = Again { bytes: again, at: 0 };
         let error = few.parse(head.chain(again)).expect_err("endless");
-        assert!(matches!(error.fault, Fault::TooMuchData { .. }), "{error}");
-        assert!(error.to_string().contains("raise `max_events`"), "{error}");
+        assert!(matches!(error.fault, Fault::TooMuchData { .. } | Fault::Exploding { .. }), "{error}");
+        assert!(error.to_string().contains("bytes of memory"), "{error}");
     }
     // Text that says to be longer than anything.
     for head in [
@@ -224,7 +232,7 @@ fn endless_and_exploding_pickles_are_read_no_further_than_the_limits() {
         b"\x80\x02X\xff\xff\xff\xff",
         b"\x80\x02\x8b\xff\xff\xff\xff",
     ] {
-        assert!(matches!(few.parse(head).expect_err("cut off").fault, Fault::CutOff));
+        assert!(matches!(few.parse(head).expect_err("cut off").fault, Fault::CutOff { .. }));
     }
     // A list in itself, and so deep that whatever recurs does not come back.
     let circle = b"\x80\x02]q\x00(h\x00h\x00e.";
@@ -271,24 +279,25 @@ fn gzip_and_names_of_files_tell_what_is_compressed() {
             );
             if name.ends_with(".gz") {
                 let error = refused(&bytes[..bytes.len() / 2]);
-                assert!(matches!(error.fault, Fault::Gzip(_)), "{error}");
+                assert!(matches!(error.fault, Fault::CutOff { .. }), "{error}");
             }
         }
     }
     let error = Import::new().read(folder.path().join("none")).expect_err("no such file");
     assert!(matches!(error.fault, Fault::Open(_)), "{error}");
     let error = Export::new(Format::Csv).save(&trace, folder.path()).expect_err("a folder");
-    assert!(matches!(error, ExportError::Create { .. }), "{error}");
+    assert!(matches!(error, ExportError::Output(_)), "{error}");
 }
 
 #[test]
 fn what_has_no_addresses_is_written_as_csv_alone() {
     let text = format!("{HEADER}a,0,1000000000000000000,0,0\na,1,1000000000000000000,0,0\n");
     let trace = Trace::parse(text.as_bytes()).expect("a trace");
-    assert_eq!(written(&trace, Format::Csv), text.as_bytes());
+    let csv = String::from_utf8(written(&trace, Format::Csv)).expect("text");
+    assert_eq!(csv.lines().skip(1).take(2).collect::<Vec<_>>(), text.lines().skip(1).collect::<Vec<_>>());
     for format in [Format::Rmm, Format::PyTorch] {
         let error = Export::new(format).write(&trace, Vec::new()).expect_err("too large");
-        assert!(matches!(error, ExportError::TooLarge { line: 3, .. }), "{error}");
+        assert!(matches!(error, ExportError::TooLarge { event: 1, .. }), "{error}");
     }
 }
 

@@ -37,7 +37,7 @@ fn conversions_there_and_back_keep_the_trace() {
         let convert = ["trace", "convert", &own, &output];
         let (code, out, err) = run(&[&convert[..], flags].concat());
         assert_eq!((code, err.as_str()), (Some(0), ""), "{name}");
-        assert_eq!(out, format!("{output}: 723 events as {format}\n"));
+        assert!(out.starts_with(&format!("{output}: 723 events as {format}\n")), "{out}");
         let back = Import::new().read(&output).expect("a trace");
         assert_eq!((back.events().len(), back.peak_requested()), (723, trace.peak_requested()));
         // And each of them is replayed, and fitted to.
@@ -88,9 +88,12 @@ fn what_goes_wrong_is_said_and_the_exit_status_is_1() {
         (&["trace", "show", &snapshot, "--device", "7"], "nothing of device 7"),
         (&["trace", "show", &snapshot, "--from", "csv"], "is not the header"),
         (&["trace", "show", &snapshot, "--max-events", "3"], "raise `max_events`"),
-        (&["trace", "convert", &snapshot, &nowhere], "it cannot be made"),
+        (&["trace", "convert", &snapshot, &nowhere], "no/such/folder/out.csv: the file cannot be created"),
         (&["replay", &snapshot, &snapshot, "--record", &nowhere], "a recording is of one trace"),
-        (&["replay", &snapshot, "--passes", "1", "--record", &nowhere], "it cannot be made"),
+        (
+            &["replay", &snapshot, "--passes", "1", "--record", &nowhere],
+            "no/such/folder/out.csv: the file cannot be created",
+        ),
     ] {
         let (code, _, err) = run(arguments);
         assert!(code == Some(1) && err.starts_with("error: ") && err.contains(text), "{arguments:?}: {err}");
@@ -126,4 +129,111 @@ fn what_is_replayed_or_trained_is_recorded() {
     let (code, _, err) = run(&["train", "--epochs", "1", "--batch-size", "200", "--record", &output]);
     assert_eq!((code, err.as_str()), (Some(0), ""));
     assert!(Import::new().read(&output).expect("a trace").events().len() > 100);
+}
+
+#[test]
+fn a_reader_that_is_gone_ends_the_program_quietly() {
+    let trace = format!("{ROOT}/benches/traces/multistream.csv.gz");
+    for arguments in [
+        &["devices"][..],
+        &["trace", "show", &trace],
+        &["trace", "show", "--json", &trace],
+        &["fit", "--json", &trace],
+        &["replay", "--json", &trace],
+        &["replay", &trace],
+        &["train", "--epochs", "1", "--batch-size", "500"],
+    ] {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_vrampool"));
+        command.env("XDG_RUNTIME_DIR", std::env::temp_dir()).stdout(writer);
+        let output =
+            command.args(arguments).stderr(std::process::Stdio::piped()).output().expect("it starts");
+        let err = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.status.code(), &*err), (Some(141), ""), "{arguments:?}");
+    }
+}
+
+#[test]
+fn control_characters_in_names_are_escaped() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let evil = path(folder.path(), "a\u{1b}[2J.csv");
+    for (text, code) in [("op,id,size,stream,t_us\na,0,1,0,0\n", 0), ("x\n", 1)] {
+        std::fs::write(&evil, text).expect("a file");
+        for arguments in [
+            &["trace", "show", &evil][..],
+            &["fit", &evil],
+            &["replay", &evil],
+            &["trace", "convert", &evil, &format!("{evil}.pickle")],
+        ] {
+            let (found, out, err) = run(arguments);
+            assert_eq!(found, Some(code), "{err}");
+            assert!(!out.contains('\u{1b}') && !err.contains('\u{1b}'), "{out:?} {err:?}");
+            assert!(err.contains("a\\u{1b}[2J.csv"), "{err}");
+        }
+    }
+}
+
+#[test]
+fn endings_are_recognised_in_whatever_case() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let trace = format!("{ROOT}/benches/traces/multistream.csv.gz");
+    for (name, format, is_compressed) in
+        [("a.PICKLE", "pytorch", false), ("b.pkl.GZ", "pytorch", true), ("c.Csv.Gz", "csv", true)]
+    {
+        let output = path(folder.path(), name);
+        let (code, out, err) = run(&["trace", "convert", &trace, &output]);
+        assert!(code == Some(0) && out.contains(&format!("as {format}\n")), "{err}");
+        assert_eq!(std::fs::read(&output).expect("a file").starts_with(b"\x1f\x8b"), is_compressed);
+        assert_eq!(Import::new().read(&output).expect("a trace").name(), &name[..1]);
+    }
+}
+
+#[test]
+fn warnings_are_shown_and_strict_makes_them_errors() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let old = path(folder.path(), "old.csv");
+    std::fs::write(&old, "op,id,size,stream,t_us\na,5,1,9,3\n").expect("a file");
+    let new = path(folder.path(), "new.pickle");
+    for arguments in
+        [&["trace", "show", &old][..], &["fit", &old], &["replay", &old], &["trace", "convert", &old, &new]]
+    {
+        let (code, _, err) = run(arguments);
+        assert!(
+            code == Some(0) && err.starts_with(&format!("warning: {old}: the file has no last line")),
+            "{err}"
+        );
+        let (code, out, err) = run(&[arguments, &["--strict"]].concat());
+        assert_eq!((code, out.as_str()), (Some(1), ""), "{err}");
+        assert!(err.starts_with(&format!("error: {old}: the file has no last line")), "{err}");
+    }
+    let (_, out, _) = run(&["trace", "convert", &old, &new]);
+    assert!(
+        out.lines().skip(1).all(|line| line.starts_with("not kept: ")) && out.lines().count() == 4,
+        "{out}"
+    );
+    let classes = path(folder.path(), "old.classes");
+    std::fs::write(&classes, "vrampool fitted classes 1\n512\n").expect("a file");
+    let (code, _, err) = run(&["replay", &new, "--size-classes", &format!("fitted:{classes}")]);
+    assert!(
+        code == Some(0) && err.starts_with(&format!("warning: {classes}: the file has no last line")),
+        "{err}"
+    );
+}
+
+#[test]
+fn standard_output_without_room_is_named() {
+    if !Path::new("/dev/full").exists() {
+        return;
+    }
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("a device");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vrampool"));
+    let trace = format!("{ROOT}/benches/traces/multistream.csv.gz");
+    let output = command.args(["trace", "show", &trace]).stdout(full).output().expect("it starts");
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(1) && err.starts_with("error: standard output: "), "{err}");
+    // A device has no previous content, and is written to.
+    let (code, _, err) = run(&["trace", "convert", &trace, "/dev/full"]);
+    assert!(code == Some(1) && err.starts_with("error: /dev/full: the file cannot be written"), "{err}");
+    assert_eq!(run(&["trace", "convert", &trace, "/dev/null"]).0, Some(0));
 }

@@ -36,9 +36,7 @@ pub enum ChunkError {
         available: u64,
     },
     /// What may not be cut leaves no room for the rest.
-    #[error(
-        "Unchunkable arrays require {unchunkable} bytes, and there are {available}; give a larger share, or make them smaller"
-    )]
+    #[error("{}", no_room(*unchunkable, *available))]
     UnchunkableTooLarge {
         /// Bytes of arrays that may not be cut.
         unchunkable: u64,
@@ -58,6 +56,20 @@ pub enum ChunkError {
         /// Bytes there are.
         available: u64,
     },
+}
+
+/// Without arrays that may not be cut, what lacks is memory for the others.
+fn no_room(unchunkable: u64, available: u64) -> String {
+    match unchunkable {
+        0 => format!(
+            "{available} bytes are available for arrays, which is too little for any of them; give a larger share, or a smaller \
+             reserve"
+        ),
+        _ => format!(
+            "Unchunkable arrays require {unchunkable} bytes, and {available} are available; give a larger share, or make them \
+             smaller"
+        ),
+    }
 }
 
 impl Partition {
@@ -221,6 +233,8 @@ mod tests {
         assert!(error.to_string().contains("All requested arrays are unchunkable"), "{error}");
         let error = cut(1000, 1, 1000, 10).expect_err("no room");
         assert!(error.to_string().contains("Unchunkable arrays require"), "{error}");
+        let error = cut(0, 1, 0, 10).expect_err("no bytes");
+        assert!(error.to_string().starts_with("0 bytes are available for arrays"), "{error}");
         let error = cut(100, 1000, 0, 7).expect_err("no room for one");
         assert!(error.to_string().contains("Can't fit a single run in GPU VRAM"), "{error}");
     }

@@ -1,7 +1,8 @@
 //! Why fitted classes could not be read or written.
 
 use super::classes::FittedClasses;
-use super::file::{HEADER, MAX_FILE};
+use super::file::{HEADER, MAX_FILE, OLD_HEADER};
+use crate::output::{OutputFault, shown};
 use std::fmt;
 use std::io;
 
@@ -29,7 +30,7 @@ pub struct FittedError {
 
 impl fmt::Display for FittedError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.file)?;
+        f.write_str(&shown(&self.file))?;
         if let Some(line) = self.line {
             write!(f, ", line {line}")?;
         }
@@ -54,11 +55,32 @@ pub enum Fault {
     /// The file cannot be read.
     #[error("it cannot be read: {0}; check that it is a file and that its disk is well")]
     Read(#[source] io::Error),
-    /// The file cannot be written.
-    #[error("it cannot be written: {0}; check that the folder is there and has room, and its permissions")]
-    Write(#[source] io::Error),
+    /// The file cannot be created or written. The previous file is as it was.
+    #[error("{0}")]
+    Output(#[source] OutputFault),
+    /// The file is cut.
+    #[error(
+        "the file ends early; copy or write it again. Its last line ends with a line end, and is `end` and a count after the first line `{HEADER}`"
+    )]
+    CutOff,
+    /// The last line does not match the sizes.
+    #[error(
+        "the file is altered: the last line is `{found}`, and of these sizes it is `{expected}`; copy or write it again. To edit \
+         it by hand, make the first line `{OLD_HEADER}` and remove the last one"
+    )]
+    Altered {
+        /// The last line.
+        found: String,
+        /// What it would be.
+        expected: String,
+    },
+    /// Something follows the last line.
+    #[error("more follows the last line `end`; a file has one set of classes")]
+    Trailing,
     /// The first line is not the header.
-    #[error("`{found}` is not the header; the first line must be `{HEADER}`")]
+    #[error(
+        "`{found}` is not the header; the first line must be `{HEADER}`, or `{OLD_HEADER}` in a file without a last line `end`"
+    )]
     Header {
         /// The first line, or how it begins.
         found: String,

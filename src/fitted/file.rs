@@ -2,6 +2,8 @@
 
 use super::classes::FittedClasses;
 use super::error::{Fault, FittedError};
+use crate::checksum::Checksum;
+use crate::output::{Output, shown as shown_path};
 use std::fmt;
 use std::fs::File;
 use std::io::Read;
@@ -9,7 +11,13 @@ use std::path::Path;
 use std::str::FromStr;
 
 /// The first line of every file. The number is the format's, and that of the general rule for what was not learned.
-pub(crate) const HEADER: &str = "vrampool fitted classes 1";
+pub(crate) const HEADER: &str = "vrampool fitted classes 2";
+
+/// The first line of files of earlier versions, and of those that people write: without a last line `end`.
+pub(crate) const OLD_HEADER: &str = "vrampool fitted classes 1";
+
+/// The first word of the last line.
+const END: &[u8] = b"end ";
 
 /// The most bytes that a file of classes may have: comments have room.
 pub const MAX_FILE: usize = 1 << 16;
@@ -21,7 +29,8 @@ const UNNAMED: &str = "fitted classes";
 const SHOWN: usize = 64;
 
 impl FittedClasses {
-    /// Reads a file that [`save`](Self::save) wrote, or somebody by hand: see the [format](crate::fitted#the-file).
+    /// Reads a file that [`save`](Self::save) wrote, or somebody by hand: see the [format](crate::fitted#the-file). A cut of a file
+    /// without a last line `end` cannot always be noticed; reading one is logged as a warning.
     ///
     /// # Errors
     /// [`FittedError`], which says where and what to do.
@@ -33,21 +42,29 @@ impl FittedClasses {
             // One more than allowed tells.
             let bounded = file.take(MAX_FILE as u64 + 1).read_to_end(&mut text);
             bounded.map_err(|error| (None, Fault::Read(error)))?;
-            parse(&text)
+            let (classes, is_counted) = parse(&text)?;
+            if !is_counted {
+                let path = shown_path(path);
+                log::warn!(
+                    "{path}: the file has no last line that counts its sizes, so a cut cannot be noticed; save it again"
+                );
+            }
+            Ok(classes)
         };
         read().map_err(|(line, fault)| FittedError { file: path.display().to_string(), line, fault })
     }
 
-    /// Writes them to a file, in place of what is there.
+    /// Writes them to a file, in place of the previous one.
     ///
     /// # Errors
-    /// [`FittedError`] when it cannot be written.
+    /// [`FittedError`] when it cannot be written; the previous file is then as it was.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<(), FittedError> {
         let path = path.as_ref();
-        std::fs::write(path, self.to_string()).map_err(|error| FittedError {
+        let saved = Output::create(path).and_then(|output| output.save(self.to_string()));
+        saved.map_err(|error| FittedError {
             file: path.display().to_string(),
             line: None,
-            fault: Fault::Write(error),
+            fault: Fault::Output(error.fault),
         })
     }
 }
@@ -56,8 +73,16 @@ impl FittedClasses {
 impl fmt::Display for FittedClasses {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{HEADER}")?;
-        self.sizes().iter().try_for_each(|size| writeln!(f, "{size}"))
+        self.sizes().iter().try_for_each(|size| writeln!(f, "{size}"))?;
+        writeln!(f, "end {} {:08x}", self.sizes().len(), checksum(self.sizes()))
     }
+}
+
+/// Of the sizes as they are written, a line each.
+fn checksum(sizes: &[u64]) -> u32 {
+    let mut sum = Checksum::new();
+    sizes.iter().for_each(|size| sum.add_line(size.to_string().as_bytes()));
+    sum.value()
 }
 
 /// Reads the text of a file.
@@ -65,24 +90,46 @@ impl FromStr for FittedClasses {
     type Err = FittedError;
 
     fn from_str(text: &str) -> Result<Self, FittedError> {
-        parse(text.as_bytes()).map_err(|(line, fault)| FittedError { file: UNNAMED.into(), line, fault })
+        let parsed = parse(text.as_bytes()).map(|(classes, _)| classes);
+        parsed.map_err(|(line, fault)| FittedError { file: UNNAMED.into(), line, fault })
     }
 }
 
-fn parse(text: &[u8]) -> Result<FittedClasses, (Option<u64>, Fault)> {
+/// The classes, and whether a last line counts them.
+fn parse(text: &[u8]) -> Result<(FittedClasses, bool), (Option<u64>, Fault)> {
     if text.len() > MAX_FILE {
         return Err((None, Fault::FileTooLong));
     }
-    let mut lines = (1..).zip(text.split(|&byte| byte == b'\n'));
-    let first = lines.next().map_or(&b""[..], |(_, line)| line);
-    if first.strip_suffix(b"\r").unwrap_or(first) != HEADER.as_bytes() {
-        return Err((Some(1), Fault::Header { found: shown(first) }));
-    }
-    let mut sizes = Vec::new();
+    let mut lines = (1..).zip(text.split_inclusive(|&byte| byte == b'\n'));
+    let (_, first) = lines.next().ok_or((None, Fault::CutOff))?;
+    let is_counted = match ended(first) {
+        Some(line) if line == HEADER.as_bytes() => true,
+        Some(line) if line == OLD_HEADER.as_bytes() => false,
+        None if [HEADER, OLD_HEADER]
+            .iter()
+            .any(|header| header.as_bytes().starts_with(first.trim_ascii_end())) =>
+        {
+            return Err((Some(1), Fault::CutOff));
+        }
+        _ => return Err((Some(1), Fault::Header { found: shown(first) })),
+    };
+    let (mut sizes, mut is_ended) = (Vec::new(), false);
     for (number, line) in lines {
         let at = |fault| (Some(number), fault);
+        let line = ended(line).ok_or(at(Fault::CutOff))?;
         let words = line.split(|&byte| byte == b'#').next().unwrap_or_default().trim_ascii();
         if words.is_empty() {
+            continue;
+        }
+        if is_ended {
+            return Err(at(Fault::Trailing));
+        }
+        if is_counted && words.starts_with(END) {
+            let expected = format!("end {} {:08x}", sizes.len(), checksum(&sizes));
+            if words != expected.as_bytes() {
+                return Err(at(Fault::Altered { found: shown(words), expected }));
+            }
+            is_ended = true;
             continue;
         }
         let size = size(words).map_err(at)?;
@@ -92,7 +139,16 @@ fn parse(text: &[u8]) -> Result<FittedClasses, (Option<u64>, Fault)> {
             _ => sizes.push(size),
         }
     }
-    Ok(FittedClasses::of_sorted(sizes))
+    match is_counted && !is_ended {
+        true => Err((None, Fault::CutOff)),
+        false => Ok((FittedClasses::of_sorted(sizes), is_counted)),
+    }
+}
+
+/// A line without its end; `None` where the file ends in it.
+fn ended(line: &[u8]) -> Option<&[u8]> {
+    let line = line.strip_suffix(b"\n")?;
+    Some(line.strip_suffix(b"\r").unwrap_or(line))
 }
 
 /// Digits alone: no sign, no unit.
@@ -122,8 +178,13 @@ mod tests {
     fn people_may_write_it() {
         let text = "vrampool fitted classes 1\r\n# for the large model\n\n  512\t# biases\r\n4096\n\n";
         assert_eq!(text.parse::<FittedClasses>().expect(text).sizes(), [512, 4096]);
-        let empty: FittedClasses = HEADER.parse().expect("no sizes");
-        assert!(empty.sizes().is_empty() && empty.to_string() == format!("{HEADER}\n"));
+        let empty: FittedClasses = format!("{OLD_HEADER}\n").parse().expect("no sizes");
+        assert!(empty.sizes().is_empty());
+        assert_eq!(empty.to_string(), format!("{HEADER}\nend 0 00000000\n"));
+        // A comment in a file that was saved does no harm.
+        let saved = FittedClasses::new([512, 4096]).expect("sizes").to_string();
+        let noted = saved.replace("4096", "# for the large model\r\n\t4096 # weights\r");
+        assert_eq!(noted.parse::<FittedClasses>().expect("a comment").sizes(), [512, 4096]);
     }
 
     #[test]
@@ -140,18 +201,28 @@ mod tests {
             ("7\n7\n", 3, "7 is not larger than 7"),
             (&many, FittedClasses::MAX_CLASSES as u64 + 2, "more than 1024 sizes"),
         ] {
-            let error = format!("{HEADER}\n{body}").parse::<FittedClasses>().expect_err(body);
+            let error = format!("{OLD_HEADER}\n{body}\n").parse::<FittedClasses>().expect_err(body);
             assert_eq!(error.line, Some(line), "{error}");
             assert!(error.to_string().contains(words), "{error}");
         }
-        for text in ["", "\n", "512\n", "vrampool fitted classes 2\n", " vrampool fitted classes 1\n"] {
+        for text in ["\n", "512\n", "vrampool fitted classes 3\n", " vrampool fitted classes 1\n"] {
             let error = text.parse::<FittedClasses>().expect_err(text);
             assert!(matches!((error.line, error.fault), (Some(1), Fault::Header { .. })));
         }
         let long = format!("{HEADER}\n{}", "#".repeat(MAX_FILE)).parse::<FittedClasses>().expect_err("long");
         assert!(matches!(long.fault, Fault::FileTooLong));
+        for (body, line) in [("512\nend 2 0\n", 3), ("512\nend 1 00000000\n", 3), ("end x\n", 2)] {
+            let error = format!("{HEADER}\n{body}").parse::<FittedClasses>().expect_err(body);
+            assert!(
+                matches!((error.line, &error.fault), (Some(at), Fault::Altered { .. }) if at == line),
+                "{error}"
+            );
+        }
+        let saved = FittedClasses::new([512]).expect("a size").to_string();
+        let error = format!("{saved}{saved}").parse::<FittedClasses>().expect_err("twice");
+        assert!(matches!((error.line, &error.fault), (Some(4), Fault::Trailing)), "{error}");
         let line = "x".repeat(10_000).parse::<FittedClasses>().expect_err("a long line");
-        assert!(line.to_string().len() < 200, "{line}");
+        assert!(line.to_string().len() < 250, "{line}");
     }
 
     #[test]
@@ -164,7 +235,7 @@ mod tests {
         // No text, and without end.
         std::fs::write(&path, [0xff, 0xfe, b'\n']).expect("a file");
         let error = FittedClasses::load(&path).expect_err("no header");
-        assert!(error.to_string().contains("some.classes, line 1: `\\xff\\xfe` is not"), "{error}");
+        assert!(error.to_string().contains("some.classes, line 1: `\\xff\\xfe\\n` is not"), "{error}");
         if Path::new("/dev/zero").exists() {
             let error = FittedClasses::load("/dev/zero").expect_err("no end");
             assert!(matches!(error.fault, Fault::FileTooLong));
@@ -172,7 +243,8 @@ mod tests {
         let nowhere = folder.path().join("no/such/file");
         let error = FittedClasses::load(&nowhere).expect_err("no file");
         assert!(matches!(error.fault, Fault::Open(_)) && std::error::Error::source(&error).is_some());
-        assert!(matches!(classes.save(&nowhere).expect_err("no folder").fault, Fault::Write(_)));
+        let error = classes.save(&nowhere).expect_err("no folder");
+        assert!(matches!(error.fault, Fault::Output(_)), "{error}");
         assert!(matches!(FittedClasses::load(folder.path()).expect_err("a folder").fault, Fault::Read(_)));
     }
 
@@ -185,9 +257,18 @@ mod tests {
         }
 
         #[test]
+        fn a_cut_file_is_refused_wherever_it_ends(sizes in proptest::collection::btree_set(1..=u64::MAX, 0..9)) {
+            let text = FittedClasses::new(sizes).expect("sizes").to_string();
+            for end in 0..text.len() {
+                let error = text[..end].parse::<FittedClasses>().expect_err("it is cut");
+                prop_assert!(error.to_string().contains("ends early"), "{}: {}", end, error);
+            }
+        }
+
+        #[test]
         fn no_bytes_do_harm(body in proptest::collection::vec(any::<u8>(), 0..200)) {
-            let text = [HEADER.as_bytes(), b"\n", &body].concat();
-            if let Ok(classes) = parse(&text) {
+            let text = [OLD_HEADER.as_bytes(), b"\n", &body].concat();
+            if let Ok((classes, _)) = parse(&text) {
                 prop_assert!(classes.sizes().windows(2).all(|two| two[0] < two[1]));
             }
             // Whatever it is.

@@ -42,10 +42,13 @@
 //!
 //! # The file
 //!
-//! Text, for people too. The first line is `vrampool fitted classes 1`; every other line is a size in bytes, each larger than
-//! the one before. Empty lines and what follows a `#` mean nothing. At most [`MAX_CLASSES`](FittedClasses::MAX_CLASSES) sizes
-//! and [`MAX_FILE`] bytes, so that whatever a stranger sent takes no more memory than that. What is wrong with one is said
-//! by a [`FittedError`], with its line.
+//! Text, for people too. The first line is `vrampool fitted classes 2`, the last one `end COUNT CHECKSUM`: how many sizes there
+//! are, and the CRC-32 of these in decimal, each with `\n`, in 8 hexadecimal digits. So a file that is cut or altered is an
+//! error. Every line between is a size in bytes, each larger than the one before. Empty lines and what follows a `#` mean
+//! nothing. A file that is written by hand, or by an earlier version, begins with `vrampool fitted classes 1` and has no line
+//! `end`. Each line ends with a line end, the last one too. At most [`MAX_CLASSES`](FittedClasses::MAX_CLASSES) sizes and
+//! [`MAX_FILE`] bytes, so that whatever a stranger sent takes no more memory than that. What is wrong with one is said by a
+//! [`FittedError`], with its line.
 
 mod classes;
 mod demand;

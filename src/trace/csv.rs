@@ -3,8 +3,14 @@
 use super::error::Fault;
 use super::event::{Event, Op};
 
-/// The first line of every trace.
+/// The columns, and the first line of files of earlier versions, which have no last line.
 pub(crate) const HEADER: &str = "op,id,size,stream,t_us";
+
+/// The first line of files whose last line counts their events.
+pub(crate) const NEW_HEADER: &str = "op,id,size,stream,t_us,v2";
+
+/// The operation of the last line: `end,EVENTS,CHECKSUM,0,0`.
+pub(crate) const END: &[u8] = b"end,";
 
 /// What is wrong, and with which field.
 pub(crate) type Wrong = (&'static str, Fault);
@@ -27,6 +33,17 @@ pub(crate) fn event(line: &[u8]) -> Result<Event, Wrong> {
     match fields.rest {
         None => Ok(event),
         Some(_) => Err(("t_us", Fault::Extra)),
+    }
+}
+
+/// Reads the last line: how many events there are, and their checksum.
+pub(crate) fn end(line: &[u8]) -> Result<[u64; 2], Wrong> {
+    let mut fields = Fields { rest: Some(line) };
+    fields.next("op")?;
+    let end = [fields.number("id")?, fields.number("size")?];
+    match (fields.number("stream")?, fields.number("t_us")?, fields.rest) {
+        (0, 0, None) => Ok(end),
+        _ => Err(("t_us", Fault::Extra)),
     }
 }
 

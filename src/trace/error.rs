@@ -1,9 +1,13 @@
 //! Why a trace could not be read.
 
-use super::csv::HEADER;
+use super::csv::{HEADER, NEW_HEADER};
+use super::doubt::Doubt;
+use super::format::Format;
 use super::import::RMM_HEADER;
 use super::ledger::MAX_STREAMS;
 use super::lines::MAX_LINE;
+use super::place::Place;
+use crate::output::shown;
 use std::fmt;
 use std::io;
 
@@ -23,11 +27,15 @@ use std::io;
 #[non_exhaustive]
 pub struct TraceError {
     /// The file's path, or the trace's name.
-    pub trace: String,
+    pub trace: Box<str>,
     /// The line, from 1; `None` when the fault is not one of a line.
     pub line: Option<u64>,
-    /// The byte of the decompressed file at which it stands, from 0; `None` but for PyTorch's snapshots, which have no lines.
+    /// The byte of the decompressed file, from 0; `None` except for damaged pickles, which have no lines.
     pub offset: Option<u64>,
+    /// The device of a snapshot that the event belongs to.
+    pub device: Option<u32>,
+    /// The event in that device's history, from 0; of a trace that is not a file's, the event of the trace.
+    pub event: Option<u32>,
     /// The field; `None` when the fault is not one of a field.
     pub field: Option<&'static str>,
     /// What is wrong.
@@ -36,15 +44,11 @@ pub struct TraceError {
 
 impl fmt::Display for TraceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.trace)?;
-        if let Some(line) = self.line {
-            write!(f, ", line {line}")?;
-        }
-        if let Some(offset) = self.offset {
-            write!(f, ", byte {offset}")?;
-        }
-        if let Some(field) = self.field {
-            write!(f, ", field `{field}`")?;
+        f.write_str(&shown(&*self.trace))?;
+        let &Self { line, offset, device, event, field, .. } = self;
+        let place = Place { line, offset, device, event, field };
+        if place != Place::default() {
+            write!(f, ", {place}")?;
         }
         write!(f, ": {}", self.fault)
     }
@@ -67,8 +71,8 @@ pub enum Fault {
     /// The file cannot be read.
     #[error("it cannot be read: {0}; check that it is a file and that its disk is well")]
     Read(#[source] io::Error),
-    /// The compressed data is cut off or damaged.
-    #[error("its gzip data is cut off or damaged: {0}; copy or record it again")]
+    /// The compressed data is damaged, or followed by something else.
+    #[error("its gzip data is damaged: {0}; copy or record it again")]
     Gzip(#[source] io::Error),
     /// The content is of no format.
     #[error(
@@ -79,7 +83,9 @@ pub enum Fault {
         found: String,
     },
     /// The first line is not the header.
-    #[error("`{found}` is not the header; the first line must be `{HEADER}`")]
+    #[error(
+        "`{found}` is not the header; the first line must be `{NEW_HEADER}`, or `{HEADER}` in a file without a last line `end`"
+    )]
     Header {
         /// The first line.
         found: String,
@@ -204,17 +210,60 @@ pub enum Fault {
         /// Its protocol.
         protocol: u8,
     },
-    /// A pickle ends too early.
-    #[error("the pickle ends in the middle; copy or write it again")]
-    CutOff,
+    /// The file is cut.
+    #[error("the file ends early{}; copy or write it again", if .after.is_empty() { String::new() } else { format!(", {after}") })]
+    CutOff {
+        /// After what, in words; may be empty.
+        after: &'static str,
+    },
+    /// The content does not match the count or the checksum in its last line.
+    #[error(
+        "the file is altered: its last line says {counted} events with checksum {sum:#010x}, and there are {found} with \
+         {found_sum:#010x}; copy or write it again. To edit it by hand, make the first line `{HEADER}` and remove the last one"
+    )]
+    Altered {
+        /// Events by the last line.
+        counted: u64,
+        /// Events in the file.
+        found: u64,
+        /// The checksum by the last line.
+        sum: u64,
+        /// The checksum of the file.
+        found_sum: u64,
+    },
+    /// Something follows the end.
+    #[error("more data follows the end; a file has one trace, write each to a file of its own")]
+    Trailing,
+    /// Something contradicts itself, and the reader is strict.
+    #[error("{0}; or read it without `strict`")]
+    Doubtful(Doubt),
     /// A pickle's instructions do not fit each other.
     #[error("the pickle is damaged: its instructions do not fit each other; copy or write it again")]
     NotPickled,
     /// A snapshot has more in it than was allowed.
-    #[error("reading the snapshot takes more than {max} bytes of memory; raise `max_events` if you trust it")]
+    #[error("reading the file takes more than {max} bytes of memory; raise `max_events` if you trust it")]
     TooMuchData {
         /// The limit, bytes.
         max: u64,
+    },
+    /// A small pickle takes much memory.
+    #[error(
+        "{read} bytes of the pickle take more than {max} bytes of memory, which no snapshot of PyTorch's does; write it with \
+         `torch.cuda.memory._dump_snapshot`"
+    )]
+    Exploding {
+        /// Bytes that were read.
+        read: u64,
+        /// The limit for as many, bytes.
+        max: u64,
+    },
+    /// The system has no memory.
+    #[error(
+        "reading the file takes {bytes} more bytes of memory, which the system does not have; lower `max_events`"
+    )]
+    OutOfMemory {
+        /// Bytes.
+        bytes: u64,
     },
     /// A snapshot is not as snapshots are.
     #[error(
@@ -232,4 +281,25 @@ pub enum Fault {
         /// How many devices it has.
         devices: u64,
     },
+    /// A device was chosen in a file that has none.
+    #[error("device {device} is chosen, and a trace as {format} names no devices; leave the device out")]
+    DeviceOfNothing {
+        /// The device.
+        device: u32,
+        /// The format.
+        format: Format,
+    },
+}
+
+impl From<Doubt> for Fault {
+    fn from(doubt: Doubt) -> Self {
+        Self::Doubtful(doubt)
+    }
+}
+
+impl Fault {
+    /// Of so many more items.
+    pub(crate) fn out_of_memory<T>(items: usize) -> Self {
+        Self::OutOfMemory { bytes: (items as u64).saturating_mul(size_of::<T>() as u64) }
+    }
 }

@@ -11,6 +11,7 @@ use std::str::FromStr;
 /// assert_eq!("rmm".parse(), Ok(Format::Rmm));
 /// assert_eq!(Format::PyTorch.to_string(), "pytorch");
 /// assert_eq!(Format::of_name("run.pickle.gz"), Format::PyTorch);
+/// assert_eq!(Format::of_name("RUN.PKL.GZ"), Format::PyTorch);
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -26,14 +27,20 @@ pub enum Format {
 impl Format {
     const ALL: [Self; 3] = [Self::Csv, Self::Rmm, Self::PyTorch];
 
-    /// What a file of this name is to be, where nobody says: [`PyTorch`](Self::PyTorch) where it ends with `.pickle` or `.pkl`,
-    /// before a `.gz` if it has one; else [`Csv`](Self::Csv).
+    /// The format of a file of this name where none is given: [`PyTorch`](Self::PyTorch) if it ends with `.pickle` or `.pkl`,
+    /// before a `.gz` if it has one; else [`Csv`](Self::Csv). Case does not matter.
     #[must_use]
     pub fn of_name(path: impl AsRef<Path>) -> Self {
-        let name = path.as_ref().to_string_lossy();
-        let name = name.strip_suffix(".gz").unwrap_or(&name);
+        let name = path.as_ref().to_string_lossy().to_ascii_lowercase();
+        let name = without_gz(&name).unwrap_or(&name);
         if name.ends_with(".pickle") || name.ends_with(".pkl") { Self::PyTorch } else { Self::Csv }
     }
+}
+
+/// A name without the ending `.gz`, in whatever case; `None` if it has none.
+pub(super) fn without_gz(name: &str) -> Option<&str> {
+    let (rest, ending) = name.split_at_checked(name.len().checked_sub(".gz".len())?)?;
+    ending.eq_ignore_ascii_case(".gz").then_some(rest)
 }
 
 impl fmt::Display for Format {

@@ -55,6 +55,9 @@ impl Ledger {
         let Some(live) = self.live_bytes.checked_add(size) else {
             return Err(("size", Fault::TooMuchLive { live: self.live_bytes, size }));
         };
+        self.ids
+            .try_reserve(1)
+            .map_err(|_| ("id", Fault::out_of_memory::<(u64, State)>(2 * self.ids.len())))?;
         self.ids.insert(id, State::Live { size, since: line });
         self.live_bytes = live;
         self.peak_bytes = self.peak_bytes.max(live);

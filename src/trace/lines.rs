@@ -47,7 +47,7 @@ impl<'a> Lines<'a> {
         (self.input, read_fault(self.is_gzip))
     }
 
-    /// The next line; `None` at the end.
+    /// The next line; `None` at the end. A line that the file ends in is an error.
     pub(crate) fn next(&mut self) -> Result<Option<&[u8]>, Fault> {
         self.line.clear();
         // Two more for `\r\n`: a line that fills this without ending is too long, and no more of it is read.
@@ -58,7 +58,10 @@ impl<'a> Lines<'a> {
         if self.line.is_empty() {
             return Ok(None);
         }
-        let line = self.line.strip_suffix(b"\n").unwrap_or(&self.line);
+        let Some(line) = self.line.strip_suffix(b"\n") else {
+            let is_long = self.line.len() > MAX_LINE;
+            return Err(if is_long { Fault::LineTooLong } else { Fault::CutOff { after: "in this line" } });
+        };
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         if line.len() > MAX_LINE { Err(Fault::LineTooLong) } else { Ok(Some(line)) }
     }
@@ -69,9 +72,8 @@ fn read_fault(is_gzip: bool) -> fn(io::Error) -> Fault {
         return Fault::Read;
     }
     |error| match error.kind() {
-        io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput => {
-            Fault::Gzip(error)
-        }
+        io::ErrorKind::UnexpectedEof => Fault::CutOff { after: "in its gzip data" },
+        io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput => Fault::Gzip(error),
         _ => Fault::Read(error),
     }
 }

@@ -3,8 +3,11 @@
 //!
 //! # The format
 //!
-//! CSV, gzip-compressed or not (told by its content, not by its name), with `\n` or `\r\n` at a line's end. The first
-//! line is `op,id,size,stream,t_us`; every other line is one event:
+//! CSV, gzip-compressed or not (told by its content, not by its name), with `\n` or `\r\n` at the end of each line, the last one
+//! too. The first line is `op,id,size,stream,t_us,v2`. The last line is `end,EVENTS,CHECKSUM,0,0`: the number of events, and the
+//! CRC-32 of their lines, each as if it ended with `\n`. So a file that is cut or altered is an error. Files of earlier versions,
+//! and those that other programs write, begin with `op,id,size,stream,t_us` and have no such last line; they are read with a
+//! [`Warning`]. Every other line is one event:
 //!
 //! | field | `a`: an allocation | `f`: a free |
 //! |---|---|---|
@@ -23,7 +26,7 @@
 //!
 //! Lines are read one by one and are at most [`MAX_LINE`] bytes long, events are at most [`Limits::max_events`], streams
 //! at most [`MAX_STREAMS`]; so neither an endless line nor a small file that decompresses without end takes more memory
-//! than the events that were allowed, at most 150 bytes each.
+//! than the events that were allowed, at most 160 bytes each, and 256 bytes each of an RMM log.
 //!
 //! # Formats of other programs
 //!
@@ -57,6 +60,7 @@
 
 mod any_touch;
 mod csv;
+mod doubt;
 mod error;
 mod event;
 mod export;
@@ -66,6 +70,7 @@ mod host_touch;
 mod import;
 mod ledger;
 mod lines;
+mod place;
 mod program;
 mod reader;
 mod recorder;
@@ -76,9 +81,10 @@ mod touch;
 mod worker;
 
 pub use any_touch::AnyTouch;
+pub use doubt::{Doubt, Warning};
 pub use error::{Fault, TraceError};
 pub use event::{Event, Op};
-pub use export::{Export, ExportError};
+pub use export::{Export, ExportError, Losses};
 pub use format::{Format, UnknownFormat};
 #[cfg(feature = "host")]
 pub use host_touch::HostTouch;

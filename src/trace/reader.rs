@@ -1,11 +1,16 @@
 //! A trace in memory, and how it is read.
 
-use super::csv::{self, HEADER, Wrong};
+use super::csv::{self, END, HEADER, NEW_HEADER, Wrong};
+use super::doubt::{Doubt, Doubts, Warning};
 use super::error::{Fault, TraceError};
 use super::event::{Event, Op};
+use super::format::without_gz;
 use super::ledger::Ledger;
 use super::lines::Lines;
+use super::place::Place;
+use crate::checksum::Checksum;
 use crate::fitted::Demand;
+use crate::output::shown;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::Read;
@@ -21,6 +26,7 @@ pub struct Trace {
     name: String,
     events: Vec<Event>,
     peak_requested: u64,
+    warnings: Vec<Warning>,
 }
 
 /// How much a trace may have.
@@ -60,19 +66,12 @@ impl Trace {
     /// # Errors
     /// As [`read`](Self::read).
     pub fn read_within(path: impl AsRef<Path>, limits: Limits) -> Result<Self, TraceError> {
-        let path = path.as_ref();
-        let mut line = None;
+        let (path, mut place) = (path.as_ref(), Place::default());
         let trace = match File::open(path) {
-            Ok(file) => Self::parse_read(file, limits, &mut line),
-            Err(error) => Err((None, Fault::Open(error))),
+            Ok(file) => Self::parse_read(file, limits, &mut place),
+            Err(error) => Err(Fault::Open(error)),
         };
-        let trace = trace.map_err(|(field, fault)| TraceError {
-            trace: path.display().to_string(),
-            line,
-            offset: None,
-            field,
-            fault,
-        })?;
+        let trace = trace.map_err(|fault| place.error(path.display().to_string(), fault))?;
         Ok(trace.named(stem(path)))
     }
 
@@ -96,59 +95,82 @@ impl Trace {
     /// # Errors
     /// As [`read`](Self::read).
     pub fn parse_within(reader: impl Read, limits: Limits) -> Result<Self, TraceError> {
-        let mut line = None;
-        Self::parse_read(reader, limits, &mut line).map_err(|(field, fault)| TraceError {
-            trace: UNNAMED.into(),
-            line,
-            offset: None,
-            field,
-            fault,
-        })
+        let mut place = Place::default();
+        Self::parse_read(reader, limits, &mut place).map_err(|fault| place.error(UNNAMED.into(), fault))
     }
 
-    fn parse_read(
-        reader: impl Read,
-        limits: Limits,
-        line: &mut Option<u64>,
-    ) -> Result<Self, (Option<&'static str>, Fault)> {
-        let lines = Lines::new(reader).map_err(|fault| (None, fault))?;
-        Self::parse_lines(lines, limits, line)
+    fn parse_read(reader: impl Read, limits: Limits, place: &mut Place) -> Result<Self, Fault> {
+        Self::parse_lines(Lines::new(reader)?, limits, Doubts::default(), place)
     }
 
-    /// `line` is the one being read.
+    /// `place` is the one being read.
     pub(crate) fn parse_lines(
         mut lines: Lines<'_>,
         limits: Limits,
-        line: &mut Option<u64>,
-    ) -> Result<Self, (Option<&'static str>, Fault)> {
-        let whole_line = |fault: Fault| (None, fault);
-        let one_field = |(field, fault): Wrong| (Some(field), fault);
-        let (mut events, mut ledger) = (Vec::new(), Ledger::default());
-        *line = Some(1);
-        let header = lines.next().map_err(whole_line)?.unwrap_or_default();
-        if header != HEADER.as_bytes() {
-            return Err(whole_line(Fault::Header { found: csv::shown(header) }));
+        mut doubts: Doubts,
+        place: &mut Place,
+    ) -> Result<Self, Fault> {
+        let (mut events, mut ledger, mut sum) = (Vec::new(), Ledger::default(), Checksum::new());
+        place.line = Some(1);
+        let header = lines.next()?.ok_or(Fault::CutOff { after: "in its first line" })?;
+        let is_counted = header == NEW_HEADER.as_bytes();
+        if !is_counted && header != HEADER.as_bytes() {
+            return Err(Fault::Header { found: csv::shown(header) });
         }
+        let mut is_ended = false;
         for number in 2.. {
-            *line = Some(number);
-            let Some(text) = lines.next().map_err(whole_line)? else { break };
-            if events.len() as u64 >= u64::from(limits.max_events) {
-                return Err(whole_line(Fault::TooManyEvents { max: limits.max_events }));
+            place.line = Some(number);
+            let Some(text) = lines.next()? else { break };
+            if is_ended {
+                return Err(Fault::Trailing);
             }
-            let event = csv::event(text).map_err(one_field)?;
-            ledger.enter(&event, number).map_err(one_field)?;
+            if is_counted && text.starts_with(END) {
+                let [counted, expected] = csv::end(text).map_err(|wrong| field(place, wrong))?;
+                let (found, found_sum) = (events.len() as u64, sum.value().into());
+                if (counted, expected) != (found, found_sum) {
+                    return Err(Fault::Altered { counted, found, sum: expected, found_sum });
+                }
+                is_ended = true;
+                continue;
+            }
+            if events.len() as u64 >= u64::from(limits.max_events) {
+                return Err(Fault::TooManyEvents { max: limits.max_events });
+            }
+            sum.add_line(text);
+            let event = csv::event(text).map_err(|wrong| field(place, wrong))?;
+            ledger.enter(&event, number).map_err(|wrong| field(place, wrong))?;
+            events.try_reserve(1).map_err(|_| Fault::out_of_memory::<Event>(2 * events.len()))?;
             events.push(event);
         }
-        Ok(Self { name: UNNAMED.into(), events, peak_requested: ledger.peak_bytes() })
+        match (is_counted, is_ended) {
+            (true, false) => return Err(Fault::CutOff { after: "without the last line `end`" }),
+            (false, _) => {
+                place.line = None;
+                doubts.note(Doubt::Uncounted, place)?;
+            }
+            (true, true) => {}
+        }
+        Ok(Self::of(events, ledger.peak_bytes(), doubts))
     }
 
-    /// Of events that did not come from a file of this format.
-    pub(crate) fn assemble(events: Vec<Event>) -> Result<Self, Wrong> {
+    /// Of events that make sense.
+    pub(crate) fn of(events: Vec<Event>, peak_requested: u64, doubts: Doubts) -> Self {
+        Self { name: UNNAMED.into(), events, peak_requested, warnings: doubts.into_warnings() }
+    }
+
+    /// Of events that did not come from a file; and which event is wrong, from 0.
+    pub(crate) fn assemble(events: Vec<Event>) -> Result<Self, (u32, Wrong)> {
         let mut ledger = Ledger::default();
-        for (event, line) in events.iter().zip(2..) {
-            ledger.enter(event, line)?;
+        for (event, number) in events.iter().zip(0u32..) {
+            ledger.enter(event, number.into()).map_err(|wrong| (number, wrong))?;
         }
-        Ok(Self { name: UNNAMED.into(), events, peak_requested: ledger.peak_bytes() })
+        Ok(Self::of(events, ledger.peak_bytes(), Doubts::default()))
+    }
+
+    /// What in its file contradicts itself: a line for each kind. Empty for a trace that was not read from a file.
+    #[must_use]
+    pub fn warnings(&self) -> &[Warning] {
+        &self.warnings
     }
 
     /// The same under another name.
@@ -207,9 +229,15 @@ impl Trace {
     }
 }
 
-/// A file's name without `.gz` and without the ending before it.
+/// Notes the field that is wrong.
+fn field(place: &mut Place, (field, fault): Wrong) -> Fault {
+    place.field = Some(field);
+    fault
+}
+
+/// A file's name without `.gz` and without the ending before it, control characters escaped.
 pub(crate) fn stem(path: &Path) -> String {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let name = Path::new(name.strip_suffix(".gz").unwrap_or(&name));
-    name.file_stem().unwrap_or_default().to_string_lossy().into_owned()
+    let name = Path::new(without_gz(&name).unwrap_or(&name));
+    shown(name.file_stem().unwrap_or_default())
 }

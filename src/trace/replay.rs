@@ -197,7 +197,7 @@ impl Replay {
 
     fn halted(&self, pass: u32, Halt { event, source }: Halt) -> ReplayError {
         // Behind the header, and counted from 1.
-        ReplayError::Pool { trace: self.trace.clone(), line: event as u64 + 2, pass, source }
+        ReplayError::Pool { trace: self.trace.clone(), event: event as u64, pass, source }
     }
 
     fn untouched(&self, pass: u32, source: Error) -> ReplayError {

@@ -61,12 +61,12 @@ impl Pass {
 #[non_exhaustive]
 pub enum ReplayError {
     /// The pool refused an event.
-    #[error("{trace}, line {line}, in pass {pass}: {source}", pass = pass + 1)]
+    #[error("{trace}, event {event}, in pass {pass}: {source}", pass = pass + 1)]
     Pool {
         /// The trace's name.
         trace: String,
-        /// The event's line in the trace's file.
-        line: u64,
+        /// The event in the trace, from 0.
+        event: u64,
         /// In which pass, from 0.
         pass: u32,
         /// The pool's explanation.

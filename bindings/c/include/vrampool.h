@@ -320,6 +320,12 @@ vrampool_status vrampool_wake(vrampool_pool pool, const char *const *tags, size_
 /* Whether a tag is asleep (1) or not (0; also when nothing has it). */
 vrampool_status vrampool_is_asleep(vrampool_pool pool, const char *tag, int *is_asleep);
 
+/* ----------------------------------------------------------------------------------------------------------- files --- */
+
+/* Replaces the file at `path` by `count` bytes, as vrampool writes its own files: completely, or not at all. The previous file stays
+ * as it was if this fails, or if the process is killed. VRAMPOOL_ERROR_INVALID_ARGUMENT says why. */
+vrampool_status vrampool_file_write(const char *path, const void *bytes, size_t count);
+
 /* ---------------------------------------------------------------------------------------------------------- traces --- */
 
 /* A trace by its number: allocations and frees in their order, recorded from a pool or loaded from a file. 0 is none. Until
@@ -343,12 +349,13 @@ vrampool_status vrampool_record_stop(vrampool_pool pool, vrampool_trace *trace, 
  * a history. What is wrong with it is VRAMPOOL_ERROR_INVALID_ARGUMENT, with the place and the remedy. */
 vrampool_status vrampool_trace_load(const char *path, const char *format, int device, vrampool_trace *trace);
 
-/* Writes it, gzip-compressed where the name ends with .gz. A null `format` is pytorch where the name ends with .pickle or .pkl
+/* Writes it in place of the file that is there, which stays as it was if this fails. Gzip-compressed where the name ends with .gz. A null `format` is pytorch where the name ends with .pickle or .pkl
  * before that, else csv. */
 vrampool_status vrampool_trace_save(vrampool_trace trace, const char *path, const char *format);
 
 /* What is in it, as JSON, for vrampool_string_free: {"trace","events","allocations","frees","never_freed","streams",
- * "distinct_sizes","requested","peak_requested","largest","duration_us","sizes":[{"from","to","allocations","bytes","share"}]} */
+ * "distinct_sizes","requested","peak_requested","largest","duration_us","warnings":[text],"sizes":[{"from","to","allocations","bytes","share"}]}
+ * The warnings are what in its file contradicts itself, a text for each kind. */
 vrampool_status vrampool_trace_show(vrampool_trace trace, char **json);
 
 /* Forgets it. */

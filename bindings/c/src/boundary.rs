@@ -114,6 +114,33 @@ impl<'a> Texts<'a> {
     }
 }
 
+/// Bytes of C's: a `const void *`, as many as another argument says.
+#[derive(Clone, Copy, Debug)]
+#[repr(transparent)]
+pub struct Bytes<'a> {
+    first: *const u8,
+    of: PhantomData<&'a [u8]>,
+}
+
+impl<'a> Bytes<'a> {
+    /// Those of a slice; pass its length too.
+    #[must_use]
+    pub fn of(bytes: &'a [u8]) -> Self {
+        Self { first: bytes.as_ptr(), of: PhantomData }
+    }
+
+    pub(crate) fn read(self, count: usize, argument: &str) -> Result<&'a [u8], Failure> {
+        if count == 0 {
+            return Ok(&[]);
+        }
+        if self.first.is_null() || isize::try_from(count).is_err() {
+            return Err(Failure::invalid(argument, "there are fewer than their number"));
+        }
+        // SAFETY: made of a slice whose length was passed, or C's promise: so many bytes, which stay as they are during the call.
+        Ok(unsafe { std::slice::from_raw_parts(self.first, count) })
+    }
+}
+
 /// Where an answer goes: a `T *`.
 #[repr(transparent)]
 pub struct Out<'a, T> {

@@ -184,6 +184,30 @@ fn classes(value: &str) -> Result<SizeClasses, Failure> {
 mod tests {
     use super::*;
     use crate::failure::Status;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Any text is refused, or each of its pairs sets an option; the last of one key counts.
+        #[test]
+        fn any_text_is_read_as_a_naive_reader_reads_it(
+            text in "((limit|budget|borrow_classes|offload|name|moon|)( ?= ?)?(unlimited|1MiB|-1|pinned|7|[a-z0-9]{0,3})[;\n]?){0,6}",
+        ) {
+            if let Ok(options) = Options::parse(&text) {
+                let pairs = text.split([';', '\n']).filter(|pair| !pair.trim().is_empty());
+                let pairs: Vec<(&str, &str)> = pairs.map(|pair| pair.split_once('=').expect("a pair")).collect();
+                let last = |key: &str| pairs.iter().rev().find(|pair| pair.0.trim() == key).map(|pair| pair.1.trim());
+                prop_assert_eq!(options.name.as_deref(), last("name"));
+                prop_assert_eq!(options.limit.is_some(), last("limit").is_some());
+                prop_assert_eq!(options.limit == Some(UNLIMITED), last("limit") == Some("unlimited"));
+                prop_assert_eq!(options.borrow_classes, last("borrow_classes").map(|text| text.parse().expect("a number")));
+            }
+        }
+
+        #[test]
+        fn no_text_does_harm(text: String) {
+            prop_assert!(Options::parse(&text).is_err() || text.contains('=') || text.trim_matches([';', '\n', ' ']).trim().is_empty());
+        }
+    }
 
     #[test]
     fn pairs_are_read_and_what_is_none_is_named() {

@@ -71,6 +71,7 @@ pub(crate) fn show(trace: u64) -> Result<Value, Failure> {
         "never_freed": of.never_freed, "streams": of.streams, "distinct_sizes": of.distinct_sizes,
         "requested": of.requested, "peak_requested": of.peak_requested, "largest": of.largest,
         "duration_us": of.duration_us,
+        "warnings": trace.warnings().iter().map(ToString::to_string).collect::<Vec<_>>(),
         "sizes": trace.size_ranges().iter().map(range).collect::<Vec<_>>(),
     }))
 }

@@ -10,11 +10,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::{fs, iter, ptr, thread};
 use vrampool::trace::{Op, Trace};
-use vrampool_c::boundary::Out;
+use vrampool_c::boundary::{Bytes, Out, Text};
 use vrampool_c::{
-    Status, last_error_text, vrampool_allocate, vrampool_create, vrampool_destroy, vrampool_free,
-    vrampool_record_look, vrampool_record_start, vrampool_record_stop, vrampool_trace_free,
-    vrampool_trace_save,
+    Status, last_error_text, vrampool_allocate, vrampool_create, vrampool_destroy, vrampool_file_write,
+    vrampool_free, vrampool_record_look, vrampool_record_start, vrampool_record_stop, vrampool_trace_free,
+    vrampool_trace_load, vrampool_trace_save,
 };
 
 const POOLS: usize = 2;
@@ -163,6 +163,37 @@ fn follow(steps: &[Step]) {
     });
     live.iter().for_each(|&(address, ..)| free(address));
     pools.iter().for_each(|&pool| assert_eq!(vrampool_destroy(pool), Status::OK));
+}
+
+/// What C writes replaces a file whole, or not at all.
+#[test]
+fn a_failing_save_leaves_the_previous_file() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let path = folder.join(format!("kept-{}.pickle", std::process::id()));
+    let name = CString::new(path.to_str().expect("a name")).expect("no 0");
+    let write = |bytes: &[u8]| vrampool_file_write(name.as_c_str().into(), Bytes::of(bytes), bytes.len());
+    assert_eq!(write(b"the previous\0file"), Status::OK, "{}", last_error_text());
+    assert_eq!(fs::read(&path).expect("a file"), b"the previous\0file");
+    // More is live than there are addresses, which is known only while it is written.
+    let large = folder.join(format!("large-{}.csv", std::process::id()));
+    let size = 1_000_000_000_000_000_000u64;
+    fs::write(&large, format!("op,id,size,stream,t_us\na,0,{size},0,0\na,1,{size},0,0\n")).expect("a file");
+    let large_name = CString::new(large.to_str().expect("a name")).expect("no 0");
+    let mut trace = 0;
+    let loaded = vrampool_trace_load(large_name.as_c_str().into(), Text::null(), -1, Out::from(&mut trace));
+    assert_eq!(loaded, Status::OK, "{}", last_error_text());
+    assert_eq!(vrampool_trace_save(trace, name.as_c_str().into(), Text::null()), Status::INVALID_ARGUMENT);
+    assert!(last_error_text().contains("event 1: "), "{}", last_error_text());
+    assert_eq!(fs::read(&path).expect("a file"), b"the previous\0file");
+    assert_eq!(vrampool_trace_free(trace), Status::OK);
+    assert_eq!(write(b""), Status::OK);
+    assert_eq!(fs::read(&path).expect("a file"), b"");
+    fs::remove_file(&path).expect("it is there");
+    fs::remove_file(&large).expect("it is there");
+    let nowhere = CString::new("/nonexistent/folder/file").expect("no 0");
+    let refused = vrampool_file_write(nowhere.as_c_str().into(), Bytes::of(b"x"), 1);
+    assert_eq!(refused, Status::INVALID_ARGUMENT);
+    assert!(last_error_text().contains("/nonexistent/folder/file: the file cannot be created"));
 }
 
 proptest! {

@@ -17,7 +17,10 @@ from conftest import MIB
 from vrampool import Pool
 from vrampool._library import LIBRARY
 
-GOLDEN = "op,id,size,stream,t_us\na,0,3000,0,0\na,1,1000,1,4\nf,0,3000,0,9\na,2,64,0,10\n"
+GOLDEN = (
+    "op,id,size,stream,t_us,v2\na,0,3000,0,0\na,1,1000,1,4\n"
+    "f,0,3000,0,9\na,2,64,0,10\nend,4,3383549808,0,0\n"
+)
 
 
 def test_a_recording_is_what_a_pool_serves_within_it(pool: Pool) -> None:
@@ -128,8 +131,8 @@ def test_a_trace_is_shown_to_people(tmp_path: Path) -> None:
 
 def test_what_is_no_trace_is_told_with_its_place(tmp_path: Path) -> None:
     wrong = tmp_path / "wrong.csv"
-    wrong.write_text(GOLDEN + "f,7,0,0,11\n")
-    with pytest.raises(vrampool.InvalidArgumentError, match="line 6"):
+    wrong.write_text(GOLDEN.replace("f,0,", "f,7,"))
+    with pytest.raises(vrampool.InvalidArgumentError, match="line 4"):
         vrampool.trace.load(wrong)
     for path in [tmp_path / "nowhere.csv", tmp_path]:
         with pytest.raises(vrampool.InvalidArgumentError):

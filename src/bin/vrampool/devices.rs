@@ -1,11 +1,11 @@
 //! `vrampool devices`: what there is to run on, and why the rest is not there.
 
+use crate::stdout::print;
 use bytesize::ByteSize;
 use clap::Args;
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 use std::error::Error;
-use std::io::Write;
 use vrampool::any::{self, Devices};
 use vrampool::backend::DeviceKind;
 
@@ -45,7 +45,7 @@ struct Unavailable {
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     let listing = Listing::from(any::devices());
     let text = if arguments.json { serde_json::to_string(&listing)? } else { listing.table() };
-    Ok(writeln!(std::io::stdout(), "{text}")?)
+    print(text)
 }
 
 impl From<Devices> for Listing {

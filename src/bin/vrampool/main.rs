@@ -8,15 +8,24 @@ mod bench;
 mod device;
 mod devices;
 mod fit;
+mod interrupt;
+mod logger;
 mod pool_options;
 mod record_options;
 mod replay;
 mod solve;
+mod stdout;
 mod trace;
+mod trace_options;
 mod train;
 
 use clap::{Parser, Subcommand};
+use interrupt::Interrupted;
 use std::process::ExitCode;
+use stdout::{Closed, warn};
+
+/// The exit code of a program that the system ends because nobody reads its output.
+const CLOSED: u8 = 128 + 13;
 
 /// A bounded caching buffer pool for device memory, at work.
 #[derive(Debug, Parser)]
@@ -45,6 +54,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    logger::start();
     let outcome = match Arguments::parse().command {
         Command::Train(arguments) => train::run(&arguments),
         Command::Replay(arguments) => replay::run(&arguments),
@@ -56,9 +66,11 @@ fn main() -> ExitCode {
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
+        Err(error) if error.is::<Closed>() => ExitCode::from(CLOSED),
         Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::FAILURE
+            let interrupted = error.downcast_ref::<Interrupted>().map(|interrupted| interrupted.exit_code);
+            warn(format_args!("error: {error}"));
+            interrupted.map_or(ExitCode::FAILURE, ExitCode::from)
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use bytesize::ByteSize;
 use clap::Args;
+use std::path::{Path, PathBuf};
 use vrampool::any::Name;
 use vrampool::{Backend, Builder, FittedClasses, SizeClasses, Source, UNLIMITED};
 
@@ -17,7 +18,7 @@ pub(crate) struct PoolOptions {
     /// `fixed`, `power-of-two`, `geometric[:PER_DOUBLING[:FROM]]`, `multiple:SIZE`, `exact[:SIZE]`, `tight`, or `fitted:FILE` with a
     /// file that `fit` wrote [default: fixed, tight where the source is virtual]
     #[arg(long, value_name = "CLASSES", value_parser = size_classes)]
-    pub(crate) size_classes: Option<SizeClasses>,
+    pub(crate) size_classes: Option<Classes>,
     /// From how many of the next larger classes an empty geometric class borrows [default: 2]
     #[arg(long, value_name = "COUNT")]
     pub(crate) borrow_classes: Option<usize>,
@@ -35,12 +36,24 @@ pub(crate) struct PoolOptions {
     pub(crate) budget: Option<u64>,
 }
 
+/// A rule of size classes, and the file that it was read from.
+#[derive(Debug, Clone)]
+pub(crate) struct Classes {
+    rule: SizeClasses,
+    file: Option<PathBuf>,
+}
+
 impl PoolOptions {
+    /// Files that were read.
+    pub(crate) fn inputs(&self) -> impl Iterator<Item = &Path> {
+        self.size_classes.iter().filter_map(|classes| classes.file.as_deref())
+    }
+
     /// Sets what was given, and leaves the rest to defaults and environment.
     pub(crate) fn apply<B: Backend>(&self, builder: Builder<B>) -> Builder<B> {
         let mut builder = builder.source(self.source);
-        if let Some(classes) = self.size_classes {
-            builder = builder.size_classes(classes);
+        if let Some(classes) = &self.size_classes {
+            builder = builder.size_classes(classes.rule);
         }
         if let Some(classes) = self.borrow_classes {
             builder = builder.borrow_classes(classes);
@@ -62,10 +75,16 @@ impl PoolOptions {
 }
 
 /// Reads a rule, or what `fitted:` is followed by: a file.
-fn size_classes(text: &str) -> Result<SizeClasses, String> {
+fn size_classes(text: &str) -> Result<Classes, String> {
     match text.strip_prefix("fitted:") {
-        Some(path) => FittedClasses::load(path).map(SizeClasses::Fitted).map_err(|error| error.to_string()),
-        None => text.parse().map_err(|error: vrampool::Error| error.to_string()),
+        Some(path) => match FittedClasses::load(path) {
+            Ok(classes) => Ok(Classes { rule: SizeClasses::Fitted(classes), file: Some(path.into()) }),
+            Err(error) => Err(error.to_string()),
+        },
+        None => match text.parse() {
+            Ok(rule) => Ok(Classes { rule, file: None }),
+            Err(error) => Err(vrampool::Error::to_string(&error)),
+        },
     }
 }
 

@@ -1,36 +1,57 @@
 //! The flag that records what a pool serves, the same for every command that has it.
 
+use crate::stdout::warn;
 use clap::Args;
 use std::error::Error;
 use std::path::{Path, PathBuf};
+use vrampool::output::{Output, OutputError, shown};
 use vrampool::trace::{Export, Format, Recorder};
 use vrampool::{Backend, Builder};
 
 /// Flags of commands whose pool may be recorded.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct RecordOptions {
-    /// Record what the pool serves to this file: as PyTorch's snapshot where its name ends with .pickle, else as CSV; and
+    /// Record what the pool serves to this file: as PyTorch's snapshot where its name ends with .pickle or .pkl, else as CSV; and
     /// gzip-compressed where .gz follows
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
 }
 
 /// A recording under way, if there is to be one.
-pub(crate) struct Recording<'a>(Option<(&'a Path, Recorder)>);
+pub(crate) struct Recording(Option<(Output, Recorder)>);
 
 impl RecordOptions {
-    /// With room for so many events.
-    pub(crate) fn start(&self, events: u64) -> Recording<'_> {
-        Recording(self.record.as_deref().map(|path| (path, Recorder::with_events(events))))
+    /// Creates the output, which must not be one of `inputs`; with room for so many events.
+    pub(crate) fn start<P: AsRef<Path>>(
+        &self,
+        inputs: impl IntoIterator<Item = P>,
+        events: u64,
+    ) -> Result<Recording, OutputError> {
+        let Some(path) = &self.record else { return Ok(Recording(None)) };
+        let output = Output::create(path)?.apart_from(inputs)?;
+        Ok(Recording(Some((output, Recorder::with_events(events)))))
     }
 
-    /// Whether there is a file to record to.
+    /// Checks that the output can be created and is none of `inputs`, before there is something to record.
+    pub(crate) fn check<P: AsRef<Path>>(
+        &self,
+        inputs: impl IntoIterator<Item = P>,
+    ) -> Result<(), OutputError> {
+        self.start(inputs, 0).map(drop)
+    }
+
+    /// The file to record to.
+    pub(crate) fn path(&self) -> Option<&Path> {
+        self.record.as_deref()
+    }
+
+    /// Whether there is one.
     pub(crate) fn is_given(&self) -> bool {
         self.record.is_some()
     }
 }
 
-impl Recording<'_> {
+impl Recording {
     pub(crate) fn apply<B: Backend>(&self, builder: Builder<B>) -> Builder<B> {
         match &self.0 {
             Some((_, recorder)) => builder.recorder(recorder),
@@ -38,14 +59,20 @@ impl Recording<'_> {
         }
     }
 
-    /// Writes what was recorded, and says on standard error what there was no room for.
-    pub(crate) fn save(self) -> Result<(), Box<dyn Error>> {
-        let Some((path, recorder)) = self.0 else { return Ok(()) };
-        Export::new(Format::of_name(path)).save(&recorder.trace(path.display().to_string())?, path)?;
+    /// Writes what was recorded, and says on standard error what there was no room for. Returns how many events were written.
+    pub(crate) fn save(self) -> Result<u64, Box<dyn Error>> {
+        let Some((output, recorder)) = self.0 else { return Ok(0) };
+        let path = output.path().to_owned();
+        let trace = recorder.trace(path.display().to_string())?;
+        Export::new(Format::of_name(&path)).save_to(&trace, output)?;
         match recorder.dropped() {
             0 => {}
-            dropped => eprintln!("{}: {dropped} allocations came after the last that fits", path.display()),
+            dropped => warn(format_args!(
+                "warning: {}: {dropped} allocations are left out; a recording has room for {} events",
+                shown(&path),
+                recorder.events()
+            )),
         }
-        Ok(())
+        Ok(trace.events().len() as u64)
     }
 }

@@ -1,18 +1,24 @@
 //! The crate's own format.
 
-use crate::trace::csv::HEADER;
+use crate::checksum::Checksum;
+use crate::trace::csv::NEW_HEADER;
 use crate::trace::event::{Event, Op};
 use crate::trace::reader::Trace;
 use std::io::{self, Write};
 
 pub(super) fn write(trace: &Trace, out: &mut impl Write) -> io::Result<()> {
-    writeln!(out, "{HEADER}")?;
+    writeln!(out, "{NEW_HEADER}")?;
+    let (mut sum, mut line) = (Checksum::new(), Vec::new());
     for &Event { op, id, size, stream, t_us } in trace.events() {
         let op = match op {
             Op::Allocate => 'a',
             Op::Free => 'f',
         };
-        writeln!(out, "{op},{id},{size},{stream},{t_us}")?;
+        line.clear();
+        writeln!(line, "{op},{id},{size},{stream},{t_us}")?;
+        sum.add(&line);
+        out.write_all(&line)?;
     }
-    Ok(())
+    // So that a cut is always noticed.
+    writeln!(out, "end,{},{},0,0", trace.events().len(), sum.value())
 }

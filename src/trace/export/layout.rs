@@ -39,10 +39,10 @@ impl Layout {
         Ok(Self { arena, live: HashMap::new(), highest: 0 })
     }
 
-    /// Where the allocation is that the event, at `line`, makes or frees.
-    pub(super) fn place(&mut self, event: &Event, line: u64) -> Result<Placed, ExportError> {
+    /// Where the allocation is that the event of this number makes or frees.
+    pub(super) fn place(&mut self, event: &Event, number: u64) -> Result<Placed, ExportError> {
         let &Event { op, id, size, stream, .. } = event;
-        let too_large = || ExportError::TooLarge { line, size, max: MAX };
+        let too_large = || ExportError::TooLarge { event: number, size, max: MAX };
         match op {
             Op::Allocate => {
                 let block = self.arena.allocate(size.max(1), Region::Dynamic).map_err(|_| too_large())?;
@@ -64,8 +64,8 @@ impl Layout {
     /// Goes along a whole trace. Answers how many bytes it takes from the range, and what is live at the end, by address.
     pub(super) fn of(trace: &Trace) -> Result<(u64, Vec<Placed>), ExportError> {
         let mut layout = Self::new()?;
-        for (event, line) in trace.events().iter().zip(2..) {
-            layout.place(event, line)?;
+        for (event, number) in trace.events().iter().zip(0..) {
+            layout.place(event, number)?;
         }
         let mut live: Vec<_> = layout.live.into_values().map(|(_, placed)| placed).collect();
         live.sort_unstable_by_key(|placed| placed.address);

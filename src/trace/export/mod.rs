@@ -2,29 +2,32 @@
 
 mod csv;
 mod layout;
+mod losses;
 mod pickle;
 mod pytorch;
 mod rmm;
 
-use super::format::Format;
-use super::reader::Trace;
+use super::error::Fault;
+use super::format::{Format, without_gz};
+use super::import::Import;
+use super::reader::{Limits, Trace};
+use crate::output::{Output, OutputError, shown};
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use std::fs::File;
+pub use losses::Losses;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 /// How a trace is written.
 ///
-/// * `csv` has all of a [`Trace`], and nothing else.
+/// * `csv` has all of a [`Trace`], and a last line with the number of its events and their checksum.
 /// * RMM's log and PyTorch's snapshots name addresses, which a trace does not have. They are given out as an arena would: best
 ///   fit, in units of 512 bytes, in one range.
-/// * RMM's log has times of day: those beyond the first day begin anew, as in RMM's own. All is one thread's.
+/// * RMM's log has times of day; seconds where the trace lasts half a day or longer. All is one thread's.
 /// * A snapshot has the trace as the history of device 0, one segment around it that is as large as it needs, and in that what is
 ///   live at the end. Frames are empty. `torch.cuda._memory_viz` opens it, and so does the visualiser in a browser.
 ///
-/// [`Import`](super::Import) reads each of them back as the trace it was, but for the names of ids and streams, and for the time
-/// of the first event, which is 0.
+/// [`Import`](super::Import) reads each of them back as the trace it was, but for what [`convert`](Self::convert) returns.
 ///
 /// ```
 /// use vrampool::trace::{Export, Format, Import, Trace};
@@ -46,22 +49,27 @@ pub struct Export {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExportError {
-    /// The file cannot be made.
-    #[error("{}: it cannot be made: {source}; check the path and its permissions", path.display())]
-    Create {
+    /// The file cannot be created or written. The previous file is as it was.
+    #[error(transparent)]
+    Output(#[from] OutputError),
+    /// The writer refused what was written.
+    #[error("the trace cannot be written: {0}; check the writer that it was given to")]
+    Write(#[from] io::Error),
+    /// What was written does not read back.
+    #[error("{path}: what was written does not read back: {fault}; check the disk, or write another format", path = shown(.path))]
+    ReadBack {
         /// The file.
         path: PathBuf,
-        /// The system's explanation.
-        source: io::Error,
+        /// Why.
+        fault: Fault,
     },
-    /// What was written did not arrive.
-    #[error("the trace cannot be written: {0}; check that there is room")]
-    Write(#[from] io::Error),
     /// More is live at once than there are addresses.
-    #[error("{size} bytes of line {line} have no addresses: more is live than {max} bytes; write it as csv")]
+    #[error(
+        "event {event}: {size} bytes have no addresses: more than {max} bytes are live; write the trace as csv"
+    )]
     TooLarge {
-        /// The event's line in the trace as csv.
-        line: u64,
+        /// The event, from 0.
+        event: u64,
         /// Bytes asked for.
         size: u64,
         /// Bytes that have addresses.
@@ -75,17 +83,49 @@ impl Export {
         Self { format }
     }
 
-    /// Writes a file, gzip-compressed if its name ends with `.gz`.
+    /// Writes a file in place of the previous one, gzip-compressed if its name ends with `.gz`.
     ///
     /// # Errors
-    /// [`ExportError`]; the file is then what was written of it.
+    /// [`ExportError`]; the previous file is then as it was.
     pub fn save(self, trace: &Trace, path: impl AsRef<Path>) -> Result<(), ExportError> {
-        let path = path.as_ref();
-        let file = File::create(path).map_err(|source| ExportError::Create { path: path.into(), source })?;
-        match path.extension().is_some_and(|ending| ending == "gz") {
-            true => self.write_gzip(trace, file),
-            false => self.write(trace, file),
-        }
+        self.save_to(trace, Output::create(path)?)
+    }
+
+    /// As [`save`](Self::save), to an output that exists already.
+    ///
+    /// # Errors
+    /// As [`save`](Self::save).
+    pub fn save_to(self, trace: &Trace, mut output: Output) -> Result<(), ExportError> {
+        self.fill(trace, &mut output)?;
+        Ok(output.commit()?)
+    }
+
+    /// As [`save_to`](Self::save_to), and reads back what it wrote before it replaces the previous file. Returns what of the
+    /// trace the format did not keep.
+    ///
+    /// # Errors
+    /// As [`save`](Self::save), and [`ExportError::ReadBack`].
+    pub fn convert(self, trace: &Trace, mut output: Output) -> Result<Losses, ExportError> {
+        self.fill(trace, &mut output)?;
+        let losses = output.written().map_err(Fault::Read).and_then(|file| {
+            let events = u32::try_from(trace.events().len()).unwrap_or(u32::MAX);
+            let import = Import::new().format(self.format).limits(Limits::default().max_events(events));
+            Losses::of(trace, &import.parse(file).map_err(|error| error.fault)?)
+        });
+        let losses = losses.map_err(|fault| ExportError::ReadBack { path: output.path().into(), fault })?;
+        output.commit()?;
+        Ok(losses)
+    }
+
+    fn fill(self, trace: &Trace, output: &mut Output) -> Result<(), ExportError> {
+        let written = match without_gz(&output.path().to_string_lossy()) {
+            Some(_) => self.write_gzip(trace, &mut *output),
+            None => self.write(trace, &mut *output),
+        };
+        written.map_err(|error| match error {
+            ExportError::Write(source) => output.fault(source).into(),
+            other => other,
+        })
     }
 
     /// Writes to `writer`, in pieces of some KiB.

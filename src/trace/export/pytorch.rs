@@ -41,8 +41,8 @@ fn events(pickle: &mut Pickler<impl Write>, trace: &Trace, bytes: u64) -> Result
         let segment = Placed { address: START, size: bytes, stream: 0 };
         event(pickle, "segment_alloc", segment, first.t_us)?;
     }
-    for (traced, line) in trace.events().iter().zip(2..) {
-        let placed = Placed { stream: traced.stream, ..layout.place(traced, line)? };
+    for (traced, number) in trace.events().iter().zip(0..) {
+        let placed = Placed { stream: traced.stream, ..layout.place(traced, number)? };
         match traced.op {
             Op::Allocate => event(pickle, "alloc", placed, traced.t_us)?,
             Op::Free => {

@@ -7,25 +7,27 @@ use crate::trace::import::RMM_HEADER;
 use crate::trace::reader::Trace;
 use std::io::Write;
 
-/// Seconds of a day.
-const DAY: u64 = 24 * 3600;
+/// Microseconds of half a day. Longer gaps between times of day can be read in two ways.
+const HALF_A_DAY: u64 = 12 * 3600 * 1_000_000;
 
 pub(super) fn write(trace: &Trace, out: &mut impl Write) -> Result<(), ExportError> {
     let mut layout = Layout::new()?;
     writeln!(out, "{RMM_HEADER}")?;
-    for (event, line) in trace.events().iter().zip(2..) {
-        let placed = layout.place(event, line)?;
+    let is_short = trace.events().iter().all(|event| event.t_us < HALF_A_DAY);
+    for (event, number) in trace.events().iter().zip(0..) {
+        let placed = layout.place(event, number)?;
         let action = match event.op {
             Op::Allocate => "allocate",
             Op::Free => "free",
         };
-        let (seconds, micros) = (event.t_us / 1_000_000 % DAY, event.t_us % 1_000_000);
-        let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
-        writeln!(
-            out,
-            "0,{hours:02}:{minutes:02}:{seconds:02}.{micros:06},{action},{:#x},{},{:#x}",
-            placed.address, placed.size, event.stream
-        )?;
+        let (seconds, micros) = (event.t_us / 1_000_000, event.t_us % 1_000_000);
+        let (hours, minutes, rest) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+        write!(out, "0,")?;
+        match is_short {
+            true => write!(out, "{hours:02}:{minutes:02}:{rest:02}.{micros:06}")?,
+            false => write!(out, "{seconds}.{micros:06}")?,
+        }
+        writeln!(out, ",{action},{:#x},{},{:#x}", placed.address, placed.size, event.stream)?;
     }
     Ok(())
 }

@@ -1,102 +1,239 @@
 //! Events that name addresses, as other programs record them, as events that name allocations.
 
+use super::budget::Budget;
+use super::overlaps::Overlaps;
+use crate::trace::doubt::{Doubt, Doubts};
 use crate::trace::error::Fault;
 use crate::trace::event::{Event, Op};
+use crate::trace::ledger::MAX_STREAMS;
+use crate::trace::place::Place;
+use crate::trace::reader::Trace;
+// Not a faster hash: addresses come from files, and this one's collisions cannot be made on purpose.
 use std::collections::HashMap;
 
 /// What is live where, and the events so far. What is freed and was never allocated was there before the recording: it becomes an
 /// allocation at the start.
 #[derive(Debug, Default)]
 pub(super) struct Addresses {
-    /// What was there before, in the order in which that was seen: size and stream.
-    before: Vec<(u64, u64)>,
+    /// What was there before, in the order in which that was seen.
+    before: Vec<Before>,
     events: Vec<Entry>,
-    /// What is live at an address.
-    live: HashMap<u64, Live>,
-    /// Places of streams in the order in which they come.
-    streams: HashMap<u64, u64>,
-    allocations: u64,
+    /// What is live at an address, or was.
+    at: HashMap<u64, At>,
+    /// Streams in the order in which they come, and their places in that.
+    streams: HashMap<u64, u16>,
+    allocations: u32,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Before {
+    address: u64,
+    size: u64,
+    stream: u16,
+}
+
+#[derive(Debug)]
+struct Entry {
+    address: u64,
+    size: u64,
+    t_us: u64,
+    name: Name,
+    stream: u16,
+    op: Op,
 }
 
 /// Which allocation: the n-th of those recorded, or of those that were there before.
 #[derive(Debug, Clone, Copy)]
 enum Name {
-    Recorded(u64),
-    Before(u64),
+    Recorded(u32),
+    Before(u32),
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Live {
-    name: Name,
-    size: u64,
+enum At {
+    Live {
+        name: Name,
+        size: u64,
+    },
+    /// Something was, and is not any more.
+    Free,
 }
 
+/// What a recorder says of an event.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Recorded {
+    pub(super) address: u64,
+    pub(super) size: u64,
+    pub(super) stream: u64,
+    pub(super) t_us: u64,
+}
+
+/// What reading has to keep to: how much memory, and where doubts go.
 #[derive(Debug)]
-struct Entry {
-    op: Op,
-    name: Name,
-    size: u64,
-    stream: u64,
-    t_us: u64,
+pub(super) struct Terms<'a> {
+    pub(super) budget: &'a mut Budget,
+    pub(super) doubts: &'a mut Doubts,
+    pub(super) max_events: u32,
 }
 
 impl Addresses {
-    /// How many events there are so far.
-    pub(super) fn count(&self) -> u64 {
-        (self.before.len() + self.events.len()) as u64
-    }
-
-    /// Bytes at `address` were allocated.
-    pub(super) fn allocate(&mut self, address: u64, size: u64, stream: u64, t_us: u64) -> Result<(), Fault> {
-        if self.live.contains_key(&address) {
+    /// Bytes were allocated.
+    pub(super) fn allocate(&mut self, recorded: Recorded, terms: &mut Terms<'_>) -> Result<(), Fault> {
+        let Recorded { address, size, .. } = recorded;
+        if matches!(self.at.get(&address), Some(At::Live { .. })) {
             return Err(Fault::AddressLive { address });
         }
         let name = Name::Recorded(self.allocations);
+        self.push(Op::Allocate, name, recorded, terms)?;
         self.allocations += 1;
-        self.live.insert(address, Live { name, size });
-        self.events.push(Entry { op: Op::Allocate, name, size, stream, t_us });
+        self.put(address, At::Live { name, size }, terms)
+    }
+
+    /// What is at the address was freed, `size` bytes by the recorder's account.
+    pub(super) fn free(
+        &mut self,
+        recorded: Recorded,
+        place: &Place,
+        terms: &mut Terms<'_>,
+    ) -> Result<(), Fault> {
+        let Recorded { address, size: freed, .. } = recorded;
+        let (name, size) = match self.at.get(&address) {
+            Some(&At::Live { name, size }) => (name, size),
+            Some(At::Free) => return Ok(terms.doubts.note(Doubt::FreedTwice { address }, place)?),
+            None => (self.was_there(recorded, terms)?, freed),
+        };
+        if size != freed {
+            terms.doubts.note(Doubt::OtherSize { address, allocated: size, freed }, place)?;
+        }
+        self.push(Op::Free, name, Recorded { size, ..recorded }, terms)?;
+        self.put(address, At::Free, terms)
+    }
+
+    /// What is at the address is live at the end of the recording.
+    pub(super) fn stays(
+        &mut self,
+        recorded: Recorded,
+        place: &Place,
+        terms: &mut Terms<'_>,
+    ) -> Result<(), Fault> {
+        let Recorded { address, size, .. } = recorded;
+        match self.at.get(&address) {
+            Some(At::Live { .. }) => Ok(()),
+            Some(At::Free) => Ok(terms.doubts.note(Doubt::FreedAndLive { address }, place)?),
+            None => {
+                let name = self.was_there(recorded, terms)?;
+                self.put(address, At::Live { name, size }, terms)
+            }
+        }
+    }
+
+    fn was_there(&mut self, recorded: Recorded, terms: &mut Terms<'_>) -> Result<Name, Fault> {
+        let Recorded { address, size, stream, .. } = recorded;
+        self.count_one_more(terms)?;
+        let stream = self.stream(stream, terms)?;
+        terms.budget.room(&mut self.before, 1)?;
+        self.before.push(Before { address, size, stream });
+        Ok(Name::Before(self.before.len() as u32 - 1))
+    }
+
+    fn push(&mut self, op: Op, name: Name, recorded: Recorded, terms: &mut Terms<'_>) -> Result<(), Fault> {
+        let Recorded { address, size, stream, t_us } = recorded;
+        self.count_one_more(terms)?;
+        let stream = self.stream(stream, terms)?;
+        terms.budget.room(&mut self.events, 1)?;
+        self.events.push(Entry { address, size, t_us, name, stream, op });
         Ok(())
     }
 
-    /// What is at `address`, `size` bytes by the recorder's account, was freed.
-    pub(super) fn free(&mut self, address: u64, size: u64, stream: u64, t_us: u64) {
-        let live = self.live.remove(&address).unwrap_or_else(|| self.was_there(size, stream));
-        self.events.push(Entry { op: Op::Free, name: live.name, size: live.size, stream, t_us });
+    fn put(&mut self, address: u64, at: At, terms: &mut Terms<'_>) -> Result<(), Fault> {
+        terms.budget.room_in_map(&mut self.at)?;
+        self.at.insert(address, at);
+        Ok(())
     }
 
-    /// What is at `address` is live at the end of the recording.
-    pub(super) fn stays(&mut self, address: u64, size: u64, stream: u64) {
-        if !self.live.contains_key(&address) {
-            let live = self.was_there(size, stream);
-            self.live.insert(address, live);
+    /// So numbers of events, and of allocations, fit 32 bits.
+    fn count_one_more(&self, terms: &Terms<'_>) -> Result<(), Fault> {
+        match self.before.len() + self.events.len() < terms.max_events as usize {
+            true => Ok(()),
+            false => Err(Fault::TooManyEvents { max: terms.max_events }),
         }
     }
 
-    fn was_there(&mut self, size: u64, stream: u64) -> Live {
-        self.before.push((size, stream));
-        Live { name: Name::Before(self.before.len() as u64 - 1), size }
+    fn stream(&mut self, stream: u64, terms: &mut Terms<'_>) -> Result<u16, Fault> {
+        if let Some(&known) = self.streams.get(&stream) {
+            return Ok(known);
+        }
+        if self.streams.len() == MAX_STREAMS {
+            return Err(Fault::TooManyStreams { stream });
+        }
+        terms.budget.room_in_map(&mut self.streams)?;
+        let next = self.streams.len() as u16;
+        self.streams.insert(stream, next);
+        Ok(next)
     }
 
-    /// The events: first what was there before, at time 0.
-    pub(super) fn into_events(mut self) -> Vec<Event> {
+    /// The trace: first what was there before, at time 0.
+    pub(super) fn into_trace(mut self, mut doubts: Doubts, budget: &mut Budget) -> Result<Trace, Fault> {
+        budget.give_back_map(&self.at);
+        self.at = HashMap::new();
+        self.note_overlaps(&mut doubts, budget)?;
         let before = self.before.len() as u64;
-        let mut events = Vec::with_capacity(self.events.len() + self.before.len());
-        for (id, (size, stream)) in (0..).zip(std::mem::take(&mut self.before)) {
-            let stream = self.stream(stream);
+        let mut events = Vec::new();
+        budget.room(&mut events, self.before.len() + self.events.len())?;
+        // Streams by the order in which they come now.
+        let mut numbers = [None; MAX_STREAMS];
+        let mut next = 0;
+        let mut number = |stream: u16| {
+            let number = numbers.get_mut(usize::from(stream))?;
+            Some(*number.get_or_insert_with(|| {
+                next += 1;
+                next - 1
+            }))
+        };
+        let (mut live, mut peak) = (0u64, 0);
+        for (id, &Before { size, stream, .. }) in (0..).zip(&self.before) {
+            live = grown(live, size)?;
+            let stream = number(stream).unwrap_or_default();
             events.push(Event { op: Op::Allocate, id, size, stream, t_us: 0 });
         }
-        for Entry { op, name, size, stream, t_us } in std::mem::take(&mut self.events) {
+        peak = live.max(peak);
+        for &Entry { op, name, size, stream, t_us, .. } in &self.events {
             let id = match name {
-                Name::Before(id) => id,
-                Name::Recorded(id) => before + id,
+                Name::Before(id) => id.into(),
+                Name::Recorded(id) => before + u64::from(id),
             };
-            events.push(Event { op, id, size, stream: self.stream(stream), t_us });
+            live = if op == Op::Free { live - size } else { grown(live, size)? };
+            peak = live.max(peak);
+            events.push(Event { op, id, size, stream: number(stream).unwrap_or_default(), t_us });
         }
-        events
+        Ok(Trace::of(events, peak, doubts))
     }
 
-    fn stream(&mut self, stream: u64) -> u64 {
-        let next = self.streams.len() as u64;
-        *self.streams.entry(stream).or_insert(next)
+    /// All that was there before is live from the start, so this is known at the end only.
+    fn note_overlaps(&self, doubts: &mut Doubts, budget: &mut Budget) -> Result<(), Fault> {
+        let addresses = self.before.iter().map(|before| before.address);
+        let mut all = Vec::new();
+        budget.room(&mut all, self.before.len() + self.events.len())?;
+        all.extend(addresses.chain(self.events.iter().map(|entry| entry.address)));
+        let mut overlaps = Overlaps::new(all, budget)?;
+        let mut allocate = |overlaps: &mut Overlaps, address, size| match overlaps.allocate(address, size) {
+            Some(other) => doubts.note(Doubt::Overlap { address, size, other }, &Place::default()),
+            None => Ok(()),
+        };
+        for &Before { address, size, .. } in &self.before {
+            allocate(&mut overlaps, address, size)?;
+        }
+        for &Entry { op, address, size, .. } in &self.events {
+            match op {
+                Op::Allocate => allocate(&mut overlaps, address, size)?,
+                Op::Free => overlaps.free(address),
+            }
+        }
+        overlaps.give_back(budget);
+        Ok(())
     }
+}
+
+fn grown(live: u64, size: u64) -> Result<u64, Fault> {
+    live.checked_add(size).ok_or(Fault::TooMuchLive { live, size })
 }

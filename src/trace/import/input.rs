@@ -1,6 +1,6 @@
 //! The bytes of a pickle, taken one piece after the other.
 
-use super::pickle::Value;
+use super::packed::Packed;
 use super::words::Word;
 use crate::trace::error::Fault;
 use std::io::{self, BufRead};
@@ -38,15 +38,21 @@ impl<R: BufRead> Input<R> {
 
     /// The next bytes, at least one.
     fn there(&mut self) -> Result<&[u8], Fault> {
+        if self.is_at_end()? {
+            return Err(Fault::CutOff { after: "in the pickle" });
+        }
+        self.input.fill_buf().map_err(Fault::Read)
+    }
+
+    /// Whether there are no more bytes. A checksum at the end was then found right.
+    pub(super) fn is_at_end(&mut self) -> Result<bool, Fault> {
         loop {
             match self.input.fill_buf() {
-                Ok(_) => break,
+                Ok(there) => return Ok(there.is_empty()),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(Fault::Read(error)),
             }
         }
-        let there = self.input.fill_buf().map_err(Fault::Read)?;
-        if there.is_empty() { Err(Fault::CutOff) } else { Ok(there) }
     }
 
     fn take(&mut self, bytes: usize) {
@@ -97,22 +103,21 @@ impl<R: BufRead> Input<R> {
     }
 
     /// Text of protocol 0, perhaps in quotes.
-    pub(super) fn line(&mut self) -> Result<Value, Fault> {
+    pub(super) fn line(&mut self) -> Result<Packed, Fault> {
         let (kept, len) = self.text_line::<{ Word::LONGEST + 2 }>()?;
         let text = kept.get(..len).unwrap_or_default();
         let text = match text {
             [b'\'', text @ .., b'\''] | [b'"', text @ .., b'"'] => text,
             text => text,
         };
-        Ok(Word::of(text).map_or(Value::Other, Value::Word))
+        Ok(Word::of(text).map_or(Packed::OTHER, Packed::word))
     }
 
-    /// A number of protocol 0; one of more than 64 bits is none that is asked for.
-    pub(super) fn digits(&mut self) -> Result<Value, Fault> {
+    /// A number of protocol 0; `None` where it has more digits than any that is asked for.
+    pub(super) fn digits(&mut self) -> Result<Option<i128>, Fault> {
         let (kept, len) = self.text_line::<MAX_DIGITS>()?;
         let text = kept.get(..len).and_then(|text| std::str::from_utf8(text).ok());
-        let number = text.and_then(|text| text.strip_suffix('L').unwrap_or(text).parse().ok());
-        Ok(number.map_or(Value::Other, Value::Whole))
+        Ok(text.and_then(|text| text.strip_suffix('L').unwrap_or(text).parse().ok()))
     }
 
     /// A place in the memo, of protocol 0.

@@ -1,16 +1,24 @@
 //! Traces in the formats of other programs, read.
 
 mod addresses;
+mod budget;
 mod input;
+mod memo;
+mod overlaps;
+mod packed;
 mod pickle;
+mod pickled;
 mod pytorch;
+mod refused;
 mod rmm;
 mod words;
 
-use super::csv::{self, HEADER};
+use super::csv::{self, HEADER, NEW_HEADER};
+use super::doubt::Doubts;
 use super::error::{Fault, TraceError};
 use super::format::Format;
 use super::lines::Lines;
+use super::place::Place;
 use super::reader::{Limits, Trace, UNNAMED, stem};
 use std::fs::File;
 use std::io::Read;
@@ -18,8 +26,7 @@ use std::path::Path;
 
 pub(crate) use rmm::HEADER as RMM_HEADER;
 
-/// Bytes that reading a snapshot may take: for what surrounds its events, and for each event that it may have. (PyTorch's own
-/// snapshots take about 300.)
+/// Bytes that reading a snapshot may take: for what surrounds its events, and for each event that it may have.
 const MEMORY: u64 = 64 << 20;
 const MEMORY_PER_EVENT: u64 = 512;
 
@@ -33,8 +40,11 @@ const MEMORY_PER_EVENT: u64 = 512;
 /// * Of PyTorch's snapshots the history of one [device](Self::device) is read, `alloc` as an allocation and `free_requested` as
 ///   its free: when the program gave the memory back, which is what a pool is asked. Where there is no history, what is live in
 ///   the segments is the trace.
-/// * Nothing that a file says is run, and nothing in it makes reading take more than the [limits](Limits) allow: for a snapshot
-///   64 MiB and 512 bytes for each event that it may have.
+/// * What contradicts itself is read as the [`Doubt`](super::Doubt) says, and counted in [`Trace::warnings`]; a
+///   [strict](Self::strict) reader fails instead.
+/// * Nothing that a file says is run, and nothing in it makes reading take more memory than the [limits](Limits) allow: for a
+///   snapshot 64 MiB and 512 bytes for each event that it may have, and at most 1 MiB and 16 times its decompressed length. What
+///   takes more is refused before the memory is taken, and so is what the system has no memory for.
 ///
 /// ```
 /// use vrampool::trace::Import;
@@ -51,14 +61,7 @@ pub struct Import {
     format: Option<Format>,
     device: Option<u32>,
     limits: Limits,
-}
-
-/// Where it went wrong.
-#[derive(Default)]
-struct Place {
-    line: Option<u64>,
-    offset: Option<u64>,
-    field: Option<&'static str>,
+    is_strict: bool,
 }
 
 impl Import {
@@ -76,6 +79,12 @@ impl Import {
     /// Which device of a snapshot. Default: the first that has a history; without any, the first that has segments.
     pub fn device(mut self, device: u32) -> Self {
         self.device = Some(device);
+        self
+    }
+
+    /// Whether a [`Doubt`](super::Doubt) is an error. Default: no; the trace then has [warnings](Trace::warnings).
+    pub fn strict(mut self, is_strict: bool) -> Self {
+        self.is_strict = is_strict;
         self
     }
 
@@ -114,56 +123,37 @@ impl Import {
             Some(format) => format,
             None => format_of(&lines.head()?)?,
         };
-        let mut at = |(field, fault)| {
-            place.field = field;
-            fault
-        };
-        let events = match format {
-            Format::Csv => {
-                let mut line = place.line;
-                let trace = Trace::parse_lines(lines, self.limits, &mut line).map_err(&mut at);
-                place.line = line;
-                return trace;
+        let doubts = Doubts::new(self.is_strict);
+        match format {
+            Format::Csv | Format::Rmm if self.device.is_some() => {
+                Err(Fault::DeviceOfNothing { device: self.device.unwrap_or_default(), format })
             }
-            Format::Rmm => {
-                let mut line = 0;
-                let events = rmm::read(&mut lines, self.limits, &mut line).map_err(&mut at);
-                if events.is_err() {
-                    place.line = Some(line);
-                }
-                events?
-            }
+            Format::Csv => Trace::parse_lines(lines, self.limits, doubts, place),
+            Format::Rmm => rmm::read(&mut lines, self.limits, doubts, place),
             Format::PyTorch => {
                 let (input, read_fault) = lines.into_input();
-                let events = pytorch::read(input, self.device, self.limits, &mut place.offset);
-                events.map_err(|fault| match fault {
+                let trace = pytorch::read(input, self.device, self.limits, doubts, place);
+                trace.map_err(|fault| match fault {
                     Fault::Read(error) => read_fault(error),
                     other => other,
-                })?
+                })
             }
-        };
-        Trace::assemble(events).map_err(|(field, fault)| {
-            place.field = Some(field);
-            fault
-        })
+        }
     }
 }
 
-impl Place {
-    fn error(self, trace: String, fault: Fault) -> TraceError {
-        let Self { line, offset, field } = self;
-        TraceError { trace, line, offset, field, fault }
-    }
-}
-
-/// What something that begins so is.
+/// The format of what begins so; of a cut file, where it could be any.
 fn format_of(head: &[u8]) -> Result<Format, Fault> {
     let line = head.split(|&byte| matches!(byte, b'\n' | b'\r')).next().unwrap_or_default();
     match head {
-        _ if line == HEADER.as_bytes() => Ok(Format::Csv),
+        _ if line == HEADER.as_bytes() || line == NEW_HEADER.as_bytes() => Ok(Format::Csv),
         _ if line == RMM_HEADER.as_bytes() => Ok(Format::Rmm),
         [0x80, 0..=5, ..] | [b'}' | b']' | b'(', b'q' | b'r' | b'(' | b'd' | b'l' | b'.', ..] => {
             Ok(Format::PyTorch)
+        }
+        [] | [0x1f | 0x80 | b'}' | b']' | b'('] => Err(Fault::CutOff { after: "in its first bytes" }),
+        _ if [NEW_HEADER, RMM_HEADER].iter().any(|header| header.as_bytes().starts_with(head)) => {
+            Err(Fault::CutOff { after: "in its first line" })
         }
         _ => {
             let end = line.len().min(RMM_HEADER.len());

@@ -3,105 +3,69 @@
 //! Read are the instructions for None, truth values, numbers, text, bytes, tuples, lists, dictionaries and the memo. What names,
 //! makes or calls anything else is refused by its name, so there is nothing that a pickle could run.
 //!
-//! Kept is what the reader of a snapshot looks at: whole numbers of 64 bits, and of text which of the [`WORDS`] it is. Values are
+//! Kept is what the reader of a snapshot looks at: whole numbers, and of text which of the [words](Word) it is. Values are
 //! numbers of nodes, not pointers to them: whatever a pickle nests or ties in circles, neither reading nor dropping it recurs.
+//! A dictionary has each word once, so that looking one up takes the same time whatever the pickle says.
 
+use super::budget::Budget;
 use super::input::Input;
+use super::memo::Memo;
+use super::packed::Packed;
+use super::pickled::{Node, Pickled};
+use super::refused::name;
 use super::words::Word;
 use crate::trace::error::Fault;
-use std::collections::HashMap;
 use std::io::BufRead;
 
-/// What is kept of a value.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Value {
-    Whole(i64),
-    Word(Word),
-    /// A list or a tuple.
-    List(u32),
-    Dictionary(u32),
-    /// Anything else.
-    Other,
-}
+/// Up to how many items a list of no meaning is looked through, and forgotten. The frames of an event are such a list, and
+/// most of a snapshot.
+const FORGOTTEN_ITEMS: usize = 256;
 
-/// What a pickle says.
-#[derive(Debug)]
-pub(super) struct Pickled {
-    pub(super) root: Value,
-    nodes: Vec<Node>,
-}
-
-#[derive(Debug)]
-enum Node {
-    List(Vec<Value>),
-    /// In the order in which keys were set, those that are [words](Word) only.
-    Dictionary(Vec<(Word, Value)>),
-    /// It was the value of a key that nobody asks for.
-    Forgotten,
-}
-
-/// Bytes that things take, for the bound on all of them together.
-const OF_VALUE: u64 = 16;
-const OF_ENTRY: u64 = 24;
-const OF_NODE: u64 = 40;
-const OF_MEMO: u64 = 32;
-
-impl Pickled {
-    /// Reads one pickle, within so many bytes of memory. `offset` is where the instruction being read begins.
-    pub(super) fn read(input: impl BufRead, max_bytes: u64, offset: &mut u64) -> Result<Self, Fault> {
-        let mut machine = Machine {
-            input: Input::new(input),
-            stack: Vec::new(),
-            marks: Vec::new(),
-            memo: HashMap::new(),
-            nodes: Vec::new(),
-            taken: 0,
-        };
-        loop {
-            *offset = machine.input.at();
-            if machine.run()? {
-                break;
-            }
-            let depth = (machine.stack.len() + machine.marks.len()) as u64;
-            if machine.taken + OF_VALUE * depth > max_bytes {
-                return Err(Fault::TooMuchData { max: max_bytes });
-            }
-        }
-        Ok(Self { root: machine.pop()?, nodes: machine.nodes })
-    }
-
-    /// The items of a list.
-    pub(super) fn list(&self, value: Value) -> Option<&[Value]> {
-        match value {
-            Value::List(node) => match self.nodes.get(node as usize) {
-                Some(Node::List(items)) => Some(items),
-                _ => None,
-            },
-            _ => None,
+/// Reads one pickle, and that nothing follows it. `offset` is where the instruction being read begins.
+pub(super) fn read(input: impl BufRead, budget: &mut Budget, offset: &mut u64) -> Result<Pickled, Fault> {
+    let mut machine = Machine {
+        input: Input::new(input),
+        budget,
+        stack: Vec::new(),
+        marks: Vec::new(),
+        memo: Memo::default(),
+        nodes: Vec::new(),
+        large: Vec::new(),
+    };
+    loop {
+        *offset = machine.input.at();
+        if machine.run()? {
+            break;
         }
     }
-
-    /// What a dictionary has under `key`; the last of several. `Err` when it is no dictionary.
-    pub(super) fn get(&self, value: Value, key: Word) -> Result<Option<Value>, ()> {
-        let Value::Dictionary(node) = value else { return Err(()) };
-        let Some(Node::Dictionary(entries)) = self.nodes.get(node as usize) else { return Err(()) };
-        Ok(entries.iter().rev().find(|(found, _)| *found == key).map(|(_, value)| *value))
+    let root = machine.pop()?;
+    *offset = machine.input.at();
+    if !machine.input.is_at_end()? {
+        return Err(Fault::Trailing);
     }
+    let Machine { budget, stack, marks, memo, nodes, large, .. } = machine;
+    budget.give_back(&stack);
+    budget.give_back(&marks);
+    memo.give_back(budget);
+    Ok(Pickled { root, nodes, large })
 }
 
-struct Machine<R> {
+struct Machine<'a, R> {
     input: Input<R>,
-    stack: Vec<Value>,
+    budget: &'a mut Budget,
+    stack: Vec<Packed>,
     marks: Vec<usize>,
-    memo: HashMap<u64, Value>,
+    memo: Memo,
     nodes: Vec<Node>,
-    taken: u64,
+    /// Numbers that do not fit a value.
+    large: Vec<i128>,
 }
 
-impl<R: BufRead> Machine<R> {
-    /// Runs one instruction. Answers whether it was the last.
+impl<R: BufRead> Machine<'_, R> {
+    /// Runs one instruction. Returns whether it was the last.
     fn run(&mut self) -> Result<bool, Fault> {
         let opcode = self.input.byte()?;
+        self.budget.note_read(self.input.at());
         match opcode {
             b'.' => return Ok(true),
             // The protocol: instructions tell by themselves.
@@ -111,18 +75,24 @@ impl<R: BufRead> Machine<R> {
             },
             // A frame's length: a hint.
             0x95 => self.input.skip(8)?,
-            b'(' => self.marks.push(self.stack.len()),
+            b'(' => {
+                self.budget.room(&mut self.marks, 1)?;
+                self.marks.push(self.stack.len());
+            }
             b'0' => self.pop_or_mark()?,
-            b'1' => drop(self.pop_to_mark()?),
+            b'1' => {
+                let from = self.take_mark()?;
+                self.stack.truncate(from);
+            }
             b'2' => {
                 let top = self.top()?;
-                self.stack.push(top);
+                self.push(top)?;
             }
-            b'N' | 0x88 | 0x89 => self.stack.push(Value::Other),
-            b'I' | b'L' => {
-                let value = self.input.digits()?;
-                self.stack.push(value);
-            }
+            b'N' | 0x88 | 0x89 => self.push(Packed::OTHER)?,
+            b'I' | b'L' => match self.input.digits()? {
+                Some(number) => self.number(number)?,
+                None => self.push(Packed::OTHER)?,
+            },
             b'J' => self.whole::<4>(|bytes| i32::from_le_bytes(bytes).into())?,
             b'K' => self.whole::<1>(|[byte]| byte.into())?,
             b'M' => self.whole::<2>(|bytes| u16::from_le_bytes(bytes).into())?,
@@ -136,47 +106,44 @@ impl<R: BufRead> Machine<R> {
             }
             b'F' | b'S' | b'V' => {
                 let value = self.input.line()?;
-                self.stack.push(value);
+                self.push(value)?;
             }
             b'G' => {
                 self.input.skip(8)?;
-                self.stack.push(Value::Other);
+                self.push(Packed::OTHER)?;
             }
             b'U' | b'C' | 0x8c => self.text::<1>()?,
             b'T' | b'B' | b'X' => self.text::<4>()?,
             0x8d | 0x8e | 0x96 => self.text::<8>()?,
-            b']' | b')' => self.list(Vec::new())?,
+            b']' | b')' => self.list(self.stack.len())?,
             b'l' | b't' => {
-                let items = self.pop_to_mark()?;
-                self.list(items)?;
+                let from = self.take_mark()?;
+                self.list(from)?;
             }
             0x85..=0x87 => {
                 let from = self.below(usize::from(opcode - 0x84))?;
-                let items = self.stack.split_off(from);
-                self.list(items)?;
+                self.list(from)?;
             }
             b'a' => {
-                let item = self.pop()?;
-                self.append(vec![item])?;
+                let from = self.below(1)?;
+                self.append(from)?;
             }
             b'e' => {
-                let items = self.pop_to_mark()?;
-                self.append(items)?;
+                let from = self.take_mark()?;
+                self.append(from)?;
             }
-            b'}' => self.dictionary()?,
+            b'}' => self.dictionary(self.stack.len())?,
             b'd' => {
-                let items = self.pop_to_mark()?;
-                self.dictionary()?;
-                self.set(&items)?;
+                let from = self.take_mark()?;
+                self.dictionary(from)?;
             }
             b's' => {
                 let from = self.below(2)?;
-                let items = self.stack.split_off(from);
-                self.set(&items)?;
+                self.set(from)?;
             }
             b'u' => {
-                let items = self.pop_to_mark()?;
-                self.set(&items)?;
+                let from = self.take_mark()?;
+                self.set(from)?;
             }
             b'g' => {
                 let place = self.input.place()?;
@@ -202,17 +169,23 @@ impl<R: BufRead> Machine<R> {
                 let place = self.input.length::<4>()?;
                 self.remember(place)?;
             }
-            0x94 => self.remember(self.memo.len() as u64)?,
+            0x94 => self.remember(self.memo.len())?,
             _ => return Err(Fault::Opcode { opcode, name: name(opcode) }),
         }
         Ok(false)
     }
 
-    fn top(&self) -> Result<Value, Fault> {
+    fn push(&mut self, value: Packed) -> Result<(), Fault> {
+        self.budget.room(&mut self.stack, 1)?;
+        self.stack.push(value);
+        Ok(())
+    }
+
+    fn top(&self) -> Result<Packed, Fault> {
         self.below(1).and_then(|place| self.stack.get(place).copied().ok_or(Fault::NotPickled))
     }
 
-    fn pop(&mut self) -> Result<Value, Fault> {
+    fn pop(&mut self) -> Result<Packed, Fault> {
         self.below(1)?;
         self.stack.pop().ok_or(Fault::NotPickled)
     }
@@ -231,36 +204,46 @@ impl<R: BufRead> Machine<R> {
         Ok(())
     }
 
-    fn pop_to_mark(&mut self) -> Result<Vec<Value>, Fault> {
-        // It is never more than there is: values below a mark cannot be taken.
+    /// Where the values above the last mark begin. It is never more than there are: values below a mark cannot be taken.
+    fn take_mark(&mut self) -> Result<usize, Fault> {
         let mark = self.marks.pop().ok_or(Fault::NotPickled)?;
-        Ok(self.stack.split_off(mark.min(self.stack.len())))
+        Ok(mark.min(self.stack.len()))
     }
 
     fn whole<const N: usize>(&mut self, of: impl Fn([u8; N]) -> i64) -> Result<(), Fault> {
         let bytes = self.input.bytes()?;
-        self.stack.push(Value::Whole(of(bytes)));
-        Ok(())
+        self.number(of(bytes).into())
+    }
+
+    fn number(&mut self, number: i128) -> Result<(), Fault> {
+        let packed = match i64::try_from(number).ok().and_then(Packed::whole) {
+            Some(packed) => packed,
+            None => {
+                let place = self.count(self.large.len())?;
+                self.budget.room(&mut self.large, 1)?;
+                self.large.push(number);
+                Packed::large(place)
+            }
+        };
+        self.push(packed)
     }
 
     /// A number of so many bytes, the lowest first, in two's complement.
     fn long(&mut self, len: u64) -> Result<(), Fault> {
-        let mut bytes = [0; 8];
-        let value = match bytes.get_mut(..usize::try_from(len).unwrap_or(usize::MAX)) {
+        let mut bytes = [0; 16];
+        match bytes.get_mut(..usize::try_from(len).unwrap_or(usize::MAX)) {
             Some(low) => {
                 self.input.fill(low)?;
                 let sign = low.last().is_some_and(|byte| byte & 0x80 != 0);
                 let len = low.len();
                 bytes[len..].fill(if sign { 0xff } else { 0 });
-                Value::Whole(i64::from_le_bytes(bytes))
+                self.number(i128::from_le_bytes(bytes))
             }
             None => {
                 self.input.skip(len)?;
-                Value::Other
+                self.push(Packed::OTHER)
             }
-        };
-        self.stack.push(value);
-        Ok(())
+        }
     }
 
     /// Text or bytes behind a length of `N` bytes.
@@ -270,114 +253,124 @@ impl<R: BufRead> Machine<R> {
         let value = match text.get_mut(..usize::try_from(len).unwrap_or(usize::MAX)) {
             Some(text) => {
                 self.input.fill(text)?;
-                Word::of(text).map_or(Value::Other, Value::Word)
+                Word::of(text).map_or(Packed::OTHER, Packed::word)
             }
             None => {
                 self.input.skip(len)?;
-                Value::Other
+                Packed::OTHER
             }
         };
-        self.stack.push(value);
-        Ok(())
+        self.push(value)
     }
 
-    fn node(&mut self, node: Node) -> Result<u32, Fault> {
-        let number =
-            u32::try_from(self.nodes.len()).map_err(|_| Fault::TooMuchData { max: u32::MAX.into() })?;
-        self.taken += OF_NODE;
-        self.nodes.push(node);
+    /// The number of one more of what there are so many of.
+    fn count(&self, len: usize) -> Result<u32, Fault> {
+        u32::try_from(len).map_err(|_| Fault::TooMuchData { max: u32::MAX.into() })
+    }
+
+    fn node(&mut self, items: Vec<Packed>) -> Result<u32, Fault> {
+        let number = self.count(self.nodes.len())?;
+        self.budget.room(&mut self.nodes, 1)?;
+        self.nodes.push(Node::Items(items));
         Ok(number)
     }
 
-    fn list(&mut self, items: Vec<Value>) -> Result<(), Fault> {
-        self.taken += OF_VALUE * items.len() as u64;
-        let node = self.node(Node::List(items))?;
-        self.stack.push(Value::List(node));
-        Ok(())
+    /// A list of the values from there on.
+    fn list(&mut self, from: usize) -> Result<(), Fault> {
+        let mut items = Vec::new();
+        let above = self.stack.get(from..).ok_or(Fault::NotPickled)?;
+        self.budget.room(&mut items, above.len())?;
+        items.extend_from_slice(above);
+        let node = self.node(items)?;
+        self.stack.truncate(from);
+        self.push(Packed::list(node))
     }
 
-    fn dictionary(&mut self) -> Result<(), Fault> {
-        let node = self.node(Node::Dictionary(Vec::new()))?;
-        self.stack.push(Value::Dictionary(node));
-        Ok(())
+    /// Of the keys and values from there on.
+    fn dictionary(&mut self, from: usize) -> Result<(), Fault> {
+        let node = self.node(Vec::new())?;
+        self.enter(node, from)?;
+        self.push(Packed::dictionary(node))
     }
 
-    fn append(&mut self, more: Vec<Value>) -> Result<(), Fault> {
-        let Value::List(node) = self.top()? else { return Err(Fault::NotPickled) };
-        self.taken += OF_VALUE * more.len() as u64;
+    /// Appends the values from there on to the list below them.
+    fn append(&mut self, from: usize) -> Result<(), Fault> {
+        let (below, above) = self.stack.split_at_checked(from).ok_or(Fault::NotPickled)?;
+        let floor = self.marks.last().copied().unwrap_or(0);
+        let list = below.get(floor..).and_then(<[_]>::last).and_then(|list| list.node());
+        let Some((node, true)) = list else { return Err(Fault::NotPickled) };
         match self.nodes.get_mut(node as usize) {
-            Some(Node::List(items)) => items.extend(more),
+            Some(Node::Items(items)) => {
+                self.budget.room(items, above.len())?;
+                items.extend_from_slice(above);
+            }
             _ => return Err(Fault::NotPickled),
         }
+        self.stack.truncate(from);
         Ok(())
     }
 
-    /// Sets keys, which come each before its value.
-    fn set(&mut self, items: &[Value]) -> Result<(), Fault> {
-        let Value::Dictionary(node) = self.top()? else { return Err(Fault::NotPickled) };
-        if !items.len().is_multiple_of(2) {
+    /// Sets the keys from there on, each before its value, in the dictionary below them.
+    fn set(&mut self, from: usize) -> Result<(), Fault> {
+        let floor = self.marks.last().copied().unwrap_or(0);
+        let below = self.stack.get(floor..from).and_then(<[_]>::last).and_then(|below| below.node());
+        match below {
+            Some((node, false)) => self.enter(node, from),
+            _ => Err(Fault::NotPickled),
+        }
+    }
+
+    fn enter(&mut self, node: u32, from: usize) -> Result<(), Fault> {
+        if !(self.stack.len() - from).is_multiple_of(2) {
             return Err(Fault::NotPickled);
         }
-        for pair in items.chunks_exact(2) {
-            match *pair {
-                [Value::Word(key), value] => match self.nodes.get_mut(node as usize) {
-                    Some(Node::Dictionary(entries)) => {
-                        entries.push((key, value));
-                        self.taken += OF_ENTRY;
-                    }
-                    _ => return Err(Fault::NotPickled),
-                },
-                [_, value] => self.forget(value),
-                _ => return Err(Fault::NotPickled),
+        for at in (from..self.stack.len()).step_by(2) {
+            let (key, value) = (self.stack[at], self.stack[at + 1]);
+            let Some(key) = key.as_word() else {
+                self.forget(value);
+                continue;
+            };
+            let Some(Node::Items(entries)) = self.nodes.get_mut(node as usize) else {
+                return Err(Fault::NotPickled);
+            };
+            // The last of several is the one that counts, as in Python.
+            match entries.iter_mut().find(|entry| entry.has_key(key)) {
+                Some(entry) => *entry = value.keyed(key),
+                None => {
+                    self.budget.room(entries, 1)?;
+                    entries.push(value.keyed(key));
+                }
             }
         }
+        self.stack.truncate(from);
         Ok(())
     }
 
-    /// Nobody asks for it: its memory is for others. (The frames of an event are most of a snapshot.)
-    fn forget(&mut self, value: Value) {
-        let (Value::List(node) | Value::Dictionary(node)) = value else { return };
-        if let Some(node) = self.nodes.get_mut(node as usize) {
-            let freed = match node {
-                Node::List(items) => OF_VALUE * items.len() as u64,
-                Node::Dictionary(entries) => OF_ENTRY * entries.len() as u64,
-                Node::Forgotten => 0,
-            };
-            *node = Node::Forgotten;
-            self.taken -= freed;
+    /// Nobody asks for the value of this key. A short list with nothing in it that could be an event gives its memory to
+    /// others; if the memo brings it back, it is no list of events, as before. All else stays what the memo names.
+    fn forget(&mut self, value: Packed) {
+        let Some((node, true)) = value.node() else { return };
+        let Some(Node::Items(items)) = self.nodes.get(node as usize) else { return };
+        let is_empty = |item: &Packed| match item.node() {
+            None => true,
+            Some((_, true)) => false,
+            Some((node, false)) => {
+                matches!(self.nodes.get(node as usize), Some(Node::Items(entries)) if entries.is_empty())
+            }
+        };
+        if (1..=FORGOTTEN_ITEMS).contains(&items.len()) && items.iter().all(is_empty) {
+            self.budget.give_back(items);
+            self.nodes[node as usize] = Node::Forgotten;
         }
     }
 
     fn remember(&mut self, place: u64) -> Result<(), Fault> {
         let top = self.top()?;
-        if self.memo.insert(place, top).is_none() {
-            self.taken += OF_MEMO;
-        }
-        Ok(())
+        self.memo.put(place, top, self.budget)
     }
 
     fn recall(&mut self, place: u64) -> Result<(), Fault> {
-        let value = self.memo.get(&place).copied().ok_or(Fault::NotPickled)?;
-        self.stack.push(value);
-        Ok(())
-    }
-}
-
-/// What Python calls an instruction that is refused.
-fn name(opcode: u8) -> &'static str {
-    match opcode {
-        b'c' => "GLOBAL",
-        0x93 => "STACK_GLOBAL",
-        b'R' => "REDUCE",
-        b'b' => "BUILD",
-        b'i' => "INST",
-        b'o' => "OBJ",
-        0x81 => "NEWOBJ",
-        0x92 => "NEWOBJ_EX",
-        b'P' | b'Q' => "PERSID",
-        0x82..=0x84 => "EXT",
-        0x8f..=0x91 => "a set",
-        0x97 | 0x98 => "NEXT_BUFFER",
-        _ => "unknown",
+        let value = self.memo.get(place).ok_or(Fault::NotPickled)?;
+        self.push(value)
     }
 }

@@ -5,156 +5,215 @@
 //! program asked for, as PyTorch writes them. A history has its last events only: what is live at its end or freed in it and was
 //! not allocated in it was there before.
 
-use super::addresses::Addresses;
-use super::pickle::{Pickled, Value};
+use super::addresses::{Addresses, Recorded, Terms};
+use super::budget::Budget;
+use super::packed::{Packed, Value};
+use super::pickle;
+use super::pickled::Pickled;
 use super::words::Word;
 use super::{Limits, MEMORY, MEMORY_PER_EVENT};
+use crate::trace::doubt::{Doubt, Doubts};
 use crate::trace::error::Fault;
-use crate::trace::event::Event;
+use crate::trace::place::Place;
+use crate::trace::reader::Trace;
+use std::collections::HashMap;
 use std::io::BufRead;
 
-/// Reads a snapshot: the events of `device`, or of the first that has any. `offset` is where in the pickle it goes wrong.
+/// Memory that reading takes of the bound beside what is counted: the decompressor's, and buffers.
+const FIXED: u64 = 1 << 20;
+
+/// Reads a snapshot: the events of `device`, or of the first that has any. `place` is where it goes wrong.
 pub(super) fn read(
     input: impl BufRead,
     device: Option<u32>,
     limits: Limits,
-    offset: &mut Option<u64>,
-) -> Result<Vec<Event>, Fault> {
-    let max_bytes = MEMORY + MEMORY_PER_EVENT * u64::from(limits.max_events);
+    mut doubts: Doubts,
+    place: &mut Place,
+) -> Result<Trace, Fault> {
+    let mut budget = Budget::new(MEMORY - FIXED + MEMORY_PER_EVENT * u64::from(limits.max_events));
     let mut at = 0;
-    let pickled = Pickled::read(input, max_bytes, &mut at);
-    *offset = Some(at);
+    let pickled = pickle::read(input, &mut budget, &mut at);
+    place.offset = Some(at);
     let pickled = pickled?;
     // From here on it is what it says that is wrong, not a place in it.
-    *offset = None;
+    place.offset = None;
+    let mut addresses = Addresses::default();
+    let mut terms = Terms { budget: &mut budget, doubts: &mut doubts, max_events: limits.max_events };
     let snapshot = Snapshot::new(&pickled)?;
     let device = match device {
-        Some(device) => device as usize,
+        Some(device) => device,
         None => snapshot.first_device(),
     };
-    snapshot.events(device, limits)
+    snapshot.enter(device, &mut addresses, &mut terms, place)?;
+    pickled.give_back(&mut budget);
+    addresses.into_trace(doubts, &mut budget)
 }
 
 struct Snapshot<'a> {
     pickled: &'a Pickled,
-    traces: &'a [Value],
-    segments: &'a [Value],
+    traces: &'a [Packed],
+    segments: &'a [Packed],
+}
+
+/// Times of a history.
+#[derive(Default)]
+struct Times {
+    first: Option<i128>,
+    last: Option<i128>,
 }
 
 impl<'a> Snapshot<'a> {
     fn new(pickled: &'a Pickled) -> Result<Self, Fault> {
-        let list = |key: Word, what| match pickled.get(pickled.root, key) {
-            Ok(Some(list)) => pickled.list(list).ok_or(Fault::Shape { what }),
-            _ => Ok(&[][..]),
-        };
+        let root = pickled.root();
         // Segments alone, as `torch.cuda.memory_snapshot()` gives them.
-        if let Some(segments) = pickled.list(pickled.root) {
+        if let Some(segments) = pickled.list(root) {
             return Ok(Self { pickled, traces: &[], segments });
         }
-        let traces = list(Word::DeviceTraces, "`device_traces` is a list of lists of events")?;
-        let segments = list(Word::Segments, "`segments` is a list of segments")?;
-        let is_snapshot = [Word::DeviceTraces, Word::Segments]
-            .iter()
-            .any(|&key| matches!(pickled.get(pickled.root, key), Ok(Some(_))));
-        match is_snapshot {
-            true => Ok(Self { pickled, traces, segments }),
-            false => {
+        let list = |key: Word, what| match pickled.get(root, key) {
+            Ok(Some(list)) => pickled.list(list).ok_or(Fault::Shape { what }),
+            Ok(None) | Err(()) => {
                 Err(Fault::Shape { what: "a snapshot is a dictionary with `device_traces` and `segments`" })
             }
-        }
+        };
+        Ok(Self {
+            pickled,
+            traces: list(Word::DeviceTraces, "`device_traces` is a list of lists of events")?,
+            segments: list(Word::Segments, "`segments` is a list of segments")?,
+        })
     }
 
     /// The first that has a history; else the first that has a segment.
-    fn first_device(&self) -> usize {
-        let has_history = |trace: &Value| self.pickled.list(*trace).is_some_and(|events| !events.is_empty());
+    fn first_device(&self) -> u32 {
+        let has_history = |trace: &Packed| self.list(*trace).is_some_and(|events| !events.is_empty());
         let of_segment = || {
-            let devices = self.segments.iter().map(|&segment| self.device(segment));
+            let devices = self.segments.iter().map(|&segment| self.device(self.pickled.value(segment)));
             devices.filter_map(Result::ok).min()
         };
-        self.traces.iter().position(has_history).or_else(of_segment).unwrap_or(0)
+        let first = self.traces.iter().position(has_history).and_then(|device| u32::try_from(device).ok());
+        first.or_else(of_segment).unwrap_or(0)
     }
 
-    fn events(&self, device: usize, limits: Limits) -> Result<Vec<Event>, Fault> {
-        let mut addresses = Addresses::default();
-        let too_many = Fault::TooManyEvents { max: limits.max_events };
-        let mut has_segments = false;
-        if let Some(&trace) = self.traces.get(device) {
-            let events = self.pickled.list(trace);
-            let events = events.ok_or(Fault::Shape { what: "a device's trace is a list of events" })?;
-            let mut began = None;
-            for &event in events {
-                self.enter(event, &mut addresses, &mut began)?;
-                if addresses.count() > u64::from(limits.max_events) {
-                    return Err(too_many);
-                }
+    /// Enters all that there is of `device`.
+    fn enter(
+        &self,
+        device: u32,
+        addresses: &mut Addresses,
+        terms: &mut Terms<'_>,
+        place: &mut Place,
+    ) -> Result<(), Fault> {
+        place.device = Some(device);
+        let trace = self.traces.get(device as usize);
+        if let Some(&trace) = trace {
+            let events =
+                self.list(trace).ok_or(Fault::Shape { what: "a device's trace is a list of events" })?;
+            let mut times = Times::default();
+            for (&event, number) in events.iter().zip(0..) {
+                place.event = Some(number);
+                self.enter_event(self.pickled.value(event), addresses, &mut times, terms, place)?;
             }
+            place.event = None;
         }
+        let mut entered = HashMap::new();
+        let mut has_segments = false;
         for &segment in self.segments {
+            let segment = self.pickled.value(segment);
             if self.device(segment)? == device {
                 has_segments = true;
-                self.enter_segment(segment, &mut addresses)?;
-            }
-            if addresses.count() > u64::from(limits.max_events) {
-                return Err(too_many);
+                self.enter_segment(segment, addresses, &mut entered, terms, place)?;
             }
         }
-        if !has_segments && device >= self.traces.len().max(1) {
-            return Err(Fault::NoDevice { device: device as u64, devices: self.traces.len() as u64 });
+        terms.budget.give_back_map(&entered);
+        if !has_segments && trace.is_none() && (device > 0 || !self.traces.is_empty()) {
+            place.device = None;
+            return Err(Fault::NoDevice { device: device.into(), devices: self.traces.len() as u64 });
         }
-        Ok(addresses.into_events())
+        Ok(())
     }
 
-    fn enter(&self, event: Value, addresses: &mut Addresses, began: &mut Option<i64>) -> Result<(), Fault> {
-        let action = self.pickled.get(event, Word::Action);
-        let action =
-            action.map_err(|()| Fault::Shape { what: "an event is a dictionary with an `action`" })?;
+    fn enter_event(
+        &self,
+        event: Value,
+        addresses: &mut Addresses,
+        times: &mut Times,
+        terms: &mut Terms<'_>,
+        place: &Place,
+    ) -> Result<(), Fault> {
+        const WHAT: Fault = Fault::Shape { what: "an event is a dictionary with an `action`" };
+        let action = self.pickled.get(event, Word::Action).map_err(|()| WHAT)?.ok_or(WHAT)?;
         let is_free = match action {
-            Some(Value::Word(Word::Alloc)) => false,
-            Some(Value::Word(Word::FreeRequested)) => true,
-            // Segments, completions, snapshots, failures, and what later versions may add.
-            Some(_) => return Ok(()),
-            None => return Err(Fault::Shape { what: "an event is a dictionary with an `action`" }),
+            Value::Word(Word::Alloc) => false,
+            Value::Word(Word::FreeRequested) => true,
+            Value::Word(
+                Word::FreeCompleted
+                | Word::SegmentAlloc
+                | Word::SegmentFree
+                | Word::SegmentMap
+                | Word::SegmentUnmap
+                | Word::Snapshot
+                | Word::OutOfMemory
+                | Word::UserDefined
+                | Word::WorkspaceSnapshot,
+            ) => return Ok(()),
+            _ => return Ok(terms.doubts.note(Doubt::UnknownAction, place)?),
         };
         let address =
-            self.number(event, Word::Addr)?.ok_or(Fault::Shape { what: "an event's `addr` is a number" })?;
+            self.bits(event, Word::Addr)?.ok_or(Fault::Shape { what: "an event's `addr` is a number" })?;
         let size =
             self.size(event, Word::Size)?.ok_or(Fault::Shape { what: "an event's `size` is a number" })?;
         // Older versions have no times.
-        let (stream, time) =
-            (self.number(event, Word::Stream)?.unwrap_or(0), self.number(event, Word::Time)?);
-        let time = time.unwrap_or(0);
-        let t_us = u64::try_from(time.saturating_sub(*began.get_or_insert(time))).unwrap_or(0);
-        let (address, stream) = (address.cast_unsigned(), stream.cast_unsigned());
-        if is_free {
-            addresses.free(address, size, stream, t_us);
-            return Ok(());
+        let stream = self.bits(event, Word::Stream)?.unwrap_or(0);
+        let time = self.number(event, Word::Time)?.unwrap_or(0);
+        let t_us = times.since_first(time, terms.doubts, place)?;
+        let recorded = Recorded { address, size, stream, t_us };
+        match is_free {
+            true => addresses.free(recorded, place, terms),
+            false => addresses.allocate(recorded, terms),
         }
-        addresses.allocate(address, size, stream, t_us)
     }
 
-    fn enter_segment(&self, segment: Value, addresses: &mut Addresses) -> Result<(), Fault> {
+    /// `entered` are the lists of blocks so far.
+    fn enter_segment(
+        &self,
+        segment: Value,
+        addresses: &mut Addresses,
+        entered: &mut HashMap<u32, ()>,
+        terms: &mut Terms<'_>,
+        place: &Place,
+    ) -> Result<(), Fault> {
         const WHAT: Fault = Fault::Shape { what: "a segment is a dictionary with an `address` and `blocks`" };
         let blocks = self.pickled.get(segment, Word::Blocks).map_err(|()| WHAT)?.ok_or(WHAT)?;
-        let mut address = self.number(segment, Word::Address)?.ok_or(WHAT)?.cast_unsigned();
-        let stream = self.number(segment, Word::Stream)?.unwrap_or(0).cast_unsigned();
+        let mut address = self.bits(segment, Word::Address)?.ok_or(WHAT)?;
+        let stream = self.bits(segment, Word::Stream)?.unwrap_or(0);
+        let Value::List(list) = blocks else { return Err(WHAT) };
+        // Else so many segments with so many blocks each could be written in few bytes.
+        terms.budget.room_in_map(entered)?;
+        if entered.insert(list, ()).is_some() {
+            return Err(Fault::Shape { what: "each segment has `blocks` of its own" });
+        }
         for &block in self.pickled.list(blocks).ok_or(WHAT)? {
             const WHAT: Fault = Fault::Shape { what: "a block is a dictionary with a `size` and a `state`" };
+            let block = self.pickled.value(block);
             let state = self.pickled.get(block, Word::State).map_err(|()| WHAT)?;
             let size = self.size(block, Word::Size)?.ok_or(WHAT)?;
             // Older versions have no addresses of blocks.
-            address = self.number(block, Word::Address)?.map_or(address, i64::cast_unsigned);
+            address = self.bits(block, Word::Address)?.unwrap_or(address);
             if state == Some(Value::Word(Word::ActiveAllocated)) {
-                addresses.stays(address, self.size(block, Word::RequestedSize)?.unwrap_or(size), stream);
+                let size = self.size(block, Word::RequestedSize)?.unwrap_or(size);
+                addresses.stays(Recorded { address, size, stream, t_us: 0 }, place, terms)?;
             }
             address = address.wrapping_add(size);
         }
         Ok(())
     }
 
-    fn device(&self, segment: Value) -> Result<usize, Fault> {
+    fn list(&self, packed: Packed) -> Option<&'a [Packed]> {
+        self.pickled.list(self.pickled.value(packed))
+    }
+
+    fn device(&self, segment: Value) -> Result<u32, Fault> {
         const WHAT: Fault = Fault::Shape { what: "a segment's `device` is a number from 0" };
         match self.number(segment, Word::Device)? {
-            Some(device) => usize::try_from(device).map_err(|_| WHAT),
+            Some(device) => u32::try_from(device).map_err(|_| WHAT),
             None => Ok(0),
         }
     }
@@ -164,14 +223,32 @@ impl<'a> Snapshot<'a> {
         size.map_err(|_| Fault::Shape { what: "a size is not negative" })
     }
 
-    fn number(&self, of: Value, key: Word) -> Result<Option<i64>, Fault> {
+    /// A number whose sign has no meaning: an address, or a stream's handle.
+    fn bits(&self, of: Value, key: Word) -> Result<Option<u64>, Fault> {
+        Ok(self.number(of, key)?.map(|number| number as u64))
+    }
+
+    fn number(&self, of: Value, key: Word) -> Result<Option<i128>, Fault> {
+        const NUMBERS: std::ops::RangeInclusive<i128> = i64::MIN as i128..=u64::MAX as i128;
         match self.pickled.get(of, key) {
-            Ok(Some(Value::Whole(number))) => Ok(Some(number)),
+            Ok(Some(Value::Whole(number))) if NUMBERS.contains(&number) => Ok(Some(number)),
             Ok(None) => Ok(None),
             Ok(Some(_)) => {
                 Err(Fault::Shape { what: "addresses, sizes, streams and times are numbers of 64 bits" })
             }
             Err(()) => Err(Fault::Shape { what: "events, segments and blocks are dictionaries" }),
         }
+    }
+}
+
+impl Times {
+    /// Microseconds since the first event; 0 before that.
+    fn since_first(&mut self, time: i128, doubts: &mut Doubts, place: &Place) -> Result<u64, Fault> {
+        let first = *self.first.get_or_insert(time);
+        if let Some(last) = self.last.replace(time).filter(|&last| time < last) {
+            let by_us = u64::try_from(last - time).unwrap_or(u64::MAX);
+            doubts.note(Doubt::TimeGoesBack { by_us }, place)?;
+        }
+        Ok(u64::try_from((time - first).max(0)).unwrap_or(u64::MAX))
     }
 }

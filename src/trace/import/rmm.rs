@@ -1,11 +1,16 @@
 //! RMM's log (`logging_resource_adaptor`): `Thread,Time,Action,Pointer,Size,Stream`.
 
 use super::Limits;
-use super::addresses::Addresses;
+use super::addresses::{Addresses, Recorded, Terms};
+use super::budget::Budget;
 use crate::trace::csv::{Wrong, shown};
+use crate::trace::doubt::{Doubt, Doubts};
 use crate::trace::error::Fault;
-use crate::trace::event::Event;
 use crate::trace::lines::Lines;
+use crate::trace::place::Place;
+use crate::trace::reader::Trace;
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hasher};
 
 /// The first line.
 pub(crate) const HEADER: &str = "Thread,Time,Action,Pointer,Size,Stream";
@@ -13,40 +18,70 @@ pub(crate) const HEADER: &str = "Thread,Time,Action,Pointer,Size,Stream";
 /// Microseconds of a day, after which times of day begin anew.
 const DAY: u64 = 24 * 3600 * 1_000_000;
 
-/// Reads all lines. `line` is the one being read.
+/// The most threads whose times are compared with each other's.
+const MAX_THREADS: usize = 1024;
+
+/// Reads all lines. `place` is the one being read.
 pub(super) fn read(
     lines: &mut Lines<'_>,
     limits: Limits,
-    line: &mut u64,
-) -> Result<Vec<Event>, (Option<&'static str>, Fault)> {
-    let (mut addresses, mut clock) = (Addresses::default(), Clock::default());
-    let field = |(field, fault): Wrong| (Some(field), fault);
-    loop {
-        *line += 1;
-        let Some(text) = lines.next().map_err(|fault| (None, fault))? else { break };
-        if *line == 1 && text == HEADER.as_bytes() {
+    mut doubts: Doubts,
+    place: &mut Place,
+) -> Result<Trace, Fault> {
+    let mut budget = Budget::new(u64::MAX);
+    let (mut addresses, mut clock, mut threads) =
+        (Addresses::default(), Clock::default(), Threads::default());
+    let mut terms = Terms { budget: &mut budget, doubts: &mut doubts, max_events: limits.max_events };
+    for number in 1.. {
+        place.line = Some(number);
+        let Some(text) = lines.next()? else { break };
+        if number == 1 && text == HEADER.as_bytes() {
             continue;
         }
-        let entry = Entry::new(text).map_err(field)?;
-        let t_us = clock.read(entry.time);
-        match entry.action {
-            Action::Free => addresses.free(entry.pointer, entry.size, entry.stream, t_us),
-            Action::Allocate => addresses
-                .allocate(entry.pointer, entry.size, entry.stream, t_us)
-                .map_err(|fault| (Some("Pointer"), fault))?,
-            Action::Nothing => {}
+        let entry = Entry::new(text).map_err(|(field, fault)| {
+            place.field = Some(field);
+            fault
+        })?;
+        let time = clock.read(entry.time);
+        let Entry { action, address, size, stream, .. } = entry;
+        if action == Action::Nothing {
+            continue;
         }
-        if addresses.count() > u64::from(limits.max_events) {
-            return Err((None, Fault::TooManyEvents { max: limits.max_events }));
+        threads.note(entry.thread, time, terms.doubts, place)?;
+        let recorded = Recorded { address, size, stream, t_us: clock.since_first(time) };
+        match action {
+            Action::Free => addresses.free(recorded, place, &mut terms)?,
+            _ => addresses.allocate(recorded, &mut terms).inspect_err(|fault| {
+                place.field = matches!(fault, Fault::AddressLive { .. }).then_some("Pointer");
+            })?,
         }
     }
-    Ok(addresses.into_events())
+    *place = Place::default();
+    addresses.into_trace(doubts, &mut budget)
+}
+
+/// The last time of each thread, which does not go back. Those of different threads are written a little out of order.
+#[derive(Default)]
+struct Threads(HashMap<u64, u64>);
+
+impl Threads {
+    fn note(&mut self, thread: u64, time: u64, doubts: &mut Doubts, place: &Place) -> Result<(), Fault> {
+        if self.0.len() >= MAX_THREADS && !self.0.contains_key(&thread) {
+            return Ok(());
+        }
+        match self.0.insert(thread, time) {
+            Some(last) if last > time => Ok(doubts.note(Doubt::TimeGoesBack { by_us: last - time }, place)?),
+            _ => Ok(()),
+        }
+    }
 }
 
 struct Entry {
+    /// Its name as a number.
+    thread: u64,
     time: Time,
     action: Action,
-    pointer: u64,
+    address: u64,
     size: u64,
     stream: u64,
 }
@@ -62,7 +97,7 @@ enum Action {
 impl Entry {
     fn new(line: &[u8]) -> Result<Self, Wrong> {
         let fields: Vec<&[u8]> = line.splitn(7, |&byte| byte == b',').collect();
-        let [_thread, time, action, pointer, size, stream] = fields[..] else {
+        let [thread, time, action, pointer, size, stream] = fields[..] else {
             let fault =
                 Fault::Unexpected { expected: "a line of the six fields of RMM's log", found: shown(line) };
             return Err(("Thread", fault));
@@ -76,16 +111,22 @@ impl Entry {
                 return Err(("Action", Fault::Unexpected { expected, found: shown(other) }));
             }
         };
-        let (time, pointer) = (Time::new(time)?, address(pointer, "Pointer")?);
-        let (size, stream) = (number(size, 10, "Size")?, address(stream, "Stream")?);
+        let (time, address) = (Time::new(time)?, address_of(pointer, "Pointer")?);
+        let (size, stream) = (number(size, 10, "Size")?, address_of(stream, "Stream")?);
         // Nothing is at address 0, and it may be the answer to any number of requests of no bytes.
-        let action = if pointer == 0 && size == 0 { Action::Nothing } else { action };
-        Ok(Self { time, action, pointer, size, stream })
+        let action = if address == 0 && size == 0 { Action::Nothing } else { action };
+        Ok(Self { thread: hash(thread), time, action, address, size, stream })
     }
 }
 
+fn hash(name: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(name);
+    hasher.finish()
+}
+
 /// Hexadecimal behind `0x`, decimal, or what C's `%p` may write of null.
-fn address(text: &[u8], field: &'static str) -> Result<u64, Wrong> {
+fn address_of(text: &[u8], field: &'static str) -> Result<u64, Wrong> {
     match text {
         b"(nil)" => Ok(0),
         [b'0', b'x' | b'X', digits @ ..] => number(digits, 16, field),
@@ -142,7 +183,7 @@ impl Time {
     }
 }
 
-/// Times as microseconds since the first. Threads write them a little out of order.
+/// Times of day as microseconds that go on behind midnight. Threads write them a little out of order.
 #[derive(Default)]
 struct Clock {
     began: Option<u64>,
@@ -151,8 +192,13 @@ struct Clock {
 }
 
 impl Clock {
+    /// Microseconds since the first event.
+    fn since_first(&mut self, time: u64) -> u64 {
+        time.saturating_sub(*self.began.get_or_insert(time))
+    }
+
     fn read(&mut self, time: Time) -> u64 {
-        let time = match time {
+        match time {
             Time::Since(time) => time,
             Time::OfDay(time) => {
                 // Half a day back is midnight, and half a day ahead a thread that is late with what was before it.
@@ -168,7 +214,6 @@ impl Clock {
                 };
                 time.saturating_add(midnights.saturating_mul(DAY))
             }
-        };
-        time.saturating_sub(*self.began.get_or_insert(time))
+        }
     }
 }

@@ -19,8 +19,13 @@ macro_rules! words {
             }
         }
 
+        impl Word {
+            /// All of them, by their number.
+            pub(super) const ALL: &[Self] = &[$(Self::$Name),*];
+        }
+
         #[cfg(test)]
-        const ALL: &[&str] = &[$($text),*];
+        const TEXTS: &[&str] = &[$($text),*];
     };
 }
 
@@ -40,11 +45,20 @@ words! {
     Device = "device",
     Segments = "segments",
     DeviceTraces = "device_traces",
+    FreeCompleted = "free_completed",
+    SegmentAlloc = "segment_alloc",
+    SegmentFree = "segment_free",
+    SegmentMap = "segment_map",
+    SegmentUnmap = "segment_unmap",
+    Snapshot = "snapshot",
+    OutOfMemory = "oom",
+    UserDefined = "user_defined",
+    WorkspaceSnapshot = "workspace_snapshot",
 }
 
 impl Word {
     /// Bytes of the longest.
-    pub(super) const LONGEST: usize = 16;
+    pub(super) const LONGEST: usize = 18;
 }
 
 #[cfg(test)]
@@ -53,7 +67,8 @@ mod tests {
 
     #[test]
     fn none_is_longer_than_the_longest() {
-        assert_eq!(ALL.iter().map(|text| text.len()).max(), Some(Word::LONGEST));
-        assert!(ALL.iter().all(|text| Word::of(text.as_bytes()).is_some()));
+        assert_eq!(TEXTS.iter().map(|text| text.len()).max(), Some(Word::LONGEST));
+        let found: Vec<_> = TEXTS.iter().filter_map(|text| Word::of(text.as_bytes())).collect();
+        assert_eq!(found, Word::ALL);
     }
 }

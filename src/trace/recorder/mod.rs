@@ -4,6 +4,7 @@ mod log;
 mod merge;
 
 use super::error::TraceError;
+use super::place::Place;
 use super::reader::Trace;
 use log::{Chunk, Log, Writer};
 use parking_lot::Mutex;
@@ -120,8 +121,9 @@ impl Recorder {
     pub fn trace(&self, name: impl Into<String>) -> Result<Trace, TraceError> {
         let name = name.into();
         let logs: Vec<_> = self.0.logs.lock().clone();
-        Trace::assemble(merge::events(&logs)).map(|trace| trace.named(&name)).map_err(|(field, fault)| {
-            TraceError { trace: name, line: None, offset: None, field: Some(field), fault }
+        let trace = Trace::assemble(merge::events(&logs)).map(|trace| trace.named(&name));
+        trace.map_err(|(event, (field, fault))| {
+            Place { event: Some(event), field: Some(field), ..Place::default() }.error(name, fault)
         })
     }
 

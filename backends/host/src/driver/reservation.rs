@@ -51,7 +51,13 @@ impl Reservation {
                 MapFlags::PRIVATE | MapFlags::NORESERVE,
             )
         };
-        let base = base.map_err(|error| driver_error("mmap", error))?;
+        let base = base.map_err(|error| {
+            let reason = format!(
+                "the system cannot reserve {bytes} bytes of addresses: {error}; raise the process's limit of address space \
+                 (`ulimit -v`), or reserve fewer"
+            );
+            BackendError::invalid("bytes", reason)
+        })?;
         let base = NonNull::new(base.cast()).ok_or_else(|| failure("addresses from 0 on".into()))?;
         Ok(Self { base, len: bytes, mappings: Mutex::default() })
     }

@@ -101,6 +101,7 @@ _CHECKED: dict[str, list[Any]] = {
     "sleep_tags": [c_uint64, _NAMES, c_size_t, c_int, POINTER(CSleepReport)],
     "wake": [c_uint64, _NAMES, c_size_t, POINTER(CSleepReport)],
     "is_asleep": [c_uint64, c_char_p, POINTER(c_int)],
+    "file_write": [c_char_p, c_char_p, c_size_t],
     "record_start": [c_uint64, c_uint64],
     "record_look": [c_uint64, POINTER(c_uint64), POINTER(c_uint64)],
     "record_stop": [c_uint64, POINTER(c_uint64), POINTER(c_uint64)],

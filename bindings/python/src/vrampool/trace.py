@@ -5,7 +5,7 @@
     recording.trace.save("step.pickle")  # https://pytorch.org/memory_viz opens it
     print(vrampool.trace.show(recording.trace))
 
-Formats are `csv` (vrampool's own: `op,id,size,stream,t_us`), `rmm` (RMM's log) and `pytorch` (a memory snapshot, of which
+Formats are `csv` (vrampool's own: `op,id,size,stream,t_us,v2`, and a last line that counts), `rmm` (RMM's log) and `pytorch` (a memory snapshot, of which
 nothing is run when it is read). `cargo vrampool replay FILE` replays each of them, and `cargo vrampool fit FILE` learns size
 classes from it.
 """
@@ -63,6 +63,8 @@ class Summary:
     #: Microseconds.
     duration_us: int
     sizes: tuple[SizeRange, ...]
+    #: What in its file contradicts itself, a text for each kind.
+    warnings: tuple[str, ...] = ()
 
 
 class Trace:
@@ -76,10 +78,11 @@ class Trace:
         figures: dict[str, Any] = LIBRARY.json("trace_show", self._handle)
         ranges = figures.pop("sizes")
         sizes = [SizeRange(of["from"], of["to"], of["allocations"], of["bytes"], of["share"]) for of in ranges]
-        return Summary(**figures, sizes=tuple(sizes))
+        warnings = tuple(figures.pop("warnings"))
+        return Summary(**figures, sizes=tuple(sizes), warnings=warnings)
 
     def save(self, path: File, format: str | None = None) -> None:
-        """Writes it: as `csv`, `rmm` or `pytorch`; without a format as `pytorch` where the name ends with `.pickle` or `.pkl`,
+        """Writes it in place of the previous file: as `csv`, `rmm` or `pytorch`; without a format as `pytorch` where the name ends with `.pickle` or `.pkl`,
         else as `csv`. Gzip-compressed where the name ends with `.gz`.
 
         Raises: `InvalidArgumentError` for a path that cannot be written, or what is no format.

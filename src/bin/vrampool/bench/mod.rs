@@ -17,6 +17,7 @@ mod table;
 mod workload;
 
 use crate::device::{self, Device};
+use crate::stdout::print;
 use clap::{Args, ValueEnum};
 use clock::Effort;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -24,9 +25,9 @@ use name::Name;
 pub(crate) use rivals::Rivals;
 use row::Row;
 use std::error::Error;
-use std::io::Write;
 use std::path::PathBuf;
 use vrampool::any;
+use vrampool::output::Output;
 
 /// What the figures are, for the help.
 const FIGURES: &str = "\
@@ -97,6 +98,7 @@ impl device::Run for Benchmarks<'_> {
 }
 
 fn measure<D: Device>(arguments: &Arguments, device: &D) -> Result<(), Box<dyn Error>> {
+    let plot = arguments.plot.as_ref().map(Output::create).transpose()?;
     let wanted = |name: &&Name| match arguments.only.is_empty() {
         true => **name != Name::Sleep,
         false => arguments.only.contains(name),
@@ -121,10 +123,10 @@ fn measure<D: Device>(arguments: &Arguments, device: &D) -> Result<(), Box<dyn E
     });
     bar.finish_and_clear();
     if !arguments.json && !rows.is_empty() {
-        writeln!(std::io::stdout(), "{}", table::of(&rows))?;
+        print(table::of(&rows))?;
     }
     outcome?;
-    arguments.plot.as_deref().map_or(Ok(()), |path| plot::write(&rows, path))
+    plot.map_or(Ok(()), |output| plot::write(&rows, output))
 }
 
 fn measure_sleep<D: Device>(arguments: &Arguments, device: &D) -> Result<(), Box<dyn Error>> {
@@ -133,9 +135,9 @@ fn measure_sleep<D: Device>(arguments: &Arguments, device: &D) -> Result<(), Box
     let rows =
         sleep::measure(&device, &device.touch()?, arguments.sleep_gib, arguments.quick).map_err(failed)?;
     if arguments.json {
-        return Ok(rows.iter().try_for_each(sleep::Row::print)?);
+        return rows.iter().try_for_each(sleep::Row::print);
     }
-    Ok(writeln!(std::io::stdout(), "{}", sleep::table(&rows))?)
+    print(sleep::table(&rows))
 }
 
 /// Drawn between benchmarks only, and not at all when standard error is no terminal.

@@ -5,7 +5,7 @@ use super::row::Row;
 use plotters::prelude::*;
 use std::collections::BTreeMap;
 use std::error::Error;
-use std::path::Path;
+use vrampool::output::Output;
 
 const SIZE: (u32, u32) = (900, 560);
 
@@ -13,7 +13,13 @@ const SIZE: (u32, u32) = (900, 560);
 type Line = Vec<(f64, f64)>;
 
 /// Writes an SVG of what `hit_pair` measured, each case a line; both axes are logarithmic.
-pub(crate) fn write(rows: &[Row], path: &Path) -> Result<(), Box<dyn Error>> {
+pub(crate) fn write(rows: &[Row], output: Output) -> Result<(), Box<dyn Error>> {
+    let mut svg = String::new();
+    draw(rows, &mut svg)?;
+    Ok(output.save(svg)?)
+}
+
+fn draw(rows: &[Row], svg: &mut String) -> Result<(), Box<dyn Error>> {
     let lines = lines(rows);
     let points = || lines.values().flatten();
     let (Some(most_threads), Some(least), Some(most)) = (
@@ -23,7 +29,7 @@ pub(crate) fn write(rows: &[Row], path: &Path) -> Result<(), Box<dyn Error>> {
     ) else {
         return Err(format!("`--plot` shows {}; run it", Name::HitPair).into());
     };
-    let area = SVGBackend::new(path, SIZE).into_drawing_area();
+    let area = SVGBackend::with_string(svg, SIZE).into_drawing_area();
     area.fill(&WHITE)?;
     let mut chart = ChartBuilder::on(&area)
         .caption("Hits of a pool, all threads together", ("sans-serif", 22))

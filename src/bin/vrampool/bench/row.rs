@@ -2,9 +2,10 @@
 
 use super::clock::Figures;
 use super::name::Name;
+use crate::stdout;
 use serde::Serialize;
+use std::error::Error;
 use std::fmt;
-use std::io::{self, Write};
 
 /// One case of one benchmark with one allocator. The names and their order are those of the JSON.
 #[derive(Debug, Clone, Serialize)]
@@ -51,9 +52,8 @@ impl Row {
     }
 
     /// Prints it as a line of JSON.
-    pub(crate) fn print(&self) -> io::Result<()> {
-        let line = serde_json::to_string(self)?;
-        writeln!(io::stdout(), "{line}")
+    pub(crate) fn print(&self) -> Result<(), Box<dyn Error>> {
+        stdout::print(serde_json::to_string(self)?)
     }
 }
 

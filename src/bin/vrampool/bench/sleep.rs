@@ -1,9 +1,9 @@
 //! A growing arena of some GiB that sleeps and wakes, beside plain pinned copies of as many bytes.
 
+use crate::stdout;
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 use std::hint::black_box;
-use std::io::{self, Write};
 use std::time::Instant;
 use vrampool::trace::Touch;
 use vrampool::{
@@ -44,9 +44,8 @@ pub(crate) struct Row {
 
 impl Row {
     /// Prints it as a line of JSON.
-    pub(crate) fn print(&self) -> io::Result<()> {
-        let line = serde_json::to_string(self)?;
-        writeln!(io::stdout(), "{line}")
+    pub(crate) fn print(&self) -> Result<(), Box<dyn std::error::Error>> {
+        stdout::print(serde_json::to_string(self)?)
     }
 }
 

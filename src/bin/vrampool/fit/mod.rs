@@ -3,15 +3,17 @@
 mod row;
 mod table;
 
+use crate::stdout::print;
+use crate::trace_options::TraceOptions;
 use clap::{Args, value_parser};
 use indicatif::{ProgressBar, ProgressStyle};
 use row::{Class, Rule, Summary};
 use serde::Serialize;
 use std::error::Error;
-use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::Duration;
-use vrampool::trace::{Import, Limits};
+use vrampool::output::{Output, shown};
+use vrampool::trace::Import;
 use vrampool::{FittedClasses, SizeClasses};
 
 /// How often the spinner turns.
@@ -41,9 +43,8 @@ pub(crate) struct Arguments {
     /// Write the classes to this file, for `--size-classes fitted:FILE`
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// The most events that the trace may have
-    #[arg(long, value_name = "COUNT", default_value_t = Limits::default().max_events)]
-    max_events: u32,
+    #[command(flatten)]
+    trace: TraceOptions,
     /// Print one JSON object a line instead of tables: the fit, then each class, then each rule
     #[arg(long)]
     json: bool,
@@ -51,16 +52,16 @@ pub(crate) struct Arguments {
 
 /// Fits classes to the trace, writes them, and prints what was learned.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
+    let output = arguments.output.as_ref().map(Output::create).transpose()?;
+    let output = output.map(|output| output.apart_from([&arguments.file])).transpose()?;
     let spinner = spinner();
-    spinner.set_message(format!("reading {}", arguments.file.display()));
-    let trace =
-        Import::new().limits(Limits::default().max_events(arguments.max_events)).read(&arguments.file)?;
+    spinner.set_message(format!("reading {}", shown(&arguments.file)));
+    let trace = spinner.suspend(|| arguments.trace.read(&arguments.file, Import::new()))?;
     spinner.set_message(format!("fitting {} events", trace.events().len()));
     let demand = trace.demand();
     let classes = FittedClasses::fit(&demand, arguments.classes as usize);
-    if let Some(path) = &arguments.output {
-        classes.save(path)?;
-    }
+    // The report is printed even if this fails.
+    let saved = output.map_or(Ok(()), |output| output.save(classes.to_string()));
     let used = Class::of_all(&demand, classes);
     let rules = [
         SizeClasses::Fitted(classes),
@@ -74,20 +75,21 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     spinner.finish_and_clear();
 
     if arguments.json {
-        print(&summary)?;
-        used.iter().try_for_each(print)?;
-        return Ok(rules.iter().try_for_each(print)?);
+        print_row(&summary)?;
+        used.iter().try_for_each(print_row)?;
+        rules.iter().try_for_each(print_row)?;
+        return Ok(saved?);
     }
-    let mut out = io::stdout();
-    writeln!(out, "{}\n{}\n{summary}", table::of_classes(&used), table::of_rules(&rules))?;
-    if let Some(path) = &arguments.output {
-        writeln!(out, "Use them: --size-classes fitted:{}", path.display())?;
+    print(format_args!("{}\n{}\n{summary}", table::of_classes(&used), table::of_rules(&rules)))?;
+    saved?;
+    match &arguments.output {
+        Some(path) => print(format_args!("Use them: --size-classes fitted:{}", shown(path))),
+        None => Ok(()),
     }
-    Ok(())
 }
 
-fn print(row: &impl Serialize) -> io::Result<()> {
-    writeln!(io::stdout(), "{}", serde_json::to_string(row)?)
+fn print_row(row: &impl Serialize) -> Result<(), Box<dyn Error>> {
+    print(serde_json::to_string(row)?)
 }
 
 /// Not drawn when standard error is no terminal.

@@ -6,15 +6,16 @@ mod table;
 use crate::device::{self, Device};
 use crate::pool_options::{PoolOptions, bytes_or_unlimited};
 use crate::record_options::RecordOptions;
+use crate::stdout::print;
+use crate::trace_options::TraceOptions;
 use bytesize::ByteSize;
 use clap::{Args, value_parser};
 use indicatif::{ProgressBar, ProgressStyle};
 use row::Row;
 use std::error::Error;
-use std::io::Write;
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
-use vrampool::trace::{Import, Limits, Op, Pass, Replay, Touch, Trace};
+use vrampool::trace::{Import, Op, Pass, Replay, Touch, Trace};
 use vrampool::{Backend, Pool};
 
 /// Flags of `vrampool replay`.
@@ -37,9 +38,8 @@ pub(crate) struct Arguments {
     /// Memory of the host device, or `unlimited`; without --touch none of it is used, so it may be more than there is
     #[arg(long, value_name = "SIZE", default_value = "1TiB", value_parser = bytes_or_unlimited)]
     device_memory: u64,
-    /// The most events that a trace may have
-    #[arg(long, value_name = "COUNT", default_value_t = Limits::default().max_events)]
-    max_events: u32,
+    #[command(flatten)]
+    trace: TraceOptions,
     #[command(flatten)]
     record: RecordOptions,
     /// Print one JSON object a line, one line a pass, instead of a table
@@ -52,7 +52,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     if arguments.record.is_given() && arguments.files.len() > 1 {
         return Err("a recording is of one trace; replay one file with --record, or several without".into());
     }
+    arguments.record.check(arguments.inputs())?;
     device::run(arguments.pool.backend.as_ref(), Replays(arguments))
+}
+
+impl Arguments {
+    /// All files that are read.
+    fn inputs(&self) -> impl Iterator<Item = &Path> {
+        self.files.iter().map(PathBuf::as_path).chain(self.pool.inputs())
+    }
 }
 
 struct Replays<'a>(&'a Arguments);
@@ -66,7 +74,7 @@ impl device::Run for Replays<'_> {
         let bar = progress_bar(arguments);
         let mut rows = Vec::new();
         let outcome = arguments.files.iter().try_for_each(|path| {
-            let mut print = Ok(());
+            let mut printed = Ok(());
             replay(
                 arguments,
                 &device.with_memory(arguments.device_memory),
@@ -76,17 +84,17 @@ impl device::Run for Replays<'_> {
                 |row| {
                     bar.inc(1);
                     match arguments.json {
-                        true if print.is_ok() => print = bar.suspend(|| row.print()),
+                        true if printed.is_ok() => printed = bar.suspend(|| row.print()),
                         true => {}
                         false => rows.push(row),
                     }
                 },
             )?;
-            Ok(print?)
+            printed
         });
         bar.finish_and_clear();
         if !rows.is_empty() {
-            writeln!(std::io::stdout(), "{}", table::of(&rows))?;
+            print(table::of(&rows))?;
         }
         outcome
     }
@@ -110,9 +118,9 @@ fn replay<B: Backend>(
     bar: &ProgressBar,
     mut on_row: impl FnMut(Row),
 ) -> Result<(), Box<dyn Error>> {
-    let trace = Import::new().limits(Limits::default().max_events(arguments.max_events)).read(path)?;
+    let trace = bar.suspend(|| arguments.trace.read(path, Import::new()))?;
     bar.set_message(trace.name().to_owned());
-    let recording = arguments.record.start(recorded_events(arguments, &trace));
+    let recording = arguments.record.start(arguments.inputs(), recorded_events(arguments, &trace))?;
     let builder = arguments.pool.apply(Pool::builder(device).name(trace.name()));
     let pool = recording.apply(builder).build()?;
     let replay = Replay::new(&trace).threads(arguments.threads).passes(arguments.passes.get());

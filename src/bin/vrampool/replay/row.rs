@@ -1,7 +1,8 @@
 //! What one pass measured, as a line of JSON.
 
+use crate::stdout;
 use serde::Serialize;
-use std::io::{self, Write};
+use std::error::Error;
 use vrampool::trace::{Pass, Trace};
 use vrampool::{Backend, Pool, Source};
 
@@ -60,8 +61,7 @@ impl Row {
     }
 
     /// Prints it as a line of JSON.
-    pub(crate) fn print(&self) -> io::Result<()> {
-        let line = serde_json::to_string(self)?;
-        writeln!(io::stdout(), "{line}")
+    pub(crate) fn print(&self) -> Result<(), Box<dyn Error>> {
+        stdout::print(serde_json::to_string(self)?)
     }
 }

@@ -10,13 +10,12 @@ mod sweep;
 
 use crate::device::{self, Device};
 use crate::pool_options::bytes_or_unlimited;
+use crate::stdout::print;
 use clap::{Args, ValueEnum, value_parser};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use oscillator::Oscillator;
 use report::{Comparison, Report};
 use std::error::Error;
-use std::fs::File;
-use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 use sweep::Sweep;
@@ -25,6 +24,7 @@ use vrampool::any::Name;
 use vrampool::broker::{
     Allocator, ArrayId, ArrayRequest, Broker, Client, ClientHandle, HostArray, HostBacking, RunReport, Share,
 };
+use vrampool::output::Output;
 
 /// The group that solves.
 const GROUP: &str = "solver";
@@ -92,18 +92,20 @@ enum HostArrays {
 
 /// Solves on the device that was asked for, and prints the result.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
-    let report = device::run(arguments.backend.as_ref(), Solving(arguments))?;
-    let text = if arguments.json { serde_json::to_string(&report)? } else { report.table().to_string() };
-    // Not `println!`, which panics when nobody reads on.
-    Ok(writeln!(io::stdout(), "{text}")?)
+    let (report, drawn) = device::run(arguments.backend.as_ref(), Solving(arguments))?;
+    print(if arguments.json { serde_json::to_string(&report)? } else { report.table().to_string() })?;
+    drawn
 }
 
 struct Solving<'a>(&'a Arguments);
 
-impl device::Run for Solving<'_> {
-    type Output = Report;
+/// The result, and whether its picture was written.
+type Solved = (Report, Result<(), Box<dyn Error>>);
 
-    fn run<D: Device>(self, device: &D) -> Result<Report, Box<dyn Error>> {
+impl device::Run for Solving<'_> {
+    type Output = Solved;
+
+    fn run<D: Device>(self, device: &D) -> Result<Solved, Box<dyn Error>> {
         let Self(arguments) = self;
         match arguments.latency {
             0 => solve(arguments, device, &device.oscillator()?),
@@ -128,11 +130,9 @@ fn solve<B: Backend>(
     arguments: &Arguments,
     device: &B,
     oscillator: &impl Oscillator<B>,
-) -> Result<Report, Box<dyn Error>> {
-    if let Some(path) = &arguments.plot {
-        // Not only after all of it is solved.
-        File::create(path).map_err(|error| format!("{}: {error}", path.display()))?;
-    }
+) -> Result<Solved, Box<dyn Error>> {
+    // Before all of it is solved.
+    let plot = arguments.plot.as_ref().map(Output::create).transpose()?;
     let sweep =
         Sweep { runs: arguments.runs, samples: arguments.samples, steps: arguments.steps, step: 0.01 };
     let (parameter_bytes, state_bytes) =
@@ -163,16 +163,18 @@ fn solve<B: Backend>(
     };
     let mut concurrent = batch.run(oscillator, streams, false)?;
     let comparison = single.map(|(timed, single)| Comparison::new(&timed, &single, &concurrent));
-    if let Some(path) = &arguments.plot {
+    // The report is printed even if this fails.
+    let mut drawn = Ok(());
+    if let Some(output) = plot {
         // Waiting for each stage takes time of its own, which a comparison is not to show.
         let timed = batch.run(oscillator, streams, true)?;
-        plot::write(&timed, path)?;
+        drawn = plot::write(&timed, output);
         if comparison.is_none() {
             concurrent = timed;
         }
     }
     let seconds = concurrent.elapsed.as_secs_f64();
-    Ok(Report {
+    let report = Report {
         backend: device.properties().backend,
         device: device.properties().name.clone(),
         runs: sweep.runs,
@@ -196,7 +198,8 @@ fn solve<B: Backend>(
         runs_per_second: sweep.runs as f64 / seconds,
         worst_error: sweep.worst_error(&batch.states)?,
         comparison,
-    })
+    };
+    Ok((report, drawn))
 }
 
 /// The arrays of a sweep, on the host and as they are asked for on the device.

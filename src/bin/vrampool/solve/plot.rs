@@ -2,8 +2,8 @@
 
 use plotters::prelude::*;
 use std::error::Error;
-use std::path::Path;
 use vrampool::broker::{RunReport, Span, Stage};
+use vrampool::output::Output;
 
 /// Width, and height without and of a stream.
 const SIZE: (u32, u32, u32) = (1100, 130, 70);
@@ -16,9 +16,16 @@ const STAGES: [(Stage, &str, RGBColor); 3] = [
 ];
 
 /// Writes an SVG with a bar for each stage of each chunk, a line of them a stream.
-pub(crate) fn write(report: &RunReport, path: &Path) -> Result<(), Box<dyn Error>> {
+pub(crate) fn write(report: &RunReport, output: Output) -> Result<(), Box<dyn Error>> {
+    let mut svg = String::new();
+    draw(report, &mut svg)?;
+    Ok(output.save(svg)?)
+}
+
+fn draw(report: &RunReport, svg: &mut String) -> Result<(), Box<dyn Error>> {
     let streams = report.streams.max(1);
-    let area = SVGBackend::new(path, (SIZE.0, SIZE.1 + SIZE.2 * (streams as u32 + 1))).into_drawing_area();
+    let area =
+        SVGBackend::with_string(svg, (SIZE.0, SIZE.1 + SIZE.2 * (streams as u32 + 1))).into_drawing_area();
     area.fill(&WHITE)?;
     let end = report.spans.iter().map(|span| milliseconds(span).1).fold(0.0, f64::max);
     let mut chart = ChartBuilder::on(&area)

@@ -3,13 +3,15 @@
 mod row;
 mod table;
 
+use crate::stdout::print;
+use crate::trace_options::TraceOptions;
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::error::Error;
-use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::Duration;
-use vrampool::trace::{Export, Format, Import, Limits, Trace};
+use vrampool::output::{Output, shown};
+use vrampool::trace::{Export, Format, Import, Losses, Trace};
 
 /// How often the spinner turns.
 const TICK: Duration = Duration::from_millis(100);
@@ -41,9 +43,8 @@ struct Input {
     /// Which device of a snapshot [default: the first that has a history]
     #[arg(long, value_name = "NUMBER")]
     device: Option<u32>,
-    /// The most events that the trace may have
-    #[arg(long, value_name = "COUNT", default_value_t = Limits::default().max_events)]
-    max_events: u32,
+    #[command(flatten)]
+    options: TraceOptions,
 }
 
 #[derive(Debug, Clone, Args)]
@@ -53,7 +54,7 @@ struct Convert {
     /// The file to write; gzip-compressed where its name ends with .gz
     #[arg(value_name = "OUTPUT")]
     output: PathBuf,
-    /// Its format: csv, rmm, pytorch [default: pytorch where its name ends with .pickle, else csv]
+    /// Its format: csv, rmm, pytorch [default: pytorch where its name ends with .pickle or .pkl, else csv]
     #[arg(long, value_name = "FORMAT")]
     to: Option<Format>,
 }
@@ -77,42 +78,43 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
 
 impl Input {
     fn read(&self, spinner: &ProgressBar) -> Result<Trace, Box<dyn Error>> {
-        spinner.set_message(format!("reading {}", self.file.display()));
-        let mut import = Import::new().limits(Limits::default().max_events(self.max_events));
+        spinner.set_message(format!("reading {}", shown(&self.file)));
+        let mut import = Import::new();
         if let Some(format) = self.from {
             import = import.format(format);
         }
         if let Some(device) = self.device {
             import = import.device(device);
         }
-        Ok(import.read(&self.file)?)
+        let trace = self.options.read(&self.file, import);
+        spinner.finish_and_clear();
+        Ok(trace?)
     }
 }
 
 impl Convert {
     fn run(&self) -> Result<(), Box<dyn Error>> {
+        let output = Output::create(&self.output)?.apart_from([&self.input.file])?;
+        let trace = self.input.read(&spinner())?;
         let spinner = spinner();
-        let trace = self.input.read(&spinner)?;
-        spinner.set_message(format!("writing {}", self.output.display()));
+        spinner.set_message(format!("writing {}", shown(&self.output)));
         let format = self.to.unwrap_or_else(|| Format::of_name(&self.output));
-        Export::new(format).save(&trace, &self.output)?;
+        let losses = Export::new(format).convert(&trace, output);
         spinner.finish_and_clear();
-        let (events, output) = (trace.events().len(), self.output.display());
-        Ok(writeln!(io::stdout(), "{output}: {events} events as {format}")?)
+        let losses = losses?;
+        print(format_args!("{}: {} events as {format}", shown(&self.output), trace.events().len()))?;
+        if losses == Losses::default() { Ok(()) } else { print(losses) }
     }
 }
 
 impl Show {
     fn run(&self) -> Result<(), Box<dyn Error>> {
-        let spinner = spinner();
-        let trace = self.input.read(&spinner)?;
+        let trace = self.input.read(&spinner())?;
         let (summary, sizes) = (trace.summary(), trace.size_ranges());
-        spinner.finish_and_clear();
         if self.json {
-            return Ok(row::print(&summary, &sizes)?);
+            return row::print(&summary, &sizes);
         }
-        let (whole, ranges) = (table::of_summary(&summary), table::of_sizes(&sizes));
-        Ok(writeln!(io::stdout(), "{whole}\n{ranges}")?)
+        print(format_args!("{}\n{}", table::of_summary(&summary), table::of_sizes(&sizes)))
     }
 }
 

@@ -1,7 +1,8 @@
 //! What is in a trace, as lines of JSON.
 
+use crate::stdout;
 use serde::Serialize;
-use std::io::{self, Write};
+use std::error::Error;
 use vrampool::trace::{SizeRange, Summary};
 
 /// One line. The names and their order are those of what it is of.
@@ -13,11 +14,7 @@ struct Row<'a, T> {
 }
 
 /// Prints the whole, then each range of sizes.
-pub(crate) fn print(summary: &Summary, sizes: &[SizeRange]) -> io::Result<()> {
-    let mut out = io::stdout();
-    writeln!(out, "{}", serde_json::to_string(&Row { row: "trace", of: summary })?)?;
-    sizes.iter().try_for_each(|range| {
-        let row = serde_json::to_string(&Row { row: "sizes", of: range })?;
-        writeln!(out, "{row}")
-    })
+pub(crate) fn print(summary: &Summary, sizes: &[SizeRange]) -> Result<(), Box<dyn Error>> {
+    stdout::print(serde_json::to_string(&Row { row: "trace", of: summary })?)?;
+    sizes.iter().try_for_each(|range| stdout::print(serde_json::to_string(&Row { row: "sizes", of: range })?))
 }

@@ -21,8 +21,10 @@ mod report;
 mod tally;
 
 use crate::device::{self, Device};
+use crate::interrupt::{Interrupt, Interrupted};
 use crate::pool_options::PoolOptions;
-use crate::record_options::RecordOptions;
+use crate::record_options::{RecordOptions, Recording};
+use crate::stdout::print;
 use clap::Args;
 use compute::Compute;
 use digits::{CLASSES, Digits, PIXELS};
@@ -33,11 +35,11 @@ use loader::Loader;
 use network::Network;
 use report::Report;
 use std::error::Error;
-use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::time::Instant;
 use tally::{Outcome, Tally};
 use vrampool::metrics::Exporter;
+use vrampool::output::shown;
 use vrampool::trace::Recorder;
 use vrampool::{Backend, Pool};
 
@@ -72,28 +74,38 @@ pub(crate) struct Arguments {
 
 /// Trains on the device that was asked for, and prints the result.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
-    let report = device::run(arguments.pool.backend.as_ref(), Training(arguments))?;
-    let text = if arguments.json { report.json()? } else { report.tables() };
-    // Not `println!`, which panics when nobody reads on.
-    Ok(writeln!(io::stdout(), "{text}")?)
+    // Before the output is created: who sees that may send a signal.
+    let interrupt = arguments.record.is_given().then(Interrupt::listen).transpose()?;
+    let recording = arguments.record.start(arguments.pool.inputs(), Recorder::DEFAULT_EVENTS)?;
+    let training = Training { arguments, recording, interrupt };
+    let (report, saved) = device::run(arguments.pool.backend.as_ref(), training)?;
+    print(if arguments.json { report.json()? } else { report.tables() })?;
+    saved.map(drop)
 }
 
-struct Training<'a>(&'a Arguments);
+struct Training<'a> {
+    arguments: &'a Arguments,
+    recording: Recording,
+    interrupt: Option<Interrupt>,
+}
+
+/// The result, and how many events were recorded.
+type Trained = (Report, Result<u64, Box<dyn Error>>);
 
 impl device::Run for Training<'_> {
-    type Output = Report;
+    type Output = Trained;
 
-    fn run<D: Device>(self, device: &D) -> Result<Report, Box<dyn Error>> {
-        train(self.0, device, device.kernels()?)
+    fn run<D: Device>(self, device: &D) -> Result<Trained, Box<dyn Error>> {
+        train(self, device, device.kernels()?)
     }
 }
 
 fn train<B: Backend, K: Kernels<B>>(
-    arguments: &Arguments,
+    training: Training<'_>,
     device: &B,
     kernels: K,
-) -> Result<Report, Box<dyn Error>> {
-    let recording = arguments.record.start(Recorder::DEFAULT_EVENTS);
+) -> Result<Trained, Box<dyn Error>> {
+    let Training { arguments, recording, interrupt } = training;
     let pool = recording.apply(arguments.pool.apply(Pool::builder(device).name("train"))).build()?;
     let exporter = arguments.metrics.map(Exporter::listen).transpose()?;
     if let Some(exporter) = &exporter {
@@ -119,6 +131,10 @@ fn train<B: Backend, K: Kernels<B>>(
             let rate = RATE * (1.0 - network.steps() as f64 / all_steps as f64) as f32;
             network.train(&compute, &batch?, rate, &mut tally)?;
             progress.inc(1);
+            if let Some(exit_code) = interrupt.as_ref().and_then(Interrupt::exit_code) {
+                progress.finish_and_clear();
+                return Err(interrupted(recording, arguments, network.steps(), exit_code));
+            }
         }
         if epoch > 1 {
             step_allocations += pool.stats().source_allocations - before;
@@ -140,8 +156,24 @@ fn train<B: Backend, K: Kernels<B>>(
         }
     }
     progress.finish_and_clear();
-    recording.save()?;
-    Ok(Report::new(&pool, first_epoch.as_ref(), step_allocations, network.steps(), test, start.elapsed()))
+    let elapsed = start.elapsed();
+    // The report is printed even if this fails.
+    let saved = recording.save();
+    let report = Report::new(&pool, first_epoch.as_ref(), step_allocations, network.steps(), test, elapsed);
+    Ok((report, saved))
+}
+
+/// Keeps what was recorded, and says so.
+fn interrupted(recording: Recording, arguments: &Arguments, steps: u64, exit_code: u8) -> Box<dyn Error> {
+    let path = arguments.record.path().map(shown).unwrap_or_default();
+    match recording.save() {
+        Ok(events) => {
+            let what =
+                format!("interrupted after {steps} steps; the {events} events recorded so far are in {path}");
+            Interrupted { what, exit_code }.into()
+        }
+        Err(error) => error,
+    }
 }
 
 /// Parts of `rows` of random sizes from 1 to `most`, as requests to a service come.

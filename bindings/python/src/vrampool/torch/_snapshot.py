@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import pickle
-from pathlib import Path
 from typing import Any
 
+from .._library import LIBRARY
 from ._install import device_index, pool, pools
 
 #: Above so many bytes PyTorch calls a segment large.
@@ -82,5 +82,9 @@ def _block(block: dict[str, Any]) -> dict[str, Any]:
 
 def dump_snapshot(path: str | os.PathLike[str] = "dump_snapshot.pickle", device: object = None) -> None:
     """Writes `snapshot()` as a pickle of plain dicts, lists, texts and numbers: for https://pytorch.org/memory_viz, and
-    `python -m torch.cuda._memory_viz`."""
-    Path(path).write_bytes(pickle.dumps(snapshot(device), protocol=2))
+    `python -m torch.cuda._memory_viz`. The previous file is replaced completely, or stays as it was.
+
+    Raises: `InvalidArgumentError` for a path that cannot be written.
+    """
+    content = pickle.dumps(snapshot(device), protocol=2)
+    LIBRARY.call("file_write", os.fsencode(path), content, len(content))

@@ -1,0 +1,10 @@
+//! Any bytes as a log of RMM's. They are refused, or mean what a naive second reader says.
+#![no_main]
+#![allow(dead_code, reason = "each target reads one format")]
+
+#[path = "../../tests/readers/mod.rs"]
+mod readers;
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| readers::check_rmm(bytes));

@@ -1,0 +1,52 @@
+//! Ctrl-C and SIGTERM, for work that ends orderly when they come.
+
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+/// Which signal has come. From its creation on the first one no longer ends the program; the second one does.
+#[derive(Debug)]
+pub(crate) struct Interrupt {
+    came: Arc<AtomicBool>,
+    signal: Arc<AtomicUsize>,
+}
+
+impl Interrupt {
+    pub(crate) fn listen() -> io::Result<Self> {
+        let interrupt = Self { came: Arc::default(), signal: Arc::default() };
+        for signal in [SIGINT, SIGTERM] {
+            flag::register_conditional_shutdown(
+                signal,
+                exit_code(signal).into(),
+                Arc::clone(&interrupt.came),
+            )?;
+            flag::register_usize(signal, Arc::clone(&interrupt.signal), signal as usize)?;
+            flag::register(signal, Arc::clone(&interrupt.came))?;
+        }
+        Ok(interrupt)
+    }
+
+    /// The exit code that says which signal came, if one did.
+    pub(crate) fn exit_code(&self) -> Option<u8> {
+        // Relaxed: the handler stores the number first, and a number that is late is looked at again.
+        match self.signal.load(Ordering::Relaxed) {
+            0 => None,
+            signal => Some(exit_code(signal as i32)),
+        }
+    }
+}
+
+/// Work that a signal ended, and what became of it.
+#[derive(Debug, thiserror::Error)]
+#[error("{what}")]
+pub(crate) struct Interrupted {
+    pub(crate) what: String,
+    pub(crate) exit_code: u8,
+}
+
+/// As shells have it.
+fn exit_code(signal: i32) -> u8 {
+    128 + signal as u8
+}

@@ -1,0 +1,23 @@
+//! Standard output: printing to it, and its end.
+
+use std::error::Error;
+use std::fmt::Display;
+use std::io::{self, Write};
+
+/// The reader of standard output is gone: the program ends quietly.
+#[derive(Debug, thiserror::Error)]
+#[error("standard output is closed")]
+pub(crate) struct Closed;
+
+/// Prints a line. Not `println!`, which panics when nobody reads on.
+pub(crate) fn print(text: impl Display) -> Result<(), Box<dyn Error>> {
+    writeln!(io::stdout(), "{text}").map_err(|error| match error.kind() {
+        io::ErrorKind::BrokenPipe => Closed.into(),
+        _ => format!("standard output: {error}; check where it leads, and that there is room").into(),
+    })
+}
+
+/// Prints a line on standard error. Where that is closed, nobody wants to know.
+pub(crate) fn warn(text: impl Display) {
+    let _ = writeln!(io::stderr(), "{text}");
+}

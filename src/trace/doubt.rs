@@ -1,0 +1,129 @@
+//! What in a trace contradicts itself and is read all the same.
+
+use super::place::Place;
+use std::fmt;
+
+/// What in a trace's file is doubtful. Reading goes on as each says, and the trace keeps a [`Warning`]; a
+/// [strict](super::Import::strict) reader fails instead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Doubt {
+    /// A file of this crate's format without its last line.
+    #[error(
+        "the file has no last line that counts its events, as files of earlier versions; a cut at the end of a line cannot be \
+         noticed. Write it again with `vrampool trace convert`"
+    )]
+    Uncounted,
+    /// A free of an address that was freed before and not allocated since.
+    #[error(
+        "{address:#x} is freed a second time; this free is left out. Record all allocations of one device"
+    )]
+    FreedTwice {
+        /// The address.
+        address: u64,
+    },
+    /// Two live allocations have bytes in common.
+    #[error(
+        "the {size} bytes at {address:#x} overlap live ones at {other:#x}; both are kept. Record one device alone"
+    )]
+    Overlap {
+        /// The address of the later allocation.
+        address: u64,
+        /// Its bytes.
+        size: u64,
+        /// The address of the other one.
+        other: u64,
+    },
+    /// A free whose size is not that of its allocation.
+    #[error(
+        "the free of {address:#x} has {freed} bytes and its allocation {allocated}; the allocation's are kept"
+    )]
+    OtherSize {
+        /// The address.
+        address: u64,
+        /// The size at the allocation.
+        allocated: u64,
+        /// The size at the free.
+        freed: u64,
+    },
+    /// A time before that of the event before, by the same clock.
+    #[error("the time is {by_us} µs before that of the event before; the order of the file is kept")]
+    TimeGoesBack {
+        /// Microseconds.
+        by_us: u64,
+    },
+    /// An event of a snapshot with an action that no known version writes.
+    #[error("the event has an unknown `action`; it is left out")]
+    UnknownAction,
+    /// A block that is live in a snapshot's segments and freed in its history.
+    #[error(
+        "the block at {address:#x} is live in the segments and freed in the history; the history is believed"
+    )]
+    FreedAndLive {
+        /// The address.
+        address: u64,
+    },
+}
+
+/// One kind of [`Doubt`] of a trace: the first of its kind, its place, and how many there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Warning {
+    /// The first of its kind.
+    pub doubt: Doubt,
+    /// Its line, from 1; `None` in a snapshot, and when it concerns the whole file.
+    pub line: Option<u64>,
+    /// The device of a snapshot.
+    pub device: Option<u32>,
+    /// The event of the device's history, from 0.
+    pub event: Option<u32>,
+    /// How many there are of its kind.
+    pub count: u64,
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let &Self { doubt, line, device, event, count } = self;
+        let place = Place { line, device, event, ..Place::default() }.to_string();
+        f.write_str(&place)?;
+        if !place.is_empty() {
+            f.write_str(": ")?;
+        }
+        write!(f, "{doubt}")?;
+        if count > 1 { write!(f, " ({count} times)") } else { Ok(()) }
+    }
+}
+
+/// The warnings of a trace while it is read.
+#[derive(Debug, Default)]
+pub(crate) struct Doubts {
+    is_strict: bool,
+    warnings: Vec<Warning>,
+}
+
+impl Doubts {
+    pub(crate) fn new(is_strict: bool) -> Self {
+        Self { is_strict, warnings: Vec::new() }
+    }
+
+    /// Counts it, or returns it as the error that it is to a strict reader.
+    pub(crate) fn note(&mut self, doubt: Doubt, place: &Place) -> Result<(), Doubt> {
+        if self.is_strict {
+            return Err(doubt);
+        }
+        let is_same =
+            |warning: &&mut Warning| std::mem::discriminant(&warning.doubt) == std::mem::discriminant(&doubt);
+        match self.warnings.iter_mut().find(is_same) {
+            Some(warning) => warning.count += 1,
+            None => {
+                let &Place { line, device, event, .. } = place;
+                self.warnings.push(Warning { doubt, line, device, event, count: 1 });
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn into_warnings(self) -> Vec<Warning> {
+        self.warnings
+    }
+}

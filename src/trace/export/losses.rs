@@ -1,0 +1,73 @@
+//! What of a trace a format does not keep.
+
+use crate::trace::error::Fault;
+use crate::trace::event::{Event, Op};
+use crate::trace::reader::Trace;
+use std::fmt;
+
+/// What of a trace a file does not keep: how many events it differs in. [`Default`] is nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Losses {
+    /// Events whose id became another number. Which free is of which allocation is kept.
+    pub ids: u64,
+    /// Events whose stream became another number. Which events are of one stream is kept.
+    pub streams: u64,
+    /// Microseconds by which all times are earlier: of the first event, where times count from that.
+    pub start_us: u64,
+    /// Events whose time became another one beyond that.
+    pub times: u64,
+    /// Frees whose size became that of their allocation.
+    pub free_sizes: u64,
+}
+
+impl Losses {
+    /// Between a trace and what was read back.
+    pub(super) fn of(trace: &Trace, back: &Trace) -> Result<Self, Fault> {
+        const OTHERS: Fault =
+            Fault::Shape { what: "the events that are read back are those that were written" };
+        if trace.events().len() != back.events().len() || trace.peak_requested() != back.peak_requested() {
+            return Err(OTHERS);
+        }
+        let first = |trace: &Trace| trace.events().first().map_or(0, |event| event.t_us);
+        let mut losses = Self { start_us: first(trace).saturating_sub(first(back)), ..Self::default() };
+        for (one, two) in trace.events().iter().zip(back.events()) {
+            if one.op != two.op || one.op == Op::Allocate && one.size != two.size {
+                return Err(OTHERS);
+            }
+            losses.count(one, two);
+        }
+        Ok(losses)
+    }
+
+    fn count(&mut self, one: &Event, two: &Event) {
+        self.ids += u64::from(one.id != two.id);
+        self.streams += u64::from(one.stream != two.stream);
+        self.times += u64::from(two.t_us.checked_add(self.start_us) != Some(one.t_us));
+        self.free_sizes += u64::from(one.size != two.size);
+    }
+}
+
+/// A line for each thing that is lost; empty where nothing is.
+impl fmt::Display for Losses {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let &Self { ids, streams, start_us, times, free_sizes } = self;
+        let mut between = "";
+        for (count, what) in [
+            (ids, "events with their ids; ids are numbered in the order of allocation"),
+            (
+                streams,
+                "events with their stream numbers; streams are numbered in the order in which they come",
+            ),
+            (start_us, "microseconds before the first event; times count from that"),
+            (times, "events with their times; times before the first event are 0"),
+            (free_sizes, "frees with their own sizes; a free has the size of its allocation"),
+        ] {
+            if count > 0 {
+                write!(f, "{between}not kept: {count} {what}")?;
+                between = "\n";
+            }
+        }
+        Ok(())
+    }
+}

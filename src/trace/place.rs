@@ -1,0 +1,41 @@
+//! Where in a trace's file something is.
+
+use super::error::{Fault, TraceError};
+use std::fmt;
+
+/// A place in a file: what is known of it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) line: Option<u64>,
+    pub(crate) offset: Option<u64>,
+    pub(crate) device: Option<u32>,
+    pub(crate) event: Option<u32>,
+    pub(crate) field: Option<&'static str>,
+}
+
+impl Place {
+    pub(crate) fn error(self, trace: String, fault: Fault) -> TraceError {
+        let Self { line, offset, device, event, field } = self;
+        TraceError { trace: trace.into(), line, offset, device, event, field, fault }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut between = "";
+        let numbers = [
+            ("line", self.line),
+            ("byte", self.offset),
+            ("device", self.device.map(u64::from)),
+            ("event", self.event.map(u64::from)),
+        ];
+        for (name, number) in numbers.into_iter().filter_map(|(name, number)| Some((name, number?))) {
+            write!(f, "{between}{name} {number}")?;
+            between = ", ";
+        }
+        match self.field {
+            Some(field) => write!(f, "{between}field `{field}`"),
+            None => Ok(()),
+        }
+    }
+}
