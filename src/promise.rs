@@ -1,6 +1,7 @@
 //! Bytes that were promised to a miss: they count until the source gave them, or did not.
 
 use crate::error::Error;
+use crate::served_by::ServedBy;
 use crate::shared::Shared;
 
 /// Why there is no promise.
@@ -26,9 +27,9 @@ impl<'a> Promise<'a> {
     }
 
     /// The source gave them; it has had to reserve `reserved` bytes, if it reserves ahead.
-    pub(crate) fn keep(mut self, requested: u64, reserved: u64) {
+    pub(crate) fn keep(mut self, requested: u64, reserved: u64, server: ServedBy) {
         self.kept = true;
-        self.pool.depot().promise_kept(self.class, requested, reserved);
+        self.pool.depot().promise_kept(self.class, requested, reserved, server);
     }
 }
 
