@@ -197,6 +197,32 @@ fn scraped_unchanged(program: &Path, folder: &Path) {
     }
 }
 
+/// `vrampool train --source virtual`, where the program is built, and where it serves its metrics.
+struct Training(Server);
+
+impl Training {
+    fn start() -> Option<Self> {
+        let program = option_env!("CARGO_BIN_EXE_vrampool")?;
+        // A port that is free now another program may take before this one has it.
+        (0..10).find_map(|_| {
+            let address = free_address();
+            let process = Command::new(program)
+                .args(["train", "--epochs", "1000000", "--backend", "host", "--source", "virtual"])
+                .args(["--metrics", &address.to_string()])
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()
+                .expect("it runs");
+            let mut training = Server { process, address };
+            let served = wait_for("an answer or an end", || {
+                let ended = training.process.try_wait().expect("a child").is_some();
+                if ended { Some(false) } else { get(address, "/metrics").map(|_| true) }
+            });
+            served.then_some(Self(training))
+        })
+    }
+}
+
 /// The configuration with every duration shortened, as the rules' own head says.
 fn alert_fires(program: &Path, folder: &Path) {
     let shorten = |text: &str| {
@@ -204,11 +230,24 @@ fn alert_fires(program: &Path, folder: &Path) {
         text.replace("interval: 5s", "interval: 1s")
     };
     fs::create_dir_all(folder.join("rules")).expect("a folder");
+    let training = Training::start();
     for file in ["prometheus.yml", "rules/vrampool.yml"] {
         let text = fs::read_to_string(Path::new(SHIPPED).join(file)).expect("shipped");
+        let text = match &training {
+            Some(training) => text.replace(
+                "[\"127.0.0.1:9184\"]",
+                &format!("[\"127.0.0.1:9184\", \"{}\"]", training.0.address),
+            ),
+            None => text,
+        };
         fs::write(folder.join(file), shorten(&text)).expect("written");
     }
     let server = Server::start(program, &folder.join("prometheus.yml"), &folder.join("shortened"));
+    if training.is_some() {
+        wait_for("a warm training run", || {
+            server.value("vrampool:hit_ratio:rate10s{pool=\"train\"}").filter(|&ratio| ratio > 0.99)
+        });
+    }
     let alerts = wait_for("the alert", || {
         let alerts = server.ask("/api/v1/alerts", None)?["alerts"].as_array()?.clone();
         let critical = |alert: &&Value| {

@@ -168,6 +168,18 @@ fn a_flag_comes_before_our_variable_and_that_before_netcls() {
 fn a_variable_that_cannot_be_read_is_named() {
     let error = failure(&[], &[("VRAMPOOL_MAX_CACHED_GB", "abc")], 1);
     assert!(error.contains("VRAMPOOL_MAX_CACHED_GB") && error.contains("abc"), "{error}");
+    for (name, value) in [
+        ("VRAMPOOL_MAX_CACHED_GB", "-1"),
+        ("NETCL_MAX_CACHED_GB", "-1"),
+        ("VRAMPOOL_POOL_BUDGET_FRAC", "abc"),
+        ("VRAMPOOL_POOL_LARGE_BUCKET_MB", "1e-9"),
+        ("VRAMPOOL_PINNED_STAGING_MB", "-1"),
+        ("VRAMPOOL_SLEEP_CHUNK_MB", "inf"),
+    ] {
+        // Whatever the arguments, and on a device that needs none of them.
+        let error = failure(&["--epochs", "1", "--max-cached", "1MiB"], &[(name, value)], 1);
+        assert!(error.contains(name) && error.contains(value), "{error}");
+    }
     let error = failure(&[], &[("VRAMPOOL_PINNED_STAGING_MB", "lots")], 1);
     assert!(error.contains("VRAMPOOL_PINNED_STAGING_MB"), "{error}");
 }

@@ -22,8 +22,8 @@ use vrampool_backend::{Backend, DeviceKind};
 const STAGING_BLOCK: u64 = 16 << 20;
 /// The smallest staging block, bytes.
 const SMALLEST_BLOCK: u64 = 64 << 10;
-/// The most bytes of staging blocks by default, MiB (netcl's).
-const STAGING_MIB: f64 = 512.0;
+/// The most bytes of staging blocks by default (netcl's).
+const STAGING_BYTES: u64 = 512 << 20;
 
 /// How a [`Broker`] is to be.
 ///
@@ -184,12 +184,10 @@ impl<B: Backend> BrokerBuilder<B> {
         let host = self.host_memory.or_else(host_memory);
         let pinned_max = self.pinned_max.unwrap_or(total);
         let ledger = PinnedLedger::new(budget(pinned_max, host));
+        let settings = environment::Settings::read(&environment::process)?;
         let staging_bytes = match self.staging_bytes {
             Some(bytes) => bytes,
-            None => {
-                let found = environment::number(environment::PINNED_STAGING, &environment::process)?;
-                environment::bytes(found.map_or(STAGING_MIB, |(_, number)| number), environment::MIB)
-            }
+            None => settings.pinned_staging.unwrap_or(STAGING_BYTES),
         };
         let largest = self.staging_block.max(SMALLEST_BLOCK).checked_next_power_of_two().unwrap_or(1 << 63);
         let bounds =

@@ -300,7 +300,10 @@ impl Allocation {
             Some(end) if bytes > 0 && end <= self.len() => Ok(mappings.lock()),
             _ => Err(BackendError::invalid(
                 "range",
-                format!("{bytes} bytes from {offset} on are none, or leave a reservation of {}", self.len()),
+                format!(
+                    "{bytes} bytes at offset {offset} of a reservation of {}; name at least 1 byte, inside it",
+                    self.len()
+                ),
             )),
         }
     }
