@@ -48,6 +48,14 @@ impl Drop for Inner {
 }
 
 impl CudaDevice {
+    /// Waits for all work of the device's context, on whatever streams.
+    ///
+    /// # Errors
+    /// What the driver reports, failures of the work included.
+    pub fn synchronize_all(&self) -> Result<(), BackendError> {
+        self.shared().context().enter()?.synchronize_all()
+    }
+
     /// The context's default stream, the "null" one: ordered with every stream that is not non-blocking.
     ///
     /// # Errors

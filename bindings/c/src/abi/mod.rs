@@ -2,6 +2,7 @@
 
 mod errors;
 mod figures;
+mod logging;
 mod pools;
 mod segments;
 mod sleep;
@@ -14,6 +15,7 @@ pub use crate::segments::{FreeCallback, MallocCallback};
 pub use crate::sleep::SleepReport;
 pub use errors::*;
 pub use figures::*;
+pub use logging::*;
 pub use pools::*;
 pub use segments::*;
 pub use sleep::*;
