@@ -287,6 +287,9 @@ vrampool_status vrampool_set_limit(vrampool_pool pool, uint64_t bytes);
 /* The device's memory, free and in all, as its driver tells. Either may be null. */
 vrampool_status vrampool_memory_info(vrampool_pool pool, uint64_t *free_bytes, uint64_t *total_bytes);
 
+/* The backend of the pool's device, as "cuda" or "host": text that stays valid. Of a destroyed pool too, while blocks of it live. */
+vrampool_status vrampool_pool_backend(vrampool_pool pool, const char **name);
+
 /* A snapshot of the pool's memory, as JSON, for vrampool_string_free:
  * {"version":1,"pool","device","backend","source","limit",
  *  "segments":[{"address","bytes","kind":"virtual|stitched|arena|direct|driver","tag",

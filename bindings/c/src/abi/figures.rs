@@ -104,6 +104,20 @@ pub extern "C" fn vrampool_memory_info(
 
 /// As the header says.
 #[unsafe(no_mangle)]
+pub extern "C" fn vrampool_pool_backend(pool: u64, name: Out<'_, *const c_char>) -> Status {
+    guard(|| {
+        name.check("name")?;
+        let home = registry::home_of(pool)?;
+        let known = [c"host", c"cuda", c"opencl", c"wgpu"];
+        let backend = home.device.properties().backend.as_bytes();
+        let known = known.into_iter().find(|name| name.to_bytes() == backend);
+        name.set(known.unwrap_or(c"unknown").as_ptr());
+        Ok(())
+    })
+}
+
+/// As the header says.
+#[unsafe(no_mangle)]
 pub extern "C" fn vrampool_snapshot(pool: u64, json: Out<'_, *mut c_char>) -> Status {
     guard(|| {
         json.check("json")?;
