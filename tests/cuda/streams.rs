@@ -5,6 +5,7 @@ use crate::gpu;
 use std::time::Duration;
 use vrampool::cuda::{CudaDevice, CudaStream, Kernels};
 use vrampool::{Backend, Placement, Pool, Region, RegionMut, Source};
+use vrampool_cuda_simulator_control::{ExpectedReports, Simulator};
 
 type Device = AuditDevice<CudaDevice>;
 
@@ -51,11 +52,18 @@ fn another_streams_memory_is_spoilt_without_the_wait_and_never_with_it() {
             let device = Device::new(gpu.clone());
             assert_eq!(spoilt(&device, &kernels, source, with_reader), 0, "{source}, {with_reader}");
             device.remove_waits();
+            let reports = Simulator::loaded().map(Simulator::expect_reports);
             let wrong = spoilt(&device, &kernels, source, with_reader);
             println!(
                 "{source}, a reader: {with_reader}: {wrong} of {ROUNDS} rounds without waits are spoilt"
             );
-            assert!(wrong > ROUNDS / 2, "{source}, {with_reader}: {wrong} rounds");
+            match reports.map(ExpectedReports::end) {
+                // The detector sees each round, whether or not the contents show it.
+                Some(reports) => {
+                    assert!(reports >= ROUNDS as u64, "{source}, {with_reader}: {reports} reports")
+                }
+                None => assert!(wrong > ROUNDS / 2, "{source}, {with_reader}: {wrong} rounds"),
+            }
         }
     }
 }

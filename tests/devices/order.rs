@@ -8,6 +8,7 @@ use fastrand::Rng;
 use vrampool::any::{AnyDevice, AnyMemory, AnyStream};
 use vrampool::backend::Capabilities;
 use vrampool::{Backend, BackendError, Placement, Pool, Region, RegionMut, Source};
+use vrampool_cuda_simulator_control::Simulator;
 
 type Device = AuditDevice<AnyDevice>;
 
@@ -100,6 +101,8 @@ fn random_work_without_waits_sees_anothers_data() {
             eprintln!("skipped: the streams of {} run one after the other", there.name);
             return;
         }
+        // The simulated CUDA driver reports what this does.
+        let _reports = Simulator::loaded().map(Simulator::expect_reports);
         for source in there.sources() {
             let rounds = (0..50).map(|seed| {
                 let device = Device::new(there.device.clone());

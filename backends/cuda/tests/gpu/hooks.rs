@@ -86,9 +86,11 @@ fn a_drivers_pool_tells_of_requests_allocations_and_frees() {
     drop(pool.clone().malloc(100).expect("memory of the current stream, by another handle"));
     drop(within);
     assert_eq!(recorder.take().len(), 6);
-    // Given back in the order of another stream, and given away.
+    // Freed in the order of another stream, which waits for the allocation.
     let other = device.create_stream().expect("a stream");
-    device.free_on(pool.malloc_on(100, &stream).expect("memory"), &other);
+    let memory = pool.malloc_on(100, &stream).expect("memory");
+    device.wait(&other, &device.record(&stream).expect("an event")).expect("a wait");
+    device.free_on(memory, &other);
     assert_eq!(recorder.take().len(), 6);
     drop(pool.malloc_on(0, &stream).expect("no memory"));
     let names: Vec<_> = recorder.take().iter().map(|call| call.0).collect();

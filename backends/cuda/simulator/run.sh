@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# Runs a command on the simulated CUDA driver: builds it, and puts it before any other on the loader's path.
+#
+#     backends/cuda/simulator/run.sh cargo test -p vrampool-cuda
+#     VRAMPOOL_SIMULATOR=devices=2,strict=1 backends/cuda/simulator/run.sh cargo test -p vrampool --features cuda --test cuda
+#
+# README.md lists the settings. The tests are told that a CUDA device is required, so that none is skipped.
+set -euo pipefail
+root=$(cd "$(dirname "$0")/../../.." && pwd)
+target=$(cargo metadata --manifest-path "$root/Cargo.toml" --format-version 1 --no-deps --locked |
+    sed 's/.*"target_directory":"\([^"]*\)".*/\1/')
+cargo build --quiet --locked --manifest-path "$root/Cargo.toml" -p vrampool-cuda-simulator --jobs 2
+driver="$target/simulator"
+mkdir -p "$driver"
+# A new file: a program that has the old one open keeps it.
+cp "$target/debug/libvrampool_cuda_simulator.so" "$driver/new.$$"
+mv "$driver/new.$$" "$driver/libcuda.so.1"
+ln -sf libcuda.so.1 "$driver/libcuda.so"
+export LD_LIBRARY_PATH="$driver${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+export VRAMPOOL_SIMULATOR=${VRAMPOOL_SIMULATOR-strict=1}
+export VRAMPOOL_REQUIRE=${VRAMPOOL_REQUIRE:+$VRAMPOOL_REQUIRE,}cuda
+exec "$@"

@@ -1,0 +1,228 @@
+//! Scripted scenes: each goes one way through the pool and the driver, checks what it wrote, and leaves nothing behind.
+
+use std::error::Error;
+use vrampool::broker::{ArrayRequest, Broker, Client, Share};
+use vrampool::cuda::cudarc::driver::sys::{CUgraphInstantiate_flags_enum, CUstreamCaptureMode};
+use vrampool::cuda::{CudaDevice, CudaStream};
+use vrampool::sleep::{Sleeper, Wake};
+use vrampool::{Backend, DeviceArena, GraphMemory, Placement, Pool, SizeClasses, Source, Stager};
+
+/// Whether all contents were right.
+pub(crate) type Outcome = Result<bool, Box<dyn Error>>;
+
+pub(crate) struct Scene {
+    pub(crate) name: &'static str,
+    pub(crate) run: fn(&CudaDevice) -> Outcome,
+}
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+
+/// All scenes.
+pub(crate) const SCENES: [Scene; 11] = [
+    Scene { name: "pool hit and miss", run: hit_and_miss },
+    Scene { name: "fixed arena", run: fixed_arena },
+    Scene { name: "virtual growth", run: virtual_growth },
+    Scene { name: "stitching", run: stitching },
+    Scene { name: "cross-stream reuse", run: |device| cross_stream(device, Source::Direct) },
+    Scene {
+        name: "cross-stream reuse in virtual memory",
+        run: |device| cross_stream(device, Source::Virtual),
+    },
+    Scene { name: "sleep and wake", run: sleep_and_wake },
+    Scene { name: "capture", run: capture },
+    Scene { name: "driver pool", run: |device| cross_stream(device, Source::Driver) },
+    Scene { name: "stager", run: stager },
+    Scene { name: "broker run", run: broker_run },
+];
+
+fn streams<const N: usize>(device: &CudaDevice) -> Result<[CudaStream; N], Box<dyn Error>> {
+    let streams: Vec<_> = (0..N).map(|_| device.create_stream()).collect::<Result<_, _>>()?;
+    streams.try_into().map_err(|_| "another number of streams".into())
+}
+
+/// Fills a new buffer on one stream and reads it on another.
+fn write_and_read(
+    pool: &Pool<CudaDevice>,
+    bytes: u64,
+    value: u8,
+    [writer, reader]: [&CudaStream; 2],
+) -> Outcome {
+    let mut buffer = pool.allocate(bytes, writer)?;
+    pool.device().fill(writer, buffer.on_mut(writer)?, value)?;
+    let mut read = vec![0; bytes as usize];
+    buffer.read(reader, &mut read)?;
+    Ok(read.iter().all(|&byte| byte == value))
+}
+
+fn hit_and_miss(device: &CudaDevice) -> Outcome {
+    let pool = Pool::builder(device).build()?;
+    let [stream] = streams(device)?;
+    let mut right = true;
+    for value in 1..=3 {
+        right &= write_and_read(&pool, 4 * KIB, value, [&stream, &stream])?;
+        right &= write_and_read(&pool, 5 * MIB, value, [&stream, &stream])?;
+    }
+    pool.trim();
+    Ok(right)
+}
+
+fn fixed_arena(device: &CudaDevice) -> Outcome {
+    let arena = DeviceArena::builder(device).capacity(32 * MIB).build()?;
+    let pool = Pool::builder(device).arena(&arena).build()?;
+    let [one, two] = streams(device)?;
+    let mut right = true;
+    for value in 1..=3 {
+        right &= write_and_read(&pool, 3 * MIB, value, [&one, &two])?;
+        right &= write_and_read(&pool, 700 * KIB, value, [&two, &one])?;
+    }
+    Ok(right)
+}
+
+fn virtual_growth(device: &CudaDevice) -> Outcome {
+    let pool = Pool::builder(device).source(Source::Virtual).limit(64 * MIB).build()?;
+    let [stream] = streams(device)?;
+    let mut kept = Vec::new();
+    let mut right = true;
+    for value in 1..=6 {
+        let mut buffer = pool.allocate(7 * MIB, &stream)?;
+        device.fill(&stream, buffer.on_mut(&stream)?, value)?;
+        kept.push((value, buffer));
+    }
+    for (value, buffer) in kept {
+        let mut read = vec![0; 7 * MIB as usize];
+        buffer.read(&stream, &mut read)?;
+        right &= read.iter().all(|&byte| byte == value);
+    }
+    pool.trim();
+    Ok(right)
+}
+
+/// Holes that no request fits into by itself become one range.
+fn stitching(device: &CudaDevice) -> Outcome {
+    let pool = Pool::builder(device).source(Source::Virtual).limit(64 * MIB);
+    let pool = pool.size_classes(SizeClasses::Exact(512)).build()?;
+    let [one, two] = streams(device)?;
+    let mut pieces = Vec::new();
+    for value in 0..8u8 {
+        let mut piece = pool.allocate(8 * MIB, &one)?;
+        device.fill(&one, piece.on_mut(&one)?, value)?;
+        pieces.push((value, piece));
+    }
+    let mut number = 0;
+    pieces.retain(|_| {
+        number += 1;
+        number % 2 == 0
+    });
+    let mut right = write_and_read(&pool, 24 * MIB, 77, [&two, &one])?;
+    for (value, piece) in pieces {
+        let mut read = vec![0; 8 * MIB as usize];
+        piece.read(&two, &mut read)?;
+        right &= read.iter().all(|&byte| byte == value);
+    }
+    pool.trim();
+    Ok(right)
+}
+
+/// Memory is written on one stream, read on a second, dropped, and written on a third.
+fn cross_stream(device: &CudaDevice, source: Source) -> Outcome {
+    let pool = Pool::builder(device).source(source).limit(32 * MIB).build()?;
+    let [one, two, three] = streams(device)?;
+    let result = device.allocate(64 * KIB, Placement::Device.into())?;
+    let mut right = true;
+    for value in 1..=4 {
+        let mut buffer = pool.allocate(64 * KIB, &one)?;
+        device.fill(&one, buffer.on_mut(&one)?, value)?;
+        device.copy(&two, buffer.on(&two)?, vrampool::RegionMut::whole(&result, &two))?;
+        drop(buffer);
+        let mut next = pool.allocate(64 * KIB, &three)?;
+        device.fill(&three, next.on_mut(&three)?, 99)?;
+        let mut read = vec![0; 64 * KIB as usize];
+        device.download(&two, vrampool::Region::whole(&result, &two), &mut read)?;
+        right &= read.iter().all(|&byte| byte == value);
+        next.read(&one, &mut read)?;
+        right &= read.iter().all(|&byte| byte == 99);
+    }
+    pool.trim();
+    device.synchronize(&three)?;
+    Ok(right)
+}
+
+fn sleep_and_wake(device: &CudaDevice) -> Outcome {
+    let sleeper = Sleeper::builder(device).build()?;
+    let [one, two] = streams(device)?;
+    let mut kept = sleeper.allocate_tagged("weights", 3 * MIB, &one)?;
+    let lost = sleeper.allocate_tagged("kv_cache", 2 * MIB, &one)?;
+    let written = vec![5; 3 * MIB as usize];
+    kept.write(&one, &written)?;
+    let _ = sleeper.sleep(&["weights"])?;
+    let _ = sleeper.wake_up(Wake::All)?;
+    let mut read = vec![0; written.len()];
+    kept.read(&two, &mut read)?;
+    drop((kept, lost));
+    Ok(read == written)
+}
+
+fn capture(device: &CudaDevice) -> Outcome {
+    let pool = Pool::builder(device).build()?;
+    let [stream] = streams(device)?;
+    let memory = GraphMemory::new(&pool, &stream);
+    let mut result = pool.allocate(64 * KIB, &stream)?;
+    let mut step = || -> Result<(), vrampool::Error> {
+        let mut first = memory.allocate(64 * KIB)?;
+        device.fill(&stream, first.on_mut(&stream)?, 6)?;
+        device.copy(&stream, first.on(&stream)?, result.on_mut(&stream)?)?;
+        Ok(())
+    };
+    step()?;
+    device.synchronize(&stream)?;
+    stream.cudarc().begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL)?;
+    let captured = step();
+    // The capture ends whatever was captured.
+    let flags = CUgraphInstantiate_flags_enum::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
+    let graph = stream.cudarc().end_capture(flags);
+    captured?;
+    let graph = graph?.ok_or("an empty graph")?;
+    let mut right = true;
+    for _ in 0..3 {
+        let mut other = pool.allocate(64 * KIB, &stream)?;
+        device.fill(&stream, other.on_mut(&stream)?, 9)?;
+        graph.launch()?;
+        drop(other);
+        let mut read = vec![0; 64 * KIB as usize];
+        result.read(&stream, &mut read)?;
+        right &= read.iter().all(|&byte| byte == 6);
+    }
+    Ok(right)
+}
+
+fn stager(device: &CudaDevice) -> Outcome {
+    let pool = Pool::builder(device).build()?;
+    let [one, two] = streams(device)?;
+    let stager = Stager::new(device)?;
+    let mut right = true;
+    for value in 1..=4 {
+        let mut buffer = pool.allocate(256 * KIB, &one)?;
+        let bytes = vec![value; 256 * KIB as usize];
+        let region = buffer.on_mut(&one)?;
+        let _ = stager.upload(&one, &bytes, region)?;
+        let mut read = vec![0; bytes.len()];
+        buffer.read(&two, &mut read)?;
+        right &= read == bytes;
+    }
+    stager.trim();
+    Ok(right)
+}
+
+fn broker_run(device: &CudaDevice) -> Outcome {
+    let broker = Broker::builder(device).staging(MIB / 4, MIB).build()?;
+    let runs = 100_001;
+    let client = broker.register(Client::new("client").share(Share::Bytes(300 * KIB)))?;
+    let array = client.queue(ArrayRequest::in_out("x", [runs], 4))?;
+    broker.set_streams("default", 2)?;
+    let plan = broker.commit("default")?;
+    let mut bytes = vec![9; 4 * runs as usize];
+    let execution = plan.execution().exchange(array, &mut bytes[..]);
+    execution.run(|chunk, stream| Ok(device.fill(stream, chunk.region_mut(array)?, 7)?))?;
+    Ok(bytes.iter().all(|&byte| byte == 7))
+}
