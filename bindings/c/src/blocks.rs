@@ -287,3 +287,43 @@ fn foreign(address: u64) -> Failure {
     );
     Failure::new(Status::INVALID_POINTER, text)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::Options;
+    use crate::pool::CPool;
+    use crate::streams::PER_THREAD;
+    use vrampool::Stream;
+
+    #[test]
+    fn a_handle_is_a_streams_own_only_while_nothing_went_and_never_across_threads() {
+        let options = Options::parse("device=host; host_capacity=16MiB; source=direct").expect("good");
+        let handle = registry::add(|handle| CPool::new(handle, options)).expect("a pool");
+        let home = registry::home_of(handle).expect("its home");
+        let raw = home.create().expect("a stream");
+        let id = home.find(raw).expect("made").id();
+        let allocate = || registry::with(handle, |pool| pool.allocate(100, raw)).expect("memory");
+        let is_plainly_of = |address| look(address, |held| held.is_plainly_of(raw)).expect("live");
+        // Another test of the process may let a stream of its own go at any time, and then this is tried again.
+        let (address, is_plainly) = loop {
+            let (before, address) = (streams::epoch(), allocate());
+            let is_plainly = is_plainly_of(address);
+            if streams::epoch() == before {
+                break (address, is_plainly);
+            }
+            remove(address, |_| Ok(())).expect("live").free();
+        };
+        assert!(is_plainly);
+        streams::forget();
+        assert!(!is_plainly_of(address), "it may be another stream's by now");
+        assert!(look(address, |held| held.is_of(id)).expect("live"), "which it is not");
+        remove(address, |_| Ok(())).expect("live").free();
+
+        // The per-thread stream's handle is another stream's on each thread.
+        let held = |raw| Held::new(handle, Named { raw, id, epoch: streams::epoch() }, Loan::Elsewhere, Note::default());
+        assert!(!held(PER_THREAD).is_plainly_of(PER_THREAD));
+        home.destroy(raw).expect("destroyed");
+        registry::remove(handle).expect("removed");
+    }
+}

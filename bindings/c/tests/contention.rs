@@ -8,7 +8,12 @@ use vrampool_c::*;
 
 fn pool(options: &std::ffi::CStr) -> u64 {
     let mut pool = 0;
-    assert_eq!(vrampool_create(Text::from(options), Out::from(&mut pool)), Status::OK, "{}", last_error_text());
+    assert_eq!(
+        vrampool_create(Text::from(options), Out::from(&mut pool)),
+        Status::OK,
+        "{}",
+        last_error_text()
+    );
     pool
 }
 

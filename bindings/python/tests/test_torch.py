@@ -106,9 +106,8 @@ def test_install_refuses_a_pytorch_that_cannot_be_told_of_an_out_of_memory(
 
 def test_what_is_asked_of_the_accelerator_is_vrampools(fresh: Configure, torch: Torch) -> None:
     vt.install(device="host", host_capacity="64MiB")
-    address = alloc(MIB)
-    free(address, MIB)
     for module in (torch.accelerator, torch.accelerator.memory):
+        free(alloc(MIB), MIB)
         assert module.memory_stats(0)["reserved_bytes.all.peak"] >= MIB
         module.empty_cache()
         assert module.memory_stats()["reserved_bytes.all.current"] == 0

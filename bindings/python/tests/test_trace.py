@@ -42,7 +42,7 @@ def test_a_recording_is_what_a_pool_serves_within_it(pool: Pool) -> None:
 
 
 def test_a_recording_that_no_memory_holds_is_refused(pool: Pool) -> None:
-    for events in (2**32 + 1, 10**12, 2**64 - 1):
+    for events in (2**32 + 1, 10**12):
         with pytest.raises(vrampool.InvalidArgumentError, match="at most"), vrampool.trace.record(pool, events=events):
             pass
 

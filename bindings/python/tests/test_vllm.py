@@ -60,15 +60,11 @@ def test_segments_reserve_what_they_hold(told: list[Any]) -> None:
         vllm.my_free(address)
 
 
-def test_running_out_is_an_exception_also_with_pytorch_loaded(told: list[Any]) -> None:
-    held = []
-    with pytest.raises(vrampool.Error) as failure:
-        while True:
-            held.append(vllm.my_malloc(8 * MIB))
-    assert isinstance(failure.value, vrampool.OutOfMemoryError)
-    assert len(held) > 2
-    for address in held:
-        vllm.my_free(address)
+def test_running_out_is_an_exception_and_leaves_room(told: list[Any]) -> None:
+    for _ in range(3):
+        with pytest.raises(vrampool.OutOfMemoryError):
+            vllm.my_malloc(128 * MIB)
+    vllm.my_free(vllm.my_malloc(32 * MIB))
 
 
 def test_what_names_no_segment_is_refused(told: list[Any]) -> None:

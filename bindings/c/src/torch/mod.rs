@@ -298,3 +298,22 @@ pub(crate) fn release(device: c_int, id: Id) -> Result<(), Failure> {
 fn no_private(id: Id) -> Failure {
     Failure::invalid("id", &format!("there is no private pool {id:?}, or nothing was begun with it"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_lack_of_memory_is_told_as_one() {
+        let told = |status| {
+            assert!(throw_or_null(&Failure::new(status, "why"), 1 << 20, 0).is_null(), "no PyTorch is here");
+            last_error::copied()
+        };
+        for status in [Status::OUT_OF_MEMORY, Status::TOO_LARGE] {
+            assert!(told(status).starts_with("CUDA out of memory. Tried to allocate 1.00 MiB"));
+        }
+        for status in [Status::CAPTURE, Status::DEVICE, Status::ASLEEP, Status::FORKED] {
+            assert_eq!(told(status), "why", "{}", status.name());
+        }
+    }
+}
