@@ -5,6 +5,7 @@ use super::host_array::SpillAccount;
 use super::ledger::{HOST_FRACTION, PinnedLedger, budget, host_memory};
 use super::share::Shares;
 use super::staging::{BlockBounds, Staging};
+use super::spill_directory;
 use super::state::{Settings, Shared, State, WarningHook};
 use super::turn::Turn;
 use super::{Allocator, BrokerCounts, BrokerError, LimitMode, Warning};
@@ -72,7 +73,7 @@ impl<B: Backend> BrokerBuilder<B> {
             pinned_max: None,
             host_memory: None,
             spill_threshold: None,
-            spill_directory: std::env::temp_dir(),
+            spill_directory: spill_directory::default(),
             on_warning: None,
         }
     }
@@ -148,7 +149,8 @@ impl<B: Backend> BrokerBuilder<B> {
         self
     }
 
-    /// Where such files are. Default: the system's directory for temporary files.
+    /// The directory of such files. Default: the system's directory for temporary files; on Linux `/var/tmp` where that is memory
+    /// (tmpfs).
     pub fn spill_directory(mut self, directory: impl Into<PathBuf>) -> Self {
         self.spill_directory = directory.into();
         self
