@@ -25,7 +25,10 @@ fn chosen(temporary: PathBuf, on_disk: &Path, mounts: &str) -> PathBuf {
     if on_disk.is_dir() && !is_in_memory(on_disk, mounts) {
         return on_disk.into();
     }
-    log::warn!("{} is memory, so arrays that are spilled there take it; set `spill_directory`", temporary.display());
+    log::warn!(
+        "{} is memory, so arrays that are spilled there take it; set `spill_directory`",
+        temporary.display()
+    );
     temporary
 }
 

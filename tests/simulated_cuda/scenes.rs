@@ -68,7 +68,7 @@ fn hit_and_miss(device: &CudaDevice) -> Outcome {
 }
 
 fn fixed_arena(device: &CudaDevice) -> Outcome {
-    let arena = DeviceArena::builder(device).capacity(32 * MIB).build()?;
+    let arena = DeviceArena::builder(device).limit(32 * MIB).build()?;
     let pool = Pool::builder(device).arena(&arena).build()?;
     let [one, two] = streams(device)?;
     let mut right = true;

@@ -321,7 +321,9 @@ mod tests {
         remove(address, |_| Ok(())).expect("live").free();
 
         // The per-thread stream's handle is another stream's on each thread.
-        let held = |raw| Held::new(handle, Named { raw, id, epoch: streams::epoch() }, Loan::Elsewhere, Note::default());
+        let held = |raw| {
+            Held::new(handle, Named { raw, id, epoch: streams::epoch() }, Loan::Elsewhere, Note::default())
+        };
         assert!(!held(PER_THREAD).is_plainly_of(PER_THREAD));
         home.destroy(raw).expect("destroyed");
         registry::remove(handle).expect("removed");
