@@ -72,7 +72,9 @@ fn persistent_pool_with<B: Backend>(device: &B, lookup: Lookup<'_>) -> Result<Po
         let value = lookup(variable).map_or_else(String::new, |value| value.to_string_lossy().into_owned());
         return Err(Error::Environment { variable, value, reason });
     }
-    let pool = Pool::builder(device).name(device.id().to_string()).build_with(lookup)?;
+    let pool = Pool::builder(device)
+        .name(format!("{}:{}", device.id().backend, device.label()))
+        .build_with(lookup)?;
     pools.retain(|_, (entry, _)| !entry.is_dead());
     pools.insert(key, (Box::new(std::sync::Arc::downgrade(&pool.handle)), settings));
     Ok(pool)

@@ -154,7 +154,7 @@ fn prometheus_scrapes_a_job_and_a_starved_cache_fires_the_alert() {
                 for pool in [&starved, &healthy] {
                     drop((pool.allocate(1000, &stream), pool.allocate(70_000, &stream)));
                 }
-                for pool in &virtual_pool {
+                if let Some(pool) = &virtual_pool {
                     drop((pool.allocate(5 << 20, &stream), pool.allocate(30 << 20, &stream)));
                 }
                 std::thread::park_timeout(Duration::from_millis(2));
