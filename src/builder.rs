@@ -3,7 +3,7 @@
 use crate::UNLIMITED;
 use crate::budget::Caps;
 use crate::device_arena::DeviceArena;
-use crate::environment::{self, Lookup};
+use crate::environment::{self, Lookup, Settings};
 use crate::error::Error;
 use crate::pool::Pool;
 use crate::records::RecordedBy;
@@ -28,7 +28,8 @@ const VIRTUAL_CACHED: u64 = 64 << 20;
 /// How many threads' magazines the cap on idle bytes, and the limit, have room for by default.
 const MAGAZINES_TO_A_CAP: u64 = 64;
 
-/// How a [`Pool`] is to be. Every setting has a default; environment variables come between argument and default.
+/// How a [`Pool`] is to be. Every setting has a default; environment variables come between argument and default. The values of all
+/// numeric variables of vrampool's are checked, whether they are needed or not: each is a decimal number, finite and not negative.
 ///
 /// | setting | argument | environment | default |
 /// |---|---|---|---|
@@ -262,28 +263,21 @@ impl<B: Backend> Builder<B> {
     /// Makes the pool. Takes no memory yet, but for an arena.
     ///
     /// # Errors
-    /// [`Error::Configuration`] for settings that cannot be, [`Error::Environment`] for a variable that cannot be read;
+    /// [`Error::Configuration`] for settings that cannot be, [`Error::Environment`] for a variable whose value is not valid;
     /// those of [`ArenaBuilder::build`](crate::ArenaBuilder::build) with [`Source::Arena`] and [`Source::Virtual`].
     pub fn build(self) -> Result<Pool<B>, Error> {
         self.build_with(&environment::process)
     }
 
-    fn build_with(self, lookup: Lookup<'_>) -> Result<Pool<B>, Error> {
+    pub(crate) fn build_with(self, lookup: Lookup<'_>) -> Result<Pool<B>, Error> {
+        let settings = Settings::read(lookup)?;
         let is_virtual = self.source == Source::Virtual;
-        let classes = match self.classes {
-            Some(classes) => classes,
-            None => classes_from(lookup)?.unwrap_or(if is_virtual {
-                SizeClasses::Tight
-            } else {
-                SizeClasses::default()
-            }),
-        };
+        let classes = self.classes.or(settings.large_bucket.map(classes_of)).unwrap_or(match is_virtual {
+            true => SizeClasses::Tight,
+            false => SizeClasses::default(),
+        });
         classes.validate()?;
-        let max_cached = match self.max_cached_bytes {
-            Some(bytes) => Some(bytes),
-            None => environment::number(environment::MAX_CACHED, lookup)?
-                .map(|(_, number)| environment::bytes(number, environment::GIB)),
-        };
+        let max_cached = self.max_cached_bytes.or(settings.max_cached_bytes);
         let mut defaults = Caps::default();
         if is_virtual {
             (defaults.max_cached_bytes, defaults.cached_class) = (VIRTUAL_CACHED, defaults.magazine_class);
@@ -300,10 +294,7 @@ impl<B: Backend> Builder<B> {
             limit,
             magazine_bytes: self.magazine_bytes.unwrap_or(magazine_bytes),
             magazine_class: self.magazine_class.unwrap_or(defaults.magazine_class),
-            budget: match self.budget {
-                Some(bytes) => bytes,
-                None => self.default_budget(lookup)?,
-            },
+            budget: self.budget.unwrap_or_else(|| self.default_budget(&settings)),
         };
         let kind = self.kind.unwrap_or_else(|| self.device.properties().preferred_placement().into());
         let arena = match self.source {
@@ -354,20 +345,13 @@ impl<B: Backend> Builder<B> {
         }
     }
 
-    fn default_budget(&self, lookup: Lookup<'_>) -> Result<u64, Error> {
+    fn default_budget(&self, settings: &Settings) -> u64 {
         let properties = self.device.properties();
         if properties.kind != DeviceKind::Discrete {
-            return Ok(UNLIMITED);
+            return UNLIMITED;
         }
-        let fraction = match environment::number(environment::BUDGET_FRACTION, lookup)? {
-            Some((_, fraction)) if (0.0..=1.0).contains(&fraction) => fraction,
-            Some((variable, fraction)) => {
-                let reason = "it is a share of the device's memory, 0 to 1".into();
-                return Err(Error::Environment { variable, value: fraction.to_string(), reason });
-            }
-            None => BUDGET_FRACTION,
-        };
-        Ok(environment::bytes(fraction, properties.total_bytes as f64))
+        let fraction = settings.budget_fraction.unwrap_or(BUDGET_FRACTION);
+        environment::bytes(fraction, properties.total_bytes as f64)
     }
 }
 
@@ -385,16 +369,9 @@ fn named_apart(hooks: Vec<Arc<dyn Hook>>) -> Result<Hooks, Error> {
 }
 
 /// netcl's large-bucket variable: 0 = fixed buckets, else the unit that large requests round up to.
-fn classes_from(lookup: Lookup<'_>) -> Result<Option<SizeClasses>, Error> {
-    let Some((variable, number)) = environment::number(environment::LARGE_BUCKET, lookup)? else {
-        return Ok(None);
-    };
-    if number < 0.0 {
-        let reason = "a bucket size cannot be negative".into();
-        return Err(Error::Environment { variable, value: number.to_string(), reason });
-    }
-    Ok(Some(match environment::bytes(number, environment::MIB) {
+fn classes_of(large_bucket: u64) -> SizeClasses {
+    match large_bucket {
         0 => SizeClasses::Fixed,
         unit => SizeClasses::Multiple(unit),
-    }))
+    }
 }

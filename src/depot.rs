@@ -54,6 +54,8 @@ pub(crate) struct Counters {
     pub(crate) live_buffers: u64,
     pub(crate) drops_over_count: u64,
     pub(crate) source_allocations: u64,
+    /// Requests for which the driver was called.
+    pub(crate) served_by_driver: u64,
     pub(crate) drops_over_bytes: u64,
     pub(crate) source_frees: u64,
     pub(crate) evictions: u64,

@@ -351,18 +351,18 @@ impl<B: Backend> Pool<B> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Arena`] when a virtual source of the pool's own keeps more than that mapped for what is live; its own limit is as it
-    /// was then, and the pool's is changed.
+    /// [`Error::Arena`] when a virtual source of the pool's own keeps more than that mapped for what is live. The limit is then as it
+    /// was; idle memory may have been given back.
     pub fn set_limit(&self, bytes: u64) -> Result<(), Error> {
         let shared = self.shared();
-        shared.depot().budget.caps.limit = bytes;
+        let before = std::mem::replace(&mut shared.depot().budget.caps.limit, bytes);
         let held = shared.depot().budget.now.held;
         let mapped = self.arena().filter(|arena| arena.is_growing()).map_or(0, DeviceArena::reserved_bytes);
         let surplus = held.max(mapped).saturating_sub(bytes);
         if surplus > 0 {
             self.trim_to(shared.cached_bytes().saturating_sub(surplus));
         }
-        shared.supply::<B>().set_limit(bytes)
+        shared.supply::<B>().set_limit(bytes).inspect_err(|_| shared.depot().budget.caps.limit = before)
     }
 
     /// The pool's name in metrics.

@@ -1,6 +1,7 @@
 //! Bytes that were promised to a miss: they count until the source gave them, or did not.
 
 use crate::error::Error;
+use crate::served_by::ServedBy;
 use crate::shared::Shared;
 
 /// Why there is no promise.
@@ -27,9 +28,9 @@ impl<'a> Promise<'a> {
 
     /// The source gave them; it has had to reserve `reserved` bytes, if it reserves ahead.
     /// It was asked in that generation.
-    pub(crate) fn keep(mut self, requested: u64, reserved: u64, generation: u64) {
+    pub(crate) fn keep(mut self, requested: u64, reserved: u64, generation: u64, server: ServedBy) {
         self.kept = true;
-        self.pool.depot().promise_kept(self.class, requested, reserved, generation);
+        self.pool.depot().promise_kept(self.class, requested, reserved, generation, server);
     }
 }
 

@@ -5,12 +5,13 @@ use crate::arena::ArenaError;
 use crate::block::Block;
 use crate::buckets::Key;
 use crate::capture::Need;
-use crate::device_arena::DeviceArena;
+use crate::device_arena::{self, DeviceArena};
 use crate::error::{Error, Forbidden, OutOfMemory, Shortage};
 use crate::lanes::NO_LANE;
 use crate::magazine;
 use crate::promise::NoRoom;
 use crate::rack::Rack;
+use crate::served_by::ServedBy;
 use crate::shared::Shared;
 use crate::source::Extent;
 use crate::spares::Found;
@@ -180,6 +181,7 @@ impl Shared {
             false => Ok(()),
         };
         may_ask.inspect_err(|_| self.count_failure(|counters| &mut counters.failed_by_backend))?;
+        let calls = device_arena::mapping_calls_of_this_thread();
         let promise = self.make_room(key.class, relief).map_err(|refusal| match refusal {
             NoRoom::Limit(limit) => {
                 self.count_failure(|counters| &mut counters.failed_by_limit);
@@ -195,7 +197,10 @@ impl Shared {
         match self.ask_source::<B>(key, stream, request, relief) {
             Ok(extent) => {
                 let reserved = supply.arena().map_or(0, DeviceArena::reserved_bytes);
-                promise.keep(requested, reserved, generation);
+                let calls_driver =
+                    supply.asks_driver(key) || device_arena::mapping_calls_of_this_thread() != calls;
+                let server = if calls_driver { ServedBy::Driver } else { ServedBy::Arena };
+                promise.keep(requested, reserved, generation, server);
                 Ok(Block::new(extent, key, requested, stream, (self, generation)))
             }
             Err(error) if error.is_out_of_memory() => {

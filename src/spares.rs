@@ -8,6 +8,7 @@
 use crate::block::{Block, Errand};
 use crate::buckets::Key;
 use crate::depot::Depot;
+use crate::served_by::ServedBy;
 use vrampool_backend::{Backend, StreamId};
 
 /// How many are kept.
@@ -125,9 +126,17 @@ impl Depot {
 
     /// The source kept its promise of `class` bytes; it has had to reserve `reserved` bytes, if it reserves ahead.
     /// It was asked in that generation.
-    pub(crate) fn promise_kept(&mut self, class: u64, requested: u64, reserved: u64, generation: u64) {
+    pub(crate) fn promise_kept(
+        &mut self,
+        class: u64,
+        requested: u64,
+        reserved: u64,
+        generation: u64,
+        server: ServedBy,
+    ) {
         self.note_out(generation);
         self.budget.allocated(class, requested);
+        self.counters.served_by_driver += u64::from(server == ServedBy::Driver);
         self.note_taken(reserved);
     }
 

@@ -1,13 +1,15 @@
 //! Pinned staging: uploads that do not block the host behind the work on the stream.
 
 use crate::broker::{Answer, Block, BlockBounds, PinnedLedger, Staging};
-use crate::environment::{self, Lookup};
+use crate::environment::{self, Lookup, Settings};
 use crate::error::Error;
 use std::sync::Arc;
 use vrampool_backend::{Backend, Region, RegionMut};
 
 /// The smallest staging slot, bytes; larger ones are powers of two (netcl's).
 const SMALLEST_SLOT: u64 = 1 << 20;
+/// The cap on pinned bytes without a setting.
+const DEFAULT_BYTES: u64 = 512 << 20;
 /// The largest: no slice is longer.
 const LARGEST_SLOT: u64 = 1 << 63;
 
@@ -55,15 +57,14 @@ impl<B: Backend> Stager<B> {
     /// pinned memory.
     ///
     /// # Errors
-    /// [`Error::Environment`] for a variable that cannot be read.
+    /// [`Error::Environment`] for a variable of vrampool's whose value is not valid.
     pub fn new(device: &B) -> Result<Self, Error> {
         Self::from_environment(device, &environment::process)
     }
 
     fn from_environment(device: &B, lookup: Lookup<'_>) -> Result<Self, Error> {
-        let number =
-            environment::number(environment::PINNED_STAGING, lookup)?.map_or(512.0, |(_, number)| number);
-        Ok(Self::with_max_bytes(device, environment::bytes(number, environment::MIB)))
+        let max_bytes = Settings::read(lookup)?.pinned_staging.unwrap_or(DEFAULT_BYTES);
+        Ok(Self::with_max_bytes(device, max_bytes))
     }
 
     /// A stager with at most `max_bytes` of pinned memory; with less than 1 MiB it never stages.

@@ -4,6 +4,7 @@ use crate::UNLIMITED;
 use crate::budget::Budget;
 use crate::depot::{Counters, InMagazines};
 use crate::device_arena::DeviceArena;
+use crate::served_by::ServedBy;
 use crate::source::Source;
 use vrampool_backend::Backend;
 
@@ -70,6 +71,10 @@ pub struct PoolStats {
     pub hits: u64,
     /// Requests not served from a bucket, failed ones included but for those that were wrong (`failed_invalid`).
     pub misses: u64,
+    /// Misses served by an arena from memory that it had reserved before, without a call of the driver.
+    pub served_by_arena: u64,
+    /// Misses served by calling the driver. Failed requests count neither here nor in `served_by_arena`.
+    pub served_by_driver: u64,
     /// Bytes asked for by the buffers that are live, before rounding.
     pub bytes_requested: u64,
     /// Bytes of the live buffers' classes.
@@ -170,6 +175,8 @@ impl PoolStats {
         Self {
             hits: buckets.iter().map(|bucket| bucket.hits).sum(),
             misses: buckets.iter().map(|bucket| bucket.misses).sum(),
+            served_by_arena: counters.source_allocations - counters.served_by_driver,
+            served_by_driver: counters.served_by_driver,
             bytes_requested: requested,
             bytes_live: live,
             bytes_cached: budget.now.cached + in_magazines.bytes,
@@ -257,18 +264,43 @@ impl PoolStats {
         ratio(hits, hits + misses)
     }
 
-    /// Calls of the driver that the pool made so far: allocations and frees of a source without an arena, and an event and a wait for
-    /// each wait between streams; not what tells how far streams were when memory of an arena was freed. Of a virtual source, those
-    /// for memory alone ([`mapping_calls`](Self::mapping_calls)): its waits are what sharing memory between streams costs, not what
-    /// mapping it does.
+    /// The number of requests that one layer served.
+    #[must_use]
+    pub fn served_by(&self, layer: ServedBy) -> u64 {
+        match layer {
+            ServedBy::Cache => self.hits,
+            ServedBy::Arena => self.served_by_arena,
+            ServedBy::Driver => self.served_by_driver,
+        }
+    }
+
+    /// The share of served requests that made no call of the driver, 0 to 1; 0.0 when none was served. The hit rate that
+    /// the alerts use: a virtual source serves large classes without a bucket and without the driver.
+    #[must_use]
+    pub fn driverless_rate(&self) -> f64 {
+        ratio(self.hits + self.served_by_arena, self.hits + self.served_by_arena + self.served_by_driver)
+    }
+
+    /// Calls of the driver for memory: allocations and frees of a direct source and of the driver's pool, mapping calls of a
+    /// virtual source, and requests for another kind of memory than that of an arena of fixed size.
+    #[must_use]
+    pub fn memory_calls(&self) -> u64 {
+        match self.source {
+            Source::Direct | Source::Driver => self.source_allocations + self.source_frees,
+            Source::Arena => self.served_by_driver,
+            Source::Virtual => self.mapping_calls,
+        }
+    }
+
+    /// Calls of the driver that the pool made so far: [`memory_calls`](Self::memory_calls), and an event and a wait for each wait
+    /// between streams; not the calls that find how far streams were when memory of an arena was freed. Waits are not counted
+    /// where the source is virtual: they are the cost of sharing memory between streams, not of mapping it.
     #[must_use]
     pub fn driver_calls(&self) -> u64 {
-        let memory = match self.source {
-            Source::Direct | Source::Driver => self.source_allocations + self.source_frees,
-            Source::Arena => 0,
-            Source::Virtual => return self.mapping_calls,
-        };
-        memory + 2 * self.stream_waits
+        match self.source {
+            Source::Virtual => self.memory_calls(),
+            _ => self.memory_calls() + 2 * self.stream_waits,
+        }
     }
 
     /// These statistics, with counts that go on where those of an earlier pool ended.
@@ -278,6 +310,8 @@ impl PoolStats {
         for (count, more) in [
             (&mut sum.hits, before.hits),
             (&mut sum.misses, before.misses),
+            (&mut sum.served_by_arena, before.served_by_arena),
+            (&mut sum.served_by_driver, before.served_by_driver),
             (&mut sum.bytes_allocated, before.bytes_allocated),
             (&mut sum.source_allocations, before.source_allocations),
             (&mut sum.source_frees, before.source_frees),

@@ -13,7 +13,7 @@ use vrampool::metrics::{
     BROKER_METRICS, DEFAULT_ADDRESS, Exporter, METRICS, MetricKind, Publisher, describe, publish,
     publish_broker,
 };
-use vrampool::{Backend, Error, Pool, SizeClasses};
+use vrampool::{Backend, Error, Pool, ServedBy, SizeClasses, Source};
 
 const GRAFANA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/grafana");
 
@@ -39,11 +39,23 @@ fn recorder() -> (PrometheusRecorder, PrometheusHandle) {
     (recorder, handle)
 }
 
-/// One that listens where nobody else does: what is free now another one may take before it is had.
+/// At a port that the system chooses.
 fn exporter() -> Exporter {
-    let free = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
-    let listen = |_| Exporter::listen(free().expect("a port")).ok();
-    (0..100).find_map(listen).expect("a port that stays free for a moment")
+    Exporter::listen((Ipv4Addr::LOCALHOST, 0).into()).expect("a free port")
+}
+
+fn scrape(exporter: &Exporter) -> BTreeMap<String, f64> {
+    let served = ureq::get(format!("http://{}/metrics", exporter.address())).call().expect("served");
+    series(&served.into_body().read_to_string().expect("text"))
+}
+
+/// The one series of a name, whose labels begin with `labels`.
+fn one(series: &BTreeMap<String, f64>, name: &str, labels: &str) -> Option<f64> {
+    let begin = format!("{name}{{{labels}");
+    let mut found = series.iter().filter(|(series, _)| series.starts_with(&begin));
+    let value = found.next().map(|(_, &value)| value);
+    assert_eq!(found.next(), None, "more than one {begin}");
+    value
 }
 
 /// What Prometheus would read, as series and value.
@@ -189,6 +201,111 @@ fn an_exporter_leaves_the_applications_recorder_alone_and_a_dropped_pool_holds_n
 }
 
 #[test]
+fn a_scrape_has_the_figures_of_its_moment() {
+    let device = HostDevice::new();
+    let stream = device.create_stream().expect("a stream");
+    let exporter = exporter();
+    assert_ne!(exporter.address().port(), 0, "the port that the system chose");
+    assert!(scrape(&exporter).is_empty(), "nothing is served yet");
+    let pool = Pool::builder(&device).name("now").build().expect("a pool");
+    exporter.add(&pool).expect("the only pool");
+    // Each at once: no figure is older than its scrape.
+    for requests in 1..50 {
+        drop(pool.allocate(1000, &stream).expect("memory"));
+        let series = scrape(&exporter);
+        assert_eq!(
+            one(&series, "vrampool_hits_total", "pool=\"now\"").unwrap_or(0.0),
+            f64::from(requests - 1)
+        );
+        assert_eq!(one(&series, "vrampool_misses_total", "pool=\"now\""), Some(1.0));
+    }
+    drop(pool);
+    assert_eq!(one(&scrape(&exporter), "vrampool_held_bytes", "pool=\"now\""), Some(0.0));
+}
+
+#[test]
+fn clients_that_say_nothing_or_nonsense_do_not_stop_a_scrape() {
+    use std::io::{Read, Write};
+    let device = HostDevice::new();
+    let exporter = exporter();
+    let pool = Pool::builder(&device).name("busy").build().expect("a pool");
+    exporter.add(&pool).expect("the only pool");
+    let connect = || std::net::TcpStream::connect(exporter.address()).expect("a connection");
+    let silent: Vec<_> = (0..20).map(|_| connect()).collect();
+    let mut answers = Vec::new();
+    for request in [
+        "nonsense\r\n\r\n".to_owned(),
+        "GET /elsewhere HTTP/1.1\r\nHost: x\r\n\r\n".into(),
+        "POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n".into(),
+        "HEAD /metrics HTTP/1.1\r\nHost: x\r\n\r\n".into(),
+        format!("GET /metrics HTTP/1.1\r\nX: {}", "x".repeat(1 << 20)),
+    ] {
+        let mut client = connect();
+        // One that sends too much is hung up on while it sends.
+        let _ = client.write_all(request.as_bytes());
+        let mut answer = Vec::new();
+        let _ = client.read_to_end(&mut answer);
+        answers.push(String::from_utf8_lossy(&answer).lines().next().unwrap_or_default().to_owned());
+    }
+    assert!(answers[0].contains(" 400 ") && answers[1].contains(" 404 "), "{answers:?}");
+    assert!(answers[2].contains(" 405 ") && answers[3].contains(" 200 "), "{answers:?}");
+    assert!(!answers[4].contains(" 200 "), "{answers:?}");
+    assert!(scrape(&exporter).len() > 30);
+    drop(silent);
+}
+
+/// Large classes of a virtual pool are not cached: its arena has them, and asks the driver for nothing once it is warm.
+#[test]
+fn requests_are_counted_by_the_layer_that_served_them() {
+    let (recorder, handle) = recorder();
+    let device = HostDevice::new();
+    if device.virtual_memory().is_none() {
+        return eprintln!("skipped: no virtual memory here");
+    }
+    let stream = device.create_stream().expect("a stream");
+    let of = |source: Source| {
+        let builder = Pool::builder(&device).name(source.name()).source(source).limit(1 << 30);
+        let pool = builder.max_cached_bytes(1 << 20).build().expect("a pool");
+        let mut live = Vec::new();
+        for round in 0..10 {
+            live.clear();
+            for size in [1000, 70_000, 5 << 20, 30 << 20] {
+                live.push(pool.allocate(size + round, &stream).expect("memory"));
+            }
+        }
+        drop(live);
+        assert!(pool.allocate(2 << 30, &stream).is_err(), "over the limit");
+        metrics::with_local_recorder(&recorder, || publish(&pool));
+        let (stats, series) = (pool.stats(), series(&handle.render()));
+        let served = ServedBy::ALL.map(|layer| {
+            let labels = format!(
+                "pool=\"{}\",backend=\"host\",device=\"{}\",served_by=\"{}\"",
+                source.name(),
+                device.label(),
+                layer.name()
+            );
+            let value = one(&series, "vrampool_requests_total", &labels).expect("a series");
+            assert_eq!(value, stats.served_by(layer) as f64);
+            value
+        });
+        assert_eq!(served.iter().sum::<f64>(), 40.0, "all that were served: {served:?}");
+        assert_eq!(stats.hits + stats.misses, 41, "the failed one is a miss");
+        let calls = one(&series, "vrampool_driver_calls_total", &format!("pool=\"{}\"", source.name()));
+        (served, calls.expect("a series"), stats)
+    };
+    let ([cache, arena, driver], calls, stats) = of(Source::Virtual);
+    assert!(cache > 0.0 && arena >= 18.0, "{cache} {arena} {driver}");
+    assert!((1.0..=4.0).contains(&driver), "those of the first round: {driver}");
+    assert_eq!(calls, stats.mapping_calls as f64);
+    assert!(stats.hit_rate() < 0.6 && stats.driverless_rate() >= 0.9, "{stats:?}");
+    let ([_, arena, driver], calls, _) = of(Source::Direct);
+    assert_eq!(arena, 0.0);
+    assert!(driver >= 20.0 && calls > driver, "what is not cached is the driver's: {driver} {calls}");
+    let ([_, arena, driver], calls, _) = of(Source::Arena);
+    assert!(arena > 0.0 && driver == 0.0 && calls == 0.0, "{arena} {driver} {calls}");
+}
+
+#[test]
 fn a_pool_of_a_dropped_ones_name_counts_on() {
     let (recorder, handle) = recorder();
     let device = HostDevice::new();
@@ -246,8 +363,6 @@ fn a_name_is_free_once_its_owner_dropped_it_whoever_publishes_meanwhile() {
 #[test]
 fn an_address_in_use_is_a_typed_error() {
     assert!(DEFAULT_ADDRESS.ip().is_loopback(), "nothing is open to the network unless told to be");
-    let error = Exporter::listen(([127, 0, 0, 1], 0).into()).expect_err("which port?");
-    assert!(error.to_string().contains("name one"), "{error}");
     let error = Publisher::start(Duration::ZERO).expect_err("without a pause");
     assert!(matches!(error, Error::Configuration { field: "interval", .. }), "{error:?}");
     let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");

@@ -15,15 +15,9 @@ use std::time::{Duration, Instant};
 use vrampool::broker::{Broker, Client};
 use vrampool::host::HostDevice;
 use vrampool::metrics::{DEFAULT_ADDRESS, Exporter};
-use vrampool::{Backend, Pool, UNLIMITED};
+use vrampool::{Backend, Pool, Source, UNLIMITED};
 
 const SHIPPED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/grafana/prometheus");
-
-/// One that listens where nobody else does: what is free now another one may take before it is had.
-fn exporter() -> Exporter {
-    let listen = |_| Exporter::listen(free_address()).ok();
-    (0..100).find_map(listen).expect("a port that stays free for a moment")
-}
 
 fn free_address() -> SocketAddr {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port").local_addr().expect("bound")
@@ -54,16 +48,15 @@ fn promtool_accepts_what_is_served() {
     let pool = Pool::builder(&device).name("served").build().expect("a pool");
     let stream = device.create_stream().expect("a stream");
     drop(pool.allocate(1000, &stream).expect("memory"));
-    let exporter = exporter();
+    let exporter = Exporter::listen((Ipv4Addr::LOCALHOST, 0).into()).expect("a free port");
     exporter.add(&pool).expect("the only pool");
     let broker = Broker::builder(&device).name("served").build().expect("a broker");
     let _client = broker.register(Client::new("client")).expect("a client");
     exporter.add_broker(&broker).expect("the only broker");
-    let text = wait_for("the first publication", || {
-        let text = get(exporter.address(), "/metrics")?;
-        let served = ["vrampool_misses_total{", "vrampool_broker_client_share_bytes{"];
-        served.iter().all(|name| text.contains(name)).then_some(text)
-    });
+    let text = get(exporter.address(), "/metrics").expect("served");
+    for name in ["vrampool_misses_total{", "vrampool_broker_client_share_bytes{"] {
+        assert!(text.contains(name), "{text}");
+    }
     let mut check = Command::new(promtool)
         .args(["check", "metrics"])
         .stdin(Stdio::piped())
@@ -141,12 +134,17 @@ fn prometheus_scrapes_a_job_and_a_starved_cache_fires_the_alert() {
     let Some(program) = require::program("prometheus") else { return };
     let folder = tempfile::tempdir().expect("a folder");
 
-    // A job of two pools: one caches nothing, the other all there is.
+    // A job of three pools: one caches nothing, one all there is, and one is virtual, whose large buffers are its arena's.
     let device = HostDevice::new();
     let stream = device.create_stream().expect("a stream");
     let starved = Pool::builder(&device).name("starved").max_cached_bytes(0).build().expect("a pool");
     let healthy = Pool::builder(&device).name("healthy").max_cached_bytes(UNLIMITED).build().expect("a pool");
+    let virtual_pool = device.virtual_memory().is_some().then(|| {
+        let builder = Pool::builder(&device).name("virtual").source(Source::Virtual).limit(1 << 28);
+        builder.build().expect("a pool")
+    });
     let exporter = Exporter::listen(DEFAULT_ADDRESS).expect("the default address is free");
+    virtual_pool.iter().for_each(|pool| exporter.add(pool).expect("a name of its own"));
     exporter.add(&starved).expect("a name of its own");
     exporter.add(&healthy).expect("a name of its own");
     let done = AtomicBool::new(false);
@@ -155,6 +153,9 @@ fn prometheus_scrapes_a_job_and_a_starved_cache_fires_the_alert() {
             while !done.load(Ordering::Acquire) {
                 for pool in [&starved, &healthy] {
                     drop((pool.allocate(1000, &stream), pool.allocate(70_000, &stream)));
+                }
+                if let Some(pool) = &virtual_pool {
+                    drop((pool.allocate(5 << 20, &stream), pool.allocate(30 << 20, &stream)));
                 }
                 std::thread::park_timeout(Duration::from_millis(2));
             }
@@ -196,6 +197,32 @@ fn scraped_unchanged(program: &Path, folder: &Path) {
     }
 }
 
+/// `vrampool train --source virtual`, where the program is built, and where it serves its metrics.
+struct Training(Server);
+
+impl Training {
+    fn start() -> Option<Self> {
+        let program = option_env!("CARGO_BIN_EXE_vrampool")?;
+        // A port that is free now another program may take before this one has it.
+        (0..10).find_map(|_| {
+            let address = free_address();
+            let process = Command::new(program)
+                .args(["train", "--epochs", "1000000", "--backend", "host", "--source", "virtual"])
+                .args(["--metrics", &address.to_string()])
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()
+                .expect("it runs");
+            let mut training = Server { process, address };
+            let served = wait_for("an answer or an end", || {
+                let ended = training.process.try_wait().expect("a child").is_some();
+                if ended { Some(false) } else { get(address, "/metrics").map(|_| true) }
+            });
+            served.then_some(Self(training))
+        })
+    }
+}
+
 /// The configuration with every duration shortened, as the rules' own head says.
 fn alert_fires(program: &Path, folder: &Path) {
     let shorten = |text: &str| {
@@ -203,11 +230,24 @@ fn alert_fires(program: &Path, folder: &Path) {
         text.replace("interval: 5s", "interval: 1s")
     };
     fs::create_dir_all(folder.join("rules")).expect("a folder");
+    let training = Training::start();
     for file in ["prometheus.yml", "rules/vrampool.yml"] {
         let text = fs::read_to_string(Path::new(SHIPPED).join(file)).expect("shipped");
+        let text = match &training {
+            Some(training) => text.replace(
+                "[\"127.0.0.1:9184\"]",
+                &format!("[\"127.0.0.1:9184\", \"{}\"]", training.0.address),
+            ),
+            None => text,
+        };
         fs::write(folder.join(file), shorten(&text)).expect("written");
     }
     let server = Server::start(program, &folder.join("prometheus.yml"), &folder.join("shortened"));
+    if training.is_some() {
+        wait_for("a warm training run", || {
+            server.value("vrampool:hit_ratio:rate10s{pool=\"train\"}").filter(|&ratio| ratio > 0.99)
+        });
+    }
     let alerts = wait_for("the alert", || {
         let alerts = server.ask("/api/v1/alerts", None)?["alerts"].as_array()?.clone();
         let critical = |alert: &&Value| {
@@ -215,9 +255,18 @@ fn alert_fires(program: &Path, folder: &Path) {
         };
         alerts.iter().any(|alert| critical(&alert)).then_some(alerts)
     });
+    if let Some(rate) = server.value("vrampool_hit_ratio{pool=\"virtual\"}") {
+        assert!(rate < 0.1, "its buckets hardly hit: {rate}");
+        assert_eq!(
+            server.value("vrampool:hit_ratio:rate5m{pool=\"virtual\"}".replace("5m", "10s").as_str()),
+            Some(1.0)
+        );
+    }
     for alert in alerts {
-        assert_eq!(alert["labels"]["pool"], "starved", "the healthy pool alerts nobody: {alert}");
-        let advice = alert["annotations"]["description"].as_str().expect("advice");
-        assert!(advice.contains("max_cached_bytes"), "it says what to change: {advice}");
+        assert_eq!(alert["labels"]["pool"], "starved", "the healthy pools alert nobody: {alert}");
+        if alert["labels"]["alertname"] == "VrampoolHitRateCritical" {
+            let advice = alert["annotations"]["description"].as_str().expect("advice");
+            assert!(advice.contains("max_cached_bytes"), "it says what to change: {advice}");
+        }
     }
 }

@@ -44,6 +44,10 @@ impl Backend for AnyDevice {
         on_each!(self, device => device.id())
     }
 
+    fn label(&self) -> String {
+        on_each!(self, device => device.label())
+    }
+
     fn properties(&self) -> &Properties {
         on_each!(self, device => device.properties())
     }

@@ -4,6 +4,7 @@ use super::handle::{Broker, new_pool};
 use super::host_array::SpillAccount;
 use super::ledger::{HOST_FRACTION, PinnedLedger, budget, host_memory};
 use super::share::Shares;
+use super::spill_directory;
 use super::staging::{BlockBounds, Staging};
 use super::state::{Settings, Shared, State, WarningHook};
 use super::turn::Turn;
@@ -22,8 +23,8 @@ use vrampool_backend::{Backend, DeviceKind};
 const STAGING_BLOCK: u64 = 16 << 20;
 /// The smallest staging block, bytes.
 const SMALLEST_BLOCK: u64 = 64 << 10;
-/// The most bytes of staging blocks by default, MiB (netcl's).
-const STAGING_MIB: f64 = 512.0;
+/// The most bytes of staging blocks by default (netcl's).
+const STAGING_BYTES: u64 = 512 << 20;
 
 /// How a [`Broker`] is to be.
 ///
@@ -72,7 +73,7 @@ impl<B: Backend> BrokerBuilder<B> {
             pinned_max: None,
             host_memory: None,
             spill_threshold: None,
-            spill_directory: std::env::temp_dir(),
+            spill_directory: spill_directory::default(),
             on_warning: None,
         }
     }
@@ -148,7 +149,8 @@ impl<B: Backend> BrokerBuilder<B> {
         self
     }
 
-    /// Where such files are. Default: the system's directory for temporary files.
+    /// The directory of such files. Default: the system's directory for temporary files; on Linux `/var/tmp` where that is memory
+    /// (tmpfs).
     pub fn spill_directory(mut self, directory: impl Into<PathBuf>) -> Self {
         self.spill_directory = directory.into();
         self
@@ -184,12 +186,10 @@ impl<B: Backend> BrokerBuilder<B> {
         let host = self.host_memory.or_else(host_memory);
         let pinned_max = self.pinned_max.unwrap_or(total);
         let ledger = PinnedLedger::new(budget(pinned_max, host));
+        let settings = environment::Settings::read(&environment::process)?;
         let staging_bytes = match self.staging_bytes {
             Some(bytes) => bytes,
-            None => {
-                let found = environment::number(environment::PINNED_STAGING, &environment::process)?;
-                environment::bytes(found.map_or(STAGING_MIB, |(_, number)| number), environment::MIB)
-            }
+            None => settings.pinned_staging.unwrap_or(STAGING_BYTES),
         };
         let largest = self.staging_block.max(SMALLEST_BLOCK).checked_next_power_of_two().unwrap_or(1 << 63);
         let bounds =

@@ -76,6 +76,7 @@ mod run;
 mod session;
 mod share;
 mod slot;
+mod spill_directory;
 mod staging;
 mod state;
 mod stats;

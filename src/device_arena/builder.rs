@@ -46,6 +46,7 @@ pub struct ArenaBuilder<B: Backend> {
     kind: MemoryKind,
     grows: bool,
     piece_bytes: u64,
+    addresses: Option<u64>,
     allowance: Option<Arc<Allowance>>,
 }
 
@@ -59,6 +60,7 @@ impl<B: Backend> ArenaBuilder<B> {
             kind: device.properties().preferred_placement().into(),
             grows: false,
             piece_bytes: u64::MAX,
+            addresses: None,
             allowance: None,
         }
     }
@@ -93,6 +95,27 @@ impl<B: Backend> ArenaBuilder<B> {
     /// granules, or a 1024th of what is mapped at once, whichever is most. Default: no cap.
     pub fn piece_bytes(mut self, bytes: u64) -> Self {
         self.piece_bytes = bytes;
+        self
+    }
+
+    /// The addresses that a growing arena reserves, bytes, rounded up to the device's granularity: for one that holds little and stays
+    /// as it is, such as one large block. Its blocks then share one region. Default: eight times the device's memory, so that the
+    /// limit may grow and holes may be passed over.
+    ///
+    /// ```
+    /// # use vrampool::{Backend, DeviceArena, host::HostDevice};
+    /// # fn main() -> Result<(), vrampool::Error> {
+    /// # let device = HostDevice::new();
+    /// # if device.virtual_memory().is_none() { return Ok(()) }
+    /// let stream = device.create_stream()?;
+    /// let arena = DeviceArena::builder(&device).growing().addresses(8 << 20).build()?;
+    /// let block = arena.allocate(8 << 20, &stream)?;
+    /// assert!(arena.allocate(1, &stream).unwrap_err().is_out_of_memory());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn addresses(mut self, bytes: u64) -> Self {
+        self.addresses = Some(bytes);
         self
     }
 
@@ -189,9 +212,16 @@ impl<B: Backend> ArenaBuilder<B> {
         let total = self.device.properties().total_bytes;
         let limit = if self.clamp { limit.min(total) } else { limit };
         // Whatever the limit is, for it may be raised.
-        let least = total.min(MOST_ADDRESSES).max(granularity);
+        let exact = self.addresses.map(|bytes| bytes.max(1).checked_next_multiple_of(granularity));
+        let least = match exact {
+            Some(bytes) => bytes.unwrap_or(u64::MAX),
+            None => total.min(MOST_ADDRESSES).max(granularity),
+        };
         // Address space is plentiful, and gaps take some; where it is not, as much as there is.
-        let mut addresses = least.saturating_mul(8).min(MOST_ADDRESSES).next_power_of_two();
+        let mut addresses = match exact {
+            Some(_) => least,
+            None => least.saturating_mul(8).min(MOST_ADDRESSES).next_power_of_two(),
+        };
         let range = loop {
             match device.reserve(addresses) {
                 Ok(range) => break range,
@@ -200,7 +230,7 @@ impl<B: Backend> ArenaBuilder<B> {
             }
         };
         log::info!("arena on {}: {addresses} bytes of addresses reserved", self.device.id());
-        let front = addresses / 4;
+        let front = if exact.is_some() { 0 } else { addresses / 4 };
         let engine = Arena::divided(alignment, front)?;
         let backing = Backing::new(granularity, limit, self.piece_bytes, (front, addresses));
         Ok(State::new(&self.device, engine, range, Some(backing)))

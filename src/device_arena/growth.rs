@@ -8,6 +8,7 @@ use crate::arena::{ArenaError, Block, Region};
 use crate::capture::Need;
 use crate::error::{Error, Forbidden};
 use std::any::Any;
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,6 +18,16 @@ use vrampool_backend::{Backend, BackendError, Physical, VirtualMemory};
 /// How often a pool is asked to give back what it keeps idle before more is mapped: for all that it has, and for what its
 /// thread has.
 const SPARES: u32 = 2;
+
+thread_local! {
+    /// Mapping calls that this thread made, for any arena.
+    static CALLS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Mapping calls that this thread has made for any arena. A difference tells whether a request called the driver.
+pub(crate) fn mapping_calls_of_this_thread() -> u64 {
+    CALLS.get()
+}
 
 /// What was made for a request, and is nobody's yet.
 pub(super) struct Made<B: Backend> {
@@ -272,6 +283,7 @@ impl<B: Backend> Shared<B> {
         let answer = call();
         let nanoseconds = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
         self.mapping_calls.fetch_add(1, Ordering::Relaxed);
+        CALLS.set(CALLS.get().wrapping_add(1));
         self.mapping_nanoseconds.fetch_add(nanoseconds, Ordering::Relaxed);
         answer
     }

@@ -46,6 +46,7 @@ use allowance::Share;
 pub use buffer::ArenaBuffer;
 pub use builder::ArenaBuilder;
 pub use compaction::{Compaction, Moved};
+pub(crate) use growth::mapping_calls_of_this_thread;
 pub(crate) use recycle::Refill;
 pub use sleep::{BlockState, Offload, SleepReport, SleepState, WakeReport};
 pub(crate) use sleep::{Falling, Stored, Waking, can_pin, on_a_stream};

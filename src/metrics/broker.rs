@@ -153,12 +153,12 @@ impl ClientTallies {
 
 impl Series {
     pub(super) fn of_broker<B: Backend>(broker: &Broker<B>) -> Self {
-        let id = broker.device().id();
+        let device = broker.device();
         Self {
             owner: "broker",
             name: broker.name().to_owned(),
-            backend: id.backend,
-            device: id.key.to_string(),
+            backend: device.id().backend,
+            device: device.label(),
         }
     }
 

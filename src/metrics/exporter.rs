@@ -1,15 +1,12 @@
 //! Serving metrics to Prometheus.
 
-use super::{describe, listed_brokers::Brokers, publisher::Pools};
+use super::{endpoint::Endpoint, listed_brokers::Brokers, publisher::Pools};
 use crate::broker::Broker;
 use crate::error::Error;
 use crate::pool::Pool;
-use metrics_exporter_prometheus::{ExporterFuture, PrometheusBuilder, PrometheusRecorder};
-use metrics_util::MetricKindMask;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
-use std::time::Duration;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 use vrampool_backend::Backend;
@@ -17,15 +14,9 @@ use vrampool_backend::Backend;
 /// Where an exporter listens by default: on this machine only. The shipped Prometheus configuration scrapes it there.
 pub const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9184);
 
-/// How old what is served can be.
-const INTERVAL: Duration = Duration::from_millis(500);
-
-/// How long the series of a dropped pool are still served.
-const FORGET_AFTER: Duration = Duration::from_secs(600);
-
 /// Serves pools' and brokers' metrics at `http://ADDRESS/metrics` until it is dropped, from a thread and a recorder of its own: it
-/// installs nothing in the process, so an application's own recorder is left alone. What it serves is at most half a
-/// second old. Does not keep them alive.
+/// installs nothing in the process, so an application's own recorder is left alone. Figures are computed when they are scraped; between
+/// scrapes the thread sleeps. Pools and brokers are not kept alive.
 ///
 /// ```no_run
 /// # use vrampool::{Pool, host::HostDevice, metrics::{DEFAULT_ADDRESS, Exporter}};
@@ -47,27 +38,26 @@ pub struct Exporter {
 }
 
 impl Exporter {
-    /// Starts serving at `address`.
+    /// Starts serving at `address`. Port 0 lets the system choose a free port, which [`address`](Self::address) reports.
     ///
     /// # Errors
-    /// [`Error::Configuration`] when the address cannot be had, because another program uses it, say, or names port 0.
+    /// [`Error::Configuration`] when the address is not available, for example because another program uses it.
     pub fn listen(address: SocketAddr) -> Result<Self, Error> {
         let failed =
             |reason: String| Error::Configuration { field: "metrics", value: address.to_string(), reason };
-        if address.port() == 0 {
-            return Err(failed("which port it would get cannot be told; name one".into()));
-        }
+        let (listener, address) = bind(address)
+            .map_err(|error| format!("cannot listen there: {error}; free the address or choose another"))
+            .map_err(failed)?;
         let (pools, brokers) = (Pools::default(), Brokers::default());
-        let (published, shared) = (pools.clone(), brokers.clone());
+        let endpoint = Endpoint::new(pools.clone(), brokers.clone());
         let (stop, stopped) = oneshot::channel();
         let (started, starting) = mpsc::channel();
         // All of it on a thread of its own: a caller inside another runtime may neither block in nor drop one.
-        let serve = move || match start(address) {
-            Ok((runtime, recorder, serve)) => {
+        let serve = move || match start(listener) {
+            Ok((runtime, listener)) => {
                 let _ = started.send(Ok(()));
-                runtime.spawn(serve);
-                runtime.spawn(publish_for_ever(recorder, published, shared));
-                // Both end with the runtime, when the sender is dropped.
+                runtime.spawn(endpoint.serve(listener));
+                // It ends with the runtime, when the sender is dropped.
                 let _ = runtime.block_on(stopped);
             }
             Err(reason) => {
@@ -100,37 +90,27 @@ impl Exporter {
         self.brokers.add(broker)
     }
 
-    /// Where it listens.
+    /// Where it listens, with the port that the system chose for port 0.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 }
 
-type Started = (Runtime, PrometheusRecorder, ExporterFuture);
-
-fn start(address: SocketAddr) -> Result<Started, String> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| format!("no runtime to serve from: {error}"))?;
-    let entered = runtime.enter();
-    let builder = PrometheusBuilder::new().with_http_listener(address);
-    // A pool that is gone is not shown for ever; what lives is published far more often.
-    let built = builder.idle_timeout(MetricKindMask::ALL, Some(FORGET_AFTER)).build();
-    drop(entered);
-    let (recorder, serve) =
-        built.map_err(|error| format!("cannot listen there: {error}; free the address or choose another"))?;
-    Ok((runtime, recorder, serve))
+fn bind(address: SocketAddr) -> std::io::Result<(TcpListener, SocketAddr)> {
+    let listener = TcpListener::bind(address)?;
+    listener.set_nonblocking(true)?;
+    let address = listener.local_addr()?;
+    Ok((listener, address))
 }
 
-async fn publish_for_ever(recorder: PrometheusRecorder, pools: Pools, brokers: Brokers) {
-    ::metrics::with_local_recorder(&recorder, describe);
-    loop {
-        ::metrics::with_local_recorder(&recorder, || {
-            pools.publish();
-            brokers.publish();
-        });
-        tokio::time::sleep(INTERVAL).await;
-    }
+fn start(listener: TcpListener) -> Result<(Runtime, tokio::net::TcpListener), String> {
+    let failed = |error| format!("no runtime to serve from: {error}");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+    let entered = runtime.enter();
+    let listener = tokio::net::TcpListener::from_std(listener).map_err(failed)?;
+    drop(entered);
+    Ok((runtime, listener))
 }
 
 impl Drop for Exporter {

@@ -10,6 +10,8 @@
 
 mod broker;
 #[cfg(feature = "prometheus")]
+mod endpoint;
+#[cfg(feature = "prometheus")]
 mod exporter;
 mod listed_brokers;
 mod publisher;
@@ -21,6 +23,7 @@ pub use publisher::Publisher;
 
 use crate::UNLIMITED;
 use crate::pool::Pool;
+use crate::served_by::ServedBy;
 use crate::stats::{PoolStats, Rung};
 use ::metrics::{Label, SharedString, Unit};
 use parking_lot::Mutex;
@@ -73,13 +76,25 @@ const fn metric(
 /// ```
 /// assert!(vrampool::metrics::METRICS.iter().any(|metric| metric.name == "vrampool_hits_total"));
 /// ```
-pub const METRICS: [Metric; 32] = [
+pub const METRICS: [Metric; 34] = [
     metric("vrampool_hits_total", Counter, &["bucket"], "Requests served from a bucket."),
     metric(
         "vrampool_misses_total",
         Counter,
         &["bucket"],
         "Requests not served from a bucket, failed ones included.",
+    ),
+    metric(
+        "vrampool_requests_total",
+        Counter,
+        &["served_by"],
+        "Requests that were served, by the layer that served them: the cache, the arena, or the driver.",
+    ),
+    metric(
+        "vrampool_driver_calls_total",
+        Counter,
+        &[],
+        "Calls of the driver for memory: allocations, frees and mappings.",
     ),
     metric("vrampool_allocated_bytes_total", Counter, &[], "Bytes taken from the source in all."),
     metric("vrampool_source_allocations_total", Counter, &[], "Allocations that the source made."),
@@ -185,8 +200,13 @@ pub(crate) struct Series {
 
 impl Series {
     pub(crate) fn of<B: Backend>(pool: &Pool<B>) -> Self {
-        let id = pool.device().id();
-        Self { owner: "pool", name: pool.name().to_owned(), backend: id.backend, device: id.key.to_string() }
+        let device = pool.device();
+        Self {
+            owner: "pool",
+            name: pool.name().to_owned(),
+            backend: device.id().backend,
+            device: device.label(),
+        }
     }
 
     fn labels(&self, more: &[(&'static str, SharedString)]) -> Vec<Label> {
@@ -215,6 +235,11 @@ impl Series {
             self.gauge("vrampool_bucket_idle_bytes", &label, bucket.idle_bytes as f64);
             self.gauge("vrampool_bucket_idle_buffers", &label, bucket.idle_buffers as f64);
         }
+        for layer in ServedBy::ALL {
+            let label = [("served_by", SharedString::const_str(layer.name()))];
+            self.count("vrampool_requests_total", &label, stats.served_by(layer));
+        }
+        self.count("vrampool_driver_calls_total", &[], stats.memory_calls());
         self.count("vrampool_allocated_bytes_total", &[], stats.bytes_allocated);
         self.count("vrampool_source_allocations_total", &[], stats.source_allocations);
         self.count("vrampool_source_frees_total", &[], stats.source_frees);

@@ -1,17 +1,16 @@
 //! How large one piece of physical memory is at most.
 
-use crate::environment::{self, Lookup};
+use crate::environment::{self, Lookup, Settings};
 use crate::error::Error;
 
 /// What a piece is without a setting, MiB.
 const DEFAULT: u64 = 256;
 
-/// Bytes of a piece at most, rounded up to the granularity: from [`SLEEP_CHUNK`](environment::SLEEP_CHUNK), whose value must be
-/// a number, then from vLLM's variable, by vLLM's rules.
+/// Bytes of a piece at most, rounded up to the granularity: from `VRAMPOOL_SLEEP_CHUNK_MB`,
+/// then from vLLM's variable, by vLLM's rules.
 pub(super) fn bytes(granularity: u64, lookup: Lookup<'_>) -> Result<u64, Error> {
-    let ours = environment::number([environment::SLEEP_CHUNK; 2], lookup)?;
-    let bytes = match ours {
-        Some((_, number)) => environment::bytes(number, environment::MIB),
+    let bytes = match Settings::read(lookup)?.sleep_chunk {
+        Some(bytes) => bytes,
         None => {
             let text = lookup(environment::VLLM_CHUNK).map(|text| text.to_string_lossy().into_owned());
             vllm(text.as_deref().unwrap_or_default())
@@ -90,7 +89,12 @@ mod tests {
 
     fn chunk(ours: Option<&str>, vllms: Option<&str>, granularity: u64) -> Result<u64, Error> {
         bytes(granularity, &|name| {
-            (if name == environment::SLEEP_CHUNK { ours } else { vllms }).map(OsString::from)
+            let value = match name {
+                "VRAMPOOL_SLEEP_CHUNK_MB" => ours,
+                environment::VLLM_CHUNK => vllms,
+                _ => None,
+            };
+            value.map(OsString::from)
         })
     }
 

@@ -3,7 +3,7 @@
 use super::{AuditDevice, Device, PAGE, has_virtual_memory, scene};
 use vrampool::arena::{ArenaError, Region};
 use vrampool::host::HostDevice;
-use vrampool::{Backend, DeviceArena, Error, Memory};
+use vrampool::{Backend, DeviceArena, Error, Memory, Pool, Source};
 
 #[test]
 fn sizes_that_cannot_be_are_errors() {
@@ -230,4 +230,25 @@ fn decay_gives_back_what_was_not_needed() {
     assert_eq!(scene.arena.decay().expect("no fault"), 0);
     assert_eq!((scene.arena.decay().expect("no fault"), scene.taken()), (10 * PAGE, 0));
     scene.check_end();
+}
+
+#[test]
+fn a_limit_that_cannot_be_leaves_the_one_before() {
+    const MIB: u64 = 1 << 20;
+    if !has_virtual_memory() {
+        return;
+    }
+    let device = HostDevice::new();
+    let stream = device.create_stream().expect("a stream");
+    let builder = Pool::builder(&device).source(Source::Virtual).limit(64 * MIB);
+    let pool = builder.build().expect("a pool");
+    let live = pool.allocate(8 * MIB, &stream).expect("memory");
+    drop(pool.allocate(4 * MIB, &stream).expect("memory"));
+    assert!(matches!(pool.set_limit(4 * MIB), Err(Error::Arena(_))), "more is live");
+    assert_eq!(pool.limit(), 64 * MIB);
+    drop(pool.allocate(16 * MIB, &stream).expect("the limit before has room"));
+    drop(live);
+    pool.set_limit(4 * MIB).expect("nothing is live");
+    assert_eq!(pool.limit(), 4 * MIB);
+    assert!(pool.allocate(8 * MIB, &stream).is_err());
 }

@@ -3,6 +3,7 @@
 #![cfg(feature = "cuda")]
 
 mod faults;
+mod green_contexts;
 mod ignored_waits;
 mod random_work;
 mod scenes;

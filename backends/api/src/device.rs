@@ -135,6 +135,12 @@ pub trait Backend: Clone + fmt::Debug + Send + Sync + 'static {
     /// Which device this is.
     fn id(&self) -> DeviceId;
 
+    /// The device as metrics label it: the name that other tools use for it, or else the key of its [`id`](Self::id). CUDA
+    /// returns `GPU-…`, as `nvidia-smi` and NVIDIA's DCGM exporter write it. Contexts of one device may have the same label.
+    fn label(&self) -> String {
+        self.id().key.to_string()
+    }
+
     /// What it is.
     fn properties(&self) -> &Properties;
 

@@ -56,7 +56,8 @@ pub trait VirtualMemory: fmt::Debug + Send + Sync {
     /// reports.
     fn map(&self, reservation: &Self::Memory, offset: u64, physical: &Physical) -> Result<(), BackendError>;
 
-    /// Lets `devices` (this one when empty) read and write a mapped range, which may span several mappings.
+    /// Lets `devices` read and write a mapped range, which may span several mappings; when empty, this device and every other one
+    /// that can access its memory.
     ///
     /// # Errors
     /// As [`map`](Self::map); [`BackendError::InvalidArgument`] when the range cuts a mapping or part of it is not mapped.
@@ -68,7 +69,8 @@ pub trait VirtualMemory: fmt::Debug + Send + Sync {
         devices: &[DeviceId],
     ) -> Result<(), BackendError>;
 
-    /// Takes whole mappings out of a range; the addresses stay reserved. The caller knows that no work uses them.
+    /// Takes whole mappings out of a range; the addresses stay reserved. The caller knows that no work of this device uses them; the
+    /// backend waits for that of other devices which it gave access.
     ///
     /// # Errors
     /// As [`set_access`](Self::set_access).

@@ -234,6 +234,10 @@ impl Backend for CudaDevice {
         self.shared.id
     }
 
+    fn label(&self) -> String {
+        self.uuid().to_string()
+    }
+
     fn properties(&self) -> &Properties {
         &self.shared.properties
     }

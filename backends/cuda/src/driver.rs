@@ -11,6 +11,7 @@ mod kernels;
 mod library;
 mod memory_pool;
 mod operand;
+mod peers;
 mod shared_handles;
 mod virtual_memory;
 

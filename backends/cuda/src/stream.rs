@@ -48,6 +48,16 @@ impl Drop for Inner {
 }
 
 impl CudaDevice {
+    /// Waits for all work of the device's context, on whatever streams, and of other devices that can access its memory.
+    ///
+    /// # Errors
+    /// What the driver reports, failures of the work included.
+    pub fn synchronize_all(&self) -> Result<(), BackendError> {
+        let context = self.shared().context();
+        context.enter()?.synchronize_all()?;
+        context.settle_peers()
+    }
+
     /// The context's default stream, the "null" one: ordered with every stream that is not non-blocking.
     ///
     /// # Errors

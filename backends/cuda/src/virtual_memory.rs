@@ -211,7 +211,8 @@ impl VirtualMemory for CudaDevice {
         reservation.allocation().map(offset, raw)
     }
 
-    /// [`BackendError::InvalidArgument`] too for a device that nobody has open.
+    /// Without `devices`, this one and all others that can access its memory. [`BackendError::InvalidArgument`] too for a device that
+    /// nobody has open.
     fn set_access(
         &self,
         reservation: &CudaMemory,
@@ -221,13 +222,27 @@ impl VirtualMemory for CudaDevice {
     ) -> Result<(), BackendError> {
         self.check_reservation(reservation, offset)?;
         let own = self.maker()?.device();
-        let numbers = match devices {
-            [] => vec![own],
-            devices => devices.iter().map(|&id| Self::number_of(id)).collect::<Result<_, _>>()?,
+        let access = |numbers: &[i32]| {
+            reservation.allocation().set_access(offset, bytes, numbers, numbers.contains(&own))
         };
-        reservation.allocation().set_access(offset, bytes, &numbers, numbers.contains(&own))
+        if !devices.is_empty() {
+            return access(&devices.iter().map(|&id| Self::number_of(id)).collect::<Result<Vec<_>, _>>()?);
+        }
+        let peers = self.shared().context().peers();
+        if peers.is_empty() {
+            return access(&[own]);
+        }
+        match access(&[&[own], &*peers].concat()) {
+            // A driver may refuse a peer that it says to be one.
+            Err(error) if is_refusal(&error) => {
+                log::warn!("{}: its memory is not accessible to other devices: {error}", self.id());
+                access(&[own])
+            }
+            answer => answer,
+        }
     }
 
+    /// Waits for all work of other devices that can access the memory and that the process uses.
     fn unmap(&self, reservation: &CudaMemory, offset: u64, bytes: u64) -> Result<(), BackendError> {
         self.check_reservation(reservation, offset)?;
         reservation.allocation().unmap(offset, bytes)

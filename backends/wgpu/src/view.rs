@@ -93,9 +93,8 @@ impl<'a> WgpuView<'a> {
             Some(size) if size.get() <= largest => {
                 Ok(wgpu::BufferBinding { buffer: self.buffer(), offset: self.offset(), size: Some(size) })
             }
-            _ => {
-                refused(format!("{} bytes are none, or more than {largest}, which a binding has", self.len()))
-            }
+            Some(size) => refused(format!("it has {size} bytes; the device binds at most {largest}")),
+            None => refused("it has 0 bytes; a binding has at least 1".into()),
         }
     }
 }

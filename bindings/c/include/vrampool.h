@@ -9,7 +9,9 @@
  *   exception where PyTorch expects one. Null pointers, handles that are none or no longer, addresses that are nobody's and
  *   memory that is freed twice are errors with a code. What cannot be checked: a pointer to less than what its type is, and
  *   the handle of a CUDA stream that was destroyed.
- * - All functions may be called from all threads at the same time.
+ * - All functions may be called from all threads at the same time. Calls with one block wait for each other.
+ * - A child that was forked from a process that had opened a device gets VRAMPOOL_ERROR_FORKED from every call with a status, and
+ *   null from the others; vrampool_stop_metrics and vrampool_set_log_callback work. A child of a process that had not starts afresh.
  * - Sizes are bytes. Text is UTF-8 that ends with a 0.
  * - Structs begin with `struct_size`, which the caller sets to sizeof its own version: later versions add fields at the end,
  *   and older callers go on working.
@@ -65,7 +67,9 @@ enum {
     /* Another call on the same thing is under way, or it is too late for this one. */
     VRAMPOOL_ERROR_BUSY = 14,
     /* A fault of vrampool's own, caught at the boundary. */
-    VRAMPOOL_ERROR_INTERNAL = 15
+    VRAMPOOL_ERROR_INTERNAL = 15,
+    /* The process was forked from one that had opened a device: nothing of the parent's is used here. */
+    VRAMPOOL_ERROR_FORKED = 16
 };
 
 /* The text of this thread's last failure; "" when there was none. It stays until the next failure of this thread, or until
@@ -89,6 +93,19 @@ uint32_t vrampool_abi_version(void);
 
 /* Frees text that a function here made. Null is fine. Other pointers are VRAMPOOL_ERROR_INVALID_POINTER. */
 vrampool_status vrampool_string_free(char *text);
+
+/* --------------------------------------------------------------------------------------------------------- logging --- */
+
+/* Called with each line that vrampool logs: `level` 1 (error), 2 (warning), 3 (information), 4 (debug), 5 (trace); the part of
+ * vrampool that it is from; its text. Both texts are valid during the call. */
+typedef void (*vrampool_log_callback)(void *user, int level, const char *target, const char *text);
+
+/* Calls `callback` with all lines up to `level` from now on; a null callback, or level 0, for none, which is the default. The calls
+ * come from a thread of vrampool's own, one at a time and without any lock of vrampool's, so a callback may call vrampool and may
+ * wait for what waits for vrampool. At most 1024 lines wait for it; the number of lines beyond that is logged. Returns when the callback
+ * before has seen all its lines and is not called again. VRAMPOOL_ERROR_BUSY inside a callback; VRAMPOOL_ERROR_UNSUPPORTED in a program
+ * in Rust that has a logger of its own. In a forked child nobody is called until this is. */
+vrampool_status vrampool_set_log_callback(vrampool_log_callback callback, int level, void *user);
 
 /* --------------------------------------------------------------------------------------------------------- devices --- */
 
@@ -256,7 +273,8 @@ vrampool_status vrampool_reset_peaks(vrampool_pool pool);
  * other threads keep to themselves they give back at their next call. `given_back` may be null. */
 vrampool_status vrampool_trim(vrampool_pool pool, uint64_t cached_bytes, uint64_t *given_back);
 
-/* Gives back what a virtual pool did not need since the last call of this; for calling once in a while. May be null. */
+/* Gives back what a virtual pool did not need since the last call of this; for calling once in a while. An error means that nothing
+ * was given back; where one tag's memory was and another's was not, that is logged. `given_back` may be null. */
 vrampool_status vrampool_decay(vrampool_pool pool, uint64_t *given_back);
 
 /* The hard cap on bytes taken from the device, all tags together; VRAMPOOL_UNLIMITED for none. */
@@ -268,6 +286,9 @@ vrampool_status vrampool_set_limit(vrampool_pool pool, uint64_t bytes);
 
 /* The device's memory, free and in all, as its driver tells. Either may be null. */
 vrampool_status vrampool_memory_info(vrampool_pool pool, uint64_t *free_bytes, uint64_t *total_bytes);
+
+/* The backend of the pool's device, as "cuda" or "host": text that stays valid. Of a destroyed pool too, while blocks of it live. */
+vrampool_status vrampool_pool_backend(vrampool_pool pool, const char **name);
 
 /* A snapshot of the pool's memory, as JSON, for vrampool_string_free:
  * {"version":1,"pool","device","backend","source","limit",
@@ -332,8 +353,8 @@ vrampool_status vrampool_file_write(const char *path, const void *bytes, size_t 
  * vrampool_trace_free. A library built without traces answers VRAMPOOL_ERROR_UNSUPPORTED. */
 typedef uint64_t vrampool_trace;
 
-/* Records from now on what the pool serves, all its tags, and which of that comes back: up to `events` of them, 16 bytes each,
- * taken now; 0 is 1,048,576. Allocations that find no room are left out, with their frees. A free has the stream that its
+/* Records from now on what the pool serves, all its tags, and which of that comes back: up to `events` of them, 16 bytes each;
+ * 0 is 1,048,576. More than 2^32 are VRAMPOOL_ERROR_INVALID_ARGUMENT. Allocations that find no room are left out, with their frees. A free has the stream that its
  * allocation was for. VRAMPOOL_ERROR_BUSY while it is recorded already. */
 vrampool_status vrampool_record_start(vrampool_pool pool, uint64_t events);
 
@@ -341,7 +362,7 @@ vrampool_status vrampool_record_start(vrampool_pool pool, uint64_t events);
  * VRAMPOOL_ERROR_INVALID_ARGUMENT while the pool is not recorded. */
 vrampool_status vrampool_record_look(vrampool_pool pool, vrampool_trace *trace, uint64_t *dropped);
 
-/* As vrampool_record_look, and ends it. With `trace` null what was recorded is forgotten. What is live goes on living. */
+/* As vrampool_record_look, and ends it; where that fails, recording goes on. With `trace` null what was recorded is forgotten. What is live goes on living. */
 vrampool_status vrampool_record_stop(vrampool_pool pool, vrampool_trace *trace, uint64_t *dropped);
 
 /* Reads a trace: `format` is csv (vrampool's own), rmm (RMM's log) or pytorch (a memory snapshot of PyTorch's, of which nothing
@@ -367,7 +388,11 @@ vrampool_status vrampool_trace_free(vrampool_trace trace);
  * address. VRAMPOOL_ERROR_BUSY when it serves already. */
 vrampool_status vrampool_start_metrics(const char *address);
 
-/* Stops serving. Fine when it does not. */
+/* As vrampool_start_metrics, for "127.0.0.1:0" too: the system chooses a free port. `served_at` is where it serves, as
+ * "127.0.0.1:41234", for vrampool_string_free. */
+vrampool_status vrampool_start_metrics_at(const char *address, char **served_at);
+
+/* Stops serving. Fine when it does not, and in a forked child. */
 vrampool_status vrampool_stop_metrics(void);
 
 /* --------------------------------------------------------------------------------------------------------- PyTorch --- */
@@ -398,6 +423,10 @@ vrampool_status vrampool_torch_shutdown(void);
  * thrown as a C++ exception: c10::OutOfMemoryError (in Python torch.OutOfMemoryError) when memory ran out, after the pool gave
  * all idle memory back and asked again; else c10::Error (RuntimeError). Its text is vrampool_last_error's. Elsewhere it is null. */
 void *vrampool_torch_alloc(size_t size, int device, void *stream);
+
+/* The same, but null for any failure, which vrampool_last_error explains: for a torch.cuda.MemPool, below PyTorch's own allocator,
+ * which frees what it keeps idle and asks again where it gets null. */
+void *vrampool_torch_alloc_or_null(size_t size, int device, void *stream);
 
 /* Frees. Never throws; failures are told by vrampool_last_error and logged. Where size or device are not the block's own, that
  * is an error, and the block is freed all the same: PyTorch forgets it in any case. */
@@ -464,8 +493,8 @@ typedef void (*vrampool_segment_free_callback)(void *user, uint64_t address);
 vrampool_status vrampool_segment_callbacks(vrampool_segment_malloc_callback on_malloc,
                                            vrampool_segment_free_callback on_free, void *user);
 
-/* A segment of at least `size` bytes, mapped; else as vrampool_torch_alloc (0 bytes are null). The device is the one that
- * vrampool_torch_configure's pattern names. */
+/* A segment of at least `size` bytes, mapped, which reserves as many addresses; null for 0 bytes, and for any failure, which
+ * vrampool_last_error explains. The device is the one that vrampool_torch_configure's pattern names. */
 void *vrampool_segment_alloc(size_t size, int device, void *stream);
 
 /* Frees a segment, mapped or not, after the work that uses it. Never throws. */

@@ -5,10 +5,13 @@ use crate::captured::Captured;
 use crate::failure::{Failure, Status};
 use crate::recording::Note;
 use crate::registry;
+use crate::streams::{self, Named};
+use parking_lot::{Condvar, Mutex};
 use rustc_hash::FxBuildHasher;
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use vrampool::any::AnyDevice;
+use vrampool::backend::StreamId;
 use vrampool::{BriefLock, Buffer};
 
 /// How many locks there are, as a power of two: enough that threads seldom meet, and few, so that what one thread allocates and
@@ -20,8 +23,12 @@ const SHARDS: u32 = 4;
 pub(crate) struct Held {
     /// The handle of its pool.
     pub(crate) pool: u64,
-    /// The stream it was allocated for, as it was given.
+    /// The stream it was allocated for, by the handle that was given.
     pub(crate) stream: usize,
+    /// That stream itself: the handle may be another stream's on another thread, or later.
+    id: StreamId,
+    /// [`streams::epoch`] when the handle was looked up.
+    epoch: u64,
     /// Another stream uses it that is not waited for: telling the pool failed, and there was nobody to be told of that.
     pub(crate) is_unordered: bool,
     /// Its place in a recording, if it is in one.
@@ -52,14 +59,33 @@ impl Loan {
         match self {
             Self::Pool(buffer) => buffer.len(),
             Self::Captured(captured) => captured.requested,
-            Self::Elsewhere => 0,
+            // No request's.
+            Self::Elsewhere => u64::MAX,
         }
     }
 }
 
 impl Held {
-    pub(crate) fn new(pool: u64, stream: usize, loan: Loan, note: Note) -> Self {
-        Self { pool, stream, is_unordered: false, note, loan }
+    pub(crate) fn new(pool: u64, stream: Named, loan: Loan, note: Note) -> Self {
+        let Named { raw, id, epoch } = stream;
+        Self { pool, stream: raw, id, epoch, is_unordered: false, note, loan }
+    }
+
+    /// Whether a handle is surely that of its stream, by looking at numbers alone: not where it may be another stream's now.
+    #[inline(always)]
+    pub(crate) fn is_plainly_of(&self, raw: usize) -> bool {
+        self.stream == raw && raw != streams::PER_THREAD && self.epoch == streams::epoch()
+    }
+
+    /// The stream it was allocated for.
+    #[cfg(feature = "trace")]
+    pub(crate) fn stream_id(&self) -> StreamId {
+        self.id
+    }
+
+    /// Whether it was allocated for this stream.
+    pub(crate) fn is_of(&self, stream: StreamId) -> bool {
+        self.id == stream
     }
 
     /// Gives it back: to whoever asks next, or, where its users are not all known, when the device is done with it.
@@ -116,65 +142,91 @@ pub(crate) fn insert(address: u64, make: impl FnOnce() -> Held) -> bool {
 
 /// Frees a block that `is_usual`; answers another one, which is removed as well.
 #[inline(always)]
-pub(crate) fn free_usual(
-    address: u64,
-    is_usual: impl FnOnce(&Held) -> bool,
-) -> Result<Option<Held>, Failure> {
-    let mut shard = shard(address).lock();
-    let Entry::Occupied(occupied) = shard.entry(address) else {
+pub(crate) fn free_usual(address: u64, is_usual: impl Fn(&Held) -> bool) -> Result<Option<Held>, Failure> {
+    loop {
+        let mut shard = shard(address).lock();
+        let Entry::Occupied(occupied) = shard.entry(address) else {
+            drop(shard);
+            return Err(foreign(address));
+        };
+        if is_usual(occupied.get()) {
+            let held = occupied.remove();
+            drop(shard);
+            held.free();
+            return Ok(None);
+        }
+        if !matches!(occupied.get().loan, Loan::Elsewhere) {
+            return Ok(Some(occupied.remove()));
+        }
         drop(shard);
-        return Err(foreign(address));
-    };
-    if is_usual(occupied.get()) {
-        let held = occupied.remove();
-        drop(shard);
-        held.free();
-        return Ok(None);
+        wait_for(address);
     }
-    if matches!(occupied.get().loan, Loan::Elsewhere) {
-        drop(shard);
-        return Err(busy(address));
-    }
-    let held = occupied.remove();
-    Ok(Some(held))
 }
 
 /// Forgets a block and answers it, unless `check` objects.
 #[inline(always)]
 pub(crate) fn remove(
     address: u64,
-    check: impl FnOnce(&Held) -> Result<(), Failure>,
+    mut check: impl FnMut(&Held) -> Result<(), Failure>,
 ) -> Result<Held, Failure> {
-    match shard(address).lock().entry(address) {
-        Entry::Occupied(occupied) => {
-            if matches!(occupied.get().loan, Loan::Elsewhere) {
-                return Err(busy(address));
+    loop {
+        let mut shard = shard(address).lock();
+        match shard.entry(address) {
+            Entry::Occupied(occupied) if matches!(occupied.get().loan, Loan::Elsewhere) => {}
+            Entry::Occupied(occupied) => {
+                check(occupied.get())?;
+                return Ok(occupied.remove());
             }
-            check(occupied.get())?;
-            Ok(occupied.remove())
+            Entry::Vacant(_) => return Err(foreign(address)),
         }
-        Entry::Vacant(_) => Err(foreign(address)),
+        drop(shard);
+        wait_for(address);
     }
 }
 
 /// Looks at a block.
-pub(crate) fn look<T>(address: u64, look: impl FnOnce(&Held) -> T) -> Result<T, Failure> {
-    shard(address).lock().get(&address).map(look).ok_or_else(|| foreign(address))
+pub(crate) fn look<T>(address: u64, look: impl Fn(&Held) -> T) -> Result<T, Failure> {
+    loop {
+        let shard = shard(address).lock();
+        let held = shard.get(&address).ok_or_else(|| foreign(address))?;
+        if !matches!(held.loan, Loan::Elsewhere) {
+            return Ok(look(held));
+        }
+        drop(shard);
+        wait_for(address);
+    }
 }
 
-/// Does something with a block that takes time, without the lock: meanwhile nobody else gets it.
+/// Held while somebody looks whether a block that another call has is back.
+static RETURNS: Mutex<()> = Mutex::new(());
+static RETURNED: Condvar = Condvar::new();
+
+/// Waits until no other call has the block at this address. Such a call is short: it tells the driver of a stream.
+#[cold]
+#[inline(never)]
+fn wait_for(address: u64) {
+    let mut returns = RETURNS.lock();
+    let is_elsewhere = |held: &Held| matches!(held.loan, Loan::Elsewhere);
+    // Who gives one back puts it there first, and then takes this lock to say so.
+    while shard(address).lock().get(&address).is_some_and(is_elsewhere) {
+        RETURNED.wait(&mut returns);
+    }
+}
+
+/// Does something with a block that takes time, without the lock: meanwhile other calls with it wait.
 pub(crate) fn borrow<T>(
     address: u64,
     act: impl FnOnce(&mut Held) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
-    let mut held = {
+    let mut held = loop {
         let mut shard = shard(address).lock();
         let held = shard.get_mut(&address).ok_or_else(|| foreign(address))?;
-        if matches!(held.loan, Loan::Elsewhere) {
-            return Err(busy(address));
+        if !matches!(held.loan, Loan::Elsewhere) {
+            let loan = std::mem::replace(&mut held.loan, Loan::Elsewhere);
+            break GivenBack { address, held: Some(Held { loan, ..*held }) };
         }
-        let loan = std::mem::replace(&mut held.loan, Loan::Elsewhere);
-        GivenBack { address, held: Some(Held { loan, ..*held }) }
+        drop(shard);
+        wait_for(address);
     };
     match &mut held.held {
         Some(held) => act(held),
@@ -190,10 +242,12 @@ struct GivenBack {
 
 impl Drop for GivenBack {
     fn drop(&mut self) {
-        if let Some(held) = self.held.take()
-            && let Some(place) = shard(self.address).lock().get_mut(&self.address)
-        {
-            *place = held;
+        if let Some(held) = self.held.take() {
+            if let Some(place) = shard(self.address).lock().get_mut(&self.address) {
+                *place = held;
+            }
+            drop(RETURNS.lock());
+            RETURNED.notify_all();
         }
     }
 }
@@ -234,7 +288,44 @@ fn foreign(address: u64) -> Failure {
     Failure::new(Status::INVALID_POINTER, text)
 }
 
-#[cold]
-fn busy(address: u64) -> Failure {
-    Failure::new(Status::BUSY, format!("another call has the block at {address:#x}; nothing was done"))
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::Options;
+    use crate::pool::CPool;
+    use crate::streams::PER_THREAD;
+    use vrampool::Stream;
+
+    #[test]
+    fn a_handle_is_a_streams_own_only_while_nothing_went_and_never_across_threads() {
+        let options = Options::parse("device=host; host_capacity=16MiB; source=direct").expect("good");
+        let handle = registry::add(|handle| CPool::new(handle, options)).expect("a pool");
+        let home = registry::home_of(handle).expect("its home");
+        let raw = home.create().expect("a stream");
+        let id = home.find(raw).expect("made").id();
+        let allocate = || registry::with(handle, |pool| pool.allocate(100, raw)).expect("memory");
+        let is_plainly_of = |address| look(address, |held| held.is_plainly_of(raw)).expect("live");
+        // Another test of the process may let a stream of its own go at any time, and then this is tried again.
+        let (address, is_plainly) = loop {
+            let (before, address) = (streams::epoch(), allocate());
+            let is_plainly = is_plainly_of(address);
+            if streams::epoch() == before {
+                break (address, is_plainly);
+            }
+            remove(address, |_| Ok(())).expect("live").free();
+        };
+        assert!(is_plainly);
+        streams::forget();
+        assert!(!is_plainly_of(address), "it may be another stream's by now");
+        assert!(look(address, |held| held.is_of(id)).expect("live"), "which it is not");
+        remove(address, |_| Ok(())).expect("live").free();
+
+        // The per-thread stream's handle is another stream's on each thread.
+        let held = |raw| {
+            Held::new(handle, Named { raw, id, epoch: streams::epoch() }, Loan::Elsewhere, Note::default())
+        };
+        assert!(!held(PER_THREAD).is_plainly_of(PER_THREAD));
+        home.destroy(raw).expect("destroyed");
+        registry::remove(handle).expect("removed");
+    }
 }

@@ -5,6 +5,7 @@
 //! not null is one to what its type says.
 
 use crate::failure::{Failure, Status};
+use crate::fork;
 use crate::last_error;
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -14,10 +15,20 @@ use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
-/// Does it, and keeps why not. No panic goes on into C.
+/// Does it, and keeps why not. No panic goes on into C. In a [forked](crate::fork) child nothing is done.
 #[inline(always)]
 pub(crate) fn guard(act: impl FnOnce() -> Result<(), Failure>) -> Status {
-    match guarded(act) {
+    status_of(guarded(act))
+}
+
+/// As [`guard`], of what is right in a forked child too.
+pub(crate) fn guard_anywhere(act: impl FnOnce() -> Result<(), Failure>) -> Status {
+    status_of(uncaught(act))
+}
+
+#[inline(always)]
+fn status_of(done: Result<(), Failure>) -> Status {
+    match done {
         Ok(()) => Status::OK,
         Err(failure) => last_error::keep(&failure),
     }
@@ -25,6 +36,12 @@ pub(crate) fn guard(act: impl FnOnce() -> Result<(), Failure>) -> Status {
 
 #[inline(always)]
 pub(crate) fn guarded<T>(act: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
+    fork::check()?;
+    uncaught(act)
+}
+
+#[inline(always)]
+fn uncaught<T>(act: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
     // What a panic leaves behind is consistent: locks here do not poison, and what they hold changes in one step.
     catch_unwind(AssertUnwindSafe(act)).unwrap_or_else(|panic| Err(caught(&*panic)))
 }
@@ -187,7 +204,7 @@ impl<T> fmt::Debug for Out<'_, T> {
 /// A struct that begins with its size, of which callers may know an earlier version: plain numbers and pointers, all of which
 /// may be 0.
 pub trait Versioned: Copy {
-    /// The size of its first version, and so the least.
+    /// The size of its first version, and so the least: to the end of that version's last field, whatever was added since.
     const LEAST: usize;
 
     /// With its size set.
@@ -289,6 +306,13 @@ mod tests {
         let mut known = Now { size: 15, old: 9, new: 9 };
         assert!(Out::from(&mut known).set_versioned(now, "now").is_err());
         assert_eq!(known.old, 9);
+    }
+
+    #[test]
+    #[cfg(target_pointer_width = "64")]
+    fn callers_of_version_one_are_served_for_ever() {
+        use crate::{abi::Block, figures::Stats, sleep::SleepReport};
+        assert_eq!((Block::LEAST, SleepReport::LEAST, Stats::LEAST), (48, 40, 320));
     }
 
     #[test]

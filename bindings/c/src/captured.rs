@@ -6,7 +6,7 @@
 use crate::blocks::Loan;
 use crate::failure::{Failure, Status};
 use crate::pool::{CPool, Tagged, asleep};
-use crate::streams::Home;
+use crate::streams::{self, Home, Named};
 use crate::tags;
 use crate::torch::Filter;
 use parking_lot::Mutex;
@@ -15,6 +15,7 @@ use std::collections::hash_map::Entry;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use vrampool::any::{AnyDevice, AnyStream};
+use vrampool::backend::StreamId;
 use vrampool::{Backend, Buffer, Error};
 
 /// A graph's number, as PyTorch has it.
@@ -58,7 +59,7 @@ pub(crate) struct Private {
 #[derive(Debug, Default)]
 struct Kept {
     /// Free, by class and stream.
-    idle: HashMap<(u64, usize), Vec<Buffer<AnyDevice>>>,
+    idle: HashMap<(u64, StreamId), Vec<Buffer<AnyDevice>>>,
     /// Free, but other streams of the graph use it: for nobody else in it.
     aside: Vec<Buffer<AnyDevice>>,
 }
@@ -69,7 +70,7 @@ pub(crate) struct Captured {
     /// As long as its class. `None` only while dropping.
     buffer: Option<Buffer<AnyDevice>>,
     home: Arc<Private>,
-    stream: usize,
+    stream: StreamId,
     pub(crate) requested: u64,
     /// Another stream used it.
     pub(crate) is_shared: bool,
@@ -126,7 +127,7 @@ impl Private {
         }
     }
 
-    fn take_idle(&self, class: u64, stream: usize) -> Option<Buffer<AnyDevice>> {
+    fn take_idle(&self, class: u64, stream: StreamId) -> Option<Buffer<AnyDevice>> {
         self.kept.lock().as_mut()?.idle.get_mut(&(class, stream))?.pop()
     }
 
@@ -152,29 +153,29 @@ impl CPool {
         }
         let pool = &private.tagged.pool;
         let class = pool.size_classes().round(bytes).unwrap_or(bytes);
-        let buffer = match private.take_idle(class, raw) {
-            Some(buffer) => buffer,
-            None => self.home.with_stream(raw, |stream| {
-                let buffer = match pool.allocate(class, stream) {
-                    Ok(buffer) => buffer,
-                    Err(Error::Capture { .. }) => {
-                        self.allocate_for_captured(&private.tagged, class, stream)?
-                    }
-                    Err(error) => self.allocate_again(&private.tagged, class, stream, error)?,
-                };
-                private.bytes.fetch_add(buffer.class(), Ordering::Relaxed);
-                Ok(buffer)
-            })?,
-        };
+        let epoch = streams::epoch();
+        let (buffer, named) = self.home.with_stream(raw, |stream| {
+            let named = Named::new(raw, stream, epoch);
+            if let Some(buffer) = private.take_idle(class, named.id) {
+                return Ok((buffer, named));
+            }
+            let buffer = match pool.allocate(class, stream) {
+                Ok(buffer) => buffer,
+                Err(Error::Capture { .. }) => self.allocate_for_captured(&private.tagged, class, stream)?,
+                Err(error) => self.allocate_again(&private.tagged, class, stream, error)?,
+            };
+            private.bytes.fetch_add(buffer.class(), Ordering::Relaxed);
+            Ok((buffer, named))
+        })?;
         let address = buffer.address().unwrap_or(0);
         let captured = Captured {
             buffer: Some(buffer),
             home: Arc::clone(private),
-            stream: raw,
+            stream: named.id,
             requested: bytes,
             is_shared: false,
         };
-        self.note(address, raw, Loan::Captured(Box::new(captured)))
+        self.note(address, named, Loan::Captured(Box::new(captured)))
     }
 
     /// A block for a stream that must not be asked for what it takes.

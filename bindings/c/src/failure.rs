@@ -67,6 +67,8 @@ statuses! {
     BUSY = 14,
     /// A fault of vrampool's own.
     INTERNAL = 15,
+    /// The process was forked from one that had opened a device.
+    FORKED = 16,
 }
 
 /// Why a call did not do what it was asked. One word, so that what a call answers passes in registers: in memory it would be

@@ -3,6 +3,7 @@
 use crate::boundary::Versioned;
 use crate::pool::CPool;
 use serde_json::{Value, json};
+use std::mem::offset_of;
 use vrampool::{PoolStats, Rung, UNLIMITED};
 
 macro_rules! stats {
@@ -34,7 +35,7 @@ stats! {
 }
 
 impl Versioned for Stats {
-    const LEAST: usize = size_of::<Self>();
+    const LEAST: usize = offset_of!(Self, bytes_backup) + size_of::<u64>();
 
     fn with_size(self, struct_size: usize) -> Self {
         Self { struct_size, ..self }

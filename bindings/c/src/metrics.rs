@@ -8,45 +8,62 @@ pub(crate) use enabled::{add, start, stop};
 #[cfg(feature = "prometheus")]
 mod enabled {
     use crate::failure::{Failure, Status};
-    use crate::registry;
+    use crate::{fork, registry};
     use parking_lot::Mutex;
     use std::net::SocketAddr;
     use vrampool::Pool;
     use vrampool::any::AnyDevice;
     use vrampool::metrics::{DEFAULT_ADDRESS, Exporter};
 
-    static EXPORTER: Mutex<Option<Exporter>> = Mutex::new(None);
+    /// What serves, and in which process of a line of forks.
+    static EXPORTER: Mutex<Option<(Exporter, u64)>> = Mutex::new(None);
 
-    pub(crate) fn start(address: Option<&str>) -> Result<(), Failure> {
+    /// Answers the address.
+    pub(crate) fn start(address: Option<&str>) -> Result<SocketAddr, Failure> {
         let address: SocketAddr = match address {
             None => DEFAULT_ADDRESS,
             Some(text) => text.parse().map_err(|_| {
-                Failure::invalid("address", &format!("{text:?} is none; it is as in {DEFAULT_ADDRESS}"))
+                let reason = format!("{text:?} is not an address and a port, such as {DEFAULT_ADDRESS}");
+                Failure::invalid("address", &reason)
             })?,
         };
+        fork::watch();
         let mut running = EXPORTER.lock();
-        if let Some(exporter) = &*running {
+        forget_parents(&mut running);
+        if let Some((exporter, _)) = &*running {
             return Err(Failure::new(
                 Status::BUSY,
-                format!("it serves at {} already; stop that first", exporter.address()),
+                format!("metrics are served at {} already; stop that first", exporter.address()),
             ));
         }
         let exporter = Exporter::listen(address)?;
         for pool in registry::all() {
             pool.tags().iter().for_each(|tagged| serve(&exporter, &tagged.pool));
         }
-        *running = Some(exporter);
-        Ok(())
+        let address = exporter.address();
+        *running = Some((exporter, fork::generation()));
+        Ok(address)
     }
 
     pub(crate) fn stop() {
-        let exporter = EXPORTER.lock().take();
+        let exporter = {
+            let mut running = EXPORTER.lock();
+            forget_parents(&mut running);
+            running.take()
+        };
         drop(exporter);
+    }
+
+    /// An exporter of the process that this one was forked from: its thread is not here, so there is nobody to wait for.
+    fn forget_parents(running: &mut Option<(Exporter, u64)>) {
+        if let Some(parents) = running.take_if(|(_, generation)| *generation != fork::generation()) {
+            std::mem::forget(parents);
+        }
     }
 
     /// Serves a new pool too, if anything is served. Not for who has a lock of pools.
     pub(crate) fn add(pool: &Pool<AnyDevice>) {
-        if let Some(exporter) = &*EXPORTER.lock() {
+        if let Some((exporter, _)) = &*EXPORTER.lock() {
             serve(exporter, pool);
         }
     }
@@ -54,7 +71,7 @@ mod enabled {
     /// A pool is good without its metrics.
     fn serve(exporter: &Exporter, pool: &Pool<AnyDevice>) {
         if let Err(error) = exporter.add(pool) {
-            log::warn!("no metrics of the pool {}: {error}", pool.name());
+            log::warn!("metrics of the pool {} are not served: {error}", pool.name());
         }
     }
 }
@@ -65,7 +82,7 @@ mod disabled {
     use vrampool::Pool;
     use vrampool::any::AnyDevice;
 
-    pub(crate) fn start(_address: Option<&str>) -> Result<(), Failure> {
+    pub(crate) fn start(_address: Option<&str>) -> Result<std::net::SocketAddr, Failure> {
         Err(Failure::new(Status::UNSUPPORTED, "this library was built without the feature `prometheus`"))
     }
 

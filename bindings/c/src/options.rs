@@ -1,6 +1,7 @@
 //! How a pool is to be, as text.
 
 use crate::failure::Failure;
+use crate::fork;
 use bytesize::ByteSize;
 use std::sync::Arc;
 use vrampool::any::{self, AnyDevice};
@@ -106,6 +107,7 @@ impl Options {
     }
 
     pub(crate) fn open(&self) -> Result<AnyDevice, Failure> {
+        fork::opening();
         let name = self.device.as_deref().unwrap_or("auto");
         match self.host_capacity {
             Some(bytes) if name == "host" => Ok(HostDevice::builder().capacity(bytes).build().into()),

@@ -5,7 +5,7 @@ use crate::captured::Captures;
 use crate::failure::{Failure, Status};
 use crate::options::Options;
 use crate::recording::Recording;
-use crate::streams::{self, Home};
+use crate::streams::{self, Home, Named};
 use crate::{metrics, tags};
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
@@ -90,21 +90,22 @@ impl CPool {
         if tagged.is_asleep() {
             return Err(asleep(bytes, &tagged.tag));
         }
+        let epoch = streams::epoch();
         self.home.with_stream(raw, |stream| {
             let buffer = match tagged.pool.allocate(bytes, stream) {
                 Ok(buffer) => buffer,
                 Err(error) => self.allocate_again(tagged, bytes, stream, error)?,
             };
             let address = buffer.address().ok_or_else(no_address)?;
-            self.note(address, raw, Loan::Pool(buffer))
+            self.note(address, Named::new(raw, stream, epoch), Loan::Pool(buffer))
         })
     }
 
     /// Notes a block where it is found again. Answers its address.
     #[inline(always)]
-    pub(crate) fn note(&self, address: u64, raw: usize, loan: Loan) -> Result<u64, Failure> {
-        let note = self.recording.note(raw, &loan, &self.home);
-        match blocks::insert(address, || Held::new(self.handle, raw, loan, note)) {
+    pub(crate) fn note(&self, address: u64, stream: Named, loan: Loan) -> Result<u64, Failure> {
+        let note = self.recording.note(stream.id, &loan);
+        match blocks::insert(address, || Held::new(self.handle, stream, loan, note)) {
             true => Ok(address),
             false => Err(twice(address)),
         }
@@ -202,11 +203,20 @@ impl CPool {
 
     pub(crate) fn set_limit(&self, bytes: u64) -> Result<(), Failure> {
         let _alone = self.changing.lock();
+        let (before, tags) = (self.limit(), self.tags());
+        for (changed, tagged) in tags.iter().enumerate() {
+            if let Err(error) = tagged.pool.set_limit(bytes) {
+                for tagged in &tags[..changed] {
+                    // What it had room for before it has room for.
+                    if let Err(error) = tagged.pool.set_limit(before) {
+                        log::error!("tag {}: its limit of {before} bytes is not back: {error}", tagged.tag);
+                    }
+                }
+                return Err(error.into());
+            }
+        }
         if let Some(allowance) = &self.allowance {
             allowance.set_limit(bytes);
-        }
-        for tagged in self.tags() {
-            tagged.pool.set_limit(bytes)?;
         }
         if self.allowance.as_ref().is_some_and(|allowance| allowance.taken() > bytes) {
             self.trim(0);

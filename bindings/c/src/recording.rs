@@ -7,12 +7,11 @@
 use crate::blocks::{Held, Loan};
 use crate::failure::{Failure, Status};
 use crate::registry;
-use crate::streams::Home;
 use arc_swap::ArcSwapOption;
+use parking_lot::Mutex;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use vrampool::Stream;
 use vrampool::backend::StreamId;
 use vrampool::trace::Recorder;
 
@@ -22,7 +21,12 @@ pub(crate) struct Recording {
     /// The recorder's number; 0 without one.
     present: AtomicU64,
     recorder: ArcSwapOption<Recorder>,
+    /// Held by who ends it.
+    stopping: Mutex<()>,
 }
+
+/// The most events of one recording: 64 GiB of them.
+const MOST_EVENTS: u64 = 1 << 32;
 
 /// Under what a block's free is recorded.
 #[derive(Debug, Clone, Copy, Default)]
@@ -35,6 +39,10 @@ pub(crate) struct Note {
 impl Recording {
     /// Begins, with room for so many events.
     pub(crate) fn start(&self, events: u64) -> Result<(), Failure> {
+        if events > MOST_EVENTS {
+            let reason = format!("{events} events take 16 bytes each; record at most {MOST_EVENTS}");
+            return Err(Failure::invalid("events", &reason));
+        }
         let recorder = Recorder::with_events(events);
         let number = recorder.number();
         let before = self.recorder.compare_and_swap(&None::<Arc<Recorder>>, Some(Arc::new(recorder)));
@@ -46,10 +54,22 @@ impl Recording {
         Ok(())
     }
 
-    /// Ends. Calls that are under way may still be recorded.
-    pub(crate) fn stop(&self) -> Result<Arc<Recorder>, Failure> {
+    /// Ends once `act` has what it needs of the recorder; where that fails, recording goes on. Calls that are under way may still
+    /// be recorded.
+    pub(crate) fn stop<T>(&self, act: impl FnOnce(&Recorder) -> Result<T, Failure>) -> Result<T, Failure> {
+        let _alone = self.stopping.lock();
+        let recorder = self.present()?;
         self.present.store(0, Ordering::Relaxed);
-        self.recorder.swap(None).ok_or_else(not_recorded)
+        match act(&recorder) {
+            Ok(kept) => {
+                self.recorder.store(None);
+                Ok(kept)
+            }
+            Err(failure) => {
+                self.present.store(recorder.number(), Ordering::Relaxed);
+                Err(failure)
+            }
+        }
     }
 
     /// What records it now.
@@ -59,45 +79,34 @@ impl Recording {
 
     /// The pool serves a block.
     #[inline(always)]
-    pub(crate) fn note(&self, stream: usize, loan: &Loan, home: &Home) -> Note {
+    pub(crate) fn note(&self, stream: StreamId, loan: &Loan) -> Note {
         match self.present.load(Ordering::Relaxed) {
             0 => Note::default(),
-            recorder => self.note_surely(recorder, stream, loan, home),
+            recorder => self.note_surely(recorder, stream, loan),
         }
     }
 
     /// With nothing in it that calls and comes back: registers are not for others to save.
     #[inline(never)]
-    fn note_surely(&self, recorder: u64, stream: usize, loan: &Loan, home: &Home) -> Note {
+    fn note_surely(&self, recorder: u64, stream: StreamId, loan: &Loan) -> Note {
         if let Loan::Pool(buffer) = loan
             && let Some(allocation) = Recorder::note_allocation_of(recorder, buffer.len(), buffer.stream_id())
         {
             return Note { recorder, allocation };
         }
-        self.note_in_time(stream, loan, home)
+        self.note_in_time(stream, loan)
     }
 
     /// As [`note_surely`](Self::note_surely), of a thread that used another recorder last, or where something else is due first.
     #[cold]
     #[inline(never)]
-    fn note_in_time(&self, stream: usize, loan: &Loan, home: &Home) -> Note {
-        let noted = stream_of(stream, loan, home).ok().and_then(|stream| {
-            let recorder = self.recorder.load();
-            let recorder = recorder.as_ref()?;
-            match recorder.note_allocation(loan.requested(), stream) {
-                0 => None,
-                allocation => Some(Note { recorder: recorder.number(), allocation }),
-            }
-        });
-        noted.unwrap_or_default()
-    }
-}
-
-/// The stream that a block is for. Of a private pool, it may have been made on another one.
-fn stream_of(stream: usize, loan: &Loan, home: &Home) -> Result<StreamId, Failure> {
-    match loan {
-        Loan::Pool(buffer) => Ok(buffer.stream_id()),
-        _ => home.with_stream(stream, |stream| Ok(stream.id())),
+    fn note_in_time(&self, stream: StreamId, loan: &Loan) -> Note {
+        let recorder = self.recorder.load();
+        let allocation = |recorder: &Arc<Recorder>| match recorder.note_allocation(loan.requested(), stream) {
+            0 => None,
+            allocation => Some(Note { recorder: recorder.number(), allocation }),
+        };
+        recorder.as_ref().and_then(allocation).unwrap_or_default()
     }
 }
 
@@ -128,7 +137,7 @@ impl Note {
         let _ = registry::with(held.pool, |pool| {
             let recorder = pool.recording.recorder.load();
             if let Some(recorder) = recorder.as_ref().filter(|recorder| recorder.number() == self.recorder) {
-                recorder.note_free(self.allocation, stream_of(held.stream, &held.loan, &pool.home)?);
+                recorder.note_free(self.allocation, held.stream_id());
             }
             Ok(())
         });
@@ -143,5 +152,31 @@ fn not_recorded() -> Failure {
 impl fmt::Debug for Recording {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Recording").field(&self.recorder.load()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_recording_whose_end_fails_goes_on() {
+        let recording = Recording::default();
+        recording.start(100).expect("the first");
+        let failure =
+            recording.stop(|_| Err::<(), _>(Failure::invalid("trace", "no"))).expect_err("it fails");
+        assert_eq!(failure.status, Status::INVALID_ARGUMENT);
+        let recorder = recording.present().expect("it goes on");
+        assert_eq!(recording.present.load(Ordering::Relaxed), recorder.number());
+        recording.stop(|_| Ok(())).expect("it ends");
+        assert!(recording.stop(|_| Ok(())).is_err(), "it ended");
+    }
+
+    #[test]
+    fn a_recording_that_no_memory_holds_is_refused() {
+        for events in [MOST_EVENTS + 1, 1_000_000_000_000, u64::MAX] {
+            let failure = Recording::default().start(events).expect_err("too many");
+            assert_eq!(failure.status, Status::INVALID_ARGUMENT);
+        }
     }
 }

@@ -54,8 +54,13 @@ pub(crate) fn allocate(size: u64, device: c_int, stream: usize) -> Result<u64, F
     let bytes = size.checked_next_multiple_of(granularity).ok_or_else(|| {
         Failure::new(Status::TOO_LARGE, format!("{size} bytes are more than addresses there are"))
     })?;
-    let arena =
-        DeviceArena::builder(&home.device).memory(kind).growing().limit(bytes).piece_bytes(bytes).build()?;
+    let arena = DeviceArena::builder(&home.device)
+        .memory(kind)
+        .growing()
+        .limit(bytes)
+        .addresses(bytes)
+        .piece_bytes(bytes)
+        .build()?;
     let block = arena.allocate(bytes, &home.find(stream)?)?;
     let start = block.memory().address().ok_or_else(crate::pool::not_virtual)?;
     let address = start + block.offset()?;

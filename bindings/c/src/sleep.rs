@@ -3,6 +3,7 @@
 use crate::boundary::Versioned;
 use crate::failure::Failure;
 use crate::pool::{CPool, Tagged, not_virtual};
+use std::mem::offset_of;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use vrampool::any::AnyDevice;
@@ -26,7 +27,7 @@ pub struct SleepReport {
 }
 
 impl Versioned for SleepReport {
-    const LEAST: usize = size_of::<Self>();
+    const LEAST: usize = offset_of!(Self, was_so) + size_of::<u64>();
 
     fn with_size(self, struct_size: usize) -> Self {
         Self { struct_size, ..self }

@@ -8,6 +8,7 @@ use std::ffi::c_void;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use vrampool::any::{AnyDevice, AnyStream};
+use vrampool::backend::StreamId;
 use vrampool::{Backend, Stream};
 
 /// A pool's device, where its streams are found.
@@ -27,6 +28,31 @@ static MADE: Mutex<Option<HashMap<usize, AnyStream>>> = Mutex::new(None);
 
 /// Grows when streams go: what threads remember is wrong then.
 static GONE: AtomicU64 = AtomicU64::new(0);
+
+/// `CU_STREAM_PER_THREAD`: on each thread the handle of another stream.
+pub(crate) const PER_THREAD: usize = 2;
+
+/// A stream: the handle that C gave, what it was then, and when.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Named {
+    pub(crate) raw: usize,
+    pub(crate) id: StreamId,
+    pub(crate) epoch: u64,
+}
+
+impl Named {
+    /// `epoch`: as of before the stream was found.
+    pub(crate) fn new(raw: usize, stream: &AnyStream, epoch: u64) -> Self {
+        Self { raw, id: stream.id(), epoch }
+    }
+}
+
+/// Handles that were the same stream's in the same epoch are, but for [`PER_THREAD`].
+#[inline(always)]
+pub(crate) fn epoch() -> u64 {
+    // Acquire: pairs with the release of who let a stream go.
+    GONE.load(Ordering::Acquire)
+}
 
 /// How many streams a thread remembers.
 const KNOWN: usize = 16;
@@ -184,21 +210,7 @@ impl Home {
     pub(crate) fn drain(&self) -> Result<(), Failure> {
         #[cfg(feature = "cuda")]
         if let AnyDevice::Cuda(device) = &self.device {
-            // On a thread of its own: this call of cudarc's makes the context current, and the caller's current one is the caller's.
-            let context = std::sync::Arc::clone(device.context());
-            let waiting = std::thread::Builder::new()
-                .name("vrampool drain".into())
-                .spawn(move || context.synchronize().map_err(|error| error.to_string()));
-            let waiting = waiting.map_err(|error| {
-                Failure::new(Status::DEVICE, format!("no thread to wait for the device: {error}"))
-            })?;
-            return match waiting.join() {
-                Ok(Ok(())) => Ok(()),
-                Ok(Err(error)) => {
-                    Err(Failure::new(Status::DEVICE, format!("waiting for the device failed: {error}")))
-                }
-                Err(_) => Err(Failure::new(Status::INTERNAL, "waiting for the device panicked")),
-            };
+            return Ok(device.synchronize_all()?);
         }
         if let Some(stream) = self.null.get() {
             self.device.synchronize(stream)?;

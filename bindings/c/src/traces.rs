@@ -30,9 +30,10 @@ pub(crate) fn look(pool: u64) -> Result<(u64, u64), Failure> {
 /// As [`look`], and no more is recorded; without a trace where none is wanted.
 pub(crate) fn stop(pool: u64, wants_trace: bool) -> Result<(u64, u64), Failure> {
     let pool = registry::get(pool)?;
-    let recorder = pool.recording.stop()?;
-    let trace = if wants_trace { taken(&recorder, pool.main.pool.name())? } else { 0 };
-    Ok((trace, recorder.dropped()))
+    pool.recording.stop(|recorder| {
+        let trace = if wants_trace { taken(recorder, pool.main.pool.name())? } else { 0 };
+        Ok((trace, recorder.dropped()))
+    })
 }
 
 fn taken(recorder: &Recorder, name: &str) -> Result<u64, Failure> {

@@ -2,7 +2,7 @@
 
 pub(crate) mod recording {
     use crate::blocks::{Held, Loan};
-    use crate::streams::Home;
+    use vrampool::backend::StreamId;
 
     #[derive(Debug, Default)]
     pub(crate) struct Recording {}
@@ -11,7 +11,7 @@ pub(crate) mod recording {
     pub(crate) struct Note;
 
     impl Recording {
-        pub(crate) fn note(&self, _: usize, _: &Loan, _: &Home) -> Note {
+        pub(crate) fn note(&self, _: StreamId, _: &Loan) -> Note {
             Note
         }
     }

@@ -26,18 +26,30 @@ class MemoryPointer:
         self.mem, self.ptr = mem, mem.ptr + offset
 
 
+class ExternalStream:
+    """`cupy.cuda.ExternalStream`: the handle of a stream that is somebody else's."""
+
+    def __init__(self, ptr: int) -> None:
+        self.ptr = ptr
+
+    @property
+    def done(self) -> bool:
+        raise AssertionError("the driver was asked about a stream that may be destroyed")
+
+
 class CuPy(types.ModuleType):
     """The module."""
 
     def __init__(self) -> None:
         super().__init__("cupy")
         self.device = 0
-        self.stream: Any = types.SimpleNamespace(ptr=0)
+        self.stream: Any = types.SimpleNamespace(ptr=0, done=True)
         self.own = types.SimpleNamespace(malloc=lambda size: None)
         self.set_to: Any = None
         self.cuda = types.SimpleNamespace(
             runtime=types.SimpleNamespace(getDevice=lambda: self.device),
             get_current_stream=lambda: self.stream,
+            ExternalStream=ExternalStream,
             MemoryPointer=MemoryPointer,
             UnownedMemory=UnownedMemory,
             memory=types.SimpleNamespace(OutOfMemoryError=OutOfMemoryError),

@@ -72,6 +72,14 @@ class Torch(types.ModuleType):
         for name in ("_cuda_beginAllocateToPool", "_cuda_endAllocateToPool", "_cuda_releasePool"):
             setattr(core, name, lambda device, id, name=name: self.log.append((name, device, id)))
         self.cuda, self._C = cuda, core
+        # From 2.9 on: of the native allocator, whatever the current one is.
+        accelerator: Any = types.ModuleType("torch.accelerator")
+        accelerator.memory = types.ModuleType("torch.accelerator.memory")
+        for module in (accelerator, accelerator.memory):
+            module.empty_cache = lambda: self.log.append("the native allocator was emptied")
+            module.memory_stats = lambda device_index=None, /: {}
+            module.reset_peak_memory_stats = lambda device_index=None, /: None
+        self.accelerator = accelerator
 
     def _change(self, allocator: Pluggable) -> None:
         self.current = allocator

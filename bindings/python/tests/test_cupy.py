@@ -45,8 +45,9 @@ def test_memory_is_live_while_cupy_refers_to_it(cupy: CuPy) -> None:
 class Stream:
     """As CuPy's: gone with its last reference."""
 
-    def __init__(self, ptr: int) -> None:
+    def __init__(self, ptr: int, done: bool = True) -> None:
         self.ptr = ptr
+        self.done = done
 
 
 def test_a_stream_lives_as_long_as_memory_knows_it_and_no_longer(cupy: CuPy) -> None:
@@ -66,6 +67,32 @@ def test_a_stream_lives_as_long_as_memory_knows_it_and_no_longer(cupy: CuPy) -> 
         again = allocator.malloc(1000)
         assert gone() is None
         assert again.ptr != other.ptr
+
+
+def test_neither_somebody_elses_stream_nor_one_with_work_is_retired(cupy: CuPy, monkeypatch: pytest.MonkeyPatch) -> None:
+    allocator = vc.CuPyAllocator(**HOST)
+    pool = allocator.pool()
+    retired: list[int] = []
+    call = LIBRARY.call
+
+    def noted(name: str, *arguments: Any) -> Any:
+        if name == "stream_retire":
+            retired.append(arguments[1])
+        return call(name, *arguments)
+
+    monkeypatch.setattr(LIBRARY, "call", noted)
+    with pool.stream() as first, pool.stream() as second, pool.stream() as third:
+        cupy.stream = cupy.cuda.ExternalStream(first.handle)
+        del allocator.malloc(1000).mem
+        cupy.stream = busy = Stream(second.handle, done=False)
+        del allocator.malloc(1000).mem
+        del busy
+        cupy.stream = Stream(third.handle)
+        del allocator.malloc(1000).mem
+        assert retired == [], "one may be destroyed already, the other would be waited for"
+        # Its owner says that it goes.
+        allocator.retire_stream(cupy.cuda.ExternalStream(first.handle))
+        assert retired == [first.handle]
 
 
 def test_a_stream_of_many_objects_is_not_retired_while_a_block_of_it_is_live(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import doctest
 import gc
 import itertools
+import logging
 import random
 import threading
 import time
@@ -13,8 +15,10 @@ import urllib.request
 import pytest
 
 import vrampool
-from conftest import MIB
+import vrampool.trace
+from conftest import MIB, run
 from vrampool import Pool
+from vrampool._library import LIBRARY, LogCallback
 
 
 def test_a_block_is_memory_and_comes_back(pool: Pool) -> None:
@@ -201,11 +205,113 @@ def test_streams_of_other_libraries_are_known_by_their_handles() -> None:
     assert [vrampool.Stream.of(of) for of in (None, 16, Torch(), CuPy(), vrampool.Stream(19))] == [0, 16, 17, 18, 19]
 
 
-def test_a_block_is_foreign_memory_to_others(pool: Pool) -> None:
-    with pool.allocate(100) as block:
+def test_only_a_live_block_of_cuda_is_foreign_memory_to_others(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    block = pool.allocate(100)
+    # An address of the host's is none of CUDA's.
+    assert not hasattr(block, "__cuda_array_interface__")
+    with monkeypatch.context() as patch:
+        patch.setattr("vrampool.pool._backend", lambda _: "cuda")
         interface = block.__cuda_array_interface__
         assert interface["shape"] == (100,)
         assert interface["data"] == (block.address, False)
+        block.free()
+        with pytest.raises(AttributeError, match="was freed"):
+            _ = block.__cuda_array_interface__
+
+
+def test_examples_in_docstrings_run() -> None:
+    for module in (vrampool.pool, vrampool.trace):
+        failed, tried = doctest.testmod(module)
+        assert tried > 0
+        assert failed == 0
+
+
+def test_metrics_are_served_at_a_port_of_the_systems_choice(pool: Pool) -> None:
+    address = vrampool.start_metrics("127.0.0.1:0")
+    try:
+        assert not address.endswith(":0")
+        for requests in range(1, 4):
+            pool.allocate(1000).free()
+            with urllib.request.urlopen(f"http://{address}/metrics") as page:
+                text = page.read().decode()
+            made = [line for line in text.splitlines() if line.startswith("vrampool_requests_total{")]
+            assert sum(int(line.rsplit(" ", 1)[1]) for line in made) >= requests, "of this moment"
+        with pytest.raises(vrampool.BusyError):
+            vrampool.start_metrics("127.0.0.1:0")
+    finally:
+        vrampool.stop_metrics()
+    vrampool.stop_metrics()
+
+
+def test_what_the_library_logs_comes_to_python(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG, "vrampool"):
+        vrampool.set_log_level(logging.DEBUG)
+        with Pool("host", host_capacity=8 * MIB, source="virtual"):
+            pass
+        # A failure that nobody is there to be told of.
+        LIBRARY.plain["torch_free"](123, 1, 0, None)
+        vrampool.set_log_level(logging.WARNING)
+    errors = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert any("0x7b" in record.getMessage() and record.name.startswith("vrampool") for record in errors)
+    assert any(record.levelno <= logging.INFO for record in caplog.records)
+    LIBRARY.plain["clear_error"]()
+    with pytest.raises(vrampool.InvalidArgumentError):
+        LIBRARY.call("set_log_callback", LogCallback(), 6, None)
+
+
+def test_a_child_of_a_process_with_a_device_touches_nothing() -> None:
+    run(
+        """
+        import os, vrampool
+        address = vrampool.start_metrics("127.0.0.1:0")
+
+        def child(act):
+            pid = os.fork()
+            if pid == 0:
+                try:
+                    act()
+                    os._exit(0)
+                except BaseException as error:
+                    os.write(2, repr(error).encode())
+                    os._exit(1)
+            assert os.waitpid(pid, 0)[1] == 0
+
+        def afresh():
+            # Nothing was opened: all is as in a new process.
+            vrampool.stop_metrics()
+            vrampool.start_metrics("127.0.0.1:0")
+            with vrampool.Pool("host", host_capacity=64 * MIB) as pool:
+                pool.allocate(100).free()
+            vrampool.stop_metrics()
+
+        child(afresh)
+        pool = vrampool.Pool("host", host_capacity=64 * MIB)
+        block = pool.allocate(1000)
+
+        def refused():
+            vrampool.stop_metrics()
+            for call in (
+                lambda: pool.allocate(1),
+                lambda: block.free(),
+                lambda: pool.stats(),
+                lambda: pool.trim(),
+                lambda: vrampool.Pool("host"),
+                lambda: vrampool.start_metrics("127.0.0.1:0"),
+                lambda: pool.close(),
+            ):
+                try:
+                    call()
+                except vrampool.ForkedError as error:
+                    assert "spawn" in str(error)
+                else:
+                    raise AssertionError("it was done")
+
+        child(refused)
+        block.free()
+        assert pool.stats().live_buffers == 0
+        vrampool.stop_metrics()
+        """
+    )
 
 
 def test_a_closed_pool_is_told_apart_and_its_blocks_stay() -> None:

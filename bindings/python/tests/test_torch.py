@@ -28,11 +28,13 @@ def torch(monkeypatch: pytest.MonkeyPatch) -> Torch:
     monkeypatch.setitem(sys.modules, "torch", fake)
     monkeypatch.setattr(_mem_pool, "_provider", None)
     monkeypatch.setattr(_mem_pool, "_pools", {})
+    # Its exceptions can be thrown.
+    monkeypatch.setitem(LIBRARY.plain, "torch_throws", lambda: 1)
     return fake
 
 
 def alloc(size: int, device: int = 0) -> int:
-    address: int | None = LIBRARY.plain["torch_alloc"](size, device, None)
+    address: int | None = LIBRARY.plain["torch_alloc_or_null"](size, device, None)
     if address is None:
         raise LIBRARY.last_failure() or AssertionError("no failure is known")
     return address
@@ -81,6 +83,63 @@ def test_install_leaves_pytorch_as_it_is_when_asked(fresh: Configure, torch: Tor
     vt.install(device="host", patch=False)
     with pytest.raises(RuntimeError, match="does not yet support"):
         torch.cuda.memory_stats()
+
+
+def test_install_refuses_a_pytorch_that_cannot_be_told_of_an_out_of_memory(
+    fresh: Configure, torch: Torch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(LIBRARY.plain, "torch_throws", lambda: 0)
+    torch.__version__ = "2.5.1"
+    for refused in (vt.install, vt.allocator):
+        with pytest.raises(vrampool.UnavailableError, match=r"PyTorch 2\.5\.1 .*2\.7 or later"):
+            refused()
+    assert torch.current is None
+    assert not vt.is_configured()
+    # Below PyTorch's own allocator null is what it takes.
+    fresh()
+    with vt.mem_pool("weights"):
+        pass
+    assert _mem_pool._provider.arguments == (PATH, "vrampool_torch_alloc_or_null", "vrampool_torch_free")
+    assert LIBRARY.plain["torch_alloc_or_null"](1 << 50, 0, None) is None
+    assert isinstance(LIBRARY.last_failure(), vrampool.OutOfMemoryError)
+
+
+def test_what_is_asked_of_the_accelerator_is_vrampools(fresh: Configure, torch: Torch) -> None:
+    vt.install(device="host", host_capacity="64MiB")
+    for module in (torch.accelerator, torch.accelerator.memory):
+        free(alloc(MIB), MIB)
+        assert module.memory_stats(0)["reserved_bytes.all.peak"] >= MIB
+        module.empty_cache()
+        assert module.memory_stats()["reserved_bytes.all.current"] == 0
+        module.reset_peak_memory_stats(0)
+    assert torch.log == []
+
+
+def test_figures_open_no_device(fresh: Configure, torch: Torch) -> None:
+    vt.install(device="host", host_capacity="64MiB", limit="16MiB")
+    for device in range(3):
+        assert torch.cuda.memory_stats(device)["allocated_bytes.all.current"] == 0
+        assert vt.memory_allocated(device) == vt.max_memory_reserved(device) == 0
+        assert torch.cuda.memory.get_per_process_memory_fraction(device) == 1.0
+        assert torch.cuda.memory._snapshot(device)["segments"] == []
+        assert "live blocks" in torch.cuda.memory_summary(device)
+        torch.cuda.reset_peak_memory_stats(device)
+    assert vt.pools() == {}, "asking made a pool, and opened its device"
+
+
+def test_a_mem_pool_of_an_older_pytorch_takes_what_that_has(
+    fresh: Configure, torch: Torch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Older:
+        def __init__(self, allocator: object, use_on_oom: bool = False) -> None:
+            self.allocator, self.use_on_oom, self.id = allocator, use_on_oom, (0, 7)
+
+    monkeypatch.setattr(torch.cuda, "MemPool", Older)
+    fresh()
+    with vt.mem_pool("weights", use_on_oom=True) as pool:
+        assert pool.use_on_oom
+    with pytest.raises(vrampool.UnsupportedError, match=r"2\.11\.0 has no no_split"), vt.mem_pool("others", no_split=True):
+        pass
 
 
 def test_installing_twice_is_fine_when_it_is_the_same(fresh: Configure, torch: Torch) -> None:
@@ -164,7 +223,7 @@ def test_statistics_have_pytorchs_names(fresh: Configure) -> None:
     fresh(limit=32 * MIB)
     addresses = [alloc(100_000) for _ in range(3)]
     free(addresses.pop(), 100_000)
-    with pytest.raises(vrampool.OutOfMemoryError, match="CUDA out of memory. Tried to allocate 40.00 MiB"):
+    with pytest.raises(vrampool.OutOfMemoryError, match="out of memory"):
         alloc(40 * MIB)
     stats = vt.memory_stats()
     assert stats["requested_bytes.all.current"] == 200_000

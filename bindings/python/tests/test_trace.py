@@ -44,6 +44,12 @@ def test_a_recording_is_what_a_pool_serves_within_it(pool: Pool) -> None:
     assert "3 events" in repr(recording.trace)
 
 
+def test_a_recording_that_no_memory_holds_is_refused(pool: Pool) -> None:
+    for events in (2**32 + 1, 10**12):
+        with pytest.raises(vrampool.InvalidArgumentError, match="at most"), vrampool.trace.record(pool, events=events):
+            pass
+
+
 def test_threads_and_streams_are_in_it(pool: Pool) -> None:
     def work() -> None:
         for _ in range(50):
@@ -94,7 +100,7 @@ def test_pytorchs_pool_is_recorded_without_saying_which(fresh: Callable[..., Non
     fresh()
     vrampool.torch.pool(1).allocate(MIB).free()
     with vrampool.trace.record(device=1) as recording:
-        address = LIBRARY.plain["torch_alloc"](1000, 1, None)
+        address = LIBRARY.plain["torch_alloc_or_null"](1000, 1, None)
         LIBRARY.plain["torch_free"](address, 1000, 1, None)
         vrampool.torch.pool(0).allocate(1000).free()
     of = recording.trace.summary()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import resource
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -43,6 +44,27 @@ def test_a_segment_is_freed_while_it_sleeps(told: list[Any]) -> None:
     vllm.my_free(address)
     with pytest.raises(vrampool.InvalidPointerError):
         vllm.my_free(address)
+
+
+def test_segments_reserve_what_they_hold(told: list[Any]) -> None:
+    def address_space() -> int:
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[0]) * resource.getpagesize()
+
+    vllm.my_free(vllm.my_malloc(2 * MIB))
+    before = address_space()
+    addresses = [vllm.my_malloc(2 * MIB) for _ in range(16)]
+    # Eight times the device each would be 8 GiB.
+    assert address_space() - before < 1 << 30
+    for address in addresses:
+        vllm.my_free(address)
+
+
+def test_running_out_is_an_exception_and_leaves_room(told: list[Any]) -> None:
+    for _ in range(3):
+        with pytest.raises(vrampool.OutOfMemoryError):
+            vllm.my_malloc(128 * MIB)
+    vllm.my_free(vllm.my_malloc(32 * MIB))
 
 
 def test_what_names_no_segment_is_refused(told: list[Any]) -> None:

@@ -172,7 +172,7 @@ impl<B: Backend> Backing<B> {
 
     /// In which part of the range a request is served.
     pub(super) fn region_of(&self, bytes: u64) -> Region {
-        if bytes <= self.granularity / SMALL { Region::Stable } else { Region::Dynamic }
+        if self.front > 0 && bytes <= self.granularity / SMALL { Region::Stable } else { Region::Dynamic }
     }
 
     /// In which part of the range an offset is.

@@ -84,6 +84,9 @@ struct Face {
     number: u64,
 }
 
+/// Of more events a number would be another log's.
+const MOST_EVENTS: u64 = 1 << 39;
+
 impl Recorder {
     /// How many events are recorded by default, which take 16 MiB.
     pub const DEFAULT_EVENTS: u64 = 1 << 20;
@@ -94,11 +97,14 @@ impl Recorder {
         Self::with_events(Self::DEFAULT_EVENTS)
     }
 
-    /// Records the first `events` events, for which it takes 16 bytes each.
+    /// Records the first `events` events, for which it takes 16 bytes each: for the first [`DEFAULT_EVENTS`](Self::DEFAULT_EVENTS) at
+    /// once, for the rest as they come. At most 2^39 are recorded.
     #[must_use]
     pub fn with_events(events: u64) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
-        let spare = (0..events.div_ceil(Chunk::EVENTS as u64)).map(|_| Arc::new(Chunk::new())).collect();
+        let events = events.min(MOST_EVENTS);
+        let first = events.min(Self::DEFAULT_EVENTS).div_ceil(Chunk::EVENTS as u64);
+        let spare = (0..first).map(|_| Arc::new(Chunk::new())).collect();
         Self(Arc::new(Recording {
             // Relaxed, here and below, unless said otherwise: single words, with which nothing is published.
             face: Arc::new(Face {
@@ -331,6 +337,16 @@ mod tests {
         assert!(kept.upgrade().is_some(), "the pool keeps it");
         drop(pool);
         assert!(kept.upgrade().is_none());
+    }
+
+    #[test]
+    fn room_for_more_events_than_there_is_memory_takes_none_of_it() {
+        let stream = HostDevice::new().create_stream().expect("a stream").id();
+        for events in [1 << 40, u64::MAX] {
+            let recorder = Recorder::with_events(events);
+            recorder.note_free(recorder.note_allocation(1, stream), stream);
+            assert_eq!((recorder.events(), recorder.dropped()), (2, 0));
+        }
     }
 
     #[test]

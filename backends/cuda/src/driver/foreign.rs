@@ -13,7 +13,7 @@ use vrampool_backend::{BackendError, Memory, Placement, Stream};
 impl CudaDevice {
     /// A stream that other code knows by its handle: another library's, another language's. `0` and `1` are the null
     /// stream, `2` the calling thread's default stream. The program's own `cudarc` streams are wrapped without `unsafe`,
-    /// by [`wrap_stream`](Self::wrap_stream).
+    /// by [`wrap_stream`](Self::wrap_stream). A stream of a green context is one of the device's primary context, from CUDA 12.5 on.
     ///
     /// # Errors
     /// [`BackendError::InvalidArgument`] for a stream of another context; else what the driver reports, for a handle
@@ -28,9 +28,16 @@ impl CudaDevice {
         let library = context.library();
         let _current = context.enter()?;
         if handle as usize > PER_THREAD_HANDLE {
-            let mut owner = std::ptr::null_mut();
-            // SAFETY: the caller vouches for the handle; the call writes one handle to `owner`.
-            let code = unsafe { (library.cuStreamGetCtx)(handle, &raw mut owner) };
+            let (mut owner, mut green) = (std::ptr::null_mut(), std::ptr::null_mut());
+            let code = match library.green() {
+                // SAFETY: the caller vouches for the handle; the call writes two handles, which live here. Of a green context's stream
+                // the first is the device's primary context, whose memory and events it shares.
+                Some(functions) => unsafe {
+                    (functions.cuStreamGetCtx_v2)(handle, &raw mut owner, &raw mut green)
+                },
+                // SAFETY: as above, of one handle. It refuses streams of green contexts.
+                None => unsafe { (library.cuStreamGetCtx)(handle, &raw mut owner) },
+            };
             library.check("cuStreamGetCtx", code)?;
             if owner != self.context().cu_ctx() {
                 return Err(BackendError::invalid("stream", "it is one of another context"));

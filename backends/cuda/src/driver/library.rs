@@ -48,6 +48,8 @@ macro_rules! functions {
 pub(crate) struct Library {
     functions: Functions,
     virtual_memory: Option<VirtualFunctions>,
+    peers: Option<PeerFunctions>,
+    green: Option<GreenFunctions>,
     /// Never closed: the functions are in it.
     _file: File,
 }
@@ -128,6 +130,19 @@ functions! {
     cuMemImportFromShareableHandle(*mut u64, *mut c_void, c_int);
 }
 
+functions! {
+    /// Devices that use each other's memory.
+    PeerFunctions:
+    cuDeviceCanAccessPeer(*mut c_int, c_int, c_int);
+    cuDevicePrimaryCtxGetState(c_int, *mut c_uint, *mut c_int);
+}
+
+functions! {
+    /// Streams of green contexts, from CUDA 12.5 on.
+    GreenFunctions:
+    cuStreamGetCtx_v2(CUstream, *mut CUcontext, *mut *mut c_void);
+}
+
 impl fmt::Debug for Library {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Library").field("file", &self._file).finish_non_exhaustive()
@@ -158,6 +173,14 @@ impl Library {
         self.virtual_memory.as_ref().ok_or(BackendError::Unsupported { operation: "virtual memory" })
     }
 
+    pub(super) fn peers(&self) -> Option<&PeerFunctions> {
+        self.peers.as_ref()
+    }
+
+    pub(super) fn green(&self) -> Option<&GreenFunctions> {
+        self.green.as_ref()
+    }
+
     fn open() -> Result<Self, BackendError> {
         let names: &[&str] = if cfg!(windows) { &["nvcuda.dll"] } else { &["libcuda.so.1", "libcuda.so"] };
         let mut reasons = Vec::new();
@@ -173,7 +196,8 @@ impl Library {
             unsafe { file.get::<*const c_void>(symbol.as_bytes()) }.map_err(|_| missing(symbol))?;
         }
         let (functions, virtual_memory) = (Functions::look_up(&file)?, VirtualFunctions::look_up(&file).ok());
-        let library = Self { functions, virtual_memory, _file: file };
+        let (peers, green) = (PeerFunctions::look_up(&file).ok(), GreenFunctions::look_up(&file).ok());
+        let library = Self { functions, virtual_memory, peers, green, _file: file };
         // SAFETY: `cuInit` may be called at any time, by any thread, any number of times; its flags must be 0.
         library.start("cuInit", unsafe { (library.cuInit)(0) })?;
         let mut version = 0;

@@ -257,8 +257,10 @@ impl Allocation {
         Ok(())
     }
 
-    /// Takes whole mappings out. The caller knows that no work uses them; if some does, it fails.
+    /// Takes whole mappings out, after the work of other devices that may use them. The caller knows that no work of this one does;
+    /// if some does, it fails.
     pub(crate) fn unmap(&self, offset: u64, bytes: u64) -> Result<(), BackendError> {
+        self.context().settle_peers()?;
         let mut mappings = self.whole_mappings(offset, bytes)?;
         let current = self.context().enter()?;
         let _relaxed = current.relaxed();
@@ -280,7 +282,7 @@ impl Allocation {
         let (library, size) = (self.context().library, size(self.len())?);
         // Nobody else has this value any more.
         let runs = self.mappings().map(|mappings| mappings.lock().runs()).unwrap_or_default();
-        if !runs.is_empty() && !current.settle() {
+        if !runs.is_empty() && (!current.settle() || self.context().settle_peers().is_err()) {
             // Better mapped for good than unmapped under work. What brings this about is a lost device.
             return Ok(());
         }
@@ -300,7 +302,10 @@ impl Allocation {
             Some(end) if bytes > 0 && end <= self.len() => Ok(mappings.lock()),
             _ => Err(BackendError::invalid(
                 "range",
-                format!("{bytes} bytes from {offset} on are none, or leave a reservation of {}", self.len()),
+                format!(
+                    "{bytes} bytes at offset {offset} of a reservation of {}; name at least 1 byte, inside it",
+                    self.len()
+                ),
             )),
         }
     }

@@ -7,6 +7,7 @@ mod devices;
 mod hooks;
 mod kernels;
 mod memory;
+mod peers;
 mod shared_handles;
 mod slices;
 mod streams;

@@ -1,6 +1,6 @@
 //! Figures, caps and metrics.
 
-use crate::boundary::{self, Out, Text, guard};
+use crate::boundary::{self, Out, Text, guard, guard_anywhere};
 use crate::failure::{Failure, Status};
 use crate::figures::Stats;
 use crate::{metrics, registry};
@@ -52,9 +52,21 @@ pub extern "C" fn vrampool_decay(pool: u64, given_back: Out<'_, u64>) -> Status 
     guard(|| {
         let pool = registry::get(pool)?;
         let awake = pool.tags().into_iter().filter(|tagged| !tagged.is_asleep());
-        let decayed =
-            awake.into_iter().try_fold(0, |sum, tagged| Ok::<_, Failure>(sum + tagged.pool.decay()?))?;
-        given_back.set(decayed);
+        let (mut decayed, mut failed) = (0, None);
+        for tagged in awake {
+            match tagged.pool.decay() {
+                Ok(bytes) => decayed += bytes,
+                Err(error) => {
+                    log::warn!("tag {}: it keeps what it did not need: {error}", tagged.tag);
+                    failed = Some(Failure::from(error));
+                }
+            }
+        }
+        // An error says that nothing was given back.
+        match failed.filter(|_| decayed == 0) {
+            Some(failure) => return Err(failure),
+            None => given_back.set(decayed),
+        }
         Ok(())
     })
 }
@@ -92,6 +104,20 @@ pub extern "C" fn vrampool_memory_info(
 
 /// As the header says.
 #[unsafe(no_mangle)]
+pub extern "C" fn vrampool_pool_backend(pool: u64, name: Out<'_, *const c_char>) -> Status {
+    guard(|| {
+        name.check("name")?;
+        let home = registry::home_of(pool)?;
+        let known = [c"host", c"cuda", c"opencl", c"wgpu"];
+        let backend = home.device.properties().backend.as_bytes();
+        let known = known.into_iter().find(|name| name.to_bytes() == backend);
+        name.set(known.unwrap_or(c"unknown").as_ptr());
+        Ok(())
+    })
+}
+
+/// As the header says.
+#[unsafe(no_mangle)]
 pub extern "C" fn vrampool_snapshot(pool: u64, json: Out<'_, *mut c_char>) -> Status {
     guard(|| {
         json.check("json")?;
@@ -104,13 +130,24 @@ pub extern "C" fn vrampool_snapshot(pool: u64, json: Out<'_, *mut c_char>) -> St
 /// As the header says.
 #[unsafe(no_mangle)]
 pub extern "C" fn vrampool_start_metrics(address: Text<'_>) -> Status {
-    guard(|| metrics::start(address.optional("address")?))
+    guard(|| metrics::start(address.optional("address")?).map(drop))
+}
+
+/// As the header says.
+#[unsafe(no_mangle)]
+pub extern "C" fn vrampool_start_metrics_at(address: Text<'_>, served_at: Out<'_, *mut c_char>) -> Status {
+    guard(|| {
+        served_at.check("served_at")?;
+        let served = metrics::start(address.optional("address")?)?;
+        served_at.set(boundary::give_text(served.to_string()));
+        Ok(())
+    })
 }
 
 /// As the header says.
 #[unsafe(no_mangle)]
 pub extern "C" fn vrampool_stop_metrics() -> Status {
-    guard(|| {
+    guard_anywhere(|| {
         metrics::stop();
         Ok(())
     })

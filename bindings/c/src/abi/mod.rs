@@ -3,6 +3,7 @@
 mod errors;
 mod figures;
 mod files;
+mod logging;
 mod pools;
 mod segments;
 mod sleep;
@@ -16,6 +17,7 @@ pub use crate::sleep::SleepReport;
 pub use errors::*;
 pub use figures::*;
 pub use files::*;
+pub use logging::*;
 pub use pools::*;
 pub use segments::*;
 pub use sleep::*;

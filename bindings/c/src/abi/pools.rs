@@ -7,6 +7,7 @@ use crate::options::Options;
 use crate::pool::CPool;
 use crate::{registry, streams, torch};
 use std::ffi::c_void;
+use std::mem::offset_of;
 use std::ptr;
 
 /// `vrampool_block`.
@@ -41,7 +42,7 @@ impl Default for Block {
 }
 
 impl Versioned for Block {
-    const LEAST: usize = size_of::<Self>();
+    const LEAST: usize = offset_of!(Self, stream) + size_of::<*mut c_void>();
 
     fn with_size(self, struct_size: usize) -> Self {
         Self { struct_size, ..self }
@@ -127,7 +128,7 @@ fn free(address: u64, stream: usize, check: impl Fn(&Held) -> Result<(), Failure
     let mut is_elsewhere = false;
     let removed = blocks::remove(address, |held| {
         check(held)?;
-        is_elsewhere = held.stream != stream;
+        is_elsewhere = !held.is_plainly_of(stream);
         // What is refused below is refused before the block is gone.
         if is_elsewhere { Err(Failure::new(Status::OK, "")) } else { Ok(()) }
     });
@@ -141,7 +142,7 @@ fn free(address: u64, stream: usize, check: impl Fn(&Held) -> Result<(), Failure
     }
 }
 
-/// Frees a block on another stream than it was allocated for.
+/// Frees a block on what may be another stream than it was allocated for.
 #[cold]
 #[inline(never)]
 fn free_elsewhere(

@@ -2,8 +2,8 @@
 
 use crate::boundary::{guard, guarded};
 use crate::failure::Status;
+use crate::last_error;
 use crate::segments::{self, FreeCallback, MallocCallback};
-use crate::{last_error, torch};
 use std::ffi::{c_int, c_void};
 use std::ptr;
 
@@ -22,17 +22,16 @@ pub extern "C" fn vrampool_segment_callbacks(
 
 /// As the header says.
 #[unsafe(no_mangle)]
-pub extern "C-unwind" fn vrampool_segment_alloc(
-    size: usize,
-    device: c_int,
-    stream: *mut c_void,
-) -> *mut c_void {
+pub extern "C" fn vrampool_segment_alloc(size: usize, device: c_int, stream: *mut c_void) -> *mut c_void {
     if size == 0 {
         return ptr::null_mut();
     }
     match guarded(|| segments::allocate(size as u64, device, stream as usize)) {
         Ok(address) => address as *mut c_void,
-        Err(failure) => torch::throw_or_null(&failure, size, device),
+        Err(failure) => {
+            let _ = last_error::keep(&failure);
+            ptr::null_mut()
+        }
     }
 }
 

@@ -79,6 +79,25 @@ pub extern "C-unwind" fn vrampool_torch_alloc(
     }
 }
 
+/// As the header says.
+#[unsafe(no_mangle)]
+pub extern "C-unwind" fn vrampool_torch_alloc_or_null(
+    size: usize,
+    device: c_int,
+    stream: *mut c_void,
+) -> *mut c_void {
+    if size == 0 {
+        return ptr::null_mut();
+    }
+    match allocate(size, device, stream) {
+        Ok(address) => address as *mut c_void,
+        Err(failure) => {
+            let _ = last_error::keep(&failure);
+            ptr::null_mut()
+        }
+    }
+}
+
 #[inline(always)]
 fn allocate(size: usize, device: c_int, stream: *mut c_void) -> Result<u64, Failure> {
     match guarded(|| torch::allocate_at_once(size as u64, device, stream as usize))? {

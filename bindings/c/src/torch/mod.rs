@@ -24,7 +24,7 @@ use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use vrampool::any::{AnyDevice, AnyStream};
-use vrampool::{Backend, Buffer, Error};
+use vrampool::{Backend, Buffer, Error, Stream};
 
 /// As many as PyTorch has (C10_COMPILE_TIME_MAX_GPUS is 120).
 const DEVICES: usize = 128;
@@ -150,7 +150,7 @@ pub(crate) fn free(address: u64, bytes: u64, device: c_int, stream: usize) -> Re
         held.loan.requested() == bytes
             && place(device).is_ok_and(|pool| pool.load(Ordering::Acquire) == held.pool)
     };
-    match blocks::free_usual(address, |held| held.stream == stream && is_right(held))? {
+    match blocks::free_usual(address, |held| held.is_plainly_of(stream) && is_right(held))? {
         None => Ok(()),
         Some(held) => {
             let is_right = is_right(&held);
@@ -186,21 +186,26 @@ pub(crate) fn used_on(held: &mut blocks::Held, stream: usize) -> Result<(), Fail
 }
 
 fn record(held: &mut blocks::Held, stream: usize, tell: Tell) -> Result<(), Failure> {
-    if held.stream == stream {
+    if held.is_plainly_of(stream) {
         return Ok(());
     }
-    match &mut held.loan {
-        Loan::Captured(captured) => {
-            captured.is_shared = true;
-            match captured.buffer().filter(|_| captured.is_released()) {
-                Some(buffer) => tell_of(buffer, held.pool, stream, tell),
-                // The graph is waited for as a whole, when it goes.
-                None => Ok(()),
-            }
+    with_stream_of(held.pool, stream, |stream| {
+        if held.is_of(stream.id()) {
+            return Ok(());
         }
-        Loan::Pool(buffer) => tell_of(buffer, held.pool, stream, tell),
-        Loan::Elsewhere => Ok(()),
-    }
+        match &mut held.loan {
+            Loan::Captured(captured) => {
+                captured.is_shared = true;
+                match captured.buffer().filter(|_| captured.is_released()) {
+                    Some(buffer) => told_of(tell(buffer, stream)),
+                    // The graph is waited for as a whole, when it goes.
+                    None => Ok(()),
+                }
+            }
+            Loan::Pool(buffer) => told_of(tell(buffer, stream)),
+            Loan::Elsewhere => Ok(()),
+        }
+    })
 }
 
 /// Work on a stream uses a block, in the order of the program. For callers who hear of no failure: the block is then waited for with
@@ -209,18 +214,24 @@ pub(crate) fn record_surely(held: &mut blocks::Held, stream: usize) -> Result<()
     record(held, stream, Buffer::record_stream).inspect_err(|_| held.is_unordered = true)
 }
 
-fn tell_of(buffer: &Buffer<AnyDevice>, pool: u64, stream: usize, tell: Tell) -> Result<(), Failure> {
-    let tell_home =
-        |home: &Home| home.with_stream(stream, |stream| Ok(tell(buffer, stream).map_err(Failure::from)));
-    let used = match registry::with(pool, |pool| tell_home(&pool.home)) {
-        // It was destroyed, and the block not.
-        Err(failure) if failure.status == Status::INVALID_HANDLE => tell_home(&*registry::home_of(pool)?),
-        used => used,
-    };
-    match used? {
+/// Does something with a stream of a pool's device, also of a pool that was destroyed while the block was not.
+fn with_stream_of<T>(
+    pool: u64,
+    stream: usize,
+    mut act: impl FnMut(&AnyStream) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let mut on_home = |home: &Home| home.with_stream(stream, |stream| Ok(act(stream)));
+    match registry::with(pool, |pool| on_home(&pool.home)) {
+        Err(failure) if failure.status == Status::INVALID_HANDLE => on_home(&*registry::home_of(pool)?)?,
+        acted => acted?,
+    }
+}
+
+fn told_of(told: Result<(), Error>) -> Result<(), Failure> {
+    match told.map_err(Failure::from) {
         // It was waited for when it fell asleep, and nobody used it since.
         Err(failure) if failure.status == Status::ASLEEP => Ok(()),
-        used => used,
+        told => told,
     }
 }
 
@@ -228,8 +239,7 @@ fn tell_of(buffer: &Buffer<AnyDevice>, pool: u64, stream: usize, tell: Tell) -> 
 #[cold]
 #[inline(never)]
 pub(crate) fn throw_or_null(failure: &Failure, size: usize, device: c_int) -> *mut c_void {
-    let is_out_of_memory =
-        matches!(failure.status, Status::OUT_OF_MEMORY | Status::TOO_LARGE | Status::CAPTURE);
+    let is_out_of_memory = matches!(failure.status, Status::OUT_OF_MEMORY | Status::TOO_LARGE);
     let mut told = failure.clone();
     if is_out_of_memory {
         // As PyTorch's own begins: programs look for it.
@@ -287,4 +297,23 @@ pub(crate) fn release(device: c_int, id: Id) -> Result<(), Failure> {
 
 fn no_private(id: Id) -> Failure {
     Failure::invalid("id", &format!("there is no private pool {id:?}, or nothing was begun with it"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_lack_of_memory_is_told_as_one() {
+        let told = |status| {
+            assert!(throw_or_null(&Failure::new(status, "why"), 1 << 20, 0).is_null(), "no PyTorch is here");
+            last_error::copied()
+        };
+        for status in [Status::OUT_OF_MEMORY, Status::TOO_LARGE] {
+            assert!(told(status).starts_with("CUDA out of memory. Tried to allocate 1.00 MiB"));
+        }
+        for status in [Status::CAPTURE, Status::DEVICE, Status::ASLEEP, Status::FORKED] {
+            assert_eq!(told(status), "why", "{}", status.name());
+        }
+    }
 }

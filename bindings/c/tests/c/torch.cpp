@@ -79,12 +79,18 @@ static void test_exceptions() {
     std::thread([] {
         bool caught = false;
         try {
-            vrampool_segment_alloc(size_t(1) << 62, 0, nullptr);
+            vrampool_torch_alloc(size_t(1) << 62, 0, nullptr);
         } catch (const std::exception &error) {
             caught = std::strlen(error.what()) > 0;
         }
         CHECK(caught);
     }).join();
+    // Below PyTorch's own allocator null is what it takes; and Python calls these, through which nothing may be thrown.
+    for (auto *alloc : {vrampool_segment_alloc, vrampool_torch_alloc_or_null}) {
+        vrampool_clear_error();
+        CHECK(alloc(size_t(1) << 62, 0, nullptr) == nullptr);
+        CHECK(vrampool_last_error_code() != VRAMPOOL_OK);
+    }
     CHECK(vrampool_torch_shutdown() == VRAMPOOL_OK);
 }
 

@@ -10,6 +10,7 @@ Nothing here needs a GPU, PyTorch or CuPy to be imported; what lacks one says so
 """
 
 from ._library import UNLIMITED
+from ._logging import flush_log, set_log_level
 from .errors import (
     AsleepError,
     BusyError,
@@ -19,6 +20,7 @@ from .errors import (
     DeviceError,
     DeviceLostError,
     Error,
+    ForkedError,
     InternalError,
     InvalidArgumentError,
     InvalidPointerError,
@@ -46,6 +48,7 @@ __all__ = [
     "DeviceError",
     "DeviceLostError",
     "Error",
+    "ForkedError",
     "InternalError",
     "InvalidArgumentError",
     "InvalidPointerError",
@@ -60,7 +63,9 @@ __all__ = [
     "UnsupportedError",
     "block_at",
     "devices",
+    "flush_log",
     "library_version",
+    "set_log_level",
     "start_metrics",
     "stop_metrics",
 ]

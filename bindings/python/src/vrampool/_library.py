@@ -26,6 +26,9 @@ MallocCallback = ctypes.CFUNCTYPE(None, c_void_p, c_int, c_uint64, c_uint64, c_u
 #: Told of a segment before it goes: user, address.
 FreeCallback = ctypes.CFUNCTYPE(None, c_void_p, c_uint64)
 
+#: Told of what is logged: user, level, target, text.
+LogCallback = ctypes.CFUNCTYPE(None, c_void_p, c_int, c_char_p, c_char_p)
+
 #: Fields of `vrampool_stats` after its size, in the header's order.
 STATS = (
     *("hits", "misses", "bytes_requested", "bytes_live", "bytes_cached", "bytes_held", "bytes_reserved", "bytes_allocated"),
@@ -75,6 +78,7 @@ _NAMES = POINTER(c_char_p)
 #: Arguments of the functions that answer a status.
 _CHECKED: dict[str, list[Any]] = {
     "string_free": [c_void_p],
+    "set_log_callback": [LogCallback, c_int, c_void_p],
     "devices": [POINTER(c_void_p)],
     "create": [c_char_p, POINTER(c_uint64)],
     "destroy": [c_uint64],
@@ -109,7 +113,9 @@ _CHECKED: dict[str, list[Any]] = {
     "trace_save": [c_uint64, c_char_p, c_char_p],
     "trace_show": [c_uint64, POINTER(c_void_p)],
     "trace_free": [c_uint64],
+    "pool_backend": [c_uint64, POINTER(c_char_p)],
     "start_metrics": [c_char_p],
+    "start_metrics_at": [c_char_p, POINTER(c_void_p)],
     "stop_metrics": [],
     "torch_configure": [c_char_p],
     "torch_pool": [c_int, POINTER(c_uint64)],
@@ -128,7 +134,7 @@ _PLAIN: dict[str, tuple[Any, list[Any]]] = {
     "status_name": (c_char_p, [c_int32]),
     "version": (c_char_p, []),
     "abi_version": (c_uint32, []),
-    "torch_alloc": (c_void_p, [c_size_t, c_int, c_void_p]),
+    "torch_alloc_or_null": (c_void_p, [c_size_t, c_int, c_void_p]),
     "torch_free": (None, [c_void_p, c_size_t, c_int, c_void_p]),
     "torch_throws": (c_int, []),
     "torch_init": (None, [c_int]),
@@ -195,14 +201,18 @@ class Library:
         self.call(function, *arguments, byref(number))
         return number.value
 
-    def json(self, function: str, *arguments: Any) -> Any:
-        """Calls what makes JSON, and reads it."""
+    def text(self, function: str, *arguments: Any) -> str:
+        """Calls what makes text, and reads it."""
         text = c_void_p()
         self.call(function, *arguments, byref(text))
         try:
-            return json.loads(ctypes.string_at(text.value or 0))
+            return ctypes.string_at(text.value or 0).decode()
         finally:
             self.call("string_free", text)
+
+    def json(self, function: str, *arguments: Any) -> Any:
+        """Calls what makes JSON, and reads it."""
+        return json.loads(self.text(function, *arguments))
 
 
 LIBRARY = Library(PATH)

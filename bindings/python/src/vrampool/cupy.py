@@ -92,14 +92,31 @@ class CuPyAllocator:
         with self._lock:
             for place in [place for place in self._streams if place[0] == index]:
                 kept, references = _taken(self._streams, place)
-                if references > _ALONE or place[1] == stream.ptr:
+                if references > _ALONE or place[1] == stream.ptr or not self._may_go(kept):
                     self._streams[place] = kept
                 else:
-                    # Its handle is not used again, also where its work had failed.
+                    # Its handle is not used again, also where its work had failed. Its work is done: nothing is waited for.
                     with contextlib.suppress(Error):
                         LIBRARY.call("stream_retire", pool.handle, kept.ptr)
                 del kept
             return self._streams.setdefault((index, stream.ptr), stream)
+
+    def _may_go(self, stream: Any) -> bool:
+        """Whether a stream that nobody else has may be let go now: one that CuPy owns, whose work is done.
+
+        An external stream is somebody else's, who may have destroyed it already; the driver crashes on such a handle.
+        """
+        external = getattr(self._cupy.cuda, "ExternalStream", None)
+        return not (external is not None and isinstance(stream, external)) and bool(stream.done)
+
+    def retire_stream(self, stream: Any) -> None:
+        """Says that an external stream is about to be destroyed by its owner: waits for its work, and its handle is never used again.
+        To be called before, wherever arrays were made on it.
+        """
+        with self._lock:
+            for index, pool in list(self._pools.items()):
+                if self._streams.pop((index, stream.ptr), None) is not None:
+                    pool.retire_stream(stream.ptr)
 
     def malloc(self, size: int) -> Any:
         """A `cupy.cuda.MemoryPointer` to so many bytes.

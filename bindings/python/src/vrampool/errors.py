@@ -96,6 +96,12 @@ class BusyError(Error):
     name = "BUSY"
 
 
+class ForkedError(Error):
+    """The process was forked from one that had opened a device: nothing of the parent's is used here. Spawn processes."""
+
+    name = "FORKED"
+
+
 class InternalError(Error):
     """A fault of vrampool's own, caught at the boundary of its library."""
 
@@ -117,4 +123,5 @@ BY_STATUS: dict[int, type[Error]] = {
     13: DeviceLostError,
     14: BusyError,
     15: InternalError,
+    16: ForkedError,
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator
-from ctypes import byref, c_int, c_uint64, c_void_p, sizeof
+from ctypes import byref, c_char_p, c_int, c_uint64, c_void_p, sizeof
 from types import TracebackType
 from typing import Any
 
@@ -47,7 +47,8 @@ class Stream:
 class Block:
     """A block of memory. Freed by `free`, at the end of `with`, or with its last reference, behind the work on its stream.
 
-    It has `__cuda_array_interface__`, as bytes, so that PyTorch, CuPy and Numba use it without a copy.
+    A live block of a CUDA device has `__cuda_array_interface__`, as bytes, so that PyTorch, CuPy and Numba use it without a copy.
+    Blocks of other devices and freed ones have not.
     """
 
     __slots__ = ("__weakref__", "_is_live", "address", "pool", "requested", "stream")
@@ -94,6 +95,10 @@ class Block:
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
+        if not self._is_live:
+            raise AttributeError(f"the block at {self.address:#x} was freed, and has no __cuda_array_interface__")
+        if (backend := _backend(self.pool)) != "cuda":
+            raise AttributeError(f"a block of a {backend} device has no __cuda_array_interface__: its address is not CUDA's")
         return {
             "shape": (self.requested,),
             "typestr": "|u1",
@@ -142,7 +147,7 @@ class Pool:
 
     Raises: `ConfigurationError` for what cannot be, `UnavailableError` where there is no such device.
 
-    >>> with Pool(device="host", host_capacity="1MiB") as pool:
+    >>> with Pool(device="host", host_capacity="64MiB") as pool:
     ...     with pool.allocate(1000) as block:
     ...         assert block.bytes >= 1000
     """
@@ -324,6 +329,13 @@ class Pool:
 
     def __repr__(self) -> str:
         return f"Pool(handle={self.handle})"
+
+
+def _backend(pool: int) -> str:
+    """The backend of a pool's device, of a closed pool with live blocks too."""
+    name = c_char_p()
+    LIBRARY.call("pool_backend", pool, byref(name))
+    return (name.value or b"").decode()
 
 
 def block_at(address: int) -> BlockInfo:

@@ -18,12 +18,13 @@ def library_version() -> str:
     return str(LIBRARY.plain["version"]().decode())
 
 
-def start_metrics(address: str = "127.0.0.1:9184") -> None:
-    """Serves all pools, those made later too, to Prometheus at `http://ADDRESS/metrics`.
+def start_metrics(address: str = "127.0.0.1:9184") -> str:
+    """Serves all pools, those made later too, to Prometheus at `http://ADDRESS/metrics`; figures are computed when they are scraped.
+    Port 0 lets the system choose a free port. Returns the address.
 
-    Raises: `BusyError` when it serves already, `Error` when the address cannot be had.
+    Raises: `BusyError` when metrics are served already, `Error` when the address is not available.
     """
-    LIBRARY.call("start_metrics", address.encode())
+    return LIBRARY.text("start_metrics_at", address.encode())
 
 
 def stop_metrics() -> None:

@@ -146,7 +146,7 @@ def record(pool: Pool | None = None, *, device: object = None, events: int = DEF
 
     Raises: `BusyError` while the pool is recorded already.
 
-    >>> with Pool(device="host", host_capacity="1MiB") as pool:
+    >>> with Pool(device="host", host_capacity="64MiB") as pool:
     ...     with record(pool) as recording:
     ...         pool.allocate(1000).free()
     ...     assert recording.trace.summary().events == 2

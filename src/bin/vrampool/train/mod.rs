@@ -60,7 +60,7 @@ pub(crate) struct Arguments {
     /// Where the random numbers start: the same seed gives the same network.
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Serve the pool's metrics to Prometheus there while training, as in 127.0.0.1:9184.
+    /// Serve the pool's metrics to Prometheus there while training, as in 127.0.0.1:9184; port 0 chooses a free port and prints it.
     #[arg(long, value_name = "ADDRESS")]
     metrics: Option<SocketAddr>,
     #[command(flatten)]
@@ -110,6 +110,9 @@ fn train<B: Backend, K: Kernels<B>>(
     let exporter = arguments.metrics.map(Exporter::listen).transpose()?;
     if let Some(exporter) = &exporter {
         exporter.add(&pool)?;
+        if arguments.metrics.is_some_and(|asked| asked.port() == 0) {
+            eprintln!("metrics at http://{}/metrics", exporter.address());
+        }
     }
     let digits = Digits::load()?;
     let (mut learned, tested) = digits.split();

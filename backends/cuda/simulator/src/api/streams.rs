@@ -47,6 +47,14 @@ exports! {
         put(to, context)
     }
 
+    fn cuStreamGetCtx_v2(handle: usize, to: *mut usize, green: *mut usize) |call| {
+        let mut world = call.world();
+        let stream = world.stream_of(handle)?;
+        let context = world.context_handle_of(stream)?;
+        put(green, 0)?;
+        put(to, context)
+    }
+
     fn cuStreamGetId(handle: usize, to: *mut c_ulonglong) |call| {
         let stream = call.world().stream_of(handle)?;
         put(to, stream)

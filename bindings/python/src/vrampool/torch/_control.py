@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from .._library import LIBRARY
 from ..errors import InvalidArgumentError
 from ..stats import SleepReport
-from ._install import device_index, pool
+from ._install import device_index, pool, pool_if_any
 
 
 def empty_cache() -> None:
@@ -33,9 +33,9 @@ def set_per_process_memory_fraction(fraction: float, device: object = None) -> N
 
 
 def get_per_process_memory_fraction(device: object = None) -> float:
-    """The limit as a share of the device's memory; 1.0 for none."""
-    of = pool(device)
-    return min(1.0, of.limit / of.memory_info()[1])
+    """The limit as a share of the device's memory; 1.0 for none, and for a device that has no pool yet: asking opens no device."""
+    of = pool_if_any(device)
+    return 1.0 if of is None else min(1.0, of.limit / of.memory_info()[1])
 
 
 def _settle(device: object) -> None:

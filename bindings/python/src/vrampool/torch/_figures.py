@@ -4,11 +4,23 @@ from __future__ import annotations
 
 from .._library import STATS
 from ..stats import PoolStats
-from ._install import pool
+from ._install import pool_if_any
+
+
+#: Of a device that has no pool: nothing was asked for.
+_NOTHING = PoolStats(*(0 for _ in STATS))
+
+
+def _stats(device: object) -> PoolStats:
+    """A device's statistics: zeros while it has no pool, which asking does not make."""
+    pool = pool_if_any(device)
+    return _NOTHING if pool is None else pool.stats()
 
 
 def memory_stats(device: object = None) -> dict[str, int]:
     """Statistics of a device's pool under PyTorch's keys, and all of vrampool's as `vrampool.<name>`.
+
+    All are 0 for a device whose memory nobody asked for yet: asking opens no device.
 
     `allocated_bytes`, `active_bytes`: live, rounded to classes; `requested_bytes`: live, as asked for; `reserved_bytes`:
     taken from the device; `inactive_split_bytes`: in pages that live blocks are in, so that the device cannot have them.
@@ -16,7 +28,7 @@ def memory_stats(device: object = None) -> dict[str, int]:
     `.all.freed`. Keys that are not here have no meaning for this pool, which is not split into one for small blocks and one
     for large.
     """
-    return from_stats(pool(device).stats())
+    return from_stats(_stats(device))
 
 
 def from_stats(stats: PoolStats) -> dict[str, int]:
@@ -49,32 +61,33 @@ def from_stats(stats: PoolStats) -> dict[str, int]:
 
 def memory_allocated(device: object = None) -> int:
     """Bytes that tensors have now, rounded to classes."""
-    return pool(device).stats().bytes_live
+    return _stats(device).bytes_live
 
 
 def max_memory_allocated(device: object = None) -> int:
     """The most that `memory_allocated` was, since the beginning or `reset_peak_memory_stats`."""
-    return pool(device).stats().peak_live
+    return _stats(device).peak_live
 
 
 def memory_reserved(device: object = None) -> int:
     """Bytes taken from the device now."""
-    return pool(device).stats().bytes_reserved
+    return _stats(device).bytes_reserved
 
 
 def max_memory_reserved(device: object = None) -> int:
     """The most that `memory_reserved` was, since the beginning or `reset_peak_memory_stats`."""
-    return pool(device).stats().peak_reserved
+    return _stats(device).peak_reserved
 
 
 def reset_peak_memory_stats(device: object = None) -> None:
     """Starts the peaks anew from what is there now."""
-    pool(device).reset_peaks()
+    if (pool := pool_if_any(device)) is not None:
+        pool.reset_peaks()
 
 
 def memory_summary(device: object = None, abbreviated: bool = False) -> str:
     """A table for people. `abbreviated` leaves vrampool's own figures out."""
-    return summary_of(pool(device).stats(), abbreviated)
+    return summary_of(_stats(device), abbreviated)
 
 
 def summary_of(stats: PoolStats, abbreviated: bool = False) -> str:

@@ -102,10 +102,35 @@ def is_configured() -> bool:
     return _configured is not None
 
 
+def _check_throws(torch: ModuleType) -> None:
+    """That an out-of-memory can be PyTorch's exception: PyTorch takes null from its allocator for memory at address 0.
+
+    Raises: `UnavailableError`.
+    """
+    if not LIBRARY.plain["torch_throws"]():
+        raise UnavailableError(
+            f"PyTorch {torch.__version__} cannot be told of an out-of-memory here: its libc10 was not found, or has the C++ ABI from before "
+            "2.7 (PyPI's wheels up to 2.6). Use PyTorch 2.7 or later, a build with torch.compiled_with_cxx11_abi(), or "
+            "vrampool.torch.mem_pool()"
+        )
+
+
 def allocator() -> Any:
-    """A `torch.cuda.memory.CUDAPluggableAllocator` of vrampool's with all hooks that PyTorch has: what `install` installs."""
-    memory = pytorch().cuda.memory
-    pluggable = memory.CUDAPluggableAllocator(PATH, "vrampool_torch_alloc", "vrampool_torch_free")
+    """A `torch.cuda.memory.CUDAPluggableAllocator` of vrampool's with all hooks that PyTorch has: what `install` installs.
+
+    Raises: `UnavailableError` where PyTorch cannot be told of an out-of-memory (see `install`).
+    """
+    _check_throws(pytorch())
+    return _pluggable("vrampool_torch_alloc")
+
+
+def provider() -> Any:
+    """The same for a `torch.cuda.MemPool`, below PyTorch's own allocator: that frees its cache and asks again where it gets null."""
+    return _pluggable("vrampool_torch_alloc_or_null")
+
+
+def _pluggable(alloc: str) -> Any:
+    pluggable = pytorch().cuda.memory.CUDAPluggableAllocator(PATH, alloc, "vrampool_torch_free")
     if absent := set_hooks(pluggable.allocator()):
         _log.warning("this PyTorch has no %s; what they are for does not work", ", ".join(absent))
     return pluggable
@@ -145,8 +170,9 @@ def install(
 
     Installing twice with the same options is fine.
 
-    Raises: `UnavailableError` without PyTorch or without its CUDA; `BusyError` when it is too late, or installed in
-    another way.
+    Raises: `UnavailableError` without PyTorch or without its CUDA, and for a PyTorch whose exceptions cannot be thrown: PyPI's wheels
+    up to 2.6, and others with the C++ ABI of that time. 2.7 and later work. `BusyError` when it is too late, or installed in another
+    way.
     """
     global _installed
     given: dict[str, Size | None] = {
@@ -167,6 +193,7 @@ def install(
             # Equal, or else it is refused there.
             _configure(text)
             return
+        _check_throws(torch)
         if torch.cuda.is_initialized():
             raise BusyError(
                 "it is too late: PyTorch uses CUDA already; call vrampool.torch.install() before the first tensor on a GPU"
@@ -178,8 +205,6 @@ def install(
         except RuntimeError as error:
             raise BusyError(f"it is too late: PyTorch's allocator is in use: {error}") from error
         _installed = pluggable
-    if not LIBRARY.plain["torch_throws"]():
-        _log.warning("PyTorch's libc10 was not found: running out of memory will not be its exception")
     if patch:
         from ._patch import patch_cuda
 
@@ -212,6 +237,11 @@ def pool(device: object = None) -> Pool:
     Raises: `UnavailableError` where there is no such device.
     """
     return Pool.of_handle(LIBRARY.number("torch_pool", device_index(device)))
+
+
+def pool_if_any(device: object = None) -> Pool | None:
+    """The pool of a device of PyTorch's; `None` where there is none yet. Opens no device."""
+    return pools().get(device_index(device))
 
 
 def pools() -> dict[int, Pool]:

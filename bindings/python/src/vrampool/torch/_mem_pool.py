@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from ..errors import BusyError
+from ..errors import BusyError, UnsupportedError
 from . import _install
 
 #: What PyTorch's segments need: they are multiples of this, and it keeps idle ones itself.
@@ -22,6 +22,18 @@ _pools: dict[tuple[int, str], Any] = {}
 def _forget() -> None:
     # Before the allocator below goes, or PyTorch calls what is gone (pytorch#145168).
     _pools.clear()
+
+
+def _make(torch: Any, **settings: bool) -> Any:
+    """A `MemPool`, told only of what is asked for: older versions do not have all settings."""
+    given = {name: True for name, value in settings.items() if value}
+    try:
+        return torch.cuda.MemPool(_provider.allocator(), **given)
+    except TypeError as error:
+        if not given:
+            raise
+        names = " and ".join(given)
+        raise UnsupportedError(f"MemPool of PyTorch {torch.__version__} has no {names}: {error}; leave it out") from error
 
 
 @contextlib.contextmanager
@@ -43,14 +55,17 @@ def mem_pool(
         device: as PyTorch takes them; the current one by default.
         all_threads: allocations of all threads go there, also those of autograd's (gradients), whose segments have the tag
             `default`. Else only this thread's.
-        use_on_oom: PyTorch may use this memory elsewhere as its last resort.
-        no_split: PyTorch does not cut these segments.
+        use_on_oom: PyTorch may use this memory elsewhere as its last resort (PyTorch 2.8 and later).
+        no_split: PyTorch does not cut these segments (2.10 and later).
 
     Pools are configured by `configure`, or as a provider of segments should be: exact sizes, and nothing kept idle, because
     PyTorch keeps idle segments itself.
 
-    Raises: `BusyError` when vrampool is PyTorch's allocator already: say `tag` then. `UnavailableError` without PyTorch.
-    PyTorch refuses expandable segments with it.
+    Where vrampool has no memory PyTorch gives its own cache back and asks again; then it raises its own `OutOfMemoryError`.
+
+    Raises: `BusyError` when vrampool is PyTorch's allocator already: say `tag` then. `UnavailableError` without PyTorch;
+    `UnsupportedError` for an argument that this PyTorch does not have. With expandable segments PyTorch 2.7 to 2.9 raise,
+    and other versions do not use vrampool's segments.
     """
     global _provider
     if _install.is_installed():
@@ -60,12 +75,11 @@ def mem_pool(
         _install.configure(size_classes=SEGMENT_CLASSES, max_cached=0)
     index = torch.cuda.current_device() if device is None else _install.device_index(device)
     if _provider is None:
-        _provider = _install.allocator()
+        _provider = _install.provider()
         atexit.register(_forget)
     pool = _pools.get((index, tag))
     if pool is None:
-        pool = torch.cuda.MemPool(_provider.allocator(), use_on_oom=use_on_oom, no_split=no_split)
-        _pools[index, tag] = pool
+        pool = _pools[index, tag] = _make(torch, use_on_oom=use_on_oom, no_split=no_split)
     with _install.tag(tag, index):
         if not all_threads:
             with torch.cuda.use_mem_pool(pool, device=index):

@@ -37,8 +37,30 @@ PATCHES: dict[str, Callable[..., Any]] = {
 }
 
 
+def _accelerator_stats(device: object = None, /) -> dict[str, int]:
+    return _figures.memory_stats(device)
+
+
+def _accelerator_reset(device: object = None, /) -> None:
+    _figures.reset_peak_memory_stats(device)
+
+
+#: Of `torch.accelerator`, from PyTorch 2.9 on: its own reach PyTorch's unused allocator, do nothing, and say so nowhere. What
+#: PyTorch makes of them there (`memory_allocated`, `max_memory_reserved`, …) works then.
+ACCELERATOR: dict[str, Callable[..., Any]] = {
+    "empty_cache": _control.empty_cache,
+    "memory_stats": _accelerator_stats,
+    "reset_peak_memory_stats": _accelerator_reset,
+}
+
+
 def patch_cuda(torch: Any) -> None:
     """Puts them in the place of PyTorch's."""
+    if (accelerator := getattr(torch, "accelerator", None)) is not None:
+        for name, function in ACCELERATOR.items():
+            for module in (getattr(accelerator, "memory", None), accelerator):
+                if module is not None and hasattr(module, name):
+                    setattr(module, name, function)
     for name, function in PATCHES.items():
         for module in (torch.cuda.memory, torch.cuda):
             if hasattr(module, name):

@@ -7,7 +7,7 @@ import pickle
 from typing import Any
 
 from .._library import LIBRARY
-from ._install import device_index, pool, pools
+from ._install import device_index, pool_if_any, pools
 
 #: Above so many bytes PyTorch calls a segment large.
 _LARGEST_SMALL = 2 << 20
@@ -22,7 +22,8 @@ def snapshot(device: object = None) -> dict[str, Any]:
     """
     if device is not None:
         index = device_index(device)
-        return convert(pool(device).snapshot(), index)
+        of = pool_if_any(device)
+        return _whole({} if of is None else {index: of.snapshot()})
     return _whole({index: of.snapshot() for index, of in pools().items()})
 
 

@@ -1,0 +1,91 @@
+//! Calls with one block from several threads: all of them happen. Streams are told apart by what they are, not by their handles.
+
+use std::ffi::c_void;
+use std::ptr;
+use std::sync::Barrier;
+use vrampool_c::boundary::{Out, Text};
+use vrampool_c::*;
+
+fn pool(options: &std::ffi::CStr) -> u64 {
+    let mut pool = 0;
+    assert_eq!(
+        vrampool_create(Text::from(options), Out::from(&mut pool)),
+        Status::OK,
+        "{}",
+        last_error_text()
+    );
+    pool
+}
+
+fn stream(pool: u64) -> usize {
+    let mut stream = ptr::null_mut::<c_void>();
+    assert_eq!(vrampool_stream_create(pool, Out::from(&mut stream)), Status::OK);
+    stream as usize
+}
+
+fn allocate(pool: u64, bytes: u64, stream: usize) -> usize {
+    let mut address = ptr::null_mut::<c_void>();
+    let status = vrampool_allocate(pool, bytes, stream as *mut c_void, Out::from(&mut address));
+    assert_eq!(status, Status::OK, "{}", last_error_text());
+    address as usize
+}
+
+#[test]
+fn no_stream_of_several_threads_is_lost() {
+    const ROUNDS: usize = 2_000;
+    let pool = pool(c"device=host; host_capacity=16MiB; source=direct");
+    let own = stream(pool);
+    let others: Vec<_> = (0..3).map(|_| stream(pool)).collect();
+    let address = allocate(pool, 1000, own);
+    let begin = Barrier::new(others.len());
+    std::thread::scope(|scope| {
+        for &other in &others {
+            let begin = &begin;
+            scope.spawn(move || {
+                begin.wait();
+                for _ in 0..ROUNDS {
+                    vrampool_clear_error();
+                    vrampool_torch_record_stream(address as *mut c_void, other as *mut c_void);
+                    assert_eq!(vrampool_last_error_code(), Status::OK, "{}", last_error_text());
+                    let status = vrampool_record_stream(address as *mut c_void, other as *mut c_void);
+                    assert_eq!(status, Status::OK, "{}", last_error_text());
+                }
+            });
+        }
+    });
+    assert_eq!(vrampool_free(pool, address as *mut c_void, own as *mut c_void), Status::OK);
+    others.into_iter().chain([own]).for_each(|stream| {
+        assert_eq!(vrampool_stream_destroy(pool, stream as *mut c_void), Status::OK);
+    });
+    assert_eq!(vrampool_destroy(pool), Status::OK);
+}
+
+/// A free that meets another call with the block waits for it, rather than fail and leave the block live.
+#[test]
+fn a_block_is_freed_whoever_has_it_at_the_moment() {
+    const ROUNDS: usize = 2_000;
+    let pool = pool(c"device=host; host_capacity=16MiB; source=direct");
+    let (own, other) = (stream(pool), stream(pool));
+    for _ in 0..ROUNDS {
+        let address = allocate(pool, 1000, own);
+        let begin = Barrier::new(2);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                begin.wait();
+                // It may be freed already; it is never busy.
+                let status = vrampool_record_stream(address as *mut c_void, other as *mut c_void);
+                assert!(matches!(status, Status::OK | Status::INVALID_POINTER), "{}", last_error_text());
+            });
+            begin.wait();
+            let status = vrampool_free(pool, address as *mut c_void, own as *mut c_void);
+            assert_eq!(status, Status::OK, "{}", last_error_text());
+        });
+    }
+    let mut stats = Stats { struct_size: size_of::<Stats>(), ..Stats::default() };
+    assert_eq!(vrampool_get_stats(pool, Out::from(&mut stats)), Status::OK);
+    assert_eq!(stats.live_buffers, 0);
+    for stream in [own, other] {
+        assert_eq!(vrampool_stream_destroy(pool, stream as *mut c_void), Status::OK);
+    }
+    assert_eq!(vrampool_destroy(pool), Status::OK);
+}

@@ -1,0 +1,49 @@
+"""What the library logs, in Python's `logging`: as loggers `vrampool.<part>`, below `vrampool`."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+from typing import Any
+
+from ._library import LIBRARY, LogCallback
+
+#: Python's level for each of the library's, which are 1 (error) to 5 (trace).
+_LEVELS = {1: logging.ERROR, 2: logging.WARNING, 3: logging.INFO, 4: logging.DEBUG, 5: logging.DEBUG - 5}
+
+#: The callback that C holds, and the level that it is called up to.
+_held: Any = None
+_most = 0
+
+
+def _on_line(_user: object, level: int, target: bytes, text: bytes) -> None:
+    part = target.decode("utf-8", "replace").removeprefix("vrampool").strip("_:").replace("::", ".")
+    logger = logging.getLogger(f"vrampool.{part}" if part else "vrampool")
+    logger.log(_LEVELS.get(level, logging.ERROR), "%s", text.decode("utf-8", "replace"))
+
+
+def set_log_level(level: int) -> None:
+    """Passes lines of the library from this level of `logging`'s on to Python's loggers below `vrampool`, which filter them further;
+    `logging.WARNING` by default, none above `logging.ERROR`. They come a moment later, from a thread of the library's.
+    """
+    global _held, _most
+    most = max((of for of, python in _LEVELS.items() if python >= level), default=0)
+    callback = LogCallback(_on_line)
+    LIBRARY.call("set_log_callback", callback, most, None)
+    # The one before may go now: it is called no more.
+    _held, _most = callback, most
+
+
+def flush_log() -> None:
+    """Waits until all lines that were logged so far have come to Python's loggers."""
+    if _held is not None:
+        LIBRARY.call("set_log_callback", _held, _most, None)
+
+
+def _forget() -> None:
+    # Before Python ends, when nobody may call it any more.
+    LIBRARY.call("set_log_callback", LogCallback(), 0, None)
+
+
+set_log_level(logging.WARNING)
+atexit.register(_forget)

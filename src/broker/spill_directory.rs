@@ -1,0 +1,72 @@
+//! Where arrays that do not fit the host's memory are kept by default: on a disk, not in a file system that is memory itself.
+
+use std::path::{Path, PathBuf};
+
+/// The mounts of this process, on Linux.
+const MOUNTS: &str = "/proc/self/mounts";
+
+/// Temporary files that survive a restart, so that no system keeps them in memory.
+const ON_DISK: &str = "/var/tmp";
+
+/// File systems whose files are memory.
+const IN_MEMORY: [&str; 3] = ["tmpfs", "ramfs", "devtmpfs"];
+
+/// The system's directory of temporary files; where that is memory, `/var/tmp`, if that is not.
+pub(super) fn default() -> PathBuf {
+    let temporary = std::env::temp_dir();
+    let mounts = std::fs::read_to_string(MOUNTS).unwrap_or_default();
+    chosen(temporary, Path::new(ON_DISK), &mounts)
+}
+
+fn chosen(temporary: PathBuf, on_disk: &Path, mounts: &str) -> PathBuf {
+    if !is_in_memory(&temporary, mounts) {
+        return temporary;
+    }
+    if on_disk.is_dir() && !is_in_memory(on_disk, mounts) {
+        return on_disk.into();
+    }
+    log::warn!(
+        "{} is memory, so arrays that are spilled there take it; set `spill_directory`",
+        temporary.display()
+    );
+    temporary
+}
+
+/// Whether the file system that `path` is on is memory, by a list such as `/proc/self/mounts`. What is mounted last counts.
+fn is_in_memory(path: &Path, mounts: &str) -> bool {
+    let path = path.canonicalize().unwrap_or_else(|_| path.into());
+    let mount = |line: &str| {
+        let mut fields = line.split(' ').skip(1);
+        let point = fields.next()?.replace("\\040", " ").replace("\\011", "\t");
+        let kind = fields.next()?.to_owned();
+        path.starts_with(&point).then(|| (Path::new(&point).components().count(), kind))
+    };
+    let nearest = mounts.lines().filter_map(mount).max_by_key(|(depth, _)| *depth);
+    nearest.is_some_and(|(_, kind)| IN_MEMORY.contains(&&*kind))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_is_on_a_disk_where_there_is_one() {
+        let disk = tempfile::tempdir().expect("a directory");
+        let disk = disk.path().canonicalize().expect("it is there");
+        let temporary = PathBuf::from("/none/tmp");
+        let root = "/dev/sda1 / ext4 rw 0 0\n";
+        let memory = format!("{root}tmpfs /none/tmp tmpfs rw 0 0\n");
+        assert_eq!(chosen(temporary.clone(), &disk, root), temporary);
+        assert_eq!(chosen(temporary.clone(), &disk, &memory), disk);
+        // The innermost counts, and of two at one place the last.
+        let inner = format!("{memory}/dev/sdb1 /none/tmp ext4 rw 0 0\n");
+        assert_eq!(chosen(temporary.clone(), &disk, &inner), temporary);
+        assert!(is_in_memory(Path::new("/none/tmp/a/b"), &memory));
+        assert!(!is_in_memory(Path::new("/none/tmpfile"), &memory));
+        assert!(is_in_memory(Path::new("/a b/c"), "tmpfs /a\\040b tmpfs rw 0 0"));
+        // Nothing better, and no list at all.
+        let all = "tmpfs / tmpfs rw 0 0\n";
+        assert_eq!(chosen(temporary.clone(), &disk, all), temporary);
+        assert_eq!(chosen(temporary.clone(), &disk, ""), temporary);
+    }
+}
