@@ -48,6 +48,10 @@ impl Shared {
         self.id
     }
 
+    pub(crate) fn listed(&self) -> &Listed {
+        &self.listed
+    }
+
     pub(crate) fn context(&self) -> &Context {
         &self.context
     }
@@ -182,12 +186,6 @@ impl CudaDevice {
     #[must_use]
     pub fn uuid(&self) -> Uuid {
         self.shared.listed.uuid
-    }
-
-    /// Its generation, as major and minor.
-    #[must_use]
-    pub fn compute_capability(&self) -> (u32, u32) {
-        self.shared.listed.compute_capability
     }
 
     /// Its context as `cudarc` has it, for loading modules and for libraries.

@@ -1,5 +1,6 @@
 //! The devices that the driver lists, and the names they are asked for by.
 
+use crate::device::CudaDevice;
 use crate::driver::{Library, RawDevice};
 use cudarc::driver::sys::CUdevice_attribute;
 use std::fmt;
@@ -90,6 +91,14 @@ pub(crate) fn find(name: &str, devices: &[Listed]) -> Result<usize, BackendError
     let there: Vec<_> =
         devices.iter().map(|d| format!("cuda:{} ({}, {})", d.ordinal, d.uuid, d.name)).collect();
     Err(BackendError::invalid("device", format!("{name:?} names none, or several, of {}", there.join(", "))))
+}
+
+impl CudaDevice {
+    /// Its generation, as major and minor.
+    #[must_use]
+    pub fn compute_capability(&self) -> (u32, u32) {
+        self.shared().listed().compute_capability
+    }
 }
 
 #[cfg(test)]

@@ -206,6 +206,8 @@ static RETURNED: Condvar = Condvar::new();
 #[inline(never)]
 fn wait_for(address: u64) {
     let mut returns = RETURNS.lock();
+    #[cfg(test)]
+    tests::WAITS.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     let is_elsewhere = |held: &Held| matches!(held.loan, Loan::Elsewhere);
     // Who gives one back puts it there first, and then takes this lock to say so.
     while shard(address).lock().get(&address).is_some_and(is_elsewhere) {
@@ -294,7 +296,39 @@ mod tests {
     use crate::options::Options;
     use crate::pool::CPool;
     use crate::streams::PER_THREAD;
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
     use vrampool::Stream;
+
+    /// How often a call waited for another one.
+    pub(super) static WAITS: AtomicUsize = AtomicUsize::new(0);
+
+    #[test]
+    fn a_call_waits_for_another_one_that_has_the_block() {
+        let options = Options::parse("device=host; host_capacity=16MiB; source=direct").expect("good");
+        let handle = registry::add(|handle| CPool::new(handle, options)).expect("a pool");
+        let address = registry::with(handle, |pool| pool.allocate(100, 0)).expect("memory");
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let waits = WAITS.load(Ordering::Relaxed);
+            let mut others = None;
+            borrow(address, |_| {
+                others = Some(scope.spawn(|| {
+                    let freed = borrow(address, |_| Ok(())).and_then(|()| remove(address, |_| Ok(())));
+                    is_over.store(true, Ordering::Release);
+                    freed.map(Held::free)
+                }));
+                // Until the other one waits, or was refused.
+                while WAITS.load(Ordering::Relaxed) == waits && !is_over.load(Ordering::Acquire) {
+                    std::thread::yield_now();
+                }
+                Ok(())
+            })
+            .expect("it is there");
+            let freed = others.expect("it began").join().expect("no panic");
+            assert!(freed.is_ok(), "it was refused: {}", freed.expect_err("an error").text);
+        });
+        registry::remove(handle).expect("removed");
+    }
 
     #[test]
     fn a_handle_is_a_streams_own_only_while_nothing_went_and_never_across_threads() {

@@ -410,14 +410,10 @@ static void test_metrics(void) {
     vrampool_pool pool;
     OK(vrampool_create("device=host;name=seen", &pool));
     FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_start_metrics("nowhere"));
-    FAILS(VRAMPOOL_ERROR_CONFIGURATION, vrampool_start_metrics("127.0.0.1:0"));
-    vrampool_status started = VRAMPOOL_ERROR_CONFIGURATION;
-    char address[32];
-    for (int port = 29184; port < 29384 && started == VRAMPOOL_ERROR_CONFIGURATION; port++) {
-        snprintf(address, sizeof address, "127.0.0.1:%d", port);
-        started = vrampool_start_metrics(address);
-    }
-    OK(started);
+    char *address = NULL;
+    FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_start_metrics_at("127.0.0.1:0", NULL));
+    OK(vrampool_start_metrics_at("127.0.0.1:0", &address));
+    CHECK(address && strncmp(address, "127.0.0.1:", 10) == 0 && atoi(address + 10) > 0);
     FAILS(VRAMPOOL_ERROR_BUSY, vrampool_start_metrics(NULL));
     vrampool_pool later;
     OK(vrampool_create("device=host;name=later", &later));
@@ -425,8 +421,43 @@ static void test_metrics(void) {
     OK(vrampool_stop_metrics());
     OK(vrampool_start_metrics(address));
     OK(vrampool_stop_metrics());
+    OK(vrampool_string_free(address));
+    const char *backend = NULL;
+    OK(vrampool_pool_backend(pool, &backend));
+    CHECK(backend && strcmp(backend, "host") == 0);
+    FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_pool_backend(pool, NULL));
     OK(vrampool_destroy(pool));
     OK(vrampool_destroy(later));
+}
+
+struct lines {
+    int errors, others;
+    vrampool_status inside;
+};
+
+static void on_line(void *user, int level, const char *target, const char *text) {
+    struct lines *lines = user;
+    CHECK(target[0] != 0 && text[0] != 0);
+    if (level == 1) lines->errors++;
+    else lines->others++;
+    lines->inside = vrampool_set_log_callback(NULL, 0, NULL);
+}
+
+static void test_log(void) {
+    struct lines lines = {0, 0, VRAMPOOL_OK};
+    FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_set_log_callback(on_line, 6, &lines));
+    OK(vrampool_set_log_callback(on_line, 1, &lines));
+    /* Failures that nobody is there to be told of. */
+    for (int i = 0; i < 10; i++) vrampool_torch_free((void *)(uintptr_t)(4096 + i), 1, 0, NULL);
+    /* What was logged before this has been told when it returns. */
+    OK(vrampool_set_log_callback(NULL, 0, NULL));
+    CHECK(lines.errors == 10 && lines.others == 0);
+    CHECK(lines.inside == VRAMPOOL_ERROR_BUSY);
+    vrampool_torch_free((void *)4096, 1, 0, NULL);
+    OK(vrampool_set_log_callback(NULL, 0, NULL));
+    CHECK(lines.errors == 10);
+    vrampool_clear_error();
+    CHECK(vrampool_torch_alloc_or_null(0, 0, NULL) == NULL && vrampool_last_error_code() == VRAMPOOL_OK);
 }
 
 /* Whether a trace's figures have this text in them. */
@@ -444,6 +475,8 @@ static void test_traces(void) {
     uint64_t dropped = 5;
     OK(vrampool_create("device=host;host_capacity=4MiB;name=traced", &pool));
     FAILS(VRAMPOOL_ERROR_INVALID_HANDLE, vrampool_record_start(pool + 1, 0));
+    FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_record_start(pool, 1000000000000));
+    FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_record_start(pool, UINT64_MAX));
     FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_record_look(pool, &trace, NULL));
     FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_record_stop(pool, &trace, NULL));
     CHECK(trace == 77);
@@ -675,6 +708,7 @@ int main(void) {
     test_sleep();
     test_threads();
     test_metrics();
+    test_log();
     test_traces();
     test_torch();
     test_segments();
