@@ -39,7 +39,7 @@ fn panics<T>(act: impl FnOnce() -> T) -> bool {
 
 /// A large block slides by little, in many pieces, behind the work of another stream.
 #[test]
-fn a_panic_in_a_compaction_leaves_the_block_at_its_place() {
+fn a_panic_in_a_compaction_leaves_the_block_where_its_bytes_are() {
     const BYTES: u64 = 1 << 20;
     let mut panicked = 0;
     for (call, most) in [("wait", 2), ("record", 2), ("copy", 20)] {
@@ -58,12 +58,14 @@ fn a_panic_in_a_compaction_leaves_the_block_at_its_place() {
             assert_eq!(has_panicked, !device.forget_panic(), "{call} {nth}");
             panicked += u64::from(has_panicked);
             in_time(move || {
-                assert!(!has_panicked || block.offset().is_ok_and(|now| now == place), "{call} {nth}");
+                // Only behind the copies is it at its new place when something panics.
+                let is_moved = block.offset().is_ok_and(|now| now != place);
+                assert!(is_moved || has_panicked, "{call} {nth}");
                 let mut read = vec![0; BYTES as usize];
                 block.read(&user, &mut read).expect("no fault");
                 assert!(read == bytes, "{call} {nth}: its bytes");
                 let report = arena.compact(&own, u64::MAX, |_| {}).expect("no fault");
-                assert_eq!(report.moved_blocks, u64::from(has_panicked), "{call} {nth}");
+                assert_eq!(report.moved_blocks, u64::from(!is_moved), "{call} {nth}");
                 block.read(&user, &mut read).expect("no fault");
                 assert!(read == bytes, "{call} {nth}: its bytes");
                 drop(block);

@@ -77,19 +77,24 @@ impl<B: Backend> DeviceArena<B> {
                 Begun::Held => report.held_blocks += 1,
                 Begun::Moving(pending) => {
                     let Move { from, to, bytes, .. } = pending.slide;
+                    let mut is_copied = false;
                     let end;
                     let moves = AssertUnwindSafe(|| match shared.wait_for_users(&pending, stream) {
                         Err(error) => (Err(error), End::Untouched),
                         Ok(()) => match copier.move_to(from, to, bytes) {
                             Err(error) => (Err(error), End::TakenBack),
-                            Ok(()) => (shared.put_behind_copy(&pending, stream), End::Copied),
+                            Ok(()) => {
+                                is_copied = true;
+                                (shared.put_behind_copy(&pending, stream), End::Copied)
+                            }
                         },
                     });
                     (outcome, end) = match catch_unwind(moves) {
                         Ok(ended) => ended,
                         Err(panic) => {
-                            // The block stays, and nobody waits for its move.
-                            let _ = shared.end(pending, stream, End::TakenBack);
+                            // The block is where its bytes are, and nobody waits for its move.
+                            let end = if is_copied { End::Copied } else { End::TakenBack };
+                            let _ = shared.end(pending, stream, end);
                             shared.state.lock().engine.release_vacated();
                             resume_unwind(panic);
                         }
