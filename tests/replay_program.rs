@@ -61,7 +61,8 @@ fn touched_memory_stays_as_it_was_written_and_is_counted() {
             csv += &format!("f,{id},0,{},0\n", id % 2);
         }
     }
-    std::fs::write(&path, csv).expect("a file");
+    let trace = vrampool::trace::Trace::parse(csv.as_bytes()).expect("a trace");
+    vrampool::trace::Export::new(vrampool::trace::Format::Csv).save(&trace, &path).expect("a file");
     for source in ["direct", "arena", "virtual"] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_vrampool"));
         // Without it Mesa's drivers have something to say on stderr.
