@@ -1,4 +1,5 @@
-//! What the device does when the driver lacks, refuses or fails a part of virtual memory: with a driver made here.
+//! What the device does when the driver lacks, refuses or fails a part of virtual memory. Each case is a process of its own
+//! on the simulated driver, with the settings that the case needs; skipped where that driver is not loaded.
 #![cfg(target_os = "linux")]
 
 use std::process::Command;
@@ -6,55 +7,48 @@ use vrampool_cuda::{
     Backend, BackendError, Capabilities, CudaDevice, MemoryKind, Placement, ShareableKind, SharedHandles,
     VirtualMemory,
 };
+use vrampool_cuda_simulator_control::Simulator;
 
-const DRIVER: &str = include_str!("fake/driver.c");
 const PAGE: u64 = 2 << 20;
+/// Functions of virtual memory, one of which is missing in some cases.
+const MISSING: &str = "cuMemSetAccess";
 
 fn kind() -> MemoryKind {
     Placement::Device.into()
 }
 
-/// What the test `name` of this file says, and the driver, in a process that finds a driver compiled with `defined`.
-/// `None`, and a line that says so, where there is no compiler.
-fn run(name: &str, defined: &[&str]) -> Option<String> {
-    if Command::new("cc").arg("--version").output().is_err() {
-        eprintln!("skipped: there is no C compiler");
-        return None;
-    }
-    let tag = format!("{name}{}", defined.concat()).replace('=', "-");
-    let folder = std::env::temp_dir().join(format!("vrampool-refusals-{}-{tag}", std::process::id()));
-    std::fs::create_dir_all(&folder).expect("a folder");
-    // What is not in the source succeeds and does nothing else.
-    let library = include_str!("../src/driver/library.rs");
-    let words = library.split(|c: char| !c.is_alphanumeric() && c != '_');
-    let mut names: Vec<_> = words
-        .filter(|word| word.strip_prefix("cu").is_some_and(|rest| rest.starts_with(char::is_uppercase)))
-        .filter(|word| !DRIVER.contains(&format!("int {word}(")))
-        .collect();
-    names.sort_unstable();
-    names.dedup();
-    let rest: String = names.iter().map(|name| format!("int {name}() {{ return 0; }}\n")).collect();
-    let (file, built) = (folder.join("driver.c"), folder.join("libcuda.so.1"));
-    std::fs::write(&file, format!("{DRIVER}{rest}")).expect("a file");
-    let mut compiler = Command::new("cc");
-    compiler.args(["-shared", "-fPIC", "-w"]).args(defined.iter().map(|name| format!("-D{name}")));
-    let output = compiler.arg("-o").arg(&built).arg(&file).output().expect("it starts");
-    assert!(output.status.success(), "{output:?}");
-    std::fs::copy(&built, folder.join("libcuda.so")).expect("a copy");
-    let output = Command::new(std::env::current_exe().expect("this program"))
-        .args(["--exact", name, "--nocapture", "--ignored"])
-        .env("LD_LIBRARY_PATH", &folder)
-        .output()
-        .expect("it starts");
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success() && said.contains("1 passed"), "{name} with {defined:?}: {output:?}");
-    std::fs::remove_dir_all(&folder).expect("it was there");
-    Some(said)
+/// The output of the test `name` of this file in a process with these settings of the simulated driver.
+fn run(name: &str, settings: &str) -> Option<String> {
+    run_with(name, settings, &[])
 }
 
-/// What of it the driver says that it was asked to create, as whether network cards were to reach it.
-fn created(said: &str) -> Vec<&str> {
-    said.lines().filter(|line| line.ends_with("shareable=0")).collect()
+fn run_with(name: &str, settings: &str, variables: &[(&str, &str)]) -> Option<String> {
+    if Simulator::loaded().is_none() {
+        eprintln!(
+            "skipped: the simulated CUDA driver is not loaded (backends/cuda/simulator/run.sh loads it)"
+        );
+        return None;
+    }
+    let output = Command::new(std::env::current_exe().expect("this program"))
+        .args(["--exact", name, "--nocapture", "--ignored"])
+        .env("VRAMPOOL_SIMULATOR", format!("strict=1,{settings}"))
+        .envs(variables.iter().copied())
+        .output()
+        .expect("it starts");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success() && text.contains("1 passed"), "{name} with {settings:?}: {output:?}");
+    Some(text)
+}
+
+fn simulator() -> &'static Simulator {
+    Simulator::loaded().expect("the test that starts this one checked it")
+}
+
+/// Fails unless all memory is the device's again.
+fn check_nothing_is_left(device: &CudaDevice) {
+    let info = device.memory_info().expect("memory info");
+    assert_eq!(info.free_bytes, info.total_bytes);
+    assert_eq!(simulator().leaks().iter().filter(|line| line.contains("bytes")).count(), 0);
 }
 
 #[test]
@@ -75,9 +69,39 @@ fn is_there_and_has_none() {
     assert!(device.shareable_kinds().is_empty());
 }
 
+/// A copy of the simulated driver in which the name of one function is another.
 #[test]
 fn a_driver_without_the_functions_serves_without_virtual_memory() {
-    run("is_there_and_has_none", &["WITHOUT_VIRTUAL_MEMORY"]);
+    let paths = std::env::var("LD_LIBRARY_PATH").unwrap_or_default();
+    let driver = paths
+        .split(':')
+        .map(|path| format!("{path}/libcuda.so.1"))
+        .find(|path| Simulator::loaded().is_some() && std::path::Path::new(path).exists());
+    let Some(driver) = driver else {
+        eprintln!(
+            "skipped: the simulated CUDA driver is not loaded (backends/cuda/simulator/run.sh loads it)"
+        );
+        return;
+    };
+    let mut bytes = std::fs::read(driver).expect("the driver");
+    let name = format!("\0{MISSING}\0").into_bytes();
+    let places: Vec<usize> =
+        (0..bytes.len() - name.len()).filter(|&at| bytes[at..].starts_with(&name)).collect();
+    assert!(!places.is_empty(), "the driver exports {MISSING}");
+    for at in places {
+        bytes[at + 1] = b'x';
+    }
+    let folder = std::env::temp_dir().join(format!("vrampool-refusals-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    for name in ["libcuda.so.1", "libcuda.so"] {
+        std::fs::write(folder.join(name), &bytes).expect("a copy");
+    }
+    let folder_name = folder.to_string_lossy().into_owned();
+    let ran = run_with("is_there_and_has_none", "", &[("LD_LIBRARY_PATH", &folder_name)]);
+    std::fs::remove_dir_all(&folder).expect("it was there");
+    assert!(ran.is_some());
+    // A device that has no virtual memory, although its driver does.
+    run("is_there_and_has_none", "virtual_memory=0");
 }
 
 #[test]
@@ -85,31 +109,31 @@ fn a_driver_without_the_functions_serves_without_virtual_memory() {
 fn creates_twice() {
     let device = CudaDevice::open(0).expect("a device");
     assert_eq!(device.granularity(kind()).expect("a granularity"), PAGE);
+    let calls = || simulator().calls_of("cuMemCreate").expect("a name");
+    let before = calls();
     let pieces = [(); 2].map(|()| device.create_physical(PAGE, kind()).expect("memory"));
+    println!("created in {} calls", calls() - before);
     assert_eq!(pieces.map(|piece| piece.len()), [PAGE; 2]);
     assert_eq!(device.shareable_kinds(), [ShareableKind::FileDescriptor], "fabric handles were tried");
     device.create_shareable(PAGE, kind(), ShareableKind::FileDescriptor).expect("memory");
     let error = device.create_shareable(PAGE, kind(), ShareableKind::Fabric).expect_err("refused");
     assert!(matches!(error, BackendError::Unsupported { .. }), "{error}");
-    let info = device.memory_info().expect("memory info");
-    assert_eq!(info.free_bytes, info.total_bytes, "all is given back");
+    check_nothing_is_left(&device);
 }
 
 #[test]
 fn memory_is_for_network_cards_unless_that_is_refused_which_is_asked_once() {
-    let Some(said) = run("creates_twice", &[]) else { return };
-    assert_eq!(created(&said), ["created rdma=1 shareable=0"; 2], "{said}");
+    let Some(text) = run("creates_twice", "") else { return };
+    assert!(text.contains("created in 2 calls"), "{text}");
     for code in [1, 800, 801] {
-        let Some(said) = run("creates_twice", &[&format!("REFUSES_RDMA={code}")]) else { return };
-        let expected =
-            ["refused rdma=1 shareable=0", "created rdma=0 shareable=0", "created rdma=0 shareable=0"];
-        assert_eq!(created(&said), expected, "{said}");
+        let Some(text) = run("creates_twice", &format!("direct_rdma={code}")) else { return };
+        assert!(text.contains("created in 3 calls"), "{code}: {text}");
     }
-    // Out of memory is no refusal of the flag, and nor is anything else.
-    let Some(said) = run("is_refused", &["REFUSES_RDMA=2"]) else { return };
-    assert!(said.contains("out of memory"), "{said}");
-    let Some(said) = run("is_refused", &["REFUSES_RDMA=999"]) else { return };
-    assert!(said.contains("failed with code 999"), "{said}");
+    // Out of memory is no refusal of the flag, and neither is any other error.
+    let Some(text) = run("is_refused", "direct_rdma=2") else { return };
+    assert!(text.contains("out of memory"), "{text}");
+    let Some(text) = run("is_refused", "direct_rdma=999") else { return };
+    assert!(text.contains("failed with code 999"), "{text}");
 }
 
 #[test]
@@ -130,15 +154,16 @@ fn maps_nothing() {
         let info = device.memory_info().expect("memory info");
         assert_eq!(info.free_bytes, info.total_bytes, "nothing is left of it");
     }
+    drop(reservation);
+    check_nothing_is_left(&device);
 }
 
 #[test]
 fn what_fails_on_the_way_is_undone() {
-    let Some(said) = run("maps_nothing", &["REFUSES_MAPPING"]) else { return };
-    assert!(!said.contains("unmapped") && said.contains("addresses are free"), "{said}");
-    let Some(said) = run("maps_nothing", &["REFUSES_ACCESS"]) else { return };
-    assert_eq!(said.matches("unmapped 2").count(), 3, "{said}");
-    assert!(said.contains("addresses are free"), "{said}");
+    for function in ["cuMemMap", "cuMemSetAccess"] {
+        let faults: Vec<_> = (1..=3).map(|nth| format!("fail={function}:{nth}:801")).collect();
+        run("maps_nothing", &faults.join(","));
+    }
 }
 
 #[test]
@@ -150,16 +175,16 @@ fn drops_what_is_mapped() {
         device.create_and_map(&reservation, page * PAGE, pages * PAGE, kind()).expect("memory");
     }
     assert_eq!(device.memory_info().map(|info| info.total_bytes - info.free_bytes), Ok(7 * PAGE));
+    let calls = simulator().calls_of("cuMemUnmap").expect("a name");
     drop(reservation);
-    assert_eq!(device.memory_info().map(|info| info.total_bytes - info.free_bytes), Ok(0));
+    assert_eq!(simulator().calls_of("cuMemUnmap").expect("a name") - calls, 2, "neighbours go in one call");
+    check_nothing_is_left(&device);
 }
 
+/// The driver refuses to free addresses with a mapping, which would be left.
 #[test]
 fn a_reservation_is_unmapped_before_its_addresses_go() {
-    let Some(said) = run("drops_what_is_mapped", &[]) else { return };
-    let calls: Vec<_> =
-        said.lines().filter(|line| line.starts_with("unmapped") || line.starts_with("addresses")).collect();
-    assert_eq!(calls, ["unmapped 3", "unmapped 4", "addresses are free"]);
+    run("drops_what_is_mapped", "");
 }
 
 #[test]
@@ -170,11 +195,10 @@ fn imports_what_is_elsewhere() {
     let error = device.import(device.export(&physical).expect("a handle"), PAGE).expect_err("elsewhere");
     assert!(matches!(error, BackendError::InvalidArgument { argument: "handle", .. }), "{error}");
     drop(physical);
-    let info = device.memory_info().expect("memory info");
-    assert_eq!(info.free_bytes, info.total_bytes, "nothing is left of it");
+    check_nothing_is_left(&device);
 }
 
 #[test]
 fn memory_of_another_device_is_not_imported() {
-    run("imports_what_is_elsewhere", &["IMPORTS_FROM_ANOTHER_DEVICE"]);
+    run("imports_what_is_elsewhere", "foreign_imports=1");
 }

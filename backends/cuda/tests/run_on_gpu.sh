@@ -10,6 +10,9 @@ backend=(-p vrampool-cuda)
 pool=(-p vrampool --all-features --bin vrampool --test cuda --test devices --test cupy --test cuda_capture --test cuda_out_of_memory \
     --test cuda_second_process --test solve_program)
 VRAMPOOL_REQUIRE=cuda cargo test --locked "${backend[@]}"
+# The driver answers as the simulated one does.
+VRAMPOOL_REQUIRE=cuda cargo test --locked -p vrampool-cuda-simulator --test facts
+VRAMPOOL_REQUIRE=cuda cargo test --locked -p vrampool-c --test torch_on_cuda
 VRAMPOOL_REQUIRE=cuda cargo test --locked "${pool[@]}"
 CUDA_VISIBLE_DEVICES='' cargo test --locked "${backend[@]}"
 CUDA_VISIBLE_DEVICES='' cargo test --locked "${pool[@]}"

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -42,10 +43,18 @@ def run(program: str) -> None:
     assert done.stdout.endswith("all is well\n")
 
 
-@pytest.fixture
-def pool() -> Iterator[vrampool.Pool]:
-    """64 MiB of a host device of its own, half of them allowed; all is given back in the end."""
-    with vrampool.Pool("host", host_capacity=64 * MIB, limit=32 * MIB) as made:
+@pytest.fixture(params=["host", "simulated CUDA"])
+def pool(request: pytest.FixtureRequest) -> Iterator[vrampool.Pool]:
+    """A pool of 32 MiB, on a host device of its own and on the simulated CUDA driver; all is given back in the end.
+
+    Tests read and write the memory by its address, which a real GPU does not allow.
+    """
+    options: dict[str, Any] = {"device": "host", "host_capacity": 64 * MIB}
+    if request.param != "host":
+        if "VRAMPOOL_SIMULATOR" not in os.environ:
+            pytest.skip("the simulated CUDA driver is not loaded (backends/cuda/simulator/run.sh loads it)")
+        options = {"device": "cuda:0"}
+    with vrampool.Pool(options.pop("device"), limit=32 * MIB, **options) as made:
         yield made
         made.trim()
         assert made.stats().live_buffers == 0

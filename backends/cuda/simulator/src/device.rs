@@ -48,7 +48,7 @@ impl Device {
 
     pub(crate) fn uuid(&self) -> [u8; 16] {
         let mut uuid = *b"vrampool-simul00";
-        uuid[15] = self.ordinal as u8;
+        uuid[0] = uuid[0].wrapping_add(self.ordinal as u8);
         uuid
     }
 }

@@ -104,6 +104,22 @@ impl Simulator {
         self.count("simulator_calls")
     }
 
+    /// Calls of `function` so far.
+    ///
+    /// # Errors
+    /// For a name with a zero in it.
+    pub fn calls_of(&self, function: &str) -> Result<u64, std::ffi::NulError> {
+        let (text, mut count) = (CString::new(function)?, 0);
+        let name = b"simulator_calls_of\0";
+        // SAFETY: the simulator exports this function with this type.
+        let ask = unsafe { self.library.get::<unsafe extern "C" fn(*const c_char, *mut u64) -> c_int>(name) };
+        if let Ok(ask) = ask {
+            // SAFETY: as above; the text ends with a zero, and it and the number live here.
+            unsafe { ask(text.as_ptr(), &raw mut count) };
+        }
+        Ok(count)
+    }
+
     /// Waits of streams for events so far.
     #[must_use]
     pub fn waits(&self) -> u64 {
