@@ -1,7 +1,7 @@
 //! The record of a block: memory of the source, with all that must be known to hand it out again.
 
 use crate::buckets::Key;
-use crate::capture::Need;
+use crate::capture::{After, Need};
 use crate::device_arena::Refill;
 use crate::error::Error;
 use crate::lanes::{self, NO_LANE};
@@ -240,7 +240,7 @@ impl Block {
     pub(crate) fn lend<B: Backend>(&self, stream: &B::Stream) -> Result<u64, Error> {
         let Body { extent, stream: writer, readers, .. } = self.body::<B>();
         if let Extent::Arena(buffer) = extent {
-            buffer.used_on(stream)?;
+            buffer.lend(stream)?;
         }
         if writer.id() == stream.id() || readers.lock().is_behind(stream.id()) {
             return Ok(0);
@@ -275,7 +275,7 @@ impl Block {
 
     /// Makes `stream` wait for every stream that used the block, and hands the block to it. When a step fails the block
     /// still belongs to all of them. Answers how many waits that took.
-    pub(crate) fn hand_over<B: Backend>(&mut self, stream: &B::Stream) -> Result<u64, Error> {
+    pub(crate) fn hand_over<B: Backend>(&mut self, stream: &B::Stream, after: After) -> Result<u64, Error> {
         if self.is_ready_on(stream.id()) {
             return Ok(0);
         }
@@ -284,12 +284,12 @@ impl Block {
         let mut waits = 0;
         match &body.extent {
             // It knows more: who moved it, say. It counts its waits, too.
-            Extent::Arena(buffer) => buffer.hand_over(stream)?,
+            Extent::Arena(buffer) => buffer.hand_over(stream, after)?,
             Extent::Direct(_) | Extent::Driver(..) => {
                 let Supply { device, .. } = pool.supply::<B>();
                 for user in std::iter::once(&body.stream).chain(body.readers.get_mut().iter()) {
                     if user.id() != stream.id() {
-                        need.order(device, user, stream)?;
+                        after.judge(need.order(device, user, stream))?;
                         waits += 1;
                     }
                 }

@@ -11,6 +11,27 @@ pub(crate) struct Need {
     pub(crate) class: u64,
 }
 
+/// What a stream waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum After {
+    /// Contents that another stream wrote: there are none if its work failed.
+    Contents,
+    /// The end of others' work, to reuse the memory: work that failed is over.
+    Work,
+}
+
+impl After {
+    /// The outcome of a wait.
+    pub(crate) fn judge<T: Default>(self, outcome: Result<T, Error>) -> Result<T, Error> {
+        match outcome {
+            Err(error) if self == Self::Work && error.is_stream_failed() && !error.is_device_lost() => {
+                Ok(T::default())
+            }
+            outcome => outcome,
+        }
+    }
+}
+
 impl Need {
     pub(crate) fn refused(self, forbidden: Forbidden) -> Error {
         let Self { requested, class } = self;

@@ -16,6 +16,7 @@ mod builder;
 mod capture;
 mod depot;
 mod device_arena;
+mod ended;
 mod environment;
 mod error;
 mod exchange;

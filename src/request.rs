@@ -4,7 +4,7 @@ use crate::UNLIMITED;
 use crate::arena::ArenaError;
 use crate::block::Block;
 use crate::buckets::Key;
-use crate::capture::Need;
+use crate::capture::{After, Need};
 use crate::device_arena::DeviceArena;
 use crate::error::{Error, Forbidden, OutOfMemory, Shortage};
 use crate::lanes::NO_LANE;
@@ -150,7 +150,7 @@ impl Shared {
         key: Key,
         stream: &B::Stream,
     ) -> Result<Box<Block>, Error> {
-        match block.hand_over::<B>(stream) {
+        match block.hand_over::<B>(stream, After::Work) {
             Ok(waits) => self.count_waits(waits),
             Err(error) => {
                 self.depot().buckets.undo_hit(key);

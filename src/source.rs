@@ -118,6 +118,15 @@ impl<B: Backend> Supply<B> {
         }
     }
 
+    /// Has the device give memory back that it keeps for work.
+    pub(crate) fn reclaim(&self) {
+        if let Err(error) = self.device.reclaim()
+            && !error.is_device_lost()
+        {
+            log::warn!("device {}: dropped memory is not given back: {error}", self.device.id());
+        }
+    }
+
     /// An own arena that grows may have so much.
     pub(crate) fn set_limit(&self, bytes: u64) -> Result<(), Error> {
         match self.arena.as_ref().filter(|arena| arena.is_growing() && !self.is_shared) {
@@ -210,7 +219,10 @@ impl<B: Backend> Extent<B> {
     ) -> Result<RegionMut<'_, B::Memory>, Error> {
         match self {
             Self::Arena(buffer) => buffer.region_mut(len, stream),
-            Self::Direct(_) | Self::Driver(..) => Ok(RegionMut::new(self.memory(), 0, len, stream)?),
+            // All of it is the borrower's.
+            Self::Direct(_) | Self::Driver(..) => {
+                Ok(RegionMut::new(self.memory(), 0, len, stream)?.with_room(u64::MAX))
+            }
         }
     }
 }

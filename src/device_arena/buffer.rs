@@ -5,7 +5,7 @@ use super::slot::Slot;
 use super::unsettled::Streams;
 use super::{Shared, State};
 use crate::arena::{ArenaError, Block};
-use crate::capture::Need;
+use crate::capture::{After, Need};
 use crate::error::Error;
 use std::fmt;
 use std::ops::Range;
@@ -269,7 +269,7 @@ impl<B: Backend> ArenaBuffer<B> {
 
     /// Its first `len` bytes for reading; `len` is at most its size.
     pub(crate) fn region(&self, len: u64, stream: &B::Stream) -> Result<Region<'_, B::Memory>, Error> {
-        let (hold, offset) = self.hold(stream, Slot::before_read, Slot::read_by)?;
+        let (hold, offset) = self.hold(stream, After::Contents, Slot::before_read, Slot::read_by)?;
         Ok(Region::new(self.memory(), offset, len, stream)?.held(hold))
     }
 
@@ -279,16 +279,24 @@ impl<B: Backend> ArenaBuffer<B> {
         len: u64,
         stream: &B::Stream,
     ) -> Result<RegionMut<'_, B::Memory>, Error> {
-        let (hold, offset) = self.hold(stream, Slot::before_write, Slot::written_by)?;
-        Ok(RegionMut::new(self.memory(), offset, len, stream)?.held(hold))
+        let (hold, offset) = self.hold(stream, After::Contents, Slot::before_write, Slot::written_by)?;
+        let room = self.size.saturating_sub(len);
+        Ok(RegionMut::new(self.memory(), offset, len, stream)?.with_room(room).held(hold))
     }
 
-    /// Says that work on `stream` reads it, for work that got its address in another way; else as [`on`](Self::on).
+    /// Says that work on `stream` reads it, for work that got its address in another way; else as [`on`](Self::on). Call it before the
+    /// work is submitted: what was enqueued on `stream` so far is [submitted](Backend::flush) then.
     ///
     /// # Errors
     /// As [`on`](Self::on).
     pub fn used_on(&self, stream: &B::Stream) -> Result<(), Error> {
-        self.hold(stream, Slot::before_read, Slot::read_by).map(drop)
+        self.lend(stream)?;
+        Ok(self.arena.device.flush(stream)?)
+    }
+
+    /// As [`used_on`](Self::used_on), for work that goes through the device.
+    pub(crate) fn lend(&self, stream: &B::Stream) -> Result<(), Error> {
+        self.hold(stream, After::Contents, Slot::before_read, Slot::read_by).map(drop)
     }
 
     /// Says that work on `stream` uses it, and has that wait for nothing: the program's own order does. Who gets its bytes next, or
@@ -301,7 +309,10 @@ impl<B: Backend> ArenaBuffer<B> {
         self.arena.check_device(stream)?;
         match self.arena.device.is_capturing(stream)? {
             true => self.used_on(stream),
-            false => self.note_stream(stream),
+            false => {
+                self.note_stream(stream)?;
+                Ok(self.arena.device.flush(stream)?)
+            }
         }
     }
 
@@ -314,14 +325,15 @@ impl<B: Backend> ArenaBuffer<B> {
     }
 
     /// Makes `stream` wait for every stream that used it, and its order the block's own.
-    pub(crate) fn hand_over(&self, stream: &B::Stream) -> Result<(), Error> {
-        self.hold(stream, Slot::before_write, Slot::written_by).map(drop)
+    pub(crate) fn hand_over(&self, stream: &B::Stream, after: After) -> Result<(), Error> {
+        self.hold(stream, after, Slot::before_write, Slot::written_by).map(drop)
     }
 
     /// Keeps it where it is, and puts what `stream` does from now on behind the work of those who are `before` it.
     fn hold(
         &self,
         stream: &B::Stream,
+        after: After,
         before: impl FnOnce(&Slot<B::Stream>, &B::Stream) -> Streams<B::Stream>,
         then: impl FnOnce(&mut Slot<B::Stream>, &B::Stream),
     ) -> Result<(Hold<'_>, u64), Error> {
@@ -337,7 +349,8 @@ impl<B: Backend> ArenaBuffer<B> {
             return Ok((hold, offset));
         }
         drop(state);
-        users.iter().try_for_each(|user| self.arena.order(user, stream, self.need()).map(drop))?;
+        let need = self.need();
+        users.iter().try_for_each(|user| after.judge(self.arena.order(user, stream, need)).map(drop))?;
         if let Some(slot) = self.arena.state.lock_with_deferred().slots.get_mut(self.block) {
             then(slot, stream);
         }

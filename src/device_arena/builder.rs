@@ -5,7 +5,7 @@ use super::backing::Backing;
 use super::growth::virtual_memory;
 use super::sleep::GivingBack;
 use super::state::{LockedState, State};
-use super::{DeviceArena, Shared};
+use super::{DeviceArena, Reclaim, Shared};
 use crate::arena::{Arena, Layout};
 use crate::error::Error;
 use crate::sync::Condvar;
@@ -147,6 +147,7 @@ impl<B: Backend> ArenaBuilder<B> {
             State::reserve(&self.device, self.kind, layout, bytes)?
         };
         log::debug!("arena on {id}: {:?}, at {:?}", self.kind, state.range.address());
+        let reclaim = Reclaim(self.device.clone());
         let shared = Shared {
             id,
             device: self.device,
@@ -160,6 +161,7 @@ impl<B: Backend> ArenaBuilder<B> {
             mapping_nanoseconds: AtomicU64::new(0),
             waits: AtomicU64::new(0),
             is_marked: AtomicBool::new(false),
+            _reclaim: reclaim,
         };
         Ok(DeviceArena { shared: Arc::new(shared) })
     }

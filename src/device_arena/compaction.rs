@@ -4,7 +4,7 @@ use super::copier::Copier;
 use super::unsettled::{Streams, add};
 use super::{DeviceArena, Shared, State};
 use crate::arena::{Block, Move};
-use crate::capture::Need;
+use crate::capture::{After, Need};
 use crate::error::{Error, Forbidden};
 use std::ops::Range;
 use std::sync::Arc;
@@ -161,7 +161,7 @@ impl<B: Backend> Shared<B> {
         users
             .iter()
             .filter(|user| user.id() != stream.id())
-            .try_for_each(|user| self.order(user, stream, need).map(drop))
+            .try_for_each(|user| After::Work.judge(self.order(user, stream, need)).map(drop))
     }
 
     /// Settles the books. Copies are enqueued at most; whoever uses either end next waits for `stream`.
