@@ -62,7 +62,7 @@ fn a_lack_of_host_visible_memory_is_out_of_memory_too() {
     let program = std::env::current_exe().expect("this program");
     // KiB: what the driver's compiler takes, and some buffers.
     let outcome = std::process::Command::new("sh")
-        .args(["-c", "ulimit -v 3500000; exec \"$0\" --exact \"$1\" --nocapture"])
+        .args(["-c", "ulimit -v 2200000; exec \"$0\" --exact \"$1\" --nocapture"])
         .arg(program)
         .arg(name)
         .env(LIMITED, "1")
