@@ -228,16 +228,16 @@ fn a_pool_and_an_arena_hold_no_more_than_their_limits_and_what_is_documented() {
     assert_eq!(pool.stats().bytes_held, 0);
     assert!(held() <= LIMIT + BEYOND, "{} bytes", held());
     pool.trim();
-    assert!(held() <= MIB, "{} bytes are left after a trim", held());
+    assert!(held() <= 4 * MIB, "{} bytes are left after a trim", held());
     let arena = DeviceArena::builder(&device).limit(LIMIT).build().expect("an arena");
     let mut block = arena.allocate(MIB, &stream).expect("memory");
     device.fill(&stream, block.on_mut(&stream).expect("a region"), 0).expect("queued");
     drop((block, arena));
-    assert!(held() <= MIB, "{} bytes are left of an arena", held());
+    assert!(held() <= 4 * MIB, "{} bytes are left of an arena", held());
     let own = Pool::builder(&device).limit(LIMIT).build().expect("a pool");
     let mut buffer = own.allocate(50 * MIB, &stream).expect("memory");
     device.fill(&stream, buffer.on_mut(&stream).expect("a region"), 0).expect("queued");
     drop(buffer);
     drop(own);
-    assert!(held() <= MIB, "{} bytes are left of a pool", held());
+    assert!(held() <= 4 * MIB, "{} bytes are left of a pool", held());
 }

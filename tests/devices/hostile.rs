@@ -85,25 +85,23 @@ fn idle_memory_makes_room_for_host_visible_memory() {
     });
 }
 
-/// Large memory that is used a little and dropped, over and over, by a program that waits for nothing.
+/// Large memory that is used a little and dropped, over and over, by a program that waits for nothing, on a device that has no more
+/// than one of it.
 #[test]
-fn dropped_memory_is_held_within_a_bound() {
+fn dropped_memory_comes_back_before_there_is_none() {
     const LIMIT: u64 = 64 * MIB;
-    // What the device itself may keep for work, as wgpu's documentation says.
-    const MOST_DROPPED: u64 = 32 * MIB;
     there::on_each(|there| {
-        let Some(there) = there.limited(4 * LIMIT) else { return };
+        let Some(there) = there.limited(LIMIT) else { return };
         let [stream] = there.streams();
         let info = || there.device.memory_info().expect("figures");
         let all = info().total_bytes;
+        assert_eq!(there.free(), all, "{}", there.name);
         for source in [Source::Direct, Source::Arena] {
             for round in 0..4 {
                 let builder = Pool::builder(&there.device).source(source).limit(LIMIT).max_cached_bytes(0);
                 let pool = builder.size_classes(SizeClasses::Multiple(MIB)).build().expect("a pool");
                 for _ in 0..10 {
                     let mut buffer = pool.allocate(50 * MIB, &stream).expect("memory");
-                    let taken = all - info().free_bytes;
-                    assert!(taken <= LIMIT + MOST_DROPPED, "{}, {source}: {taken} bytes", there.name);
                     let start = buffer.on_mut(&stream).expect("a region").slice(..4 * KIB).expect("inside");
                     there.device.fill(&stream, start, round).expect("queued");
                 }

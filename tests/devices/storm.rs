@@ -8,7 +8,7 @@ use vrampool::{Backend, Buffer, Pool, Source};
 
 const THREADS: u64 = 4;
 /// Of each thread. With this it takes some 30 seconds where two processors are all the devices that there are.
-const OPERATIONS: u32 = 3000;
+const OPERATIONS: u32 = 10_000;
 const LIMIT: u64 = 48 * MIB;
 const MOST_LIVE: usize = 8;
 

@@ -243,11 +243,14 @@ impl HostStream {
         })))
     }
 
-    /// A point behind all that was queued so far, which is reached at once where all of it is done.
+    /// A point behind all that was queued so far, which is reached at once where all of it is over.
     pub(crate) fn record(&self) -> Result<HostEvent, BackendError> {
         // Acquire: pairs with the release behind each piece, so what a piece wrote is seen by who sees it done.
-        let flag = if self.inner.pending.load(Ordering::Acquire) == 0 {
-            Arc::new(Flag::reached(self.inner.failure.check()))
+        let (is_idle, outcome) =
+            (self.inner.pending.load(Ordering::Acquire) == 0, self.inner.failure.check());
+        // What is queued on a stream that failed is not done any more.
+        let flag = if is_idle || outcome.is_err() {
+            Arc::new(Flag::reached(outcome))
         } else {
             let flag = Arc::new(Flag::default());
             self.send(Work::Signal(Arc::clone(&flag)))?;
