@@ -3,8 +3,8 @@
 
 use proptest::prelude::*;
 use std::sync::mpsc::{Sender, channel};
-use vrampool::host::{Call, HostDevice, HostStream};
 use vrampool::arena::Region as Zone;
+use vrampool::host::{Call, HostDevice, HostStream};
 use vrampool::{
     ArenaBuffer, Backend, Buffer, DeviceArena, Placement, Pool, PoolStats, Region, RegionMut, Source,
 };
