@@ -79,9 +79,7 @@ pub(crate) struct Handle<B: Backend> {
 impl<B: Backend> Drop for Handle<B> {
     fn drop(&mut self) {
         self.shared.close();
-        let supply = self.shared.supply::<B>();
-        supply.close();
-        supply.reclaim();
+        self.shared.supply::<B>().close();
     }
 }
 

@@ -110,6 +110,11 @@ impl<B: Backend> Supply<B> {
     /// No handle of the pool is left: what is free of an arena of its own goes back to the device now, not when the last buffer
     /// does.
     pub(crate) fn close(&self) {
+        self.release_arena();
+        self.reclaim();
+    }
+
+    fn release_arena(&self) {
         if let Some(arena) = self.arena.as_ref().filter(|arena| arena.is_growing() && !self.is_shared)
             && arena.used() > 0
             && let Err(error) = arena.release(0)

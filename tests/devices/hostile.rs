@@ -1,13 +1,13 @@
-//! What a hostile review did to pools on OpenCL and wgpu, on every device where it makes sense: threads that end, memory that runs
-//! out, work that nobody submits, streams that come and go, lengths that nobody expects, and work that waits.
+//! Hostile use, on every device where it makes sense: threads that end, memory that runs out, work that nobody submits, streams that
+//! come and go, lengths that are a multiple of nothing, and work that waits.
 
 use crate::audit::AuditDevice;
-use crate::there::{self, There};
+use crate::there;
 use crate::{KIB, MIB};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread::{self, ThreadId};
 use vrampool::backend::Capabilities;
-use vrampool::{Backend, DeviceArena, Placement, Pool, Region, RegionMut, SizeClasses, Source};
+use vrampool::{Backend, DeviceArena, Placement, Pool, SizeClasses, Source};
 
 /// A destructor of a thread's own variables must call no driver, whose own may be gone.
 #[test]
@@ -117,8 +117,8 @@ fn dropped_memory_comes_back_before_there_is_none() {
 
 /// Memory that outlives the streams on which it was used.
 #[test]
-fn memory_outlives_hundreds_of_streams() {
-    const STREAMS: u32 = 400;
+fn memory_outlives_many_streams() {
+    const STREAMS: u32 = 150;
     there::on_each(|there| {
         let placements = [
             (Placement::Device, Capabilities::empty()),
@@ -221,25 +221,5 @@ fn a_request_gets_memory_that_waits_for_nothing() {
             drop(pool.allocate(MIB, stream).expect("memory"));
         }
         assert!(arena.stream_waits() <= waits + 1, "{}: each stream keeps to its own", there.name);
-    });
-}
-
-/// What a program submits by itself, with the memory it was given, comes after what it enqueued: it says `used_on` before.
-#[test]
-fn what_is_said_to_be_used_is_submitted() {
-    there::on_each(|there: &There| {
-        let [stream] = there.streams();
-        let pool = Pool::builder(&there.device).build().expect("a pool");
-        let mut buffer = pool.allocate(64, &stream).expect("memory");
-        buffer.write(&stream, &[7; 64]).expect("queued");
-        buffer.used_on(&stream).expect("no fault");
-        there.device.flush(&stream).expect("there is nothing left to submit");
-        let mut bytes = [0; 64];
-        let (memory, len) = (buffer.memory(), 64);
-        let region = Region::new(memory, 0, len, &stream).expect("a region");
-        there.device.download(&stream, region, &mut bytes).expect("no fault");
-        assert_eq!(bytes, [7; 64], "{}", there.name);
-        let other = there.device.allocate(64, Placement::Device.into()).expect("memory");
-        there.device.fill(&stream, RegionMut::whole(&other, &stream), 1).expect("queued");
     });
 }
