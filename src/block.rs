@@ -1,7 +1,7 @@
 //! The record of a block: memory of the source, with all that must be known to hand it out again.
 
 use crate::buckets::Key;
-use crate::capture::Need;
+use crate::capture::{After, Need};
 use crate::device_arena::Refill;
 use crate::error::{Error, Forbidden};
 use crate::lanes::{self, NO_LANE};
@@ -90,7 +90,7 @@ impl<B: Backend> Drop for Body<B> {
             }
             // Where the device cannot wait the host does. What fails here too has no work under way any more.
             let need = Need { requested: 0, class: memory.len() };
-            if need.order(device, [reader].into_iter(), &self.stream).is_err() {
+            if need.order(device, [reader].into_iter(), &self.stream, After::Work).is_err() {
                 let _ = device.synchronize(reader);
             }
         }
@@ -259,7 +259,7 @@ impl Block {
         let mut waits = 0;
         if let Extent::Direct(_) | Extent::Driver(..) = extent {
             let device = &self.pool.supply::<B>().device;
-            (waits, capture) = self.need().order(device, [writer].into_iter(), stream)?;
+            (waits, capture) = self.need().order(device, [writer].into_iter(), stream, After::Contents)?;
         }
         self.read_by::<B>(stream, true, capture);
         Ok(waits)
@@ -298,7 +298,7 @@ impl Block {
 
     /// Makes `stream` wait for every stream that used the block, and hands the block to it. When a step fails the block
     /// still belongs to all of them. Returns the number of waits.
-    pub(crate) fn hand_over<B: Backend>(&mut self, stream: &B::Stream) -> Result<u64, Error> {
+    pub(crate) fn hand_over<B: Backend>(&mut self, stream: &B::Stream, after: After) -> Result<u64, Error> {
         if self.is_ready_on(stream.id()) {
             return Ok(0);
         }
@@ -306,11 +306,11 @@ impl Block {
         let body = self.body_mut::<B>();
         let (waits, capture) = match &body.extent {
             // It knows more: who moved it, say. It counts its waits, too.
-            Extent::Arena(buffer) => (0, buffer.hand_over(stream)?),
+            Extent::Arena(buffer) => (0, buffer.hand_over(stream, after)?),
             Extent::Direct(_) | Extent::Driver(..) => {
                 let Supply { device, .. } = pool.supply::<B>();
                 let users = std::iter::once(&body.stream).chain(body.readers.get_mut().iter());
-                need.order(device, users, stream)?
+                need.order(device, users, stream, after)?
             }
         };
         let before = mem::replace(&mut body.stream, stream.clone());

@@ -1,6 +1,7 @@
 //! A buffer on loan.
 
 use crate::block::Block;
+use crate::capture::After;
 use crate::error::Error;
 use crate::shared::Shared;
 use std::fmt;
@@ -106,7 +107,7 @@ impl<B: Backend> Buffer<B> {
     /// [`Error::WrongDevice`]; [`Error::Backend`] when the device refuses the event or the wait; [`Error::Capture`] when that
     /// would be between a stream that is captured into a graph and one that is not.
     pub fn on(&self, stream: &B::Stream) -> Result<Region<'_, B::Memory>, Error> {
-        self.used_on(stream)?;
+        self.lend(stream)?;
         self.block().region::<B>(self.len(), stream)
     }
 
@@ -120,11 +121,17 @@ impl<B: Backend> Buffer<B> {
     }
 
     /// Says that work on `stream` reads the buffer, for work that got its address in another way; else as
-    /// [`on`](Self::on), which calls it. Work that writes in such a way needs [`on_mut`](Self::on_mut).
+    /// [`on`](Self::on). Work that writes in such a way needs [`on_mut`](Self::on_mut). Call it before the work is submitted: what
+    /// was enqueued on `stream` so far is [submitted](Backend::flush) then, so that the program's own work comes after it.
     ///
     /// # Errors
-    /// As [`on`](Self::on).
+    /// As [`on`](Self::on); what the device reports of work that was enqueued.
     pub fn used_on(&self, stream: &B::Stream) -> Result<(), Error> {
+        self.lend(stream)?;
+        Ok(self.device().flush(stream)?)
+    }
+
+    fn lend(&self, stream: &B::Stream) -> Result<(), Error> {
         let block = self.block();
         block.pool.check_device(stream)?;
         block.pool.count_waits(block.lend::<B>(stream)?);
@@ -159,7 +166,10 @@ impl<B: Backend> Buffer<B> {
         // What a graph does it does at each launch, of which nobody will tell.
         match self.device().is_capturing(stream)? {
             true => self.used_on(stream),
-            false => block.record_stream::<B>(stream),
+            false => {
+                block.record_stream::<B>(stream)?;
+                Ok(self.device().flush(stream)?)
+            }
         }
     }
 
@@ -225,7 +235,7 @@ impl<B: Backend> Buffer<B> {
         match &mut *self.block {
             Some(block) => {
                 block.pool.check_device(stream)?;
-                let waits = block.hand_over::<B>(stream)?;
+                let waits = block.hand_over::<B>(stream, After::Contents)?;
                 block.pool.count_waits(waits);
                 block.region_mut::<B>(len, stream)
             }

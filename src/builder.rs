@@ -134,7 +134,7 @@ impl<B: Backend> Builder<B> {
 
     /// The hard cap on bytes taken from the device, live and idle. A request that would exceed it gets
     /// [`Error::OutOfMemory`] once giving idle memory back does not help. It bounds what the pool has; a driver may keep
-    /// memory that the pool gave back until work that uses it is done. Default: [`UNLIMITED`].
+    /// memory that the pool gave back until work that uses it is done; wgpu keeps at most 32 MiB so. Default: [`UNLIMITED`].
     pub fn limit(mut self, bytes: u64) -> Self {
         self.limit = Some(bytes);
         self

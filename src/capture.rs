@@ -11,6 +11,27 @@ pub(crate) struct Need {
     pub(crate) class: u64,
 }
 
+/// What a stream waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum After {
+    /// Contents that another stream wrote: there are none if its work failed.
+    Contents,
+    /// The end of others' work, to reuse the memory: work that failed is over.
+    Work,
+}
+
+impl After {
+    /// The outcome of a wait.
+    pub(crate) fn judge<T: Default>(self, outcome: Result<T, Error>) -> Result<T, Error> {
+        match outcome {
+            Err(error) if self == Self::Work && error.is_stream_failed() && !error.is_device_lost() => {
+                Ok(T::default())
+            }
+            outcome => outcome,
+        }
+    }
+}
+
 impl Need {
     pub(crate) fn refused(self, forbidden: Forbidden) -> Error {
         let Self { requested, class } = self;
@@ -31,7 +52,8 @@ impl Need {
     /// Makes later work on `to` wait for the work so far on each of the others among `users`. Streams of one capture can wait
     /// for each other, and so can streams that are not captured. But a capture cannot wait for work that is done once, and a
     /// stream that waits for a capture becomes a part of it. A refusal makes no call that would be left behind. Returns the
-    /// number of waits, and the capture in which alone the order holds, if they are captured.
+    /// number of waits, and the capture in which alone the order holds, if they are captured. After [`After::Work`] streams that
+    /// failed are not waited for.
     ///
     /// # Errors
     /// [`Error::Capture`] unless all are of one capture, or of none; what the device reports.
@@ -40,6 +62,7 @@ impl Need {
         device: &B,
         users: impl Iterator<Item = &'a B::Stream> + Clone,
         to: &B::Stream,
+        after: After,
     ) -> Result<(u64, Option<CaptureId>), Error> {
         let users = users.filter(|user| user.id() != to.id());
         let (capture, mut waits) = (device.capture_of(to)?, 0);
@@ -49,8 +72,7 @@ impl Need {
             }
         }
         for user in users {
-            device.wait(to, &device.record(user)?)?;
-            waits += 1;
+            waits += after.judge(wait_for(device, user, None, to))?;
         }
         Ok((waits, capture.filter(|_| waits > 0)))
     }
@@ -58,7 +80,7 @@ impl Need {
     /// Puts `to`, which is about to get memory, behind the `users` of that memory: behind a point in their work where there is
     /// one that is far enough, from when they were not captured. A captured stream waits for nobody: a graph that is launched
     /// elsewhere might run before their work. So it gets what they are known to be done with, and nothing else. Returns the
-    /// number of waits. A refusal makes no call that would be left behind.
+    /// number of waits; streams that failed are not waited for. A refusal makes no call that would be left behind.
     ///
     /// # Errors
     /// [`Error::Capture`] when `to` is captured and a user is not known to be done, or a user without a point is captured;
@@ -84,12 +106,22 @@ impl Need {
         }
         let mut waits = 0;
         for (from, point) in users {
-            match point {
-                Some(point) => device.wait(to, point)?,
-                None => device.wait(to, &device.record(from)?)?,
-            }
-            waits += 1;
+            waits += After::Work.judge(wait_for(device, from, point, to))?;
         }
         Ok(waits)
     }
+}
+
+/// Makes `to` wait for that point in the work on `from`, or for its work so far. Returns the number of waits.
+fn wait_for<B: Backend>(
+    device: &B,
+    from: &B::Stream,
+    point: Option<&B::Event>,
+    to: &B::Stream,
+) -> Result<u64, Error> {
+    match point {
+        Some(point) => device.wait(to, point)?,
+        None => device.wait(to, &device.record(from)?)?,
+    }
+    Ok(1)
 }

@@ -114,6 +114,13 @@ impl Error {
         }
     }
 
+    /// Whether the stream is of no more use, because work on it, or on a stream that it waited for, has failed: by
+    /// [the rule of all backends](BackendError#when-work-fails).
+    #[must_use]
+    pub fn is_stream_failed(&self) -> bool {
+        matches!(self, Self::Backend(error) if error.is_stream_failed())
+    }
+
     /// Whether the device is gone for good.
     #[must_use]
     pub fn is_device_lost(&self) -> bool {

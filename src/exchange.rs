@@ -8,7 +8,7 @@ use crate::block::Block;
 use crate::buckets::{Key, SAME_STREAM_SEARCH};
 use crate::depot::Depot;
 use crate::lanes;
-use crate::rack::{Habit, Rack};
+use crate::rack::{Habit, Leaving, Rack};
 use crate::sync::AtomicU64;
 use crate::tally::{LaneTally, Tally};
 use std::sync::Arc;
@@ -35,9 +35,9 @@ impl Depot {
     }
 
     /// Takes everything back from a thread's magazines of `epoch`. Answers what is not kept: all of it when memory was
-    /// called back since.
-    pub(crate) fn dismiss(&mut self, rack: &Rack, epoch: u64) -> Vec<Box<Block>> {
-        let keep = !self.is_closed() && epoch >= self.trimmed;
+    /// called back since, unless the thread ends, which frees nothing.
+    pub(crate) fn dismiss(&mut self, rack: &Rack, epoch: u64, leaving: Leaving) -> Vec<Box<Block>> {
+        let keep = !self.is_closed() && (epoch >= self.trimmed || leaving == Leaving::Thread);
         let mut gone = Vec::new();
         for (lane, tally) in rack.tally.used_lanes() {
             let key = self.key_of(tally.class());

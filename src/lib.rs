@@ -17,6 +17,7 @@ mod capture;
 mod checksum;
 mod depot;
 mod device_arena;
+mod ended;
 mod environment;
 mod error;
 mod exchange;

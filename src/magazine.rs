@@ -20,7 +20,8 @@
 //! A rack is good for one *epoch* of its pool. Whoever wants the magazines' memory back, to trim, to close, to have slots for
 //! a thread that has none, begins another epoch; each thread notices when it next asks the pool for a small class or frees, and
 //! gives everything back. A thread that never calls again keeps what it has, at most [`Builder::magazine_bytes`](crate::Builder), until
-//! it ends or, when the pool is closed, goes to any pool's depot for such a class or with a free.
+//! it ends or, when the pool is closed, goes to any pool's depot for such a class or with a free. A thread that ends frees nothing
+//! itself: what it keeps is idle in the depot from then on, and [somebody else](crate::ended) frees what is left of a closed pool.
 
 use crate::block::Block;
 use crate::depot::Depot;
@@ -213,6 +214,7 @@ fn with_local<T>(act: impl FnOnce(Option<&Local>) -> T) -> T {
 #[cfg(all(test, model))]
 pub(crate) fn end_thread() {
     with_local(|local| local.into_iter().for_each(Local::leave_all));
+    crate::ended::free();
 }
 
 impl Local {
@@ -228,8 +230,9 @@ impl Local {
         (rack.epoch.get() == pool.epoch.load(Relaxed)).then_some(rack)
     }
 
+    /// Frees nothing: a driver's thread-local variables may be gone.
     fn leave_all(&self) {
-        self.racks.iter().filter_map(OnceCell::get).for_each(|rack| rack.leave());
+        self.racks.iter().filter_map(OnceCell::get).for_each(|rack| rack.leave_at_end());
     }
 
     /// The rack for `pool` in its present epoch, after giving back what is there of another epoch or of closed pools.

@@ -237,7 +237,8 @@ impl<B: Backend> Pool<B> {
     /// Gives all idle memory back to the device. Answers how many bytes that were. With [`Source::Virtual`] idle memory goes back
     /// to the arena, and the arena [releases](DeviceArena::release) to the device every piece of physical memory in which nothing
     /// is live, after the host has waited for the work that used it; what the device refuses stays the arena's, and the log
-    /// has it.
+    /// has it. What the device itself keeps of dropped memory it [gives back](Backend::reclaim): wgpu waits for submitted work.
+    /// Memory in the magazines of other threads comes back at their next call; when a thread has ended since, at the next trim.
     #[doc(alias = "clear")]
     #[doc(alias = "empty_cache")]
     #[allow(clippy::must_use_candidate, reason = "called for what it does; the figure is extra")]
@@ -259,6 +260,7 @@ impl<B: Backend> Pool<B> {
                 log::warn!("pool {}: memory is kept that was to be given back: {error}", shared.name);
             }
         }
+        shared.supply::<B>().reclaim();
         given_back
     }
 

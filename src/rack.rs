@@ -2,6 +2,7 @@
 
 use crate::block::Block;
 use crate::budget::Lent;
+use crate::ended;
 use crate::lanes::{self, LANES};
 use crate::last::{self, Given, Last};
 use crate::magazine;
@@ -32,6 +33,21 @@ pub(crate) struct Rack {
     /// Bytes of all its slots.
     pub(crate) leased: Cell<u64>,
     pub(crate) pool: Cell<Option<Arc<Shared>>>,
+}
+
+/// What a thread leaves when it gives magazines up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Leaving {
+    Pool,
+    /// Itself: nothing is freed there.
+    Thread,
+}
+
+/// What magazines were of, and the blocks that it does not keep.
+struct Vacated {
+    pool: Arc<Shared>,
+    gone: Vec<Box<Block>>,
+    is_closed: bool,
 }
 
 /// How a lane is used, seen at the depot.
@@ -282,13 +298,31 @@ impl Rack {
 
     /// Gives blocks and slots back to the depot they are of.
     pub(crate) fn leave(&self) {
+        if let Some(Vacated { pool, gone, is_closed }) = self.vacate(Leaving::Pool) {
+            pool.give_back(gone);
+            if is_closed {
+                ended::gave_up();
+            }
+        }
+    }
+
+    /// The same where the thread ends: neither a block nor the last handle of a pool is dropped there.
+    pub(crate) fn leave_at_end(&self) {
+        if let Some(Vacated { pool, gone, is_closed }) = self.vacate(Leaving::Thread) {
+            ended::leave(pool, gone, is_closed);
+        }
+    }
+
+    fn vacate(&self, leaving: Leaving) -> Option<Vacated> {
         self.stow();
         let epoch = self.epoch.replace(NEVER);
-        if let Some(pool) = self.pool.take() {
-            let gone = pool.depot().dismiss(self, epoch);
-            self.leased.set(0);
-            pool.give_back(gone);
-        }
+        let pool = self.pool.take()?;
+        let mut depot = pool.depot();
+        let gone = depot.dismiss(self, epoch, leaving);
+        let is_closed = depot.is_closed();
+        drop(depot);
+        self.leased.set(0);
+        Some(Vacated { pool, gone, is_closed })
     }
 }
 

@@ -4,7 +4,7 @@ use crate::UNLIMITED;
 use crate::arena::ArenaError;
 use crate::block::Block;
 use crate::buckets::Key;
-use crate::capture::Need;
+use crate::capture::{After, Need};
 use crate::device_arena::{self, DeviceArena};
 use crate::error::{Error, Forbidden, OutOfMemory, Shortage};
 use crate::lanes::NO_LANE;
@@ -154,7 +154,7 @@ impl Shared {
     ) -> Result<Box<Block>, Error> {
         let handed_over = match block.is_ready_on(stream.id()) {
             true => Ok(0),
-            false => block.check_claim::<B>(stream).and_then(|()| block.hand_over::<B>(stream)),
+            false => block.check_claim::<B>(stream).and_then(|()| block.hand_over::<B>(stream, After::Work)),
         };
         match handed_over {
             Ok(waits) => self.count_waits(waits),

@@ -4,6 +4,7 @@ use crate::block::Block;
 use crate::buckets::Key;
 use crate::budget::Caps;
 use crate::depot::{Counters, Depot, Permit};
+use crate::ended;
 use crate::error::Error;
 use crate::lanes::Lanes;
 use crate::locked_depot::Place;
@@ -247,6 +248,7 @@ impl Shared {
         }
         let idle = depot.evict(surplus);
         drop(depot);
+        ended::free();
         self.give_back(idle)
     }
 
@@ -277,6 +279,7 @@ impl Shared {
         magazine::leave(self);
         let mut depot = self.depot();
         let (idle, spares) = depot.close();
+        let magazines = depot.tallies.len();
         self.epoch.store(CLOSED_EPOCH, Relaxed);
         drop(depot);
         if self.has_magazines() {
@@ -286,6 +289,8 @@ impl Shared {
         CLOSED.fetch_add(1, Release);
         drop(spares);
         self.give_back(idle);
+        ended::expect(magazines);
+        ended::free();
     }
 
     /// Gets a promise of `class` bytes within limit and budget, giving idle memory back where they demand it. The error
@@ -303,6 +308,7 @@ impl Shared {
                 drop(depot);
                 relief().map_err(NoRoom::Relief)?;
                 magazine::leave(self);
+                ended::free();
                 depot = self.depot();
                 if depot.is_over_limit_with(class) && depot.budget.leased > 0 {
                     self.recall(&mut depot, Recall::Memory);
@@ -343,6 +349,7 @@ impl Shared {
     /// and waits for what other threads are giving back at this moment. Answers whether it is worth asking again.
     pub(crate) fn relieve(&self, bytes: u64, all: bool) -> bool {
         magazine::leave(self);
+        ended::free();
         let mut depot = self.depot();
         if all && depot.budget.leased > 0 {
             self.recall(&mut depot, Recall::Memory);

@@ -110,11 +110,25 @@ impl<B: Backend> Supply<B> {
     /// No handle of the pool is left: what is free of an arena of its own goes back to the device now, not when the last buffer
     /// does.
     pub(crate) fn close(&self) {
+        self.release_arena();
+        self.reclaim();
+    }
+
+    fn release_arena(&self) {
         if let Some(arena) = self.arena.as_ref().filter(|arena| arena.is_growing() && !self.is_shared)
             && arena.used() > 0
             && let Err(error) = arena.release(0)
         {
             log::warn!("arena of {} bytes: {error}", arena.reserved_bytes());
+        }
+    }
+
+    /// Has the device give memory back that it keeps for work.
+    pub(crate) fn reclaim(&self) {
+        if let Err(error) = self.device.reclaim()
+            && !error.is_device_lost()
+        {
+            log::warn!("device {}: dropped memory is not given back: {error}", self.device.id());
         }
     }
 
@@ -219,7 +233,10 @@ impl<B: Backend> Extent<B> {
     ) -> Result<RegionMut<'_, B::Memory>, Error> {
         match self {
             Self::Arena(buffer) => buffer.region_mut(len, stream),
-            Self::Direct(_) | Self::Driver(..) => Ok(RegionMut::new(self.range(), 0, len, stream)?),
+            // All of it is the borrower's.
+            Self::Direct(_) | Self::Driver(..) => {
+                Ok(RegionMut::new(self.range(), 0, len, stream)?.with_room(u64::MAX))
+            }
         }
     }
 }

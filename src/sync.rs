@@ -18,7 +18,7 @@ pub(crate) use loom::sync::atomic::AtomicU64;
 pub(crate) use std::sync::atomic::AtomicU64;
 
 /// What outlives a pool, and so a model's run: no model follows it.
-pub(crate) use parking_lot::Mutex as GlobalMutex;
+pub(crate) use parking_lot::{Condvar as GlobalCondvar, Mutex as GlobalMutex};
 pub(crate) use std::sync::atomic::AtomicU64 as GlobalU64;
 
 #[cfg(not(model))]

@@ -156,6 +156,39 @@ fn a_kernel_that_panics_is_a_failure_of_its_stream_only() {
     assert!(buffer.read(&other, &mut [0]).is_ok());
 }
 
+/// The same rule through a pool: what the kernel was to write nobody reads, and what it used is reused.
+#[test]
+fn what_a_failed_stream_wrote_is_an_error_and_its_memory_is_reused() {
+    for source in [Source::Direct, Source::Arena] {
+        let (device, stream) = scene();
+        let pool = Pool::builder(&device).source(source).limit(64 * KIB).build().expect("a pool");
+        let other = device.create_stream().expect("a stream");
+        let mut buffer = pool.allocate(KIB, &stream).expect("memory");
+        buffer.write(&stream, &[1; 16]).expect("queued");
+        stream.launch::<u8, 0, 0>([], [], |[], []| panic!("a bug in a kernel")).expect("queued");
+        assert!(device.synchronize(&stream).expect_err("it failed").is_stream_failed());
+        let failures = [
+            buffer.read(&other, &mut [0]).expect_err("there is nothing to read"),
+            buffer.write(&stream, &[2]).expect_err("the stream failed"),
+            buffer.write(&other, &[2]).expect_err("there is nothing to change"),
+        ];
+        for error in failures {
+            assert!(error.is_stream_failed() && !error.is_device_lost(), "{source}: {error}");
+            assert!(error.to_string().contains("a bug in a kernel"), "{source}: {error}");
+        }
+        drop(buffer);
+        // As many as there are, so that one of them is the block that the failed stream had.
+        let mut all: Vec<_> =
+            (0..64).map(|_| pool.allocate(KIB, &other).expect("memory is reused")).collect();
+        for buffer in &mut all {
+            buffer.write(&other, &[3; 16]).expect("queued");
+            let mut bytes = [0; 16];
+            buffer.read(&other, &mut bytes).expect("the other stream works");
+            assert_eq!(bytes, [3; 16]);
+        }
+    }
+}
+
 #[test]
 fn regions_that_leave_a_buffer_are_refused() {
     let (device, stream) = scene();

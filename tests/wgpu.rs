@@ -1,7 +1,9 @@
 //! The pool, the arena and the stager on a device of wgpu's. Every test is skipped, and says so, where there is none.
 #![cfg(feature = "wgpu")]
 
-use vrampool::wgpu::{Kernels, WgpuDevice, WgpuMemory, WgpuStream};
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+use vrampool::wgpu::{Kernels, WgpuDevice, WgpuMemory, WgpuStream, wgpu};
 use vrampool::{
     ArenaBuffer, Backend, DeviceArena, Error, Placement, Pool, Region, RegionMut, SizeClasses, Stager,
     UNLIMITED, Upload,
@@ -153,4 +155,89 @@ fn when_memory_runs_out_idle_buffers_make_room_and_then_the_error_says_so() {
     assert!(bytes.iter().all(|&byte| byte == 0x3C));
     drop(held);
     pool.allocate(8 * MIB, &stream).expect("there is room again");
+}
+
+/// A program that takes a buffer's memory, says so, and submits commands of its own straight to wgpu's queue.
+#[test]
+fn commands_of_the_programs_own_come_after_what_was_enqueued() {
+    let Some(device) = device() else { return };
+    let stream = device.create_stream().expect("a stream");
+    let arena = DeviceArena::builder(&device).limit(MIB).build().expect("an arena");
+    for pool in [Pool::builder(&device), Pool::builder(&device).arena(&arena)] {
+        let pool = pool.build().expect("a pool");
+        let mut buffer = pool.allocate(256, &stream).expect("memory");
+        let offset = buffer.on(&stream).expect("a region").offset();
+        for value in 1..=4u8 {
+            buffer.write(&stream, &[value; 256]).expect("queued");
+            match value % 2 {
+                0 => buffer.used_on(&stream).expect("no fault"),
+                _ => buffer.record_stream(&stream).expect("no fault"),
+            }
+            assert_eq!(own_copy(&device, buffer.memory().buffer(), offset), [value; 256]);
+        }
+    }
+}
+
+/// What commands of the program's own read.
+fn own_copy(device: &WgpuDevice, from: &wgpu::Buffer, offset: u64) -> Vec<u8> {
+    let (queue, device) = (device.queue(), device.device());
+    let usage = wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST;
+    let descriptor = wgpu::BufferDescriptor { label: None, size: 256, usage, mapped_at_creation: false };
+    let to = device.create_buffer(&descriptor);
+    let mut encoder = device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+    encoder.copy_buffer_to_buffer(from, offset, &to, 0, Some(256));
+    queue.submit([encoder.finish()]);
+    to.slice(..).map_async(wgpu::MapMode::Read, |mapped| mapped.expect("it is mapped"));
+    device.poll(wgpu::PollType::wait_indefinitely()).expect("no fault");
+    to.slice(..).get_mapped_range().expect("it is mapped").to_vec()
+}
+
+/// A device of the program's own, with which nobody else's memory is counted.
+fn own_device() -> WgpuDevice {
+    let instance = wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle());
+    let parts = async {
+        let adapters = instance.enumerate_adapters(wgpu::Backends::PRIMARY).await;
+        let adapter = adapters.into_iter().next().expect("an adapter");
+        adapter.request_device(&wgpu::DeviceDescriptor::default()).await.expect("a device")
+    };
+    match pin!(parts).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready((device, queue)) => WgpuDevice::from_parts(device, queue).expect("a device"),
+        Poll::Pending => unreachable!("it is ready outside a browser"),
+    }
+}
+
+/// By wgpu's own counter.
+#[test]
+fn a_pool_and_an_arena_hold_no_more_than_their_limits_and_what_is_documented() {
+    const LIMIT: u64 = 64 * MIB;
+    // Of dropped memory, and of staging buffers for the few bytes that are written here.
+    const BEYOND: u64 = 32 * MIB + 8 * MIB;
+    if device().is_none() {
+        return;
+    }
+    let device = own_device();
+    let stream = device.create_stream().expect("a stream");
+    let held = || device.device().generate_allocator_report().expect("a report").total_allocated_bytes;
+    let pool = Pool::builder(&device).limit(LIMIT).max_cached_bytes(0).build().expect("a pool");
+    for _ in 0..40 {
+        let mut buffer = pool.allocate(50 * MIB, &stream).expect("memory");
+        assert!(held() <= LIMIT + BEYOND, "{} bytes", held());
+        let start = buffer.on_mut(&stream).expect("a region").slice(..4 * KIB).expect("inside");
+        device.fill(&stream, start, 1).expect("queued");
+    }
+    assert_eq!(pool.stats().bytes_held, 0);
+    assert!(held() <= LIMIT + BEYOND, "{} bytes", held());
+    pool.trim();
+    assert!(held() <= 4 * MIB, "{} bytes are left after a trim", held());
+    let arena = DeviceArena::builder(&device).limit(LIMIT).build().expect("an arena");
+    let mut block = arena.allocate(MIB, &stream).expect("memory");
+    device.fill(&stream, block.on_mut(&stream).expect("a region"), 0).expect("queued");
+    drop((block, arena));
+    assert!(held() <= 4 * MIB, "{} bytes are left of an arena", held());
+    let own = Pool::builder(&device).limit(LIMIT).build().expect("a pool");
+    let mut buffer = own.allocate(50 * MIB, &stream).expect("memory");
+    device.fill(&stream, buffer.on_mut(&stream).expect("a region"), 0).expect("queued");
+    drop(buffer);
+    drop(own);
+    assert!(held() <= 4 * MIB, "{} bytes are left of a pool", held());
 }

@@ -78,6 +78,14 @@ impl Backend for AnyDevice {
         });
     }
 
+    fn flush(&self, stream: &AnyStream) -> Result<(), BackendError> {
+        on_each!(self, device => device.flush(stream.try_into()?))
+    }
+
+    fn reclaim(&self) -> Result<(), BackendError> {
+        on_each!(self, device => device.reclaim())
+    }
+
     fn create_stream(&self) -> Result<AnyStream, BackendError> {
         on_each!(self, device => Ok(device.create_stream()?.into()))
     }

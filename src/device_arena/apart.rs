@@ -3,7 +3,8 @@
 //! the earliest point.
 //!
 //! Only streams that were [marked](super::marks) are known to be behind what they were given. So a program whose streams share no
-//! block finds its memory as if there was one stream, each time at the same place.
+//! block finds the memory of a growing arena as if there was one stream, each time at the same place. In a range of fixed size a request
+//! gets memory that takes no wait wherever there is some: the other stream's work may be waiting for the very thread that asks.
 
 use super::backing::{Extent, Growth, Stock};
 use super::state::{State, Taken};
@@ -182,6 +183,10 @@ impl<B: Backend> State<B> {
         match is_captured {
             Some(is_captured) if is_anywhere && !self.marks.is_empty() => {
                 Ok(Taken::plain(self.place_apart(taken.block, stream, is_captured)?))
+            }
+            // All of the range is there already: what waits for nothing costs nothing.
+            _ if is_anywhere && self.prefers_settled => {
+                Ok(Taken::plain(self.place_apart(taken.block, stream, is_captured == Some(true))?))
             }
             _ => Ok(taken),
         }

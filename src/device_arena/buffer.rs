@@ -5,7 +5,7 @@ use super::slot::Slot;
 use super::unsettled::Streams;
 use super::{Shared, State};
 use crate::arena::{ArenaError, Block};
-use crate::capture::Need;
+use crate::capture::{After, Need};
 use crate::error::Error;
 use std::fmt;
 use std::ops::Range;
@@ -249,7 +249,7 @@ impl<B: Backend> ArenaBuffer<B> {
                 let ordered = self
                     .arena
                     .take_over(taken_over, stream, self.need())
-                    .and_then(|()| self.arena.order(users.iter(), stream, self.need()));
+                    .and_then(|()| self.arena.order(users.iter(), stream, self.need(), After::Contents));
                 let mut state = self.arena.state.lock_with_deferred();
                 let capture = match ordered {
                     Ok(capture) => capture,
@@ -284,7 +284,7 @@ impl<B: Backend> ArenaBuffer<B> {
 
     /// Its first `len` bytes for reading; `len` is at most its size.
     pub(crate) fn region(&self, len: u64, stream: &B::Stream) -> Result<Region<'_, B::Memory>, Error> {
-        let (hold, offset, _) = self.hold(stream, Slot::before_read, Slot::read_by)?;
+        let (hold, offset, _) = self.hold(stream, After::Contents, Slot::before_read, Slot::read_by)?;
         Ok(Region::new(&**self.range(), offset, len, stream)?.held(hold))
     }
 
@@ -294,21 +294,24 @@ impl<B: Backend> ArenaBuffer<B> {
         len: u64,
         stream: &B::Stream,
     ) -> Result<RegionMut<'_, B::Memory>, Error> {
-        let (hold, offset, _) = self.hold(stream, Slot::before_write, Slot::written_by)?;
-        Ok(RegionMut::new(&**self.range(), offset, len, stream)?.held(hold))
+        let (hold, offset, _) = self.hold(stream, After::Contents, Slot::before_write, Slot::written_by)?;
+        let room = self.size.saturating_sub(len);
+        Ok(RegionMut::new(&**self.range(), offset, len, stream)?.with_room(room).held(hold))
     }
 
-    /// Says that work on `stream` reads it, for work that got its address in another way; else as [`on`](Self::on).
+    /// Says that work on `stream` reads it, for work that got its address in another way; else as [`on`](Self::on). Call it before the
+    /// work is submitted: what was enqueued on `stream` so far is [submitted](Backend::flush) then.
     ///
     /// # Errors
     /// As [`on`](Self::on).
     pub fn used_on(&self, stream: &B::Stream) -> Result<(), Error> {
-        self.lend(stream).map(drop)
+        self.lend(stream)?;
+        Ok(self.arena.device.flush(stream)?)
     }
 
-    /// As [`used_on`](Self::used_on). Returns the capture in which alone it is so.
+    /// As [`used_on`](Self::used_on), for work that goes through the device. Returns the capture in which alone it is so.
     pub(crate) fn lend(&self, stream: &B::Stream) -> Result<Option<CaptureId>, Error> {
-        self.hold(stream, Slot::before_read, Slot::read_by).map(|(.., capture)| capture)
+        self.hold(stream, After::Contents, Slot::before_read, Slot::read_by).map(|(.., capture)| capture)
     }
 
     /// Says that work on `stream` uses it, and has that wait for nothing: the program's own order does. Who gets its bytes next, or
@@ -321,7 +324,10 @@ impl<B: Backend> ArenaBuffer<B> {
         self.arena.check_device(stream)?;
         match self.arena.device.is_capturing(stream)? {
             true => self.used_on(stream),
-            false => self.note_stream(stream),
+            false => {
+                self.note_stream(stream)?;
+                Ok(self.arena.device.flush(stream)?)
+            }
         }
     }
 
@@ -334,8 +340,8 @@ impl<B: Backend> ArenaBuffer<B> {
     }
 
     /// Makes `stream` wait for every stream that used it, and its order the block's own. Returns the capture in which alone it is so.
-    pub(crate) fn hand_over(&self, stream: &B::Stream) -> Result<Option<CaptureId>, Error> {
-        self.hold(stream, Slot::before_write, Slot::written_by).map(|(.., capture)| capture)
+    pub(crate) fn hand_over(&self, stream: &B::Stream, after: After) -> Result<Option<CaptureId>, Error> {
+        self.hold(stream, after, Slot::before_write, Slot::written_by).map(|(.., capture)| capture)
     }
 
     /// Keeps it where it is, and puts what `stream` does from now on behind the work of those who are `before` it. Returns the
@@ -343,6 +349,7 @@ impl<B: Backend> ArenaBuffer<B> {
     fn hold(
         &self,
         stream: &B::Stream,
+        after: After,
         before: impl FnOnce(&Slot<B::Stream>, &B::Stream) -> Streams<B::Stream>,
         then: impl FnOnce(&mut Slot<B::Stream>, &B::Stream, Option<CaptureId>),
     ) -> Result<(Hold<'_>, u64, Option<CaptureId>), Error> {
@@ -358,7 +365,7 @@ impl<B: Backend> ArenaBuffer<B> {
             return Ok((hold, offset, None));
         }
         drop(state);
-        let capture = self.arena.order(users.iter(), stream, self.need())?;
+        let capture = self.arena.order(users.iter(), stream, self.need(), after)?;
         if let Some(slot) = self.arena.state.lock_with_deferred().slots.get_mut(self.block) {
             then(slot, stream, capture);
         }

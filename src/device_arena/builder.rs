@@ -6,7 +6,7 @@ use super::growth::virtual_memory;
 use super::resets::Resets;
 use super::sleep::GivingBack;
 use super::state::{LockedState, State};
-use super::{DeviceArena, Shared};
+use super::{DeviceArena, Reclaim, Shared};
 use crate::arena::{Arena, Layout};
 use crate::error::Error;
 use crate::sync::Condvar;
@@ -171,6 +171,7 @@ impl<B: Backend> ArenaBuilder<B> {
             State::reserve(&self.device, self.kind, layout, bytes)?
         };
         log::debug!("arena on {id}: {:?}, at {:?}", self.kind, state.range.address());
+        let reclaim = Reclaim(self.device.clone());
         let shared = Shared {
             id,
             device: self.device,
@@ -185,6 +186,7 @@ impl<B: Backend> ArenaBuilder<B> {
             mapping_nanoseconds: AtomicU64::new(0),
             waits: AtomicU64::new(0),
             is_marked: AtomicBool::new(false),
+            _reclaim: reclaim,
         };
         Ok(DeviceArena { shared: Arc::new(shared) })
     }

@@ -4,7 +4,7 @@ use super::copier::Copier;
 use super::unsettled::{Streams, add};
 use super::{DeviceArena, Shared, State};
 use crate::arena::{Block, Move};
-use crate::capture::Need;
+use crate::capture::{After, Need};
 use crate::error::{Error, Forbidden};
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -175,7 +175,7 @@ impl<B: Backend> Shared<B> {
         let mut users = pending.users.clone();
         pending.hole.iter().for_each(|user| add(&mut users, user));
         let need = Need { requested: pending.slide.bytes, class: pending.slide.bytes };
-        self.order(users.iter(), stream, need).map(drop)
+        self.order(users.iter(), stream, need, After::Work).map(drop)
     }
 
     /// Puts what the block's users do from now on behind the copies: one that keeps addresses, or is lent the block again by a pool
@@ -187,7 +187,8 @@ impl<B: Backend> Shared<B> {
         }
         let copied = self.device.record(stream)?;
         for user in users {
-            self.device.wait(user, &copied)?;
+            // One that has failed does nothing any more that could come too early.
+            After::Work.judge(self.device.wait(user, &copied).map_err(Error::from))?;
             self.waits.fetch_add(1, Ordering::Relaxed);
         }
         Ok(())

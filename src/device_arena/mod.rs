@@ -52,7 +52,7 @@ pub use sleep::{BlockState, Offload, SleepReport, SleepState, WakeReport};
 pub(crate) use sleep::{Falling, Stored, Waking, can_pin, on_a_stream};
 
 use crate::arena::{ArenaError, Block, Region};
-use crate::capture::Need;
+use crate::capture::{After, Need};
 use crate::error::Error;
 use crate::sync::{Condvar, MutexGuard};
 use marks::Before;
@@ -69,9 +69,13 @@ use vrampool_backend::{Backend, CaptureId, DeviceId, MemoryKind, Stream};
 ///
 /// As cuArena's pool, with its regions, bins and compaction, and in constant time; on any backend; and safe: a block
 /// waits on the device for the work that used its bytes before (and, mostly, for no later work of streams that shared
-/// them), follows its data when it is moved, and is an error, not another's memory, after [`reset`](Self::reset). Where one
-/// would wait so in a program that shares blocks, it gets other free memory that takes no wait, or a shorter one, if there is
-/// some; of a growing arena also new memory, up to three eighths more than the most that was live
+/// them), follows its data when it is moved, and is an error, not another's memory, after [`reset`](Self::reset).
+///
+/// A block in a range of fixed size is placed in memory that takes no wait, if the search of some 64 free places finds some. Where
+/// none is free, work on `stream` waits on the device for all work that the last users of the bytes had enqueued when they were
+/// freed; with OpenCL that may include a wait for an event that the program itself completes, so do not block a thread on
+/// `stream` that has yet to complete it. In a program that shares blocks, a block that would have to wait is placed where the wait is
+/// shorter; of a growing arena also in new memory, up to three eighths more than the most that was live
 /// (not within an [`Allowance`] that has a limit). An arena of pageable host memory is one on [`HostDevice`](crate::host::HostDevice).
 ///
 /// ```
@@ -124,6 +128,19 @@ struct Shared<B: Backend> {
     waits: AtomicU64,
     /// Whether there are marks: a hint.
     is_marked: AtomicBool,
+    /// Last of all, once its memory is dropped.
+    _reclaim: Reclaim<B>,
+}
+
+/// Has the device give back, when it is dropped, the memory that it keeps for work.
+#[derive(Debug)]
+struct Reclaim<B: Backend>(B);
+
+impl<B: Backend> Drop for Reclaim<B> {
+    fn drop(&mut self) {
+        // What is not given back now is given back with memory that is dropped later.
+        let _ = self.0.reclaim();
+    }
 }
 
 impl<B: Backend> DeviceArena<B> {
@@ -298,8 +315,9 @@ impl<B: Backend> Shared<B> {
         users: impl Iterator<Item = &'a B::Stream> + Clone,
         to: &B::Stream,
         need: Need,
+        after: After,
     ) -> Result<Option<CaptureId>, Error> {
-        let (waits, capture) = need.order(&self.device, users, to)?;
+        let (waits, capture) = need.order(&self.device, users, to, after)?;
         self.waits.fetch_add(waits, Ordering::Relaxed);
         Ok(capture)
     }

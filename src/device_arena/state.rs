@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::sync::{Condvar, Mutex, MutexGuard};
 use std::num::NonZeroU64;
 use std::sync::Arc;
-use vrampool_backend::{Backend, MemoryKind, Stream, StreamId};
+use vrampool_backend::{Backend, Capabilities, MemoryKind, Stream, StreamId};
 
 /// How many handles of the range are kept for further buffers.
 const HANDLES: usize = 16;
@@ -31,6 +31,8 @@ pub(super) struct State<B: Backend> {
     pub(super) deferred: Deferred<B::Stream>,
     /// Of a growing arena.
     pub(super) backing: Option<Backing<B>>,
+    /// Whether a request gets memory that takes no wait, if there is some, also where no stream is marked: in a range of fixed size.
+    pub(super) prefers_settled: bool,
     pub(super) sleep: Sleep<B>,
     /// Bytes of blocks that a compaction uses for itself.
     pub(super) staged: u64,
@@ -169,6 +171,9 @@ impl<B: Backend> State<B> {
             unsettled: Unsettled::new(),
             marks: Marks::new(),
             deferred: Deferred::new(device),
+            // Streams that never run side by side wait for nothing.
+            prefers_settled: backing.is_none()
+                && device.properties().capabilities.contains(Capabilities::CONCURRENT_STREAMS),
             backing,
             sleep: Sleep::Awake,
             staged: 0,

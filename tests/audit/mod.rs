@@ -309,6 +309,14 @@ impl<B: Backend> Backend for AuditDevice<B> {
         self.inner.free_on(inner, stream);
     }
 
+    fn flush(&self, stream: &Self::Stream) -> Result<(), BackendError> {
+        self.inner.flush(stream)
+    }
+
+    fn reclaim(&self) -> Result<(), BackendError> {
+        self.inner.reclaim()
+    }
+
     fn create_stream(&self) -> Result<Self::Stream, BackendError> {
         self.inner.create_stream()
     }

@@ -84,6 +84,7 @@ fn assert_apart(device: &AnyDevice, other: &AnyDevice) {
         error => error,
     }));
     assert_refused(device.fill(&own, RegionMut::whole(&strange, &own), 0));
+    assert_refused(device.fill(&foreign, RegionMut::whole(&strange, &foreign), 0));
     assert_refused(device.fill(&foreign, RegionMut::whole(&memory, &foreign), 0));
     assert_refused(device.upload(&own, &bytes, RegionMut::whole(&strange, &own)));
     assert_refused(device.download(&own, Region::whole(&strange, &own), &mut bytes));

@@ -10,9 +10,11 @@ mod backends;
 mod broker;
 mod caps;
 mod compaction;
+mod hostile;
 mod order;
 mod out_of_memory;
 mod sleep;
+mod storm;
 mod touch;
 mod traces;
 

@@ -44,6 +44,35 @@ impl There {
         self.device.properties().capabilities.contains(capability)
     }
 
+    /// The same device with so much memory. None where that cannot be chosen and it has much more.
+    pub(crate) fn limited(&self, bytes: u64) -> Option<Self> {
+        let device: AnyDevice = match &self.device {
+            #[cfg(feature = "host")]
+            AnyDevice::Host(_) => vrampool::host::HostDevice::builder().capacity(bytes).build().into(),
+            #[cfg(feature = "opencl")]
+            AnyDevice::OpenCl(device) => {
+                let builder = vrampool::opencl::OpenClDevice::builder(device.listed().ordinal);
+                builder.limit(bytes).build().expect("a device").into()
+            }
+            #[cfg(feature = "wgpu")]
+            AnyDevice::Wgpu(device) => device.with_memory_limit(bytes).expect("a device").into(),
+            #[allow(unreachable_patterns, reason = "no other backend may be compiled in")]
+            device if device.properties().total_bytes <= 2 * bytes => device.clone(),
+            _ => {
+                eprintln!("skipped: how much memory {} has is not ours to choose", self.name);
+                return None;
+            }
+        };
+        let touch = AnyTouch::load(&device).expect("kernels");
+        Some(Self { name: format!("{}, {bytes} bytes of it", self.name), device, touch })
+    }
+
+    /// Bytes that are free, once the device has taken back what was dropped.
+    pub(crate) fn free(&self) -> u64 {
+        self.device.reclaim().expect("no fault");
+        self.device.memory_info().expect("figures").free_bytes
+    }
+
     /// What can serve a pool's misses.
     pub(crate) fn sources(&self) -> Vec<Source> {
         let can = |source: &Source| match source {

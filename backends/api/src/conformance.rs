@@ -8,10 +8,7 @@
 //! }
 //! ```
 
-use crate::{
-    Backend, BackendError, Capabilities, Event, Memory, MemoryKind, Placement, Region, RegionMut, Stream,
-    Usage,
-};
+use crate::{Backend, BackendError, Capabilities, Event, Memory, MemoryKind, Region, RegionMut, Stream};
 use std::fmt;
 
 /// What was checked, and what the device does not have.
@@ -70,7 +67,13 @@ macro_rules! require {
     };
 }
 
+mod apart;
+mod host_visible;
+mod lengths;
 mod virtual_memory;
+pub use apart::check_apart;
+use host_visible::host_visible_memory_is_mapped;
+use lengths::any_length_goes_to_the_end;
 use virtual_memory::{
     mapped_memory_is_memory, mappings_that_cannot_be_are_refused,
     physical_memory_is_seen_wherever_it_is_mapped, shared_handles_are_to_the_same_memory,
@@ -83,7 +86,7 @@ use virtual_memory::{
 /// # Errors
 /// The first [`Failure`]; the checks after it are not run.
 pub fn check<B: Backend>(device: &B) -> Result<Report, Failure> {
-    let checks: [Named<B>; 20] = [
+    let checks: [Named<B>; 21] = [
         ("properties_are_consistent", properties_are_consistent),
         ("clones_are_the_same_device", clones_are_the_same_device),
         ("memory_has_the_size_asked_for", memory_has_the_size_asked_for),
@@ -91,6 +94,7 @@ pub fn check<B: Backend>(device: &B) -> Result<Report, Failure> {
         ("fill_stays_in_its_range", fill_stays_in_its_range),
         ("copy_between_memories", copy_between_memories),
         ("copy_within_one_memory", copy_within_one_memory),
+        ("any_length_goes_to_the_end", any_length_goes_to_the_end),
         ("bad_copies_are_refused", bad_copies_are_refused),
         ("regions_of_another_stream_are_refused", regions_of_another_stream_are_refused),
         ("events_complete", events_complete),
@@ -356,25 +360,6 @@ fn memory_comes_and_goes_in_the_order_of_a_stream<B: Backend>(device: &B) -> Che
     }
     device.synchronize(&first)?;
     Ok(device.synchronize(&second)?)
-}
-
-fn host_visible_memory_is_mapped<B: Backend>(device: &B) -> Check {
-    if !device.properties().capabilities.contains(Capabilities::HOST_VISIBLE) {
-        return Err(Outcome::NotThere("no host-visible memory"));
-    }
-    let stream = device.create_stream()?;
-    let memory =
-        device.allocate(BYTES, MemoryKind { placement: Placement::HostVisible, usage: Usage::DEFAULT })?;
-    let data = pattern(4, BYTES);
-    device.write_mapped(&memory, 0, &data)?;
-    require!(read(device, &stream, &memory)? == data, "the device does not see what the host wrote");
-    device.fill(&stream, RegionMut::whole(&memory, &stream), 9)?;
-    device.synchronize(&stream)?;
-    let mut bytes = vec![0; 16];
-    device.read_mapped(&memory, BYTES - 16, &mut bytes)?;
-    require!(bytes == [9; 16], "the host does not see what the device wrote");
-    refused("a mapped write past the end", device.write_mapped(&memory, BYTES - 1, &[0, 0]))?;
-    refused("a mapped write that overflows", device.write_mapped(&memory, u64::MAX, &[0, 0]))
 }
 
 fn too_much_memory_is_a_typed_error<B: Backend>(device: &B) -> Check {

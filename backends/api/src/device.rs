@@ -72,7 +72,8 @@ pub struct Properties {
     pub max_allocation: u64,
     /// What every allocation's start is aligned to and offsets of ranges inside one should be, bytes, a power of two.
     pub alignment: u64,
-    /// What offsets and lengths of copies and fills must be a multiple of, bytes.
+    /// What offsets and lengths of copies and fills must be a multiple of, bytes. A length may be any where the region ends with its
+    /// memory, or has [room](crate::Region::room) for the rest.
     pub copy_granularity: u64,
     /// What it can do beyond the core.
     pub capabilities: Capabilities,
@@ -181,6 +182,27 @@ pub trait Backend: Clone + fmt::Debug + Send + Sync + 'static {
         drop(memory);
     }
 
+    /// Submits work that the backend gathers before it hands it to the driver, as far as it was enqueued on `stream` so far: work
+    /// that the program submits by itself from then on comes after it. Does not wait. The default does nothing, for backends
+    /// that hand work over at once.
+    ///
+    /// # Errors
+    /// What the driver reports about that work.
+    fn flush(&self, stream: &Self::Stream) -> Result<(), BackendError> {
+        let _ = stream;
+        Ok(())
+    }
+
+    /// Returns memory to the driver that was dropped and is kept because work may still use it. Submits gathered work, and may
+    /// wait for submitted work that completes without the caller. The default does nothing, for backends whose driver
+    /// takes memory back by itself.
+    ///
+    /// # Errors
+    /// What the driver reports.
+    fn reclaim(&self) -> Result<(), BackendError> {
+        Ok(())
+    }
+
     /// Creates a stream, or, on a device with one queue, another handle to it.
     ///
     /// # Errors
@@ -219,7 +241,8 @@ pub trait Backend: Clone + fmt::Debug + Send + Sync + 'static {
     /// Makes later work on `stream` wait for `event`. Does not block the host.
     ///
     /// # Errors
-    /// What the driver reports.
+    /// [`BackendError::StreamFailed`] when work before the event is known to have [failed](BackendError#when-work-fails); what the
+    /// driver reports.
     fn wait(&self, stream: &Self::Stream, event: &Self::Event) -> Result<(), BackendError>;
 
     /// Copies `source` to `destination` on `stream`.
@@ -269,7 +292,7 @@ pub trait Backend: Clone + fmt::Debug + Send + Sync + 'static {
     ) -> Result<(), BackendError>;
 
     /// Writes host-visible memory through its mapping, at once: **not** ordered with any stream. The caller knows that
-    /// no work uses the range.
+    /// no work uses the range. Calls of several threads on one memory exclude each other: a read sees a write whole or not at all.
     ///
     /// # Errors
     /// [`BackendError::Unsupported`] for memory that is not host-visible; [`BackendError::InvalidArgument`] for a range

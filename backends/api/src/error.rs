@@ -1,6 +1,18 @@
-//! What a device can answer instead of doing what it was asked.
+//! Errors of devices.
 
 /// Why a device did not do what it was asked.
+///
+/// # When work fails
+///
+/// Work that was enqueued may fail later, while the device runs it: a kernel panics, or accesses memory that is not there. One
+/// rule holds on all backends:
+///
+/// * From then on, every call that enqueues work on its stream, waits for its work or reads its results returns an error whose
+///   [`is_stream_failed`](Self::is_stream_failed) is true. Create another stream.
+/// * A stream that is made to wait for that work fails as well: the results that it waits for do not exist.
+/// * Events of a failed stream are still reached, because its work is over. Other streams can reuse the memory that it used.
+/// * Where the driver loses the whole device with it (CUDA, OpenCL, wgpu), [`is_device_lost`](Self::is_device_lost) is true
+///   too, on every stream. Open the device again.
 ///
 /// ```
 /// use vrampool_backend::BackendError;
@@ -25,6 +37,13 @@ pub enum BackendError {
     #[error("the device is lost: {reason}")]
     DeviceLost {
         /// What the driver said.
+        reason: String,
+    },
+    /// Work on a stream has failed, or on a stream that this one waited for. The stream is of no more use; other streams are. See
+    /// [the rule](Self#when-work-fails).
+    #[error("work on the stream failed: {reason}; create another stream")]
+    StreamFailed {
+        /// What the work reported.
         reason: String,
     },
     /// There is no such device to open here: no driver, one too old, or no device. Another backend may serve.
@@ -72,6 +91,20 @@ impl BackendError {
     #[must_use]
     pub fn is_device_lost(&self) -> bool {
         matches!(self, Self::DeviceLost { .. })
+    }
+
+    /// Whether the stream is of no more use, because work on it, or on a stream that it waited for, has failed. True of
+    /// [`DeviceLost`](Self::DeviceLost) too. See [the rule](Self#when-work-fails).
+    ///
+    /// ```
+    /// # use vrampool_backend::BackendError;
+    /// let failed = BackendError::StreamFailed { reason: "a kernel panicked".into() };
+    /// assert!(failed.is_stream_failed() && !failed.is_device_lost());
+    /// assert!(BackendError::DeviceLost { reason: "unplugged".into() }.is_stream_failed());
+    /// ```
+    #[must_use]
+    pub fn is_stream_failed(&self) -> bool {
+        matches!(self, Self::StreamFailed { .. } | Self::DeviceLost { .. })
     }
 
     /// Whether the backend has no device here, so that another backend may serve.

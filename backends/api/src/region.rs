@@ -25,6 +25,8 @@ pub struct Region<'a, M> {
     len: u64,
     stream: StreamId,
     hold: Option<Hold<'a>>,
+    /// Bytes behind the region that a write to its end may overwrite.
+    room: u64,
 }
 
 /// A range of a memory that one stream may read and write. Not `Clone`: two of them would alias.
@@ -57,8 +59,8 @@ pub struct RegionMut<'a, M>(Region<'a, M>);
 
 impl<M> Clone for Region<'_, M> {
     fn clone(&self) -> Self {
-        let Self { memory, offset, len, stream, ref hold } = *self;
-        Self { memory, offset, len, stream, hold: hold.clone() }
+        let Self { memory, offset, len, stream, ref hold, room } = *self;
+        Self { memory, offset, len, stream, hold: hold.clone(), room }
     }
 }
 
@@ -79,12 +81,12 @@ impl<'a, M: Memory> Region<'a, M> {
     /// [`BackendError::InvalidArgument`] when the range leaves the memory.
     pub fn new<S: Stream>(memory: &'a M, offset: u64, len: u64, stream: &S) -> Result<Self, BackendError> {
         check_range(memory, offset, len)?;
-        Ok(Self { memory, offset, len, stream: stream.id(), hold: None })
+        Ok(Self { memory, offset, len, stream: stream.id(), hold: None, room: 0 })
     }
 
     /// All of a memory, for use on `stream`.
     pub fn whole<S: Stream>(memory: &'a M, stream: &S) -> Self {
-        Self { memory, offset: 0, len: memory.len(), stream: stream.id(), hold: None }
+        Self { memory, offset: 0, len: memory.len(), stream: stream.id(), hold: None, room: 0 }
     }
 
     /// The same, and the range stays where it is for as long as this or a clone of it exists. A hold that is there already
@@ -93,6 +95,20 @@ impl<'a, M: Memory> Region<'a, M> {
     pub fn held(mut self, hold: Hold<'a>) -> Self {
         self.hold = Some(hold.above(self.hold.take()));
         self
+    }
+
+    /// The same, and up to `bytes` bytes behind it, as far as the memory has them, belong to the same owner and hold nothing. A
+    /// device that copies and fills whole words only may overwrite them.
+    #[must_use]
+    pub fn with_room(mut self, bytes: u64) -> Self {
+        self.room = bytes.min(self.memory.len() - self.offset - self.len);
+        self
+    }
+
+    /// Bytes behind it that a device may overwrite with it. A [slice](Self::slice) has them if it ends where the region ends.
+    #[must_use]
+    pub fn room(&self) -> u64 {
+        self.room
     }
 
     /// The part `range` of this region, in bytes from its start.
@@ -112,7 +128,8 @@ impl<'a, M: Memory> Region<'a, M> {
         };
         match (start, end) {
             (Some(start), Some(end)) if start <= end && end <= self.len => {
-                Ok(Self { offset: self.offset + start, len: end - start, ..self.clone() })
+                let room = if end == self.len { self.room } else { 0 };
+                Ok(Self { offset: self.offset + start, len: end - start, room, ..self.clone() })
             }
             _ => Err(BackendError::invalid("range", format!("it leaves a region of {} bytes", self.len))),
         }
@@ -185,10 +202,11 @@ impl<'a, M: Memory> Region<'a, M> {
         self,
         inner: impl for<'m> FnOnce(&'m M) -> Result<&'m N, BackendError>,
     ) -> Result<Region<'a, N>, BackendError> {
-        let Self { memory, offset, len, stream, hold } = self;
+        let Self { memory, offset, len, stream, hold, room } = self;
         let memory = inner(memory)?;
         check_range(memory, offset, len)?;
-        Ok(Region { memory, offset, len, stream, hold })
+        let room = room.min(memory.len() - offset - len);
+        Ok(Region { memory, offset, len, stream, hold, room })
     }
 
     /// The same range, as held, for use on another stream. For work that the program orders itself: behind the region's
@@ -324,5 +342,11 @@ impl<'a, M: Memory> RegionMut<'a, M> {
     #[must_use]
     pub fn held(self, hold: Hold<'a>) -> Self {
         Self(self.0.held(hold))
+    }
+
+    /// As [`Region::with_room`].
+    #[must_use]
+    pub fn with_room(self, bytes: u64) -> Self {
+        Self(self.0.with_room(bytes))
     }
 }

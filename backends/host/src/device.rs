@@ -262,6 +262,7 @@ impl Backend for HostDevice {
         source: Region<'_, HostMemory>,
         destination: RegionMut<'_, HostMemory>,
     ) -> Result<(), BackendError> {
+        self.check_stream(stream)?;
         self.shared.faults.check(Call::Copy)?;
         let (reads, writes) = ([source], [destination.as_region()]);
         stream.check_regions(&reads, &writes)?;
@@ -275,6 +276,7 @@ impl Backend for HostDevice {
         destination: RegionMut<'_, HostMemory>,
         value: u8,
     ) -> Result<(), BackendError> {
+        self.check_stream(stream)?;
         self.shared.faults.check(Call::Fill)?;
         let writes = [destination.as_region()];
         stream.check_regions(&[], &writes)?;
@@ -287,6 +289,7 @@ impl Backend for HostDevice {
         source: &[u8],
         destination: RegionMut<'_, HostMemory>,
     ) -> Result<(), BackendError> {
+        self.check_stream(stream)?;
         self.shared.faults.check(Call::Upload)?;
         let writes = [destination.as_region()];
         stream.check_regions(&[], &writes)?;
@@ -301,6 +304,7 @@ impl Backend for HostDevice {
         source: Region<'_, HostMemory>,
         destination: &mut [u8],
     ) -> Result<(), BackendError> {
+        self.check_stream(stream)?;
         self.shared.faults.check(Call::Download)?;
         let reads = [source];
         stream.check_regions(&reads, &[])?;
@@ -323,12 +327,14 @@ impl Backend for HostDevice {
     fn write_mapped(&self, memory: &HostMemory, offset: u64, bytes: &[u8]) -> Result<(), BackendError> {
         self.check_mapped(memory, offset, bytes.len())?;
         let span = memory.span(offset, bytes.len() as u64);
+        let _turn = memory.host_turn();
         self.shared.claims.with([], [span], |[], [mapped]| mapped.copy_from_slice(bytes))
     }
 
     fn read_mapped(&self, memory: &HostMemory, offset: u64, bytes: &mut [u8]) -> Result<(), BackendError> {
         self.check_mapped(memory, offset, bytes.len())?;
         let span = memory.span(offset, bytes.len() as u64);
+        let _turn = memory.host_turn();
         self.shared.claims.with([span], [], |[mapped], []| bytes.copy_from_slice(mapped))
     }
     #[cfg(target_os = "linux")]

@@ -3,6 +3,7 @@
 use crate::device::Shared;
 use crate::driver::{Block, Bytes, Reservation, Span};
 use crate::fault::Call;
+use parking_lot::{Mutex, MutexGuard};
 use std::ops::Range;
 use std::sync::Arc;
 use vrampool_backend::{BackendError, Memory, MemoryKind, Placement, Region};
@@ -11,6 +12,8 @@ use vrampool_backend::{BackendError, Memory, MemoryKind, Placement, Region};
 #[derive(Debug)]
 pub struct HostMemory {
     allocation: Arc<Allocation>,
+    /// Held while the host itself reads or writes the bytes.
+    host: Mutex<()>,
 }
 
 /// What a memory and the work that uses it share.
@@ -45,7 +48,13 @@ impl HostMemory {
     }
 
     fn of(device: &Arc<Shared>, bytes: Bytes, kind: MemoryKind) -> Self {
-        Self { allocation: Arc::new(Allocation { bytes, kind, device: Arc::clone(device) }) }
+        let allocation = Arc::new(Allocation { bytes, kind, device: Arc::clone(device) });
+        Self { allocation, host: Mutex::new(()) }
+    }
+
+    /// The turn of one thread of the host's.
+    pub(crate) fn host_turn(&self) -> MutexGuard<'_, ()> {
+        self.host.lock()
     }
 
     /// Of what kind it is. A reservation is of the default one, whatever is mapped there.

@@ -45,7 +45,7 @@ struct Inner {
     queue: Sender<Work>,
     /// Pieces of work that were queued and are not done.
     pending: Arc<AtomicU64>,
-    failure: Arc<Mutex<Option<BackendError>>>,
+    failure: Arc<Failure>,
     device: Arc<Shared>,
 }
 
@@ -58,36 +58,56 @@ pub struct HostEvent {
 
 #[derive(Debug, Default)]
 struct Flag {
-    set: Mutex<bool>,
+    outcome: Mutex<Option<Outcome>>,
     changed: Condvar,
 }
 
+/// What became of the work before a point.
+type Outcome = Result<(), BackendError>;
+
 impl Flag {
-    fn reached() -> Self {
-        Self { set: Mutex::new(true), changed: Condvar::new() }
+    fn reached(outcome: Outcome) -> Self {
+        Self { outcome: Mutex::new(Some(outcome)), changed: Condvar::new() }
     }
 
-    fn is_set(&self) -> bool {
-        *self.set.lock()
+    fn outcome(&self) -> Option<Outcome> {
+        self.outcome.lock().clone()
     }
 
-    fn set(&self) {
-        *self.set.lock() = true;
+    fn set(&self, outcome: Outcome) {
+        *self.outcome.lock() = Some(outcome);
         self.changed.notify_all();
     }
 
-    fn wait(&self) {
-        let mut set = self.set.lock();
-        while !*set {
-            self.changed.wait(&mut set);
+    fn wait(&self) -> Outcome {
+        let mut outcome = self.outcome.lock();
+        loop {
+            match &*outcome {
+                Some(outcome) => return outcome.clone(),
+                None => self.changed.wait(&mut outcome),
+            }
         }
+    }
+}
+
+/// The first failure of a stream's work, which is the stream's from then on.
+#[derive(Debug, Default)]
+struct Failure(Mutex<Option<BackendError>>);
+
+impl Failure {
+    fn check(&self) -> Outcome {
+        self.0.lock().clone().map_or(Ok(()), Err)
+    }
+
+    fn set(&self, reason: impl FnOnce() -> String) {
+        self.0.lock().get_or_insert_with(|| BackendError::StreamFailed { reason: reason() });
     }
 }
 
 impl Event for HostEvent {
     fn is_complete(&self) -> Result<bool, BackendError> {
         self.device.faults().check(Call::Query)?;
-        Ok(self.flag.is_set())
+        Ok(self.flag.outcome().is_some())
     }
 }
 
@@ -105,7 +125,7 @@ impl HostStream {
     pub(crate) fn spawn(device: &Arc<Shared>) -> Result<Self, BackendError> {
         let (queue, work) = unbounded();
         let id = StreamId::next();
-        let failure = Arc::new(Mutex::new(None));
+        let failure = Arc::new(Failure::default());
         let pending = Arc::new(AtomicU64::new(0));
         let worker = Worker {
             id,
@@ -125,7 +145,9 @@ impl HostStream {
     }
 
     /// Runs `kernel` on this stream, after the work before it, with the regions as slices of `T`: `reads` shared,
-    /// `writes` exclusive. A panic in it is a failure of the stream, which [`synchronize`] and [`download`] report.
+    /// `writes` exclusive. A panic in it fails the stream, by [the rule of all backends](BackendError#when-work-fails): from then on
+    /// [`synchronize`], [`download`] and whatever enqueues work return [`BackendError::StreamFailed`], queued work is not done, and a
+    /// stream that waits for it fails too.
     ///
     /// ```
     /// # use vrampool_host::{Backend, HostDevice, Placement, Region, RegionMut};
@@ -214,17 +236,21 @@ impl HostStream {
         work: impl FnOnce([&[u8]; R], [&mut [u8]; W]) + Send + 'static,
     ) -> Result<(), BackendError> {
         let (reads, writes) = (reads.each_ref().map(HeldRange::new), writes.each_ref().map(HeldRange::new));
+        self.inner.failure.check()?;
         self.send(Work::Run(Box::new(move |device| {
             let spans = (reads.each_ref().map(HeldRange::span), writes.each_ref().map(HeldRange::span));
             device.claims().with(spans.0, spans.1, work)
         })))
     }
 
-    /// A point behind all that was queued so far, which is reached at once where all of it is done.
+    /// A point behind all that was queued so far, which is reached at once where all of it is over.
     pub(crate) fn record(&self) -> Result<HostEvent, BackendError> {
         // Acquire: pairs with the release behind each piece, so what a piece wrote is seen by who sees it done.
-        let flag = if self.inner.pending.load(Ordering::Acquire) == 0 {
-            Arc::new(Flag::reached())
+        let (is_idle, outcome) =
+            (self.inner.pending.load(Ordering::Acquire) == 0, self.inner.failure.check());
+        // What is queued on a stream that failed is not done any more.
+        let flag = if is_idle || outcome.is_err() {
+            Arc::new(Flag::reached(outcome))
         } else {
             let flag = Arc::new(Flag::default());
             self.send(Work::Signal(Arc::clone(&flag)))?;
@@ -235,21 +261,19 @@ impl HostStream {
 
     /// What is reached needs no waiting.
     pub(crate) fn wait(&self, event: &HostEvent) -> Result<(), BackendError> {
-        if event.flag.is_set() { Ok(()) } else { self.send(Work::Wait(Arc::clone(&event.flag))) }
+        self.inner.failure.check()?;
+        match event.flag.outcome() {
+            Some(outcome) => outcome,
+            None => self.send(Work::Wait(Arc::clone(&event.flag))),
+        }
     }
 
     pub(crate) fn synchronize(&self) -> Result<(), BackendError> {
         if WORKER_OF.with(Cell::get) == Some(self.inner.id) {
             return Err(BackendError::invalid("stream", "work on a stream cannot wait for that stream"));
         }
-        self.record()?.flag.wait();
-        if self.inner.device.faults().is_lost() {
-            return Err(lost());
-        }
-        match self.inner.failure.lock().clone() {
-            Some(failure) => Err(failure),
-            None => Ok(()),
-        }
+        let outcome = self.record()?.flag.wait();
+        if self.inner.device.faults().is_lost() { Err(lost()) } else { outcome }
     }
 
     fn send(&self, work: Work) -> Result<(), BackendError> {
@@ -266,7 +290,7 @@ struct Worker {
     id: StreamId,
     work: Receiver<Work>,
     pending: Arc<AtomicU64>,
-    failure: Arc<Mutex<Option<BackendError>>>,
+    failure: Arc<Failure>,
     device: Arc<Shared>,
 }
 
@@ -276,8 +300,17 @@ impl Worker {
         for work in &self.work {
             match work {
                 Work::Run(run) => self.run_one(run),
-                Work::Signal(flag) => flag.set(),
-                Work::Wait(flag) => flag.wait(),
+                Work::Signal(flag) => flag.set(self.failure.check()),
+                Work::Wait(flag) => {
+                    if let Err(error) = flag.wait() {
+                        self.failure.set(|| match error {
+                            BackendError::StreamFailed { reason } => {
+                                format!("it waited for a stream that had failed: {reason}")
+                            }
+                            other => other.to_string(),
+                        });
+                    }
+                }
             }
             self.pending.fetch_sub(1, Ordering::Release);
         }
@@ -286,8 +319,8 @@ impl Worker {
     /// Runs a piece of work. Whatever it throws ends here: this thread must go on, or whoever waits for it waits for ever.
     fn run_one(&self, run: Box<Run>) {
         let outcome = catch_unwind(AssertUnwindSafe(|| {
-            // A lost device does no work, but points in its streams are still reached.
-            if self.device.faults().is_lost() {
+            // A lost device does no work, and neither does a stream that failed, but points in them are still reached.
+            if self.device.faults().is_lost() || self.failure.check().is_err() {
                 return Ok(());
             }
             self.device.pause_before_work();
@@ -296,16 +329,11 @@ impl Worker {
         let panic = match outcome {
             Ok(Ok(())) => return,
             Ok(Err(failure)) => {
-                self.failure.lock().get_or_insert(failure);
-                return;
+                return self.failure.set(|| failure.to_string());
             }
             Err(panic) => panic,
         };
-        self.failure.lock().get_or_insert(BackendError::Driver {
-            call: "launch",
-            code: -1,
-            message: format!("a kernel panicked: {}", message_of(&*panic)),
-        });
+        self.failure.set(|| format!("a kernel panicked: {}", message_of(&*panic)));
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
             // A payload whose destructor panics, with a payload of which nothing better is known.
             std::mem::forget(panic);

@@ -31,3 +31,9 @@ fn a_device_told_to_have_no_virtual_memory_conforms_as_one_that_has_none() {
     assert!(!device.properties().capabilities.intersects(lacks));
     conformance::check(&device).expect("conforms");
 }
+
+#[test]
+fn devices_are_apart() {
+    let [one, other] = [(); 2].map(|()| HostDevice::builder().capacity(16 << 20).build());
+    conformance::check_apart(&one, &other).expect("they are");
+}

@@ -7,6 +7,7 @@
 
 use crate::driver::{Allocation, RawEvent};
 use crate::releases::Releases;
+use crate::stream::Mark;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use vrampool_backend::BackendError;
@@ -21,7 +22,7 @@ pub(crate) struct Deferred {
 
 #[derive(Debug)]
 struct Waiting {
-    work: Vec<RawEvent>,
+    work: Vec<Mark>,
     allocation: Arc<Allocation>,
 }
 
@@ -31,7 +32,7 @@ impl Deferred {
     }
 
     /// Frees memory that `work` uses, when that is done.
-    pub(crate) fn push(&self, work: Vec<RawEvent>, allocation: Arc<Allocation>) {
+    pub(crate) fn push(&self, work: Vec<Mark>, allocation: Arc<Allocation>) {
         if work.is_empty() {
             return self.release(allocation);
         }
@@ -68,7 +69,7 @@ impl Deferred {
         let (mut still, mut freed) = (Vec::new(), false);
         for Waiting { mut work, allocation } in waiting {
             // Work that failed is over. A device that is lost does none.
-            work.retain(|event| !is_done(event).unwrap_or(true));
+            work.retain(|mark| mark.event().is_some_and(|event| !is_done(event).unwrap_or(true)));
             if work.is_empty() {
                 freed = true;
                 self.release(allocation);

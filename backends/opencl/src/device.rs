@@ -235,6 +235,12 @@ impl Backend for OpenClDevice {
         Ok(OpenClMemory::new(&self.shared, allocation, kind))
     }
 
+    /// Frees what no work uses any more. Does not wait: work may be waiting for an event of the program's own.
+    fn reclaim(&self) -> Result<(), BackendError> {
+        self.shared.deferred().sweep();
+        Ok(())
+    }
+
     fn create_stream(&self) -> Result<OpenClStream, BackendError> {
         self.create_stream_of(self.order)
     }

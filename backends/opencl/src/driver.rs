@@ -184,6 +184,7 @@ impl Context {
         self.inner.lost.load(Ordering::Relaxed)
     }
 
+    /// Whether it does not even mark a point any more.
     fn is_broken(&self) -> bool {
         let marked =
             self.enqueue_for_event("clEnqueueMarkerWithWaitList", self.transfer(), |queue, event| {

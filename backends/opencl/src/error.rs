@@ -43,7 +43,7 @@ pub(crate) fn check(call: &'static str, code: cl_int) -> Result<(), BackendError
 }
 
 /// As [`check`], for the call that makes memory of `requested` bytes: what may go better when memory is given back is out
-/// of memory.
+/// of memory. [`OUT_OF_RESOURCES`] is so only in a context that still works, which the caller finds out.
 pub(crate) fn check_allocation(
     call: &'static str,
     code: cl_int,

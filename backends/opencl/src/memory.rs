@@ -1,12 +1,12 @@
 //! Memory of an OpenCL device.
 
-use crate::driver::{Allocation, KERNEL, Origin, RawEvent, Span};
+use crate::driver::{Allocation, KERNEL, Origin, Span};
 use crate::shared::{Shared, SharedMemory};
-use crate::stream::OpenClStream;
+use crate::stream::{Mark, OpenClStream, User};
 use opencl_sys as cl;
 use parking_lot::Mutex;
 use std::sync::Arc;
-use vrampool_backend::{BackendError, DeviceKind, Memory, MemoryKind, Placement, Region, Stream};
+use vrampool_backend::{BackendError, DeviceKind, Memory, MemoryKind, Placement, Region};
 
 /// Memory of an [`OpenClDevice`](crate::OpenClDevice): a buffer, pinned memory of the host, or shared virtual memory.
 ///
@@ -25,8 +25,31 @@ pub struct OpenClMemory {
     allocation: Arc<Allocation>,
     kind: MemoryKind,
     /// On which streams its address was used, where the driver knows nothing else of it.
-    users: Mutex<Vec<OpenClStream>>,
+    users: Mutex<Users>,
     device: Arc<Shared>,
+}
+
+/// Streams, each once. Those that are gone and done are forgotten whenever there are twice as many as were left the last time.
+#[derive(Debug, Default)]
+struct Users {
+    users: Vec<User>,
+    left: usize,
+}
+
+/// Fewer users are not looked through.
+const FEW: usize = 8;
+
+impl Users {
+    fn add(&mut self, stream: &OpenClStream) {
+        if self.users.iter().any(|user| user.is(stream)) {
+            return;
+        }
+        if self.users.len() >= FEW.max(2 * self.left) {
+            self.users.retain(|user| !user.is_done());
+            self.left = self.users.len();
+        }
+        self.users.push(stream.as_user());
+    }
 }
 
 impl OpenClMemory {
@@ -63,10 +86,7 @@ impl OpenClMemory {
     /// Notes that work on `stream` is about to use it.
     pub(crate) fn use_on(&self, stream: &OpenClStream) {
         if self.allocation.is_known_by_address() {
-            let mut users = self.users.lock();
-            if !users.iter().any(|user| user.id() == stream.id()) {
-                users.push(stream.clone());
-            }
+            self.users.lock().add(stream);
         }
     }
 
@@ -82,12 +102,11 @@ impl OpenClMemory {
     }
 
     /// Marks the end of the work that uses it.
-    fn mark_users(&self) -> Result<Vec<RawEvent>, BackendError> {
-        let users = std::mem::take(&mut *self.users.lock());
-        let marks: Result<Vec<_>, _> =
-            users.iter().map(|stream| self.device.context().record(stream.raw())).collect();
+    fn mark_users(&self) -> Result<Vec<Mark>, BackendError> {
+        let users = std::mem::take(&mut *self.users.lock()).users;
+        let marks: Result<Vec<_>, _> = users.iter().map(User::mark).collect();
         if marks.is_err() {
-            self.users.lock().extend(users);
+            self.users.lock().users.extend(users);
         }
         marks
     }

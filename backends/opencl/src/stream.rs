@@ -1,12 +1,12 @@
 //! Streams: made here, or other people's queues.
 
-use crate::driver::{Handle, Queue};
+use crate::driver::{Handle, Queue, RawEvent};
 use crate::memory::OpenClMemory;
 use crate::shared::Shared;
 use opencl_sys::cl_command_queue;
 use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use vrampool_backend::{BackendError, DeviceId, Region, Stream, StreamId};
 
 /// In what order a queue runs what is enqueued on it.
@@ -33,7 +33,29 @@ pub struct OpenClStream {
 struct Inner {
     id: StreamId,
     queue: Queue,
+    end: Arc<End>,
     device: Arc<Shared>,
+}
+
+/// The end of a stream's work, marked when the last handle is dropped.
+#[derive(Debug, Default)]
+pub(crate) struct End(OnceLock<Result<RawEvent, BackendError>>);
+
+/// A stream on which memory was used: its work so far, and nothing that keeps the queue.
+#[derive(Debug)]
+pub(crate) struct User {
+    id: StreamId,
+    stream: Weak<Inner>,
+    end: Arc<End>,
+}
+
+/// The end of work that uses memory.
+#[derive(Debug)]
+pub(crate) enum Mark {
+    /// Of a stream that is there.
+    Now(RawEvent),
+    /// Of one that is gone.
+    Last(Arc<End>),
 }
 
 /// The streams of a device that somebody has a handle to, by the queue's handle, which is nobody else's while it lives.
@@ -44,6 +66,10 @@ pub(crate) struct StreamTable {
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        // Only memory that knows the stream asks for it, and nobody comes to know it from here on.
+        if Arc::strong_count(&self.end) > 1 {
+            let _ = self.end.0.set(self.device.context().record(&self.queue));
+        }
         let mut streams = self.device.streams().streams.lock();
         // Somebody may have wrapped the queue again in between.
         if streams.get(&self.queue.handle()).is_some_and(|stream| stream.strong_count() == 0) {
@@ -63,7 +89,8 @@ impl OpenClStream {
             return Self { inner };
         }
         let handle = queue.handle();
-        let inner = Arc::new(Inner { id: StreamId::next(), queue, device: Arc::clone(device) });
+        let (end, device_of) = (Arc::default(), Arc::clone(device));
+        let inner = Arc::new(Inner { id: StreamId::next(), queue, end, device: device_of });
         streams.insert(handle, Arc::downgrade(&inner));
         Self { inner }
     }
@@ -83,6 +110,11 @@ impl OpenClStream {
     #[must_use]
     pub fn order(&self) -> QueueOrder {
         self.inner.queue.order()
+    }
+
+    pub(crate) fn as_user(&self) -> User {
+        let Inner { id, ref end, .. } = *self.inner;
+        User { id, stream: Arc::downgrade(&self.inner), end: Arc::clone(end) }
     }
 
     pub(crate) fn raw(&self) -> &Queue {
@@ -110,6 +142,39 @@ impl OpenClStream {
                 Err(BackendError::invalid("region", "a written range overlaps another one of the same call"))
             }
             _ => Ok(()),
+        }
+    }
+}
+
+impl User {
+    pub(crate) fn is(&self, stream: &OpenClStream) -> bool {
+        self.id == stream.inner.id
+    }
+
+    /// Marks the end of its work so far.
+    pub(crate) fn mark(&self) -> Result<Mark, BackendError> {
+        match self.stream.upgrade() {
+            Some(stream) => Ok(Mark::Now(stream.device.context().record(&stream.queue)?)),
+            None => match self.end.0.wait() {
+                Ok(_) => Ok(Mark::Last(Arc::clone(&self.end))),
+                Err(error) => Err(error.clone()),
+            },
+        }
+    }
+
+    /// Whether the stream is gone and its work is done.
+    pub(crate) fn is_done(&self) -> bool {
+        // Work that failed is over. Where its end could not be marked nothing is known of it.
+        let is_over = |end: &RawEvent| end.is_complete().unwrap_or(true);
+        self.stream.strong_count() == 0 && matches!(self.end.0.get(), Some(Ok(end)) if is_over(end))
+    }
+}
+
+impl Mark {
+    pub(crate) fn event(&self) -> Option<&RawEvent> {
+        match self {
+            Self::Now(event) => Some(event),
+            Self::Last(end) => end.0.get().and_then(|end| end.as_ref().ok()),
         }
     }
 }

@@ -48,3 +48,11 @@ fn every_device_conforms_on_several_threads_at_once() {
         });
     }
 }
+
+#[test]
+fn devices_of_two_contexts_are_apart() {
+    for device in require::devices() {
+        let other = OpenClDevice::builder(device.listed().ordinal).build().expect("a device");
+        conformance::check_apart(&device, &other).expect("they are");
+    }
+}

@@ -6,9 +6,10 @@ use crate::event::WgpuEvent;
 use crate::gpu::Gpu;
 use crate::listing::{self, Listed};
 use crate::memory::{GRANULARITY, Span, WgpuMemory, usages_of};
-use crate::shared::Shared;
+use crate::shared::{Identity, Shared};
 use crate::stream::WgpuStream;
 use parking_lot::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use vrampool_backend::{
     Backend, BackendError, Capabilities, DeviceId, Memory, MemoryInfo, MemoryKind, Placement, Properties,
@@ -31,6 +32,9 @@ static OPEN: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
 /// Which of them [`open`](WgpuDevice::open) opened, by number.
 static OPENED: Mutex<Vec<(usize, Weak<Shared>)>> = Mutex::new(Vec::new());
 
+/// How often one of those was found lost, and another opened in its place.
+static LOST: AtomicU64 = AtomicU64::new(0);
+
 impl WgpuDevice {
     /// The adapter with this number in the [`list`](crate::list), with its limits, and memory that stays mapped where it has
     /// `MAPPABLE_PRIMARY_BUFFERS`. All who open it share one device of wgpu's; where that is lost, a new one is opened. An
@@ -43,8 +47,12 @@ impl WgpuDevice {
         // Held meanwhile, so that two who come at once open one device.
         let mut opened = OPENED.lock();
         let known = opened.iter().filter(|(number, _)| *number == ordinal).find_map(|(_, one)| one.upgrade());
-        if let Some(shared) = known.filter(|shared| shared.gpu.check().is_ok()) {
-            return Ok(Self { shared });
+        if let Some(shared) = known {
+            if shared.gpu.check().is_ok() {
+                return Ok(Self { shared });
+            }
+            // Relaxed: under the lock.
+            LOST.fetch_add(1, Ordering::Relaxed);
         }
         let device = Self::open_anew(ordinal)?;
         opened.retain(|(number, one)| *number != ordinal && one.strong_count() > 0);
@@ -72,7 +80,8 @@ impl WgpuDevice {
         let (device, queue) = device.map_err(|error| failed(error.to_string()))?;
         let listed = listing::describe(ordinal, &adapter.get_info());
         let gpu = Arc::new(Gpu::own(device, queue)?);
-        Ok(Self::register(Arc::new(Shared::new(gpu, listed, None))))
+        let id = Identity::Listed { ordinal, times_lost: LOST.load(Ordering::Relaxed) };
+        Ok(Self::register(Arc::new(Shared::new(gpu, listed, id, None))))
     }
 
     /// The device of this name: `wgpu` (the first), `wgpu:1`, or `1`.
@@ -99,7 +108,7 @@ impl WgpuDevice {
         }
         let listed = listing::describe(0, &device.adapter_info());
         let gpu = Arc::new(Gpu::shared(device, queue)?);
-        Ok(Self::register(Arc::new(Shared::new(gpu, listed, None))))
+        Ok(Self::register(Arc::new(Shared::new(gpu, listed, Identity::Unlisted, None))))
     }
 
     /// Another device to the pool, on the same device of wgpu's, that hands out at most `bytes` of memory at a time and is out
@@ -110,7 +119,7 @@ impl WgpuDevice {
     pub fn with_memory_limit(&self, bytes: u64) -> Result<Self, BackendError> {
         self.shared.gpu.check()?;
         let (gpu, listed) = (Arc::clone(&self.shared.gpu), self.shared.listed.clone());
-        Ok(Self { shared: Arc::new(Shared::new(gpu, listed, Some(bytes))) })
+        Ok(Self { shared: Arc::new(Shared::new(gpu, listed, Identity::Unlisted, Some(bytes))) })
     }
 
     fn register(new: Arc<Shared>) -> Self {
@@ -175,19 +184,13 @@ impl WgpuDevice {
         let gpu = &self.shared.gpu;
         // Mapped once, the bytes count as written, so that wgpu does not clear what the host has put there.
         let mapped_at_creation = usage.contains(BufferUsages::MAP_READ | BufferUsages::MAP_WRITE);
-        let buffer = gpu.ask("Device::create_buffer", || {
-            let label = Some("vrampool");
-            let buffer = gpu.device().create_buffer(&wgpu::BufferDescriptor {
-                label,
-                size,
-                usage,
-                mapped_at_creation,
-            });
-            if mapped_at_creation {
-                buffer.unmap();
-            }
-            buffer
-        })?;
+        let label = Some("vrampool");
+        let descriptor = wgpu::BufferDescriptor { label, size, usage, mapped_at_creation };
+        let buffer = gpu.ask("Device::create_buffer", || gpu.device().create_buffer(&descriptor))?;
+        if mapped_at_creation {
+            // Only of a buffer that is there: of one that failed it is another error.
+            gpu.ask("Buffer::unmap", || buffer.unmap())?;
+        }
         gpu.check()?;
         Ok(buffer)
     }
@@ -218,7 +221,7 @@ impl Backend for WgpuDevice {
         self.shared.gpu.check_known()?;
         let total_bytes = self.shared.properties.total_bytes;
         let driver = driver::heap(self.device()).and_then(|heap| heap.free);
-        let limit = self.shared.account.as_ref().map(|account| account.free());
+        let limit = self.shared.free_bytes();
         match driver.into_iter().chain(limit).min() {
             Some(free) => Ok(MemoryInfo { free_bytes: free.min(total_bytes), total_bytes }),
             None => Err(BackendError::Unsupported { operation: "telling how much memory is free" }),
@@ -226,7 +229,7 @@ impl Backend for WgpuDevice {
     }
 
     fn allocate(&self, bytes: u64, kind: MemoryKind) -> Result<WgpuMemory, BackendError> {
-        let (gpu, properties) = (&self.shared.gpu, &self.shared.properties);
+        let properties = &self.shared.properties;
         let usage = usages_of(kind, properties.capabilities.contains(Capabilities::HOST_VISIBLE))?;
         if bytes == 0 || bytes > properties.max_allocation {
             let reason = format!("a buffer has 1 to {} bytes, not {bytes}", properties.max_allocation);
@@ -234,13 +237,19 @@ impl Backend for WgpuDevice {
         }
         let size = bytes.next_multiple_of(GRANULARITY);
         // What is done with gives its memory back when wgpu is polled, and not before.
-        gpu.poll()?;
-        let charge = self.shared.account.as_ref().map(|account| account.charge(size)).transpose()?;
+        self.shared.settle_dropped()?;
+        let charge = || self.shared.account.as_ref().map(|account| account.charge(size)).transpose();
+        let charge = match charge() {
+            Err(_) => {
+                // So does what is not done with, later.
+                self.shared.finish_dropped()?;
+                charge()?
+            }
+            Ok(charge) => charge,
+        };
         let buffer = match self.create(size, usage) {
             Err(error) if error.is_out_of_memory() => {
-                // So does what is not done with, later.
-                self.shared.recorder.flush(gpu)?;
-                gpu.wait_idle()?;
+                self.shared.reclaim()?;
                 self.create(size, usage)
             }
             other => other,
@@ -253,6 +262,16 @@ impl Backend for WgpuDevice {
             other => blame("usage", other),
         })?;
         Ok(WgpuMemory::new(buffer, bytes, kind, charge, &self.shared))
+    }
+
+    fn flush(&self, stream: &WgpuStream) -> Result<(), BackendError> {
+        self.check_stream(stream)?;
+        stream.flush()
+    }
+
+    /// Waits for all work of the device, and lets go of idle staging buffers too.
+    fn reclaim(&self) -> Result<(), BackendError> {
+        self.shared.reclaim()
     }
 
     fn create_stream(&self) -> Result<WgpuStream, BackendError> {
@@ -290,7 +309,7 @@ impl Backend for WgpuDevice {
         self.check_stream(stream)?;
         stream.check_regions(Some(&source), Some(&destination))?;
         same_length(source.len(), destination.len())?;
-        let from = Span::new(&source, BufferUsages::COPY_SRC, "source")?;
+        let from = Span::around(&source, BufferUsages::COPY_SRC, "source")?;
         let to = Span::new(&destination, BufferUsages::COPY_DST, "destination")?;
         if from.buffer == to.buffer {
             return Err(BackendError::Unsupported { operation: "copying within one buffer" });
@@ -354,11 +373,13 @@ impl Backend for WgpuDevice {
 
     fn write_mapped(&self, memory: &WgpuMemory, offset: u64, bytes: &[u8]) -> Result<(), BackendError> {
         self.check_mapped(memory, offset, bytes.len())?;
+        let _turn = memory.host_turn();
         driver::write(self.device(), memory.buffer(), offset, bytes)
     }
 
     fn read_mapped(&self, memory: &WgpuMemory, offset: u64, bytes: &mut [u8]) -> Result<(), BackendError> {
         self.check_mapped(memory, offset, bytes.len())?;
+        let _turn = memory.host_turn();
         driver::read(self.device(), memory.buffer(), offset, bytes)
     }
 }

@@ -17,8 +17,11 @@ pub(crate) fn caught<T>(
     let scopes = filters.map(|filter| device.push_error_scope(filter));
     let answer = calls();
     // Innermost first, as they nest; every one is popped.
-    let errors = scopes.into_iter().rev().map(|scope| now(scope.pop()).flatten());
-    match errors.fold(None, Option::or) {
+    let mut scopes = scopes.into_iter().rev();
+    let mut errors: [_; 3] = std::array::from_fn(|_| now(scopes.next()?.pop()).flatten());
+    // What fails without memory fails further calls of the same operation, in other ways.
+    errors.sort_by_key(|error| !matches!(error, Some(wgpu::Error::OutOfMemory { .. })));
+    match errors.into_iter().flatten().next() {
         None => Ok(answer),
         Some(error) => Err(from_wgpu(call, &error)),
     }

@@ -12,6 +12,11 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
+    /// The number of its submission, or why there is none; nothing before it is submitted.
+    pub(crate) fn outcome(&self) -> Option<Result<u64, BackendError>> {
+        self.outcome.get().cloned()
+    }
+
     pub(crate) fn settle(&self, outcome: Result<u64, BackendError>) {
         let _ = self.outcome.set(outcome);
     }

@@ -178,6 +178,17 @@ impl Gpu {
         Ok(is_done())
     }
 
+    /// The number of the last submission.
+    pub(crate) fn submitted(&self) -> u64 {
+        self.progress.submitted.load(Acquire)
+    }
+
+    /// Whether the device is known to be done with a submission. Asks nobody.
+    pub(crate) fn is_known_done(&self, number: u64) -> bool {
+        // A lost device does nothing any more.
+        self.progress.done.load(Relaxed) >= number || self.lost.get().is_some()
+    }
+
     fn lose(&self, reason: &str) -> BackendError {
         let reason = self.lost.get_or_init(|| reason.to_owned());
         BackendError::DeviceLost { reason: reason.clone() }

@@ -9,6 +9,8 @@
 //!   were made, a wait costs nothing, and nobody is blocked for it.
 //! * [`WgpuStream::view`] gives a region as a `BufferBinding`; [`WgpuStream::encode`] and [`WgpuStream::submit`] put the
 //!   program's own commands in order with everybody else's.
+//! * Memory that is dropped counts as taken until the work that may use it is done; more than 32 MiB of it is submitted and, before
+//!   more is allocated, waited for.
 //! * Host-visible memory stays mapped. Uploads and downloads go through bounded pools of mapped buffers.
 //! * Out of memory, a refused argument and a lost device are told apart, by wgpu's error scopes.
 //! * [`Kernels`] are a few that come with the crate.
@@ -38,6 +40,7 @@ mod account;
 mod device;
 #[allow(unsafe_code, reason = "the one place that goes below wgpu; every block is argued")]
 mod driver;
+mod dropped;
 mod error;
 mod event;
 mod gpu;

@@ -2,6 +2,7 @@
 
 use crate::account::Charge;
 use crate::shared::Shared;
+use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
 use vrampool_backend::{BackendError, Memory, MemoryKind, Placement, Region, Usage};
 use wgpu::BufferUsages;
@@ -13,15 +14,21 @@ pub(crate) const GRANULARITY: u64 = wgpu::COPY_BUFFER_ALIGNMENT;
 ///
 /// wgpu clears memory before its first use. Memory that a pool hands out again holds what was in it.
 ///
-/// Dropping it never blocks. wgpu keeps the bytes until the work that uses them is done, submitted or not, and gives them to
-/// the driver when it is polled then, which allocating does first of all.
+/// Dropping it never waits for the device. wgpu keeps the bytes until the work that uses them is done, submitted or not, and
+/// gives them to the driver when it is polled then, which allocating does first of all. Until the work that was enqueued before
+/// the drop is done they count against the device's [limit](crate::WgpuDevice::with_memory_limit). When more than 32 MiB are
+/// kept so, the work is submitted by the drop and waited for by the next allocation: so a device holds at most 32 MiB more than
+/// what is live, and its staging buffers. [`Backend::reclaim`](vrampool_backend::Backend::reclaim), which a pool's
+/// trim calls, waits for all of it.
 #[derive(Debug)]
 pub struct WgpuMemory {
     buffer: wgpu::Buffer,
     len: u64,
     kind: MemoryKind,
-    /// After the buffer: what it counts as taken from a device with a limit.
-    _charge: Option<Charge>,
+    /// What it counts as taken from a device with a limit.
+    charge: Option<Charge>,
+    /// Held while the host reads or writes the bytes, so that two threads never do at once.
+    host: Mutex<()>,
     device: Arc<Shared>,
 }
 
@@ -37,7 +44,7 @@ impl WgpuMemory {
         charge: Option<Charge>,
         device: &Arc<Shared>,
     ) -> Self {
-        Self { buffer, len, kind, _charge: charge, device: Arc::clone(device) }
+        Self { buffer, len, kind, charge, host: Mutex::new(()), device: Arc::clone(device) }
     }
 
     /// `usages` as a [`MemoryKind`] has them.
@@ -52,7 +59,9 @@ impl WgpuMemory {
         self.kind
     }
 
-    /// The buffer, at least as long as the memory. For commands of the program's own; neither destroy nor map it.
+    /// The buffer, at least as long as the memory. For commands of the program's own; neither destroy nor map it. What was
+    /// enqueued before may not be submitted yet: take a [view](crate::WgpuStream::view) instead, or call
+    /// [`WgpuStream::flush`](crate::WgpuStream::flush) or a pool buffer's `used_on` before the commands are submitted.
     #[must_use]
     pub fn buffer(&self) -> &wgpu::Buffer {
         &self.buffer
@@ -60,6 +69,17 @@ impl WgpuMemory {
 
     pub(crate) fn device(&self) -> &Arc<Shared> {
         &self.device
+    }
+
+    /// The host's turn to read or write the bytes.
+    pub(crate) fn host_turn(&self) -> MutexGuard<'_, ()> {
+        self.host.lock()
+    }
+}
+
+impl Drop for WgpuMemory {
+    fn drop(&mut self) {
+        self.device.give_up(self.buffer.size(), self.charge.take());
     }
 }
 
@@ -89,7 +109,7 @@ pub(crate) fn usages_of(kind: MemoryKind, can_map: bool) -> Result<BufferUsages,
 pub(crate) struct Span<'a> {
     pub(crate) buffer: &'a wgpu::Buffer,
     pub(crate) offset: u64,
-    /// Rounded up, which leaves the region only where it ends with its memory, but not the buffer.
+    /// Rounded up, which leaves the region only where it ends with its memory or has room, but not the buffer.
     pub(crate) size: u64,
 }
 
@@ -101,7 +121,8 @@ impl<'a> Span<'a> {
     ) -> Result<Self, BackendError> {
         let (offset, len) = (region.offset(), region.len());
         let ends = offset + len == region.memory().len();
-        if !ends && !len.is_multiple_of(GRANULARITY) {
+        let padding = len.next_multiple_of(GRANULARITY) - len;
+        if !ends && padding > region.room() {
             return Err(uneven(name, offset, len));
         }
         Self::around(region, usage, name)

@@ -1,17 +1,18 @@
 //! The one order of a device's work: commands are appended to a list, and lists go to the queue.
 
+use crate::dropped::Point;
 use crate::error::blame;
 use crate::event::Batch;
 use crate::gpu::Gpu;
-use crate::staging::{Chunk, Uploads};
+use crate::staging::{Chunk, Sizes, Uploads};
 use parking_lot::ReentrantMutex;
 use std::cell::RefCell;
 use std::num::NonZero;
 use std::sync::Arc;
 use vrampool_backend::BackendError;
 
-/// Operations in one submission at most: each submission costs, and the device idles while operations wait for theirs.
-const MOST_OPERATIONS: u32 = 64;
+/// Operations in one submission at most, where the parameters of as many dispatches fit in a buffer of the device.
+const MOST_OPERATIONS: u64 = 64;
 /// Bytes of uploads in one submission at most, so that their staging memory comes back.
 const MOST_STAGED: u64 = 32 << 20;
 
@@ -25,6 +26,8 @@ pub(crate) struct Recorder {
     uploads: Uploads,
     /// Bytes between the parameters of one dispatch and of the next.
     stride: u64,
+    /// Operations in one submission at most: each submission costs, and the device idles while operations wait for theirs.
+    most_operations: u32,
 }
 
 /// The list that is being recorded.
@@ -46,12 +49,16 @@ pub(crate) struct Commands<'a> {
     open: &'a mut Open,
     uploads: &'a Uploads,
     stride: u64,
+    /// Bytes of the parameters of one list.
+    uniforms: u64,
 }
 
 impl Recorder {
     pub(crate) fn new(limits: &wgpu::Limits) -> Self {
         let stride = u64::from(limits.min_uniform_buffer_offset_alignment).max(PARAMETERS);
-        Self { open: ReentrantMutex::default(), uploads: Uploads::default(), stride }
+        let most_operations = (limits.max_buffer_size / stride).clamp(1, MOST_OPERATIONS) as u32;
+        let uploads = Uploads::new(Sizes::new(limits));
+        Self { open: ReentrantMutex::default(), uploads, stride, most_operations }
     }
 
     /// Appends what `record` records. Submits the list when it is full.
@@ -63,10 +70,12 @@ impl Recorder {
         let open = self.open.lock();
         let full = {
             let mut open = open.borrow_mut();
-            let (uploads, stride) = (&self.uploads, self.stride);
-            gpu.ask("CommandEncoder", || record(&mut Commands { gpu, open: &mut open, uploads, stride }))??;
+            let (uploads, uniforms) = (&self.uploads, self.stride * u64::from(self.most_operations));
+            let stride = self.stride;
+            let commands = || record(&mut Commands { gpu, open: &mut open, uploads, stride, uniforms });
+            gpu.ask("CommandEncoder", commands)??;
             open.operations += 1;
-            open.operations >= MOST_OPERATIONS || open.staged >= MOST_STAGED
+            open.operations >= self.most_operations || open.staged >= MOST_STAGED
         };
         if full { self.submit(gpu) } else { Ok(()) }
     }
@@ -75,6 +84,17 @@ impl Recorder {
     /// program too.
     pub(crate) fn mark(&self) -> Arc<Batch> {
         Arc::clone(&self.open.lock().borrow().batch)
+    }
+
+    /// How far the device has to be so that nothing of what was enqueued so far is under way.
+    pub(crate) fn point(&self, gpu: &Gpu) -> Point {
+        let open = self.open.lock();
+        match open.try_borrow() {
+            Ok(open) if open.operations == 0 => Point::Submission(gpu.submitted()),
+            Ok(open) => Point::List(Arc::clone(&open.batch)),
+            // This thread is recording, and drops something of its own meanwhile.
+            Err(_) => Point::Submission(gpu.submitted()),
+        }
     }
 
     /// Submits the list if there is something in it.
@@ -114,6 +134,11 @@ impl Recorder {
         let submitted = gpu.ask("Queue::submit", || gpu.submit(commands));
         submitted.map_err(|error| blame("commands", error))?;
         gpu.check()
+    }
+
+    /// Drops idle staging buffers.
+    pub(crate) fn trim(&self) {
+        self.uploads.trim();
     }
 
     /// A staging pool's memory may be waited for by uploads.
@@ -184,7 +209,7 @@ impl Commands<'_> {
         let uniforms = self.gpu.ask("Device::create_buffer", || {
             self.gpu.device().create_buffer(&wgpu::BufferDescriptor {
                 label: Some("vrampool: parameters"),
-                size: self.stride * u64::from(MOST_OPERATIONS),
+                size: self.uniforms,
                 usage: wgpu::BufferUsages::UNIFORM | wgpu::BufferUsages::COPY_DST,
                 mapped_at_creation: false,
             })

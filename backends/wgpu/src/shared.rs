@@ -1,16 +1,17 @@
 //! What the handles to a device have in common.
 
-use crate::account::Account;
+use crate::account::{Account, Charge};
 use crate::device::BACKEND;
 use crate::driver;
+use crate::dropped::{self, Dropped};
 use crate::gpu::Gpu;
 use crate::listing::Listed;
 use crate::memory::GRANULARITY;
 use crate::recorder::Recorder;
-use crate::staging::Readbacks;
+use crate::staging::{Readbacks, Sizes};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use vrampool_backend::{Capabilities, DeviceId, Properties};
+use vrampool_backend::{BackendError, Capabilities, DeviceId, Properties};
 
 /// What a device's handles, streams, events and memory share.
 #[derive(Debug)]
@@ -21,6 +22,9 @@ pub(crate) struct Shared {
     limits: wgpu::Limits,
     /// Of a device [with a limit](crate::WgpuDevice::with_memory_limit).
     pub(crate) account: Option<Arc<Account>>,
+    /// Dropped, and not yet known to be wgpu's no more.
+    dropped: Dropped,
+    sizes: Sizes,
     readbacks: Readbacks,
     /// Where large fills are copied from, on the device.
     pattern: OnceLock<wgpu::Buffer>,
@@ -49,12 +53,58 @@ impl Shared {
         &self.pattern
     }
 
+    /// Of staging buffers.
+    pub(crate) fn sizes(&self) -> Sizes {
+        self.sizes
+    }
+
+    /// Memory is being dropped. Never waits for the device.
+    pub(crate) fn give_up(&self, bytes: u64, charge: Option<Charge>) {
+        let point = self.recorder.point(&self.gpu);
+        if self.dropped.push(&self.gpu, point, bytes, charge) > dropped::MOST {
+            // Who asked for the work that fails here is told of it by events, or of a lost device by the next call.
+            let _ = self.recorder.flush(&self.gpu);
+        }
+    }
+
+    /// Lets wgpu free what nobody uses; where that leaves too much, waits for the work that does.
+    pub(crate) fn settle_dropped(&self) -> Result<(), BackendError> {
+        self.gpu.poll()?;
+        match self.dropped.bytes(&self.gpu) > dropped::MOST {
+            true => self.finish_dropped(),
+            false => Ok(()),
+        }
+    }
+
+    /// Submits the list, and waits until wgpu has freed all that was dropped.
+    pub(crate) fn finish_dropped(&self) -> Result<(), BackendError> {
+        self.recorder.flush(&self.gpu)?;
+        self.gpu.wait_idle()?;
+        self.dropped.bytes(&self.gpu);
+        Ok(())
+    }
+
+    /// As [`finish_dropped`](Self::finish_dropped), and idle staging buffers go too.
+    pub(crate) fn reclaim(&self) -> Result<(), BackendError> {
+        self.recorder.flush(&self.gpu)?;
+        self.gpu.wait_idle()?;
+        self.recorder.trim();
+        self.readbacks.trim();
+        self.finish_dropped()
+    }
+
+    /// Bytes that a device with a limit has left.
+    pub(crate) fn free_bytes(&self) -> Option<u64> {
+        let account = self.account.as_ref()?;
+        self.dropped.bytes(&self.gpu);
+        Some(account.free())
+    }
+
     pub(crate) fn limits(&self) -> &wgpu::Limits {
         &self.limits
     }
 
-    pub(crate) fn new(gpu: Arc<Gpu>, listed: Listed, limit: Option<u64>) -> Self {
-        static OPENED: AtomicU64 = AtomicU64::new(0);
+    pub(crate) fn new(gpu: Arc<Gpu>, listed: Listed, id: Identity, limit: Option<u64>) -> Self {
         let limits = gpu.device().limits();
         let mut properties = Properties::new(BACKEND, listed.name.clone());
         properties.kind = listed.kind;
@@ -68,16 +118,37 @@ impl Shared {
         properties.copy_granularity = GRANULARITY;
         properties.capabilities.set(Capabilities::HOST_VISIBLE, driver::can_map(gpu.device()));
         Self {
-            // Relaxed: only distinctness matters.
-            id: DeviceId { backend: BACKEND, key: u128::from(OPENED.fetch_add(1, Ordering::Relaxed)) },
+            id: DeviceId { backend: BACKEND, key: id.key() },
             properties,
             listed,
             recorder: Recorder::new(&limits),
+            dropped: Dropped::default(),
+            sizes: Sizes::new(&limits),
+            readbacks: Readbacks::new(Sizes::new(&limits)),
             limits,
             account: limit.map(Account::new),
-            readbacks: Readbacks::default(),
             pattern: OnceLock::new(),
             gpu,
+        }
+    }
+}
+
+/// Which device it is, among all that there ever are.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Identity {
+    /// The one that everybody gets who opens the number. Reads as in the list, until one is lost.
+    Listed { ordinal: usize, times_lost: u64 },
+    /// Any other. No such id reads as one of the list.
+    Unlisted,
+}
+
+impl Identity {
+    fn key(self) -> u128 {
+        static UNLISTED: AtomicU64 = AtomicU64::new(0);
+        match self {
+            Self::Listed { ordinal, times_lost } => (u128::from(times_lost) << 64) | ordinal as u128,
+            // Relaxed: only distinctness matters.
+            Self::Unlisted => (1 << 127) | u128::from(UNLISTED.fetch_add(1, Ordering::Relaxed)),
         }
     }
 }

@@ -7,14 +7,34 @@ use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, OnceLock};
 use vrampool_backend::BackendError;
 
-/// What goes through one buffer at once, bytes. Longer transfers go in pieces.
-pub(crate) const PIECE: u64 = 8 << 20;
-/// The size of a buffer for short transfers, bytes.
+/// What goes through one buffer at once, bytes, where the device has buffers of that size. Longer transfers go in pieces.
+const PIECE: u64 = 8 << 20;
+/// The size of a buffer for short transfers, bytes, where the device has such.
 const SMALL: u64 = 1 << 20;
 /// Bytes of idle buffers that each pool keeps.
 const KEPT: u64 = 64 << 20;
 /// Bytes of uploads that may be under way before one waits.
 const UNDER_WAY: u64 = 128 << 20;
+
+/// The sizes of a device's staging buffers, bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Sizes {
+    /// The most that goes through one buffer at once.
+    pub(crate) piece: u64,
+    pub(crate) small: u64,
+}
+
+impl Sizes {
+    pub(crate) fn new(limits: &wgpu::Limits) -> Self {
+        // Whole units of mapping, and at least one.
+        let largest = (limits.max_buffer_size / ALIGNMENT * ALIGNMENT).max(ALIGNMENT);
+        Self { piece: PIECE.min(largest), small: SMALL.min(largest) }
+    }
+
+    fn of(self, len: u64) -> u64 {
+        if len > self.small { self.piece } else { self.small }
+    }
+}
 
 /// A mapped buffer, and how much of it holds bytes on their way.
 #[derive(Debug)]
@@ -30,9 +50,10 @@ impl Chunk {
 }
 
 /// Upload buffers.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Uploads {
     slots: Mutex<Vec<Slot>>,
+    sizes: Sizes,
 }
 
 /// A buffer between two submissions.
@@ -44,6 +65,19 @@ struct Slot {
 }
 
 impl Uploads {
+    pub(crate) fn new(sizes: Sizes) -> Self {
+        Self { slots: Mutex::default(), sizes }
+    }
+
+    /// Drops those that are idle.
+    pub(crate) fn trim(&self) {
+        let mut slots = self.slots.lock();
+        let (idle, busy): (Vec<_>, Vec<_>) = slots.drain(..).partition(|slot| slot.mapping.get().is_some());
+        *slots = busy;
+        drop(slots);
+        drop(idle);
+    }
+
     /// Whether the copies from so many bytes are not done that more should wait.
     pub(crate) fn is_full(&self, bytes: u64) -> bool {
         let slots = self.slots.lock();
@@ -51,7 +85,7 @@ impl Uploads {
         under_way.map(|slot| slot.buffer.size()).sum::<u64>() + bytes > UNDER_WAY
     }
 
-    /// Copies `bytes`, at most [`PIECE`], to a chunk of this submission.
+    /// Copies `bytes`, at most a [piece](Sizes), to a chunk of this submission.
     pub(crate) fn stage(
         &self,
         gpu: &Gpu,
@@ -86,7 +120,7 @@ impl Uploads {
             });
         }
         let usage = wgpu::BufferUsages::MAP_WRITE | wgpu::BufferUsages::COPY_SRC;
-        create(gpu, "vrampool: upload", len, usage, true)
+        create(gpu, "vrampool: upload", self.sizes.of(len), usage, true)
     }
 
     /// Takes the chunks of a submission back: each is mapped again when the device is done with it.
@@ -114,23 +148,33 @@ fn write(buffer: &wgpu::Buffer, range: Range<u64>, bytes: &[u8]) -> Result<(), w
 fn create(
     gpu: &Gpu,
     label: &'static str,
-    len: u64,
+    size: u64,
     usage: wgpu::BufferUsages,
     mapped_at_creation: bool,
 ) -> Result<wgpu::Buffer, BackendError> {
-    let (label, size) = (Some(label), if len > SMALL { PIECE } else { SMALL });
-    let descriptor = wgpu::BufferDescriptor { label, size, usage, mapped_at_creation };
+    let descriptor = wgpu::BufferDescriptor { label: Some(label), size, usage, mapped_at_creation };
     gpu.ask("Device::create_buffer", || gpu.device().create_buffer(&descriptor))
 }
 
 /// Read-back buffers, not mapped.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Readbacks {
     idle: Mutex<Vec<wgpu::Buffer>>,
+    sizes: Sizes,
 }
 
 impl Readbacks {
-    /// A buffer for at least `len` bytes, at most [`PIECE`].
+    pub(crate) fn new(sizes: Sizes) -> Self {
+        Self { idle: Mutex::default(), sizes }
+    }
+
+    /// Drops those that are idle.
+    pub(crate) fn trim(&self) {
+        let idle = std::mem::take(&mut *self.idle.lock());
+        drop(idle);
+    }
+
+    /// A buffer for at least `len` bytes, at most a [piece](Sizes).
     pub(crate) fn take(&self, gpu: &Gpu, len: u64) -> Result<wgpu::Buffer, BackendError> {
         {
             let mut idle = self.idle.lock();
@@ -139,7 +183,7 @@ impl Readbacks {
             }
         }
         let usage = wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST;
-        create(gpu, "vrampool: read-back", len, usage, false)
+        create(gpu, "vrampool: read-back", self.sizes.of(len), usage, false)
     }
 
     /// Waits for what was submitted, copies the start of `buffer` to `bytes`, and keeps the buffer.

@@ -3,20 +3,18 @@
 use crate::memory::Span;
 use crate::recorder::Commands;
 use crate::shared::Shared;
-use crate::staging::PIECE;
+use std::ops::Range;
 use vrampool_backend::BackendError;
-
-/// What a fill copies at once, bytes.
-const PATTERN: u64 = 1 << 20;
 
 impl Shared {
     /// Copies `source` to `to`, which is as long, or longer by what rounding added.
     pub(crate) fn upload(&self, source: &[u8], to: Span<'_>) -> Result<(), BackendError> {
-        for (piece, start) in source.chunks(PIECE as usize).zip((0..).step_by(PIECE as usize)) {
-            self.recorder().make_room(self.gpu(), PIECE)?;
+        let most = self.sizes().piece;
+        for (piece, start) in source.chunks(most as usize).zip((0..).step_by(most as usize)) {
+            self.recorder().make_room(self.gpu(), most)?;
             self.recorder().record(self.gpu(), |commands| {
                 let (staged, offset) = commands.stage(piece)?;
-                let size = (to.size - start).min(PIECE);
+                let size = (to.size - start).min(most);
                 let encoder = commands.encoder();
                 encoder.copy_buffer_to_buffer(&staged, offset, to.buffer, to.offset + start, Some(size));
                 Ok(())
@@ -27,8 +25,9 @@ impl Shared {
 
     /// Copies `from` to `destination`, which is as long, or shorter by what rounding added, and waits for it.
     pub(crate) fn download(&self, from: Span<'_>, destination: &mut [u8]) -> Result<(), BackendError> {
-        for (piece, start) in destination.chunks_mut(PIECE as usize).zip((0..).step_by(PIECE as usize)) {
-            let size = (from.size - start).min(PIECE);
+        let most = self.sizes().piece;
+        for (piece, start) in destination.chunks_mut(most as usize).zip((0..).step_by(most as usize)) {
+            let size = (from.size - start).min(most);
             let buffer = self.readbacks().take(self.gpu(), size)?;
             self.recorder().record(self.gpu(), |commands| {
                 let encoder = commands.encoder();
@@ -49,7 +48,7 @@ impl Shared {
             let usage = wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST;
             let label = Some("vrampool: pattern");
             let descriptor =
-                wgpu::BufferDescriptor { label, size: PATTERN, usage, mapped_at_creation: false };
+                wgpu::BufferDescriptor { label, size: self.sizes().small, usage, mapped_at_creation: false };
             self.gpu().device().create_buffer(&descriptor)
         })?;
         Ok(self.pattern_cell().get_or_init(|| pattern))
@@ -68,24 +67,27 @@ impl Shared {
         if value == 0 {
             return self.clear(to);
         }
-        let pattern = vec![value; to.size.min(PATTERN) as usize];
-        self.recorder().make_room(self.gpu(), PATTERN)?;
+        let most = self.sizes().small;
+        let pattern = vec![value; to.size.min(most) as usize];
+        self.recorder().make_room(self.gpu(), most)?;
         let source = self.pattern()?;
         self.recorder().record(self.gpu(), |commands| {
             let (staged, offset) = commands.stage(&pattern)?;
-            if to.size <= PATTERN {
-                copy(commands, (&staged, offset), to, 0);
+            if to.size <= most {
+                copy(commands, (&staged, offset), to, 0..to.size);
                 return Ok(());
             }
             let encoder = commands.encoder();
-            encoder.copy_buffer_to_buffer(&staged, offset, source, 0, Some(PATTERN));
-            (0..to.size).step_by(PATTERN as usize).for_each(|start| copy(commands, (source, 0), to, start));
+            encoder.copy_buffer_to_buffer(&staged, offset, source, 0, Some(most));
+            for start in (0..to.size).step_by(most as usize) {
+                copy(commands, (source, 0), to, start..to.size.min(start + most));
+            }
             Ok(())
         })
     }
 }
 
-fn copy(commands: &mut Commands<'_>, from: (&wgpu::Buffer, u64), to: Span<'_>, start: u64) {
-    let size = (to.size - start).min(PATTERN);
-    commands.encoder().copy_buffer_to_buffer(from.0, from.1, to.buffer, to.offset + start, Some(size));
+fn copy(commands: &mut Commands<'_>, from: (&wgpu::Buffer, u64), to: Span<'_>, range: Range<u64>) {
+    let (start, size) = (to.offset + range.start, range.end - range.start);
+    commands.encoder().copy_buffer_to_buffer(from.0, from.1, to.buffer, start, Some(size));
 }

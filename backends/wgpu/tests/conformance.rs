@@ -44,6 +44,14 @@ fn a_device_with_a_limit_conforms() {
 }
 
 #[test]
+fn devices_are_apart() {
+    let Some(device) = require::device() else { return };
+    let other = device.with_memory_limit(16 << 20).expect("a device");
+    conformance::check_apart(&device, &other).expect("they are");
+    conformance::check_apart(&other, &device).expect("they are");
+}
+
+#[test]
 fn several_threads_at_once_conform() {
     let Some(device) = require::device() else { return };
     std::thread::scope(|scope| {

@@ -38,3 +38,60 @@ fn a_full_card_is_a_typed_error_and_what_is_dropped_comes_back() {
     held.clear();
     device.allocate(piece, Placement::Device.into()).expect("there is room again");
 }
+
+/// The variable by which this program tells itself that its address space is limited.
+const LIMITED: &str = "VRAMPOOL_TEST_LIMITED";
+
+/// In a process of its own, whose address space is soon full. A mapped buffer that was not made cannot be unmapped either, and
+/// that error must not hide the other.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_lack_of_host_visible_memory_is_out_of_memory_too() {
+    let Some(device) = require::device() else { return };
+    if !device.properties().is_integrated() {
+        eprintln!(
+            "skipped: {} has memory of its own, which an address space does not limit",
+            device.properties().name
+        );
+        return;
+    }
+    if std::env::var_os(LIMITED).is_some() {
+        return fill_the_address_space(&device);
+    }
+    let name = "a_lack_of_host_visible_memory_is_out_of_memory_too";
+    let program = std::env::current_exe().expect("this program");
+    // KiB: what the driver's compiler takes, and some buffers.
+    let outcome = std::process::Command::new("sh")
+        .args(["-c", "ulimit -v 2200000; exec \"$0\" --exact \"$1\" --nocapture"])
+        .arg(program)
+        .arg(name)
+        .env(LIMITED, "1")
+        .output()
+        .expect("a shell");
+    let said =
+        String::from_utf8_lossy(&outcome.stdout).into_owned() + &String::from_utf8_lossy(&outcome.stderr);
+    assert!(outcome.status.success() && said.contains("ran out of host-visible memory"), "{said}");
+}
+
+#[cfg(target_os = "linux")]
+fn fill_the_address_space(device: &vrampool_wgpu::WgpuDevice) {
+    const PIECE: u64 = 128 << 20;
+    for kind in [Placement::HostVisible, Placement::Device] {
+        let mut held = Vec::new();
+        let error = loop {
+            match device.allocate(PIECE, kind.into()) {
+                Ok(memory) => held.push(memory),
+                Err(error) => break error,
+            }
+            assert!(held.len() < 64, "the address space is not limited");
+        };
+        assert!(
+            matches!(error, BackendError::OutOfMemory { requested: PIECE, .. }),
+            "after {} pieces: {error:?}",
+            held.len()
+        );
+        drop(held.pop().expect("at least one fits"));
+        held.push(device.allocate(PIECE, kind.into()).expect("what was dropped comes back"));
+    }
+    println!("ran out of host-visible memory");
+}

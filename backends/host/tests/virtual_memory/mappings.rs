@@ -35,7 +35,7 @@ fn read(device: &HostDevice, stream: &HostStream, memory: &HostMemory, offset: u
 }
 
 fn is_failure(result: Result<(), BackendError>) -> bool {
-    matches!(result, Err(BackendError::Driver { call: "access", .. }))
+    matches!(result, Err(BackendError::StreamFailed { reason }) if reason.contains("access failed"))
 }
 
 fn is_refused<T>(result: Result<T, BackendError>) -> bool {

@@ -76,7 +76,7 @@ fn work_under_a_storm_of_mapping_is_done_or_fails_and_nothing_else() {
         while done < 100 || failed < 100 {
             match real.work(|stream| device.fill(stream, RegionMut::new(&reservation, 0, PAGE, stream)?, 1)) {
                 Ok(()) => done += 1,
-                Err(BackendError::Driver { call: "access", .. }) => failed += 1,
+                Err(BackendError::StreamFailed { .. }) => failed += 1,
                 Err(other) => panic!("{other}"),
             }
         }

@@ -3,7 +3,7 @@
 use super::host_side::HostSide;
 use super::{Context, Handle, Queue, RawEvent, device::info, device::number};
 use crate::account::Charge;
-use crate::error::{check, check_allocation};
+use crate::error::{OUT_OF_RESOURCES, check, check_allocation, lost};
 use opencl_sys as cl;
 use parking_lot::Mutex;
 use std::ffi::c_void;
@@ -93,7 +93,11 @@ impl Context {
         let Ok(size) = usize::try_from(bytes) else {
             return Err(BackendError::invalid("bytes", "more than an address space has"));
         };
-        let answer = |call, code| self.judged(check_allocation(call, code, bytes, free));
+        let answer = |call, code| match code {
+            // Out of memory, or the answer of a context that is broken.
+            OUT_OF_RESOURCES if self.is_broken() => self.judged(Err(lost(call, code))),
+            code => self.judged(check_allocation(call, code, bytes, free)),
+        };
         let (flags, shared) = match origin {
             Origin::Buffer { flags, .. } | Origin::Pinned { flags } => (flags, None),
             Origin::Shared { flags, fine } => {

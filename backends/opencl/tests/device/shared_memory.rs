@@ -2,8 +2,11 @@
 
 use crate::programs::Programs;
 use crate::{BYTES, copy, fill, read, require};
+use opencl3::command_queue::{
+    CL_QUEUE_REFERENCE_COUNT, get_command_queue_info, release_command_queue, retain_command_queue,
+};
 use vrampool_opencl::{
-    Backend, BackendError, Capabilities, Memory, OpenClDevice, OpenClMemory, Placement, Region,
+    Backend, BackendError, Capabilities, DeviceKind, Memory, OpenClDevice, OpenClMemory, Placement, Region,
 };
 
 fn shared(device: &OpenClDevice) -> OpenClMemory {
@@ -104,6 +107,69 @@ fn a_view_keeps_shared_memory_in_use() {
             let next = shared(&device);
             device.write_mapped(&next, 0, &vec![0xFF; BYTES as usize]).expect("it is mapped");
             assert_eq!(read(&device, &stream, &seen), vec![round; BYTES as usize]);
+        }
+    }
+}
+
+/// Memory of which the driver knows an address alone knows who used it, and keeps none of their queues.
+#[test]
+fn memory_keeps_no_queue_of_a_stream_that_is_gone() {
+    const STREAMS: usize = 300;
+    for device in require::devices() {
+        let device = OpenClDevice::builder(device.listed().ordinal).kind(DeviceKind::Discrete).build();
+        let device = device.expect("a device");
+        let has_shared = device.properties().capabilities.contains(Capabilities::MANAGED);
+        let placements = [Placement::Managed, Placement::HostVisible];
+        for placement in placements.into_iter().filter(|one| has_shared || *one != Placement::Managed) {
+            let memory = device.allocate(BYTES, placement.into()).expect("memory");
+            let other = crate::memory(&device);
+            let mut queues = Vec::new();
+            for value in 0..STREAMS {
+                let stream = device.create_stream().expect("a stream");
+                fill(&device, &stream, &other, value as u8);
+                // Pinned memory stays mapped under copies.
+                copy(&device, &stream, &other, &memory);
+                device.synchronize(&stream).expect("a wait");
+                // SAFETY: the stream keeps the queue alive; the count is given up below.
+                unsafe { retain_command_queue(stream.queue()) }.expect("a queue");
+                queues.push(stream.queue());
+            }
+            let counts = queues.iter().map(|queue| {
+                let info = get_command_queue_info(*queue, CL_QUEUE_REFERENCE_COUNT).expect("a count");
+                u32::from(info)
+            });
+            let kept = counts.filter(|count| *count > 1).count();
+            assert!(kept <= 32, "{placement:?}: {kept} of {STREAMS} queues are kept");
+            let stream = device.create_stream().expect("a stream");
+            assert_eq!(read(&device, &stream, &memory), vec![(STREAMS - 1) as u8; BYTES as usize]);
+            for queue in queues {
+                // SAFETY: the count that was taken above.
+                unsafe { release_command_queue(queue) }.expect("a queue");
+            }
+        }
+    }
+}
+
+/// The end of the work of a stream that is gone is waited for all the same.
+#[test]
+fn memory_waits_for_streams_that_are_gone() {
+    for (device, programs) in devices() {
+        let device = OpenClDevice::builder(device.listed().ordinal).limit(2 * BYTES).build();
+        let device = device.expect("a device");
+        drop(programs);
+        let programs = Programs::new(&device);
+        for round in 0..10 {
+            let [one, two] = [shared(&device), shared(&device)];
+            let stream = device.create_stream().expect("a stream");
+            programs.set_late(&stream, &one, round, 3);
+            copy(&device, &stream, &one, &two);
+            let done = device.record(&stream).expect("an event");
+            drop((one, stream));
+            let next = shared(&device);
+            let reader = device.create_stream().expect("a stream");
+            fill(&device, &reader, &next, 0xFF);
+            device.wait(&reader, &done).expect("a wait");
+            assert_eq!(read(&device, &reader, &two), vec![round; BYTES as usize]);
         }
     }
 }

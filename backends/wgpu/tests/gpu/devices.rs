@@ -17,6 +17,7 @@ fn the_list_names_what_can_be_opened_gpus_first() {
         assert_eq!(listed.api, "vulkan");
         for name in [format!("wgpu:{ordinal}"), ordinal.to_string()] {
             let device = WgpuDevice::open_by_name(&name).expect("it is listed");
+            assert_eq!(device.id().to_string(), format!("wgpu:{ordinal}"), "its id reads as it is listed");
             assert_eq!(device.listed(), listed);
             let properties = device.properties();
             assert_eq!((&properties.name, properties.kind), (&listed.name, listed.kind));
@@ -57,6 +58,12 @@ fn what_is_opened_or_wrapped_twice_is_one_device() {
         threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
     });
     assert_eq!(ids, [own.id(); 4]);
+    // No id of a device that is not of the list reads as one that is.
+    let listed: Vec<_> =
+        list().expect("a list").iter().map(|listed| format!("wgpu:{}", listed.ordinal)).collect();
+    for unlisted in [&own, &one.with_memory_limit(1 << 20).expect("a device")] {
+        assert!(!listed.contains(&unlisted.id().to_string()), "{}", unlisted.id());
+    }
     let error = WgpuDevice::from_parts(others().0, queue).expect_err("the queue is another's");
     assert!(matches!(error, BackendError::InvalidArgument { argument: "queue", .. }), "{error}");
 }

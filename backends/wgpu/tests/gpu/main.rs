@@ -4,6 +4,7 @@
 mod require;
 
 mod devices;
+mod held;
 mod kernels;
 mod memory;
 mod order;
@@ -43,11 +44,19 @@ fn of_usages(placement: Placement, usages: wgpu::BufferUsages) -> MemoryKind {
 
 /// A device and a queue that this crate did not make, without features and with the least limits.
 fn others() -> (wgpu::Device, wgpu::Queue) {
+    others_with(|_| ())
+}
+
+/// The same, of limits of one's own.
+fn others_with(change: impl FnOnce(&mut wgpu::Limits)) -> (wgpu::Device, wgpu::Queue) {
+    let mut required_limits = wgpu::Limits::default();
+    change(&mut required_limits);
+    let descriptor = wgpu::DeviceDescriptor { required_limits, ..wgpu::DeviceDescriptor::default() };
     let instance = wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle());
     let device = async {
         let adapters = instance.enumerate_adapters(wgpu::Backends::PRIMARY).await;
         let adapter = adapters.into_iter().next().expect("an adapter");
-        adapter.request_device(&wgpu::DeviceDescriptor::default()).await.expect("a device")
+        adapter.request_device(&descriptor).await.expect("a device")
     };
     match pin!(device).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(parts) => parts,

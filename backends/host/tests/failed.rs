@@ -1,0 +1,90 @@
+//! Work that fails ends its stream, by the rule that the contract has for all backends, and nobody reads results that do not exist.
+
+use std::sync::mpsc::channel;
+use vrampool_host::{
+    Backend, BackendError, Event, HostDevice, HostMemory, HostStream, Placement, Region, RegionMut,
+};
+
+const BYTES: u64 = 64;
+
+fn scene() -> (HostDevice, HostStream, HostMemory) {
+    let device = HostDevice::new();
+    let stream = device.create_stream().expect("a stream");
+    let memory = device.allocate(BYTES, Placement::HostVisible.into()).expect("memory");
+    (device, stream, memory)
+}
+
+/// A kernel that panics when it is told to.
+fn panic_later(stream: &HostStream) -> std::sync::mpsc::Sender<()> {
+    let (go, told) = channel::<()>();
+    let kernel = move |[]: [&[u8]; 0], []: [&mut [u8]; 0]| {
+        let _ = told.recv();
+        panic!("a kernel's bug");
+    };
+    stream.launch([], [], kernel).expect("queued");
+    go
+}
+
+fn assert_failed<T: std::fmt::Debug>(what: &str, answer: Result<T, BackendError>) {
+    let error = answer.expect_err(what);
+    assert!(error.is_stream_failed() && !error.is_device_lost(), "{what}: {error}");
+    assert!(error.to_string().contains("a kernel's bug"), "{what}: {error}");
+}
+
+/// Everything that takes a stream.
+fn assert_all_fail(device: &HostDevice, stream: &HostStream, memory: &HostMemory) {
+    let whole = || RegionMut::whole(memory, stream);
+    let mut bytes = [0; BYTES as usize];
+    assert_failed("synchronize", device.synchronize(stream));
+    assert_failed("upload", device.upload(stream, &bytes, whole()));
+    assert_failed("fill", device.fill(stream, whole(), 1));
+    assert_failed("download", device.download(stream, Region::whole(memory, stream), &mut bytes));
+    assert_failed("launch", stream.launch::<u8, 0, 0>([], [], |[], []| ()));
+    let other = device.allocate(BYTES, Placement::Device.into()).expect("memory");
+    assert_failed(
+        "copy",
+        device.copy(stream, Region::whole(&other, stream), RegionMut::whole(memory, stream)),
+    );
+}
+
+#[test]
+fn every_call_on_a_failed_stream_says_so_and_others_go_on() {
+    let (device, stream, memory) = scene();
+    let other = device.create_stream().expect("a stream");
+    drop(panic_later(&stream));
+    assert_failed("synchronize", device.synchronize(&stream));
+    assert_all_fail(&device, &stream, &memory);
+    let end = device.record(&stream).expect("a point");
+    assert_eq!(end.is_complete(), Ok(true), "its work is over");
+    assert_failed("wait", device.wait(&other, &end));
+    device.fill(&other, RegionMut::whole(&memory, &other), 3).expect("the other stream works");
+    device.synchronize(&other).expect("the other stream works");
+}
+
+#[test]
+fn queued_work_of_a_failed_stream_is_not_done() {
+    let (device, stream, memory) = scene();
+    let go = panic_later(&stream);
+    device.fill(&stream, RegionMut::whole(&memory, &stream), 9).expect("queued");
+    drop(go);
+    assert_failed("synchronize", device.synchronize(&stream));
+    let mut bytes = [1; BYTES as usize];
+    device.read_mapped(&memory, 0, &mut bytes).expect("mapped");
+    assert_eq!(bytes, [0; BYTES as usize]);
+}
+
+/// The wait is made before the failure.
+#[test]
+fn a_stream_that_waits_for_one_that_fails_fails_too() {
+    let (device, stream, memory) = scene();
+    let (reader, third) =
+        (device.create_stream().expect("a stream"), device.create_stream().expect("a stream"));
+    let go = panic_later(&stream);
+    device.wait(&reader, &device.record(&stream).expect("a point")).expect("queued");
+    device.wait(&third, &device.record(&reader).expect("a point")).expect("queued");
+    drop(go);
+    for failed in [&reader, &third] {
+        assert_failed("synchronize", device.synchronize(failed));
+        assert_all_fail(&device, failed, &memory);
+    }
+}

@@ -1,0 +1,225 @@
+//! Hostile use, on every device where it makes sense: threads that end, memory that runs out, work that nobody submits, streams that
+//! come and go, lengths that are a multiple of nothing, and work that waits.
+
+use crate::audit::AuditDevice;
+use crate::there;
+use crate::{KIB, MIB};
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread::{self, ThreadId};
+use vrampool::backend::Capabilities;
+use vrampool::{Backend, DeviceArena, Placement, Pool, SizeClasses, Source};
+
+/// A destructor of a thread's own variables must call no driver, whose own may be gone.
+#[test]
+fn a_thread_that_ends_frees_nothing_itself() {
+    there::on_each(|there| {
+        for ends_pool in [false, true] {
+            let device = AuditDevice::new(there.device.clone());
+            let freed_by: Arc<Mutex<Vec<ThreadId>>> = Arc::default();
+            let seen = Arc::clone(&freed_by);
+            device.on_drop(move || seen.lock().expect("no panic").push(thread::current().id()));
+            let pool = Pool::builder(&device).build().expect("a pool");
+            let ((keeps, has_kept), (go, told)) = (mpsc::channel(), mpsc::channel::<()>());
+            let worker = thread::spawn({
+                let (pool, device) = (pool.clone(), device.clone());
+                move || {
+                    let stream = device.create_stream().expect("a stream");
+                    let mut buffer = pool.allocate(4 * KIB, &stream).expect("memory");
+                    let region = buffer.on_mut(&stream).expect("a region");
+                    device.fill(&stream, region, 1).expect("queued");
+                    drop(buffer);
+                    drop(pool);
+                    keeps.send(()).expect("somebody waits");
+                    let _ = told.recv();
+                }
+            });
+            has_kept.recv().expect("it works");
+            assert_eq!(device.taken(), 4 * KIB, "{}", there.name);
+            let (mut pool, id) = (Some(pool), worker.thread().id());
+            if ends_pool {
+                pool = None;
+            } else {
+                pool.as_ref().map(Pool::trim);
+            }
+            drop(go);
+            worker.join().expect("no panic");
+            if let Some(pool) = pool {
+                assert_eq!(pool.stats().bytes_cached, 4 * KIB, "{}: it is idle in the depot", there.name);
+                pool.trim();
+            }
+            while device.taken() > 0 {
+                // Somebody else is at it.
+                thread::yield_now();
+            }
+            device.forget_hook();
+            let freed_by = freed_by.lock().expect("no panic");
+            assert!(!freed_by.is_empty() && !freed_by.contains(&id), "{}: {ends_pool}", there.name);
+        }
+    });
+}
+
+/// What is idle in one kind of memory makes room for another, and an error says what it is.
+#[test]
+fn idle_memory_makes_room_for_host_visible_memory() {
+    there::on_each(|there| {
+        let Some(there) = there.limited(32 * MIB).filter(|there| there.can(Capabilities::HOST_VISIBLE))
+        else {
+            return;
+        };
+        let [stream] = there.streams();
+        let pool =
+            Pool::builder(&there.device).size_classes(SizeClasses::Multiple(MIB)).build().expect("a pool");
+        for (idle, wanted) in
+            [(Placement::Device, Placement::HostVisible), (Placement::HostVisible, Placement::Device)]
+        {
+            drop(pool.allocate_kind(20 * MIB, idle, &stream).expect("memory"));
+            assert_eq!(pool.stats().bytes_cached, 20 * MIB, "{}", there.name);
+            let live = pool.allocate_kind(20 * MIB, wanted, &stream).expect("what is idle makes room");
+            let error = pool.allocate_kind(20 * MIB, wanted, &stream).expect_err("all of it is live");
+            assert!(error.is_out_of_memory(), "{}: {error}", there.name);
+            drop(live);
+            pool.trim();
+        }
+        drop(pool);
+        assert_eq!(there.free(), there.device.properties().total_bytes.min(32 * MIB), "{}", there.name);
+    });
+}
+
+/// Large memory that is used a little and dropped, over and over, by a program that waits for nothing, on a device that has no more
+/// than one of it.
+#[test]
+fn dropped_memory_comes_back_before_there_is_none() {
+    const LIMIT: u64 = 64 * MIB;
+    there::on_each(|there| {
+        let Some(there) = there.limited(LIMIT) else { return };
+        let [stream] = there.streams();
+        let info = || there.device.memory_info().expect("figures");
+        let all = info().total_bytes;
+        assert_eq!(there.free(), all, "{}", there.name);
+        for source in [Source::Direct, Source::Arena] {
+            for round in 0..4 {
+                let builder = Pool::builder(&there.device).source(source).limit(LIMIT).max_cached_bytes(0);
+                let pool = builder.size_classes(SizeClasses::Multiple(MIB)).build().expect("a pool");
+                for _ in 0..10 {
+                    let mut buffer = pool.allocate(50 * MIB, &stream).expect("memory");
+                    let start = buffer.on_mut(&stream).expect("a region").slice(..4 * KIB).expect("inside");
+                    there.device.fill(&stream, start, round).expect("queued");
+                }
+                pool.trim();
+                drop(pool);
+            }
+            // The host's device frees what work uses when that is done.
+            there.device.synchronize(&stream).expect("no fault");
+            assert_eq!(there.free(), all, "{}, {source}: nothing is kept", there.name);
+        }
+    });
+}
+
+/// Memory that outlives the streams on which it was used.
+#[test]
+fn memory_outlives_many_streams() {
+    const STREAMS: u32 = 150;
+    there::on_each(|there| {
+        let placements = [
+            (Placement::Device, Capabilities::empty()),
+            (Placement::HostVisible, Capabilities::HOST_VISIBLE),
+            (Placement::Managed, Capabilities::MANAGED),
+        ];
+        for (placement, _) in placements.into_iter().filter(|(_, needed)| there.can(*needed)) {
+            let pool = Pool::builder(&there.device).memory(placement).build().expect("a pool");
+            let [first] = there.streams();
+            let mut buffer = pool.allocate(64 * KIB, &first).expect("memory");
+            let before = threads();
+            for round in 0..STREAMS {
+                let [stream] = there.streams();
+                there.write(&stream, buffer.on_mut(&stream).expect("a region"), u64::from(round));
+                let count = there.count(&stream);
+                count.verify(buffer.on(&stream).expect("a region"), u64::from(round));
+                assert_eq!(count.read(), 0, "{}, {placement:?}, {round}", there.name);
+            }
+            assert!(threads() < before + STREAMS / 4, "{}: streams that are gone have threads", there.name);
+            let count = there.count(&first);
+            count.verify(buffer.on(&first).expect("a region"), u64::from(STREAMS - 1));
+            assert_eq!(count.read(), 0, "{}, {placement:?}", there.name);
+        }
+    });
+}
+
+/// Threads of this process, where that can be told.
+fn threads() -> u32 {
+    std::fs::read_dir("/proc/self/task").map_or(0, |tasks| tasks.count() as u32)
+}
+
+/// Lengths that are a multiple of nothing, at the start of larger memory.
+#[test]
+fn any_length_is_written_filled_copied_and_read() {
+    there::on_each(|there| {
+        let [stream] = there.streams();
+        for source in there.sources() {
+            let pool = Pool::builder(&there.device).source(source).limit(64 * MIB).build().expect("a pool");
+            for bytes in [1, 2, 3, 5, 6, 7, 1001, 65_537, 3_000_001_u64] {
+                let what = format!("{}, {source}, {bytes} bytes", there.name);
+                let mut buffer = pool.allocate(bytes, &stream).expect("memory");
+                let mut copy = pool.allocate(bytes, &stream).expect("memory");
+                let data: Vec<u8> = (0..bytes).map(|byte| (byte * 7 + (byte >> 8)) as u8).collect();
+                let mut read = vec![0; bytes as usize];
+                buffer.write(&stream, &data).expect(&what);
+                buffer.read(&stream, &mut read).expect(&what);
+                assert!(read == data, "{what}");
+                there.device.fill(&stream, copy.on_mut(&stream).expect("a region"), 9).expect(&what);
+                copy.read(&stream, &mut read).expect(&what);
+                assert!(read.iter().all(|&byte| byte == 9), "{what}");
+                let (from, to) =
+                    (buffer.on(&stream).expect("a region"), copy.on_mut(&stream).expect("a region"));
+                match there.device.copy(&stream, from, to) {
+                    Ok(()) => {
+                        copy.read(&stream, &mut read).expect(&what);
+                        assert!(read == data, "{what}");
+                    }
+                    // Both are parts of the arena's one memory.
+                    Err(error) => assert!(!there.can(Capabilities::COPY_WITHIN_MEMORY), "{what}: {error}"),
+                }
+            }
+        }
+    });
+}
+
+/// With nearly all of a range free, nobody gets the part that another stream is still at.
+#[test]
+fn a_request_gets_memory_that_waits_for_nothing() {
+    const RANGE: u64 = 32 * MIB;
+    there::on_each(|there| {
+        if !there.can(Capabilities::CONCURRENT_STREAMS) {
+            return eprintln!("skipped: streams of {} wait for nothing", there.name);
+        }
+        let [busy, other] = there.streams();
+        let arena = DeviceArena::builder(&there.device).limit(RANGE).build().expect("an arena");
+        let mut first = arena.allocate(MIB, &busy).expect("memory");
+        there.write(&busy, first.on_mut(&busy).expect("a region"), 1);
+        drop(first);
+        let mut taken = Vec::new();
+        for seed in 0..31 {
+            let mut block = arena.allocate(MIB, &other).expect("memory");
+            there.write(&other, block.on_mut(&other).expect("a region"), seed);
+            taken.push(block);
+        }
+        assert_eq!(arena.stream_waits(), 0, "{}: all that was asked for was free without a wait", there.name);
+        // The last one is what the busy stream had, and waits.
+        let last = arena.allocate(MIB, &other).expect("memory");
+        assert_eq!(arena.stream_waits(), 1, "{}", there.name);
+        let count = there.count(&other);
+        for (seed, block) in (0..).zip(&taken) {
+            count.verify(block.on(&other).expect("a region"), seed);
+        }
+        assert_eq!(count.read(), 0, "{}", there.name);
+        drop((last, taken));
+        // Through a pool, which keeps nothing idle.
+        let pool = Pool::builder(&there.device).arena(&arena).max_cached_bytes(0).build().expect("a pool");
+        let waits = arena.stream_waits();
+        for round in 0..8 {
+            let stream = if round % 2 == 0 { &busy } else { &other };
+            drop(pool.allocate(MIB, stream).expect("memory"));
+        }
+        assert!(arena.stream_waits() <= waits + 1, "{}: each stream keeps to its own", there.name);
+    });
+}
