@@ -81,7 +81,7 @@ impl<B: Backend> Shared<B> {
         drop(state);
         let made = match self.make(&growth, &range, &[]) {
             Ok(made) => made,
-            Err(Unmade { error, stuck }) => {
+            Err(Unmade { error, stuck, .. }) => {
                 log::debug!("arena on {}: {error}; a stream waits", self.id);
                 let mut state = self.state.lock_with_deferred();
                 state.keep_stuck(&growth, stuck);

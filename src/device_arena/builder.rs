@@ -12,7 +12,7 @@ use crate::sync::Condvar;
 use parking_lot::Mutex as LongMutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use vrampool_backend::{Backend, BackendError, Memory, MemoryKind, Placement};
+use vrampool_backend::{Backend, BackendError, Memory, MemoryKind, Placement, VirtualMemory};
 
 /// What a limit of 0 leaves free on a device, bytes (cuArena's).
 const DEVICE_MARGIN: u64 = 256 << 20;
@@ -20,8 +20,12 @@ const DEVICE_MARGIN: u64 = 256 << 20;
 /// What a limit of 0 leaves free of host memory, bytes (cuArena's).
 const HOST_MARGIN: u64 = 512 << 20;
 
-/// The most addresses that a growing arena reserves, bytes.
-const MOST_ADDRESSES: u64 = 16 << 40;
+/// The most bytes that a growing arena reserves addresses for.
+const MOST_ADDRESSES: u64 = 4 << 40;
+
+/// Addresses of a growing arena's own range, in multiples of its capacity: one for small requests, and for the others as many as leave
+/// room where gaps are too small.
+const ADDRESSES: u64 = 3;
 
 /// How a [`DeviceArena`] is to be.
 ///
@@ -186,21 +190,11 @@ impl<B: Backend> ArenaBuilder<B> {
         let limit = if self.limit > 0 { self.limit } else { u64::MAX };
         let total = self.device.properties().total_bytes;
         let limit = if self.clamp { limit.min(total) } else { limit };
-        // Whatever the limit is, for it may be raised.
-        let least = total.min(MOST_ADDRESSES).max(granularity);
-        // Address space is plentiful, and gaps take some; where it is not, as much as there is.
-        let mut addresses = least.saturating_mul(8).min(MOST_ADDRESSES).next_power_of_two();
-        let range = loop {
-            match device.reserve(addresses) {
-                Ok(range) => break range,
-                Err(_) if addresses / 4 >= least => addresses /= 2,
-                Err(error) => return Err(error.into()),
-            }
-        };
+        let capacity = limit.min(total).min(MOST_ADDRESSES).max(granularity);
+        let (range, front, addresses) = reserve_for(device, capacity, granularity)?;
         log::info!("arena on {}: {addresses} bytes of addresses reserved", self.device.id());
-        let front = addresses / 4;
         let engine = Arena::divided(alignment, front)?;
-        let backing = Backing::new(granularity, limit, self.piece_bytes, (front, addresses));
+        let backing = Backing::new(granularity, (limit, total), self.piece_bytes, (front, addresses));
         Ok(State::new(&self.device, engine, range, Some(backing)))
     }
 
@@ -218,4 +212,23 @@ impl<B: Backend> ArenaBuilder<B> {
         let margin = if self.kind.placement == Placement::HostVisible { HOST_MARGIN } else { DEVICE_MARGIN };
         Ok(if free > margin { free - margin } else { free })
     }
+}
+
+/// The range of a growing arena of that capacity, where its second part starts, and its bytes.
+pub(super) fn reserve_for<M>(
+    device: &dyn VirtualMemory<Memory = M>,
+    capacity: u64,
+    granularity: u64,
+) -> Result<(M, u64, u64), BackendError> {
+    let round = |bytes: u64| bytes.checked_next_multiple_of(granularity).unwrap_or(u64::MAX);
+    let mut addresses = round(capacity).saturating_mul(ADDRESSES);
+    let range = loop {
+        match device.reserve(addresses) {
+            Ok(range) => break range,
+            // Where addresses are short, as many as there are.
+            Err(_) if addresses / 2 >= capacity => addresses = round(addresses / 2),
+            Err(error) => return Err(error),
+        }
+    };
+    Ok((range, round(addresses / ADDRESSES), addresses))
 }

@@ -1,8 +1,9 @@
 //! A growing arena gets memory: from what is mapped, or by mapping more.
 
 use super::apart::Late;
-use super::backing::{Extent, Growth, Stock};
+use super::backing::{Extent, Growth, Stock, Weight, runs};
 use super::state::{State, Taken};
+use super::retire::{Rung, Rungs, no_mappings};
 use super::{ArenaBuffer, Shared};
 use crate::arena::{ArenaError, Block, Region};
 use crate::capture::Need;
@@ -25,13 +26,24 @@ pub(super) struct Made<B: Backend> {
 /// Why it could not be made.
 pub(super) struct Unmade {
     pub(super) error: BackendError,
+    /// What it is short of, if it is out of memory.
+    pub(super) lacks: Lack,
     /// What is mapped all the same, because it could not be unmapped: the first pieces of the growth.
     pub(super) stuck: Vec<Physical>,
 }
 
-impl From<BackendError> for Unmade {
-    fn from(error: BackendError) -> Self {
-        Self { error, stuck: Vec::new() }
+/// What a device that is out of memory is short of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Lack {
+    /// Physical memory.
+    Memory,
+    /// Addresses, or room in its table of mappings.
+    Mappings,
+}
+
+impl Unmade {
+    fn of(lacks: Lack) -> impl Fn(BackendError) -> Self {
+        move |error| Self { error, lacks, stuck: Vec::new() }
     }
 }
 
@@ -65,10 +77,10 @@ impl<B: Backend> Shared<B> {
         if let Some(buffer) = self.serve_apart(request, stream)? {
             return Ok(buffer);
         }
-        let _alone = self.changing.lock();
+        let mut alone = self.changing.lock();
         // What the device said when it had no more.
         let (mut stock, mut shortage) = (Stock::Plenty, None);
-        let mut has_released = false;
+        let (mut has_released, mut rungs) = (false, Rungs::default());
         loop {
             let mut state = self.state.lock_with_deferred();
             if !state.is_awake() {
@@ -86,9 +98,13 @@ impl<B: Backend> Shared<B> {
                 Err(refusal) => {
                     let may_help = refusal.is_out_of_memory() && state.small_may_serve(bytes);
                     drop(state);
-                    // What small requests left may do for a large one.
+                    // What small requests left may do for a large one that cannot be stitched.
                     if may_help && !std::mem::replace(&mut has_released, true) {
-                        match self.release_of(&[Region::Stable], 0) {
+                        // That waits for streams, which may wait for whoever changes the arena.
+                        drop(alone);
+                        let released = self.release(&[Region::Stable], 0);
+                        alone = self.changing.lock();
+                        match released {
                             Ok(0) => {}
                             Ok(_) => {
                                 (stock, shortage) = (Stock::Plenty, None);
@@ -100,6 +116,22 @@ impl<B: Backend> Shared<B> {
                     return Err(shortage.map_or(refusal.into(), Error::Backend));
                 }
             };
+            let weight = growth.stitched.as_deref().map_or(Weight::default(), Weight::of);
+            if !state.may_stitch(weight) {
+                state.give_up(&held);
+                drop(state);
+                match rungs.next() {
+                    Some(Rung::Retire) => self.make_way(weight),
+                    Some(Rung::Wait) => {
+                        drop(alone);
+                        self.wait_for_retiring();
+                        alone = self.changing.lock();
+                        self.make_way(weight);
+                    }
+                    None => return Err(no_mappings(weight.bytes).into()),
+                }
+                continue;
+            }
             let range = Arc::clone(&state.range);
             let mapped = growth.stitched.iter().flatten().filter_map(|&piece| {
                 let physical = state.backing.as_ref()?.physical(piece)?;
@@ -110,7 +142,7 @@ impl<B: Backend> Shared<B> {
             match self.make(&growth, &range, &mapped) {
                 Ok(made) => {
                     let mut state = self.state.lock_with_deferred();
-                    if let Err(error) = state.engine.reserve_blocks(3 + 2 * held.len()) {
+                    if let Err(error) = state.engine.reserve_blocks(3 + 2 * (held.len() + growth.new.len())) {
                         state.give_up(&held);
                         drop(state);
                         let stuck = self.unmake(&growth, &range, made.new);
@@ -123,14 +155,30 @@ impl<B: Backend> Shared<B> {
                         stitched => stitched,
                     };
                     if let Some(taken) = taken {
-                        return self.hand_out((state, Some(false)), taken, request, stream);
+                        let buffer = self.hand_out((state, Some(false)), taken, request, stream);
+                        if weight != Weight::default() {
+                            self.retire_surplus();
+                        }
+                        return buffer;
                     }
                 }
-                Err(Unmade { error, stuck }) => {
+                Err(Unmade { error, lacks, stuck }) => {
                     let mut state = self.state.lock();
                     state.give_up(&held);
                     state.keep_stuck(&growth, stuck);
                     drop(state);
+                    if error.is_out_of_memory() && lacks == Lack::Mappings {
+                        match rungs.next() {
+                            Some(Rung::Retire) => self.make_way(Weight::MAX),
+                            Some(Rung::Wait) => {
+                                drop(alone);
+                                self.give_mappings_back();
+                                alone = self.changing.lock();
+                            }
+                            None => return Err(error.into()),
+                        }
+                        continue;
+                    }
                     if !error.is_out_of_memory() || stock == Stock::None {
                         return Err(error.into());
                     }
@@ -147,29 +195,33 @@ impl<B: Backend> Shared<B> {
         range: &Arc<B::Memory>,
         mapped: &[(Extent, Physical)],
     ) -> Result<Made<B>, Unmade> {
-        let device = self.virtual_memory()?;
+        let device = self.virtual_memory().map_err(Unmade::of(Lack::Memory))?;
         let mut new = Vec::with_capacity(growth.new.len());
         let bytes = growth.new.iter().map(|extent| extent.bytes).sum();
-        self.take_allowance(bytes)?;
+        self.take_allowance(bytes).map_err(Unmade::of(Lack::Memory))?;
         let made = growth.new.iter().try_for_each(|extent| {
-            let physical = self.timed(|| device.create_physical(extent.bytes, self.kind))?;
-            self.timed(|| device.map(range, extent.start, &physical))?;
+            let physical = self.timed(|| device.create_physical(extent.bytes, self.kind));
+            let physical = physical.map_err(Unmade::of(Lack::Memory))?;
+            self.timed(|| device.map(range, extent.start, &physical)).map_err(Unmade::of(Lack::Mappings))?;
             new.push(physical);
             Ok(())
         });
-        let accessible = made.and_then(|()| match (growth.new.first(), growth.new.last()) {
-            (Some(first), Some(last)) => {
-                self.timed(|| device.set_access(range, first.start, last.end() - first.start, &[]))
-            }
-            _ => Ok(()),
+        let accessible = made.and_then(|()| {
+            runs(&growth.new).iter().try_for_each(|run| {
+                let allowed = self.timed(|| device.set_access(range, run.start, run.bytes, &[]));
+                allowed.map_err(Unmade::of(Lack::Mappings))
+            })
         });
         let stitched = accessible.and_then(|()| match &growth.stitched {
             None => Ok(None),
-            Some(pieces) => self.stitch(device, pieces, &growth.new, &new, mapped).map(Some),
+            Some(pieces) => {
+                let stitched = self.stitch(device, pieces, &growth.new, &new, mapped);
+                stitched.map(Some).map_err(Unmade::of(Lack::Mappings))
+            }
         });
         match stitched {
             Ok(stitched) => Ok(Made { new, stitched: stitched.map(Arc::new) }),
-            Err(error) => Err(Unmade { error, stuck: self.unmake(growth, range, new) }),
+            Err(unmade) => Err(Unmade { stuck: self.unmake(growth, range, new), ..unmade }),
         }
     }
 
@@ -180,20 +232,20 @@ impl<B: Backend> Shared<B> {
         range: &Arc<B::Memory>,
         made: Vec<Physical>,
     ) -> Vec<Physical> {
-        let all = growth.new.iter().map(|extent| extent.bytes).sum();
-        let mapped = growth.new.first().zip(growth.new.iter().take(made.len()).next_back());
-        let (Some((first, last)), Ok(device)) = (mapped, self.virtual_memory()) else {
-            self.give_allowance(all);
-            return Vec::new();
+        let all: u64 = growth.new.iter().map(|extent| extent.bytes).sum();
+        let mapped = &growth.new[..made.len()];
+        let unmap = |run: &Extent| {
+            let device = self.virtual_memory()?;
+            self.timed(|| device.unmap(range, run.start, run.bytes))
         };
-        match self.timed(|| device.unmap(range, first.start, last.end() - first.start)) {
+        match runs(mapped).iter().try_for_each(unmap) {
             Ok(()) => {
                 drop(made);
                 self.give_allowance(all);
                 Vec::new()
             }
             Err(_) => {
-                self.give_allowance(all - (last.end() - first.start));
+                self.give_allowance(all - mapped.iter().map(|extent| extent.bytes).sum::<u64>());
                 made
             }
         }
@@ -308,9 +360,9 @@ impl<B: Backend> State<B> {
         made: Made<B>,
         held: &[Option<Block>],
     ) -> Option<Taken<B>> {
-        let is_at_end = growth.gap.is_none();
+        let is_at_end = growth.is_at_end;
         let new = growth.new.first().copied();
-        self.add_pieces(&growth.new, growth.gap, made.new);
+        self.add_pieces(&growth.new, is_at_end, made.new);
         let Self { engine, backing: Some(backing), .. } = self else { return None };
         let mut taken = None;
         if let (Some(pieces), Some(fit), Some(memory)) = (growth.stitched, growth.fit, made.stitched) {
@@ -338,32 +390,25 @@ impl<B: Backend> State<B> {
         if extents.is_empty() || self.engine.reserve_blocks(3 + 2 * extents.len()).is_err() {
             return;
         }
-        self.add_pieces(extents, growth.gap, stuck);
+        self.add_pieces(extents, growth.is_at_end, stuck);
         let Self { engine, backing: Some(backing), .. } = self else { return };
         for &extent in extents {
             backing.stuck.extend(engine.set_apart(extent.start, extent.bytes).map(|block| (extent, block)));
         }
         let is_last = |extent: &Extent| backing.region_at(extent.start) == Region::Dynamic;
-        if growth.gap.is_none() && extents.first().is_some_and(is_last) {
+        if growth.is_at_end && extents.first().is_some_and(is_last) {
             backing.ends_at(engine.end(Region::Dynamic));
         }
     }
 
-    /// Pieces at the end of the range, or at the start of a gap. For this there are records.
-    fn add_pieces(&mut self, extents: &[Extent], gap: Option<usize>, made: Vec<Physical>) {
+    /// Pieces at the end of a part of the range, or at the starts of gaps. For this there are records.
+    fn add_pieces(&mut self, extents: &[Extent], is_at_end: bool, made: Vec<Physical>) {
         let Self { engine, backing: Some(backing), .. } = self else { return };
         let Some(last) = extents.last() else { return };
-        match gap {
+        match is_at_end {
             // There are records, and what is added was never there.
-            None => _ = engine.set_end(backing.region_at(last.start), last.end()),
-            Some(gap) => {
-                let block = backing.gaps.swap_remove(gap);
-                let (start, bytes) = engine.extent(block);
-                engine.put_back(block);
-                if start + bytes > last.end() {
-                    backing.gaps.extend(engine.set_apart(last.end(), start + bytes - last.end()));
-                }
-            }
+            true => _ = engine.set_end(backing.region_at(last.start), last.end()),
+            false => runs(extents).iter().for_each(|&run| backing.fill(engine, run)),
         }
         for (&extent, physical) in extents.iter().zip(made) {
             backing.add(extent, physical);

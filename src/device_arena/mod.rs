@@ -32,6 +32,7 @@ mod mapped;
 mod marks;
 mod recycle;
 mod release;
+mod retire;
 mod settle;
 mod sleep;
 mod slot;

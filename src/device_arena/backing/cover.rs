@@ -49,10 +49,13 @@ impl Holes {
         self.0.iter().map(Extent::of)
     }
 
-    /// Those of an engine with at least so many bytes, in place of what is here.
-    pub(super) fn find(&mut self, engine: &Arena, bytes: u64) {
+    /// Those of the second part of an engine's range, or of both, with at least so many bytes, in place of what is here.
+    pub(super) fn find(&mut self, engine: &Arena, bytes: u64, of_both: bool) {
         self.0.clear();
         engine.holes(bytes, &mut self.0);
+        if of_both {
+            engine.stable_holes(bytes, &mut self.0);
+        }
     }
 
     /// The same, with more free extents that are in none.
