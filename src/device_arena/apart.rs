@@ -6,7 +6,7 @@
 //! block finds its memory as if there was one stream, each time at the same place.
 
 use super::backing::{Extent, Growth, Stock};
-use super::growth::Unmade;
+use super::make::Unmade;
 use super::state::{State, Taken};
 use super::unsettled::Reach;
 use super::{ArenaBuffer, Shared};

@@ -219,11 +219,12 @@ impl<B: Backend> ArenaBuffer<B> {
             return Ok(());
         }
         let (offset, size) = (state.engine.offset(self.block)?, state.engine.size(self.block)?);
+        let is_in_range = Arc::ptr_eq(self.range(), &state.range);
         let resized = match self.stitched_at {
-            None => state.with_deferred(|engine| engine.resize_in_place(self.block, bytes)),
+            None if is_in_range => state.with_deferred(|engine| engine.resize_in_place(self.block, bytes)),
             // What follows it there is no free part of the arena's range.
-            Some(_) if bytes == 0 => Err(ArenaError::ZeroBytes),
-            Some(_) => Err(ArenaError::NoRoom { by: bytes - self.size, room: 0 }),
+            _ if bytes == 0 => Err(ArenaError::ZeroBytes),
+            _ => Err(ArenaError::NoRoom { by: bytes - self.size, room: 0 }),
         };
         match resized {
             Ok(()) => {

@@ -2,7 +2,7 @@
 
 use super::allowance::{Allowance, Share};
 use super::backing::Backing;
-use super::growth::virtual_memory;
+use super::make::virtual_memory;
 use super::sleep::GivingBack;
 use super::state::{LockedState, State};
 use super::{DeviceArena, Shared};
@@ -21,7 +21,7 @@ const DEVICE_MARGIN: u64 = 256 << 20;
 const HOST_MARGIN: u64 = 512 << 20;
 
 /// The most bytes that a growing arena reserves addresses for.
-const MOST_ADDRESSES: u64 = 4 << 40;
+pub(super) const MOST_ADDRESSES: u64 = 4 << 40;
 
 /// Addresses of a growing arena's own range, in multiples of its capacity: one for small requests, and for the others as many as leave
 /// room where gaps are too small.
@@ -70,6 +70,12 @@ impl<B: Backend> ArenaBuilder<B> {
     /// but the device's). Nothing is guessed, nothing moves, and [`release`](DeviceArena::release) gives back what is free.
     /// The device must have [`VIRTUAL_MEMORY`](vrampool_backend::Capabilities::VIRTUAL_MEMORY), and there is no stable region:
     /// all of it is.
+    ///
+    /// What it takes of the process is bounded for any traffic, in proportion to its capacity (the limit, or the device's memory if that
+    /// is less): addresses of at most eight times the capacity, three of them reserved at once, and at most four mappings for each page
+    /// of it, and 1,024. Stitched ranges that no block uses are retired, the least recently used first. Where addresses or the device's
+    /// table of mappings run out, the arena is out of memory until something is freed. A limit that is raised above twice its first
+    /// value takes another range of addresses; the range so far stays until its last block is freed.
     ///
     /// ```
     /// # use vrampool::{Backend, DeviceArena, host::HostDevice};
@@ -190,8 +196,7 @@ impl<B: Backend> ArenaBuilder<B> {
         let limit = if self.limit > 0 { self.limit } else { u64::MAX };
         let total = self.device.properties().total_bytes;
         let limit = if self.clamp { limit.min(total) } else { limit };
-        let capacity = limit.min(total).min(MOST_ADDRESSES).max(granularity);
-        let (range, front, addresses) = reserve_for(device, capacity, granularity)?;
+        let (range, front, addresses) = reserve_for(device, limit.min(total), granularity)?;
         log::info!("arena on {}: {addresses} bytes of addresses reserved", self.device.id());
         let engine = Arena::divided(alignment, front)?;
         let backing = Backing::new(granularity, (limit, total), self.piece_bytes, (front, addresses));
@@ -220,6 +225,7 @@ pub(super) fn reserve_for<M>(
     capacity: u64,
     granularity: u64,
 ) -> Result<(M, u64, u64), BackendError> {
+    let capacity = capacity.min(MOST_ADDRESSES).max(granularity);
     let round = |bytes: u64| bytes.checked_next_multiple_of(granularity).unwrap_or(u64::MAX);
     let mut addresses = round(capacity).saturating_mul(ADDRESSES);
     let range = loop {

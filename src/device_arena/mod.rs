@@ -10,8 +10,8 @@
 //! * `figures`: what it tells of itself;
 //! * `buffer`: a block on loan; `recycle`: the same for one block after the other;
 //! * `compaction` and `copier`: blocks moved, with their data;
-//! * `backing`, `mapped`, `growth` and `release`: a range with memory behind it where it is needed; `allowance`: how much several may
-//!   have in all;
+//! * `backing`, `mapped`, `growth`, `make` and `release`: a range with memory behind it where it is needed; `retire`: stitched ranges that are
+//!   not needed; `widen`: addresses for a limit that was raised; `allowance`: how much several may have in all;
 //! * `settle`: what several streams freed, for one that is captured;
 //! * `sleep`: all of that memory given back, and taken again at the same addresses.
 //!
@@ -28,6 +28,7 @@ mod deferred;
 mod figures;
 mod growth;
 mod looks;
+mod make;
 mod mapped;
 mod marks;
 mod recycle;
@@ -38,6 +39,7 @@ mod sleep;
 mod slot;
 mod state;
 mod unsettled;
+mod widen;
 
 pub use allowance::Allowance;
 use allowance::Share;

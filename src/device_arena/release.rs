@@ -160,7 +160,8 @@ impl<B: Backend> Shared<B> {
             leaving.pieces.push(Piece { extent, block, is_stuck: true, is_gone: false });
         }
         // Where one is on its way out work may still use it.
-        let retiring = backing.retiring.iter().flat_map(|batch| &batch.ranges).flat_map(|range| &range.pieces);
+        let retiring =
+            backing.retiring.iter().flat_map(|batch| &batch.ranges).flat_map(|range| &range.pieces);
         let mut retiring: Vec<u64> = retiring.map(|piece| piece.start).collect();
         retiring.sort_unstable();
         for extent in free {
@@ -195,7 +196,7 @@ impl<B: Backend> Shared<B> {
         let device = self.virtual_memory()?;
         let mut ranges = std::mem::take(&mut leaving.ranges);
         ranges.sort_by_key(|range| !range.goes);
-        let outcome = ranges.iter_mut().try_for_each(|Range { stitched, parts, goes }| {
+        let unmap = |Range { stitched, parts, goes }: &mut Range<B>| -> Result<(), BackendError> {
             // All of one that goes: a drop would do it too, but wait for work that has nothing to do with it.
             let goes = |part: &Part| *goes || leaving.has(part.piece);
             let extent = |part: &Part| Extent { start: part.offset, bytes: part.piece.bytes };
@@ -204,7 +205,8 @@ impl<B: Backend> Shared<B> {
                 parts.retain(|part| !(run.start..run.end()).contains(&part.offset));
             }
             Ok(())
-        });
+        };
+        let outcome = ranges.iter_mut().try_for_each(unmap);
         leaving.ranges = ranges;
         outcome?;
         // One call for neighbours: unmapped one by one they would split the device's mappings.
@@ -303,9 +305,12 @@ impl<B: Backend> State<B> {
         }
         let leaves = |piece: &Extent| leaving.binary_search_by_key(&piece.start, |other| other.start).is_ok();
         let stitched = backing.stitched.iter().filter(|range| range.pieces.iter().any(leaves));
-        let torn = backing.torn.iter().map(|(range, _)| range);
-        for range in stitched.chain(torn).filter(|range| range.is_unused()) {
-            let of_range = self.users_of(std::slice::from_ref(range));
+        let stitched = stitched.map(|range| (range, range.parts()));
+        let torn = backing.torn.iter().map(|(range, parts)| (range, parts.clone()));
+        for (range, parts) in stitched.chain(torn).filter(|(range, _)| range.is_unused()) {
+            let mut pieces: Vec<_> = parts.iter().map(|part| part.piece).collect();
+            pieces.sort_unstable_by_key(|piece| piece.start);
+            let of_range = self.users_of_pieces(&runs(&pieces));
             of_range.iter().for_each(|user| add(&mut users, user));
             unused.push((range.age, range.used, of_range));
         }

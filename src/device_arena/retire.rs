@@ -127,9 +127,10 @@ impl<B: Backend> Shared<B> {
         let mut stuck = Vec::new();
         for range in unused {
             // A drop would do it too, but wait for work that has nothing to do with it.
-            match self.virtual_memory().and_then(|device| {
-                self.timed(|| device.unmap(&range.memory, 0, range.bytes()))
-            }) {
+            match self
+                .virtual_memory()
+                .and_then(|device| self.timed(|| device.unmap(&range.memory, 0, range.bytes())))
+            {
                 Ok(()) => self.timed(|| drop(range)),
                 Err(error) => {
                     log::warn!("arena on {}: a stitched range stays, because {error}", self.id);
@@ -144,24 +145,10 @@ impl<B: Backend> Shared<B> {
         backing.mend(stuck);
     }
 
-    /// Waits on the host for work that may use ranges on their way out. Who calls this holds no lock.
-    pub(super) fn wait_for_retiring(&self) {
-        let state = self.state.lock_with_deferred();
-        let mut users = Streams::new();
-        if let Some(backing) = &state.backing {
-            backing.retiring.iter().flat_map(|batch| &batch.users).for_each(|user| add(&mut users, user));
-        }
-        drop(state);
-        for user in users.iter().filter(|user| self.device.is_capturing(user) == Ok(false)) {
-            if let Err(error) = self.device.synchronize(user) {
-                log::warn!("arena on {}: {error}", self.id);
-            }
-        }
-    }
-
-    /// Gives all free memory back, and the mappings with it. Waits for the work that used it; who calls this holds no lock.
-    pub(super) fn give_mappings_back(&self) {
-        if let Err(error) = self.release(&[Region::Stable, Region::Dynamic], 0) {
+    /// Gives back ranges on their way out, ranges that lost pieces, and what is free of parts of the range. Waits for the work that used
+    /// them; who calls this holds no lock.
+    pub(super) fn give_back(&self, parts: &[Region]) {
+        if let Err(error) = self.release(parts, 0) {
             log::warn!("arena on {}: {error}", self.id);
         }
     }

@@ -82,6 +82,25 @@ impl Holes {
         })
     }
 
+    /// Of pieces by offset, none of which overlap, those with a free front or back, and how many bytes are free in one piece at either.
+    pub(super) fn ends_of(&self, pieces: &[Extent]) -> impl Iterator<Item = (Extent, u64, u64)> {
+        let mut holes = self.0.iter().map(Extent::of).peekable();
+        // The last hole that starts before a piece ends may reach into the next one.
+        let mut last = None;
+        pieces.iter().filter_map(move |&piece| {
+            let mut front = last.map_or(0, |hole: Extent| hole.reach_in(piece));
+            while let Some(hole) = holes.next_if(|hole| hole.start < piece.end()) {
+                if hole.start <= piece.start {
+                    front = hole.reach_in(piece);
+                }
+                last = Some(hole);
+            }
+            let reaches = last.filter(|hole| hole.end() >= piece.end() && hole.start < piece.end());
+            let back = reaches.map_or(0, |hole| piece.end() - hole.start.max(piece.start));
+            (front > 0 || back > 0).then_some((piece, front, back))
+        })
+    }
+
     /// The last hole that starts there or before.
     #[inline]
     pub(super) fn hole_at(&self, offset: u64) -> Option<Extent> {

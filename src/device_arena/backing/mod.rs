@@ -22,7 +22,8 @@
 //!
 //! If nothing does, not even with what a pool gives back that it kept idle, the range grows, at the end of a part or in a gap, as
 //! long as what is mapped stays within a 256th of the most that was live since the last decay. Beyond that, or at the limit, a
-//! range is stitched of free pieces, and only what they lack is made anew. At the limit what small requests left free is released for a large one.
+//! range is stitched of free pieces, and only what they lack is made anew. At the limit pieces that small requests left free are stitched
+//! for a large one, too.
 //!
 //! Once streams share a block, a request that would wait for another stream has the range grow first, as long as what is mapped stays
 //! within three eighths more than the most that was live since the last decay, and others are not to have it within one allowance: a
@@ -185,11 +186,11 @@ impl<B: Backend> Backing<B> {
             return Vec::new();
         }
         // Three lists of one order.
-        let (mut of_extents, mut of_physical, mut of_parts) = (are_gone.iter(), are_gone.iter(), are_gone.iter());
+        let (mut of_extents, mut of_physical, mut of_parts) =
+            (are_gone.iter(), are_gone.iter(), are_gone.iter());
         self.extents.retain(|_| of_extents.next() != Some(&true));
         self.parts_of.retain(|_| of_parts.next() != Some(&true));
-        let gone: Vec<_> =
-            self.physical.extract_if(.., |_| of_physical.next() == Some(&true)).collect();
+        let gone: Vec<_> = self.physical.extract_if(.., |_| of_physical.next() == Some(&true)).collect();
         self.mapped -= gone.iter().map(Physical::len).sum::<u64>();
         self.search.forget();
         gone

@@ -202,6 +202,7 @@ impl<B: Backend> Backing<B> {
         };
         let pieces: Vec<_> = plan.front.into_iter().chain(new.iter().copied()).chain(plan.back).collect();
         let fit = stitch::fit(&pieces, &holes.with(&new), bytes, &new)?;
+        let (pieces, fit) = stitch::trim(pieces, fit, bytes);
         Some(Growth { new, is_at_end, stitched: Some(pieces), fit: Some(fit) })
     }
 

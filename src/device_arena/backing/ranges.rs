@@ -11,6 +11,7 @@
 //! stitched blocks at most, one with its front and one with its back. So ranges in use have at most eight thirds as many pieces as there
 //! are, and addresses of at most four times the capacity: one more always fits.
 
+use super::super::builder::MOST_ADDRESSES;
 use super::cover::Extent;
 use super::{Backing, note_parts};
 use smallvec::SmallVec;
@@ -73,17 +74,11 @@ impl Weight {
     }
 
     pub(in super::super) fn plus(self, other: Self) -> Self {
-        Self {
-            parts: self.parts.saturating_add(other.parts),
-            bytes: self.bytes.saturating_add(other.bytes),
-        }
+        Self { parts: self.parts.saturating_add(other.parts), bytes: self.bytes.saturating_add(other.bytes) }
     }
 
     pub(in super::super) fn minus(self, other: Self) -> Self {
-        Self {
-            parts: self.parts.saturating_sub(other.parts),
-            bytes: self.bytes.saturating_sub(other.bytes),
-        }
+        Self { parts: self.parts.saturating_sub(other.parts), bytes: self.bytes.saturating_sub(other.bytes) }
     }
 
     pub(in super::super) fn is_within(self, most: Self) -> bool {
@@ -147,6 +142,17 @@ impl<B: Backend> Backing<B> {
         self.limit.min(self.total).max(self.granularity)
     }
 
+    /// Whether its second part has addresses for the capacity.
+    pub(in super::super) fn is_wide(&self) -> bool {
+        self.capacity().min(MOST_ADDRESSES) <= self.addresses - self.front
+    }
+
+    /// The range that it had before, of so many bytes, in which those pieces are mapped too.
+    pub(in super::super) fn put_old(&mut self, memory: Arc<B::Memory>, bytes: u64, parts: Vec<Part>) {
+        let age = self.next_age();
+        self.torn.push((Stitched { bytes, ..Stitched::new(age, memory, Vec::new()) }, parts));
+    }
+
     /// The most that stitched ranges take, those on their way out included.
     pub(in super::super) fn most_stitched(&self) -> Weight {
         let capacity = self.capacity();
@@ -175,8 +181,12 @@ impl<B: Backend> Backing<B> {
     /// none. `Weight::default()` is all of them.
     pub(in super::super) fn take_unused(&mut self, most: Weight) -> Vec<Stitched<B>> {
         let mut weight = self.stitched_weight().minus(self.retiring_weight);
-        let mut going: Vec<(u64, u64)> =
-            self.stitched.iter().filter(|range| range.is_unused()).map(|range| (range.used, range.age)).collect();
+        let mut going: Vec<(u64, u64)> = self
+            .stitched
+            .iter()
+            .filter(|range| range.is_unused())
+            .map(|range| (range.used, range.age))
+            .collect();
         going.sort_unstable();
         let mut ages = Vec::new();
         for (_, age) in going {
@@ -196,10 +206,7 @@ impl<B: Backend> Backing<B> {
     }
 
     /// Stitched ranges with such pieces, which are theirs no more.
-    pub(in super::super) fn take_stitched(
-        &mut self,
-        has: impl Fn(&Stitched<B>) -> bool,
-    ) -> Vec<Stitched<B>> {
+    pub(in super::super) fn take_stitched(&mut self, has: impl Fn(&Stitched<B>) -> bool) -> Vec<Stitched<B>> {
         let taken: Vec<_> = self.stitched.extract_if(.., |range| has(range)).collect();
         if !taken.is_empty() {
             self.place_anew();

@@ -75,6 +75,20 @@ pub(in super::super) fn fit(pieces: &[Extent], holes: &Holes, bytes: u64, new: &
     None
 }
 
+/// A range of those pieces alone that a fit of so many bytes touches: what is missing is rounded up, so there may be one too many.
+pub(super) fn trim(pieces: Vec<Extent>, mut fit: Fit, bytes: u64) -> (Vec<Extent>, Fit) {
+    let (offset, mut end) = (fit.offset, 0);
+    let touched = pieces.into_iter().filter(|piece| {
+        let start = end;
+        end += piece.bytes;
+        if end <= offset {
+            fit.offset -= piece.bytes;
+        }
+        offset < end && start < offset + bytes
+    });
+    (touched.collect(), fit)
+}
+
 /// How many pieces `bytes` are free in, in a row of a range from the back of its `first` piece on, which is in `hole`; 0 if they are
 /// not, and where an earlier piece would be the first of that row. If they are so from no piece's back, and no hole has them, [`fit`]
 /// finds no place in the range.
@@ -123,12 +137,11 @@ pub(in super::super) struct Plan {
     pub(in super::super) back: Option<Extent>,
 }
 
-/// Finds pieces with `bytes` free in a row: whole ones, the largest first, then the front of one that holds the rest as
+/// Of pieces by offset, none of which overlap, finds some with `bytes` free in a row: whole ones, the largest first, then the front of one that holds the rest as
 /// closely as any; else the back of one and the front of one, as large as there are.
 pub(in super::super) fn plan(pieces: &[Extent], holes: &Holes, bytes: u64) -> Plan {
     let (mut whole, mut fronts, mut backs) = (Vec::new(), Vec::new(), Vec::new());
-    for &piece in pieces {
-        let front = holes.front_of(piece);
+    for (piece, front, back) in holes.ends_of(pieces) {
         if front == piece.bytes {
             whole.push(piece);
             continue;
@@ -136,9 +149,8 @@ pub(in super::super) fn plan(pieces: &[Extent], holes: &Holes, bytes: u64) -> Pl
         if front > 0 {
             fronts.push((front, piece));
         }
-        match holes.back_of(piece) {
-            0 => {}
-            back => backs.push((back, piece)),
+        if back > 0 {
+            backs.push((back, piece));
         }
     }
     whole.sort_by_key(|piece| (u64::MAX - piece.bytes, piece.start));
@@ -175,7 +187,8 @@ pub(in super::super) fn plan(pieces: &[Extent], holes: &Holes, bytes: u64) -> Pl
 fn ends(backs: &[(u64, Extent)], fronts: &[(u64, Extent)], bytes: u64) -> (Candidate, Candidate) {
     let best = |candidates: &[(u64, Extent)], bytes, but: Option<Extent>| {
         let others = || candidates.iter().filter(|(_, piece)| Some(*piece) != but).copied();
-        let closest = others().filter(|(free, _)| *free >= bytes).min_by_key(|(free, piece)| (*free, piece.start));
+        let closest =
+            others().filter(|(free, _)| *free >= bytes).min_by_key(|(free, piece)| (*free, piece.start));
         closest.or_else(|| others().min_by_key(|(free, piece)| (u64::MAX - free, piece.start)))
     };
     let sum = |(back, front): &(Candidate, Candidate)| {
@@ -304,6 +317,16 @@ mod tests {
             if holes.all().all(|hole| hole.bytes < bytes || is_end(hole.end())) {
                 prop_assert_eq!(goes_on, is_fit);
             }
+        }
+
+        /// The twin looks each of them up.
+        #[test]
+        fn ends_are_those_of_each_piece((pieces, free) in heap(), but in any::<prop::sample::Index>()) {
+            let (holes, mut pieces) = (holes(&free), pieces);
+            pieces.remove(but.index(pieces.len()));
+            let ends: Vec<_> = holes.ends_of(&pieces).collect();
+            let twin = pieces.iter().map(|&piece| (piece, holes.front_of(piece), holes.back_of(piece)));
+            prop_assert_eq!(ends, twin.filter(|&(_, front, back)| front > 0 || back > 0).collect::<Vec<_>>());
         }
 
         /// Whatever is missing, what is there fits with so much more; and nothing is missing that whole pieces have.
