@@ -177,14 +177,15 @@ impl<B: Backend> ArenaBuffer<B> {
     /// As [`DeviceArena::allocate`](super::DeviceArena::allocate).
     pub fn resize(&mut self, bytes: u64, stream: &B::Stream) -> Result<(), Error> {
         self.resize_by(bytes, stream, |old, new| {
-            let new_is_stitched = new.stitched_at.is_some();
+            let are_of_one = old.stitched_at.is_none()
+                && new.stitched_at.is_none()
+                && Arc::ptr_eq(old.range(), new.range());
             // Blocks are a multiple of the granularity.
             let granularity = old.arena.device.properties().copy_granularity;
             let kept = old.len.min(bytes).next_multiple_of(granularity);
             let source = old.region(kept, stream)?;
             let destination = new.region_mut(kept, stream)?;
-            if old.stitched_at.is_some() || new_is_stitched {
-                // Of two memories.
+            if !are_of_one {
                 return Ok(old.arena.device.copy(stream, source, destination)?);
             }
             let destination = destination.as_region();

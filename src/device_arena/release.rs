@@ -273,7 +273,7 @@ impl<B: Backend> State<B> {
     /// Pieces of parts of the range that are free as a whole, the last ones first.
     fn free_pieces(&self, parts: &[Region]) -> Vec<Extent> {
         let Some(backing) = self.backing.as_ref().filter(|_| !parts.is_empty()) else { return Vec::new() };
-        let holes = backing.holes(&self.engine, true);
+        let holes = backing.holes(&self.engine, backing.granularity, true);
         let is_free = |extent: &&Extent| {
             parts.contains(&backing.region_at(extent.start)) && holes.front_of(**extent) == extent.bytes
         };

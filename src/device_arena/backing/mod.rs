@@ -142,10 +142,10 @@ impl<B: Backend> Backing<B> {
         if offset < self.front { Region::Stable } else { Region::Dynamic }
     }
 
-    /// Free parts of the range's second part, or of both. Smaller ones are not worth a piece of a range.
-    pub(super) fn holes(&self, engine: &Arena, of_both: bool) -> Holes {
+    /// Free parts of the range's second part, or of both, of at least so many bytes.
+    pub(super) fn holes(&self, engine: &Arena, least: u64, of_both: bool) -> Holes {
         let mut holes = Holes::default();
-        holes.find(engine, self.granularity, of_both);
+        holes.find(engine, least, of_both);
         holes
     }
 

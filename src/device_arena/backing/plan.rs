@@ -85,9 +85,10 @@ impl<B: Backend> Backing<B> {
             stock != Stock::Plenty || self.stitches(bytes) && !self.is_tight_with(engine, bytes, plain.bytes)
         };
         if may_stitch && (!is_had || is_frugal()) {
-            // What small requests left free is for others only where nothing else is.
-            for of_both in [false, true] {
-                let holes = self.holes(engine, of_both);
+            // Parts smaller than a granule are not worth a piece of a range, and what small requests left free is for small ones: but
+            // where nothing else serves.
+            for (least, of_both) in [(self.granularity, false), (self.granularity, true), (1, true)] {
+                let holes = self.holes(engine, least, of_both);
                 let plan = stitch::plan(&self.extents, &holes, bytes);
                 let missing = self.round(plan.missing)?;
                 if missing <= room && (missing < plain.bytes || !is_had) {

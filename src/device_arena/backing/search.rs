@@ -121,12 +121,16 @@ impl<B: Backend> Backing<B> {
     /// No hole holds as much, so it goes on from the free back of one piece to the next: mostly no hole reaches to the end of a
     /// piece, and then no range is looked at. Also whether one was spared because a block of so few bytes would keep too much of it.
     fn oldest_with(&self, holes: &Holes, bytes: u64, ranges: usize) -> (Option<(usize, usize)>, bool) {
-        let (mut oldest, mut found, mut is_spared) = (ranges, None, false);
+        // Of one range the first of its pieces: the row that a request got for which the range was made.
+        let (mut oldest, mut is_spared) = ((ranges, 0), false);
         for (place, hole) in holes.backs(&self.extents) {
             for &(range, number) in &self.parts_of[place] {
                 let (range, number) = (range as usize, number as usize);
-                if range >= oldest {
+                if range > oldest.0 || range >= ranges {
                     break;
+                }
+                if (range, number) >= oldest {
+                    continue;
                 }
                 let stitched = &self.stitched[range];
                 if stitched.bytes < bytes {
@@ -134,13 +138,13 @@ impl<B: Backend> Backing<B> {
                 }
                 let count = stitch::goes_on_from(number, &stitched.pieces, hole, bytes, holes);
                 if count > 0 && stitched.is_worth(&stitched.pieces[number..number + count]) {
-                    (oldest, found) = (range, Some((range, number)));
+                    oldest = (range, number);
                 } else {
                     is_spared |= count > 0;
                 }
             }
         }
-        (found, is_spared)
+        ((oldest.0 < ranges).then_some(oldest), is_spared)
     }
 }
 

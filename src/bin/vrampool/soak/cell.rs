@@ -172,7 +172,8 @@ impl Worker {
             match pool.allocate(bytes, &self.stream) {
                 Ok(mut buffer) => {
                     let mark = self.random.u8(..);
-                    let is_marked = self.random.u8(..4) == 0 && write(&mut buffer, &self.stream, mark).is_ok();
+                    let is_marked =
+                        self.random.u8(..4) == 0 && write(&mut buffer, &self.stream, mark).is_ok();
                     self.bytes += bytes;
                     self.live.push(Live { buffer, mark: is_marked.then_some(mark) });
                 }
@@ -216,7 +217,8 @@ fn disturb(device: &HostDevice, pool: &Pool<HostDevice>, settings: Settings, ran
         device.faults().fail_nth(call, device_calls(random));
     }
     let mut is_time = |one_in: u32| random.u32(..one_in / 64) == 0;
-    if is_time(SLEEPS) && settings.source == Source::Virtual
+    if is_time(SLEEPS)
+        && settings.source == Source::Virtual
         && let Some(arena) = pool.arena()
     {
         // It may fail: by a region that exists at the moment, or by a planned fault.
@@ -236,7 +238,7 @@ fn device_calls(random: &mut Rng) -> u64 {
 fn settle(device: &HostDevice, pool: &Pool<HostDevice>) -> Result<(), Box<dyn Error>> {
     device.faults().clear();
     if let Some(arena) = pool.arena().filter(|arena| DeviceArena::is_growing(arena)) {
-        arena.wake()?;
+        let _ = arena.wake()?;
     }
     Ok(())
 }
