@@ -126,6 +126,12 @@ pub struct PoolStats {
     pub mapping_calls: u64,
     /// Their time, nanoseconds.
     pub mapping_nanoseconds: u64,
+    /// Mappings of a virtual source's physical memory: its pieces, each as often as it is mapped.
+    pub mappings: u64,
+    /// Stitched ranges of a virtual source.
+    pub stitched_ranges: u64,
+    /// Bytes of addresses that an arena or a virtual source reserved.
+    pub address_bytes: u64,
     /// Requests that failed by the pool's limit.
     pub failed_by_limit: u64,
     /// Requests that failed because the device was out of memory.
@@ -202,6 +208,9 @@ impl PoolStats {
             stream_waits: counters.stream_waits,
             mapping_calls: 0,
             mapping_nanoseconds: 0,
+            mappings: 0,
+            stitched_ranges: 0,
+            address_bytes: 0,
             failed_by_limit: counters.failed_by_limit,
             failed_by_device: counters.failed_by_device,
             failed_by_backend: counters.failed_by_backend,
@@ -228,6 +237,8 @@ impl PoolStats {
         self.stream_waits += arena.stream_waits();
         let (calls, time) = arena.mapping_calls();
         self.mapping_calls = calls;
+        (self.mappings, self.stitched_ranges) = (arena.mappings(), arena.stitched_ranges());
+        self.address_bytes = arena.address_bytes();
         self.mapping_nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         self
     }

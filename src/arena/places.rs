@@ -243,6 +243,14 @@ impl Arena {
         holes.sort_unstable_by_key(|room| room.offset);
     }
 
+    /// The free blocks of the stable region of at least `bytes`, by offset, in front of a list of such blocks of the dynamic one.
+    pub(crate) fn stable_holes(&self, bytes: u64, holes: &mut Vec<Room>) {
+        let room =
+            |index: u32| Room { offset: self.table[index].offset, bytes: self.table[index].bytes, index };
+        holes.extend(self.stable.free.at_least(&self.table, bytes, usize::MAX).map(room));
+        holes.sort_unstable_by_key(|room| room.offset);
+    }
+
     /// Where the free end of a region starts: its end if there is none.
     pub(crate) fn free_end(&self, region: Region) -> u64 {
         let last = &self.table[self.table[end_of(region)].before];

@@ -186,14 +186,15 @@ impl<B: Backend> ArenaBuffer<B> {
     /// As [`DeviceArena::allocate`](super::DeviceArena::allocate).
     pub fn resize(&mut self, bytes: u64, stream: &B::Stream) -> Result<(), Error> {
         self.resize_by(bytes, stream, |old, new| {
-            let new_is_stitched = new.stitched_at.is_some();
+            let are_of_one = old.stitched_at.is_none()
+                && new.stitched_at.is_none()
+                && Arc::ptr_eq(old.range(), new.range());
             // Blocks are a multiple of the granularity.
             let granularity = old.arena.device.properties().copy_granularity;
             let kept = old.len.min(bytes).next_multiple_of(granularity);
             let source = old.region(kept, stream)?;
             let destination = new.region_mut(kept, stream)?;
-            if old.stitched_at.is_some() || new_is_stitched {
-                // Of two memories.
+            if !are_of_one {
                 return Ok(old.arena.device.copy(stream, source, destination)?);
             }
             let arena = super::DeviceArena { shared: Arc::clone(&old.arena) };
@@ -227,11 +228,12 @@ impl<B: Backend> ArenaBuffer<B> {
             return Ok(());
         }
         let (offset, size) = (state.engine.offset(self.block)?, state.engine.size(self.block)?);
+        let is_in_range = Arc::ptr_eq(self.range(), &state.range);
         let resized = match self.stitched_at {
-            None => state.with_deferred(|engine| engine.resize_in_place(self.block, bytes)),
+            None if is_in_range => state.with_deferred(|engine| engine.resize_in_place(self.block, bytes)),
             // What follows it there is no free part of the arena's range.
-            Some(_) if bytes == 0 => Err(ArenaError::ZeroBytes),
-            Some(_) => Err(ArenaError::NoRoom { by: bytes - self.size, room: 0 }),
+            _ if bytes == 0 => Err(ArenaError::ZeroBytes),
+            _ => Err(ArenaError::NoRoom { by: bytes - self.size, room: 0 }),
         };
         match resized {
             Ok(()) => {

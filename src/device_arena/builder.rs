@@ -2,7 +2,7 @@
 
 use super::allowance::{Allowance, Share};
 use super::backing::Backing;
-use super::growth::virtual_memory;
+use super::make::virtual_memory;
 use super::resets::Resets;
 use super::sleep::GivingBack;
 use super::state::{LockedState, State};
@@ -13,7 +13,7 @@ use crate::sync::Condvar;
 use parking_lot::Mutex as LongMutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use vrampool_backend::{Backend, BackendError, Memory, MemoryKind, Placement};
+use vrampool_backend::{Backend, BackendError, Memory, MemoryKind, Placement, VirtualMemory};
 
 /// What a limit of 0 leaves free on a device, bytes (cuArena's).
 const DEVICE_MARGIN: u64 = 256 << 20;
@@ -21,8 +21,12 @@ const DEVICE_MARGIN: u64 = 256 << 20;
 /// What a limit of 0 leaves free of host memory, bytes (cuArena's).
 const HOST_MARGIN: u64 = 512 << 20;
 
-/// The most addresses that a growing arena reserves, bytes.
-const MOST_ADDRESSES: u64 = 16 << 40;
+/// The most bytes that a growing arena reserves addresses for.
+pub(super) const MOST_ADDRESSES: u64 = 4 << 40;
+
+/// Addresses of a growing arena's own range, in multiples of its capacity: one for small requests, and for the others as many as leave
+/// room where gaps are too small.
+const ADDRESSES: u64 = 3;
 
 /// How a [`DeviceArena`] is to be.
 ///
@@ -70,6 +74,12 @@ impl<B: Backend> ArenaBuilder<B> {
     /// The device must have [`VIRTUAL_MEMORY`](vrampool_backend::Capabilities::VIRTUAL_MEMORY), and there is no stable region:
     /// all of it is.
     ///
+    /// What it takes of the process is bounded for any traffic, in proportion to its capacity (the limit, or the device's memory if that
+    /// is less): addresses of at most eight times the capacity, three of them reserved at once, and at most four mappings for each page
+    /// of it, and 1,024. Stitched ranges that no block uses are retired, the least recently used first. Where addresses or the device's
+    /// table of mappings run out, the arena is out of memory until something is freed. A limit that is raised above twice its first
+    /// value takes another range of addresses; the range so far stays until its last block is freed.
+    ///
     /// ```
     /// # use vrampool::{Backend, DeviceArena, host::HostDevice};
     /// # fn main() -> Result<(), vrampool::Error> {
@@ -99,8 +109,8 @@ impl<B: Backend> ArenaBuilder<B> {
     }
 
     /// The addresses that a growing arena reserves, bytes, rounded up to the device's granularity: for one that holds little and stays
-    /// as it is, such as one large block. Its blocks then share one region. Default: eight times the device's memory, so that the
-    /// limit may grow and holes may be passed over.
+    /// as it is, such as one large block. Its blocks then share one region, and a limit that is raised takes no other range. Default: three times the
+    /// capacity (the limit, or the device's memory if that is less), so that holes may be passed over.
     ///
     /// ```
     /// # use vrampool::{Backend, DeviceArena, host::HostDevice};
@@ -213,28 +223,22 @@ impl<B: Backend> ArenaBuilder<B> {
         let limit = if self.limit > 0 { self.limit } else { u64::MAX };
         let total = self.device.properties().total_bytes;
         let limit = if self.clamp { limit.min(total) } else { limit };
-        // Whatever the limit is, for it may be raised.
-        let exact = self.addresses.map(|bytes| bytes.max(1).checked_next_multiple_of(granularity));
-        let least = match exact {
-            Some(bytes) => bytes.unwrap_or(u64::MAX),
-            None => total.min(MOST_ADDRESSES).max(granularity),
-        };
-        // Address space is plentiful, and gaps take some; where it is not, as much as there is.
-        let mut addresses = match exact {
-            Some(_) => least,
-            None => least.saturating_mul(8).min(MOST_ADDRESSES).next_power_of_two(),
-        };
-        let range = loop {
-            match device.reserve(addresses) {
-                Ok(range) => break range,
-                Err(_) if addresses / 4 >= least => addresses /= 2,
-                Err(error) => return Err(error.into()),
+        let reserved = match self.addresses {
+            Some(bytes) => {
+                let bytes = bytes.max(1).checked_next_multiple_of(granularity).unwrap_or(u64::MAX);
+                device.reserve(bytes).map(|range| (range, 0, bytes))
             }
+            None => reserve_for(device, limit.min(total), granularity),
         };
+        let (range, front, addresses) = reserved.inspect_err(|error| {
+            log::warn!(
+                "arena on {}: no addresses, because {error}; a limit on the process's address space (`ulimit -v`) may be too low",
+                self.device.id()
+            );
+        })?;
         log::info!("arena on {}: {addresses} bytes of addresses reserved", self.device.id());
-        let front = if exact.is_some() { 0 } else { addresses / 4 };
         let engine = Arena::divided(alignment, front)?;
-        let backing = Backing::new(granularity, limit, self.piece_bytes, (front, addresses));
+        let backing = Backing::new(granularity, (limit, total), self.piece_bytes, (front, addresses));
         Ok(State::new(&self.device, engine, range, Some(backing)))
     }
 
@@ -252,4 +256,24 @@ impl<B: Backend> ArenaBuilder<B> {
         let margin = if self.kind.placement == Placement::HostVisible { HOST_MARGIN } else { DEVICE_MARGIN };
         Ok(if free > margin { free - margin } else { free })
     }
+}
+
+/// The range of a growing arena of that capacity, where its second part starts, and its bytes.
+pub(super) fn reserve_for<M>(
+    device: &dyn VirtualMemory<Memory = M>,
+    capacity: u64,
+    granularity: u64,
+) -> Result<(M, u64, u64), BackendError> {
+    let capacity = capacity.min(MOST_ADDRESSES).max(granularity);
+    let round = |bytes: u64| bytes.checked_next_multiple_of(granularity).unwrap_or(u64::MAX);
+    let mut addresses = round(capacity).saturating_mul(ADDRESSES);
+    let range = loop {
+        match device.reserve(addresses) {
+            Ok(range) => break range,
+            // Where addresses are short, as many as there are.
+            Err(_) if addresses / 2 >= capacity => addresses = round(addresses / 2),
+            Err(error) => return Err(error),
+        }
+    };
+    Ok((range, round(addresses / ADDRESSES), addresses))
 }

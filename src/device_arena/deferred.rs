@@ -39,6 +39,11 @@ impl<S: Stream> Deferred<S> {
         Self { blocks: VecDeque::new(), is_wanted }
     }
 
+    /// Each with those who may use its blocks still.
+    pub(super) fn named(&self) -> impl Iterator<Item = (&[Block], &Streams<S>)> {
+        self.blocks.iter().map(|entry| (&*entry.blocks, &entry.users))
+    }
+
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.blocks.is_empty()

@@ -1,6 +1,7 @@
 //! What an arena on a device tells of itself.
 
 use super::DeviceArena;
+use super::backing::Backing;
 use super::sleep::Sleep;
 use super::state::State;
 use crate::arena::{Region, Span};
@@ -114,6 +115,8 @@ impl<B: Backend> DeviceArena<B> {
     }
 
     /// Bytes of addresses: of a growing arena those of its range and of stitched ranges, else its capacity.
+    ///
+    /// Of a growing arena at most eight times its limit (or the device's memory, if that is less).
     #[must_use]
     pub fn address_bytes(&self) -> u64 {
         let state = self.locked();
@@ -122,6 +125,20 @@ impl<B: Backend> DeviceArena<B> {
             .backing
             .as_ref()
             .map_or_else(|| state.engine.capacity(), |backing| backing.address_bytes() + asleep)
+    }
+
+    /// Mappings of physical memory of a growing arena: its pieces, each as often as it is mapped; 0 for other arenas, and asleep.
+    ///
+    /// At most four times the granules of the limit (or of the device's memory, if that is less), and 1,024.
+    #[must_use]
+    pub fn mappings(&self) -> u64 {
+        self.locked().backing.as_ref().map_or(0, Backing::mappings)
+    }
+
+    /// Stitched ranges of a growing arena: those in use, those kept for further requests, and those on their way out.
+    #[must_use]
+    pub fn stitched_ranges(&self) -> u64 {
+        self.locked().backing.as_ref().map_or(0, Backing::stitched_ranges)
     }
 
     /// Calls of the device that a growing arena made for virtual memory so far, and their time.

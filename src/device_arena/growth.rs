@@ -1,64 +1,20 @@
 //! A growing arena gets memory: from what is mapped, or by mapping more.
 
 use super::apart::Late;
-use super::backing::{Extent, Growth, Stock, Unkept};
+use super::backing::{Extent, Growth, Stock, Unkept, Weight, runs};
+use super::make::{Lack, Made};
+use super::retire::{Rung, Rungs, no_mappings};
 use super::state::{State, Taken};
 use super::{ArenaBuffer, Shared};
 use crate::arena::{ArenaError, Block, Region};
 use crate::capture::Need;
 use crate::error::{Error, Forbidden};
-use std::any::Any;
-use std::cell::Cell;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::Instant;
-use vrampool_backend::{Backend, BackendError, Physical, VirtualMemory};
+use vrampool_backend::{Backend, Physical};
 
 /// How often a pool is asked to give back what it keeps idle before more is mapped: for all that it has, and for what its
 /// thread has.
 const SPARES: u32 = 2;
-
-thread_local! {
-    /// Mapping calls that this thread made, for any arena.
-    static CALLS: Cell<u64> = const { Cell::new(0) };
-}
-
-/// Mapping calls that this thread has made for any arena. A difference tells whether a request called the driver.
-pub(crate) fn mapping_calls_of_this_thread() -> u64 {
-    CALLS.get()
-}
-
-/// What was made for a request, and is nobody's yet.
-pub(super) struct Made<B: Backend> {
-    pub(super) new: Vec<Physical>,
-    stitched: Option<Arc<B::Memory>>,
-}
-
-/// Why it could not be made.
-pub(super) struct Unmade {
-    error: BackendError,
-    /// What is mapped all the same, because it could not be unmapped: the first pieces of the growth.
-    pub(super) stuck: Vec<Physical>,
-    /// The device's panic, to go on once the books are right.
-    panic: Option<Box<dyn Any + Send>>,
-}
-
-impl Unmade {
-    /// The error, once what is [stuck](Self::stuck) is kept. A panic goes on.
-    pub(super) fn into_error(self) -> BackendError {
-        match self.panic {
-            Some(panic) => resume_unwind(panic),
-            None => self.error,
-        }
-    }
-}
-
-impl From<BackendError> for Unmade {
-    fn from(error: BackendError) -> Self {
-        Self { error, stuck: Vec::new(), panic: None }
-    }
-}
 
 impl<B: Backend> Shared<B> {
     /// A block of a growing arena. Before it maps more `spare` may give something back to it, which it then looks at first; it
@@ -105,10 +61,11 @@ impl<B: Backend> Shared<B> {
         if let Some(buffer) = self.serve_apart(request, stream)? {
             return Ok(buffer);
         }
-        let _alone = self.changing.lock();
+        let mut alone = self.changing.lock();
+        self.widen();
         // What the device said when it had no more.
         let (mut stock, mut shortage) = (Stock::Plenty, None);
-        let mut has_released = false;
+        let (mut has_released, mut rungs) = (false, Rungs::default());
         loop {
             let mut state = self.state.lock_with_deferred();
             if !state.is_awake() {
@@ -129,9 +86,13 @@ impl<B: Backend> Shared<B> {
                 Err(refusal) => {
                     let may_help = refusal.is_out_of_memory() && state.small_may_serve(bytes);
                     drop(state);
-                    // What small requests left may do for a large one.
+                    // What small requests left may do for a large one that cannot be stitched.
                     if may_help && !std::mem::replace(&mut has_released, true) {
-                        match self.release_of(&[Region::Stable], 0) {
+                        // That waits for streams, which may wait for whoever changes the arena.
+                        drop(alone);
+                        let released = self.release(&[Region::Stable], 0);
+                        alone = self.changing.lock();
+                        match released {
                             Ok(0) => {}
                             Ok(_) => {
                                 (stock, shortage) = (Stock::Plenty, None);
@@ -143,6 +104,22 @@ impl<B: Backend> Shared<B> {
                     return Err(shortage.map_or(refusal.into(), Error::Backend));
                 }
             };
+            let weight = growth.stitched.as_deref().map_or(Weight::default(), Weight::of);
+            if !state.may_stitch(weight) {
+                state.give_up(&held);
+                drop(state);
+                match rungs.next() {
+                    Some(Rung::Retire) => self.make_way(weight),
+                    Some(Rung::Wait) => {
+                        drop(alone);
+                        self.give_back(&[]);
+                        alone = self.changing.lock();
+                        self.make_way(weight);
+                    }
+                    None => return Err(no_mappings(weight.bytes).into()),
+                }
+                continue;
+            }
             let range = Arc::clone(&state.range);
             let mapped = growth.stitched.iter().flatten().filter_map(|&piece| {
                 let physical = state.backing.as_ref()?.physical(piece)?;
@@ -153,7 +130,7 @@ impl<B: Backend> Shared<B> {
             match self.make(&growth, &range, &mapped) {
                 Ok(made) => {
                     let mut state = self.state.lock_with_deferred();
-                    if let Err(error) = state.engine.reserve_blocks(3 + 2 * held.len()) {
+                    if let Err(error) = state.engine.reserve_blocks(3 + 2 * (held.len() + growth.new.len())) {
                         state.give_up(&held);
                         drop(state);
                         let stuck = self.unmake(&growth, &range, made.new);
@@ -166,7 +143,11 @@ impl<B: Backend> Shared<B> {
                         stitched => stitched,
                     };
                     if let Some(taken) = taken {
-                        return self.hand_out((state, Some(false)), taken, request, stream);
+                        let buffer = self.hand_out((state, Some(false)), taken, request, stream);
+                        if weight != Weight::default() {
+                            self.retire_surplus();
+                        }
+                        return buffer;
                     }
                 }
                 Err(mut unmade) => {
@@ -174,7 +155,20 @@ impl<B: Backend> Shared<B> {
                     state.give_up(&held);
                     state.keep_stuck(&growth, std::mem::take(&mut unmade.stuck));
                     drop(state);
+                    let lacks = unmade.lacks;
                     let error = unmade.into_error();
+                    if error.is_out_of_memory() && lacks == Lack::Mappings {
+                        match rungs.next() {
+                            Some(Rung::Retire) => self.make_way(Weight::MAX),
+                            Some(Rung::Wait) => {
+                                drop(alone);
+                                self.give_back(&[Region::Stable, Region::Dynamic]);
+                                alone = self.changing.lock();
+                            }
+                            None => return Err(error.into()),
+                        }
+                        continue;
+                    }
                     if !error.is_out_of_memory() || stock == Stock::None {
                         return Err(error.into());
                     }
@@ -183,117 +177,6 @@ impl<B: Backend> Shared<B> {
             }
         }
     }
-
-    /// Makes the memory of a growth, all or nothing, also when the device panics.
-    pub(super) fn make(
-        &self,
-        growth: &Growth,
-        range: &Arc<B::Memory>,
-        mapped: &[(Extent, Physical)],
-    ) -> Result<Made<B>, Unmade> {
-        let device = self.virtual_memory()?;
-        let mut new = Vec::with_capacity(growth.new.len());
-        let bytes = growth.new.iter().map(|extent| extent.bytes).sum();
-        self.take_allowance(bytes)?;
-        let made = catch_unwind(AssertUnwindSafe(|| {
-            growth.new.iter().try_for_each(|extent| {
-                let physical = self.timed(|| device.create_physical(extent.bytes, self.kind))?;
-                self.timed(|| device.map(range, extent.start, &physical))?;
-                new.push(physical);
-                Ok::<_, BackendError>(())
-            })?;
-            if let (Some(first), Some(last)) = (growth.new.first(), growth.new.last()) {
-                self.timed(|| device.set_access(range, first.start, last.end() - first.start, &[]))?;
-            }
-            match &growth.stitched {
-                None => Ok(None),
-                Some(pieces) => self.stitch(device, pieces, &growth.new, &new, mapped).map(Some),
-            }
-        }));
-        match made {
-            Ok(Ok(stitched)) => Ok(Made { new, stitched: stitched.map(Arc::new) }),
-            Ok(Err(error)) => Err(Unmade { stuck: self.unmake(growth, range, new), ..error.into() }),
-            Err(panic) => {
-                let unmake = AssertUnwindSafe(|| self.unmake(growth, range, new));
-                let stuck = catch_unwind(unmake).unwrap_or_default();
-                let error = BackendError::Unsupported { operation: "a call that panics" };
-                Err(Unmade { error, stuck, panic: Some(panic) })
-            }
-        }
-    }
-
-    /// Unmaps the first pieces of a growth again. Answers what stays mapped because the device refuses.
-    pub(super) fn unmake(
-        &self,
-        growth: &Growth,
-        range: &Arc<B::Memory>,
-        made: Vec<Physical>,
-    ) -> Vec<Physical> {
-        let all = growth.new.iter().map(|extent| extent.bytes).sum();
-        let mapped = growth.new.first().zip(growth.new.iter().take(made.len()).next_back());
-        let (Some((first, last)), Ok(device)) = (mapped, self.virtual_memory()) else {
-            self.give_allowance(all);
-            return Vec::new();
-        };
-        match self.timed(|| device.unmap(range, first.start, last.end() - first.start)) {
-            Ok(()) => {
-                drop(made);
-                self.give_allowance(all);
-                Vec::new()
-            }
-            Err(_) => {
-                self.give_allowance(all - (last.end() - first.start));
-                made
-            }
-        }
-    }
-
-    /// A range of those pieces, the new ones and those mapped before.
-    fn stitch(
-        &self,
-        device: &dyn VirtualMemory<Memory = B::Memory>,
-        pieces: &[Extent],
-        extents: &[Extent],
-        new: &[Physical],
-        mapped: &[(Extent, Physical)],
-    ) -> Result<B::Memory, BackendError> {
-        let bytes = pieces.iter().map(|piece| piece.bytes).sum();
-        let memory = self.timed(|| device.reserve(bytes))?;
-        let mut offset = 0;
-        for piece in pieces {
-            let made = extents.iter().zip(new).find(|(extent, _)| *extent == piece).map(|(_, made)| made);
-            let old = || mapped.iter().find(|(extent, _)| extent == piece).map(|(_, physical)| physical);
-            let Some(physical) = made.or_else(old) else {
-                return Err(BackendError::invalid("piece", "it is not mapped any more".to_owned()));
-            };
-            self.timed(|| device.map(&memory, offset, physical))?;
-            offset += piece.bytes;
-        }
-        self.timed(|| device.set_access(&memory, 0, bytes, &[]))?;
-        Ok(memory)
-    }
-
-    pub(super) fn virtual_memory(&self) -> Result<&dyn VirtualMemory<Memory = B::Memory>, BackendError> {
-        virtual_memory(&self.device)
-    }
-
-    /// Makes a call of the device, and counts it and its time.
-    pub(super) fn timed<T>(&self, call: impl FnOnce() -> T) -> T {
-        let began = Instant::now();
-        let answer = call();
-        let nanoseconds = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        self.mapping_calls.fetch_add(1, Ordering::Relaxed);
-        CALLS.set(CALLS.get().wrapping_add(1));
-        self.mapping_nanoseconds.fetch_add(nanoseconds, Ordering::Relaxed);
-        answer
-    }
-}
-
-/// What a device does that has virtual memory.
-pub(super) fn virtual_memory<B: Backend>(
-    device: &B,
-) -> Result<&dyn VirtualMemory<Memory = B::Memory>, BackendError> {
-    device.virtual_memory().ok_or(BackendError::Unsupported { operation: "virtual memory" })
 }
 
 impl<B: Backend> State<B> {
@@ -358,9 +241,9 @@ impl<B: Backend> State<B> {
         made: Made<B>,
         held: &[Option<Block>],
     ) -> Option<Taken<B>> {
-        let is_at_end = growth.gap.is_none();
+        let is_at_end = growth.is_at_end;
         let new = growth.new.first().copied();
-        self.add_pieces(&growth.new, growth.gap, made.new);
+        self.add_pieces(&growth.new, is_at_end, made.new);
         let Self { engine, backing: Some(backing), .. } = self else { return None };
         let mut taken = None;
         if let (Some(pieces), Some(fit), Some(memory)) = (growth.stitched, growth.fit, made.stitched) {
@@ -386,7 +269,7 @@ impl<B: Backend> State<B> {
     pub(super) fn keep_stuck(&mut self, growth: &Growth, stuck: Vec<Physical>) {
         let extents = growth.new[..stuck.len().min(growth.new.len())].to_vec();
         if let Some(backing) = self.backing.as_mut().filter(|_| !extents.is_empty()) {
-            backing.unkept.push(Unkept { extents, gap: growth.gap, physical: stuck });
+            backing.unkept.push(Unkept { extents, is_at_end: growth.is_at_end, physical: stuck });
             let _ = self.keep_unkept();
         }
     }
@@ -408,36 +291,29 @@ impl<B: Backend> State<B> {
                 }
                 return false;
             }
-            let Unkept { extents, gap, physical } = unkept;
-            self.add_pieces(&extents, gap, physical);
+            let Unkept { extents, is_at_end, physical } = unkept;
+            self.add_pieces(&extents, is_at_end, physical);
             let Self { engine, backing: Some(backing), .. } = self else { return true };
             for &extent in &extents {
                 let block = engine.set_apart(extent.start, extent.bytes);
                 backing.stuck.extend(block.map(|block| (extent, block)));
             }
             let is_last = |extent: &Extent| backing.region_at(extent.start) == Region::Dynamic;
-            if gap.is_none() && extents.first().is_some_and(is_last) {
+            if is_at_end && extents.first().is_some_and(is_last) {
                 backing.ends_at(engine.end(Region::Dynamic));
             }
         }
         true
     }
 
-    /// Pieces at the end of the range, or at the start of a gap. For this there are records.
-    fn add_pieces(&mut self, extents: &[Extent], gap: Option<usize>, made: Vec<Physical>) {
+    /// Pieces at the end of a part of the range, or at the starts of gaps. For this there are records.
+    fn add_pieces(&mut self, extents: &[Extent], is_at_end: bool, made: Vec<Physical>) {
         let Self { engine, backing: Some(backing), .. } = self else { return };
         let Some(last) = extents.last() else { return };
-        match gap {
+        match is_at_end {
             // There are records, and what is added was never there.
-            None => _ = engine.set_end(backing.region_at(last.start), last.end()),
-            Some(gap) => {
-                let block = backing.gaps.swap_remove(gap);
-                let (start, bytes) = engine.extent(block);
-                engine.put_back(block);
-                if start + bytes > last.end() {
-                    backing.gaps.extend(engine.set_apart(last.end(), start + bytes - last.end()));
-                }
-            }
+            true => _ = engine.set_end(backing.region_at(last.start), last.end()),
+            false => runs(extents).iter().for_each(|&run| backing.fill(engine, run)),
         }
         for (&extent, physical) in extents.iter().zip(made) {
             backing.add(extent, physical);

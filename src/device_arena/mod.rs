@@ -10,8 +10,8 @@
 //! * `figures`: what it tells of itself;
 //! * `buffer`: a block on loan; `recycle`: the same for one block after the other;
 //! * `compaction` and `copier`: blocks moved, with their data;
-//! * `backing`, `mapped`, `growth` and `release`: a range with memory behind it where it is needed; `allowance`: how much several may
-//!   have in all;
+//! * `backing`, `mapped`, `growth`, `make` and `release`: a range with memory behind it where it is needed; `retire`: stitched ranges that are
+//!   not needed; `widen`: addresses for a limit that was raised; `allowance`: how much several may have in all;
 //! * `resets`: who is told that all blocks are gone;
 //! * `settle`: what several streams freed, for one that is captured;
 //! * `sleep`: all of that memory given back, and taken again at the same addresses.
@@ -30,23 +30,26 @@ mod elsewhere;
 mod figures;
 mod growth;
 mod looks;
+mod make;
 mod mapped;
 mod marks;
 mod recycle;
 mod release;
 mod resets;
+mod retire;
 mod settle;
 mod sleep;
 mod slot;
 mod state;
 mod unsettled;
+mod widen;
 
 pub use allowance::Allowance;
 use allowance::Share;
 pub use buffer::ArenaBuffer;
 pub use builder::ArenaBuilder;
 pub use compaction::{Compaction, Moved};
-pub(crate) use growth::mapping_calls_of_this_thread;
+pub(crate) use make::mapping_calls_of_this_thread;
 pub(crate) use recycle::Refill;
 pub use sleep::{BlockState, Offload, SleepReport, SleepState, WakeReport};
 pub(crate) use sleep::{Falling, Stored, Waking, can_pin, on_a_stream};

@@ -44,7 +44,11 @@ impl<B: Backend> ArenaBuffer<B> {
         };
         state.slots.insert(block, writer);
         let stays = state.backing.is_some();
-        let range = self.range.get_or_insert_with(|| state.handle());
+        let range = match &mut self.range {
+            Some(range) if Arc::ptr_eq(range, &state.range) => range,
+            // Not the last handle of a range that was replaced: the state has one.
+            slot => slot.insert(state.handle()),
+        };
         let address = if stays { range.address().map_or(0, |start| start + offset) } else { 0 };
         (self.block, self.len, self.size, self.alignment) = (block, bytes, size, 1);
         self.is_emptied = false;

@@ -1,39 +1,50 @@
 //! A growing arena gives memory back.
 
-use super::backing::{Extent, Part, Stitched, apart_of};
+use super::backing::{Extent, Part, Stitched, apart_of, runs};
 use super::state::State;
 use super::unsettled::{Streams, add};
 use super::{DeviceArena, Shared};
 use crate::arena::{ArenaError, Block, Region};
 use crate::error::Error;
 use std::sync::Arc;
-use vrampool_backend::{Backend, BackendError, Stream};
+use vrampool_backend::{Backend, BackendError, Stream, StreamId};
 
-/// Pieces on their way back to the device, set apart.
+/// What a release waited for before it took a lock: streams up to an era, and so ranges that nobody has used since.
+#[derive(Debug, Default)]
+pub(super) struct Waited {
+    users: Vec<StreamId>,
+    era: u64,
+    /// By age, and when each was used last.
+    ranges: Vec<(u64, u64)>,
+}
+
+impl Waited {
+    fn covers(&self, user: StreamId, era: u64) -> bool {
+        era <= self.era && self.users.contains(&user)
+    }
+
+    fn has<B: Backend>(&self, range: &Stitched<B>) -> bool {
+        self.ranges.contains(&(range.age, range.used))
+    }
+}
+
+/// Pieces on their way back to the device, set apart. Nobody uses them any more.
 #[derive(Debug)]
 struct Leaving<B: Backend> {
-    pieces: Vec<Piece<B>>,
+    /// By offset.
+    pieces: Vec<Piece>,
     /// Stitched ranges with such pieces, and torn ones that no buffer has any more.
     ranges: Vec<Range<B>>,
     range: Arc<B::Memory>,
 }
 
 #[derive(Debug)]
-struct Piece<B: Backend> {
+struct Piece {
     extent: Extent,
     block: Block,
-    /// Who used its bytes, and so must be waited for.
-    users: Streams<B::Stream>,
     /// It was never accessible.
     is_stuck: bool,
-    fate: Fate,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fate {
-    Goes,
-    Stays,
-    Gone,
+    is_gone: bool,
 }
 
 #[derive(Debug)]
@@ -41,22 +52,22 @@ struct Range<B: Backend> {
     stitched: Stitched<B>,
     /// What is still mapped in it.
     parts: Vec<Part>,
-    /// No buffer has it: it goes as a whole, once all who used it are waited for.
+    /// Nobody uses it: it goes as a whole.
     goes: bool,
-    users: Streams<B::Stream>,
 }
 
 impl<B: Backend> DeviceArena<B> {
     /// Gives free memory of a [growing](super::ArenaBuilder::growing) arena back to the device, piece by piece, until at most
-    /// `spare_bytes` more than what is live are mapped, or no more piece is free as a whole. Waits on the host for the work
-    /// that used it; what a captured stream used stays. Answers how many bytes that were; 0 for an arena that does not grow.
+    /// `spare_bytes` more than what is live are mapped, or no more piece is free as a whole. Returns the number of bytes; 0 for an
+    /// arena that does not grow.
+    ///
+    /// Waits on the host for the work that used that memory, without a lock: other threads go on to allocate, and memory that they use
+    /// meanwhile stays. So does memory that a captured stream used.
     ///
     /// # Errors
     /// [`Error::Backend`] when the device refuses; what it did not unmap is the arena's as before.
     pub fn release(&self, spare_bytes: u64) -> Result<u64, Error> {
-        let shared = &self.shared;
-        let _alone = shared.changing.lock();
-        shared.release_of(&[Region::Stable, Region::Dynamic], spare_bytes)
+        self.shared.release(&[Region::Stable, Region::Dynamic], spare_bytes)
     }
 
     /// As [`release`](Self::release), of what was not needed since the last call of this: for calling once in a while, say
@@ -92,9 +103,43 @@ impl<B: Backend> DeviceArena<B> {
 }
 
 impl<B: Backend> Shared<B> {
-    /// As [`DeviceArena::release`] of parts of the range, by who changes the arena alone.
-    pub(super) fn release_of(&self, parts: &[Region], spare_bytes: u64) -> Result<u64, Error> {
-        let Some(mut leaving) = self.begin_release(parts, spare_bytes) else { return Ok(0) };
+    /// As [`DeviceArena::release`] of parts of the range. Who calls this holds no lock.
+    pub(super) fn release(&self, parts: &[Region], spare_bytes: u64) -> Result<u64, Error> {
+        let waited = self.wait_for_free(parts, spare_bytes)?;
+        let _alone = self.changing.lock();
+        self.release_settled(parts, spare_bytes, &waited)
+    }
+
+    /// Waits on the host for the work that used what a release would give back. What a captured stream used stays: its work is done
+    /// whenever the graph is launched.
+    fn wait_for_free(&self, parts: &[Region], spare_bytes: u64) -> Result<Waited, BackendError> {
+        let mut state = self.state.lock();
+        let era = state.unsettled.begin_era();
+        let (mut users, ranges) = state.users_of_surplus(parts, spare_bytes);
+        drop(state);
+        let mut captured = Streams::new();
+        for user in &users {
+            if self.device.is_capturing(user)? {
+                add(&mut captured, user);
+            }
+        }
+        let is_captured = |user: &B::Stream| captured.iter().any(|other| other.id() == user.id());
+        users.retain(|user| !is_captured(user));
+        users.iter().try_for_each(|user| self.device.synchronize(user))?;
+        let is_waited = |(.., of_range): &(u64, u64, Streams<B::Stream>)| !of_range.iter().any(is_captured);
+        let ranges = ranges.iter().filter(|range| is_waited(range)).map(|&(age, used, _)| (age, used));
+        Ok(Waited { users: users.iter().map(Stream::id).collect(), era, ranges: ranges.collect() })
+    }
+
+    /// As [`release`](Self::release), of what nobody uses who was not waited for, by who changes the arena alone.
+    pub(super) fn release_settled(
+        &self,
+        parts: &[Region],
+        spare_bytes: u64,
+        waited: &Waited,
+    ) -> Result<u64, Error> {
+        self.reap();
+        let Some(mut leaving) = self.begin_release(parts, spare_bytes, waited) else { return Ok(0) };
         let outcome = self.unmap(&mut leaving);
         let released = self.end_release(leaving);
         outcome?;
@@ -103,147 +148,177 @@ impl<B: Backend> Shared<B> {
     }
 
     /// Sets free pieces apart, the last ones first. None if nothing is to be done.
-    fn begin_release(&self, parts: &[Region], spare_bytes: u64) -> Option<Leaving<B>> {
+    fn begin_release(&self, parts: &[Region], spare_bytes: u64, waited: &Waited) -> Option<Leaving<B>> {
         let mut state = self.state.lock();
         if !state.keep_unkept() {
             return None;
         }
         let range = Arc::clone(&state.range);
-        let State { engine, slots, unsettled, backing: Some(backing), .. } = &mut *state else { return None };
+        let free = state.free_pieces(parts);
+        let State { engine, unsettled, backing: Some(backing), .. } = &mut *state else { return None };
         let mut surplus = backing.mapped.saturating_sub(engine.used().saturating_add(spare_bytes));
         let mut leaving = Leaving { pieces: Vec::new(), ranges: Vec::new(), range };
         for (extent, block) in backing.stuck.drain(..) {
             surplus = surplus.saturating_sub(extent.bytes);
-            let (users, fate) = (Streams::new(), Fate::Goes);
-            leaving.pieces.push(Piece { extent, block, users, is_stuck: true, fate });
+            leaving.pieces.push(Piece { extent, block, is_stuck: true, is_gone: false });
         }
-        for &extent in backing.extents.iter().rev() {
-            if extent.bytes > surplus || !parts.contains(&backing.region_at(extent.start)) {
+        // Where one is on its way out work may still use it.
+        let retiring =
+            backing.retiring.iter().flat_map(|batch| &batch.ranges).flat_map(|range| &range.pieces);
+        let mut retiring: Vec<u64> = retiring.map(|piece| piece.start).collect();
+        retiring.sort_unstable();
+        for extent in free {
+            let is_in_use = |user, era| !waited.covers(user, era) && !unsettled.is_done(user, era);
+            let range = extent.start..extent.end();
+            if extent.bytes > surplus
+                || retiring.binary_search(&extent.start).is_ok()
+                || unsettled.parts_with(&range, is_in_use).any(|(_, is_in_use)| is_in_use)
+            {
                 continue;
             }
             let Ok(block) = engine.set_apart(extent.start, extent.bytes) else { continue };
             surplus -= extent.bytes;
-            let (users, fate) = (unsettled.take(extent.start..extent.end()), Fate::Goes);
-            leaving.pieces.push(Piece { extent, block, users, is_stuck: false, fate });
+            let done = unsettled.take(range);
+            unsettled.keep_gone(done);
+            leaving.pieces.push(Piece { extent, block, is_stuck: false, is_gone: false });
         }
-        let leaves = |piece: &Extent| leaving.pieces.iter().any(|leaving| leaving.extent == *piece);
-        let stitched = backing.take_stitched(|range| range.pieces.iter().any(leaves));
+        leaving.pieces.sort_unstable_by_key(|piece| piece.extent.start);
+        let stitched = backing.take_stitched(|range| range.pieces.iter().any(|piece| leaving.has(*piece)));
         let mut ranges: Vec<_> = stitched.into_iter().map(|range| (range.parts(), range)).collect();
         ranges.extend(backing.torn.drain(..).map(|(range, parts)| (parts, range)));
-        for (parts, stitched) in ranges {
-            let (goes, mut users) = (stitched.is_unused(), Streams::new());
-            if goes {
-                let range = |part: &Part| part.piece.start..part.piece.end();
-                let free = parts.iter().flat_map(|part| unsettled.users_in(&range(part)));
-                free.for_each(|user| add(&mut users, &user));
-                let is_part = |piece: &&Piece<B>| parts.iter().any(|part| part.piece == piece.extent);
-                let left = leaving.pieces.iter().filter(is_part).flat_map(|piece| &piece.users);
-                left.for_each(|user| add(&mut users, user));
-                // Whoever got bytes of it since is behind all who used them before.
-                for (block, slot) in slots.named() {
-                    let is_there = |&block: &Block| {
-                        let (start, bytes) = engine.extent(block);
-                        parts.iter().any(|part| start < part.piece.end() && part.piece.start < start + bytes)
-                    };
-                    if [block].iter().chain(slot.more()).any(is_there) {
-                        slot.users().iter().for_each(|user| add(&mut users, user));
-                    }
-                }
-            }
-            leaving.ranges.push(Range { stitched, parts, goes, users });
-        }
+        let range = |(parts, stitched): (Vec<Part>, Stitched<B>)| {
+            let goes = stitched.is_unused() && waited.has(&stitched);
+            Range { stitched, parts, goes }
+        };
+        leaving.ranges = ranges.into_iter().map(range).collect();
         (!leaving.pieces.is_empty() || !leaving.ranges.is_empty()).then_some(leaving)
     }
 
-    /// Waits for the users of what leaves, and unmaps it everywhere; notes what is gone.
+    /// Unmaps what leaves everywhere, ranges that go as a whole first; notes what is gone.
     fn unmap(&self, leaving: &mut Leaving<B>) -> Result<(), BackendError> {
-        let Leaving { pieces, ranges, range } = leaving;
-        let settled = self.virtual_memory().and_then(|device| {
-            self.wait_for_leaving(pieces, ranges)?;
-            Ok(device)
-        });
-        let device = settled.inspect_err(|_| ranges.iter_mut().for_each(|range| range.goes = false))?;
-        let leaves =
-            |part: &Part| pieces.iter().any(|piece| piece.extent == part.piece && piece.fate == Fate::Goes);
-        for Range { stitched, parts, goes, .. } in ranges.iter_mut() {
+        let device = self.virtual_memory()?;
+        let mut ranges = std::mem::take(&mut leaving.ranges);
+        ranges.sort_by_key(|range| !range.goes);
+        let unmap = |Range { stitched, parts, goes }: &mut Range<B>| -> Result<(), BackendError> {
             // All of one that goes: a drop would do it too, but wait for work that has nothing to do with it.
-            while let Some(place) = parts.iter().position(|part| *goes || leaves(part)) {
-                let Part { offset, piece } = parts[place];
-                self.timed(|| device.unmap(&stitched.memory, offset, piece.bytes))?;
-                parts.swap_remove(place);
+            let goes = |part: &Part| *goes || leaving.has(part.piece);
+            let extent = |part: &Part| Extent { start: part.offset, bytes: part.piece.bytes };
+            for run in runs(&parts.iter().filter(|part| goes(part)).map(extent).collect::<Vec<_>>()) {
+                self.timed(|| device.unmap(&stitched.memory, run.start, run.bytes))?;
+                parts.retain(|part| !(run.start..run.end()).contains(&part.offset));
             }
-        }
-        for piece in pieces.iter_mut().filter(|piece| piece.fate == Fate::Goes) {
-            self.timed(|| device.unmap(range, piece.extent.start, piece.extent.bytes))?;
-            piece.fate = Fate::Gone;
+            Ok(())
+        };
+        let outcome = ranges.iter_mut().try_for_each(unmap);
+        leaving.ranges = ranges;
+        outcome?;
+        // One call for neighbours: unmapped one by one they would split the device's mappings.
+        let extents: Vec<_> = leaving.pieces.iter().map(|piece| piece.extent).collect();
+        for run in runs(&extents) {
+            self.timed(|| device.unmap(&leaving.range, run.start, run.bytes))?;
+            let of_run = |piece: &&mut Piece| (run.start..run.end()).contains(&piece.extent.start);
+            leaving.pieces.iter_mut().filter(of_run).for_each(|piece| piece.is_gone = true);
         }
         Ok(())
     }
 
-    /// Waits on the host for all who used what leaves. What a captured stream used stays: its work is done whenever the graph
-    /// is launched.
-    fn wait_for_leaving(&self, pieces: &mut [Piece<B>], ranges: &mut [Range<B>]) -> Result<(), BackendError> {
-        let mut users = Streams::new();
-        let of_pieces = pieces.iter().flat_map(|piece| &piece.users);
-        of_pieces.chain(ranges.iter().flat_map(|range| &range.users)).for_each(|user| add(&mut users, user));
-        let mut captured = Streams::new();
-        for user in &users {
-            if self.device.is_capturing(user)? {
-                add(&mut captured, user);
-            }
-        }
-        let is_captured = |user: &B::Stream| captured.iter().any(|other| other.id() == user.id());
-        for piece in pieces.iter_mut().filter(|piece| piece.users.iter().any(is_captured)) {
-            piece.fate = Fate::Stays;
-        }
-        for range in ranges.iter_mut().filter(|range| range.users.iter().any(is_captured)) {
-            range.goes = false;
-        }
-        users.iter().filter(|user| !is_captured(user)).try_for_each(|user| self.device.synchronize(user))
-    }
-
-    /// Settles the books: what is not gone is the arena's as before. Answers the bytes that are gone.
+    /// Settles the books: what is not gone is the arena's as before. Returns the number of bytes that are gone.
     fn end_release(&self, leaving: Leaving<B>) -> u64 {
         let Leaving { pieces, ranges, range } = leaving;
         let mut state = self.state.lock();
-        let State { engine, unsettled, backing: Some(backing), .. } = &mut *state else { return 0 };
-        let (mut gone, mut going, mut users) = (Vec::new(), Vec::new(), Vec::new());
-        for piece in pieces {
-            let Piece { extent, block, users: before, is_stuck, fate } = piece;
-            if fate == Fate::Gone {
-                gone.extend(backing.remove(extent).map(|physical| (extent, physical)));
+        let State { engine, backing: Some(backing), .. } = &mut *state else { return 0 };
+        let (mut gone, mut going, mut mended) = (Vec::new(), Vec::new(), Vec::new());
+        for Piece { extent, block, is_stuck, is_gone } in pieces {
+            if is_gone {
+                gone.push(extent);
                 backing.gaps.push(block);
-                users.push(before);
             } else if is_stuck {
                 backing.stuck.push((extent, block));
             } else {
                 engine.put_back(block);
-                // It was set apart, so nobody was put there since.
-                users.push(unsettled.put(extent.start..extent.end(), before));
             }
         }
-        for Range { stitched, parts, goes, users: before } in ranges {
-            let is_gone = |piece: &Extent| gone.iter().any(|(extent, _)| extent == piece);
-            users.push(before);
+        for Range { stitched, parts, goes } in ranges {
+            let is_gone = |piece: &Extent| gone.binary_search_by_key(&piece.start, |gone| gone.start).is_ok();
             let is_whole = !stitched.pieces.is_empty() && parts.len() == stitched.pieces.len();
             if is_whole && !stitched.pieces.iter().any(is_gone) {
-                backing.mend(stitched);
+                mended.push(stitched);
             } else if goes {
                 going.push(stitched);
             } else {
                 backing.torn.push((stitched, parts));
             }
         }
+        let released = gone.iter().map(|extent| extent.bytes).sum();
+        let physical = backing.remove(&gone);
+        backing.mend(mended);
         backing.join_gaps(engine);
+        let users = state.unsettled.take_gone();
         drop(state);
-        let released = gone.iter().map(|(extent, _)| extent.bytes).sum();
         // Whatever calls the device goes without the lock.
-        if !(gone.is_empty() && going.is_empty()) {
-            self.timed(|| drop((gone, going)));
+        if !(physical.is_empty() && going.is_empty()) {
+            self.timed(|| drop((physical, going)));
         }
         drop((users, range));
         // Only now is it there for others.
         self.give_allowance(released);
         released
+    }
+}
+
+impl<B: Backend> Leaving<B> {
+    fn has(&self, extent: Extent) -> bool {
+        self.pieces.binary_search_by_key(&extent.start, |piece| piece.extent.start).is_ok()
+    }
+}
+
+impl<B: Backend> State<B> {
+    /// Pieces of parts of the range that are free as a whole, the last ones first.
+    fn free_pieces(&self, parts: &[Region]) -> Vec<Extent> {
+        let Some(backing) = self.backing.as_ref().filter(|_| !parts.is_empty()) else { return Vec::new() };
+        let holes = backing.holes(&self.engine, backing.granularity, true);
+        let is_free = |extent: &&Extent| {
+            parts.contains(&backing.region_at(extent.start)) && holes.front_of(**extent) == extent.bytes
+        };
+        backing.extents.iter().rev().filter(is_free).copied().collect()
+    }
+
+    /// Who uses what a release would give back, and each stitched range that nobody has and that would go with it: its age, when it was
+    /// used last, and who uses it.
+    #[allow(clippy::type_complexity, reason = "one caller takes it apart")]
+    fn users_of_surplus(
+        &self,
+        parts: &[Region],
+        spare_bytes: u64,
+    ) -> (Streams<B::Stream>, Vec<(u64, u64, Streams<B::Stream>)>) {
+        let (mut users, mut unused) = (Streams::new(), Vec::new());
+        let Some(backing) = &self.backing else { return (users, unused) };
+        let mut surplus = backing.mapped.saturating_sub(self.engine.used().saturating_add(spare_bytes));
+        let mut leaving = Vec::new();
+        for extent in self.free_pieces(parts) {
+            if extent.bytes <= surplus {
+                surplus -= extent.bytes;
+                leaving.push(extent);
+            }
+        }
+        leaving.sort_unstable_by_key(|extent| extent.start);
+        for run in runs(&leaving) {
+            let of_run = self.unsettled.users_in(&(run.start..run.end()));
+            of_run.iter().for_each(|user| add(&mut users, user));
+        }
+        let leaves = |piece: &Extent| leaving.binary_search_by_key(&piece.start, |other| other.start).is_ok();
+        let stitched = backing.stitched.iter().filter(|range| range.pieces.iter().any(leaves));
+        let stitched = stitched.map(|range| (range, range.parts()));
+        let torn = backing.torn.iter().map(|(range, parts)| (range, parts.clone()));
+        for (range, parts) in stitched.chain(torn).filter(|(range, _)| range.is_unused()) {
+            let mut pieces: Vec<_> = parts.iter().map(|part| part.piece).collect();
+            pieces.sort_unstable_by_key(|piece| piece.start);
+            let of_range = self.users_of_pieces(&runs(&pieces));
+            of_range.iter().for_each(|user| add(&mut users, user));
+            unused.push((range.age, range.used, of_range));
+        }
+        let retiring = backing.retiring.iter().flat_map(|batch| &batch.users);
+        retiring.for_each(|user| add(&mut users, user));
+        (users, unused)
     }
 }

@@ -328,6 +328,12 @@ impl<B: Backend> State<B> {
         }
     }
 
+    /// Another range in place of the one so far. Returns that, and its handles that were kept, to be dropped without the lock.
+    pub(super) fn replace_range(&mut self, range: B::Memory) -> (Arc<B::Memory>, Vec<Arc<B::Memory>>) {
+        let handles = std::mem::replace(&mut self.handles, Vec::with_capacity(HANDLES));
+        (std::mem::replace(&mut self.range, Arc::new(range)), handles)
+    }
+
     /// A handle of the range.
     #[inline]
     pub(super) fn handle(&mut self) -> Arc<B::Memory> {

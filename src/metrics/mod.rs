@@ -76,7 +76,7 @@ const fn metric(
 /// ```
 /// assert!(vrampool::metrics::METRICS.iter().any(|metric| metric.name == "vrampool_hits_total"));
 /// ```
-pub const METRICS: [Metric; 34] = [
+pub const METRICS: [Metric; 37] = [
     metric("vrampool_hits_total", Counter, &["bucket"], "Requests served from a bucket."),
     metric(
         "vrampool_misses_total",
@@ -120,6 +120,19 @@ pub const METRICS: [Metric; 34] = [
     metric("vrampool_held_bytes", Gauge, &[], "Bytes taken from the source: live, idle and in transit."),
     metric("vrampool_requested_bytes", Gauge, &[], "Bytes handed out, as they were asked for."),
     metric("vrampool_reserved_bytes", Gauge, &[], "Bytes that the source took from the device."),
+    metric(
+        "vrampool_mappings",
+        Gauge,
+        &[],
+        "Mappings of a virtual source's physical memory; at most 4 for each page of the limit, and 1024.",
+    ),
+    metric("vrampool_stitched_ranges", Gauge, &[], "Stitched ranges of a virtual source."),
+    metric(
+        "vrampool_address_bytes",
+        Gauge,
+        &[],
+        "Addresses that an arena or a virtual source reserved; at most 8 times a virtual source's limit.",
+    ),
     metric("vrampool_peak_cached_bytes", Gauge, &[], "The most vrampool_cached_bytes was."),
     metric("vrampool_peak_live_bytes", Gauge, &[], "The most vrampool_live_bytes was."),
     metric("vrampool_peak_held_bytes", Gauge, &[], "The most vrampool_held_bytes was."),
@@ -264,6 +277,9 @@ impl Series {
             ("vrampool_held_bytes", stats.bytes_held),
             ("vrampool_requested_bytes", stats.bytes_requested),
             ("vrampool_reserved_bytes", stats.bytes_reserved),
+            ("vrampool_mappings", stats.mappings),
+            ("vrampool_stitched_ranges", stats.stitched_ranges),
+            ("vrampool_address_bytes", stats.address_bytes),
             ("vrampool_peak_cached_bytes", stats.peak_cached),
             ("vrampool_peak_live_bytes", stats.peak_live),
             ("vrampool_peak_held_bytes", stats.peak_held),
@@ -300,6 +316,9 @@ impl Series {
             &mut gone.bytes_held,
             &mut gone.bytes_requested,
             &mut gone.bytes_reserved,
+            &mut gone.mappings,
+            &mut gone.stitched_ranges,
+            &mut gone.address_bytes,
             &mut gone.live_buffers,
         ] {
             *bytes = 0;

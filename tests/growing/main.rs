@@ -2,6 +2,7 @@
 
 #[path = "../audit/mod.rs"]
 mod audit;
+mod bounds;
 mod deferred;
 mod deferred_law;
 mod deferred_threads;

@@ -11,6 +11,8 @@
 mod block;
 mod bytes;
 mod claims;
+#[cfg(target_os = "linux")]
+mod map_table;
 mod ranges;
 #[cfg_attr(target_os = "linux", path = "driver/reservation.rs")]
 #[cfg_attr(not(target_os = "linux"), path = "driver/no_reservation.rs")]

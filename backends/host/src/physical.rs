@@ -174,7 +174,15 @@ pub(crate) fn handle(backing: Backing) -> Physical {
 /// What the system said when it made a file.
 fn no_file(call: &'static str, error: Errno, requested: u64) -> BackendError {
     match error {
-        Errno::NOMEM | Errno::NOSPC => BackendError::OutOfMemory { requested, free: None },
+        Errno::NOSPC => BackendError::OutOfMemory { requested, free: None },
+        error => no_memory_or(call, error, requested),
+    }
+}
+
+/// What the system said: no memory, which addresses and the table of mappings are too, or something else.
+pub(crate) fn no_memory_or(call: &'static str, error: Errno, requested: u64) -> BackendError {
+    match error {
+        Errno::NOMEM => BackendError::OutOfMemory { requested, free: None },
         error => driver_error(call, error),
     }
 }

@@ -13,6 +13,7 @@ mod logger;
 mod pool_options;
 mod record_options;
 mod replay;
+mod soak;
 mod solve;
 mod stdout;
 mod trace;
@@ -41,6 +42,8 @@ enum Command {
     Train(train::Arguments),
     /// Drive a pool with recorded allocation traces.
     Replay(replay::Arguments),
+    /// Use pools of every source at random, for hours, and report what they take of the process.
+    Soak(soak::Arguments),
     /// Look at recorded allocation traces, and write them in other formats.
     Trace(trace::Arguments),
     /// Sweep through the parameters of an equation, in chunks that fit its share of a device.
@@ -58,6 +61,7 @@ fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Train(arguments) => train::run(&arguments),
         Command::Replay(arguments) => replay::run(&arguments),
+        Command::Soak(arguments) => soak::run(&arguments),
         Command::Trace(arguments) => trace::run(&arguments),
         Command::Solve(arguments) => solve::run(&arguments),
         Command::Fit(arguments) => fit::run(&arguments),

@@ -49,10 +49,13 @@ impl Holes {
         self.0.iter().map(Extent::of)
     }
 
-    /// Those of an engine with at least so many bytes, in place of what is here.
-    pub(super) fn find(&mut self, engine: &Arena, bytes: u64) {
+    /// Those of the second part of an engine's range, or of both, with at least so many bytes, in place of what is here.
+    pub(super) fn find(&mut self, engine: &Arena, bytes: u64, of_both: bool) {
         self.0.clear();
         engine.holes(bytes, &mut self.0);
+        if of_both {
+            engine.stable_holes(bytes, &mut self.0);
+        }
     }
 
     /// The same, with more free extents that are in none.
@@ -76,6 +79,25 @@ impl Holes {
             first += pieces[first..].partition_point(|piece| piece.end() <= hole.start);
             let ending = pieces[first..].iter().take_while(move |piece| piece.end() <= hole.end());
             (first..).zip(ending).map(move |(place, _)| (place, hole))
+        })
+    }
+
+    /// Of pieces by offset, none of which overlap, those with a free front or back, and how many bytes are free in one piece at either.
+    pub(super) fn ends_of(&self, pieces: &[Extent]) -> impl Iterator<Item = (Extent, u64, u64)> {
+        let mut holes = self.0.iter().map(Extent::of).peekable();
+        // The last hole that starts before a piece ends may reach into the next one.
+        let mut last = None;
+        pieces.iter().filter_map(move |&piece| {
+            let mut front = last.map_or(0, |hole: Extent| hole.reach_in(piece));
+            while let Some(hole) = holes.next_if(|hole| hole.start < piece.end()) {
+                if hole.start <= piece.start {
+                    front = hole.reach_in(piece);
+                }
+                last = Some(hole);
+            }
+            let reaches = last.filter(|hole| hole.end() >= piece.end() && hole.start < piece.end());
+            let back = reaches.map_or(0, |hole| piece.end() - hole.start.max(piece.start));
+            (front > 0 || back > 0).then_some((piece, front, back))
         })
     }
 

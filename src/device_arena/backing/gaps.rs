@@ -1,15 +1,26 @@
 //! Parts of a growing arena's range with nothing behind them any more, and those that are stuck.
 
-use super::Backing;
+use super::{Backing, Extent};
 use crate::arena::{Arena, ArenaError, Block, Region};
 use vrampool_backend::Backend;
 
 impl<B: Backend> Backing<B> {
-    /// The first gap of at least `bytes` in the second part, and where it starts.
-    pub(super) fn gap_of(&self, engine: &Arena, bytes: u64) -> Option<(usize, u64)> {
-        let mut gaps = self.gaps.iter().map(|&gap| engine.extent(gap)).enumerate();
-        let found = gaps.find(|(_, (start, room))| *room >= bytes && *start >= self.front);
-        found.map(|(gap, (start, _))| (gap, start))
+    /// Where the first gap of at least `bytes` in the second part starts.
+    pub(super) fn gap_of(&self, engine: &Arena, bytes: u64) -> Option<u64> {
+        let mut gaps = self.gaps.iter().map(|&gap| engine.extent(gap));
+        gaps.find(|(start, room)| *room >= bytes && *start >= self.front).map(|(start, _)| start)
+    }
+
+    /// What is at the start of a gap is none any more. There are records for it.
+    pub(in super::super) fn fill(&mut self, engine: &mut Arena, filled: Extent) {
+        let is_there = |gap: &Block| engine.extent(*gap).0 == filled.start;
+        let Some(gap) = self.gaps.iter().position(is_there) else { return };
+        let block = self.gaps.swap_remove(gap);
+        let (start, bytes) = engine.extent(block);
+        engine.put_back(block);
+        if start + bytes > filled.end() {
+            self.gaps.extend(engine.set_apart(filled.end(), start + bytes - filled.end()));
+        }
     }
 
     /// Makes one of gaps that touch, and cuts those at the end of a part off the range.

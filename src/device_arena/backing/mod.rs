@@ -4,6 +4,7 @@
 //! * `cover`: extents of the range, and what of them is free;
 //! * `gaps`: parts of the range with nothing behind them;
 //! * `plan`: what is made for a request;
+//! * `ranges`: stitched ranges, and the bounds on them;
 //! * `search`: what is there for one that no hole holds;
 //! * `stitch`: which pieces make a range for a request;
 //! * `whole`: all of it taken out, and put back.
@@ -21,7 +22,8 @@
 //!
 //! If nothing does, not even with what a pool gives back that it kept idle, the range grows, at the end of a part or in a gap, as
 //! long as what is mapped stays within a 256th of the most that was live since the last decay. Beyond that, or at the limit, a
-//! range is stitched of free pieces, and only what they lack is made anew. At the limit what small requests left free is released for a large one.
+//! range is stitched of free pieces, and only what they lack is made anew. At the limit pieces that small requests left free are stitched
+//! for a large one, too.
 //!
 //! Once streams share a block, a request that would wait for another stream has the range grow first, as long as what is mapped stays
 //! within three eighths more than the most that was live since the last decay, and others are not to have it within one allowance: a
@@ -30,71 +32,32 @@
 mod cover;
 mod gaps;
 mod plan;
+mod ranges;
 mod search;
 mod stitch;
 mod whole;
 
 pub(super) use cover::{Extent, Holes};
-pub(super) use plan::{Growth, Stock, apart_of};
+pub(super) use plan::{Growth, Stock, apart_of, runs};
+pub(super) use ranges::{Part, Retiring, Stitched, Weight};
 use search::Search;
 pub(super) use search::Way;
 
 use crate::arena::{Arena, Block, Region};
 use smallvec::SmallVec;
-use std::sync::Arc;
+use std::collections::VecDeque;
 use vrampool_backend::{Backend, Physical};
 
 /// Requests up to this part of a granule are served in the front part of the range: what pools keep idle.
 const SMALL: u64 = 2;
-
-/// A range of pieces that are elsewhere in the arena's.
-#[derive(Debug)]
-pub(super) struct Stitched<B: Backend> {
-    pub(super) age: u64,
-    pub(super) memory: Arc<B::Memory>,
-    pub(super) pieces: Box<[Extent]>,
-    bytes: u64,
-    /// Where in the arena's range the last of them ends.
-    end: u64,
-}
 
 /// The first pieces of a growth, which are mapped and not accessible.
 #[derive(Debug)]
 pub(super) struct Unkept {
     pub(super) extents: Vec<Extent>,
     /// As that of the growth.
-    pub(super) gap: Option<usize>,
+    pub(super) is_at_end: bool,
     pub(super) physical: Vec<Physical>,
-}
-
-/// A piece in a stitched range.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Part {
-    /// Where in the range.
-    pub(super) offset: u64,
-    pub(super) piece: Extent,
-}
-
-impl<B: Backend> Stitched<B> {
-    fn new(age: u64, memory: Arc<B::Memory>, pieces: Vec<Extent>) -> Self {
-        let bytes = pieces.iter().map(|piece| piece.bytes).sum();
-        let end = pieces.iter().map(|piece| piece.end()).max().unwrap_or(0);
-        Self { age, memory, pieces: pieces.into(), bytes, end }
-    }
-
-    /// All its pieces, where they are in it.
-    pub(super) fn parts(&self) -> Vec<Part> {
-        let offsets = self.pieces.iter().scan(0, |end, piece| {
-            *end += piece.bytes;
-            Some(*end - piece.bytes)
-        });
-        self.pieces.iter().zip(offsets).map(|(&piece, offset)| Part { offset, piece }).collect()
-    }
-
-    /// Whether no buffer has it. Under the arena's lock nobody gets it meanwhile.
-    pub(super) fn is_unused(&self) -> bool {
-        Arc::strong_count(&self.memory) == 1
-    }
 }
 
 /// What a growing arena's range has behind it.
@@ -103,6 +66,8 @@ pub(super) struct Backing<B: Backend> {
     pub(super) granularity: u64,
     /// The most bytes of physical memory.
     pub(super) limit: u64,
+    /// The device's memory, bytes.
+    total: u64,
     /// The most bytes of one piece.
     piece_bytes: u64,
     /// Where the second part of the range starts, and where it must end.
@@ -128,6 +93,11 @@ pub(super) struct Backing<B: Backend> {
     pub(super) stitched: Vec<Stitched<B>>,
     /// Stitched ranges that lost a piece while buffers have them, and what is still mapped in each.
     pub(super) torn: Vec<(Stitched<B>, Vec<Part>)>,
+    /// What whole stitched ranges take.
+    in_ranges: Weight,
+    /// Ranges on their way out, those that went first in front, and what they take.
+    pub(super) retiring: VecDeque<Retiring<B>>,
+    pub(super) retiring_weight: Weight,
     /// Ends and stitched ranges so far.
     ages: u64,
     /// The last search for a range.
@@ -139,16 +109,17 @@ pub(super) struct Backing<B: Backend> {
 }
 
 impl<B: Backend> Backing<B> {
-    /// `front` bytes of the `addresses` are the first part's.
+    /// `front` bytes of the `addresses` are the first part's; the device has `total` bytes.
     pub(super) fn new(
         granularity: u64,
-        limit: u64,
+        (limit, total): (u64, u64),
         piece_bytes: u64,
         (front, addresses): (u64, u64),
     ) -> Self {
         Self {
             granularity,
             limit: limit - limit % granularity,
+            total,
             piece_bytes: (piece_bytes - piece_bytes % granularity).max(granularity),
             front,
             addresses,
@@ -163,6 +134,9 @@ impl<B: Backend> Backing<B> {
             ends: Vec::new(),
             stitched: Vec::new(),
             torn: Vec::new(),
+            in_ranges: Weight::default(),
+            retiring: VecDeque::new(),
+            retiring_weight: Weight::default(),
             ages: 0,
             search: Search::default(),
             refused_apart: None,
@@ -180,10 +154,10 @@ impl<B: Backend> Backing<B> {
         if offset < self.front { Region::Stable } else { Region::Dynamic }
     }
 
-    /// Smaller free parts are not worth a piece of a range.
-    fn holes(&self, engine: &Arena) -> Holes {
+    /// Free parts of the range's second part, or of both, of at least so many bytes.
+    pub(super) fn holes(&self, engine: &Arena, least: u64, of_both: bool) -> Holes {
         let mut holes = Holes::default();
-        holes.find(engine, self.granularity);
+        holes.find(engine, least, of_both);
         holes
     }
 
@@ -211,61 +185,41 @@ impl<B: Backend> Backing<B> {
         self.extents.insert(place, extent);
         self.physical.insert(place, physical);
         self.parts_of.insert(place, SmallVec::new());
-        if place + 1 < self.extents.len() {
-            self.place_anew();
-        }
+        self.search.forget();
     }
 
-    /// A piece is gone.
-    pub(super) fn remove(&mut self, extent: Extent) -> Option<Physical> {
-        let place = self.place_of(extent)?;
-        self.mapped -= extent.bytes;
-        self.extents.remove(place);
-        let physical = self.physical.remove(place);
-        self.parts_of.remove(place);
-        self.place_anew();
-        Some(physical)
+    /// Those pieces are gone, of which no stitched range consists any more.
+    pub(super) fn remove(&mut self, extents: &[Extent]) -> Vec<Physical> {
+        let mut starts: Vec<u64> = extents.iter().map(|extent| extent.start).collect();
+        starts.sort_unstable();
+        let is_gone = |piece: &Extent| starts.binary_search(&piece.start).is_ok();
+        let are_gone: Vec<bool> = self.extents.iter().map(is_gone).collect();
+        if !are_gone.contains(&true) {
+            return Vec::new();
+        }
+        // Three lists of one order.
+        let (mut of_extents, mut of_physical, mut of_parts) =
+            (are_gone.iter(), are_gone.iter(), are_gone.iter());
+        self.extents.retain(|_| of_extents.next() != Some(&true));
+        self.parts_of.retain(|_| of_parts.next() != Some(&true));
+        let gone: Vec<_> = self.physical.extract_if(.., |_| of_physical.next() == Some(&true)).collect();
+        self.mapped -= gone.iter().map(Physical::len).sum::<u64>();
+        self.search.forget();
+        gone
     }
 
     fn place_of(&self, extent: Extent) -> Option<usize> {
         self.extents.binary_search_by_key(&extent.start, |piece| piece.start).ok()
     }
 
-    /// Stitched ranges with such pieces, which are theirs no more.
-    pub(super) fn take_stitched(&mut self, has: impl Fn(&Stitched<B>) -> bool) -> Vec<Stitched<B>> {
-        let taken = self.stitched.extract_if(.., |range| has(range)).collect();
-        self.place_anew();
-        taken
-    }
-
-    /// A stitched range is whole, as it was before.
-    pub(super) fn mend(&mut self, range: Stitched<B>) {
-        let place = self.stitched.partition_point(|other| other.age < range.age);
-        self.stitched.insert(place, range);
-        self.place_anew();
-    }
-
-    /// Pieces, or stitched ranges, have other places among each other.
-    fn place_anew(&mut self) {
-        let Self { extents, stitched, parts_of, search, .. } = self;
-        search.forget();
-        parts_of.iter_mut().for_each(SmallVec::clear);
-        for (index, range) in stitched.iter().enumerate() {
-            note_parts(parts_of, &range.pieces, extents, index);
-        }
-    }
-
-    /// There is one more stitched range.
-    pub(super) fn add_stitched(&mut self, memory: Arc<B::Memory>, pieces: Vec<Extent>) {
-        let age = self.next_age();
-        note_parts(&mut self.parts_of, &pieces, &self.extents, self.stitched.len());
-        self.stitched.push(Stitched::new(age, memory, pieces));
-    }
-
     /// Bytes of addresses, of stitched ranges too.
     pub(super) fn address_bytes(&self) -> u64 {
-        let torn = self.torn.iter().map(|(range, _)| range);
-        self.addresses + self.stitched.iter().chain(torn).map(|range| range.bytes).sum::<u64>()
+        self.addresses + self.stitched_weight().bytes
+    }
+
+    /// Pieces that are mapped, each as often as it is.
+    pub(super) fn mappings(&self) -> u64 {
+        self.extents.len() as u64 + self.stitched_weight().parts
     }
 
     fn next_age(&mut self) -> u64 {

@@ -1,9 +1,8 @@
 //! What is made for a request that nothing mapped serves.
 
 use super::stitch::{self, Fit, Plan};
-use super::{Backing, Extent};
+use super::{Backing, Extent, Holes};
 use crate::arena::{Arena, Region};
-use std::ops::Range;
 use vrampool_backend::Backend;
 
 /// Requests below this size are never stitched but at the limit: each piece of a range costs calls of the driver, granules.
@@ -54,10 +53,10 @@ impl Stock {
 /// What is to be made for a request.
 #[derive(Debug)]
 pub(in super::super) struct Growth {
-    /// Of physical memory, mapped in the range one behind the other.
+    /// Of physical memory, mapped in the range: one behind the other at the end of a part, or in gaps.
     pub(in super::super) new: Vec<Extent>,
-    /// The index of the gap that they are to fill; none at the end of the part.
-    pub(in super::super) gap: Option<usize>,
+    /// Whether it is the end of a part that they are at.
+    pub(in super::super) is_at_end: bool,
     /// The stitched range, if one is to be.
     pub(in super::super) stitched: Option<Vec<Extent>>,
     pub(in super::super) fit: Option<Fit>,
@@ -86,10 +85,18 @@ impl<B: Backend> Backing<B> {
             stock != Stock::Plenty || self.stitches(bytes) && !self.is_tight_with(engine, bytes, plain.bytes)
         };
         if may_stitch && (!is_had || is_frugal()) {
-            let plan = stitch::plan(&self.extents, &self.holes(engine), bytes);
-            let missing = self.round(plan.missing)?;
-            if missing <= room && (missing < plain.bytes || !is_had) {
-                return self.stitched_growth(engine, bytes, plan, missing);
+            // Parts smaller than a granule are not worth a piece of a range, and what small requests left free is for small ones: but
+            // where nothing else serves.
+            for (least, of_both) in [(self.granularity, false), (self.granularity, true), (1, true)] {
+                let holes = self.holes(engine, least, of_both);
+                let plan = stitch::plan(&self.extents, &holes, bytes);
+                let missing = self.round(plan.missing)?;
+                if missing <= room && (missing < plain.bytes || !is_had) {
+                    return self.stitched_growth(engine, (bytes, holes), plan, missing);
+                }
+                if is_had {
+                    break;
+                }
             }
         }
         if region == Region::Stable && gap.is_none() && stock == Stock::Plenty {
@@ -99,7 +106,7 @@ impl<B: Backend> Backing<B> {
             plain = if self.has_addresses(more) { more } else { plain };
         }
         let new = is_had.then(|| self.split(plain)).flatten()?;
-        Some(Growth { new, gap, stitched: None, fit: None })
+        Some(Growth { new, is_at_end: gap.is_none(), stitched: None, fit: None })
     }
 
     /// Bytes of physical memory that the limit leaves.
@@ -138,7 +145,7 @@ impl<B: Backend> Backing<B> {
         let end = engine.end(Region::Dynamic);
         let lacking = self.round(start.checked_add(bytes)?.saturating_sub(end))?;
         let new = self.split(Extent { start: end, bytes: lacking })?;
-        Some(Growth { new, gap: None, stitched: None, fit: None })
+        Some(Growth { new, is_at_end: true, stitched: None, fit: None })
     }
 
     /// Whether a request that is not stitched without need gets more of that part of the range, if nothing of it serves.
@@ -180,15 +187,40 @@ impl<B: Backend> Backing<B> {
         })
     }
 
-    fn stitched_growth(&self, engine: &Arena, bytes: u64, plan: Plan, missing: u64) -> Option<Growth> {
-        let (gap, start) = match self.gap_of(engine, missing) {
-            Some((gap, start)) if missing > 0 => (Some(gap), start),
-            _ => (None, engine.end(Region::Dynamic)),
+    fn stitched_growth(
+        &self,
+        engine: &Arena,
+        (bytes, holes): (u64, Holes),
+        plan: Plan,
+        missing: u64,
+    ) -> Option<Growth> {
+        let end = Extent { start: engine.end(Region::Dynamic), bytes: missing };
+        let (new, is_at_end) = match self.gap_of(engine, missing) {
+            _ if missing == 0 => (Vec::new(), true),
+            Some(start) => (self.split(Extent { start, bytes: missing })?, false),
+            None if self.has_addresses(end) => (self.split(end)?, true),
+            None => (self.split_over_gaps(engine, missing)?, false),
         };
-        let new = self.split(Extent { start, bytes: missing })?;
         let pieces: Vec<_> = plan.front.into_iter().chain(new.iter().copied()).chain(plan.back).collect();
-        let fit = stitch::fit(&pieces, &self.holes(engine).with(&new), bytes, &span(&new))?;
-        Some(Growth { new, gap, stitched: Some(pieces), fit: Some(fit) })
+        let fit = stitch::fit(&pieces, &holes.with(&new), bytes, &new)?;
+        let (pieces, fit) = stitch::trim(pieces, fit, bytes);
+        Some(Growth { new, is_at_end, stitched: Some(pieces), fit: Some(fit) })
+    }
+
+    /// As [`split`](Self::split), in as many gaps as it takes, the largest first.
+    fn split_over_gaps(&self, engine: &Arena, mut missing: u64) -> Option<Vec<Extent>> {
+        let mut gaps: Vec<_> = self.gaps.iter().map(|&gap| engine.extent(gap)).collect();
+        gaps.retain(|(start, _)| *start >= self.front);
+        gaps.sort_unstable_by_key(|&(start, bytes)| (u64::MAX - bytes, start));
+        let mut new = Vec::new();
+        for (start, bytes) in gaps {
+            let bytes = bytes.min(missing);
+            missing -= bytes;
+            if bytes > 0 {
+                new.extend(self.split(Extent { start, bytes })?);
+            }
+        }
+        (missing == 0).then_some(new)
     }
 
     fn has_addresses(&self, extent: Extent) -> bool {
@@ -219,10 +251,14 @@ impl<B: Backend> Backing<B> {
     }
 }
 
-/// From the first of them to the last.
-fn span(extents: &[Extent]) -> Range<u64> {
-    match (extents.first(), extents.last()) {
-        (Some(first), Some(last)) => first.start..last.end(),
-        _ => 0..0,
+/// Where those extents follow each other, one extent.
+pub(in super::super) fn runs(extents: &[Extent]) -> Vec<Extent> {
+    let mut runs: Vec<Extent> = Vec::new();
+    for &extent in extents {
+        match runs.last_mut() {
+            Some(last) if last.end() == extent.start => last.bytes += extent.bytes,
+            _ => runs.push(extent),
+        }
     }
+    runs
 }

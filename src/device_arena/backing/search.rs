@@ -25,9 +25,11 @@ pub(super) struct Search {
     /// What was free.
     holes: Holes,
     bytes: u64,
-    /// Of so many ranges, the oldest.
+    /// Of so many ranges, the oldest, and the piece of it from which on it serves.
     ranges: usize,
-    oldest: Option<usize>,
+    oldest: Option<(usize, usize)>,
+    /// Whether one had as much free, and more than is worth it.
+    is_spared: bool,
 }
 
 impl Search {
@@ -41,7 +43,8 @@ impl Search {
         let Some(then) = self.moment else { return false };
         let is_same = then == now && bytes == self.bytes && ranges == self.ranges;
         // Where there was too little for less, and nothing became free.
-        let is_less = self.oldest.is_none() && bytes >= self.bytes && ranges <= self.ranges;
+        let is_less =
+            self.oldest.is_none() && !self.is_spared && bytes >= self.bytes && ranges <= self.ranges;
         is_same || is_less && then.is_as_free(now)
     }
 }
@@ -56,11 +59,19 @@ impl<B: Backend> Backing<B> {
     /// The oldest of what is mapped and holds `bytes`, which no hole does.
     pub(in super::super) fn oldest(&mut self, engine: &Arena, bytes: u64) -> Way<B> {
         let (end_age, older) = self.older_than_end(engine, bytes);
-        let found = self.search(engine, bytes, older).and_then(|oldest| self.stitched.get(oldest));
-        let fit_in = |range: &Stitched<B>| stitch::fit(&range.pieces, &self.search.holes, bytes, &(0..0));
-        let fit = found.and_then(|range| Some((range, fit_in(range)?)));
+        let found = self.search(engine, bytes, older);
+        let now = self.next_age();
+        let Self { stitched, search, .. } = self;
+        let fit = found.and_then(|(oldest, first)| {
+            let range = stitched.get_mut(oldest)?;
+            let (before, pieces) = range.pieces.split_at_checked(first)?;
+            let mut fit = stitch::fit(pieces, &search.holes, bytes, &[])?;
+            fit.offset += before.iter().map(|piece| piece.bytes).sum::<u64>();
+            range.used = now;
+            Some((Arc::clone(&range.memory), fit))
+        });
         match (fit, end_age) {
-            (Some((range, fit)), _) => Way::Stitched(Arc::clone(&range.memory), fit),
+            (Some((memory, fit)), _) => Way::Stitched(memory, fit),
             (None, Some(_)) => Way::End,
             (None, None) => Way::Nothing,
         }
@@ -79,21 +90,21 @@ impl<B: Backend> Backing<B> {
         (age, self.stitched.partition_point(|range| age.is_none_or(|age| range.age < age)))
     }
 
-    /// The oldest of so many ranges in which `bytes` fit.
-    fn search(&mut self, engine: &Arena, bytes: u64, ranges: usize) -> Option<usize> {
+    /// The oldest of so many ranges in which `bytes` fit, and from which of its pieces on.
+    fn search(&mut self, engine: &Arena, bytes: u64, ranges: usize) -> Option<(usize, usize)> {
         let now = engine.moment();
         if ranges > 0 && !self.search.answers(now, bytes, ranges) {
             let mut holes = mem::take(&mut self.search.holes);
-            let oldest = match self.reach(engine, bytes, ranges) {
+            let (oldest, is_spared) = match self.reach(engine, bytes, ranges) {
                 Some(reach) => {
-                    holes.find(engine, self.granularity);
+                    holes.find(engine, self.granularity, false);
                     // The free end goes on and on.
                     holes.cut_at(reach);
                     self.oldest_with(&holes, bytes, ranges)
                 }
-                None => None,
+                None => (None, false),
             };
-            self.search = Search { moment: Some(now), holes, bytes, ranges, oldest };
+            self.search = Search { moment: Some(now), holes, bytes, ranges, oldest, is_spared };
         }
         self.search.oldest.filter(|_| ranges > 0)
     }
@@ -108,22 +119,32 @@ impl<B: Backend> Backing<B> {
     }
 
     /// No hole holds as much, so it goes on from the free back of one piece to the next: mostly no hole reaches to the end of a
-    /// piece, and then no range is looked at.
-    fn oldest_with(&self, holes: &Holes, bytes: u64, ranges: usize) -> Option<usize> {
-        let mut oldest = ranges;
+    /// piece, and then no range is looked at. Also whether one was spared because a block of so few bytes would keep too much of it.
+    fn oldest_with(&self, holes: &Holes, bytes: u64, ranges: usize) -> (Option<(usize, usize)>, bool) {
+        // Of one range the first of its pieces: the row that a request got for which the range was made.
+        let (mut oldest, mut is_spared) = ((ranges, 0), false);
         for (place, hole) in holes.backs(&self.extents) {
             for &(range, number) in &self.parts_of[place] {
                 let (range, number) = (range as usize, number as usize);
-                if range >= oldest {
+                if range > oldest.0 || range >= ranges {
                     break;
                 }
-                let Stitched { pieces, bytes: all, .. } = &self.stitched[range];
-                if *all >= bytes && stitch::goes_on_from(number, pieces, hole, bytes, holes) {
-                    oldest = range;
+                if (range, number) >= oldest {
+                    continue;
+                }
+                let stitched = &self.stitched[range];
+                if stitched.bytes < bytes {
+                    continue;
+                }
+                let count = stitch::goes_on_from(number, &stitched.pieces, hole, bytes, holes);
+                if count > 0 && stitched.is_worth(&stitched.pieces[number..number + count]) {
+                    oldest = (range, number);
+                } else {
+                    is_spared |= count > 0;
                 }
             }
         }
-        (oldest < ranges).then_some(oldest)
+        ((oldest.0 < ranges).then_some(oldest), is_spared)
     }
 }
 
@@ -150,7 +171,7 @@ mod tests {
         for (place, bytes) in [(0, 1), (PIECE, 2 * PIECE), (4 * PIECE, 2 * PIECE)] {
             arena.allocate_at(place, bytes)?;
         }
-        let mut backing = Backing::<HostDevice>::new(1, u64::MAX, PIECE, (0, PIECE * PIECES));
+        let mut backing = Backing::<HostDevice>::new(1, (u64::MAX, u64::MAX), PIECE, (0, PIECE * PIECES));
         let piece = |number| Extent { start: number * PIECE, bytes: PIECE };
         for (pieces, fits) in [([1, 2], false), ([0, 3], true)] {
             drop(backing.take_all());
@@ -184,15 +205,15 @@ mod tests {
                     _ => {}
                 }
                 let mut holes = Holes::default();
-                holes.find(&arena, 1);
-                let fit = |holes| stitch::fit(&pieces, holes, bytes, &(0..0));
-                let oldest = fit(&holes).map(|_| 0);
+                holes.find(&arena, 1, false);
+                let fit = |holes| stitch::fit(&pieces, holes, bytes, &[]);
+                let oldest = fit(&holes).map(|_| (0, 0));
                 let now = arena.moment();
                 if search.answers(now, bytes, 1) {
                     prop_assert_eq!(search.oldest, oldest);
                     prop_assert!(oldest.is_none() || fit(&search.holes) == fit(&holes));
                 } else {
-                    search = Search { moment: Some(now), holes, bytes, ranges: 1, oldest };
+                    search = Search { moment: Some(now), holes, bytes, ranges: 1, oldest, is_spared: false };
                 }
                 if place == 0 {
                     search.forget();

@@ -12,7 +12,6 @@
 
 use super::cover::{Extent, Holes};
 use smallvec::SmallVec;
-use std::ops::Range;
 
 /// What a request gets of a stitched range.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,11 +24,10 @@ pub(in super::super) struct Fit {
 
 impl Fit {
     /// Adds what follows: to the last extent, if it goes on there and both are in `new`, or neither is.
-    fn add(&mut self, taken: Extent, new: &Range<u64>) {
+    fn add(&mut self, taken: Extent, new: &[Extent]) {
+        let is_new = |start| new.iter().any(|new| new.start <= start && start < new.end());
         match self.extents.last_mut() {
-            Some(last)
-                if last.end() == taken.start && new.contains(&last.start) == new.contains(&taken.start) =>
-            {
+            Some(last) if last.end() == taken.start && is_new(last.start) == is_new(taken.start) => {
                 last.bytes += taken.bytes;
             }
             _ => self.extents.push(taken),
@@ -39,7 +37,7 @@ impl Fit {
 
 /// The first place in a range of those pieces with `bytes` free in a row. Extents that follow each other are one; those in `new`, which is
 /// whole pieces, are apart from the others.
-pub(in super::super) fn fit(pieces: &[Extent], holes: &Holes, bytes: u64, new: &Range<u64>) -> Option<Fit> {
+pub(in super::super) fn fit(pieces: &[Extent], holes: &Holes, bytes: u64, new: &[Extent]) -> Option<Fit> {
     let mut fit = Fit { offset: 0, extents: SmallVec::new() };
     let (mut end, mut row) = (0, 0);
     for &piece in pieces {
@@ -77,9 +75,23 @@ pub(in super::super) fn fit(pieces: &[Extent], holes: &Holes, bytes: u64, new: &
     None
 }
 
-/// Whether `bytes` are free in a row of a range from the back of its `first` piece on, which is in `hole`. Answers no where an
-/// earlier piece would be the first of that row. If they are so from no piece's back, and no hole has them, [`fit`] finds
-/// no place in the range.
+/// A range of those pieces alone that a fit of so many bytes touches: what is missing is rounded up, so there may be one too many.
+pub(super) fn trim(pieces: Vec<Extent>, mut fit: Fit, bytes: u64) -> (Vec<Extent>, Fit) {
+    let (offset, mut end) = (fit.offset, 0);
+    let touched = pieces.into_iter().filter(|piece| {
+        let start = end;
+        end += piece.bytes;
+        if end <= offset {
+            fit.offset -= piece.bytes;
+        }
+        offset < end && start < offset + bytes
+    });
+    (touched.collect(), fit)
+}
+
+/// How many pieces `bytes` are free in, in a row of a range from the back of its `first` piece on, which is in `hole`; 0 if they are
+/// not, and where an earlier piece would be the first of that row. If they are so from no piece's back, and no hole has them, [`fit`]
+/// finds no place in the range.
 #[inline]
 pub(super) fn goes_on_from(
     first: usize,
@@ -87,13 +99,13 @@ pub(super) fn goes_on_from(
     mut hole: Extent,
     bytes: u64,
     holes: &Holes,
-) -> bool {
+) -> usize {
     let mut end = pieces[first].end();
     let start = hole.start.max(pieces[first].start);
     if hole.start < start && first > 0 && pieces[first - 1].end() == start {
-        return false;
+        return 0;
     }
-    let mut row = end - start;
+    let (mut row, mut count) = (end - start, 1);
     for &piece in &pieces[first + 1..] {
         if row >= bytes {
             break;
@@ -106,12 +118,13 @@ pub(super) fn goes_on_from(
         }
         let front = hole.reach_in(piece);
         row += front;
+        count += usize::from(front > 0);
         end = piece.end();
         if front < piece.bytes {
             break;
         }
     }
-    row >= bytes
+    if row >= bytes { count } else { 0 }
 }
 
 /// Pieces for a range with at least some bytes free in a row.
@@ -124,12 +137,11 @@ pub(in super::super) struct Plan {
     pub(in super::super) back: Option<Extent>,
 }
 
-/// Finds pieces with `bytes` free in a row: whole ones, the largest first, then the front of one that holds the rest as
+/// Of pieces by offset, none of which overlap, finds some with `bytes` free in a row: whole ones, the largest first, then the front of one that holds the rest as
 /// closely as any; else the back of one and the front of one, as large as there are.
 pub(in super::super) fn plan(pieces: &[Extent], holes: &Holes, bytes: u64) -> Plan {
     let (mut whole, mut fronts, mut backs) = (Vec::new(), Vec::new(), Vec::new());
-    for &piece in pieces {
-        let front = holes.front_of(piece);
+    for (piece, front, back) in holes.ends_of(pieces) {
         if front == piece.bytes {
             whole.push(piece);
             continue;
@@ -137,9 +149,8 @@ pub(in super::super) fn plan(pieces: &[Extent], holes: &Holes, bytes: u64) -> Pl
         if front > 0 {
             fronts.push((front, piece));
         }
-        match holes.back_of(piece) {
-            0 => {}
-            back => backs.push((back, piece)),
+        if back > 0 {
+            backs.push((back, piece));
         }
     }
     whole.sort_by_key(|piece| (u64::MAX - piece.bytes, piece.start));
@@ -159,28 +170,47 @@ pub(in super::super) fn plan(pieces: &[Extent], holes: &Holes, bytes: u64) -> Pl
         (plan.back, plan.missing) = (Some(piece), 0);
         return plan;
     }
-    if let Some((free, piece)) = closest(&backs, plan.missing).or_else(|| largest(&backs)) {
+    let (back, front) = ends(&backs, &fronts, plan.missing);
+    if let Some((free, piece)) = back {
         plan.front.insert(0, piece);
         plan.missing = plan.missing.saturating_sub(free);
-        fronts.retain(|(_, other)| *other != piece);
     }
-    if plan.missing > 0
-        && let Some((free, piece)) = closest(&fronts, plan.missing).or_else(|| largest(&fronts))
-    {
+    if let Some((free, piece)) = front.filter(|_| plan.missing > 0) {
         plan.back = Some(piece);
         plan.missing = plan.missing.saturating_sub(free);
     }
     plan
 }
 
+/// A back for the start of a range and a front for its end, of two pieces, that together have as much of `bytes` as any: the back that
+/// is closest to what it takes, or the largest, and so the front for the rest.
+fn ends(backs: &[(u64, Extent)], fronts: &[(u64, Extent)], bytes: u64) -> (Candidate, Candidate) {
+    let best = |candidates: &[(u64, Extent)], bytes, but: Option<Extent>| {
+        let others = || candidates.iter().filter(|(_, piece)| Some(*piece) != but).copied();
+        let closest =
+            others().filter(|(free, _)| *free >= bytes).min_by_key(|(free, piece)| (*free, piece.start));
+        closest.or_else(|| others().min_by_key(|(free, piece)| (u64::MAX - free, piece.start)))
+    };
+    let sum = |(back, front): &(Candidate, Candidate)| {
+        let free = |end: &Candidate| end.map_or(0, |(free, _)| free);
+        free(back).saturating_add(free(front)).min(bytes)
+    };
+    let lacking = |end: Candidate| bytes.saturating_sub(end.map_or(0, |(free, _)| free));
+    let back = best(backs, bytes, None);
+    let by_back = (back, best(fronts, lacking(back), back.map(|(_, piece)| piece)));
+    let front = best(fronts, bytes, None);
+    let by_front = (best(backs, lacking(front), front.map(|(_, piece)| piece)), front);
+    // The largest of both may be one piece's: then the other of its ends may be better left to another piece.
+    if sum(&by_front) > sum(&by_back) { by_front } else { by_back }
+}
+
+/// The free bytes at an end of a piece.
+type Candidate = Option<(u64, Extent)>;
+
 /// The one with the fewest free bytes that are enough, and of several the first in the range.
 fn closest(candidates: &[(u64, Extent)], bytes: u64) -> Option<(u64, Extent)> {
     let enough = candidates.iter().filter(|(free, _)| *free >= bytes);
     enough.min_by_key(|(free, piece)| (*free, piece.start)).copied()
-}
-
-fn largest(candidates: &[(u64, Extent)]) -> Option<(u64, Extent)> {
-    candidates.iter().min_by_key(|(free, piece)| (u64::MAX - free, piece.start)).copied()
 }
 
 #[cfg(test)]
@@ -246,19 +276,19 @@ mod tests {
             let is_free: Vec<bool> = of_range.iter().map(|&at| free[at as usize]).collect();
             let twin = is_free.windows(bytes as usize).position(|row| row.iter().all(|&free| free));
             let new = pieces[split.index(pieces.len())];
-            let new = new.start..new.end();
-            match fit(&range, &holes(&free), bytes, &new) {
+            let is_new = |start| new.start <= start && start < new.end();
+            match fit(&range, &holes(&free), bytes, &[new]) {
                 None => prop_assert_eq!(twin, None),
                 Some(fit) => {
                     prop_assert_eq!(twin, Some(fit.offset as usize));
                     prop_assert_eq!(&bytes_of(&fit.extents)[..], &of_range[fit.offset as usize..][..bytes as usize]);
                     prop_assert!(fit.extents.iter().all(|extent| extent.bytes > 0));
                     for pair in fit.extents.windows(2) {
-                        let are_alike = new.contains(&pair[0].start) == new.contains(&pair[1].start);
+                        let are_alike = is_new(pair[0].start) == is_new(pair[1].start);
                         prop_assert!(pair[0].end() != pair[1].start || !are_alike);
                     }
                     let is_within = |extent: &Extent| {
-                        extent.end() <= new.start || new.start <= extent.start && extent.end() <= new.end || new.end <= extent.start
+                        extent.end() <= new.start || new.start <= extent.start && extent.end() <= new.end() || new.end() <= extent.start
                     };
                     prop_assert!(fit.extents.iter().all(is_within));
                 }
@@ -277,16 +307,26 @@ mod tests {
         ) {
             range.truncate(most);
             let holes = holes(&free);
-            let is_fit = fit(&range, &holes, bytes, &(0..0)).is_some();
+            let is_fit = fit(&range, &holes, bytes, &[]).is_some();
             let goes_on = holes.backs(&pieces).any(|(place, hole)| {
                 let number = range.iter().position(|piece| *piece == pieces[place]);
-                number.is_some_and(|number| goes_on_from(number, &range, hole, bytes, &holes))
+                number.is_some_and(|number| goes_on_from(number, &range, hole, bytes, &holes) > 0)
             });
             prop_assert!(is_fit || !goes_on);
             let is_end = |end: u64| end == free.len() as u64;
             if holes.all().all(|hole| hole.bytes < bytes || is_end(hole.end())) {
                 prop_assert_eq!(goes_on, is_fit);
             }
+        }
+
+        /// The twin looks each of them up.
+        #[test]
+        fn ends_are_those_of_each_piece((pieces, free) in heap(), but in any::<prop::sample::Index>()) {
+            let (holes, mut pieces) = (holes(&free), pieces);
+            pieces.remove(but.index(pieces.len()));
+            let ends: Vec<_> = holes.ends_of(&pieces).collect();
+            let twin = pieces.iter().map(|&piece| (piece, holes.front_of(piece), holes.back_of(piece)));
+            prop_assert_eq!(ends, twin.filter(|&(_, front, back)| front > 0 || back > 0).collect::<Vec<_>>());
         }
 
         /// Whatever is missing, what is there fits with so much more; and nothing is missing that whole pieces have.
@@ -300,7 +340,7 @@ mod tests {
             free.resize(made.end() as usize, true);
             let made = (made.bytes > 0).then_some(made);
             let range: Vec<_> = plan.front.iter().copied().chain(made).chain(plan.back).collect();
-            prop_assert!(fit(&range, &holes(&free), bytes, &(0..0)).is_some());
+            prop_assert!(fit(&range, &holes(&free), bytes, &[]).is_some());
             let whole: u64 = pieces.iter().filter(|piece| holes_before.front_of(**piece) == piece.bytes).map(|piece| piece.bytes).sum();
             prop_assert!(plan.missing <= bytes.saturating_sub(whole));
             let mut starts: Vec<_> = range.iter().map(|piece| piece.start).collect();

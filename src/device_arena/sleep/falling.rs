@@ -6,6 +6,7 @@ use crate::arena::ArenaError;
 use crate::capture::Need;
 use crate::device_arena::Shared;
 use crate::device_arena::backing::{Extent, Part};
+use crate::device_arena::release::Waited;
 use crate::device_arena::slot::Slot;
 use crate::device_arena::state::State;
 use crate::device_arena::unsettled::{Streams, add};
@@ -73,7 +74,7 @@ impl<B: Backend> Shared<B> {
     pub(super) fn begin_sleep(&self, offload: Offload) -> Result<Option<Falling<'_, B>>, Error> {
         let alone = self.changing.lock();
         // What is stuck goes now, or it is the device that fails.
-        self.release_of(&[], 0)?;
+        self.release_settled(&[], 0, &Waited::default())?;
         let mut state = self.state.lock();
         if state.backing.is_none() {
             let operation = "the sleep of an arena that does not grow";

@@ -175,9 +175,9 @@ impl<B: Backend> Shared<B> {
         let front = state.backing.as_ref().map_or(0, |backing| backing.front);
         let emptied = state.engine.set_end(Region::Stable, 0);
         let emptied = emptied.and_then(|()| state.engine.set_end(Region::Dynamic, front));
+        let mut unmapped = 0;
         if let Some(backing) = &mut state.backing {
-            self.give_allowance(backing.mapped);
-            backing.mapped = 0;
+            unmapped = std::mem::take(&mut backing.mapped);
             backing.gaps.clear();
             backing.cut_at(front);
         }
@@ -185,6 +185,8 @@ impl<B: Backend> Shared<B> {
         drop(state);
         self.giving_back.take(arena.backups.into_stored());
         drop((slots, arena.views, arena.pieces));
+        // Only now is it there for others.
+        self.give_allowance(unmapped);
         Ok(emptied?)
     }
 }

@@ -4,14 +4,16 @@
 //! [`Turn`], which has the addresses for itself.
 
 use super::claims::{Claims, Place, Release, failure};
-use crate::physical::{Backing, driver_error};
+use super::map_table::TABLE;
+use crate::physical::{Backing, no_memory_or};
 use parking_lot::Mutex;
-use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap, mmap_anonymous, mprotect, munmap};
+use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use vrampool_backend::{BackendError, Physical, Placement};
 
 /// Reserved addresses. Dropping it unmaps and releases them.
@@ -21,6 +23,8 @@ pub(crate) struct Reservation {
     len: u64,
     /// By the offset where they start.
     mappings: Mutex<BTreeMap<u64, Mapping>>,
+    /// Entries that it takes of the process's table of mappings, at most: one for each mapping and for each gap between mappings.
+    entries: AtomicU64,
 }
 
 // SAFETY: `base` points to address space that the reservation owns, which belongs to no thread.
@@ -51,15 +55,32 @@ impl Reservation {
                 MapFlags::PRIVATE | MapFlags::NORESERVE,
             )
         };
-        let base = base.map_err(|error| {
-            let reason = format!(
-                "the system cannot reserve {bytes} bytes of addresses: {error}; raise the process's limit of address space \
-                 (`ulimit -v`), or reserve fewer"
-            );
-            BackendError::invalid("bytes", reason)
-        })?;
+        let base = base.map_err(|error| no_memory_or("mmap", error, bytes))?;
         let base = NonNull::new(base.cast()).ok_or_else(|| failure("addresses from 0 on".into()))?;
-        Ok(Self { base, len: bytes, mappings: Mutex::default() })
+        let reservation = Self { base, len: bytes, mappings: Mutex::default(), entries: AtomicU64::new(0) };
+        reservation.take_entries(1, bytes)?;
+        Ok(reservation)
+    }
+
+    fn take_entries(&self, entries: u64, bytes: u64) -> Result<(), BackendError> {
+        TABLE.take(entries, bytes)?;
+        // Relaxed, here and below: only the number matters.
+        self.entries.fetch_add(entries, Relaxed);
+        Ok(())
+    }
+
+    fn give_entries(&self, entries: u64) {
+        self.entries.fetch_sub(entries, Relaxed);
+        TABLE.give(entries);
+    }
+
+    /// How many gaps a range of it has at its sides.
+    fn gaps_beside(&self, mappings: &BTreeMap<u64, Mapping>, range: &Range<u64>) -> u64 {
+        let before = mappings.range(..range.start).next_back();
+        let is_after_one = before.is_some_and(|(&start, mapping)| start + mapping.len == range.start);
+        let is_gap_before = range.start > 0 && !is_after_one;
+        let is_gap_behind = range.end < self.len && !mappings.contains_key(&range.end);
+        u64::from(is_gap_before) + u64::from(is_gap_behind)
     }
 
     pub(super) fn len(&self) -> u64 {
@@ -151,6 +172,7 @@ impl Drop for Reservation {
         // SAFETY: the addresses are the reservation's own, with all that is mapped there, and nobody borrows it any more.
         // It fails only where the table of mappings is full; then the addresses stay taken, which harms nobody.
         let _ = unsafe { munmap(start, len) };
+        TABLE.give(self.entries.load(Relaxed));
     }
 }
 
@@ -163,7 +185,7 @@ pub(crate) struct Turn<'a> {
 }
 
 impl Turn<'_> {
-    /// Maps memory of the range's length there, not accessible.
+    /// Maps memory of the range's length there. No work touches it before it is [allowed](Self::allow): the table of mappings says so.
     pub(crate) fn map(self, handle: &Physical, backing: &Arc<Backing>) -> Result<(), BackendError> {
         let mut mappings = self.reservation.mappings.lock();
         let before = mappings.range(..self.range.end).next_back();
@@ -171,12 +193,19 @@ impl Turn<'_> {
             return Err(BackendError::invalid("range", "a part of it is mapped already"));
         }
         let (start, len) = self.reservation.pointer(&self.range);
+        // It is one more, and what is left of the gap that it is in is none, one, or two.
+        let entries = self.reservation.gaps_beside(&mappings, &self.range);
+        self.reservation.take_entries(entries, backing.len)?;
         let (file, offset) = (backing.file.descriptor(), backing.offset);
+        // All access at once: changing it later would take the system a step for each mapping.
+        let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: the range is inside address space that the reservation owns, and nothing is mapped there (checked above),
         // so that no byte which anybody borrows is replaced.
-        let mapped =
-            unsafe { mmap(start, len, ProtFlags::empty(), MapFlags::SHARED | MapFlags::FIXED, file, offset) };
-        mapped.map_err(|error| driver_error("mmap", error))?;
+        let mapped = unsafe { mmap(start, len, access, MapFlags::SHARED | MapFlags::FIXED, file, offset) };
+        mapped.map_err(|error| {
+            self.reservation.give_entries(entries);
+            no_memory_or("mmap", error, backing.len)
+        })?;
         let mapping = Mapping {
             len: backing.len,
             accessible: false,
@@ -191,10 +220,6 @@ impl Turn<'_> {
     pub(crate) fn allow(self) -> Result<(), BackendError> {
         let mut mappings = self.reservation.mappings.lock();
         self.check_whole(&mappings)?;
-        let (start, len) = self.reservation.pointer(&self.range);
-        // SAFETY: the range is the reservation's own and wholly mapped (checked above); more access harms no borrow.
-        let allowed = unsafe { mprotect(start, len, MprotectFlags::READ | MprotectFlags::WRITE) };
-        allowed.map_err(|error| driver_error("mprotect", error))?;
         mappings.range_mut(self.range.clone()).for_each(|(_, mapping)| mapping.accessible = true);
         Ok(())
     }
@@ -209,9 +234,12 @@ impl Turn<'_> {
         // addresses, which this turn has for itself. The system refuses, where its table of mappings is full, before it
         // takes anything out.
         let unmapped = unsafe { mmap_anonymous(start, len, ProtFlags::empty(), flags) };
-        unmapped.map_err(|error| driver_error("mmap", error))?;
+        unmapped.map_err(|error| no_memory_or("mmap", error, self.range.end - self.range.start))?;
         let starts: Vec<_> = mappings.range(self.range.clone()).map(|(&start, _)| start).collect();
         let taken: Vec<_> = starts.iter().filter_map(|start| mappings.remove(start)).collect();
+        // They and the gaps beside them are one gap.
+        let gaps = self.reservation.gaps_beside(&mappings, &self.range);
+        self.reservation.give_entries((taken.len() as u64 + gaps).saturating_sub(1));
         drop(mappings);
         // What goes with the last handle goes outside the lock.
         drop(taken);

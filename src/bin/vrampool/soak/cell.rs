@@ -1,0 +1,244 @@
+//! One pool, its device and the threads that use it.
+
+use fastrand::Rng;
+use std::error::Error;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+use vrampool::host::{Call, HostDevice, HostStream};
+use vrampool::{Backend, Buffer, DeviceArena, Offload, Pool, PoolStats, Source};
+
+/// The limit of each pool, bytes.
+const LIMIT: u64 = 128 << 20;
+
+/// The device's memory: the limit, and what the arena of fixed size takes at once.
+const DEVICE: u64 = 2 * LIMIT;
+
+/// The size of a page of the device, bytes.
+const PAGE: u64 = 64 << 10;
+
+/// So many bytes at the start and at the end of a buffer are written and checked.
+const MARK: u64 = 64;
+
+/// One operation in so many is a trim, a sleep with a wake behind it, or a planned fault.
+const TRIMS: u32 = 4000;
+const SLEEPS: u32 = 20_000;
+const FAULTS: u32 = 2000;
+
+/// Calls that may fail: those that a request makes, or a trim.
+const FAILING: [Call; 7] = [
+    Call::Allocate,
+    Call::CreatePhysical,
+    Call::Map,
+    Call::SetAccess,
+    Call::Unmap,
+    Call::Reserve,
+    Call::Record,
+];
+
+/// What a cell is.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Settings {
+    pub(crate) source: Source,
+    pub(crate) level: u64,
+    pub(crate) seed: u64,
+    pub(crate) threads: u32,
+    pub(crate) faults: bool,
+}
+
+/// A pool that is used by turns with others.
+#[derive(Debug)]
+pub(crate) struct Cell {
+    pub(crate) settings: Settings,
+    device: HostDevice,
+    pool: Pool<HostDevice>,
+    workers: Vec<Worker>,
+}
+
+/// What a turn counted.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) operations: AtomicU64,
+    pub(crate) nanoseconds: AtomicU64,
+    pub(crate) refused: AtomicU64,
+    pub(crate) failed: AtomicU64,
+    pub(crate) corrupt: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Worker {
+    stream: HostStream,
+    random: Rng,
+    live: Vec<Live>,
+    bytes: u64,
+}
+
+/// A buffer, and what its first and last bytes are if they were written.
+#[derive(Debug)]
+struct Live {
+    buffer: Buffer<HostDevice>,
+    mark: Option<u8>,
+}
+
+impl Cell {
+    /// None where the device cannot have such a source.
+    pub(crate) fn new(settings: Settings) -> Result<Option<Self>, Box<dyn Error>> {
+        let device = HostDevice::builder().capacity(DEVICE).granularity(PAGE).build();
+        if settings.source == Source::Virtual && device.virtual_memory().is_none() {
+            return Ok(None);
+        }
+        let name = format!("{}-{}", settings.source, settings.level);
+        let pool = Pool::builder(&device).name(name).source(settings.source).limit(LIMIT).build()?;
+        let worker = |number: u32| -> Result<Worker, Box<dyn Error>> {
+            let random = Rng::with_seed(settings.seed.wrapping_add(u64::from(number)));
+            Ok(Worker { stream: device.create_stream()?, random, live: Vec::new(), bytes: 0 })
+        };
+        let workers = (0..settings.threads).map(worker).collect::<Result<_, _>>()?;
+        Ok(Some(Self { settings, device, pool, workers }))
+    }
+
+    /// Has all threads use the pool for so long.
+    pub(crate) fn run(&mut self, time: Duration) -> Result<Counts, Box<dyn Error>> {
+        let Self { settings, device, pool, workers } = self;
+        let (counts, end) = (Counts::default(), Instant::now() + time);
+        let share = LIMIT / 100 * settings.level / u64::from(settings.threads);
+        std::thread::scope(|scope| {
+            for (number, worker) in workers.iter_mut().enumerate() {
+                let (device, pool, counts, settings) = (&*device, &*pool, &counts, *settings);
+                scope.spawn(move || {
+                    while Instant::now() < end {
+                        (0..64).for_each(|_| worker.step(pool, share, counts));
+                        if number == 0 {
+                            disturb(device, pool, settings, &mut worker.random);
+                        }
+                    }
+                });
+            }
+        });
+        settle(device, pool)?;
+        Ok(counts)
+    }
+
+    pub(crate) fn stats(&self) -> PoolStats {
+        self.pool.stats()
+    }
+
+    /// The most mappings and addresses that the pool may have.
+    pub(crate) fn bounds() -> (u64, u64) {
+        (4 * (LIMIT / PAGE) + 1024, 8 * LIMIT)
+    }
+
+    /// Drops everything. What the device then lacks is an error.
+    pub(crate) fn finish(self) -> Result<(), String> {
+        let Self { settings, device, pool, workers } = self;
+        let name = pool.name().to_owned();
+        device.faults().clear();
+        for worker in workers {
+            drop(worker.live);
+            device.synchronize(&worker.stream).map_err(|error| format!("{name}: {error}"))?;
+        }
+        pool.trim();
+        let stats = pool.stats();
+        if settings.source == Source::Virtual && (stats.bytes_reserved, stats.mappings) != (0, 0) {
+            return Err(format!(
+                "{name}: {} bytes and {} mappings are left after a trim",
+                stats.bytes_reserved, stats.mappings
+            ));
+        }
+        drop(pool);
+        match device.memory_info() {
+            Ok(info) if info.free_bytes == info.total_bytes => Ok(()),
+            Ok(info) => Err(format!("{name}: {} bytes are lost", info.total_bytes - info.free_bytes)),
+            Err(error) => Err(format!("{name}: {error}")),
+        }
+    }
+}
+
+impl Worker {
+    fn step(&mut self, pool: &Pool<HostDevice>, share: u64, counts: &Counts) {
+        counts.operations.fetch_add(1, Relaxed);
+        let began = Instant::now();
+        // Mostly small, some large, none alike.
+        let bytes = 1u64 << self.random.u32(0..24);
+        let bytes = self.random.u64(bytes..2 * bytes).min(share / 4).max(1);
+        let frees = self.bytes + bytes > share || self.random.u8(..8) < 3;
+        if frees && !self.live.is_empty() {
+            let place = self.random.usize(..self.live.len());
+            let gone = self.live.swap_remove(place);
+            self.bytes -= gone.buffer.len();
+            if !gone.is_whole(&self.stream) {
+                counts.corrupt.fetch_add(1, Relaxed);
+            }
+        } else {
+            match pool.allocate(bytes, &self.stream) {
+                Ok(mut buffer) => {
+                    let mark = self.random.u8(..);
+                    let is_marked =
+                        self.random.u8(..4) == 0 && write(&mut buffer, &self.stream, mark).is_ok();
+                    self.bytes += bytes;
+                    self.live.push(Live { buffer, mark: is_marked.then_some(mark) });
+                }
+                Err(error) if error.is_out_of_memory() => {
+                    counts.refused.fetch_add(1, Relaxed);
+                    for _ in 0..4.min(self.live.len()) {
+                        let gone = self.live.swap_remove(self.random.usize(..self.live.len()));
+                        self.bytes -= gone.buffer.len();
+                    }
+                }
+                Err(_) => _ = counts.failed.fetch_add(1, Relaxed),
+            }
+        }
+        let nanoseconds = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        counts.nanoseconds.fetch_add(nanoseconds, Relaxed);
+    }
+}
+
+impl Live {
+    /// Whether it has what was written to it. One that cannot be read, because its pool is asleep, counts as whole.
+    fn is_whole(&self, stream: &HostStream) -> bool {
+        let Some(mark) = self.mark else { return true };
+        let mut bytes = vec![0; self.buffer.len().min(MARK) as usize];
+        self.buffer.read(stream, &mut bytes).is_err() || bytes.iter().all(|&byte| byte == mark)
+    }
+}
+
+fn write(buffer: &mut Buffer<HostDevice>, stream: &HostStream, mark: u8) -> Result<(), vrampool::Error> {
+    let bytes = vec![mark; buffer.len().min(MARK) as usize];
+    buffer.write(stream, &bytes)
+}
+
+/// What else happens to a pool, now and then: one call of [`Worker::step`] in 64 is followed by this.
+fn disturb(device: &HostDevice, pool: &Pool<HostDevice>, settings: Settings, random: &mut Rng) {
+    let mut is_time = |one_in: u32| random.u32(..one_in / 64) == 0;
+    if is_time(TRIMS) {
+        pool.trim();
+    }
+    if settings.faults && is_time(FAULTS) {
+        let call = FAILING[random.usize(..FAILING.len())];
+        device.faults().fail_nth(call, device_calls(random));
+    }
+    let mut is_time = |one_in: u32| random.u32(..one_in / 64) == 0;
+    if is_time(SLEEPS)
+        && settings.source == Source::Virtual
+        && let Some(arena) = pool.arena()
+    {
+        // It may fail: by a region that exists at the moment, or by a planned fault.
+        let _ = arena.sleep(Offload::Pageable);
+        if settle(device, pool).is_err() {
+            pool.trim();
+        }
+    }
+}
+
+/// How many calls from now on one fails.
+fn device_calls(random: &mut Rng) -> u64 {
+    random.u64(1..20)
+}
+
+/// The pool is awake afterwards.
+fn settle(device: &HostDevice, pool: &Pool<HostDevice>) -> Result<(), Box<dyn Error>> {
+    device.faults().clear();
+    if let Some(arena) = pool.arena().filter(|arena| DeviceArena::is_growing(arena)) {
+        let _ = arena.wake()?;
+    }
+    Ok(())
+}

@@ -1,0 +1,106 @@
+//! `vrampool soak`: random traffic for hours, on pools of every source at 80, 95 and 100 % of their limits.
+//!
+//! The host device is what it runs on, because faults can be planned there. All pools live for the whole run and take turns, so that
+//! each tenth of the run shows each of them.
+
+mod cell;
+mod report;
+
+use cell::{Cell, Settings};
+use clap::{Args, value_parser};
+use report::{Process, Tenth};
+use std::error::Error;
+use std::io::Write;
+use std::time::Duration;
+use vrampool::Source;
+
+/// Flags of `vrampool soak`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Arguments {
+    /// How long it runs, hours; fractions are allowed
+    #[arg(long, value_name = "HOURS", default_value = "3", conflicts_with = "seconds")]
+    hours: f64,
+    /// How long it runs, seconds
+    #[arg(long, value_name = "SECONDS")]
+    seconds: Option<u32>,
+    /// The seed of the random traffic
+    #[arg(long, value_name = "SEED", default_value = "1")]
+    seed: u64,
+    /// Threads that use each pool at the same time
+    #[arg(long, value_name = "COUNT", default_value = "4", value_parser = value_parser!(u32).range(1..=256))]
+    threads: u32,
+    /// Run without planned faults of the device
+    #[arg(long)]
+    no_faults: bool,
+}
+
+/// Parts of the run that are reported and compared.
+const TENTHS: u32 = 10;
+
+/// Shares of the limit that a pool's threads keep live, percent.
+const LEVELS: [u64; 3] = [80, 95, 100];
+
+/// Runs the traffic, and prints one JSON object for each tenth of it and one for the whole.
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
+    let total = match arguments.seconds {
+        Some(seconds) => Duration::from_secs(seconds.into()),
+        None => Duration::try_from_secs_f64(arguments.hours * 3600.0)
+            .map_err(|_| format!("--hours {} is no time; give a positive number", arguments.hours))?,
+    };
+    let mut cells = Vec::new();
+    for (number, source) in [Source::Direct, Source::Arena, Source::Virtual].into_iter().enumerate() {
+        for level in LEVELS {
+            let seed = arguments.seed ^ (number as u64) << 32 ^ level << 40;
+            let settings =
+                Settings { source, level, seed, threads: arguments.threads, faults: !arguments.no_faults };
+            if let Some(cell) = Cell::new(settings)? {
+                cells.push(cell);
+            }
+        }
+    }
+    let turn = total / TENTHS / cells.len() as u32;
+    let mut tenths: Vec<Tenth> = Vec::new();
+    for number in 1..=TENTHS {
+        let mut tenth = Tenth::new(number);
+        for cell in &mut cells {
+            let counts = cell.run(turn)?;
+            tenth.add(cell, counts);
+        }
+        tenth.process = Process::now();
+        writeln!(std::io::stdout(), "{}", serde_json::to_string(&tenth)?)?;
+        tenths.push(tenth);
+    }
+    let left: Vec<String> = cells.into_iter().filter_map(|cell| cell.finish().err()).collect();
+    let report = report::Whole::of(arguments.seed, &tenths, left);
+    writeln!(std::io::stdout(), "{}", serde_json::to_string(&report)?)?;
+    match report.findings.as_slice() {
+        [] => Ok(()),
+        findings => Err(findings.join("; ").into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Debug, Parser)]
+    struct Program {
+        #[command(flatten)]
+        arguments: Arguments,
+    }
+
+    #[test]
+    fn a_short_run_finds_nothing() {
+        let program = Program::try_parse_from(["soak", "--seconds", "1", "--threads", "2", "--seed", "7"]);
+        run(&program.expect("flags").arguments).expect("no finding");
+    }
+
+    #[test]
+    fn a_time_that_is_none_is_an_error() {
+        for hours in ["-1", "NaN", "inf"] {
+            let program = Program::try_parse_from(["soak", &format!("--hours={hours}")]).expect("flags");
+            assert!(run(&program.arguments).is_err(), "{hours}");
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! What a run took, and whether it stayed flat.
+
+use super::cell::{Cell, Counts};
+use serde::Serialize;
+use std::fs;
+use std::sync::atomic::Ordering::Relaxed;
+use vrampool::Source;
+
+/// What the process takes of the system.
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+pub(crate) struct Process {
+    mappings: u64,
+    address_bytes: u64,
+    resident_bytes: u64,
+    threads: u64,
+}
+
+/// One tenth of a run: sums over all pools, but for `process`.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Tenth {
+    tenth: u32,
+    operations: u64,
+    ns_per_operation: f64,
+    refused: u64,
+    failed: u64,
+    corrupt: u64,
+    /// Of the virtual pools together, and the most that one of them had.
+    mappings: u64,
+    most_mappings: u64,
+    address_bytes: u64,
+    most_address_bytes: u64,
+    stitched_ranges: u64,
+    pub(crate) process: Process,
+    #[serde(skip)]
+    nanoseconds: u64,
+}
+
+/// A whole run.
+#[derive(Debug, Serialize)]
+pub(crate) struct Whole {
+    seed: u64,
+    operations: u64,
+    refused: u64,
+    failed: u64,
+    corrupt: u64,
+    /// The last tenth over the second.
+    time_ratio: f64,
+    mappings_ratio: f64,
+    resident_ratio: f64,
+    pub(crate) findings: Vec<String>,
+}
+
+impl Process {
+    pub(crate) fn now() -> Self {
+        let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
+        let status = text("/proc/self/status");
+        let number = |name: &str| -> u64 {
+            let line = status.lines().find_map(|line| line.strip_prefix(name));
+            let digits = line.map(|line| line.chars().filter(char::is_ascii_digit).collect::<String>());
+            digits.and_then(|digits| digits.parse().ok()).unwrap_or(0)
+        };
+        Self {
+            mappings: text("/proc/self/maps").lines().count() as u64,
+            address_bytes: number("VmSize:") << 10,
+            resident_bytes: number("VmRSS:") << 10,
+            threads: number("Threads:"),
+        }
+    }
+}
+
+impl Tenth {
+    pub(crate) fn new(tenth: u32) -> Self {
+        Self {
+            tenth,
+            operations: 0,
+            ns_per_operation: 0.0,
+            refused: 0,
+            failed: 0,
+            corrupt: 0,
+            mappings: 0,
+            most_mappings: 0,
+            address_bytes: 0,
+            most_address_bytes: 0,
+            stitched_ranges: 0,
+            process: Process::default(),
+            nanoseconds: 0,
+        }
+    }
+
+    /// A pool had its turn.
+    pub(crate) fn add(&mut self, cell: &Cell, counts: Counts) {
+        self.operations += counts.operations.load(Relaxed);
+        self.nanoseconds += counts.nanoseconds.load(Relaxed);
+        self.refused += counts.refused.load(Relaxed);
+        self.failed += counts.failed.load(Relaxed);
+        self.corrupt += counts.corrupt.load(Relaxed);
+        self.ns_per_operation = self.nanoseconds as f64 / self.operations.max(1) as f64;
+        if cell.settings.source == Source::Virtual {
+            let stats = cell.stats();
+            self.mappings += stats.mappings;
+            self.address_bytes += stats.address_bytes;
+            self.stitched_ranges += stats.stitched_ranges;
+            self.most_mappings = self.most_mappings.max(stats.mappings);
+            self.most_address_bytes = self.most_address_bytes.max(stats.address_bytes);
+        }
+    }
+}
+
+impl Whole {
+    pub(crate) fn of(seed: u64, tenths: &[Tenth], mut findings: Vec<String>) -> Self {
+        let sum = |count: fn(&Tenth) -> u64| tenths.iter().map(count).sum();
+        let ratio = |count: fn(&Tenth) -> f64| match tenths {
+            [_, second, .., last] => count(last) / count(second).max(1.0),
+            _ => 1.0,
+        };
+        let corrupt: u64 = sum(|tenth| tenth.corrupt);
+        if corrupt > 0 {
+            findings.push(format!("{corrupt} buffers did not have what was written to them"));
+        }
+        let (mappings, addresses) = Cell::bounds();
+        for tenth in tenths {
+            if tenth.most_mappings > mappings || tenth.most_address_bytes > addresses {
+                findings.push(format!(
+                    "tenth {}: a pool has {} mappings and {} bytes of addresses; its bounds are {mappings} and {addresses}",
+                    tenth.tenth, tenth.most_mappings, tenth.most_address_bytes
+                ));
+            }
+        }
+        Self {
+            seed,
+            operations: sum(|tenth| tenth.operations),
+            refused: sum(|tenth| tenth.refused),
+            failed: sum(|tenth| tenth.failed),
+            corrupt,
+            time_ratio: ratio(|tenth| tenth.ns_per_operation),
+            mappings_ratio: ratio(|tenth| tenth.process.mappings as f64),
+            resident_ratio: ratio(|tenth| tenth.process.resident_bytes as f64),
+            findings,
+        }
+    }
+}
