@@ -13,8 +13,8 @@ pub(crate) struct There {
     pub(crate) touch: AnyTouch,
 }
 
-/// Every device. A backend without one is told of, and is a failure where `VRAMPOOL_REQUIRE`, a list separated by commas,
-/// names it.
+/// Every device, or those of the backends that `VRAMPOOL_TEST_BACKENDS`, a list separated by commas, names. A backend without
+/// a device is reported, and is a failure where `VRAMPOOL_REQUIRE` names it.
 pub(crate) fn devices() -> Vec<There> {
     let devices = any::devices();
     let required = std::env::var("VRAMPOOL_REQUIRE").unwrap_or_default();
@@ -28,7 +28,12 @@ pub(crate) fn devices() -> Vec<There> {
         let touch = AnyTouch::load(&device).expect("kernels");
         There { name: listed.name, device, touch }
     };
-    devices.there.into_iter().map(open).collect()
+    let only = std::env::var("VRAMPOOL_TEST_BACKENDS").unwrap_or_default();
+    let is_wanted = |listed: &any::Listed| {
+        let backend = listed.name.split(':').next().unwrap_or_default();
+        only.is_empty() || only.split(',').any(|wanted| wanted == backend)
+    };
+    devices.there.into_iter().filter(is_wanted).map(open).collect()
 }
 
 /// Runs `test` on every device, and says which it is.
