@@ -4,7 +4,9 @@ mod audit;
 
 use audit::AuditDevice;
 use vrampool::host::{Call, HostDevice};
-use vrampool::{Backend, BackendError, Error, FittedClasses, Pool, SizeClasses, Source, Stager, UNLIMITED};
+use vrampool::{
+    Backend, BackendError, DeviceArena, Error, FittedClasses, Pool, SizeClasses, Source, Stager, UNLIMITED,
+};
 
 const KIB: u64 = 1024;
 
@@ -187,6 +189,21 @@ fn what_a_failed_stream_wrote_is_an_error_and_its_memory_is_reused() {
             assert_eq!(bytes, [3; 16]);
         }
     }
+}
+
+#[test]
+fn blocks_of_a_failed_stream_do_not_keep_an_arena_from_compacting() {
+    let (device, stream) = scene();
+    let arena = DeviceArena::builder(&device).limit(64 * KIB).build().expect("an arena");
+    let other = device.create_stream().expect("a stream");
+    let hole = arena.allocate(KIB, &stream).expect("memory");
+    let block = arena.allocate(KIB, &stream).expect("memory");
+    drop(hole);
+    stream.launch::<u8, 0, 0>([], [], |[], []| panic!("a bug in a kernel")).expect("queued");
+    assert!(device.synchronize(&stream).expect_err("it failed").is_stream_failed());
+    let report = arena.compact(&other, UNLIMITED, |_| {}).expect("the other stream works");
+    assert_eq!((report.moved_blocks, report.moved_bytes), (1, KIB));
+    drop(block);
 }
 
 #[test]

@@ -241,7 +241,7 @@ fn figures(source: Source, cached: u64, steps: &[(u64, usize, bool)]) -> Vec<Poo
         }
         (stats.source, stats.bytes_reserved, stats.peak_reserved, stats.stream_waits) = (source, 0, 0, 0);
         stats.source = Source::Direct;
-        // Either of them has no cache behind it; which one it was is the source's.
+        // Which of the two served a miss depends on the source.
         (stats.served_by_arena, stats.served_by_driver) = (0, stats.served_by_arena + stats.served_by_driver);
         stats
     };
