@@ -8,7 +8,8 @@ use super::backing::{Extent, Retiring, Stitched, Weight, runs};
 use super::state::State;
 use super::unsettled::{Streams, add};
 use crate::arena::{Block, Region};
-use vrampool_backend::{Backend, BackendError, Event, Stream};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use vrampool_backend::{Backend, BackendError, Event, Stream, VirtualMemory};
 
 /// What a request does for which there are no mappings, or no addresses, before it fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -114,35 +115,42 @@ impl<B: Backend> Shared<B> {
         // What they take counts until they are gone.
         let mut batches = std::mem::take(&mut backing.retiring);
         drop(state);
-        let (mut gone, mut unused) = (Weight::default(), Vec::new());
-        while let Some(batch) = batches.front_mut() {
-            batch.events.retain(|event| event.is_complete() != Ok(true));
-            if !batch.events.is_empty() {
-                break;
+        let (mut gone, mut unused, mut stuck) = (Weight::default(), Vec::new(), Vec::new());
+        let reaped = catch_unwind(AssertUnwindSafe(|| {
+            while let Some(batch) = batches.front_mut() {
+                batch.events.retain(|event| event.is_complete() != Ok(true));
+                if !batch.events.is_empty() {
+                    break;
+                }
+                let Some(batch) = batches.pop_front() else { break };
+                gone = gone.plus(batch.weight());
+                unused.extend(batch.ranges);
             }
-            let Some(batch) = batches.pop_front() else { break };
-            gone = gone.plus(batch.weight());
-            unused.extend(batch.ranges);
-        }
-        let mut stuck = Vec::new();
-        for range in unused {
-            // A drop would do it too, but wait for work that has nothing to do with it.
-            match self
-                .virtual_memory()
-                .and_then(|device| self.timed(|| device.unmap(&range.memory, 0, range.bytes())))
-            {
-                Ok(()) => self.timed(|| drop(range)),
-                Err(error) => {
-                    log::warn!("arena on {}: a stitched range stays, because {error}", self.id);
-                    stuck.push(range);
+            while let Some(range) = unused.pop() {
+                let unmap = |device: &dyn VirtualMemory<Memory = B::Memory>| {
+                    self.timed(|| device.unmap(&range.memory, 0, range.bytes()))
+                };
+                // A drop would do it too, but wait for work that has nothing to do with it.
+                match self.virtual_memory().and_then(unmap) {
+                    Ok(()) => self.timed(|| drop(range)),
+                    Err(error) => {
+                        log::warn!("arena on {}: a stitched range stays, because {error}", self.id);
+                        stuck.push(range);
+                    }
                 }
             }
-        }
+        }));
+        // Those that a panic left over are whole.
+        stuck.append(&mut unused);
         let mut state = self.state.lock_with_deferred();
         let Some(backing) = &mut state.backing else { return };
         backing.retiring_weight = backing.retiring_weight.minus(gone);
         backing.retiring = batches;
         backing.mend(stuck);
+        drop(state);
+        if let Err(panic) = reaped {
+            resume_unwind(panic);
+        }
     }
 
     /// Gives back ranges on their way out, ranges that lost pieces, and what is free of parts of the range. Waits for the work that used
