@@ -4,14 +4,12 @@
 use crate::there;
 use crate::{KIB, MIB};
 use vrampool::{ArenaBuffer, DeviceArena, UNLIMITED};
-use vrampool_cuda_simulator_control::Simulator;
 
 #[test]
 fn data_survives_whether_holes_are_larger_or_smaller_than_blocks() {
     there::on_each(|there| {
         let [stream] = there.streams();
-        // The simulated CUDA driver's kernels run on the host.
-        let scale = if there.is_fast() && Simulator::loaded().is_none() { 8 } else { 1 };
+        let scale = if there.is_fast() { 8 } else { 1 };
         for (hole, block) in
             [(4 * MIB, MIB / 2), (MIB, MIB), (MIB / 2, 4 * MIB), (8 * KIB, 4 * MIB), (32, MIB), (16, 125)]
         {

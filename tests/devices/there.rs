@@ -4,6 +4,7 @@ use vrampool::any::{self, AnyDevice, AnyMemory, AnyStream};
 use vrampool::backend::{Capabilities, DeviceKind};
 use vrampool::trace::{AnyTouch, Touch};
 use vrampool::{Backend, Placement, Region, RegionMut, Source};
+use vrampool_cuda_simulator_control::Simulator;
 
 /// A device, and how it writes and verifies.
 #[derive(Debug)]
@@ -95,7 +96,8 @@ impl There {
 
     /// Whether much memory is written in a moment.
     pub(crate) fn is_fast(&self) -> bool {
-        self.device.properties().kind == DeviceKind::Discrete
+        // The simulated CUDA driver's kernels run on the host.
+        self.device.properties().kind == DeviceKind::Discrete && Simulator::loaded().is_none()
     }
 
     pub(crate) fn streams<const N: usize>(&self) -> [AnyStream; N] {
