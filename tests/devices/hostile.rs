@@ -47,8 +47,8 @@ fn a_thread_that_ends_frees_nothing_itself() {
                 assert_eq!(pool.stats().bytes_cached, 4 * KIB, "{}: it is idle in the depot", there.name);
                 pool.trim();
             }
-            while device.taken() > 0 {
-                // Somebody else is at it.
+            while device.taken() > 0 || freed_by.lock().expect("no panic").is_empty() {
+                // Another thread is at it; the hook is called last.
                 thread::yield_now();
             }
             device.forget_hook();
