@@ -309,6 +309,10 @@ fn a_thread_that_ends_frees_nothing_itself() {
             assert_eq!(pool.trim(), 68 * KIB);
         }
         wait_until_free(&device);
+        // The hook is called last.
+        while freed_by.lock().expect("no panic").len() < 2 {
+            thread::yield_now();
+        }
         device.forget_hook();
         let freed_by = freed_by.lock().expect("no panic");
         assert!(freed_by.len() == 2 && !freed_by.contains(&id), "trims {trims}, closes {closes}");

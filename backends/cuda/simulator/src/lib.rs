@@ -5,13 +5,13 @@
 //!
 //! * finds races: each operation declares the byte ranges that it reads and writes, and two operations on the same bytes,
 //!   one of them a write, that no stream order, event or synchronisation orders are reported with both places
-//!   ([`detector`]);
+//!   (`detector`);
 //! * reports memory that is freed or unmapped under pending work, and the use of destroyed handles;
-//! * fails the n-th call of any function with any code ([`fault`]);
-//! * holds a stream until it is released ([`api`]'s control functions).
+//! * fails the n-th call of any function with any code (`fault`);
+//! * holds a stream until it is released (`api`'s control functions).
 //!
-//! The way of an operation: an exported function ([`api`]) → the state under one lock ([`world`]) → a stream's queue
-//! ([`stream`]) → a worker thread ([`executor`]). `README.md` lists the settings and the control functions.
+//! The way of an operation: an exported function (`api`) → the state under one lock (`world`) → a stream's queue
+//! (`stream`) → a worker thread (`executor`). `README.md` lists the settings and the control functions.
 //!
 //! What is known of the real driver's answers is in `tests/facts`, which runs on hardware and on the simulator.
 
