@@ -231,6 +231,19 @@ impl<B: Backend> Buffer<B> {
         self.region_mut(self.class(), stream)
     }
 
+    /// Orders later work on `stream` behind all work so far, for new contents: work that failed is over, and is no error.
+    pub(crate) fn reuse_on(&mut self, stream: &B::Stream) -> Result<(), Error> {
+        match &mut *self.block {
+            Some(block) => {
+                block.pool.check_device(stream)?;
+                let waits = block.hand_over::<B>(stream, After::Work)?;
+                block.pool.count_waits(waits);
+                Ok(())
+            }
+            None => unreachable!("a buffer has its block until it is dropped"),
+        }
+    }
+
     fn region_mut(&mut self, len: u64, stream: &B::Stream) -> Result<RegionMut<'_, B::Memory>, Error> {
         match &mut *self.block {
             Some(block) => {

@@ -43,7 +43,7 @@ pub(super) fn hand_over<B: Backend>(
     });
     let common = common.iter_mut().flatten().map(|held| (held, first.clone()));
     for (held, stream) in own.chain(common) {
-        held.buffer.on_mut(&stream)?;
+        held.buffer.reuse_on(&stream)?;
     }
     Ok(())
 }
