@@ -243,6 +243,7 @@ fn figures(source: Source, cached: u64, steps: &[(u64, usize, bool)]) -> Vec<Poo
         stats.source = Source::Direct;
         // Which of the two served a miss depends on the source.
         (stats.served_by_arena, stats.served_by_driver) = (0, stats.served_by_arena + stats.served_by_driver);
+        (stats.mappings, stats.stitched_ranges, stats.address_bytes) = (0, 0, 0);
         stats
     };
     steps.iter().map(step).collect()

@@ -7,9 +7,10 @@
 //! * addresses of all stitched ranges: five times the capacity.
 //!
 //! From three quarters of either on, ranges that no buffer uses are retired, the least recently used first. Ranges in use cannot be
-//! retired, so a request gets one only if it uses half of its bytes and three quarters of its pieces. A piece is part of two live
-//! stitched blocks at most, one with its front and one with its back. So ranges in use have at most eight thirds as many pieces as there
-//! are, and addresses of at most four times the capacity: one more always fits.
+//! retired. Once all ranges together take more than a thirtieth of either bound, a request gets one only if it uses half of its bytes and
+//! three quarters of its pieces. A piece is part of two live stitched blocks at most, one with its front and one with its back. So
+//! ranges in use have at most eight thirds as many pieces as there are, and addresses of at most four times the capacity, besides that
+//! thirtieth: one more always fits.
 
 use super::super::builder::MOST_ADDRESSES;
 use super::cover::Extent;
@@ -26,6 +27,9 @@ const PARTS: u64 = 3;
 
 /// Addresses of stitched ranges, in multiples of the capacity.
 const ADDRESSES: u64 = 5;
+
+/// The share of both bounds up to which it does not matter how much of a range a request uses: one of so many.
+const SPARE: u64 = 30;
 
 /// A range of pieces that are elsewhere in the arena's.
 #[derive(Debug)]
@@ -162,6 +166,12 @@ impl<B: Backend> Backing<B> {
             parts: (capacity / self.granularity).saturating_mul(PARTS).saturating_add(FEW_PARTS),
             bytes: capacity.saturating_mul(ADDRESSES),
         }
+    }
+
+    /// Whether stitched ranges take so much of what they may that a request gets only one that it uses well.
+    pub(super) fn are_ranges_scarce(&self) -> bool {
+        let Weight { parts, bytes } = self.most_stitched();
+        !self.stitched_weight().is_within(Weight { parts: parts / SPARE, bytes: bytes / SPARE })
     }
 
     /// What all stitched ranges take, those on their way out included.

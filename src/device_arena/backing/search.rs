@@ -123,6 +123,7 @@ impl<B: Backend> Backing<B> {
     fn oldest_with(&self, holes: &Holes, bytes: u64, ranges: usize) -> (Option<(usize, usize)>, bool) {
         // Of one range the first of its pieces: the row that a request got for which the range was made.
         let (mut oldest, mut is_spared) = ((ranges, 0), false);
+        let is_scarce = self.are_ranges_scarce();
         for (place, hole) in holes.backs(&self.extents) {
             for &(range, number) in &self.parts_of[place] {
                 let (range, number) = (range as usize, number as usize);
@@ -137,7 +138,8 @@ impl<B: Backend> Backing<B> {
                     continue;
                 }
                 let count = stitch::goes_on_from(number, &stitched.pieces, hole, bytes, holes);
-                if count > 0 && stitched.is_worth(&stitched.pieces[number..number + count]) {
+                let is_worth = || !is_scarce || stitched.is_worth(&stitched.pieces[number..number + count]);
+                if count > 0 && is_worth() {
                     oldest = (range, number);
                 } else {
                     is_spared |= count > 0;
