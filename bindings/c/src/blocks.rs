@@ -356,7 +356,8 @@ mod tests {
 
         // The per-thread stream's handle is another stream's on each thread.
         let held = |raw| {
-            Held::new(handle, Named { raw, id, epoch: streams::epoch() }, Loan::Elsewhere, Note::default())
+            let note: Note = Default::default();
+            Held::new(handle, Named { raw, id, epoch: streams::epoch() }, Loan::Elsewhere, note)
         };
         assert!(!held(PER_THREAD).is_plainly_of(PER_THREAD));
         home.destroy(raw).expect("destroyed");
