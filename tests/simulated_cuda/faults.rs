@@ -7,8 +7,10 @@ use vrampool::Backend;
 use vrampool::cuda::{DriverPool, PoolHandle};
 use vrampool_cuda_simulator_control::{OUT_OF_MEMORY, UNKNOWN};
 
-/// Calls that give something back. What the driver refuses to take back stays its own: such a fault may leave that behind.
-const GIVE_BACK: [&str; 10] = [
+/// Calls that give something back, and the one without which a peer's work cannot be awaited before. What the driver refuses to
+/// take back stays its own: such a fault may leave that behind.
+const GIVE_BACK: [&str; 11] = [
+    "cuDevicePrimaryCtxRetain",
     "cuMemFree_v2",
     "cuMemFreeHost",
     "cuMemFreeAsync",

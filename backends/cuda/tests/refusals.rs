@@ -44,10 +44,14 @@ fn simulator() -> &'static Simulator {
     Simulator::loaded().expect("the test that starts this one checked it")
 }
 
-/// Fails unless all memory is the device's again.
-fn check_nothing_is_left(device: &CudaDevice) {
-    let info = device.memory_info().expect("memory info");
-    assert_eq!(info.free_bytes, info.total_bytes);
+/// Bytes of the device that are free.
+fn free(device: &CudaDevice) -> u64 {
+    device.memory_info().expect("memory info").free_bytes
+}
+
+/// Fails unless as much is free as `before`.
+fn check_nothing_is_left(device: &CudaDevice, before: u64) {
+    assert_eq!(free(device), before);
     assert_eq!(simulator().leaks().iter().filter(|line| line.contains("bytes")).count(), 0);
 }
 
@@ -108,17 +112,18 @@ fn a_driver_without_the_functions_serves_without_virtual_memory() {
 #[ignore = "another test starts it"]
 fn creates_twice() {
     let device = CudaDevice::open(0).expect("a device");
+    let before = free(&device);
     assert_eq!(device.granularity(kind()).expect("a granularity"), PAGE);
     let calls = || simulator().calls_of("cuMemCreate").expect("a name");
-    let before = calls();
+    let so_far = calls();
     let pieces = [(); 2].map(|()| device.create_physical(PAGE, kind()).expect("memory"));
-    println!("created in {} calls", calls() - before);
+    println!("created in {} calls", calls() - so_far);
     assert_eq!(pieces.map(|piece| piece.len()), [PAGE; 2]);
     assert_eq!(device.shareable_kinds(), [ShareableKind::FileDescriptor], "fabric handles were tried");
     device.create_shareable(PAGE, kind(), ShareableKind::FileDescriptor).expect("memory");
     let error = device.create_shareable(PAGE, kind(), ShareableKind::Fabric).expect_err("refused");
     assert!(matches!(error, BackendError::Unsupported { .. }), "{error}");
-    check_nothing_is_left(&device);
+    check_nothing_is_left(&device, before);
 }
 
 #[test]
@@ -147,15 +152,15 @@ fn is_refused() {
 #[ignore = "another test starts it"]
 fn maps_nothing() {
     let device = CudaDevice::open(0).expect("a device");
+    let before = free(&device);
     let reservation = device.reserve(8 * PAGE).expect("addresses");
     for _ in 0..3 {
         let error = device.create_and_map(&reservation, PAGE, 2 * PAGE, kind()).expect_err("refused");
         assert!(matches!(error, BackendError::Driver { code: 801, .. }), "{error}");
-        let info = device.memory_info().expect("memory info");
-        assert_eq!(info.free_bytes, info.total_bytes, "nothing is left of it");
+        assert_eq!(free(&device), before, "nothing is left of it");
     }
     drop(reservation);
-    check_nothing_is_left(&device);
+    check_nothing_is_left(&device, before);
 }
 
 #[test]
@@ -170,15 +175,16 @@ fn what_fails_on_the_way_is_undone() {
 #[ignore = "another test starts it"]
 fn drops_what_is_mapped() {
     let device = CudaDevice::open(0).expect("a device");
+    let before = free(&device);
     let reservation = device.reserve(16 * PAGE).expect("addresses");
     for (page, pages) in [(1, 2), (3, 1), (8, 4)] {
         device.create_and_map(&reservation, page * PAGE, pages * PAGE, kind()).expect("memory");
     }
-    assert_eq!(device.memory_info().map(|info| info.total_bytes - info.free_bytes), Ok(7 * PAGE));
+    assert_eq!(before - free(&device), 7 * PAGE);
     let calls = simulator().calls_of("cuMemUnmap").expect("a name");
     drop(reservation);
     assert_eq!(simulator().calls_of("cuMemUnmap").expect("a name") - calls, 2, "neighbours go in one call");
-    check_nothing_is_left(&device);
+    check_nothing_is_left(&device, before);
 }
 
 /// The driver refuses to free addresses with a mapping, which would be left.
@@ -191,11 +197,12 @@ fn a_reservation_is_unmapped_before_its_addresses_go() {
 #[ignore = "another test starts it"]
 fn imports_what_is_elsewhere() {
     let device = CudaDevice::open(0).expect("a device");
+    let before = free(&device);
     let physical = device.create_shareable(PAGE, kind(), ShareableKind::FileDescriptor).expect("memory");
     let error = device.import(device.export(&physical).expect("a handle"), PAGE).expect_err("elsewhere");
     assert!(matches!(error, BackendError::InvalidArgument { argument: "handle", .. }), "{error}");
     drop(physical);
-    check_nothing_is_left(&device);
+    check_nothing_is_left(&device, before);
 }
 
 #[test]
