@@ -245,6 +245,10 @@ impl Arena {
 
     /// The free blocks of the stable region of at least `bytes`, by offset, in front of a list of such blocks of the dynamic one.
     pub(crate) fn stable_holes(&self, bytes: u64, holes: &mut Vec<Room>) {
+        // A region without bytes has no bins.
+        if self.stable.end == 0 {
+            return;
+        }
         let room =
             |index: u32| Room { offset: self.table[index].offset, bytes: self.table[index].bytes, index };
         holes.extend(self.stable.free.at_least(&self.table, bytes, usize::MAX).map(room));
