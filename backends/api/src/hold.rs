@@ -20,7 +20,7 @@ impl<'a> Hold<'a> {
     /// One more hold, until it is dropped.
     #[must_use]
     pub fn new(holds: &'a AtomicU32) -> Self {
-        // Relaxed: whoever moves memory reads the count under the lock that this is called under.
+        // Relaxed: a move reads the count under the lock that is held here, too.
         holds.fetch_add(1, Ordering::Relaxed);
         Self { holds, beneath: None }
     }

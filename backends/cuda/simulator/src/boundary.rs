@@ -129,7 +129,7 @@ pub(crate) fn get_many<T: Copy>(from: *const T, count: usize) -> Answer<Vec<T>> 
 
 /// Reads `bytes` bytes of the host's memory.
 pub(crate) fn read_bytes(from: u64, bytes: usize) -> Vec<u8> {
-    // SAFETY: the caller of the driver names this memory of its own as the source of a copy of so many bytes.
+    // SAFETY: the program names this memory, of at least `bytes` bytes, as the source of a copy.
     unsafe { std::slice::from_raw_parts(std::ptr::with_exposed_provenance::<u8>(from as usize), bytes) }
         .to_vec()
 }

@@ -225,13 +225,17 @@ impl World {
         };
         let spoilt: Vec<u64> =
             self.captures.iter().filter(|(_, capture)| forbids(capture)).map(|(&number, _)| number).collect();
-        match spoilt.is_empty() {
-            true => Ok(()),
-            false => {
-                spoilt.into_iter().for_each(|capture| self.invalidate(capture));
-                Err(Code::STREAM_CAPTURE_UNSUPPORTED)
-            }
+        self.spoil(spoilt, Code::STREAM_CAPTURE_UNSUPPORTED)
+    }
+
+    /// Invalidates these captures, and fails with `code` if there are any.
+    fn spoil(&mut self, captures: impl IntoIterator<Item = u64>, code: Code) -> Answer {
+        let mut answer = Ok(());
+        for capture in captures {
+            self.invalidate(capture);
+            answer = Err(code);
         }
+        answer
     }
 
     /// A call that waits for all of a context: not while a stream of it is captured.
@@ -242,13 +246,7 @@ impl World {
             .filter(|stream| stream.context == context)
             .filter_map(|stream| stream.capture)
             .collect();
-        match captured.is_empty() {
-            true => Ok(()),
-            false => {
-                captured.into_iter().for_each(|capture| self.invalidate(capture));
-                Err(Code::STREAM_CAPTURE_UNSUPPORTED)
-            }
-        }
+        self.spoil(captured, Code::STREAM_CAPTURE_UNSUPPORTED)
     }
 
     /// Work on the null stream: not while a stream that it is ordered with is captured.
@@ -259,13 +257,7 @@ impl World {
             .filter(|stream| stream.context == context && stream.is_blocking())
             .filter_map(|stream| stream.capture)
             .collect();
-        match captured.is_empty() {
-            true => Ok(()),
-            false => {
-                captured.into_iter().for_each(|capture| self.invalidate(capture));
-                Err(Code::STREAM_CAPTURE_IMPLICIT)
-            }
-        }
+        self.spoil(captured, Code::STREAM_CAPTURE_IMPLICIT)
     }
 
     /// Enqueues work, or captures it.

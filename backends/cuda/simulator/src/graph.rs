@@ -68,7 +68,7 @@ impl World {
                     clock.add(*point);
                 }
             }
-            // Each node is a stream of its own to the detector.
+            // The detector treats each node as a separate stream.
             let own = Point { stream: self.next_number(), number: 1 };
             ends.add(own);
             self.site = node.site;

@@ -222,7 +222,7 @@ impl World {
         Ok(())
     }
 
-    /// Frees memory of a pool now: whoever calls has waited for its work.
+    /// Frees memory of a pool now. The caller has waited for its work.
     pub(crate) fn free_pooled(&mut self, address: u64) -> Answer {
         let pool = self.pool_with(address).ok_or(Code::INVALID_VALUE)?;
         let (backing, start) = match self.memory.area(address) {

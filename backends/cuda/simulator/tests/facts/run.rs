@@ -1,4 +1,4 @@
-//! Runs each fact in a process of its own, and reports the observations.
+//! Runs each fact in a separate process and reports the observations.
 
 use crate::all;
 use crate::driver::{Driver, SUCCESS};
