@@ -69,6 +69,16 @@ struct Memory {
     gone: Cell<u64>,
 }
 
+/// Streams that threads knew as they ended. The last handle to a stream calls the driver when it goes, and no driver is
+/// called while a thread's own variables are destroyed: some of the driver's may be gone by then.
+static LEFT: Mutex<Vec<Known>> = Mutex::new(Vec::new());
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        LEFT.lock().extend(self.known.get_mut().iter_mut().filter_map(Option::take));
+    }
+}
+
 thread_local! {
     static MEMORY: Memory = const { Memory { known: RefCell::new([const { None }; KNOWN]), gone: Cell::new(0) } };
 }
@@ -112,6 +122,7 @@ impl Home {
         raw: usize,
         act: impl FnOnce(&AnyStream) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
+        drop_left();
         let stream = self.find(raw)?;
         // A thread that ends, or is in here already, does without.
         let before = MEMORY.try_with(|memory| {
@@ -191,6 +202,7 @@ impl Home {
         let made = MADE.lock().as_mut().and_then(|made| made.remove(&raw));
         forget();
         drop((made, stream));
+        drop_left();
         Ok(())
     }
 
@@ -203,6 +215,7 @@ impl Home {
             stream => self.device.synchronize(stream)?,
         }
         forget();
+        drop_left();
         Ok(())
     }
 
@@ -221,6 +234,12 @@ impl Home {
         }
         Ok(())
     }
+}
+
+/// Lets go of the streams that ended threads knew.
+fn drop_left() {
+    let left = std::mem::take(&mut *LEFT.lock());
+    drop(left);
 }
 
 /// What threads remember is wrong from now on.

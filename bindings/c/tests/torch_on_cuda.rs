@@ -5,12 +5,12 @@
 use libloading::Library;
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError, mpsc};
 use vrampool_c::boundary::{Out, Text};
 use vrampool_c::{
-    Status, last_error_text, vrampool_stream_create, vrampool_torch_alloc, vrampool_torch_configure,
-    vrampool_torch_free, vrampool_torch_pool, vrampool_torch_record_stream, vrampool_torch_shutdown,
-    vrampool_trim,
+    Status, last_error_text, vrampool_create, vrampool_destroy, vrampool_stream_create,
+    vrampool_stream_destroy, vrampool_torch_alloc, vrampool_torch_configure, vrampool_torch_free,
+    vrampool_torch_pool, vrampool_torch_record_stream, vrampool_torch_shutdown, vrampool_trim,
 };
 use vrampool_cuda_simulator_control::Simulator;
 
@@ -145,6 +145,38 @@ fn threads_with_streams_of_their_own_share_a_pool() {
                     });
                 }
             });
+        });
+    }
+}
+
+#[test]
+fn a_thread_that_ends_calls_no_driver() {
+    for options in OPTIONS {
+        on_cuda(options, |_, pool| {
+            let own = stream(pool);
+            let block = vrampool_torch_alloc(BYTES, 0, ptr::null_mut());
+            let (worked, work) = mpsc::channel();
+            let (end, ended) = mpsc::channel::<()>();
+            let thread = std::thread::spawn({
+                let (block, own) = (block as usize, own as usize);
+                move || {
+                    vrampool_torch_record_stream(block as *mut c_void, own as *mut c_void);
+                    worked.send(()).expect("the test waits");
+                    let _ = ended.recv();
+                }
+            });
+            work.recv().expect("the thread works");
+            vrampool_torch_free(block, BYTES, 0, ptr::null_mut());
+            assert_eq!(vrampool_trim(pool, 0, Out::null()), Status::OK, "{}", last_error_text());
+            assert_eq!(vrampool_stream_destroy(pool, own), Status::OK, "{}", last_error_text());
+            // Destroyed pools are forgotten when another goes; then the thread has the last handle to the device.
+            assert_eq!(vrampool_torch_shutdown(), Status::OK, "{}", last_error_text());
+            let mut other = 0;
+            let host = Text::from(c"device=host; host_capacity=1MiB");
+            assert_eq!(vrampool_create(host, Out::from(&mut other)), Status::OK, "{}", last_error_text());
+            assert_eq!(vrampool_destroy(other), Status::OK, "{}", last_error_text());
+            drop(end);
+            thread.join().expect("no panic");
         });
     }
 }

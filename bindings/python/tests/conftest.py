@@ -43,32 +43,46 @@ def run(program: str) -> None:
     assert done.stdout.endswith("all is well\n")
 
 
-@pytest.fixture(params=["host", "simulated CUDA"])
-def pool(request: pytest.FixtureRequest) -> Iterator[vrampool.Pool]:
-    """A pool of 32 MiB, on a host device of its own and on the simulated CUDA driver; all is given back in the end.
+PLACES = ["host", "simulated CUDA"]
+
+
+def options_of(place: str) -> dict[str, Any]:
+    """Options that say where pools are: on a host device of 64 MiB; none for the simulated CUDA driver's devices of that size."""
+    if place == "host":
+        return {"device": "host", "host_capacity": 64 * MIB}
+    if "VRAMPOOL_SIMULATOR" not in os.environ:
+        pytest.skip("the simulated CUDA driver is not loaded (backends/cuda/simulator/run.sh loads it)")
+    assert "memory=64MiB" in os.environ["VRAMPOOL_SIMULATOR"], "the tests count on devices of 64 MiB"
+    return {}
+
+
+@pytest.fixture(params=PLACES)
+def place(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """The options of each place."""
+    return options_of(request.param)
+
+
+@pytest.fixture
+def pool(place: dict[str, Any]) -> Iterator[vrampool.Pool]:
+    """A pool of 32 MiB; all is given back in the end.
 
     Tests read and write the memory by its address, which a real GPU does not allow.
     """
-    options: dict[str, Any] = {"device": "host", "host_capacity": 64 * MIB}
-    if request.param != "host":
-        if "VRAMPOOL_SIMULATOR" not in os.environ:
-            pytest.skip("the simulated CUDA driver is not loaded (backends/cuda/simulator/run.sh loads it)")
-        options = {"device": "cuda:0"}
-    with vrampool.Pool(options.pop("device"), limit=32 * MIB, **options) as made:
+    with vrampool.Pool(**{"device": "cuda:0", **place}, limit=32 * MIB) as made:
         yield made
         made.trim()
         assert made.stats().live_buffers == 0
 
 
 @pytest.fixture
-def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
-    """PyTorch's pools unmade before and after; gives `configure` for host devices."""
+def fresh(monkeypatch: pytest.MonkeyPatch, place: dict[str, Any]) -> Iterator[Callable[..., None]]:
+    """PyTorch's pools unmade before and after; gives `configure` for devices of `place`."""
     LIBRARY.call("torch_shutdown")
     monkeypatch.setattr(_install, "_configured", None)
     monkeypatch.setattr(_install, "_installed", None)
 
     def configure(**options: int | str) -> None:
-        vrampool.torch.configure(device="host", host_capacity=64 * MIB, **options)  # type: ignore[arg-type]
+        vrampool.torch.configure(**place, **options)
 
     yield configure
     LIBRARY.call("torch_shutdown")

@@ -25,11 +25,8 @@ def cupy(monkeypatch: pytest.MonkeyPatch) -> Iterator[CuPy]:
     vc.uninstall()
 
 
-HOST: dict[str, Any] = {"device": "host", "host_capacity": 64 * MIB}
-
-
-def test_memory_is_live_while_cupy_refers_to_it(cupy: CuPy) -> None:
-    allocator = vc.CuPyAllocator(**HOST)
+def test_memory_is_live_while_cupy_refers_to_it(place: dict[str, Any], cupy: CuPy) -> None:
+    allocator = vc.CuPyAllocator(**place)
     pointer = allocator.malloc(1000)
     address = pointer.ptr
     assert vrampool.block_at(address).requested == 1000
@@ -50,8 +47,8 @@ class Stream:
         self.done = done
 
 
-def test_a_stream_lives_as_long_as_memory_knows_it_and_no_longer(cupy: CuPy) -> None:
-    allocator = vc.CuPyAllocator(**HOST)
+def test_a_stream_lives_as_long_as_memory_knows_it_and_no_longer(place: dict[str, Any], cupy: CuPy) -> None:
+    allocator = vc.CuPyAllocator(**place)
     pool = allocator.pool()
     with pool.stream() as first, pool.stream() as second, pool.stream() as third:
         # One that CuPy ends by itself, so the fake has the handle alone.
@@ -69,8 +66,8 @@ def test_a_stream_lives_as_long_as_memory_knows_it_and_no_longer(cupy: CuPy) -> 
         assert again.ptr != other.ptr
 
 
-def test_neither_somebody_elses_stream_nor_one_with_work_is_retired(cupy: CuPy, monkeypatch: pytest.MonkeyPatch) -> None:
-    allocator = vc.CuPyAllocator(**HOST)
+def test_neither_somebody_elses_stream_nor_one_with_work_is_retired(place: dict[str, Any], cupy: CuPy, monkeypatch: pytest.MonkeyPatch) -> None:
+    allocator = vc.CuPyAllocator(**place)
     pool = allocator.pool()
     retired: list[int] = []
     call = LIBRARY.call
@@ -96,9 +93,9 @@ def test_neither_somebody_elses_stream_nor_one_with_work_is_retired(cupy: CuPy, 
 
 
 def test_a_stream_of_many_objects_is_not_retired_while_a_block_of_it_is_live(
-    cupy: CuPy, monkeypatch: pytest.MonkeyPatch
+    place: dict[str, Any], cupy: CuPy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    allocator = vc.CuPyAllocator(**HOST)
+    allocator = vc.CuPyAllocator(**place)
     pool = allocator.pool()
     retired: list[int] = []
     call = LIBRARY.call
@@ -132,14 +129,14 @@ def test_references_are_counted_as_this_python_does() -> None:
     del other
 
 
-def test_nothing_is_a_pointer_too(cupy: CuPy) -> None:
-    allocator = vc.CuPyAllocator(**HOST)
+def test_nothing_is_a_pointer_too(place: dict[str, Any], cupy: CuPy) -> None:
+    allocator = vc.CuPyAllocator(**place)
     pointer = allocator.malloc(0)
     assert (pointer.ptr, pointer.mem.size) == (0, 0)
 
 
-def test_memory_is_for_the_current_stream_and_others_are_recorded(cupy: CuPy) -> None:
-    allocator = vc.CuPyAllocator(**HOST)
+def test_memory_is_for_the_current_stream_and_others_are_recorded(place: dict[str, Any], cupy: CuPy) -> None:
+    allocator = vc.CuPyAllocator(**place)
     with allocator.pool().stream() as stream:
         cupy.stream.ptr = stream.handle
         pointer = allocator.malloc(1000)
@@ -151,8 +148,8 @@ def test_memory_is_for_the_current_stream_and_others_are_recorded(cupy: CuPy) ->
         assert allocator.used_bytes() == 0
 
 
-def test_each_device_has_a_pool(cupy: CuPy) -> None:
-    allocator = vc.CuPyAllocator(**HOST)
+def test_each_device_has_a_pool(place: dict[str, Any], cupy: CuPy) -> None:
+    allocator = vc.CuPyAllocator(**place)
     first = allocator.malloc(MIB)
     cupy.device = 1
     assert allocator.used_bytes() == 0
@@ -172,8 +169,8 @@ def test_the_pool_of_a_device_is_on_it(cupy: CuPy, monkeypatch: pytest.MonkeyPat
     assert asked == [{"device": "cuda:3", "name": "cupy-3", "limit": MIB}]
 
 
-def test_out_of_memory_is_cupys_with_ours_as_its_cause(cupy: CuPy) -> None:
-    allocator = vc.CuPyAllocator(**HOST, limit=8 * MIB)
+def test_out_of_memory_is_cupys_with_ours_as_its_cause(place: dict[str, Any], cupy: CuPy) -> None:
+    allocator = vc.CuPyAllocator(**place, limit=8 * MIB)
     with pytest.raises(OutOfMemoryError) as caught:
         allocator.malloc(9 * MIB)
     assert caught.value.args == (9 * MIB, 0, 8 * MIB)
@@ -181,8 +178,8 @@ def test_out_of_memory_is_cupys_with_ours_as_its_cause(cupy: CuPy) -> None:
     allocator.malloc(MIB)
 
 
-def test_limits_as_cupy_says_them(cupy: CuPy) -> None:
-    allocator = vc.CuPyAllocator(**HOST)
+def test_limits_as_cupy_says_them(place: dict[str, Any], cupy: CuPy) -> None:
+    allocator = vc.CuPyAllocator(**place)
     assert allocator.get_limit() == 0
     allocator.set_limit(size=6 * MIB)
     assert allocator.get_limit() == 6 * MIB
@@ -202,15 +199,15 @@ def test_limits_as_cupy_says_them(cupy: CuPy) -> None:
             allocator.set_limit(**of)
 
 
-def test_installing_and_its_end(cupy: CuPy) -> None:
-    allocator = vc.install(**HOST)
+def test_installing_and_its_end(place: dict[str, Any], cupy: CuPy) -> None:
+    allocator = vc.install(**place)
     assert cupy.set_to == allocator.malloc
-    assert vc.install(**HOST) is allocator
+    assert vc.install(**place) is allocator
     with pytest.raises(vrampool.BusyError, match="uninstall"):
-        vc.install(limit=1, **HOST)
+        vc.install(limit=1, **place)
     vc.uninstall()
     assert cupy.set_to is cupy.own.malloc
-    with vc.allocator(**HOST) as scoped:
+    with vc.allocator(**place) as scoped:
         assert cupy.set_to == scoped.malloc
     assert cupy.set_to is cupy.own.malloc
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import vrampool.cupy as vc
-from conftest import MIB, run, skip_without
+from conftest import MIB, PLACES, options_of, run, skip_without
 from fake_cupy import CuPy
 
 #: As CuPy's, but a piece of virtual memory: so that figures are exact.
@@ -27,7 +27,7 @@ UNIT = 2 * MIB
 OnAnother = Callable[[], AbstractContextManager[None]]
 
 
-@pytest.fixture(params=["host", "gpu"])
+@pytest.fixture(params=[*PLACES, "gpu"])
 def cupy(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[vc.CuPyAllocator, OnAnother]]:
     """An allocator that has allocated nothing, and another stream."""
     if request.param == "gpu":
@@ -45,7 +45,7 @@ def cupy(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
         return
     fake = CuPy()
     monkeypatch.setitem(sys.modules, "cupy", fake)
-    allocator = vc.CuPyAllocator(device="host", host_capacity=64 * MIB)
+    allocator = vc.CuPyAllocator(**options_of(request.param))
     with allocator.pool().stream() as made:
 
         @contextlib.contextmanager

@@ -44,8 +44,8 @@ def free(address: int, size: int, device: int = 0) -> None:
     LIBRARY.plain["torch_free"](address, size, device, None)
 
 
-def test_install_gives_pytorch_the_functions_and_all_hooks(fresh: Configure, torch: Torch) -> None:
-    vt.install(limit="32MiB", device="host", host_capacity="64MiB")
+def test_install_gives_pytorch_the_functions_and_all_hooks(place: dict[str, Any], fresh: Configure, torch: Torch) -> None:
+    vt.install(**place, limit="32MiB")
     assert vt.is_installed()
     assert torch.current is not None
     assert torch.current.arguments == (PATH, "vrampool_torch_alloc", "vrampool_torch_free")
@@ -65,8 +65,8 @@ def test_hooks_that_pytorch_does_not_have_are_named(
     assert SETTERS[1] not in caplog.text
 
 
-def test_install_answers_what_pytorch_refuses(fresh: Configure, torch: Torch, tmp_path: Path) -> None:
-    vt.install(device="host", host_capacity="64MiB", limit="16MiB")
+def test_install_answers_what_pytorch_refuses(place: dict[str, Any], fresh: Configure, torch: Torch, tmp_path: Path) -> None:
+    vt.install(**place, limit="16MiB")
     address = alloc(MIB)
     for module in (torch.cuda, torch.cuda.memory):
         assert module.memory_stats()["allocated_bytes.all.current"] == MIB
@@ -79,8 +79,8 @@ def test_install_answers_what_pytorch_refuses(fresh: Configure, torch: Torch, tm
     free(address, MIB)
 
 
-def test_install_leaves_pytorch_as_it_is_when_asked(fresh: Configure, torch: Torch) -> None:
-    vt.install(device="host", patch=False)
+def test_install_leaves_pytorch_as_it_is_when_asked(place: dict[str, Any], fresh: Configure, torch: Torch) -> None:
+    vt.install(**place, patch=False)
     with pytest.raises(RuntimeError, match="does not yet support"):
         torch.cuda.memory_stats()
 
@@ -104,8 +104,8 @@ def test_install_refuses_a_pytorch_that_cannot_be_told_of_an_out_of_memory(
     assert isinstance(LIBRARY.last_failure(), vrampool.OutOfMemoryError)
 
 
-def test_what_is_asked_of_the_accelerator_is_vrampools(fresh: Configure, torch: Torch) -> None:
-    vt.install(device="host", host_capacity="64MiB")
+def test_what_is_asked_of_the_accelerator_is_vrampools(place: dict[str, Any], fresh: Configure, torch: Torch) -> None:
+    vt.install(**place)
     for module in (torch.accelerator, torch.accelerator.memory):
         free(alloc(MIB), MIB)
         assert module.memory_stats(0)["reserved_bytes.all.peak"] >= MIB
@@ -115,8 +115,8 @@ def test_what_is_asked_of_the_accelerator_is_vrampools(fresh: Configure, torch: 
     assert torch.log == []
 
 
-def test_figures_open_no_device(fresh: Configure, torch: Torch) -> None:
-    vt.install(device="host", host_capacity="64MiB", limit="16MiB")
+def test_figures_open_no_device(place: dict[str, Any], fresh: Configure, torch: Torch) -> None:
+    vt.install(**place, limit="16MiB")
     for device in range(3):
         assert torch.cuda.memory_stats(device)["allocated_bytes.all.current"] == 0
         assert vt.memory_allocated(device) == vt.max_memory_reserved(device) == 0
@@ -142,11 +142,11 @@ def test_a_mem_pool_of_an_older_pytorch_takes_what_that_has(
         pass
 
 
-def test_installing_twice_is_fine_when_it_is_the_same(fresh: Configure, torch: Torch) -> None:
-    vt.install(limit=MIB, device="host")
+def test_installing_twice_is_fine_when_it_is_the_same(place: dict[str, Any], fresh: Configure, torch: Torch) -> None:
+    vt.install(**place, limit=MIB)
     first = torch.current
     torch.is_used = True
-    vt.install(limit=MIB, device="host")
+    vt.install(**place, limit=MIB)
     assert torch.current is first
     with pytest.raises(vrampool.BusyError, match="configured already"):
         vt.install(limit=2 * MIB, device="host")
@@ -213,8 +213,8 @@ def test_a_mem_pool_configures_pools_for_segments(fresh: Configure, torch: Torch
     assert configured == [{"size_classes": "exact:2MiB", "max_cached": 0}]
 
 
-def test_a_mem_pool_below_vrampool_itself_is_refused(fresh: Configure, torch: Torch) -> None:
-    vt.install(device="host")
+def test_a_mem_pool_below_vrampool_itself_is_refused(place: dict[str, Any], fresh: Configure, torch: Torch) -> None:
+    vt.install(**place)
     with pytest.raises(vrampool.BusyError, match=r"vrampool.torch.tag\(\)"), vt.mem_pool("weights"):
         pass
 

@@ -20,6 +20,18 @@ static FORKED: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
     static INSIDE: Cell<bool> = const { Cell::new(false) };
+    /// Whether this thread's variables are being destroyed.
+    static ENDS: Cell<bool> = const { Cell::new(false) };
+    static END: End = const { End };
+}
+
+/// Destroyed with a thread's other variables. Those that it had before its first call of the driver are destroyed later.
+struct End;
+
+impl Drop for End {
+    fn drop(&mut self) {
+        ENDS.set(true);
+    }
 }
 
 /// One call of an exported function.
@@ -58,6 +70,7 @@ pub(crate) fn call(name: &'static str, work: impl FnOnce(Call) -> Answer) -> c_i
     if FORKED.load(Ordering::Relaxed) {
         return Code::NOT_INITIALIZED.0;
     }
+    let _ = END.try_with(|_| ());
     let number = {
         let mut world = World::lock();
         let number = world.faults.count(name);
@@ -70,6 +83,10 @@ pub(crate) fn call(name: &'static str, work: impl FnOnce(Call) -> Answer) -> c_i
             }
             if is_driver() {
                 return Code::NOT_PERMITTED.0;
+            }
+            if ENDS.get() {
+                world.site = Site { call: name, number };
+                world.report("the driver is called while a thread's variables are destroyed".into());
             }
             if let Some(code) = world.faults.due(name) {
                 return code.0;

@@ -8,6 +8,7 @@ use crate::world::World;
 use parking_lot::MutexGuard;
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
+use std::mem::ManuallyDrop;
 use std::thread::ThreadId;
 
 #[derive(Debug)]
@@ -27,21 +28,22 @@ pub(crate) struct Context {
 }
 
 thread_local! {
-    /// Handles, because a context may be destroyed while it is current.
-    static STACK: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
+    /// Handles, because a context may be destroyed while it is current. Never dropped: destructors that run later as the
+    /// thread ends may call the driver.
+    static STACK: ManuallyDrop<RefCell<Vec<usize>>> = const { ManuallyDrop::new(RefCell::new(Vec::new())) };
 }
 
 /// The handle on top of this thread's stack; 0 for none.
 pub(crate) fn top() -> usize {
-    STACK.with_borrow(|stack| stack.last().copied().unwrap_or(0))
+    STACK.with(|stack| stack.borrow().last().copied().unwrap_or(0))
 }
 
 pub(crate) fn push(handle: usize) {
-    STACK.with_borrow_mut(|stack| stack.push(handle));
+    STACK.with(|stack| stack.borrow_mut().push(handle));
 }
 
 pub(crate) fn pop() -> Option<usize> {
-    STACK.with_borrow_mut(Vec::pop)
+    STACK.with(|stack| stack.borrow_mut().pop())
 }
 
 impl World {
