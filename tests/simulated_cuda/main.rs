@@ -2,6 +2,7 @@
 //! devices is free of races. Skipped, with a line that says so, on another driver and without one.
 #![cfg(feature = "cuda")]
 
+mod control;
 mod faults;
 mod green_contexts;
 mod ignored_waits;

@@ -82,7 +82,7 @@ def fresh(monkeypatch: pytest.MonkeyPatch, place: dict[str, Any]) -> Iterator[Ca
     monkeypatch.setattr(_install, "_installed", None)
 
     def configure(**options: int | str) -> None:
-        vrampool.torch.configure(**place, **options)
+        vrampool.torch.configure(**{**place, **options})
 
     yield configure
     LIBRARY.call("torch_shutdown")

@@ -172,7 +172,10 @@ impl World {
         let Some(number) = self.stream(stream)?.capture else { return Ok(()) };
         match self.captures.get(&number) {
             Some(capture) if capture.origin == stream => {
-                self.take_capture(number);
+                if let Some(capture) = self.take_capture(number) {
+                    // It is there unless the program destroyed it.
+                    let _ = self.destroy_graph(capture.graph);
+                }
             }
             _ => self.invalidate(number),
         }
