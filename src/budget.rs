@@ -9,6 +9,10 @@
 
 use crate::lanes::LARGEST_CLASS;
 
+/// The part of the limit that all threads' magazines may have together: what is idle in one of a running thread serves no
+/// other, so a request that fits within the rest is never refused for it.
+const MAGAZINES_OF_LIMIT: u64 = 8;
+
 /// No cap, for every setting that is one.
 pub const UNLIMITED: u64 = u64::MAX;
 
@@ -268,7 +272,8 @@ impl Budget {
 
     /// How many more slots of `class` may be leased from a bucket that has `kept` idle blocks and slots already.
     pub(crate) fn leasable(&self, class: u64, kept: u64) -> u64 {
-        let bytes = self.caps.max_cached_bytes.saturating_sub(self.now.cached + self.leased);
+        let cacheable = self.caps.max_cached_bytes.saturating_sub(self.now.cached + self.leased);
+        let bytes = cacheable.min((self.caps.limit / MAGAZINES_OF_LIMIT).saturating_sub(self.leased));
         self.caps.max_buffers_per_bucket.saturating_sub(kept).min(bytes / class)
     }
 

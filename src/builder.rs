@@ -148,8 +148,8 @@ impl<B: Backend> Builder<B> {
     }
 
     /// The bytes of idle buffers that each thread may keep to itself, in *magazines*, from which it allocates without a lock.
-    /// They count against the caps. 0 turns magazines off. Default: 8 MiB, at most a 64th of `max_cached_bytes` and of
-    /// `limit`.
+    /// They count against the caps, and those of all threads together are at most an eighth of `limit`. 0 turns magazines off.
+    /// Default: 8 MiB, at most a 64th of `max_cached_bytes` and of `limit` (an 8th where the source is virtual).
     ///
     /// A thread gives them back when it ends (by the time it is joined; the end of a [`std::thread::scope`] alone does not wait
     /// for that). When they are wanted back before, by [`Pool::trim`], a limit that is reached, a

@@ -3,13 +3,14 @@
 mod audit;
 
 use audit::AuditDevice;
+use fastrand::Rng;
 use proptest::prelude::*;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::thread;
 use vrampool::host::{Call, HostDevice};
-use vrampool::{Backend, Buffer, Builder, FittedClasses, Pool, SizeClasses, UNLIMITED};
+use vrampool::{Backend, Buffer, Builder, FittedClasses, Pool, SizeClasses, Source, UNLIMITED};
 
 type Device = AuditDevice<HostDevice>;
 
@@ -346,15 +347,18 @@ fn nothing_is_lost_between_pools_that_close_and_threads_that_end() {
 fn a_device_without_memory_calls_magazines_back() {
     let device = device();
     let stream = device.create_stream().expect("a stream");
-    let pool = pool(&device, |builder| builder.limit(100 * KIB).magazine_bytes(64 * KIB));
+    let pool = pool(&device, |builder| builder.limit(1040 * KIB).magazine_bytes(64 * KIB));
     let other = Turns::new();
     keep(&other, &pool, 64 * KIB);
+    let allocate = |_| pool.allocate(64 * KIB, &stream).expect("there is room");
+    let live: Vec<_> = (0..15).map(allocate).collect();
     let error = pool.allocate(60 * KIB, &stream).expect_err("the other thread has idle what is missing");
     assert!(error.is_out_of_memory(), "{error}");
     assert!(error.to_string().contains("64.0 KiB idle"), "{error}");
     // It is asked for it: its next call gives it back.
     keep(&other, &pool, KIB);
     drop(pool.allocate(60 * KIB, &stream).expect("there is room"));
+    drop(live);
     other.end();
 }
 
@@ -391,6 +395,43 @@ fn hand_overs_do_not_drift_memory_to_one_side() {
 }
 
 /// Threads that find no slot left get some from those that have them.
+#[test]
+fn no_thread_is_refused_for_what_others_keep_idle() {
+    const THREADS: u64 = 16;
+    const MOST: u64 = 3 << 20;
+    for source in [Source::Direct, Source::Virtual] {
+        let device = device();
+        let limit = 64 << 20;
+        let pool = pool(&device, |builder| {
+            let exact = builder.size_classes(SizeClasses::PowerOfTwo).borrow_classes(0);
+            exact.source(source).limit(limit).magazine_bytes(8 << 20)
+        });
+        let start = Barrier::new(THREADS as usize);
+        thread::scope(|scope| {
+            for seed in 0..THREADS {
+                let (pool, device, start) = (&pool, &device, &start);
+                scope.spawn(move || {
+                    let stream = device.create_stream().expect("a stream");
+                    let mut rng = Rng::with_seed(seed);
+                    let (mut live, mut bytes) = (Vec::new(), 0);
+                    start.wait();
+                    for _ in 0..20_000 {
+                        let size = 4096 << rng.u64(..9);
+                        while bytes + size > MOST {
+                            let gone: Buffer<Device> = live.swap_remove(rng.usize(..live.len()));
+                            bytes -= gone.len();
+                        }
+                        // 48 MiB are live at most, and an eighth of the limit is idle in magazines.
+                        live.push(pool.allocate(size, &stream).expect("within the limit"));
+                        bytes += size;
+                    }
+                });
+            }
+        });
+        assert!(pool.stats().bytes_reserved <= limit);
+    }
+}
+
 #[test]
 fn slots_go_to_threads_that_need_them() {
     let device = device();
