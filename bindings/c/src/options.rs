@@ -66,6 +66,10 @@ impl Options {
     fn set(&mut self, key: &str, value: &str) -> Result<(), Failure> {
         let wrong = |reason: &str| Failure::configuration(key, value, reason);
         let size = || match value.parse::<ByteSize>() {
+            // What is beyond all numbers is the largest one here.
+            Ok(ByteSize(u64::MAX)) => {
+                Err(wrong("it is more than there are addresses; say unlimited for no cap"))
+            }
             Ok(size) => Ok(Some(size.as_u64())),
             Err(_) if value == "unlimited" => Ok(Some(UNLIMITED)),
             Err(_) => Err(wrong("a size is a number with an optional unit, as in 512MiB, or unlimited")),

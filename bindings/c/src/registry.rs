@@ -104,11 +104,12 @@ fn forget_ended() {
     drop(gone);
 }
 
-/// Where streams of a pool, also a destroyed one, are found.
+/// Where streams of a pool are found; of a destroyed one too, as long as blocks of it are live.
 pub(crate) fn home_of(handle: u64) -> Result<Arc<Home>, Failure> {
     match get(handle) {
         Ok(pool) => Ok(Arc::clone(&pool.home)),
         Err(none) => {
+            forget_ended();
             let destroyed = DESTROYED.lock();
             let found = destroyed.as_ref().and_then(|destroyed| destroyed.get(&handle));
             found.map(|destroyed| Arc::clone(&destroyed.home)).ok_or(none)
@@ -144,6 +145,7 @@ mod tests {
         let (held, live) = destroyed(2);
         let gone: Vec<_> = (0..100).map(|_| destroyed(0).0).collect();
         assert!(gone[..99].iter().all(|&handle| !known(handle)), "each goes with the next");
+        assert!(home_of(gone[99]).is_err(), "no block of it is live");
         for (freed, &block) in live.iter().enumerate() {
             assert!(known(held) && home_of(held).is_ok(), "{freed} of its blocks are free");
             let status = crate::vrampool_free(0, block, ptr::null_mut());

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use vrampool::any::AnyDevice;
 use vrampool::{ArenaBuffer, Backend, DeviceArena, Memory, Offload};
 
@@ -34,6 +34,8 @@ struct Segment {
     device: c_int,
     bytes: u64,
     number: u64,
+    /// A call frees it: no other does.
+    is_going: AtomicBool,
     arena: DeviceArena<AnyDevice>,
     /// All of the arena.
     _block: ArenaBuffer<AnyDevice>,
@@ -66,7 +68,8 @@ pub(crate) fn allocate(size: u64, device: c_int, stream: usize) -> Result<u64, F
     let address = start + block.offset()?;
     // Relaxed: only distinctness matters.
     let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
-    let segment = Segment { device, bytes, number, arena, _block: block, home };
+    let is_going = AtomicBool::new(false);
+    let segment = Segment { device, bytes, number, is_going, arena, _block: block, home };
     SEGMENTS.lock().get_or_insert_default().insert(address, Arc::new(segment));
     let told = *TOLD.lock();
     if let Some(on_malloc) = told.on_malloc {
@@ -76,7 +79,10 @@ pub(crate) fn allocate(size: u64, device: c_int, stream: usize) -> Result<u64, F
 }
 
 pub(crate) fn free(address: u64) -> Result<(), Failure> {
-    find(address)?;
+    // Relaxed: only one call has to win.
+    if find(address)?.is_going.swap(true, Ordering::Relaxed) {
+        return Err(none(address));
+    }
     let told = *TOLD.lock();
     if let Some(on_free) = told.on_free {
         on_free(told.user as *mut c_void, address);

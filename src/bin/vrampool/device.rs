@@ -7,7 +7,7 @@ use crate::train::kernels::Kernels;
 use std::error::Error;
 use std::time::Duration;
 use vrampool::any::{self, AnyDevice, Name};
-use vrampool::host::HostDevice;
+use vrampool::host::{Faults, HostDevice};
 use vrampool::trace::{HostTouch, Touch};
 use vrampool::{Backend, BackendError};
 
@@ -26,6 +26,17 @@ pub(crate) trait Device: Rivals {
     fn with_memory(&self, bytes: u64) -> Self {
         let _ = bytes;
         self.clone()
+    }
+
+    /// As [`with_memory`](Self::with_memory), with pages of virtual memory of so many bytes.
+    fn with_pages(&self, bytes: u64, page: u64) -> Self {
+        let _ = page;
+        self.with_memory(bytes)
+    }
+
+    /// Where failures of its calls are planned, if they can be.
+    fn faults(&self) -> Option<&Faults> {
+        None
     }
 
     /// A device each of whose copies and kernels takes so much longer, where one can have it as one likes.
@@ -50,6 +61,14 @@ impl Device for HostDevice {
 
     fn with_memory(&self, bytes: u64) -> Self {
         Self::builder().capacity(bytes).build()
+    }
+
+    fn with_pages(&self, bytes: u64, page: u64) -> Self {
+        Self::builder().capacity(bytes).granularity(page).build()
+    }
+
+    fn faults(&self) -> Option<&Faults> {
+        Some(Self::faults(self))
     }
 
     fn with_latency(&self, latency: Duration) -> Option<Self> {

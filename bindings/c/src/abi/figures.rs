@@ -95,7 +95,7 @@ pub extern "C" fn vrampool_memory_info(
     total_bytes: Out<'_, u64>,
 ) -> Status {
     guard(|| {
-        let info = registry::home_of(pool)?.device.memory_info()?;
+        let info = registry::get(pool)?.home.device.memory_info()?;
         free_bytes.set(info.free_bytes);
         total_bytes.set(info.total_bytes);
         Ok(())

@@ -11,7 +11,7 @@ use vrampool::Backend;
 pub extern "C" fn vrampool_stream_create(pool: u64, stream: Out<'_, *mut c_void>) -> Status {
     guard(|| {
         stream.check("stream")?;
-        let home = registry::home_of(pool)?;
+        let home = &registry::get(pool)?.home;
         stream.set(streams::as_handle(home.create()?));
         Ok(())
     })

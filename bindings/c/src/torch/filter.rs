@@ -1,6 +1,7 @@
 //! A `std::function<bool(cudaStream_t)>`, as libstdc++ has them.
 
-use parking_lot::Mutex;
+use parking_lot::ReentrantMutex;
+use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::fmt;
 use std::mem::MaybeUninit;
@@ -35,9 +36,14 @@ const CLONE: c_int = 2;
 const DESTROY: c_int = 3;
 
 /// A copy of somebody's function, asked by one thread at a time.
-pub(crate) struct Filter(Mutex<Function>);
+pub(crate) struct Filter {
+    function: ReentrantMutex<Function>,
+    /// It is being asked, and what it calls asks it again.
+    is_asked: Cell<bool>,
+}
 
-// SAFETY: what it captured is C++'s, and PyTorch's functions are made to be asked on any thread; the lock lets one at a time.
+// SAFETY: what it captured is C++'s, and PyTorch's functions are made to be asked on any thread; the lock lets one at a time, which
+// alone changes the flag.
 unsafe impl Send for Filter {}
 // SAFETY: as above.
 unsafe impl Sync for Filter {}
@@ -56,22 +62,36 @@ impl Filter {
         unsafe { manage(functor.as_mut_ptr(), &raw const function.functor, CLONE) };
         // SAFETY: two numbers, which were 0 before they were written.
         let functor = unsafe { functor.assume_init() };
-        Some(Self(Mutex::new(Function { functor, manage: Some(manage), invoke: Some(invoke) })))
+        let function = Function { functor, manage: Some(manage), invoke: Some(invoke) };
+        Some(Self { function: ReentrantMutex::new(function), is_asked: Cell::new(false) })
     }
 
-    /// Asks it. What it throws goes on to the caller.
+    /// Asks it. What it throws goes on to the caller. It accepts nothing that is asked for while it is asked.
     pub(crate) fn accepts(&self, stream: *mut c_void) -> bool {
-        let function = self.0.lock();
+        let function = self.function.lock();
         let Some(invoke) = function.invoke else { return true };
+        if self.is_asked.replace(true) {
+            return false;
+        }
+        let _asked = Asked(&self.is_asked);
         let mut stream = stream;
         // SAFETY: a function's invoker with what that captured, and the argument by reference, as `Args&&...` are passed.
         unsafe { invoke(&raw const function.functor, &raw mut stream) }
     }
 }
 
+/// The time in which a filter is asked, also when it throws.
+struct Asked<'a>(&'a Cell<bool>);
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        self.0.set(false);
+    }
+}
+
 impl Drop for Filter {
     fn drop(&mut self) {
-        let function = self.0.get_mut();
+        let function = self.function.get_mut();
         let functor = &raw mut function.functor;
         if let Some(manage) = function.manage {
             // SAFETY: the manager of a function, for the copy that it made; nobody has it any more. Destructors do not throw.
@@ -82,6 +102,6 @@ impl Drop for Filter {
 
 impl fmt::Debug for Filter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Filter").field(&self.0.lock().functor).finish()
+        f.debug_tuple("Filter").field(&self.function.lock().functor).finish()
     }
 }

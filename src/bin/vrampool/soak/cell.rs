@@ -1,11 +1,12 @@
 //! One pool, its device and the threads that use it.
 
+use crate::device::Device;
 use fastrand::Rng;
 use std::error::Error;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
-use vrampool::host::{Call, HostDevice, HostStream};
-use vrampool::{Backend, Buffer, DeviceArena, Offload, Pool, PoolStats, Source};
+use vrampool::host::{Call, Faults};
+use vrampool::{BackendError, Buffer, DeviceArena, Offload, Pool, PoolStats, Source};
 
 /// The limit of each pool, bytes.
 const LIMIT: u64 = 128 << 20;
@@ -13,7 +14,7 @@ const LIMIT: u64 = 128 << 20;
 /// The device's memory: the limit, and what the arena of fixed size takes at once.
 const DEVICE: u64 = 2 * LIMIT;
 
-/// The size of a page of the device, bytes.
+/// The size of a page of virtual memory, bytes, where one can choose.
 const PAGE: u64 = 64 << 10;
 
 /// So many bytes at the start and at the end of a buffer are written and checked.
@@ -47,11 +48,11 @@ pub(crate) struct Settings {
 
 /// A pool that is used by turns with others.
 #[derive(Debug)]
-pub(crate) struct Cell {
+pub(crate) struct Cell<D: Device> {
     pub(crate) settings: Settings,
-    device: HostDevice,
-    pool: Pool<HostDevice>,
-    workers: Vec<Worker>,
+    device: D,
+    pool: Pool<D>,
+    workers: Vec<Worker<D>>,
 }
 
 /// What a turn counted.
@@ -65,30 +66,30 @@ pub(crate) struct Counts {
 }
 
 #[derive(Debug)]
-struct Worker {
-    stream: HostStream,
+struct Worker<D: Device> {
+    stream: D::Stream,
     random: Rng,
-    live: Vec<Live>,
+    live: Vec<Live<D>>,
     bytes: u64,
 }
 
 /// A buffer, and what its first and last bytes are if they were written.
 #[derive(Debug)]
-struct Live {
-    buffer: Buffer<HostDevice>,
+struct Live<D: Device> {
+    buffer: Buffer<D>,
     mark: Option<u8>,
 }
 
-impl Cell {
+impl<D: Device> Cell<D> {
     /// None where the device cannot have such a source.
-    pub(crate) fn new(settings: Settings) -> Result<Option<Self>, Box<dyn Error>> {
-        let device = HostDevice::builder().capacity(DEVICE).granularity(PAGE).build();
-        if settings.source == Source::Virtual && device.virtual_memory().is_none() {
-            return Ok(None);
-        }
+    pub(crate) fn new(settings: Settings, device: &D) -> Result<Option<Self>, Box<dyn Error>> {
+        let device = device.with_pages(DEVICE, PAGE);
         let name = format!("{}-{}", settings.source, settings.level);
-        let pool = Pool::builder(&device).name(name).source(settings.source).limit(LIMIT).build()?;
-        let worker = |number: u32| -> Result<Worker, Box<dyn Error>> {
+        let pool = match Pool::builder(&device).name(name).source(settings.source).limit(LIMIT).build() {
+            Err(vrampool::Error::Backend(BackendError::Unsupported { .. })) => return Ok(None),
+            pool => pool?,
+        };
+        let worker = |number: u32| -> Result<Worker<D>, Box<dyn Error>> {
             let random = Rng::with_seed(settings.seed.wrapping_add(u64::from(number)));
             Ok(Worker { stream: device.create_stream()?, random, live: Vec::new(), bytes: 0 })
         };
@@ -122,16 +123,18 @@ impl Cell {
         self.pool.stats()
     }
 
-    /// The most mappings and addresses that the pool may have.
-    pub(crate) fn bounds() -> (u64, u64) {
-        (4 * (LIMIT / PAGE) + 1024, 8 * LIMIT)
+    /// The most mappings and bytes of addresses that the pool may have, where it maps memory itself.
+    pub(crate) fn bounds(&self) -> Result<Option<(u64, u64)>, BackendError> {
+        let virtual_memory = self.device.virtual_memory().filter(|_| self.settings.source == Source::Virtual);
+        let page = virtual_memory.map(|memory| memory.granularity(self.pool.kind())).transpose()?;
+        Ok(page.map(|page| (4 * (LIMIT / page) + 1024, 8 * LIMIT)))
     }
 
     /// Drops everything. What the device then lacks is an error.
     pub(crate) fn finish(self) -> Result<(), String> {
         let Self { settings, device, pool, workers } = self;
         let name = pool.name().to_owned();
-        device.faults().clear();
+        device.faults().into_iter().for_each(Faults::clear);
         for worker in workers {
             drop(worker.live);
             device.synchronize(&worker.stream).map_err(|error| format!("{name}: {error}"))?;
@@ -145,6 +148,10 @@ impl Cell {
             ));
         }
         drop(pool);
+        if device.faults().is_none() {
+            // Others use it at the same time.
+            return Ok(());
+        }
         match device.memory_info() {
             Ok(info) if info.free_bytes == info.total_bytes => Ok(()),
             Ok(info) => Err(format!("{name}: {} bytes are lost", info.total_bytes - info.free_bytes)),
@@ -153,8 +160,8 @@ impl Cell {
     }
 }
 
-impl Worker {
-    fn step(&mut self, pool: &Pool<HostDevice>, share: u64, counts: &Counts) {
+impl<D: Device> Worker<D> {
+    fn step(&mut self, pool: &Pool<D>, share: u64, counts: &Counts) {
         counts.operations.fetch_add(1, Relaxed);
         let began = Instant::now();
         // Mostly small, some large, none alike.
@@ -192,29 +199,31 @@ impl Worker {
     }
 }
 
-impl Live {
+impl<D: Device> Live<D> {
     /// Whether it has what was written to it. One that cannot be read, because its pool is asleep, counts as whole.
-    fn is_whole(&self, stream: &HostStream) -> bool {
+    fn is_whole(&self, stream: &D::Stream) -> bool {
         let Some(mark) = self.mark else { return true };
         let mut bytes = vec![0; self.buffer.len().min(MARK) as usize];
         self.buffer.read(stream, &mut bytes).is_err() || bytes.iter().all(|&byte| byte == mark)
     }
 }
 
-fn write(buffer: &mut Buffer<HostDevice>, stream: &HostStream, mark: u8) -> Result<(), vrampool::Error> {
+fn write<D: Device>(buffer: &mut Buffer<D>, stream: &D::Stream, mark: u8) -> Result<(), vrampool::Error> {
     let bytes = vec![mark; buffer.len().min(MARK) as usize];
     buffer.write(stream, &bytes)
 }
 
 /// What else happens to a pool, now and then: one call of [`Worker::step`] in 64 is followed by this.
-fn disturb(device: &HostDevice, pool: &Pool<HostDevice>, settings: Settings, random: &mut Rng) {
+fn disturb<D: Device>(device: &D, pool: &Pool<D>, settings: Settings, random: &mut Rng) {
     let mut is_time = |one_in: u32| random.u32(..one_in / 64) == 0;
     if is_time(TRIMS) {
         pool.trim();
     }
-    if settings.faults && is_time(FAULTS) {
+    if let Some(faults) = device.faults().filter(|_| settings.faults)
+        && is_time(FAULTS)
+    {
         let call = FAILING[random.usize(..FAILING.len())];
-        device.faults().fail_nth(call, device_calls(random));
+        faults.fail_nth(call, device_calls(random));
     }
     let mut is_time = |one_in: u32| random.u32(..one_in / 64) == 0;
     if is_time(SLEEPS)
@@ -235,8 +244,8 @@ fn device_calls(random: &mut Rng) -> u64 {
 }
 
 /// The pool is awake afterwards.
-fn settle(device: &HostDevice, pool: &Pool<HostDevice>) -> Result<(), Box<dyn Error>> {
-    device.faults().clear();
+fn settle<D: Device>(device: &D, pool: &Pool<D>) -> Result<(), Box<dyn Error>> {
+    device.faults().into_iter().for_each(Faults::clear);
     if let Some(arena) = pool.arena().filter(|arena| DeviceArena::is_growing(arena)) {
         let _ = arena.wake()?;
     }

@@ -1,11 +1,12 @@
 //! `vrampool soak`: random traffic for hours, on pools of every source at 80, 95 and 100 % of their limits.
 //!
-//! The host device is what it runs on, because faults can be planned there. All pools live for the whole run and take turns, so that
+//! Faults are planned where the device allows it, which is the host's. All pools live for the whole run and take turns, so that
 //! each tenth of the run shows each of them.
 
 mod cell;
 mod report;
 
+use crate::device::{self, Device, Run};
 use cell::{Cell, Settings};
 use clap::{Args, value_parser};
 use report::{Process, Tenth};
@@ -13,6 +14,7 @@ use std::error::Error;
 use std::io::Write;
 use std::time::Duration;
 use vrampool::Source;
+use vrampool::any::Name;
 
 /// Flags of `vrampool soak`.
 #[derive(Debug, Clone, Args)]
@@ -29,9 +31,12 @@ pub(crate) struct Arguments {
     /// Threads that use each pool at the same time
     #[arg(long, value_name = "COUNT", default_value = "4", value_parser = value_parser!(u32).range(1..=256))]
     threads: u32,
-    /// Run without planned faults of the device
+    /// Run without planned faults of the host device
     #[arg(long)]
     no_faults: bool,
+    /// The device to run on, as the other commands name it
+    #[arg(long, value_name = "NAME")]
+    backend: Option<Name>,
 }
 
 /// Parts of the run that are reported and compared.
@@ -47,35 +52,55 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
         None => Duration::try_from_secs_f64(arguments.hours * 3600.0)
             .map_err(|_| format!("--hours {} is no time; give a positive number", arguments.hours))?,
     };
-    let mut cells = Vec::new();
-    for (number, source) in [Source::Direct, Source::Arena, Source::Virtual].into_iter().enumerate() {
-        for level in LEVELS {
-            let seed = arguments.seed ^ (number as u64) << 32 ^ level << 40;
-            let settings =
-                Settings { source, level, seed, threads: arguments.threads, faults: !arguments.no_faults };
-            if let Some(cell) = Cell::new(settings)? {
-                cells.push(cell);
+    device::run(arguments.backend.as_ref(), Soak { arguments, total })
+}
+
+/// The whole run, on a device of whatever type.
+struct Soak<'a> {
+    arguments: &'a Arguments,
+    total: Duration,
+}
+
+impl Run for Soak<'_> {
+    type Output = ();
+
+    fn run<D: Device>(self, device: &D) -> Result<(), Box<dyn Error>> {
+        let Self { arguments, total } = self;
+        let mut cells = Vec::new();
+        for (number, source) in Source::ALL.into_iter().enumerate() {
+            for level in LEVELS {
+                let seed = arguments.seed ^ (number as u64) << 32 ^ level << 40;
+                let settings = Settings {
+                    source,
+                    level,
+                    seed,
+                    threads: arguments.threads,
+                    faults: !arguments.no_faults,
+                };
+                if let Some(cell) = Cell::new(settings, device)? {
+                    cells.push(cell);
+                }
             }
         }
-    }
-    let turn = total / TENTHS / cells.len() as u32;
-    let mut tenths: Vec<Tenth> = Vec::new();
-    for number in 1..=TENTHS {
-        let mut tenth = Tenth::new(number);
-        for cell in &mut cells {
-            let counts = cell.run(turn)?;
-            tenth.add(cell, counts);
+        let turn = total / TENTHS / cells.len() as u32;
+        let mut tenths: Vec<Tenth> = Vec::new();
+        for number in 1..=TENTHS {
+            let mut tenth = Tenth::new(number);
+            for cell in &mut cells {
+                let counts = cell.run(turn)?;
+                tenth.add(cell, counts)?;
+            }
+            tenth.process = Process::now();
+            writeln!(std::io::stdout(), "{}", serde_json::to_string(&tenth)?)?;
+            tenths.push(tenth);
         }
-        tenth.process = Process::now();
-        writeln!(std::io::stdout(), "{}", serde_json::to_string(&tenth)?)?;
-        tenths.push(tenth);
-    }
-    let left: Vec<String> = cells.into_iter().filter_map(|cell| cell.finish().err()).collect();
-    let report = report::Whole::of(arguments.seed, &tenths, left);
-    writeln!(std::io::stdout(), "{}", serde_json::to_string(&report)?)?;
-    match report.findings.as_slice() {
-        [] => Ok(()),
-        findings => Err(findings.join("; ").into()),
+        let left: Vec<String> = cells.into_iter().filter_map(|cell| cell.finish().err()).collect();
+        let report = report::Whole::of(arguments.seed, total, &tenths, left);
+        writeln!(std::io::stdout(), "{}", serde_json::to_string(&report)?)?;
+        match report.findings.as_slice() {
+            [] => Ok(()),
+            findings => Err(findings.join("; ").into()),
+        }
     }
 }
 

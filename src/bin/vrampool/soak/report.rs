@@ -1,10 +1,12 @@
 //! What a run took, and whether it stayed flat.
 
 use super::cell::{Cell, Counts};
+use crate::device::Device;
 use serde::Serialize;
 use std::fs;
 use std::sync::atomic::Ordering::Relaxed;
-use vrampool::Source;
+use std::time::Duration;
+use vrampool::BackendError;
 
 /// What the process takes of the system.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
@@ -33,6 +35,8 @@ pub(crate) struct Tenth {
     pub(crate) process: Process,
     #[serde(skip)]
     nanoseconds: u64,
+    #[serde(skip)]
+    findings: Vec<String>,
 }
 
 /// A whole run.
@@ -46,6 +50,7 @@ pub(crate) struct Whole {
     /// The last tenth over the second.
     time_ratio: f64,
     mappings_ratio: f64,
+    addresses_ratio: f64,
     resident_ratio: f64,
     pub(crate) findings: Vec<String>,
 }
@@ -84,30 +89,42 @@ impl Tenth {
             stitched_ranges: 0,
             process: Process::default(),
             nanoseconds: 0,
+            findings: Vec::new(),
         }
     }
 
     /// A pool had its turn.
-    pub(crate) fn add(&mut self, cell: &Cell, counts: Counts) {
+    pub(crate) fn add<D: Device>(&mut self, cell: &Cell<D>, counts: Counts) -> Result<(), BackendError> {
         self.operations += counts.operations.load(Relaxed);
         self.nanoseconds += counts.nanoseconds.load(Relaxed);
         self.refused += counts.refused.load(Relaxed);
         self.failed += counts.failed.load(Relaxed);
         self.corrupt += counts.corrupt.load(Relaxed);
         self.ns_per_operation = self.nanoseconds as f64 / self.operations.max(1) as f64;
-        if cell.settings.source == Source::Virtual {
+        if let Some((mappings, addresses)) = cell.bounds()? {
             let stats = cell.stats();
+            if stats.mappings > mappings || stats.address_bytes > addresses {
+                self.findings.push(format!(
+                    "tenth {}: a pool has {} mappings and {} bytes of addresses; its bounds are {mappings} and {addresses}",
+                    self.tenth, stats.mappings, stats.address_bytes
+                ));
+            }
             self.mappings += stats.mappings;
             self.address_bytes += stats.address_bytes;
             self.stitched_ranges += stats.stitched_ranges;
             self.most_mappings = self.most_mappings.max(stats.mappings);
             self.most_address_bytes = self.most_address_bytes.max(stats.address_bytes);
         }
+        Ok(())
     }
 }
 
+/// A run of an hour or more is to stay below this share of what its second tenth took: shorter ones warm up.
+const FLAT: f64 = 1.2;
+const LONG: Duration = Duration::from_secs(3600);
+
 impl Whole {
-    pub(crate) fn of(seed: u64, tenths: &[Tenth], mut findings: Vec<String>) -> Self {
+    pub(crate) fn of(seed: u64, total: Duration, tenths: &[Tenth], mut findings: Vec<String>) -> Self {
         let sum = |count: fn(&Tenth) -> u64| tenths.iter().map(count).sum();
         let ratio = |count: fn(&Tenth) -> f64| match tenths {
             [_, second, .., last] => count(last) / count(second).max(1.0),
@@ -117,24 +134,28 @@ impl Whole {
         if corrupt > 0 {
             findings.push(format!("{corrupt} buffers did not have what was written to them"));
         }
-        let (mappings, addresses) = Cell::bounds();
-        for tenth in tenths {
-            if tenth.most_mappings > mappings || tenth.most_address_bytes > addresses {
-                findings.push(format!(
-                    "tenth {}: a pool has {} mappings and {} bytes of addresses; its bounds are {mappings} and {addresses}",
-                    tenth.tenth, tenth.most_mappings, tenth.most_address_bytes
-                ));
-            }
+        findings.extend(tenths.iter().flat_map(|tenth| tenth.findings.iter().cloned()));
+        let ratios = [
+            ("time of an operation", ratio(|tenth| tenth.ns_per_operation)),
+            ("number of mappings", ratio(|tenth| tenth.process.mappings as f64)),
+            ("size of the address space", ratio(|tenth| tenth.process.address_bytes as f64)),
+            ("resident memory", ratio(|tenth| tenth.process.resident_bytes as f64)),
+        ];
+        if total >= LONG {
+            let grown = ratios.iter().filter(|(_, ratio)| *ratio > FLAT);
+            findings.extend(grown.map(|(what, ratio)| format!("the {what} grew {ratio:.2} times")));
         }
+        let [time_ratio, mappings_ratio, addresses_ratio, resident_ratio] = ratios.map(|(_, ratio)| ratio);
         Self {
             seed,
             operations: sum(|tenth| tenth.operations),
             refused: sum(|tenth| tenth.refused),
             failed: sum(|tenth| tenth.failed),
             corrupt,
-            time_ratio: ratio(|tenth| tenth.ns_per_operation),
-            mappings_ratio: ratio(|tenth| tenth.process.mappings as f64),
-            resident_ratio: ratio(|tenth| tenth.process.resident_bytes as f64),
+            time_ratio,
+            mappings_ratio,
+            addresses_ratio,
+            resident_ratio,
             findings,
         }
     }

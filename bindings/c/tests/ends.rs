@@ -1,0 +1,155 @@
+//! What is over is over: memory that is freed, pools that are destroyed, streams that are not needed.
+
+use std::ffi::{CStr, c_void};
+use std::ptr;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Barrier, Mutex, PoisonError};
+use vrampool_c::boundary::{Out, Text};
+use vrampool_c::*;
+
+/// PyTorch's pool, of which the process has one.
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn pool(options: &CStr) -> u64 {
+    let mut pool = 0;
+    assert_eq!(
+        vrampool_create(Text::from(options), Out::from(&mut pool)),
+        Status::OK,
+        "{}",
+        last_error_text()
+    );
+    pool
+}
+
+fn stream(pool: u64) -> *mut c_void {
+    let mut stream = ptr::null_mut();
+    assert_eq!(vrampool_stream_create(pool, Out::from(&mut stream)), Status::OK, "{}", last_error_text());
+    stream
+}
+
+fn allocate(pool: u64, bytes: u64, stream: *mut c_void) -> *mut c_void {
+    let mut address = ptr::null_mut();
+    let status = vrampool_allocate(pool, bytes, stream, Out::from(&mut address));
+    assert_eq!(status, Status::OK, "{}", last_error_text());
+    address
+}
+
+/// A line of `/proc/self/status`, as a number.
+fn status_of_process(name: &str) -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").expect("Linux");
+    let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("it is there");
+    line.chars().filter(char::is_ascii_digit).collect::<String>().parse().expect("a number")
+}
+
+#[test]
+fn a_destroyed_pool_answers_nothing_once_its_blocks_are_free() {
+    let pool = pool(c"device=host; host_capacity=1MiB; source=direct");
+    let (own, mut number) = (stream(pool), 0);
+    let block = allocate(pool, 100, own);
+    assert_eq!(vrampool_destroy(pool), Status::OK);
+    assert_eq!(vrampool_memory_info(pool, Out::from(&mut number), Out::null()), Status::INVALID_HANDLE);
+    assert_eq!(vrampool_stream_create(pool, Out::from(&mut ptr::null_mut())), Status::INVALID_HANDLE);
+    // Its block may need its streams.
+    assert_eq!(vrampool_stream_synchronize(pool, own), Status::OK);
+    assert_eq!(vrampool_stream_destroy(pool, own), Status::OK);
+    assert_eq!(vrampool_free(pool, block, ptr::null_mut()), Status::OK, "{}", last_error_text());
+    assert_eq!(vrampool_stream_synchronize(pool, ptr::null_mut()), Status::INVALID_HANDLE);
+}
+
+#[test]
+fn a_segment_is_told_to_be_gone_once() {
+    static TOLD: AtomicU64 = AtomicU64::new(0);
+    extern "C" fn on_free(_: *mut c_void, _: u64) {
+        TOLD.fetch_add(1, Ordering::Relaxed);
+    }
+    const ROUNDS: u64 = 200;
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    assert_eq!(vrampool_torch_shutdown(), Status::OK);
+    assert_eq!(vrampool_torch_configure(c"device=host; host_capacity=16MiB".into()), Status::OK);
+    assert_eq!(vrampool_segment_callbacks(None, Some(on_free), ptr::null_mut()), Status::OK);
+    for _ in 0..ROUNDS {
+        let segment = vrampool_segment_alloc(1 << 20, 0, ptr::null_mut()) as usize;
+        assert_ne!(segment, 0, "{}", last_error_text());
+        let begin = Barrier::new(2);
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    begin.wait();
+                    vrampool_segment_free(segment as *mut c_void, 1 << 20, 0, ptr::null_mut());
+                });
+            }
+        });
+    }
+    assert_eq!(TOLD.load(Ordering::Relaxed), ROUNDS);
+    assert_eq!(vrampool_segment_callbacks(None, None, ptr::null_mut()), Status::OK);
+    assert_eq!(vrampool_torch_shutdown(), Status::OK);
+}
+
+#[test]
+fn streams_that_used_a_block_end_when_they_are_destroyed() {
+    let pool = pool(c"device=host; host_capacity=16MiB; source=direct");
+    let own = stream(pool);
+    let before = status_of_process("Threads:");
+    let blocks: Vec<_> = (0..64).map(|_| allocate(pool, 1000, own)).collect();
+    for &block in &blocks {
+        let other = stream(pool);
+        assert_eq!(vrampool_record_stream(block, other), Status::OK);
+        assert_eq!(vrampool_stream_destroy(pool, other), Status::OK);
+    }
+    for block in blocks {
+        assert_eq!(vrampool_free(pool, block, own), Status::OK);
+    }
+    // The other tests of this process have some of their own.
+    assert!(
+        status_of_process("Threads:") < before + 32,
+        "{} threads",
+        status_of_process("Threads:") - before
+    );
+    assert_eq!(vrampool_stream_destroy(pool, own), Status::OK);
+    assert_eq!(vrampool_destroy(pool), Status::OK);
+}
+
+#[test]
+fn a_tag_costs_little() {
+    const TAGS: u64 = 100;
+    let pool = pool(c"device=host; host_capacity=1GiB; source=virtual; limit=512MiB");
+    let before = status_of_process("RssAnon:");
+    for tag in 0..TAGS {
+        let tag = std::ffi::CString::new(format!("tag {tag}")).expect("no 0");
+        assert_eq!(vrampool_tag_begin(pool, tag.as_c_str().into()), Status::OK, "{}", last_error_text());
+        let block = allocate(pool, 1000, ptr::null_mut());
+        assert_eq!(vrampool_free(pool, block, ptr::null_mut()), Status::OK);
+        assert_eq!(vrampool_tag_end(pool), Status::OK);
+    }
+    assert_eq!(vrampool_trim(pool, 0, Out::null()), Status::OK);
+    let more = status_of_process("RssAnon:").saturating_sub(before);
+    assert!(more < 128 * TAGS, "{} KiB a tag", more / TAGS);
+    assert_eq!(vrampool_destroy(pool), Status::OK);
+}
+
+#[test]
+fn a_stream_that_is_none_is_refused_for_blocks_of_private_pools_too() {
+    const NONE: *mut c_void = 0xdead_beef as *mut c_void;
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    assert_eq!(vrampool_torch_shutdown(), Status::OK);
+    assert_eq!(vrampool_torch_configure(c"device=host; host_capacity=16MiB".into()), Status::OK);
+    let id = MempoolId { first: 0, second: 1 };
+    vrampool_torch_begin_allocate_to_pool(0, id, CppFunction::null());
+    let block = vrampool_torch_alloc(1000, 0, ptr::null_mut());
+    assert_eq!(vrampool_record_stream(block, NONE), Status::INVALID_ARGUMENT);
+    assert_eq!(vrampool_free(0, block, NONE), Status::INVALID_ARGUMENT);
+    assert_eq!(vrampool_free(0, block, ptr::null_mut()), Status::OK, "{}", last_error_text());
+    vrampool_torch_end_allocate_to_pool(0, id);
+    vrampool_torch_release_pool(0, id);
+    assert_eq!(vrampool_torch_shutdown(), Status::OK);
+}
+
+#[test]
+fn a_size_beyond_all_addresses_is_no_limit() {
+    for options in [c"device=host; limit=20EiB", c"device=host; max_cached=17179869184GiB"] {
+        let mut pool = 0;
+        assert_eq!(vrampool_create(options.into(), Out::from(&mut pool)), Status::CONFIGURATION);
+        assert!(last_error_text().contains("say unlimited"), "{}", last_error_text());
+    }
+}
