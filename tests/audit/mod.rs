@@ -34,9 +34,36 @@ pub(crate) struct State {
     forbidden: AtomicU64,
     /// Whether waits between streams are left out.
     without_waits: AtomicBool,
-    on_drop: Mutex<Option<Box<dyn Fn() + Send>>>,
+    on_drop: Hook,
+    before_drop: Hook,
     /// A call that panics, and how many of them are made before.
     panics: Mutex<Option<(&'static str, u64)>>,
+}
+
+type Hook = Mutex<Option<Box<dyn Fn() + Send>>>;
+
+impl State {
+    /// Taken out while it runs: a destructor that frees memory runs it once, not for ever.
+    fn run(&self, place: &Hook) {
+        let hook = place.lock().expect("no panic under it").take();
+        if let Some(hook) = hook {
+            hook();
+            *place.lock().expect("no panic under it") = Some(hook);
+        }
+    }
+
+    fn called(&self, name: &'static str) {
+        let mut panics = self.panics.lock().expect("no panic under it");
+        match &mut *panics {
+            Some((call, 0)) if *call == name => {
+                *panics = None;
+                drop(panics);
+                panic!("{name} panics");
+            }
+            Some((call, left)) if *call == name => *left -= 1,
+            _ => {}
+        }
+    }
 }
 
 impl fmt::Debug for State {
@@ -47,6 +74,7 @@ impl fmt::Debug for State {
 
 #[derive(Debug)]
 pub(crate) struct AuditMemory<B: Backend> {
+    _leaving: Leaving,
     /// Given back before `ticket` is, so that the books never say less than is taken.
     pub(crate) inner: B::Memory,
     /// None for addresses.
@@ -59,16 +87,22 @@ struct Ticket {
     state: Arc<State>,
 }
 
+/// Calls the hook before memory is given back.
+#[derive(Debug)]
+struct Leaving(Arc<State>);
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        self.0.run(&self.0.before_drop);
+    }
+}
+
 impl Drop for Ticket {
     fn drop(&mut self) {
         self.state.taken.fetch_sub(self.bytes, Ordering::SeqCst);
         self.state.frees.fetch_add(1, Ordering::SeqCst);
-        // Taken out while it runs: a destructor that frees memory runs it once, not for ever.
-        let hook = self.state.on_drop.lock().expect("no panic under it").take();
-        if let Some(hook) = hook {
-            hook();
-            *self.state.on_drop.lock().expect("no panic under it") = Some(hook);
-        }
+        self.state.called("drop");
+        self.state.run(&self.state.on_drop);
     }
 }
 
@@ -152,16 +186,7 @@ impl<B: Backend> AuditDevice<B> {
     }
 
     fn called(&self, name: &'static str) {
-        let mut panics = self.state.panics.lock().expect("no panic under it");
-        match &mut *panics {
-            Some((call, 0)) if *call == name => {
-                *panics = None;
-                drop(panics);
-                panic!("{name} panics");
-            }
-            Some((call, left)) if *call == name => *left -= 1,
-            _ => {}
-        }
+        self.state.called(name);
     }
 
     /// Leaves out every wait between streams from now on.
@@ -174,8 +199,14 @@ impl<B: Backend> AuditDevice<B> {
         *self.state.on_drop.lock().expect("no panic under it") = Some(Box::new(hook));
     }
 
+    /// Calls `hook` whenever memory is about to be freed.
+    pub(crate) fn before_drop(&self, hook: impl Fn() + Send + 'static) {
+        *self.state.before_drop.lock().expect("no panic under it") = Some(Box::new(hook));
+    }
+
     pub(crate) fn forget_hook(&self) {
         *self.state.on_drop.lock().expect("no panic under it") = None;
+        *self.state.before_drop.lock().expect("no panic under it") = None;
     }
 }
 
@@ -202,7 +233,11 @@ fn below_mut<B: Backend>(
 
 impl<B: Backend> AuditDevice<B> {
     fn book(&self, bytes: u64, inner: B::Memory) -> AuditMemory<B> {
-        AuditMemory { inner, ticket: Some(self.ticket(bytes)) }
+        AuditMemory { _leaving: self.leaving(), inner, ticket: Some(self.ticket(bytes)) }
+    }
+
+    fn leaving(&self) -> Leaving {
+        Leaving(Arc::clone(&self.state))
     }
 
     fn ticket(&self, bytes: u64) -> Ticket {
@@ -228,7 +263,7 @@ impl<B: Backend> VirtualMemory for AuditDevice<B> {
 
     fn reserve(&self, bytes: u64) -> Result<AuditMemory<B>, BackendError> {
         self.called("reserve");
-        Ok(AuditMemory { inner: self.below()?.reserve(bytes)?, ticket: None })
+        Ok(AuditMemory { _leaving: self.leaving(), inner: self.below()?.reserve(bytes)?, ticket: None })
     }
 
     fn create_physical(&self, bytes: u64, kind: MemoryKind) -> Result<Physical, BackendError> {
@@ -260,6 +295,7 @@ impl<B: Backend> VirtualMemory for AuditDevice<B> {
     }
 
     fn unmap(&self, reservation: &AuditMemory<B>, offset: u64, bytes: u64) -> Result<(), BackendError> {
+        self.called("unmap");
         self.below()?.unmap(&reservation.inner, offset, bytes)
     }
 }
@@ -305,7 +341,8 @@ impl<B: Backend> Backend for AuditDevice<B> {
     }
 
     fn free_on(&self, memory: Self::Memory, stream: &Self::Stream) {
-        let AuditMemory { inner, ticket: _ticket } = memory;
+        let AuditMemory { _leaving: leaving, inner, ticket: _ticket } = memory;
+        drop(leaving);
         self.inner.free_on(inner, stream);
     }
 
@@ -332,6 +369,7 @@ impl<B: Backend> Backend for AuditDevice<B> {
 
     fn synchronize(&self, stream: &Self::Stream) -> Result<(), BackendError> {
         self.note(stream);
+        self.called("synchronize");
         self.inner.synchronize(stream)
     }
 
@@ -375,6 +413,7 @@ impl<B: Backend> Backend for AuditDevice<B> {
         source: &[u8],
         destination: RegionMut<'_, Self::Memory>,
     ) -> Result<(), BackendError> {
+        self.called("upload");
         self.inner.upload(stream, source, below_mut(destination)?)
     }
 
@@ -384,6 +423,7 @@ impl<B: Backend> Backend for AuditDevice<B> {
         source: Region<'_, Self::Memory>,
         destination: &mut [u8],
     ) -> Result<(), BackendError> {
+        self.called("download");
         self.inner.download(stream, below(source)?, destination)
     }
 
