@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
-use vrampool::host::{Call, HostDevice, HostStream};
+use vrampool::host::{Call, DeviceKind, HostDevice, HostStream};
 use vrampool::{Allowance, ArenaBuffer, Backend, DeviceArena, Error, Offload, SleepState};
 
 type Device = AuditDevice<HostDevice>;
@@ -132,7 +132,8 @@ struct Growing {
 const LIMIT: u64 = 32 * PAGE;
 
 fn growing() -> Option<Growing> {
-    let device = device();
+    let builder = HostDevice::builder().kind(DeviceKind::Discrete).capacity(1 << 26).granularity(PAGE);
+    let device = AuditDevice::new(builder.work_latency(Duration::from_micros(200)).build());
     device.virtual_memory()?;
     let stream = device.create_stream().expect("a stream");
     let allowance = Arc::new(Allowance::new(LIMIT));
@@ -155,11 +156,11 @@ impl Growing {
     /// The books agree, every block has its bytes, and all of the memory serves again and goes back.
     fn check(mut self, what: &str) {
         let Self { device, stream, arena, allowance, .. } = &self;
-        assert_eq!(
-            (allowance.taken(), device.taken()),
-            (arena.reserved_bytes(), arena.reserved_bytes()),
-            "{what}"
-        );
+        assert_eq!(allowance.taken(), arena.reserved_bytes(), "{what}");
+        // Backups go back in a thread of their own.
+        while device.taken() != arena.reserved_bytes() {
+            thread::yield_now();
+        }
         for (value, block) in &self.blocks {
             let mut bytes = vec![0; block.len() as usize];
             block.read(stream, &mut bytes).expect("no fault");
@@ -211,9 +212,9 @@ fn a_panic_in_a_release_sets_nothing_apart() {
 
 #[test]
 fn a_panic_while_an_arena_falls_asleep_loses_neither_memory_nor_contents() {
-    let sleep = |growing: &Growing| growing.arena.sleep(Offload::Pageable).map(drop);
+    let sleep = |growing: &Growing| growing.arena.sleep(Offload::Pinned).map(drop);
     in_each_call(
-        &["synchronize", "download", "unmap", "drop"],
+        &["synchronize", "copy", "unmap", "drop"],
         |_| {},
         sleep,
         |growing, what| {
@@ -226,10 +227,10 @@ fn a_panic_while_an_arena_falls_asleep_loses_neither_memory_nor_contents() {
 
 #[test]
 fn a_panic_while_an_arena_wakes_loses_neither_memory_nor_contents() {
-    let sleep = |growing: &Growing| growing.arena.sleep(Offload::Pageable).map(drop).expect("no fault");
+    let sleep = |growing: &Growing| growing.arena.sleep(Offload::Pinned).map(drop).expect("no fault");
     let wake = |growing: &Growing| growing.arena.wake().map(drop);
     in_each_call(
-        &["synchronize", "upload", "create_physical", "map", "set_access"],
+        &["synchronize", "copy", "create_physical", "map", "set_access"],
         sleep,
         wake,
         Growing::check,

@@ -4,10 +4,11 @@
 
 mod cuda_driver;
 
-use cuda_driver::{BYTES, Driver, PER_THREAD, on_cuda};
+use cuda_driver::{BYTES, PER_THREAD, on_cuda};
 use std::ffi::{CStr, c_void};
 use std::process::Command;
 use std::ptr;
+use std::sync::mpsc::channel;
 use std::thread;
 use vrampool_c::boundary::Out;
 use vrampool_c::{
@@ -76,7 +77,7 @@ impl Way {
     }
 }
 
-/// One thread's block is read on another thread, under the same handle.
+/// One thread's block is read on another thread under the same handle, and given back; then the first thread asks again.
 #[test]
 fn the_default_stream_of_another_thread_is_another_one() {
     for (options, way) in OPTIONS.into_iter().flat_map(|options| WAYS.map(|way| (options, way))) {
@@ -86,43 +87,31 @@ fn the_default_stream_of_another_thread_is_another_one() {
                 let block = way.allocate(pool, PER_THREAD);
                 driver.fill(block, value, BYTES, PER_THREAD);
                 driver.wait(PER_THREAD);
-                let block_of = block as usize;
-                let (copied, is_freed) = thread::scope(|scope| {
+                let address = block as usize;
+                let ((used, is_used), (go, told)) = (channel(), channel());
+                thread::scope(|scope| {
                     let reader = scope.spawn(move || {
                         driver.enter();
-                        let (block, copy) = (block_of as *mut c_void, way.allocate(pool, PER_THREAD));
+                        let (block, copy) = (address as *mut c_void, way.allocate(pool, PER_THREAD));
                         driver.copy(copy, block, BYTES, PER_THREAD);
-                        let is_freed = way.used(pool, block, PER_THREAD);
-                        overwrite(driver, pool, way, (block, is_freed));
+                        used.send(way.used(pool, block, PER_THREAD)).expect("somebody listens");
+                        told.recv().expect("somebody sends");
                         let copied = driver.read(copy, PER_THREAD);
                         way.free(pool, copy, PER_THREAD);
-                        (copied, is_freed)
+                        copied
                     });
-                    reader.join().expect("no panic")
+                    if !is_used.recv().expect("somebody sends") {
+                        way.free(pool, block, PER_THREAD);
+                    }
+                    let next = way.allocate(pool, PER_THREAD);
+                    driver.fill(next, 0xFF, BYTES, PER_THREAD);
+                    go.send(()).expect("somebody listens");
+                    assert_eq!(reader.join().expect("no panic"), vec![value; BYTES], "{way:?}");
+                    way.free(pool, next, PER_THREAD);
                 });
-                assert_eq!(copied, vec![value; BYTES], "{way:?}");
-                assert!(is_freed || matches!(way, Way::Record | Way::TorchRecord));
             }
         });
     }
-}
-
-/// On a third thread, which has the block's own stream's handle too: frees the block, if nobody did, and writes to what it gets.
-fn overwrite(driver: &Driver, pool: u64, way: Way, (block, is_freed): (*mut c_void, bool)) {
-    let block = block as usize;
-    thread::scope(|scope| {
-        let writer = scope.spawn(move || {
-            driver.enter();
-            if !is_freed {
-                way.free(pool, block as *mut c_void, PER_THREAD);
-            }
-            let next = way.allocate(pool, PER_THREAD);
-            driver.fill(next, 0xFF, BYTES, PER_THREAD);
-            driver.wait(PER_THREAD);
-            way.free(pool, next, PER_THREAD);
-        });
-        writer.join().expect("no panic");
-    });
 }
 
 #[test]
