@@ -8,6 +8,7 @@ use crate::rack::Rack;
 use crate::size_class::SizeClasses;
 use crate::stats::{BucketStats, PoolStats, Rung};
 use crate::tally::Tally;
+use crate::turns::Turns;
 use std::collections::{BTreeMap, VecDeque};
 use std::mem;
 use std::sync::Arc;
@@ -40,10 +41,10 @@ pub(crate) struct Depot {
     dead: Vec<Box<Block>>,
     /// Requests that wait for memory that is on its way back, the first one first: their numbers and classes.
     waiting: VecDeque<(u64, u64)>,
-    /// Requests that found the device out of memory, the first one first, by number: they ask it again in this order.
-    refused: VecDeque<u64>,
-    /// How many ever waited, or were refused.
+    /// How many ever waited.
     waited: u64,
+    /// Those that found the device out of memory.
+    pub(crate) turns: Turns,
     /// No pool handle is left: what comes back is not kept.
     closed: bool,
 }
@@ -107,8 +108,8 @@ impl Depot {
             forgotten: 0,
             dead: Vec::new(),
             waiting: VecDeque::new(),
-            refused: VecDeque::new(),
             waited: 0,
+            turns: Turns::default(),
             closed: false,
         }
     }
@@ -374,30 +375,6 @@ impl Depot {
     pub(crate) fn end_wait(&mut self, number: u64) -> bool {
         self.waiting.retain(|(waiting, _)| *waiting != number);
         !self.waiting.is_empty()
-    }
-
-    /// A request found the device out of memory, or one before it did. Returns its number.
-    pub(crate) fn begin_turn(&mut self) -> u64 {
-        self.waited += 1;
-        self.refused.push_back(self.waited);
-        self.waited
-    }
-
-    /// Whether every such request before that number has its answer.
-    pub(crate) fn is_turn(&self, number: u64) -> bool {
-        self.refused.front().is_none_or(|first| *first >= number)
-    }
-
-    /// Whether such requests have no answer yet.
-    #[inline]
-    pub(crate) fn has_refused(&self) -> bool {
-        !self.refused.is_empty()
-    }
-
-    /// It has its answer. Returns whether others wait for that.
-    pub(crate) fn end_turn(&mut self, number: u64) -> bool {
-        self.refused.retain(|refused| *refused != number);
-        self.has_refused()
     }
 
     /// Bytes that those wait for who began to before that number.

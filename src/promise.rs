@@ -56,16 +56,16 @@ pub(crate) struct Turn<'a> {
 impl<'a> Turn<'a> {
     /// Behind all that are there. None in a destructor, where nobody waits: what others wait for may be what is being dropped.
     pub(crate) fn begin(pool: &'a Shared) -> Option<Self> {
-        (!is_giving_back()).then(|| Self { pool, number: pool.depot().begin_turn() })
+        (!is_giving_back()).then(|| Self { pool, number: pool.depot().turns.begin() })
     }
 
     /// Waits until those before have their answers.
     pub(crate) fn wait(&self) {
         let mut depot = self.pool.depot();
-        if !depot.is_turn(self.number) {
+        if !depot.turns.is_next(self.number) {
             depot.count(Rung::Wait);
         }
-        while !depot.is_turn(self.number) {
+        while !depot.turns.is_next(self.number) {
             depot = self.pool.wait_for_freed(depot);
         }
     }
@@ -73,7 +73,7 @@ impl<'a> Turn<'a> {
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        if self.pool.depot().end_turn(self.number) {
+        if self.pool.depot().turns.end(self.number) {
             self.pool.notify_freed();
         }
     }

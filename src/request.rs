@@ -238,7 +238,8 @@ impl Shared {
             Ok(_) => false,
         };
         // Others were refused by the driver, and wait for what it gets back.
-        let is_late = self.supply::<B>().asks_driver(key) && self.depot().has_refused() && relief().is_ok();
+        let is_late =
+            self.supply::<B>().asks_driver(key) && !self.depot().turns.is_empty() && relief().is_ok();
         let mut turn = if is_late { Turn::begin(self) } else { None };
         turn.iter().for_each(Turn::wait);
         let mut answer = ask();

@@ -1,4 +1,5 @@
-//! Requests that wait for memory on its way back get it in the order in which they came: nobody who comes later takes it.
+//! Requests that wait for memory on its way back get it in the order in which they came: nobody who comes later takes it, whether the
+//! limit or the device refused them.
 
 mod audit;
 

@@ -2,13 +2,12 @@
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
-use std::collections::HashMap;
-use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
-use vrampool::backend::{
-    Capabilities, CaptureId, DeviceId, MemoryInfo, Physical, Properties, StreamId, VirtualMemory,
-};
+mod state;
+
+use state::{Leaving, State, Ticket};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use vrampool::backend::{Capabilities, CaptureId, DeviceId, MemoryInfo, Physical, Properties, VirtualMemory};
 use vrampool::{Backend, BackendError, Memory, MemoryKind, Region, RegionMut, Stream};
 
 #[derive(Debug, Clone)]
@@ -18,60 +17,6 @@ pub(crate) struct AuditDevice<B: Backend> {
     state: Arc<State>,
 }
 
-/// What the device saw.
-#[derive(Default)]
-pub(crate) struct State {
-    /// Bytes taken right now, and the most there ever were.
-    taken: AtomicU64,
-    peak: AtomicU64,
-    allocations: AtomicU64,
-    frees: AtomicU64,
-    /// Whether every stream passes for captured.
-    capturing: AtomicBool,
-    /// Streams that pass for captured by themselves, each with its capture, and calls that such a capture forbids.
-    captured: Mutex<HashMap<StreamId, CaptureId>>,
-    captures: AtomicU64,
-    forbidden: AtomicU64,
-    /// Whether waits between streams are left out.
-    without_waits: AtomicBool,
-    on_drop: Hook,
-    before_drop: Hook,
-    /// A call that panics, and how many of them are made before.
-    panics: Mutex<Option<(&'static str, u64)>>,
-}
-
-type Hook = Mutex<Option<Box<dyn Fn() + Send>>>;
-
-impl State {
-    /// Taken out while it runs: a destructor that frees memory runs it once, not for ever.
-    fn run(&self, place: &Hook) {
-        let hook = place.lock().expect("no panic under it").take();
-        if let Some(hook) = hook {
-            hook();
-            *place.lock().expect("no panic under it") = Some(hook);
-        }
-    }
-
-    fn called(&self, name: &'static str) {
-        let mut panics = self.panics.lock().expect("no panic under it");
-        match &mut *panics {
-            Some((call, 0)) if *call == name => {
-                *panics = None;
-                drop(panics);
-                panic!("{name} panics");
-            }
-            Some((call, left)) if *call == name => *left -= 1,
-            _ => {}
-        }
-    }
-}
-
-impl fmt::Debug for State {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("State").field("taken", &self.taken).field("peak", &self.peak).finish_non_exhaustive()
-    }
-}
-
 #[derive(Debug)]
 pub(crate) struct AuditMemory<B: Backend> {
     _leaving: Leaving,
@@ -79,31 +24,6 @@ pub(crate) struct AuditMemory<B: Backend> {
     pub(crate) inner: B::Memory,
     /// None for addresses.
     ticket: Option<Ticket>,
-}
-
-#[derive(Debug)]
-struct Ticket {
-    bytes: u64,
-    state: Arc<State>,
-}
-
-/// Calls the hook before memory is given back.
-#[derive(Debug)]
-struct Leaving(Arc<State>);
-
-impl Drop for Leaving {
-    fn drop(&mut self) {
-        self.0.run(&self.0.before_drop);
-    }
-}
-
-impl Drop for Ticket {
-    fn drop(&mut self) {
-        self.state.taken.fetch_sub(self.bytes, Ordering::SeqCst);
-        self.state.frees.fetch_add(1, Ordering::SeqCst);
-        self.state.called("drop");
-        self.state.run(&self.state.on_drop);
-    }
 }
 
 impl<B: Backend> AuditDevice<B> {
