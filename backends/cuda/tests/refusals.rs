@@ -216,12 +216,14 @@ const LOST: [i32; 18] =
     [4, 46, 201, 214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721, 810];
 const HARMLESS: [i32; 8] = [1, 2, 225, 304, 400, 720, 801, 999];
 
+type Attempt = fn(&CudaDevice, &CudaStream) -> Result<(), BackendError>;
+
 #[test]
 #[ignore = "another test starts it"]
 fn answers_each_code() {
     let device = CudaDevice::open(0).expect("a device");
     let stream = device.create_stream().expect("a stream");
-    let calls: [(&str, fn(&CudaDevice, &CudaStream) -> Result<(), BackendError>); 3] = [
+    let calls: [(&str, Attempt); 3] = [
         ("cuStreamSynchronize", |device, stream| device.synchronize(stream)),
         ("cuMemAlloc_v2", |device, _| device.allocate(PAGE, kind()).map(drop)),
         ("cuEventRecord", |device, stream| device.record(stream).map(drop)),

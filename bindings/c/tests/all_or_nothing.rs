@@ -7,8 +7,8 @@ use std::ffi::{CStr, c_void};
 use std::ptr;
 use vrampool_c::boundary::{Out, Text};
 use vrampool_c::{
-    Status, last_error_text, vrampool_allocate, vrampool_create, vrampool_decay, vrampool_destroy,
-    vrampool_free, vrampool_get_limit, vrampool_set_limit, vrampool_tag_begin, vrampool_tag_end,
+    Status, last_error_text, vrampool_allocate, vrampool_create, vrampool_destroy, vrampool_free,
+    vrampool_get_limit, vrampool_set_limit, vrampool_tag_begin, vrampool_tag_end,
 };
 
 const MIB: u64 = 1 << 20;
@@ -59,30 +59,37 @@ fn a_changed_limit_is_that_of_all_tags() {
     assert_eq!(vrampool_destroy(pool), Status::OK);
 }
 
-fn decay(pool: u64) -> Result<u64, Status> {
-    let mut bytes = 0;
-    match vrampool_decay(pool, Out::from(&mut bytes)) {
-        Status::OK => Ok(bytes),
-        status => Err(status),
-    }
-}
-
-/// A fault in one tag does not hide what the others gave back, and the next call gives back the rest: no more and no less.
 #[cfg(all(feature = "cuda", target_os = "linux"))]
-#[test]
-fn a_decay_that_fails_for_one_tag_counts_the_others_and_is_made_up_for() {
+mod faults {
+    use super::cuda_driver::on_cuda;
+    use super::{MIB, allocate, free};
+    use vrampool_c::boundary::Out;
+    use vrampool_c::{Status, vrampool_decay};
     use vrampool_cuda_simulator_control::{Simulator, UNKNOWN};
-    cuda_driver::on_cuda(c"device=cuda:0; source=virtual; cached_class=0", |_, pool| {
-        let Some(simulator) = Simulator::loaded() else { return };
-        for (faults, expected) in [(0, Ok(16 * MIB)), (1, Ok(8 * MIB)), (2, Err(Status::DEVICE))] {
-            let blocks = [None, Some(c"z")].map(|tag| allocate(pool, tag, 8 * MIB).expect("memory"));
-            assert_eq!(decay(pool), Ok(0));
-            blocks.into_iter().for_each(|block| free(pool, block));
-            assert_eq!(decay(pool), Ok(0), "needed since the last one");
-            (0..faults).for_each(|nth| simulator.fail("cuMemUnmap", nth + 1, UNKNOWN).expect("a name"));
-            let first = decay(pool);
-            assert_eq!(first, expected, "{faults} faults");
-            assert_eq!(decay(pool), Ok(16 * MIB - first.unwrap_or(0)), "{faults} faults");
+
+    fn decay(pool: u64) -> Result<u64, Status> {
+        let mut bytes = 0;
+        match vrampool_decay(pool, Out::from(&mut bytes)) {
+            Status::OK => Ok(bytes),
+            status => Err(status),
         }
-    });
+    }
+
+    /// A fault in one tag does not hide what the others gave back, and the next call gives back the rest: no more and no less.
+    #[test]
+    fn a_decay_that_fails_for_one_tag_counts_the_others_and_is_made_up_for() {
+        on_cuda(c"device=cuda:0; source=virtual; cached_class=0", |_, pool| {
+            let Some(simulator) = Simulator::loaded() else { return };
+            for (faults, expected) in [(0, Ok(16 * MIB)), (1, Ok(8 * MIB)), (2, Err(Status::DEVICE))] {
+                let blocks = [None, Some(c"z")].map(|tag| allocate(pool, tag, 8 * MIB).expect("memory"));
+                assert_eq!(decay(pool), Ok(0));
+                blocks.into_iter().for_each(|block| free(pool, block));
+                assert_eq!(decay(pool), Ok(0), "needed since the last one");
+                (0..faults).for_each(|nth| simulator.fail("cuMemUnmap", nth + 1, UNKNOWN).expect("a name"));
+                let first = decay(pool);
+                assert_eq!(first, expected, "{faults} faults");
+                assert_eq!(decay(pool), Ok(16 * MIB - first.unwrap_or(0)), "{faults} faults");
+            }
+        });
+    }
 }
