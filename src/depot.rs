@@ -8,6 +8,7 @@ use crate::rack::Rack;
 use crate::size_class::SizeClasses;
 use crate::stats::{BucketStats, PoolStats, Rung};
 use crate::tally::Tally;
+use crate::turns::Turns;
 use std::collections::{BTreeMap, VecDeque};
 use std::mem;
 use std::sync::Arc;
@@ -42,6 +43,8 @@ pub(crate) struct Depot {
     waiting: VecDeque<(u64, u64)>,
     /// How many ever waited.
     waited: u64,
+    /// Those that found the device out of memory.
+    pub(crate) turns: Turns,
     /// No pool handle is left: what comes back is not kept.
     closed: bool,
 }
@@ -106,6 +109,7 @@ impl Depot {
             dead: Vec::new(),
             waiting: VecDeque::new(),
             waited: 0,
+            turns: Turns::default(),
             closed: false,
         }
     }

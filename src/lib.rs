@@ -52,6 +52,7 @@ mod sync;
 mod tally;
 #[cfg(feature = "trace")]
 pub mod trace;
+mod turns;
 
 pub use budget::UNLIMITED;
 pub use buffer::Buffer;

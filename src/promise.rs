@@ -1,8 +1,10 @@
-//! Bytes that were promised to a miss: they count until the source gave them, or did not.
+//! What a miss has while it asks: bytes that were promised to it, which count until the source gave them, or did not; and its turn
+//! among those whom the device refused.
 
 use crate::error::Error;
 use crate::served_by::ServedBy;
-use crate::shared::Shared;
+use crate::shared::{Shared, is_giving_back};
+use crate::stats::Rung;
 
 /// Why there is no promise.
 #[derive(Debug)]
@@ -38,6 +40,40 @@ impl Drop for Promise<'_> {
     fn drop(&mut self) {
         if !self.kept {
             self.pool.depot().budget.broken(self.class);
+            self.pool.notify_freed();
+        }
+    }
+}
+
+/// The place of a request among those that found the device out of memory. They ask again in the order in which they came; dropped, also
+/// by a panic, it lets the next one ask.
+#[derive(Debug)]
+pub(crate) struct Turn<'a> {
+    pool: &'a Shared,
+    number: u64,
+}
+
+impl<'a> Turn<'a> {
+    /// Behind all that are there. None in a destructor, where nobody waits: what others wait for may be what is being dropped.
+    pub(crate) fn begin(pool: &'a Shared) -> Option<Self> {
+        (!is_giving_back()).then(|| Self { pool, number: pool.depot().turns.begin() })
+    }
+
+    /// Waits until those before have their answers.
+    pub(crate) fn wait(&self) {
+        let mut depot = self.pool.depot();
+        if !depot.turns.is_next(self.number) {
+            depot.count(Rung::Wait);
+        }
+        while !depot.turns.is_next(self.number) {
+            depot = self.pool.wait_for_freed(depot);
+        }
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        if self.pool.depot().turns.end(self.number) {
             self.pool.notify_freed();
         }
     }

@@ -9,7 +9,7 @@ use crate::device_arena::{self, DeviceArena};
 use crate::error::{Error, Forbidden, OutOfMemory, Shortage};
 use crate::lanes::NO_LANE;
 use crate::magazine;
-use crate::promise::NoRoom;
+use crate::promise::{NoRoom, Turn};
 use crate::rack::Rack;
 use crate::served_by::ServedBy;
 use crate::shared::Shared;
@@ -221,7 +221,8 @@ impl Shared {
     }
 
     /// Asks the source; while it is out of memory, gives back least recently requested classes of the size asked for, then
-    /// everything, and asks again; and last, closes the holes of an arena. `relief` is asked before any of that.
+    /// everything, and asks again; and last, closes the holes of an arena. `relief` is asked before any of that. Whoever gives everything
+    /// back waits for memory on its way back, and asks before those who come later, here or at the driver.
     fn ask_source<B: Backend>(
         &self,
         key: Key,
@@ -236,17 +237,23 @@ impl Shared {
             Err(error) => error.is_out_of_memory(),
             Ok(_) => false,
         };
+        // Others were refused by the driver, and wait for what it gets back.
+        let is_late =
+            self.supply::<B>().asks_driver(key) && !self.depot().turns.is_empty() && relief().is_ok();
+        let mut turn = if is_late { Turn::begin(self) } else { None };
+        turn.iter().for_each(Turn::wait);
         let mut answer = ask();
         if may_help(&answer) {
             relief()?;
         }
-        for (bytes, all) in [(key.class, false), (u64::MAX, true)] {
-            if !may_help(&answer) {
-                break;
-            }
-            if self.relieve(bytes, all) {
-                answer = ask();
-            }
+        if may_help(&answer) && self.relieve(key.class) {
+            answer = ask();
+        }
+        if may_help(&answer) {
+            turn = turn.or_else(|| Turn::begin(self));
+            self.relieve_wholly();
+            turn.iter().for_each(Turn::wait);
+            answer = ask();
         }
         if let (Err(Error::Arena(ArenaError::NoSpace { available, .. })), Some(arena)) =
             (&answer, self.supply::<B>().movable())

@@ -322,7 +322,7 @@ impl Shared {
                         depot.count(Rung::Wait);
                         number = Some(depot.begin_wait(class));
                     }
-                    depot = self.place.0.wait(depot);
+                    depot = self.wait_for_freed(depot);
                 }
                 permit => break permit,
             }
@@ -345,31 +345,50 @@ impl Shared {
         }
     }
 
-    /// The device has no memory left: gives back idle memory, `bytes` of it or all. With `all` it calls magazines back, too,
-    /// and waits for what other threads are giving back at this moment. Answers whether it is worth asking again.
-    pub(crate) fn relieve(&self, bytes: u64, all: bool) -> bool {
+    /// The device has no memory left: gives back `bytes` of idle memory. Returns whether there was any.
+    pub(crate) fn relieve(&self, bytes: u64) -> bool {
         magazine::leave(self);
         ended::free();
         let mut depot = self.depot();
-        if all && depot.budget.leased > 0 {
-            self.recall(&mut depot, Recall::Memory);
-        }
-        if depot.budget.now.cached == 0 && !all {
+        if depot.budget.now.cached == 0 {
             return false;
         }
         depot.count(Rung::Trim);
-        let idle = depot.evict(if all { u64::MAX } else { bytes });
+        let idle = depot.evict(bytes);
         drop(depot);
         self.give_back(idle);
-        if all && !is_giving_back() {
+        true
+    }
+
+    /// As [`relieve`](Self::relieve), of all idle memory: calls magazines back, too, and waits for what other threads are giving back at
+    /// this moment.
+    pub(crate) fn relieve_wholly(&self) {
+        magazine::leave(self);
+        ended::free();
+        let mut depot = self.depot();
+        if depot.budget.leased > 0 {
+            self.recall(&mut depot, Recall::Memory);
+        }
+        depot.count(Rung::Trim);
+        let idle = depot.evict(u64::MAX);
+        drop(depot);
+        self.give_back(idle);
+        if !is_giving_back() {
             // It may be just what is missing.
             let mut depot = self.depot();
             let quiet = depot.budget.freed_when_quiet();
+            if !depot.budget.has_freed(quiet) {
+                depot.count(Rung::Wait);
+            }
             while !depot.budget.has_freed(quiet) {
-                depot = self.place.0.wait(depot);
+                depot = self.wait_for_freed(depot);
             }
         }
-        true
+    }
+
+    /// Lets the depot go until memory was freed, a promise was broken, or a request had its answer.
+    pub(crate) fn wait_for_freed(&self, depot: MutexGuard<'static, Depot>) -> MutexGuard<'static, Depot> {
+        self.place.0.wait(depot)
     }
 
     /// The source is about to map more for `key` on `stream`: gives it back what is idle there, where that may serve as well, so
@@ -463,7 +482,7 @@ impl Drop for GiveBack<'_> {
     }
 }
 
-fn is_giving_back() -> bool {
+pub(crate) fn is_giving_back() -> bool {
     GIVING_BACK.get()
 }
 

@@ -14,7 +14,7 @@ use vrampool_backend::Backend;
 pub enum Rung {
     /// Idle buffers were given back to stay within the limit or the budget.
     Evict,
-    /// A thread waited for memory that another thread was giving back.
+    /// A thread waited for memory that another thread was giving back, or for its turn to ask a device that was out of memory.
     Wait,
     /// The device was out of memory: least recently requested classes were given back, and if that was not enough all
     /// idle memory, and it was asked again.

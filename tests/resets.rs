@@ -6,10 +6,11 @@ mod audit;
 use audit::AuditDevice;
 use proptest::prelude::*;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::channel;
 use std::thread;
-use vrampool::host::{HostDevice, HostStream};
-use vrampool::{Backend, Buffer, DeviceArena, Error, Pool, SizeClasses, Source};
+use vrampool::host::{Call, HostDevice, HostStream};
+use vrampool::{Allowance, Backend, Buffer, DeviceArena, Error, Offload, Pool, SizeClasses, Source};
 
 type Device = AuditDevice<HostDevice>;
 
@@ -122,6 +123,43 @@ fn an_idle_block_does_not_keep_a_range_that_was_replaced() {
         assert_eq!(scene.device.taken(), RANGE / 2);
         scene.check(&mut [1, 1, 4].map(|kib| scene.buffer(kib)));
     }
+}
+
+/// A wake that can be neither finished nor taken back leaves pages behind. A reset releases them, and until then no other arena takes
+/// their part of the allowance.
+#[test]
+fn an_allowance_is_there_again_behind_the_pages_of_an_arena_asleep() {
+    const PAGE: u64 = 4 * KIB;
+    let device = AuditDevice::new(HostDevice::builder().capacity(1 << 24).granularity(PAGE).build());
+    if device.virtual_memory().is_none() {
+        return;
+    }
+    let stream = device.create_stream().expect("a stream");
+    let allowance = Arc::new(Allowance::new(8 * PAGE));
+    let arena = || {
+        let builder = DeviceArena::builder(&device).growing().limit(RANGE).piece_bytes(PAGE);
+        builder.within(&allowance).build().expect("an arena")
+    };
+    let (arena, other) = (arena(), arena());
+    let block = arena.allocate(8 * PAGE, &stream).expect("memory");
+    let _report = arena.sleep(Offload::Discard).expect("no fault");
+    let faults = device.inner().faults();
+    faults.fail_nth(Call::Map, 3);
+    faults.fail_nth(Call::Unmap, 1);
+    assert!(arena.wake().is_err());
+    faults.clear();
+    assert_eq!((device.taken(), allowance.taken()), (8 * PAGE, 8 * PAGE), "asleep with memory");
+    let refused = Arc::new(AtomicU64::new(0));
+    device.on_drop({
+        let (refused, other, stream) = (Arc::clone(&refused), other.clone(), stream.clone());
+        move || _ = refused.fetch_add(u64::from(other.allocate(8 * PAGE, &stream).is_err()), Relaxed)
+    });
+    arena.reset().expect("no fault");
+    device.forget_hook();
+    assert_eq!((refused.load(Relaxed), device.peak()), (8, 8 * PAGE), "one for each page");
+    assert_eq!((device.taken(), allowance.taken()), (0, 0));
+    assert!(other.allocate(8 * PAGE, &stream).is_ok());
+    drop(block);
 }
 
 /// What another thread keeps to itself it gives up at its next call.

@@ -1,4 +1,5 @@
-//! Requests that wait for memory on its way back get it in the order in which they came: nobody who comes later takes it.
+//! Requests that wait for memory on its way back get it in the order in which they came: nobody who comes later takes it, whether the
+//! limit or the device refused them.
 
 mod audit;
 
@@ -7,7 +8,7 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::thread;
 use vrampool::host::HostDevice;
-use vrampool::{Backend, Pool, Rung, SizeClasses};
+use vrampool::{Backend, Pool, Rung, SizeClasses, Source};
 
 const KIB: u64 = 1024;
 const ROUNDS: usize = 20;
@@ -108,4 +109,52 @@ fn those_who_wait_are_served_in_their_order() {
     drop(served);
     pool.trim();
     assert_eq!((device.taken(), pool.stats().bytes_held), (0, 0));
+}
+
+/// The same where nothing but the device's memory is short: one thread gives it back slowly and asks for it again at once. Another one
+/// was refused before.
+#[test]
+fn a_request_that_the_device_refused_is_not_overtaken() {
+    for source in [Source::Direct, Source::Driver] {
+        for round in 0..ROUNDS {
+            let device = AuditDevice::new(HostDevice::builder().capacity(8 * KIB).build());
+            let stream = device.create_stream().expect("a stream");
+            let builder = Pool::builder(&device).source(source).size_classes(SizeClasses::Multiple(KIB));
+            let pool = builder.magazine_bytes(0).build().expect("a pool");
+            drop(pool.allocate(8 * KIB, &stream).expect("memory"));
+            let ((go, told), (there, is_there)) = (channel::<()>(), channel::<()>());
+            let told = Mutex::new(told);
+            device.before_drop(move || {
+                let _ = there.send(());
+                let _ = told.lock().expect("no panic under it").recv();
+            });
+            let allocate = {
+                let (pool, stream) = (pool.clone(), stream.clone());
+                Arc::new(move || pool.allocate(8 * KIB, &stream))
+            };
+            let giver = thread::spawn({
+                let (pool, allocate) = (pool.clone(), Arc::clone(&allocate));
+                move || {
+                    pool.trim();
+                    allocate().is_ok()
+                }
+            });
+            is_there.recv().expect("it is being given back");
+            let waiter = thread::spawn({
+                let allocate = Arc::clone(&allocate);
+                move || allocate()
+            });
+            while pool.stats().rung(Rung::Wait) == 0 {
+                thread::yield_now();
+            }
+            drop(go);
+            let served = waiter.join().expect("no panic");
+            assert!(served.is_ok(), "{source}, round {round}: overtaken: {served:?}");
+            assert!(!giver.join().expect("no panic"), "{source}, round {round}: nothing was left");
+            device.forget_hook();
+            drop(served);
+            pool.trim();
+            assert!(pool.allocate(8 * KIB, &stream).is_ok(), "nobody waits any more");
+        }
+    }
 }

@@ -51,6 +51,11 @@ impl Arena {
         self.peak = self.used();
     }
 
+    /// The peak is at least so high, as before a [reset](Self::reset_peak) that is taken back.
+    pub(crate) fn raise_peak(&mut self, bytes: u64) {
+        self.peak = self.peak.max(bytes);
+    }
+
     /// Free bytes of a region.
     #[must_use]
     pub fn available(&self, region: Region) -> u64 {

@@ -112,4 +112,29 @@ impl<B: Backend> Shared<B> {
     pub(super) fn give_allowance(&self, bytes: u64) {
         self.share.give(bytes);
     }
+
+    /// Part of the allowance that is returned when this is dropped: behind memory whose destructor may panic.
+    pub(super) fn allowance_of(&self, bytes: u64) -> Returned<'_> {
+        Returned { share: &self.share, bytes }
+    }
+}
+
+/// Part of an allowance. Returned when it is dropped, unless it is [kept](Self::keep).
+#[derive(Debug)]
+#[must_use = "it is returned at once otherwise, before the memory is"]
+pub(super) struct Returned<'a> {
+    share: &'a Share,
+    bytes: u64,
+}
+
+impl Returned<'_> {
+    pub(super) fn keep(mut self) {
+        self.bytes = 0;
+    }
+}
+
+impl Drop for Returned<'_> {
+    fn drop(&mut self) {
+        self.share.give(self.bytes);
+    }
 }

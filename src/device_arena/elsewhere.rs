@@ -1,10 +1,11 @@
 //! Other memory for a request that may not wait for the streams that used what it found first: a captured stream and one that is
-//! not captured never wait for each other, so the next hole is tried, and then new memory.
+//! not captured never wait for each other. In this order: the smallest hole beside what those streams used, a stitched range, and, for
+//! a stream that is not captured, new memory or a range that is stitched of such parts.
 
-use super::backing::{Extent, Growth};
+use super::backing::{Growth, Holes, Stock};
 use super::state::{State, Taken};
 use super::{ArenaBuffer, Shared};
-use crate::arena::{Block, Region, SpanState};
+use crate::arena::{ArenaError, Block, Region, SpanState};
 use crate::error::{Error, Forbidden};
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -43,122 +44,177 @@ impl<B: Backend> Shared<B> {
         stream: &B::Stream,
     ) -> Result<Option<ArenaBuffer<B>>, Error> {
         let is_captured = self.device.is_capturing(stream)?;
+        let mut refused = Refused { is_captured, captured: SmallVec::new() };
         for _ in 0..ATTEMPTS {
-            let users = self.state.lock().users_of_free();
-            let mut captured = SmallVec::<[StreamId; 4]>::new();
-            for user in users.iter().filter(|user| user.id() != stream.id()) {
-                if self.device.is_capturing(user)? {
-                    captured.push(user.id());
-                }
-            }
+            refused.captured = self.captured_users_of_free(stream)?;
             let mut state = self.state.lock();
             if !state.is_awake() {
                 return Ok(None);
             }
-            let is_refused = |user: &StreamId| is_captured || captured.contains(user);
-            let Some(block) = state.place_clear(region, request, stream, is_captured, is_refused) else {
+            let Some(taken) = state.take_clear(region, request, stream, &refused) else {
                 break;
             };
-            match self.hand_out((state, None), Taken::plain(block), request, stream) {
+            match self.hand_out((state, None), taken, request, stream) {
                 Err(Error::Capture { .. }) => {}
                 served => return served.map(Some),
             }
         }
-        if is_captured { Ok(None) } else { self.grow_clear(request, stream) }
+        if is_captured || self.state.lock_with_deferred().backing.is_none() {
+            return Ok(None);
+        }
+        match self.grow(request, stream, Some(&refused)) {
+            Err(Error::Arena(error)) if error.is_out_of_memory() => Ok(None),
+            grown => grown.map(Some),
+        }
     }
 
-    /// New memory, which nobody used; `None` for an arena that does not grow, or may not grow so far.
-    fn grow_clear(
-        self: &Arc<Self>,
-        request: (u64, u64),
-        stream: &B::Stream,
-    ) -> Result<Option<ArenaBuffer<B>>, Error> {
-        let _alone = self.changing.lock();
-        let mut state = self.state.lock();
-        let Some((place, growth)) = state.plan_clear(request) else { return Ok(None) };
-        let range = Arc::clone(&state.range);
-        drop(state);
-        let made = match self.make(&growth, &range, &[]) {
-            Ok(made) => made,
-            Err(mut unmade) => {
-                self.state.lock_with_deferred().keep_stuck(&growth, std::mem::take(&mut unmade.stuck));
-                return Err(unmade.into_error().into());
+    /// Captured streams, other than this one, that used what is free.
+    fn captured_users_of_free(&self, stream: &B::Stream) -> Result<SmallVec<[StreamId; 4]>, Error> {
+        let users = self.state.lock().users_of_free();
+        let mut captured = SmallVec::new();
+        for user in users.iter().filter(|user| user.id() != stream.id()) {
+            if self.device.is_capturing(user)? {
+                captured.push(user.id());
             }
-        };
-        let mut state = self.state.lock_with_deferred();
-        if let Err(error) = state.engine.reserve_blocks(3) {
-            drop(state);
-            let stuck = self.unmake(&growth, &range, made.new);
-            self.state.lock_with_deferred().keep_stuck(&growth, stuck);
-            return Err(error.into());
         }
-        let _ = state.commit(growth, made, &[]);
-        // Before anybody else has it.
-        let block = state.engine.allocate_at(place.start, place.bytes)?;
-        self.hand_out((state, None), Taken::plain(block), request, stream).map(Some)
+        Ok(captured)
     }
 }
 
+/// Streams that a request must not wait for.
+#[derive(Debug)]
+pub(super) struct Refused {
+    /// Whether the stream of the request is captured, and so waits for nobody.
+    is_captured: bool,
+    captured: SmallVec<[StreamId; 4]>,
+}
+
+impl Refused {
+    fn has(&self, user: StreamId) -> bool {
+        self.is_captured || self.captured.contains(&user)
+    }
+}
+
+/// A part of a hole that a request need not wait for, or only for streams that it may wait for.
+#[derive(Debug, Clone, Copy)]
+struct Clear {
+    region: Region,
+    start: u64,
+    bytes: u64,
+}
+
 impl<B: Backend> State<B> {
-    /// A block in the smallest hole that has room beside the parts of users that are refused, which this stream would have to
-    /// wait for; if it is captured, for whatever they did, else for work without a [mark](super::marks).
-    fn place_clear(
+    /// What is mapped and [clear](Clear) of refused streams: the smallest such part of a hole that has room, else a stitched range.
+    pub(super) fn take_clear(
         &mut self,
         region: Region,
         (bytes, alignment): (u64, u64),
         stream: &B::Stream,
-        is_captured: bool,
-        is_refused: impl Fn(&StreamId) -> bool,
-    ) -> Option<Block> {
-        let Self { engine, unsettled, marks, .. } = &*self;
-        let reach = unsettled.reach(stream);
-        let is_in_the_way = |user: StreamId, era: u64| {
-            is_refused(&user)
-                && !reach.covers(user, era)
-                && !unsettled.is_done(user, era)
-                && (is_captured || marks.behind(user, era).is_none())
+        refused: &Refused,
+    ) -> Option<Taken<B>> {
+        let size = bytes.checked_next_multiple_of(self.engine.alignment())?;
+        let clear = self.clear_parts(stream, refused);
+        let place = |part: &Clear| {
+            let place = part.start.checked_next_multiple_of(alignment.max(self.engine.alignment()))?;
+            (place.checked_add(size)? <= part.start + part.bytes).then_some(place)
         };
-        let size = bytes.checked_next_multiple_of(engine.alignment())?;
-        let up = |offset: u64| offset.checked_next_multiple_of(alignment.max(engine.alignment()));
-        let fits = |place: u64, end: u64| place.checked_add(size).is_some_and(|last| last <= end);
-        let place_in = |start: u64, end: u64| {
-            let mut place = up(start)?;
-            for (part, is_in_the_way) in unsettled.parts_with(&(start..end), is_in_the_way) {
-                if is_in_the_way && fits(place, part.start) {
-                    return Some(place);
-                }
-                if is_in_the_way {
-                    place = place.max(up(part.end)?);
-                }
-            }
-            fits(place, end).then_some(place)
-        };
-        let mut holes: Vec<_> = engine
-            .blocks()
-            .filter(|span| matches!(span.state, SpanState::Free) && span.bytes >= size)
-            .filter(|span| span.region == region || self.backing.is_some() && span.region == Region::Dynamic)
-            .map(|span| (span.region != region, span.bytes, span.offset))
-            .collect();
-        holes.sort_unstable();
-        let place = holes.into_iter().find_map(|(_, bytes, offset)| place_in(offset, offset + bytes))?;
-        self.engine.allocate_at(place, size).ok()
-    }
-
-    /// What is to be made at the end of the range for a request, and where that is to be.
-    fn plan_clear(&mut self, (bytes, alignment): (u64, u64)) -> Option<(Extent, Growth)> {
-        let is_ready = self.is_awake() && self.keep_unkept();
-        let Self { engine, backing: Some(backing), .. } = self else { return None };
-        if !is_ready {
+        let smallest = clear
+            .iter()
+            .filter(|part| part.region == region || self.backing.is_some() && part.region == Region::Dynamic)
+            .filter_map(|part| Some((part.region != region, part.bytes, place(part)?)))
+            .min();
+        if let Some((_, _, place)) = smallest {
+            return self.engine.allocate_at(place, size).ok().map(Taken::plain);
+        }
+        if alignment > self.engine.alignment() {
             return None;
         }
-        let size = bytes.checked_next_multiple_of(engine.alignment())?;
-        let place =
-            engine.end(Region::Dynamic).checked_next_multiple_of(alignment.max(engine.alignment()))?;
-        let growth = backing.plan_apart(engine, size, place)?;
-        let added: u64 = growth.new.iter().map(|extent| extent.bytes).sum();
-        let has_room = added <= backing.limit.saturating_sub(backing.mapped);
-        let last = growth.new.last()?.end();
-        let place = Extent { start: place, bytes: size };
-        (has_room && last <= backing.addresses).then_some((place, growth))
+        let Self { engine, backing: Some(backing), .. } = self else { return None };
+        let (memory, fit) = backing.oldest_around(&holes_of(&clear, backing.granularity, false), size)?;
+        let mut blocks = Vec::with_capacity(fit.extents.len());
+        for extent in &fit.extents {
+            match engine.allocate_at(extent.start, extent.bytes) {
+                Ok(block) => blocks.push(block),
+                Err(_) => {
+                    blocks.iter().for_each(|&block: &Block| _ = engine.free(block));
+                    return None;
+                }
+            }
+        }
+        Taken::stitched(blocks, memory, fit.offset)
     }
+
+    /// What is to be made for a request that is served by nothing [clear](Clear), with the parts of it that are there, set apart: new
+    /// memory that nobody used, or a range that is stitched of clear parts.
+    ///
+    /// # Errors
+    /// [`ArenaError::NoSpace`] where neither can be had within the limit.
+    pub(super) fn plan_clear(
+        &mut self,
+        (bytes, alignment): (u64, u64),
+        stock: Stock,
+        stream: &B::Stream,
+        refused: &Refused,
+    ) -> Result<(Growth, Vec<Option<Block>>), ArenaError> {
+        let clear = self.clear_parts(stream, refused);
+        let Self { engine, backing: Some(backing), .. } = self else { return Err(ArenaError::HostMemory) };
+        let size = bytes.checked_next_multiple_of(engine.alignment());
+        let planned = size.and_then(|size| {
+            let place = engine.end(Region::Dynamic).checked_next_multiple_of(alignment);
+            let plain = || backing.plan_end(engine, size, place?, stock);
+            let stitched = || {
+                let holes = |least, of_both| holes_of(&clear, least, of_both);
+                (alignment <= engine.alignment()).then(|| backing.plan_around(engine, size, stock, holes))?
+            };
+            match stock {
+                Stock::Plenty => plain().or_else(stitched),
+                // Which asks for less.
+                _ => stitched().or_else(plain),
+            }
+        });
+        let growth = planned.ok_or_else(|| ArenaError::NoSpace {
+            bytes,
+            alignment,
+            region: Region::Dynamic,
+            available: clear.iter().map(|part| part.bytes).sum(),
+            largest: clear.iter().map(|part| part.bytes).max().unwrap_or(0),
+        })?;
+        self.hold_parts(growth)
+    }
+
+    /// The parts of holes that this stream may have at once or behind streams that are not refused, by offset: without what it would have
+    /// to wait for otherwise; if it is captured, whatever those did, else work without a [mark](super::marks).
+    fn clear_parts(&self, stream: &B::Stream, refused: &Refused) -> Vec<Clear> {
+        let Self { engine, unsettled, marks, .. } = self;
+        let reach = unsettled.reach(stream);
+        let is_in_the_way = |user: StreamId, era: u64| {
+            refused.has(user)
+                && !reach.covers(user, era)
+                && !unsettled.is_done(user, era)
+                && (refused.is_captured || marks.behind(user, era).is_none())
+        };
+        let mut clear = Vec::new();
+        for span in engine.blocks().filter(|span| matches!(span.state, SpanState::Free)) {
+            let (mut start, end) = (span.offset, span.offset + span.bytes);
+            let mut add = |start: u64, end: u64| {
+                if start < end {
+                    clear.push(Clear { region: span.region, start, bytes: end - start });
+                }
+            };
+            for (part, is_in_the_way) in unsettled.parts_with(&(start..end), is_in_the_way) {
+                if is_in_the_way {
+                    add(start, part.start.min(end));
+                    start = start.max(part.end);
+                }
+            }
+            add(start, end);
+        }
+        clear
+    }
+}
+
+/// Those of at least so many bytes, of the range's second part or of both.
+fn holes_of(clear: &[Clear], least: u64, of_both: bool) -> Holes {
+    let is_such = |part: &&Clear| part.bytes >= least && (of_both || part.region == Region::Dynamic);
+    Holes::of(clear.iter().filter(is_such).map(|part| (part.start, part.bytes)))
 }

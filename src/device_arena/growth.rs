@@ -2,6 +2,7 @@
 
 use super::apart::Late;
 use super::backing::{Extent, Growth, Stock, Unkept, Weight, runs};
+use super::elsewhere::Refused;
 use super::make::{Lack, Made};
 use super::retire::{Rung, Rungs, no_mappings};
 use super::state::{State, Taken};
@@ -26,11 +27,12 @@ impl<B: Backend> Shared<B> {
         spare: impl FnMut() -> bool,
     ) -> Result<ArenaBuffer<B>, Error> {
         let served = self.serve_growing(request, stream, spare);
-        let region =
-            || self.state.lock_with_deferred().backing.as_ref().map(|backing| backing.region_of(request.0));
         match &served {
             Ok(_) => served,
-            Err(_) => self.or_elsewhere(served, region().unwrap_or(Region::Dynamic), request, stream),
+            Err(_) => {
+                let region = self.state.lock_with_deferred().region_of(request.0);
+                self.or_elsewhere(served, region, request, stream)
+            }
         }
     }
 
@@ -61,6 +63,21 @@ impl<B: Backend> Shared<B> {
         if let Some(buffer) = self.serve_apart(request, stream)? {
             return Ok(buffer);
         }
+        self.grow(request, stream, None)
+    }
+
+    /// A block of what is mapped after another look, or of what is made for it: new memory, or a stitched range. Where streams are
+    /// refused, of what is [clear](super::elsewhere) of them alone.
+    pub(super) fn grow(
+        self: &Arc<Self>,
+        request: (u64, u64),
+        stream: &B::Stream,
+        refused: Option<&Refused>,
+    ) -> Result<ArenaBuffer<B>, Error> {
+        let (bytes, alignment) = request;
+        // What is clear is left where it is.
+        let is_captured = if refused.is_none() { Some(false) } else { None };
+        let region = self.state.lock_with_deferred().region_of(bytes);
         let mut alone = self.changing.lock();
         self.widen();
         // What the device said when it had no more.
@@ -71,13 +88,21 @@ impl<B: Backend> Shared<B> {
             if !state.is_awake() {
                 return Err(state.asleep(bytes));
             }
-            if let Some(taken) = state.take(request, stock, stream)? {
-                return self.hand_out((state, Some(false)), taken, request, stream);
+            let taken = match refused {
+                None => state.take(request, stock, stream)?,
+                Some(refused) => state.take_clear(region, request, stream, refused),
+            };
+            if let Some(taken) = taken {
+                return self.hand_out((state, is_captured), taken, request, stream);
             }
             if !state.keep_unkept() {
                 return Err(ArenaError::HostMemory.into());
             }
-            let (growth, held) = match state.plan_growth(bytes, alignment, stock) {
+            let planned = match refused {
+                None => state.plan_growth(bytes, alignment, stock),
+                Some(refused) => state.plan_clear(request, stock, stream, refused),
+            };
+            let (growth, held) = match planned {
                 Ok(planned) => planned,
                 Err(_) if !state.deferred.is_empty() => {
                     state.let_go_deferred();
@@ -138,12 +163,13 @@ impl<B: Backend> Shared<B> {
                         return Err(error.into());
                     }
                     // Before anybody else has it.
-                    let taken = match state.commit(growth, made, &held) {
-                        None => state.take_mapped(bytes, alignment, stock)?,
-                        stitched => stitched,
+                    let taken = match (state.commit(growth, made, &held), refused) {
+                        (None, None) => state.take_mapped(bytes, alignment, stock)?,
+                        (None, Some(refused)) => state.take_clear(region, request, stream, refused),
+                        (stitched, _) => stitched,
                     };
                     if let Some(taken) = taken {
-                        let buffer = self.hand_out((state, Some(false)), taken, request, stream);
+                        let buffer = self.hand_out((state, is_captured), taken, request, stream);
                         if weight != Weight::default() {
                             self.retire_surplus();
                         }
@@ -187,9 +213,9 @@ impl<B: Backend> State<B> {
         alignment: u64,
         stock: Stock,
     ) -> Result<(Growth, Vec<Option<Block>>), ArenaError> {
+        let size = bytes.checked_next_multiple_of(self.engine.alignment());
+        let region = self.region_of(bytes);
         let Self { engine, backing, .. } = self;
-        let size = bytes.checked_next_multiple_of(engine.alignment());
-        let region = backing.as_ref().map_or(Region::Dynamic, |backing| backing.region_of(bytes));
         let planned = size.zip(backing.as_ref()).and_then(|(size, backing)| {
             let plan = |region| backing.plan(engine, region, (size, alignment), stock);
             plan(region).or_else(|| plan(Region::Dynamic))
@@ -203,6 +229,17 @@ impl<B: Backend> State<B> {
                 }
             });
         };
+        self.hold_parts(growth)
+    }
+
+    /// In which part of the range a request is served.
+    fn region_of(&self, bytes: u64) -> Region {
+        self.backing.as_ref().map_or(Region::Dynamic, |backing| backing.region_of(bytes))
+    }
+
+    /// Sets those parts of a growth apart that are there.
+    pub(super) fn hold_parts(&mut self, growth: Growth) -> Result<(Growth, Vec<Option<Block>>), ArenaError> {
+        let engine = &mut self.engine;
         let mut held = Vec::new();
         for &extent in growth.fit.iter().flat_map(|fit| &fit.extents) {
             if growth.new.iter().any(|new| new.start <= extent.start && extent.start < new.end()) {

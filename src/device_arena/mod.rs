@@ -23,6 +23,7 @@ mod apart;
 mod backing;
 mod buffer;
 mod builder;
+mod caught;
 mod compaction;
 mod copier;
 mod deferred;

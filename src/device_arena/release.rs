@@ -1,6 +1,7 @@
 //! A growing arena gives memory back.
 
 use super::backing::{Extent, Part, Stitched, apart_of, runs};
+use super::caught::caught;
 use super::state::State;
 use super::unsettled::{Streams, add};
 use super::{DeviceArena, Shared};
@@ -74,7 +75,7 @@ impl<B: Backend> DeviceArena<B> {
     /// every few steps of a loop, so that a peak that is over is not kept for ever. The first call gives nothing back.
     ///
     /// # Errors
-    /// As [`release`](Self::release).
+    /// As [`release`](Self::release). The next call then gives back what this one could not, and no more than that.
     pub fn decay(&self) -> Result<u64, Error> {
         let mut state = self.shared.state.lock_with_deferred();
         let State { engine, backing: Some(backing), marks, .. } = &mut *state else { return Ok(0) };
@@ -84,7 +85,12 @@ impl<B: Backend> DeviceArena<B> {
         engine.reset_peak();
         let was_begun = std::mem::replace(&mut backing.decays, true);
         drop(state);
-        if was_begun { self.release((peak - used).saturating_add(apart)) } else { Ok(0) }
+        if !was_begun {
+            return Ok(0);
+        }
+        let released = self.release((peak - used).saturating_add(apart));
+        // What was needed before one that failed counts as needed before the next one.
+        released.inspect_err(|_| self.shared.state.lock_with_deferred().engine.raise_peak(peak))
     }
 
     /// Sets the most bytes of physical memory that a growing arena may have.
@@ -140,8 +146,9 @@ impl<B: Backend> Shared<B> {
     ) -> Result<u64, Error> {
         self.reap();
         let Some(mut leaving) = self.begin_release(parts, spare_bytes, waited) else { return Ok(0) };
-        let outcome = self.unmap(&mut leaving);
+        let (outcome, panic) = caught(|| self.unmap(&mut leaving));
         let released = self.end_release(leaving);
+        panic.go_on();
         outcome?;
         log::debug!("arena on {}: {released} bytes given back", self.id);
         Ok(released)
@@ -183,7 +190,8 @@ impl<B: Backend> Shared<B> {
             leaving.pieces.push(Piece { extent, block, is_stuck: false, is_gone: false });
         }
         leaving.pieces.sort_unstable_by_key(|piece| piece.extent.start);
-        let stitched = backing.take_stitched(|range| range.pieces.iter().any(|piece| leaving.has(*piece)));
+        let stitched =
+            backing.take_stitched(|range| range.pieces.iter().any(|piece| has(&leaving.pieces, *piece)));
         let mut ranges: Vec<_> = stitched.into_iter().map(|range| (range.parts(), range)).collect();
         ranges.extend(backing.torn.drain(..).map(|(range, parts)| (parts, range)));
         let range = |(parts, stitched): (Vec<Part>, Stitched<B>)| {
@@ -197,27 +205,23 @@ impl<B: Backend> Shared<B> {
     /// Unmaps what leaves everywhere, ranges that go as a whole first; notes what is gone.
     fn unmap(&self, leaving: &mut Leaving<B>) -> Result<(), BackendError> {
         let device = self.virtual_memory()?;
-        let mut ranges = std::mem::take(&mut leaving.ranges);
+        let Leaving { pieces, ranges, range } = leaving;
         ranges.sort_by_key(|range| !range.goes);
-        let unmap = |Range { stitched, parts, goes }: &mut Range<B>| -> Result<(), BackendError> {
+        for Range { stitched, parts, goes } in ranges {
             // All of one that goes: a drop would do it too, but wait for work that has nothing to do with it.
-            let goes = |part: &Part| *goes || leaving.has(part.piece);
+            let goes = |part: &Part| *goes || has(pieces, part.piece);
             let extent = |part: &Part| Extent { start: part.offset, bytes: part.piece.bytes };
             for run in runs(&parts.iter().filter(|part| goes(part)).map(extent).collect::<Vec<_>>()) {
                 self.timed(|| device.unmap(&stitched.memory, run.start, run.bytes))?;
                 parts.retain(|part| !(run.start..run.end()).contains(&part.offset));
             }
-            Ok(())
-        };
-        let outcome = ranges.iter_mut().try_for_each(unmap);
-        leaving.ranges = ranges;
-        outcome?;
+        }
         // One call for neighbours: unmapped one by one they would split the device's mappings.
-        let extents: Vec<_> = leaving.pieces.iter().map(|piece| piece.extent).collect();
+        let extents: Vec<_> = pieces.iter().map(|piece| piece.extent).collect();
         for run in runs(&extents) {
-            self.timed(|| device.unmap(&leaving.range, run.start, run.bytes))?;
+            self.timed(|| device.unmap(range, run.start, run.bytes))?;
             let of_run = |piece: &&mut Piece| (run.start..run.end()).contains(&piece.extent.start);
-            leaving.pieces.iter_mut().filter(of_run).for_each(|piece| piece.is_gone = true);
+            pieces.iter_mut().filter(of_run).for_each(|piece| piece.is_gone = true);
         }
         Ok(())
     }
@@ -255,21 +259,20 @@ impl<B: Backend> Shared<B> {
         backing.join_gaps(engine);
         let users = state.unsettled.take_gone();
         drop(state);
+        // Only behind what follows is it there for others.
+        let _returned = self.allowance_of(released);
         // Whatever calls the device goes without the lock.
         if !(physical.is_empty() && going.is_empty()) {
             self.timed(|| drop((physical, going)));
         }
         drop((users, range));
-        // Only now is it there for others.
-        self.give_allowance(released);
         released
     }
 }
 
-impl<B: Backend> Leaving<B> {
-    fn has(&self, extent: Extent) -> bool {
-        self.pieces.binary_search_by_key(&extent.start, |piece| piece.extent.start).is_ok()
-    }
+/// Whether an extent is one of those pieces, by offset.
+fn has(pieces: &[Piece], extent: Extent) -> bool {
+    pieces.binary_search_by_key(&extent.start, |piece| piece.extent.start).is_ok()
 }
 
 impl<B: Backend> State<B> {

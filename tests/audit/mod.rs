@@ -2,13 +2,12 @@
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
-use std::collections::HashMap;
-use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
-use vrampool::backend::{
-    Capabilities, CaptureId, DeviceId, MemoryInfo, Physical, Properties, StreamId, VirtualMemory,
-};
+mod state;
+
+use state::{Leaving, State, Ticket};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use vrampool::backend::{Capabilities, CaptureId, DeviceId, MemoryInfo, Physical, Properties, VirtualMemory};
 use vrampool::{Backend, BackendError, Memory, MemoryKind, Region, RegionMut, Stream};
 
 #[derive(Debug, Clone)]
@@ -18,58 +17,13 @@ pub(crate) struct AuditDevice<B: Backend> {
     state: Arc<State>,
 }
 
-/// What the device saw.
-#[derive(Default)]
-pub(crate) struct State {
-    /// Bytes taken right now, and the most there ever were.
-    taken: AtomicU64,
-    peak: AtomicU64,
-    allocations: AtomicU64,
-    frees: AtomicU64,
-    /// Whether every stream passes for captured.
-    capturing: AtomicBool,
-    /// Streams that pass for captured by themselves, each with its capture, and calls that such a capture forbids.
-    captured: Mutex<HashMap<StreamId, CaptureId>>,
-    captures: AtomicU64,
-    forbidden: AtomicU64,
-    /// Whether waits between streams are left out.
-    without_waits: AtomicBool,
-    on_drop: Mutex<Option<Box<dyn Fn() + Send>>>,
-    /// A call that panics, and how many of them are made before.
-    panics: Mutex<Option<(&'static str, u64)>>,
-}
-
-impl fmt::Debug for State {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("State").field("taken", &self.taken).field("peak", &self.peak).finish_non_exhaustive()
-    }
-}
-
 #[derive(Debug)]
 pub(crate) struct AuditMemory<B: Backend> {
+    _leaving: Leaving,
     /// Given back before `ticket` is, so that the books never say less than is taken.
     pub(crate) inner: B::Memory,
     /// None for addresses.
     ticket: Option<Ticket>,
-}
-
-#[derive(Debug)]
-struct Ticket {
-    bytes: u64,
-    state: Arc<State>,
-}
-
-impl Drop for Ticket {
-    fn drop(&mut self) {
-        self.state.taken.fetch_sub(self.bytes, Ordering::SeqCst);
-        self.state.frees.fetch_add(1, Ordering::SeqCst);
-        // Taken out while it runs: a destructor that frees memory runs it once, not for ever.
-        let hook = self.state.on_drop.lock().expect("no panic under it").take();
-        if let Some(hook) = hook {
-            hook();
-            *self.state.on_drop.lock().expect("no panic under it") = Some(hook);
-        }
-    }
 }
 
 impl<B: Backend> AuditDevice<B> {
@@ -152,16 +106,7 @@ impl<B: Backend> AuditDevice<B> {
     }
 
     fn called(&self, name: &'static str) {
-        let mut panics = self.state.panics.lock().expect("no panic under it");
-        match &mut *panics {
-            Some((call, 0)) if *call == name => {
-                *panics = None;
-                drop(panics);
-                panic!("{name} panics");
-            }
-            Some((call, left)) if *call == name => *left -= 1,
-            _ => {}
-        }
+        self.state.called(name);
     }
 
     /// Leaves out every wait between streams from now on.
@@ -174,8 +119,14 @@ impl<B: Backend> AuditDevice<B> {
         *self.state.on_drop.lock().expect("no panic under it") = Some(Box::new(hook));
     }
 
+    /// Calls `hook` whenever memory is about to be freed.
+    pub(crate) fn before_drop(&self, hook: impl Fn() + Send + 'static) {
+        *self.state.before_drop.lock().expect("no panic under it") = Some(Box::new(hook));
+    }
+
     pub(crate) fn forget_hook(&self) {
         *self.state.on_drop.lock().expect("no panic under it") = None;
+        *self.state.before_drop.lock().expect("no panic under it") = None;
     }
 }
 
@@ -202,7 +153,11 @@ fn below_mut<B: Backend>(
 
 impl<B: Backend> AuditDevice<B> {
     fn book(&self, bytes: u64, inner: B::Memory) -> AuditMemory<B> {
-        AuditMemory { inner, ticket: Some(self.ticket(bytes)) }
+        AuditMemory { _leaving: self.leaving(), inner, ticket: Some(self.ticket(bytes)) }
+    }
+
+    fn leaving(&self) -> Leaving {
+        Leaving(Arc::clone(&self.state))
     }
 
     fn ticket(&self, bytes: u64) -> Ticket {
@@ -228,7 +183,7 @@ impl<B: Backend> VirtualMemory for AuditDevice<B> {
 
     fn reserve(&self, bytes: u64) -> Result<AuditMemory<B>, BackendError> {
         self.called("reserve");
-        Ok(AuditMemory { inner: self.below()?.reserve(bytes)?, ticket: None })
+        Ok(AuditMemory { _leaving: self.leaving(), inner: self.below()?.reserve(bytes)?, ticket: None })
     }
 
     fn create_physical(&self, bytes: u64, kind: MemoryKind) -> Result<Physical, BackendError> {
@@ -260,6 +215,7 @@ impl<B: Backend> VirtualMemory for AuditDevice<B> {
     }
 
     fn unmap(&self, reservation: &AuditMemory<B>, offset: u64, bytes: u64) -> Result<(), BackendError> {
+        self.called("unmap");
         self.below()?.unmap(&reservation.inner, offset, bytes)
     }
 }
@@ -305,7 +261,8 @@ impl<B: Backend> Backend for AuditDevice<B> {
     }
 
     fn free_on(&self, memory: Self::Memory, stream: &Self::Stream) {
-        let AuditMemory { inner, ticket: _ticket } = memory;
+        let AuditMemory { _leaving: leaving, inner, ticket: _ticket } = memory;
+        drop(leaving);
         self.inner.free_on(inner, stream);
     }
 
@@ -332,6 +289,7 @@ impl<B: Backend> Backend for AuditDevice<B> {
 
     fn synchronize(&self, stream: &Self::Stream) -> Result<(), BackendError> {
         self.note(stream);
+        self.called("synchronize");
         self.inner.synchronize(stream)
     }
 
@@ -375,6 +333,7 @@ impl<B: Backend> Backend for AuditDevice<B> {
         source: &[u8],
         destination: RegionMut<'_, Self::Memory>,
     ) -> Result<(), BackendError> {
+        self.called("upload");
         self.inner.upload(stream, source, below_mut(destination)?)
     }
 
@@ -384,6 +343,7 @@ impl<B: Backend> Backend for AuditDevice<B> {
         source: Region<'_, Self::Memory>,
         destination: &mut [u8],
     ) -> Result<(), BackendError> {
+        self.called("download");
         self.inner.download(stream, below(source)?, destination)
     }
 

@@ -7,6 +7,8 @@ mod gpu;
 
 mod driver_pool;
 mod kernels;
+#[cfg(feature = "prometheus")]
+mod label;
 mod streams;
 
 const MIB: u64 = 1 << 20;

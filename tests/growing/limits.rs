@@ -2,7 +2,7 @@
 
 use super::{AuditDevice, Device, PAGE, has_virtual_memory, scene};
 use vrampool::arena::{ArenaError, Region};
-use vrampool::host::HostDevice;
+use vrampool::host::{Call, HostDevice};
 use vrampool::{Backend, DeviceArena, Error, Memory, Pool, Source};
 
 #[test]
@@ -229,6 +229,25 @@ fn decay_gives_back_what_was_not_needed() {
     drop(scene.live(3 * PAGE, 0, 4).expect("memory"));
     assert_eq!(scene.arena.decay().expect("no fault"), 0);
     assert_eq!((scene.arena.decay().expect("no fault"), scene.taken()), (10 * PAGE, 0));
+    scene.check_end();
+}
+
+/// What was needed before a decay that fails is needed still for the next one.
+#[test]
+fn a_decay_that_fails_forgets_nothing() {
+    if !has_virtual_memory() {
+        return;
+    }
+    let scene = scene(|builder| builder.piece_bytes(PAGE));
+    drop(scene.live(100 * PAGE, 0, 1).expect("memory"));
+    assert_eq!(scene.arena.decay().expect("no fault"), 0, "the first one");
+    drop(scene.live(30 * PAGE, 0, 2).expect("memory"));
+    for _ in 0..3 {
+        scene.device.inner().faults().fail_nth(Call::Unmap, 1);
+        assert!(scene.arena.decay().is_err());
+        assert_eq!(scene.taken(), 100 * PAGE);
+    }
+    assert_eq!((scene.arena.decay().expect("no fault"), scene.taken()), (70 * PAGE, 30 * PAGE));
     scene.check_end();
 }
 

@@ -20,7 +20,7 @@ pub(crate) const NOT_PERMITTED: c_int = 800;
 pub(crate) const NOT_SUPPORTED: c_int = 801;
 
 /// Results after which the context answers nothing else any more.
-const LOST: [c_int; 17] = [
+const LOST: [c_int; 18] = [
     4,   // CUDA_ERROR_DEINITIALIZED
     46,  // CUDA_ERROR_DEVICE_UNAVAILABLE
     201, // CUDA_ERROR_INVALID_CONTEXT
@@ -37,6 +37,7 @@ const LOST: [c_int; 17] = [
     717, // CUDA_ERROR_INVALID_ADDRESS_SPACE
     718, // CUDA_ERROR_INVALID_PC
     719, // CUDA_ERROR_LAUNCH_FAILED
+    721, // CUDA_ERROR_TENSOR_MEMORY_LEAK
     810, // CUDA_ERROR_MPS_CLIENT_TERMINATED
 ];
 

@@ -4,6 +4,7 @@
 mod require;
 
 use vrampool_backend::conformance;
+use vrampool_cuda::CudaDevice;
 
 #[test]
 fn a_gpu_conforms() {
@@ -20,4 +21,15 @@ fn a_gpu_conforms_on_a_thread_that_never_saw_a_context_and_several_at_once() {
             scope.spawn(|| conformance::check(&device).expect("conforms"));
         }
     });
+}
+
+#[test]
+fn devices_are_apart() {
+    let Some(device) = require::device() else { return };
+    let Ok(other) = CudaDevice::open(1) else {
+        eprintln!("skipped: there is one device");
+        return;
+    };
+    conformance::check_apart(&device, &other).expect("they are");
+    conformance::check_apart(&other, &device).expect("they are");
 }

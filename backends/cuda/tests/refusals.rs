@@ -3,9 +3,10 @@
 #![cfg(target_os = "linux")]
 
 use std::process::Command;
+use vrampool_cuda::cudarc::driver::{DriverError, sys};
 use vrampool_cuda::{
-    Backend, BackendError, Capabilities, CudaDevice, MemoryKind, Placement, ShareableKind, SharedHandles,
-    VirtualMemory,
+    Backend, BackendError, Capabilities, CudaDevice, CudaStream, MemoryKind, Placement, ShareableKind,
+    SharedHandles, VirtualMemory,
 };
 use vrampool_cuda_simulator_control::Simulator;
 
@@ -208,4 +209,61 @@ fn imports_what_is_elsewhere() {
 #[test]
 fn memory_of_another_device_is_not_imported() {
     run("imports_what_is_elsewhere", "foreign_imports=1");
+}
+
+/// After these the driver's header demands a new process. After the others the device goes on.
+const LOST: [i32; 18] =
+    [4, 46, 201, 214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721, 810];
+const HARMLESS: [i32; 8] = [1, 2, 225, 304, 400, 720, 801, 999];
+
+type Attempt = fn(&CudaDevice, &CudaStream) -> Result<(), BackendError>;
+
+#[test]
+#[ignore = "another test starts it"]
+fn answers_each_code() {
+    let device = CudaDevice::open(0).expect("a device");
+    let stream = device.create_stream().expect("a stream");
+    let calls: [(&str, Attempt); 3] = [
+        ("cuStreamSynchronize", |device, stream| device.synchronize(stream)),
+        ("cuMemAlloc_v2", |device, _| device.allocate(PAGE, kind()).map(drop)),
+        ("cuEventRecord", |device, stream| device.record(stream).map(drop)),
+    ];
+    for code in LOST.into_iter().chain(HARMLESS) {
+        for (function, call) in calls {
+            simulator().fail(function, 1, code).expect("a name");
+            let error = call(&device, &stream).expect_err("the call fails once");
+            assert_eq!(error.is_device_lost(), LOST.contains(&code), "{function} returns {code}: {error}");
+            let is_allocation = function == "cuMemAlloc_v2";
+            assert_eq!(
+                error.is_out_of_memory(),
+                is_allocation && code == 2,
+                "{function} returns {code}: {error}"
+            );
+            assert!(error.is_out_of_memory() || error.to_string().contains(&code.to_string()), "{error}");
+            call(&device, &stream).expect("as before");
+        }
+    }
+}
+
+/// Each result of the driver that ends a context is reported as a lost device, an error that the hardware contained among them.
+#[test]
+fn results_that_end_a_context_are_a_lost_device() {
+    run("answers_each_code", "");
+}
+
+#[test]
+#[ignore = "another test starts it"]
+fn waits_beside_an_earlier_error() {
+    let device = CudaDevice::open(0).expect("a device");
+    let earlier = DriverError(sys::CUresult::CUDA_ERROR_INVALID_VALUE);
+    device.context().record_err::<()>(Err(earlier));
+    let waited = device.synchronize_all();
+    assert!(waited.is_ok(), "{waited:?}");
+    assert_eq!(device.context().check_err(), Err(earlier), "it is still the program's");
+}
+
+/// `cudarc` keeps an error of a destructor for its next call. A wait for all work reports its own alone.
+#[test]
+fn a_wait_for_all_work_reports_no_error_of_another_call() {
+    run("waits_beside_an_earlier_error", "");
 }

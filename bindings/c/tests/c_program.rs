@@ -71,28 +71,28 @@ fn the_header_is_c_and_cpp_without_a_warning() {
     }
 }
 
-/// With libraries of PyTorch's names and classes, made here.
-#[test]
-fn pytorchs_exceptions_arrive_and_its_functions_are_asked() {
+/// Compiles and runs a program with libraries of PyTorch's names and classes, made here, for one of the two ABIs of C++'s strings.
+fn run_with_torch(name: &str, abi: u8) {
     let Some(cpp) = require::program("c++") else { return };
-    let fake = here("tests/c/fake");
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("fake");
+    let (fake, abi) = (here("tests/c/fake"), format!("-D_GLIBCXX_USE_CXX11_ABI={abi}"));
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("fake-{name}"));
     std::fs::create_dir_all(&folder).expect("a folder");
     for (name, source) in [("libc10.so", "c10.cpp"), ("libc10_cuda.so", "c10_cuda.cpp")] {
         run(Command::new(&cpp)
-            .args(["-Wall", "-Wextra", "-Werror", "-std=c++17", "-O1", "-fPIC", "-shared", "-I"])
+            .args(["-Wall", "-Wextra", "-Werror", "-std=c++17", "-O1", "-fPIC", "-shared", &abi, "-I"])
             .arg(&fake)
             .arg(format!("-Wl,-soname,{name}"))
             .arg(fake.join(source))
             .arg("-o")
             .arg(folder.join(name)));
     }
-    let (source, fake) = (here("tests/c/torch.cpp"), format!("-I{}", fake.display()));
+    let (source, fake) = (here(&format!("tests/c/{name}.cpp")), format!("-I{}", fake.display()));
     let (found_at, run_path) =
         (format!("-L{}", folder.display()), format!("-Wl,-rpath,{}", folder.display()));
     let arguments = [
         "-std=c++17",
         "-rdynamic",
+        &abi,
         &fake,
         source.to_str().expect("UTF-8"),
         &found_at,
@@ -101,5 +101,16 @@ fn pytorchs_exceptions_arrive_and_its_functions_are_asked() {
         "-lc10_cuda",
         "-lc10",
     ];
-    assert_eq!(run(&mut Command::new(compile(&cpp, "torch", &arguments))), "all is well\n");
+    assert_eq!(run(&mut Command::new(compile(&cpp, name, &arguments))), "all is well\n");
+}
+
+#[test]
+fn pytorchs_exceptions_arrive_and_its_functions_are_asked() {
+    run_with_torch("torch", 1);
+}
+
+/// As PyPI's wheels of PyTorch up to 2.6 have it.
+#[test]
+fn a_pytorch_of_the_old_abi_is_known_to_take_no_exceptions() {
+    run_with_torch("old_abi", 0);
 }

@@ -38,10 +38,9 @@ impl Extent {
 pub(in super::super) struct Holes(Vec<Room>);
 
 impl Holes {
-    /// Of blocks by offset, with their bytes; none touches another within a piece.
-    #[cfg(test)]
-    pub(super) fn new(blocks: Vec<(u64, u64)>) -> Self {
-        Self(blocks.into_iter().map(|(start, bytes)| Room::unnamed(start, bytes)).collect())
+    /// Of parts by offset, with their bytes; none touches another within a piece.
+    pub(in super::super) fn of(parts: impl IntoIterator<Item = (u64, u64)>) -> Self {
+        Self(parts.into_iter().map(|(start, bytes)| Room::unnamed(start, bytes)).collect())
     }
 
     #[cfg(test)]

@@ -85,9 +85,7 @@ impl<B: Backend> Backing<B> {
             stock != Stock::Plenty || self.stitches(bytes) && !self.is_tight_with(engine, bytes, plain.bytes)
         };
         if may_stitch && (!is_had || is_frugal()) {
-            // Parts smaller than a granule are not worth a piece of a range, and what small requests left free is for small ones: but
-            // where nothing else serves.
-            for (least, of_both) in [(self.granularity, false), (self.granularity, true), (1, true)] {
+            for (least, of_both) in self.hole_sizes() {
                 let holes = self.holes(engine, least, of_both);
                 let plan = stitch::plan(&self.extents, &holes, bytes);
                 let missing = self.round(plan.missing)?;
@@ -146,6 +144,43 @@ impl<B: Backend> Backing<B> {
         let lacking = self.round(start.checked_add(bytes)?.saturating_sub(end))?;
         let new = self.split(Extent { start: end, bytes: lacking })?;
         Some(Growth { new, is_at_end: true, stitched: None, fit: None })
+    }
+
+    /// As [`plan_apart`](Self::plan_apart), where the limit and the addresses allow it.
+    pub(in super::super) fn plan_end(
+        &self,
+        engine: &Arena,
+        bytes: u64,
+        start: u64,
+        stock: Stock,
+    ) -> Option<Growth> {
+        let growth = self.plan_apart(engine, bytes, start)?;
+        let added: u64 = growth.new.iter().map(|extent| extent.bytes).sum();
+        (added <= self.room(stock)).then_some(growth)
+    }
+
+    /// A range of the free pieces among those `holes`, which are told their least bytes and whether they are of both parts of the range,
+    /// and of new ones for what they lack.
+    pub(in super::super) fn plan_around(
+        &self,
+        engine: &Arena,
+        bytes: u64,
+        stock: Stock,
+        holes: impl Fn(u64, bool) -> Holes,
+    ) -> Option<Growth> {
+        let room = self.room(stock);
+        self.hole_sizes().into_iter().find_map(|(least, of_both)| {
+            let holes = holes(least, of_both);
+            let plan = stitch::plan(&self.extents, &holes, bytes);
+            let missing = self.round(plan.missing).filter(|&missing| missing <= room)?;
+            self.stitched_growth(engine, (bytes, holes), plan, missing)
+        })
+    }
+
+    /// The least bytes of holes that a range is stitched of, and whether they are of both parts of the arena's, best first: parts smaller
+    /// than a granule are not worth a piece of a range, and what small requests left free is for small ones, but where nothing else serves.
+    fn hole_sizes(&self) -> [(u64, bool); 3] {
+        [(self.granularity, false), (self.granularity, true), (1, true)]
     }
 
     /// Whether a request that is not stitched without need gets more of that part of the range, if nothing of it serves.

@@ -77,6 +77,24 @@ impl<B: Backend> Backing<B> {
         }
     }
 
+    /// The oldest stitched range that has `bytes` in a row in those holes and may be used for them.
+    pub(in super::super) fn oldest_around(
+        &mut self,
+        holes: &Holes,
+        bytes: u64,
+    ) -> Option<(Arc<B::Memory>, Fit)> {
+        let (now, is_scarce) = (self.next_age(), self.are_ranges_scarce());
+        self.stitched.iter_mut().filter(|range| range.bytes >= bytes).find_map(|range| {
+            let fit = stitch::fit(&range.pieces, holes, bytes, &[])?;
+            let (used, _) = stitch::trim(range.pieces.to_vec(), fit.clone(), bytes);
+            if is_scarce && !range.is_worth(&used) {
+                return None;
+            }
+            range.used = now;
+            Some((Arc::clone(&range.memory), fit))
+        })
+    }
+
     /// The free block in which an extent was that was [found](Self::oldest) last.
     pub(in super::super) fn room_of(&self, extent: Extent) -> Room {
         let room = self.search.holes.room_at(extent.start).copied();

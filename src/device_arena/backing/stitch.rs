@@ -254,7 +254,7 @@ mod tests {
                 _ => holes.push((at, 1)),
             }
         }
-        Holes::new(holes)
+        Holes::of(holes)
     }
 
     /// What each byte of a range of pieces is in the arena's.

@@ -5,7 +5,9 @@ use super::{Asleep, Backups, Offload, Sleep, SleepReport, SleepingPiece};
 use crate::arena::ArenaError;
 use crate::capture::Need;
 use crate::device_arena::Shared;
+use crate::device_arena::allowance::Returned;
 use crate::device_arena::backing::{Extent, Part};
+use crate::device_arena::caught::caught;
 use crate::device_arena::release::Waited;
 use crate::device_arena::slot::Slot;
 use crate::device_arena::state::State;
@@ -42,10 +44,10 @@ impl<B: Backend> Falling<'_, B> {
         let Some(mut arena) = self.arena.take() else { return SleepReport::default() };
         let physical: Vec<_> = arena.pieces.iter_mut().filter_map(|piece| piece.physical.take()).collect();
         let freed = physical.iter().map(|physical| physical.len()).sum();
-        let unmapped = self.shared.settle_asleep(arena);
+        // Only behind the memory is it there for others.
+        let returned = self.shared.settle_asleep(arena);
         drop(physical);
-        // Only now is it there for others.
-        self.shared.give_allowance(unmapped);
+        drop(returned);
         let Self { discarded, backed_up, .. } = self;
         log::debug!("arena on {}: asleep, {freed} bytes given back, {backed_up} on the host", self.shared.id);
         SleepReport { freed, backed_up, discarded, was_asleep: false }
@@ -55,17 +57,18 @@ impl<B: Backend> Falling<'_, B> {
 impl<B: Backend> Drop for Falling<'_, B> {
     fn drop(&mut self) {
         if let Some(mut arena) = self.arena.take() {
-            match self.shared.map_views(&mut arena.views, &arena.pieces) {
+            let (mapped, panic) = caught(|| self.shared.map_views(&mut arena.views, &arena.pieces));
+            match mapped {
                 Ok(()) => {
                     self.shared.state.lock().sleep = Sleep::Awake;
                     self.shared.giving_back.take(arena.backups.into_stored());
                 }
                 Err(error) => {
                     log::warn!("arena on {}: asleep with its memory, because {error}", self.shared.id);
-                    let unmapped = self.shared.settle_asleep(arena);
-                    self.shared.give_allowance(unmapped);
+                    drop(self.shared.settle_asleep(arena));
                 }
             }
+            panic.go_on();
         }
     }
 }
@@ -122,10 +125,9 @@ impl<B: Backend> Falling<'_, B> {
 }
 
 impl<B: Backend> Shared<B> {
-    /// The arena is asleep, with what could not be let go. Answers the bytes that are mapped no more: their allowance is to be
-    /// given back once their memory is.
-    #[must_use]
-    pub(super) fn settle_asleep(&self, arena: Changing<B>) -> u64 {
+    /// The arena is asleep, with what could not be let go. Returns the allowance of what is mapped no more, to be dropped behind its
+    /// memory.
+    pub(super) fn settle_asleep(&self, arena: Changing<B>) -> Returned<'_> {
         let Changing { pieces, views, mut backups, offload } = arena;
         let mut state = self.state.lock();
         // Buffers may have been dropped in the meantime.
@@ -141,10 +143,11 @@ impl<B: Backend> Shared<B> {
         }
         state.sleep = Sleep::Asleep(Box::new(asleep));
         drop(state);
+        let returned = self.allowance_of(unmapped);
         self.giving_back.take(empty);
         // Whatever calls the device goes without the lock.
         drop((gone, handles));
-        unmapped
+        returned
     }
 }
 

@@ -1,5 +1,6 @@
 //! Host memory that holds what a device's memory held.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use vrampool_backend::{Backend, BackendError, Capabilities, Memory, Placement, Region, RegionMut};
 
 /// Host memory with contents.
@@ -15,18 +16,20 @@ pub(crate) fn can_pin<B: Backend>(device: &B) -> bool {
     properties.capabilities.contains(Capabilities::HOST_VISIBLE) && !properties.is_integrated()
 }
 
-/// Enqueues copies on a stream of their own, and waits until they are done: also for those before one that fails, so that
+/// Enqueues copies on a stream of their own, and waits until they are done: also for those before one that fails or panics, so that
 /// whatever is done about that is not in their way.
 pub(crate) fn on_a_stream<B: Backend, E: From<BackendError>>(
     device: &B,
     enqueue: impl FnOnce(&B::Stream) -> Result<(), E>,
 ) -> Result<(), E> {
     let stream = device.create_stream()?;
-    let done = enqueue(&stream).and_then(|()| Ok(device.synchronize(&stream)?));
-    done.inspect_err(|_| {
+    let enqueue = AssertUnwindSafe(|| enqueue(&stream).and_then(|()| Ok(device.synchronize(&stream)?)));
+    let done = catch_unwind(enqueue);
+    if !matches!(done, Ok(Ok(()))) {
         // What went wrong first says more.
-        let _ = device.synchronize(&stream);
-    })
+        let _ = catch_unwind(AssertUnwindSafe(|| device.synchronize(&stream)));
+    }
+    done.unwrap_or_else(|panic| resume_unwind(panic))
 }
 
 impl<B: Backend> Stored<B> {

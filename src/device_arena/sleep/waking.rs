@@ -7,6 +7,7 @@ use crate::arena::Block;
 use crate::arena::Region;
 use crate::device_arena::Shared;
 use crate::device_arena::backing::{Extent, Part};
+use crate::device_arena::caught::caught;
 use crate::error::Error;
 use parking_lot::MutexGuard as LongGuard;
 use std::sync::Arc;
@@ -80,8 +81,9 @@ impl<B: Backend> Waking<'_, B> {
             if piece.physical.is_none() && is_needed(live, piece.extent) {
                 let bytes = piece.extent.bytes;
                 shared.take_allowance(bytes)?;
-                let made = shared.timed(|| device.create_physical(bytes, shared.kind));
-                piece.physical = Some(made.inspect_err(|_| shared.give_allowance(bytes))?);
+                let taken = shared.allowance_of(bytes);
+                piece.physical = Some(shared.timed(|| device.create_physical(bytes, shared.kind))?);
+                taken.keep();
                 self.made.push(index);
                 self.mapped += bytes;
             }
@@ -98,7 +100,8 @@ impl<B: Backend> Drop for Waking<'_, B> {
     fn drop(&mut self) {
         let Some(mut arena) = self.arena.take() else { return };
         let mut gone = Vec::new();
-        match self.shared.unmap_views(&mut arena.views) {
+        let (unmapped, panic) = caught(|| self.shared.unmap_views(&mut arena.views));
+        match unmapped {
             Ok(()) => {
                 for &index in &self.made {
                     gone.extend(arena.pieces.get_mut(index).and_then(|piece| piece.physical.take()));
@@ -116,9 +119,11 @@ impl<B: Backend> Drop for Waking<'_, B> {
             backing.mapped += self.mapped;
         }
         drop(state);
+        // Only behind the memory is it there for others.
+        let returned = self.shared.settle_asleep(arena);
         drop(gone);
-        let unmapped = self.shared.settle_asleep(arena);
-        self.shared.give_allowance(unmapped);
+        drop(returned);
+        panic.go_on();
     }
 }
 
@@ -164,9 +169,10 @@ impl<B: Backend> Shared<B> {
         let views = asleep.views.into_iter().filter_map(super::View::strong).collect();
         let (pieces, backups, offload) = (asleep.pieces, asleep.backups, asleep.offload);
         let mut arena = Changing { pieces, views, backups, offload };
-        if let Err(error) = self.unmap_views(&mut arena.views) {
-            let unmapped = self.settle_asleep(arena);
-            self.give_allowance(unmapped);
+        let (unmapped, panic) = caught(|| self.unmap_views(&mut arena.views));
+        if let Err(error) = unmapped {
+            drop(self.settle_asleep(arena));
+            panic.go_on();
             return Err(error.into());
         }
         let mut state = self.state.lock();
@@ -183,10 +189,11 @@ impl<B: Backend> Shared<B> {
         }
         state.sleep = Sleep::Awake;
         drop(state);
+        // Only behind the memory is it there for others.
+        let returned = self.allowance_of(unmapped);
         self.giving_back.take(arena.backups.into_stored());
         drop((slots, arena.views, arena.pieces));
-        // Only now is it there for others.
-        self.give_allowance(unmapped);
+        drop(returned);
         Ok(emptied?)
     }
 }

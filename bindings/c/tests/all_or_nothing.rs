@@ -1,0 +1,95 @@
+//! Calls over all tags of a pool: a call that fails leaves every tag as it was, and a call that succeeds reports what it did.
+
+#[cfg(all(feature = "cuda", target_os = "linux"))]
+mod cuda_driver;
+
+use std::ffi::{CStr, c_void};
+use std::ptr;
+use vrampool_c::boundary::{Out, Text};
+use vrampool_c::{
+    Status, last_error_text, vrampool_allocate, vrampool_create, vrampool_destroy, vrampool_free,
+    vrampool_get_limit, vrampool_set_limit, vrampool_tag_begin, vrampool_tag_end,
+};
+
+const MIB: u64 = 1 << 20;
+
+fn allocate(pool: u64, tag: Option<&CStr>, bytes: u64) -> Result<*mut c_void, Status> {
+    let mut address = ptr::null_mut();
+    if let Some(tag) = tag {
+        assert_eq!(vrampool_tag_begin(pool, tag.into()), Status::OK, "{}", last_error_text());
+    }
+    let allocated = vrampool_allocate(pool, bytes, ptr::null_mut(), Out::from(&mut address));
+    if tag.is_some() {
+        assert_eq!(vrampool_tag_end(pool), Status::OK, "{}", last_error_text());
+    }
+    if allocated == Status::OK { Ok(address) } else { Err(allocated) }
+}
+
+fn free(pool: u64, address: *mut c_void) {
+    assert_eq!(vrampool_free(pool, address, ptr::null_mut()), Status::OK, "{}", last_error_text());
+}
+
+fn limit(pool: u64) -> u64 {
+    let mut bytes = 0;
+    assert_eq!(vrampool_get_limit(pool, Out::from(&mut bytes)), Status::OK);
+    bytes
+}
+
+/// Also where one tag has more than that, and where it is raised.
+#[test]
+fn a_changed_limit_is_that_of_all_tags() {
+    let (mut pool, options) = (0, c"device=host; source=virtual; limit=64MiB");
+    let created = vrampool_create(Text::from(options), Out::from(&mut pool));
+    if created == Status::UNSUPPORTED {
+        eprintln!("skipped: {}", last_error_text());
+        return;
+    }
+    assert_eq!(created, Status::OK, "{}", last_error_text());
+    let tags = [None, Some(c"a"), Some(c"z")];
+    let serves =
+        |bytes: u64| tags.map(|tag| allocate(pool, tag, bytes).map(|block| free(pool, block)).is_ok());
+    assert_eq!(serves(40 * MIB), [true; 3]);
+    let live = allocate(pool, Some(c"z"), 16 * MIB).expect("memory");
+    assert_eq!(vrampool_set_limit(pool, 8 * MIB), Status::OK, "{}", last_error_text());
+    assert_eq!((limit(pool), serves(4 * MIB)), (8 * MIB, [false; 3]), "what is live stays");
+    free(pool, live);
+    assert_eq!((serves(4 * MIB), serves(16 * MIB)), ([true; 3], [false; 3]));
+    assert_eq!(vrampool_set_limit(pool, 128 * MIB), Status::OK, "{}", last_error_text());
+    assert_eq!((limit(pool), serves(100 * MIB)), (128 * MIB, [true; 3]));
+    assert_eq!(vrampool_destroy(pool), Status::OK);
+}
+
+#[cfg(all(feature = "cuda", target_os = "linux"))]
+mod faults {
+    use super::cuda_driver::on_cuda;
+    use super::{MIB, allocate, free};
+    use vrampool_c::boundary::Out;
+    use vrampool_c::{Status, vrampool_decay};
+    use vrampool_cuda_simulator_control::{Simulator, UNKNOWN};
+
+    fn decay(pool: u64) -> Result<u64, Status> {
+        let mut bytes = 0;
+        match vrampool_decay(pool, Out::from(&mut bytes)) {
+            Status::OK => Ok(bytes),
+            status => Err(status),
+        }
+    }
+
+    /// A fault in one tag does not hide what the others gave back, and the next call gives back the rest: no more and no less.
+    #[test]
+    fn a_decay_that_fails_for_one_tag_counts_the_others_and_is_made_up_for() {
+        on_cuda(c"device=cuda:0; source=virtual; cached_class=0", |_, pool| {
+            let Some(simulator) = Simulator::loaded() else { return };
+            for (faults, expected) in [(0, Ok(16 * MIB)), (1, Ok(8 * MIB)), (2, Err(Status::DEVICE))] {
+                let blocks = [None, Some(c"z")].map(|tag| allocate(pool, tag, 8 * MIB).expect("memory"));
+                assert_eq!(decay(pool), Ok(0));
+                blocks.into_iter().for_each(|block| free(pool, block));
+                assert_eq!(decay(pool), Ok(0), "needed since the last one");
+                (0..faults).for_each(|nth| simulator.fail("cuMemUnmap", nth + 1, UNKNOWN).expect("a name"));
+                let first = decay(pool);
+                assert_eq!(first, expected, "{faults} faults");
+                assert_eq!(decay(pool), Ok(16 * MIB - first.unwrap_or(0)), "{faults} faults");
+            }
+        });
+    }
+}

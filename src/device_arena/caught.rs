@@ -1,0 +1,33 @@
+//! A device's panic is kept until the books are right.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::thread;
+use vrampool_backend::BackendError;
+
+/// A panic that is to go on, if there was one.
+#[must_use = "a panic goes on once the books are right"]
+pub(super) struct Caught(Option<Box<dyn Any + Send>>);
+
+/// Makes calls of the device. A panic counts as a failure until it [goes on](Caught::go_on).
+pub(super) fn caught<T>(
+    calls: impl FnOnce() -> Result<T, BackendError>,
+) -> (Result<T, BackendError>, Caught) {
+    match catch_unwind(AssertUnwindSafe(calls)) {
+        Ok(done) => (done, Caught(None)),
+        Err(panic) => {
+            (Err(BackendError::Unsupported { operation: "a call that panics" }), Caught(Some(panic)))
+        }
+    }
+}
+
+impl Caught {
+    /// Lets the panic go on, unless this thread unwinds already: a second one would end the process.
+    pub(super) fn go_on(self) {
+        if let Some(panic) = self.0
+            && !thread::panicking()
+        {
+            resume_unwind(panic);
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! What a device saw, and what it is to do to its caller.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use vrampool::backend::{CaptureId, StreamId};
+
+/// What the device saw.
+#[derive(Default)]
+pub(crate) struct State {
+    /// Bytes taken right now, and the most there ever were.
+    pub(super) taken: AtomicU64,
+    pub(super) peak: AtomicU64,
+    pub(super) allocations: AtomicU64,
+    pub(super) frees: AtomicU64,
+    /// Whether every stream passes for captured.
+    pub(super) capturing: AtomicBool,
+    /// Streams that pass for captured by themselves, each with its capture, and calls that such a capture forbids.
+    pub(super) captured: Mutex<HashMap<StreamId, CaptureId>>,
+    pub(super) captures: AtomicU64,
+    pub(super) forbidden: AtomicU64,
+    /// Whether waits between streams are left out.
+    pub(super) without_waits: AtomicBool,
+    pub(super) on_drop: Hook,
+    pub(super) before_drop: Hook,
+    /// A call that panics, and how many of them are made before.
+    pub(super) panics: Mutex<Option<(&'static str, u64)>>,
+}
+
+pub(super) type Hook = Mutex<Option<Box<dyn Fn() + Send>>>;
+
+impl State {
+    /// Taken out while it runs: a destructor that frees memory runs it once, not for ever.
+    fn run(&self, place: &Hook) {
+        let hook = place.lock().expect("no panic under it").take();
+        if let Some(hook) = hook {
+            hook();
+            *place.lock().expect("no panic under it") = Some(hook);
+        }
+    }
+
+    pub(super) fn called(&self, name: &'static str) {
+        let mut panics = self.panics.lock().expect("no panic under it");
+        match &mut *panics {
+            Some((call, 0)) if *call == name => {
+                *panics = None;
+                drop(panics);
+                panic!("{name} panics");
+            }
+            Some((call, left)) if *call == name => *left -= 1,
+            _ => {}
+        }
+    }
+}
+
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("State").field("taken", &self.taken).field("peak", &self.peak).finish_non_exhaustive()
+    }
+}
+
+/// Bytes that are taken until it is dropped.
+#[derive(Debug)]
+pub(super) struct Ticket {
+    pub(super) bytes: u64,
+    pub(super) state: Arc<State>,
+}
+
+/// Calls the hook before memory is given back.
+#[derive(Debug)]
+pub(super) struct Leaving(pub(super) Arc<State>);
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        self.0.run(&self.0.before_drop);
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        self.state.taken.fetch_sub(self.bytes, Ordering::SeqCst);
+        self.state.frees.fetch_add(1, Ordering::SeqCst);
+        self.state.called("drop");
+        self.state.run(&self.state.on_drop);
+    }
+}
