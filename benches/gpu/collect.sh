@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# Builds all that run.sh needs, and puts it into a folder that can be carried to a machine with a GPU: collect.sh FOLDER. Needs Rust
+# and Python 3. Programs run there if its C library is as new as this machine's.
+set -euo pipefail
+mkdir -p "$1"
+folder=$(realpath "$1")
+cd "$(dirname "$0")/../.."
+
+# Each test program under the name of its package and its own.
+python=${PYTHON:-python3}
+cargo test --workspace --all-features --locked --no-run --message-format=json 2>/dev/null |
+    "$python" -c '
+import json, shutil, subprocess, sys
+from pathlib import Path
+wanted = {
+    "vrampool-cuda": "gpu conformance capture waiting lost out_of_memory physical",
+    "vrampool": "cuda cuda_capture cuda_out_of_memory cuda_second_process cupy devices opencl wgpu",
+    "vrampool-c": "torch_on_cuda streams_on_cuda all_or_nothing",
+    "vrampool-cuda-simulator": "facts",
+    "vrampool-opencl": "conformance device order lost out_of_resources",
+    "vrampool-wgpu": "conformance gpu lost out_of_memory",
+}
+for line in sys.stdin:
+    message = json.loads(line)
+    if message.get("reason") != "compiler-artifact" or not message.get("executable"):
+        continue
+    target = message["target"]["name"]
+    package = Path(message["manifest_path"]).parent
+    names = {"": "vrampool", "cuda": "vrampool-cuda", "c": "vrampool-c", "simulator": "vrampool-cuda-simulator",
+             "opencl": "vrampool-opencl", "wgpu": "vrampool-wgpu"}
+    package = "vrampool" if (package / "benches/gpu").is_dir() else names.get(package.name, package.name)
+    if target in wanted.get(package, "").split() and message["target"]["kind"] == ["test"]:
+        to = Path(sys.argv[1]) / f"{package}.{target}"
+        shutil.copy(message["executable"], to)
+        subprocess.run(["strip", to], check=True)
+' "$folder"
+
+cargo build --release --workspace --all-features --locked --bin vrampool
+cargo build --release --workspace --all-features --locked -p vrampool-c
+target=$(cargo metadata --format-version 1 --no-deps --locked | "$python" -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')
+cp "$target/release/vrampool" "$target/release/libvrampool_c.so" bindings/c/include/vrampool.h "$folder"
+strip "$folder/vrampool"
+rm -f "$folder"/*.whl
+"$python" -m pip --disable-pip-version-check wheel --quiet --no-deps --wheel-dir "$folder" bindings/python

@@ -1,0 +1,145 @@
+#!/usr/bin/env bash
+# Everything that only a GPU can show, on the first GPU of this machine: run.sh BINARIES RESULTS [PART...]
+#
+# BINARIES is what collect.sh made. Of RESULTS, results.jsonl has a line for each thing that was run, peers.jsonl and the folders beside
+# it the figures. Parts are listed below, each with its limit in seconds; what lacks something (PyTorch, nvcc, RMM) says so and
+# counts as not run. On the simulated driver (VRAMPOOL_SIMULATOR is set) only the parts run that make sense there.
+# Exits with 1 if anything failed.
+set -uo pipefail
+binaries=$(realpath "$1")
+mkdir -p "$2"
+results=$(realpath "$2")
+shift 2
+parts=("$@")
+here=$(realpath "$(dirname "$0")")
+root=$(realpath "$here/../..")
+python=${PYTHON:-python3}
+cd "$root"
+
+if [ -n "${VRAMPOOL_SIMULATOR:-}" ]; then
+    gpu="simulated" driver="simulated"
+else
+    IFS=, read -r gpu driver < <(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | head -n 1)
+    [ -n "$gpu" ] || { echo "there is no NVIDIA GPU here" >&2; exit 1; }
+fi
+commit=${VRAMPOOL_COMMIT:-$(git rev-parse --short HEAD 2>/dev/null || echo unknown)}
+
+failed=0
+summary=()
+# One line of results.jsonl: PART NAME OUTCOME SECONDS WHY.
+note() {
+    printf '{"part":"%s","name":"%s","outcome":"%s","seconds":%s,"why":"%s","gpu":"%s","driver":"%s","commit":"%s","date":"%s"}\n' \
+        "$1" "$2" "$3" "$4" "${5:-}" "$gpu" "${driver# }" "$commit" "$(date -u +%F)" >>"$results/results.jsonl"
+    summary+=("$(printf '%-10s %-40s %-8s %4s s  %s' "$1" "$2" "$3" "$4" "${5:-}")")
+    [ "$3" != failed ] || failed=1
+}
+# Runs a command within a limit, and notes how it ended: PART NAME SECONDS COMMAND...
+try() {
+    local part=$1 name=$2 limit=$3 begin=$SECONDS status=0
+    shift 3
+    mkdir -p "$results/$part"
+    timeout --kill-after=5 "$limit" "$@" >"$results/$part/$name.txt" 2>&1 || status=$?
+    if [ $status = 0 ]; then
+        note "$part" "$name" passed $((SECONDS - begin))
+    else
+        note "$part" "$name" failed $((SECONDS - begin)) "exit code $status"
+        tail -n 25 "$results/$part/$name.txt"
+    fi
+}
+# Begins a part, if it is asked for.
+part() {
+    [ ${#parts[@]} = 0 ] || [[ " ${parts[*]} " == *" $1 "* ]] || return 1
+    printf '\n== %s\n' "$1"
+}
+lacks() { # PART NAME WHAT
+    note "$1" "$2" "not run" 0 "$3"
+}
+
+export VRAMPOOL_TEST_BACKENDS=cuda
+cuda_suites=(vrampool-cuda.{gpu,conformance,capture,waiting,lost,out_of_memory,physical}
+    vrampool.{cuda,cuda_capture,cuda_out_of_memory,cuda_second_process,cupy,devices}
+    vrampool-c.{torch_on_cuda,streams_on_cuda,all_or_nothing})
+
+# 1. The CUDA suites, as they run on the simulated driver, and its file of facts.
+if part suites; then
+    export VRAMPOOL_REQUIRE=cuda
+    for suite in "${cuda_suites[@]}"; do
+        try suites "$suite" 90 "$binaries/$suite" --test-threads 4
+    done
+    mkdir -p "$results/suites"
+    try suites facts 120 "$binaries/vrampool-cuda-simulator.facts" --json "$results/suites/facts.jsonl"
+fi
+
+# 1. The same under compute-sanitizer. Errors that a call returns are what tests ask for; `lost` breaks its context on purpose.
+if part sanitizer; then
+    sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda*/bin/compute-sanitizer 2>/dev/null | head -n 1 || true)
+    if [ -z "$sanitizer" ]; then
+        lacks sanitizer memcheck "compute-sanitizer is not installed"
+    else
+        memcheck=("$sanitizer" --tool memcheck --leak-check full --report-api-errors no --error-exitcode 1)
+        export VRAMPOOL_REQUIRE=cuda
+        for suite in vrampool-cuda.{gpu,capture,out_of_memory,physical,waiting} vrampool.{cuda_capture,cupy} vrampool-c.{torch_on_cuda,all_or_nothing}; do
+            try sanitizer "$suite" 60 "${memcheck[@]}" "$binaries/$suite" --test-threads 4
+        done
+    fi
+fi
+
+# 3. Speed beside peers, in one process.
+if part speed; then
+    if ! command -v nvcc >/dev/null || ! "$python" -c 'import torch' 2>/dev/null; then
+        lacks speed peers "nvcc and PyTorch are needed"
+    elif ! ls "$binaries"/librmm*.whl >/dev/null 2>&1; then
+        lacks speed peers "BINARIES has no wheels of librmm-cu13 and rapids-logger"
+    else
+        try speed build 150 "$here/peers.sh" "$binaries" "$results/speed/work"
+        mkdir -p "$results/speed/work/traces"
+        for trace in benches/traces/*.csv.gz; do
+            gunzip -c "$trace" >"$results/speed/work/traces/$(basename "$trace" .gz)"
+        done
+        try speed peers 150 bash -c "'$results/speed/work/peers' '$results/speed/work/traces/'*.csv >'$results/peers.jsonl'"
+        rm -rf "$results/speed/work"
+    fi
+fi
+if part replay; then
+    backend=(--backend cuda)
+    for source in virtual fixed driver; do
+        flags=(--source virtual)
+        [ $source != fixed ] || flags=(--size-classes fixed --max-cached unlimited --max-per-bucket unlimited)
+        [ $source != driver ] || flags=(--source driver)
+        try replay "$source" 90 "$binaries/vrampool" replay "${backend[@]}" "${flags[@]}" --passes 12 --json benches/traces/{gpt2,resnet50,multistream,serve_mixed}.csv.gz
+    done
+    try replay touch 90 "$binaries/vrampool" replay "${backend[@]}" --source virtual --touch benches/traces/{gpt2,resnet50,multistream,serve_mixed}.csv.gz
+    try replay bench 90 "$binaries/vrampool" bench "${backend[@]}" --only pair,cuarena_1,cuarena_2,cuarena_3,cuarena_4,cuarena_5,cuarena_6
+    try replay train 60 "$binaries/vrampool" train "${backend[@]}" --json
+    try replay soak 60 "$binaries/vrampool" soak "${backend[@]}" --seconds 40
+fi
+
+# 4. PyTorch and CuPy over both routes, and vLLM's allocator.
+if part pytorch; then
+    wheel=$(ls "$binaries"/vrampool-*.whl 2>/dev/null | head -n 1)
+    if [ -z "$wheel" ] || ! "$python" -c 'import torch' 2>/dev/null; then
+        lacks pytorch all "PyTorch and vrampool's wheel are needed"
+    else
+        try pytorch workloads 540 env SECONDS_IN_ALL="${PYTORCH_SECONDS:-400}" bindings/python/benches/run_on_gpu.sh "$wheel" "$results/pytorch"
+    fi
+fi
+
+# 5. OpenCL and wgpu on the same GPU.
+if part opencl; then
+    export VRAMPOOL_REQUIRE=opencl VRAMPOOL_TEST_BACKENDS=opencl
+    for suite in vrampool-opencl.{conformance,device,order,lost,out_of_resources} vrampool.opencl; do
+        try opencl "$suite" 90 "$binaries/$suite"
+    done
+    try opencl train 60 "$binaries/vrampool" train --backend opencl --json
+fi
+if part wgpu; then
+    export VRAMPOOL_REQUIRE=wgpu VRAMPOOL_TEST_BACKENDS=wgpu
+    for suite in vrampool-wgpu.{conformance,gpu,lost,out_of_memory} vrampool.wgpu; do
+        try wgpu "$suite" 90 "$binaries/$suite"
+    done
+    try wgpu train 60 "$binaries/vrampool" train --backend wgpu --json
+fi
+
+printf '\n== summary\n'
+printf '%s\n' "${summary[@]}"
+exit $failed
