@@ -469,6 +469,29 @@ static int shows(vrampool_trace trace, const char *text) {
     return found;
 }
 
+/* The file is replaced, and each property that it does not keep is reported. */
+static void test_conversions(void) {
+    FILE *file = fopen("ids.csv", "w");
+    CHECK(file != NULL && fputs("op,id,size,stream,t_us\na,7,8,5,100\nf,7,8,5,190\n", file) >= 0 && fclose(file) == 0);
+    vrampool_trace trace = 77;
+    char *not_kept = NULL;
+    OK(vrampool_trace_convert("ids.csv", NULL, -1, "ids.pickle", NULL, &trace, &not_kept));
+    CHECK(shows(trace, "\"events\":2") && strstr(not_kept, "not kept: 2 events with their ids") != NULL);
+    CHECK(strstr(not_kept, "not kept: 100 microseconds") != NULL);
+    OK(vrampool_string_free(not_kept));
+    OK(vrampool_trace_free(trace));
+    OK(vrampool_trace_convert("ids.pickle", "pytorch", 0, "ids.log", "rmm", NULL, &not_kept));
+    CHECK(strcmp(not_kept, "[]") == 0);
+    OK(vrampool_string_free(not_kept));
+    OK(vrampool_trace_convert("ids.log", NULL, -1, "ids.csv.gz", NULL, NULL, NULL));
+    FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_trace_convert("ids.csv", NULL, -1, "ids.csv", NULL, &trace, &not_kept));
+    FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_trace_convert("nowhere.csv", NULL, -1, "ids.csv", NULL, &trace, &not_kept));
+    FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_trace_convert("ids.csv", NULL, -1, "no/where.csv", NULL, &trace, &not_kept));
+    FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_trace_convert("ids.csv", NULL, -1, "new.csv", "xml", &trace, &not_kept));
+    FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_trace_convert(NULL, NULL, -1, "new.csv", NULL, &trace, &not_kept));
+    FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_trace_convert("ids.csv", NULL, -1, NULL, NULL, &trace, &not_kept));
+}
+
 static void test_traces(void) {
     vrampool_pool pool;
     vrampool_trace trace = 77, loaded = 77;
@@ -519,6 +542,7 @@ static void test_traces(void) {
     FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_trace_save(trace, "trace.csv", "xml"));
     FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_trace_show(trace, NULL));
     OK(vrampool_trace_free(trace));
+    test_conversions();
 
     /* Room for one pair; a block of an earlier recording is none of this one's. */
     OK(vrampool_record_start(pool, 2));
