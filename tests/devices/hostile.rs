@@ -70,6 +70,11 @@ fn idle_memory_makes_room_for_host_visible_memory() {
         let [stream] = there.streams();
         // More than a half of it.
         let all = there.free();
+        let visible = there.device.allocate(MIB, Placement::HostVisible.into()).expect("memory");
+        if there.free() == all {
+            return eprintln!("skipped: host-visible memory of {} is not the device's", there.name);
+        }
+        drop(visible);
         let most = all * 5 / 8 / MIB * MIB;
         let pool =
             Pool::builder(&there.device).size_classes(SizeClasses::Multiple(MIB)).build().expect("a pool");
@@ -100,9 +105,7 @@ fn dropped_memory_comes_back_before_there_is_none() {
     there::on_each(|there| {
         let Some(there) = there.alone(LIMIT) else { return };
         let [stream] = there.streams();
-        let info = || there.device.memory_info().expect("figures");
-        let all = info().total_bytes;
-        assert_eq!(there.free(), all, "{}", there.name);
+        let all = there.free();
         for source in [Source::Direct, Source::Arena] {
             for round in 0..4 {
                 let builder = Pool::builder(&there.device).source(source).limit(LIMIT).max_cached_bytes(0);

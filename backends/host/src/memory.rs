@@ -33,7 +33,7 @@ impl HostMemory {
     ) -> Result<Self, BackendError> {
         let capacity = device.capacity();
         capacity.take(bytes, may_wait)?;
-        match Block::new(bytes, device.ranges()) {
+        match Block::new(bytes, device.slabs()) {
             Some(block) => Ok(Self::of(device, Bytes::Own(block), kind)),
             None => {
                 capacity.untake(bytes);

@@ -35,11 +35,7 @@ impl File {
     }
 
     pub(crate) fn create(bytes: u64, flags: MemfdFlags) -> Result<Self, BackendError> {
-        // Growing a file over the process's limit is not an error but a signal, which ends the process.
-        if getrlimit(Resource::Fsize).current.is_some_and(|limit| limit < bytes) {
-            let reason = "the process's limit on the size of files (ulimit -f) is below it";
-            return Err(BackendError::Driver { call: "ftruncate", code: -1, message: reason.into() });
-        }
+        check_file_size("ftruncate", bytes)?;
         let descriptor = memfd_create("vrampool", MemfdFlags::CLOEXEC | flags)
             .map_err(|error| no_file("memfd_create", error, bytes))?;
         ftruncate(&descriptor, bytes).map_err(|error| no_file("ftruncate", error, bytes))?;
@@ -49,6 +45,15 @@ impl File {
     pub(crate) fn descriptor(&self) -> &OwnedFd {
         &self.descriptor
     }
+}
+
+/// Refuses to grow a file over the process's limit: that is not an error but a signal, which ends the process.
+pub(crate) fn check_file_size(call: &'static str, bytes: u64) -> Result<(), BackendError> {
+    if getrlimit(Resource::Fsize).current.is_some_and(|limit| limit < bytes) {
+        let reason = "the process's limit on the size of files (ulimit -f) is below it";
+        return Err(BackendError::Driver { call, code: -1, message: reason.into() });
+    }
+    Ok(())
 }
 
 /// Where a device's physical memory that stays in this process comes from. Its file is made when it is first needed.

@@ -723,7 +723,8 @@ static void test_segments(void) {
     OK(vrampool_torch_shutdown());
 }
 
-int main(void) {
+static void *all(void *unused) {
+    (void)unused;
     test_texts();
     test_creation();
     test_blocks();
@@ -736,6 +737,15 @@ int main(void) {
     test_traces();
     test_torch();
     test_segments();
+    return NULL;
+}
+
+/* Each call with 128 KiB of stack at most, which is what a thread has where the C library is musl. */
+int main(void) {
+    pthread_attr_t small;
+    pthread_t thread;
+    CHECK(pthread_attr_init(&small) == 0 && pthread_attr_setstacksize(&small, 128 << 10) == 0);
+    CHECK(pthread_create(&thread, &small, all, NULL) == 0 && pthread_join(thread, NULL) == 0);
     puts("all is well");
     return 0;
 }
