@@ -19,12 +19,13 @@ use crate::stats::Rung;
 use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use vrampool_backend::{Announced, Backend, MemoryKind, Stream};
+use vrampool_backend::{Announced, Backend, MemoryKind, Stream, fork};
 
 impl Shared {
     /// # Errors
-    /// [`Error::WrongDevice`] for a stream of another device.
+    /// [`Error::WrongDevice`] for a stream of another device; [`BackendError::Forked`](vrampool_backend::BackendError).
     pub(crate) fn check_device(&self, stream: &impl Stream) -> Result<(), Error> {
+        fork::check()?;
         let given = stream.device();
         // Numbers first, and names mostly by their address: this is on the way of every large request.
         let is_own = given.key == self.device.key

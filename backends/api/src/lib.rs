@@ -12,13 +12,15 @@
 //!
 //! The traits are not sealed. New methods come with defaults that answer [`BackendError::Unsupported`].
 #![doc = include_str!("../README.md")]
-#![forbid(unsafe_code)]
+// One call of the C library's, in `fork`.
+#![deny(unsafe_code)]
 // Not in the workspace's lints, because tests may.
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 pub mod conformance;
 mod device;
 mod error;
+pub mod fork;
 mod hold;
 mod hook;
 mod hooks;

@@ -7,7 +7,7 @@ use crate::fault::Faults;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use vrampool_backend::{Capabilities, DeviceId, DeviceKind, Properties};
+use vrampool_backend::{Capabilities, DeviceId, DeviceKind, Properties, fork};
 
 /// The smallest page of most GPUs' virtual memory, bytes.
 const GRANULARITY: u64 = 2 << 20;
@@ -103,6 +103,8 @@ impl HostBuilder {
     #[must_use]
     pub fn build(self) -> HostDevice {
         static NEXT: AtomicU64 = AtomicU64::new(0);
+        // In a child all of the device's calls fail.
+        let _ = fork::opening();
         let capacity = self.capacity.unwrap_or_else(machine_memory);
         let mut properties = Properties::new("host", "host memory");
         properties.kind = self.kind;

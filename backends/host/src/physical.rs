@@ -14,7 +14,7 @@ use rustix::process::{Resource, getrlimit};
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use vrampool_backend::{BackendError, MemoryKind, Physical};
+use vrampool_backend::{BackendError, MemoryKind, Physical, fork};
 
 /// The size of the file that is cut into ranges, bytes. It has holes but for what is in use, and no range is used twice.
 const FILE_BYTES: u64 = 1 << 62;
@@ -115,6 +115,10 @@ impl Backing {
 
 impl Drop for Backing {
     fn drop(&mut self) {
+        if fork::is_child() {
+            // The file is the parent's too.
+            return;
+        }
         if self.origin == Origin::Private {
             let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
             // A signal may interrupt it; nothing else fails on a file in memory.
@@ -141,6 +145,9 @@ impl Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
+        if fork::is_child() {
+            return;
+        }
         let device = &self.backing.device;
         // Counting cannot fail, and a lost device frees all the same.
         let _ = device.faults().check(Call::ReleasePhysical);

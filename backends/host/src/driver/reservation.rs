@@ -14,7 +14,7 @@ use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use vrampool_backend::{BackendError, Physical, Placement};
+use vrampool_backend::{BackendError, Physical, Placement, fork};
 
 /// Reserved addresses. Dropping it unmaps and releases them.
 #[derive(Debug)]
@@ -169,6 +169,10 @@ impl Reservation {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
+        if fork::is_child() {
+            // The addresses were the parent's alone, and may be something else's here.
+            return;
+        }
         let (start, len) = self.pointer(&(0..self.len));
         // SAFETY: the addresses are the reservation's own, with all that is mapped there, and nobody borrows it any more.
         // It fails only where the table of mappings is full; then the addresses stay taken, which harms nobody.
