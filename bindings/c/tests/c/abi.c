@@ -102,7 +102,7 @@ static void test_creation(void) {
 
 static void test_blocks(void) {
     vrampool_pool pool, other;
-    OK(vrampool_create("device=host; source=direct; size_classes=fixed; magazine_bytes=0", &pool));
+    OK(vrampool_create("device=host; host_capacity=1GiB; source=direct; size_classes=fixed; magazine_bytes=0", &pool));
     OK(vrampool_create("device=host\nsource=direct", &other));
     CHECK(pool != other && pool != 0);
 
@@ -250,7 +250,7 @@ static void test_out_of_memory(void) {
     OK(vrampool_destroy(pool));
 
     /* What one tag does not use another one gets. */
-    OK(vrampool_create("device=host;limit=64MiB;source=virtual", &pool));
+    OK(vrampool_create("device=host;host_capacity=1GiB;limit=64MiB;source=virtual", &pool));
     OK(vrampool_tag_begin(pool, "kv_cache"));
     OK(vrampool_free(pool, allocate(pool, 40 * MIB, NULL), NULL));
     OK(vrampool_tag_end(pool));
@@ -267,7 +267,7 @@ static void test_out_of_memory(void) {
 
 static void test_sleep(void) {
     vrampool_pool pool;
-    OK(vrampool_create("device=host; source=virtual; limit=64MiB; offload=pageable", &pool));
+    OK(vrampool_create("device=host; host_capacity=1GiB; source=virtual; limit=64MiB; offload=pageable", &pool));
     OK(vrampool_tag_begin(pool, "weights"));
     unsigned char *weights = allocate(pool, 4 * MIB, NULL);
     OK(vrampool_tag_begin(pool, "kv_cache"));
@@ -380,7 +380,7 @@ static void *exchange(void *argument) {
 }
 
 static void test_threads(void) {
-    const char *options[] = {"device=host;source=virtual", "device=host;source=direct;limit=1GiB"};
+    const char *options[] = {"device=host;host_capacity=1GiB;source=virtual", "device=host;source=direct;limit=1GiB"};
     for (size_t kind = 0; kind < 2; kind++) {
         vrampool_pool pool;
         OK(vrampool_create(options[kind], &pool));
@@ -408,7 +408,7 @@ static void test_threads(void) {
 
 static void test_metrics(void) {
     vrampool_pool pool;
-    OK(vrampool_create("device=host;name=seen", &pool));
+    OK(vrampool_create("device=host;host_capacity=1GiB;name=seen", &pool));
     FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_start_metrics("nowhere"));
     char *address = NULL;
     FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_start_metrics_at("127.0.0.1:0", NULL));
@@ -416,7 +416,7 @@ static void test_metrics(void) {
     CHECK(address && strncmp(address, "127.0.0.1:", 10) == 0 && atoi(address + 10) > 0);
     FAILS(VRAMPOOL_ERROR_BUSY, vrampool_start_metrics(NULL));
     vrampool_pool later;
-    OK(vrampool_create("device=host;name=later", &later));
+    OK(vrampool_create("device=host;host_capacity=1GiB;name=later", &later));
     OK(vrampool_stop_metrics());
     OK(vrampool_stop_metrics());
     OK(vrampool_start_metrics(address));
@@ -565,7 +565,7 @@ static void test_traces(void) {
 
 static void test_torch(void) {
     FAILS(VRAMPOOL_ERROR_CONFIGURATION, vrampool_torch_configure("limit=?"));
-    OK(vrampool_torch_configure("device=host;limit=64MiB;name=torch-{}"));
+    OK(vrampool_torch_configure("device=host;host_capacity=1GiB;limit=64MiB;name=torch-{}"));
     CHECK(vrampool_torch_throws() == 0);
     vrampool_torch_init(2);
     void *address = vrampool_torch_alloc(1000, 0, NULL);
@@ -688,7 +688,7 @@ static void on_free(void *user, uint64_t address) {
 }
 
 static void test_segments(void) {
-    OK(vrampool_torch_configure("device=host"));
+    OK(vrampool_torch_configure("device=host;host_capacity=1GiB"));
     struct told told = {0};
     OK(vrampool_segment_callbacks(on_malloc, on_free, &told));
     unsigned char *segment = vrampool_segment_alloc(3 * MIB, 1, NULL);
