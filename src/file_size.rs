@@ -11,7 +11,9 @@ use std::io;
 pub(crate) fn check(bytes: u64) -> io::Result<()> {
     match limit() {
         Some(limit) if bytes > limit => {
-            let reason = format!("{bytes} bytes are over the limit of {limit} on the size of files; raise it (ulimit -f)");
+            let reason = format!(
+                "{bytes} bytes are over the limit of {limit} on the size of files; raise it (ulimit -f)"
+            );
             Err(io::Error::new(io::ErrorKind::FileTooLarge, reason))
         }
         _ => Ok(()),

@@ -106,7 +106,7 @@ fn what_is_lost_is_said() {
         let losses = Export::new(format).convert(&trace, output).expect("it fits");
         let found = [losses.ids, losses.streams, losses.start_us, losses.times, losses.free_sizes];
         assert_eq!(found, [2, 2, 100, 1, 1], "{format}: {losses}");
-            assert_eq!(losses.to_string().lines().filter(|line| line.starts_with("not kept: ")).count(), 5);
+        assert_eq!(losses.to_string().lines().filter(|line| line.starts_with("not kept: ")).count(), 5);
     }
 }
 
@@ -125,12 +125,18 @@ fn other_devices_of_a_snapshot_are_listed() {
     let snapshot = format!("(S'device_traces'\n({traces}lS'segments'\n{segments}d.");
     let folder = tempfile::tempdir().expect("a folder");
     for (device, first, events, segments) in [(0, 1, 1, 3), (1, 0, 3, 2), (2, 0, 2, 1)] {
-        let trace = Import::new().format(Format::PyTorch).device(device).parse(snapshot.as_bytes()).expect("a snapshot");
+        let trace = Import::new()
+            .format(Format::PyTorch)
+            .device(device)
+            .parse(snapshot.as_bytes())
+            .expect("a snapshot");
         let output = Output::create(folder.path().join("out.csv")).expect("a folder");
         let losses = Export::new(Format::Csv).convert(&trace, output).expect("it fits");
         let others = losses.other_devices;
         assert_eq!((others.first, others.events, others.segments), (first, events, segments), "{device}");
-        let expected = format!("not kept: {events} events and {segments} segments of other devices, from device {first} on");
+        let expected = format!(
+            "not kept: {events} events and {segments} segments of other devices, from device {first} on"
+        );
         assert!(losses.to_string().starts_with(&expected), "{losses}");
     }
 }

@@ -118,7 +118,10 @@ fn a_child_fails_typed_waits_for_nobody_and_shares_nothing() {
                     assert_forked(arena.wake());
                     assert_forked(Pool::builder(&HostDevice::new()).build());
                     assert_forked(DeviceArena::builder(device).limit(MIB).build());
-                    assert_eq!((pool.trim(), pool.stats(), pool.limit()), (0, PoolStats::default(), 64 * MIB));
+                    assert_eq!(
+                        (pool.trim(), pool.stats(), pool.limit()),
+                        (0, PoolStats::default(), 64 * MIB)
+                    );
                     assert_refused(device.allocate(100, Placement::Device.into()));
                     assert_refused(device.create_stream());
                     assert_refused(device.synchronize(stream));

@@ -8,7 +8,8 @@ use std::thread;
 use std::time::Duration;
 use vrampool::opencl::{DeviceKind, Kernels, OpenClDevice, OpenClStream, list};
 use vrampool::{
-    Backend, Buffer, DeviceArena, Error, Memory, Placement, Pool, Region, RegionMut, SizeClasses, Source, Stager, Upload,
+    Backend, Buffer, DeviceArena, Error, Memory, Placement, Pool, Region, RegionMut, SizeClasses, Source,
+    Stager, Upload,
 };
 
 /// Every device, as it is and as if it were discrete. Skipped where there is none, unless `VRAMPOOL_REQUIRE` names it.
@@ -162,6 +163,11 @@ fn a_thread_that_completes_an_event_gets_no_memory_that_waits_for_it() {
             // SAFETY: each is this test's own, released once.
             unsafe { release_event(event) }.expect("it exists");
         }
-        assert_eq!(waits, Ok(0), "{}: it waited for the event that it was to complete", device.properties().name);
+        assert_eq!(
+            waits,
+            Ok(0),
+            "{}: it waited for the event that it was to complete",
+            device.properties().name
+        );
     }
 }

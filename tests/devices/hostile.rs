@@ -113,7 +113,11 @@ fn dropped_memory_comes_back_before_there_is_none() {
                 for _ in 0..10 {
                     let mut buffer = pool.allocate(50 * MIB, &stream).expect("memory");
                     let held = there.held().unwrap_or(0);
-                    assert!(held <= LIMIT + DROPPED + STAGING, "{}, {source}: {held} bytes are held", there.name);
+                    assert!(
+                        held <= LIMIT + DROPPED + STAGING,
+                        "{}, {source}: {held} bytes are held",
+                        there.name
+                    );
                     let start = buffer.on_mut(&stream).expect("a region").slice(..4 * KIB).expect("inside");
                     there.device.fill(&stream, start, round).expect("queued");
                 }

@@ -29,9 +29,8 @@ fn of_root(root: &Path) -> Option<u64> {
     });
     let limits = read("proc/self/limits").unwrap_or_default();
     let status = read("proc/self/status").unwrap_or_default();
-    let left = |limit, used| {
-        Some(soft_limit(&limits, limit)?.saturating_sub(kibibytes(&status, used).unwrap_or(0)))
-    };
+    let left =
+        |limit, used| Some(soft_limit(&limits, limit)?.saturating_sub(kibibytes(&status, used).unwrap_or(0)));
     let of_limits = [left("Max address space", "VmSize:"), left("Max data size", "VmData:")];
     of_groups.chain(of_limits.into_iter().flatten()).chain([machine]).min()
 }
@@ -104,7 +103,10 @@ mod tests {
         assert_eq!(of_two(&[step, ("sys/fs/cgroup/job/memory.max", "52428800\n")]), Some(50 * MIB));
         // A container's own group is the root that it sees.
         assert_eq!(of_two(&[("sys/fs/cgroup/memory.max", "1048576\n")]), Some(MIB));
-        let one = [MEMORY, ("proc/self/cgroup", "5:cpu,cpuacct:/a\n4:memory:/docker/7\n1:name=systemd:/b\n0::/c\n")];
+        let one = [
+            MEMORY,
+            ("proc/self/cgroup", "5:cpu,cpuacct:/a\n4:memory:/docker/7\n1:name=systemd:/b\n0::/c\n"),
+        ];
         let of_one = |files: &[(&str, &str)]| memory(&[&one[..], files].concat());
         let limit = "sys/fs/cgroup/memory/docker/7/memory.limit_in_bytes";
         assert_eq!(of_one(&[(limit, "9223372036854771712\n")]), Some(1024 * MIB));

@@ -74,7 +74,10 @@ impl fmt::Display for Losses {
             }
         }
         if other_devices != OtherDevices::default() {
-            write!(f, "{between}not kept: {events} events and {segments} segments of other devices, from device {first} on; ")?;
+            write!(
+                f,
+                "{between}not kept: {events} events and {segments} segments of other devices, from device {first} on; "
+            )?;
             f.write_str("convert each device on its own, by its number")?;
         }
         Ok(())
