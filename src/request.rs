@@ -6,6 +6,7 @@ use crate::block::Block;
 use crate::buckets::Key;
 use crate::capture::{After, Need};
 use crate::device_arena::{self, DeviceArena};
+use crate::ended;
 use crate::error::{Error, Forbidden, OutOfMemory, Shortage};
 use crate::lanes::NO_LANE;
 use crate::magazine;
@@ -182,6 +183,9 @@ impl Shared {
             false => Ok(()),
         };
         may_ask.inspect_err(|_| self.count_failure(|counters| &mut counters.failed_by_backend))?;
+        if ended::has_left() && relief().is_ok() {
+            ended::free();
+        }
         let calls = device_arena::mapping_calls_of_this_thread();
         let promise = self.make_room(key.class, relief).map_err(|refusal| match refusal {
             NoRoom::Limit(limit) => {
