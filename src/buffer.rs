@@ -6,9 +6,9 @@ use crate::error::Error;
 use crate::shared::Shared;
 use std::fmt;
 use std::marker::PhantomData;
-use std::mem::ManuallyDrop;
+use std::mem::{self, ManuallyDrop};
 use std::ops::Range;
-use vrampool_backend::{Backend, HeldMemory, Memory, MemoryKind, Region, RegionMut, Stream, StreamId};
+use vrampool_backend::{Backend, HeldMemory, Memory, MemoryKind, Region, RegionMut, Stream, StreamId, fork};
 
 /// Device memory on loan from a [`Pool`](crate::Pool). Dropping it gives it back; it may outlive the pool.
 ///
@@ -261,6 +261,9 @@ impl<B: Backend> Drop for Buffer<B> {
     #[inline(always)]
     fn drop(&mut self) {
         if let Some(block) = self.block.take() {
+            if fork::is_child() {
+                return mem::forget(block);
+            }
             Shared::release(block);
         }
     }

@@ -14,7 +14,7 @@ use crate::source::{Source, Supply};
 use crate::trace::Recorder;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use vrampool_backend::{Backend, Capabilities, DeviceKind, Hook, Hooks, MemoryKind, Placement};
+use vrampool_backend::{Backend, Capabilities, DeviceKind, Hook, Hooks, MemoryKind, Placement, fork};
 
 /// The share of a discrete device that a pool's budget is by default (netcl's).
 const BUDGET_FRACTION: f64 = 0.85;
@@ -270,6 +270,7 @@ impl<B: Backend> Builder<B> {
     }
 
     pub(crate) fn build_with(self, lookup: Lookup<'_>) -> Result<Pool<B>, Error> {
+        fork::opening()?;
         let settings = Settings::read(lookup)?;
         let is_virtual = self.source == Source::Virtual;
         let classes = self.classes.or(settings.large_bucket.map(classes_of)).unwrap_or(match is_virtual {

@@ -1,9 +1,10 @@
-//! Memory of closed pools that threads left when they ended.
+//! Memory that threads left when they ended: of closed pools, and what an arena's reset forgot.
 //!
 //! A thread's end runs the destructors of its thread-local variables in an order that nobody specifies. A driver may find its own
 //! variables gone there, and a panic in such a destructor aborts the process. So the destructor of a thread's magazines frees
 //! nothing: blocks of an open pool go to its depot. A closed pool's depot keeps nothing. What is left of such a pool comes here,
-//! and is freed by whoever next closes or trims a pool or lacks memory, or by a thread of this crate's own, whichever is first.
+//! and is freed by whoever next closes or trims a pool or asks a source for memory, or by a thread of this crate's own, whichever is
+//! first.
 //!
 //! That thread exists only while magazines of closed pools do, and there is at most one. Where it cannot be started, and in a
 //! child process, the others do its work.
@@ -77,9 +78,14 @@ pub(crate) fn leave(pool: Arc<Shared>, blocks: Vec<Box<Block>>, is_closed: bool)
     CHANGED.notify_all();
 }
 
+/// Whether threads left something.
+pub(crate) fn has_left() -> bool {
+    LEFT.load(Relaxed) > 0
+}
+
 /// Frees what threads left. To be called without any lock.
 pub(crate) fn free() {
-    if LEFT.load(Relaxed) > 0 {
+    if has_left() {
         let left = mem::take(&mut ENDED.lock().left);
         left.into_iter().for_each(Left::free);
     }

@@ -104,6 +104,12 @@ impl Error {
         }
     }
 
+    /// Whether the process was [forked](vrampool_backend::fork) from one that had opened a device: nothing was done.
+    #[must_use]
+    pub fn is_forked(&self) -> bool {
+        matches!(self, Self::Backend(BackendError::Forked))
+    }
+
     /// Whether there is no such device here, so that another one may serve.
     #[must_use]
     pub fn is_unavailable(&self) -> bool {

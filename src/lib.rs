@@ -21,6 +21,7 @@ mod ended;
 mod environment;
 mod error;
 mod exchange;
+mod file_size;
 pub mod fitted;
 mod graph_memory;
 pub mod hooks;

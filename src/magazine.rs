@@ -31,9 +31,10 @@ use crate::rack::{NEVER, Rack};
 use crate::records::Records;
 use crate::shared::{CLOSED, Shared};
 use std::cell::{Cell, OnceCell};
+use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
-use vrampool_backend::StreamId;
+use vrampool_backend::{StreamId, fork};
 
 /// Pools that can have magazines at a time, and one number for pools that have none. So many that a `u8` needs no check.
 #[cfg(not(model))]
@@ -282,6 +283,10 @@ impl Local {
 
 impl Drop for Local {
     fn drop(&mut self) {
+        if fork::is_child() {
+            // Depots may be locked by threads that are not here.
+            return self.racks.iter_mut().for_each(|rack| mem::forget(rack.take()));
+        }
         self.leave_all();
     }
 }

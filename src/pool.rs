@@ -12,9 +12,10 @@ use crate::size_class::SizeClasses;
 use crate::source::Source;
 use crate::stats::PoolStats;
 use std::marker::PhantomData;
+use std::mem;
 use std::panic::Location;
 use std::sync::Arc;
-use vrampool_backend::{Backend, MemoryKind, Stream};
+use vrampool_backend::{Backend, BackendError, MemoryKind, Stream, fork};
 
 /// A bounded caching pool of device memory. A clone is another handle to the same pool.
 ///
@@ -36,6 +37,9 @@ use vrampool_backend::{Backend, MemoryKind, Stream};
 /// What the caps do not bound: memory that the pool gave back while work still uses it is the driver's, which may keep it
 /// until that work is done. And a device without memory may make an allocation wait for that; the pool itself makes the
 /// host wait only for another thread that is giving back what is missing.
+///
+/// **Forks.** In a child of a process that opened a device every call that can fail returns [`BackendError::Forked`], a buffer or a pool
+/// that is dropped gives nothing back, and [`stats`](Self::stats) are zeros ([`fork`]).
 ///
 /// Dropping the last handle gives idle memory back; buffers that are still live give theirs back when they drop. An arena of
 /// the pool's own goes with the last of them.
@@ -78,6 +82,10 @@ pub(crate) struct Handle<B: Backend> {
 
 impl<B: Backend> Drop for Handle<B> {
     fn drop(&mut self) {
+        if fork::is_child() {
+            // It is never dropped then.
+            return mem::forget(Arc::clone(&self.shared));
+        }
         self.shared.close();
         self.shared.supply::<B>().close();
     }
@@ -109,6 +117,9 @@ impl<B: Backend> Pool<B> {
     #[track_caller]
     pub fn allocate(&self, bytes: u64, stream: &B::Stream) -> Result<Buffer<B>, Error> {
         let shared = self.shared();
+        if fork::is_child() {
+            return Err(BackendError::Forked.into());
+        }
         // A block's stream is one of the pool's device, so a hit need not check the device.
         match magazine::take(shared, bytes, stream.id()) {
             Some(block) => Ok(Buffer::new(block)),
@@ -139,6 +150,7 @@ impl<B: Backend> Pool<B> {
         kind: impl Into<MemoryKind>,
         stream: &B::Stream,
     ) -> Result<Buffer<B>, Error> {
+        fork::check()?;
         self.allocate_by_depot(bytes, kind.into(), stream)
     }
 
@@ -252,6 +264,9 @@ impl<B: Backend> Pool<B> {
     /// [`trim`](Self::trim).
     #[allow(clippy::must_use_candidate, reason = "called for what it does; the figure is extra")]
     pub fn trim_to(&self, cached_bytes: u64) -> u64 {
+        if fork::is_child() {
+            return 0;
+        }
         let shared = self.shared();
         let given_back = shared.trim_to(cached_bytes);
         if let Some(arena) = self.arena().filter(|arena| arena.is_growing()) {
@@ -271,6 +286,7 @@ impl<B: Backend> Pool<B> {
     /// # Errors
     /// As [`DeviceArena::decay`].
     pub fn decay(&self) -> Result<u64, Error> {
+        fork::check()?;
         self.arena().map_or(Ok(0), DeviceArena::decay)
     }
 
@@ -281,6 +297,7 @@ impl<B: Backend> Pool<B> {
     /// # Errors
     /// As [`DeviceArena::settle_for`].
     pub fn settle_for(&self, stream: &B::Stream) -> Result<(), Error> {
+        fork::check()?;
         let Some(arena) = self.arena() else { return Ok(()) };
         self.shared().trim_to(0);
         arena.settle_for(stream)
@@ -298,6 +315,7 @@ impl<B: Backend> Pool<B> {
         budget_bytes: u64,
         on_move: impl FnMut(Moved),
     ) -> Result<Compaction, Error> {
+        fork::check()?;
         if self.arena().is_some() {
             self.shared().trim_to(0);
         }
@@ -313,6 +331,9 @@ impl<B: Backend> Pool<B> {
 
     /// The pool's counts and bytes, all of one moment; an arena's own (reserved bytes, its waits) are read right after.
     pub fn stats(&self) -> PoolStats {
+        if fork::is_child() {
+            return PoolStats::default();
+        }
         let (stats, peak) = self.shared().stats();
         match self.shared().supply::<B>().arena() {
             Some(arena) => stats.with_arena(self.source(), arena, peak),
@@ -323,6 +344,9 @@ impl<B: Backend> Pool<B> {
 
     /// Starts the peaks in [`stats`](Self::stats) anew from what is there now.
     pub fn reset_peaks(&self) {
+        if fork::is_child() {
+            return;
+        }
         let reserved = self.shared().supply::<B>().arena().map_or(0, DeviceArena::reserved_bytes);
         self.shared().reset_peaks(reserved);
     }
@@ -330,7 +354,10 @@ impl<B: Backend> Pool<B> {
     /// The hard cap on bytes taken from the device; [`UNLIMITED`](crate::UNLIMITED) without one.
     #[must_use]
     pub fn limit(&self) -> u64 {
-        self.shared().depot().budget.caps.limit
+        match fork::is_child() {
+            true => self.shared().caps.limit,
+            false => self.shared().depot().budget.caps.limit,
+        }
     }
 
     /// Changes the [limit](crate::Builder::limit). Idle memory goes back where it is above; what is live above it stays, and
@@ -356,8 +383,9 @@ impl<B: Backend> Pool<B> {
     /// [`Error::Arena`] when a virtual source of the pool's own keeps more than that mapped for what is live. The limit is then as it
     /// was; idle memory may have been given back.
     pub fn set_limit(&self, bytes: u64) -> Result<(), Error> {
+        fork::check()?;
         let shared = self.shared();
-        let before = std::mem::replace(&mut shared.depot().budget.caps.limit, bytes);
+        let before = mem::replace(&mut shared.depot().budget.caps.limit, bytes);
         let held = shared.depot().budget.now.held;
         let mapped = self.arena().filter(|arena| arena.is_growing()).map_or(0, DeviceArena::reserved_bytes);
         let surplus = held.max(mapped).saturating_sub(bytes);

@@ -6,6 +6,7 @@ use crate::block::Block;
 use crate::buckets::Key;
 use crate::capture::{After, Need};
 use crate::device_arena::{self, DeviceArena};
+use crate::ended;
 use crate::error::{Error, Forbidden, OutOfMemory, Shortage};
 use crate::lanes::NO_LANE;
 use crate::magazine;
@@ -19,12 +20,13 @@ use crate::stats::Rung;
 use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use vrampool_backend::{Announced, Backend, MemoryKind, Stream};
+use vrampool_backend::{Announced, Backend, MemoryKind, Stream, fork};
 
 impl Shared {
     /// # Errors
-    /// [`Error::WrongDevice`] for a stream of another device.
+    /// [`Error::WrongDevice`] for a stream of another device; [`BackendError::Forked`](vrampool_backend::BackendError).
     pub(crate) fn check_device(&self, stream: &impl Stream) -> Result<(), Error> {
+        fork::check()?;
         let given = stream.device();
         // Numbers first, and names mostly by their address: this is on the way of every large request.
         let is_own = given.key == self.device.key
@@ -181,6 +183,9 @@ impl Shared {
             false => Ok(()),
         };
         may_ask.inspect_err(|_| self.count_failure(|counters| &mut counters.failed_by_backend))?;
+        if ended::has_left() && relief().is_ok() {
+            ended::free();
+        }
         let calls = device_arena::mapping_calls_of_this_thread();
         let promise = self.make_room(key.class, relief).map_err(|refusal| match refusal {
             NoRoom::Limit(limit) => {

@@ -109,3 +109,34 @@ fn what_is_lost_is_said() {
         assert_eq!(losses.to_string().lines().filter(|line| line.starts_with("not kept: ")).count(), 5);
     }
 }
+
+/// Three devices: one has a history, one only a segment, one both.
+#[test]
+fn other_devices_of_a_snapshot_are_listed() {
+    let event = |address| {
+        format!("(S'action'\nS'alloc'\nS'addr'\nI{address}\nS'size'\nI8\nS'stream'\nI0\nS'time_us'\nI5\nd")
+    };
+    let segment = |device, address| {
+        format!("(S'device'\nI{device}\nS'address'\nI{address}\nS'stream'\nI0\nS'blocks'\n(ld")
+    };
+    let histories = [format!("{}{}", event(1024), event(2048)), String::new(), event(4096)];
+    let traces: String = histories.iter().map(|events| format!("({events}l")).collect();
+    let segments = format!("({}{}{}l", segment(1, 8192), segment(2, 16384), segment(2, 32768));
+    let snapshot = format!("(S'device_traces'\n({traces}lS'segments'\n{segments}d.");
+    let folder = tempfile::tempdir().expect("a folder");
+    for (device, first, events, segments) in [(0, 1, 1, 3), (1, 0, 3, 2), (2, 0, 2, 1)] {
+        let trace = Import::new()
+            .format(Format::PyTorch)
+            .device(device)
+            .parse(snapshot.as_bytes())
+            .expect("a snapshot");
+        let output = Output::create(folder.path().join("out.csv")).expect("a folder");
+        let losses = Export::new(Format::Csv).convert(&trace, output).expect("it fits");
+        let others = losses.other_devices;
+        assert_eq!((others.first, others.events, others.segments), (first, events, segments), "{device}");
+        let expected = format!(
+            "not kept: {events} events and {segments} segments of other devices, from device {first} on"
+        );
+        assert!(losses.to_string().starts_with(&expected), "{losses}");
+    }
+}

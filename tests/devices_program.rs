@@ -44,6 +44,31 @@ fn json_has_what_the_library_lists() {
     }
 }
 
+/// The host's memory is told by a call of the system's then, and that nothing is known of limits.
+#[test]
+#[cfg(target_os = "linux")]
+fn without_proc_the_host_has_memory_and_says_what_is_unknown() {
+    let run = |script: &str| {
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", script, "sh", env!("CARGO_BIN_EXE_vrampool")]);
+        command.env_remove("VRAMPOOL_BACKEND").env("XDG_RUNTIME_DIR", std::env::temp_dir());
+        command.output().ok().filter(|output| output.status.success())
+    };
+    let Some(with) = run("exec \"$1\" devices --json") else {
+        return eprintln!("skipped: this user may not have mounts of its own");
+    };
+    let without = run("mount -t tmpfs none /proc && exec \"$1\" devices --json").expect("a mount");
+    let total = |output: &Output| {
+        let listing: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        let host =
+            listing["devices"].as_array().expect("a list").iter().find(|row| row["name"] == "host").cloned();
+        host.expect("it is always there")["total_bytes"].as_u64().expect("a number")
+    };
+    assert!(total(&without) > 0 && total(&without) >= total(&with) / 2, "{}", total(&without));
+    let told = String::from_utf8_lossy(&without.stderr).into_owned();
+    assert!(told.contains("no /proc: limits of this process"), "{told}");
+}
+
 #[test]
 fn the_table_says_what_is_there_what_auto_is_and_why_the_rest_is_not() {
     let (code, out, err) = vrampool(&["devices"], None);

@@ -1,9 +1,15 @@
 //! A pool, an arena and a stager on every OpenCL device.
 #![cfg(feature = "opencl")]
 
+use opencl3::command_queue::enqueue_barrier_with_wait_list;
+use opencl3::event::{CL_COMPLETE, create_user_event, release_event, set_user_event_status};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
 use vrampool::opencl::{DeviceKind, Kernels, OpenClDevice, OpenClStream, list};
 use vrampool::{
-    Backend, Buffer, Error, Memory, Placement, Pool, Region, RegionMut, SizeClasses, Source, Stager, Upload,
+    Backend, Buffer, DeviceArena, Error, Memory, Placement, Pool, Region, RegionMut, SizeClasses, Source,
+    Stager, Upload,
 };
 
 /// Every device, as it is and as if it were discrete. Skipped where there is none, unless `VRAMPOOL_REQUIRE` names it.
@@ -114,5 +120,54 @@ fn a_stager_uploads_by_pinned_memory() {
             assert_eq!(bytes, vec![round; 1 << 20]);
         }
         assert!(stager.pinned_bytes() <= 8 << 20);
+    }
+}
+
+/// Work that waits for an event which the program completes later. The thread that completes it uses the arena first: if it got the
+/// range of that work, it would wait for itself.
+#[test]
+fn a_thread_that_completes_an_event_gets_no_memory_that_waits_for_it() {
+    /// Far longer than all of it takes, and the end of a run that would otherwise hang.
+    const WATCHDOG: Duration = Duration::from_secs(60);
+    const MIB: u64 = 1 << 20;
+    for device in devices() {
+        let [held, other] = [0; 2].map(|_| device.create_stream().expect("a stream"));
+        let arena = DeviceArena::builder(&device).limit(32 * MIB).build().expect("an arena");
+        let event = create_user_event(device.context()).expect("an event");
+        let mut first = arena.allocate(MIB, &held).expect("memory");
+        // SAFETY: the queue and the event exist.
+        let barrier = unsafe { enqueue_barrier_with_wait_list(held.queue(), 1, &event) }.expect("queued");
+        device.fill(&held, first.on_mut(&held).expect("a region"), 1).expect("queued");
+        drop(first);
+        let (done, is_done) = mpsc::channel();
+        let worker = thread::spawn({
+            let (arena, device) = (arena.clone(), device.clone());
+            move || {
+                let mut blocks = Vec::new();
+                // All but the range of the work that waits.
+                for _ in 0..31 {
+                    let mut block = arena.allocate(MIB, &other).expect("memory");
+                    device.fill(&other, block.on_mut(&other).expect("a region"), 2).expect("queued");
+                    blocks.push(block);
+                }
+                device.synchronize(&other).expect("no fault");
+                // From here on the program would complete the event.
+                let _ = done.send(arena.stream_waits());
+            }
+        });
+        let waits = is_done.recv_timeout(WATCHDOG);
+        set_user_event_status(event, CL_COMPLETE).expect("it was not complete");
+        worker.join().expect("no panic");
+        device.synchronize(&held).expect("no fault");
+        for event in [barrier, event] {
+            // SAFETY: each is this test's own, released once.
+            unsafe { release_event(event) }.expect("it exists");
+        }
+        assert_eq!(
+            waits,
+            Ok(0),
+            "{}: it waited for the event that it was to complete",
+            device.properties().name
+        );
     }
 }

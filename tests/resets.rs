@@ -187,6 +187,28 @@ fn another_threads_magazines_hold_nothing_of_before() {
     }
 }
 
+/// What a thread kept when it ended, and a reset had forgotten, goes with the next request that a source serves.
+#[test]
+fn what_an_ended_thread_kept_of_before_goes_with_the_next_miss() {
+    let Some(scene) = scene(false, 64 * KIB) else { return };
+    let ((told, tell), (done, is_done)) = (channel::<()>(), channel::<()>());
+    let scene = Arc::new(scene);
+    let other = thread::spawn({
+        let scene = Arc::clone(&scene);
+        move || {
+            drop(scene.buffer(1));
+            done.send(()).expect("somebody listens");
+            tell.recv().expect("somebody says so");
+        }
+    });
+    is_done.recv().expect("it works");
+    scene.arena.resize(RANGE / 2).expect("memory");
+    told.send(()).expect("it listens");
+    other.join().expect("no panic");
+    drop(scene.buffer(20));
+    assert_eq!(scene.device.taken(), RANGE / 2, "the previous range is kept");
+}
+
 #[derive(Debug, Clone)]
 enum Step {
     Allocate(u64),

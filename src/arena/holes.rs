@@ -15,7 +15,8 @@ pub(super) struct Holes {
     floor: u64,
     ceiling: u64,
     scale: Scale,
-    occupied: Occupied,
+    /// Apart, because an arena is moved while it is made, and threads have small stacks.
+    occupied: Box<Occupied>,
     roots: Box<[u32]>,
 }
 
@@ -28,7 +29,7 @@ impl Holes {
             floor: 0,
             ceiling: u64::MAX,
             scale: Scale::of_alignment(shift),
-            occupied: Occupied::NONE,
+            occupied: Box::new(Occupied::NONE),
             roots,
         }
     }
@@ -41,9 +42,9 @@ impl Holes {
         (self.floor, self.ceiling) = (0, u64::MAX);
     }
 
-    /// Bytes of host memory behind the roots.
+    /// Bytes of host memory behind the roots, and which of them there are.
     pub(super) fn memory(&self) -> usize {
-        size_of_val(&*self.roots)
+        size_of_val(&*self.roots) + size_of_val(&*self.occupied)
     }
 
     /// Whether `size` is at least `bytes`, and known to be at most that of every block here of at least `bytes`.

@@ -2,7 +2,7 @@
 
 use super::handle::{Broker, new_pool};
 use super::host_array::SpillAccount;
-use super::ledger::{HOST_FRACTION, PinnedLedger, budget, host_memory};
+use super::ledger::{HOST_FRACTION, PinnedLedger, budget};
 use super::share::Shares;
 use super::spill_directory;
 use super::staging::{BlockBounds, Staging};
@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use vrampool_backend::{Backend, DeviceKind};
+use vrampool_backend::{Backend, DeviceKind, host_memory};
 
 /// The most bytes that go through one staging block by default. (CuBIE's are up to 64 MiB.)
 const STAGING_BLOCK: u64 = 16 << 20;
@@ -53,7 +53,7 @@ pub struct BrokerBuilder<B: Backend> {
     pinned_max: Option<u64>,
     host_memory: Option<u64>,
     spill_threshold: Option<u64>,
-    spill_directory: PathBuf,
+    spill_directory: Option<PathBuf>,
     on_warning: Option<WarningHook>,
 }
 
@@ -73,7 +73,7 @@ impl<B: Backend> BrokerBuilder<B> {
             pinned_max: None,
             host_memory: None,
             spill_threshold: None,
-            spill_directory: spill_directory::default(),
+            spill_directory: None,
             on_warning: None,
         }
     }
@@ -136,8 +136,8 @@ impl<B: Backend> BrokerBuilder<B> {
         self
     }
 
-    /// The host's memory, bytes, of which the other bounds are parts. Default: what the system tells (Linux), a container's limit
-    /// counted; elsewhere not known.
+    /// The host's memory, bytes, of which the other bounds are parts. Default: what the process [may use](host_memory) of it, on Linux;
+    /// elsewhere not known.
     pub fn host_memory(mut self, bytes: u64) -> Self {
         self.host_memory = Some(bytes);
         self
@@ -150,9 +150,9 @@ impl<B: Backend> BrokerBuilder<B> {
     }
 
     /// The directory of such files. Default: the system's directory for temporary files; on Linux `/var/tmp` where that is memory
-    /// (tmpfs).
+    /// (tmpfs). A default that is missing is an error of the arrays that are spilled, and of nothing else.
     pub fn spill_directory(mut self, directory: impl Into<PathBuf>) -> Self {
-        self.spill_directory = directory.into();
+        self.spill_directory = Some(directory.into());
         self
     }
 
@@ -174,7 +174,8 @@ impl<B: Backend> BrokerBuilder<B> {
         if self.spill_threshold == Some(0) {
             return refused("spill_threshold", "every array would be in a file; 1 is the least");
         }
-        if !self.spill_directory.is_dir() {
+        // The default one is looked for when an array is spilled, and not before.
+        if self.spill_directory.as_ref().is_some_and(|directory| !directory.is_dir()) {
             return refused("spill_directory", "there is no such directory");
         }
         let properties = self.device.properties();
@@ -210,7 +211,7 @@ impl<B: Backend> BrokerBuilder<B> {
                 spill_threshold: self
                     .spill_threshold
                     .unwrap_or_else(|| host.map_or(u64::MAX, |bytes| (bytes as f64 * HOST_FRACTION) as u64)),
-                spill_directory: self.spill_directory,
+                spill_directory: self.spill_directory.unwrap_or_else(spill_directory::default),
                 on_warning: self.on_warning,
             },
             turn: Turn::default(),

@@ -2,6 +2,7 @@
 
 use super::BrokerError;
 use super::ledger::PinnedReservation;
+use crate::file_size;
 use std::fs::File;
 use std::io;
 use std::path::Path;
@@ -133,6 +134,7 @@ impl Spilled {
     pub(crate) fn create(directory: &Path, len: u64, account: &SpillAccount) -> Result<Self, BrokerError> {
         let failed = |call| move |source| BrokerError::Spill { call, bytes: len, source };
         let file = tempfile::tempfile_in(directory).map_err(failed("creating"))?;
+        file_size::check(len).map_err(failed("extending"))?;
         file.set_len(len).map_err(failed("extending"))?;
         account.0.fetch_add(len, Ordering::Relaxed);
         Ok(Self { file, len, account: account.clone() })

@@ -130,18 +130,6 @@ pub(crate) fn budget(most: u64, host: Option<u64>) -> u64 {
     host.map_or(most, |bytes| most.min((bytes as f64 * HOST_FRACTION) as u64))
 }
 
-/// The host's memory in all, as far as the system tells. All of it and not what is free: Linux counts its cache of files as used
-/// (CuBIE #713 waited for ever for memory that was there).
-pub(crate) fn host_memory() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
-    let total = line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)?;
-    // A container has less, perhaps.
-    let limit = std::fs::read_to_string("/sys/fs/cgroup/memory.max").ok();
-    let limit = limit.and_then(|text| text.trim().parse::<u64>().ok());
-    Some(limit.map_or(total, |limit| total.min(limit)))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -11,7 +11,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, OnceLock};
-use vrampool_backend::{Backend, CaptureId, HeldMemory, Hold, Memory, Region, RegionMut, Stream};
+use vrampool_backend::{Backend, CaptureId, HeldMemory, Hold, Memory, Region, RegionMut, Stream, fork};
 
 /// A block of a [`DeviceArena`](super::DeviceArena). Dropping it frees it; it may outlive the arena's handles.
 ///
@@ -377,6 +377,11 @@ impl<B: Backend> ArenaBuffer<B> {
 
 impl<B: Backend> Drop for ArenaBuffer<B> {
     fn drop(&mut self) {
+        if fork::is_child() {
+            // None of them is ever dropped then.
+            std::mem::forget((self.range.take(), Arc::clone(&self.arena)));
+            return;
+        }
         if self.is_emptied {
             // Before the arena.
             self.range = None;

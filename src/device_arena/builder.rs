@@ -13,7 +13,7 @@ use crate::sync::Condvar;
 use parking_lot::Mutex as LongMutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use vrampool_backend::{Backend, BackendError, Memory, MemoryKind, Placement, VirtualMemory};
+use vrampool_backend::{Backend, BackendError, Memory, MemoryKind, Placement, VirtualMemory, fork};
 
 /// What a limit of 0 leaves free on a device, bytes (cuArena's).
 const DEVICE_MARGIN: u64 = 256 << 20;
@@ -169,6 +169,7 @@ impl<B: Backend> ArenaBuilder<B> {
     /// [`Error::Arena`] for a layout that cannot be, [`Error::Backend`] when the device has not enough memory, which a
     /// limit above what is free means unless it is [clamped](Self::clamp).
     pub fn build(self) -> Result<DeviceArena<B>, Error> {
+        fork::opening()?;
         let id = self.device.id();
         let properties = self.device.properties();
         let alignment = properties.alignment.max(properties.copy_granularity.next_power_of_two());

@@ -64,9 +64,10 @@ use parking_lot::Mutex as LongMutex;
 use resets::Resets;
 use sleep::GivingBack;
 use state::{LockedState, State, Taken};
+use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use vrampool_backend::{Backend, CaptureId, DeviceId, MemoryKind, Stream};
+use vrampool_backend::{Backend, CaptureId, DeviceId, MemoryKind, Stream, fork};
 
 /// A device's memory, handed out in blocks: one range reserved once, or, [growing](ArenaBuilder::growing), addresses with memory
 /// mapped as it is needed, which can [sleep](Self::sleep). A clone is another handle to it.
@@ -107,6 +108,15 @@ pub struct DeviceArena<B: Backend> {
 impl<B: Backend> Clone for DeviceArena<B> {
     fn clone(&self) -> Self {
         Self { shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl<B: Backend> Drop for DeviceArena<B> {
+    fn drop(&mut self) {
+        if fork::is_child() {
+            // It is never dropped then.
+            mem::forget(Arc::clone(&self.shared));
+        }
     }
 }
 
@@ -231,6 +241,7 @@ impl<B: Backend> DeviceArena<B> {
 
 impl<B: Backend> Shared<B> {
     fn check_device(&self, stream: &B::Stream) -> Result<(), Error> {
+        fork::check()?;
         let given = stream.device();
         // Numbers first, and names mostly by their address.
         let is_own = given.key == self.id.key

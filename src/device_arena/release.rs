@@ -8,7 +8,7 @@ use super::{DeviceArena, Shared};
 use crate::arena::{ArenaError, Block, Region};
 use crate::error::Error;
 use std::sync::Arc;
-use vrampool_backend::{Backend, BackendError, Stream, StreamId};
+use vrampool_backend::{Backend, BackendError, Stream, StreamId, fork};
 
 /// What a release waited for before it took a lock: streams up to an era, and so ranges that nobody has used since.
 #[derive(Debug, Default)]
@@ -68,6 +68,7 @@ impl<B: Backend> DeviceArena<B> {
     /// # Errors
     /// [`Error::Backend`] when the device refuses; what it did not unmap is the arena's as before.
     pub fn release(&self, spare_bytes: u64) -> Result<u64, Error> {
+        fork::check()?;
         self.shared.release(&[Region::Stable, Region::Dynamic], spare_bytes)
     }
 
@@ -77,6 +78,7 @@ impl<B: Backend> DeviceArena<B> {
     /// # Errors
     /// As [`release`](Self::release). The next call then gives back what this one could not, and no more than that.
     pub fn decay(&self) -> Result<u64, Error> {
+        fork::check()?;
         let mut state = self.shared.state.lock_with_deferred();
         let State { engine, backing: Some(backing), marks, .. } = &mut *state else { return Ok(0) };
         let (used, peak) = (engine.used(), engine.peak_used());

@@ -9,7 +9,7 @@ use crate::error::Error;
 use parking_lot::Mutex;
 use std::fmt;
 use std::sync::Arc;
-use vrampool_backend::Backend;
+use vrampool_backend::{Backend, fork};
 
 /// Called after a reset; returns whether it is to be called again.
 type Told = Arc<dyn Fn() -> bool + Send + Sync>;
@@ -39,6 +39,7 @@ impl<B: Backend> DeviceArena<B> {
     /// # Errors
     /// [`Error::Arena`] while a region of a block exists: its bytes would be somebody else's.
     pub fn reset(&self) -> Result<(), Error> {
+        fork::check()?;
         self.forget_blocks()?;
         self.shared.resets.announce();
         Ok(())
@@ -85,6 +86,7 @@ impl<B: Backend> DeviceArena<B> {
     /// # Errors
     /// [`Error::Backend`] when the device has not enough memory for both; [`Error::Arena`] for a size that cannot be.
     pub fn resize(&self, bytes: u64) -> Result<(), Error> {
+        fork::check()?;
         if self.is_growing() {
             return self.set_limit(bytes);
         }

@@ -3,7 +3,7 @@
 use super::DeviceArena;
 use super::unsettled::Streams;
 use crate::error::Error;
-use vrampool_backend::{Backend, Stream};
+use vrampool_backend::{Backend, Stream, fork};
 
 impl<B: Backend> DeviceArena<B> {
     /// Waits on the host for the work so far of all streams that used what is free, but for captured ones: `stream`, captured or
@@ -13,6 +13,7 @@ impl<B: Backend> DeviceArena<B> {
     /// # Errors
     /// [`Error::WrongDevice`]; [`Error::Backend`] when the device fails, and then nothing is settled.
     pub fn settle_for(&self, stream: &B::Stream) -> Result<(), Error> {
+        fork::check()?;
         let shared = &self.shared;
         shared.check_device(stream)?;
         let mut state = shared.state.lock();

@@ -21,6 +21,7 @@ mod unnamed;
 pub use error::{OutputError, OutputFault};
 pub use identity::shown;
 
+use crate::file_size;
 use part::Part;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Seek, SeekFrom, Write};
@@ -164,6 +165,8 @@ impl Output {
 /// Writes to the temporary file, unbuffered.
 impl Write for Output {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let end = self.file().stream_position()?.saturating_add(bytes.len() as u64);
+        file_size::check(end)?;
         self.file().write(bytes)
     }
 
@@ -183,7 +186,7 @@ impl Kind {
             Some(there) if there.is_dir() => Err(OutputFault::Folder),
             Some(there) if !there.is_file() => {
                 let device = OpenOptions::new().write(true).open(path).map_err(OutputFault::Create)?;
-                Ok(Self::Device { device, content: tempfile::tempfile().map_err(OutputFault::Create)? })
+                Ok(Self::Device { device, content: scratch().map_err(OutputFault::Create)? })
             }
             Some(there) => {
                 let target = fs::canonicalize(path).map_err(OutputFault::Create)?;
@@ -221,6 +224,18 @@ fn folder_of(path: &Path) -> &Path {
         Some(folder) if folder != Path::new("") => folder,
         _ => Path::new("."),
     }
+}
+
+/// A file for the content of a device, which needs no folder.
+#[cfg(target_os = "linux")]
+fn scratch() -> io::Result<File> {
+    use rustix::fs::{MemfdFlags, memfd_create};
+    Ok(memfd_create("vrampool output", MemfdFlags::CLOEXEC)?.into())
+}
+
+#[cfg(not(target_os = "linux"))]
+fn scratch() -> io::Result<File> {
+    tempfile::tempfile()
 }
 
 fn copy(mut content: File, mut device: File) -> io::Result<()> {

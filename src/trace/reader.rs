@@ -7,6 +7,7 @@ use super::event::{Event, Op};
 use super::format::without_gz;
 use super::ledger::Ledger;
 use super::lines::Lines;
+use super::other_devices::OtherDevices;
 use super::place::Place;
 use crate::checksum::Checksum;
 use crate::fitted::Demand;
@@ -27,6 +28,7 @@ pub struct Trace {
     events: Vec<Event>,
     peak_requested: u64,
     warnings: Vec<Warning>,
+    other_devices: OtherDevices,
 }
 
 /// How much a trace may have.
@@ -155,7 +157,13 @@ impl Trace {
 
     /// Of events that make sense.
     pub(crate) fn of(events: Vec<Event>, peak_requested: u64, doubts: Doubts) -> Self {
-        Self { name: UNNAMED.into(), events, peak_requested, warnings: doubts.into_warnings() }
+        let (warnings, other_devices) = (doubts.into_warnings(), OtherDevices::default());
+        Self { name: UNNAMED.into(), events, peak_requested, warnings, other_devices }
+    }
+
+    pub(crate) fn beside(mut self, other_devices: OtherDevices) -> Self {
+        self.other_devices = other_devices;
+        self
     }
 
     /// Of events that did not come from a file; and which event is wrong, from 0.
@@ -171,6 +179,12 @@ impl Trace {
     #[must_use]
     pub fn warnings(&self) -> &[Warning] {
         &self.warnings
+    }
+
+    /// What its file has of devices other than the one that was [read](super::Import::device).
+    #[must_use]
+    pub fn other_devices(&self) -> OtherDevices {
+        self.other_devices
     }
 
     /// The same under another name.

@@ -23,6 +23,8 @@ mod groups;
 mod hidden;
 mod host_arrays;
 mod lifetimes;
+#[cfg(target_os = "linux")]
+mod limits;
 mod no_device;
 mod others;
 mod pressure;

@@ -11,6 +11,7 @@ mod broker;
 mod caps;
 mod compaction;
 mod hostile;
+mod kept_queue;
 mod order;
 mod out_of_memory;
 mod sleep;

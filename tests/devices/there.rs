@@ -73,6 +73,30 @@ impl There {
         Some(Self { name: format!("{}, {bytes} bytes of it", self.name), device, touch })
     }
 
+    /// The same device with so much memory, or whatever else [`limited`](Self::limited) returns; no other test's memory is counted in what
+    /// its driver [holds](Self::held).
+    pub(crate) fn alone(&self, bytes: u64) -> Option<Self> {
+        #[cfg(feature = "wgpu")]
+        if let AnyDevice::Wgpu(_) = self.device {
+            let device = own_wgpu_device().with_memory_limit(bytes).expect("a device").into();
+            let touch = AnyTouch::load(&device).expect("kernels");
+            return Some(Self { name: format!("{}, {bytes} bytes of it", self.name), device, touch });
+        }
+        self.limited(bytes)
+    }
+
+    /// Bytes that the driver has from the system for a device that is [alone](Self::alone), if it reports them.
+    pub(crate) fn held(&self) -> Option<u64> {
+        match &self.device {
+            #[cfg(feature = "wgpu")]
+            AnyDevice::Wgpu(device) => {
+                let report = device.device().generate_allocator_report().expect("a report");
+                Some(report.total_allocated_bytes)
+            }
+            _ => None,
+        }
+    }
+
     /// Bytes that are free, once the device has taken back what was dropped.
     pub(crate) fn free(&self) -> u64 {
         self.device.reclaim().expect("no fault");
@@ -113,6 +137,23 @@ impl There {
         let memory = self.device.allocate(self.rounded(8), Placement::Device.into()).expect("memory");
         self.device.fill(stream, RegionMut::whole(&memory, stream), 0).expect("queued");
         Count { there: self, memory, stream: stream.clone() }
+    }
+}
+
+/// A device of the program's own.
+#[cfg(feature = "wgpu")]
+fn own_wgpu_device() -> vrampool::wgpu::WgpuDevice {
+    use std::task::{Context, Poll, Waker};
+    use vrampool::wgpu::{WgpuDevice, wgpu};
+    let instance = wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle());
+    let parts = async {
+        let adapters = instance.enumerate_adapters(wgpu::Backends::PRIMARY).await;
+        let adapter = adapters.into_iter().next().expect("an adapter");
+        adapter.request_device(&wgpu::DeviceDescriptor::default()).await.expect("a device")
+    };
+    match std::pin::pin!(parts).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready((device, queue)) => WgpuDevice::from_parts(device, queue).expect("a device"),
+        Poll::Pending => unreachable!("it is ready outside a browser"),
     }
 }
 

@@ -68,6 +68,12 @@ pub enum BackendError {
         /// What is wrong with it.
         reason: String,
     },
+    /// The process was [forked](crate::fork) from one that had opened a device.
+    #[error(
+        "made before a fork: this process was forked from one that had opened a device, whose memory, streams and threads stay there; \
+         start processes that use devices by spawning them, or fork before the first device is opened"
+    )]
+    Forked,
     /// Any other failure that the driver reported.
     #[error("{call} failed with code {code}: {message}")]
     Driver {
@@ -105,6 +111,12 @@ impl BackendError {
     #[must_use]
     pub fn is_stream_failed(&self) -> bool {
         matches!(self, Self::StreamFailed { .. } | Self::DeviceLost { .. })
+    }
+
+    /// Whether the process was [forked](crate::fork) from one that had opened a device, so that nothing is done here.
+    #[must_use]
+    pub fn is_forked(&self) -> bool {
+        matches!(self, Self::Forked)
     }
 
     /// Whether the backend has no device here, so that another backend may serve.

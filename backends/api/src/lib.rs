@@ -12,16 +12,19 @@
 //!
 //! The traits are not sealed. New methods come with defaults that answer [`BackendError::Unsupported`].
 #![doc = include_str!("../README.md")]
-#![forbid(unsafe_code)]
+// One call of the C library's, in `fork`.
+#![deny(unsafe_code)]
 // Not in the workspace's lints, because tests may.
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 pub mod conformance;
 mod device;
 mod error;
+pub mod fork;
 mod hold;
 mod hook;
 mod hooks;
+mod host_memory;
 mod memory;
 mod region;
 mod shared_handles;
@@ -33,6 +36,7 @@ pub use error::BackendError;
 pub use hold::{HeldMemory, Hold};
 pub use hook::{Hook, HookEvent, Outcome, Ticket};
 pub use hooks::{Announced, Hooks, Occasion};
+pub use host_memory::host_memory;
 pub use memory::{Memory, MemoryKind, Placement, Usage};
 pub use region::{Region, RegionMut};
 pub use shared_handles::{ShareableHandle, ShareableKind, SharedHandles};

@@ -38,6 +38,7 @@ pub(crate) struct Turn<'a>(&'a Account);
 
 impl Account {
     pub(crate) fn open(directory: &Path) -> Result<Self, BackendError> {
+        crate::physical::check_file_size("write", BYTES)?;
         std::fs::create_dir_all(directory).map_err(|error| failed("mkdir", &error))?;
         let mut turn = OpenOptions::new();
         turn.read(true).write(true).create(true).truncate(false);

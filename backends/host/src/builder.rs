@@ -7,7 +7,7 @@ use crate::fault::Faults;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use vrampool_backend::{Capabilities, DeviceId, DeviceKind, Properties};
+use vrampool_backend::{Capabilities, DeviceId, DeviceKind, Properties, fork};
 
 /// The smallest page of most GPUs' virtual memory, bytes.
 const GRANULARITY: u64 = 2 << 20;
@@ -54,7 +54,8 @@ impl Default for HostBuilder {
 }
 
 impl HostBuilder {
-    /// Memory in all, bytes. Default: the machine's. It may be more: pages that nobody touches cost nothing.
+    /// Memory in all, bytes. Default: the machine's; on Linux less where a control group or a limit of the process
+    /// [leaves less](vrampool_backend::host_memory). It may be more: pages that nobody touches cost nothing.
     pub fn capacity(mut self, bytes: u64) -> Self {
         self.capacity = Some(bytes);
         self
@@ -102,6 +103,8 @@ impl HostBuilder {
     #[must_use]
     pub fn build(self) -> HostDevice {
         static NEXT: AtomicU64 = AtomicU64::new(0);
+        // In a child all of the device's calls fail.
+        let _ = fork::opening();
         let capacity = self.capacity.unwrap_or_else(machine_memory);
         let mut properties = Properties::new("host", "host memory");
         properties.kind = self.kind;
@@ -122,7 +125,7 @@ impl HostBuilder {
             properties,
             capacity: Capacity::new(capacity),
             claims: Claims::default(),
-            ranges: Arc::default(),
+            slabs: Arc::default(),
             faults: Faults::default(),
             allocation_latency: self.allocation_latency,
             work_latency: self.work_latency,
@@ -134,6 +137,22 @@ impl HostBuilder {
     }
 }
 
+#[cfg(target_os = "linux")]
+fn machine_memory() -> u64 {
+    vrampool_backend::host_memory().unwrap_or_else(|| {
+        // By a call of the system's, which needs no file.
+        let system = rustix::system::sysinfo();
+        #[allow(clippy::unnecessary_cast, reason = "their types differ between processors")]
+        let bytes = (system.totalram as u64).saturating_mul(u64::from(system.mem_unit));
+        log::warn!(
+            "no /proc: limits of this process and its control group are unknown; the host device has all {bytes} bytes of the \
+             machine, unless it is given a capacity"
+        );
+        bytes
+    })
+}
+
+#[cfg(not(target_os = "linux"))]
 fn machine_memory() -> u64 {
     let mut system = sysinfo::System::new();
     system.refresh_memory();

@@ -2,7 +2,7 @@
 
 use crate::builder::HostBuilder;
 use crate::capacity::Capacity;
-use crate::driver::{Claims, Ranges};
+use crate::driver::{Claims, Slabs};
 use crate::fault::{Call, Faults};
 use crate::memory::HostMemory;
 use crate::stream::{HostEvent, HostStream, on_a_stream};
@@ -34,7 +34,7 @@ pub(crate) struct Shared {
     pub(crate) properties: Properties,
     pub(crate) capacity: Capacity,
     pub(crate) claims: Claims,
-    pub(crate) ranges: Arc<Ranges>,
+    pub(crate) slabs: Arc<Slabs>,
     pub(crate) faults: Faults,
     pub(crate) allocation_latency: Duration,
     pub(crate) work_latency: Duration,
@@ -57,8 +57,8 @@ impl Shared {
         &self.claims
     }
 
-    pub(crate) fn ranges(&self) -> &Arc<Ranges> {
-        &self.ranges
+    pub(crate) fn slabs(&self) -> &Arc<Slabs> {
+        &self.slabs
     }
 
     pub(crate) fn faults(&self) -> &Faults {

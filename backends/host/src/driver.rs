@@ -17,11 +17,12 @@ mod ranges;
 #[cfg_attr(target_os = "linux", path = "driver/reservation.rs")]
 #[cfg_attr(not(target_os = "linux"), path = "driver/no_reservation.rs")]
 mod reservation;
+mod slabs;
 
 pub(crate) use block::{ALIGNMENT, Block};
 pub(crate) use bytes::{Bytes, Span};
 pub(crate) use claims::Claims;
 #[cfg(target_os = "linux")]
 pub(crate) use claims::{Place, Space};
-pub(crate) use ranges::Ranges;
 pub(crate) use reservation::Reservation;
+pub(crate) use slabs::Slabs;

@@ -2,7 +2,7 @@
 
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use vrampool_backend::BackendError;
+use vrampool_backend::{BackendError, fork};
 
 /// The kinds of call that the device counts and that can be made to fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -177,6 +177,7 @@ impl Faults {
 
     /// Counts a call and says whether it fails.
     pub(crate) fn check(&self, call: Call) -> Result<(), BackendError> {
+        fork::check()?;
         let number = self.calls[call as usize].fetch_add(1, Ordering::Relaxed) + 1;
         if !self.armed.load(Ordering::Acquire) {
             return Ok(());

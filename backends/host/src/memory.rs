@@ -6,7 +6,7 @@ use crate::fault::Call;
 use parking_lot::{Mutex, MutexGuard};
 use std::ops::Range;
 use std::sync::Arc;
-use vrampool_backend::{BackendError, Memory, MemoryKind, Placement, Region};
+use vrampool_backend::{BackendError, Memory, MemoryKind, Placement, Region, fork};
 
 /// Memory of a [`HostDevice`](crate::HostDevice). Starts zeroed. Dropping it frees it, once work that uses it is done.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ impl HostMemory {
     ) -> Result<Self, BackendError> {
         let capacity = device.capacity();
         capacity.take(bytes, may_wait)?;
-        match Block::new(bytes, device.ranges()) {
+        match Block::new(bytes, device.slabs()) {
             Some(block) => Ok(Self::of(device, Bytes::Own(block), kind)),
             None => {
                 capacity.untake(bytes);
@@ -105,6 +105,9 @@ impl Memory for HostMemory {
 
 impl Drop for HostMemory {
     fn drop(&mut self) {
+        if fork::is_child() {
+            return std::mem::forget(Arc::clone(&self.allocation));
+        }
         let shared = &self.allocation.device;
         // Counting cannot fail, and a lost device frees all the same.
         let _ = shared.faults().check(Call::Free);

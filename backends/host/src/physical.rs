@@ -14,7 +14,7 @@ use rustix::process::{Resource, getrlimit};
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use vrampool_backend::{BackendError, MemoryKind, Physical};
+use vrampool_backend::{BackendError, MemoryKind, Physical, fork};
 
 /// The size of the file that is cut into ranges, bytes. It has holes but for what is in use, and no range is used twice.
 const FILE_BYTES: u64 = 1 << 62;
@@ -35,11 +35,7 @@ impl File {
     }
 
     pub(crate) fn create(bytes: u64, flags: MemfdFlags) -> Result<Self, BackendError> {
-        // Growing a file over the process's limit is not an error but a signal, which ends the process.
-        if getrlimit(Resource::Fsize).current.is_some_and(|limit| limit < bytes) {
-            let reason = "the process's limit on the size of files (ulimit -f) is below it";
-            return Err(BackendError::Driver { call: "ftruncate", code: -1, message: reason.into() });
-        }
+        check_file_size("ftruncate", bytes)?;
         let descriptor = memfd_create("vrampool", MemfdFlags::CLOEXEC | flags)
             .map_err(|error| no_file("memfd_create", error, bytes))?;
         ftruncate(&descriptor, bytes).map_err(|error| no_file("ftruncate", error, bytes))?;
@@ -49,6 +45,15 @@ impl File {
     pub(crate) fn descriptor(&self) -> &OwnedFd {
         &self.descriptor
     }
+}
+
+/// Refuses to grow a file over the process's limit: that is not an error but a signal, which ends the process.
+pub(crate) fn check_file_size(call: &'static str, bytes: u64) -> Result<(), BackendError> {
+    if getrlimit(Resource::Fsize).current.is_some_and(|limit| limit < bytes) {
+        let reason = "the process's limit on the size of files (ulimit -f) is below it";
+        return Err(BackendError::Driver { call, code: -1, message: reason.into() });
+    }
+    Ok(())
 }
 
 /// Where a device's physical memory that stays in this process comes from. Its file is made when it is first needed.
@@ -110,6 +115,10 @@ impl Backing {
 
 impl Drop for Backing {
     fn drop(&mut self) {
+        if fork::is_child() {
+            // The file is the parent's too.
+            return;
+        }
         if self.origin == Origin::Private {
             let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
             // A signal may interrupt it; nothing else fails on a file in memory.
@@ -136,6 +145,9 @@ impl Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
+        if fork::is_child() {
+            return;
+        }
         let device = &self.backing.device;
         // Counting cannot fail, and a lost device frees all the same.
         let _ = device.faults().check(Call::ReleasePhysical);

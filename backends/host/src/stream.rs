@@ -11,7 +11,7 @@ use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use vrampool_backend::{BackendError, DeviceId, Event, Region, RegionMut, Stream, StreamId};
+use vrampool_backend::{BackendError, DeviceId, Event, Region, RegionMut, Stream, StreamId, fork};
 
 thread_local! {
     /// The stream whose worker this thread is.
@@ -101,6 +101,15 @@ impl Failure {
 
     fn set(&self, reason: impl FnOnce() -> String) {
         self.0.lock().get_or_insert_with(|| BackendError::StreamFailed { reason: reason() });
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if fork::is_child() {
+            // The queue's end would be told to a worker that is not here.
+            std::mem::forget(self.queue.clone());
+        }
     }
 }
 

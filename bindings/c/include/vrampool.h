@@ -374,6 +374,13 @@ vrampool_status vrampool_trace_load(const char *path, const char *format, int de
  * before that, else csv. */
 vrampool_status vrampool_trace_save(vrampool_trace trace, const char *path, const char *format);
 
+/* Reads the file `source` as vrampool_trace_load does and writes the file `target` as vrampool_trace_save does. `target` is checked before
+ * `source` is read; one that is also the source is VRAMPOOL_ERROR_INVALID_ARGUMENT. The written file is read back before it replaces the previous one.
+ * `not_kept` becomes a JSON array of texts, for vrampool_string_free: one for each property of the trace that the format does not keep, [] if it
+ * keeps all. `trace` and `not_kept` may be null. */
+vrampool_status vrampool_trace_convert(const char *source, const char *from_format, int device, const char *target, const char *to_format,
+                                       vrampool_trace *trace, char **not_kept);
+
 /* What is in it, as JSON, for vrampool_string_free: {"trace","events","allocations","frees","never_freed","streams",
  * "distinct_sizes","requested","peak_requested","largest","duration_us","warnings":[text],"sizes":[{"from","to","allocations","bytes","share"}]}
  * The warnings are what in its file contradicts itself, a text for each kind. */

@@ -145,6 +145,7 @@ fn status_of(error: &BackendError) -> Status {
     match error {
         BackendError::OutOfMemory { .. } => Status::OUT_OF_MEMORY,
         BackendError::DeviceLost { .. } => Status::DEVICE_LOST,
+        BackendError::Forked => Status::FORKED,
         BackendError::Unavailable { .. } => Status::UNAVAILABLE,
         BackendError::Unsupported { .. } => Status::UNSUPPORTED,
         BackendError::InvalidArgument { .. } => Status::INVALID_ARGUMENT,

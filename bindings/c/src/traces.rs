@@ -6,8 +6,10 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::fmt::Display;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use vrampool::output::Output;
 use vrampool::trace::{Export, Format, Import, Recorder, SizeRange, Trace};
 
 static TRACES: Mutex<Option<HashMap<u64, Arc<Trace>>>> = Mutex::new(None);
@@ -41,6 +43,25 @@ fn taken(recorder: &Recorder, name: &str) -> Result<u64, Failure> {
 }
 
 pub(crate) fn load(path: &str, format: Option<&str>, device: i32) -> Result<u64, Failure> {
+    Ok(add(read(path, format, device)?))
+}
+
+/// A file's name, and its format unless that is told by its content or its name.
+pub(crate) type Place<'a> = (&'a str, Option<&'a str>);
+
+/// Reads one file and writes another; the trace, and a line for each thing that the format does not keep.
+pub(crate) fn convert(source: Place<'_>, device: i32, target: Place<'_>) -> Result<(u64, Value), Failure> {
+    let unwritable = |error| invalid("target", error);
+    let output = Output::create(target.0).and_then(|output| output.apart_from([Path::new(source.0)]));
+    let output = output.map_err(unwritable)?;
+    let format = target.1.map_or_else(|| Ok(Format::of_name(target.0)), format_of)?;
+    let trace = read(source.0, source.1, device)?;
+    let losses = Export::new(format).convert(&trace, output).map_err(|error| invalid("target", error))?;
+    let lines = losses.to_string().lines().map(Value::from).collect();
+    Ok((add(trace), Value::Array(lines)))
+}
+
+fn read(path: &str, format: Option<&str>, device: i32) -> Result<Trace, Failure> {
     let mut import = Import::new();
     if let Some(format) = format {
         import = import.format(format_of(format)?);
@@ -50,7 +71,7 @@ pub(crate) fn load(path: &str, format: Option<&str>, device: i32) -> Result<u64,
         Err(_) if device == FIRST => {}
         Err(_) => return Err(invalid("device", "it is a number from 0, or -1 for the first with a history")),
     }
-    Ok(add(import.read(path).map_err(|error| invalid("trace", error))?))
+    import.read(path).map_err(|error| invalid("trace", error))
 }
 
 pub(crate) fn save(trace: u64, path: &str, format: Option<&str>) -> Result<(), Failure> {

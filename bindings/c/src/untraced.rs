@@ -49,6 +49,12 @@ pub(crate) mod traces {
         none()
     }
 
+    pub(crate) type Place<'a> = (&'a str, Option<&'a str>);
+
+    pub(crate) fn convert(_: Place<'_>, _: i32, _: Place<'_>) -> Result<(u64, Value), Failure> {
+        none()
+    }
+
     pub(crate) fn show(_: u64) -> Result<Value, Failure> {
         none()
     }

@@ -59,6 +59,41 @@ fn every_function_does_what_the_header_says() {
     assert_eq!(run(Command::new(&program).current_dir(folder)), "all is well\n");
 }
 
+/// A C program of `tests/c` that prints one line where all is well.
+fn c_program(name: &str, flags: &[&str], arguments: &[&str]) {
+    let Some(cc) = require::program("cc") else { return };
+    let source = here(&format!("tests/c/{name}.c"));
+    let flags = [&["-std=gnu11"], flags, &[source.to_str().expect("UTF-8")]].concat();
+    let program = compile(&cc, name, &flags);
+    assert_eq!(run(Command::new(&program).args(arguments)), "all is well\n");
+}
+
+#[test]
+fn the_library_stays_when_it_is_closed_after_use() {
+    let library = library().join("libvrampool_c.so");
+    c_program("reload", &["-Wl,--as-needed"], &[library.to_str().expect("UTF-8")]);
+}
+
+#[test]
+fn a_forked_child_fails_typed_waits_for_nobody_and_shares_nothing() {
+    c_program("fork", &[], &[]);
+}
+
+/// Valgrind finds no fault, and knows each instruction and system call. Other drivers are out of its sight: their faults are theirs.
+#[test]
+fn every_function_runs_under_memcheck() {
+    let (Some(cc), Some(valgrind)) = (require::program("cc"), require::program("valgrind")) else { return };
+    let source = here("tests/c/abi.c");
+    let program = compile(&cc, "memcheck", &["-std=c11", source.to_str().expect("UTF-8")]);
+    let folder = program.parent().expect("a folder");
+    let mut command = Command::new(valgrind);
+    command.args(["--quiet", "--error-exitcode=9", "--fair-sched=yes"]).arg(&program).current_dir(folder);
+    for drivers in ["OCL_ICD_VENDORS", "VK_DRIVER_FILES", "VK_ICD_FILENAMES"] {
+        command.env(drivers, "/nonexistent");
+    }
+    assert_eq!(run(&mut command), "all is well\n");
+}
+
 #[test]
 fn the_header_is_c_and_cpp_without_a_warning() {
     let header = here("include/vrampool.h");

@@ -125,6 +125,32 @@ def test_conversions_there_and_back_keep_the_trace(tmp_path: Path) -> None:
     assert vrampool.trace.load(tmp_path / "a.pickle", device=0).summary().events == 4
 
 
+def test_a_conversion_reports_what_it_does_not_keep(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+    source = tmp_path / "ids.csv"
+    source.write_text("op,id,size,stream,t_us\na,7,8,5,100\nf,7,8,5,190\n")
+    with pytest.warns(vrampool.trace.LossWarning) as told:
+        trace = vrampool.trace.convert(source, tmp_path / "ids.pickle")
+    texts = [str(warning.message) for warning in told]
+    assert trace.summary().events == 2
+    assert len(texts) == 3
+    assert all(text.startswith(f"{tmp_path / 'ids.pickle'}: not kept: ") for text in texts)
+    assert "2 events with their ids" in texts[0]
+    recwarn.clear()
+    vrampool.trace.convert(tmp_path / "ids.pickle", tmp_path / "ids.log", to_format="rmm")
+    assert not recwarn.list
+
+
+def test_a_conversion_refuses_its_output_before_it_reads(tmp_path: Path) -> None:
+    source = tmp_path / "golden.csv"
+    source.write_text(GOLDEN)
+    with pytest.raises(vrampool.InvalidArgumentError, match="the output is also the input"):
+        vrampool.trace.convert(source, tmp_path / "." / "golden.csv")
+    assert source.read_text() == GOLDEN
+    # The missing folder is reported, and not the missing source.
+    with pytest.raises(vrampool.InvalidArgumentError, match="out.csv"):
+        vrampool.trace.convert(tmp_path / "absent.csv", tmp_path / "no" / "out.csv")
+
+
 def test_a_trace_is_shown_to_people(tmp_path: Path) -> None:
     source = tmp_path / "golden.csv"
     source.write_text(GOLDEN)

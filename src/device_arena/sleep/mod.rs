@@ -28,7 +28,7 @@ use backup::Backups;
 pub(super) use backup::GivingBack;
 use std::sync::Weak;
 use view::View;
-use vrampool_backend::{Backend, Physical};
+use vrampool_backend::{Backend, Physical, fork};
 
 /// What becomes of the contents of memory that goes to sleep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -178,6 +178,7 @@ impl<B: Backend> DeviceArena<B> {
     /// [`Error::Backend`] when the device fails, the host has no memory for the backup, or the arena is not a growing one. The
     /// arena is then awake, with all contents; or, when the device fails a second time on the way back, asleep with them.
     pub fn sleep(&self, offload: Offload) -> Result<SleepReport, Error> {
+        fork::check()?;
         Ok(match self.begin_sleep(offload)? {
             Some(falling) => falling.commit(),
             None => SleepReport { was_asleep: true, ..SleepReport::default() },
@@ -194,6 +195,7 @@ impl<B: Backend> DeviceArena<B> {
     /// [`Error::Backend`] when the device fails, or has not enough memory, or the arena's limit is below what its blocks take
     /// ([`is_out_of_memory`](Error::is_out_of_memory)). The arena is then asleep with all backups, and a later wake works.
     pub fn wake(&self) -> Result<WakeReport, Error> {
+        fork::check()?;
         Ok(match self.begin_wake()? {
             Some(waking) => waking.commit(),
             None => WakeReport { was_awake: true, ..WakeReport::default() },

@@ -2,6 +2,7 @@
 
 use crate::trace::error::Fault;
 use crate::trace::event::{Event, Op};
+use crate::trace::other_devices::OtherDevices;
 use crate::trace::reader::Trace;
 use std::fmt;
 
@@ -19,6 +20,8 @@ pub struct Losses {
     pub times: u64,
     /// Frees whose size became that of their allocation.
     pub free_sizes: u64,
+    /// What the file that the trace was read from has of other devices.
+    pub other_devices: OtherDevices,
 }
 
 impl Losses {
@@ -30,7 +33,8 @@ impl Losses {
             return Err(OTHERS);
         }
         let first = |trace: &Trace| trace.events().first().map_or(0, |event| event.t_us);
-        let mut losses = Self { start_us: first(trace).saturating_sub(first(back)), ..Self::default() };
+        let start_us = first(trace).saturating_sub(first(back));
+        let mut losses = Self { start_us, other_devices: trace.other_devices(), ..Self::default() };
         for (one, two) in trace.events().iter().zip(back.events()) {
             if one.op != two.op || one.op == Op::Allocate && one.size != two.size {
                 return Err(OTHERS);
@@ -51,7 +55,8 @@ impl Losses {
 /// A line for each thing that is lost; empty where nothing is.
 impl fmt::Display for Losses {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let &Self { ids, streams, start_us, times, free_sizes } = self;
+        let &Self { ids, streams, start_us, times, free_sizes, other_devices } = self;
+        let OtherDevices { first, events, segments } = other_devices;
         let mut between = "";
         for (count, what) in [
             (ids, "events with their ids; ids are numbered in the order of allocation"),
@@ -67,6 +72,13 @@ impl fmt::Display for Losses {
                 write!(f, "{between}not kept: {count} {what}")?;
                 between = "\n";
             }
+        }
+        if other_devices != OtherDevices::default() {
+            write!(
+                f,
+                "{between}not kept: {events} events and {segments} segments of other devices, from device {first} on; "
+            )?;
+            f.write_str("convert each device on its own, by its number")?;
         }
         Ok(())
     }

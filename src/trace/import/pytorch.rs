@@ -14,6 +14,7 @@ use super::words::Word;
 use super::{Limits, MEMORY, MEMORY_PER_EVENT};
 use crate::trace::doubt::{Doubt, Doubts};
 use crate::trace::error::Fault;
+use crate::trace::other_devices::OtherDevices;
 use crate::trace::place::Place;
 use crate::trace::reader::Trace;
 use std::collections::HashMap;
@@ -45,8 +46,9 @@ pub(super) fn read(
         None => snapshot.first_device(),
     };
     snapshot.enter(device, &mut addresses, &mut terms, place)?;
+    let others = snapshot.beside(device)?;
     pickled.give_back(&mut budget);
-    addresses.into_trace(doubts, &mut budget)
+    Ok(addresses.into_trace(doubts, &mut budget)?.beside(others))
 }
 
 struct Snapshot<'a> {
@@ -91,6 +93,19 @@ impl<'a> Snapshot<'a> {
         };
         let first = self.traces.iter().position(has_history).and_then(|device| u32::try_from(device).ok());
         first.or_else(of_segment).unwrap_or(0)
+    }
+
+    /// What there is of devices other than `device`.
+    fn beside(&self, device: u32) -> Result<OtherDevices, Fault> {
+        let mut others = OtherDevices::default();
+        for (&trace, number) in self.traces.iter().zip(0..).filter(|&(_, number)| number != device) {
+            others.add(number, self.list(trace).map_or(0, |events| events.len() as u64), 0);
+        }
+        for &segment in self.segments {
+            let number = self.device(self.pickled.value(segment))?;
+            others.add(number, 0, u64::from(number != device));
+        }
+        Ok(others)
     }
 
     /// Enters all that there is of `device`.

@@ -157,7 +157,9 @@ impl Time {
             let expected = "a time as 12:34:56.123456, or seconds";
             ("Time", Fault::Unexpected { expected, found: shown(text) })
         };
-        let parts: Vec<&[u8]> = text.splitn(5, |byte| matches!(byte, b':' | b'.')).collect();
+        let is_point = |byte: &u8| matches!(byte, b':' | b'.');
+        let parts: Vec<&[u8]> = text.splitn(5, is_point).collect();
+        let points: Vec<u8> = text.iter().copied().filter(|byte| is_point(byte)).take(4).collect();
         let whole = |digits: &[u8]| number(digits, 10, "Time").map_err(|_| wrong());
         let micros = |digits: &[u8]| {
             let six: Vec<u8> = digits.iter().copied().chain(*b"000000").take(6).collect();
@@ -168,16 +170,16 @@ impl Time {
         let seconds = |seconds: u64, micros: u64| {
             seconds.checked_mul(1_000_000).and_then(|time| time.checked_add(micros)).ok_or_else(wrong)
         };
-        match parts[..] {
-            [hours, minutes, rest, fraction] => {
+        match (&parts[..], &points[..]) {
+            (&[hours, minutes, rest, fraction], [b':', b':', _]) => {
                 let [hours, minutes, rest] = [whole(hours)?, whole(minutes)?, whole(rest)?];
                 if hours > 23 || minutes > 59 || rest > 60 {
                     return Err(wrong());
                 }
                 Ok(Self::OfDay(seconds(3600 * hours + 60 * minutes + rest, micros(fraction)?)?))
             }
-            [since, fraction] => Ok(Self::Since(seconds(whole(since)?, micros(fraction)?)?)),
-            [since] => Ok(Self::Since(seconds(whole(since)?, 0)?)),
+            (&[since, fraction], b".") => Ok(Self::Since(seconds(whole(since)?, micros(fraction)?)?)),
+            (&[since], b"") => Ok(Self::Since(seconds(whole(since)?, 0)?)),
             _ => Err(wrong()),
         }
     }

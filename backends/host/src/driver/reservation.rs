@@ -7,14 +7,14 @@ use super::claims::{Claims, Place, Release, failure};
 use super::map_table::TABLE;
 use crate::physical::{Backing, no_memory_or};
 use parking_lot::Mutex;
-use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use vrampool_backend::{BackendError, Physical, Placement};
+use vrampool_backend::{BackendError, Physical, Placement, fork};
 
 /// Reserved addresses. Dropping it unmaps and releases them.
 #[derive(Debug)]
@@ -56,6 +56,7 @@ impl Reservation {
             )
         };
         let base = base.map_err(|error| no_memory_or("mmap", error, bytes))?;
+        keep_from_children(base, len);
         let base = NonNull::new(base.cast()).ok_or_else(|| failure("addresses from 0 on".into()))?;
         let reservation = Self { base, len: bytes, mappings: Mutex::default(), entries: AtomicU64::new(0) };
         reservation.take_entries(1, bytes)?;
@@ -168,12 +169,24 @@ impl Reservation {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
+        if fork::is_child() {
+            // The addresses were the parent's alone, and may be something else's here.
+            return;
+        }
         let (start, len) = self.pointer(&(0..self.len));
         // SAFETY: the addresses are the reservation's own, with all that is mapped there, and nobody borrows it any more.
         // It fails only where the table of mappings is full; then the addresses stay taken, which harms nobody.
         let _ = unsafe { munmap(start, len) };
         TABLE.give(self.entries.load(Relaxed));
     }
+}
+
+/// A process that is forked does not get these addresses: it would share the memory behind them. Mappings beside each other are one to
+/// the system only if this is so of both.
+fn keep_from_children(start: *mut c_void, len: usize) {
+    // SAFETY: the range is the reservation's own. No byte of it changes: this is about processes that are forked later. It fails only
+    // where the system has no memory for its records; the mapping is then as it was, and a child would share it.
+    let _ = unsafe { madvise(start, len, Advice::LinuxDontFork) };
 }
 
 /// The right to change what is mapped at a range of a reservation: no work uses it, and nobody else changes it.
@@ -206,6 +219,7 @@ impl Turn<'_> {
             self.reservation.give_entries(entries);
             no_memory_or("mmap", error, backing.len)
         })?;
+        keep_from_children(start, len);
         let mapping = Mapping {
             len: backing.len,
             accessible: false,
@@ -235,6 +249,7 @@ impl Turn<'_> {
         // takes anything out.
         let unmapped = unsafe { mmap_anonymous(start, len, ProtFlags::empty(), flags) };
         unmapped.map_err(|error| no_memory_or("mmap", error, self.range.end - self.range.start))?;
+        keep_from_children(start, len);
         let starts: Vec<_> = mappings.range(self.range.clone()).map(|(&start, _)| start).collect();
         let taken: Vec<_> = starts.iter().filter_map(|start| mappings.remove(start)).collect();
         // They and the gaps beside them are one gap.

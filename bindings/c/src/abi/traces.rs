@@ -57,6 +57,32 @@ pub extern "C" fn vrampool_trace_save(trace: u64, path: Text<'_>, format: Text<'
 
 /// As the header says.
 #[unsafe(no_mangle)]
+pub extern "C" fn vrampool_trace_convert(
+    source: Text<'_>,
+    from_format: Text<'_>,
+    device: c_int,
+    target: Text<'_>,
+    to_format: Text<'_>,
+    trace: Out<'_, u64>,
+    not_kept: Out<'_, *mut c_char>,
+) -> Status {
+    guard(|| {
+        let source = (source.required("source")?, from_format.optional("from_format")?);
+        let target = (target.required("target")?, to_format.optional("to_format")?);
+        let (number, lines) = traces::convert(source, device, target)?;
+        match trace.check("trace") {
+            Ok(()) => trace.set(number),
+            Err(_) => traces::free(number)?,
+        }
+        if not_kept.check("not_kept").is_ok() {
+            not_kept.set(boundary::give_text(lines.to_string()));
+        }
+        Ok(())
+    })
+}
+
+/// As the header says.
+#[unsafe(no_mangle)]
 pub extern "C" fn vrampool_trace_show(trace: u64, json: Out<'_, *mut c_char>) -> Status {
     guard(|| {
         json.check("json")?;

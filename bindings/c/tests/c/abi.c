@@ -102,7 +102,7 @@ static void test_creation(void) {
 
 static void test_blocks(void) {
     vrampool_pool pool, other;
-    OK(vrampool_create("device=host; source=direct; size_classes=fixed; magazine_bytes=0", &pool));
+    OK(vrampool_create("device=host; host_capacity=1GiB; source=direct; size_classes=fixed; magazine_bytes=0", &pool));
     OK(vrampool_create("device=host\nsource=direct", &other));
     CHECK(pool != other && pool != 0);
 
@@ -250,7 +250,7 @@ static void test_out_of_memory(void) {
     OK(vrampool_destroy(pool));
 
     /* What one tag does not use another one gets. */
-    OK(vrampool_create("device=host;limit=64MiB;source=virtual", &pool));
+    OK(vrampool_create("device=host;host_capacity=1GiB;limit=64MiB;source=virtual", &pool));
     OK(vrampool_tag_begin(pool, "kv_cache"));
     OK(vrampool_free(pool, allocate(pool, 40 * MIB, NULL), NULL));
     OK(vrampool_tag_end(pool));
@@ -267,7 +267,7 @@ static void test_out_of_memory(void) {
 
 static void test_sleep(void) {
     vrampool_pool pool;
-    OK(vrampool_create("device=host; source=virtual; limit=64MiB; offload=pageable", &pool));
+    OK(vrampool_create("device=host; host_capacity=1GiB; source=virtual; limit=64MiB; offload=pageable", &pool));
     OK(vrampool_tag_begin(pool, "weights"));
     unsigned char *weights = allocate(pool, 4 * MIB, NULL);
     OK(vrampool_tag_begin(pool, "kv_cache"));
@@ -380,7 +380,7 @@ static void *exchange(void *argument) {
 }
 
 static void test_threads(void) {
-    const char *options[] = {"device=host;source=virtual", "device=host;source=direct;limit=1GiB"};
+    const char *options[] = {"device=host;host_capacity=1GiB;source=virtual", "device=host;source=direct;limit=1GiB"};
     for (size_t kind = 0; kind < 2; kind++) {
         vrampool_pool pool;
         OK(vrampool_create(options[kind], &pool));
@@ -408,7 +408,7 @@ static void test_threads(void) {
 
 static void test_metrics(void) {
     vrampool_pool pool;
-    OK(vrampool_create("device=host;name=seen", &pool));
+    OK(vrampool_create("device=host;host_capacity=1GiB;name=seen", &pool));
     FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_start_metrics("nowhere"));
     char *address = NULL;
     FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_start_metrics_at("127.0.0.1:0", NULL));
@@ -416,7 +416,7 @@ static void test_metrics(void) {
     CHECK(address && strncmp(address, "127.0.0.1:", 10) == 0 && atoi(address + 10) > 0);
     FAILS(VRAMPOOL_ERROR_BUSY, vrampool_start_metrics(NULL));
     vrampool_pool later;
-    OK(vrampool_create("device=host;name=later", &later));
+    OK(vrampool_create("device=host;host_capacity=1GiB;name=later", &later));
     OK(vrampool_stop_metrics());
     OK(vrampool_stop_metrics());
     OK(vrampool_start_metrics(address));
@@ -469,6 +469,29 @@ static int shows(vrampool_trace trace, const char *text) {
     return found;
 }
 
+/* The file is replaced, and each property that it does not keep is reported. */
+static void test_conversions(void) {
+    FILE *file = fopen("ids.csv", "w");
+    CHECK(file != NULL && fputs("op,id,size,stream,t_us\na,7,8,5,100\nf,7,8,5,190\n", file) >= 0 && fclose(file) == 0);
+    vrampool_trace trace = 77;
+    char *not_kept = NULL;
+    OK(vrampool_trace_convert("ids.csv", NULL, -1, "ids.pickle", NULL, &trace, &not_kept));
+    CHECK(shows(trace, "\"events\":2") && strstr(not_kept, "not kept: 2 events with their ids") != NULL);
+    CHECK(strstr(not_kept, "not kept: 100 microseconds") != NULL);
+    OK(vrampool_string_free(not_kept));
+    OK(vrampool_trace_free(trace));
+    OK(vrampool_trace_convert("ids.pickle", "pytorch", 0, "ids.log", "rmm", NULL, &not_kept));
+    CHECK(strcmp(not_kept, "[]") == 0);
+    OK(vrampool_string_free(not_kept));
+    OK(vrampool_trace_convert("ids.log", NULL, -1, "ids.csv.gz", NULL, NULL, NULL));
+    FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_trace_convert("ids.csv", NULL, -1, "ids.csv", NULL, &trace, &not_kept));
+    FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_trace_convert("nowhere.csv", NULL, -1, "ids.csv", NULL, &trace, &not_kept));
+    FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_trace_convert("ids.csv", NULL, -1, "no/where.csv", NULL, &trace, &not_kept));
+    FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_trace_convert("ids.csv", NULL, -1, "new.csv", "xml", &trace, &not_kept));
+    FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_trace_convert(NULL, NULL, -1, "new.csv", NULL, &trace, &not_kept));
+    FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_trace_convert("ids.csv", NULL, -1, NULL, NULL, &trace, &not_kept));
+}
+
 static void test_traces(void) {
     vrampool_pool pool;
     vrampool_trace trace = 77, loaded = 77;
@@ -519,6 +542,7 @@ static void test_traces(void) {
     FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_trace_save(trace, "trace.csv", "xml"));
     FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_trace_show(trace, NULL));
     OK(vrampool_trace_free(trace));
+    test_conversions();
 
     /* Room for one pair; a block of an earlier recording is none of this one's. */
     OK(vrampool_record_start(pool, 2));
@@ -541,7 +565,7 @@ static void test_traces(void) {
 
 static void test_torch(void) {
     FAILS(VRAMPOOL_ERROR_CONFIGURATION, vrampool_torch_configure("limit=?"));
-    OK(vrampool_torch_configure("device=host;limit=64MiB;name=torch-{}"));
+    OK(vrampool_torch_configure("device=host;host_capacity=1GiB;limit=64MiB;name=torch-{}"));
     CHECK(vrampool_torch_throws() == 0);
     vrampool_torch_init(2);
     void *address = vrampool_torch_alloc(1000, 0, NULL);
@@ -664,7 +688,7 @@ static void on_free(void *user, uint64_t address) {
 }
 
 static void test_segments(void) {
-    OK(vrampool_torch_configure("device=host"));
+    OK(vrampool_torch_configure("device=host;host_capacity=1GiB"));
     struct told told = {0};
     OK(vrampool_segment_callbacks(on_malloc, on_free, &told));
     unsigned char *segment = vrampool_segment_alloc(3 * MIB, 1, NULL);
@@ -699,7 +723,8 @@ static void test_segments(void) {
     OK(vrampool_torch_shutdown());
 }
 
-int main(void) {
+static void *all(void *unused) {
+    (void)unused;
     test_texts();
     test_creation();
     test_blocks();
@@ -712,6 +737,15 @@ int main(void) {
     test_traces();
     test_torch();
     test_segments();
+    return NULL;
+}
+
+/* Each call with 128 KiB of stack at most, which is what a thread has where the C library is musl. */
+int main(void) {
+    pthread_attr_t small;
+    pthread_t thread;
+    CHECK(pthread_attr_init(&small) == 0 && pthread_attr_setstacksize(&small, 128 << 10) == 0);
+    CHECK(pthread_create(&thread, &small, all, NULL) == 0 && pthread_join(thread, NULL) == 0);
     puts("all is well");
     return 0;
 }

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import warnings
 from collections.abc import Iterator
 from ctypes import byref, c_uint64
 from dataclasses import dataclass
@@ -28,6 +29,10 @@ DEFAULT_EVENTS = 1 << 20
 
 #: Where a file is.
 File = str | os.PathLike[str]
+
+
+class LossWarning(UserWarning):
+    """A property of a trace that `convert` could not keep in the format it wrote."""
 
 
 @dataclass(frozen=True)
@@ -173,9 +178,7 @@ def load(path: File, format: str | None = None, device: int | None = None) -> Tr
 
     Raises: `InvalidArgumentError`, with the place in the file and what to do.
     """
-    if device is not None and not 0 <= device < 2**31:
-        raise InvalidArgumentError(f"{device} is no number of a device")
-    return Trace(LIBRARY.number("trace_load", _bytes(path), _text(format), -1 if device is None else device))
+    return Trace(LIBRARY.number("trace_load", _bytes(path), _text(format), _device(device)))
 
 
 def convert(
@@ -186,10 +189,20 @@ def convert(
     to_format: str | None = None,
     device: int | None = None,
 ) -> Trace:
-    """Reads a file as `load` does and writes it as `Trace.save` does; answers the trace."""
-    trace = load(source, from_format, device)
-    trace.save(target, to_format)
-    return trace
+    """Reads a file as `load` does, writes it as `Trace.save` does, and returns the trace.
+
+    Each property of the trace that the format does not keep is reported as a `LossWarning`. The written file is read back before it
+    replaces the previous one.
+
+    Raises: `InvalidArgumentError` for what cannot be read or written, and for a target that is also the source.
+    """
+    trace = c_uint64()
+    arguments = (_bytes(source), _text(from_format), _device(device), _bytes(target), _text(to_format), byref(trace))
+    not_kept = LIBRARY.json("trace_convert", *arguments)
+    converted = Trace(trace.value)
+    for line in not_kept:
+        warnings.warn(f"{os.fspath(target)}: {line}", LossWarning, stacklevel=2)
+    return converted
 
 
 def show(trace: Trace | File) -> str:
@@ -218,6 +231,14 @@ def _taken(function: str, pool: Pool) -> tuple[Trace, int]:
     trace, dropped = c_uint64(), c_uint64()
     LIBRARY.call(function, pool.handle, byref(trace), byref(dropped))
     return Trace(trace.value), dropped.value
+
+
+def _device(device: int | None) -> int:
+    if device is None:
+        return -1
+    if not 0 <= device < 2**31:
+        raise InvalidArgumentError(f"{device} is no number of a device")
+    return device
 
 
 def _bytes(path: File) -> bytes:

@@ -1,0 +1,9 @@
+//! Keeps the library loaded after `dlclose`: threads that it started, and destructors of its callers' thread-local variables, may still run.
+
+fn main() {
+    println!("cargo:rerun-if-changed=build.rs");
+    let system = std::env::var("CARGO_CFG_TARGET_OS").unwrap_or_default();
+    if ["linux", "android", "freebsd"].contains(&&*system) {
+        println!("cargo:rustc-cdylib-link-arg=-Wl,-z,nodelete");
+    }
+}

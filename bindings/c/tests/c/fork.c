@@ -1,0 +1,162 @@
+/* Children of a process that uses the library, forked while its threads are inside: what they have ends with them, every call fails, none
+ * waits, and no memory is shared. Compiled and run by tests/c_program.rs. */
+
+#include <vrampool.h>
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define CHECK(condition)                                                                                            \
+    do {                                                                                                            \
+        if (!(condition)) {                                                                                         \
+            fprintf(stderr, "%s:%d: %s does not hold; last error %d: %s\n", __FILE__, __LINE__, #condition,          \
+                    (int)vrampool_last_error_code(), vrampool_last_error());                                         \
+            exit(1);                                                                                                \
+        }                                                                                                           \
+    } while (0)
+
+#define OK(call) CHECK((call) == VRAMPOOL_OK)
+#define FORKED(call) CHECK((call) == VRAMPOOL_ERROR_FORKED)
+
+#define THREADS 4
+#define CHILDREN 60
+#define BYTES ((uint64_t)3 << 20)
+
+static vrampool_pool pool;
+static atomic_int goes_on = 1;
+static atomic_int rounds;
+
+/* All locks of the library are somebody's at any moment. */
+static void *work(void *number) {
+    vrampool_stream stream;
+    OK(vrampool_stream_create(pool, &stream));
+    for (uint64_t i = (uint64_t)(size_t)number; atomic_load(&goes_on); i++) {
+        void *address = NULL;
+        OK(vrampool_allocate(pool, (uint64_t)64 << (i % 15), i % 3 ? stream : NULL, &address));
+        OK(vrampool_record_stream(address, stream));
+        OK(vrampool_free(pool, address, NULL));
+        if (i % 64 == 0) {
+            uint64_t bytes;
+            OK(vrampool_trim(pool, 0, &bytes));
+        }
+        atomic_fetch_add(&rounds, 1);
+    }
+    OK(vrampool_stream_destroy(pool, stream));
+    return NULL;
+}
+
+static void child(void *block, vrampool_stream stream) {
+    /* Whoever waits is ended by this signal, which the parent reports. */
+    alarm(60);
+    void *address = NULL;
+    uint64_t number;
+    char *text;
+    vrampool_pool other;
+    vrampool_stats stats = {.struct_size = sizeof stats};
+    vrampool_sleep_report report = {.struct_size = sizeof report};
+    vrampool_trace trace;
+    FORKED(vrampool_allocate(pool, 1000, stream, &address));
+    FORKED(vrampool_free(pool, block, stream));
+    FORKED(vrampool_record_stream(block, stream));
+    FORKED(vrampool_create("device=host;host_capacity=1MiB", &other));
+    FORKED(vrampool_devices(&text));
+    FORKED(vrampool_get_stats(pool, &stats));
+    FORKED(vrampool_get_stats_json(pool, &text));
+    FORKED(vrampool_snapshot(pool, &text));
+    FORKED(vrampool_trim(pool, 0, &number));
+    FORKED(vrampool_decay(pool, &number));
+    FORKED(vrampool_set_limit(pool, 1));
+    FORKED(vrampool_memory_info(pool, &number, &number));
+    FORKED(vrampool_tag_begin(pool, "tag"));
+    FORKED(vrampool_tag_end(pool));
+    FORKED(vrampool_sleep(pool, NULL, 0, &report));
+    FORKED(vrampool_wake(pool, NULL, 0, &report));
+    FORKED(vrampool_stream_create(pool, &stream));
+    FORKED(vrampool_stream_synchronize(pool, stream));
+    FORKED(vrampool_stream_destroy(pool, stream));
+    FORKED(vrampool_record_start(pool, 0));
+    FORKED(vrampool_record_stop(pool, &trace, &number));
+    FORKED(vrampool_start_metrics("127.0.0.1:0"));
+    FORKED(vrampool_destroy(pool));
+    OK(vrampool_stop_metrics());
+    CHECK(vrampool_torch_alloc_or_null(100, 0, NULL) == NULL && vrampool_last_error_code() == VRAMPOOL_ERROR_FORKED);
+    vrampool_torch_free(block, BYTES, 0, NULL);
+    /* With the destructors of this thread's variables, and what runs at an exit. */
+    exit(0);
+}
+
+/* The ways of `how` in which a child may end that touches the parent's memory: it cannot, or it has a copy. */
+static void assert_not_shared(unsigned char *block) {
+    memset(block, 1, BYTES);
+    pid_t pid = fork();
+    CHECK(pid >= 0);
+    if (pid == 0) {
+        alarm(60);
+        signal(SIGSEGV, SIG_DFL);
+        memset(block, 2, BYTES);
+        _exit(0);
+    }
+    int status;
+    CHECK(waitpid(pid, &status, 0) == pid);
+    CHECK((WIFEXITED(status) && WEXITSTATUS(status) == 0) || (WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV));
+    for (uint64_t i = 0; i < BYTES; i++) {
+        CHECK(block[i] == 1);
+    }
+}
+
+static void run(const char *options) {
+    OK(vrampool_create(options, &pool));
+    vrampool_stream stream;
+    void *block = NULL, *small = NULL;
+    OK(vrampool_stream_create(pool, &stream));
+    OK(vrampool_allocate(pool, BYTES, NULL, &block));
+    /* This thread has idle memory of its own. */
+    for (int i = 0; i < 100; i++) {
+        OK(vrampool_allocate(pool, 1000, NULL, &small));
+        OK(vrampool_free(pool, small, NULL));
+    }
+    assert_not_shared(block);
+    pthread_t threads[THREADS];
+    atomic_store(&goes_on, 1);
+    for (size_t i = 0; i < THREADS; i++) {
+        CHECK(pthread_create(&threads[i], NULL, work, (void *)i) == 0);
+    }
+    for (int i = 0; i < CHILDREN; i++) {
+        /* Some thread is inside, wherever. */
+        int before = atomic_load(&rounds);
+        while (atomic_load(&rounds) < before + 5) {
+        }
+        pid_t pid = fork();
+        CHECK(pid >= 0);
+        if (pid == 0) {
+            child(block, stream);
+        }
+        int status;
+        CHECK(waitpid(pid, &status, 0) == pid);
+        CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    }
+    atomic_store(&goes_on, 0);
+    for (size_t i = 0; i < THREADS; i++) {
+        CHECK(pthread_join(threads[i], NULL) == 0);
+    }
+    for (uint64_t i = 0; i < BYTES; i++) {
+        CHECK(((unsigned char *)block)[i] == 1);
+    }
+    OK(vrampool_free(pool, block, NULL));
+    OK(vrampool_stream_destroy(pool, stream));
+    OK(vrampool_destroy(pool));
+}
+
+int main(void) {
+    run("device=host;host_capacity=256MiB;source=virtual");
+    run("device=host;host_capacity=256MiB;source=arena;limit=64MiB");
+    run("device=host;host_capacity=256MiB;source=direct");
+    puts("all is well");
+    return 0;
+}

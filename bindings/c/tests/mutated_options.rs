@@ -1,0 +1,59 @@
+//! Options of pools that were changed at random, as the fuzz target `c_options` has them; `VRAMPOOL_MUTATIONS` says how many, if more than a
+//! few.
+
+mod options;
+
+use fastrand::Rng;
+
+/// Valid options.
+const SEEDS: [&str; 3] = [
+    "limit=1MiB;budget=unlimited;max_cached=65536;max_per_bucket=3;source=direct",
+    "name = a\nsource=virtual; limit=4MiB;size_classes=geometric:8:1MiB;offload=pageable",
+    "source=arena;limit=512KiB;magazine_bytes=0;magazine_class=4KiB;cached_class=64KiB;borrow_classes=2;placement=device",
+];
+
+/// What means something to the reader.
+const TOKENS: [&str; 16] = [
+    ";",
+    "\n",
+    "=",
+    " ",
+    "unlimited",
+    "limit=",
+    "budget=",
+    "max_cached=7",
+    "max_per_bucket=0",
+    "20EiB",
+    "1e3",
+    "-1",
+    "0",
+    "KiB",
+    "source=driver;",
+    "18446744073709551616",
+];
+
+#[test]
+fn a_pool_of_changed_options_is_as_a_naive_reader_reads_them() {
+    let count =
+        std::env::var("VRAMPOOL_MUTATIONS").ok().and_then(|count| count.parse().ok()).unwrap_or(20_000);
+    let mut random = Rng::with_seed(23);
+    for seed in SEEDS {
+        assert!(options::check(seed.as_bytes()), "{}", vrampool_c::last_error_text());
+    }
+    for _ in 0..count {
+        let mut text: Vec<u8> = random.choice(SEEDS).unwrap_or_default().into();
+        for _ in 0..random.usize(1..=4) {
+            let at = random.usize(..=text.len());
+            let end = (at + random.usize(..12)).min(text.len());
+            let token = random.choice(TOKENS).unwrap_or_default().bytes();
+            match random.u8(..4) {
+                0 => drop(text.splice(at..at, token)),
+                1 => drop(text.splice(at..end, token)),
+                2 => drop(text.drain(at..end)),
+                _ if at < text.len() => text[at] = random.u8(..),
+                _ => {}
+            }
+        }
+        options::check(&text);
+    }
+}

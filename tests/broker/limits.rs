@@ -1,0 +1,56 @@
+//! A process that an operator limits: each test runs again in a process of its own that has the limit.
+
+use crate::{MIB, device};
+use std::process::Command;
+use vrampool::broker::{Broker, BrokerError, HostBacking};
+
+/// Whether this is the process with the limit.
+const INSIDE: &str = "VRAMPOOL_TEST_INSIDE";
+
+/// Runs one test of this program again, behind `limit`, a shell's command.
+fn again(test: &str, limit: &str) -> bool {
+    if std::env::var_os(INSIDE).is_some() {
+        return false;
+    }
+    let program = std::env::current_exe().expect("its own path");
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("{limit}; exec \"$@\""), "sh"]).arg(program);
+    let output = command.args(["--exact", test]).env(INSIDE, "1").output().expect("it starts");
+    let text = String::from_utf8_lossy(&output.stdout);
+    // A signal has no code.
+    assert_eq!(output.status.code(), Some(0), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(text.contains("1 passed"), "{text}");
+    true
+}
+
+/// By default the signal that comes with it ends a process.
+#[test]
+fn a_spill_over_the_limit_on_files_is_an_error() {
+    if again("limits::a_spill_over_the_limit_on_files_is_an_error", "ulimit -f 64") {
+        return;
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    let broker = Broker::builder(&device(MIB)).spill_directory(directory.path()).build().expect("a broker");
+    let error = broker.host_array_in(HostBacking::File, MIB).expect_err("it is over the limit");
+    assert!(matches!(error, BrokerError::Spill { call: "extending", bytes: MIB, .. }), "{error}");
+    assert!(error.to_string().contains("ulimit -f"), "{error}");
+    assert_eq!(broker.stats().spilled, 0);
+    // 32 KiB is within it in whichever unit the shell counts.
+    let mut array = broker.host_array_in(HostBacking::File, MIB / 32).expect("it is within the limit");
+    array.write(MIB / 32 - 1, &[7]).expect("written");
+}
+
+#[test]
+fn a_missing_folder_for_temporary_files_matters_to_a_spill_alone() {
+    let name = "limits::a_missing_folder_for_temporary_files_matters_to_a_spill_alone";
+    if again(name, "export TMPDIR=/nonexistent/vrampool") {
+        return;
+    }
+    let broker = Broker::builder(&device(MIB)).build().expect("a broker");
+    assert_eq!(broker.host_array_in(HostBacking::Pageable, MIB).expect("memory").len(), MIB);
+    // Where that folder would be memory, another one is used.
+    if let Err(error) = broker.host_array_in(HostBacking::File, MIB) {
+        assert!(matches!(error, BrokerError::Spill { call: "creating", .. }), "{error}");
+        assert!(error.to_string().contains("choose a directory"), "{error}");
+    }
+}

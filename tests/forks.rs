@@ -1,0 +1,151 @@
+//! Children of a process that uses pools, forked while its threads are inside the pool: every call fails typed, dropping does nothing, nobody
+//! waits, and no memory is shared.
+#![cfg(all(feature = "host", target_os = "linux"))]
+
+use std::mem::ManuallyDrop;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use vrampool::backend::{BackendError, VirtualMemory};
+use vrampool::host::HostDevice;
+use vrampool::{Backend, DeviceArena, Error, Memory, Offload, Placement, Pool, PoolStats, Source};
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+
+/// Runs `act` in a child, which must end well, destructors included. One that waits is ended by a signal.
+fn in_child(act: impl FnOnce()) {
+    // SAFETY: the child goes on with a copy of this thread alone. It uses the C library's allocator, which is usable in a child.
+    match unsafe { libc::fork() } {
+        0 => {
+            // SAFETY: a call without memory.
+            unsafe { libc::alarm(60) };
+            let outcome = catch_unwind(AssertUnwindSafe(act));
+            std::process::exit(if outcome.is_ok() { 0 } else { 1 });
+        }
+        child => {
+            assert!(child > 0, "no process");
+            let mut status = 0;
+            // SAFETY: the child is this process's own, and the status a variable.
+            let ended = unsafe { libc::waitpid(child, &mut status, 0) };
+            assert_eq!((ended, status), (child, 0), "it ended by a signal, or not well");
+        }
+    }
+}
+
+fn assert_forked<T>(outcome: Result<T, Error>) {
+    assert!(outcome.is_err_and(|error| error.is_forked()));
+}
+
+fn assert_refused<T>(outcome: Result<T, BackendError>) {
+    assert!(matches!(outcome, Err(BackendError::Forked)));
+}
+
+#[test]
+fn a_child_fails_typed_waits_for_nobody_and_shares_nothing() {
+    // A child of a process that opened nothing starts afresh.
+    in_child(|| {
+        let device = HostDevice::builder().capacity(MIB).build();
+        let stream = device.create_stream().expect("a stream");
+        let pool = Pool::builder(&device).build().expect("a pool");
+        let mut buffer = pool.allocate(100, &stream).expect("memory");
+        buffer.write(&stream, &[1; 100]).expect("queued");
+        device.synchronize(&stream).expect("no fault");
+    });
+    for source in [Source::Direct, Source::Arena, Source::Virtual] {
+        let device = HostDevice::builder().capacity(256 * MIB).build();
+        let stream = device.create_stream().expect("a stream");
+        let pool = Pool::builder(&device).source(source).limit(64 * MIB).build().expect("a pool");
+        let arena = DeviceArena::builder(&device).limit(16 * MIB).growing().build().expect("an arena");
+        let mut live = pool.allocate(3 * MIB, &stream).expect("memory");
+        let mut block = arena.allocate(MIB, &stream).expect("memory");
+        let contents: Vec<u8> = (0..3 * MIB).map(|byte| (byte * 7 + (byte >> 9)) as u8).collect();
+        live.write(&stream, &contents).expect("queued");
+        block.write(&stream, &contents[..MIB as usize]).expect("queued");
+        // This thread has idle memory of its own.
+        drop([(); 10].map(|()| pool.allocate(KIB, &stream).expect("memory")));
+        let memory = device.allocate(4 * KIB, Placement::HostVisible.into()).expect("memory");
+        let physical = device.create_physical(2 * MIB, Placement::Device.into()).expect("memory");
+        let (goes_on, rounds) = (AtomicBool::new(true), AtomicU64::new(0));
+        // A child drops its copies; this process keeps its own.
+        let mut mine = ManuallyDrop::new((live, block, memory, physical, pool, arena, stream, device));
+        thread::scope(|scope| {
+            for seed in 0..3 {
+                let (goes_on, rounds) = (&goes_on, &rounds);
+                let (pool, device) = (mine.4.clone(), mine.7.clone());
+                scope.spawn(move || {
+                    let mut random = fastrand::Rng::with_seed(seed);
+                    let stream = device.create_stream().expect("a stream");
+                    while goes_on.load(Ordering::Relaxed) {
+                        let mut buffer = pool.allocate(random.u64(1..MIB), &stream).expect("memory");
+                        device.fill(&stream, buffer.on_mut(&stream).expect("a region"), 1).expect("queued");
+                        drop(buffer);
+                        if random.u8(..32) == 0 {
+                            pool.trim();
+                        }
+                        rounds.fetch_add(1, Ordering::Relaxed);
+                    }
+                });
+            }
+            for _ in 0..40 {
+                // Somebody is inside, wherever.
+                let before = rounds.load(Ordering::Relaxed);
+                while rounds.load(Ordering::Relaxed) < before + 5 {
+                    thread::yield_now();
+                }
+                in_child(|| {
+                    let (live, block, memory, _, pool, arena, stream, device) = &mut *mine;
+                    for bytes in [100, KIB, 3 * MIB, 32 * MIB] {
+                        assert_forked(pool.allocate(bytes, stream));
+                        assert_forked(pool.allocate_zeroed(bytes, stream));
+                        assert_forked(pool.allocate_kind(bytes, Placement::HostVisible, stream));
+                        assert_forked(arena.allocate(bytes, stream));
+                    }
+                    assert_forked(live.on(stream).map(drop));
+                    assert_forked(live.on_mut(stream).map(drop));
+                    assert_forked(live.write(stream, &[1]));
+                    assert_forked(live.read(stream, &mut [1]));
+                    assert_forked(live.record_stream(stream));
+                    assert_forked(block.on(stream).map(drop));
+                    assert_forked(block.write(stream, &[1]));
+                    assert_forked(pool.set_limit(1));
+                    assert_forked(pool.decay());
+                    assert_forked(pool.settle_for(stream));
+                    assert_forked(pool.compact(stream, 1, |_| {}));
+                    assert_forked(arena.release(0));
+                    assert_forked(arena.reset());
+                    assert_forked(arena.sleep(Offload::Pageable));
+                    assert_forked(arena.wake());
+                    assert_forked(Pool::builder(&HostDevice::new()).build());
+                    assert_forked(DeviceArena::builder(device).limit(MIB).build());
+                    assert_eq!(
+                        (pool.trim(), pool.stats(), pool.limit()),
+                        (0, PoolStats::default(), 64 * MIB)
+                    );
+                    assert_refused(device.allocate(100, Placement::Device.into()));
+                    assert_refused(device.create_stream());
+                    assert_refused(device.synchronize(stream));
+                    assert_refused(device.record(stream));
+                    assert_refused(device.memory_info());
+                    assert_refused(device.write_mapped(memory, 0, &[1]));
+                    assert_refused(device.reserve(2 * MIB));
+                    // SAFETY: this process drops them here and ends, and the parent drops its own.
+                    unsafe { ManuallyDrop::drop(&mut mine) };
+                });
+            }
+            goes_on.store(false, Ordering::Relaxed);
+        });
+        let (live, block, memory, physical, pool, arena, stream, device) = ManuallyDrop::into_inner(mine);
+        let mut read = vec![0; 3 * MIB as usize];
+        live.read(&stream, &mut read).expect("no fault");
+        assert!(read == contents, "{source}");
+        block.read(&stream, &mut read[..MIB as usize]).expect("no fault");
+        assert!(read[..MIB as usize] == contents[..MIB as usize], "{source}");
+        assert_eq!((memory.len(), physical.len()), (4 * KIB, 2 * MIB));
+        drop((live, block, memory, physical));
+        pool.trim();
+        assert_eq!(pool.stats().live_buffers, 0, "{source}");
+        drop((pool, arena));
+        device.synchronize(&stream).expect("no fault");
+    }
+}
