@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Builds all that run.sh needs, and puts it into a folder that can be carried to a machine with a GPU: collect.sh FOLDER. Needs Rust
-# and Python 3. Programs run there if its C library is as new as this machine's.
+# Builds all that run.sh needs, and puts it into a folder that can be carried to a machine with a GPU: collect.sh FOLDER, or
+# collect.sh FOLDER tests for the test programs alone. Needs Rust and Python 3. Programs run there if its C library is as new as
+# this machine's.
 set -euo pipefail
 mkdir -p "$1"
 folder=$(realpath "$1")
@@ -34,6 +35,7 @@ for line in sys.stdin:
         shutil.copy(message["executable"], to)
         subprocess.run(["strip", to], check=True)
 ' "$folder"
+[ "${2:-}" != tests ] || exit 0
 
 cargo build --release --workspace --all-features --locked --bin vrampool
 cargo build --release --workspace --all-features --locked -p vrampool-c

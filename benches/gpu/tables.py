@@ -1,0 +1,112 @@
+"""Writes the tables of the documentation from the results of run.sh: tables.py RESULTS README...
+
+Where a file has `<!-- gpu: NAME -->` and `<!-- end -->`, what is between them is replaced by the table of that name. With `--check`
+nothing is written, and a difference is an error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import statistics
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+#: In the order of their columns.
+PEERS = ["vrampool", "vrampool, direct", "pytorch", "rmm pool", "rmm arena", "rmm binning", "cudaMallocAsync", "cudaMalloc"]
+OURS = PEERS[0]
+
+Row = dict[str, Any]
+
+
+def lines(path: Path) -> list[Row]:
+    """The objects of a file, one a line."""
+    return [json.loads(line) for line in path.read_text().splitlines() if line.startswith("{")]
+
+
+def markdown(head: list[str], body: list[list[str]]) -> str:
+    """A table."""
+    rows = [head, ["---"] + ["---:"] * (len(head) - 1), *body]
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+
+
+def compared(rows: list[Row], value: Callable[[Row], float | None], digits: int) -> str:
+    """A row for each case and a column for each peer; each with how many times ours it is."""
+    cases: dict[str, dict[str, list[float]]] = {}
+    for row in rows:
+        number = value(row)
+        if number is not None:
+            cases.setdefault(row["case"], {}).setdefault(row["peer"], []).append(number)
+    body = []
+    for case, found in cases.items():
+        # Ours ran twice, first and last.
+        best = {peer: min(numbers) for peer, numbers in found.items()}
+        cells = []
+        for peer in PEERS:
+            cell = "" if peer not in best else f"{best[peer]:,.{digits}f}"
+            if peer != OURS and cell and best.get(OURS):
+                cell += f" ({best[peer] / best[OURS]:.2f} ×)"
+            cells.append(cell)
+        body.append([case, *cells])
+    return markdown(["", *PEERS], body)
+
+
+def tables(results: Path) -> dict[str, str]:
+    """All of them, by name."""
+    made: dict[str, str] = {}
+    peers = results / "peers.jsonl"
+    if peers.exists():
+        rows = lines(peers)
+        patterns = [row for row in rows if "ns" in row]
+        warm = [row for row in rows if row.get("pass") == "warm"]
+        made["pairs"] = compared(patterns, lambda row: row["ns"], 1)
+        made["traces"] = compared(warm, lambda row: row["ns_per_op"], 0)
+        held = [row for row in warm if row["peak_reserved"]]
+        made["held"] = compared(held, lambda row: row["peak_reserved"] / row["peak_requested"], 3)
+    of_parts: dict[str, list[Row]] = {}
+    for row in lines(results / "results.jsonl"):
+        of_parts.setdefault(row["part"], []).append(row)
+    body = []
+    for part, rows in of_parts.items():
+        counts = [str(sum(row["outcome"] == outcome for row in rows)) for outcome in ("passed", "failed", "not run")]
+        seconds = statistics.fsum(row["seconds"] for row in rows)
+        wrong = ", ".join(row["name"] for row in rows if row["outcome"] != "passed")
+        body.append([part, *counts, f"{seconds:.0f}", wrong])
+    made["runs"] = markdown(["part", "passed", "failed", "not run", "s", "which"], body)
+    first = next(iter(of_parts.values()))[0]
+    made["machine"] = f"{first['gpu']}, driver {first['driver']}, {first['date']}, commit {first['commit']}."
+    return made
+
+
+def main() -> int:
+    """1 with `--check` when a file is not what the results say."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("results", type=Path)
+    parser.add_argument("files", type=Path, nargs="*")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail where a table differs")
+    given = parser.parse_args()
+    made = tables(given.results)
+    if not given.files:
+        print("\n\n".join(f"{name}\n\n{text}" for name, text in made.items()))
+    status = 0
+    for path in given.files:
+        text = path.read_text()
+
+        def replaced(found: re.Match[str]) -> str:
+            name = found[1]
+            return f"<!-- gpu: {name} -->\n{made[name]}\n<!-- end -->" if name in made else found[0]
+
+        new = re.sub(r"<!-- gpu: ([a-z]+) -->\n.*?<!-- end -->", replaced, text, flags=re.DOTALL)
+        if new != text and given.check:
+            print(f"{path} differs from the results in {given.results}", file=sys.stderr)
+            status = 1
+        elif new != text:
+            path.write_text(new)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
