@@ -129,6 +129,11 @@ fi
 # 5. OpenCL and wgpu on the same GPU.
 if part opencl; then
     export VRAMPOOL_REQUIRE=opencl VRAMPOOL_TEST_BACKENDS=opencl
+    # The GPU's driver alone: others that are installed, such as PoCL, are not what this is about.
+    vendors=$(mktemp -d)
+    echo libnvidia-opencl.so.1 >"$vendors/nvidia.icd"
+    export OCL_ICD_VENDORS="$vendors/"
+    unset OCL_ICD_FILENAMES
     for suite in vrampool-opencl.{conformance,device,order,lost,out_of_resources} vrampool.opencl; do
         try opencl "$suite" 90 "$binaries/$suite"
     done
