@@ -19,7 +19,7 @@ impl<B: Backend> Shared<B> {
     /// one.
     ///
     /// # Errors
-    /// The refusal where there is no other; [`Error::Backend`] when the device has no more memory.
+    /// The refusal where there is no other.
     #[inline]
     pub(super) fn or_elsewhere(
         self: &Arc<Self>,
@@ -63,7 +63,8 @@ impl<B: Backend> Shared<B> {
             return Ok(None);
         }
         match self.grow(request, stream, Some(&refused)) {
-            Err(Error::Arena(error)) if error.is_out_of_memory() => Ok(None),
+            // There is some, behind a capture: that is what is to be said.
+            Err(error) if error.is_out_of_memory() => Ok(None),
             grown => grown.map(Some),
         }
     }

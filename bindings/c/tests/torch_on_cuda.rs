@@ -10,9 +10,10 @@ use std::ptr;
 use std::sync::mpsc;
 use vrampool_c::boundary::{Out, Text};
 use vrampool_c::{
-    Status, last_error_text, vrampool_create, vrampool_destroy, vrampool_stream_destroy,
-    vrampool_torch_alloc, vrampool_torch_free, vrampool_torch_record_stream, vrampool_torch_shutdown,
-    vrampool_trim,
+    CppFunction, MempoolId, Stats, Status, last_error_text, vrampool_create, vrampool_destroy,
+    vrampool_get_stats, vrampool_stream_destroy, vrampool_torch_alloc, vrampool_torch_begin_allocate_to_pool,
+    vrampool_torch_end_allocate_to_pool, vrampool_torch_free, vrampool_torch_record_stream,
+    vrampool_torch_release_pool, vrampool_torch_shutdown, vrampool_trim,
 };
 
 const OPTIONS: [&CStr; 2] =
@@ -64,6 +65,38 @@ fn threads_with_streams_of_their_own_share_a_pool() {
             });
         });
     }
+}
+
+/// What the captured stream freed and what another one freed: neither can wait for the other. The host waits for the other, and
+/// the captured stream gets both.
+#[test]
+fn a_captured_stream_gets_what_it_freed_beside_another() {
+    const ALL: u64 = 32 << 20;
+    const PART: usize = 8 << 20;
+    let options = c"device=cuda:0; limit=32MiB; source=virtual; size_classes=exact:2MiB; cached_class=0";
+    on_cuda(options, |driver, pool| {
+        let (captured, other) = (stream(pool), stream(pool));
+        let (mine, theirs) = (vrampool_torch_alloc(PART, 0, captured), vrampool_torch_alloc(PART, 0, other));
+        driver.fill(theirs, 1, PART, other);
+        let mut stats = Stats { struct_size: size_of::<Stats>(), ..Stats::default() };
+        assert_eq!(vrampool_get_stats(pool, Out::from(&mut stats)), Status::OK);
+        // Little else is free, or can be had.
+        let rest = (ALL - stats.bytes_reserved) as usize - PART / 2;
+        let rest_block = vrampool_torch_alloc(rest, 0, ptr::null_mut());
+        let id = MempoolId { first: 0, second: 1 };
+        vrampool_torch_begin_allocate_to_pool(0, id, CppFunction::null());
+        driver.begin_capture(captured);
+        vrampool_torch_free(mine, PART, 0, captured);
+        vrampool_torch_free(theirs, PART, 0, other);
+        let both = vrampool_torch_alloc(2 * PART, 0, captured);
+        assert!(!both.is_null(), "{}", last_error_text());
+        driver.fill(both, 3, 2 * PART, captured);
+        driver.end_capture(captured);
+        vrampool_torch_end_allocate_to_pool(0, id);
+        vrampool_torch_free(both, 2 * PART, 0, captured);
+        vrampool_torch_free(rest_block, rest, 0, ptr::null_mut());
+        vrampool_torch_release_pool(0, id);
+    });
 }
 
 #[test]

@@ -31,6 +31,8 @@ type Fill = unsafe extern "C" fn(u64, u8, usize, *mut c_void) -> c_int;
 type Copy = unsafe extern "C" fn(u64, u64, usize, *mut c_void) -> c_int;
 type Wait = unsafe extern "C" fn(*mut c_void) -> c_int;
 type Retain = unsafe extern "C" fn(*mut *mut c_void, c_int) -> c_int;
+type Begin = unsafe extern "C" fn(*mut c_void, c_uint) -> c_int;
+type End = unsafe extern "C" fn(*mut c_void, *mut *mut c_void) -> c_int;
 type Create = unsafe extern "C" fn(*mut *mut c_void, c_uint) -> c_int;
 
 impl Driver {
@@ -59,6 +61,25 @@ impl Driver {
         let wait = unsafe { self.library.get::<Wait>(b"cuStreamSynchronize\0") }.expect("the driver has it");
         // SAFETY: as above.
         assert_eq!(unsafe { wait(stream) }, 0);
+    }
+
+    /// Begins to capture a stream into a graph, in the mode that lets this thread call what it likes.
+    pub(crate) fn begin_capture(&self, stream: *mut c_void) {
+        const RELAXED: c_uint = 2;
+        // SAFETY: CUDA's header gives the function this type.
+        let begin =
+            unsafe { self.library.get::<Begin>(b"cuStreamBeginCapture_v2\0") }.expect("the driver has it");
+        // SAFETY: the callers pass a stream that exists.
+        assert_eq!(unsafe { begin(stream, RELAXED) }, 0);
+    }
+
+    /// Ends it. The graph is left to the process's end.
+    pub(crate) fn end_capture(&self, stream: *mut c_void) {
+        let mut graph = ptr::null_mut();
+        // SAFETY: CUDA's header gives the function this type.
+        let end = unsafe { self.library.get::<End>(b"cuStreamEndCapture\0") }.expect("the driver has it");
+        // SAFETY: the callers pass a stream that is captured; the call writes one handle.
+        assert_eq!(unsafe { end(stream, &raw mut graph) }, 0);
     }
 
     /// Makes the first device's context current on this thread, as PyTorch's kernels have it.
