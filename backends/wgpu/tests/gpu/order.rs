@@ -121,8 +121,10 @@ fn so_it_is_while_other_threads_use_the_device() {
     });
 }
 
-/// Enqueues work that takes a while on any device, more each time.
-fn busy(device: &WgpuDevice, kernels: &Kernels, stream: &WgpuStream, side: usize) {
+/// Enqueues work that takes a while on any device, the more the larger its matrices are. They are returned: much memory that is dropped
+/// under work is waited for by the next allocation.
+#[must_use]
+fn busy(device: &WgpuDevice, kernels: &Kernels, stream: &WgpuStream, side: usize) -> [WgpuMemory; 3] {
     let matrix = || device.allocate((side * side * 4) as u64, Placement::Device.into()).expect("memory");
     let [left, right, product] = [matrix(), matrix(), matrix()];
     let factor = |memory| {
@@ -133,6 +135,7 @@ fn busy(device: &WgpuDevice, kernels: &Kernels, stream: &WgpuStream, side: usize
         let product = RegionMut::whole(&product, stream);
         kernels.multiply(stream, &factor(&left), &factor(&right), product).expect("queued");
     }
+    [left, right, product]
 }
 
 #[test]
@@ -143,7 +146,7 @@ fn asking_an_event_starts_its_work_and_waits_for_none() {
     let mut side = 64;
     loop {
         assert!(side <= 16384, "every answer came when the work was done: does asking wait for it?");
-        busy(&device, &kernels, &stream, side);
+        let _matrices = busy(&device, &kernels, &stream, side);
         let event = device.record(&stream).expect("an event");
         let mut answers = 0;
         while !event.is_complete().expect("an answer") {
@@ -165,7 +168,7 @@ fn dropping_memory_and_waiting_on_a_stream_wait_for_nothing() {
     let mut side = 64;
     loop {
         assert!(side <= 16384, "the work was always done: does one of the calls wait for it?");
-        busy(&device, &kernels, &one, side);
+        let _matrices = busy(&device, &kernels, &one, side);
         let event = device.record(&one).expect("an event");
         one.flush().expect("a submission");
         device.wait(&two, &event).expect("a wait");
