@@ -14,7 +14,7 @@ cargo test --workspace --all-features --locked --no-run --message-format=json 2>
 import json, shutil, subprocess, sys
 from pathlib import Path
 wanted = {
-    "vrampool-cuda": "gpu conformance capture waiting lost out_of_memory physical",
+    "vrampool-cuda": "absent gpu conformance capture waiting lost out_of_memory physical",
     "vrampool": "cuda cuda_capture cuda_out_of_memory cuda_second_process cupy devices opencl wgpu",
     "vrampool-c": "torch_on_cuda streams_on_cuda all_or_nothing",
     "vrampool-cuda-simulator": "facts",

@@ -68,6 +68,9 @@ if part suites; then
     for suite in "${cuda_suites[@]}"; do
         try suites "$suite" 90 "$binaries/$suite" --test-threads 4
     done
+    # A machine that shows no GPU, and says so.
+    [ -n "${VRAMPOOL_SIMULATOR:-}" ] ||
+        try suites vrampool-cuda.absent 30 env CUDA_VISIBLE_DEVICES= VRAMPOOL_REQUIRE= "$binaries/vrampool-cuda.absent"
     mkdir -p "$results/suites"
     try suites facts 120 "$binaries/vrampool-cuda-simulator.facts" --json "$results/suites/facts.jsonl"
 fi

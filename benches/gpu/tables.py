@@ -97,7 +97,7 @@ def main() -> int:
 
         def replaced(found: re.Match[str]) -> str:
             name = found[1]
-            return f"<!-- gpu: {name} -->\n{made[name]}\n<!-- end -->" if name in made else found[0]
+            return f"<!-- gpu: {name} -->\n\n{made[name]}\n\n<!-- end -->" if name in made else found[0]
 
         new = re.sub(r"<!-- gpu: ([a-z]+) -->\n.*?<!-- end -->", replaced, text, flags=re.DOTALL)
         if new != text and given.check:

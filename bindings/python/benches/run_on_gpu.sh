@@ -53,7 +53,8 @@ part 40 sleep "$python" sleep.py --quick
 part 40 snapshot "$python" snapshot.py --quick --out "$out/snapshot"
 part 50 cupy_job "$python" cupy_job.py --quick
 for workload in train_resnet50 train_gpt2 generate input_pipeline; do
-    part 75 "$workload" "$python" compare.py "$workload" --quick --out "$out/$workload"
+    # On a fresh machine the first import of transformers takes a minute by itself.
+    part 150 "$workload" "$python" compare.py "$workload" --quick --out "$out/$workload"
 done
 part 60 empty_pairs "$python" empty_pairs.py --quick --steps 9 --out "$out"
 part 180 tests env VRAMPOOL_REQUIRE=gpu,torch,cupy "$python" -m pytest -q -p no:cacheprovider -c ../pyproject.toml --rootdir .. ../tests
