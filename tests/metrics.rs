@@ -305,6 +305,54 @@ fn requests_are_counted_by_the_layer_that_served_them() {
     assert!(arena > 0.0 && driver == 0.0 && calls == 0.0, "{arena} {driver} {calls}");
 }
 
+/// Jobs that are over before anybody looks: what they counted is in the next scrape, and they are gone two scrapes later.
+#[test]
+fn a_pools_end_leaves_its_figures_and_then_nothing() {
+    const JOBS: u64 = 10;
+    let device = HostDevice::new();
+    let stream = device.create_stream().expect("a stream");
+    let exporter = exporter();
+    let names = || {
+        let names = scrape(&exporter).into_keys();
+        names.filter(|name| name.contains("pool=\"job-")).count()
+    };
+    let stays = Pool::builder(&device).name("stays").build().expect("a pool");
+    exporter.add(&stays).expect("the only one");
+    for job in 0..JOBS {
+        let pool = Pool::builder(&device).name(format!("job-{job}")).limit(1 << 20).build().expect("a pool");
+        exporter.add(&pool).expect("the only one");
+        let live = [(); 5].map(|()| pool.allocate(1000, &stream).expect("memory"));
+        pool.allocate(2 << 20, &stream).expect_err("it is over the limit");
+        drop(live);
+    }
+    let series = scrape(&exporter);
+    let sum = |metric: &str, label: &str| {
+        let of = series.iter().filter(|(name, _)| name.starts_with(metric) && name.contains("pool=\"job-"));
+        of.filter(|(name, _)| name.contains(label)).map(|(_, value)| value).sum::<f64>()
+    };
+    assert_eq!(sum("vrampool_allocation_failures_total", "reason=\"limit\""), JOBS as f64);
+    assert_eq!(sum("vrampool_misses_total", ""), 6.0 * JOBS as f64);
+    assert_eq!(sum("vrampool_held_bytes", ""), 0.0);
+    assert!(names() > 0, "a second scraper sees it too");
+    assert_eq!(names(), 0);
+    assert!(scrape(&exporter).keys().any(|name| name.contains("pool=\"stays\"")));
+}
+
+#[test]
+fn each_name_is_a_series_of_its_own() {
+    let device = HostDevice::new();
+    let exporter = exporter();
+    let names = ["\"", "\\\"", "\\", "\\\\", "a\\n", "a\n"];
+    let pools = names.map(|name| Pool::builder(&device).name(name).build().expect("a pool"));
+    pools.iter().for_each(|pool| exporter.add(pool).expect("a name of its own"));
+    let series = scrape(&exporter);
+    for name in names {
+        let escaped = name.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+        let start = format!("vrampool_live_bytes{{pool=\"{escaped}\",");
+        assert_eq!(series.keys().filter(|name| name.starts_with(&start)).count(), 1, "{start}");
+    }
+}
+
 #[test]
 fn a_pool_of_a_dropped_ones_name_counts_on() {
     let (recorder, handle) = recorder();

@@ -12,6 +12,8 @@ mod broker;
 #[cfg(feature = "prometheus")]
 mod endpoint;
 #[cfg(feature = "prometheus")]
+mod escaping;
+#[cfg(feature = "prometheus")]
 mod exporter;
 mod listed_brokers;
 mod publisher;
