@@ -176,7 +176,7 @@ fn an_exporter_leaves_the_applications_recorder_alone_and_a_dropped_pool_holds_n
     let publisher = Publisher::start(Duration::from_millis(1)).expect("a thread");
     publisher.add(&pool).expect("the only pool");
     let error = publisher.add(&pool.clone()).expect_err("the same pool twice");
-    assert!(error.to_string().contains("a name of its own"), "{error}");
+    assert!(error.to_string().contains("add each pool once"), "{error}");
 
     let live = pool.allocate(1000, &stream).expect("memory");
     let wait_until = |what: &str, seen: &dyn Fn(&BTreeMap<String, f64>) -> bool| {
@@ -336,6 +336,27 @@ fn a_pools_end_leaves_its_figures_and_then_nothing() {
     assert!(names() > 0, "a second scraper sees it too");
     assert_eq!(names(), 0);
     assert!(scrape(&exporter).keys().any(|name| name.contains("pool=\"stays\"")));
+}
+
+/// With the first, and without it.
+#[test]
+fn a_second_pool_of_a_name_is_served_too() {
+    let device = HostDevice::new();
+    let stream = device.create_stream().expect("a stream");
+    let exporter = exporter();
+    let pool = || Pool::builder(&device).name("same").build().expect("a pool");
+    let (first, second) = (pool(), pool());
+    exporter.add(&first).expect("the first");
+    exporter.add(&second).expect("the second");
+    exporter.add(&second.clone()).expect_err("it is served");
+    let _live = second.allocate(1000, &stream).expect("memory");
+    let live = |name: &str| one(&scrape(&exporter), "vrampool_live_bytes", &format!("pool=\"{name}\""));
+    assert_eq!((live("same"), live("same#2")), (Some(0.0), Some(1024.0)));
+    drop(first);
+    assert_eq!(live("same#2"), Some(1024.0));
+    let third = pool();
+    exporter.add(&third).expect("the first one's place is free");
+    assert_eq!((live("same"), live("same#2"), live("same#3")), (Some(0.0), Some(1024.0), None));
 }
 
 #[test]

@@ -73,11 +73,11 @@ impl Exporter {
         Ok(Self { address, pools, brokers, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// Serves `pool` too from now on.
+    /// Serves `pool` too from now on. While another pool of the same name, backend and device is served, this one has the label `NAME#2`,
+    /// and so on. The figures of a pool that ended are served in two scrapes more.
     ///
     /// # Errors
-    /// [`Error::Configuration`] when a pool of the same name, backend and device is served already: their series would
-    /// overwrite each other.
+    /// [`Error::Configuration`] when this pool is served already.
     pub fn add<B: Backend>(&self, pool: &Pool<B>) -> Result<(), Error> {
         self.pools.add(pool)
     }

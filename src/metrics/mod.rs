@@ -224,6 +224,14 @@ impl Series {
         }
     }
 
+    /// The same of the so manieth of its name, from 1.
+    fn numbered(&self, number: u64) -> Self {
+        match number {
+            0 | 1 => self.clone(),
+            _ => Self { name: format!("{}#{number}", self.name), ..self.clone() },
+        }
+    }
+
     fn labels(&self, more: &[(&'static str, SharedString)]) -> Vec<Label> {
         let mut labels = vec![
             Label::new(self.owner, self.name.clone()),

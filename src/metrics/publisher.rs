@@ -8,10 +8,10 @@ use crate::pool::{Handle, Pool};
 use crate::stats::PoolStats;
 use parking_lot::{Condvar, Mutex};
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::{Arc, OnceLock, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
+use std::{fmt, mem};
 use vrampool_backend::{Backend, MemoryInfo, fork};
 
 /// Publishes pools and brokers to the application's own recorder every so often, until it is dropped. Does not keep them alive: one
@@ -75,11 +75,11 @@ impl Publisher {
         Ok(Self { pools, brokers, stop, thread: Some(thread) })
     }
 
-    /// Publishes `pool` from now on.
+    /// Publishes `pool` from now on. While another pool of the same name, backend and device is published, this one has the label `NAME#2`,
+    /// and so on.
     ///
     /// # Errors
-    /// [`Error::Configuration`] when a pool of the same name, backend and device is published already: their series would
-    /// overwrite each other.
+    /// [`Error::Configuration`] when this pool is published already.
     pub fn add<B: Backend>(&self, pool: &Pool<B>) -> Result<(), Error> {
         self.pools.add(pool)
     }
@@ -144,6 +144,9 @@ trait Observe: fmt::Debug + Send + Sync {
     /// Whether somebody has the pool, which those who look at it have not: whoever calls it has the turn.
     fn is_there(&self) -> bool;
 
+    /// Which pool it is, among those that are remembered.
+    fn place(&self) -> usize;
+
     /// The figures of a pool that is gone, when it ended.
     fn last(&self) -> PoolStats;
 }
@@ -174,6 +177,10 @@ impl<B: Backend> Observe for Observed<B> {
         self.handle.strong_count() > 0
     }
 
+    fn place(&self) -> usize {
+        self.handle.as_ptr().addr()
+    }
+
     /// Who drops the pool says them first of all.
     fn last(&self) -> PoolStats {
         loop {
@@ -187,24 +194,29 @@ impl<B: Backend> Observe for Observed<B> {
 
 impl Pools {
     pub(super) fn add<B: Backend>(&self, pool: &Pool<B>) -> Result<(), Error> {
-        let series = Series::of(pool);
+        let own = Series::of(pool);
         let handle = Arc::downgrade(&pool.handle);
         let observed = Observed { handle, last: Arc::clone(&pool.handle.last) };
         let _turn = TURN.lock();
         let mut listed = self.listed.lock();
-        if let Some(other) = listed.pools.iter().find(|other| other.series == series) {
-            if other.pool.is_there() {
-                return Err(Error::Configuration {
-                    field: "name",
-                    value: pool.name().to_owned(),
-                    reason: "a pool of this name on this device is published already; give each pool a name of its own"
-                        .into(),
-                });
+        for series in (1..).map(|number| own.numbered(number)) {
+            if let Some(other) = listed.pools.iter().find(|other| other.series == series) {
+                if other.pool.place() == observed.place() {
+                    return Err(Error::Configuration {
+                        field: "pool",
+                        value: pool.name().to_owned(),
+                        reason: "this pool is published already; add each pool once".into(),
+                    });
+                }
+                if other.pool.is_there() {
+                    continue;
+                }
+                listed.forget(&series);
             }
-            listed.forget(&series);
+            let before = listed.gone.get(&series).cloned().unwrap_or_default();
+            listed.pools.push(ListedPool { series, pool: Box::new(observed), before });
+            break;
         }
-        let before = listed.gone.get(&series).cloned().unwrap_or_default();
-        listed.pools.push(ListedPool { series, pool: Box::new(observed), before });
         Ok(())
     }
 
@@ -215,8 +227,8 @@ impl Pools {
         let mut closing = Vec::new();
         let turn = TURN.lock();
         let mut listed = self.listed.lock();
-        let mut gone = Vec::new();
-        for entry in &mut listed.pools {
+        let mut is_any_gone = false;
+        for entry in mem::take(&mut listed.pools) {
             match entry.pool.observe() {
                 Some(Seen { stats, info, last }) => {
                     entry.series.publish(&stats.counting_on(&entry.before));
@@ -224,23 +236,32 @@ impl Pools {
                         entry.series.publish_device(info);
                     }
                     closing.extend(last);
+                    listed.pools.push(entry);
                 }
-                None => gone.push(entry.series.clone()),
+                None => {
+                    listed.end(entry);
+                    is_any_gone = true;
+                }
             }
         }
-        gone.iter().for_each(|series| listed.forget(series));
         drop((listed, turn));
         // Their memory goes back to the device, and hooks are told.
         drop(closing);
-        !gone.is_empty()
+        is_any_gone
     }
 }
 
 impl Listed {
-    /// Takes out a pool that is gone, after publishing that it holds nothing.
+    /// Takes out a pool that is gone.
     fn forget(&mut self, series: &Series) {
-        let Some(index) = self.pools.iter().position(|pool| pool.series == *series) else { return };
-        let ListedPool { series, before, pool } = self.pools.swap_remove(index);
+        if let Some(index) = self.pools.iter().position(|pool| pool.series == *series) {
+            let entry = self.pools.swap_remove(index);
+            self.end(entry);
+        }
+    }
+
+    /// Publishes what a pool that is gone had counted, and that it holds nothing.
+    fn end(&mut self, ListedPool { series, before, pool }: ListedPool) {
         let last = pool.last().counting_on(&before);
         series.publish_closed(&last);
         self.gone.insert(series, last);
