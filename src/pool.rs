@@ -14,7 +14,7 @@ use crate::stats::PoolStats;
 use std::marker::PhantomData;
 use std::mem;
 use std::panic::Location;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use vrampool_backend::{Backend, BackendError, MemoryKind, Stream, fork};
 
 /// A bounded caching pool of device memory. A clone is another handle to the same pool.
@@ -77,6 +77,8 @@ pub(crate) struct Handle<B: Backend> {
     pub(crate) shared: Arc<Shared>,
     /// Kept for whoever reads it as long as the pool serves.
     _recorded_by: RecordedBy,
+    /// Its figures when it ended, for whoever publishes them.
+    pub(crate) last: Arc<OnceLock<PoolStats>>,
     backend: PhantomData<B>,
 }
 
@@ -86,8 +88,24 @@ impl<B: Backend> Drop for Handle<B> {
             // It is never dropped then.
             return mem::forget(Arc::clone(&self.shared));
         }
+        if Arc::strong_count(&self.last) > 1 {
+            // Nobody else sets it.
+            let _ = self.last.set(self.stats());
+        }
         self.shared.close();
         self.shared.supply::<B>().close();
+    }
+}
+
+impl<B: Backend> Handle<B> {
+    fn stats(&self) -> PoolStats {
+        let supply = self.shared.supply::<B>();
+        let (stats, peak) = self.shared.stats();
+        match supply.arena() {
+            Some(arena) => stats.with_arena(supply.source(), arena, peak),
+            None if supply.source() == Source::Driver => stats.with_driver_pool(),
+            None => stats,
+        }
     }
 }
 
@@ -98,7 +116,8 @@ impl<B: Backend> Pool<B> {
     }
 
     pub(crate) fn new(shared: Arc<Shared>, recorded_by: RecordedBy) -> Self {
-        Self { handle: Arc::new(Handle { shared, _recorded_by: recorded_by, backend: PhantomData }) }
+        let last = Arc::default();
+        Self { handle: Arc::new(Handle { shared, _recorded_by: recorded_by, last, backend: PhantomData }) }
     }
 
     #[inline]
@@ -334,12 +353,7 @@ impl<B: Backend> Pool<B> {
         if fork::is_child() {
             return PoolStats::default();
         }
-        let (stats, peak) = self.shared().stats();
-        match self.shared().supply::<B>().arena() {
-            Some(arena) => stats.with_arena(self.source(), arena, peak),
-            None if self.source() == Source::Driver => stats.with_driver_pool(),
-            None => stats,
-        }
+        self.handle.stats()
     }
 
     /// Starts the peaks in [`stats`](Self::stats) anew from what is there now.

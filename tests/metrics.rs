@@ -176,7 +176,7 @@ fn an_exporter_leaves_the_applications_recorder_alone_and_a_dropped_pool_holds_n
     let publisher = Publisher::start(Duration::from_millis(1)).expect("a thread");
     publisher.add(&pool).expect("the only pool");
     let error = publisher.add(&pool.clone()).expect_err("the same pool twice");
-    assert!(error.to_string().contains("a name of its own"), "{error}");
+    assert!(error.to_string().contains("add each pool once"), "{error}");
 
     let live = pool.allocate(1000, &stream).expect("memory");
     let wait_until = |what: &str, seen: &dyn Fn(&BTreeMap<String, f64>) -> bool| {
@@ -303,6 +303,75 @@ fn requests_are_counted_by_the_layer_that_served_them() {
     assert!(driver >= 20.0 && calls > driver, "what is not cached is the driver's: {driver} {calls}");
     let ([_, arena, driver], calls, _) = of(Source::Arena);
     assert!(arena > 0.0 && driver == 0.0 && calls == 0.0, "{arena} {driver} {calls}");
+}
+
+/// Jobs that are over before anybody looks: what they counted is in the next scrape, and they are gone two scrapes later.
+#[test]
+fn a_pools_end_leaves_its_figures_and_then_nothing() {
+    const JOBS: u64 = 10;
+    let device = HostDevice::new();
+    let stream = device.create_stream().expect("a stream");
+    let exporter = exporter();
+    let names = || {
+        let names = scrape(&exporter).into_keys();
+        names.filter(|name| name.contains("pool=\"job-")).count()
+    };
+    let stays = Pool::builder(&device).name("stays").build().expect("a pool");
+    exporter.add(&stays).expect("the only one");
+    for job in 0..JOBS {
+        let pool = Pool::builder(&device).name(format!("job-{job}")).limit(1 << 20).build().expect("a pool");
+        exporter.add(&pool).expect("the only one");
+        let live = [(); 5].map(|()| pool.allocate(1000, &stream).expect("memory"));
+        pool.allocate(2 << 20, &stream).expect_err("it is over the limit");
+        drop(live);
+    }
+    let series = scrape(&exporter);
+    let sum = |metric: &str, label: &str| {
+        let of = series.iter().filter(|(name, _)| name.starts_with(metric) && name.contains("pool=\"job-"));
+        of.filter(|(name, _)| name.contains(label)).map(|(_, value)| value).sum::<f64>()
+    };
+    assert_eq!(sum("vrampool_allocation_failures_total", "reason=\"limit\""), JOBS as f64);
+    assert_eq!(sum("vrampool_misses_total", ""), 6.0 * JOBS as f64);
+    assert_eq!(sum("vrampool_held_bytes", ""), 0.0);
+    assert!(names() > 0, "a second scraper sees it too");
+    assert_eq!(names(), 0);
+    assert!(scrape(&exporter).keys().any(|name| name.contains("pool=\"stays\"")));
+}
+
+/// With the first, and without it.
+#[test]
+fn a_second_pool_of_a_name_is_served_too() {
+    let device = HostDevice::new();
+    let stream = device.create_stream().expect("a stream");
+    let exporter = exporter();
+    let pool = || Pool::builder(&device).name("same").build().expect("a pool");
+    let (first, second) = (pool(), pool());
+    exporter.add(&first).expect("the first");
+    exporter.add(&second).expect("the second");
+    exporter.add(&second.clone()).expect_err("it is served");
+    let _live = second.allocate(1000, &stream).expect("memory");
+    let live = |name: &str| one(&scrape(&exporter), "vrampool_live_bytes", &format!("pool=\"{name}\""));
+    assert_eq!((live("same"), live("same#2")), (Some(0.0), Some(1024.0)));
+    drop(first);
+    assert_eq!(live("same#2"), Some(1024.0));
+    let third = pool();
+    exporter.add(&third).expect("the first one's place is free");
+    assert_eq!((live("same"), live("same#2"), live("same#3")), (Some(0.0), Some(1024.0), None));
+}
+
+#[test]
+fn each_name_is_a_series_of_its_own() {
+    let device = HostDevice::new();
+    let exporter = exporter();
+    let names = ["\"", "\\\"", "\\", "\\\\", "a\\n", "a\n"];
+    let pools = names.map(|name| Pool::builder(&device).name(name).build().expect("a pool"));
+    pools.iter().for_each(|pool| exporter.add(pool).expect("a name of its own"));
+    let series = scrape(&exporter);
+    for name in names {
+        let escaped = name.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+        let start = format!("vrampool_live_bytes{{pool=\"{escaped}\",");
+        assert_eq!(series.keys().filter(|name| name.starts_with(&start)).count(), 1, "{start}");
+    }
 }
 
 #[test]

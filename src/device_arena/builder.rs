@@ -229,7 +229,10 @@ impl<B: Backend> ArenaBuilder<B> {
                 let bytes = bytes.max(1).checked_next_multiple_of(granularity).unwrap_or(u64::MAX);
                 device.reserve(bytes).map(|range| (range, 0, bytes))
             }
-            None => reserve_for(device, limit.min(total), granularity),
+            None => {
+                let shared = self.allowance.as_ref().map_or(u64::MAX, |allowance| allowance.limit());
+                reserve_for(device, limit.min(total).min(shared), granularity)
+            }
         };
         let (range, front, addresses) = reserved.inspect_err(|error| {
             log::warn!(
@@ -240,6 +243,7 @@ impl<B: Backend> ArenaBuilder<B> {
         log::info!("arena on {}: {addresses} bytes of addresses reserved", self.device.id());
         let engine = Arena::divided(alignment, front)?;
         let backing = Backing::new(granularity, (limit, total), self.piece_bytes, (front, addresses));
+        let backing = backing.within(self.allowance.clone());
         Ok(State::new(&self.device, engine, range, Some(backing)))
     }
 

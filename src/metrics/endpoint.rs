@@ -4,7 +4,7 @@
 //! its request and read the answer within [`DEADLINE`]; others wait in the system's queue. Without a client nothing runs and no timer
 //! is set.
 
-use super::{describe, listed_brokers::Brokers, publisher::Pools};
+use super::{describe, escaping::Escaping, listed_brokers::Brokers, publisher::Pools};
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
@@ -13,7 +13,7 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusRecorder};
-use metrics_util::MetricKindMask;
+use parking_lot::Mutex;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,26 +30,37 @@ const DEADLINE: Duration = Duration::from_secs(10);
 /// The pause after a connection could not be accepted, for want of descriptors for example.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// How long the series of a dropped pool are still served.
-const FORGET_AFTER: Duration = Duration::from_secs(600);
+/// In how many scrapes the series of a dropped pool are served at most, the one with its last figures included.
+const LAST_SCRAPES: u32 = 2;
 
 /// Prometheus's text format.
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
 
 /// What one exporter serves.
 pub(super) struct Endpoint {
-    recorder: PrometheusRecorder,
+    figures: Mutex<Figures>,
     pools: Pools,
     brokers: Brokers,
 }
 
+/// What was published.
+struct Figures {
+    recorder: PrometheusRecorder,
+    /// In how many scrapes something that is gone was served, if there is any.
+    last_scrapes: Option<u32>,
+}
+
+impl Figures {
+    fn new() -> Self {
+        let recorder = PrometheusBuilder::new().build_recorder();
+        ::metrics::with_local_recorder(&recorder, describe);
+        Self { recorder, last_scrapes: None }
+    }
+}
+
 impl Endpoint {
     pub(super) fn new(pools: Pools, brokers: Brokers) -> Self {
-        // The series of a dropped pool are not served for ever; those of a live one are renewed by each scrape.
-        let builder = PrometheusBuilder::new().idle_timeout(MetricKindMask::ALL, Some(FORGET_AFTER));
-        let recorder = builder.build_recorder();
-        ::metrics::with_local_recorder(&recorder, describe);
-        Self { recorder, pools, brokers }
+        Self { figures: Mutex::new(Figures::new()), pools, brokers }
     }
 
     /// Serves until it is dropped.
@@ -106,10 +117,19 @@ impl Endpoint {
 
     /// The figures of this moment.
     fn metrics(&self) -> String {
-        ::metrics::with_local_recorder(&self.recorder, || {
-            self.pools.publish();
-            self.brokers.publish();
+        let mut figures = self.figures.lock();
+        if figures.last_scrapes == Some(LAST_SCRAPES) {
+            // A recorder forgets nothing. What is there is published anew.
+            *figures = Figures::new();
+        }
+        let is_any_gone = ::metrics::with_local_recorder(&Escaping(&figures.recorder), || {
+            let [pools, brokers] = [self.pools.publish(), self.brokers.publish()];
+            pools || brokers
         });
-        self.recorder.handle().render()
+        figures.last_scrapes = match figures.last_scrapes {
+            Some(scrapes) => Some(scrapes + 1),
+            None => is_any_gone.then_some(1),
+        };
+        figures.recorder.handle().render()
     }
 }

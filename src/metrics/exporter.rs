@@ -9,7 +9,7 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
-use vrampool_backend::Backend;
+use vrampool_backend::{Backend, fork};
 
 /// Where an exporter listens by default: on this machine only. The shipped Prometheus configuration scrapes it there.
 pub const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9184);
@@ -73,11 +73,11 @@ impl Exporter {
         Ok(Self { address, pools, brokers, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// Serves `pool` too from now on.
+    /// Serves `pool` too from now on. While another pool of the same name, backend and device is served, this one has the label `NAME#2`,
+    /// and so on. The figures of a pool that ended are served in two scrapes more.
     ///
     /// # Errors
-    /// [`Error::Configuration`] when a pool of the same name, backend and device is served already: their series would
-    /// overwrite each other.
+    /// [`Error::Configuration`] when this pool is served already.
     pub fn add<B: Backend>(&self, pool: &Pool<B>) -> Result<(), Error> {
         self.pools.add(pool)
     }
@@ -115,6 +115,10 @@ fn start(listener: TcpListener) -> Result<(Runtime, tokio::net::TcpListener), St
 
 impl Drop for Exporter {
     fn drop(&mut self) {
+        if fork::is_child() {
+            // Its thread is not here, and its end is told to nobody.
+            return std::mem::forget((self.stop.take(), self.thread.take()));
+        }
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
             // It ends at once; it has nothing to say.

@@ -85,7 +85,8 @@ impl Brokers {
     }
 
     /// Copies the statistics of all brokers to the current recorder.
-    pub(super) fn publish(&self) {
+    /// Returns whether some are gone, whose last figures these are.
+    pub(super) fn publish(&self) -> bool {
         // Before the locks, so that these go out of them whatever a recorder does.
         let mut closing = Vec::new();
         let turn = TURN.lock();
@@ -107,6 +108,7 @@ impl Brokers {
         drop((listed, turn));
         // Their memory goes back to the device, and hooks are told.
         drop(closing);
+        !gone.is_empty()
     }
 }
 

@@ -12,6 +12,8 @@ mod broker;
 #[cfg(feature = "prometheus")]
 mod endpoint;
 #[cfg(feature = "prometheus")]
+mod escaping;
+#[cfg(feature = "prometheus")]
 mod exporter;
 mod listed_brokers;
 mod publisher;
@@ -219,6 +221,14 @@ impl Series {
             name: pool.name().to_owned(),
             backend: device.id().backend,
             device: device.label(),
+        }
+    }
+
+    /// The same of the so manieth of its name, from 1.
+    fn numbered(&self, number: u64) -> Self {
+        match number {
+            0 | 1 => self.clone(),
+            _ => Self { name: format!("{}#{number}", self.name), ..self.clone() },
         }
     }
 

@@ -8,11 +8,11 @@ use crate::pool::{Handle, Pool};
 use crate::stats::PoolStats;
 use parking_lot::{Condvar, Mutex};
 use std::collections::HashMap;
-use std::fmt;
-use std::sync::{Arc, Weak};
-use std::thread::JoinHandle;
+use std::sync::{Arc, OnceLock, Weak};
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
-use vrampool_backend::{Backend, MemoryInfo};
+use std::{fmt, mem};
+use vrampool_backend::{Backend, MemoryInfo, fork};
 
 /// Publishes pools and brokers to the application's own recorder every so often, until it is dropped. Does not keep them alive: one
 /// that is dropped is published once more, as holding nothing, and then forgotten.
@@ -70,16 +70,16 @@ impl Publisher {
             published.publish();
             shared.publish();
         };
-        let thread = std::thread::Builder::new().name("vrampool metrics".into()).spawn(publish);
+        let thread = thread::Builder::new().name("vrampool metrics".into()).spawn(publish);
         let thread = thread.map_err(|error| failed(format!("no thread to publish from: {error}")))?;
         Ok(Self { pools, brokers, stop, thread: Some(thread) })
     }
 
-    /// Publishes `pool` from now on.
+    /// Publishes `pool` from now on. While another pool of the same name, backend and device is published, this one has the label `NAME#2`,
+    /// and so on.
     ///
     /// # Errors
-    /// [`Error::Configuration`] when a pool of the same name, backend and device is published already: their series would
-    /// overwrite each other.
+    /// [`Error::Configuration`] when this pool is published already.
     pub fn add<B: Backend>(&self, pool: &Pool<B>) -> Result<(), Error> {
         self.pools.add(pool)
     }
@@ -102,6 +102,10 @@ impl Publisher {
 
 impl Drop for Publisher {
     fn drop(&mut self) {
+        if fork::is_child() {
+            // Its thread is not here, and may have held its lock.
+            return;
+        }
         *self.stop.asked.lock() = true;
         self.stop.changed.notify_all();
         if let Some(thread) = self.thread.take() {
@@ -130,7 +134,6 @@ struct ListedPool {
     pool: Box<dyn Observe>,
     /// What an earlier pool of the same series had counted.
     before: PoolStats,
-    last: PoolStats,
 }
 
 /// A pool of any backend, not kept alive.
@@ -140,6 +143,12 @@ trait Observe: fmt::Debug + Send + Sync {
 
     /// Whether somebody has the pool, which those who look at it have not: whoever calls it has the turn.
     fn is_there(&self) -> bool;
+
+    /// Which pool it is, among those that are remembered.
+    fn place(&self) -> usize;
+
+    /// The figures of a pool that is gone, when it ended.
+    fn last(&self) -> PoolStats;
 }
 
 #[derive(Debug)]
@@ -151,77 +160,109 @@ struct Seen {
 }
 
 #[derive(Debug)]
-struct Observed<B: Backend>(Weak<Handle<B>>);
+struct Observed<B: Backend> {
+    handle: Weak<Handle<B>>,
+    last: Arc<OnceLock<PoolStats>>,
+}
 
 impl<B: Backend> Observe for Observed<B> {
     fn observe(&self) -> Option<Seen> {
-        let pool = Pool { handle: self.0.upgrade()? };
+        let pool = Pool { handle: self.handle.upgrade()? };
         let (stats, info) = (pool.stats(), pool.device().memory_info().ok());
         let last = Arc::into_inner(pool.handle).map(|handle| Box::new(handle) as Closing);
         Some(Seen { stats, info, last })
     }
 
     fn is_there(&self) -> bool {
-        self.0.strong_count() > 0
+        self.handle.strong_count() > 0
+    }
+
+    fn place(&self) -> usize {
+        self.handle.as_ptr().addr()
+    }
+
+    /// Who drops the pool says them first of all.
+    fn last(&self) -> PoolStats {
+        loop {
+            match self.last.get() {
+                Some(last) => return last.clone(),
+                None => thread::yield_now(),
+            }
+        }
     }
 }
 
 impl Pools {
     pub(super) fn add<B: Backend>(&self, pool: &Pool<B>) -> Result<(), Error> {
-        let series = Series::of(pool);
-        let observed = Observed(Arc::downgrade(&pool.handle));
-        let last = pool.stats();
+        let own = Series::of(pool);
+        let handle = Arc::downgrade(&pool.handle);
+        let observed = Observed { handle, last: Arc::clone(&pool.handle.last) };
         let _turn = TURN.lock();
         let mut listed = self.listed.lock();
-        if let Some(other) = listed.pools.iter().find(|other| other.series == series) {
-            if other.pool.is_there() {
-                return Err(Error::Configuration {
-                    field: "name",
-                    value: pool.name().to_owned(),
-                    reason: "a pool of this name on this device is published already; give each pool a name of its own"
-                        .into(),
-                });
+        for series in (1..).map(|number| own.numbered(number)) {
+            if let Some(other) = listed.pools.iter().find(|other| other.series == series) {
+                if other.pool.place() == observed.place() {
+                    return Err(Error::Configuration {
+                        field: "pool",
+                        value: pool.name().to_owned(),
+                        reason: "this pool is published already; add each pool once".into(),
+                    });
+                }
+                if other.pool.is_there() {
+                    continue;
+                }
+                listed.forget(&series);
             }
-            listed.forget(&series);
+            let before = listed.gone.get(&series).cloned().unwrap_or_default();
+            listed.pools.push(ListedPool { series, pool: Box::new(observed), before });
+            break;
         }
-        let before = listed.gone.get(&series).cloned().unwrap_or_default();
-        listed.pools.push(ListedPool { series, pool: Box::new(observed), before, last });
         Ok(())
     }
 
     /// Copies the statistics of all pools to the current recorder.
-    pub(super) fn publish(&self) {
+    /// Returns whether some are gone, whose last figures these are.
+    pub(super) fn publish(&self) -> bool {
         // Before the locks, so that these go out of them whatever a recorder does.
         let mut closing = Vec::new();
         let turn = TURN.lock();
         let mut listed = self.listed.lock();
-        let mut gone = Vec::new();
-        for entry in &mut listed.pools {
+        let mut is_any_gone = false;
+        for entry in mem::take(&mut listed.pools) {
             match entry.pool.observe() {
                 Some(Seen { stats, info, last }) => {
                     entry.series.publish(&stats.counting_on(&entry.before));
                     if let Some(info) = info {
                         entry.series.publish_device(info);
                     }
-                    entry.last = stats;
                     closing.extend(last);
+                    listed.pools.push(entry);
                 }
-                None => gone.push(entry.series.clone()),
+                None => {
+                    listed.end(entry);
+                    is_any_gone = true;
+                }
             }
         }
-        gone.iter().for_each(|series| listed.forget(series));
         drop((listed, turn));
         // Their memory goes back to the device, and hooks are told.
         drop(closing);
+        is_any_gone
     }
 }
 
 impl Listed {
-    /// Takes out a pool that is gone, after publishing that it holds nothing.
+    /// Takes out a pool that is gone.
     fn forget(&mut self, series: &Series) {
-        let Some(index) = self.pools.iter().position(|pool| pool.series == *series) else { return };
-        let ListedPool { series, before, last, .. } = self.pools.swap_remove(index);
-        let last = last.counting_on(&before);
+        if let Some(index) = self.pools.iter().position(|pool| pool.series == *series) {
+            let entry = self.pools.swap_remove(index);
+            self.end(entry);
+        }
+    }
+
+    /// Publishes what a pool that is gone had counted, and that it holds nothing.
+    fn end(&mut self, ListedPool { series, before, pool }: ListedPool) {
+        let last = pool.last().counting_on(&before);
         series.publish_closed(&last);
         self.gone.insert(series, last);
     }

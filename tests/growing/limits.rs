@@ -1,9 +1,10 @@
 //! Sizes, limits and alignments that cannot be, or only just.
 
 use super::{AuditDevice, Device, PAGE, has_virtual_memory, scene};
+use std::sync::Arc;
 use vrampool::arena::{ArenaError, Region};
 use vrampool::host::{Call, HostDevice};
-use vrampool::{Backend, DeviceArena, Error, Memory, Pool, Source};
+use vrampool::{Allowance, Backend, DeviceArena, Error, Memory, Pool, Source};
 
 #[test]
 fn sizes_that_cannot_be_are_errors() {
@@ -32,6 +33,28 @@ fn sizes_that_cannot_be_are_errors() {
         drop(kept);
         scene.check_end();
     }
+}
+
+/// Arenas within an allowance take addresses for that, and not for all of the device; more where it is raised.
+#[test]
+fn addresses_are_in_proportion_to_an_allowance() {
+    if !has_virtual_memory() {
+        return;
+    }
+    let device = HostDevice::builder().capacity(1 << 40).granularity(PAGE).build();
+    let stream = device.create_stream().expect("a stream");
+    let allowance = Arc::new(Allowance::new(32 * PAGE));
+    let arena = DeviceArena::builder(&device).growing().within(&allowance).build().expect("an arena");
+    assert!(arena.address_bytes() <= 8 * 32 * PAGE, "{} bytes", arena.address_bytes());
+    let first = arena.allocate(30 * PAGE, &stream).expect("it is within the allowance");
+    assert!(arena.allocate(300 * PAGE, &stream).expect_err("it is not").is_out_of_memory());
+    allowance.set_limit(512 * PAGE);
+    let second = arena.allocate(300 * PAGE, &stream).expect("it is within the allowance now");
+    assert!(arena.address_bytes() <= 8 * 512 * PAGE, "{} bytes", arena.address_bytes());
+    assert_eq!(allowance.taken(), 330 * PAGE);
+    drop((first, second));
+    arena.release(0).expect("no fault");
+    assert_eq!(allowance.taken(), 0);
 }
 
 #[test]

@@ -314,6 +314,52 @@ def test_a_child_of_a_process_with_a_device_touches_nothing() -> None:
     )
 
 
+def test_a_child_that_is_forked_while_threads_are_inside_ends() -> None:
+    run(
+        """
+        import multiprocessing, os, signal, threading, vrampool
+
+        pool = vrampool.Pool("host", host_capacity=64 * MIB)
+        goes_on = True
+
+        def work():
+            while goes_on:
+                pool.allocate(3000).free()
+                pool.trim()
+
+        def child():
+            # A child that waits is ended by this signal.
+            signal.alarm(60)
+            try:
+                pool.allocate(1)
+            except vrampool.ForkedError:
+                return
+            raise AssertionError("it was done")
+
+        threads = [threading.Thread(target=work) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for _ in range(100):
+            pool.allocate(1000).free()
+        context = multiprocessing.get_context("fork")
+        for _ in range(10):
+            # As a worker of a DataLoader.
+            process = context.Process(target=child)
+            process.start()
+            process.join()
+            assert process.exitcode == 0, process.exitcode
+            # By the C library's exit, with the destructors of the thread's variables.
+            if (pid := os.fork()) == 0:
+                child()
+                raise SystemExit(0)
+            assert os.waitpid(pid, 0)[1] == 0
+        goes_on = False
+        for thread in threads:
+            thread.join()
+        """
+    )
+
+
 def test_a_closed_pool_is_told_apart_and_its_blocks_stay() -> None:
     pool = Pool("host", host_capacity=8 * MIB)
     block = pool.allocate(MIB)

@@ -37,15 +37,16 @@ mod search;
 mod stitch;
 mod whole;
 
+use super::allowance::Allowance;
+use crate::arena::{Arena, Block, Region};
 pub(super) use cover::{Extent, Holes};
 pub(super) use plan::{Growth, Stock, apart_of, runs};
 pub(super) use ranges::{Part, Retiring, Stitched, Weight};
 use search::Search;
 pub(super) use search::Way;
-
-use crate::arena::{Arena, Block, Region};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
+use std::sync::Arc;
 use vrampool_backend::{Backend, Physical};
 
 /// Requests up to this part of a granule are served in the front part of the range: what pools keep idle.
@@ -68,6 +69,8 @@ pub(super) struct Backing<B: Backend> {
     pub(super) limit: u64,
     /// The device's memory, bytes.
     total: u64,
+    /// What other arenas have a part in.
+    allowance: Option<Arc<Allowance>>,
     /// The most bytes of one piece.
     piece_bytes: u64,
     /// Where the second part of the range starts, and where it must end.
@@ -120,6 +123,7 @@ impl<B: Backend> Backing<B> {
             granularity,
             limit: limit - limit % granularity,
             total,
+            allowance: None,
             piece_bytes: (piece_bytes - piece_bytes % granularity).max(granularity),
             front,
             addresses,
@@ -142,6 +146,11 @@ impl<B: Backend> Backing<B> {
             refused_apart: None,
             decays: false,
         }
+    }
+
+    /// The same within an allowance, which bounds what it takes, too.
+    pub(super) fn within(self, allowance: Option<Arc<Allowance>>) -> Self {
+        Self { allowance, ..self }
     }
 
     /// In which part of the range a request is served.

@@ -10,8 +10,10 @@ use vrampool_c::{
 /// A device of its own, whatever the text says before.
 const DEVICE: &str = "\ndevice=host;host_capacity=1MiB";
 
+type Figure = fn(&Stats) -> u64;
+
 /// Keys of caps, and what they are in a pool's figures.
-const CAPS: [(&str, fn(&Stats) -> u64); 4] = [
+const CAPS: [(&str, Figure); 4] = [
     ("limit", |stats| stats.limit),
     ("budget", |stats| stats.budget),
     ("max_cached", |stats| stats.max_cached_bytes),
@@ -47,9 +49,9 @@ pub(crate) fn check(bytes: &[u8]) -> bool {
 
 /// The last value of a key. A pool was made, so each part is a pair or empty.
 fn last<'a>(text: &'a str, key: &str) -> Option<&'a str> {
-    let pairs = text.split([';', '\n']).filter(|pair| !pair.trim().is_empty());
-    let pairs = pairs.map(|pair| pair.split_once('=').expect("a pair"));
-    pairs.filter(|pair| pair.0.trim() == key).last().map(|pair| pair.1.trim())
+    let pairs = text.rsplit([';', '\n']).filter(|pair| !pair.trim().is_empty());
+    let mut pairs = pairs.map(|pair| pair.split_once('=').expect("a pair"));
+    pairs.find(|pair| pair.0.trim() == key).map(|pair| pair.1.trim())
 }
 
 /// A size in whole bytes or binary units. `None` for other ways to write one.
