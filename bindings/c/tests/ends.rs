@@ -98,7 +98,10 @@ fn are_few_more_threads_than(before: u64) -> bool {
 
 #[test]
 fn streams_that_used_a_block_end_when_they_are_destroyed() {
-    for source in [c"device=host; host_capacity=16MiB; source=direct", c"device=host; host_capacity=16MiB; source=virtual"] {
+    for source in [
+        c"device=host; host_capacity=16MiB; source=direct",
+        c"device=host; host_capacity=16MiB; source=virtual",
+    ] {
         let pool = pool(source);
         let own = stream(pool);
         let before = status_of_process("Threads:");
@@ -154,4 +157,50 @@ fn a_size_beyond_all_addresses_is_no_limit() {
         assert_eq!(vrampool_create(options.into(), Out::from(&mut pool)), Status::CONFIGURATION);
         assert!(last_error_text().contains("say unlimited"), "{}", last_error_text());
     }
+}
+
+#[test]
+fn a_block_that_was_freed_is_live_no_more_though_its_users_are_not_all_known() {
+    const NONE: *mut c_void = 0xdead_beef as *mut c_void;
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    assert_eq!(vrampool_torch_shutdown(), Status::OK);
+    assert_eq!(
+        vrampool_torch_configure(c"device=host; host_capacity=16MiB; source=virtual".into()),
+        Status::OK
+    );
+    let mut pool = 0;
+    assert_eq!(vrampool_torch_pool(0, Out::from(&mut pool)), Status::OK);
+    let stats = || {
+        let mut stats = Stats { struct_size: size_of::<Stats>(), ..Stats::default() };
+        assert_eq!(vrampool_get_stats(pool, Out::from(&mut stats)), Status::OK);
+        stats
+    };
+    let live =
+        |stats: Stats| (stats.bytes_requested, stats.bytes_live, stats.live_buffers, stats.bytes_private);
+    for tag in [None, Some(c"a")] {
+        if let Some(tag) = tag {
+            assert_eq!(vrampool_tag_begin(pool, tag.into()), Status::OK);
+        }
+        let block = vrampool_torch_alloc(100_000, 0, ptr::null_mut());
+        let before = stats();
+        assert_eq!((before.bytes_requested, before.live_buffers), (100_000, 1));
+        vrampool_torch_record_stream(block, NONE);
+        assert_eq!(vrampool_last_error_code(), Status::INVALID_ARGUMENT);
+        vrampool_torch_free(block, 100_000, 0, ptr::null_mut());
+        let after = stats();
+        assert_eq!(live(after), (0, 0, 0, 0));
+        assert_eq!(
+            after.bytes_cached,
+            before.bytes_cached + before.bytes_live,
+            "it is had again after a wait"
+        );
+        assert_eq!(after.bytes_held, before.bytes_held);
+        // Which a trim does.
+        assert_eq!(vrampool_trim(pool, 0, Out::null()), Status::OK);
+        assert_eq!((live(stats()), stats().bytes_held), ((0, 0, 0, 0), 0));
+        if tag.is_some() {
+            assert_eq!(vrampool_tag_end(pool), Status::OK);
+        }
+    }
+    assert_eq!(vrampool_torch_shutdown(), Status::OK);
 }

@@ -4,8 +4,8 @@ use std::ffi::CString;
 use std::ptr;
 use vrampool_c::boundary::Out;
 use vrampool_c::{
-    Status, last_error_text, vrampool_allocate, vrampool_create, vrampool_destroy, vrampool_free, vrampool_tag_begin,
-    vrampool_tag_end, vrampool_trim,
+    Status, last_error_text, vrampool_allocate, vrampool_create, vrampool_destroy, vrampool_free,
+    vrampool_tag_begin, vrampool_tag_end, vrampool_trim,
 };
 
 const TAGS: u64 = 100;
