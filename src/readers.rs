@@ -41,7 +41,9 @@ impl<S> Readers<S> {
 
 impl<S: Stream> Readers<S> {
     /// Adds a stream that uses the block from now on, and may be behind who wrote it last; in `capture` alone, if there is one.
+    /// Those that were retired are done with it: so there are never more than there are streams.
     pub(crate) fn add(&mut self, stream: &S, is_behind: bool, capture: Option<CaptureId>) {
+        self.0.retain(|reader| !reader.stream.is_retired());
         // What is ordered in a graph is not in the streams.
         let is_behind = is_behind && capture.is_none();
         match self.0.iter_mut().find(|reader| reader.stream.id() == stream.id()) {
@@ -65,5 +67,28 @@ impl<S: Stream> Readers<S> {
     /// Whether it is one that is behind who wrote the block last.
     pub(crate) fn is_behind(&self, stream: StreamId) -> bool {
         self.0.iter().any(|reader| reader.stream.id() == stream && reader.is_behind)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vrampool_backend::Backend;
+    use vrampool_host::HostDevice;
+
+    #[test]
+    fn streams_that_were_retired_are_not_kept_for_longer_than_until_the_next_one() {
+        let device = HostDevice::builder().capacity(1 << 20).build();
+        let lasting = device.create_stream().expect("a stream");
+        let mut readers = Readers::default();
+        readers.add(&lasting, true, None);
+        for _ in 0..50 {
+            let stream = device.create_stream().expect("a stream");
+            readers.add(&stream, false, None);
+            assert!(readers.iter().any(|reader| reader.id() == stream.id()), "its work may not be done");
+            stream.retire().expect("it has no work");
+            assert!(readers.iter().count() <= 2);
+        }
+        assert!(readers.is_behind(lasting.id()));
     }
 }

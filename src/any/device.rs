@@ -26,6 +26,10 @@ impl Stream for AnyStream {
     fn device(&self) -> DeviceId {
         on_each!(self, stream => stream.device())
     }
+
+    fn is_retired(&self) -> bool {
+        on_each!(self, stream => stream.is_retired())
+    }
 }
 
 impl Event for AnyEvent {

@@ -19,6 +19,9 @@ use std::num::NonZeroU64;
 /// Bins to a row, as a power of two.
 const WIDTH: u32 = 10;
 
+/// Bins to a row.
+pub(super) const ROW: usize = 1 << WIDTH;
+
 /// Bins in all: the rows of sizes of up to 64 bits.
 pub(super) const BINS: usize = (65 - WIDTH as usize) << WIDTH;
 

@@ -3,7 +3,7 @@
 //! Bitmaps find the bin ([`bins`](super::bins)), and in the bin a trie finds the block ([`trie`](super::trie)). Which sizes
 //! a search has passed over is kept until one of them comes, so that the same search need not be done again.
 
-use super::bins::{BINS, Occupied, Scale};
+use super::bins::{BINS, Occupied, ROW, Scale};
 use super::record::{NONE, Record};
 use super::table::Table;
 use super::trie::{ROOT, TWIN, hang_below, leaves_freely, smallest_below, smallest_of_bin, take_leaf};
@@ -15,16 +15,23 @@ pub(super) struct Holes {
     floor: u64,
     ceiling: u64,
     scale: Scale,
+<<<<<<< HEAD
     /// Apart, because an arena is moved while it is made, and threads have small stacks.
     occupied: Box<Occupied>,
     roots: Box<[u32]>,
+=======
+    occupied: Occupied,
+    /// Of whole rows, up to that of the largest block there ever was here: there is room for all from the start, and a program of
+    /// small blocks never touches most of it.
+    roots: Vec<u32>,
+>>>>>>> mend
 }
 
 impl Holes {
     /// For sizes that are multiples of the alignment, given as a power of two. With `false`, for a region that never has
     /// any.
     pub(super) fn new(any: bool, shift: u32) -> Self {
-        let roots = vec![NONE; if any { BINS } else { 0 }].into();
+        let roots = Vec::with_capacity(if any { BINS } else { 0 });
         Self {
             floor: 0,
             ceiling: u64::MAX,
@@ -42,9 +49,28 @@ impl Holes {
         (self.floor, self.ceiling) = (0, u64::MAX);
     }
 
+<<<<<<< HEAD
     /// Bytes of host memory behind the roots, and which of them there are.
     pub(super) fn memory(&self) -> usize {
         size_of_val(&*self.roots) + size_of_val(&*self.occupied)
+=======
+    /// Bytes of host memory for roots, touched or not.
+    pub(super) fn memory(&self) -> usize {
+        self.roots.capacity() * size_of::<u32>()
+    }
+
+    /// The root of a bin, if it has any.
+    #[inline(always)]
+    fn root(&self, bin: usize) -> u32 {
+        self.roots.get(bin).copied().unwrap_or(NONE)
+    }
+
+    /// Has roots up to that of a bin.
+    #[cold]
+    #[inline(never)]
+    fn reach(&mut self, bin: usize) {
+        self.roots.resize((bin + 1).next_multiple_of(ROW), NONE);
+>>>>>>> mend
     }
 
     /// Whether `size` is at least `bytes`, and known to be at most that of every block here of at least `bytes`.
@@ -102,7 +128,7 @@ impl Holes {
     /// The first of the blocks of the smallest size of at least `bytes`, or none.
     pub(super) fn smallest(&self, table: &Table, bytes: u64) -> u32 {
         let (bin, untold) = self.scale.bin_of(bytes);
-        let head = smallest_of_bin(table, self.roots[bin], bytes, untold);
+        let head = smallest_of_bin(table, self.root(bin), bytes, untold);
         if head != NONE {
             return head;
         }
@@ -137,6 +163,9 @@ impl Holes {
         let bytes = table[index].bytes;
         self.learn(bytes);
         let (bin, untold) = self.scale.bin_of(bytes);
+        if bin >= self.roots.len() {
+            self.reach(bin);
+        }
         let root = self.roots[bin];
         let head = &mut table[root];
         let others = (head.bytes != bytes) | (head.children != [NONE; 2]);

@@ -63,6 +63,12 @@ pub trait Stream: Clone + fmt::Debug + Send + Sync + 'static {
 
     /// The device whose work it orders.
     fn device(&self) -> DeviceId;
+
+    /// Whether its owner let it go: all its work is done, and there is never more.
+    #[inline]
+    fn is_retired(&self) -> bool {
+        false
+    }
 }
 
 /// A point in a stream.

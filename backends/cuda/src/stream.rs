@@ -179,4 +179,8 @@ impl Stream for CudaStream {
     fn device(&self) -> DeviceId {
         self.inner.device.id()
     }
+
+    fn is_retired(&self) -> bool {
+        self.queue().is_retired()
+    }
 }

@@ -6,7 +6,7 @@ use crate::fault::{Call, lost};
 use crate::memory::{HeldRange, HostMemory};
 use bytemuck::Pod;
 use crossbeam_channel::{Receiver, Sender, unbounded};
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, RwLock};
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -32,7 +32,7 @@ enum Work {
 }
 
 /// An ordered queue of work on a [`HostDevice`](crate::HostDevice). Its thread ends, with all work done, when the last
-/// handle is dropped.
+/// handle is dropped, or when it is [retired](Self::retire): memory that was used on it has handles, too.
 #[derive(Debug, Clone)]
 pub struct HostStream {
     /// One count to a clone: idle memory clones its stream.
@@ -42,11 +42,18 @@ pub struct HostStream {
 #[derive(Debug)]
 struct Inner {
     id: StreamId,
-    queue: Sender<Work>,
+    queue: RwLock<Queue>,
     /// Pieces of work that were queued and are not done.
     pending: Arc<AtomicU64>,
     failure: Arc<Failure>,
     device: Arc<Shared>,
+}
+
+#[derive(Debug)]
+enum Queue {
+    Open(Sender<Work>),
+    /// The stream was retired; what was queued before is done when this is set.
+    Closed(Arc<Flag>),
 }
 
 /// A point in a [`HostStream`].
@@ -128,6 +135,10 @@ impl Stream for HostStream {
     fn device(&self) -> DeviceId {
         self.inner.device.id()
     }
+
+    fn is_retired(&self) -> bool {
+        matches!(&*self.inner.queue.read(), Queue::Closed(done) if done.outcome().is_some())
+    }
 }
 
 impl HostStream {
@@ -150,7 +161,42 @@ impl HostStream {
                 message: error.to_string(),
             },
         )?;
+        let queue = RwLock::new(Queue::Open(queue));
         Ok(Self { inner: Arc::new(Inner { id, queue, pending, failure, device: Arc::clone(device) }) })
+    }
+
+    /// Lets a stream go: waits for its work, and ends its thread. Memory that was last used on it is found again without a
+    /// wait; new work on it is refused as an invalid argument.
+    ///
+    /// ```
+    /// # use vrampool_host::{Backend, HostDevice, Stream};
+    /// # let device = HostDevice::new();
+    /// let stream = device.create_stream()?;
+    /// stream.retire()?;
+    /// assert!(stream.is_retired());
+    /// device.synchronize(&stream)?;
+    /// assert!(stream.launch::<u8, 0, 0>([], [], |_, _| ()).is_err());
+    /// # Ok::<(), vrampool_host::BackendError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Of the stream's work, which is over then all the same; [`BackendError::InvalidArgument`] from work on the stream itself, which
+    /// is as it was then.
+    pub fn retire(&self) -> Result<(), BackendError> {
+        self.check_elsewhere()?;
+        let mut queue = self.inner.queue.write();
+        let done = match &*queue {
+            Queue::Closed(done) => Arc::clone(done),
+            Queue::Open(work) => {
+                let done = Arc::new(Flag::default());
+                self.queue_on(work, Work::Signal(Arc::clone(&done)))?;
+                // The thread ends when nobody can send it more.
+                *queue = Queue::Closed(Arc::clone(&done));
+                done
+            }
+        };
+        drop(queue);
+        done.wait()
     }
 
     /// Runs `kernel` on this stream, after the work before it, with the regions as slices of `T`: `reads` shared,
@@ -258,12 +304,14 @@ impl HostStream {
         let (is_idle, outcome) =
             (self.inner.pending.load(Ordering::Acquire) == 0, self.inner.failure.check());
         // What is queued on a stream that failed is not done any more.
-        let flag = if is_idle || outcome.is_err() {
-            Arc::new(Flag::reached(outcome))
-        } else {
-            let flag = Arc::new(Flag::default());
-            self.send(Work::Signal(Arc::clone(&flag)))?;
-            flag
+        let flag = match &*self.inner.queue.read() {
+            _ if is_idle || outcome.is_err() => Arc::new(Flag::reached(outcome)),
+            Queue::Closed(done) => Arc::clone(done),
+            Queue::Open(queue) => {
+                let flag = Arc::new(Flag::default());
+                self.queue_on(queue, Work::Signal(Arc::clone(&flag)))?;
+                flag
+            }
         };
         Ok(HostEvent { flag, device: Arc::clone(&self.inner.device) })
     }
@@ -277,21 +325,30 @@ impl HostStream {
         }
     }
 
-    pub(crate) fn synchronize(&self) -> Result<(), BackendError> {
-        if WORKER_OF.with(Cell::get) == Some(self.inner.id) {
-            return Err(BackendError::invalid("stream", "work on a stream cannot wait for that stream"));
+    fn check_elsewhere(&self) -> Result<(), BackendError> {
+        match WORKER_OF.with(Cell::get) == Some(self.inner.id) {
+            true => Err(BackendError::invalid("stream", "work on a stream cannot wait for that stream")),
+            false => Ok(()),
         }
+    }
+
+    pub(crate) fn synchronize(&self) -> Result<(), BackendError> {
+        self.check_elsewhere()?;
         let outcome = self.record()?.flag.wait();
         if self.inner.device.faults().is_lost() { Err(lost()) } else { outcome }
     }
 
     fn send(&self, work: Work) -> Result<(), BackendError> {
+        match &*self.inner.queue.read() {
+            Queue::Open(queue) => self.queue_on(queue, work),
+            Queue::Closed(_) => Err(BackendError::invalid("stream", "it was retired")),
+        }
+    }
+
+    fn queue_on(&self, queue: &Sender<Work>, work: Work) -> Result<(), BackendError> {
         // Before it can be done.
         self.inner.pending.fetch_add(1, Ordering::Relaxed);
-        self.inner
-            .queue
-            .send(work)
-            .map_err(|_| BackendError::DeviceLost { reason: "the stream's thread ended".into() })
+        queue.send(work).map_err(|_| BackendError::DeviceLost { reason: "the stream's thread ended".into() })
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::mpsc::channel;
 use vrampool_host::{
-    Backend, BackendError, Event, HostDevice, HostMemory, HostStream, Placement, Region, RegionMut,
+    Backend, BackendError, Event, HostDevice, HostMemory, HostStream, Placement, Region, RegionMut, Stream,
 };
 
 const BYTES: u64 = 64;
@@ -86,5 +86,64 @@ fn a_stream_that_waits_for_one_that_fails_fails_too() {
     for failed in [&reader, &third] {
         assert_failed("synchronize", device.synchronize(failed));
         assert_all_fail(&device, failed, &memory);
+    }
+}
+
+#[test]
+fn a_retired_stream_has_done_its_work_and_takes_no_more() {
+    let (device, stream, memory) = scene();
+    device.fill(&stream, RegionMut::whole(&memory, &stream), 9).expect("queued");
+    let early = device.record(&stream).expect("a point");
+    stream.retire().expect("its work does not fail");
+    assert!(stream.is_retired() && stream.clone().is_retired());
+    assert_eq!(early.is_complete(), Ok(true));
+    let mut bytes = [1; BYTES as usize];
+    device.read_mapped(&memory, 0, &mut bytes).expect("mapped");
+    assert_eq!(bytes, [9; BYTES as usize]);
+    let refused = device.fill(&stream, RegionMut::whole(&memory, &stream), 3);
+    assert!(matches!(refused, Err(BackendError::InvalidArgument { .. })), "{refused:?}");
+    assert_eq!(device.record(&stream).expect("a point").is_complete(), Ok(true));
+    device.synchronize(&stream).expect("nothing is to be waited for");
+    stream.retire().expect("there is no more to do");
+}
+
+#[test]
+fn a_failed_stream_is_retired_and_says_what_failed() {
+    let (device, stream, memory) = scene();
+    drop(panic_later(&stream));
+    assert_failed("retire", stream.retire());
+    assert!(stream.is_retired());
+    assert_failed("synchronize", device.synchronize(&stream));
+    assert_all_fail(&device, &stream, &memory);
+}
+
+/// Whoever was in time is served, whoever was not is told, and nobody waits for ever.
+#[test]
+fn threads_that_use_a_stream_while_it_is_retired_are_served_or_refused() {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    for _ in 0..50 {
+        let device = HostDevice::builder().capacity(1 << 20).build();
+        let stream = device.create_stream().expect("a stream");
+        let done = std::sync::Arc::new(AtomicU64::new(0));
+        let queued: u64 = std::thread::scope(|scope| {
+            let users: Vec<_> = (0..3)
+                .map(|_| {
+                    scope.spawn(|| {
+                        let queue = || {
+                            let done = std::sync::Arc::clone(&done);
+                            stream.launch::<u8, 0, 0>([], [], move |_, _| {
+                                done.fetch_add(1, Ordering::Relaxed);
+                            })
+                        };
+                        let queued = (0..100).take_while(|_| queue().is_ok()).count() as u64;
+                        device.synchronize(&stream).expect("no work failed");
+                        queued
+                    })
+                })
+                .collect();
+            stream.retire().expect("no work failed");
+            users.into_iter().map(|user| user.join().expect("no panic")).sum()
+        });
+        assert_eq!(done.load(Ordering::Relaxed), queued, "what was queued is done");
     }
 }

@@ -129,10 +129,10 @@ typedef void *vrampool_stream;
  *   host_capacity   a host device of its own of that many bytes, with `device=host`: for tests
  *   name            the pool's name in metrics
  *   source          virtual, direct, arena, driver; default: virtual where the device has virtual memory, else direct
- *   limit           hard cap on bytes taken from the device
- *   budget          soft cap on the same
- *   max_cached      cap on idle bytes
- *   max_per_bucket  cap on idle buffers in one size class
+ *   limit           hard cap on bytes taken from the device, all tags (vrampool_tag_begin) together
+ *   budget          soft cap on the same, each tag's own
+ *   max_cached      cap on idle bytes, each tag's own: all tags together may keep so many times that
+ *   max_per_bucket  cap on idle buffers in one size class of one tag
  *   cached_class    the largest class that is kept idle
  *   size_classes    fixed, power-of-two, geometric[:N[:FROM]], multiple:UNIT, exact[:UNIT], tight, or fitted:FILE
  *   borrow_classes  from how many larger classes an empty geometric one borrows
@@ -211,7 +211,8 @@ typedef struct vrampool_stats {
     /* Bytes live as they were asked for, and rounded to classes. */
     uint64_t bytes_requested;
     uint64_t bytes_live;
-    /* Bytes idle; live, idle and in transit; and what was taken from the device for them. */
+    /* Bytes idle, with those of free blocks that wait for all of the device (vrampool_torch_record_stream) and are beyond
+     * max_cached; live, idle and in transit; and what was taken from the device for them. */
     uint64_t bytes_cached;
     uint64_t bytes_held;
     uint64_t bytes_reserved;
@@ -224,7 +225,7 @@ typedef struct vrampool_stats {
     uint64_t peak_cached;
     uint64_t peak_held;
     uint64_t peak_reserved;
-    /* Caps; VRAMPOOL_UNLIMITED for none. */
+    /* Caps; VRAMPOOL_UNLIMITED for none. `limit` is that of all tags together, the others are each tag's own. */
     uint64_t max_cached_bytes;
     uint64_t max_buffers_per_bucket;
     uint64_t limit;
@@ -253,7 +254,8 @@ typedef struct vrampool_stats {
     uint64_t rung_trim;
     uint64_t rung_compact;
     uint64_t rung_fail;
-    /* Bytes in private pools (vrampool_torch_begin_allocate_to_pool), live and kept for their graphs; also in bytes_live. */
+    /* Bytes in private pools (vrampool_torch_begin_allocate_to_pool), live and kept for their graphs, and those of released ones that
+     * wait for all of the device; also in bytes_live. */
     uint64_t bytes_private;
     /* Bytes of live blocks that are asleep, and of host memory that holds contents of theirs. */
     uint64_t bytes_asleep;
@@ -292,10 +294,11 @@ vrampool_status vrampool_pool_backend(vrampool_pool pool, const char **name);
 
 /* A snapshot of the pool's memory, as JSON, for vrampool_string_free:
  * {"version":1,"pool","device","backend","source","limit",
- *  "segments":[{"address","bytes","kind":"virtual|stitched|arena|direct|driver","tag",
- *    "blocks":[{"address","bytes","requested","stream","state":"live|private|idle|free"}]}]}
+ *  "segments":[{"address","bytes","kind":"virtual|arena|direct|driver","tag",
+ *    "blocks":[{"address","bytes","requested","stream","state":"live|private|idle|free","block"}]}]}
  * Segments are runs of addresses with memory behind them, by address; their blocks cover them without holes, by address.
- * `stream` is the stream's handle as a number, 0 where it is not known. `idle` is kept by the pool (of sources direct and
+ * `stream` is the stream's handle as a number, 0 where it is not known. `block`, of those that are live or private, is the address
+ * that vrampool_allocate gave: the same, except of a stitched block, which is listed at each piece of its memory. `idle` is kept by the pool (of sources direct and
  * driver it is in no segment: see bytes_cached), `free` nobody's. Not of one moment: other threads go on. */
 vrampool_status vrampool_snapshot(vrampool_pool pool, char **json);
 
@@ -307,7 +310,11 @@ vrampool_status vrampool_snapshot(vrampool_pool pool, char **json);
  * be kept as they are, and only one whose device fails at discarding may lose some of those that were to be gone. */
 
 /* Until the matching vrampool_tag_end, what this thread allocates from `pool` has this tag. Scopes nest, the inner one
- * counts. What is allocated outside has the tag "default". Each tag keeps idle memory of its own, under one limit. */
+ * counts. What is allocated outside has the tag "default".
+ *
+ * The limit is that of all tags together: before a request is refused for it, what other tags keep idle is given back. Idle memory is
+ * each tag's own, and so are the caps on it and the budget: max_cached, max_per_bucket, magazine_bytes and budget hold for each tag by
+ * itself, so that five tags may keep five times max_cached. vrampool_trim counts all tags together. */
 vrampool_status vrampool_tag_begin(vrampool_pool pool, const char *tag);
 
 /* Ends this thread's innermost scope of `pool`; VRAMPOOL_ERROR_INVALID_ARGUMENT when there is none. */

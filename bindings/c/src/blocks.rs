@@ -103,7 +103,7 @@ impl Held {
         let Loan::Pool(buffer) = self.loan else { return };
         let mut buffer = Some(buffer);
         let later = registry::with(self.pool, |pool| {
-            buffer.take().into_iter().for_each(|buffer| pool.captures.settle_later(buffer));
+            buffer.take().into_iter().for_each(|buffer| pool.captures.settle_unordered(buffer));
             Ok(())
         });
         // Of a pool that was destroyed.

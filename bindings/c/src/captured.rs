@@ -9,6 +9,7 @@ use crate::pool::{CPool, Tagged, asleep};
 use crate::streams::{self, Home, Named};
 use crate::tags;
 use crate::torch::Filter;
+use crate::unsettled::{Unordered, Unsettled};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -29,8 +30,7 @@ pub(crate) struct Captures {
     /// Which requests go where, the newest last.
     routes: Mutex<Vec<Route>>,
     private: Mutex<HashMap<Id, Arc<Private>>>,
-    /// Memory of graphs that are gone, whose last work may not be done.
-    unsettled: Mutex<Vec<Buffer<AnyDevice>>>,
+    unsettled: Mutex<Unsettled>,
 }
 
 #[derive(Debug, Clone)]
@@ -119,7 +119,7 @@ impl Private {
     /// Gives a block to the pool, when it may be.
     fn settle_later(&self, buffer: Buffer<AnyDevice>) {
         match self.captures.upgrade() {
-            Some(captures) => captures.settle_later(buffer),
+            Some(captures) => captures.unsettled.lock().of_graphs.push(buffer),
             None => {
                 self.home.drain().unwrap_or_else(|failure| unsettled(1, &failure));
                 drop(buffer);
@@ -226,7 +226,7 @@ impl CPool {
         let settled = match routes.is_empty() {
             // The graph may run on any stream: no work of before may use what is idle.
             true => captures.drain(&self.home),
-            false => Vec::new(),
+            false => Unsettled::default(),
         };
         routes.push(Route { id, private, filter: filter.map(Arc::new) });
         // Release: who sees it finds the route.
@@ -272,7 +272,7 @@ impl Captures {
         }
         let private = private.remove();
         drop(known);
-        self.unsettled.lock().extend(private.empty());
+        self.unsettled.lock().of_graphs.extend(private.empty());
         self.settle(home);
         true
     }
@@ -280,7 +280,7 @@ impl Captures {
     pub(crate) fn release_all(&self, home: &Home) {
         let all: Vec<_> = self.private.lock().drain().collect();
         for (_, private) in all {
-            self.unsettled.lock().extend(private.empty());
+            self.unsettled.lock().of_graphs.extend(private.empty());
         }
         // Of a pool that ends, also while something is captured: what cannot be waited for is freed in the order of its stream.
         drop(self.drain(home));
@@ -288,9 +288,14 @@ impl Captures {
         drop(rest);
     }
 
-    /// Keeps a block until no work on the device can use it.
-    pub(crate) fn settle_later(&self, buffer: Buffer<AnyDevice>) {
-        self.unsettled.lock().push(buffer);
+    /// Keeps a block of no graph until no work on the device can use it.
+    pub(crate) fn settle_unordered(&self, buffer: Buffer<AnyDevice>) {
+        self.unsettled.lock().unordered.push(buffer);
+    }
+
+    /// What is kept so of a pool.
+    pub(crate) fn unordered(&self, pool: &str) -> Unordered {
+        self.unsettled.lock().unordered_of(pool)
     }
 
     /// Gives the pool memory of graphs that are gone, once the device has no work of theirs. Answers how many bytes: none while
@@ -304,18 +309,18 @@ impl Captures {
             }
             self.drain(home)
         };
-        settled.iter().map(Buffer::class).sum()
+        settled.all().map(Buffer::class).sum()
     }
 
     /// Waits for the device. Answers what is settled by that: all or, where it fails, nothing.
-    fn drain(&self, home: &Home) -> Vec<Buffer<AnyDevice>> {
+    fn drain(&self, home: &Home) -> Unsettled {
         let gone = std::mem::take(&mut *self.unsettled.lock());
         match home.drain() {
             Ok(()) => gone,
             Err(failure) => {
                 unsettled(gone.len(), &failure);
-                self.unsettled.lock().extend(gone);
-                Vec::new()
+                self.unsettled.lock().add(gone);
+                Unsettled::default()
             }
         }
     }
@@ -324,17 +329,14 @@ impl Captures {
     pub(crate) fn bytes(&self) -> u64 {
         let private: u64 =
             self.private.lock().values().map(|private| private.bytes.load(Ordering::Relaxed)).sum();
-        private + self.unsettled.lock().iter().map(Buffer::class).sum::<u64>()
+        private + self.unsettled.lock().of_graphs.iter().map(Buffer::class).sum::<u64>()
     }
 }
 
 /// Somebody else may capture: another time.
 #[cold]
 fn unsettled(blocks: usize, failure: &Failure) {
-    log::warn!(
-        "the device was not waited for, {blocks} blocks of released graphs are unsettled: {}",
-        failure.text
-    );
+    log::warn!("the device was not waited for, {blocks} free blocks are unsettled: {}", failure.text);
 }
 
 #[cfg(test)]

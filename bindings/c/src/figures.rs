@@ -2,6 +2,7 @@
 
 use crate::boundary::Versioned;
 use crate::pool::CPool;
+use crate::unsettled::Unordered;
 use serde_json::{Value, json};
 use std::mem::offset_of;
 use vrampool::{PoolStats, Rung, UNLIMITED};
@@ -86,6 +87,17 @@ impl Stats {
         }
     }
 
+    /// Those that are free, though a buffer of the pool's keeps them, are idle.
+    fn without_live(mut self, free: &Unordered) -> Self {
+        // Other threads go on between the two.
+        let bytes = free.bytes.min(self.bytes_live);
+        self.bytes_live -= bytes;
+        self.bytes_cached += bytes;
+        self.bytes_requested = self.bytes_requested.saturating_sub(free.requested);
+        self.live_buffers = self.live_buffers.saturating_sub(free.buffers);
+        self
+    }
+
     /// With those of one more tag; caps are each tag's the same, and the first one's here.
     fn and(mut self, other: &Self) -> Self {
         for (sum, more) in [
@@ -135,7 +147,7 @@ impl CPool {
     fn stats_by_tag(&self) -> Vec<(Box<str>, PoolStats, Stats)> {
         let of = |tagged: &crate::pool::Tagged| {
             let full = tagged.pool.stats();
-            let mut stats = Stats::of(&full);
+            let mut stats = Stats::of(&full).without_live(&self.captures.unordered(tagged.pool.name()));
             if tagged.is_asleep() {
                 stats.bytes_asleep = stats.bytes_live;
             }

@@ -29,6 +29,7 @@ mod tags;
 mod torch;
 #[cfg(feature = "trace")]
 mod traces;
+mod unsettled;
 #[cfg(not(feature = "trace"))]
 mod untraced;
 

@@ -13,15 +13,18 @@ struct Live {
     requested: u64,
     stream: usize,
     state: &'static str,
-    /// The tag it is listed under, by its pool's name.
+    /// Where in an arena its memory is.
     parts: Vec<std::ops::Range<u64>>,
+    /// Its address, which is another one than that of its memory where it is stitched.
     at: u64,
 }
 
 impl Live {
-    fn block(&self, address: u64, bytes: u64, requested: u64) -> Value {
+    /// So many bytes of it, whose memory is there.
+    fn listed(&self, address: u64, bytes: u64, requested: u64) -> Value {
         json!({
             "address": address, "bytes": bytes, "requested": requested, "stream": self.stream, "state": self.state,
+            "block": self.at,
         })
     }
 }
@@ -67,7 +70,7 @@ impl CPool {
 fn own_segments(tagged: &Tagged, live: &[Live], segments: &mut BTreeMap<u64, Value>) {
     let kind = tagged.pool.source().name();
     for block in live {
-        let listed = vec![block.block(block.at, block.bytes, block.requested)];
+        let listed = vec![block.listed(block.at, block.bytes, block.requested)];
         segments.insert(block.at, segment(tagged, block.at, block.bytes, kind, listed));
     }
 }
@@ -101,7 +104,7 @@ fn arena_segments(tagged: &Tagged, live: &[Live], segments: &mut BTreeMap<u64, V
                     (Some((block, number)), _) => {
                         let before: u64 =
                             block.parts[..*number].iter().map(|part| part.end - part.start).sum();
-                        block.block(address, bytes, block.requested.saturating_sub(before).min(bytes))
+                        block.listed(address, bytes, block.requested.saturating_sub(before).min(bytes))
                     }
                     (None, SpanState::Free) => free(address, bytes, "free"),
                     (None, _) => free(address, bytes, "idle"),

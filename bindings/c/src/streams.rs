@@ -199,6 +199,7 @@ impl Home {
             ));
         }
         self.device.synchronize(&stream)?;
+        retire(&stream)?;
         let made = MADE.lock().as_mut().and_then(|made| made.remove(&raw));
         forget();
         drop((made, stream));
@@ -211,7 +212,8 @@ impl Home {
         let stream = self.find(raw)?;
         match &stream {
             #[cfg(feature = "cuda")]
-            AnyStream::Cuda(stream) => stream.retire()?,
+            AnyStream::Cuda(_) => retire(&stream)?,
+            // It may be asked for again.
             stream => self.device.synchronize(stream)?,
         }
         forget();
@@ -233,6 +235,19 @@ impl Home {
             self.device.synchronize(stream)?;
         }
         Ok(())
+    }
+}
+
+/// Lets a stream go, whose work is done: blocks that were used on it have handles to it for as long as they live, and keep nothing
+/// of it by that.
+fn retire(stream: &AnyStream) -> Result<(), Failure> {
+    match stream {
+        AnyStream::Host(stream) => Ok(stream.retire()?),
+        #[cfg(feature = "cuda")]
+        AnyStream::Cuda(stream) => Ok(stream.retire()?),
+        // It has nothing but its handle.
+        #[allow(unreachable_patterns, reason = "not without other backends")]
+        _ => Ok(()),
     }
 }
 

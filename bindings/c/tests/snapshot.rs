@@ -121,3 +121,43 @@ fn tags_are_told_apart_and_asleep_there_is_no_segment() {
     assert_eq!(vrampool_free(pool, address, ptr::null_mut()), Status::OK);
     assert_eq!(vrampool_destroy(pool), Status::OK);
 }
+
+/// A stitched block has other addresses than its memory, and is listed where that is.
+#[test]
+fn a_stitched_block_is_live_where_its_memory_is() {
+    const PART: u64 = 4 << 20;
+    let mut pool = 0;
+    let options = c"device=host; host_capacity=256MiB; source=virtual; limit=64MiB; magazine_bytes=0";
+    assert_eq!(vrampool_create(options.into(), Out::from(&mut pool)), Status::OK);
+    let allocate = |bytes| {
+        let mut address = ptr::null_mut();
+        let status = vrampool_allocate(pool, bytes, ptr::null_mut(), Out::from(&mut address));
+        assert_eq!(status, Status::OK);
+        address as u64
+    };
+    let free =
+        |address: u64| assert_eq!(vrampool_free(pool, address as *mut c_void, ptr::null_mut()), Status::OK);
+    // All that there may be, and every second part of it free: only a stitched block is larger than one.
+    let parts: Vec<_> = (0..16).map(|_| allocate(PART)).collect();
+    parts.iter().step_by(2).for_each(|&part| free(part));
+    let stitched = allocate(6 * PART);
+    let (snapshot, stats) = (snapshot(pool), stats(pool));
+    assert_eq!((stats.bytes_live, stats.bytes_reserved), (14 * PART, 16 * PART));
+    let states = by_state(&snapshot);
+    assert_eq!(states.get("live"), Some(&stats.bytes_live), "{snapshot}");
+    assert_eq!(states.values().sum::<u64>(), stats.bytes_reserved);
+    let blocks = snapshot["segments"].as_array().expect("segments").iter();
+    let blocks: Vec<_> = blocks.flat_map(|segment| segment["blocks"].as_array().expect("blocks")).collect();
+    let of_it: Vec<_> = blocks.iter().filter(|block| block["block"] == stitched).collect();
+    assert!(of_it.len() > 1, "{snapshot}");
+    for key in ["bytes", "requested"] {
+        assert_eq!(of_it.iter().map(|block| number(block, key)).sum::<u64>(), 6 * PART, "{snapshot}");
+    }
+    assert!(of_it.iter().all(|block| block["state"] == "live"));
+    for part in parts.iter().skip(1).step_by(2) {
+        assert_eq!(blocks.iter().filter(|block| block["block"] == *part).count(), 1, "{snapshot}");
+    }
+    [stitched].into_iter().chain(parts.into_iter().skip(1).step_by(2)).for_each(free);
+    assert!(!by_state(&self::snapshot(pool)).contains_key("live"));
+    assert_eq!(vrampool_destroy(pool), Status::OK);
+}

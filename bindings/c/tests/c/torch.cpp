@@ -13,6 +13,7 @@
 #include <string>
 #include <thread>
 #include <typeinfo>
+#include <unistd.h>
 #include <utility>
 
 #define CHECK(condition)                                                                                            \
@@ -162,7 +163,29 @@ static void test_filters() {
     }
     CHECK(thrown == 42);
     end(0, id);
-    for (int begun = 0; begun < 4; ++begun) {
+    // One that itself takes memory of the library, which is no graph's: it is not asked about that.
+    int asked = 0;
+    begin(0, id, [&asked, captured](Stream stream) {
+        ++asked;
+        void *own = vrampool_torch_alloc(MIB, 0, stream);
+        CHECK(own != nullptr);
+        vrampool_torch_free(own, MIB, 0, stream);
+        vrampool_stats stats;
+        stats.struct_size = sizeof stats;
+        vrampool_pool pool = 0;
+        CHECK(vrampool_torch_pool(0, &pool) == VRAMPOOL_OK);
+        CHECK(vrampool_get_stats(pool, &stats) == VRAMPOOL_OK && stats.bytes_private == MIB);
+        return stream == captured;
+    });
+    // Where it waits for itself the program ends.
+    alarm(10);
+    vrampool_torch_free(vrampool_torch_alloc(MIB, 0, captured), MIB, 0, captured);
+    CHECK(asked == 1);
+    vrampool_torch_free(vrampool_torch_alloc(MIB, 0, nullptr), MIB, 0, nullptr);
+    CHECK(asked == 2);
+    end(0, id);
+    alarm(0);
+    for (int begun = 0; begun < 5; ++begun) {
         CHECK(bytes_private() == MIB);
         release(0, id);
     }
