@@ -15,16 +15,11 @@ pub(super) struct Holes {
     floor: u64,
     ceiling: u64,
     scale: Scale,
-<<<<<<< HEAD
     /// Apart, because an arena is moved while it is made, and threads have small stacks.
     occupied: Box<Occupied>,
-    roots: Box<[u32]>,
-=======
-    occupied: Occupied,
     /// Of whole rows, up to that of the largest block there ever was here: there is room for all from the start, and a program of
     /// small blocks never touches most of it.
     roots: Vec<u32>,
->>>>>>> mend
 }
 
 impl Holes {
@@ -49,14 +44,9 @@ impl Holes {
         (self.floor, self.ceiling) = (0, u64::MAX);
     }
 
-<<<<<<< HEAD
-    /// Bytes of host memory behind the roots, and which of them there are.
+    /// Bytes of host memory for roots, touched or not, and for which of them there are.
     pub(super) fn memory(&self) -> usize {
-        size_of_val(&*self.roots) + size_of_val(&*self.occupied)
-=======
-    /// Bytes of host memory for roots, touched or not.
-    pub(super) fn memory(&self) -> usize {
-        self.roots.capacity() * size_of::<u32>()
+        self.roots.capacity() * size_of::<u32>() + size_of_val(&*self.occupied)
     }
 
     /// The root of a bin, if it has any.
@@ -70,7 +60,6 @@ impl Holes {
     #[inline(never)]
     fn reach(&mut self, bin: usize) {
         self.roots.resize((bin + 1).next_multiple_of(ROW), NONE);
->>>>>>> mend
     }
 
     /// Whether `size` is at least `bytes`, and known to be at most that of every block here of at least `bytes`.

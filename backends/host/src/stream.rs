@@ -113,9 +113,11 @@ impl Failure {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        if fork::is_child() {
+        if let Queue::Open(queue) = self.queue.get_mut()
+            && fork::is_child()
+        {
             // The queue's end would be told to a worker that is not here.
-            std::mem::forget(self.queue.clone());
+            std::mem::forget(queue.clone());
         }
     }
 }
