@@ -187,7 +187,10 @@ vrampool_status vrampool_block_at(const void *address, vrampool_block *block);
 
 /* ---------------------------------------------------------------------------------------------------------- streams --- */
 
-/* A new stream on the pool's device; on CUDA a CUstream, for any other library too. */
+/* Streams of a destroyed pool can be destroyed, retired and waited for as long as a block of it is live; retire and destroy them before
+ * the pool.
+ *
+ * A new stream on the pool's device; on CUDA a CUstream, for any other library too. */
 vrampool_status vrampool_stream_create(vrampool_pool pool, vrampool_stream *stream);
 
 /* Waits for its work and destroys a stream of vrampool_stream_create. */
