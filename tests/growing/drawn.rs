@@ -10,8 +10,11 @@ use vrampool::{Backend, Pool, SizeClasses, Source};
 /// What the limit is of the most that is live.
 const LIMIT: f64 = 1.04;
 
+/// A block's pass and number, and how many bytes are asked for; none where it is freed.
+type Event = ((u64, u64), Option<u64>);
+
 /// The events of so many passes with sizes 30 % around the recorded ones, and the most bytes that are live.
-fn drawn(trace: &Trace, passes: u64, seed: u64) -> (Vec<((u64, u64), Option<u64>)>, u64) {
+fn drawn(trace: &Trace, passes: u64, seed: u64) -> (Vec<Event>, u64) {
     let mut random = Rng::with_seed(seed);
     let (mut events, mut sizes, mut live, mut peak) = (Vec::new(), HashMap::new(), 0, 0);
     for pass in 0..passes {
