@@ -7,6 +7,8 @@ mod deferred;
 mod deferred_law;
 mod deferred_threads;
 mod done;
+#[cfg(feature = "trace")]
+mod drawn;
 mod faults;
 mod last_free;
 mod law;

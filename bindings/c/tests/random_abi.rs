@@ -246,8 +246,8 @@ impl Caller<'_> {
             9 => vrampool_free_sized(pool, block, bytes, stream),
             10 => vrampool_record_stream(block, stream),
             _ => {
-                let mut found = Block::default();
-                found.struct_size = self.rng.usize(..2 * size_of::<Block>());
+                let struct_size = self.rng.usize(..2 * size_of::<Block>());
+                let mut found = Block { struct_size, ..Block::default() };
                 vrampool_block_at(block, Out::from(&mut found))
             }
         }

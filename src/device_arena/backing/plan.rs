@@ -14,6 +14,9 @@ const SLACK: u32 = 8;
 /// What is mapped may exceed the most that was live by so many eighths, where streams share memory and one would wait for another.
 const APART: u64 = 3;
 
+/// Whole pieces are spared where the limit leaves less than this share of what is mapped, as a power of two.
+const SPARING: u32 = 3;
+
 /// The share of what is mapped, as a power of two, that one piece may be: few pieces, and yet small ones.
 const PIECE: u32 = 7;
 
@@ -87,7 +90,7 @@ impl<B: Backend> Backing<B> {
         if may_stitch && (!is_had || is_frugal()) {
             for (least, of_both) in self.hole_sizes() {
                 let holes = self.holes(engine, least, of_both);
-                let plan = stitch::plan(&self.extents, &holes, bytes);
+                let plan = stitch::plan(&self.extents, &holes, bytes, self.is_sparing());
                 let missing = self.round(plan.missing)?;
                 if missing <= room && (missing < plain.bytes || !is_had) {
                     return self.stitched_growth(engine, (bytes, holes), plan, missing);
@@ -110,6 +113,11 @@ impl<B: Backend> Backing<B> {
     /// Bytes of physical memory that the limit leaves.
     fn room(&self, stock: Stock) -> u64 {
         if stock == Stock::None { 0 } else { self.limit.saturating_sub(self.mapped) }
+    }
+
+    /// Whether the limit leaves so little that whole pieces are kept for those who will need them.
+    fn is_sparing(&self) -> bool {
+        self.room(Stock::Plenty) < self.mapped >> SPARING
     }
 
     /// Whether what is mapped stays close to what is live when so much is added.
@@ -171,7 +179,7 @@ impl<B: Backend> Backing<B> {
         let room = self.room(stock);
         self.hole_sizes().into_iter().find_map(|(least, of_both)| {
             let holes = holes(least, of_both);
-            let plan = stitch::plan(&self.extents, &holes, bytes);
+            let plan = stitch::plan(&self.extents, &holes, bytes, self.is_sparing());
             let missing = self.round(plan.missing).filter(|&missing| missing <= room)?;
             self.stitched_growth(engine, (bytes, holes), plan, missing)
         })

@@ -138,8 +138,9 @@ pub(in super::super) struct Plan {
 }
 
 /// Of pieces by offset, none of which overlap, finds some with `bytes` free in a row: whole ones, the largest first, then the front of one that holds the rest as
-/// closely as any; else the back of one and the front of one, as large as there are.
-pub(in super::super) fn plan(pieces: &[Extent], holes: &Holes, bytes: u64) -> Plan {
+/// closely as any; else the back of one and the front of one, as large as there are. Where there is little left, a whole one is broken
+/// for the rest only if what is left of those that others use does not hold it.
+pub(in super::super) fn plan(pieces: &[Extent], holes: &Holes, bytes: u64, is_sparing: bool) -> Plan {
     let (mut whole, mut fronts, mut backs) = (Vec::new(), Vec::new(), Vec::new());
     for (piece, front, back) in holes.ends_of(pieces) {
         if front == piece.bytes {
@@ -155,22 +156,19 @@ pub(in super::super) fn plan(pieces: &[Extent], holes: &Holes, bytes: u64) -> Pl
     }
     whole.sort_by_key(|piece| (u64::MAX - piece.bytes, piece.start));
     let mut plan = Plan { front: Vec::new(), missing: bytes, back: None };
+    let mut larger = Vec::new();
     for piece in whole {
         if piece.bytes <= plan.missing {
             plan.missing -= piece.bytes;
             plan.front.push(piece);
         } else {
-            fronts.push((piece.bytes, piece));
+            larger.push((piece.bytes, piece));
         }
     }
     if plan.missing == 0 {
         return plan;
     }
-    if let Some((_, piece)) = closest(&fronts, plan.missing) {
-        (plan.back, plan.missing) = (Some(piece), 0);
-        return plan;
-    }
-    let (back, front) = ends(&backs, &fronts, plan.missing);
+    let (back, front) = rest(&backs, &fronts, &larger, plan.missing, is_sparing);
     if let Some((free, piece)) = back {
         plan.front.insert(0, piece);
         plan.missing = plan.missing.saturating_sub(free);
@@ -180,6 +178,31 @@ pub(in super::super) fn plan(pieces: &[Extent], holes: &Holes, bytes: u64) -> Pl
         plan.missing = plan.missing.saturating_sub(free);
     }
     plan
+}
+
+/// A back for the start of a range and a front for its end that hold `bytes`, or as much of them as any. `whole` are free as a whole,
+/// and larger than that.
+fn rest(
+    backs: &[(u64, Extent)],
+    fronts: &[(u64, Extent)],
+    whole: &[(u64, Extent)],
+    bytes: u64,
+    is_sparing: bool,
+) -> (Candidate, Candidate) {
+    let (front, whole) = (closest(fronts, bytes), closest(whole, bytes));
+    let both = ends(backs, fronts, bytes);
+    let free = |end: Candidate| end.map_or(0, |(free, _)| free);
+    match is_sparing {
+        true if front.is_some() => (None, front),
+        true if whole.is_none() || free(both.0).saturating_add(free(both.1)) >= bytes => both,
+        true => (None, whole),
+        false => {
+            match [front, whole].into_iter().flatten().min_by_key(|(free, piece)| (*free, piece.start)) {
+                Some(closest) => (None, Some(closest)),
+                None => both,
+            }
+        }
+    }
 }
 
 /// A back for the start of a range and a front for its end, of two pieces, that together have as much of `bytes` as any: the back that
@@ -331,9 +354,9 @@ mod tests {
 
         /// Whatever is missing, what is there fits with so much more; and nothing is missing that whole pieces have.
         #[test]
-        fn a_plan_fits_once_what_is_missing_is_made((pieces, free) in heap(), bytes in 1u64..40) {
+        fn a_plan_fits_once_what_is_missing_is_made((pieces, free) in heap(), bytes in 1u64..40, is_sparing: bool) {
             let holes_before = holes(&free);
-            let plan = plan(&pieces, &holes_before, bytes);
+            let plan = plan(&pieces, &holes_before, bytes, is_sparing);
             let made = Extent { start: free.len() as u64 + 7, bytes: plan.missing };
             let mut free = free;
             free.resize(made.start as usize, false);
