@@ -44,7 +44,8 @@ fn compile(compiler: &Path, name: &str, arguments: &[&str]) -> PathBuf {
         .arg(&program)
         .arg("-L")
         .arg(library)
-        .arg(format!("-Wl,-rpath,{}", library.display()))
+        // Before whatever the environment names, where an older build may be.
+        .arg(format!("-Wl,--disable-new-dtags,-rpath,{}", library.display()))
         .args(["-lvrampool_c", "-ldl"]));
     program
 }
