@@ -70,7 +70,7 @@ impl<S: Stream> Readers<S> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "host"))]
 mod tests {
     use super::*;
     use vrampool_backend::Backend;
