@@ -429,6 +429,56 @@ fn a_name_is_free_once_its_owner_dropped_it_whoever_publishes_meanwhile() {
     assert!(misses.map(|(_, &misses)| misses).sum::<f64>() <= ROUNDS as f64);
 }
 
+/// OpenMetrics names a counter without its suffix, says units, and ends; the samples are the same.
+#[test]
+fn a_scraper_gets_the_format_it_asks_for() {
+    let device = HostDevice::new();
+    let stream = device.create_stream().expect("a stream");
+    let exporter = exporter();
+    let pool = Pool::builder(&device).name("both").build().expect("a pool");
+    let broker = Broker::builder(&device).name("both").build().expect("a broker");
+    exporter.add(&pool).expect("the only pool");
+    exporter.add_broker(&broker).expect("the only broker");
+    drop(pool.allocate(1000, &stream).expect("memory"));
+    let get = |accept: &str| {
+        let url = format!("http://{}/metrics", exporter.address());
+        let served = ureq::get(url).header("Accept", accept).call().expect("served");
+        let content_type = served.headers()["content-type"].to_str().expect("text").to_owned();
+        (content_type, served.into_body().read_to_string().expect("text"))
+    };
+    let (plain_type, plain) = get("text/plain");
+    let (open_type, open) =
+        get("application/openmetrics-text;version=1.0.0;q=0.6,text/plain;version=0.0.4;q=0.3");
+    assert_eq!(plain_type, "text/plain; version=0.0.4; charset=utf-8");
+    assert_eq!(open_type, "application/openmetrics-text; version=1.0.0; charset=utf-8");
+    assert_eq!(series(&plain), series(&open));
+    for line in [
+        "# TYPE vrampool_misses counter",
+        "# TYPE vrampool_held_bytes gauge",
+        "# UNIT vrampool_held_bytes bytes",
+        "# UNIT vrampool_allocated_bytes bytes",
+        "# TYPE vrampool_broker_runs counter",
+    ] {
+        assert!(open.lines().any(|found| found == line), "{line}: {open}");
+        assert!(!plain.lines().any(|found| found == line && line.contains("UNIT")), "{line}");
+    }
+    assert!(plain.contains("# TYPE vrampool_misses_total counter"));
+    assert!(open.ends_with("\n# EOF\n") && open.matches("# EOF").count() == 1);
+    // A metric's samples stand together, under one head.
+    for text in [&plain, &open] {
+        let mut heads = BTreeSet::new();
+        let mut current = String::new();
+        for line in text.lines() {
+            if let Some(head) = line.strip_prefix("# TYPE ") {
+                current = head.split(' ').next().expect("a name").to_owned();
+                assert!(heads.insert(current.clone()), "{current} twice");
+            } else if !line.starts_with('#') {
+                assert!(line.starts_with(&current), "{line} is not of {current}");
+            }
+        }
+    }
+}
+
 #[test]
 fn an_address_in_use_is_a_typed_error() {
     assert!(DEFAULT_ADDRESS.ip().is_loopback(), "nothing is open to the network unless told to be");
@@ -539,7 +589,7 @@ fn counters_of_clients_and_brokers_that_are_gone_do_not_fall() {
         let broker = Broker::builder(&device).name("again").build().expect("a broker");
         publisher.add_broker(&broker).expect("the one before is gone");
         let error = publisher.add_broker(&broker.clone()).expect_err("the same broker twice");
-        assert!(error.to_string().contains("a name of its own"), "{error}");
+        assert!(error.to_string().contains("add each broker once"), "{error}");
         for _ in 0..2 {
             let (client, plan) = holder(&broker, "client", 1000);
             plan.run(|_, _| Ok(())).expect("a run");

@@ -42,6 +42,11 @@ impl<B: Backend> WeakBroker<B> {
     pub(crate) fn is_there(&self) -> bool {
         self.0.strong_count() > 0
     }
+
+    /// Where the broker is in memory, which tells it from all others.
+    pub(crate) fn place(&self) -> usize {
+        self.0.as_ptr().addr()
+    }
 }
 
 #[cfg(feature = "metrics")]

@@ -1,10 +1,12 @@
 //! What a broker exports: its shares, what is held of them, and what was done under pressure.
 
 use super::MetricKind::{Counter, Gauge};
-use super::{Metric, Series, metric};
+use super::published::{Observed, Watch};
+use super::sample::{Figures, Sample};
+use super::series::Series;
+use super::{Closing, Metric, facade, metric};
 use crate::UNLIMITED;
-use crate::broker::{Broker, BrokerCounts, BrokerStats, ClientId, RegisteredClient};
-use ::metrics::SharedString;
+use crate::broker::{Broker, BrokerCounts, BrokerStats, ClientId, RegisteredClient, WeakBroker};
 use std::collections::BTreeMap;
 use vrampool_backend::Backend;
 
@@ -85,8 +87,9 @@ pub const BROKER_METRICS: [Metric; 25] = [
 /// # }
 /// ```
 pub fn publish_broker<B: Backend>(broker: &Broker<B>) {
-    let mut tallies = ClientTallies::default();
-    Series::of_broker(broker).publish_broker(&broker.stats(), &tallies.take_in(&broker.clients()));
+    let series = Series::of_broker(broker);
+    BrokerFigures::of(broker, &mut ClientTallies::default())
+        .samples(&mut |sample| facade::tell(&series, sample));
 }
 
 /// What all clients of a name have.
@@ -113,8 +116,7 @@ impl Counted {
     }
 }
 
-/// Clients by name, those that are gone included: a counter never falls, so what they counted stays. As many as a recorder has series
-/// of them.
+/// Clients by name, those that are gone included: a counter never falls, so what they counted stays, as long as the broker is there.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ClientTallies {
     gone: BTreeMap<String, Counted>,
@@ -151,18 +153,71 @@ impl ClientTallies {
     }
 }
 
-impl Series {
-    pub(super) fn of_broker<B: Backend>(broker: &Broker<B>) -> Self {
-        let device = broker.device();
-        Self {
-            owner: "broker",
-            name: broker.name().to_owned(),
-            backend: device.id().backend,
-            device: device.label(),
-        }
+/// A broker's statistics, and those of its clients by name.
+#[derive(Debug, Clone)]
+pub(super) struct BrokerFigures {
+    stats: BrokerStats,
+    clients: BTreeMap<String, Tally>,
+}
+
+impl BrokerFigures {
+    fn of<B: Backend>(broker: &Broker<B>, clients: &mut ClientTallies) -> Self {
+        Self { stats: broker.stats(), clients: clients.take_in(&broker.clients()) }
+    }
+}
+
+/// A broker of any backend, not kept alive.
+pub(super) struct WatchedBroker<B: Backend> {
+    broker: WeakBroker<B>,
+    clients: ClientTallies,
+    last: BrokerFigures,
+}
+
+impl<B: Backend> WatchedBroker<B> {
+    pub(super) fn new(broker: &Broker<B>) -> Self {
+        let mut clients = ClientTallies::default();
+        let last = BrokerFigures::of(broker, &mut clients);
+        Self { broker: broker.downgrade(), clients, last }
+    }
+}
+
+impl<B: Backend> Watch<BrokerFigures> for WatchedBroker<B> {
+    fn observe(&mut self) -> Observed<BrokerFigures> {
+        let Some(broker) = self.broker.upgrade() else { return Observed::Gone(Some(self.last.clone())) };
+        self.last = BrokerFigures::of(&broker, &mut self.clients);
+        Observed::There(self.last.clone(), broker.into_last().map(|last| Box::new(last) as Closing))
     }
 
-    pub(super) fn publish_broker(&self, stats: &BrokerStats, clients: &BTreeMap<String, Tally>) {
+    fn is_there(&self) -> bool {
+        self.broker.is_there()
+    }
+
+    fn place(&self) -> usize {
+        self.broker.place()
+    }
+}
+
+impl Figures for BrokerFigures {
+    fn counting_on(&self, before: &Self) -> Self {
+        let mut sum = self.clone();
+        sum.stats.counts = sum.stats.counts.counting_on(&before.stats.counts);
+        for (name, earlier) in &before.clients {
+            sum.clients.entry(name.clone()).or_default().counted.add(earlier.counted);
+        }
+        sum
+    }
+
+    fn closed(&self) -> Self {
+        let BrokerStats { counts, budget, reserve, peak_staging, pinned_budget, .. } = self.stats;
+        let stats =
+            BrokerStats { counts, budget, reserve, peak_staging, pinned_budget, ..BrokerStats::default() };
+        let counted = |tally: &Tally| Tally { counted: tally.counted, ..Tally::default() };
+        let clients = self.clients.iter().map(|(name, tally)| (name.clone(), counted(tally))).collect();
+        Self { stats, clients }
+    }
+
+    fn samples(&self, to: &mut dyn FnMut(Sample<'_>)) {
+        let Self { stats, clients } = self;
         for (name, value) in [
             ("vrampool_broker_clients", stats.clients as u64),
             ("vrampool_broker_held_bytes", stats.held),
@@ -173,13 +228,12 @@ impl Series {
             ("vrampool_broker_pinned_limit_bytes", stats.pinned_budget),
             ("vrampool_broker_spilled_bytes", stats.spilled),
         ] {
-            self.gauge(name, &[], value as f64);
+            to(Sample::gauge(name, value as f64));
         }
         let budget = if stats.budget == UNLIMITED { f64::INFINITY } else { stats.budget as f64 };
-        self.gauge("vrampool_broker_budget_bytes", &[], budget);
-        let label = |name: &'static str, value: &'static str| [(name, SharedString::const_str(value))];
+        to(Sample::gauge("vrampool_broker_budget_bytes", budget));
         for (state, bytes) in [("live", stats.pinned_live), ("retained", stats.pinned_retained)] {
-            self.gauge("vrampool_broker_pinned_bytes", &label("state", state), bytes as f64);
+            to(Sample::gauge("vrampool_broker_pinned_bytes", bytes as f64).with("state", state));
         }
         let BrokerCounts {
             commits_granted,
@@ -204,7 +258,7 @@ impl Series {
             ("vrampool_broker_shrinks_total", shrinks),
             ("vrampool_broker_copied_bytes_total", bytes_copied),
         ] {
-            self.count(name, &[], value);
+            to(Sample::count(name, value));
         }
         for (name, key, of, value) in [
             ("vrampool_broker_commits_total", "outcome", "granted", commits_granted),
@@ -215,16 +269,20 @@ impl Series {
             ("vrampool_broker_waits_total", "waited_for", "turn", turn_waits),
             ("vrampool_broker_waits_total", "waited_for", "staging", staging_waits),
         ] {
-            self.count(name, &label(key, of), value);
+            to(Sample::count(name, value).with(key, of));
         }
         for (client, tally) in clients {
-            let label = [("client", SharedString::from(client.clone()))];
-            self.gauge("vrampool_broker_client_share_bytes", &label, tally.share as f64);
-            self.gauge("vrampool_broker_client_held_bytes", &label, tally.held as f64);
-            self.gauge("vrampool_broker_client_peak_held_bytes", &label, tally.peak as f64);
-            self.gauge("vrampool_broker_client_queued_requests", &label, tally.queued as f64);
-            self.count("vrampool_broker_client_evictions_total", &label, tally.counted.evictions);
-            self.count("vrampool_broker_client_chunks_total", &label, tally.counted.chunks);
+            for (name, value) in [
+                ("vrampool_broker_client_share_bytes", tally.share),
+                ("vrampool_broker_client_held_bytes", tally.held),
+                ("vrampool_broker_client_peak_held_bytes", tally.peak),
+                ("vrampool_broker_client_queued_requests", tally.queued),
+            ] {
+                to(Sample::gauge(name, value as f64).with("client", client));
+            }
+            let Counted { evictions, chunks } = tally.counted;
+            to(Sample::count("vrampool_broker_client_evictions_total", evictions).with("client", client));
+            to(Sample::count("vrampool_broker_client_chunks_total", chunks).with("client", client));
         }
     }
 }

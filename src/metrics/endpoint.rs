@@ -4,16 +4,15 @@
 //! its request and read the answer within [`DEADLINE`]; others wait in the system's queue. Without a client nothing runs and no timer
 //! is set.
 
-use super::{describe, escaping::Escaping, listed_brokers::Brokers, publisher::Pools};
+use super::both::Both;
+use super::text::{Format, Text};
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
+use hyper::header::{ACCEPT, ALLOW, CONTENT_TYPE, HeaderValue, VARY};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
-use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusRecorder};
-use parking_lot::Mutex;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,37 +29,17 @@ const DEADLINE: Duration = Duration::from_secs(10);
 /// The pause after a connection could not be accepted, for want of descriptors for example.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// In how many scrapes the series of a dropped pool are served at most, the one with its last figures included.
-const LAST_SCRAPES: u32 = 2;
-
-/// Prometheus's text format.
-const TEXT: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+/// In how many scrapes the last figures of a dropped pool are served: also a second scraper's.
+pub(super) const LAST_SCRAPES: u32 = 2;
 
 /// What one exporter serves.
 pub(super) struct Endpoint {
-    figures: Mutex<Figures>,
-    pools: Pools,
-    brokers: Brokers,
-}
-
-/// What was published.
-struct Figures {
-    recorder: PrometheusRecorder,
-    /// In how many scrapes something that is gone was served, if there is any.
-    last_scrapes: Option<u32>,
-}
-
-impl Figures {
-    fn new() -> Self {
-        let recorder = PrometheusBuilder::new().build_recorder();
-        ::metrics::with_local_recorder(&recorder, describe);
-        Self { recorder, last_scrapes: None }
-    }
+    both: Both,
 }
 
 impl Endpoint {
-    pub(super) fn new(pools: Pools, brokers: Brokers) -> Self {
-        Self { figures: Mutex::new(Figures::new()), pools, brokers }
+    pub(super) fn new(both: Both) -> Self {
+        Self { both }
     }
 
     /// Serves until it is dropped.
@@ -97,39 +76,36 @@ impl Endpoint {
     }
 
     fn respond(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
-        let with = |status: StatusCode, text: String| {
+        let with = |status: StatusCode, format: Format, text: String| {
             let mut response = Response::new(Full::new(Bytes::from(text)));
             *response.status_mut() = status;
-            response.headers_mut().insert(CONTENT_TYPE, TEXT);
+            let content_type = HeaderValue::from_static(format.content_type());
+            response.headers_mut().insert(CONTENT_TYPE, content_type);
             response
         };
+        let plain = |status, text: &str| with(status, Format::Prometheus, text.to_owned());
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
-            let mut response = with(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are served\n".into());
+            let mut response = plain(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are served\n");
             response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
             return response;
         }
         match request.uri().path() {
-            "/metrics" | "/" => with(StatusCode::OK, self.metrics()),
-            "/health" => with(StatusCode::OK, "OK".into()),
-            _ => with(StatusCode::NOT_FOUND, "metrics are at /metrics\n".into()),
+            "/metrics" | "/" => {
+                let accept = request.headers().get_all(ACCEPT);
+                let format = Format::accepted(accept.iter().filter_map(|value| value.to_str().ok()));
+                let mut response = with(StatusCode::OK, format, self.metrics(format));
+                response.headers_mut().insert(VARY, HeaderValue::from_name(ACCEPT));
+                response
+            }
+            "/health" => plain(StatusCode::OK, "OK"),
+            _ => plain(StatusCode::NOT_FOUND, "metrics are at /metrics\n"),
         }
     }
 
     /// The figures of this moment.
-    fn metrics(&self) -> String {
-        let mut figures = self.figures.lock();
-        if figures.last_scrapes == Some(LAST_SCRAPES) {
-            // A recorder forgets nothing. What is there is published anew.
-            *figures = Figures::new();
-        }
-        let is_any_gone = ::metrics::with_local_recorder(&Escaping(&figures.recorder), || {
-            let [pools, brokers] = [self.pools.publish(), self.brokers.publish()];
-            pools || brokers
-        });
-        figures.last_scrapes = match figures.last_scrapes {
-            Some(scrapes) => Some(scrapes + 1),
-            None => is_any_gone.then_some(1),
-        };
-        figures.recorder.handle().render()
+    fn metrics(&self, format: Format) -> String {
+        let mut text = Text::new(format);
+        self.both.tell(&mut |series, sample| text.tell(series, sample));
+        text.finish()
     }
 }

@@ -1,6 +1,8 @@
 //! Serving metrics to Prometheus.
 
-use super::{endpoint::Endpoint, listed_brokers::Brokers, publisher::Pools};
+use super::both::Both;
+use super::endpoint::{Endpoint, LAST_SCRAPES};
+use super::published::Keep;
 use crate::broker::Broker;
 use crate::error::Error;
 use crate::pool::Pool;
@@ -14,9 +16,9 @@ use vrampool_backend::{Backend, fork};
 /// Where an exporter listens by default: on this machine only. The shipped Prometheus configuration scrapes it there.
 pub const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9184);
 
-/// Serves pools' and brokers' metrics at `http://ADDRESS/metrics` until it is dropped, from a thread and a recorder of its own: it
-/// installs nothing in the process, so an application's own recorder is left alone. Figures are computed when they are scraped; between
-/// scrapes the thread sleeps. Pools and brokers are not kept alive.
+/// Serves pools' and brokers' metrics at `http://ADDRESS/metrics` until it is dropped, from a thread of its own: it
+/// installs nothing in the process, so an application's recorder is left alone. Figures are computed when they are scraped; between
+/// scrapes the thread sleeps. The answer is in OpenMetrics' format where the scraper asks for it, else in Prometheus's own. Pools and brokers are not kept alive.
 ///
 /// ```no_run
 /// # use vrampool::{Pool, host::HostDevice, metrics::{DEFAULT_ADDRESS, Exporter}};
@@ -31,8 +33,7 @@ pub const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOC
 #[must_use = "it serves until it is dropped"]
 pub struct Exporter {
     address: SocketAddr,
-    pools: Pools,
-    brokers: Brokers,
+    both: Both,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -48,8 +49,8 @@ impl Exporter {
         let (listener, address) = bind(address)
             .map_err(|error| format!("cannot listen there: {error}; free the address or choose another"))
             .map_err(failed)?;
-        let (pools, brokers) = (Pools::default(), Brokers::default());
-        let endpoint = Endpoint::new(pools.clone(), brokers.clone());
+        let both = Both::new(Keep::Told(LAST_SCRAPES));
+        let endpoint = Endpoint::new(both.clone());
         let (stop, stopped) = oneshot::channel();
         let (started, starting) = mpsc::channel();
         // All of it on a thread of its own: a caller inside another runtime may neither block in nor drop one.
@@ -70,7 +71,7 @@ impl Exporter {
             .recv()
             .unwrap_or_else(|_| Err("the thread that serves ended early".into()))
             .map_err(failed)?;
-        Ok(Self { address, pools, brokers, stop: Some(stop), thread: Some(thread) })
+        Ok(Self { address, both, stop: Some(stop), thread: Some(thread) })
     }
 
     /// Serves `pool` too from now on. While another pool of the same name, backend and device is served, this one has the label `NAME#2`,
@@ -79,15 +80,15 @@ impl Exporter {
     /// # Errors
     /// [`Error::Configuration`] when this pool is served already.
     pub fn add<B: Backend>(&self, pool: &Pool<B>) -> Result<(), Error> {
-        self.pools.add(pool)
+        self.both.add(pool)
     }
 
-    /// Serves `broker` too from now on. Its pool is a pool like any: [`add`](Self::add) it, to see that too.
+    /// Serves `broker` too from now on, by the same rules. Its pool is a pool like any: [`add`](Self::add) it, to see that too.
     ///
     /// # Errors
-    /// [`Error::Configuration`] when a broker of the same name, backend and device is served already.
+    /// [`Error::Configuration`] when this broker is served already.
     pub fn add_broker<B: Backend>(&self, broker: &Broker<B>) -> Result<(), Error> {
-        self.brokers.add(broker)
+        self.both.add_broker(broker)
     }
 
     /// Where it listens, with the port that the system chose for port 0.

@@ -1,0 +1,262 @@
+//! What a pool exports: the metrics of its statistics and of its device's memory.
+
+use super::MetricKind::{Counter, Gauge};
+use super::published::{Observed, Watch};
+use super::sample::{Figures, Sample};
+use super::{Closing, Metric, metric};
+use crate::UNLIMITED;
+use crate::pool::{Handle, Pool};
+use crate::served_by::ServedBy;
+use crate::stats::{PoolStats, Rung};
+use std::sync::{Arc, OnceLock, Weak};
+use vrampool_backend::{Backend, MemoryInfo};
+
+/// Every metric that a pool exports.
+///
+/// ```
+/// assert!(vrampool::metrics::METRICS.iter().any(|metric| metric.name == "vrampool_hits_total"));
+/// ```
+pub const METRICS: [Metric; 37] = [
+    metric("vrampool_hits_total", Counter, &["bucket"], "Requests served from a bucket."),
+    metric(
+        "vrampool_misses_total",
+        Counter,
+        &["bucket"],
+        "Requests not served from a bucket, failed ones included.",
+    ),
+    metric(
+        "vrampool_requests_total",
+        Counter,
+        &["served_by"],
+        "Requests that were served, by the layer that served them: the cache, the arena, or the driver.",
+    ),
+    metric(
+        "vrampool_driver_calls_total",
+        Counter,
+        &[],
+        "Calls of the driver for memory: allocations, frees and mappings.",
+    ),
+    metric("vrampool_allocated_bytes_total", Counter, &[], "Bytes taken from the source in all."),
+    metric("vrampool_source_allocations_total", Counter, &[], "Allocations that the source made."),
+    metric("vrampool_source_frees_total", Counter, &[], "Allocations that the source gave back."),
+    metric("vrampool_cap_drops_total", Counter, &["cap"], "Buffers not kept because a cap was reached."),
+    metric("vrampool_evictions_total", Counter, &[], "Idle buffers given back to make room, or by trimming."),
+    metric("vrampool_stream_waits_total", Counter, &[], "Waits that the pool put between streams."),
+    metric(
+        "vrampool_mapping_calls_total",
+        Counter,
+        &[],
+        "Calls of the device by which a virtual source mapped memory or gave it back.",
+    ),
+    metric(
+        "vrampool_ladder_rungs_total",
+        Counter,
+        &["rung"],
+        "Rungs of the out-of-memory ladder that were climbed.",
+    ),
+    metric("vrampool_allocation_failures_total", Counter, &["reason"], "Requests that got an error."),
+    metric("vrampool_cached_bytes", Gauge, &[], "Bytes idle in buckets."),
+    metric("vrampool_live_bytes", Gauge, &[], "Bytes handed out, as size classes."),
+    metric("vrampool_held_bytes", Gauge, &[], "Bytes taken from the source: live, idle and in transit."),
+    metric("vrampool_requested_bytes", Gauge, &[], "Bytes handed out, as they were asked for."),
+    metric("vrampool_reserved_bytes", Gauge, &[], "Bytes that the source took from the device."),
+    metric(
+        "vrampool_mappings",
+        Gauge,
+        &[],
+        "Mappings of a virtual source's physical memory; at most 4 for each page of the limit, and 1024.",
+    ),
+    metric("vrampool_stitched_ranges", Gauge, &[], "Stitched ranges of a virtual source."),
+    metric(
+        "vrampool_address_bytes",
+        Gauge,
+        &[],
+        "Addresses that an arena or a virtual source reserved; at most 8 times a virtual source's limit.",
+    ),
+    metric("vrampool_peak_cached_bytes", Gauge, &[], "The most vrampool_cached_bytes was."),
+    metric("vrampool_peak_live_bytes", Gauge, &[], "The most vrampool_live_bytes was."),
+    metric("vrampool_peak_held_bytes", Gauge, &[], "The most vrampool_held_bytes was."),
+    metric("vrampool_peak_requested_bytes", Gauge, &[], "The most vrampool_requested_bytes was."),
+    metric("vrampool_max_cached_bytes", Gauge, &[], "The cap on vrampool_cached_bytes; +Inf without one."),
+    metric("vrampool_limit_bytes", Gauge, &[], "The hard cap on vrampool_held_bytes; +Inf without one."),
+    metric("vrampool_budget_bytes", Gauge, &[], "The soft cap on vrampool_held_bytes; +Inf without one."),
+    metric(
+        "vrampool_bucket_max_buffers",
+        Gauge,
+        &[],
+        "The cap on buffers idle in one bucket; +Inf without one.",
+    ),
+    metric("vrampool_live_buffers", Gauge, &[], "Buffers handed out."),
+    metric("vrampool_bucket_idle_bytes", Gauge, &["bucket"], "Bytes idle in one bucket."),
+    metric("vrampool_bucket_idle_buffers", Gauge, &["bucket"], "Buffers idle in one bucket."),
+    metric(
+        "vrampool_hit_ratio",
+        Gauge,
+        &[],
+        "Hits over requests since the pool was made; 0 before the first.",
+    ),
+    metric(
+        "vrampool_internal_fragmentation_ratio",
+        Gauge,
+        &[],
+        "The share of live bytes that rounding up to size classes added.",
+    ),
+    metric("vrampool_device_total_bytes", Gauge, &[], "The device's memory in all, where it tells."),
+    metric("vrampool_device_free_bytes", Gauge, &[], "The device's free memory, where it tells."),
+    metric("vrampool_build_info", Gauge, &["version"], "Always 1; the label is vrampool's version."),
+];
+
+/// A pool's statistics, and its device's memory while the pool is there.
+#[derive(Debug, Clone)]
+pub(super) struct PoolFigures {
+    stats: PoolStats,
+    device: Option<MemoryInfo>,
+}
+
+impl PoolFigures {
+    pub(super) fn of<B: Backend>(pool: &Pool<B>) -> Self {
+        Self { stats: pool.stats(), device: pool.device().memory_info().ok() }
+    }
+}
+
+/// A pool of any backend, not kept alive.
+pub(super) struct WatchedPool<B: Backend> {
+    handle: Weak<Handle<B>>,
+    /// Its figures when it ended; the pool has it as long as it may still write there.
+    last: Arc<OnceLock<PoolStats>>,
+}
+
+impl<B: Backend> WatchedPool<B> {
+    pub(super) fn new(pool: &Pool<B>) -> Self {
+        Self { handle: Arc::downgrade(&pool.handle), last: Arc::clone(&pool.handle.last) }
+    }
+}
+
+impl<B: Backend> Watch<PoolFigures> for WatchedPool<B> {
+    fn observe(&mut self) -> Observed<PoolFigures> {
+        let Some(handle) = self.handle.upgrade() else {
+            // In this order: a pool writes there before it lets go of it.
+            let is_final = Arc::get_mut(&mut self.last).is_some();
+            return match self.last.get() {
+                Some(last) => Observed::Gone(Some(PoolFigures { stats: last.clone(), device: None })),
+                None if is_final => Observed::Gone(None),
+                None => Observed::Ending,
+            };
+        };
+        let pool = Pool { handle };
+        let figures = PoolFigures::of(&pool);
+        let last = Arc::into_inner(pool.handle).map(|handle| Box::new(handle) as Closing);
+        Observed::There(figures, last)
+    }
+
+    fn is_there(&self) -> bool {
+        let may_come = Arc::strong_count(&self.last) > 1;
+        self.handle.strong_count() > 0 || (may_come && self.last.get().is_none())
+    }
+
+    fn place(&self) -> usize {
+        self.handle.as_ptr().addr()
+    }
+}
+
+impl Figures for PoolFigures {
+    fn counting_on(&self, before: &Self) -> Self {
+        Self { stats: self.stats.counting_on(&before.stats), device: self.device }
+    }
+
+    fn closed(&self) -> Self {
+        let mut stats = self.stats.clone();
+        for now in [
+            &mut stats.bytes_cached,
+            &mut stats.bytes_live,
+            &mut stats.bytes_held,
+            &mut stats.bytes_requested,
+            &mut stats.bytes_reserved,
+            &mut stats.mappings,
+            &mut stats.stitched_ranges,
+            &mut stats.address_bytes,
+            &mut stats.live_buffers,
+        ] {
+            *now = 0;
+        }
+        for bucket in &mut stats.buckets {
+            (bucket.idle_bytes, bucket.idle_buffers) = (0, 0);
+        }
+        Self { stats, device: None }
+    }
+
+    fn samples(&self, to: &mut dyn FnMut(Sample<'_>)) {
+        let Self { stats, device } = self;
+        for bucket in &stats.buckets {
+            let class = bucket.class.to_string();
+            to(Sample::count("vrampool_hits_total", bucket.hits).with("bucket", &class));
+            to(Sample::count("vrampool_misses_total", bucket.misses).with("bucket", &class));
+            to(Sample::gauge("vrampool_bucket_idle_bytes", bucket.idle_bytes as f64).with("bucket", &class));
+            to(Sample::gauge("vrampool_bucket_idle_buffers", bucket.idle_buffers as f64)
+                .with("bucket", &class));
+        }
+        for layer in ServedBy::ALL {
+            let served = stats.served_by(layer);
+            to(Sample::count("vrampool_requests_total", served).with("served_by", layer.name()));
+        }
+        for rung in Rung::ALL {
+            to(Sample::count("vrampool_ladder_rungs_total", stats.rung(rung)).with("rung", rung.name()));
+        }
+        for (cap, drops) in
+            [("max_cached_bytes", stats.drops_over_bytes), ("max_buffers_per_bucket", stats.drops_over_count)]
+        {
+            to(Sample::count("vrampool_cap_drops_total", drops).with("cap", cap));
+        }
+        for (reason, failures) in [
+            ("limit", stats.failed_by_limit),
+            ("device", stats.failed_by_device),
+            ("backend", stats.failed_by_backend),
+            ("invalid", stats.failed_invalid),
+        ] {
+            to(Sample::count("vrampool_allocation_failures_total", failures).with("reason", reason));
+        }
+        for (name, count) in [
+            ("vrampool_driver_calls_total", stats.memory_calls()),
+            ("vrampool_allocated_bytes_total", stats.bytes_allocated),
+            ("vrampool_source_allocations_total", stats.source_allocations),
+            ("vrampool_source_frees_total", stats.source_frees),
+            ("vrampool_evictions_total", stats.evictions),
+            ("vrampool_stream_waits_total", stats.stream_waits),
+            ("vrampool_mapping_calls_total", stats.mapping_calls),
+        ] {
+            to(Sample::count(name, count));
+        }
+        for (name, value) in [
+            ("vrampool_cached_bytes", stats.bytes_cached),
+            ("vrampool_live_bytes", stats.bytes_live),
+            ("vrampool_held_bytes", stats.bytes_held),
+            ("vrampool_requested_bytes", stats.bytes_requested),
+            ("vrampool_reserved_bytes", stats.bytes_reserved),
+            ("vrampool_mappings", stats.mappings),
+            ("vrampool_stitched_ranges", stats.stitched_ranges),
+            ("vrampool_address_bytes", stats.address_bytes),
+            ("vrampool_peak_cached_bytes", stats.peak_cached),
+            ("vrampool_peak_live_bytes", stats.peak_live),
+            ("vrampool_peak_held_bytes", stats.peak_held),
+            ("vrampool_peak_requested_bytes", stats.peak_requested),
+            ("vrampool_live_buffers", stats.live_buffers),
+        ] {
+            to(Sample::gauge(name, value as f64));
+        }
+        for (name, cap) in [
+            ("vrampool_max_cached_bytes", stats.max_cached_bytes),
+            ("vrampool_bucket_max_buffers", stats.max_buffers_per_bucket),
+            ("vrampool_limit_bytes", stats.limit),
+            ("vrampool_budget_bytes", stats.budget),
+        ] {
+            to(Sample::gauge(name, if cap == UNLIMITED { f64::INFINITY } else { cap as f64 }));
+        }
+        to(Sample::gauge("vrampool_hit_ratio", stats.hit_rate()));
+        to(Sample::gauge("vrampool_internal_fragmentation_ratio", stats.internal_fragmentation()));
+        to(Sample::gauge("vrampool_build_info", 1.0).with("version", env!("CARGO_PKG_VERSION")));
+        if let Some(device) = device {
+            to(Sample::gauge("vrampool_device_total_bytes", device.total_bytes as f64));
+            to(Sample::gauge("vrampool_device_free_bytes", device.free_bytes as f64));
+        }
+    }
+}

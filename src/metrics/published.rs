@@ -1,0 +1,308 @@
+//! The pools or brokers that are published again and again, and what those that are gone had counted.
+
+use super::sample::Figures;
+use super::series::Series;
+use super::{Closing, TURN};
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
+use std::fmt;
+use std::sync::Arc;
+
+/// How many series of owners that are gone a [`Keep::Counts`] remembers. Of what is forgotten, a counter goes on once it has caught up.
+const MOST_GONE: usize = 1024;
+
+/// What is remembered of an owner whose last figures were told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Keep {
+    /// Its counts: a recorder's counter never falls, so the next owner of the series goes on there.
+    Counts,
+    /// Its figures, which are told so many times. Who reads them sees a series that ends.
+    Told(#[cfg_attr(not(feature = "prometheus"), expect(dead_code, reason = "an exporter's"))] u32),
+}
+
+impl Keep {
+    fn times(self) -> u32 {
+        match self {
+            Self::Counts => 1,
+            Self::Told(times) => times,
+        }
+    }
+}
+
+/// An owner of a series, watched without keeping it alive.
+pub(super) trait Watch<F>: Send {
+    /// Whoever calls it has the turn.
+    fn observe(&mut self) -> Observed<F>;
+
+    /// Whether somebody has the owner, or its last figures are not known yet. Whoever calls it has the turn.
+    fn is_there(&self) -> bool;
+
+    /// Where the owner is in memory, which tells it from all others.
+    fn place(&self) -> usize;
+}
+
+pub(super) enum Observed<F> {
+    /// Its figures, and the owner itself, where all others who had it dropped it meanwhile.
+    There(F, Option<Closing>),
+    /// It is being dropped on another thread.
+    Ending,
+    /// It is gone; with its last figures, unless taking them failed.
+    Gone(Option<F>),
+}
+
+/// All that one publisher or exporter publishes of one type.
+pub(super) struct Published<F> {
+    keep: Keep,
+    listed: Arc<Mutex<Listed<F>>>,
+}
+
+struct Listed<F> {
+    owners: Vec<Owner<F>>,
+    gone: FxHashMap<Series, Gone<F>>,
+}
+
+struct Owner<F> {
+    series: Series,
+    watch: Box<dyn Watch<F>>,
+    /// What an earlier owner of the series had counted.
+    before: Option<F>,
+    /// What was told last.
+    told: Option<F>,
+}
+
+struct Gone<F> {
+    figures: F,
+    /// How often they were told.
+    times: u32,
+}
+
+impl<F> Clone for Published<F> {
+    fn clone(&self) -> Self {
+        Self { keep: self.keep, listed: Arc::clone(&self.listed) }
+    }
+}
+
+impl<F> fmt::Debug for Published<F> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Published").field("keep", &self.keep).finish_non_exhaustive()
+    }
+}
+
+impl<F: Figures> Published<F> {
+    pub(super) fn new(keep: Keep) -> Self {
+        let listed = Listed { owners: Vec::new(), gone: FxHashMap::default() };
+        Self { keep, listed: Arc::new(Mutex::new(listed)) }
+    }
+
+    /// Publishes an owner from now on, as the first of its series that nobody else has. `false` when it is published already.
+    pub(super) fn add(&self, own: &Series, watch: impl Watch<F> + 'static) -> bool {
+        let _turn = TURN.lock();
+        let mut listed = self.listed.lock();
+        let mut number = 1;
+        let (series, before) = loop {
+            let series = own.numbered(number);
+            let Some(index) = listed.owners.iter().position(|other| other.series == series) else {
+                let before = listed.gone.remove(&series).map(|gone| gone.figures);
+                break (series, before);
+            };
+            let other = &listed.owners[index].watch;
+            if other.is_there() {
+                if other.place() == watch.place() {
+                    return false;
+                }
+                number += 1;
+                continue;
+            }
+            let mut other = listed.owners.swap_remove(index);
+            let last = match other.watch.observe() {
+                Observed::Gone(Some(last)) => Some(other.counting_on(&last)),
+                _ => other.told,
+            };
+            break (series, last);
+        };
+        listed.owners.push(Owner { series, watch: Box::new(watch), before, told: None });
+        true
+    }
+
+    /// Tells the figures of all owners. What it returns is to be dropped without any lock: memory goes back to devices then, and hooks
+    /// are told.
+    pub(super) fn tell(&self, to: &mut dyn FnMut(&Series, &F)) -> Vec<Closing> {
+        let _turn = TURN.lock();
+        let mut listed = self.listed.lock();
+        let Listed { owners, gone } = &mut *listed;
+        let mut closing = Vec::new();
+        let mut index = 0;
+        while let Some(owner) = owners.get_mut(index) {
+            match owner.watch.observe() {
+                Observed::There(figures, last) => {
+                    let figures = owner.counting_on(&figures);
+                    to(&owner.series, &figures);
+                    owner.told = Some(figures);
+                    closing.extend(last);
+                    index += 1;
+                }
+                Observed::Ending => {
+                    if let Some(told) = &owner.told {
+                        to(&owner.series, told);
+                    }
+                    index += 1;
+                }
+                Observed::Gone(last) => {
+                    let last = last.map(|last| owner.counting_on(&last)).or(owner.told.take());
+                    let Owner { series, .. } = owners.swap_remove(index);
+                    if let Some(last) = last {
+                        gone.insert(series, Gone { figures: last.closed(), times: 0 });
+                    }
+                }
+            }
+        }
+        for (series, gone) in gone.iter_mut().filter(|(_, gone)| gone.times < self.keep.times()) {
+            to(series, &gone.figures);
+            gone.times += 1;
+        }
+        let most = match self.keep {
+            Keep::Counts => MOST_GONE,
+            Keep::Told(_) => 0,
+        };
+        if gone.len() > most {
+            gone.retain(|_, gone| gone.times < self.keep.times());
+        }
+        closing
+    }
+}
+
+impl<F: Figures> Owner<F> {
+    fn counting_on(&self, figures: &F) -> F {
+        match &self.before {
+            Some(before) => figures.counting_on(before),
+            None => figures.clone(),
+        }
+    }
+}
+
+#[cfg(all(test, feature = "host"))]
+mod tests {
+    use super::super::sample::Sample;
+    use super::*;
+    use crate::host::HostDevice;
+    use crate::{Pool, broker::Broker};
+
+    #[derive(Debug, Clone, PartialEq)]
+    struct Count {
+        count: u64,
+        held: u64,
+    }
+
+    impl Figures for Count {
+        fn counting_on(&self, before: &Self) -> Self {
+            Self { count: self.count + before.count, ..*self }
+        }
+
+        fn closed(&self) -> Self {
+            Self { held: 0, ..*self }
+        }
+
+        fn samples(&self, _: &mut dyn FnMut(Sample<'_>)) {}
+    }
+
+    /// What an owner does in each round.
+    struct Course(Vec<Observed<Count>>, usize);
+
+    impl Watch<Count> for Course {
+        fn observe(&mut self) -> Observed<Count> {
+            if self.0.is_empty() { Observed::Gone(None) } else { self.0.remove(0) }
+        }
+
+        fn is_there(&self) -> bool {
+            !matches!(self.0.first(), None | Some(Observed::Gone(_)))
+        }
+
+        fn place(&self) -> usize {
+            self.1
+        }
+    }
+
+    fn there(count: u64) -> Observed<Count> {
+        Observed::There(Count { count, held: 7 }, None)
+    }
+
+    fn gone(count: u64) -> Observed<Count> {
+        Observed::Gone(Some(Count { count, held: 7 }))
+    }
+
+    fn round(published: &Published<Count>) -> Vec<(String, u64, u64)> {
+        let mut told = Vec::new();
+        let closing = published.tell(&mut |series, figures| {
+            told.push((series.labels()[0].1.to_owned(), figures.count, figures.held));
+        });
+        assert!(closing.is_empty());
+        told.sort();
+        told
+    }
+
+    fn series(name: &str) -> Series {
+        let pool = Pool::builder(&HostDevice::new()).name(name).build().expect("a pool");
+        Series::of_pool(&pool)
+    }
+
+    #[test]
+    fn last_figures_are_told_as_often_as_they_are_kept() {
+        for (keep, times) in [(Keep::Counts, 1), (Keep::Told(2), 2)] {
+            let published = Published::new(keep);
+            assert!(published.add(&series("a"), Course(vec![there(1), Observed::Ending, gone(5)], 1)));
+            assert_eq!(round(&published), [("a".into(), 1, 7)]);
+            assert_eq!(
+                round(&published),
+                [("a".into(), 1, 7)],
+                "what was told last, while the end is under way"
+            );
+            for _ in 0..times {
+                assert_eq!(round(&published), [("a".into(), 5, 0)]);
+            }
+            assert_eq!(round(&published), []);
+            // An owner without last figures: those that were told last.
+            assert!(published.add(&series("b"), Course(vec![there(3), Observed::Gone(None)], 2)));
+            assert_eq!(round(&published), [("b".into(), 3, 7)]);
+            assert_eq!(round(&published), [("b".into(), 3, 0)]);
+        }
+    }
+
+    #[test]
+    fn the_next_of_a_series_counts_on() {
+        let published = Published::new(Keep::Counts);
+        assert!(published.add(&series("a"), Course(vec![gone(5)], 1)));
+        assert!(published.add(&series("a"), Course(vec![there(2), gone(3)], 2)), "nobody has the one before");
+        assert_eq!(round(&published), [("a".into(), 7, 7)]);
+        assert_eq!(round(&published), [("a".into(), 8, 0)]);
+        assert!(published.add(&series("a"), Course(vec![there(1)], 3)));
+        assert_eq!(round(&published), [("a".into(), 9, 7)]);
+    }
+
+    #[test]
+    fn an_owner_that_is_ending_keeps_its_name() {
+        let published = Published::new(Keep::Counts);
+        assert!(published.add(&series("a"), Course(vec![Observed::Ending, Observed::Ending], 1)));
+        assert!(published.add(&series("a"), Course(vec![there(1), there(1)], 2)));
+        assert!(!published.add(&series("a"), Course(vec![], 2)), "it is published");
+        assert_eq!(round(&published), [("a#2".into(), 1, 7)]);
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let published = Published::new(Keep::Counts);
+        for number in 0..3 * MOST_GONE {
+            let of_its_own = series("a").numbered(number as u64 + 2);
+            assert!(published.add(&of_its_own, Course(vec![gone(1)], number)));
+            assert_eq!(round(&published).len(), 1);
+            assert!(published.listed.lock().gone.len() <= MOST_GONE);
+        }
+    }
+
+    #[test]
+    fn a_pool_and_a_broker_of_one_name_are_apart() {
+        let device = HostDevice::new();
+        let pool = Pool::builder(&device).name("same").build().expect("a pool");
+        let broker = Broker::builder(&device).name("same").build().expect("a broker");
+        assert_ne!(Series::of_pool(&pool), Series::of_broker(&broker));
+    }
+}

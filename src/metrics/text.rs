@@ -1,0 +1,171 @@
+//! Samples as text for Prometheus: its own format, or OpenMetrics.
+//!
+//! Written here because a recorder keeps every series for ever, and takes seconds for the series of thousands of pools.
+
+use super::sample::{Sample, Value};
+use super::series::Series;
+use super::{BROKER_METRICS, METRICS, Metric, MetricKind};
+use rustc_hash::FxHashMap;
+use std::fmt::Write;
+
+/// A text format that a scraper may ask for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Format {
+    Prometheus,
+    OpenMetrics,
+}
+
+impl Format {
+    pub(super) fn content_type(self) -> &'static str {
+        match self {
+            Self::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
+            Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+        }
+    }
+
+    /// What to answer to a request with these values of the header `Accept`: OpenMetrics where it is named and nothing else is preferred.
+    pub(super) fn accepted<'a>(values: impl Iterator<Item = &'a str>) -> Self {
+        let (mut open, mut plain) = (0.0, 0.0);
+        for range in values.flat_map(|value| value.split(',')) {
+            let mut parts = range.split(';').map(str::trim);
+            let best = match parts.next() {
+                Some("application/openmetrics-text") => &mut open,
+                Some("text/plain" | "text/*") => &mut plain,
+                _ => continue,
+            };
+            let mut weight = 1.0;
+            let mut is_ours = true;
+            for (key, value) in parts.filter_map(|part| part.split_once('=')) {
+                match key {
+                    "q" => weight = value.parse().unwrap_or(0.0),
+                    "version" => is_ours = matches!(value, "0.0.1" | "0.0.4" | "1.0.0"),
+                    _ => {}
+                }
+            }
+            if is_ours {
+                *best = f64::max(*best, weight);
+            }
+        }
+        if open > 0.0 && open >= plain { Self::OpenMetrics } else { Self::Prometheus }
+    }
+}
+
+/// The samples of all series so far. A metric's samples stand together, as both formats demand.
+#[derive(Debug)]
+pub(super) struct Text {
+    format: Format,
+    metrics: Vec<(&'static Metric, String)>,
+    place: FxHashMap<&'static str, usize>,
+    /// The series that was told last, and its labels.
+    series: Option<Series>,
+    labels: String,
+}
+
+impl Text {
+    pub(super) fn new(format: Format) -> Self {
+        let metrics = METRICS.iter().chain(&BROKER_METRICS);
+        let metrics: Vec<_> = metrics.map(|metric| (metric, String::new())).collect();
+        let place = metrics.iter().enumerate().map(|(place, (metric, _))| (metric.name, place)).collect();
+        Self { format, metrics, place, series: None, labels: String::new() }
+    }
+
+    pub(super) fn tell(&mut self, series: &Series, Sample { name, label, value }: Sample<'_>) {
+        if self.series.as_ref() != Some(series) {
+            self.labels.clear();
+            series.labels().into_iter().for_each(|label| push_label(&mut self.labels, label));
+            self.series = Some(series.clone());
+        }
+        // All that is told is listed; a test compares the two.
+        let Some(&place) = self.place.get(name) else { return };
+        let lines = &mut self.metrics[place].1;
+        lines.push_str(name);
+        lines.push('{');
+        lines.push_str(&self.labels);
+        if let Some(label) = label {
+            push_label(lines, label);
+        }
+        // Behind the last label's comma, which neither format wants.
+        lines.pop();
+        // Writing to a string cannot fail.
+        let _ = match value {
+            Value::Count(count) => writeln!(lines, "}} {count}"),
+            Value::Gauge(f64::INFINITY) => writeln!(lines, "}} +Inf"),
+            Value::Gauge(value) => writeln!(lines, "}} {value}"),
+        };
+    }
+
+    pub(super) fn finish(self) -> String {
+        let mut text = String::with_capacity(self.metrics.iter().map(|(_, lines)| lines.len() + 256).sum());
+        for (metric, lines) in &self.metrics {
+            if lines.is_empty() {
+                continue;
+            }
+            let kind = match metric.kind {
+                MetricKind::Counter => "counter",
+                MetricKind::Gauge => "gauge",
+            };
+            let name = match self.format {
+                Format::Prometheus => metric.name,
+                Format::OpenMetrics => metric.name.trim_end_matches("_total"),
+            };
+            let _ = writeln!(text, "# HELP {name} {}\n# TYPE {name} {kind}", metric.help);
+            if self.format == Format::OpenMetrics && name.ends_with("_bytes") {
+                let _ = writeln!(text, "# UNIT {name} bytes");
+            }
+            text.push_str(lines);
+        }
+        if self.format == Format::OpenMetrics {
+            text.push_str("# EOF\n");
+        }
+        text
+    }
+}
+
+/// The label, escaped, and a comma.
+fn push_label(to: &mut String, (name, value): (&str, &str)) {
+    to.push_str(name);
+    to.push_str("=\"");
+    for character in value.chars() {
+        match character {
+            '\\' => to.push_str("\\\\"),
+            '"' => to.push_str("\\\""),
+            '\n' => to.push_str("\\n"),
+            _ => to.push(character),
+        }
+    }
+    to.push_str("\",");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Format::{self, OpenMetrics, Prometheus};
+
+    #[test]
+    fn a_scraper_gets_the_format_it_prefers() {
+        for (accept, format) in [
+            ("", Prometheus),
+            ("*/*", Prometheus),
+            ("text/plain", Prometheus),
+            ("application/openmetrics-text", OpenMetrics),
+            ("application/openmetrics-text; version=1.0.0; charset=utf-8", OpenMetrics),
+            ("application/openmetrics-text; version=2.0.0", Prometheus),
+            ("application/openmetrics-text;q=0,text/plain", Prometheus),
+            ("application/openmetrics-text;q=0.2,text/plain;q=0.3", Prometheus),
+            ("application/openmetrics-text;q=nonsense", Prometheus),
+            // As Prometheus 2 and 3 ask.
+            (
+                "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,\
+                 text/plain;version=0.0.4;q=0.5,*/*;q=0.1",
+                OpenMetrics,
+            ),
+            (
+                "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,\
+                 application/openmetrics-text;version=0.0.1;q=0.5,text/plain;version=1.0.0;escaping=allow-utf-8;q=0.4,\
+                 text/plain;version=0.0.4;q=0.3,*/*;q=0.2",
+                OpenMetrics,
+            ),
+        ] {
+            assert_eq!(Format::accepted([accept].into_iter()), format, "{accept}");
+        }
+    }
+}
