@@ -7,7 +7,7 @@
 use std::hint::black_box;
 use std::process::Command;
 use std::time::Instant;
-use vrampool::arena::{Arena, ArenaError, Block, Layout, Region};
+use vrampool::arena::{Arena, ArenaError, ArenaLayout, BlockId, Zone};
 
 const FREE_BLOCKS: [u64; 4] = [10, 1_000, 100_000, 1_000_000];
 
@@ -25,16 +25,16 @@ const CASES: [(&str, &str); 4] = [
 /// An arena with as many free blocks as wanted, and what is live in it.
 struct Bench {
     arena: Arena,
-    live: Vec<Block>,
+    live: Vec<BlockId>,
     random: fastrand::Rng,
 }
 
 impl Bench {
     fn new(alignment: u64, sizes: impl Iterator<Item = u64>) -> Result<Self, ArenaError> {
-        let mut arena = Arena::new(Layout::new(1 << 60).alignment(alignment))?;
+        let mut arena = Arena::new(ArenaLayout::new(1 << 60).alignment(alignment))?;
         let mut live = Vec::new();
         for bytes in sizes {
-            live.push(arena.allocate(bytes, Region::Dynamic)?);
+            live.push(arena.allocate(bytes, Zone::Dynamic)?);
         }
         Ok(Self { arena, live, random: fastrand::Rng::with_seed(1) })
     }
@@ -73,7 +73,7 @@ impl Bench {
     }
 
     fn pair(&mut self, bytes: u64) -> Result<(), ArenaError> {
-        let block = black_box(self.arena.allocate(bytes, Region::Dynamic)?);
+        let block = black_box(self.arena.allocate(bytes, Zone::Dynamic)?);
         self.arena.free(block)
     }
 
@@ -81,7 +81,7 @@ impl Bench {
     fn replace(&mut self) -> Result<(), ArenaError> {
         let which = self.random.usize(..self.live.len());
         self.arena.free(self.live[which])?;
-        self.live[which] = self.arena.allocate(log_uniform(&mut self.random), Region::Dynamic)?;
+        self.live[which] = self.arena.allocate(log_uniform(&mut self.random), Zone::Dynamic)?;
         Ok(())
     }
 }
@@ -165,7 +165,7 @@ fn print_times() -> Result<(), ArenaError> {
         let (median, least) = nanoseconds(|pairs| bench.run("random", pairs).expect("there is space"));
         let (lifo, least_lifo) = nanoseconds(|pairs| bench.run("lifo", pairs).expect("there is space"));
         println!("lifo,   {live:6} live {lifo:6.1} {least_lifo:6.1}");
-        let free = bench.arena.free_blocks(Region::Dynamic);
+        let free = bench.arena.free_blocks(Zone::Dynamic);
         println!("random, {live:6} live {median:6.1} {least:6.1}   {free} free");
     }
     let (median, _) = nanoseconds(|pairs| {

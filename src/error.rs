@@ -1,7 +1,7 @@
 //! What a pool answers instead of a buffer.
 
 use crate::any::NotOpened;
-use crate::arena::ArenaError;
+use crate::arena::engine::ArenaError;
 use bytesize::ByteSize;
 use std::fmt;
 use vrampool_backend::{BackendError, DeviceId};

@@ -4,75 +4,45 @@
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 #![allow(clippy::vec_box, reason = "a block's record is boxed wherever it is, so that it moves as one word")]
 
-mod announce;
 pub mod any;
 pub mod arena;
-mod block;
 pub mod broker;
-mod buckets;
-mod budget;
-mod buffer;
-mod builder;
-mod capture;
-mod checksum;
-mod depot;
-mod device_arena;
-mod ended;
+mod cache;
 mod environment;
 mod error;
-mod exchange;
-mod file_size;
-pub mod fitted;
-mod graph_memory;
 pub mod hooks;
-mod lanes;
-mod last;
-mod locked_depot;
-mod magazine;
 #[cfg(feature = "metrics")]
 pub mod metrics;
-#[cfg(all(test, model))]
-mod model;
 pub mod output;
 mod pool;
-mod promise;
-mod rack;
-mod readers;
-mod records;
-mod registry;
-mod request;
-mod served_by;
-mod shared;
-mod size_class;
+#[cfg(feature = "trace")]
+mod recorder;
 pub mod sleep;
 mod source;
-mod spares;
-mod stager;
-mod stats;
+mod staging;
+mod streams;
 mod sync;
-mod tally;
 #[cfg(feature = "trace")]
 pub mod trace;
-mod turns;
 
-pub use budget::UNLIMITED;
-pub use buffer::Buffer;
-pub use builder::Builder;
-pub use device_arena::{
+pub use arena::{
     Allowance, ArenaBuffer, ArenaBuilder, BlockState, Compaction, DeviceArena, Moved, Offload, SleepReport,
     SleepState, WakeReport,
 };
+pub use cache::accounts::UNLIMITED;
+pub use cache::size_class::SizeClasses;
+pub use cache::size_class::fitted::{self, FittedClasses};
 pub use error::{Error, Forbidden, OutOfMemory, Shortage};
-pub use fitted::FittedClasses;
-pub use graph_memory::{GraphBuffer, GraphMemory};
 pub use pool::Pool;
-pub use registry::persistent_pool;
-pub use served_by::ServedBy;
-pub use size_class::SizeClasses;
+pub use pool::buffer::Buffer;
+pub use pool::builder::Builder;
+pub use pool::global::persistent_pool;
+pub use pool::private_pool::{GraphBuffer, GraphMemory};
+pub use pool::served_by::ServedBy;
+pub use pool::stats::{BucketStats, PoolStats, Rung};
 pub use sleep::{SleepBuffer, Sleeper};
 pub use source::Source;
-pub use stager::{Stager, Upload};
-pub use stats::{BucketStats, PoolStats, Rung};
+pub use staging::stager::{Stager, Upload};
 /// For the C ABI, whose blocks are behind such a lock too.
 #[cfg(not(model))]
 #[doc(hidden)]

@@ -1,7 +1,7 @@
 //! What serves misses.
 
-use crate::buckets::Key;
-use crate::device_arena::{ArenaBuffer, DeviceArena};
+use crate::arena::{ArenaBuffer, DeviceArena};
+use crate::cache::buckets::Key;
 use crate::error::Error;
 use std::fmt;
 use std::ops::Range;

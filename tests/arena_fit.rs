@@ -4,18 +4,18 @@
 
 use std::collections::HashMap;
 use std::error::Error;
-use vrampool::arena::{Arena, Layout, Region};
+use vrampool::arena::{Arena, ArenaLayout, Zone};
 use vrampool::trace::{Op, Trace};
 
 /// The highest end over the peak requested.
 fn overhead(name: &str) -> Result<f64, Box<dyn Error>> {
     let trace = Trace::read(format!("{}/benches/traces/{name}.csv.gz", env!("CARGO_MANIFEST_DIR")))?;
-    let mut arena = Arena::new(Layout::new(1 << 50).alignment(512))?;
+    let mut arena = Arena::new(ArenaLayout::new(1 << 50).alignment(512))?;
     let (mut live, mut highest) = (HashMap::new(), 0);
     for event in trace.events() {
         match event.op {
             Op::Allocate => {
-                live.insert(event.id, arena.allocate(event.size.max(1), Region::Dynamic)?);
+                live.insert(event.id, arena.allocate(event.size.max(1), Zone::Dynamic)?);
                 highest = highest.max(arena.highest_end());
             }
             Op::Free => {

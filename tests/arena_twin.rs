@@ -6,7 +6,7 @@ mod history;
 use history::{History, Operation};
 use proptest::prelude::*;
 use std::collections::HashSet;
-use vrampool::arena::{Arena, ArenaError, Block, Layout, Move, Region};
+use vrampool::arena::{Arena, ArenaError, ArenaLayout, BlockId, Move, Zone};
 
 /// Capacity, stable bytes, alignment.
 const LAYOUTS: [(u64, u64, u64); 6] = [
@@ -46,12 +46,12 @@ fn long_histories_agree_with_the_twin() {
 }
 
 /// A random half full of holes, with blocks of all sizes, some of them pinned.
-fn holes(random: &mut fastrand::Rng) -> Result<(Arena, Vec<Block>), ArenaError> {
-    let mut arena = Arena::new(Layout::new(1 << 24).alignment(256))?;
+fn holes(random: &mut fastrand::Rng) -> Result<(Arena, Vec<BlockId>), ArenaError> {
+    let mut arena = Arena::new(ArenaLayout::new(1 << 24).alignment(256))?;
     let mut blocks = Vec::new();
     for _ in 0..2000 {
         let alignment = if random.u8(..) < 16 { 4096 } else { 1 };
-        blocks.push(arena.allocate_aligned(random.u64(1..8192), alignment, Region::Dynamic)?);
+        blocks.push(arena.allocate_aligned(random.u64(1..8192), alignment, Zone::Dynamic)?);
     }
     random.shuffle(&mut blocks);
     for block in blocks.drain(1000..) {
@@ -87,7 +87,7 @@ fn passes_of_any_budget_pack_the_region() -> Result<(), ArenaError> {
         assert_eq!((arena.used(), arena.held()), (used, 0));
         // The most that alignment may leave in front of a block.
         assert!(arena.highest_end() <= used + 4096 * blocks.len() as u64);
-        assert!(arena.largest_free_block(Region::Dynamic) >= arena.capacity() - arena.highest_end());
+        assert!(arena.largest_free_block(Zone::Dynamic) >= arena.capacity() - arena.highest_end());
         let mut end = 0;
         for span in
             arena.blocks().filter(|span| matches!(span.state, vrampool::arena::SpanState::Live { .. }))
@@ -103,7 +103,7 @@ fn passes_of_any_budget_pack_the_region() -> Result<(), ArenaError> {
 fn a_pinned_block_stays_and_others_pack_around_it() -> Result<(), ArenaError> {
     let mut random = fastrand::Rng::with_seed(8);
     let (mut arena, blocks) = holes(&mut random)?;
-    let pinned: Vec<(Block, u64)> = blocks
+    let pinned: Vec<(BlockId, u64)> = blocks
         .iter()
         .step_by(50)
         .map(|&block| Ok((block, arena.offset(block)?)))
@@ -124,44 +124,44 @@ fn a_pinned_block_stays_and_others_pack_around_it() -> Result<(), ArenaError> {
 #[test]
 fn an_aligned_request_succeeds_if_only_one_hole_has_it() -> Result<(), ArenaError> {
     // 1000 holes of one size, two of which are aligned; then one.
-    let mut arena = Arena::new(Layout::new(2000 * 512).alignment(256))?;
-    let blocks: Vec<Block> =
-        (0..2000).map(|_| arena.allocate(512, Region::Dynamic)).collect::<Result<_, _>>()?;
+    let mut arena = Arena::new(ArenaLayout::new(2000 * 512).alignment(256))?;
+    let blocks: Vec<BlockId> =
+        (0..2000).map(|_| arena.allocate(512, Zone::Dynamic)).collect::<Result<_, _>>()?;
     for &block in blocks.iter().step_by(2) {
         arena.free(block)?;
     }
     let mut fits = HashSet::from([0, 1 << 19]);
     while !fits.is_empty() {
-        let block = arena.allocate_aligned(512, 1 << 19, Region::Dynamic)?;
+        let block = arena.allocate_aligned(512, 1 << 19, Zone::Dynamic)?;
         assert!(fits.remove(&arena.offset(block)?));
     }
-    assert!(arena.allocate_aligned(512, 1 << 19, Region::Dynamic).is_err());
+    assert!(arena.allocate_aligned(512, 1 << 19, Zone::Dynamic).is_err());
     arena.check().unwrap();
     Ok(())
 }
 
 #[test]
 fn nothing_overflows() -> Result<(), ArenaError> {
-    let mut arena = Arena::new(Layout::new(u64::MAX).alignment(1))?;
-    let all = arena.allocate(u64::MAX, Region::Dynamic)?;
+    let mut arena = Arena::new(ArenaLayout::new(u64::MAX).alignment(1))?;
+    let all = arena.allocate(u64::MAX, Zone::Dynamic)?;
     assert_eq!((arena.used(), arena.highest_end()), (u64::MAX, u64::MAX));
     arena.free(all)?;
-    arena.allocate(1, Region::Dynamic)?;
-    let half = arena.allocate_aligned(1 << 62, 1 << 63, Region::Dynamic)?;
+    arena.allocate(1, Zone::Dynamic)?;
+    let half = arena.allocate_aligned(1 << 62, 1 << 63, Zone::Dynamic)?;
     assert_eq!(arena.offset(half), Ok(1 << 63));
     for alignment in [1, 1 << 40, 1 << 63] {
-        let refused = arena.allocate_aligned(u64::MAX, alignment, Region::Dynamic);
+        let refused = arena.allocate_aligned(u64::MAX, alignment, Zone::Dynamic);
         assert!(matches!(refused, Err(ArenaError::NoSpace { .. })), "{refused:?}");
     }
     assert!(matches!(arena.resize_in_place(half, u64::MAX), Err(ArenaError::NoRoom { .. })));
     arena.check().unwrap();
 
-    let mut arena = Arena::new(Layout::new(u64::MAX))?;
+    let mut arena = Arena::new(ArenaLayout::new(u64::MAX))?;
     for bytes in [u64::MAX, u64::MAX - 254] {
-        assert_eq!(arena.allocate(bytes, Region::Dynamic), Err(ArenaError::Overflow { bytes }));
+        assert_eq!(arena.allocate(bytes, Zone::Dynamic), Err(ArenaError::Overflow { bytes }));
     }
-    assert!(arena.allocate(u64::MAX - 255, Region::Dynamic).is_ok());
-    assert_eq!(arena.allocate(0, Region::Dynamic), Err(ArenaError::ZeroBytes));
+    assert!(arena.allocate(u64::MAX - 255, Zone::Dynamic).is_ok());
+    assert_eq!(arena.allocate(0, Zone::Dynamic), Err(ArenaError::ZeroBytes));
     assert_eq!(arena.set_capacity(1 << 20).map_err(|error| error.is_out_of_memory()), Err(false));
     Ok(())
 }
@@ -169,29 +169,29 @@ fn nothing_overflows() -> Result<(), ArenaError> {
 #[test]
 fn an_empty_arena_serves_a_larger_request_than_the_last() -> Result<(), ArenaError> {
     // cuArena's fault W1: its untouched tail does not merge.
-    let mut arena = Arena::new(Layout::new(64 << 20))?;
-    let block = arena.allocate(40 << 20, Region::Dynamic)?;
+    let mut arena = Arena::new(ArenaLayout::new(64 << 20))?;
+    let block = arena.allocate(40 << 20, Zone::Dynamic)?;
     arena.free(block)?;
-    assert!(arena.allocate(48 << 20, Region::Dynamic).is_ok());
+    assert!(arena.allocate(48 << 20, Zone::Dynamic).is_ok());
     Ok(())
 }
 
 #[test]
 fn records_take_at_most_48_bytes_for_each_block() -> Result<(), ArenaError> {
-    let fixed = Arena::new(Layout::new(0))?.host_memory();
-    let mut arena = Arena::new(Layout::new(1 << 40).alignment(256))?;
+    let fixed = Arena::new(ArenaLayout::new(0))?.host_memory();
+    let mut arena = Arena::new(ArenaLayout::new(1 << 40).alignment(256))?;
     let mut blocks = Vec::new();
     for count in 1..=300_000 {
-        blocks.push(arena.allocate(256, Region::Dynamic)?);
+        blocks.push(arena.allocate(256, Zone::Dynamic)?);
         assert!(count < 1000 || arena.host_memory() - fixed <= 48 * count);
     }
     let before = arena.host_memory();
     for block in blocks.drain(..).step_by(2) {
         arena.free(block)?;
     }
-    assert_eq!(arena.free_blocks(Region::Dynamic), 150_001, "as many free as live");
+    assert_eq!(arena.free_blocks(Zone::Dynamic), 150_001, "as many free as live");
     for bytes in 1..=300_000 {
-        let block = arena.allocate(bytes, Region::Dynamic)?;
+        let block = arena.allocate(bytes, Zone::Dynamic)?;
         arena.free(block)?;
     }
     assert_eq!(arena.host_memory(), before, "a warm arena allocates no more");

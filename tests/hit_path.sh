@@ -10,7 +10,7 @@ cd "$(dirname "$0")/.."
 target=${CARGO_TARGET_DIR:-target}/hit_path
 # Between crates nothing is looked at; with it, each crate would have a listing of its own.
 export CARGO_PROFILE_RELEASE_LTO=off
-may_call='last4take|put_anew|allocate_past_magazines|release_to_depot|drop_in_place|Unwind_Resume|panic_in_cleanup'
+may_call='hot4take|put_anew|allocate_past_magazines|release_to_depot|drop_in_place|Unwind_Resume|panic_in_cleanup'
 then_may_call='Records::put_recorded|magazine::(put_anew|put_in_lane|take_last|take_from_lane|stow_last)|Rack::(begin_last|stow)|drop_in_place|__rust_dealloc|_Unwind_Resume|panic_in_cleanup'
 # A thread's first visit.
 then_may_call+='|thread_local::destructors::linux_like::register'
@@ -68,7 +68,7 @@ look_at() {
     # What they may call and is still a hit: other lanes, and another pool's last block. The listing is read to its end: a reader
     # that stops early would fail its writer.
     listing_of "$target"/release/examples/"$example" >"$listing"
-    for function in last::take magazine::take_last magazine::take_from_lane magazine::put_anew magazine::put_in_lane rack::Rack::begin_last rack::Rack::stow $recorded; do
+    for function in hot::take magazine::take_last magazine::take_from_lane magazine::put_anew magazine::put_in_lane rack::Rack::begin_last rack::Rack::stow $recorded; do
         body=$(awk -v name="::$function>:" 'index($0, name) && /^[0-9a-f]+ </ { inside = 1 } inside && /^$/ { exit } inside' "$listing")
         [ "$(grep -c . <<<"$body")" -gt 5 ] || { echo "$function: it is not in the program"; exit 1; }
         if grep -nE '\s(lock|xchg|mfence|lfence|sfence|cmpxchg|xadd)(\s|$)' <<<"$body"; then

@@ -3,7 +3,7 @@
 
 use proptest::prelude::*;
 use std::sync::mpsc::{Sender, channel};
-use vrampool::arena::Region as Zone;
+use vrampool::arena::Zone;
 use vrampool::host::{Call, HostDevice, HostStream};
 use vrampool::{
     ArenaBuffer, Backend, Buffer, DeviceArena, Placement, Pool, PoolStats, Region, RegionMut, Source,
@@ -146,7 +146,7 @@ fn a_reader_is_waited_for_too() {
     let [writer, reader, next] = &scene.streams;
     scene.warm(2, 0);
     let buffer = scene.allocate(KIB, 0);
-    let other = scene.arena.largest_free_block(vrampool::arena::Region::Dynamic);
+    let other = scene.arena.largest_free_block(Zone::Dynamic);
     let _other = scene.arena.allocate(other, next).expect("all that is free besides");
     buffer.used_on(reader).expect("no fault");
     let _not_done = [close_gate(reader), close_gate(writer)];

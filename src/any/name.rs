@@ -3,7 +3,8 @@
 use super::family::{FAMILIES, Family};
 use super::listing::{NotOpened, devices};
 use super::variants::AnyDevice;
-use crate::environment::{self, BACKEND, Lookup};
+use crate::environment;
+use crate::environment::{BACKEND, Lookup};
 use crate::error::Error;
 use std::fmt;
 use std::str::FromStr;

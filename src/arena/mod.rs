@@ -1,122 +1,342 @@
-//! An arena sub-allocates one range of bytes: offsets and sizes, no memory, no device, no lock.
+//! Arenas: one range, sub-allocated in blocks. [`DeviceArena`] is one of a device's memory, with streams and data; [`Arena`] is the
+//! numbers alone ([`engine`]).
 //!
-//! ```
-//! use vrampool::arena::{Arena, Layout, Region};
-//! # fn main() -> Result<(), vrampool::arena::ArenaError> {
-//! let mut arena = Arena::new(Layout::new(1 << 30).stable_bytes(64 << 20))?;
-//! let weights = arena.allocate(40 << 20, Region::Stable)?;
-//! let first = arena.allocate(1000, Region::Dynamic)?;
-//! let page = arena.allocate_aligned(4096, 1 << 20, Region::Dynamic)?;
-//! assert_eq!((arena.offset(weights)?, arena.offset(first)?), (0, 64 << 20));
-//! assert_eq!((arena.offset(page)?, arena.size(first)?), (65 << 20, 1024));
+//! * `builder`, `buffer`, `stats`: how an arena is to be, a block on loan, what it tells of itself;
+//! * `state`: what the lock holds; `live_block`: who uses a block, of which parts a stitched one is made, and whether it may move;
+//!   `fast_path`: one buffer for one block after the other;
+//! * `hazards`: who may touch which bytes when; `mapping`: physical memory behind a growing arena's range;
+//! * `compaction`: blocks moved, with their data; `resets`: who is told that all blocks are gone;
+//! * `sleep`: all physical memory given back, and taken again at the same addresses; `panics`: a device's panic, kept until the books are
+//!   right.
 //!
-//! arena.free(first)?;
-//! assert!(arena.free(first).is_err());
-//! assert_eq!(arena.used(), (40 << 20) + 4096);
-//! # Ok(())
-//! # }
-//! ```
-//!
-//! # What it promises
-//!
-//! * Blocks never overlap and are aligned. The bytes of a region are live, free or [held](Arena::held), each once.
-//! * Two free neighbours merge at once, so none ever exist; the untouched end of the range is a free block like others.
-//! * A request succeeds if some free block of its region holds it, aligned. It takes the smallest hole that does, and the
-//!   free end of the region only if there is none (with an alignment above the arena's, nearly: see
-//!   [`Arena::allocate_aligned`]). What an alignment leaves in front of a block is a free block.
-//! * A block in the stable region never moves. Asking for one where there is no such region is an error.
-//! * A stale, doubly freed or foreign [`Block`] is an error, and a call that fails has changed nothing.
-//!
-//! Alignment is that of the offset: the range's start has to be aligned as much as the most that is asked for.
-//!
-//! # How it works
-//!
-//! Each block, live or free, has a record of 40 bytes in one flat array, with the indices of its neighbours:
-//!
-//! ```text
-//! stable region        dynamic region
-//! ┌────┬──────┬──────┐ ┌────┬──────┬─────────┬──────┬──────────────┐
-//! │live│ free │ live │ │live│ free │  live   │ live │ free         │
-//! └────┴──────┴──────┘ └────┴──────┴─────────┴──────┴──────────────┘
-//!   ↔ neighbours           │                                └ the tail, in no bin
-//!                          ▼                           one more may be in hand, in no bin
-//!   groups   0 0 0 1 0 …               a bit for each 64 bins
-//!   bins     … 0 0 1 0 0 0 1 …         a bit for each 1024th of a power of two
-//!   tries    the sizes in one bin, by the bits that the bin does not tell
-//! ```
-//!
-//! cuArena has 32 bins, one for each power of two over [128 B, 256 GiB) and one above, and searches them and the blocks
-//! in one. Here each is split into 1024, two bitmaps find the first that is not empty, and a small trie finds the smallest
-//! block in it that fits: exact best fit without a search. The free end of a region is in no bin.
-//!
-//! Neither is the free block that is left when the newest live one is freed: it stays *in hand*. What the last search
-//! passed over is known as well, *from* what was asked for *to* what was found, until a free block of such a size comes
-//! into the bins. A request from there on that the block in hand holds, and whose size is no larger than what was found,
-//! is cut from it, because nothing in the bins fits better. Freeing it merges it back. So a LIFO pair touches no bin.
-//! Any other request sends the block in hand to its bin first.
-//!
-//! # What it costs
-//!
-//! * Allocate and free take a number of steps bounded by the bits of a size, whatever the number of blocks. The exception:
-//!   an alignment above the arena's, when the arena is too full for it, is searched for.
-//! * All figures are read in a bounded number of steps. [`blocks`](Arena::blocks), [`plan`](Arena::plan) and
-//!   [`release_vacated`](Arena::release_vacated) go over blocks.
-//! * Host memory: at most 47 bytes for each block, live or free, at the time when there were most: a record and the sixth
-//!   that the array grows by. 227 KiB for each region beside, of which what is for sizes that never come is not touched.
-//!   No heap allocation but for that growth.
-//!
-//! # Compaction
-//!
-//! [`plan`](Arena::plan) names the moves of one pass within a budget of bytes; each is
-//! [begun](Arena::begin_move), copied by whoever has the memory, and [committed](Arena::commit_move) or
-//! [cancelled](Arena::cancel_move). In between everything else goes on.
-//!
-//! ```
-//! # use vrampool::arena::{Arena, ArenaError, Layout, Move, Region};
-//! # fn copy(_: &Move) -> Result<(), ()> { Ok(()) }
-//! # fn wait_for_the_copies() {}
-//! # fn main() -> Result<(), ArenaError> {
-//! let mut arena = Arena::new(Layout::new(4096).alignment(256))?;
-//! let hole = arena.allocate(1024, Region::Dynamic)?;
-//! let block = arena.allocate(2048, Region::Dynamic)?;
-//! arena.free(hole)?;
-//! assert!(arena.allocate(2048, Region::Dynamic).is_err());
-//!
-//! let planned: Vec<Move> = arena.plan(1 << 20).collect();
-//! for Move { block, .. } in planned {
-//!     let Ok(Some(slide)) = arena.begin_move(block) else { continue };
-//!     assert!(slide.overlaps()); // 2048 bytes by 1024: the copy has to be split or staged
-//!     match copy(&slide) {
-//!         Ok(()) => arena.commit_move(block)?,
-//!         Err(()) => arena.cancel_move(block)?,
-//!     };
-//! }
-//! wait_for_the_copies();
-//! arena.release_vacated();
-//! assert_eq!((arena.offset(block)?, arena.largest_free_block(Region::Dynamic)), (0, 2048));
-//! # Ok(())
-//! # }
-//! ```
+//! One lock holds all of that. No call of the device is made under it.
 
-mod bins;
-mod block;
-mod check;
+mod buffer;
+mod builder;
 mod compaction;
-mod engine;
-mod error;
-mod figures;
-mod free;
-mod holes;
-mod layout;
-mod places;
-mod record;
-mod space;
-mod table;
-mod trie;
+pub mod engine;
+mod fast_path;
+mod hazards;
+mod live_block;
+mod mapping;
+mod panics;
+mod resets;
+mod sleep;
+mod state;
+mod stats;
 
-pub use block::{Block, Span, SpanState};
-pub use compaction::{Move, MoveEnd, Plan};
-pub use engine::Arena;
-pub use error::ArenaError;
-pub use layout::{Layout, Region};
-pub(crate) use places::{Moment, Room};
+pub use buffer::ArenaBuffer;
+pub use builder::ArenaBuilder;
+pub use compaction::{Compaction, Moved};
+pub(crate) use fast_path::Refill;
+pub(crate) use mapping::make::mapping_calls_of_this_thread;
+pub use mapping::quota::Allowance;
+use mapping::quota::Share;
+pub use sleep::{BlockState, Offload, SleepReport, SleepState, WakeReport};
+pub(crate) use sleep::{Falling, Stored, Waking, can_pin, on_a_stream};
+
+pub use engine::{Arena, ArenaError, ArenaLayout, BlockId, Move, MoveEnd, Plan, Span, SpanState, Zone};
+
+use crate::error::Error;
+use crate::streams::capture::{After, Need};
+use crate::sync::{Condvar, MutexGuard};
+use hazards::timeline::Before;
+use parking_lot::Mutex as LongMutex;
+use resets::Resets;
+use sleep::GivingBack;
+use state::{LockedState, State, Taken};
+use std::mem;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use vrampool_backend::{Backend, CaptureId, DeviceId, MemoryKind, Stream, fork};
+
+/// A device's memory, handed out in blocks: one range reserved once, or, [growing](ArenaBuilder::growing), addresses with memory
+/// mapped as it is needed, which can [sleep](Self::sleep). A clone is another handle to it.
+///
+/// As cuArena's pool, with its zones, bins and compaction, and in constant time; on any backend; and safe: a block
+/// waits on the device for the work that used its bytes before (and, mostly, for no later work of streams that shared
+/// them), follows its data when it is moved, and is an error, not another's memory, after [`reset`](Self::reset).
+///
+/// A block in a range of fixed size is placed in memory that takes no wait, if the search of some 64 free places finds some. Where
+/// none is free, work on `stream` waits on the device for all work that the last users of the bytes had enqueued when they were
+/// freed; with OpenCL that may include a wait for an event that the program itself completes, so do not block a thread on
+/// `stream` that has yet to complete it. In a program that shares blocks, a block that would have to wait is placed where the wait is
+/// shorter; of a growing arena also in new memory, up to three eighths more than the most that was live
+/// (not within an [`Allowance`] that has a limit). An arena of pageable host memory is one on [`HostDevice`](crate::host::HostDevice).
+///
+/// ```
+/// use vrampool::{Backend, DeviceArena, arena::Zone, host::HostDevice};
+///
+/// # fn main() -> Result<(), vrampool::Error> {
+/// let device = HostDevice::new();
+/// let stream = device.create_stream()?;
+/// let arena = DeviceArena::builder(&device).limit(64 << 20).stable_bytes(1 << 20).build()?;
+/// let weights = arena.allocate_in(Zone::Stable, 300_000, &stream)?; // never moves
+/// let mut batch = arena.allocate_elements::<f32>(1000, &stream)?;
+/// batch.write(&stream, &[0; 4000])?;
+/// assert_eq!(arena.used(), weights.size() + batch.size());
+/// drop(batch);
+/// let report = arena.compact(&stream, u64::MAX, |moved| println!("{moved:?}"))?;
+/// assert_eq!(report.moved_blocks, 0);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct DeviceArena<B: Backend> {
+    shared: Arc<Shared<B>>,
+}
+
+impl<B: Backend> Clone for DeviceArena<B> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl<B: Backend> Drop for DeviceArena<B> {
+    fn drop(&mut self) {
+        if fork::is_child() {
+            // It is never dropped then.
+            mem::forget(Arc::clone(&self.shared));
+        }
+    }
+}
+
+/// What an arena's handles and its buffers share.
+#[derive(Debug)]
+struct Shared<B: Backend> {
+    device: B,
+    id: DeviceId,
+    kind: MemoryKind,
+    state: LockedState<B>,
+    /// Signalled when a move has ended.
+    settled: Condvar,
+    /// One compaction, growth, release, sleep or wake at a time.
+    changing: LongMutex<()>,
+    giving_back: GivingBack,
+    resets: Resets,
+    /// Behind the state, and so given back once its memory is.
+    share: Share,
+    /// Calls of the device for virtual memory, and their time.
+    mapping_calls: AtomicU64,
+    mapping_nanoseconds: AtomicU64,
+    /// Waits put between streams.
+    waits: AtomicU64,
+    /// Whether there are marks: a hint.
+    is_marked: AtomicBool,
+    /// Last of all, once its memory is dropped.
+    _reclaim: Reclaim<B>,
+}
+
+/// Has the device give back, when it is dropped, the memory that it keeps for work.
+#[derive(Debug)]
+struct Reclaim<B: Backend>(B);
+
+impl<B: Backend> Drop for Reclaim<B> {
+    fn drop(&mut self) {
+        // What is not given back now is given back with memory that is dropped later.
+        let _ = self.0.reclaim();
+    }
+}
+
+impl<B: Backend> DeviceArena<B> {
+    /// How to make an arena on `device`.
+    pub fn builder(device: &B) -> ArenaBuilder<B> {
+        ArenaBuilder::new(device)
+    }
+
+    /// A block of `bytes` bytes (at least 1) in the dynamic zone, for work on `stream`.
+    ///
+    /// # Errors
+    /// [`Error::Arena`] when no hole is large enough ([`is_out_of_memory`](Error::is_out_of_memory)) or the request makes
+    /// no sense, [`Error::WrongDevice`], [`Error::Backend`] when the device refuses an event or a wait, [`Error::Capture`] when
+    /// that would be between a stream that is captured and one that is not.
+    pub fn allocate(&self, bytes: u64, stream: &B::Stream) -> Result<ArenaBuffer<B>, Error> {
+        self.allocate_in(Zone::Dynamic, bytes, stream)
+    }
+
+    /// As [`allocate`](Self::allocate), in a zone of your choice: what is in the stable one never moves.
+    ///
+    /// # Errors
+    /// As [`allocate`](Self::allocate); asking for a stable zone that is not there is one too.
+    pub fn allocate_in(&self, zone: Zone, bytes: u64, stream: &B::Stream) -> Result<ArenaBuffer<B>, Error> {
+        // Whatever the arena's alignment is, it is that.
+        self.allocate_aligned(zone, bytes, 1, stream)
+    }
+
+    /// As [`allocate_in`](Self::allocate_in), at a multiple of `alignment` (a power of two) bytes from the range's start,
+    /// which the device aligns to its own [`alignment`](vrampool_backend::Properties::alignment).
+    ///
+    /// # Errors
+    /// As [`allocate_in`](Self::allocate_in).
+    pub fn allocate_aligned(
+        &self,
+        zone: Zone,
+        bytes: u64,
+        alignment: u64,
+        stream: &B::Stream,
+    ) -> Result<ArenaBuffer<B>, Error> {
+        self.shared.check_device(stream)?;
+        let is_captured = self.shared.is_captured(stream);
+        let mut state = self.shared.lock_for_request();
+        if state.backing.is_some() {
+            // All of it is stable.
+            drop(state);
+            return self.shared.allocate_growing((bytes, alignment), stream, || false);
+        }
+        let block = state.with_deferred(|engine| engine.allocate_aligned(bytes, alignment, zone))?;
+        let request = (bytes, alignment);
+        let served = self.shared.hand_out((state, is_captured), Taken::plain(block), request, stream);
+        self.shared.or_elsewhere(served, zone, request, stream)
+    }
+
+    /// As [`allocate`](Self::allocate); before more is mapped for it `spare` may give back what is to serve instead.
+    pub(crate) fn allocate_sparing(
+        &self,
+        bytes: u64,
+        stream: &B::Stream,
+        spare: impl FnMut() -> bool,
+    ) -> Result<ArenaBuffer<B>, Error> {
+        if !self.is_growing() {
+            return self.allocate(bytes, stream);
+        }
+        self.shared.check_device(stream)?;
+        self.shared.allocate_growing((bytes, 1), stream, spare)
+    }
+
+    /// A block for `count` elements of `T`, aligned for them too.
+    ///
+    /// # Errors
+    /// As [`allocate`](Self::allocate); a size that overflows is one too.
+    pub fn allocate_elements<T>(&self, count: u64, stream: &B::Stream) -> Result<ArenaBuffer<B>, Error> {
+        let size = size_of::<T>() as u64;
+        let bytes = count.checked_mul(size).ok_or(ArenaError::Overflow { bytes: u64::MAX })?;
+        let alignment = align_of::<T>() as u64;
+        self.allocate_aligned(Zone::Dynamic, bytes, alignment, stream)
+    }
+}
+
+impl<B: Backend> Shared<B> {
+    fn check_device(&self, stream: &B::Stream) -> Result<(), Error> {
+        fork::check()?;
+        let given = stream.device();
+        // Numbers first, and names mostly by their address.
+        let is_own = given.key == self.id.key
+            && (std::ptr::eq(given.backend, self.id.backend) || given.backend == self.id.backend);
+        if is_own { Ok(()) } else { Err(Error::WrongDevice { pool: self.id, given }) }
+    }
+
+    /// A buffer of a block that was just allocated, behind the work of those who used its bytes.
+    #[inline(always)]
+    fn hand_out(
+        self: &Arc<Self>,
+        (mut state, is_captured): (MutexGuard<'_, State<B>>, Option<bool>),
+        taken: Taken<B>,
+        (bytes, alignment): (u64, u64),
+        stream: &B::Stream,
+    ) -> Result<ArenaBuffer<B>, Error> {
+        let Taken { block, stitched } = state.keep_apart(taken, alignment, (stream, is_captured))?;
+        let (_, mut size, mut before) = state.settle(block, stream);
+        if let Some(place) = &stitched {
+            (size, before) = state.settle_more(&place.more, stream, (size, before));
+        }
+        let before = before.map(|before| state.points_of(before));
+        let writer = state.stream(stream);
+        let slot = state.slots.insert(block, writer);
+        if let Some(before) = &before {
+            slot.awaits(before.streams.iter().map(|(user, _)| user));
+        }
+        let (range, stitched_at) = match stitched {
+            None => (state.handle(), None),
+            Some(place) => {
+                slot.has_more(place.more);
+                (place.memory, Some(place.offset))
+            }
+        };
+        let gone = state.unsettled.take_gone();
+        drop(state);
+        drop(gone);
+        let mut buffer = ArenaBuffer::new(Arc::clone(self), range, block, (bytes, size, alignment));
+        buffer.stitched_at = stitched_at;
+        let Some(before) = before else { return Ok(buffer) };
+        match self.put_behind(&before, &buffer, stream) {
+            Ok(()) => Ok(buffer),
+            Err(error) => {
+                self.take_back(&buffer);
+                Err(error)
+            }
+        }
+    }
+
+    /// Frees a new block that nobody was given, so that all is as before: `stream` used nothing of it.
+    #[cold]
+    fn take_back(&self, buffer: &ArenaBuffer<B>) {
+        let mut state = self.state.lock_with_deferred();
+        let slot = state.slots.remove(buffer.block);
+        if let Some(slot) = &slot {
+            [buffer.block].iter().chain(slot.more()).for_each(|&block| state.free_freed(block));
+        }
+        drop(state);
+        drop(slot);
+    }
+
+    /// Puts what `stream` does from now on behind the work of those who used a new block's bytes.
+    #[cold]
+    fn put_behind(
+        &self,
+        before: &Before<B>,
+        buffer: &ArenaBuffer<B>,
+        stream: &B::Stream,
+    ) -> Result<(), Error> {
+        let users = before.streams.iter();
+        let users = users.map(|(user, mark)| (user, mark.as_ref().map(|mark| &*mark.event)));
+        self.take_over(users, stream, buffer.need())?;
+        let State { slots, unsettled, .. } = &mut *self.state.lock_with_deferred();
+        if let Some(slot) = slots.get_mut(buffer.block) {
+            slot.awaits_nobody();
+        }
+        for (user, mark) in &before.streams {
+            unsettled.waited(user, stream, mark.as_ref().map_or(before.era, |mark| mark.era));
+        }
+        Ok(())
+    }
+
+    /// As [`Need::order`].
+    fn order<'a>(
+        &self,
+        users: impl Iterator<Item = &'a B::Stream> + Clone,
+        to: &B::Stream,
+        need: Need,
+        after: After,
+    ) -> Result<Option<CaptureId>, Error> {
+        let (waits, capture) = need.order(&self.device, users, to, after)?;
+        self.waits.fetch_add(waits, Ordering::Relaxed);
+        Ok(capture)
+    }
+
+    /// As [`Need::take_over`].
+    fn take_over<'a>(
+        &self,
+        users: impl Iterator<Item = (&'a B::Stream, Option<&'a B::Event>)> + Clone,
+        to: &B::Stream,
+        need: Need,
+    ) -> Result<(), Error> {
+        let waits = need.take_over(&self.device, users, to)?;
+        self.waits.fetch_add(waits, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// The state, once nothing moves the block.
+    fn settled(&self, block: BlockId) -> MutexGuard<'_, State<B>> {
+        let mut state = self.state.lock_with_deferred();
+        while state.slots.get(block).is_some_and(|slot| slot.moving) {
+            state = self.state.wait(&self.settled, state);
+        }
+        state
+    }
+}
+
+impl<B: Backend> Drop for Shared<B> {
+    fn drop(&mut self) {
+        log::info!("arena on {}: given back", self.id);
+    }
+}

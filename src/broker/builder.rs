@@ -2,16 +2,16 @@
 
 use super::handle::{Broker, new_pool};
 use super::host_array::SpillAccount;
-use super::ledger::{HOST_FRACTION, PinnedLedger, budget};
 use super::share::Shares;
 use super::spill_directory;
-use super::staging::{BlockBounds, Staging};
 use super::state::{Settings, Shared, State, WarningHook};
 use super::turn::Turn;
 use super::{Allocator, BrokerCounts, BrokerError, LimitMode, Warning};
 use crate::UNLIMITED;
+use crate::cache::size_class::SizeClasses;
 use crate::environment;
-use crate::size_class::SizeClasses;
+use crate::staging::ledger::{HOST_FRACTION, PinnedLedger, budget};
+use crate::staging::{BlockBounds, Staging};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::fmt;

@@ -2,8 +2,8 @@
 
 use super::Footprint;
 use super::state::PlanArray;
+use crate::cache::size_class::SizeClasses;
 use crate::pool::Pool;
-use crate::size_class::SizeClasses;
 use vrampool_backend::Backend;
 
 /// How large memory really is.

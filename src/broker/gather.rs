@@ -3,8 +3,8 @@
 use super::BrokerError;
 use super::course::Piece;
 use super::request::Layout;
-use super::staging::Block;
 use super::transfer::{Mover, Side};
+use crate::staging::Block;
 use std::ops::Range;
 use vrampool_backend::Backend;
 

@@ -9,9 +9,9 @@ use super::{
     PinnedLedger, Plan, RegisteredClient,
 };
 use crate::UNLIMITED;
+use crate::cache::size_class::SizeClasses;
 use crate::error::Error;
 use crate::pool::Pool;
-use crate::size_class::SizeClasses;
 use crate::source::Source;
 use std::sync::Arc;
 use vrampool_backend::{Backend, BackendError, Capabilities, Placement};

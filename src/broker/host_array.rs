@@ -1,8 +1,8 @@
 //! Arrays of the host: pinned, pageable, or in a file.
 
 use super::BrokerError;
-use super::ledger::PinnedReservation;
-use crate::file_size;
+use crate::output::size_limit as file_size;
+use crate::staging::ledger::PinnedReservation;
 use std::fs::File;
 use std::io;
 use std::path::Path;

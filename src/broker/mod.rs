@@ -67,7 +67,6 @@ mod footprint;
 mod gather;
 mod handle;
 mod host_array;
-mod ledger;
 mod partition;
 mod plan;
 mod pressure;
@@ -77,18 +76,17 @@ mod session;
 mod share;
 mod slot;
 mod spill_directory;
-mod staging;
 mod state;
 mod stats;
 mod transfer;
 mod turn;
 
+pub use crate::staging::ledger::{PinnedLedger, PinnedReservation};
 pub use builder::BrokerBuilder;
 pub use client::{Client, ClientHandle};
 pub use error::{BrokerError, Stage, Warning};
 pub use handle::Broker;
 pub use host_array::{HostArray, HostBacking};
-pub use ledger::{PinnedLedger, PinnedReservation};
 pub use partition::{ChunkError, Partition};
 pub use plan::{Execution, HostSink, HostSource, Plan, Response};
 pub use request::{ArrayRequest, Role};
@@ -97,11 +95,11 @@ pub use share::{LimitMode, Share, ShareError};
 pub use slot::Chunk;
 pub use stats::{BrokerCounts, BrokerStats, ClientStats, RegisteredClient};
 
+pub(crate) use crate::staging::{Answer, Block, BlockBounds, Staging};
 #[cfg(feature = "metrics")]
 pub(crate) use handle::WeakBroker;
 pub(crate) use partition::Footprint;
 pub(crate) use request::Layout;
-pub(crate) use staging::{Answer, Block, BlockBounds, Staging};
 
 use crate::error::Error;
 use std::fmt;

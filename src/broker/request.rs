@@ -261,9 +261,9 @@ mod tests {
     /// Bytes of arrays that are cut, and of those that are not, each by itself.
     #[test]
     fn test_get_portioned_request_size() {
-        use super::super::footprint::{Demand, Rounding};
-        use super::super::state::arrays;
-        use super::super::{ClientId, Footprint};
+        use crate::broker::footprint::{Demand, Rounding};
+        use crate::broker::state::arrays;
+        use crate::broker::{ClientId, Footprint};
         let queued = |id, request: ArrayRequest| Queued { id: ArrayId(id), request };
         let cut = request(&[2, 3, 4]).chunk_axis(2);
         let wanted = [(ClientId(1), vec![queued(1, cut), queued(2, request(&[2, 3, 4]).unchunkable())])];

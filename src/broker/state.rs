@@ -2,18 +2,18 @@
 
 use super::footprint::Rounding;
 use super::host_array::SpillAccount;
-use super::ledger::PinnedLedger;
 use super::partition::Partition;
 use super::request::{ArrayRequest, Queued};
 use super::share::Shares;
-use super::staging::Staging;
 use super::turn::Turn;
 use super::{
     Allocator, ArrayId, BrokerCounts, BrokerError, ClientId, ClientStats, Layout, LimitMode, Response, Role,
     Warning,
 };
-use crate::buffer::Buffer;
 use crate::pool::Pool;
+use crate::pool::buffer::Buffer;
+use crate::staging::Staging;
+use crate::staging::ledger::PinnedLedger;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::fmt;

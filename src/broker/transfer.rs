@@ -5,7 +5,7 @@ use super::BrokerError;
 use super::course::Piece;
 use super::plan::Data;
 use super::request::Layout;
-use super::staging::{Answer, Block, Staging};
+use crate::staging::{Answer, Block, Staging};
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;

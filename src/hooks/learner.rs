@@ -1,6 +1,6 @@
 //! What is asked of pools, kept to fit size classes to.
 
-use crate::fitted::Demand;
+use crate::cache::size_class::fitted::Demand;
 use parking_lot::Mutex;
 use rustc_hash::FxHashSet;
 use vrampool_backend::{Hook, HookEvent, Outcome};
@@ -9,7 +9,7 @@ use vrampool_backend::{Hook, HookEvent, Outcome};
 /// that it may stay with a pool for as long as that lives; each takes some 20 bytes once freed, and as many more until then.
 ///
 /// A pool with a hook is slower by some tens of nanoseconds a hit: learn with one, and have another to work with, as shown in
-/// [`fitted`](crate::fitted). One learner may serve several pools; it learns what they hold together.
+/// [`fitted`](crate::cache::size_class::fitted). One learner may serve several pools; it learns what they hold together.
 #[derive(Debug)]
 pub struct Learner {
     most_requests: u64,

@@ -2,7 +2,7 @@
 
 use super::sample::{Sample, Value};
 use super::series::Series;
-use ::metrics::Label;
+use metrics::Label;
 
 pub(super) fn tell(series: &Series, sample: Sample<'_>) {
     let label = |(name, value): (&'static str, &str)| Label::new(name, value.to_owned());

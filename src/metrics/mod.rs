@@ -30,7 +30,7 @@ pub use pool::METRICS;
 pub use publisher::Publisher;
 
 use crate::pool::Pool;
-use ::metrics::Unit;
+use metrics::Unit;
 use parking_lot::Mutex;
 use pool::PoolFigures;
 use sample::Figures;

@@ -5,9 +5,9 @@ use super::published::{Observed, Watch};
 use super::sample::{Figures, Sample};
 use super::{Closing, Metric, metric};
 use crate::UNLIMITED;
+use crate::pool::served_by::ServedBy;
+use crate::pool::stats::{PoolStats, Rung};
 use crate::pool::{Handle, Pool};
-use crate::served_by::ServedBy;
-use crate::stats::{PoolStats, Rung};
 use std::sync::{Arc, OnceLock, Weak};
 use vrampool_backend::{Backend, MemoryInfo};
 

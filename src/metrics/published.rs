@@ -182,10 +182,11 @@ impl<F: Figures> Owner<F> {
 
 #[cfg(all(test, feature = "host"))]
 mod tests {
-    use super::super::sample::Sample;
     use super::*;
+    use crate::Pool;
+    use crate::broker::Broker;
     use crate::host::HostDevice;
-    use crate::{Pool, broker::Broker};
+    use crate::metrics::sample::Sample;
 
     #[derive(Debug, Clone, PartialEq)]
     struct Count {

@@ -12,16 +12,18 @@
 //!   its other hard links are not.
 //! * A device or a pipe has no previous content: it receives the bytes at the commit.
 
+pub(crate) mod checksum;
 mod error;
 mod identity;
 mod part;
+pub(crate) mod size_limit;
 #[cfg(target_os = "linux")]
 mod unnamed;
 
 pub use error::{OutputError, OutputFault};
 pub use identity::shown;
 
-use crate::file_size;
+use crate::output::size_limit as file_size;
 use part::Part;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Seek, SeekFrom, Write};

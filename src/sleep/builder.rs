@@ -2,11 +2,11 @@
 
 use super::sleeper::{Places, Shared, SleepAllocation, Sleeper};
 use super::{Offload, chunk};
-use crate::device_arena::Allowance;
+use crate::arena::Allowance;
+use crate::cache::size_class::SizeClasses;
 use crate::environment;
 use crate::error::Error;
 use crate::pool::Pool;
-use crate::size_class::SizeClasses;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::fmt;

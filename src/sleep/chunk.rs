@@ -1,6 +1,7 @@
 //! How large one piece of physical memory is at most.
 
-use crate::environment::{self, Lookup, Settings};
+use crate::environment;
+use crate::environment::{Lookup, Settings};
 use crate::error::Error;
 
 /// What a piece is without a setting, MiB.

@@ -2,7 +2,7 @@
 
 use super::loose::{Falling as LooseFalling, Loose, LooseBuffer, Waking as LooseWaking};
 use super::{Offload, SleepReport, SleepState, SleepUsage, WakeReport};
-use crate::device_arena::{ArenaBuffer, DeviceArena, Falling as ArenaFalling, Waking as ArenaWaking};
+use crate::arena::{ArenaBuffer, DeviceArena, Falling as ArenaFalling, Waking as ArenaWaking};
 use crate::error::Error;
 use vrampool_backend::Backend;
 

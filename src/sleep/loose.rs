@@ -2,11 +2,11 @@
 //! awake they are others.
 
 use super::{BlockState, Offload, SleepReport, SleepState, SleepUsage, WakeReport};
-use crate::arena::ArenaError;
-use crate::buffer::Buffer;
-use crate::device_arena::{Stored, can_pin, on_a_stream};
+use crate::arena::engine::ArenaError;
+use crate::arena::{Stored, can_pin, on_a_stream};
 use crate::error::Error;
 use crate::pool::Pool;
+use crate::pool::buffer::Buffer;
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::{Arc, Weak};
 use vrampool_backend::{Backend, Memory};

@@ -1,6 +1,7 @@
 //! A trace in memory, and how it is read.
 
-use super::csv::{self, END, HEADER, NEW_HEADER, Wrong};
+use super::csv;
+use super::csv::{END, HEADER, NEW_HEADER, Wrong};
 use super::doubt::{Doubt, Doubts, Warning};
 use super::error::{Fault, TraceError};
 use super::event::{Event, Op};
@@ -9,8 +10,8 @@ use super::ledger::Ledger;
 use super::lines::Lines;
 use super::other_devices::OtherDevices;
 use super::place::Place;
-use crate::checksum::Checksum;
-use crate::fitted::Demand;
+use crate::cache::size_class::fitted::Demand;
+use crate::output::checksum::Checksum;
 use crate::output::shown;
 use std::collections::HashMap;
 use std::fs::File;

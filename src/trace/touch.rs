@@ -1,7 +1,7 @@
 //! What a replay can do with the memory that it gets, so that memory which is handed out too early shows.
 
-use crate::buffer::Buffer;
 use crate::error::Error;
+use crate::pool::buffer::Buffer;
 use std::fmt;
 use vrampool_backend::{Backend, BackendError, Memory, MemoryKind, Region, RegionMut};
 

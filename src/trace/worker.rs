@@ -2,9 +2,9 @@
 
 use super::program::{Program, Step};
 use super::touch::{Marks, Touch};
-use crate::buffer::Buffer;
 use crate::error::Error;
 use crate::pool::Pool;
+use crate::pool::buffer::Buffer;
 use std::io;
 use std::sync::Barrier;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};

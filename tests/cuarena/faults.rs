@@ -5,7 +5,7 @@ use super::{
 };
 use crate::probe::Probe;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use vrampool::arena::{ArenaError, Region};
+use vrampool::arena::{ArenaError, Zone};
 use vrampool::host::{Call, HostDevice};
 use vrampool::{Backend, BackendError, DeviceArena, Error, Event, Placement, RegionMut};
 
@@ -15,7 +15,7 @@ fn w1_an_empty_pool_runs_out_of_memory() {
     for placement in [Placement::Device, Placement::HostVisible] {
         let setup = Setup::on(discrete(), |builder| builder.limit(64 * MB).memory(placement));
         drop(setup.allocate(40 * MB));
-        assert_eq!((setup.arena.used(), setup.arena.largest_free_block(Region::Dynamic)), (0, 64 * MB));
+        assert_eq!((setup.arena.used(), setup.arena.largest_free_block(Zone::Dynamic)), (0, 64 * MB));
         drop(setup.allocate(48 * MB));
         for bytes in (1..=64).map(|n| n * MB) {
             drop(setup.allocate(bytes));
@@ -147,12 +147,12 @@ fn w7_a_failure_with_a_stable_region_leaves_half_a_pool() {
     setup.arena.resize(128 * MB).expect_err("the fault");
     let of = |region| (setup.arena.capacity_of(region), setup.arena.available(region));
     let as_it_was = || {
-        assert_eq!((of(Region::Stable), of(Region::Dynamic)), ((16 * MB, 16 * MB), (48 * MB, 48 * MB)));
+        assert_eq!((of(Zone::Stable), of(Zone::Dynamic)), ((16 * MB, 16 * MB), (48 * MB, 48 * MB)));
     };
     as_it_was();
     setup.arena.reset().expect("nothing moves");
     as_it_was();
-    for region in [Region::Stable, Region::Dynamic] {
+    for region in [Zone::Stable, Zone::Dynamic] {
         let mut buffer = setup.arena.allocate_in(region, MB, &setup.stream).expect("memory");
         buffer.write(&setup.stream, &pattern(1, MB)).expect("there is memory");
         assert!(holds(&buffer, &setup.stream, 1));
@@ -229,14 +229,14 @@ fn w10_the_pageable_pool_is_not_aligned() {
 #[test]
 fn w11_stable_becomes_dynamic() {
     let setup = setup(64 * MB);
-    let answer = setup.arena.allocate_in(Region::Stable, MB, &setup.stream);
+    let answer = setup.arena.allocate_in(Zone::Stable, MB, &setup.stream);
     assert!(matches!(answer, Err(Error::Arena(ArenaError::NoStableRegion))));
     // One as large as the pool was dropped with a warning; here it is an error.
     let builder = DeviceArena::builder(&setup.device).limit(64 * MB).stable_bytes(64 * MB);
     assert!(matches!(builder.build(), Err(Error::Arena(ArenaError::StableTooLarge { .. }))));
     let with = setup_with_stable(64 * MB, 16 * MB);
-    let hole = with.arena.allocate_in(Region::Stable, MB, &with.stream).expect("memory");
-    let kept = with.arena.allocate_in(Region::Stable, MB, &with.stream).expect("memory");
+    let hole = with.arena.allocate_in(Zone::Stable, MB, &with.stream).expect("memory");
+    let kept = with.arena.allocate_in(Zone::Stable, MB, &with.stream).expect("memory");
     drop(hole);
     with.arena.compact(&with.stream, u64::MAX, |moved| panic!("{moved:?}")).expect("no fault");
     assert_eq!(kept.offset().expect("live"), MB);
@@ -254,8 +254,7 @@ fn w12_alignment_is_fixed() {
     let hole = setup.allocate(1);
     let wall = setup.allocate(1);
     let pages = setup.arena.allocate_elements::<Page>(2, &setup.stream).expect("memory");
-    let mut asked =
-        setup.arena.allocate_aligned(Region::Dynamic, 100, 64 * KB, &setup.stream).expect("memory");
+    let mut asked = setup.arena.allocate_aligned(Zone::Dynamic, 100, 64 * KB, &setup.stream).expect("memory");
     let aligned =
         |buffer: &vrampool::ArenaBuffer<Probe>, to| buffer.offset().expect("live").is_multiple_of(to);
     assert!(aligned(&pages, 4096) && aligned(&asked, 64 * KB));

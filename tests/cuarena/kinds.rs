@@ -1,7 +1,7 @@
 //! What holds for every kind of memory, and for pairs of arenas.
 
 use super::{KB, MB, Setup, check, contents, discrete};
-use vrampool::arena::{ArenaError, Region};
+use vrampool::arena::{ArenaError, Zone};
 use vrampool::backend::MemoryKind;
 use vrampool::host::HostDevice;
 use vrampool::{Backend, Error, Memory, Placement};
@@ -63,11 +63,11 @@ fn allocate_deallocate(kind: Kind) {
 
 fn available_tracks_capacity(kind: Kind) {
     let setup = kind.setup(POOL);
-    let before = setup.arena.available(Region::Dynamic);
+    let before = setup.arena.available(Zone::Dynamic);
     let buffer = floats(&setup, 1024);
-    assert_eq!(setup.arena.available(Region::Dynamic), before - buffer.size());
+    assert_eq!(setup.arena.available(Zone::Dynamic), before - buffer.size());
     drop(buffer);
-    assert_eq!((before, setup.arena.available(Region::Dynamic)), (POOL, POOL));
+    assert_eq!((before, setup.arena.available(Zone::Dynamic)), (POOL, POOL));
 }
 
 fn resize_buffer(kind: Kind) {
@@ -125,7 +125,7 @@ fn reset(kind: Kind) {
     let setup = kind.setup(POOL);
     let stale = [floats(&setup, 1024), floats(&setup, 1024)];
     setup.arena.reset().expect("nothing moves");
-    assert_eq!((setup.arena.used(), setup.arena.available(Region::Dynamic)), (0, POOL));
+    assert_eq!((setup.arena.used(), setup.arena.available(Zone::Dynamic)), (0, POOL));
     let error = stale[0].on(&setup.stream).expect_err("it is not there any more");
     assert!(matches!(error, Error::Arena(ArenaError::StaleBlock)), "{error}");
 }
@@ -138,7 +138,7 @@ fn null_zero_guard(kind: Kind) {
     let nothing = setup.arena.allocate_elements::<f32>(0, &setup.stream);
     assert!(matches!(nothing, Err(Error::Arena(ArenaError::ZeroBytes))));
     drop(nothing);
-    assert_eq!((setup.arena.used(), setup.arena.available(Region::Dynamic)), (0, POOL));
+    assert_eq!((setup.arena.used(), setup.arena.available(Zone::Dynamic)), (0, POOL));
 }
 
 /// Through a stream, and through the host's mapping of the same bytes.

@@ -16,7 +16,7 @@ mod untested;
 
 use probe::Probe;
 use std::sync::mpsc::{Sender, channel};
-use vrampool::arena::{Region, SpanState};
+use vrampool::arena::{SpanState, Zone};
 use vrampool::host::{DeviceKind, HostDevice, HostMemory, HostStream};
 use vrampool::{ArenaBuffer, ArenaBuilder, Backend, DeviceArena, Placement};
 
@@ -109,9 +109,9 @@ fn check<B: Backend>(arena: &DeviceArena<B>) {
         end += span.bytes;
     }
     assert_eq!(end, arena.capacity());
-    for region in [Region::Stable, Region::Dynamic] {
+    for region in [Zone::Stable, Zone::Dynamic] {
         let of = |free| {
-            let spans = spans.iter().filter(|span| span.region == region);
+            let spans = spans.iter().filter(|span| span.zone == region);
             spans
                 .filter(|span| (span.state == SpanState::Free) == free)
                 .map(|span| span.bytes)
@@ -122,7 +122,7 @@ fn check<B: Backend>(arena: &DeviceArena<B>) {
         assert_eq!(of(true).into_iter().max().unwrap_or(0), arena.largest_free_block(region));
     }
     let neighbours = |pair: &[vrampool::arena::Span]| {
-        pair[0].region == pair[1].region && pair.iter().all(|span| span.state == SpanState::Free)
+        pair[0].zone == pair[1].zone && pair.iter().all(|span| span.state == SpanState::Free)
     };
     assert!(!spans.windows(2).any(neighbours), "free neighbours: {spans:?}");
 }

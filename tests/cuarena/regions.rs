@@ -1,13 +1,13 @@
 //! cuArena's tests of its stable region, its bins and its compaction.
 
 use super::{KB, MB, Setup, check, contents, discrete, holds, setup, setup_with_stable};
-use vrampool::arena::{ArenaError, Region};
+use vrampool::arena::{ArenaError, Zone};
 use vrampool::{ArenaBuffer, Error, Placement};
 
 type Buffer = ArenaBuffer<vrampool::host::HostDevice>;
 
 fn stable(setup: &Setup, bytes: u64) -> Result<Buffer, Error> {
-    setup.arena.allocate_in(Region::Stable, bytes, &setup.stream)
+    setup.arena.allocate_in(Zone::Stable, bytes, &setup.stream)
 }
 
 fn offset(buffer: &Buffer) -> u64 {
@@ -31,7 +31,7 @@ mod stable {
         let setup = setup_with_stable(64 * MB, 16 * MB);
         let buffer = stable(&setup, MB).expect("memory");
         assert!(offset(&buffer) + buffer.size() <= 16 * MB);
-        assert_eq!(setup.arena.used_in(Region::Stable), MB);
+        assert_eq!(setup.arena.used_in(Zone::Stable), MB);
         let region = buffer.on(&setup.stream).expect("live");
         assert_eq!(region.address(), setup.arena.base().map(|base| base + offset(&buffer)));
     }
@@ -58,9 +58,9 @@ mod stable {
     fn out_of_memory_throws() {
         let setup = setup_with_stable(64 * MB, 4 * MB);
         let error = stable(&setup, 8 * MB).expect_err("more than the region");
-        assert!(matches!(error, Error::Arena(ArenaError::NoSpace { region: Region::Stable, .. })), "{error}");
+        assert!(matches!(error, Error::Arena(ArenaError::NoSpace { zone: Zone::Stable, .. })), "{error}");
         assert!(error.is_out_of_memory() && error.to_string().contains("stable region"), "{error}");
-        assert_eq!(setup.arena.available(Region::Dynamic), 60 * MB, "it does not fall back");
+        assert_eq!(setup.arena.available(Zone::Dynamic), 60 * MB, "it does not fall back");
     }
 
     /// cuArena refuses every resize there. Here one grows in the region, and what the region has no room for is refused.
@@ -71,10 +71,10 @@ mod stable {
         let _behind = stable(&setup, MB).expect("memory");
         buffer.write(&setup.stream, &[9; 64]).expect("no fault");
         let error = buffer.resize(8 * MB, &setup.stream).expect_err("more than the region");
-        assert!(matches!(error, Error::Arena(ArenaError::NoSpace { region: Region::Stable, .. })), "{error}");
+        assert!(matches!(error, Error::Arena(ArenaError::NoSpace { zone: Zone::Stable, .. })), "{error}");
         assert_eq!((buffer.len(), offset(&buffer)), (MB, 0));
         buffer.resize(2 * MB, &setup.stream).expect("memory");
-        assert_eq!(setup.arena.used_in(Region::Stable), 3 * MB);
+        assert_eq!(setup.arena.used_in(Zone::Stable), 3 * MB);
         assert_eq!(contents(&buffer, &setup.stream)[..64], [9; 64]);
     }
 
@@ -85,7 +85,7 @@ mod stable {
         let error = stable(&setup, MB).expect_err("no such region");
         assert!(matches!(error, Error::Arena(ArenaError::NoStableRegion)), "{error}");
         assert!(error.to_string().contains("ask for dynamic memory"), "{error}");
-        assert_eq!((setup.arena.capacity_of(Region::Stable), setup.arena.used()), (0, 0));
+        assert_eq!((setup.arena.capacity_of(Zone::Stable), setup.arena.used()), (0, 0));
     }
 }
 
@@ -97,11 +97,11 @@ mod dynamic_bins {
         let setup = setup(64 * MB);
         let mut blocks = eight_blocks(&setup);
         blocks.iter_mut().step_by(2).for_each(|block| drop(block.take()));
-        assert_eq!(setup.arena.fragmentation(Region::Dynamic), 0.75);
+        assert_eq!(setup.arena.fragmentation(Zone::Dynamic), 0.75);
         check(&setup.arena);
         blocks.iter_mut().skip(1).step_by(2).for_each(|block| drop(block.take()));
-        assert_eq!(setup.arena.available(Region::Dynamic), setup.arena.capacity());
-        assert_eq!(setup.arena.largest_free_block(Region::Dynamic), 64 * MB);
+        assert_eq!(setup.arena.available(Zone::Dynamic), setup.arena.capacity());
+        assert_eq!(setup.arena.largest_free_block(Zone::Dynamic), 64 * MB);
         assert_eq!(setup.arena.blocks().len(), 1);
     }
 
@@ -110,7 +110,7 @@ mod dynamic_bins {
         let setup = setup(64 * MB);
         let mut blocks = eight_blocks(&setup);
         blocks.drain(2..4);
-        assert_eq!(setup.arena.largest_free_block(Region::Dynamic), 16 * MB);
+        assert_eq!(setup.arena.largest_free_block(Zone::Dynamic), 16 * MB);
         assert_eq!(offset(&setup.allocate(16 * MB)), 16 * MB);
     }
 
@@ -159,7 +159,7 @@ mod compact {
         drop(eight_blocks(&setup));
         let mut calls = 0;
         assert_eq!(compact(&setup, |_| calls += 1), vrampool::Compaction::default());
-        assert_eq!((calls, setup.arena.available(Region::Dynamic)), (0, setup.arena.capacity()));
+        assert_eq!((calls, setup.arena.available(Zone::Dynamic)), (0, setup.arena.capacity()));
     }
 
     #[test]
@@ -227,7 +227,7 @@ mod mixed {
     fn used_includes_both() {
         let setup = setup_with_stable(64 * MB, 16 * MB);
         let (_kept, _moving) = (stable(&setup, MB).expect("memory"), setup.allocate(2 * MB));
-        let used = [Region::Stable, Region::Dynamic].map(|region| setup.arena.used_in(region));
+        let used = [Zone::Stable, Zone::Dynamic].map(|region| setup.arena.used_in(region));
         assert_eq!((used, setup.arena.used()), ([MB, 2 * MB], 3 * MB));
     }
 
@@ -237,7 +237,7 @@ mod mixed {
         let stale = [stable(&setup, MB).expect("memory"), setup.allocate(2 * MB)];
         setup.arena.reset().expect("nothing moves");
         assert_eq!(setup.arena.used(), 0);
-        let available = [Region::Stable, Region::Dynamic].map(|region| setup.arena.available(region));
+        let available = [Zone::Stable, Zone::Dynamic].map(|region| setup.arena.available(region));
         assert_eq!(available, [16 * MB, 48 * MB]);
         assert!(stale.iter().all(|buffer| buffer.offset().is_err()));
     }

@@ -11,7 +11,7 @@ use super::{
 use crate::probe::Probe;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use vrampool::arena::{Arena, ArenaError, Layout, Region};
+use vrampool::arena::{Arena, ArenaError, ArenaLayout, Zone};
 use vrampool::backend::Capabilities;
 use vrampool::host::{Call, DeviceKind, HostDevice, HostMemory, HostStream};
 use vrampool::{ArenaBuffer, Backend, BackendError, DeviceArena, Error, Memory, Placement};
@@ -53,7 +53,7 @@ fn they_do_where_there_is_no_room_to_stage() {
         let device = HostDevice::builder().kind(DeviceKind::Discrete).capacity(MB).build();
         let setup = Setup::on(device, |builder| builder.limit(MB));
         let (hole, kept) = (setup.allocate(hole_bytes), [setup.filled(1000, 1), setup.filled(300_000, 2)]);
-        let rest = setup.filled(setup.arena.largest_free_block(Region::Dynamic), 3);
+        let rest = setup.filled(setup.arena.largest_free_block(Zone::Dynamic), 3);
         drop(hole);
         let report = setup.arena.compact(&setup.stream, u64::MAX, |_| {}).expect("no fault");
         assert_eq!((report.moved_blocks, setup.arena.highest_end()), (3, setup.arena.used()));
@@ -122,7 +122,7 @@ fn random_histories_keep_the_data() {
         check(&setup.arena);
     }
     while setup.arena.compact(&streams[0], 2 * MB, |_| {}).expect("no fault").moved_blocks > 0 {}
-    assert_eq!(setup.arena.fragmentation(Region::Dynamic), 0.0, "packed");
+    assert_eq!(setup.arena.fragmentation(Zone::Dynamic), 0.0, "packed");
     for (buffer, seed) in &live {
         assert!(holds(buffer, random.choice(&streams).expect("three"), *seed));
     }
@@ -187,7 +187,7 @@ fn threads_allocate_use_and_free_while_another_compacts() {
         }
     });
     assert!(moved.load(Ordering::Relaxed) > 0, "nothing moved, so nothing was tested");
-    assert_eq!((arena.used(), arena.largest_free_block(Region::Dynamic)), (0, 16 * MB));
+    assert_eq!((arena.used(), arena.largest_free_block(Zone::Dynamic)), (0, 16 * MB));
     assert_eq!(device.races(), 0);
     check(arena);
 }
@@ -220,7 +220,7 @@ fn sizes_that_overflow_are_errors() {
     };
     for bytes in [u64::MAX, u64::MAX - 1, u64::MAX - 62] {
         overflows(setup.arena.allocate(bytes, &setup.stream));
-        overflows(setup.arena.allocate_in(Region::Stable, bytes, &setup.stream));
+        overflows(setup.arena.allocate_in(Zone::Stable, bytes, &setup.stream));
     }
     for count in [u64::MAX, (1 << 61) + 1, 1 << 61] {
         overflows(setup.arena.allocate_elements::<f64>(count, &setup.stream));
@@ -230,10 +230,10 @@ fn sizes_that_overflow_are_errors() {
         assert!(error.is_out_of_memory(), "{error}");
     }
     for alignment in [0, 3, 96, u64::MAX] {
-        let answer = setup.arena.allocate_aligned(Region::Dynamic, 1, alignment, &setup.stream);
+        let answer = setup.arena.allocate_aligned(Zone::Dynamic, 1, alignment, &setup.stream);
         assert!(matches!(answer, Err(Error::Arena(ArenaError::Alignment(given))) if given == alignment));
     }
-    assert!(setup.arena.allocate_aligned(Region::Dynamic, 1, 1 << 63, &setup.stream).is_err());
+    assert!(setup.arena.allocate_aligned(Zone::Dynamic, 1, 1 << 63, &setup.stream).is_err());
     assert_eq!(setup.arena.align_up(u64::MAX), None);
     assert_eq!(setup.arena.align_up(1), Some(setup.arena.alignment()));
     assert_eq!(setup.arena.used(), used.size());
@@ -243,14 +243,14 @@ fn sizes_that_overflow_are_errors() {
 /// A buffer frees itself once and where it came from; the numbers below it are checked.
 #[test]
 fn double_and_foreign_use_are_errors() {
-    let mut arena = Arena::new(Layout::new(MB)).expect("a layout");
-    let mut other = Arena::new(Layout::new(MB)).expect("a layout");
-    let block = arena.allocate(100, Region::Dynamic).expect("space");
-    let others = other.allocate(100, Region::Dynamic).expect("space");
+    let mut arena = Arena::new(ArenaLayout::new(MB)).expect("a layout");
+    let mut other = Arena::new(ArenaLayout::new(MB)).expect("a layout");
+    let block = arena.allocate(100, Zone::Dynamic).expect("space");
+    let others = other.allocate(100, Zone::Dynamic).expect("space");
     assert_eq!(arena.free(others), Err(ArenaError::ForeignBlock));
     assert_eq!(arena.resize_in_place(others, 1), Err(ArenaError::ForeignBlock));
     assert_eq!(arena.free(block), Ok(()));
-    let reused = arena.allocate(100, Region::Dynamic).expect("space");
+    let reused = arena.allocate(100, Zone::Dynamic).expect("space");
     assert_eq!(arena.offset(reused), Ok(0));
     assert_eq!(arena.free(block), Err(ArenaError::StaleBlock), "not the new owner's");
     assert_eq!(arena.offset(block), Err(ArenaError::StaleBlock));
@@ -369,7 +369,7 @@ fn a_callback_may_use_the_arena() {
 #[test]
 fn the_peak_is_for_life() {
     let setup = setup_with_stable(64 * MB, 16 * MB);
-    let stable = setup.arena.allocate_in(Region::Stable, MB, &setup.stream).expect("memory");
+    let stable = setup.arena.allocate_in(Zone::Stable, MB, &setup.stream).expect("memory");
     let mut dynamic = setup.allocate(2 * MB);
     assert_eq!(setup.arena.peak_used(), 3 * MB);
     dynamic.resize(4 * MB, &setup.stream).expect("memory");

@@ -4,7 +4,7 @@
 use super::streams::stall;
 use super::{Live, PAGE, Scene, has_virtual_memory, scene};
 use fastrand::Rng;
-use vrampool::arena::{Region, SpanState};
+use vrampool::arena::{SpanState, Zone};
 use vrampool::host::{Call, HostDevice};
 use vrampool::{Backend, DeviceArena};
 
@@ -200,7 +200,7 @@ fn pages_of_small_requests_serve_a_large_one_without_a_wait() {
     let [slow, other] = [(); 2].map(|()| device.create_stream().expect("a stream"));
     let arena = DeviceArena::builder(&device).growing().limit(8 * PAGE).build().expect("an arena");
     let small: Vec<_> = (0..16).map(|_| arena.allocate(PAGE / 2, &slow).expect("memory")).collect();
-    assert!(small.iter().all(|block| arena.used_in(Region::Stable) > 0 && block.len() == PAGE / 2));
+    assert!(small.iter().all(|block| arena.used_in(Zone::Stable) > 0 && block.len() == PAGE / 2));
     let (go, heard) = stall(&slow);
     drop(small);
     let large = arena.allocate(6 * PAGE, &other).expect("all of it is free");

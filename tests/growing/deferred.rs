@@ -6,7 +6,7 @@ use super::{PAGE, has_virtual_memory};
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
-use vrampool::arena::Region::Dynamic;
+use vrampool::arena::Zone::Dynamic;
 use vrampool::host::{Call, HostDevice, HostStream};
 use vrampool::{Allowance, Backend, DeviceArena, Event, UNLIMITED};
 

@@ -5,7 +5,7 @@ use super::{PAGE, has_virtual_memory};
 use proptest::prelude::*;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use vrampool::arena::Region::Dynamic;
+use vrampool::arena::Zone::Dynamic;
 use vrampool::host::{Call, HostDevice, HostStream};
 use vrampool::{ArenaBuffer, Backend, DeviceArena, Offload};
 
@@ -233,7 +233,7 @@ impl Twin {
                 let sum: u64 = self.arena.blocks().iter().map(|span| span.bytes).sum();
                 assert_eq!(
                     sum,
-                    self.arena.capacity_of(Dynamic) + self.arena.capacity_of(vrampool::arena::Region::Stable)
+                    self.arena.capacity_of(Dynamic) + self.arena.capacity_of(vrampool::arena::Zone::Stable)
                 );
                 let used: u64 = self.live.iter().map(|(block, ..)| block.size()).sum();
                 assert_eq!(self.arena.used(), used);
@@ -264,7 +264,7 @@ impl Twin {
 
     /// Bytes for small requests.
     fn small(&self) -> u64 {
-        self.arena.capacity_of(vrampool::arena::Region::Stable)
+        self.arena.capacity_of(vrampool::arena::Zone::Stable)
     }
 }
 

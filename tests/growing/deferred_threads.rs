@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
-use vrampool::arena::Region::{Dynamic, Stable};
+use vrampool::arena::Zone::{Dynamic, Stable};
 use vrampool::host::{HostDevice, HostMemory, HostStream};
 use vrampool::{ArenaBuffer, Backend, Buffer, DeviceArena, Error, Offload, Pool, Region, RegionMut, Source};
 

@@ -2,7 +2,7 @@
 
 use super::streams::stall;
 use super::{PAGE, has_virtual_memory};
-use vrampool::arena::Region;
+use vrampool::arena::Zone;
 use vrampool::host::{HostDevice, HostStream};
 use vrampool::{Backend, Buffer, DeviceArena, Pool, SizeClasses, Source};
 
@@ -34,7 +34,7 @@ fn whoever_looks_sees_it_free() {
         drop(buffer);
         assert_eq!(arena.used(), 0);
         drop(pool.allocate(8 * PAGE, &stream).expect("memory"));
-        assert_eq!(arena.largest_free_block(Region::Dynamic), 8 * PAGE);
+        assert_eq!(arena.largest_free_block(Zone::Dynamic), 8 * PAGE);
         drop(pool.allocate(8 * PAGE, &stream).expect("memory"));
         assert_eq!(arena.release(0).expect("no fault"), 8 * PAGE, "all of it is free");
         drop(pool.allocate(8 * PAGE, &stream).expect("memory"));

@@ -3,7 +3,7 @@
 use super::{Live, PAGE, Scene, has_virtual_memory, scene};
 use proptest::prelude::*;
 use std::sync::atomic::{AtomicU64, Ordering};
-use vrampool::{Error, arena::ArenaError, arena::Region};
+use vrampool::{Error, arena::ArenaError, arena::Zone};
 
 #[derive(Debug, Clone)]
 enum Step {
@@ -46,7 +46,7 @@ fn run(scene: Scene, mut limit: u64, smallest_pieces: bool, steps: Vec<Step>) ->
         match step {
             Step::Allocate { bytes, stream, alignment } => {
                 let buffer =
-                    scene.arena.allocate_aligned(Region::Dynamic, bytes, alignment, &scene.streams[stream]);
+                    scene.arena.allocate_aligned(Zone::Dynamic, bytes, alignment, &scene.streams[stream]);
                 match buffer {
                     Ok(buffer) => {
                         assert!(buffer.offset().expect("live").is_multiple_of(alignment));

@@ -2,7 +2,7 @@
 
 use super::{AuditDevice, Device, PAGE, has_virtual_memory, scene};
 use std::sync::Arc;
-use vrampool::arena::{ArenaError, Region};
+use vrampool::arena::{ArenaError, Zone};
 use vrampool::host::{Call, HostDevice};
 use vrampool::{Allowance, Backend, DeviceArena, Error, Memory, Pool, Source};
 
@@ -17,17 +17,17 @@ fn sizes_that_cannot_be_are_errors() {
         let mut kept = scene.live(3 * PAGE, 0, 1).expect("memory");
         for bytes in [1 << 34, 1 << 45, 1 << 60, u64::MAX - 4096, u64::MAX] {
             for alignment in [1, 1 << 20, 1 << 63] {
-                let refused = scene.arena.allocate_aligned(Region::Dynamic, bytes, alignment, stream);
+                let refused = scene.arena.allocate_aligned(Zone::Dynamic, bytes, alignment, stream);
                 assert!(matches!(refused, Err(Error::Arena(_))), "{bytes} {alignment}");
             }
             assert!(kept.buffer.resize(bytes, stream).is_err());
         }
         assert!(matches!(scene.arena.allocate(0, stream), Err(Error::Arena(ArenaError::ZeroBytes))));
         for alignment in [0, 3, 100] {
-            let refused = scene.arena.allocate_aligned(Region::Dynamic, 8, alignment, stream);
+            let refused = scene.arena.allocate_aligned(Zone::Dynamic, 8, alignment, stream);
             assert!(matches!(refused, Err(Error::Arena(ArenaError::Alignment(_)))), "{alignment}");
         }
-        assert_eq!(scene.arena.allocate_in(Region::Stable, 8, stream).expect("all of it is stable").len(), 8);
+        assert_eq!(scene.arena.allocate_in(Zone::Stable, 8, stream).expect("all of it is stable").len(), 8);
         scene.check(&kept, 0);
         scene.check_books([&kept]);
         drop(kept);
@@ -83,7 +83,7 @@ fn alignments_above_the_arenas_are_kept_to() {
         return;
     }
     let limited = scene(|builder| builder.limit(16 * PAGE));
-    let whole = limited.arena.allocate_aligned(Region::Dynamic, 16 * PAGE, 8 * PAGE, &limited.streams[0]);
+    let whole = limited.arena.allocate_aligned(Zone::Dynamic, 16 * PAGE, 8 * PAGE, &limited.streams[0]);
     assert_eq!(whole.expect("all of it").offset().expect("live") % (8 * PAGE), 0);
     let scene = scene(|builder| builder);
     let mut all: Vec<_> = (0..10).map(|n| scene.live(4 * PAGE, 0, n).expect("memory")).collect();
@@ -92,7 +92,7 @@ fn alignments_above_the_arenas_are_kept_to() {
         nth += 1;
         nth % 2 == 0
     });
-    let aligned = scene.arena.allocate_aligned(Region::Dynamic, 10 * PAGE, 16 * PAGE, &scene.streams[0]);
+    let aligned = scene.arena.allocate_aligned(Zone::Dynamic, 10 * PAGE, 16 * PAGE, &scene.streams[0]);
     assert_eq!(aligned.expect("there is no limit").offset().expect("live") % (16 * PAGE), 0);
 }
 

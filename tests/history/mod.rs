@@ -2,11 +2,11 @@
 //! cleverness; what it does not list is free. The fuzz target in `fuzz/` includes this file as well.
 
 use std::ops::Range;
-use vrampool::arena::{Arena, ArenaError, Block, Layout, Move, MoveEnd, Region, SpanState};
+use vrampool::arena::{Arena, ArenaError, ArenaLayout, BlockId, Move, MoveEnd, SpanState, Zone};
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Operation {
-    Allocate { bytes: u64, alignment: u64, region: Region },
+    Allocate { bytes: u64, alignment: u64, region: Zone },
     Free { which: usize },
     FreeGone { which: usize },
     Resize { which: usize, bytes: u64 },
@@ -39,7 +39,7 @@ impl Operation {
                     4 => u64::from(more),
                     _ => 1,
                 },
-                region: if which % 8 == 0 { Region::Stable } else { Region::Dynamic },
+                region: if which % 8 == 0 { Zone::Stable } else { Zone::Dynamic },
             },
             24..=41 => Self::Free { which },
             42 => Self::FreeGone { which },
@@ -60,9 +60,9 @@ impl Operation {
 
 #[derive(Debug, Clone)]
 struct Live {
-    block: Block,
+    block: BlockId,
     range: Range<u64>,
-    region: Region,
+    region: Zone,
     alignment: u64,
     pins: u16,
     /// Where it moves.
@@ -72,7 +72,7 @@ struct Live {
 }
 
 /// A range, the block that lives in it and its pins, and whether it is free.
-type Piece = (Range<u64>, Option<(Block, u16)>, bool);
+type Piece = (Range<u64>, Option<(BlockId, u16)>, bool);
 
 #[derive(Debug)]
 pub(crate) struct History {
@@ -83,15 +83,15 @@ pub(crate) struct History {
     taken: Vec<Live>,
     /// What is neither live nor free, and whether a copy may still touch it.
     held: Vec<(Range<u64>, bool)>,
-    gone: Vec<Block>,
+    gone: Vec<BlockId>,
     peak: u64,
-    foreign: Block,
+    foreign: BlockId,
 }
 
 impl History {
     pub(crate) fn new(capacity: u64, stable: u64, alignment: u64) -> Self {
-        let arena = |bytes| Arena::new(Layout::new(bytes).stable_bytes(stable).alignment(alignment));
-        let foreign = Arena::new(Layout::new(1 << 20)).unwrap().allocate(1, Region::Dynamic).unwrap();
+        let arena = |bytes| Arena::new(ArenaLayout::new(bytes).stable_bytes(stable).alignment(alignment));
+        let foreign = Arena::new(ArenaLayout::new(1 << 20)).unwrap().allocate(1, Zone::Dynamic).unwrap();
         Self {
             arena: arena(capacity).unwrap(),
             alignment,
@@ -161,15 +161,15 @@ impl History {
         self.compare();
     }
 
-    fn region(&self, region: Region) -> Range<u64> {
+    fn region(&self, region: Zone) -> Range<u64> {
         match region {
-            Region::Stable => 0..self.stable,
-            Region::Dynamic => self.stable..self.capacity,
+            Zone::Stable => 0..self.stable,
+            Zone::Dynamic => self.stable..self.capacity,
         }
     }
 
     /// What nothing takes, in the order of addresses.
-    fn gaps(&self, region: Region) -> Vec<Range<u64>> {
+    fn gaps(&self, region: Zone) -> Vec<Range<u64>> {
         let Range { start, end } = self.region(region);
         let mut taken: Vec<Range<u64>> = self.taken.iter().map(|live| live.range.clone()).collect();
         taken.extend(self.held.iter().map(|(range, _)| range.clone()));
@@ -186,14 +186,14 @@ impl History {
         gaps
     }
 
-    fn allocate(&mut self, bytes: u64, alignment: u64, region: Region) {
+    fn allocate(&mut self, bytes: u64, alignment: u64, region: Zone) {
         let size = bytes.next_multiple_of(self.alignment);
         let coarse = alignment.max(self.alignment);
         let gaps = self.gaps(region);
         let block = match self.arena.allocate_aligned(bytes, alignment, region) {
             Ok(block) => block,
             Err(ArenaError::Alignment(_)) => return assert!(!alignment.is_power_of_two()),
-            Err(ArenaError::NoStableRegion) => return assert!(region == Region::Stable && self.stable == 0),
+            Err(ArenaError::NoStableRegion) => return assert!(region == Zone::Stable && self.stable == 0),
             Err(ArenaError::NoSpace { available, largest, .. }) => {
                 let fits = gaps.iter().find(|gap| gap.start.next_multiple_of(coarse) + size <= gap.end);
                 assert_eq!(fits, None, "{size} bytes fit at {coarse}");
@@ -237,7 +237,7 @@ impl History {
         }
     }
 
-    fn forget(&mut self, block: Block) {
+    fn forget(&mut self, block: BlockId) {
         self.taken.retain(|live| live.block != block);
         self.gone.push(block);
     }
@@ -266,12 +266,12 @@ impl History {
         }
     }
 
-    fn begin(&mut self, block: Block) -> Option<Move> {
+    fn begin(&mut self, block: BlockId) -> Option<Move> {
         let live = self.taken.iter().find(|live| live.block == block)?.clone();
         let wrong = [
             (live.doomed, ArenaError::StaleBlock),
             (live.to.is_some(), ArenaError::Moving),
-            (live.region == Region::Stable, ArenaError::Stable),
+            (live.region == Zone::Stable, ArenaError::Stable),
             (live.pins > 0, ArenaError::Pinned),
         ];
         if let Some((_, error)) = wrong.into_iter().find(|&(is, _)| is) {
@@ -307,7 +307,7 @@ impl History {
 
     fn settle(&mut self, which: usize, commits: bool) {
         let moving = self.taken.iter().filter(|live| live.to.is_some()).map(|live| live.block);
-        let moving: Vec<Block> = moving.collect();
+        let moving: Vec<BlockId> = moving.collect();
         match moving.get(which % moving.len().max(1)) {
             Some(&block) => self.end(block, commits),
             None => {
@@ -319,7 +319,7 @@ impl History {
         }
     }
 
-    fn end(&mut self, block: Block, commits: bool) {
+    fn end(&mut self, block: BlockId, commits: bool) {
         let live = self.taken.iter_mut().find(|live| live.block == block).unwrap();
         let (from, to, doomed) = (live.range.clone(), live.to.take().unwrap(), live.doomed);
         let hole = self.held.iter_mut().find(|(range, _)| range.start == to).unwrap();
@@ -390,7 +390,7 @@ impl History {
         self.arena.check().unwrap();
         let mut expected: Vec<Piece> = Vec::new();
         let mut used = 0;
-        for region in [Region::Stable, Region::Dynamic] {
+        for region in [Zone::Stable, Zone::Dynamic] {
             let gaps = self.gaps(region);
             assert_eq!(self.arena.available(region), gaps.iter().map(length).sum());
             assert_eq!(self.arena.largest_free_block(region), longest(&gaps));
@@ -438,7 +438,7 @@ impl History {
         for live in self.taken.iter().filter(|live| !live.doomed) {
             assert_eq!(self.arena.offset(live.block), Ok(live.range.start));
             assert_eq!(self.arena.size(live.block), Ok(length(&live.range)));
-            assert_eq!(self.arena.region(live.block), Ok(live.region));
+            assert_eq!(self.arena.zone(live.block), Ok(live.region));
         }
     }
 }

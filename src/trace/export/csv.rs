@@ -1,6 +1,6 @@
 //! The crate's own format.
 
-use crate::checksum::Checksum;
+use crate::output::checksum::Checksum;
 use crate::trace::csv::NEW_HEADER;
 use crate::trace::event::{Event, Op};
 use crate::trace::reader::Trace;

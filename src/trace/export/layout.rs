@@ -1,7 +1,7 @@
 //! Addresses for a trace, which has none.
 
 use super::ExportError;
-use crate::arena::{Arena, Block, Layout as Range, Region};
+use crate::arena::engine::{Arena, ArenaLayout, BlockId, Zone};
 use crate::trace::event::{Event, Op};
 use crate::trace::reader::Trace;
 use std::collections::HashMap;
@@ -28,13 +28,13 @@ pub(super) struct Placed {
 #[derive(Debug)]
 pub(super) struct Layout {
     arena: Arena,
-    live: HashMap<u64, (Block, Placed)>,
+    live: HashMap<u64, (BlockId, Placed)>,
     highest: u64,
 }
 
 impl Layout {
     pub(super) fn new() -> Result<Self, ExportError> {
-        let arena = Arena::new(Range::new(MAX).alignment(UNIT));
+        let arena = Arena::new(ArenaLayout::new(MAX).alignment(UNIT));
         let arena = arena.map_err(|error| ExportError::Write(std::io::Error::other(error)))?;
         Ok(Self { arena, live: HashMap::new(), highest: 0 })
     }
@@ -45,7 +45,7 @@ impl Layout {
         let too_large = || ExportError::TooLarge { event: number, size, max: MAX };
         match op {
             Op::Allocate => {
-                let block = self.arena.allocate(size.max(1), Region::Dynamic).map_err(|_| too_large())?;
+                let block = self.arena.allocate(size.max(1), Zone::Dynamic).map_err(|_| too_large())?;
                 let offset = self.arena.offset(block).map_err(|_| too_large())?;
                 self.highest = self.highest.max(offset + size.max(1).next_multiple_of(UNIT));
                 let placed = Placed { address: START + offset, size, stream };

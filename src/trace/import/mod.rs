@@ -13,7 +13,8 @@ mod refused;
 mod rmm;
 mod words;
 
-use super::csv::{self, HEADER, NEW_HEADER};
+use super::csv;
+use super::csv::{HEADER, NEW_HEADER};
 use super::doubt::Doubts;
 use super::error::{Fault, TraceError};
 use super::format::Format;

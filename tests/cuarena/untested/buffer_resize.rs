@@ -11,7 +11,7 @@ fn it_grows_in_place_with_its_data() {
     assert!(contents(&buffer, &setup.stream)[..1000] == pattern(1, 1000));
     assert_eq!(setup.arena.used(), buffer.size());
     buffer.resize(MB, &setup.stream).expect("to the last byte");
-    assert_eq!(setup.arena.available(Region::Dynamic), 0);
+    assert_eq!(setup.arena.available(Zone::Dynamic), 0);
 }
 
 #[test]

@@ -83,7 +83,7 @@ fn each_kind(operation: impl Fn(&mut Scene) -> Result<(), Error>) -> [bool; 4] {
 fn of_an_allocation() {
     let failed = each_kind(|scene| {
         // All that takes no wait.
-        let rest = scene.setup.arena.largest_free_block(Region::Dynamic);
+        let rest = scene.setup.arena.largest_free_block(Zone::Dynamic);
         let rest = scene.setup.arena.allocate(rest, &scene.setup.stream)?;
         let buffer = scene.setup.arena.allocate(60_000, &scene.third)?;
         drop((buffer, rest));

@@ -1,6 +1,6 @@
 //! What is compared: the device itself, an arena on it, a pool on it, the arena's engine without memory.
 
-use vrampool::arena::{Arena, ArenaError, Block, Layout, Region};
+use vrampool::arena::{Arena, ArenaError, ArenaLayout, BlockId, Zone};
 use vrampool::{ArenaBuffer, Backend, BackendError, Buffer, DeviceArena, Error, MemoryKind, Pool, Source};
 
 /// Hands out blocks, each freed before the allocator goes.
@@ -56,7 +56,7 @@ impl<B: Backend> Allocator for Driver<B> {
 #[derive(Debug)]
 pub(crate) struct OnDevice<B: Backend> {
     arena: DeviceArena<B>,
-    region: Region,
+    region: Zone,
     stream: B::Stream,
 }
 
@@ -65,10 +65,10 @@ impl<B: Backend> OnDevice<B> {
     pub(crate) fn new(device: &B, bytes: u64) -> Result<Self, Error> {
         let bytes = bytes.min(device.properties().max_allocation);
         let arena = DeviceArena::builder(device).limit(bytes).build()?;
-        Self::region(&arena, Region::Dynamic)
+        Self::region(&arena, Zone::Dynamic)
     }
 
-    pub(crate) fn region(arena: &DeviceArena<B>, region: Region) -> Result<Self, Error> {
+    pub(crate) fn region(arena: &DeviceArena<B>, region: Zone) -> Result<Self, Error> {
         let stream = arena.device().create_stream()?;
         Ok(Self { arena: arena.clone(), region, stream })
     }
@@ -143,21 +143,21 @@ pub(crate) struct Engine(Arena);
 
 impl Engine {
     pub(crate) fn new(bytes: u64) -> Result<Self, ArenaError> {
-        Ok(Self(Arena::new(Layout::new(bytes))?))
+        Ok(Self(Arena::new(ArenaLayout::new(bytes))?))
     }
 }
 
 impl Allocator for Engine {
-    type Block = Block;
+    type Block = BlockId;
     type Error = ArenaError;
 
     #[inline]
-    fn allocate(&mut self, bytes: u64) -> Result<Block, ArenaError> {
-        self.0.allocate(bytes, Region::Dynamic)
+    fn allocate(&mut self, bytes: u64) -> Result<BlockId, ArenaError> {
+        self.0.allocate(bytes, Zone::Dynamic)
     }
 
     #[inline]
-    fn free(&mut self, block: Block) -> Result<(), ArenaError> {
+    fn free(&mut self, block: BlockId) -> Result<(), ArenaError> {
         self.0.free(block)
     }
 }

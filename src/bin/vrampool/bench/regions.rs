@@ -5,7 +5,7 @@ use super::clock::Effort;
 use super::name::Name;
 use super::row::{Case, Row};
 use super::workload::{PAIRS, RANGE, pairs};
-use vrampool::arena::Region;
+use vrampool::arena::Zone;
 use vrampool::{Backend, DeviceArena, Error};
 
 const STABLE: u64 = 512 << 20;
@@ -17,7 +17,7 @@ pub(crate) fn measure<B: Backend>(bench: Name, device: &B, effort: Effort) -> Re
     let arena = DeviceArena::builder(device).limit(RANGE).stable_bytes(STABLE).build()?;
     let mut rows = Vec::new();
     for (bytes, size) in SIZES {
-        for region in [Region::Stable, Region::Dynamic] {
+        for region in [Zone::Stable, Zone::Dynamic] {
             let figures = pairs(&mut OnDevice::region(&arena, region)?, bytes, PAIRS, effort)?;
             rows.push(Row::new(bench, Case::Words(format!("{region} {size}")), "arena", figures));
         }

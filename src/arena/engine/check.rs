@@ -1,0 +1,106 @@
+//! The arena's own audit, for tests: every rule that its records keep, checked by a walk over all of them.
+
+use super::engine::Arena;
+use super::layout::Zone;
+use super::record::State;
+use super::table::end_of;
+use std::collections::HashSet;
+
+impl Arena {
+    /// Whether all records agree. A step for each block; for tests.
+    #[doc(hidden)]
+    pub fn check(&self) -> Result<(), String> {
+        let mut records = 0;
+        for zone in [Zone::Stable, Zone::Dynamic] {
+            records += self.check_zone(zone).map_err(|wrong| format!("{zone} zone: {wrong}"))?;
+        }
+        let (slots, vacancies) = self.table.slots();
+        if slots != records || vacancies != self.table.check_vacant() {
+            return Err(format!("{records} records in {slots} slots, {vacancies} vacant"));
+        }
+        if self.peak < self.used() {
+            return Err(format!("a peak of {} bytes with {} used", self.peak, self.used()));
+        }
+        Ok(())
+    }
+
+    /// Answers how many records the zone has.
+    fn check_zone(&self, zone: Zone) -> Result<usize, String> {
+        let space = self.space(zone);
+        let (mut records, mut at, mut before) = (0, space.start, end_of(zone));
+        let (mut used, mut held, mut available, mut live, mut largest) = (0, 0, 0, 0, 0);
+        let mut free = HashSet::new();
+        for index in self.indices(zone) {
+            let record = &self.table[index];
+            let wrong = |what: &str| {
+                Err(format!("record {index}, {} bytes at {}, {what}", record.bytes, record.offset))
+            };
+            if record.offset != at || record.bytes == 0 {
+                return wrong(&format!("is empty or leaves a gap after {at}"));
+            }
+            if record.before != before {
+                return wrong("does not lead back to the one in front");
+            }
+            if !(record.offset | record.bytes).is_multiple_of(self.alignment()) {
+                return wrong("is not aligned");
+            }
+            let follows_hole = matches!(self.table[before].state(), Some(State::Reserved | State::Vacated));
+            match record.tag() {
+                None => {
+                    if self.table[before].is_free() {
+                        return wrong("is free next to a free one");
+                    }
+                    free.insert(index);
+                    available += record.bytes;
+                    largest = largest.max(record.bytes);
+                }
+                Some(tag) => {
+                    if !record.offset.is_multiple_of(1 << tag.alignment) {
+                        return wrong("is not aligned as was asked");
+                    }
+                    match tag.state {
+                        State::Live | State::Moving => {
+                            used += record.bytes;
+                            live += 1;
+                        }
+                        State::Doomed | State::Reserved | State::Vacated | State::Apart => {
+                            held += record.bytes
+                        }
+                        State::NoBlock => return wrong("is no block"),
+                    }
+                    let moves = matches!(tag.state, State::Moving | State::Doomed);
+                    if moves && (!follows_hole || tag.pins > 0 || zone == Zone::Stable) {
+                        return wrong("moves without a destination, or pinned, or out of the stable zone");
+                    }
+                    let follower = self.table[record.after].state();
+                    if tag.state == State::Reserved
+                        && !matches!(follower, Some(State::Moving | State::Doomed))
+                    {
+                        return wrong("is reserved for nothing");
+                    }
+                }
+            }
+            (records, at, before) = (records + 1, record.end(), index);
+        }
+        if at != space.end || self.table[end_of(zone)].before != before {
+            return Err(format!("ends at {at} and not at {}", space.end));
+        }
+        let told = (self.used_in(zone), space.held, self.available(zone), self.live_blocks(zone));
+        if told != (used, held, available, live) {
+            return Err(format!("tells {told:?} and has {:?}", (used, held, available, live)));
+        }
+        if self.free_blocks(zone) as usize != free.len() || self.largest_free_block(zone) != largest {
+            return Err("miscounts its free blocks or their largest".into());
+        }
+        let mut stray = None;
+        space.free.check(&self.table, |index| {
+            if !free.remove(&index) {
+                stray = Some(index);
+            }
+        })?;
+        match (stray, free.len()) {
+            (None, 0) => Ok(records),
+            _ => Err(format!("bins hold {stray:?} wrongly and lack {free:?}")),
+        }
+    }
+}

@@ -1,0 +1,304 @@
+//! Pins, and the moves that close the holes of the dynamic zone. The arena plans and keeps the books; whoever owns the
+//! memory copies.
+//!
+//! A move slides a block over the hole in front of it. Beginning it withholds the hole, so nobody gets the destination;
+//! committing it puts the block there and withholds what it left, so nobody gets a source that a copy may still read;
+//! [`Arena::release_vacated`] ends that. At each point each block is valid at one offset.
+//!
+//! ```text
+//!           ┌────────┬───────┬─────────┬──────┐
+//!           │ live A │ free  │ live B  │ free │
+//! begin     │ live A │ held  │ moving B│ free │   offset(B) is the old one
+//! commit    │ live A │ live B  │ held  │ free │   offset(B) is the new one
+//! release   │ live A │ live B  │ free         │
+//! ```
+
+use super::block::BlockId;
+use super::engine::Arena;
+use super::error::ArenaError;
+use super::layout::Zone;
+use super::record::{Record, State, Tag};
+use super::table::{Table, end_of};
+
+/// One block's way from one offset to a lower one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Move {
+    /// The block.
+    pub block: BlockId,
+    /// Its offset before.
+    pub from: u64,
+    /// Its offset after; lower.
+    pub to: u64,
+    /// Its length, bytes.
+    pub bytes: u64,
+}
+
+impl Move {
+    /// Whether source and destination overlap, so that one plain copy would corrupt the data. Copies of at most
+    /// [`distance`](Self::distance) bytes, in ascending order, do not overlap themselves; neither does the way over a
+    /// staging buffer. If one of several copies fails, those before it have overwritten the start of the source.
+    #[must_use]
+    pub fn overlaps(&self) -> bool {
+        self.distance() < self.bytes
+    }
+
+    /// By how much the block moves, bytes.
+    #[must_use]
+    pub fn distance(&self) -> u64 {
+        self.from - self.to
+    }
+}
+
+/// What became of a block whose move ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MoveEnd {
+    /// It is live: at the new offset if the move was committed, at the old one if it was cancelled.
+    Live,
+    /// It was freed in the meantime, and is gone now.
+    Freed,
+}
+
+/// The moves of one pass, in ascending order: see [`Arena::plan`].
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct Plan<'a> {
+    arena: &'a Arena,
+    index: u32,
+    /// Where what comes next can slide to.
+    to: u64,
+    /// The most bytes that a pass moves, and how many of them are left.
+    budget: u64,
+    left: u64,
+}
+
+impl Iterator for Plan<'_> {
+    type Item = Move;
+
+    fn next(&mut self) -> Option<Move> {
+        let table = &self.arena.table;
+        while self.index != end_of(Zone::Dynamic) {
+            let (index, record) = (self.index, &table[self.index]);
+            let Some(tag) = record.tag() else {
+                self.index = record.after;
+                continue;
+            };
+            if matches!(tag.state, State::Reserved | State::Vacated) {
+                self.index = record.after;
+                continue;
+            }
+            let to = align(self.to, tag);
+            if tag.state == State::Live && tag.pins == 0 && to < record.offset && record.bytes <= self.budget
+            {
+                // Whatever comes behind would slide now and once more in the next pass.
+                self.left = self.left.checked_sub(record.bytes)?;
+                (self.index, self.to) = (record.after, to + record.bytes);
+                let (block, from, bytes) = (self.arena.name(index), record.offset, record.bytes);
+                return Some(Move { block, from, to, bytes });
+            }
+            (self.index, self.to) = (record.after, record.end());
+        }
+        None
+    }
+}
+
+impl Arena {
+    /// Keeps a block where it is until it is unpinned as often. A pinned block can be neither moved, freed nor shrunk.
+    ///
+    /// # Errors
+    /// [`ArenaError::Moving`], [`ArenaError::TooManyPins`], [`ArenaError::StaleBlock`], [`ArenaError::ForeignBlock`].
+    pub fn pin(&mut self, block: BlockId) -> Result<(), ArenaError> {
+        let tag = self.still_tag(block)?;
+        let pins = tag.pins.checked_add(1).ok_or(ArenaError::TooManyPins)?;
+        self.table[block.index()].set_tag(Tag { pins, ..tag });
+        Ok(())
+    }
+
+    /// Takes one pin off a block.
+    ///
+    /// # Errors
+    /// [`ArenaError::NotPinned`], [`ArenaError::StaleBlock`], [`ArenaError::ForeignBlock`].
+    pub fn unpin(&mut self, block: BlockId) -> Result<(), ArenaError> {
+        let tag = self.live_tag(block)?;
+        let pins = tag.pins.checked_sub(1).ok_or(ArenaError::NotPinned)?;
+        self.table[block.index()].set_tag(Tag { pins, ..tag });
+        Ok(())
+    }
+
+    /// The moves that close holes of the dynamic zone from the front on and copy at most `budget_bytes` in all, as
+    /// things are now. Blocks that stay are not among them: pinned ones, those in place, and those larger than the
+    /// budget. Repeated passes pack the zone, up to those. Takes a step for each block up to the last that moves.
+    ///
+    /// Nothing is reserved; [`begin_move`](Self::begin_move) tells for each block where it can go by then.
+    pub fn plan(&self, budget_bytes: u64) -> Plan<'_> {
+        Plan {
+            arena: self,
+            index: self.table[end_of(Zone::Dynamic)].after,
+            to: self.dynamic.start,
+            budget: budget_bytes,
+            left: budget_bytes,
+        }
+    }
+
+    /// Begins to move a block over the hole in front of it, and withholds that hole. `None` if there is none, or none
+    /// that the block's alignment allows. The block stays at its offset, and live, until [`commit_move`](Self::commit_move)
+    /// or [`cancel_move`](Self::cancel_move). Several moves may be under way.
+    ///
+    /// # Errors
+    /// [`ArenaError::Pinned`], [`ArenaError::Stable`], [`ArenaError::Moving`], [`ArenaError::StaleBlock`],
+    /// [`ArenaError::ForeignBlock`], [`ArenaError::TooManyBlocks`], [`ArenaError::HostMemory`].
+    pub fn begin_move(&mut self, block: BlockId) -> Result<Option<Move>, ArenaError> {
+        let tag = self.still_tag(block)?;
+        let (from, bytes) = (self.table[block.index()].offset, self.table[block.index()].bytes);
+        if self.zone_at(from) == Zone::Stable {
+            return Err(ArenaError::Stable);
+        }
+        if tag.pins > 0 {
+            return Err(ArenaError::Pinned);
+        }
+        self.table.reserve(1)?;
+        let (table, space) = (&mut self.table, &mut self.dynamic);
+        let mut piece = block.index();
+        while is_hole(table, table[piece].before) {
+            piece = table[piece].before;
+        }
+        let to = align(table[piece].offset, tag);
+        if to >= from {
+            return Ok(None);
+        }
+        // The hole's pieces from `to` on become one.
+        while table[piece].end() <= to {
+            piece = table[piece].after;
+        }
+        let (free, front, rest) = (table[piece].is_free(), to - table[piece].offset, table[piece].end() - to);
+        let state = if free { State::Reserved } else { State::Vacated };
+        if free {
+            space.held += rest;
+        }
+        if front > 0 {
+            if free {
+                space.free.resize(table, piece, front);
+            } else {
+                table[piece].bytes = front;
+            }
+            let after = table[piece].after;
+            piece = table.take(to, rest, after);
+        } else if free {
+            space.free.remove(table, piece);
+        }
+        table[piece].set_nameless(state);
+        while table[piece].after != block.index() {
+            let next = table[piece].after;
+            let bytes = table[next].bytes;
+            if table[next].is_free() {
+                space.free.remove(table, next);
+                space.held += bytes;
+            } else {
+                table[piece].set_nameless(State::Vacated);
+            }
+            table.give_back(next);
+            table[piece].bytes += bytes;
+        }
+        self.table[block.index()].set_tag(Tag { state: State::Moving, ..tag });
+        Ok(Some(Move { block, from, to, bytes }))
+    }
+
+    /// Puts a block where its move leads. What it left stays withheld until [`release_vacated`](Self::release_vacated):
+    /// so this may be called as soon as the copy is queued, if whoever uses or frees the block from now on waits for the
+    /// copy.
+    ///
+    /// # Errors
+    /// [`ArenaError::NotMoving`], [`ArenaError::StaleBlock`], [`ArenaError::ForeignBlock`].
+    pub fn commit_move(&mut self, block: BlockId) -> Result<MoveEnd, ArenaError> {
+        let tag = self.moving_tag(block)?;
+        let (index, table) = (block.index(), &mut self.table);
+        let hole = table[index].before;
+        table[index].offset = table[hole].offset;
+        table[hole].offset += table[index].bytes;
+        table[hole].set_nameless(State::Vacated);
+        table.swap_with_next(hole);
+        if tag.state == State::Doomed {
+            // The copy may be running.
+            self.table[index].set_nameless(State::Vacated);
+            return Ok(MoveEnd::Freed);
+        }
+        self.table[index].set_tag(Tag { state: State::Live, ..tag });
+        Ok(MoveEnd::Live)
+    }
+
+    /// Leaves a block where it is; the hole is free again, save what an earlier move left and
+    /// [`release_vacated`](Self::release_vacated) has not given back. No copy for this move may be running.
+    ///
+    /// # Errors
+    /// As [`commit_move`](Self::commit_move).
+    pub fn cancel_move(&mut self, block: BlockId) -> Result<MoveEnd, ArenaError> {
+        let tag = self.moving_tag(block)?;
+        let hole = self.table[block.index()].before;
+        if self.table[hole].state() == Some(State::Reserved) {
+            self.dynamic.held -= self.table[hole].bytes;
+            self.dynamic.merge(&mut self.table, hole);
+        }
+        if tag.state == State::Doomed {
+            self.dynamic.held -= self.table[block.index()].bytes;
+            self.dynamic.merge(&mut self.table, block.index());
+            return Ok(MoveEnd::Freed);
+        }
+        self.table[block.index()].set_tag(Tag { state: State::Live, ..tag });
+        Ok(MoveEnd::Live)
+    }
+
+    /// Gives back what committed moves left, and blocks that were freed while they moved. Call it when all copies of the
+    /// moves committed so far are done. Takes a step for each block up to the last that is withheld.
+    pub fn release_vacated(&mut self) {
+        let ring = end_of(Zone::Dynamic);
+        let mut index = self.table[ring].after;
+        let mut held = self.dynamic.held;
+        while held > 0 && index != ring {
+            let after = self.table[index].after;
+            let state = self.table[index].state();
+            let bytes = self.table[index].bytes;
+            let mut next = after;
+            if matches!(state, Some(State::Reserved | State::Vacated | State::Doomed)) {
+                held -= bytes;
+            }
+            if state == Some(State::Vacated) {
+                if matches!(self.table[after].state(), Some(State::Moving | State::Doomed)) {
+                    // The destination of a move that is still under way.
+                    self.table[index].set_nameless(State::Reserved);
+                } else {
+                    if self.table[after].is_free() {
+                        next = self.table[after].after;
+                    }
+                    self.dynamic.held -= bytes;
+                    self.dynamic.merge(&mut self.table, index);
+                }
+            }
+            index = next;
+        }
+    }
+
+    /// The tag of a block whose move has begun, freed since or not.
+    fn moving_tag(&self, block: BlockId) -> Result<Tag, ArenaError> {
+        match self.live_tag(block) {
+            Ok(tag) if tag.state == State::Moving => Ok(tag),
+            Ok(_) => Err(ArenaError::NotMoving),
+            Err(ArenaError::StaleBlock) => {
+                let record = self.table.get(block.index()).filter(|record| record.serial() == block.serial());
+                let tag = record.and_then(Record::tag).filter(|tag| tag.state == State::Doomed);
+                tag.ok_or(ArenaError::StaleBlock)
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Whether a block can slide over this record: it is free, or a finished move left it.
+fn is_hole(table: &Table, index: u32) -> bool {
+    table[index].is_free() || table[index].state() == Some(State::Vacated)
+}
+
+/// The first offset from `offset` on that the block's alignment allows. It is never past the block's own.
+fn align(offset: u64, tag: Tag) -> u64 {
+    let below = (1 << tag.alignment) - 1;
+    offset.saturating_add(below) & !below
+}

@@ -1,0 +1,413 @@
+//! Allocate, free, coalesce, resize, grow, shrink.
+
+use super::block::BlockId;
+use super::error::ArenaError;
+use super::free::FreeBlocks;
+use super::layout::{ArenaLayout, Zone};
+use super::record::{NONE, Record, State, Tag};
+use super::space::{Space, choose};
+use super::table::{Table, end_of};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Sub-allocates one range of bytes that it never touches: [the module](super) says how.
+#[derive(Debug)]
+pub struct Arena {
+    /// Tells its blocks from other arenas'.
+    id: u32,
+    /// Blocks named so far.
+    serial: u64,
+    /// The alignment, as a power of two.
+    pub(super) shift: u32,
+    pub(super) table: Table,
+    pub(super) stable: Space,
+    pub(super) dynamic: Space,
+    pub(super) peak: u64,
+    /// Passes the host for one that has no memory for records.
+    #[cfg(test)]
+    pub(crate) host_is_full: bool,
+}
+
+impl Arena {
+    /// An arena in which everything is free.
+    ///
+    /// # Errors
+    /// [`ArenaError::Alignment`], [`ArenaError::StableTooLarge`], [`ArenaError::HostMemory`].
+    pub fn new(layout: ArenaLayout) -> Result<Self, ArenaError> {
+        static ARENAS: AtomicU32 = AtomicU32::new(0);
+        let (shift, stable, end) = layout.measure()?;
+        let mut arena = Self {
+            id: ARENAS.fetch_add(1, Ordering::Relaxed),
+            serial: 0,
+            shift,
+            table: Table::new()?,
+            stable: Space::new(Zone::Stable, 0, stable, shift),
+            dynamic: Space::new(Zone::Dynamic, stable, end, shift),
+            peak: 0,
+            #[cfg(test)]
+            host_is_full: false,
+        };
+        arena.reset();
+        Ok(arena)
+    }
+
+    /// An arena of two zones without any bytes, which [grow](Self::set_end) apart from each other: the stable one from 0 on,
+    /// the dynamic one from `start` on.
+    pub(crate) fn divided(alignment: u64, start: u64) -> Result<Self, ArenaError> {
+        let mut arena = Self::new(ArenaLayout::new(0).alignment(alignment))?;
+        let shift = arena.shift;
+        arena.stable = Space::new(Zone::Stable, 0, 0, shift);
+        arena.stable.free = FreeBlocks::new(Zone::Stable, start, shift);
+        arena.dynamic = Space::new(Zone::Dynamic, start, start, shift);
+        Ok(arena)
+    }
+
+    /// Allocates `bytes`, rounded up to the arena's alignment, from the smallest hole that holds them, or from the free end
+    /// of the zone if none does.
+    ///
+    /// # Errors
+    /// As [`allocate_aligned`](Self::allocate_aligned).
+    #[inline]
+    pub fn allocate(&mut self, bytes: u64, zone: Zone) -> Result<BlockId, ArenaError> {
+        self.allocate_aligned(bytes, 1, zone)
+    }
+
+    /// Allocates `bytes`, rounded up to the arena's alignment, at an offset that is a multiple of `alignment` and of the
+    /// arena's. What the alignment leaves in front stays free.
+    ///
+    /// With an alignment of at most the arena's this takes a bounded number of steps and the smallest hole that holds the
+    /// request. Above it, some holes may hold the size and not the alignment: a few are tried from the smallest up, then
+    /// one is taken that is large enough wherever it lies, then the free end of the zone. Only if none of these fits are
+    /// all holes of between `bytes` and `bytes + alignment` looked at, so that a request that can be served is.
+    ///
+    /// # Errors
+    /// [`ArenaError::NoSpace`] when no free block of the zone holds the request; [`ArenaError::NoStableRegion`],
+    /// [`ArenaError::ZeroBytes`], [`ArenaError::Alignment`], [`ArenaError::Overflow`] for what can never be served;
+    /// [`ArenaError::TooManyBlocks`], [`ArenaError::HostMemory`].
+    #[inline]
+    pub fn allocate_aligned(
+        &mut self,
+        bytes: u64,
+        alignment: u64,
+        zone: Zone,
+    ) -> Result<BlockId, ArenaError> {
+        let index =
+            if alignment == 1 { self.place(bytes, zone) } else { self.place_aligned(bytes, alignment, zone) };
+        self.named(index, (bytes, alignment, zone))
+    }
+
+    /// The newest block, or why a request got none.
+    #[inline]
+    pub(super) fn named(&mut self, index: u32, request: (u64, u64, Zone)) -> Result<BlockId, ArenaError> {
+        match index {
+            NONE => Err(self.refusal(request)),
+            index => Ok(BlockId::new(self.serial, index, self.id)),
+        }
+    }
+
+    /// The newest block, if a request got one.
+    #[inline]
+    pub(super) fn newest(&self, index: u32) -> Option<BlockId> {
+        (index != NONE).then(|| BlockId::new(self.serial, index, self.id))
+    }
+
+    /// The record of a new block, or none. So small a result comes back in a register.
+    fn place(&mut self, bytes: u64, zone: Zone) -> u32 {
+        let Some(size) = self.round(bytes) else { return NONE };
+        if zone == Zone::Stable && self.dynamic.start == 0 || self.table.reserve(1).is_err() {
+            return NONE;
+        }
+        let Self { table, stable, dynamic, .. } = self;
+        let space = choose(stable, dynamic, zone);
+        let index = space.free.cut_smallest(table, size);
+        if index == NONE {
+            return NONE;
+        }
+        self.occupy(index, size, zone, self.shift);
+        index
+    }
+
+    /// As [`place`](Self::place), at a multiple of `alignment`.
+    fn place_aligned(&mut self, bytes: u64, alignment: u64, zone: Zone) -> u32 {
+        let granule = self.alignment();
+        if !alignment.is_power_of_two() {
+            return NONE;
+        }
+        if alignment <= granule {
+            return self.place(bytes, zone);
+        }
+        let Some(size) = self.round(bytes) else { return NONE };
+        // In front of the block and behind it something free may remain.
+        if zone == Zone::Stable && self.dynamic.start == 0 || self.table.reserve(2).is_err() {
+            return NONE;
+        }
+        let Self { table, stable, dynamic, .. } = self;
+        let space = choose(stable, dynamic, zone);
+        let Some((hole, offset)) = space.free.aligned(table, size, alignment, granule) else { return NONE };
+        let index = space.carve(table, hole, offset, size);
+        self.occupy(index, size, zone, alignment.trailing_zeros());
+        index
+    }
+
+    /// Makes a record a new live block.
+    #[inline]
+    pub(super) fn occupy(&mut self, index: u32, bytes: u64, zone: Zone, alignment: u32) {
+        let Self { table, stable, dynamic, .. } = self;
+        let space = choose(stable, dynamic, zone);
+        space.used += bytes;
+        space.live += 1;
+        self.serial += 1;
+        table[index].go_live(self.serial, alignment as u8);
+        self.peak = self.peak.max(self.stable.used + self.dynamic.used);
+    }
+
+    /// Why a request found no place.
+    #[cold]
+    fn refusal(&mut self, (bytes, alignment, zone): (u64, u64, Zone)) -> ArenaError {
+        let Some(size) = self.round(bytes) else {
+            return if bytes == 0 { ArenaError::ZeroBytes } else { ArenaError::Overflow { bytes } };
+        };
+        if !alignment.is_power_of_two() {
+            return ArenaError::Alignment(alignment);
+        }
+        if zone == Zone::Stable && self.dynamic.start == 0 {
+            return ArenaError::NoStableRegion;
+        }
+        if let Err(error) = self.table.reserve(2) {
+            return error;
+        }
+        ArenaError::NoSpace {
+            bytes: size,
+            alignment: alignment.max(self.alignment()),
+            zone,
+            available: self.available(zone),
+            largest: self.largest_free_block(zone),
+        }
+    }
+
+    /// Frees a block; it merges with its neighbours if they are free. A block that is being moved goes when its move
+    /// ends.
+    ///
+    /// # Errors
+    /// [`ArenaError::StaleBlock`] for a block that was freed before, [`ArenaError::ForeignBlock`] for another arena's,
+    /// [`ArenaError::Pinned`].
+    #[inline]
+    pub fn free(&mut self, block: BlockId) -> Result<(), ArenaError> {
+        let usual =
+            self.table.get(block.index()).is_some_and(|record| record.is_live_and_idle(block.serial()));
+        if usual && block.arena() == self.id {
+            if block.serial() == self.serial {
+                self.clear_newest(block.index());
+            } else {
+                self.clear(block.index());
+            }
+            Ok(())
+        } else {
+            self.free_another_way(block)
+        }
+    }
+
+    /// Frees a live block.
+    fn clear(&mut self, index: u32) {
+        let (table, space, bytes) = self.home_of(index);
+        space.used -= bytes;
+        space.live -= 1;
+        space.merge(table, index);
+    }
+
+    /// Frees the block that was allocated last.
+    fn clear_newest(&mut self, index: u32) {
+        let (table, space, bytes) = self.home_of(index);
+        space.used -= bytes;
+        space.live -= 1;
+        space.merge_newest(table, index);
+    }
+
+    /// The table, a live block's zone, and its bytes.
+    #[inline]
+    fn home_of(&mut self, index: u32) -> (&mut Table, &mut Space, u64) {
+        let Self { table, stable, dynamic, .. } = self;
+        let (offset, bytes) = (table[index].offset, table[index].bytes);
+        (table, if offset < dynamic.start { stable } else { dynamic }, bytes)
+    }
+
+    /// Frees a block that is being moved, or says why a block cannot be freed.
+    #[cold]
+    fn free_another_way(&mut self, block: BlockId) -> Result<(), ArenaError> {
+        let tag = self.live_tag(block)?;
+        if tag.pins > 0 {
+            return Err(ArenaError::Pinned);
+        }
+        let bytes = self.table[block.index()].bytes;
+        // Only dynamic blocks move.
+        self.dynamic.used -= bytes;
+        self.dynamic.live -= 1;
+        self.dynamic.held += bytes;
+        self.table[block.index()].set_tag(Tag { state: State::Doomed, ..tag });
+        Ok(())
+    }
+
+    /// Makes a block `bytes` long, rounded up to the alignment, where it is: shrinking always works, growing if what is
+    /// behind it is free. Its contents stay.
+    ///
+    /// # Errors
+    /// [`ArenaError::NoRoom`] when it cannot grow; [`ArenaError::Pinned`] for shrinking what is pinned;
+    /// [`ArenaError::ZeroBytes`], [`ArenaError::Overflow`], [`ArenaError::StaleBlock`], [`ArenaError::ForeignBlock`],
+    /// [`ArenaError::Moving`], [`ArenaError::TooManyBlocks`], [`ArenaError::HostMemory`].
+    pub fn resize_in_place(&mut self, block: BlockId, bytes: u64) -> Result<(), ArenaError> {
+        let tag = self.still_tag(block)?;
+        let Some(new) = self.round(bytes) else {
+            return Err(if bytes == 0 { ArenaError::ZeroBytes } else { ArenaError::Overflow { bytes } });
+        };
+        self.table.reserve(1)?;
+        let index = block.index();
+        let (offset, old, after) =
+            (self.table[index].offset, self.table[index].bytes, self.table[index].after);
+        let zone = self.zone_at(offset);
+        if new == old {
+            return Ok(());
+        }
+        if new < old {
+            if tag.pins > 0 {
+                return Err(ArenaError::Pinned);
+            }
+            self.table[index].bytes = new;
+            let rest = self.table.take(offset + new, old - new, after);
+            let Self { table, stable, dynamic, .. } = self;
+            let space = choose(stable, dynamic, zone);
+            space.merge(table, rest);
+            space.used -= old - new;
+            return Ok(());
+        }
+        let by = new - old;
+        let room = if self.table[after].is_free() { self.table[after].bytes } else { 0 };
+        if by > room {
+            return Err(ArenaError::NoRoom { by, room });
+        }
+        let Self { table, stable, dynamic, .. } = self;
+        let space = choose(stable, dynamic, zone);
+        table[index].bytes = new;
+        space.changes += 1;
+        if by == room {
+            space.free.remove(table, after);
+            table.give_back(after);
+        } else {
+            table[after].offset += by;
+            space.free.resize(table, after, room - by);
+        }
+        space.used += by;
+        self.peak = self.peak.max(self.used());
+        Ok(())
+    }
+
+    /// Makes the arena `capacity` bytes long, rounded down to the alignment. What is added at the end is free and merges
+    /// with a free block there; what is cut off must be free.
+    ///
+    /// # Errors
+    /// [`ArenaError::CapacityInUse`] says how much is the least; [`ArenaError::StableTooLarge`] if the dynamic zone
+    /// would vanish behind a stable one; [`ArenaError::TooManyBlocks`], [`ArenaError::HostMemory`].
+    pub fn set_capacity(&mut self, capacity: u64) -> Result<(), ArenaError> {
+        let start = self.dynamic.start;
+        let new = capacity & !(self.alignment() - 1);
+        if start > 0 && new <= start {
+            return Err(ArenaError::StableTooLarge { stable_bytes: start, capacity });
+        }
+        self.set_end(Zone::Dynamic, new)
+    }
+
+    /// As [`set_capacity`](Self::set_capacity) of one zone: where it ends, a multiple of the alignment, not before its
+    /// start; the stable zone's not beyond the start of the dynamic one.
+    pub(crate) fn set_end(&mut self, zone: Zone, new: u64) -> Result<(), ArenaError> {
+        self.table.reserve(1)?;
+        let Self { table, stable, dynamic, .. } = self;
+        let space = choose(stable, dynamic, zone);
+        let (ring, old) = (end_of(zone), space.end);
+        let last = table[ring].before;
+        if new > old {
+            let added = table.take(old, new - old, ring);
+            space.end = new;
+            space.merge(table, added);
+            return Ok(());
+        }
+        let needed = if table[last].is_free() { table[last].offset } else { old };
+        if new < needed {
+            return Err(ArenaError::CapacityInUse { capacity: new, needed });
+        }
+        space.changes += 1;
+        if new == needed && new < old {
+            space.free.remove(table, last);
+            table.give_back(last);
+        } else if new < old {
+            space.free.resize(table, last, new - needed);
+        }
+        space.end = new;
+        Ok(())
+    }
+
+    /// Frees everything, pinned or moving or not. Blocks from before are stale; the peak stays.
+    pub fn reset(&mut self) {
+        let Self { table, stable, dynamic, .. } = self;
+        table.clear();
+        for (zone, space) in [(Zone::Stable, stable), (Zone::Dynamic, dynamic)] {
+            space.free.clear();
+            space.changes += 1;
+            (space.used, space.held, space.live) = (0, 0, 0);
+            let (start, bytes) = (space.start, space.end - space.start);
+            if bytes > 0 {
+                let all = table.take(start, bytes, end_of(zone));
+                space.merge(table, all);
+            }
+        }
+    }
+
+    /// Blocks named so far.
+    #[inline]
+    pub(super) fn serial(&self) -> u64 {
+        self.serial
+    }
+
+    /// What a size rounds up to.
+    #[inline]
+    pub(super) fn round(&self, bytes: u64) -> Option<u64> {
+        let below = self.alignment() - 1;
+        // 0 comes from 0, and from what is too large.
+        let size = (bytes.wrapping_sub(1) | below).wrapping_add(1);
+        (size > 0).then_some(size)
+    }
+
+    /// The tag of a block that exists and was not freed.
+    #[inline]
+    pub(super) fn live_tag(&self, block: BlockId) -> Result<Tag, ArenaError> {
+        if block.arena() != self.id {
+            return Err(ArenaError::ForeignBlock);
+        }
+        let record = self.table.get(block.index()).filter(|record| record.serial() == block.serial());
+        match record.and_then(Record::tag) {
+            Some(tag) if matches!(tag.state, State::Live | State::Moving) => Ok(tag),
+            _ => Err(ArenaError::StaleBlock),
+        }
+    }
+
+    /// The tag of a live block that is not being moved.
+    pub(super) fn still_tag(&self, block: BlockId) -> Result<Tag, ArenaError> {
+        let tag = self.live_tag(block)?;
+        if tag.state == State::Moving { Err(ArenaError::Moving) } else { Ok(tag) }
+    }
+
+    /// The name of a live block.
+    pub(super) fn name(&self, index: u32) -> BlockId {
+        BlockId::new(self.table[index].serial(), index, self.id)
+    }
+
+    #[inline]
+    pub(super) fn zone_at(&self, offset: u64) -> Zone {
+        if offset < self.dynamic.start { Zone::Stable } else { Zone::Dynamic }
+    }
+
+    #[inline]
+    pub(super) fn space(&self, zone: Zone) -> &Space {
+        match zone {
+            Zone::Stable => &self.stable,
+            Zone::Dynamic => &self.dynamic,
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! What an arena answers instead of doing what it was asked.
+
+use super::layout::Zone;
+
+/// Why an arena did not do what it was asked. A call that fails has changed nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ArenaError {
+    /// An alignment that is not a power of two.
+    #[error("an alignment of {0} bytes: use a power of two")]
+    Alignment(u64),
+    /// A stable zone that leaves nothing for the dynamic one.
+    #[error(
+        "a stable zone of {stable_bytes} bytes, rounded up to the alignment, does not leave any of the {capacity} bytes \
+         for the dynamic zone; make it smaller or the capacity larger"
+    )]
+    StableTooLarge {
+        /// The stable zone asked for, bytes.
+        stable_bytes: u64,
+        /// The capacity asked for, bytes.
+        capacity: u64,
+    },
+    /// A request for the stable zone of an arena that has none.
+    #[error("the arena has no stable zone; create it with one or ask for dynamic memory")]
+    NoStableRegion,
+    /// A request for nothing.
+    #[error("0 bytes were asked for; ask for at least 1")]
+    ZeroBytes,
+    /// A size that does not fit 64 bits once rounded up to the alignment.
+    #[error("{bytes} bytes, rounded up to the alignment, do not fit 64 bits; ask for less")]
+    Overflow {
+        /// Bytes asked for.
+        bytes: u64,
+    },
+    /// No free block of the zone holds the request.
+    #[error(
+        "no hole for {bytes} bytes at an alignment of {alignment} in the {zone} zone: {available} bytes are free, {largest} \
+         in one piece; free some, compact, or raise the limit or the capacity"
+    )]
+    NoSpace {
+        /// Bytes asked for, rounded up to the arena's alignment.
+        bytes: u64,
+        /// The alignment asked for.
+        alignment: u64,
+        /// The zone.
+        zone: Zone,
+        /// Free bytes of the zone.
+        available: u64,
+        /// The largest free block of the zone.
+        largest: u64,
+    },
+    /// The block cannot grow where it is.
+    #[error(
+        "the block cannot grow by {by} bytes in place, {room} are free behind it; allocate a larger one and move the contents"
+    )]
+    NoRoom {
+        /// Bytes by which it was to grow.
+        by: u64,
+        /// Free bytes right behind it.
+        room: u64,
+    },
+    /// A capacity that would cut off blocks.
+    #[error(
+        "a capacity of {capacity} bytes is too small, {needed} are taken; free, compact or release first, or shrink less"
+    )]
+    CapacityInUse {
+        /// The capacity asked for, bytes.
+        capacity: u64,
+        /// The least possible now, bytes.
+        needed: u64,
+    },
+    /// A block that was freed before, or that a reset forgot.
+    #[error("the block was freed before; free each block once and forget it then")]
+    StaleBlock,
+    /// A block of another arena.
+    #[error("the block belongs to another arena; give it to the one that it came from")]
+    ForeignBlock,
+    /// The block is pinned.
+    #[error("the block is pinned, or a zone of it exists; unpin it, or drop that, first")]
+    Pinned,
+    /// An unpin without a pin.
+    #[error("the block is not pinned; unpin once for each pin")]
+    NotPinned,
+    /// More pins than are counted.
+    #[error("the block has 65535 pins, the most there can be; unpin it first")]
+    TooManyPins,
+    /// The block is being moved.
+    #[error("the block is being moved; commit or cancel the move first")]
+    Moving,
+    /// The end of a move that was not begun.
+    #[error("the block is not being moved; begin the move first")]
+    NotMoving,
+    /// A move of a block in the stable zone.
+    #[error("the block is in the stable zone, where nothing moves; leave it where it is")]
+    Stable,
+    /// More blocks than are counted.
+    #[error(
+        "the arena has 2³¹ blocks, live and free, the most there can be; free some, or use larger blocks"
+    )]
+    TooManyBlocks,
+    /// The host has no memory for the arena's own records.
+    #[error("the host has no memory left for the arena's records; free blocks, or host memory")]
+    HostMemory,
+}
+
+impl ArenaError {
+    /// Whether there is no space for the request now and there may be after a free, a compaction or growth.
+    #[must_use]
+    pub fn is_out_of_memory(&self) -> bool {
+        matches!(self, Self::NoSpace { .. } | Self::NoRoom { .. } | Self::TooManyBlocks | Self::HostMemory)
+    }
+}

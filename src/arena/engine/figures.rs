@@ -1,0 +1,190 @@
+//! What an arena tells of itself. Each call takes a bounded number of steps, but for the listing of all blocks.
+
+use super::block::{BlockId, Span, SpanState};
+use super::engine::Arena;
+use super::error::ArenaError;
+use super::layout::Zone;
+use super::record::{State, Tag};
+use super::table::end_of;
+
+impl Arena {
+    /// What sizes round up to and offsets are multiples of, bytes.
+    #[must_use]
+    #[inline]
+    pub fn alignment(&self) -> u64 {
+        1 << self.shift
+    }
+
+    /// Bytes of both zones.
+    #[must_use]
+    pub fn capacity(&self) -> u64 {
+        self.dynamic.end
+    }
+
+    /// Bytes of a zone. `used + available + held` of a zone, always.
+    #[must_use]
+    pub fn capacity_of(&self, zone: Zone) -> u64 {
+        self.space(zone).end - self.space(zone).start
+    }
+
+    /// Bytes of live blocks, rounded up to the alignment.
+    #[must_use]
+    #[inline]
+    pub fn used(&self) -> u64 {
+        self.stable.used + self.dynamic.used
+    }
+
+    /// Bytes of a zone's live blocks.
+    #[must_use]
+    pub fn used_in(&self, zone: Zone) -> u64 {
+        self.space(zone).used
+    }
+
+    /// The most bytes that were live at once, since the start or [`reset_peak`](Self::reset_peak).
+    #[must_use]
+    pub fn peak_used(&self) -> u64 {
+        self.peak
+    }
+
+    /// Starts the peak anew from what is live now.
+    pub fn reset_peak(&mut self) {
+        self.peak = self.used();
+    }
+
+    /// The peak is at least so high, as before a [reset](Self::reset_peak) that is taken back.
+    pub(crate) fn raise_peak(&mut self, bytes: u64) {
+        self.peak = self.peak.max(bytes);
+    }
+
+    /// Free bytes of a zone.
+    #[must_use]
+    pub fn available(&self, zone: Zone) -> u64 {
+        self.capacity_of(zone) - self.space(zone).used - self.space(zone).held
+    }
+
+    /// Bytes of the dynamic zone that are neither live nor free, because a move is under way, what it left is not
+    /// [given back](Self::release_vacated), or, in an arena on a device, nothing is behind them or streams are not done with them.
+    #[must_use]
+    pub fn held(&self) -> u64 {
+        self.dynamic.held
+    }
+
+    /// A zone's largest free block, bytes: the largest request, at the arena's alignment, that succeeds now. 0 if
+    /// nothing is free.
+    #[must_use]
+    pub fn largest_free_block(&self, zone: Zone) -> u64 {
+        self.space(zone).free.largest(&self.table)
+    }
+
+    /// External fragmentation of a zone: the part of its free bytes that is not in the largest block. 0 is none, also
+    /// where nothing is free.
+    #[must_use]
+    pub fn fragmentation(&self, zone: Zone) -> f64 {
+        match self.available(zone) {
+            0 => 0.0,
+            available => (available - self.largest_free_block(zone)) as f64 / available as f64,
+        }
+    }
+
+    /// How many blocks of a zone are live.
+    #[must_use]
+    pub fn live_blocks(&self, zone: Zone) -> u32 {
+        self.space(zone).live
+    }
+
+    /// How many blocks of a zone are free.
+    #[must_use]
+    pub fn free_blocks(&self, zone: Zone) -> u32 {
+        self.space(zone).free.count
+    }
+
+    /// Where the last block that is not free ends, bytes: the least capacity that the arena could have now. 0 if nothing
+    /// is live.
+    #[must_use]
+    pub fn highest_end(&self) -> u64 {
+        let end = |zone| {
+            let last = &self.table[self.table[end_of(zone)].before];
+            if last.is_free() { last.offset } else { last.end() }
+        };
+        let (dynamic, stable) = (end(Zone::Dynamic), end(Zone::Stable));
+        if dynamic > self.dynamic.start { dynamic } else { stable }
+    }
+
+    /// Where the last block ends that is neither free nor [set apart](Self::set_apart), bytes; 0 if there is none.
+    pub(crate) fn live_end(&self) -> u64 {
+        let end = |zone| {
+            let mut last = self.table[end_of(zone)].before;
+            while last != end_of(zone)
+                && (self.table[last].is_free() || self.table[last].state() == Some(State::Apart))
+            {
+                last = self.table[last].before;
+            }
+            if last == end_of(zone) { self.space(zone).start } else { self.table[last].end() }
+        };
+        let dynamic = end(Zone::Dynamic);
+        if dynamic > self.dynamic.start { dynamic } else { end(Zone::Stable) }
+    }
+
+    /// Bytes of host memory that the arena's records take, with what is kept in reserve: 40 for each block, live or
+    /// free, when there were most, a sixth in reserve, and 227 KiB for each zone that there is.
+    #[must_use]
+    pub fn host_memory(&self) -> usize {
+        size_of::<Self>() + self.table.memory() + self.stable.free.memory() + self.dynamic.free.memory()
+    }
+
+    /// Where a block is, bytes from the arena's start. Compaction may change it while the block is not pinned.
+    ///
+    /// # Errors
+    /// [`ArenaError::StaleBlock`], [`ArenaError::ForeignBlock`].
+    pub fn offset(&self, block: BlockId) -> Result<u64, ArenaError> {
+        self.live_tag(block).map(|_| self.table[block.index()].offset)
+    }
+
+    /// The length of a block: what was asked for, rounded up to the arena's alignment.
+    ///
+    /// # Errors
+    /// As [`offset`](Self::offset).
+    pub fn size(&self, block: BlockId) -> Result<u64, ArenaError> {
+        self.live_tag(block).map(|_| self.table[block.index()].bytes)
+    }
+
+    /// Where a block is and how long, of one that is known to be live: its offset and size.
+    #[inline]
+    pub(crate) fn extent(&self, live: BlockId) -> (u64, u64) {
+        let record = &self.table[live.index()];
+        (record.offset, record.bytes)
+    }
+
+    /// The zone of a block.
+    ///
+    /// # Errors
+    /// As [`offset`](Self::offset).
+    pub fn zone(&self, block: BlockId) -> Result<Zone, ArenaError> {
+        self.offset(block).map(|offset| self.zone_at(offset))
+    }
+
+    /// All pieces of the arena in the order of their offsets, without gaps.
+    pub fn blocks(&self) -> impl Iterator<Item = Span> + '_ {
+        [Zone::Stable, Zone::Dynamic].into_iter().flat_map(move |zone| {
+            self.indices(zone).map(move |index| {
+                let record = &self.table[index];
+                let state = match record.tag() {
+                    None => SpanState::Free,
+                    Some(Tag { state: State::Live, pins, .. }) => {
+                        SpanState::Live { block: self.name(index), pins }
+                    }
+                    Some(Tag { state: State::Moving, .. }) => SpanState::Moving(self.name(index)),
+                    Some(_) => SpanState::Held,
+                };
+                Span { offset: record.offset, bytes: record.bytes, zone, state }
+            })
+        })
+    }
+
+    /// A zone's records in the order of their offsets.
+    pub(super) fn indices(&self, zone: Zone) -> impl Iterator<Item = u32> + '_ {
+        let ring = end_of(zone);
+        let block = move |index: u32| (index != ring).then_some(index);
+        std::iter::successors(block(self.table[ring].after), move |&index| block(self.table[index].after))
+    }
+}

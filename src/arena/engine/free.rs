@@ -1,0 +1,364 @@
+//! The free blocks of a zone: one *in hand*, one that is the *tail*, and the others in bins.
+//!
+//! The block in hand is what freeing the newest live block left. A program that frees first what it allocated last cuts
+//! its next block from it, and merges it back, without a look at the bins. It is chosen like any other: if it is the
+//! smallest that holds the request. Another that takes its place, or a request that it does not serve, sends it to its bin:
+//! so a program that frees in any order pays for no hand.
+//!
+//! The tail is the block at the zone's end. It serves what no other can, so a zone that grows does so only then.
+
+use super::holes::Holes;
+use super::layout::Zone;
+use super::record::{ASIDE, NONE, Record};
+use super::table::{Table, end_of};
+use std::mem;
+
+/// How many blocks that may not fit are tried for an alignment above the arena's, before one that must fit is taken.
+const PROBES: u32 = 16;
+
+#[derive(Debug)]
+pub(super) struct FreeBlocks {
+    /// The free block in no bin that is not the tail, if there is one.
+    hand: u32,
+    /// The free block at the zone's end, if there is one.
+    tail: u32,
+    /// The slot that closes the zone's ring.
+    ring: u32,
+    pub(super) count: u32,
+    /// All others.
+    holes: Holes,
+}
+
+/// Free blocks of at least so many bytes, by size, and last the tail.
+pub(super) struct AtLeast<'a> {
+    free: &'a FreeBlocks,
+    table: &'a Table,
+    /// The block in hand, if it is to come yet.
+    hand: u32,
+    in_bins: Next,
+    /// How many are to come at most, besides the tail.
+    most: usize,
+    /// Whether that is to come.
+    tail: bool,
+}
+
+/// Of the blocks in bins, the next one.
+#[derive(Clone, Copy)]
+enum Next {
+    /// The first of the smallest size from that on. It is searched for when it is asked for: mostly the one before it serves.
+    From(u64),
+    /// That one, or none.
+    Is(u32),
+}
+
+impl Iterator for AtLeast<'_> {
+    type Item = u32;
+
+    #[inline]
+    fn next(&mut self) -> Option<u32> {
+        let table = self.table;
+        if self.most > 0 {
+            let next = match self.in_bins {
+                Next::From(bytes) => self.free.holes.smallest(table, bytes),
+                Next::Is(index) => index,
+            };
+            self.in_bins = Next::Is(next);
+            if self.hand != NONE && (next == NONE || table[self.hand].bytes <= table[next].bytes) {
+                self.most -= 1;
+                return Some(mem::replace(&mut self.hand, NONE));
+            }
+            if next != NONE {
+                self.most -= 1;
+                self.in_bins = match table[next].twin {
+                    NONE => table[next].bytes.checked_add(1).map_or(Next::Is(NONE), Next::From),
+                    twin => Next::Is(twin),
+                };
+                return Some(next);
+            }
+        }
+        mem::take(&mut self.tail).then_some(self.free.tail)
+    }
+}
+
+impl FreeBlocks {
+    /// The free blocks of a zone; of one that can have none if it has no bytes.
+    pub(super) fn new(zone: Zone, bytes: u64, shift: u32) -> Self {
+        let holes = Holes::new(bytes > 0 || zone == Zone::Dynamic, shift);
+        Self { hand: NONE, tail: NONE, ring: end_of(zone), count: 0, holes }
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.holes.clear();
+        (self.hand, self.tail, self.count) = (NONE, NONE, 0);
+    }
+
+    /// Bytes of host memory behind the bins.
+    pub(super) fn memory(&self) -> usize {
+        self.holes.memory()
+    }
+
+    /// Takes `bytes` from the front of the smallest block that has them, or else of the tail; or answers none. A record must
+    /// be in reserve.
+    #[inline(always)]
+    pub(super) fn cut_smallest(&mut self, table: &mut Table, bytes: u64) -> u32 {
+        if self.hand == NONE {
+            let index = self.holes.take_smallest(table, bytes);
+            return if index == NONE {
+                self.cut_tail(table, bytes)
+            } else {
+                self.cut_taken(table, index, bytes)
+            };
+        }
+        match self.cut_by_hand(table, bytes) {
+            NONE => self.cut_tail(table, bytes),
+            index => index,
+        }
+    }
+
+    /// As [`cut_smallest`](Self::cut_smallest), never from the tail.
+    pub(super) fn cut_hole(&mut self, table: &mut Table, bytes: u64) -> u32 {
+        if self.hand != NONE {
+            return self.cut_by_hand(table, bytes);
+        }
+        match self.holes.take_smallest(table, bytes) {
+            NONE => NONE,
+            index => self.cut_taken(table, index, bytes),
+        }
+    }
+
+    /// As [`cut_smallest`](Self::cut_smallest), from the tail alone.
+    #[inline(always)]
+    pub(super) fn cut_tail(&mut self, table: &mut Table, bytes: u64) -> u32 {
+        if table[self.tail].bytes < bytes { NONE } else { self.cut_aside(table, self.tail, bytes) }
+    }
+
+    /// As [`cut_hole`](Self::cut_hole), when there is a block in hand.
+    #[inline(always)]
+    fn cut_by_hand(&mut self, table: &mut Table, bytes: u64) -> u32 {
+        if self.holes.none_between(bytes, table[self.hand].bytes) {
+            self.cut_aside(table, self.hand, bytes)
+        } else {
+            self.cut_beside_hand(table, bytes)
+        }
+    }
+
+    /// As [`cut_hole`](Self::cut_hole), when the block in hand may not be it. Puts that away if it is not the smallest: requests that
+    /// it does not serve come from a program that does not free first what it allocated last.
+    #[inline(never)]
+    fn cut_beside_hand(&mut self, table: &mut Table, bytes: u64) -> u32 {
+        let head = self.holes.smallest_learning(table, bytes);
+        if self.holes.none_between(bytes, table[self.hand].bytes) {
+            return self.cut_aside(table, self.hand, bytes);
+        }
+        // It is of another size than what was found, so that stays the smallest.
+        self.put_away(table);
+        if head == NONE {
+            return NONE;
+        }
+        self.holes.remove(table, head);
+        self.cut_taken(table, head, bytes)
+    }
+
+    /// Takes `bytes` from the front of a block that was taken out of its bin.
+    #[inline(always)]
+    fn cut_taken(&mut self, table: &mut Table, index: u32, bytes: u64) -> u32 {
+        let record = &mut table[index];
+        let (offset, room) = (record.offset, record.bytes);
+        if room == bytes {
+            self.count -= 1;
+            return index;
+        }
+        (record.offset, record.bytes) = (offset + bytes, room - bytes);
+        self.holes.insert(table, index);
+        table.take(offset, bytes, index)
+    }
+
+    /// Takes `bytes` from the front of the block in hand or the tail.
+    #[inline(always)]
+    fn cut_aside(&mut self, table: &mut Table, index: u32, bytes: u64) -> u32 {
+        let record = &mut table[index];
+        let (offset, room) = (record.offset, record.bytes);
+        if room == bytes {
+            self.remove(table, index);
+            return index;
+        }
+        (record.offset, record.bytes) = (offset + bytes, room - bytes);
+        table.take(offset, bytes, index)
+    }
+
+    /// A block that holds `bytes` at an offset that is a multiple of `alignment`, and that offset. The smallest such block
+    /// if it is among the first few that are large enough; one that is large enough wherever it lies, if there is one; the
+    /// tail if it fits; else whichever fits of all that might, each of which is looked at.
+    pub(super) fn aligned(
+        &mut self,
+        table: &mut Table,
+        bytes: u64,
+        alignment: u64,
+        granule: u64,
+    ) -> Option<(u32, u64)> {
+        self.put_away(table);
+        let fit = |index| Some((index, fit(&table[index], bytes, alignment)?));
+        self.probe(table, bytes, alignment, PROBES)
+            .or_else(|| {
+                let head = self.holes.smallest(table, bytes.checked_add(alignment - granule)?);
+                fit(if head == NONE || table[head].twin == NONE { head } else { table[head].twin })
+            })
+            .or_else(|| fit(self.tail))
+            .or_else(|| self.probe(table, bytes, alignment, u32::MAX))
+    }
+
+    /// Looks at blocks of at least `bytes` in the order of their sizes.
+    fn probe(&self, table: &Table, bytes: u64, alignment: u64, mut probes: u32) -> Option<(u32, u64)> {
+        let mut at_least = bytes;
+        loop {
+            let head = self.holes.smallest(table, at_least);
+            if head == NONE {
+                return None;
+            }
+            let mut index = head;
+            while index != NONE {
+                if let Some(offset) = fit(&table[index], bytes, alignment) {
+                    return Some((index, offset));
+                }
+                probes = probes.checked_sub(1)?;
+                index = table[index].twin;
+            }
+            at_least = table[head].bytes.checked_add(1)?;
+        }
+    }
+
+    /// Free blocks of at least `bytes`: the smallest so many, by size, and last the tail.
+    #[inline]
+    pub(super) fn at_least<'a>(&'a self, table: &'a Table, bytes: u64, most: usize) -> AtLeast<'a> {
+        let is_enough = |index: u32| index != NONE && table[index].bytes >= bytes;
+        let hand = if is_enough(self.hand) { self.hand } else { NONE };
+        AtLeast { free: self, table, hand, in_bins: Next::From(bytes), most, tail: is_enough(self.tail) }
+    }
+
+    /// The size of the largest block, 0 if there is none.
+    pub(super) fn largest(&self, table: &Table) -> u64 {
+        table[self.tail].bytes.max(table[self.hand].bytes).max(self.holes.largest(table))
+    }
+
+    /// Makes the record a free block.
+    #[inline]
+    pub(super) fn insert(&mut self, table: &mut Table, index: u32) {
+        self.count += 1;
+        self.keep(table, index);
+    }
+
+    /// Makes the record a free block, in hand unless it is the last.
+    #[inline]
+    pub(super) fn insert_in_hand(&mut self, table: &mut Table, index: u32) {
+        self.count += 1;
+        if table[index].after == self.ring {
+            self.keep(table, index);
+        } else {
+            self.hold(table, index);
+        }
+    }
+
+    /// Takes the block out; what it is now is left to be set.
+    #[inline]
+    pub(super) fn remove(&mut self, table: &mut Table, index: u32) {
+        self.count -= 1;
+        if table[index].back != ASIDE {
+            self.holes.remove(table, index);
+        } else if index == self.hand {
+            self.hand = NONE;
+        } else {
+            self.tail = NONE;
+        }
+    }
+
+    /// Changes the size of a free block. Its neighbours may have changed.
+    #[inline]
+    pub(super) fn resize(&mut self, table: &mut Table, index: u32, bytes: u64) {
+        let is_last = table[index].after == self.ring;
+        if table[index].back == ASIDE {
+            table[index].bytes = bytes;
+            if is_last != (index == self.tail) {
+                if is_last {
+                    self.hand = NONE
+                } else {
+                    self.tail = NONE
+                }
+                self.keep(table, index);
+            }
+        } else if is_last {
+            self.holes.remove(table, index);
+            table[index].bytes = bytes;
+            self.keep(table, index);
+        } else {
+            self.holes.resize(table, index, bytes);
+        }
+    }
+
+    /// Makes a free block smaller, of which the end stays.
+    #[inline(always)]
+    pub(super) fn shrink(&mut self, table: &mut Table, index: u32, bytes: u64) {
+        if table[index].back == ASIDE {
+            table[index].bytes = bytes;
+        } else {
+            self.holes.resize(table, index, bytes);
+        }
+    }
+
+    /// Takes a free block in hand unless it is the last.
+    pub(super) fn take_in_hand(&mut self, table: &mut Table, index: u32) {
+        if table[index].back != ASIDE {
+            self.holes.remove(table, index);
+            self.hold(table, index);
+        }
+    }
+
+    /// Keeps a free block aside as the tail, or in its bin.
+    fn keep(&mut self, table: &mut Table, index: u32) {
+        if table[index].after == self.ring {
+            self.tail = index;
+            table[index].set_links(ASIDE, [NONE; 2], NONE);
+        } else {
+            self.holes.insert(table, index);
+        }
+    }
+
+    /// Has a block in hand that is in no bin, and puts the one so far into its bin.
+    fn hold(&mut self, table: &mut Table, index: u32) {
+        self.put_away(table);
+        self.hand = index;
+        table[index].set_links(ASIDE, [NONE; 2], NONE);
+    }
+
+    /// Puts the block in hand into its bin.
+    fn put_away(&mut self, table: &mut Table) {
+        if self.hand != NONE {
+            self.holes.insert(table, self.hand);
+            self.hand = NONE;
+        }
+    }
+
+    /// Whether everything is where it belongs: `seen` is called with each free block.
+    pub(super) fn check(&self, table: &Table, mut seen: impl FnMut(u32)) -> Result<(), String> {
+        let last = table[self.ring].before;
+        if self.tail != if table[last].is_free() { last } else { NONE } {
+            return Err(format!("record {} is kept aside as the last", self.tail));
+        }
+        for index in [self.tail, self.hand] {
+            if index != NONE {
+                let Record { back, children, twin, .. } = table[index];
+                if (back, children, twin) != (ASIDE, [NONE; 2], NONE) {
+                    return Err(format!("record {index} is kept aside and hangs in a bin"));
+                }
+                seen(index);
+            }
+        }
+        self.holes.check(table, seen)
+    }
+}
+
+/// Where in a free block `bytes` fit at a multiple of `alignment`.
+#[inline]
+fn fit(record: &Record, bytes: u64, alignment: u64) -> Option<u64> {
+    let offset = record.offset.checked_next_multiple_of(alignment)?;
+    (offset.checked_add(bytes)? <= record.end()).then_some(offset)
+}

@@ -1,0 +1,270 @@
+//! The free blocks in the bins, by size: finds the smallest that holds a request, exactly, in a bounded number of steps.
+//!
+//! Bitmaps find the bin ([`bins`](super::bins)), and in the bin a trie finds the block ([`trie`](super::trie)). Which sizes
+//! a search has passed over is kept until one of them comes, so that the same search need not be done again.
+
+use super::bins::{BINS, Occupied, ROW, Scale};
+use super::record::{NONE, Record};
+use super::table::Table;
+use super::trie::{ROOT, TWIN, hang_below, leaves_freely, smallest_below, smallest_of_bin, take_leaf};
+use std::hint::select_unpredictable;
+
+#[derive(Debug)]
+pub(super) struct Holes {
+    /// No block here has a size of at least the first and less than the second.
+    floor: u64,
+    ceiling: u64,
+    scale: Scale,
+    /// Apart, because an arena is moved while it is made, and threads have small stacks.
+    occupied: Box<Occupied>,
+    /// Of whole rows, up to that of the largest block there ever was here: there is room for all from the start, and a program of
+    /// small blocks never touches most of it.
+    roots: Vec<u32>,
+}
+
+impl Holes {
+    /// For sizes that are multiples of the alignment, given as a power of two. With `false`, for a zone that never has
+    /// any.
+    pub(super) fn new(any: bool, shift: u32) -> Self {
+        let roots = Vec::with_capacity(if any { BINS } else { 0 });
+        Self {
+            floor: 0,
+            ceiling: u64::MAX,
+            scale: Scale::of_alignment(shift),
+            occupied: Box::new(Occupied::NONE),
+            roots,
+        }
+    }
+
+    pub(super) fn clear(&mut self) {
+        while let Some(bin) = self.occupied.last() {
+            self.roots[bin] = NONE;
+            self.occupied.clear_if(true, bin);
+        }
+        (self.floor, self.ceiling) = (0, u64::MAX);
+    }
+
+    /// Bytes of host memory for roots, touched or not, and for which of them there are.
+    pub(super) fn memory(&self) -> usize {
+        self.roots.capacity() * size_of::<u32>() + size_of_val(&*self.occupied)
+    }
+
+    /// The root of a bin, if it has any.
+    #[inline(always)]
+    fn root(&self, bin: usize) -> u32 {
+        self.roots.get(bin).copied().unwrap_or(NONE)
+    }
+
+    /// Has roots up to that of a bin.
+    #[cold]
+    #[inline(never)]
+    fn reach(&mut self, bin: usize) {
+        self.roots.resize((bin + 1).next_multiple_of(ROW), NONE);
+    }
+
+    /// Whether `size` is at least `bytes`, and known to be at most that of every block here of at least `bytes`.
+    #[inline]
+    pub(super) fn none_between(&self, bytes: u64, size: u64) -> bool {
+        // One comparison: with sizes at random, each of three would often be mispredicted.
+        let known = select_unpredictable(self.floor <= bytes, self.ceiling.saturating_sub(bytes), 0);
+        size.wrapping_sub(bytes) <= known
+    }
+
+    /// Takes a block of the smallest size of at least `bytes` out of its bin, or answers none and keeps that in mind. What it
+    /// is now is left to be set.
+    #[inline(always)]
+    pub(super) fn take_smallest(&mut self, table: &mut Table, bytes: u64) -> u32 {
+        // In this order: with sizes at random, the second is often mispredicted.
+        if self.ceiling == u64::MAX && self.floor <= bytes {
+            return NONE;
+        }
+        let (bin, _) = self.scale.bin_of(bytes);
+        if let Some(bin) = self.occupied.first_from(bin) {
+            let root = self.roots[bin];
+            let record = &table[root];
+            // As most bins do, it holds one size, and the next of that size takes the root's place.
+            if (record.bytes >= bytes) & (record.children == [NONE; 2]) {
+                let twin = record.twin;
+                table[twin].back = ROOT;
+                self.roots[bin] = twin;
+                self.occupied.clear_if(twin == NONE, bin);
+                return root;
+            }
+        }
+        self.search_and_take(table, bytes)
+    }
+
+    /// [`take_smallest`](Self::take_smallest) where the root of the first bin is not it.
+    #[inline(never)]
+    fn search_and_take(&mut self, table: &mut Table, bytes: u64) -> u32 {
+        let head = self.smallest(table, bytes);
+        if head == NONE {
+            (self.floor, self.ceiling) = (bytes, u64::MAX);
+        } else {
+            self.remove(table, head);
+        }
+        head
+    }
+
+    /// As [`smallest`](Self::smallest), and keeps in mind which sizes there are none of.
+    pub(super) fn smallest_learning(&mut self, table: &Table, bytes: u64) -> u32 {
+        let head = self.smallest(table, bytes);
+        self.floor = bytes;
+        self.ceiling = if head == NONE { u64::MAX } else { table[head].bytes };
+        head
+    }
+
+    /// The first of the blocks of the smallest size of at least `bytes`, or none.
+    pub(super) fn smallest(&self, table: &Table, bytes: u64) -> u32 {
+        let (bin, untold) = self.scale.bin_of(bytes);
+        let head = smallest_of_bin(table, self.root(bin), bytes, untold);
+        if head != NONE {
+            return head;
+        }
+        let next = self.occupied.first_from(bin + 1).map_or(NONE, |bin| self.roots[bin]);
+        smallest_below(table, next, NONE)
+    }
+
+    /// The size of the largest block, 0 if there is none.
+    pub(super) fn largest(&self, table: &Table) -> u64 {
+        let mut largest = 0;
+        let mut index = self.occupied.last().map_or(NONE, |bin| self.roots[bin]);
+        while index != NONE {
+            largest = largest.max(table[index].bytes);
+            let [low, high] = table[index].children;
+            index = if high == NONE { low } else { high };
+        }
+        largest
+    }
+
+    /// Keeps in mind that there is one of that size.
+    #[inline]
+    fn learn(&mut self, bytes: u64) {
+        let (below, known) = (bytes.wrapping_sub(self.floor), self.ceiling.wrapping_sub(self.floor));
+        if below < known {
+            self.ceiling = bytes;
+        }
+    }
+
+    /// Puts a free block into its bin.
+    #[inline(always)]
+    pub(super) fn insert(&mut self, table: &mut Table, index: u32) {
+        let bytes = table[index].bytes;
+        self.learn(bytes);
+        let (bin, untold) = self.scale.bin_of(bytes);
+        if bin >= self.roots.len() {
+            self.reach(bin);
+        }
+        let root = self.roots[bin];
+        let head = &mut table[root];
+        let others = (head.bytes != bytes) | (head.children != [NONE; 2]);
+        // The smaller is 0 if one of them is: one branch, because whether there is a root would often be mispredicted.
+        if root.min(u32::from(others)) != 0 {
+            return hang_below(table, index, root, untold);
+        }
+        // The newest comes first, in front of the others of its size if there are any.
+        head.back = TWIN | index;
+        table[index].set_links(ROOT, [NONE; 2], root);
+        self.roots[bin] = index;
+        self.occupied.set(bin);
+    }
+
+    /// Changes the size of a block.
+    #[inline]
+    pub(super) fn resize(&mut self, table: &mut Table, index: u32, bytes: u64) {
+        self.remove(table, index);
+        table[index].bytes = bytes;
+        self.insert(table, index);
+    }
+
+    /// Takes a block out of its bin; what it is now is left to be set.
+    #[inline]
+    pub(super) fn remove(&mut self, table: &mut Table, index: u32) {
+        let record = &table[index];
+        if !leaves_freely(record) {
+            return self.remove_from_others(table, index);
+        }
+        // The same steps for a root and a twin, the last or not: with sizes at random, it would often be mispredicted which.
+        let Record { bytes, back, twin, .. } = *record;
+        table[back & !TWIN].twin = twin;
+        table[twin].back = back;
+        let (bin, _) = self.scale.bin_of(bytes);
+        let is_root = back == ROOT;
+        self.roots[bin] = select_unpredictable(is_root, twin, self.roots[bin]);
+        self.occupied.clear_if(is_root & (twin == NONE), bin);
+    }
+
+    #[inline(never)]
+    fn remove_from_others(&mut self, table: &mut Table, index: u32) {
+        let Record { children, twin, back, bytes, .. } = table[index];
+        let heir = if twin != NONE {
+            twin
+        } else if children == [NONE; 2] {
+            NONE
+        } else {
+            take_leaf(table, index)
+        };
+        if back == ROOT {
+            self.roots[self.scale.bin_of(bytes).0] = heir;
+        } else {
+            let side = usize::from(table[back].children[1] == index);
+            table[back].children[side] = heir;
+        }
+        if heir != NONE {
+            // Once more, because the leaf may have been a child.
+            let children = table[index].children;
+            (table[heir].children, table[heir].back) = (children, back);
+            table[children[0]].back = heir;
+            table[children[1]].back = heir;
+        }
+    }
+
+    /// Whether everything hangs where it belongs: `seen` is called with each block.
+    pub(super) fn check(&self, table: &Table, mut seen: impl FnMut(u32)) -> Result<(), String> {
+        let mut bins = 0;
+        let mut next = self.occupied.first_from(0);
+        while let Some(bin) = next {
+            (bins, next) = (bins + 1, self.occupied.first_from(bin + 1));
+            let root = self.roots[bin];
+            let mut heads = vec![(root, ROOT, 0u32, 0u64)];
+            while let Some((head, parent, depth, path)) = heads.pop() {
+                let bytes = table[head].bytes;
+                let (own, untold) = self.scale.bin_of(bytes);
+                let key = bytes.rotate_right(untold);
+                if own != bin || depth > untold || depth > 0 && key >> (64 - depth) != path {
+                    return Err(format!("{bytes} bytes hang in the wrong place of bin {bin}"));
+                }
+                let Record { children, mut twin, back, .. } = table[head];
+                if back != parent {
+                    return Err(format!("record {head} does not lead back to {parent}"));
+                }
+                if (self.floor..self.ceiling).contains(&bytes) {
+                    return Err(format!("{bytes} bytes hang where none are known to"));
+                }
+                seen(head);
+                heads.extend(
+                    (0..)
+                        .zip(children)
+                        .filter(|&(_, child)| child != NONE)
+                        .map(|(side, child)| (child, head, depth + 1, path << 1 | side)),
+                );
+                let mut front = head;
+                while twin != NONE {
+                    let record = &table[twin];
+                    let family = (record.bytes, record.back, record.children);
+                    if family != (bytes, TWIN | front, [NONE; 2]) {
+                        return Err(format!("record {twin} is no twin of {head}"));
+                    }
+                    seen(twin);
+                    (front, twin) = (twin, record.twin);
+                }
+            }
+        }
+        // Most are none, so most are passed over 64 at a time.
+        let some = self.roots.chunks(64).filter(|roots| **roots != [NONE; 64]);
+        match some.flatten().filter(|&&root| root != NONE).count() {
+            roots if roots == bins => Ok(()),
+            roots => Err(format!("{roots} bins hold something and {bins} bits are set")),
+        }
+    }
+}

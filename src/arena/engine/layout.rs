@@ -1,0 +1,72 @@
+//! What an arena is made of: its capacity, its zones, its alignment.
+
+use super::error::ArenaError;
+use std::fmt;
+
+/// Which part of an arena a block is in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Zone {
+    /// At the front; blocks in it never move. There is one only if the layout says so.
+    Stable,
+    /// Behind the stable zone; compaction may move its blocks.
+    Dynamic,
+}
+
+impl fmt::Display for Zone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Stable => "stable",
+            Self::Dynamic => "dynamic",
+        })
+    }
+}
+
+/// What an arena is made of.
+///
+/// ```
+/// use vrampool::arena::{Arena, ArenaError, ArenaLayout};
+/// let arena = Arena::new(ArenaLayout::new(1 << 30).stable_bytes(100 << 20).alignment(512))?;
+/// assert_eq!(arena.capacity(), 1 << 30);
+/// assert!(matches!(Arena::new(ArenaLayout::new(4096).alignment(48)), Err(ArenaError::Alignment(48))));
+/// assert!(matches!(Arena::new(ArenaLayout::new(4096).stable_bytes(4096)), Err(ArenaError::StableTooLarge { .. })));
+/// # Ok::<(), ArenaError>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub struct ArenaLayout {
+    capacity: u64,
+    stable_bytes: u64,
+    alignment: u64,
+}
+
+impl ArenaLayout {
+    /// A layout of `capacity` bytes, rounded down to the alignment, all of it dynamic. 0 is fine: an arena can grow.
+    pub fn new(capacity: u64) -> Self {
+        Self { capacity, stable_bytes: 0, alignment: 256 }
+    }
+
+    /// How many of the bytes at the front are the stable zone, rounded up to the alignment. Default: 0, none.
+    pub fn stable_bytes(mut self, bytes: u64) -> Self {
+        self.stable_bytes = bytes;
+        self
+    }
+
+    /// Sizes round up to this many bytes and offsets are multiples of it; a power of two. Default: 256, what CUDA promises.
+    pub fn alignment(mut self, bytes: u64) -> Self {
+        self.alignment = bytes;
+        self
+    }
+
+    /// The alignment as a power of two, the stable zone's end and the capacity, rounded.
+    pub(super) fn measure(self) -> Result<(u32, u64, u64), ArenaError> {
+        let Self { capacity, stable_bytes, alignment } = self;
+        if !alignment.is_power_of_two() {
+            return Err(ArenaError::Alignment(alignment));
+        }
+        let end = capacity & !(alignment - 1);
+        match stable_bytes.checked_next_multiple_of(alignment) {
+            Some(stable) if stable == 0 || stable < end => Ok((alignment.trailing_zeros(), stable, end)),
+            _ => Err(ArenaError::StableTooLarge { stable_bytes, capacity }),
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! One zone of an arena: its bounds, its accounts, and how blocks are cut out of free ones and merge with them.
+
+use super::free::FreeBlocks;
+use super::layout::Zone;
+use super::record::{ASIDE, Record};
+use super::table::Table;
+
+/// One zone.
+#[derive(Debug)]
+pub(super) struct Space {
+    pub(super) start: u64,
+    pub(super) end: u64,
+    pub(super) free: FreeBlocks,
+    pub(super) used: u64,
+    /// Bytes that are neither live nor free.
+    pub(super) held: u64,
+    pub(super) live: u32,
+    /// How often something became free, or what is free changed without a new block.
+    pub(super) changes: u64,
+}
+
+impl Space {
+    pub(super) fn new(zone: Zone, start: u64, end: u64, shift: u32) -> Self {
+        Self {
+            start,
+            end,
+            free: FreeBlocks::new(zone, end - start, shift),
+            used: 0,
+            held: 0,
+            live: 0,
+            changes: 0,
+        }
+    }
+
+    /// Takes `bytes` from the front of a free block. A record must be in reserve.
+    pub(super) fn cut(&mut self, table: &mut Table, index: u32, bytes: u64) -> u32 {
+        let Record { offset, bytes: room, .. } = table[index];
+        if room == bytes {
+            self.free.remove(table, index);
+            return index;
+        }
+        // The free block's record stays that of what remains of it.
+        self.free.shrink(table, index, room - bytes);
+        table[index].offset = offset + bytes;
+        table.take(offset, bytes, index)
+    }
+
+    /// Takes `bytes` at `offset` out of a free block. Two records must be in reserve.
+    pub(super) fn carve(&mut self, table: &mut Table, index: u32, offset: u64, bytes: u64) -> u32 {
+        let record = &table[index];
+        let (front, rest, after) = (offset - record.offset, record.end() - offset - bytes, record.after);
+        if front == 0 {
+            return self.cut(table, index, bytes);
+        }
+        let taken = table.take(offset, bytes, after);
+        self.free.resize(table, index, front);
+        if rest > 0 {
+            let remainder = table.take(offset + bytes, rest, after);
+            self.free.insert(table, remainder);
+        }
+        taken
+    }
+
+    /// As [`merge`](Self::merge), and leaves the free block in hand.
+    #[inline]
+    pub(super) fn merge_newest(&mut self, table: &mut Table, index: u32) {
+        self.changes += 1;
+        let Record { offset, bytes, before, after, .. } = table[index];
+        if table[before].is_free() {
+            self.merge(table, index);
+            self.free.take_in_hand(table, before);
+        } else if table[after].back == ASIDE {
+            table.give_back(index);
+            table[after].offset = offset;
+            table[after].bytes += bytes;
+        } else if table[after].is_free() {
+            self.merge(table, index);
+            self.free.take_in_hand(table, after);
+        } else {
+            self.free.insert_in_hand(table, index);
+        }
+    }
+
+    /// Makes a record a free block, or part of a free neighbour.
+    #[inline]
+    pub(super) fn merge(&mut self, table: &mut Table, index: u32) {
+        self.changes += 1;
+        let Record { offset, bytes, before, after, .. } = table[index];
+        match (table[before].is_free(), table[after].is_free()) {
+            (false, false) => self.free.insert(table, index),
+            (false, true) => {
+                table.give_back(index);
+                table[after].offset = offset;
+                self.free.resize(table, after, bytes + table[after].bytes);
+            }
+            (true, false) => {
+                table.give_back(index);
+                self.free.resize(table, before, table[before].bytes + bytes);
+            }
+            (true, true) => self.merge_both(table, index),
+        }
+    }
+
+    /// Makes a record and the free block behind it part of the free block in front. Not inlined, so that what is usual
+    /// has few registers to save.
+    #[inline(never)]
+    fn merge_both(&mut self, table: &mut Table, index: u32) {
+        let Record { bytes, before, after, .. } = table[index];
+        let behind = table[after].bytes;
+        self.free.remove(table, after);
+        table.give_back(after);
+        table.give_back(index);
+        self.free.resize(table, before, table[before].bytes + bytes + behind);
+    }
+}
+
+/// A zone's space, where the arena's other fields are borrowed as well.
+#[inline]
+pub(super) fn choose<'a>(stable: &'a mut Space, dynamic: &'a mut Space, zone: Zone) -> &'a mut Space {
+    match zone {
+        Zone::Stable => stable,
+        Zone::Dynamic => dynamic,
+    }
+}

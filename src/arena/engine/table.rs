@@ -1,0 +1,200 @@
+//! The records of an arena's blocks, one for each block, live or free: a flat array with vacant slots.
+//!
+//! A record links to its neighbours in address order. The first four slots are no blocks. Slot 0 is where links that are
+//! none lead, and slot 3 is what roots hang from ([`ROOT`](super::trie::ROOT)): what links are written there does not matter,
+//! so that writing needs no branch. Slots 1 and 2 close the lists of the stable and of the dynamic zone to rings, so that
+//! every neighbour exists and no block merges beyond its zone.
+
+use super::error::ArenaError;
+use super::layout::Zone;
+use super::record::{NONE, Record};
+use super::trie::TWIN;
+use std::ops::{Index, IndexMut};
+
+/// Slots at the front that are no blocks.
+const NO_BLOCKS: usize = 4;
+
+/// How many slots at once become vacant when none are.
+const FRESH: u32 = 16;
+
+#[derive(Debug)]
+pub(super) struct Table {
+    records: Vec<Record>,
+    /// The first vacant slot; `after` leads to the next.
+    vacant: u32,
+    /// How many slots are vacant.
+    vacancies: u32,
+}
+
+impl Table {
+    /// # Errors
+    /// The host has no memory.
+    pub(super) fn new() -> Result<Self, ArenaError> {
+        let mut table = Self { records: Vec::new(), vacant: NONE, vacancies: 0 };
+        table.records.try_reserve_exact(NO_BLOCKS + FRESH as usize).map_err(|_| ArenaError::HostMemory)?;
+        table.clear();
+        Ok(table)
+    }
+
+    /// Forgets all blocks and keeps the memory. A few slots are vacant.
+    pub(super) fn clear(&mut self) {
+        self.records.clear();
+        for end in 0..NO_BLOCKS as u32 {
+            self.records.push(Record { before: end, after: end, ..Record::NOTHING });
+        }
+        (self.vacant, self.vacancies) = (NONE, 0);
+        self.add_slots();
+    }
+
+    fn add_slots(&mut self) {
+        for index in (self.records.len() as u32..).take(FRESH as usize) {
+            self.records.push(Record { after: self.vacant, ..Record::NOTHING });
+            self.vacant = index;
+        }
+        self.vacancies += FRESH;
+    }
+
+    /// Makes sure that the next `count` calls of [`take`](Self::take) have a slot; at most [`FRESH`].
+    ///
+    /// # Errors
+    /// There are no more indices, or the host has no memory.
+    #[inline]
+    pub(super) fn reserve(&mut self, count: u32) -> Result<(), ArenaError> {
+        if self.vacancies >= count { Ok(()) } else { self.grow() }
+    }
+
+    /// As [`reserve`](Self::reserve), of any count.
+    pub(super) fn reserve_many(&mut self, count: u32) -> Result<(), ArenaError> {
+        while self.vacancies < count {
+            self.grow()?;
+        }
+        Ok(())
+    }
+
+    /// Makes fresh slots vacant, so that taking one is the same as taking one that was in use.
+    #[cold]
+    fn grow(&mut self) -> Result<(), ArenaError> {
+        let slots = self.records.len();
+        if slots > (TWIN - FRESH) as usize {
+            return Err(ArenaError::TooManyBlocks);
+        }
+        if self.records.capacity() - slots < FRESH as usize {
+            let more = (slots / 6).max(FRESH as usize);
+            self.records.try_reserve_exact(more).map_err(|_| ArenaError::HostMemory)?;
+        }
+        self.add_slots();
+        Ok(())
+    }
+
+    /// A record for `offset` and `bytes`, linked in front of `after`, that is no block yet. Call
+    /// [`reserve`](Self::reserve) first.
+    #[inline]
+    pub(super) fn take(&mut self, offset: u64, bytes: u64, after: u32) -> u32 {
+        let index = self.vacant;
+        let before = self[after].before;
+        let record = &mut self[index];
+        let vacant = record.after;
+        (record.offset, record.bytes) = (offset, bytes);
+        (record.before, record.after) = (before, after);
+        self.vacant = vacant;
+        self.vacancies -= 1;
+        self[before].after = index;
+        self[after].before = index;
+        index
+    }
+
+    /// Unlinks a record and makes its slot vacant.
+    #[inline]
+    pub(super) fn give_back(&mut self, index: u32) {
+        let (before, after) = (self[index].before, self[index].after);
+        self[before].after = after;
+        self[after].before = before;
+        let vacant = self.vacant;
+        let record = &mut self[index];
+        record.vanish();
+        record.after = vacant;
+        self.vacant = index;
+        self.vacancies += 1;
+    }
+
+    /// Exchanges a record with its neighbour behind.
+    pub(super) fn swap_with_next(&mut self, index: u32) {
+        let Record { before, after, .. } = self[index];
+        let beyond = self[after].after;
+        self[before].after = after;
+        self[after].before = before;
+        self[after].after = index;
+        self[index].before = after;
+        self[index].after = beyond;
+        self[beyond].before = index;
+    }
+
+    /// The record of a slot that may not exist.
+    #[inline]
+    pub(super) fn get(&self, index: u32) -> Option<&Record> {
+        self.records.get(index as usize)
+    }
+
+    /// Bytes of host memory behind the table.
+    pub(super) fn memory(&self) -> usize {
+        self.records.capacity() * size_of::<Record>()
+    }
+
+    /// How many slots the list of vacant ones has.
+    pub(super) fn check_vacant(&self) -> usize {
+        let next = |&index: &u32| (index != NONE).then_some(index);
+        std::iter::successors(next(&self.vacant), |&index| next(&self[index].after)).count()
+    }
+
+    /// Slots that hold a record, and those that do not.
+    pub(super) fn slots(&self) -> (usize, usize) {
+        let vacancies = self.vacancies as usize;
+        (self.records.len() - vacancies - NO_BLOCKS, vacancies)
+    }
+}
+
+/// The slot that closes a zone's ring.
+#[inline]
+pub(super) fn end_of(zone: Zone) -> u32 {
+    match zone {
+        Zone::Stable => 1,
+        Zone::Dynamic => 2,
+    }
+}
+
+impl Index<u32> for Table {
+    type Output = Record;
+
+    #[inline]
+    fn index(&self, index: u32) -> &Record {
+        &self.records[index as usize]
+    }
+}
+
+impl IndexMut<u32> for Table {
+    #[inline]
+    fn index_mut(&mut self, index: u32) -> &mut Record {
+        &mut self.records[index as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_grows_by_a_sixth() -> Result<(), ArenaError> {
+        let mut table = Table::new()?;
+        for _ in 0..100_000 {
+            table.reserve(1)?;
+            table.take(0, 1, end_of(Zone::Dynamic));
+            let blocks = table.slots().0;
+            assert!(
+                blocks < 200 || table.memory() <= 48 * blocks,
+                "{} bytes, {blocks} blocks",
+                table.memory()
+            );
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,176 @@
+//! One buffer for one block after the other: what a pool's misses are made of that need nothing but numbers.
+//!
+//! A pool calls these under its own lock. So they call nothing of the device, wait for nothing, and drop no handle of a
+//! stream or a range that may be the last. Where that cannot be they do nothing, and the usual way is to be taken.
+//!
+//! A program mostly asks next for as much as it freed last. So the engine is told of a free only when somebody else looks
+//! ([`LockedState`](super::state::LockedState)), or at the next request, and of that one not at all if it would give the same
+//! block again.
+
+use super::ArenaBuffer;
+use super::hazards::ranges::Streams;
+use super::state::{PutOff, State};
+use crate::arena::engine::{BlockId, Zone};
+use std::sync::{Arc, OnceLock};
+use vrampool_backend::{Backend, Memory, Stream};
+
+/// What an [emptied](ArenaBuffer::empty) buffer got.
+#[derive(Debug)]
+pub(crate) struct Refill<S> {
+    /// How much the arena has to have for it: where it ends, or what is mapped, bytes.
+    pub(crate) end: u64,
+    /// Where it is from now on, where the device has addresses and nothing moves it; 0 else.
+    pub(crate) address: u64,
+    /// To be dropped without any lock.
+    pub(crate) gone: Option<S>,
+}
+
+impl<B: Backend> ArenaBuffer<B> {
+    /// Gets an emptied buffer a block for `stream`, of the arena's device, unless that takes a wait.
+    #[inline(always)]
+    pub(crate) fn refill(&mut self, bytes: u64, stream: &B::Stream) -> Option<Refill<B::Stream>> {
+        if !self.is_emptied {
+            return None;
+        }
+        let mut state = self.arena.state.try_lock_as_it_is().filter(|state| state.is_awake())?;
+        let size = bytes.checked_next_multiple_of(state.engine.alignment())?;
+        let (block, offset, size) = match state.take_again(size, stream) {
+            Some(block) => (block, state.engine.extent(block).0, size),
+            None => state.take_anew((bytes, size), stream)?,
+        };
+        let (writer, gone) = match self.stream.take() {
+            Some(kept) if kept.id() == stream.id() => (kept, None),
+            other => (stream.clone(), other),
+        };
+        state.slots.insert(block, writer);
+        let stays = state.backing.is_some();
+        let range = match &mut self.range {
+            Some(range) if Arc::ptr_eq(range, &state.range) => range,
+            // Not the last handle of a range that was replaced: the state has one.
+            slot => slot.insert(state.handle()),
+        };
+        let address = if stays { range.address().map_or(0, |start| start + offset) } else { 0 };
+        (self.block, self.len, self.size, self.alignment) = (block, bytes, size, 1);
+        self.is_emptied = false;
+        let end = state.backing.as_ref().map_or(offset + size, |backing| backing.mapped);
+        Some(Refill { end, address, gone })
+    }
+
+    /// Frees its block at once, if it can be; it is good for [`refill`](Self::refill) then, and for nothing else.
+    #[inline]
+    pub(crate) fn empty(&mut self) -> bool {
+        if self.stitched_at.is_some() {
+            return false;
+        }
+        // The backup of a block that is asleep goes another way.
+        let Some(mut state) = self.arena.state.try_lock_as_it_is().filter(|state| state.is_awake()) else {
+            return false;
+        };
+        let State { engine, slots, unsettled, .. } = &mut *state;
+        let Some(user) = slots.sole_user(self.block) else { return false };
+        let (offset, size) = engine.extent(self.block);
+        if !unsettled.put_own(offset..offset + size, user) {
+            return false;
+        }
+        let Some(freed) = PutOff::new(self.block, size, user.id()) else { return false };
+        self.stream = slots.take_sole(self.block);
+        state.put_off(freed);
+        // Not the last one, as long as the lock is held: the state has one, of this range, because the block was live in it.
+        drop(state.keep_handle_of_emptied(&mut self.range));
+        drop(state);
+        self.becomes_empty();
+        true
+    }
+
+    /// As [`empty`](Self::empty) of a block that several streams used. Answers what is to be done without any lock: to mark how far
+    /// those are, and to drop handles.
+    #[cold]
+    pub(crate) fn empty_shared(&mut self) -> Option<impl FnOnce() + Send + use<B>> {
+        if self.stitched_at.is_some() {
+            return None;
+        }
+        let arena = Arc::clone(&self.arena);
+        let mut state = arena.state.try_lock_as_it_is().filter(|state| state.is_awake())?;
+        let State { slots, .. } = &mut *state;
+        slots.get(self.block).filter(|slot| slot.is_shared() && !slot.moving)?;
+        let slot = slots.remove(self.block)?;
+        let (gone, to_mark) = match state.defer(self.block, &slot) {
+            Some(to_mark) => (Streams::new(), to_mark),
+            None => state.free_shared(self.block, &slot),
+        };
+        self.stream = Some(slot.writer.clone());
+        let handle = state.keep_handle_of_emptied(&mut self.range);
+        drop(state);
+        self.becomes_empty();
+        Some(move || {
+            arena.mark(&to_mark);
+            drop((gone, to_mark, slot, handle));
+        })
+    }
+
+    /// It has no block any more.
+    #[inline]
+    fn becomes_empty(&mut self) {
+        if self.holds.get().is_some() {
+            self.holds = OnceLock::new();
+        }
+        self.is_emptied = true;
+    }
+}
+
+impl<B: Backend> State<B> {
+    /// A resize is to give the range back, of which emptied buffers then keep no handle. Answers one to be dropped.
+    #[inline]
+    fn keep_handle_of_emptied(&mut self, handle: &mut Option<Arc<B::Memory>>) -> Option<Arc<B::Memory>> {
+        if self.backing.is_none() { self.keep_handle(handle.take()) } else { None }
+    }
+
+    /// The block that was freed last, if a request of so many bytes gets it again: it is live again then, without a slot.
+    #[inline(always)]
+    fn take_again(&mut self, size: u64, stream: &B::Stream) -> Option<BlockId> {
+        let last = self.put_off.as_ref()?;
+        if last.size.get() != size || last.stream != stream.id() {
+            return None;
+        }
+        let block = last.block;
+        // From the engine as it was it would get the same place, and of a hole of its own size there is none better.
+        if self.placed_last != block.index() && !self.engine.is_between_live(block) {
+            return None;
+        }
+        self.put_off = None;
+        Some(block)
+    }
+
+    /// A new block, from the engine, unless its bytes are to be waited for.
+    #[inline(always)]
+    fn take_anew(&mut self, (bytes, size): (u64, u64), stream: &B::Stream) -> Option<(BlockId, u64, u64)> {
+        self.tell_engine();
+        let are_apart = self.marks.were_any() && self.is_large(size);
+        let block = if are_apart { self.place_settled(size, stream)? } else { self.place(bytes, size)? };
+        let (offset, size) = self.engine.extent(block);
+        if !are_apart && !self.unsettled.is_settled_for(&(offset..offset + size), stream) {
+            // Whoever takes the usual way gets the same block, or one that it waits less for.
+            self.free_freed(block);
+            return None;
+        }
+        self.note_peak();
+        self.placed_last = block.index();
+        Some((block, offset, size))
+    }
+
+    #[inline]
+    fn place(&mut self, bytes: u64, size: u64) -> Option<BlockId> {
+        let Self { engine, backing, .. } = self;
+        match backing {
+            None => engine.allocate(bytes, Zone::Dynamic).ok(),
+            Some(backing) if backing.stitches(size) => match engine.allocate_in_hole(bytes) {
+                None if backing.end_is_oldest(engine, size) => engine.allocate_at_end(bytes),
+                found => found,
+            },
+            Some(backing) => {
+                let zone = backing.zone_of(bytes);
+                engine.allocate(bytes, zone).ok()
+            }
+        }
+    }
+}

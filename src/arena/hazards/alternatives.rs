@@ -1,0 +1,221 @@
+//! Other memory for a request that may not wait for the streams that used what it found first: a captured stream and one that is
+//! not captured never wait for each other. In this order: the smallest hole beside what those streams used, a stitched range, and, for
+//! a stream that is not captured, new memory or a range that is stitched of such parts.
+
+use crate::arena::engine::{ArenaError, BlockId, SpanState, Zone};
+use crate::arena::mapping::pages::{Growth, Holes, Stock};
+use crate::arena::state::{State, Taken};
+use crate::arena::{ArenaBuffer, Shared};
+use crate::error::{Error, Forbidden};
+use smallvec::SmallVec;
+use std::sync::Arc;
+use vrampool_backend::{Backend, Stream, StreamId};
+
+/// How often a place is looked for. Only a stream whose capture begins in between makes a place useless that was found.
+const ATTEMPTS: u32 = 3;
+
+impl<B: Backend> Shared<B> {
+    /// What a request was served, or, where that was refused for a capture's sake, other memory: in that zone, or in the dynamic
+    /// one.
+    ///
+    /// # Errors
+    /// The refusal where there is no other.
+    #[inline]
+    pub(in crate::arena) fn or_elsewhere(
+        self: &Arc<Self>,
+        served: Result<ArenaBuffer<B>, Error>,
+        zone: Zone,
+        request: (u64, u64),
+        stream: &B::Stream,
+    ) -> Result<ArenaBuffer<B>, Error> {
+        match served {
+            Err(refusal @ Error::Capture { forbidden: Forbidden::Wait, .. }) => {
+                self.serve_elsewhere(zone, request, stream)?.ok_or(refusal)
+            }
+            served => served,
+        }
+    }
+
+    #[cold]
+    fn serve_elsewhere(
+        self: &Arc<Self>,
+        zone: Zone,
+        request: (u64, u64),
+        stream: &B::Stream,
+    ) -> Result<Option<ArenaBuffer<B>>, Error> {
+        let is_captured = self.device.is_capturing(stream)?;
+        let mut refused = Refused { is_captured, captured: SmallVec::new() };
+        for _ in 0..ATTEMPTS {
+            refused.captured = self.captured_users_of_free(stream)?;
+            let mut state = self.state.lock();
+            if !state.is_awake() {
+                return Ok(None);
+            }
+            let Some(taken) = state.take_clear(zone, request, stream, &refused) else {
+                break;
+            };
+            match self.hand_out((state, None), taken, request, stream) {
+                Err(Error::Capture { .. }) => {}
+                served => return served.map(Some),
+            }
+        }
+        if is_captured || self.state.lock_with_deferred().backing.is_none() {
+            return Ok(None);
+        }
+        match self.grow(request, stream, Some(&refused)) {
+            // There is some, behind a capture: that is what is to be said.
+            Err(error) if error.is_out_of_memory() => Ok(None),
+            grown => grown.map(Some),
+        }
+    }
+
+    /// Captured streams, other than this one, that used what is free.
+    fn captured_users_of_free(&self, stream: &B::Stream) -> Result<SmallVec<[StreamId; 4]>, Error> {
+        let users = self.state.lock().users_of_free();
+        let mut captured = SmallVec::new();
+        for user in users.iter().filter(|user| user.id() != stream.id()) {
+            if self.device.is_capturing(user)? {
+                captured.push(user.id());
+            }
+        }
+        Ok(captured)
+    }
+}
+
+/// Streams that a request must not wait for.
+#[derive(Debug)]
+pub(in crate::arena) struct Refused {
+    /// Whether the stream of the request is captured, and so waits for nobody.
+    is_captured: bool,
+    captured: SmallVec<[StreamId; 4]>,
+}
+
+impl Refused {
+    fn has(&self, user: StreamId) -> bool {
+        self.is_captured || self.captured.contains(&user)
+    }
+}
+
+/// A part of a hole that a request need not wait for, or only for streams that it may wait for.
+#[derive(Debug, Clone, Copy)]
+struct Clear {
+    zone: Zone,
+    start: u64,
+    bytes: u64,
+}
+
+impl<B: Backend> State<B> {
+    /// What is mapped and [clear](Clear) of refused streams: the smallest such part of a hole that has room, else a stitched range.
+    pub(in crate::arena) fn take_clear(
+        &mut self,
+        zone: Zone,
+        (bytes, alignment): (u64, u64),
+        stream: &B::Stream,
+        refused: &Refused,
+    ) -> Option<Taken<B>> {
+        let size = bytes.checked_next_multiple_of(self.engine.alignment())?;
+        let clear = self.clear_parts(stream, refused);
+        let place = |part: &Clear| {
+            let place = part.start.checked_next_multiple_of(alignment.max(self.engine.alignment()))?;
+            (place.checked_add(size)? <= part.start + part.bytes).then_some(place)
+        };
+        let smallest = clear
+            .iter()
+            .filter(|part| part.zone == zone || self.backing.is_some() && part.zone == Zone::Dynamic)
+            .filter_map(|part| Some((part.zone != zone, part.bytes, place(part)?)))
+            .min();
+        if let Some((_, _, place)) = smallest {
+            return self.engine.allocate_at(place, size).ok().map(Taken::plain);
+        }
+        if alignment > self.engine.alignment() {
+            return None;
+        }
+        let Self { engine, backing: Some(backing), .. } = self else { return None };
+        let (memory, fit) = backing.oldest_around(&holes_of(&clear, backing.granularity, false), size)?;
+        let mut blocks = Vec::with_capacity(fit.extents.len());
+        for extent in &fit.extents {
+            match engine.allocate_at(extent.start, extent.bytes) {
+                Ok(block) => blocks.push(block),
+                Err(_) => {
+                    blocks.iter().for_each(|&block: &BlockId| _ = engine.free(block));
+                    return None;
+                }
+            }
+        }
+        Taken::stitched(blocks, memory, fit.offset)
+    }
+
+    /// What is to be made for a request that is served by nothing [clear](Clear), with the parts of it that are there, set apart: new
+    /// memory that nobody used, or a range that is stitched of clear parts.
+    ///
+    /// # Errors
+    /// [`ArenaError::NoSpace`] where neither can be had within the limit.
+    pub(in crate::arena) fn plan_clear(
+        &mut self,
+        (bytes, alignment): (u64, u64),
+        stock: Stock,
+        stream: &B::Stream,
+        refused: &Refused,
+    ) -> Result<(Growth, Vec<Option<BlockId>>), ArenaError> {
+        let clear = self.clear_parts(stream, refused);
+        let Self { engine, backing: Some(backing), .. } = self else { return Err(ArenaError::HostMemory) };
+        let size = bytes.checked_next_multiple_of(engine.alignment());
+        let planned = size.and_then(|size| {
+            let place = engine.end(Zone::Dynamic).checked_next_multiple_of(alignment);
+            let plain = || backing.plan_end(engine, size, place?, stock);
+            let stitched = || {
+                let holes = |least, of_both| holes_of(&clear, least, of_both);
+                (alignment <= engine.alignment()).then(|| backing.plan_around(engine, size, stock, holes))?
+            };
+            match stock {
+                Stock::Plenty => plain().or_else(stitched),
+                // Which asks for less.
+                _ => stitched().or_else(plain),
+            }
+        });
+        let growth = planned.ok_or_else(|| ArenaError::NoSpace {
+            bytes,
+            alignment,
+            zone: Zone::Dynamic,
+            available: clear.iter().map(|part| part.bytes).sum(),
+            largest: clear.iter().map(|part| part.bytes).max().unwrap_or(0),
+        })?;
+        self.hold_parts(growth)
+    }
+
+    /// The parts of holes that this stream may have at once or behind streams that are not refused, by offset: without what it would have
+    /// to wait for otherwise; if it is captured, whatever those did, else work without a [mark](super::timeline).
+    fn clear_parts(&self, stream: &B::Stream, refused: &Refused) -> Vec<Clear> {
+        let Self { engine, unsettled, marks, .. } = self;
+        let reach = unsettled.reach(stream);
+        let is_in_the_way = |user: StreamId, era: u64| {
+            refused.has(user)
+                && !reach.covers(user, era)
+                && !unsettled.is_done(user, era)
+                && (refused.is_captured || marks.behind(user, era).is_none())
+        };
+        let mut clear = Vec::new();
+        for span in engine.blocks().filter(|span| matches!(span.state, SpanState::Free)) {
+            let (mut start, end) = (span.offset, span.offset + span.bytes);
+            let mut add = |start: u64, end: u64| {
+                if start < end {
+                    clear.push(Clear { zone: span.zone, start, bytes: end - start });
+                }
+            };
+            for (part, is_in_the_way) in unsettled.parts_with(&(start..end), is_in_the_way) {
+                if is_in_the_way {
+                    add(start, part.start.min(end));
+                    start = start.max(part.end);
+                }
+            }
+            add(start, end);
+        }
+        clear
+    }
+}
+
+/// Those of at least so many bytes, of the range's second part or of both.
+fn holes_of(clear: &[Clear], least: u64, of_both: bool) -> Holes {
+    let is_such = |part: &&Clear| part.bytes >= least && (of_both || part.zone == Zone::Dynamic);
+    Holes::of(clear.iter().filter(is_such).map(|part| (part.start, part.bytes)))
+}

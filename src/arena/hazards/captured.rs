@@ -1,0 +1,35 @@
+//! What several streams freed, for one that is captured and so cannot wait for them.
+
+use super::ranges::Streams;
+use crate::arena::DeviceArena;
+use crate::error::Error;
+use vrampool_backend::{Backend, Stream, fork};
+
+impl<B: Backend> DeviceArena<B> {
+    /// Waits on the host for the work so far of all streams that used what is free, but for captured ones: `stream`, captured or
+    /// not, gets what they freed without a wait on the device from then on. For a capture that is refused memory for their
+    /// sake; what another captured stream used is its graph's, and stays refused.
+    ///
+    /// # Errors
+    /// [`Error::WrongDevice`]; [`Error::Backend`] when the device fails, and then nothing is settled.
+    pub fn settle_for(&self, stream: &B::Stream) -> Result<(), Error> {
+        fork::check()?;
+        let shared = &self.shared;
+        shared.check_device(stream)?;
+        let mut state = shared.state.lock();
+        // What is freed from here on is of another era, and not waited for.
+        let (users, era) = (state.users_of_free(), state.unsettled.begin_era());
+        drop(state);
+        let mut settled: Streams<B::Stream> = Streams::new();
+        for user in users.into_iter().filter(|user| user.id() != stream.id()) {
+            if !shared.device.is_capturing(&user)? {
+                shared.device.synchronize(&user)?;
+                settled.push(user);
+            }
+        }
+        let mut state = shared.state.lock();
+        settled.iter().for_each(|user| state.unsettled.waited(user, stream, era));
+        drop(state);
+        Ok(())
+    }
+}

@@ -1,0 +1,186 @@
+//! Blocks that several streams used, set apart until those are done with them: what is free is then mostly there for any stream, and a
+//! request mostly finds it so at once.
+//!
+//! Whoever needs all that is free has them [let go](State::let_go_deferred) before; from then on whoever gets their bytes waits
+//! for who used them.
+
+use super::ranges::{Streams, Unsettled};
+use crate::arena::engine::{Arena, ArenaError, BlockId, Zone};
+use crate::arena::live_block::Slot;
+use crate::arena::state::{State, ToMark};
+use smallvec::SmallVec;
+use std::collections::VecDeque;
+use vrampool_backend::{Backend, Capabilities, Stream};
+
+/// So many are set apart at most: each look that finds something done goes through all of them.
+const MOST: usize = 256;
+
+#[derive(Debug)]
+pub(in crate::arena) struct Deferred<S> {
+    /// In the order in which they were freed.
+    blocks: VecDeque<Entry<S>>,
+    /// Whether streams run side by side: if not there is nothing to be had by it.
+    is_wanted: bool,
+}
+
+/// One block, or all of a stitched one.
+#[derive(Debug)]
+struct Entry<S> {
+    blocks: SmallVec<[BlockId; 1]>,
+    /// The last of them is who wrote it.
+    users: Streams<S>,
+    /// In which era it was freed, which was over then: no other has it.
+    era: u64,
+}
+
+impl<S: Stream> Deferred<S> {
+    pub(in crate::arena) fn new<B: Backend>(device: &B) -> Self {
+        let is_wanted = device.properties().capabilities.contains(Capabilities::CONCURRENT_STREAMS);
+        Self { blocks: VecDeque::new(), is_wanted }
+    }
+
+    /// Each with those who may use its blocks still.
+    pub(in crate::arena) fn named(&self) -> impl Iterator<Item = (&[BlockId], &Streams<S>)> {
+        self.blocks.iter().map(|entry| (&*entry.blocks, &entry.users))
+    }
+
+    #[inline]
+    pub(in crate::arena) fn is_empty(&self) -> bool {
+        self.blocks.is_empty()
+    }
+}
+
+impl<S: Stream> Entry<S> {
+    /// Whether all are done with it but, maybe, who wrote it.
+    fn is_read(&self, unsettled: &Unsettled<S>) -> bool {
+        let others = self.users.len().saturating_sub(1);
+        self.users.iter().take(others).all(|user| unsettled.is_done(user.id(), self.era))
+    }
+
+    /// Frees it. Whoever gets its bytes waits for those who are not known to be done with them. It is down as who wrote it's, whether
+    /// that is done or not: mostly that stream is who gets it next.
+    fn let_go(self, engine: &mut Arena, unsettled: &mut Unsettled<S>) {
+        let (mut left, era) = (self.users, self.era);
+        if let Some(writer) = left.pop() {
+            let (done, open) = left.into_iter().partition(|user| unsettled.is_done(user.id(), era));
+            left = open;
+            left.push(writer);
+            unsettled.keep_gone(done);
+        }
+        for &block in &self.blocks {
+            let (offset, size) = engine.extent(block);
+            engine.put_back(block);
+            unsettled.put_late(offset..offset + size, left.clone(), era);
+        }
+        // None of these is the last handle: the parts have some.
+    }
+}
+
+impl<B: Backend> State<B> {
+    /// Sets a block apart, with those that were stitched to it, whose slot is gone; if that is of use. Answers who is to be marked: all
+    /// who read it, and who wrote it once in a while: mostly that stream is who gets it next.
+    pub(in crate::arena) fn defer(
+        &mut self,
+        block: BlockId,
+        slot: &Slot<B::Stream>,
+    ) -> Option<ToMark<B::Stream>> {
+        let is_large = self.engine.zone(block) == Ok(Zone::Dynamic);
+        if !self.deferred.is_wanted || !is_large || !self.is_awake() {
+            return None;
+        }
+        let (users, era) = (slot.users(), self.unsettled.begin_era());
+        let blocks: SmallVec<_> = std::iter::once(block).chain(slot.more().iter().copied()).collect();
+        blocks.iter().for_each(|&block| self.engine.set_freed_apart(block));
+        let (mut streams, writer) = (users.clone(), slot.writer.id());
+        if self.marks.has_lately(writer, era) {
+            streams.retain(|user| user.id() != writer);
+        }
+        if self.deferred.blocks.len() == MOST
+            && let Some(oldest) = self.deferred.blocks.pop_front()
+        {
+            oldest.let_go(&mut self.engine, &mut self.unsettled);
+            self.placed_last = 0;
+        }
+        self.deferred.blocks.push_back(Entry { blocks, users, era });
+        Some(ToMark { streams, era })
+    }
+
+    /// Frees those that all who read them are done with.
+    pub(in crate::arena) fn let_go_done(&mut self) {
+        let Self { engine, unsettled, deferred, .. } = self;
+        for _ in 0..deferred.blocks.len() {
+            let Some(entry) = deferred.blocks.pop_front() else { break };
+            match entry.is_read(unsettled) {
+                true => entry.let_go(engine, unsettled),
+                false => deferred.blocks.push_back(entry),
+            }
+        }
+    }
+
+    /// Frees the one of that era: it is not known when those who used it are done.
+    pub(in crate::arena) fn let_go_unmarked(&mut self, era: u64) {
+        let Self { engine, unsettled, deferred, .. } = self;
+        if let Some(place) = deferred.blocks.iter().position(|entry| entry.era == era)
+            && let Some(entry) = deferred.blocks.remove(place)
+        {
+            entry.let_go(engine, unsettled);
+        }
+    }
+
+    /// Has the engine do something, and if it has no room for it do it once more with all of them freed.
+    ///
+    /// # Errors
+    /// Its own.
+    pub(in crate::arena) fn with_deferred<T>(
+        &mut self,
+        attempt: impl Fn(&mut Arena) -> Result<T, ArenaError>,
+    ) -> Result<T, ArenaError> {
+        match attempt(&mut self.engine) {
+            Err(error) if error.is_out_of_memory() && !self.deferred.is_empty() => {
+                self.let_go_deferred();
+                attempt(&mut self.engine)
+            }
+            done => done,
+        }
+    }
+
+    /// Frees all of them.
+    #[inline]
+    pub(in crate::arena) fn let_go_deferred(&mut self) {
+        if !self.deferred.is_empty() {
+            self.let_go_all();
+        }
+    }
+
+    #[cold]
+    fn let_go_all(&mut self) {
+        let Self { engine, unsettled, deferred, .. } = self;
+        deferred.blocks.drain(..).for_each(|entry| entry.let_go(engine, unsettled));
+    }
+}
+
+#[cfg(all(test, feature = "host"))]
+mod tests {
+    use super::*;
+    use crate::DeviceArena;
+    use crate::host::HostDevice;
+    use std::sync::mpsc::channel;
+
+    /// So a look takes no longer however much a stream that does not get on has read.
+    #[test]
+    fn no_more_are_set_apart_than_a_look_goes_through() {
+        let device = HostDevice::new();
+        let [own, reader] = [(); 2].map(|()| device.create_stream().expect("a stream"));
+        let arena = DeviceArena::builder(&device).limit(1 << 20).build().expect("an arena");
+        let (go, told) = channel::<()>();
+        let kernel = move |[]: [&[u8]; 0], []: [&mut [u8]; 0]| _ = told.recv();
+        reader.launch([], [], kernel).expect("queued");
+        let blocks: Vec<_> = (0..2 * MOST).map(|_| arena.allocate(256, &own).expect("memory")).collect();
+        blocks.iter().for_each(|block| block.record_stream(&reader).expect("no fault"));
+        drop(blocks);
+        assert_eq!(arena.shared.state.lock_with_deferred().deferred.blocks.len(), MOST);
+        assert_eq!((arena.used(), arena.largest_free_block(Zone::Dynamic)), (0, 1 << 20));
+        assert!(arena.shared.state.lock_with_deferred().deferred.is_empty(), "whoever asks has all let go");
+        go.send(()).expect("it listens");
+    }
+}

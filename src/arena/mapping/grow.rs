@@ -1,0 +1,398 @@
+//! A growing arena gets memory: from what is mapped, or by mapping more.
+
+use super::make::{Lack, Made};
+use super::pages::{Extent, Growth, Stock, Unkept, Weight, runs};
+use super::retire::{Rung, Rungs, no_mappings};
+use crate::arena::engine::{ArenaError, BlockId, Zone};
+use crate::arena::hazards::alternatives::Refused;
+use crate::arena::hazards::placement::Late;
+use crate::arena::state::{State, Taken};
+use crate::arena::{ArenaBuffer, Shared};
+use crate::error::{Error, Forbidden};
+use crate::streams::capture::Need;
+use std::sync::Arc;
+use vrampool_backend::{Backend, Physical};
+
+/// How often a pool is asked to give back what it keeps idle before more is mapped: for all that it has, and for what its
+/// thread has.
+const SPARES: u32 = 2;
+
+impl<B: Backend> Shared<B> {
+    /// A block of a growing arena. Before it maps more `spare` may give something back to it, which it then looks at first; it
+    /// answers whether it did.
+    pub(in crate::arena) fn allocate_growing(
+        self: &Arc<Self>,
+        request: (u64, u64),
+        stream: &B::Stream,
+        spare: impl FnMut() -> bool,
+    ) -> Result<ArenaBuffer<B>, Error> {
+        let served = self.serve_growing(request, stream, spare);
+        match &served {
+            Ok(_) => served,
+            Err(_) => {
+                let zone = self.state.lock_with_deferred().zone_of(request.0);
+                self.or_elsewhere(served, zone, request, stream)
+            }
+        }
+    }
+
+    fn serve_growing(
+        self: &Arc<Self>,
+        (bytes, alignment): (u64, u64),
+        stream: &B::Stream,
+        mut spare: impl FnMut() -> bool,
+    ) -> Result<ArenaBuffer<B>, Error> {
+        let request = (bytes, alignment);
+        if let Some(buffer) = self.serve_mapped(request, Stock::Plenty, Late::Rather, stream)? {
+            return Ok(buffer);
+        }
+        // What is captured is not to ask the driver for memory.
+        let need = Need { requested: bytes, class: bytes };
+        if let Err(refused) = need.check(&self.device, stream, Forbidden::Allocation) {
+            return self.serve_mapped(request, Stock::None, Late::Any, stream)?.ok_or(refused);
+        }
+        for _ in 0..SPARES {
+            // Before the lock, which destructors may take.
+            if !spare() {
+                break;
+            }
+            if let Some(buffer) = self.serve_mapped(request, Stock::Plenty, Late::Rather, stream)? {
+                return Ok(buffer);
+            }
+        }
+        if let Some(buffer) = self.serve_apart(request, stream)? {
+            return Ok(buffer);
+        }
+        self.grow(request, stream, None)
+    }
+
+    /// A block of what is mapped after another look, or of what is made for it: new memory, or a stitched range. Where streams are
+    /// refused, of what is [clear](crate::arena::hazards::alternatives) of them alone.
+    pub(in crate::arena) fn grow(
+        self: &Arc<Self>,
+        request: (u64, u64),
+        stream: &B::Stream,
+        refused: Option<&Refused>,
+    ) -> Result<ArenaBuffer<B>, Error> {
+        let (bytes, alignment) = request;
+        // What is clear is left where it is.
+        let is_captured = if refused.is_none() { Some(false) } else { None };
+        let zone = self.state.lock_with_deferred().zone_of(bytes);
+        let mut alone = self.changing.lock();
+        self.widen();
+        // What the device said when it had no more.
+        let (mut stock, mut shortage) = (Stock::Plenty, None);
+        let (mut has_released, mut rungs) = (false, Rungs::default());
+        loop {
+            let mut state = self.state.lock_with_deferred();
+            if !state.is_awake() {
+                return Err(state.asleep(bytes));
+            }
+            let taken = match refused {
+                None => state.take(request, stock, stream)?,
+                Some(refused) => state.take_clear(zone, request, stream, refused),
+            };
+            if let Some(taken) = taken {
+                return self.hand_out((state, is_captured), taken, request, stream);
+            }
+            if !state.keep_unkept() {
+                return Err(ArenaError::HostMemory.into());
+            }
+            let planned = match refused {
+                None => state.plan_growth(bytes, alignment, stock),
+                Some(refused) => state.plan_clear(request, stock, stream, refused),
+            };
+            let (growth, held) = match planned {
+                Ok(planned) => planned,
+                Err(_) if !state.deferred.is_empty() => {
+                    state.let_go_deferred();
+                    continue;
+                }
+                Err(refusal) => {
+                    let may_help = refusal.is_out_of_memory() && state.small_may_serve(bytes);
+                    drop(state);
+                    // What small requests left may do for a large one that cannot be stitched.
+                    if may_help && !std::mem::replace(&mut has_released, true) {
+                        // That waits for streams, which may wait for whoever changes the arena.
+                        drop(alone);
+                        let released = self.release(&[Zone::Stable], 0);
+                        alone = self.changing.lock();
+                        match released {
+                            Ok(0) => {}
+                            Ok(_) => {
+                                (stock, shortage) = (Stock::Plenty, None);
+                                continue;
+                            }
+                            Err(error) => log::warn!("arena on {}: {error}", self.id),
+                        }
+                    }
+                    return Err(shortage.map_or(refusal.into(), Error::Backend));
+                }
+            };
+            let weight = growth.stitched.as_deref().map_or(Weight::default(), Weight::of);
+            if !state.may_stitch(weight) {
+                state.give_up(&held);
+                drop(state);
+                match rungs.next() {
+                    Some(Rung::Retire) => self.make_way(weight),
+                    Some(Rung::Wait) => {
+                        drop(alone);
+                        self.give_back(&[]);
+                        alone = self.changing.lock();
+                        self.make_way(weight);
+                    }
+                    None => return Err(no_mappings(weight.bytes).into()),
+                }
+                continue;
+            }
+            let range = Arc::clone(&state.range);
+            let mapped = growth.stitched.iter().flatten().filter_map(|&piece| {
+                let physical = state.backing.as_ref()?.physical(piece)?;
+                Some((piece, physical.clone()))
+            });
+            let mapped: Vec<_> = mapped.collect();
+            drop(state);
+            match self.make(&growth, &range, &mapped) {
+                Ok(made) => {
+                    let mut state = self.state.lock_with_deferred();
+                    if let Err(error) = state.engine.reserve_blocks(3 + 2 * (held.len() + growth.new.len())) {
+                        state.give_up(&held);
+                        drop(state);
+                        let stuck = self.unmake(&growth, &range, made.new);
+                        self.state.lock().keep_stuck(&growth, stuck);
+                        return Err(error.into());
+                    }
+                    // Before anybody else has it.
+                    let taken = match (state.commit(growth, made, &held), refused) {
+                        (None, None) => state.take_mapped(bytes, alignment, stock)?,
+                        (None, Some(refused)) => state.take_clear(zone, request, stream, refused),
+                        (stitched, _) => stitched,
+                    };
+                    if let Some(taken) = taken {
+                        let buffer = self.hand_out((state, is_captured), taken, request, stream);
+                        if weight != Weight::default() {
+                            self.retire_surplus();
+                        }
+                        return buffer;
+                    }
+                }
+                Err(mut unmade) => {
+                    let mut state = self.state.lock();
+                    state.give_up(&held);
+                    state.keep_stuck(&growth, std::mem::take(&mut unmade.stuck));
+                    drop(state);
+                    let lacks = unmade.lacks;
+                    let error = unmade.into_error();
+                    if error.is_out_of_memory() && lacks == Lack::Mappings {
+                        match rungs.next() {
+                            Some(Rung::Retire) => self.make_way(Weight::MAX),
+                            Some(Rung::Wait) => {
+                                drop(alone);
+                                self.give_back(&[Zone::Stable, Zone::Dynamic]);
+                                alone = self.changing.lock();
+                            }
+                            None => return Err(error.into()),
+                        }
+                        continue;
+                    }
+                    if !error.is_out_of_memory() || stock == Stock::None {
+                        return Err(error.into());
+                    }
+                    (stock, shortage) = (stock.refused(), Some(error));
+                }
+            }
+        }
+    }
+}
+
+impl<B: Backend> State<B> {
+    /// What is to be made for a request, with the parts of it that are there, set apart.
+    fn plan_growth(
+        &mut self,
+        bytes: u64,
+        alignment: u64,
+        stock: Stock,
+    ) -> Result<(Growth, Vec<Option<BlockId>>), ArenaError> {
+        let size = bytes.checked_next_multiple_of(self.engine.alignment());
+        let zone = self.zone_of(bytes);
+        let Self { engine, backing, .. } = self;
+        let planned = size.zip(backing.as_ref()).and_then(|(size, backing)| {
+            let plan = |zone| backing.plan(engine, zone, (size, alignment), stock);
+            plan(zone).or_else(|| plan(Zone::Dynamic))
+        });
+        let Some(growth) = planned else {
+            return Err(match engine.allocate_aligned(bytes, alignment, zone) {
+                Err(error) => error,
+                Ok(block) => {
+                    let _ = engine.free(block);
+                    ArenaError::HostMemory
+                }
+            });
+        };
+        self.hold_parts(growth)
+    }
+
+    /// In which part of the range a request is served.
+    fn zone_of(&self, bytes: u64) -> Zone {
+        self.backing.as_ref().map_or(Zone::Dynamic, |backing| backing.zone_of(bytes))
+    }
+
+    /// Sets those parts of a growth apart that are there.
+    pub(in crate::arena) fn hold_parts(
+        &mut self,
+        growth: Growth,
+    ) -> Result<(Growth, Vec<Option<BlockId>>), ArenaError> {
+        let engine = &mut self.engine;
+        let mut held = Vec::new();
+        for &extent in growth.fit.iter().flat_map(|fit| &fit.extents) {
+            if growth.new.iter().any(|new| new.start <= extent.start && extent.start < new.end()) {
+                held.push(None);
+                continue;
+            }
+            match engine.set_apart(extent.start, extent.bytes) {
+                Ok(block) => held.push(Some(block)),
+                Err(error) => {
+                    self.give_up(&held);
+                    return Err(error);
+                }
+            }
+        }
+        Ok((growth, held))
+    }
+
+    /// Whether a request may be served once what small ones left free is given back.
+    fn small_may_serve(&self, bytes: u64) -> bool {
+        let Some(backing) = &self.backing else { return false };
+        let room = backing.limit.min(backing.addresses).saturating_sub(backing.mapped);
+        let small = self.engine.available(Zone::Stable);
+        let free = self.engine.available(Zone::Dynamic).saturating_add(small);
+        small > 0 && bytes <= free.saturating_add(room)
+    }
+
+    /// Frees what was set apart for a growth that is not to be.
+    fn give_up(&mut self, held: &[Option<BlockId>]) {
+        held.iter().flatten().for_each(|&block| self.engine.put_back(block));
+    }
+
+    /// Has what was made; of a stitched range, the block that it was made for. For this there are records.
+    pub(in crate::arena) fn commit(
+        &mut self,
+        growth: Growth,
+        made: Made<B>,
+        held: &[Option<BlockId>],
+    ) -> Option<Taken<B>> {
+        let is_at_end = growth.is_at_end;
+        let new = growth.new.first().copied();
+        self.add_pieces(&growth.new, is_at_end, made.new);
+        let Self { engine, backing: Some(backing), .. } = self else { return None };
+        let mut taken = None;
+        if let (Some(pieces), Some(fit), Some(memory)) = (growth.stitched, growth.fit, made.stitched) {
+            backing.add_stitched(Arc::clone(&memory), pieces);
+            let block = |(extent, block): (&Extent, &Option<BlockId>)| match *block {
+                Some(block) => {
+                    engine.let_in(block);
+                    Some(block)
+                }
+                None => engine.allocate_at(extent.start, extent.bytes).ok(),
+            };
+            let blocks = fit.extents.iter().zip(held).filter_map(block).collect();
+            taken = Taken::stitched(blocks, memory, fit.offset);
+        }
+        // Younger than the range, which served first.
+        if is_at_end && new.is_some_and(|new| backing.zone_at(new.start) == Zone::Dynamic) {
+            backing.ends_at(engine.end(Zone::Dynamic));
+        }
+        taken
+    }
+
+    /// What could be made neither accessible nor unmapped is the arena's all the same, until a release unmaps it.
+    pub(in crate::arena) fn keep_stuck(&mut self, growth: &Growth, stuck: Vec<Physical>) {
+        let extents = growth.new[..stuck.len().min(growth.new.len())].to_vec();
+        if let Some(backing) = self.backing.as_mut().filter(|_| !extents.is_empty()) {
+            backing.unkept.push(Unkept { extents, is_at_end: growth.is_at_end, physical: stuck });
+            let _ = self.keep_unkept();
+        }
+    }
+
+    /// Keeps what is stuck and had no records yet. Returns whether all of it has some now: before that nothing may be mapped, or
+    /// taken out.
+    #[inline]
+    pub(in crate::arena) fn keep_unkept(&mut self) -> bool {
+        self.backing.as_ref().is_none_or(|backing| backing.unkept.is_empty()) || self.keep_each_unkept()
+    }
+
+    #[cold]
+    fn keep_each_unkept(&mut self) -> bool {
+        while let Some(unkept) = self.backing.as_mut().and_then(|backing| backing.unkept.pop()) {
+            if self.engine.reserve_blocks(3 + 2 * unkept.extents.len()).is_err() {
+                if let Some(backing) = &mut self.backing {
+                    // In the place that it had.
+                    backing.unkept.push(unkept);
+                }
+                return false;
+            }
+            let Unkept { extents, is_at_end, physical } = unkept;
+            self.add_pieces(&extents, is_at_end, physical);
+            let Self { engine, backing: Some(backing), .. } = self else { return true };
+            for &extent in &extents {
+                let block = engine.set_apart(extent.start, extent.bytes);
+                backing.stuck.extend(block.map(|block| (extent, block)));
+            }
+            let is_last = |extent: &Extent| backing.zone_at(extent.start) == Zone::Dynamic;
+            if is_at_end && extents.first().is_some_and(is_last) {
+                backing.ends_at(engine.end(Zone::Dynamic));
+            }
+        }
+        true
+    }
+
+    /// Pieces at the end of a part of the range, or at the starts of gaps. For this there are records.
+    fn add_pieces(&mut self, extents: &[Extent], is_at_end: bool, made: Vec<Physical>) {
+        let Self { engine, backing: Some(backing), .. } = self else { return };
+        let Some(last) = extents.last() else { return };
+        match is_at_end {
+            // There are records, and what is added was never there.
+            true => _ = engine.set_end(backing.zone_at(last.start), last.end()),
+            false => runs(extents).iter().for_each(|&run| backing.fill(engine, run)),
+        }
+        for (&extent, physical) in extents.iter().zip(made) {
+            backing.add(extent, physical);
+        }
+    }
+}
+
+#[cfg(all(test, feature = "host"))]
+mod tests {
+    use crate::host::{Call, HostDevice};
+    use crate::{Allowance, Backend, DeviceArena};
+    use std::sync::Arc;
+
+    const PAGE: u64 = 4096;
+
+    /// New memory can be made neither accessible nor unmapped, and the host has no record for it: it is kept until it has.
+    #[test]
+    fn what_is_mapped_is_never_forgotten() {
+        let device = HostDevice::builder().capacity(1 << 24).granularity(PAGE).build();
+        if device.virtual_memory().is_none() {
+            return;
+        }
+        let stream = device.create_stream().expect("a stream");
+        let allowance = Arc::new(Allowance::new(64 * PAGE));
+        let arena = DeviceArena::builder(&device).growing().limit(64 * PAGE).within(&allowance).build();
+        let arena = arena.expect("an arena");
+        let block = arena.allocate(4 * PAGE, &stream).expect("memory");
+        let set_full = |is_full| arena.shared.state.lock().engine.host_is_full = is_full;
+        [Call::SetAccess, Call::Unmap].iter().for_each(|&call| device.faults().fail_nth(call, 1));
+        set_full(true);
+        assert!(arena.allocate(8 * PAGE, &stream).is_err());
+        assert_eq!(allowance.taken(), 12 * PAGE, "it is mapped");
+        assert!(arena.allocate(8 * PAGE, &stream).is_err(), "the host is full");
+        assert_eq!(arena.release(0).expect("no fault"), 0);
+        set_full(false);
+        let other = arena.allocate(8 * PAGE, &stream).expect("it is mapped elsewhere");
+        assert_eq!((arena.reserved_bytes(), allowance.taken()), (20 * PAGE, 20 * PAGE));
+        drop((block, other));
+        assert_eq!(arena.release(0).expect("no fault"), 20 * PAGE);
+        assert_eq!((arena.reserved_bytes(), allowance.taken()), (0, 0));
+    }
+}

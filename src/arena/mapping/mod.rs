@@ -1,0 +1,13 @@
+//! Physical memory behind a growing arena's range.
+//!
+//! * `pages`: what is mapped where, and plans for more; `serve`: a request from what is mapped; `grow` and `make`: more of it;
+//! * `release` and `retire`: memory and stitched ranges given back; `widen`: more addresses; `quota`: what several arenas have in all.
+
+pub(in crate::arena) mod grow;
+pub(in crate::arena) mod make;
+pub(in crate::arena) mod pages;
+pub(in crate::arena) mod quota;
+pub(in crate::arena) mod release;
+pub(in crate::arena) mod retire;
+pub(in crate::arena) mod serve;
+pub(in crate::arena) mod widen;

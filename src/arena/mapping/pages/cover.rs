@@ -1,0 +1,128 @@
+//! Extents of a growing arena's range, and which parts of them are free. Numbers only.
+
+use crate::arena::engine::{Arena, Room};
+
+/// Bytes from one offset of the range on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::arena) struct Extent {
+    pub(in crate::arena) start: u64,
+    pub(in crate::arena) bytes: u64,
+}
+
+impl Extent {
+    fn of(room: &Room) -> Self {
+        Self { start: room.offset, bytes: room.bytes }
+    }
+
+    pub(in crate::arena) fn end(self) -> u64 {
+        self.start + self.bytes
+    }
+
+    pub(super) fn first(self, bytes: u64) -> Self {
+        Self { bytes, ..self }
+    }
+
+    pub(super) fn last(self, bytes: u64) -> Self {
+        Self { start: self.end() - bytes, bytes }
+    }
+
+    /// How many bytes at the front of another, which does not start before it, are its too.
+    #[inline]
+    pub(super) fn reach_in(self, other: Self) -> u64 {
+        self.end().min(other.end()).saturating_sub(other.start)
+    }
+}
+
+/// Free blocks by offset, those too small to matter left out.
+#[derive(Debug, Default)]
+pub(in crate::arena) struct Holes(Vec<Room>);
+
+impl Holes {
+    /// Of parts by offset, with their bytes; none touches another within a piece.
+    pub(in crate::arena) fn of(parts: impl IntoIterator<Item = (u64, u64)>) -> Self {
+        Self(parts.into_iter().map(|(start, bytes)| Room::unnamed(start, bytes)).collect())
+    }
+
+    #[cfg(test)]
+    pub(super) fn all(&self) -> impl Iterator<Item = Extent> + '_ {
+        self.0.iter().map(Extent::of)
+    }
+
+    /// Those of the second part of an engine's range, or of both, with at least so many bytes, in place of what is here.
+    pub(super) fn find(&mut self, engine: &Arena, bytes: u64, of_both: bool) {
+        self.0.clear();
+        engine.holes(bytes, &mut self.0);
+        if of_both {
+            engine.stable_holes(bytes, &mut self.0);
+        }
+    }
+
+    /// The same, with more free extents that are in none.
+    pub(super) fn with(mut self, more: &[Extent]) -> Self {
+        self.0.extend(more.iter().map(|extent| Room::unnamed(extent.start, extent.bytes)));
+        self.0.sort_unstable_by_key(|room| room.offset);
+        self
+    }
+
+    /// Forgets what is behind `end`.
+    pub(super) fn cut_at(&mut self, end: u64) {
+        if let Some(room) = self.0.last_mut() {
+            room.bytes = room.bytes.min(end.saturating_sub(room.offset));
+        }
+    }
+
+    /// Of pieces by offset, none of which overlap, the places of those with a free back, each with the hole that has it.
+    pub(super) fn backs(&self, pieces: &[Extent]) -> impl Iterator<Item = (usize, Extent)> {
+        let mut first = 0;
+        self.0.iter().map(Extent::of).flat_map(move |hole| {
+            first += pieces[first..].partition_point(|piece| piece.end() <= hole.start);
+            let ending = pieces[first..].iter().take_while(move |piece| piece.end() <= hole.end());
+            (first..).zip(ending).map(move |(place, _)| (place, hole))
+        })
+    }
+
+    /// Of pieces by offset, none of which overlap, those with a free front or back, and how many bytes are free in one piece at either.
+    pub(super) fn ends_of(&self, pieces: &[Extent]) -> impl Iterator<Item = (Extent, u64, u64)> {
+        let mut holes = self.0.iter().map(Extent::of).peekable();
+        // The last hole that starts before a piece ends may reach into the next one.
+        let mut last = None;
+        pieces.iter().filter_map(move |&piece| {
+            let mut front = last.map_or(0, |hole: Extent| hole.reach_in(piece));
+            while let Some(hole) = holes.next_if(|hole| hole.start < piece.end()) {
+                if hole.start <= piece.start {
+                    front = hole.reach_in(piece);
+                }
+                last = Some(hole);
+            }
+            let reaches = last.filter(|hole| hole.end() >= piece.end() && hole.start < piece.end());
+            let back = reaches.map_or(0, |hole| piece.end() - hole.start.max(piece.start));
+            (front > 0 || back > 0).then_some((piece, front, back))
+        })
+    }
+
+    /// The last hole that starts there or before.
+    #[inline]
+    pub(super) fn hole_at(&self, offset: u64) -> Option<Extent> {
+        self.room_at(offset).map(Extent::of)
+    }
+
+    /// As [`hole_at`](Self::hole_at), as the engine knows it.
+    #[inline]
+    pub(super) fn room_at(&self, offset: u64) -> Option<&Room> {
+        let next = self.0.partition_point(|room| room.offset <= offset);
+        next.checked_sub(1).and_then(|last| self.0.get(last))
+    }
+
+    /// How many bytes at the front of an extent are free in one piece.
+    pub(in crate::arena) fn front_of(&self, extent: Extent) -> u64 {
+        self.hole_at(extent.start).map_or(0, |hole| hole.reach_in(extent))
+    }
+
+    /// How many bytes at the back of an extent are free in one piece.
+    pub(super) fn back_of(&self, extent: Extent) -> u64 {
+        let next = self.0.partition_point(|room| room.offset < extent.end());
+        let last = next.checked_sub(1).and_then(|last| self.0.get(last)).map(Extent::of);
+        let reaches = last.filter(|hole| hole.end() >= extent.end());
+        reaches.map_or(0, |hole| extent.end() - hole.start.max(extent.start))
+    }
+}

@@ -1,0 +1,82 @@
+//! Parts of a growing arena's range with nothing behind them any more, and those that are stuck.
+
+use super::{Backing, Extent};
+use crate::arena::engine::{Arena, ArenaError, BlockId, Zone};
+use vrampool_backend::Backend;
+
+impl<B: Backend> Backing<B> {
+    /// Where the first gap of at least `bytes` in the second part starts.
+    pub(super) fn gap_of(&self, engine: &Arena, bytes: u64) -> Option<u64> {
+        let mut gaps = self.gaps.iter().map(|&gap| engine.extent(gap));
+        gaps.find(|(start, room)| *room >= bytes && *start >= self.front).map(|(start, _)| start)
+    }
+
+    /// What is at the start of a gap is none any more. There are records for it.
+    pub(in crate::arena) fn fill(&mut self, engine: &mut Arena, filled: Extent) {
+        let is_there = |gap: &BlockId| engine.extent(*gap).0 == filled.start;
+        let Some(gap) = self.gaps.iter().position(is_there) else { return };
+        let block = self.gaps.swap_remove(gap);
+        let (start, bytes) = engine.extent(block);
+        engine.put_back(block);
+        if start + bytes > filled.end() {
+            self.gaps.extend(engine.set_apart(filled.end(), start + bytes - filled.end()));
+        }
+    }
+
+    /// Makes one of gaps that touch, and cuts those at the end of a part off the range.
+    pub(in crate::arena) fn join_gaps(&mut self, engine: &mut Arena) {
+        // With these, nothing here fails: gaps that become one have two records or more between them.
+        if engine.reserve_blocks(2).is_err() {
+            return;
+        }
+        self.gaps.sort_unstable_by_key(|&gap| engine.extent(gap));
+        let mut joined: Vec<BlockId> = Vec::with_capacity(self.gaps.len());
+        for gap in self.gaps.drain(..) {
+            let (start, bytes) = engine.extent(gap);
+            let before = joined.pop_if(|last| {
+                let (start_before, bytes_before) = engine.extent(*last);
+                start_before + bytes_before == start && start != self.front
+            });
+            let Some(before) = before else {
+                joined.push(gap);
+                continue;
+            };
+            let (start_before, bytes_before) = engine.extent(before);
+            engine.put_back(before);
+            engine.put_back(gap);
+            joined.extend(engine.set_apart(start_before, bytes_before + bytes));
+        }
+        for zone in [Zone::Stable, Zone::Dynamic] {
+            let is_at_end = |gap: &BlockId| {
+                let (start, bytes) = engine.extent(*gap);
+                start + bytes == engine.end(zone) && self.zone_at(start) == zone
+            };
+            if let Some(place) = joined.iter().position(is_at_end) {
+                let gap = joined.remove(place);
+                let (start, _) = engine.extent(gap);
+                engine.put_back(gap);
+                let _ = engine.set_end(zone, start);
+                if zone == Zone::Dynamic {
+                    self.cut_at(start);
+                }
+            }
+        }
+        self.gaps = joined;
+    }
+
+    /// Frees all but what has nothing behind it.
+    ///
+    /// # Errors
+    /// None that is to be expected: there were more records before.
+    pub(in crate::arena) fn reset(&mut self, engine: &mut Arena) -> Result<(), ArenaError> {
+        let gaps: Vec<_> = self.gaps.drain(..).map(|gap| engine.extent(gap)).collect();
+        engine.reset();
+        for (start, bytes) in gaps {
+            self.gaps.push(engine.set_apart(start, bytes)?);
+        }
+        for (extent, block) in &mut self.stuck {
+            *block = engine.set_apart(extent.start, extent.bytes)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,308 @@
+//! What is made for a request that nothing mapped serves.
+
+use super::stitch;
+use super::stitch::{Fit, Plan};
+use super::{Backing, Extent, Holes};
+use crate::arena::engine::{Arena, Zone};
+use vrampool_backend::Backend;
+
+/// Requests below this size are never stitched but at the limit: each piece of a range costs calls of the driver, granules.
+const STITCHED_FROM: u64 = 1;
+
+/// What is mapped may exceed the most that was live by this share, as a power of two, before ranges are stitched.
+const SLACK: u32 = 8;
+
+/// What is mapped may exceed the most that was live by so many eighths, where streams share memory and one would wait for another.
+const APART: u64 = 3;
+
+/// Whole pieces are spared where the limit leaves less than this share of what is mapped, as a power of two.
+const SPARING: u32 = 3;
+
+/// The share of what is mapped, as a power of two, that one piece may be: few pieces, and yet small ones.
+const PIECE: u32 = 7;
+
+/// The share of what is mapped, as a power of two, that small requests get at once: few calls, and little that nobody asked
+/// for.
+const RESERVE: u32 = 10;
+
+/// The share of a growth, as a power of two, that one piece is at least: the first request may be for most of the device.
+const FEW_PIECES: u32 = 10;
+
+/// As [`FEW_PIECES`], however small pieces are to be.
+const MOST_PIECES: u32 = 16;
+
+/// How much more than the most that was live may be mapped to spare waits.
+pub(in crate::arena) fn apart_of(most_live: u64) -> u64 {
+    most_live / 8 * APART
+}
+
+/// What physical memory the device has, as far as its answers to one request tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::arena) enum Stock {
+    /// Nothing was refused yet.
+    Plenty,
+    /// Some was: as little as possible is asked for.
+    Scarce,
+    /// That was refused too.
+    None,
+}
+
+impl Stock {
+    /// The device refused something.
+    pub(in crate::arena) fn refused(self) -> Self {
+        if self == Self::Plenty { Self::Scarce } else { Self::None }
+    }
+}
+
+/// What is to be made for a request.
+#[derive(Debug)]
+pub(in crate::arena) struct Growth {
+    /// Of physical memory, mapped in the range: one behind the other at the end of a part, or in gaps.
+    pub(in crate::arena) new: Vec<Extent>,
+    /// Whether it is the end of a part that they are at.
+    pub(in crate::arena) is_at_end: bool,
+    /// The stitched range, if one is to be.
+    pub(in crate::arena) stitched: Option<Vec<Extent>>,
+    pub(in crate::arena) fit: Option<Fit>,
+}
+
+impl<B: Backend> Backing<B> {
+    /// Whether requests of `bytes` may get a stitched range before the limit makes them.
+    pub(in crate::arena) fn stitches(&self, bytes: u64) -> bool {
+        bytes >= STITCHED_FROM.saturating_mul(self.granularity)
+    }
+
+    /// What is to be made for a request of `bytes`, a multiple of the arena's alignment, that nothing mapped in that part of the
+    /// range serves: `None` when that is too much.
+    pub(in crate::arena) fn plan(
+        &self,
+        engine: &Arena,
+        zone: Zone,
+        (bytes, alignment): (u64, u64),
+        stock: Stock,
+    ) -> Option<Growth> {
+        let room = self.room(stock);
+        let (mut plain, gap) = self.plain(engine, zone, bytes, alignment)?;
+        let is_had = plain.bytes <= room && self.has_addresses(plain);
+        let may_stitch = zone == Zone::Dynamic && alignment <= engine.alignment();
+        let is_frugal = || {
+            stock != Stock::Plenty || self.stitches(bytes) && !self.is_tight_with(engine, bytes, plain.bytes)
+        };
+        if may_stitch && (!is_had || is_frugal()) {
+            for (least, of_both) in self.hole_sizes() {
+                let holes = self.holes(engine, least, of_both);
+                let plan = stitch::plan(&self.extents, &holes, bytes, self.is_sparing());
+                let missing = self.round(plan.missing)?;
+                if missing <= room && (missing < plain.bytes || !is_had) {
+                    return self.stitched_growth(engine, (bytes, holes), plan, missing);
+                }
+                if is_had {
+                    break;
+                }
+            }
+        }
+        if zone == Zone::Stable && gap.is_none() && stock == Stock::Plenty {
+            // Small ones come in great numbers: they get some in reserve.
+            let reserve = self.round(self.mapped >> RESERVE)?.min(room);
+            let more = Extent { bytes: plain.bytes.max(reserve), ..plain };
+            plain = if self.has_addresses(more) { more } else { plain };
+        }
+        let new = is_had.then(|| self.split(plain)).flatten()?;
+        Some(Growth { new, is_at_end: gap.is_none(), stitched: None, fit: None })
+    }
+
+    /// Bytes of physical memory that the limit leaves.
+    fn room(&self, stock: Stock) -> u64 {
+        if stock == Stock::None { 0 } else { self.limit.saturating_sub(self.mapped) }
+    }
+
+    /// Whether the limit leaves so little that whole pieces are kept for those who will need them.
+    fn is_sparing(&self) -> bool {
+        self.room(Stock::Plenty) < self.mapped >> SPARING
+    }
+
+    /// Whether what is mapped stays close to what is live when so much is added.
+    fn is_tight_with(&self, engine: &Arena, bytes: u64, added: u64) -> bool {
+        let most_live = engine.peak_used().max(engine.used().saturating_add(bytes));
+        self.mapped.saturating_add(added) <= most_live + (most_live >> SLACK)
+    }
+
+    /// Whether a request of `bytes` gets new memory rather than that of a stream which is not done with it: what is mapped stays
+    /// within three eighths of the most that was live.
+    pub(in crate::arena) fn grows_apart(&self, engine: &Arena, bytes: u64, alignment: u64) -> bool {
+        let Some(added) = self.round(bytes) else { return false };
+        let most_live = engine.peak_used().max(engine.used().saturating_add(bytes));
+        let most = most_live.saturating_add(apart_of(most_live));
+        let end = Extent { start: engine.end(Zone::Dynamic), bytes: added };
+        self.refused_apart.is_none_or(|refused| self.mapped < refused)
+            && self.zone_of(bytes) == Zone::Dynamic
+            && alignment <= engine.alignment()
+            && self.mapped.saturating_add(added) <= most
+            && added <= self.room(Stock::Plenty)
+            && self.has_addresses(end)
+    }
+
+    /// The device had nothing for that: it is not asked again while as much is mapped.
+    pub(in crate::arena) fn refuse_apart(&mut self) {
+        self.refused_apart = Some(self.mapped);
+    }
+
+    /// What is to be made for that at the end of the range, from `start` on: there, or where what is free there begins.
+    pub(in crate::arena) fn plan_apart(&self, engine: &Arena, bytes: u64, start: u64) -> Option<Growth> {
+        let end = engine.end(Zone::Dynamic);
+        let lacking = self.round(start.checked_add(bytes)?.saturating_sub(end))?;
+        let new = self.split(Extent { start: end, bytes: lacking })?;
+        Some(Growth { new, is_at_end: true, stitched: None, fit: None })
+    }
+
+    /// As [`plan_apart`](Self::plan_apart), where the limit and the addresses allow it.
+    pub(in crate::arena) fn plan_end(
+        &self,
+        engine: &Arena,
+        bytes: u64,
+        start: u64,
+        stock: Stock,
+    ) -> Option<Growth> {
+        let growth = self.plan_apart(engine, bytes, start)?;
+        let added: u64 = growth.new.iter().map(|extent| extent.bytes).sum();
+        (added <= self.room(stock)).then_some(growth)
+    }
+
+    /// A range of the free pieces among those `holes`, which are told their least bytes and whether they are of both parts of the range,
+    /// and of new ones for what they lack.
+    pub(in crate::arena) fn plan_around(
+        &self,
+        engine: &Arena,
+        bytes: u64,
+        stock: Stock,
+        holes: impl Fn(u64, bool) -> Holes,
+    ) -> Option<Growth> {
+        let room = self.room(stock);
+        self.hole_sizes().into_iter().find_map(|(least, of_both)| {
+            let holes = holes(least, of_both);
+            let plan = stitch::plan(&self.extents, &holes, bytes, self.is_sparing());
+            let missing = self.round(plan.missing).filter(|&missing| missing <= room)?;
+            self.stitched_growth(engine, (bytes, holes), plan, missing)
+        })
+    }
+
+    /// The least bytes of holes that a range is stitched of, and whether they are of both parts of the arena's, best first: parts smaller
+    /// than a granule are not worth a piece of a range, and what small requests left free is for small ones, but where nothing else serves.
+    fn hole_sizes(&self) -> [(u64, bool); 3] {
+        [(self.granularity, false), (self.granularity, true), (1, true)]
+    }
+
+    /// Whether a request that is not stitched without need gets more of that part of the range, if nothing of it serves.
+    pub(in crate::arena) fn grows_for(
+        &self,
+        engine: &Arena,
+        zone: Zone,
+        (bytes, alignment): (u64, u64),
+        stock: Stock,
+    ) -> bool {
+        let plain = self.plain(engine, zone, bytes, alignment);
+        !self.stitches(bytes)
+            && plain.is_some_and(|(plain, _)| plain.bytes <= self.room(stock) && self.has_addresses(plain))
+    }
+
+    /// What a part of the range lacks for a request, at its end or in a gap: where the least is lacking, of where there are
+    /// addresses. Its end where nowhere are.
+    fn plain(
+        &self,
+        engine: &Arena,
+        zone: Zone,
+        bytes: u64,
+        alignment: u64,
+    ) -> Option<(Extent, Option<usize>)> {
+        let reach = |start: u64| start.checked_next_multiple_of(alignment.max(1))?.checked_add(bytes);
+        let start = engine.end(zone);
+        let lacking = reach(engine.free_end(zone))?.saturating_sub(start);
+        let end = Extent { start, bytes: self.round(lacking)? };
+        let in_gap = self.gaps.iter().enumerate().filter_map(|(gap, &block)| {
+            let (start, room) = engine.extent(block);
+            let bytes = self.round(reach(start)? - start)?;
+            let fits = bytes <= room && self.zone_at(start) == zone;
+            fits.then_some((Extent { start, bytes }, Some(gap)))
+        });
+        let least = in_gap.min_by_key(|(extent, _)| (extent.bytes, extent.start));
+        Some(match least {
+            Some((extent, gap)) if extent.bytes <= end.bytes || !self.has_addresses(end) => (extent, gap),
+            _ => (end, None),
+        })
+    }
+
+    fn stitched_growth(
+        &self,
+        engine: &Arena,
+        (bytes, holes): (u64, Holes),
+        plan: Plan,
+        missing: u64,
+    ) -> Option<Growth> {
+        let end = Extent { start: engine.end(Zone::Dynamic), bytes: missing };
+        let (new, is_at_end) = match self.gap_of(engine, missing) {
+            _ if missing == 0 => (Vec::new(), true),
+            Some(start) => (self.split(Extent { start, bytes: missing })?, false),
+            None if self.has_addresses(end) => (self.split(end)?, true),
+            None => (self.split_over_gaps(engine, missing)?, false),
+        };
+        let pieces: Vec<_> = plan.front.into_iter().chain(new.iter().copied()).chain(plan.back).collect();
+        let fit = stitch::fit(&pieces, &holes.with(&new), bytes, &new)?;
+        let (pieces, fit) = stitch::trim(pieces, fit, bytes);
+        Some(Growth { new, is_at_end, stitched: Some(pieces), fit: Some(fit) })
+    }
+
+    /// As [`split`](Self::split), in as many gaps as it takes, the largest first.
+    fn split_over_gaps(&self, engine: &Arena, mut missing: u64) -> Option<Vec<Extent>> {
+        let mut gaps: Vec<_> = self.gaps.iter().map(|&gap| engine.extent(gap)).collect();
+        gaps.retain(|(start, _)| *start >= self.front);
+        gaps.sort_unstable_by_key(|&(start, bytes)| (u64::MAX - bytes, start));
+        let mut new = Vec::new();
+        for (start, bytes) in gaps {
+            let bytes = bytes.min(missing);
+            missing -= bytes;
+            if bytes > 0 {
+                new.extend(self.split(Extent { start, bytes })?);
+            }
+        }
+        (missing == 0).then_some(new)
+    }
+
+    fn has_addresses(&self, extent: Extent) -> bool {
+        let end = if self.zone_at(extent.start) == Zone::Stable { self.front } else { self.addresses };
+        extent.start.checked_add(extent.bytes).is_some_and(|last| last <= end)
+    }
+
+    fn round(&self, bytes: u64) -> Option<u64> {
+        bytes.checked_next_multiple_of(self.granularity)
+    }
+
+    /// As much as one piece may be.
+    fn share(&self) -> u64 {
+        let share = self.mapped >> PIECE;
+        share - share % self.granularity
+    }
+
+    /// An extent as pieces, if there are addresses for it.
+    fn split(&self, all: Extent) -> Option<Vec<Extent>> {
+        if !self.has_addresses(all) {
+            return None;
+        }
+        let few = self.round(all.bytes >> FEW_PIECES)?;
+        let most = self.share().max(2 * self.granularity).max(few).min(self.piece_bytes);
+        let most = most.max(self.round(all.bytes >> MOST_PIECES)?);
+        let starts = (all.start..all.end()).step_by(usize::try_from(most).unwrap_or(usize::MAX));
+        Some(starts.map(|start| Extent { start, bytes: most.min(all.end() - start) }).collect())
+    }
+}
+
+/// Where those extents follow each other, one extent.
+pub(in crate::arena) fn runs(extents: &[Extent]) -> Vec<Extent> {
+    let mut runs: Vec<Extent> = Vec::new();
+    for &extent in extents {
+        match runs.last_mut() {
+            Some(last) if last.end() == extent.start => last.bytes += extent.bytes,
+            _ => runs.push(extent),
+        }
+    }
+    runs
+}

@@ -1,0 +1,258 @@
+//! Stitched ranges: which ones exist, how many may exist, and which are retired first.
+//!
+//! A stitched range is a cache entry: its pieces stay in the arena's own range, so it may be retired whenever no buffer uses it. Two
+//! bounds hold for any traffic, both in proportion to the capacity (the limit, or the device's memory where there is none):
+//!
+//! * pieces in all stitched ranges: three times the granules of the capacity, and [`FEW_PARTS`];
+//! * addresses of all stitched ranges: five times the capacity.
+//!
+//! From three quarters of either on, ranges that no buffer uses are retired, the least recently used first. Ranges in use cannot be
+//! retired. Once all ranges together take more than a thirtieth of either bound, a request gets one only if it uses half of its bytes and
+//! three quarters of its pieces. A piece is part of two live stitched blocks at most, one with its front and one with its back. So
+//! ranges in use have at most eight thirds as many pieces as there are, and addresses of at most four times the capacity, besides that
+//! thirtieth: one more always fits.
+
+use super::cover::Extent;
+use super::{Backing, note_parts};
+use crate::arena::builder::MOST_ADDRESSES;
+use smallvec::SmallVec;
+use std::sync::Arc;
+use vrampool_backend::Backend;
+
+/// So many pieces stitched ranges may have whatever the capacity is.
+const FEW_PARTS: u64 = 512;
+
+/// Pieces of stitched ranges for each granule of the capacity.
+const PARTS: u64 = 3;
+
+/// Addresses of stitched ranges, in multiples of the capacity.
+const ADDRESSES: u64 = 5;
+
+/// The share of both bounds up to which it does not matter how much of a range a request uses: one of so many.
+const SPARE: u64 = 30;
+
+/// A range of pieces that are elsewhere in the arena's.
+#[derive(Debug)]
+pub(in crate::arena) struct Stitched<B: Backend> {
+    pub(in crate::arena) age: u64,
+    /// When a buffer got it last.
+    pub(in crate::arena) used: u64,
+    pub(in crate::arena) memory: Arc<B::Memory>,
+    pub(in crate::arena) pieces: Box<[Extent]>,
+    pub(super) bytes: u64,
+    /// Where in the arena's range the last of them ends.
+    pub(super) end: u64,
+}
+
+/// A piece in a stitched range.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::arena) struct Part {
+    /// Where in the range.
+    pub(in crate::arena) offset: u64,
+    pub(in crate::arena) piece: Extent,
+}
+
+/// Stitched ranges on their way out. They stay mapped until work that may use their addresses is complete.
+#[derive(Debug)]
+pub(in crate::arena) struct Retiring<B: Backend> {
+    pub(in crate::arena) ranges: Vec<Stitched<B>>,
+    /// Streams with such work, and the points to be reached, one for each.
+    pub(in crate::arena) users: SmallVec<[B::Stream; 2]>,
+    pub(in crate::arena) events: Vec<B::Event>,
+}
+
+/// What stitched ranges take.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(in crate::arena) struct Weight {
+    /// Pieces mapped in them.
+    pub(in crate::arena) parts: u64,
+    /// Bytes of their addresses.
+    pub(in crate::arena) bytes: u64,
+}
+
+impl Weight {
+    pub(in crate::arena) const MAX: Self = Self { parts: u64::MAX, bytes: u64::MAX };
+
+    pub(in crate::arena) fn of(pieces: &[Extent]) -> Self {
+        Self { parts: pieces.len() as u64, bytes: pieces.iter().map(|piece| piece.bytes).sum() }
+    }
+
+    pub(in crate::arena) fn plus(self, other: Self) -> Self {
+        Self { parts: self.parts.saturating_add(other.parts), bytes: self.bytes.saturating_add(other.bytes) }
+    }
+
+    pub(in crate::arena) fn minus(self, other: Self) -> Self {
+        Self { parts: self.parts.saturating_sub(other.parts), bytes: self.bytes.saturating_sub(other.bytes) }
+    }
+
+    pub(in crate::arena) fn is_within(self, most: Self) -> bool {
+        self.parts <= most.parts && self.bytes <= most.bytes
+    }
+
+    /// So many eighths of it.
+    pub(in crate::arena) fn eighths(self, count: u64) -> Self {
+        let share = |whole: u64| whole / 8 * count + whole % 8 * count / 8;
+        Self { parts: share(self.parts), bytes: share(self.bytes) }
+    }
+}
+
+impl<B: Backend> Stitched<B> {
+    pub(super) fn new(age: u64, memory: Arc<B::Memory>, pieces: Vec<Extent>) -> Self {
+        let bytes = pieces.iter().map(|piece| piece.bytes).sum();
+        let end = pieces.iter().map(|piece| piece.end()).max().unwrap_or(0);
+        Self { age, used: age, memory, pieces: pieces.into(), bytes, end }
+    }
+
+    /// All its pieces, where they are in it.
+    pub(in crate::arena) fn parts(&self) -> Vec<Part> {
+        let offsets = self.pieces.iter().scan(0, |end, piece| {
+            *end += piece.bytes;
+            Some(*end - piece.bytes)
+        });
+        self.pieces.iter().zip(offsets).map(|(&piece, offset)| Part { offset, piece }).collect()
+    }
+
+    /// Whether no buffer has it. Under the arena's lock nobody gets it meanwhile.
+    pub(in crate::arena) fn is_unused(&self) -> bool {
+        Arc::strong_count(&self.memory) == 1
+    }
+
+    /// Bytes of its addresses.
+    pub(in crate::arena) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn weight(&self) -> Weight {
+        Weight { parts: self.pieces.len() as u64, bytes: self.bytes }
+    }
+
+    /// Whether a block that uses those of its pieces uses enough of it.
+    #[inline]
+    pub(super) fn is_worth(&self, used: &[Extent]) -> bool {
+        let Weight { parts, bytes } = Weight::of(used);
+        2 * bytes >= self.bytes && 4 * parts >= 3 * self.pieces.len() as u64
+    }
+}
+
+impl<B: Backend> Retiring<B> {
+    pub(in crate::arena) fn weight(&self) -> Weight {
+        self.ranges.iter().map(Stitched::weight).fold(Weight::default(), Weight::plus)
+    }
+}
+
+impl<B: Backend> Backing<B> {
+    /// The most bytes of physical memory that there can be.
+    pub(in crate::arena) fn capacity(&self) -> u64 {
+        // Without a first part, the addresses are what they are.
+        let addresses = if self.front == 0 { self.addresses } else { u64::MAX };
+        let shared = self.allowance.as_ref().map_or(u64::MAX, |allowance| allowance.limit());
+        self.limit.min(self.total).min(shared).min(addresses).max(self.granularity)
+    }
+
+    /// Whether its second part has addresses for the capacity.
+    pub(in crate::arena) fn is_wide(&self) -> bool {
+        self.capacity().min(MOST_ADDRESSES) <= self.addresses - self.front
+    }
+
+    /// The range that it had before, of so many bytes, in which those pieces are mapped too.
+    pub(in crate::arena) fn put_old(&mut self, memory: Arc<B::Memory>, bytes: u64, parts: Vec<Part>) {
+        let age = self.next_age();
+        self.torn.push((Stitched { bytes, ..Stitched::new(age, memory, Vec::new()) }, parts));
+    }
+
+    /// The most that stitched ranges take, those on their way out included.
+    pub(in crate::arena) fn most_stitched(&self) -> Weight {
+        let capacity = self.capacity();
+        Weight {
+            parts: (capacity / self.granularity).saturating_mul(PARTS).saturating_add(FEW_PARTS),
+            bytes: capacity.saturating_mul(ADDRESSES),
+        }
+    }
+
+    /// Whether stitched ranges take so much of what they may that a request gets only one that it uses well.
+    pub(super) fn are_ranges_scarce(&self) -> bool {
+        let Weight { parts, bytes } = self.most_stitched();
+        !self.stitched_weight().is_within(Weight { parts: parts / SPARE, bytes: bytes / SPARE })
+    }
+
+    /// What all stitched ranges take, those on their way out included.
+    pub(in crate::arena) fn stitched_weight(&self) -> Weight {
+        let torn = |(range, parts): &(Stitched<B>, Vec<Part>)| Weight {
+            parts: parts.len() as u64,
+            bytes: range.bytes,
+        };
+        self.torn.iter().map(torn).fold(self.in_ranges.plus(self.retiring_weight), Weight::plus)
+    }
+
+    /// How many stitched ranges there are, those on their way out included.
+    pub(in crate::arena) fn stitched_ranges(&self) -> u64 {
+        let retiring: usize = self.retiring.iter().map(|batch| batch.ranges.len()).sum();
+        (self.stitched.len() + self.torn.len() + retiring) as u64
+    }
+
+    /// Takes out ranges that no buffer uses, the least recently used first, until those that stay take no more than `most`, or there are
+    /// none. `Weight::default()` is all of them.
+    pub(in crate::arena) fn take_unused(&mut self, most: Weight) -> Vec<Stitched<B>> {
+        let mut weight = self.stitched_weight().minus(self.retiring_weight);
+        let mut going: Vec<(u64, u64)> = self
+            .stitched
+            .iter()
+            .filter(|range| range.is_unused())
+            .map(|range| (range.used, range.age))
+            .collect();
+        going.sort_unstable();
+        let mut ages = Vec::new();
+        for (_, age) in going {
+            if weight.is_within(most) && most != Weight::default() {
+                break;
+            }
+            if let Ok(place) = self.stitched.binary_search_by_key(&age, |range| range.age) {
+                weight = weight.minus(self.stitched[place].weight());
+                ages.push(age);
+            }
+        }
+        ages.sort_unstable();
+        match ages.is_empty() {
+            true => Vec::new(),
+            false => self.take_stitched(|range| ages.binary_search(&range.age).is_ok()),
+        }
+    }
+
+    /// Stitched ranges with such pieces, which are theirs no more.
+    pub(in crate::arena) fn take_stitched(&mut self, has: impl Fn(&Stitched<B>) -> bool) -> Vec<Stitched<B>> {
+        let taken: Vec<_> = self.stitched.extract_if(.., |range| has(range)).collect();
+        if !taken.is_empty() {
+            self.place_anew();
+        }
+        taken
+    }
+
+    /// Stitched ranges are whole, as they were before.
+    pub(in crate::arena) fn mend(&mut self, ranges: impl IntoIterator<Item = Stitched<B>>) {
+        let before = self.stitched.len();
+        self.stitched.extend(ranges);
+        if self.stitched.len() > before {
+            self.stitched.sort_by_key(|range| range.age);
+            self.place_anew();
+        }
+    }
+
+    /// There is one more stitched range.
+    pub(in crate::arena) fn add_stitched(&mut self, memory: Arc<B::Memory>, pieces: Vec<Extent>) {
+        let age = self.next_age();
+        self.in_ranges = self.in_ranges.plus(Weight::of(&pieces));
+        note_parts(&mut self.parts_of, &pieces, &self.extents, self.stitched.len());
+        self.stitched.push(Stitched::new(age, memory, pieces));
+    }
+
+    /// Pieces, or stitched ranges, have other places among each other.
+    pub(super) fn place_anew(&mut self) {
+        let Self { extents, stitched, parts_of, search, .. } = self;
+        search.forget();
+        parts_of.iter_mut().for_each(SmallVec::clear);
+        for (index, range) in stitched.iter().enumerate() {
+            note_parts(parts_of, &range.pieces, extents, index);
+        }
+        self.in_ranges = self.stitched.iter().map(Stitched::weight).fold(Weight::default(), Weight::plus);
+    }
+}

@@ -1,0 +1,246 @@
+//! What is mapped beside the holes and holds a request: the free end, or a stitched range.
+
+use super::cover::{Extent, Holes};
+use super::stitch;
+use super::stitch::Fit;
+use super::{Backing, Stitched};
+use crate::arena::engine::{Arena, Moment, Room, Zone};
+use std::mem;
+use std::sync::Arc;
+use vrampool_backend::Backend;
+
+/// What a request gets without a call of the device.
+#[derive(Debug)]
+pub(in crate::arena) enum Way<B: Backend> {
+    /// The free end of the range's second part.
+    End,
+    Stitched(Arc<B::Memory>, Fit),
+    Nothing,
+}
+
+/// A search for a range, and what it found: mostly the next one is for as much of the same, or more of less.
+#[derive(Debug, Default)]
+pub(super) struct Search {
+    /// When that was, if ranges and pieces are what they were.
+    moment: Option<Moment>,
+    /// What was free.
+    holes: Holes,
+    bytes: u64,
+    /// Of so many ranges, the oldest, and the piece of it from which on it serves.
+    ranges: usize,
+    oldest: Option<(usize, usize)>,
+    /// Whether one had as much free, and more than is worth it.
+    is_spared: bool,
+}
+
+impl Search {
+    /// Ranges or pieces change.
+    pub(super) fn forget(&mut self) {
+        self.moment = None;
+    }
+
+    /// Whether a search for so much in so many ranges, the oldest, would find the same.
+    fn answers(&self, now: Moment, bytes: u64, ranges: usize) -> bool {
+        let Some(then) = self.moment else { return false };
+        let is_same = then == now && bytes == self.bytes && ranges == self.ranges;
+        // Where there was too little for less, and nothing became free.
+        let is_less =
+            self.oldest.is_none() && !self.is_spared && bytes >= self.bytes && ranges <= self.ranges;
+        is_same || is_less && then.is_as_free(now)
+    }
+}
+
+impl<B: Backend> Backing<B> {
+    /// Whether [`oldest`](Self::oldest) is the free end.
+    pub(in crate::arena) fn end_is_oldest(&mut self, engine: &Arena, bytes: u64) -> bool {
+        let (end_age, older) = self.older_than_end(engine, bytes);
+        end_age.is_some() && self.search(engine, bytes, older).is_none()
+    }
+
+    /// The oldest of what is mapped and holds `bytes`, which no hole does.
+    pub(in crate::arena) fn oldest(&mut self, engine: &Arena, bytes: u64) -> Way<B> {
+        let (end_age, older) = self.older_than_end(engine, bytes);
+        let found = self.search(engine, bytes, older);
+        let now = self.next_age();
+        let Self { stitched, search, .. } = self;
+        let fit = found.and_then(|(oldest, first)| {
+            let range = stitched.get_mut(oldest)?;
+            let (before, pieces) = range.pieces.split_at_checked(first)?;
+            let mut fit = stitch::fit(pieces, &search.holes, bytes, &[])?;
+            fit.offset += before.iter().map(|piece| piece.bytes).sum::<u64>();
+            range.used = now;
+            Some((Arc::clone(&range.memory), fit))
+        });
+        match (fit, end_age) {
+            (Some((memory, fit)), _) => Way::Stitched(memory, fit),
+            (None, Some(_)) => Way::End,
+            (None, None) => Way::Nothing,
+        }
+    }
+
+    /// The oldest stitched range that has `bytes` in a row in those holes and may be used for them.
+    pub(in crate::arena) fn oldest_around(
+        &mut self,
+        holes: &Holes,
+        bytes: u64,
+    ) -> Option<(Arc<B::Memory>, Fit)> {
+        let (now, is_scarce) = (self.next_age(), self.are_ranges_scarce());
+        self.stitched.iter_mut().filter(|range| range.bytes >= bytes).find_map(|range| {
+            let fit = stitch::fit(&range.pieces, holes, bytes, &[])?;
+            let (used, _) = stitch::trim(range.pieces.to_vec(), fit.clone(), bytes);
+            if is_scarce && !range.is_worth(&used) {
+                return None;
+            }
+            range.used = now;
+            Some((Arc::clone(&range.memory), fit))
+        })
+    }
+
+    /// The free block in which an extent was that was [found](Self::oldest) last.
+    pub(in crate::arena) fn room_of(&self, extent: Extent) -> Room {
+        let room = self.search.holes.room_at(extent.start).copied();
+        room.unwrap_or(Room::unnamed(extent.start, extent.bytes))
+    }
+
+    /// When the free end came to hold `bytes`, if it does, and how many stitched ranges are older.
+    fn older_than_end(&self, engine: &Arena, bytes: u64) -> (Option<u64>, usize) {
+        let end = engine.free_end(Zone::Dynamic).saturating_add(bytes);
+        let age = self.ends.get(self.ends.partition_point(|&(other, _)| other < end)).map(|&(_, age)| age);
+        (age, self.stitched.partition_point(|range| age.is_none_or(|age| range.age < age)))
+    }
+
+    /// The oldest of so many ranges in which `bytes` fit, and from which of its pieces on.
+    fn search(&mut self, engine: &Arena, bytes: u64, ranges: usize) -> Option<(usize, usize)> {
+        let now = engine.moment();
+        if ranges > 0 && !self.search.answers(now, bytes, ranges) {
+            let mut holes = mem::take(&mut self.search.holes);
+            let (oldest, is_spared) = match self.reach(engine, bytes, ranges) {
+                Some(reach) => {
+                    holes.find(engine, self.granularity, false);
+                    // The free end goes on and on.
+                    holes.cut_at(reach);
+                    self.oldest_with(&holes, bytes, ranges)
+                }
+                None => (None, false),
+            };
+            self.search = Search { moment: Some(now), holes, bytes, ranges, oldest, is_spared };
+        }
+        self.search.oldest.filter(|_| ranges > 0)
+    }
+
+    /// Where the last of so many ranges ends that may have as much free; none if there is none.
+    fn reach(&self, engine: &Arena, bytes: u64, ranges: usize) -> Option<u64> {
+        let end = engine.free_end(Zone::Dynamic);
+        // A range that ends before the free end has holes alone.
+        let in_holes = engine.available(Zone::Dynamic) - (engine.end(Zone::Dynamic) - end);
+        let may_fit = |range: &&Stitched<B>| range.bytes >= bytes && (range.end > end || in_holes >= bytes);
+        self.stitched[..ranges].iter().filter(may_fit).map(|range| range.end).max()
+    }
+
+    /// No hole holds as much, so it goes on from the free back of one piece to the next: mostly no hole reaches to the end of a
+    /// piece, and then no range is looked at. Also whether one was spared because a block of so few bytes would keep too much of it.
+    fn oldest_with(&self, holes: &Holes, bytes: u64, ranges: usize) -> (Option<(usize, usize)>, bool) {
+        // Of one range the first of its pieces: the row that a request got for which the range was made.
+        let (mut oldest, mut is_spared) = ((ranges, 0), false);
+        let is_scarce = self.are_ranges_scarce();
+        for (place, hole) in holes.backs(&self.extents) {
+            for &(range, number) in &self.parts_of[place] {
+                let (range, number) = (range as usize, number as usize);
+                if range > oldest.0 || range >= ranges {
+                    break;
+                }
+                if (range, number) >= oldest {
+                    continue;
+                }
+                let stitched = &self.stitched[range];
+                if stitched.bytes < bytes {
+                    continue;
+                }
+                let count = stitch::goes_on_from(number, &stitched.pieces, hole, bytes, holes);
+                let is_worth = || !is_scarce || stitched.is_worth(&stitched.pieces[number..number + count]);
+                if count > 0 && is_worth() {
+                    oldest = (range, number);
+                } else {
+                    is_spared |= count > 0;
+                }
+            }
+        }
+        ((oldest.0 < ranges).then_some(oldest), is_spared)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arena::engine::ArenaLayout;
+    use crate::arena::mapping::pages::Extent;
+    use proptest::prelude::*;
+
+    const PIECE: u64 = 8;
+    const PIECES: u64 = 6;
+
+    /// Ranges that nobody used are gone after a sleep, in which nothing need become free.
+    #[cfg(feature = "host")]
+    #[test]
+    fn it_says_nothing_of_ranges_that_come_after_a_sleep() -> Result<(), Box<dyn std::error::Error>> {
+        use crate::host::HostDevice;
+        use vrampool_backend::{MemoryKind, Physical};
+
+        let device = HostDevice::new();
+        let mut arena = Arena::new(ArenaLayout::new(PIECE * PIECES).alignment(1))?;
+        // Free are the back of the first piece, and the fourth.
+        for (place, bytes) in [(0, 1), (PIECE, 2 * PIECE), (4 * PIECE, 2 * PIECE)] {
+            arena.allocate_at(place, bytes)?;
+        }
+        let mut backing = Backing::<HostDevice>::new(1, (u64::MAX, u64::MAX), PIECE, (0, PIECE * PIECES));
+        let piece = |number| Extent { start: number * PIECE, bytes: PIECE };
+        for (pieces, fits) in [([1, 2], false), ([0, 3], true)] {
+            drop(backing.take_all());
+            (0..PIECES).for_each(|number| backing.add(piece(number), Physical::new(PIECE, ())));
+            let memory = device.allocate(2 * PIECE, MemoryKind::default())?;
+            backing.add_stitched(Arc::new(memory), pieces.map(piece).to_vec());
+            let way = backing.oldest(&arena, PIECE + 2);
+            assert_eq!(matches!(way, Way::Stitched(..)), fits, "{way:?}");
+        }
+        Ok(())
+    }
+
+    proptest! {
+        /// What a search found holds for as long as it is taken to.
+        #[test]
+        fn it_answers_what_another_search_would_find(
+            steps in prop::collection::vec((0..4, 0..PIECE * PIECES, 1..2 * PIECE), 1..80),
+            pieces in Just((0..PIECES).collect::<Vec<_>>()).prop_shuffle(),
+        ) {
+            let mut arena = Arena::new(ArenaLayout::new(PIECE * PIECES).alignment(1))?;
+            let pieces: Vec<_> =
+                pieces.iter().map(|piece| Extent { start: piece * PIECE, bytes: PIECE }).collect();
+            let (mut blocks, mut search) = (Vec::new(), Search::default());
+            for (step, place, bytes) in steps {
+                match step {
+                    0 if !blocks.is_empty() => arena.free(blocks.swap_remove(place as usize % blocks.len()))?,
+                    1 if !blocks.is_empty() => {
+                        _ = arena.resize_in_place(blocks[place as usize % blocks.len()], bytes);
+                    }
+                    2 => blocks.extend(arena.allocate_at(place, bytes)),
+                    _ => {}
+                }
+                let mut holes = Holes::default();
+                holes.find(&arena, 1, false);
+                let fit = |holes| stitch::fit(&pieces, holes, bytes, &[]);
+                let oldest = fit(&holes).map(|_| (0, 0));
+                let now = arena.moment();
+                if search.answers(now, bytes, 1) {
+                    prop_assert_eq!(search.oldest, oldest);
+                    prop_assert!(oldest.is_none() || fit(&search.holes) == fit(&holes));
+                } else {
+                    search = Search { moment: Some(now), holes, bytes, ranges: 1, oldest, is_spared: false };
+                }
+                if place == 0 {
+                    search.forget();
+                    prop_assert!(!search.answers(now, bytes, 1), "pieces may be others");
+                }
+            }
+        }
+    }
+}

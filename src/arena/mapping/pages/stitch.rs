@@ -1,0 +1,375 @@
+//! How pieces of memory from several holes make one range for a request. Numbers only.
+//!
+//! A stitched range is a list of pieces, each mapped there a second time, one behind the other. A request gets what is free
+//! of it in a row: the back of a piece, whole pieces, and the front of one.
+//!
+//! ```text
+//! the arena's range    │   piece 1   │   piece 2   │   piece 3   │   piece 4   │
+//!                      │ live │ free │    live     │    free     │ free │ live │
+//! a stitched one       │   piece 1   │   piece 3   │   piece 4   │
+//! what a request gets         │      │             │      │
+//! ```
+
+use super::cover::{Extent, Holes};
+use smallvec::SmallVec;
+
+/// What a request gets of a stitched range.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::arena) struct Fit {
+    /// Where in the stitched range it starts.
+    pub(in crate::arena) offset: u64,
+    /// The bytes of the arena's range that are its, in the order of the stitched one.
+    pub(in crate::arena) extents: SmallVec<[Extent; 4]>,
+}
+
+impl Fit {
+    /// Adds what follows: to the last extent, if it goes on there and both are in `new`, or neither is.
+    fn add(&mut self, taken: Extent, new: &[Extent]) {
+        let is_new = |start| new.iter().any(|new| new.start <= start && start < new.end());
+        match self.extents.last_mut() {
+            Some(last) if last.end() == taken.start && is_new(last.start) == is_new(taken.start) => {
+                last.bytes += taken.bytes;
+            }
+            _ => self.extents.push(taken),
+        }
+    }
+}
+
+/// The first place in a range of those pieces with `bytes` free in a row. Extents that follow each other are one; those in `new`, which is
+/// whole pieces, are apart from the others.
+pub(in crate::arena) fn fit(pieces: &[Extent], holes: &Holes, bytes: u64, new: &[Extent]) -> Option<Fit> {
+    let mut fit = Fit { offset: 0, extents: SmallVec::new() };
+    let (mut end, mut row) = (0, 0);
+    for &piece in pieces {
+        let front = holes.front_of(piece);
+        let mut add = |free: Extent, offset| {
+            if row == 0 {
+                fit.offset = offset;
+            }
+            let taken = free.first(free.bytes.min(bytes - row));
+            if taken.bytes > 0 {
+                fit.add(taken, new);
+            }
+            row += taken.bytes;
+            row == bytes
+        };
+        if add(piece.first(front), end) {
+            return Some(fit);
+        }
+        if front < piece.bytes {
+            (row, _) = (0, fit.extents.clear());
+            let back = holes.back_of(piece);
+            let free = piece.last(back);
+            if back > 0 {
+                fit.offset = end + piece.bytes - back;
+                let taken = free.first(back.min(bytes));
+                fit.add(taken, new);
+                row = taken.bytes;
+                if row == bytes {
+                    return Some(fit);
+                }
+            }
+        }
+        end += piece.bytes;
+    }
+    None
+}
+
+/// A range of those pieces alone that a fit of so many bytes touches: what is missing is rounded up, so there may be one too many.
+pub(super) fn trim(pieces: Vec<Extent>, mut fit: Fit, bytes: u64) -> (Vec<Extent>, Fit) {
+    let (offset, mut end) = (fit.offset, 0);
+    let touched = pieces.into_iter().filter(|piece| {
+        let start = end;
+        end += piece.bytes;
+        if end <= offset {
+            fit.offset -= piece.bytes;
+        }
+        offset < end && start < offset + bytes
+    });
+    (touched.collect(), fit)
+}
+
+/// How many pieces `bytes` are free in, in a row of a range from the back of its `first` piece on, which is in `hole`; 0 if they are
+/// not, and where an earlier piece would be the first of that row. If they are so from no piece's back, and no hole has them, [`fit`]
+/// finds no place in the range.
+#[inline]
+pub(super) fn goes_on_from(
+    first: usize,
+    pieces: &[Extent],
+    mut hole: Extent,
+    bytes: u64,
+    holes: &Holes,
+) -> usize {
+    let mut end = pieces[first].end();
+    let start = hole.start.max(pieces[first].start);
+    if hole.start < start && first > 0 && pieces[first - 1].end() == start {
+        return 0;
+    }
+    let (mut row, mut count) = (end - start, 1);
+    for &piece in &pieces[first + 1..] {
+        if row >= bytes {
+            break;
+        }
+        if piece.start != end {
+            match holes.hole_at(piece.start) {
+                Some(other) => hole = other,
+                None => break,
+            }
+        }
+        let front = hole.reach_in(piece);
+        row += front;
+        count += usize::from(front > 0);
+        end = piece.end();
+        if front < piece.bytes {
+            break;
+        }
+    }
+    if row >= bytes { count } else { 0 }
+}
+
+/// Pieces for a range with at least some bytes free in a row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::arena) struct Plan {
+    /// In order.
+    pub(in crate::arena) front: Vec<Extent>,
+    /// Bytes that are missing between front and back: to be made anew.
+    pub(in crate::arena) missing: u64,
+    pub(in crate::arena) back: Option<Extent>,
+}
+
+/// Of pieces by offset, none of which overlap, finds some with `bytes` free in a row: whole ones, the largest first, then the front of one that holds the rest as
+/// closely as any; else the back of one and the front of one, as large as there are. Where there is little left, a whole one is broken
+/// for the rest only if what is left of those that others use does not hold it.
+pub(in crate::arena) fn plan(pieces: &[Extent], holes: &Holes, bytes: u64, is_sparing: bool) -> Plan {
+    let (mut whole, mut fronts, mut backs) = (Vec::new(), Vec::new(), Vec::new());
+    for (piece, front, back) in holes.ends_of(pieces) {
+        if front == piece.bytes {
+            whole.push(piece);
+            continue;
+        }
+        if front > 0 {
+            fronts.push((front, piece));
+        }
+        if back > 0 {
+            backs.push((back, piece));
+        }
+    }
+    whole.sort_by_key(|piece| (u64::MAX - piece.bytes, piece.start));
+    let mut plan = Plan { front: Vec::new(), missing: bytes, back: None };
+    let mut larger = Vec::new();
+    for piece in whole {
+        if piece.bytes <= plan.missing {
+            plan.missing -= piece.bytes;
+            plan.front.push(piece);
+        } else {
+            larger.push((piece.bytes, piece));
+        }
+    }
+    if plan.missing == 0 {
+        return plan;
+    }
+    let (back, front) = rest(&backs, &fronts, &larger, plan.missing, is_sparing);
+    if let Some((free, piece)) = back {
+        plan.front.insert(0, piece);
+        plan.missing = plan.missing.saturating_sub(free);
+    }
+    if let Some((free, piece)) = front.filter(|_| plan.missing > 0) {
+        plan.back = Some(piece);
+        plan.missing = plan.missing.saturating_sub(free);
+    }
+    plan
+}
+
+/// A back for the start of a range and a front for its end that hold `bytes`, or as much of them as any. `whole` are free as a whole,
+/// and larger than that.
+fn rest(
+    backs: &[(u64, Extent)],
+    fronts: &[(u64, Extent)],
+    whole: &[(u64, Extent)],
+    bytes: u64,
+    is_sparing: bool,
+) -> (Candidate, Candidate) {
+    let (front, whole) = (closest(fronts, bytes), closest(whole, bytes));
+    let both = ends(backs, fronts, bytes);
+    let free = |end: Candidate| end.map_or(0, |(free, _)| free);
+    match is_sparing {
+        true if front.is_some() => (None, front),
+        true if whole.is_none() || free(both.0).saturating_add(free(both.1)) >= bytes => both,
+        true => (None, whole),
+        false => {
+            match [front, whole].into_iter().flatten().min_by_key(|(free, piece)| (*free, piece.start)) {
+                Some(closest) => (None, Some(closest)),
+                None => both,
+            }
+        }
+    }
+}
+
+/// A back for the start of a range and a front for its end, of two pieces, that together have as much of `bytes` as any: the back that
+/// is closest to what it takes, or the largest, and so the front for the rest.
+fn ends(backs: &[(u64, Extent)], fronts: &[(u64, Extent)], bytes: u64) -> (Candidate, Candidate) {
+    let best = |candidates: &[(u64, Extent)], bytes, but: Option<Extent>| {
+        let others = || candidates.iter().filter(|(_, piece)| Some(*piece) != but).copied();
+        let closest =
+            others().filter(|(free, _)| *free >= bytes).min_by_key(|(free, piece)| (*free, piece.start));
+        closest.or_else(|| others().min_by_key(|(free, piece)| (u64::MAX - free, piece.start)))
+    };
+    let sum = |(back, front): &(Candidate, Candidate)| {
+        let free = |end: &Candidate| end.map_or(0, |(free, _)| free);
+        free(back).saturating_add(free(front)).min(bytes)
+    };
+    let lacking = |end: Candidate| bytes.saturating_sub(end.map_or(0, |(free, _)| free));
+    let back = best(backs, bytes, None);
+    let by_back = (back, best(fronts, lacking(back), back.map(|(_, piece)| piece)));
+    let front = best(fronts, bytes, None);
+    let by_front = (best(backs, lacking(front), front.map(|(_, piece)| piece)), front);
+    // The largest of both may be one piece's: then the other of its ends may be better left to another piece.
+    if sum(&by_front) > sum(&by_back) { by_front } else { by_back }
+}
+
+/// The free bytes at an end of a piece.
+type Candidate = Option<(u64, Extent)>;
+
+/// The one with the fewest free bytes that are enough, and of several the first in the range.
+fn closest(candidates: &[(u64, Extent)], bytes: u64) -> Option<(u64, Extent)> {
+    let enough = candidates.iter().filter(|(free, _)| *free >= bytes);
+    enough.min_by_key(|(free, piece)| (*free, piece.start)).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Pieces that follow each other, and which bytes are free. What is free within a piece is a hole and no part of a row.
+    fn heap() -> impl Strategy<Value = (Vec<Extent>, Vec<bool>)> {
+        let heaps = prop::collection::vec(1u64..9, 1..12).prop_flat_map(|sizes| {
+            let bytes = sizes.iter().sum::<u64>() as usize;
+            let mut start = 0;
+            let pieces: Vec<_> = sizes
+                .iter()
+                .map(|&bytes| {
+                    start += bytes;
+                    Extent { start: start - bytes, bytes }
+                })
+                .collect();
+            (Just(pieces), prop::collection::vec(prop::bool::weighted(0.7), bytes))
+        });
+        heaps.prop_map(|(pieces, mut free)| {
+            for piece in &pieces {
+                let bytes = &mut free[piece.start as usize..piece.end() as usize];
+                let front = bytes.iter().take_while(|free| **free).count();
+                let back = bytes.iter().rev().take_while(|free| **free).count();
+                let end = bytes.len() - back;
+                if front < end {
+                    bytes[front..end].fill(false);
+                }
+            }
+            (pieces, free)
+        })
+    }
+
+    fn holes(free: &[bool]) -> Holes {
+        let mut holes: Vec<(u64, u64)> = Vec::new();
+        for (at, _) in (0u64..).zip(free).filter(|(_, free)| **free) {
+            match holes.last_mut() {
+                Some((start, bytes)) if *start + *bytes == at => *bytes += 1,
+                _ => holes.push((at, 1)),
+            }
+        }
+        Holes::of(holes)
+    }
+
+    /// What each byte of a range of pieces is in the arena's.
+    fn bytes_of(pieces: &[Extent]) -> Vec<u64> {
+        pieces.iter().flat_map(|piece| piece.start..piece.end()).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn a_fit_is_the_first_free_row(
+            (pieces, free) in heap(),
+            order in any::<prop::sample::Index>(),
+            bytes in 1u64..20,
+            split in any::<prop::sample::Index>(),
+        ) {
+            let mut range = pieces.clone();
+            range.rotate_left(order.index(pieces.len()));
+            let of_range = bytes_of(&range);
+            let is_free: Vec<bool> = of_range.iter().map(|&at| free[at as usize]).collect();
+            let twin = is_free.windows(bytes as usize).position(|row| row.iter().all(|&free| free));
+            let new = pieces[split.index(pieces.len())];
+            let is_new = |start| new.start <= start && start < new.end();
+            match fit(&range, &holes(&free), bytes, &[new]) {
+                None => prop_assert_eq!(twin, None),
+                Some(fit) => {
+                    prop_assert_eq!(twin, Some(fit.offset as usize));
+                    prop_assert_eq!(&bytes_of(&fit.extents)[..], &of_range[fit.offset as usize..][..bytes as usize]);
+                    prop_assert!(fit.extents.iter().all(|extent| extent.bytes > 0));
+                    for pair in fit.extents.windows(2) {
+                        let are_alike = is_new(pair[0].start) == is_new(pair[1].start);
+                        prop_assert!(pair[0].end() != pair[1].start || !are_alike);
+                    }
+                    let is_within = |extent: &Extent| {
+                        extent.end() <= new.start || new.start <= extent.start && extent.end() <= new.end() || new.end() <= extent.start
+                    };
+                    prop_assert!(fit.extents.iter().all(is_within));
+                }
+            }
+        }
+
+        /// Where no hole but the free end holds as much, a row goes on from a free back; and only where there is one.
+        #[test]
+        fn a_fit_goes_on_from_the_back_of_a_piece(
+            ((pieces, free), mut range) in heap().prop_flat_map(|heap| {
+                let range = Just(heap.0.clone()).prop_shuffle();
+                (Just(heap), range)
+            }),
+            most in 1usize..12,
+            bytes in 1u64..20,
+        ) {
+            range.truncate(most);
+            let holes = holes(&free);
+            let is_fit = fit(&range, &holes, bytes, &[]).is_some();
+            let goes_on = holes.backs(&pieces).any(|(place, hole)| {
+                let number = range.iter().position(|piece| *piece == pieces[place]);
+                number.is_some_and(|number| goes_on_from(number, &range, hole, bytes, &holes) > 0)
+            });
+            prop_assert!(is_fit || !goes_on);
+            let is_end = |end: u64| end == free.len() as u64;
+            if holes.all().all(|hole| hole.bytes < bytes || is_end(hole.end())) {
+                prop_assert_eq!(goes_on, is_fit);
+            }
+        }
+
+        /// The twin looks each of them up.
+        #[test]
+        fn ends_are_those_of_each_piece((pieces, free) in heap(), but in any::<prop::sample::Index>()) {
+            let (holes, mut pieces) = (holes(&free), pieces);
+            pieces.remove(but.index(pieces.len()));
+            let ends: Vec<_> = holes.ends_of(&pieces).collect();
+            let twin = pieces.iter().map(|&piece| (piece, holes.front_of(piece), holes.back_of(piece)));
+            prop_assert_eq!(ends, twin.filter(|&(_, front, back)| front > 0 || back > 0).collect::<Vec<_>>());
+        }
+
+        /// Whatever is missing, what is there fits with so much more; and nothing is missing that whole pieces have.
+        #[test]
+        fn a_plan_fits_once_what_is_missing_is_made((pieces, free) in heap(), bytes in 1u64..40, is_sparing: bool) {
+            let holes_before = holes(&free);
+            let plan = plan(&pieces, &holes_before, bytes, is_sparing);
+            let made = Extent { start: free.len() as u64 + 7, bytes: plan.missing };
+            let mut free = free;
+            free.resize(made.start as usize, false);
+            free.resize(made.end() as usize, true);
+            let made = (made.bytes > 0).then_some(made);
+            let range: Vec<_> = plan.front.iter().copied().chain(made).chain(plan.back).collect();
+            prop_assert!(fit(&range, &holes(&free), bytes, &[]).is_some());
+            let whole: u64 = pieces.iter().filter(|piece| holes_before.front_of(**piece) == piece.bytes).map(|piece| piece.bytes).sum();
+            prop_assert!(plan.missing <= bytes.saturating_sub(whole));
+            let mut starts: Vec<_> = range.iter().map(|piece| piece.start).collect();
+            starts.sort_unstable();
+            starts.dedup();
+            prop_assert_eq!(starts.len(), range.len(), "no piece is there twice");
+        }
+    }
+}

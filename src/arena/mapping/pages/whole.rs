@@ -1,0 +1,44 @@
+//! What sleep and waking do to a backing as a whole: all of it taken out, ranges put back.
+
+use super::{Backing, Extent, Part, Retiring, Stitched, Weight};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use vrampool_backend::{Backend, Physical};
+
+/// All that was behind a range.
+#[derive(Debug)]
+pub(in crate::arena) struct Whole<B: Backend> {
+    _physical: Vec<Physical>,
+    _stitched: Vec<Stitched<B>>,
+    _torn: Vec<(Stitched<B>, Vec<Part>)>,
+    _retiring: VecDeque<Retiring<B>>,
+}
+
+impl<B: Backend> Backing<B> {
+    /// Nothing is behind the range any more. What this answers is to be dropped without the lock.
+    pub(in crate::arena) fn take_all(&mut self) -> Whole<B> {
+        self.mapped = 0;
+        self.search.forget();
+        self.extents.clear();
+        self.parts_of.clear();
+        (self.in_ranges, self.retiring_weight) = (Weight::default(), Weight::default());
+        Whole {
+            _physical: std::mem::take(&mut self.physical),
+            _stitched: std::mem::take(&mut self.stitched),
+            _torn: std::mem::take(&mut self.torn),
+            _retiring: std::mem::take(&mut self.retiring),
+        }
+    }
+
+    /// A stitched range is there again, as old as it was. Its pieces are there already.
+    pub(in crate::arena) fn put_stitched(&mut self, age: u64, memory: Arc<B::Memory>, pieces: Vec<Extent>) {
+        self.mend([Stitched::new(age, memory, pieces)]);
+    }
+
+    /// As [`put_stitched`](Self::put_stitched), of a range of which some pieces are gone.
+    pub(in crate::arena) fn put_torn(&mut self, memory: Arc<B::Memory>, parts: Vec<Part>) {
+        let bytes = parts.iter().map(|part| part.piece.bytes).sum();
+        let torn = Stitched { bytes, ..Stitched::new(self.next_age(), memory, Vec::new()) };
+        self.torn.push((torn, parts));
+    }
+}

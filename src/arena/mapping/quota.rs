@@ -1,0 +1,140 @@
+//! Physical memory that several arenas may have in all.
+
+use crate::UNLIMITED;
+use crate::arena::Shared;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use vrampool_backend::{Backend, BackendError};
+
+/// A limit on the physical bytes of several growing arenas together ([`ArenaBuilder::within`](crate::arena::ArenaBuilder::within)), and
+/// how much of it is taken.
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use vrampool::{Allowance, Backend, DeviceArena, host::HostDevice};
+/// # fn main() -> Result<(), vrampool::Error> {
+/// # let device = HostDevice::new();
+/// # if device.virtual_memory().is_none() { return Ok(()) }
+/// let stream = device.create_stream()?;
+/// let allowance = Arc::new(Allowance::new(64 << 20));
+/// let arena = || DeviceArena::builder(&device).growing().within(&allowance).build();
+/// let (one, other) = (arena()?, arena()?);
+/// let block = one.allocate(40 << 20, &stream)?;
+/// assert!(other.allocate(40 << 20, &stream).unwrap_err().is_out_of_memory());
+/// assert_eq!(allowance.taken(), 40 << 20);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Allowance {
+    limit: AtomicU64,
+    taken: AtomicU64,
+}
+
+impl Allowance {
+    /// At most `limit` bytes; [`UNLIMITED`](crate::UNLIMITED) only counts them.
+    #[must_use]
+    pub fn new(limit: u64) -> Self {
+        Self { limit: AtomicU64::new(limit), taken: AtomicU64::new(0) }
+    }
+
+    /// The most bytes that may be taken.
+    #[must_use]
+    pub fn limit(&self) -> u64 {
+        // Relaxed, here and below: only the numbers matter, nothing is published with them.
+        self.limit.load(Ordering::Relaxed)
+    }
+
+    /// Changes it. Below what is taken nothing more is to be had until enough came back.
+    pub fn set_limit(&self, bytes: u64) {
+        self.limit.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Bytes that arenas have now.
+    #[must_use]
+    pub fn taken(&self) -> u64 {
+        self.taken.load(Ordering::Relaxed)
+    }
+
+    fn take(&self, bytes: u64) -> Result<(), BackendError> {
+        let more = |taken: u64| taken.checked_add(bytes).filter(|&taken| taken <= self.limit());
+        match self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more) {
+            Ok(_) => Ok(()),
+            Err(taken) => Err(BackendError::OutOfMemory {
+                requested: bytes,
+                free: Some(self.limit().saturating_sub(taken)),
+            }),
+        }
+    }
+}
+
+/// What an arena has of an allowance, if there is one; given back with the arena.
+#[derive(Debug)]
+pub(in crate::arena) struct Share {
+    allowance: Option<Arc<Allowance>>,
+    taken: AtomicU64,
+}
+
+impl Share {
+    pub(in crate::arena) fn of(allowance: Option<Arc<Allowance>>) -> Self {
+        Self { allowance, taken: AtomicU64::new(0) }
+    }
+
+    /// Whether nobody else lacks what is taken.
+    pub(in crate::arena) fn is_unlimited(&self) -> bool {
+        self.allowance.as_ref().is_none_or(|allowance| allowance.limit() == UNLIMITED)
+    }
+
+    fn give(&self, bytes: u64) {
+        if let Some(allowance) = &self.allowance {
+            self.taken.fetch_sub(bytes, Ordering::Relaxed);
+            allowance.taken.fetch_sub(bytes, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.give(self.taken.load(Ordering::Relaxed));
+    }
+}
+
+impl<B: Backend> Shared<B> {
+    /// Takes so much of the allowance.
+    pub(in crate::arena) fn take_allowance(&self, bytes: u64) -> Result<(), BackendError> {
+        if let Some(allowance) = &self.share.allowance {
+            allowance.take(bytes)?;
+            self.share.taken.fetch_add(bytes, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    pub(in crate::arena) fn give_allowance(&self, bytes: u64) {
+        self.share.give(bytes);
+    }
+
+    /// Part of the allowance that is returned when this is dropped: behind memory whose destructor may panic.
+    pub(in crate::arena) fn allowance_of(&self, bytes: u64) -> Returned<'_> {
+        Returned { share: &self.share, bytes }
+    }
+}
+
+/// Part of an allowance. Returned when it is dropped, unless it is [kept](Self::keep).
+#[derive(Debug)]
+#[must_use = "it is returned at once otherwise, before the memory is"]
+pub(in crate::arena) struct Returned<'a> {
+    share: &'a Share,
+    bytes: u64,
+}
+
+impl Returned<'_> {
+    pub(in crate::arena) fn keep(mut self) {
+        self.bytes = 0;
+    }
+}
+
+impl Drop for Returned<'_> {
+    fn drop(&mut self) {
+        self.share.give(self.bytes);
+    }
+}

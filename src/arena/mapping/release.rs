@@ -1,0 +1,329 @@
+//! A growing arena gives memory back.
+
+use super::pages::{Extent, Part, Stitched, apart_of, runs};
+use crate::arena::engine::{ArenaError, BlockId, Zone};
+use crate::arena::hazards::ranges::{Streams, add};
+use crate::arena::panics::caught;
+use crate::arena::state::State;
+use crate::arena::{DeviceArena, Shared};
+use crate::error::Error;
+use std::sync::Arc;
+use vrampool_backend::{Backend, BackendError, Stream, StreamId, fork};
+
+/// What a release waited for before it took a lock: streams up to an era, and so ranges that nobody has used since.
+#[derive(Debug, Default)]
+pub(in crate::arena) struct Waited {
+    users: Vec<StreamId>,
+    era: u64,
+    /// By age, and when each was used last.
+    ranges: Vec<(u64, u64)>,
+}
+
+impl Waited {
+    fn covers(&self, user: StreamId, era: u64) -> bool {
+        era <= self.era && self.users.contains(&user)
+    }
+
+    fn has<B: Backend>(&self, range: &Stitched<B>) -> bool {
+        self.ranges.contains(&(range.age, range.used))
+    }
+}
+
+/// Pieces on their way back to the device, set apart. Nobody uses them any more.
+#[derive(Debug)]
+struct Leaving<B: Backend> {
+    /// By offset.
+    pieces: Vec<Piece>,
+    /// Stitched ranges with such pieces, and torn ones that no buffer has any more.
+    ranges: Vec<Range<B>>,
+    range: Arc<B::Memory>,
+}
+
+#[derive(Debug)]
+struct Piece {
+    extent: Extent,
+    block: BlockId,
+    /// It was never accessible.
+    is_stuck: bool,
+    is_gone: bool,
+}
+
+#[derive(Debug)]
+struct Range<B: Backend> {
+    stitched: Stitched<B>,
+    /// What is still mapped in it.
+    parts: Vec<Part>,
+    /// Nobody uses it: it goes as a whole.
+    goes: bool,
+}
+
+impl<B: Backend> DeviceArena<B> {
+    /// Gives free memory of a [growing](crate::arena::ArenaBuilder::growing) arena back to the device, piece by piece, until at most
+    /// `spare_bytes` more than what is live are mapped, or no more piece is free as a whole. Returns the number of bytes; 0 for an
+    /// arena that does not grow.
+    ///
+    /// Waits on the host for the work that used that memory, without a lock: other threads go on to allocate, and memory that they use
+    /// meanwhile stays. So does memory that a captured stream used.
+    ///
+    /// # Errors
+    /// [`Error::Backend`] when the device refuses; what it did not unmap is the arena's as before.
+    pub fn release(&self, spare_bytes: u64) -> Result<u64, Error> {
+        fork::check()?;
+        self.shared.release(&[Zone::Stable, Zone::Dynamic], spare_bytes)
+    }
+
+    /// As [`release`](Self::release), of what was not needed since the last call of this: for calling once in a while, say
+    /// every few steps of a loop, so that a peak that is over is not kept for ever. The first call gives nothing back.
+    ///
+    /// # Errors
+    /// As [`release`](Self::release). The next call then gives back what this one could not, and no more than that.
+    pub fn decay(&self) -> Result<u64, Error> {
+        fork::check()?;
+        let mut state = self.shared.state.lock_with_deferred();
+        let State { engine, backing: Some(backing), marks, .. } = &mut *state else { return Ok(0) };
+        let (used, peak) = (engine.used(), engine.peak_used());
+        // What keeps streams from waiting for each other is needed too.
+        let apart = if marks.were_any() { apart_of(peak) } else { 0 };
+        engine.reset_peak();
+        let was_begun = std::mem::replace(&mut backing.decays, true);
+        drop(state);
+        if !was_begun {
+            return Ok(0);
+        }
+        let released = self.release((peak - used).saturating_add(apart));
+        // What was needed before one that failed counts as needed before the next one.
+        released.inspect_err(|_| self.shared.state.lock_with_deferred().engine.raise_peak(peak))
+    }
+
+    /// Sets the most bytes of physical memory that a growing arena may have.
+    pub(in crate::arena) fn set_limit(&self, bytes: u64) -> Result<(), Error> {
+        // Not in the middle of a growth that reckons with another one.
+        let _alone = self.shared.changing.lock();
+        let mut state = self.shared.state.lock_with_deferred();
+        let Some(backing) = &mut state.backing else { return Ok(()) };
+        let limit = bytes - bytes % backing.granularity;
+        if limit < backing.mapped {
+            return Err(ArenaError::CapacityInUse { capacity: bytes, needed: backing.mapped }.into());
+        }
+        backing.limit = limit;
+        Ok(())
+    }
+}
+
+impl<B: Backend> Shared<B> {
+    /// As [`DeviceArena::release`] of parts of the range. Who calls this holds no lock.
+    pub(in crate::arena) fn release(&self, parts: &[Zone], spare_bytes: u64) -> Result<u64, Error> {
+        let waited = self.wait_for_free(parts, spare_bytes)?;
+        let _alone = self.changing.lock();
+        self.release_settled(parts, spare_bytes, &waited)
+    }
+
+    /// Waits on the host for the work that used what a release would give back. What a captured stream used stays: its work is done
+    /// whenever the graph is launched.
+    fn wait_for_free(&self, parts: &[Zone], spare_bytes: u64) -> Result<Waited, BackendError> {
+        let mut state = self.state.lock();
+        let era = state.unsettled.begin_era();
+        let (mut users, ranges) = state.users_of_surplus(parts, spare_bytes);
+        drop(state);
+        let mut captured = Streams::new();
+        for user in &users {
+            if self.device.is_capturing(user)? {
+                add(&mut captured, user);
+            }
+        }
+        let is_captured = |user: &B::Stream| captured.iter().any(|other| other.id() == user.id());
+        users.retain(|user| !is_captured(user));
+        users.iter().try_for_each(|user| self.device.synchronize(user))?;
+        let is_waited = |(.., of_range): &(u64, u64, Streams<B::Stream>)| !of_range.iter().any(is_captured);
+        let ranges = ranges.iter().filter(|range| is_waited(range)).map(|&(age, used, _)| (age, used));
+        Ok(Waited { users: users.iter().map(Stream::id).collect(), era, ranges: ranges.collect() })
+    }
+
+    /// As [`release`](Self::release), of what nobody uses who was not waited for, by who changes the arena alone.
+    pub(in crate::arena) fn release_settled(
+        &self,
+        parts: &[Zone],
+        spare_bytes: u64,
+        waited: &Waited,
+    ) -> Result<u64, Error> {
+        self.reap();
+        let Some(mut leaving) = self.begin_release(parts, spare_bytes, waited) else { return Ok(0) };
+        let (outcome, panic) = caught(|| self.unmap(&mut leaving));
+        let released = self.end_release(leaving);
+        panic.go_on();
+        outcome?;
+        log::debug!("arena on {}: {released} bytes given back", self.id);
+        Ok(released)
+    }
+
+    /// Sets free pieces apart, the last ones first. None if nothing is to be done.
+    fn begin_release(&self, parts: &[Zone], spare_bytes: u64, waited: &Waited) -> Option<Leaving<B>> {
+        let mut state = self.state.lock();
+        if !state.keep_unkept() {
+            return None;
+        }
+        let range = Arc::clone(&state.range);
+        let free = state.free_pieces(parts);
+        let State { engine, unsettled, backing: Some(backing), .. } = &mut *state else { return None };
+        let mut surplus = backing.mapped.saturating_sub(engine.used().saturating_add(spare_bytes));
+        let mut leaving = Leaving { pieces: Vec::new(), ranges: Vec::new(), range };
+        for (extent, block) in backing.stuck.drain(..) {
+            surplus = surplus.saturating_sub(extent.bytes);
+            leaving.pieces.push(Piece { extent, block, is_stuck: true, is_gone: false });
+        }
+        // Where one is on its way out work may still use it.
+        let retiring =
+            backing.retiring.iter().flat_map(|batch| &batch.ranges).flat_map(|range| &range.pieces);
+        let mut retiring: Vec<u64> = retiring.map(|piece| piece.start).collect();
+        retiring.sort_unstable();
+        for extent in free {
+            let is_in_use = |user, era| !waited.covers(user, era) && !unsettled.is_done(user, era);
+            let range = extent.start..extent.end();
+            if extent.bytes > surplus
+                || retiring.binary_search(&extent.start).is_ok()
+                || unsettled.parts_with(&range, is_in_use).any(|(_, is_in_use)| is_in_use)
+            {
+                continue;
+            }
+            let Ok(block) = engine.set_apart(extent.start, extent.bytes) else { continue };
+            surplus -= extent.bytes;
+            let done = unsettled.take(range);
+            unsettled.keep_gone(done);
+            leaving.pieces.push(Piece { extent, block, is_stuck: false, is_gone: false });
+        }
+        leaving.pieces.sort_unstable_by_key(|piece| piece.extent.start);
+        let stitched =
+            backing.take_stitched(|range| range.pieces.iter().any(|piece| has(&leaving.pieces, *piece)));
+        let mut ranges: Vec<_> = stitched.into_iter().map(|range| (range.parts(), range)).collect();
+        ranges.extend(backing.torn.drain(..).map(|(range, parts)| (parts, range)));
+        let range = |(parts, stitched): (Vec<Part>, Stitched<B>)| {
+            let goes = stitched.is_unused() && waited.has(&stitched);
+            Range { stitched, parts, goes }
+        };
+        leaving.ranges = ranges.into_iter().map(range).collect();
+        (!leaving.pieces.is_empty() || !leaving.ranges.is_empty()).then_some(leaving)
+    }
+
+    /// Unmaps what leaves everywhere, ranges that go as a whole first; notes what is gone.
+    fn unmap(&self, leaving: &mut Leaving<B>) -> Result<(), BackendError> {
+        let device = self.virtual_memory()?;
+        let Leaving { pieces, ranges, range } = leaving;
+        ranges.sort_by_key(|range| !range.goes);
+        for Range { stitched, parts, goes } in ranges {
+            // All of one that goes: a drop would do it too, but wait for work that has nothing to do with it.
+            let goes = |part: &Part| *goes || has(pieces, part.piece);
+            let extent = |part: &Part| Extent { start: part.offset, bytes: part.piece.bytes };
+            for run in runs(&parts.iter().filter(|part| goes(part)).map(extent).collect::<Vec<_>>()) {
+                self.timed(|| device.unmap(&stitched.memory, run.start, run.bytes))?;
+                parts.retain(|part| !(run.start..run.end()).contains(&part.offset));
+            }
+        }
+        // One call for neighbours: unmapped one by one they would split the device's mappings.
+        let extents: Vec<_> = pieces.iter().map(|piece| piece.extent).collect();
+        for run in runs(&extents) {
+            self.timed(|| device.unmap(range, run.start, run.bytes))?;
+            let of_run = |piece: &&mut Piece| (run.start..run.end()).contains(&piece.extent.start);
+            pieces.iter_mut().filter(of_run).for_each(|piece| piece.is_gone = true);
+        }
+        Ok(())
+    }
+
+    /// Settles the books: what is not gone is the arena's as before. Returns the number of bytes that are gone.
+    fn end_release(&self, leaving: Leaving<B>) -> u64 {
+        let Leaving { pieces, ranges, range } = leaving;
+        let mut state = self.state.lock();
+        let State { engine, backing: Some(backing), .. } = &mut *state else { return 0 };
+        let (mut gone, mut going, mut mended) = (Vec::new(), Vec::new(), Vec::new());
+        for Piece { extent, block, is_stuck, is_gone } in pieces {
+            if is_gone {
+                gone.push(extent);
+                backing.gaps.push(block);
+            } else if is_stuck {
+                backing.stuck.push((extent, block));
+            } else {
+                engine.put_back(block);
+            }
+        }
+        for Range { stitched, parts, goes } in ranges {
+            let is_gone = |piece: &Extent| gone.binary_search_by_key(&piece.start, |gone| gone.start).is_ok();
+            let is_whole = !stitched.pieces.is_empty() && parts.len() == stitched.pieces.len();
+            if is_whole && !stitched.pieces.iter().any(is_gone) {
+                mended.push(stitched);
+            } else if goes {
+                going.push(stitched);
+            } else {
+                backing.torn.push((stitched, parts));
+            }
+        }
+        let released = gone.iter().map(|extent| extent.bytes).sum();
+        let physical = backing.remove(&gone);
+        backing.mend(mended);
+        backing.join_gaps(engine);
+        let users = state.unsettled.take_gone();
+        drop(state);
+        // Only behind what follows is it there for others.
+        let _returned = self.allowance_of(released);
+        // Whatever calls the device goes without the lock.
+        if !(physical.is_empty() && going.is_empty()) {
+            self.timed(|| drop((physical, going)));
+        }
+        drop((users, range));
+        released
+    }
+}
+
+/// Whether an extent is one of those pieces, by offset.
+fn has(pieces: &[Piece], extent: Extent) -> bool {
+    pieces.binary_search_by_key(&extent.start, |piece| piece.extent.start).is_ok()
+}
+
+impl<B: Backend> State<B> {
+    /// Pieces of parts of the range that are free as a whole, the last ones first.
+    fn free_pieces(&self, parts: &[Zone]) -> Vec<Extent> {
+        let Some(backing) = self.backing.as_ref().filter(|_| !parts.is_empty()) else { return Vec::new() };
+        let holes = backing.holes(&self.engine, backing.granularity, true);
+        let is_free = |extent: &&Extent| {
+            parts.contains(&backing.zone_at(extent.start)) && holes.front_of(**extent) == extent.bytes
+        };
+        backing.extents.iter().rev().filter(is_free).copied().collect()
+    }
+
+    /// Who uses what a release would give back, and each stitched range that nobody has and that would go with it: its age, when it was
+    /// used last, and who uses it.
+    #[allow(clippy::type_complexity, reason = "one caller takes it apart")]
+    fn users_of_surplus(
+        &self,
+        parts: &[Zone],
+        spare_bytes: u64,
+    ) -> (Streams<B::Stream>, Vec<(u64, u64, Streams<B::Stream>)>) {
+        let (mut users, mut unused) = (Streams::new(), Vec::new());
+        let Some(backing) = &self.backing else { return (users, unused) };
+        let mut surplus = backing.mapped.saturating_sub(self.engine.used().saturating_add(spare_bytes));
+        let mut leaving = Vec::new();
+        for extent in self.free_pieces(parts) {
+            if extent.bytes <= surplus {
+                surplus -= extent.bytes;
+                leaving.push(extent);
+            }
+        }
+        leaving.sort_unstable_by_key(|extent| extent.start);
+        for run in runs(&leaving) {
+            let of_run = self.unsettled.users_in(&(run.start..run.end()));
+            of_run.iter().for_each(|user| add(&mut users, user));
+        }
+        let leaves = |piece: &Extent| leaving.binary_search_by_key(&piece.start, |other| other.start).is_ok();
+        let stitched = backing.stitched.iter().filter(|range| range.pieces.iter().any(leaves));
+        let stitched = stitched.map(|range| (range, range.parts()));
+        let torn = backing.torn.iter().map(|(range, parts)| (range, parts.clone()));
+        for (range, parts) in stitched.chain(torn).filter(|(range, _)| range.is_unused()) {
+            let mut pieces: Vec<_> = parts.iter().map(|part| part.piece).collect();
+            pieces.sort_unstable_by_key(|piece| piece.start);
+            let of_range = self.users_of_pieces(&runs(&pieces));
+            of_range.iter().for_each(|user| add(&mut users, user));
+            unused.push((range.age, range.used, of_range));
+        }
+        let retiring = backing.retiring.iter().flat_map(|batch| &batch.users);
+        retiring.for_each(|user| add(&mut users, user));
+        (users, unused)
+    }
+}

@@ -1,0 +1,202 @@
+//! Stitched ranges that are not needed are retired, whole, once the work that may use their addresses is complete.
+//!
+//! Which ranges there may be is `backing`'s to say. No request waits for that on the host: events are recorded when a range is taken
+//! out, and looked at when others are. Only the last rung of the out-of-memory ladder waits, without a lock.
+
+use super::pages::{Extent, Retiring, Stitched, Weight, runs};
+use crate::arena::Shared;
+use crate::arena::engine::{BlockId, Zone};
+use crate::arena::hazards::ranges::{Streams, add};
+use crate::arena::state::State;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use vrampool_backend::{Backend, BackendError, Event, Stream, VirtualMemory};
+
+/// What a request does for which there are no mappings, or no addresses, before it fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::arena) enum Rung {
+    /// Ranges are retired whose work is complete.
+    Retire,
+    /// That work is waited for.
+    Wait,
+}
+
+/// Those that are left: waits are tried again where others took what they brought.
+#[derive(Debug, Default)]
+pub(in crate::arena) struct Rungs(u8);
+
+impl Rungs {
+    const MOST: u8 = 4;
+
+    pub(in crate::arena) fn next(&mut self) -> Option<Rung> {
+        self.0 += 1;
+        match self.0 {
+            1 => Some(Rung::Retire),
+            2..=Self::MOST => Some(Rung::Wait),
+            _ => None,
+        }
+    }
+}
+
+/// For a range of so many bytes there are neither mappings nor addresses.
+pub(in crate::arena) fn no_mappings(requested: u64) -> BackendError {
+    BackendError::OutOfMemory { requested, free: None }
+}
+
+impl<B: Backend> Shared<B> {
+    /// Retires ranges until those that are left take no more than three quarters of what they may. By who changes the arena alone.
+    pub(in crate::arena) fn retire_surplus(&self) {
+        let mut state = self.state.lock_with_deferred();
+        let Some(backing) = &mut state.backing else { return };
+        let most = backing.most_stitched();
+        let is_over = !backing.stitched_weight().minus(backing.retiring_weight).is_within(most.eighths(6));
+        let going = if is_over { backing.take_unused(most.eighths(5)) } else { Vec::new() };
+        let has_some = !backing.retiring.is_empty();
+        drop(state);
+        self.retire(going);
+        if is_over || has_some {
+            self.reap();
+        }
+    }
+
+    /// Retires ranges for one that takes so much, or all of them, and takes those out whose work is complete.
+    pub(in crate::arena) fn make_way(&self, weight: Weight) {
+        let mut state = self.state.lock_with_deferred();
+        let Some(backing) = &mut state.backing else { return };
+        let most = backing.most_stitched().minus(weight);
+        let going = backing.take_unused(if weight == Weight::MAX { Weight::default() } else { most });
+        drop(state);
+        self.retire(going);
+        self.reap();
+    }
+
+    /// Ranges that no buffer uses, and that are nobody's any more, are on their way out. What a captured stream used stays: its work
+    /// is done whenever the graph is launched.
+    fn retire(&self, mut ranges: Vec<Stitched<B>>) {
+        if ranges.is_empty() {
+            return;
+        }
+        let users = self.state.lock_with_deferred().users_of(&ranges);
+        let is_captured = |user: &B::Stream| self.device.is_capturing(user) != Ok(false);
+        let captured: Streams<_> = users.iter().filter(|user| is_captured(user)).cloned().collect();
+        if !captured.is_empty() {
+            let mut state = self.state.lock_with_deferred();
+            let stays = |range: &mut Stitched<B>| {
+                let users = state.users_of(std::slice::from_ref(range));
+                users.iter().any(|user| captured.iter().any(|other| other.id() == user.id()))
+            };
+            let staying: Vec<_> = ranges.extract_if(.., stays).collect();
+            if let Some(backing) = &mut state.backing {
+                backing.mend(staying);
+            }
+        }
+        let users = users.into_iter().filter(|user| captured.iter().all(|other| other.id() != user.id()));
+        let users: Streams<_> = users.collect();
+        let events: Result<Vec<_>, _> = users.iter().map(|user| self.device.record(user)).collect();
+        let mut state = self.state.lock_with_deferred();
+        let Some(backing) = &mut state.backing else { return };
+        match events {
+            Ok(events) if !ranges.is_empty() => {
+                let batch = Retiring { ranges, users, events };
+                backing.retiring_weight = backing.retiring_weight.plus(batch.weight());
+                backing.retiring.push_back(batch);
+            }
+            Ok(_) => {}
+            Err(error) => {
+                log::warn!("arena on {}: stitched ranges stay, because {error}", self.id);
+                backing.mend(ranges);
+            }
+        }
+    }
+
+    /// Unmaps ranges on their way out whose work is complete. By who changes the arena alone.
+    pub(in crate::arena) fn reap(&self) {
+        let mut state = self.state.lock_with_deferred();
+        let Some(backing) = &mut state.backing else { return };
+        // What they take counts until they are gone.
+        let mut batches = std::mem::take(&mut backing.retiring);
+        drop(state);
+        let (mut gone, mut unused, mut stuck) = (Weight::default(), Vec::new(), Vec::new());
+        let reaped = catch_unwind(AssertUnwindSafe(|| {
+            while let Some(batch) = batches.front_mut() {
+                batch.events.retain(|event| event.is_complete() != Ok(true));
+                if !batch.events.is_empty() {
+                    break;
+                }
+                let Some(batch) = batches.pop_front() else { break };
+                gone = gone.plus(batch.weight());
+                unused.extend(batch.ranges);
+            }
+            while let Some(range) = unused.pop() {
+                let unmap = |device: &dyn VirtualMemory<Memory = B::Memory>| {
+                    self.timed(|| device.unmap(&range.memory, 0, range.bytes()))
+                };
+                // A drop would do it too, but wait for work that has nothing to do with it.
+                match self.virtual_memory().and_then(unmap) {
+                    Ok(()) => self.timed(|| drop(range)),
+                    Err(error) => {
+                        log::warn!("arena on {}: a stitched range stays, because {error}", self.id);
+                        stuck.push(range);
+                    }
+                }
+            }
+        }));
+        // Those that a panic left over are whole.
+        stuck.append(&mut unused);
+        let mut state = self.state.lock_with_deferred();
+        let Some(backing) = &mut state.backing else { return };
+        backing.retiring_weight = backing.retiring_weight.minus(gone);
+        backing.retiring = batches;
+        backing.mend(stuck);
+        drop(state);
+        if let Err(panic) = reaped {
+            resume_unwind(panic);
+        }
+    }
+
+    /// Gives back ranges on their way out, ranges that lost pieces, and what is free of parts of the range. Waits for the work that used
+    /// them; who calls this holds no lock.
+    pub(in crate::arena) fn give_back(&self, parts: &[Zone]) {
+        if let Err(error) = self.release(parts, 0) {
+            log::warn!("arena on {}: {error}", self.id);
+        }
+    }
+}
+
+impl<B: Backend> State<B> {
+    /// Whether one more stitched range may take so much.
+    pub(in crate::arena) fn may_stitch(&self, weight: Weight) -> bool {
+        let may = |backing: &super::pages::Backing<B>| {
+            backing.stitched_weight().plus(weight).is_within(backing.most_stitched())
+        };
+        weight == Weight::default() || self.backing.as_ref().is_none_or(may)
+    }
+
+    /// All streams whose work may use addresses of those ranges, which no buffer has: those that used what is free of their pieces, and
+    /// those that got bytes of them since, who are behind all who used them before.
+    pub(in crate::arena) fn users_of(&self, ranges: &[Stitched<B>]) -> Streams<B::Stream> {
+        let mut pieces: Vec<Extent> = ranges.iter().flat_map(|range| range.pieces.iter().copied()).collect();
+        pieces.sort_unstable_by_key(|piece| piece.start);
+        pieces.dedup();
+        self.users_of_pieces(&runs(&pieces))
+    }
+
+    /// As [`users_of`](Self::users_of), of all that is or was used of those extents, by offset.
+    pub(in crate::arena) fn users_of_pieces(&self, extents: &[Extent]) -> Streams<B::Stream> {
+        let mut users = Streams::new();
+        let free = extents.iter().flat_map(|run| self.unsettled.users_in(&(run.start..run.end())));
+        free.for_each(|user| add(&mut users, &user));
+        let is_there = |block: &BlockId| {
+            let (start, bytes) = self.engine.extent(*block);
+            let next = extents.partition_point(|run| run.end() <= start);
+            extents.get(next).is_some_and(|run| run.start < start + bytes)
+        };
+        for (block, slot) in self.slots.named() {
+            if [block].iter().chain(slot.more()).any(is_there) {
+                slot.users().iter().for_each(|user| add(&mut users, user));
+            }
+        }
+        let deferred = self.deferred.named().filter(|(blocks, _)| blocks.iter().any(is_there));
+        deferred.flat_map(|(_, of_blocks)| of_blocks).for_each(|user| add(&mut users, user));
+        users
+    }
+}

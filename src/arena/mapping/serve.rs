@@ -1,0 +1,122 @@
+//! A growing arena serves a request from what is mapped.
+
+use super::pages::{Stock, Way};
+use crate::arena::engine::{ArenaError, BlockId, Zone};
+use crate::arena::hazards::placement::Late;
+use crate::arena::state::{State, Taken};
+use crate::arena::{ArenaBuffer, Shared};
+use crate::error::Error;
+use std::sync::Arc;
+use vrampool_backend::Backend;
+
+impl<B: Backend> Shared<B> {
+    /// A buffer of what is mapped; none if nothing serves that may be so late, if it is better to make some memory, or while the
+    /// arena is asleep.
+    pub(in crate::arena) fn serve_mapped(
+        self: &Arc<Self>,
+        request: (u64, u64),
+        stock: Stock,
+        late: Late,
+        stream: &B::Stream,
+    ) -> Result<Option<ArenaBuffer<B>>, Error> {
+        let is_captured = self.is_captured(stream);
+        let mut state = self.lock_for_request();
+        if !state.is_awake() {
+            return Ok(None);
+        }
+        let taken = match late {
+            Late::Rather if self.rather_grows(&state, request) => {
+                state.take_settled(request, stock, stream)?
+            }
+            _ => state.take(request, stock, stream)?,
+        };
+        match taken {
+            Some(taken) => self.hand_out((state, is_captured), taken, request, stream).map(Some),
+            None => Ok(None),
+        }
+    }
+}
+
+impl<B: Backend> State<B> {
+    /// As [`take_mapped`](Self::take_mapped); a large block of what a stream need not wait for, and only if there is none of all that
+    /// is free or deferred.
+    pub(in crate::arena) fn take(
+        &mut self,
+        (bytes, alignment): (u64, u64),
+        stock: Stock,
+        stream: &B::Stream,
+    ) -> Result<Option<Taken<B>>, Error> {
+        if !self.deferred.is_empty() && self.is_large(bytes) {
+            let settled = self.take_settled((bytes, alignment), stock, stream)?;
+            if settled.is_some() {
+                return Ok(settled);
+            }
+            self.let_go_deferred();
+        }
+        self.take_mapped(bytes, alignment, stock)
+    }
+
+    /// A block of what is mapped; none if nothing serves, or if it is better to make some memory.
+    pub(in crate::arena) fn take_mapped(
+        &mut self,
+        bytes: u64,
+        alignment: u64,
+        stock: Stock,
+    ) -> Result<Option<Taken<B>>, Error> {
+        let Self { engine, backing, .. } = self;
+        let plain = |block: Result<BlockId, ArenaError>| match block {
+            Ok(block) => Ok(Some(Taken::plain(block))),
+            Err(error) if error.is_out_of_memory() => Ok(None),
+            Err(error) => Err(error.into()),
+        };
+        let Some(backing) = backing else {
+            return plain(engine.allocate_aligned(bytes, alignment, Zone::Dynamic));
+        };
+        let zone = backing.zone_of(bytes);
+        let Some(size) = bytes.checked_next_multiple_of(engine.alignment()) else {
+            return plain(engine.allocate(bytes, zone));
+        };
+        let is_plain = alignment > engine.alignment() || !alignment.is_power_of_two();
+        let stitches = backing.stitches(size) && !is_plain;
+        let served = match stitches {
+            true => Ok(engine.allocate_in_hole(bytes).map(Taken::plain)),
+            false => plain(engine.allocate_aligned(bytes, alignment, zone)),
+        };
+        if let found @ (Ok(Some(_)) | Err(_)) = served {
+            return found;
+        }
+        // What grows would be at the end the next time, when that is there.
+        if !stitches && backing.grows_for(engine, zone, (size, alignment), stock) {
+            return Ok(None);
+        }
+        if zone == Zone::Stable
+            && let found @ (Ok(Some(_)) | Err(_)) =
+                plain(engine.allocate_aligned(bytes, alignment, Zone::Dynamic))
+        {
+            // There is room among the large ones.
+            return found;
+        }
+        if is_plain {
+            return Ok(None);
+        }
+        match backing.oldest(engine, size) {
+            Way::Nothing => Ok(None),
+            Way::End => Ok(engine.allocate_at_end(bytes).map(Taken::plain)),
+            Way::Stitched(memory, fit) => {
+                let mut blocks = Vec::with_capacity(fit.extents.len());
+                for extent in &fit.extents {
+                    match engine.allocate_in_room(backing.room_of(*extent), extent.start, extent.bytes) {
+                        Ok(block) => blocks.push(block),
+                        Err(error) => {
+                            for block in blocks {
+                                let _ = engine.free(block);
+                            }
+                            return Err(error.into());
+                        }
+                    }
+                }
+                Ok(Taken::stitched(blocks, memory, fit.offset))
+            }
+        }
+    }
+}

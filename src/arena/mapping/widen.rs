@@ -1,0 +1,57 @@
+//! A growing arena whose limit was raised gets more addresses.
+//!
+//! Addresses are reserved in proportion to the limit. Where a raised limit takes more, another range is reserved, all pieces are mapped
+//! there too, at the same offsets, and it takes the place of the range so far. Blocks keep their addresses: the range that they are in
+//! stays until the last of them is freed, as a stitched range in use does.
+
+use super::pages::{Extent, Part, runs};
+use crate::arena::Shared;
+use crate::arena::builder::reserve_for;
+use std::sync::Arc;
+use vrampool_backend::{Backend, BackendError};
+
+impl<B: Backend> Shared<B> {
+    /// Sees to it that there are addresses for the limit, by who changes the arena alone. Where they cannot be had, those that there are
+    /// serve.
+    pub(in crate::arena) fn widen(&self) {
+        let mut state = self.state.lock_with_deferred();
+        let is_wide = state.backing.as_ref().is_none_or(|backing| backing.is_wide());
+        // What is mapped without a record is in the range so far alone.
+        let is_ready = state.is_awake() && state.keep_unkept();
+        drop(state);
+        if !is_wide
+            && is_ready
+            && let Err(error) = self.replace_range()
+        {
+            log::warn!("arena on {}: no addresses for its limit, because {error}", self.id);
+        }
+    }
+
+    fn replace_range(&self) -> Result<(), BackendError> {
+        let device = self.virtual_memory()?;
+        let state = self.state.lock_with_deferred();
+        let Some(backing) = &state.backing else { return Ok(()) };
+        let (capacity, granularity) = (backing.capacity(), backing.granularity);
+        let extents = backing.extents.clone();
+        let physical = backing.physical.clone();
+        drop(state);
+        let (range, _, addresses) = self.timed(|| reserve_for(device, capacity, granularity))?;
+        for (extent, physical) in extents.iter().zip(&physical) {
+            self.timed(|| device.map(&range, extent.start, physical))?;
+        }
+        for run in runs(&extents) {
+            self.timed(|| device.set_access(&range, run.start, run.bytes, &[]))?;
+        }
+        let mut state = self.state.lock_with_deferred();
+        let old = state.replace_range(range);
+        let part = |&piece: &Extent| Part { offset: piece.start, piece };
+        if let Some(backing) = &mut state.backing {
+            let bytes = std::mem::replace(&mut backing.addresses, addresses);
+            backing.put_old(Arc::clone(&old.0), bytes, extents.iter().map(part).collect());
+        }
+        drop(state);
+        drop(old);
+        log::info!("arena on {}: {addresses} bytes of addresses reserved for a higher limit", self.id);
+        Ok(())
+    }
+}

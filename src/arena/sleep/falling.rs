@@ -1,0 +1,189 @@
+//! An arena falls asleep.
+
+use super::view::{Kept, Mapping, Reach, View};
+use super::{Asleep, Backups, Offload, Sleep, SleepReport, SleepingPiece};
+use crate::arena::Shared;
+use crate::arena::engine::ArenaError;
+use crate::arena::hazards::ranges::{Streams, add};
+use crate::arena::live_block::Slot;
+use crate::arena::mapping::pages::{Extent, Part};
+use crate::arena::mapping::quota::Returned;
+use crate::arena::mapping::release::Waited;
+use crate::arena::panics::caught;
+use crate::arena::state::State;
+use crate::error::{Error, Forbidden};
+use crate::streams::capture::Need;
+use parking_lot::MutexGuard as LongGuard;
+use std::sync::Arc;
+use vrampool_backend::{Backend, BackendError};
+
+/// An arena whose contents are saved and whose memory is mapped nowhere, but is not given back yet. A drop maps it again.
+#[derive(Debug)]
+pub(crate) struct Falling<'a, B: Backend> {
+    shared: &'a Shared<B>,
+    _alone: LongGuard<'a, ()>,
+    /// `None` once it is asleep, or awake again.
+    arena: Option<Changing<B>>,
+    discarded: u64,
+    backed_up: u64,
+}
+
+/// An arena that is between the two.
+#[derive(Debug)]
+pub(super) struct Changing<B: Backend> {
+    pub(super) pieces: Vec<SleepingPiece>,
+    /// The range is the first.
+    pub(super) views: Vec<Kept<B>>,
+    pub(super) backups: Backups<B>,
+    pub(super) offload: Offload,
+}
+
+impl<B: Backend> Falling<'_, B> {
+    /// Gives its physical memory to the device. It does not fail.
+    pub(crate) fn commit(mut self) -> SleepReport {
+        let Some(mut arena) = self.arena.take() else { return SleepReport::default() };
+        let physical: Vec<_> = arena.pieces.iter_mut().filter_map(|piece| piece.physical.take()).collect();
+        let freed = physical.iter().map(|physical| physical.len()).sum();
+        // Only behind the memory is it there for others.
+        let returned = self.shared.settle_asleep(arena);
+        drop(physical);
+        drop(returned);
+        let Self { discarded, backed_up, .. } = self;
+        log::debug!("arena on {}: asleep, {freed} bytes given back, {backed_up} on the host", self.shared.id);
+        SleepReport { freed, backed_up, discarded, was_asleep: false }
+    }
+}
+
+impl<B: Backend> Drop for Falling<'_, B> {
+    fn drop(&mut self) {
+        if let Some(mut arena) = self.arena.take() {
+            let (mapped, panic) = caught(|| self.shared.map_views(&mut arena.views, &arena.pieces));
+            match mapped {
+                Ok(()) => {
+                    self.shared.state.lock().sleep = Sleep::Awake;
+                    self.shared.giving_back.take(arena.backups.into_stored());
+                }
+                Err(error) => {
+                    log::warn!("arena on {}: asleep with its memory, because {error}", self.shared.id);
+                    drop(self.shared.settle_asleep(arena));
+                }
+            }
+            panic.go_on();
+        }
+    }
+}
+
+impl<B: Backend> Shared<B> {
+    pub(super) fn begin_sleep(&self, offload: Offload) -> Result<Option<Falling<'_, B>>, Error> {
+        let alone = self.changing.lock();
+        // What is stuck goes now, or it is the device that fails.
+        self.release_settled(&[], 0, &Waited::default())?;
+        let mut state = self.state.lock();
+        if state.backing.is_none() {
+            let operation = "the sleep of an arena that does not grow";
+            return Err(BackendError::Unsupported { operation }.into());
+        }
+        if !state.is_awake() {
+            return Ok(None);
+        }
+        // Holds are taken under the lock that is held here.
+        if state.slots.iter().any(Slot::is_held) {
+            return Err(ArenaError::Pinned.into());
+        }
+        let (mut users, live) = (state.users_of_free(), state.live());
+        state.slots.iter().flat_map(Slot::users).for_each(|user| add(&mut users, &user));
+        let (pieces, views) = state.mapped();
+        state.sleep = Sleep::Changing;
+        drop(state);
+        // From here on a drop takes everything back.
+        let arena = Changing { pieces, views, backups: Backups::default(), offload };
+        let mut falling =
+            Falling { shared: self, _alone: alone, arena: Some(arena), discarded: 0, backed_up: 0 };
+        falling.fall(&users, &live, offload)?;
+        Ok(Some(falling))
+    }
+}
+
+impl<B: Backend> Falling<'_, B> {
+    fn fall(&mut self, users: &Streams<B::Stream>, live: &[Extent], offload: Offload) -> Result<(), Error> {
+        let (shared, Some(arena)) = (self.shared, &mut self.arena) else { return Ok(()) };
+        let bytes = live.iter().map(|extent| extent.bytes).sum();
+        // A wait for a captured stream would spoil the capture.
+        let need = Need { requested: bytes, class: bytes };
+        users.iter().try_for_each(|user| need.check(&shared.device, user, Forbidden::Relief))?;
+        users.iter().try_for_each(|user| shared.device.synchronize(user))?;
+        shared.giving_back.wait();
+        if let Some(range) = arena.views.first() {
+            arena.backups = shared.back_up(&range.memory, live, offload)?;
+        }
+        match offload {
+            Offload::Discard => self.discarded = bytes,
+            _ => self.backed_up = bytes,
+        }
+        Ok(shared.unmap_views(&mut arena.views)?)
+    }
+}
+
+impl<B: Backend> Shared<B> {
+    /// The arena is asleep, with what could not be let go. Returns the allowance of what is mapped no more, to be dropped behind its
+    /// memory.
+    pub(super) fn settle_asleep(&self, arena: Changing<B>) -> Returned<'_> {
+        let Changing { pieces, views, mut backups, offload } = arena;
+        let mut state = self.state.lock();
+        // Buffers may have been dropped in the meantime.
+        let empty = backups.keep(&state.live());
+        let (views, handles): (Vec<_>, Vec<_>) = views.into_iter().map(View::weak).unzip();
+        let asleep = Asleep { pieces, views, backups, offload };
+        let (mut gone, mut unmapped) = (None, 0);
+        if let Some(backing) = &mut state.backing {
+            let (was_mapped, kept) = (backing.mapped, asleep.kept());
+            gone = Some(backing.take_all());
+            backing.mapped = kept;
+            unmapped = was_mapped.saturating_sub(kept);
+        }
+        state.sleep = Sleep::Asleep(Box::new(asleep));
+        drop(state);
+        let returned = self.allowance_of(unmapped);
+        self.giving_back.take(empty);
+        // Whatever calls the device goes without the lock.
+        drop((gone, handles));
+        returned
+    }
+}
+
+impl<B: Backend> State<B> {
+    /// All pieces, and all that they are mapped in but ranges that no buffer has.
+    fn mapped(&self) -> (Vec<SleepingPiece>, Vec<Kept<B>>) {
+        let Some(backing) = &self.backing else { return (Vec::new(), Vec::new()) };
+        let pieces = backing.extents.iter().zip(&backing.physical);
+        let pieces = pieces
+            .map(|(&extent, physical)| SleepingPiece { extent, physical: Some(physical.clone()) })
+            .collect();
+        let in_range = |&extent: &Extent| Mapping { offset: extent.start, extent, reach: Reach::Accessible };
+        let in_stitched =
+            |&Part { offset, piece }: &Part| Mapping { offset, extent: piece, reach: Reach::Accessible };
+        let mut views = vec![View {
+            memory: Arc::clone(&self.range),
+            is_range: true,
+            age: None,
+            mappings: backing.extents.iter().map(in_range).collect(),
+        }];
+        for stitched in backing.stitched.iter().filter(|stitched| !stitched.is_unused()) {
+            views.push(View {
+                memory: Arc::clone(&stitched.memory),
+                is_range: false,
+                age: Some(stitched.age),
+                mappings: stitched.parts().iter().map(in_stitched).collect(),
+            });
+        }
+        for (torn, parts) in backing.torn.iter().filter(|(torn, _)| !torn.is_unused()) {
+            views.push(View {
+                memory: Arc::clone(&torn.memory),
+                is_range: false,
+                age: None,
+                mappings: parts.iter().map(in_stitched).collect(),
+            });
+        }
+        (pieces, views)
+    }
+}

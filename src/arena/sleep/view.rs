@@ -1,0 +1,121 @@
+//! A memory in which pieces of an arena's physical memory are mapped.
+
+use super::SleepingPiece;
+use crate::arena::Shared;
+use crate::arena::mapping::pages::Extent;
+use std::sync::{Arc, Weak};
+use vrampool_backend::{Backend, BackendError};
+
+/// The arena's range, or a stitched one: a strong handle while something is changed there, else a weak one.
+#[derive(Debug)]
+pub(super) struct View<M> {
+    pub(super) memory: M,
+    pub(super) is_range: bool,
+    /// When it was stitched, if all of its pieces were still there.
+    pub(super) age: Option<u64>,
+    /// By offset.
+    pub(super) mappings: Vec<Mapping>,
+}
+
+/// A view that keeps its memory.
+pub(super) type Kept<B> = View<Arc<<B as Backend>::Memory>>;
+
+/// A piece in a view.
+#[derive(Debug)]
+pub(super) struct Mapping {
+    pub(super) offset: u64,
+    pub(super) extent: Extent,
+    pub(super) reach: Reach,
+}
+
+/// How far a piece came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reach {
+    Out,
+    Mapped,
+    Accessible,
+}
+
+impl Mapping {
+    pub(super) fn is_mapped(&self) -> bool {
+        self.reach != Reach::Out
+    }
+}
+
+impl<M> View<M> {
+    pub(super) fn bytes(&self) -> u64 {
+        self.mappings.iter().map(|mapping| mapping.extent.bytes).sum()
+    }
+
+    pub(super) fn with<N>(self, memory: N) -> View<N> {
+        View { memory, is_range: self.is_range, age: self.age, mappings: self.mappings }
+    }
+
+    /// Such mappings, one behind the other: where each run starts, its bytes, and which they are.
+    fn runs(&self, is_such: impl Fn(&Mapping) -> bool) -> Vec<(u64, u64, std::ops::Range<usize>)> {
+        let mut runs: Vec<(u64, u64, std::ops::Range<usize>)> = Vec::new();
+        for (index, mapping) in self.mappings.iter().enumerate().filter(|(_, mapping)| is_such(mapping)) {
+            match runs.last_mut() {
+                Some((start, bytes, of)) if *start + *bytes == mapping.offset && of.end == index => {
+                    *bytes += mapping.extent.bytes;
+                    of.end += 1;
+                }
+                _ => runs.push((mapping.offset, mapping.extent.bytes, index..index + 1)),
+            }
+        }
+        runs
+    }
+}
+
+impl<M> View<Weak<M>> {
+    /// If anybody has it still.
+    pub(super) fn strong(self) -> Option<View<Arc<M>>> {
+        let memory = self.memory.upgrade()?;
+        Some(self.with(memory))
+    }
+}
+
+impl<M> View<Arc<M>> {
+    /// The view, and its handle, which is to be dropped without a lock.
+    pub(super) fn weak(self) -> (View<Weak<M>>, Arc<M>) {
+        let memory = Arc::clone(&self.memory);
+        (self.with(Arc::downgrade(&memory)), memory)
+    }
+}
+
+impl<B: Backend> Shared<B> {
+    /// Takes everything out of the views. What was taken out when a call fails is noted there.
+    pub(super) fn unmap_views(&self, views: &mut [Kept<B>]) -> Result<(), BackendError> {
+        let device = self.virtual_memory()?;
+        for view in views {
+            for (start, bytes, of) in view.runs(Mapping::is_mapped) {
+                self.timed(|| device.unmap(&view.memory, start, bytes))?;
+                view.mappings[of].iter_mut().for_each(|mapping| mapping.reach = Reach::Out);
+            }
+        }
+        Ok(())
+    }
+
+    /// Maps all pieces whose physical memory is there where they belong. What was mapped when a call fails is noted there.
+    pub(super) fn map_views(
+        &self,
+        views: &mut [Kept<B>],
+        pieces: &[SleepingPiece],
+    ) -> Result<(), BackendError> {
+        let device = self.virtual_memory()?;
+        for view in views {
+            for mapping in view.mappings.iter_mut().filter(|mapping| !mapping.is_mapped()) {
+                let place = pieces.binary_search_by_key(&mapping.extent.start, |piece| piece.extent.start);
+                let piece = place.ok().and_then(|place| pieces.get(place));
+                let Some(physical) = piece.and_then(|piece| piece.physical.as_ref()) else { continue };
+                self.timed(|| device.map(&view.memory, mapping.offset, physical))?;
+                mapping.reach = Reach::Mapped;
+            }
+            for (start, bytes, of) in view.runs(|mapping| mapping.reach == Reach::Mapped) {
+                self.timed(|| device.set_access(&view.memory, start, bytes, &[]))?;
+                view.mappings[of].iter_mut().for_each(|mapping| mapping.reach = Reach::Accessible);
+            }
+        }
+        Ok(())
+    }
+}

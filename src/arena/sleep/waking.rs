@@ -1,0 +1,230 @@
+//! An arena wakes.
+
+use super::falling::Changing;
+use super::view::Mapping;
+use super::{Sleep, SleepingPiece, WakeReport};
+use crate::arena::Shared;
+use crate::arena::engine::BlockId;
+use crate::arena::engine::Zone;
+use crate::arena::mapping::pages::{Extent, Part};
+use crate::arena::panics::caught;
+use crate::error::Error;
+use parking_lot::MutexGuard as LongGuard;
+use std::sync::Arc;
+use vrampool_backend::{Backend, BackendError};
+
+/// An arena that has memory and contents again, and its backups still. A drop puts it to sleep.
+#[derive(Debug)]
+pub(crate) struct Waking<'a, B: Backend> {
+    shared: &'a Shared<B>,
+    _alone: LongGuard<'a, ()>,
+    /// `None` once it is awake, or asleep again.
+    arena: Option<Changing<B>>,
+    /// Parts of the range without need, held, which are to be gaps.
+    gaps: Vec<BlockId>,
+    /// Pieces that were made for this, by their number.
+    made: Vec<usize>,
+    mapped: u64,
+    restored: u64,
+}
+
+impl<B: Backend> Waking<'_, B> {
+    /// It is awake. This does not fail.
+    pub(crate) fn commit(mut self) -> WakeReport {
+        let Some(arena) = self.arena.take() else { return WakeReport::default() };
+        let mut state = self.shared.state.lock();
+        let state_now = &mut *state;
+        let mut handles = Vec::with_capacity(arena.views.len());
+        if let Some(backing) = &mut state_now.backing {
+            // Of this sleep's, those that it could not let go, are among the pieces.
+            backing.mapped = 0;
+            for SleepingPiece { extent, physical } in arena.pieces {
+                if let Some(physical) = physical {
+                    backing.add(extent, physical);
+                }
+            }
+            for view in arena.views {
+                handles.push(Arc::clone(&view.memory));
+                if view.is_range {
+                    continue;
+                }
+                let mapped = view.mappings.iter().filter(|mapping| mapping.is_mapped());
+                let part = |mapping: &Mapping| Part { offset: mapping.offset, piece: mapping.extent };
+                let mapped: Vec<_> = mapped.map(part).collect();
+                match view.age {
+                    Some(age) if mapped.len() == view.mappings.len() => {
+                        backing.put_stitched(
+                            age,
+                            view.memory,
+                            mapped.into_iter().map(|part| part.piece).collect(),
+                        );
+                    }
+                    _ => backing.put_torn(view.memory, mapped),
+                }
+            }
+            backing.gaps.append(&mut self.gaps);
+            backing.join_gaps(&mut state_now.engine);
+        }
+        state.sleep = Sleep::Awake;
+        drop(state);
+        drop(handles);
+        self.shared.giving_back.take(arena.backups.into_stored());
+        let Self { mapped, restored, .. } = self;
+        log::debug!("arena on {}: awake, {mapped} bytes taken, {restored} restored", self.shared.id);
+        WakeReport { mapped, restored, was_awake: false }
+    }
+
+    fn wake(&mut self, live: &[Extent]) -> Result<(), Error> {
+        let (shared, Some(arena)) = (self.shared, &mut self.arena) else { return Ok(()) };
+        let device = shared.virtual_memory()?;
+        for (index, piece) in arena.pieces.iter_mut().enumerate() {
+            if piece.physical.is_none() && is_needed(live, piece.extent) {
+                let bytes = piece.extent.bytes;
+                shared.take_allowance(bytes)?;
+                let taken = shared.allowance_of(bytes);
+                piece.physical = Some(shared.timed(|| device.create_physical(bytes, shared.kind))?);
+                taken.keep();
+                self.made.push(index);
+                self.mapped += bytes;
+            }
+        }
+        shared.map_views(&mut arena.views, &arena.pieces)?;
+        if let Some(range) = arena.views.first() {
+            self.restored = shared.restore(&range.memory, &arena.backups, live)?;
+        }
+        Ok(())
+    }
+}
+
+impl<B: Backend> Drop for Waking<'_, B> {
+    fn drop(&mut self) {
+        let Some(mut arena) = self.arena.take() else { return };
+        let mut gone = Vec::new();
+        let (unmapped, panic) = caught(|| self.shared.unmap_views(&mut arena.views));
+        match unmapped {
+            Ok(()) => {
+                for &index in &self.made {
+                    gone.extend(arena.pieces.get_mut(index).and_then(|piece| piece.physical.take()));
+                }
+            }
+            // What is mapped keeps its memory; it is kept with it, for the next wake.
+            Err(error) => log::warn!("arena on {}: asleep with memory, because {error}", self.shared.id),
+        }
+        let mut state = self.shared.state.lock();
+        for gap in self.gaps.drain(..) {
+            state.engine.put_back(gap);
+        }
+        if let Some(backing) = &mut state.backing {
+            // So much counts as mapped, of which `settle_asleep` gives back what is not kept.
+            backing.mapped += self.mapped;
+        }
+        drop(state);
+        // Only behind the memory is it there for others.
+        let returned = self.shared.settle_asleep(arena);
+        drop(gone);
+        drop(returned);
+        panic.go_on();
+    }
+}
+
+impl<B: Backend> Shared<B> {
+    pub(super) fn begin_wake(&self) -> Result<Option<Waking<'_, B>>, Error> {
+        let alone = self.changing.lock();
+        let mut state = self.state.lock();
+        let asleep = match std::mem::replace(&mut state.sleep, Sleep::Changing) {
+            Sleep::Asleep(asleep) => *asleep,
+            other => {
+                state.sleep = other;
+                return Ok(None);
+            }
+        };
+        let live = state.live();
+        let views = asleep.views.into_iter().filter_map(super::View::strong).collect();
+        let arena =
+            Changing { pieces: asleep.pieces, views, backups: asleep.backups, offload: asleep.offload };
+        let planned = state.plan_wake(&arena.pieces, &live);
+        drop(state);
+        // From here on a drop takes everything back.
+        let mut waking = Waking {
+            shared: self,
+            _alone: alone,
+            arena: Some(arena),
+            gaps: Vec::new(),
+            made: Vec::new(),
+            mapped: 0,
+            restored: 0,
+        };
+        waking.gaps = planned?;
+        waking.wake(&live)?;
+        Ok(Some(waking))
+    }
+
+    /// Forgets an arena that is asleep, all blocks with it: it is awake and empty. The caller has the lock of changes.
+    pub(in crate::arena) fn wake_empty(&self) -> Result<(), Error> {
+        let mut state = self.state.lock();
+        let Sleep::Asleep(asleep) = std::mem::replace(&mut state.sleep, Sleep::Changing) else {
+            return Ok(());
+        };
+        drop(state);
+        let views = asleep.views.into_iter().filter_map(super::View::strong).collect();
+        let (pieces, backups, offload) = (asleep.pieces, asleep.backups, asleep.offload);
+        let mut arena = Changing { pieces, views, backups, offload };
+        let (unmapped, panic) = caught(|| self.unmap_views(&mut arena.views));
+        if let Err(error) = unmapped {
+            drop(self.settle_asleep(arena));
+            panic.go_on();
+            return Err(error.into());
+        }
+        let mut state = self.state.lock();
+        let slots: Vec<_> = state.slots.drain().collect();
+        state.engine.reset();
+        let front = state.backing.as_ref().map_or(0, |backing| backing.front);
+        let emptied = state.engine.set_end(Zone::Stable, 0);
+        let emptied = emptied.and_then(|()| state.engine.set_end(Zone::Dynamic, front));
+        let mut unmapped = 0;
+        if let Some(backing) = &mut state.backing {
+            unmapped = std::mem::take(&mut backing.mapped);
+            backing.gaps.clear();
+            backing.cut_at(front);
+        }
+        state.sleep = Sleep::Awake;
+        drop(state);
+        // Only behind the memory is it there for others.
+        let returned = self.allowance_of(unmapped);
+        self.giving_back.take(arena.backups.into_stored());
+        drop((slots, arena.views, arena.pieces));
+        drop(returned);
+        Ok(emptied?)
+    }
+}
+
+/// Whether any of those, by offset, is in a piece.
+fn is_needed(live: &[Extent], piece: Extent) -> bool {
+    let first = live.partition_point(|extent| extent.end() <= piece.start);
+    live.get(first).is_some_and(|extent| extent.start < piece.end())
+}
+
+impl<B: Backend> super::State<B> {
+    /// Holds what of the range is not to come back.
+    fn plan_wake(&mut self, pieces: &[SleepingPiece], live: &[Extent]) -> Result<Vec<BlockId>, Error> {
+        let comes = |piece: &&SleepingPiece| piece.physical.is_some() || is_needed(live, piece.extent);
+        let needed: u64 = pieces.iter().filter(comes).map(|piece| piece.extent.bytes).sum();
+        let limit = self.backing.as_ref().map_or(u64::MAX, |backing| backing.limit);
+        if needed > limit {
+            return Err(BackendError::OutOfMemory { requested: needed, free: Some(limit) }.into());
+        }
+        let mut gaps = Vec::new();
+        for SleepingPiece { extent, .. } in pieces.iter().filter(|piece| !comes(piece)) {
+            match self.engine.set_apart(extent.start, extent.bytes) {
+                Ok(gap) => gaps.push(gap),
+                Err(error) => {
+                    for gap in gaps {
+                        self.engine.put_back(gap);
+                    }
+                    return Err(error.into());
+                }
+            }
+        }
+        Ok(gaps)
+    }
+}

@@ -1,0 +1,386 @@
+//! The byte accounts of one pool and the caps on them. Numbers only: no lock, no device.
+//!
+//! ```text
+//! held = out + cached + in transit         held ≤ limit, cached ≤ max_cached, always
+//! ```
+//!
+//! *In transit* are bytes promised to an allocation that the device has not answered yet, and bytes that left a bucket
+//! but are not yet given back. They count as held the whole time, so `held` is never below what the device really lent.
+
+use crate::cache::magazine::class_table::LARGEST_CLASS;
+
+/// The part of the limit that all threads' magazines may have together: what is idle in one of a running thread serves no
+/// other, so a request that fits within the rest is never refused for it.
+const MAGAZINES_OF_LIMIT: u64 = 8;
+
+/// No cap, for every setting that is one.
+pub const UNLIMITED: u64 = u64::MAX;
+
+/// What a pool may keep and take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Caps {
+    pub(crate) max_cached_bytes: u64,
+    pub(crate) max_buffers_per_bucket: u64,
+    /// The largest class that is kept idle.
+    pub(crate) cached_class: u64,
+    /// Hard: `held` never exceeds it.
+    pub(crate) limit: u64,
+    /// Soft: a miss gives idle memory back to stay within it, and exceeds it when that is not enough.
+    pub(crate) budget: u64,
+    /// What each thread may keep in magazines; 0 = nothing.
+    pub(crate) magazine_bytes: u64,
+    /// The largest class that magazines take.
+    pub(crate) magazine_class: u64,
+}
+
+impl Default for Caps {
+    fn default() -> Self {
+        Self {
+            max_cached_bytes: 4 << 30,
+            max_buffers_per_bucket: 16,
+            cached_class: UNLIMITED,
+            limit: UNLIMITED,
+            budget: UNLIMITED,
+            magazine_bytes: 8 << 20,
+            magazine_class: 1 << 20,
+        }
+    }
+}
+
+impl Caps {
+    pub(crate) fn has_magazines(&self) -> bool {
+        self.magazine_bytes > 0 && self.magazine_class > 0
+    }
+
+    /// Whether blocks of `class` are ever kept idle.
+    #[inline]
+    pub(crate) fn cache(&self, class: u64) -> bool {
+        class <= self.cached_class
+    }
+
+    /// Whether magazines take blocks of `class`.
+    #[inline]
+    pub(crate) fn magazines_take(&self, class: u64) -> bool {
+        class <= self.magazine_class
+            && self.cache(class)
+            && class <= self.magazine_bytes
+            && class <= LARGEST_CLASS
+    }
+}
+
+/// Bytes by where they are.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Bytes {
+    /// Out of the depot: with borrowers, or idle in a magazine.
+    pub(crate) out: u64,
+    /// Idle in the depot.
+    pub(crate) cached: u64,
+    pub(crate) held: u64,
+}
+
+/// The most bytes there ever were: with borrowers, as far as threads have [told](Budget::tell); cached with all that was
+/// leased.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Peak {
+    pub(crate) requested: u64,
+    pub(crate) live: u64,
+    pub(crate) cached: u64,
+    pub(crate) held: u64,
+}
+
+/// Bytes with borrowers. Each wraps: one thread may tell what it took back before another tells what it lent.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Lent {
+    /// What they asked for.
+    pub(crate) requested: u64,
+    /// What they got.
+    pub(crate) live: u64,
+}
+
+/// What a miss has to do before it may ask the device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Room {
+    /// Give at least this much idle memory back first; 0 = none.
+    Evict(u64),
+    /// Wait: another thread is giving back enough.
+    Wait,
+    /// There will be none.
+    Full,
+}
+
+#[derive(Debug)]
+pub(crate) struct Budget {
+    pub(crate) caps: Caps,
+    pub(crate) now: Bytes,
+    pub(crate) peak: Peak,
+    /// Bytes asked for by borrowers, as far as threads have told. Apart from what they got: a return changes one and then
+    /// the other, and if the next loan took both at once it would wait until both had reached the cache.
+    pub(crate) requested: u64,
+    /// Bytes of the slots that threads' magazines have, filled or not. They count as cached.
+    pub(crate) leased: u64,
+    /// The most bytes that a source that reserves ahead had to have.
+    pub(crate) peak_reserved: u64,
+    /// Bytes taken from the device in all.
+    pub(crate) allocated: u64,
+    /// Bytes that borrowers got, as far as threads have told.
+    live: u64,
+    /// The part of what is in transit that will come back to the device.
+    freeing: u64,
+    /// What came back to the device in all.
+    freed: u64,
+    /// The part of what is in transit that the device was not asked for yet, or has not answered.
+    promised: u64,
+}
+
+impl Budget {
+    pub(crate) fn new(caps: Caps) -> Self {
+        Self {
+            caps,
+            now: Bytes::default(),
+            peak: Peak::default(),
+            requested: 0,
+            live: 0,
+            leased: 0,
+            peak_reserved: 0,
+            allocated: 0,
+            freeing: 0,
+            freed: 0,
+            promised: 0,
+        }
+    }
+
+    /// Whether the cap on idle bytes lets a released block of `class` stay.
+    #[inline]
+    pub(crate) fn may_cache(&self, class: u64) -> bool {
+        (self.now.cached + self.leased).saturating_add(class) <= self.caps.max_cached_bytes
+    }
+
+    /// Whether one more may stay in a bucket of so many idle blocks and slots leased from it.
+    #[inline]
+    pub(crate) fn bucket_may_keep(&self, kept: u64) -> bool {
+        kept < self.caps.max_buffers_per_bucket
+    }
+
+    /// What a miss of `class` bytes has to do first.
+    #[inline]
+    pub(crate) fn room(&self, class: u64) -> Room {
+        let Some(needed) = self.now.held.checked_add(class) else { return Room::Full };
+        let over_limit = needed.saturating_sub(self.caps.limit);
+        if over_limit > self.now.cached {
+            let all = self.now.cached.saturating_add(self.freeing);
+            return if over_limit <= all { Room::Wait } else { Room::Full };
+        }
+        let over_budget = needed.saturating_sub(self.caps.budget);
+        Room::Evict(over_limit.max(over_budget.min(self.now.cached)))
+    }
+
+    /// Idle memory left its bucket for good and is about to be given back.
+    pub(crate) fn evict(&mut self, bytes: u64) {
+        self.now.cached -= bytes;
+        self.freeing += bytes;
+    }
+
+    /// Promises `class` bytes to a miss, of which up to `evicted` are its own evictions that are not given back yet: it
+    /// takes their place, so nobody else can take it in between. Answers how much of them comes back to the device.
+    pub(crate) fn promise(&mut self, class: u64, evicted: u64) -> u64 {
+        let replaced = class.min(evicted);
+        self.freeing -= replaced;
+        self.now.held += class - replaced;
+        self.promised += class;
+        evicted - replaced
+    }
+
+    /// Memory that was evicted or dropped is with the device again.
+    pub(crate) fn freed(&mut self, bytes: u64) {
+        self.freeing -= bytes;
+        self.freed = self.freed.wrapping_add(bytes);
+        self.now.held -= bytes;
+    }
+
+    /// The device did not keep a promise.
+    pub(crate) fn broken(&mut self, class: u64) {
+        self.now.held -= class;
+        self.promised -= class;
+    }
+
+    /// The device kept a promise.
+    pub(crate) fn allocated(&mut self, class: u64, requested: u64) {
+        self.promised -= class;
+        self.received(class, requested);
+    }
+
+    /// A source that was promised nothing gave `class` bytes at once.
+    #[inline]
+    pub(crate) fn taken(&mut self, class: u64, requested: u64) {
+        self.now.held += class;
+        self.received(class, requested);
+    }
+
+    #[inline]
+    fn received(&mut self, class: u64, requested: u64) {
+        self.allocated = self.allocated.saturating_add(class);
+        self.peak.held = self.peak.held.max(self.now.held - self.promised);
+        self.now.out += class;
+        self.lend(class, requested);
+    }
+
+    /// An idle block leaves its bucket.
+    pub(crate) fn reused(&mut self, class: u64) {
+        self.now.cached -= class;
+        self.now.out += class;
+    }
+
+    /// A borrower gets a block.
+    #[inline]
+    pub(crate) fn lend(&mut self, class: u64, requested: u64) {
+        self.live = self.live.wrapping_add(class);
+        self.requested = self.requested.wrapping_add(requested);
+        self.note_lent(self.requested, self.live);
+    }
+
+    /// A borrower gave a block back.
+    pub(crate) fn returned(&mut self, class: u64, requested: u64) {
+        self.live = self.live.wrapping_sub(class);
+        self.requested = self.requested.wrapping_sub(requested);
+    }
+
+    /// A thread lent so many more bytes from its magazines since it last told, and in between at most so many more.
+    pub(crate) fn tell(&mut self, more: Lent, at_most: Lent) {
+        self.note_lent(self.requested.wrapping_add(at_most.requested), self.live.wrapping_add(at_most.live));
+        self.requested = self.requested.wrapping_add(more.requested);
+        self.live = self.live.wrapping_add(more.live);
+    }
+
+    #[inline]
+    fn note_lent(&mut self, requested: u64, live: u64) {
+        self.peak.live = self.peak.live.max(positive(live));
+        self.peak.requested = self.peak.requested.max(positive(requested));
+    }
+
+    /// A block is kept in its bucket.
+    pub(crate) fn cached(&mut self, class: u64) {
+        self.now.out -= class;
+        self.now.cached += class;
+        self.peak.cached = self.peak.cached.max(self.now.cached + self.leased);
+    }
+
+    /// A block is about to be given to the device.
+    pub(crate) fn dropped(&mut self, class: u64) {
+        self.now.out -= class;
+        self.freeing += class;
+    }
+
+    /// How many more slots of `class` may be leased from a bucket that has `kept` idle blocks and slots already.
+    pub(crate) fn leasable(&self, class: u64, kept: u64) -> u64 {
+        let cacheable = self.caps.max_cached_bytes.saturating_sub(self.now.cached + self.leased);
+        let bytes = cacheable.min((self.caps.limit / MAGAZINES_OF_LIMIT).saturating_sub(self.leased));
+        self.caps.max_buffers_per_bucket.saturating_sub(kept).min(bytes / class)
+    }
+
+    pub(crate) fn lease(&mut self, bytes: u64) {
+        self.leased += bytes;
+        self.peak.cached = self.peak.cached.max(self.now.cached + self.leased);
+    }
+
+    pub(crate) fn unlease(&mut self, bytes: u64) {
+        self.leased -= bytes;
+    }
+
+    /// What will have come back in all once everything that is on its way now has.
+    pub(crate) fn freed_when_quiet(&self) -> u64 {
+        self.freed.wrapping_add(self.freeing)
+    }
+
+    /// Whether as much has come back in all.
+    pub(crate) fn has_freed(&self, bytes: u64) -> bool {
+        self.freeing == 0 || bytes.wrapping_sub(self.freed) as i64 <= 0
+    }
+
+    /// Starts the peaks anew from now.
+    pub(crate) fn reset_peaks(&mut self, reserved: u64) {
+        self.peak_reserved = reserved;
+        self.peak = Peak {
+            requested: positive(self.requested),
+            live: positive(self.live),
+            cached: self.now.cached + self.leased,
+            held: self.now.held - self.promised,
+        };
+    }
+}
+
+/// A sum of which parts may be told later than they were made.
+#[inline]
+pub(crate) fn positive(wrapping: u64) -> u64 {
+    (wrapping as i64).max(0) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn budget(limit: u64, soft: u64) -> Budget {
+        Budget::new(Caps {
+            max_cached_bytes: UNLIMITED,
+            max_buffers_per_bucket: UNLIMITED,
+            limit,
+            budget: soft,
+            ..Caps::default()
+        })
+    }
+
+    #[test]
+    fn a_miss_takes_the_place_of_what_it_evicts() {
+        let mut budget = budget(100, UNLIMITED);
+        budget.promise(60, 0);
+        budget.allocated(60, 60);
+        budget.returned(60, 60);
+        budget.cached(60);
+        assert_eq!(budget.room(70), Room::Evict(30));
+        budget.evict(60);
+        assert_eq!(budget.promise(70, 60), 0, "all that was evicted is replaced");
+        assert_eq!(budget.now.held, 70);
+        assert_eq!(budget.room(40), Room::Full, "nobody else gets the place in between");
+        budget.broken(70);
+        assert_eq!(budget.now, Bytes::default());
+        assert_eq!(budget.peak.held, 60, "what the device did not give was not held");
+    }
+
+    #[test]
+    fn surplus_of_an_eviction_comes_back() {
+        let mut budget = budget(100, UNLIMITED);
+        budget.promise(90, 0);
+        budget.allocated(90, 90);
+        budget.returned(90, 90);
+        budget.cached(90);
+        budget.evict(90);
+        assert_eq!(budget.promise(20, 90), 70);
+        assert_eq!(budget.room(80), Room::Wait, "70 are on their way back");
+        assert_eq!(budget.room(81), Room::Full);
+        budget.freed(70);
+        assert_eq!(budget.room(80), Room::Evict(0));
+    }
+
+    #[test]
+    fn what_others_are_promised_is_no_part_of_the_peak() {
+        let mut budget = budget(100, UNLIMITED);
+        budget.promise(30, 0);
+        budget.promise(50, 0);
+        budget.allocated(30, 30);
+        assert_eq!((budget.now.held, budget.peak.held), (80, 30));
+        budget.broken(50);
+        assert_eq!((budget.now.held, budget.peak.held), (30, 30));
+    }
+
+    #[test]
+    fn the_soft_budget_evicts_but_does_not_refuse() {
+        let mut budget = budget(UNLIMITED, 50);
+        assert_eq!(budget.room(80), Room::Evict(0));
+        budget.promise(40, 0);
+        budget.allocated(40, 40);
+        budget.returned(40, 40);
+        budget.cached(40);
+        assert_eq!(budget.room(20), Room::Evict(10));
+        assert_eq!(budget.room(80), Room::Evict(40));
+        assert_eq!(budget.room(u64::MAX), Room::Full, "sums that overflow are no room");
+    }
+}

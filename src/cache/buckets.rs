@@ -1,0 +1,228 @@
+//! A pool's buckets: idle blocks by kind and class, and what was asked of each. Under the depot's lock.
+
+use crate::cache::block::Block;
+use crate::cache::magazine::class_table as lanes;
+use crate::cache::size_class::SizeClasses;
+use rustc_hash::FxHashMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::mem;
+use vrampool_backend::{MemoryKind, StreamId};
+
+/// Under what idle memory is found again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Key {
+    pub(crate) kind: MemoryKind,
+    pub(crate) class: u64,
+}
+
+/// How many of a bucket's newest blocks are searched for one of the same stream before one of another is taken: the
+/// search must not grow with the bucket.
+pub(crate) const SAME_STREAM_SEARCH: usize = 16;
+
+/// From this many buckets on, empty ones are forgotten (their counts are kept): exact classes make one a size.
+const MAX_EMPTY_BUCKETS: usize = 4096;
+
+#[derive(Debug)]
+pub(crate) struct Bucket {
+    key: Key,
+    /// Oldest release first.
+    pub(crate) idle: VecDeque<Box<Block>>,
+    /// Slots that magazines have, filled or not. They count as idle blocks do.
+    pub(crate) leased: u64,
+    /// When it was last asked for.
+    pub(crate) last_request: u64,
+    pub(crate) requests: Requests,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Requests {
+    pub(crate) hits: u64,
+    pub(crate) misses: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Buckets {
+    classes: SizeClasses,
+    list: Vec<Bucket>,
+    /// Where each is in the list.
+    places: FxHashMap<Key, usize>,
+    /// Where the last one with a class of this [number](lanes::number) was found: mostly the only one.
+    guesses: Box<[usize; 256]>,
+    /// From how many buckets on empty ones are forgotten.
+    forget_from: usize,
+    /// Hits and misses of forgotten buckets, by reported class.
+    forgotten: BTreeMap<u64, Requests>,
+}
+
+impl Buckets {
+    pub(crate) fn new(classes: SizeClasses) -> Self {
+        Self {
+            classes,
+            list: Vec::new(),
+            places: FxHashMap::default(),
+            guesses: Box::new([0; 256]),
+            forget_from: MAX_EMPTY_BUCKETS,
+            forgotten: BTreeMap::new(),
+        }
+    }
+
+    /// The bucket for `key`, new if need be.
+    #[inline]
+    pub(crate) fn of(&mut self, key: &Key) -> &mut Bucket {
+        let place = match self.place(key) {
+            Some(place) => place,
+            None => self.add(*key),
+        };
+        &mut self.list[place]
+    }
+
+    #[inline]
+    pub(crate) fn find(&mut self, key: &Key) -> Option<&mut Bucket> {
+        let place = self.place(key)?;
+        self.list.get_mut(place)
+    }
+
+    #[inline(always)]
+    fn place(&mut self, key: &Key) -> Option<usize> {
+        let guess = self.guesses[usize::from(lanes::number(key.class))];
+        match self.list.get(guess) {
+            Some(bucket) if bucket.key == *key => Some(guess),
+            _ => self.look_up(*key),
+        }
+    }
+
+    #[cold]
+    fn look_up(&mut self, key: Key) -> Option<usize> {
+        let place = *self.places.get(&key)?;
+        self.guesses[usize::from(lanes::number(key.class))] = place;
+        Some(place)
+    }
+
+    #[cold]
+    fn add(&mut self, key: Key) -> usize {
+        if self.list.len() >= self.forget_from {
+            self.forget_empty();
+        }
+        let (idle, requests) = (VecDeque::new(), Requests::default());
+        self.list.push(Bucket { key, idle, leased: 0, last_request: 0, requests });
+        self.places.insert(key, self.list.len() - 1);
+        self.list.len() - 1
+    }
+
+    /// The counts of a class, of its bucket or, when that is forgotten, kept beside.
+    pub(crate) fn requests(&mut self, key: Key) -> &mut Requests {
+        match self.place(&key) {
+            Some(place) => &mut self.list[place].requests,
+            None => self.forgotten.entry(self.classes.reported(key.class)).or_default(),
+        }
+    }
+
+    /// Undoes a hit whose block could not be made ready.
+    pub(crate) fn undo_hit(&mut self, key: Key) {
+        // A bucket that was forgotten in the meantime took its count along, and may be there again without it.
+        let requests = match self.place(&key).filter(|&place| self.list[place].requests.hits > 0) {
+            Some(place) => &mut self.list[place].requests,
+            None => self.forgotten.entry(self.classes.reported(key.class)).or_default(),
+        };
+        requests.hits = requests.hits.saturating_sub(1);
+        requests.misses += 1;
+    }
+
+    /// Those that are not empty: classes that were asked for longest ago first, of two the larger first.
+    pub(crate) fn stalest(&self) -> Vec<Key> {
+        let mut filled: Vec<&Bucket> = self.list.iter().filter(|bucket| !bucket.idle.is_empty()).collect();
+        filled.sort_unstable_by_key(|bucket| (bucket.last_request, std::cmp::Reverse(bucket.key.class)));
+        filled.into_iter().map(|bucket| bucket.key).collect()
+    }
+
+    /// All idle blocks of one kind that need no wait for `stream`.
+    pub(crate) fn take_all_ready(&mut self, kind: MemoryKind, stream: StreamId) -> Vec<Box<Block>> {
+        let mut ready = Vec::new();
+        for bucket in self.list.iter_mut().filter(|bucket| bucket.key.kind == kind) {
+            for block in mem::take(&mut bucket.idle) {
+                match block.is_ready_on(stream) {
+                    true => ready.push(block),
+                    false => bucket.idle.push_back(block),
+                }
+            }
+        }
+        ready
+    }
+
+    /// Class, counts and idle blocks of each, and of forgotten ones together; a class may come more than once.
+    pub(crate) fn counts(&self) -> impl Iterator<Item = (u64, Requests, u64)> {
+        let present =
+            self.list.iter().map(|bucket| (bucket.key.class, bucket.requests, bucket.idle.len() as u64));
+        present.chain(self.forgotten.iter().map(|(&class, &requests)| (class, requests, 0)))
+    }
+
+    fn forget_empty(&mut self) {
+        let (classes, forgotten) = (self.classes, &mut self.forgotten);
+        self.list.retain(|bucket| {
+            let is_empty = bucket.idle.is_empty() && bucket.leased == 0;
+            if is_empty {
+                let requests = forgotten.entry(classes.reported(bucket.key.class)).or_default();
+                requests.hits += bucket.requests.hits;
+                requests.misses += bucket.requests.misses;
+            }
+            !is_empty
+        });
+        self.places = (0..).zip(&self.list).map(|(place, bucket)| (bucket.key, place)).collect();
+        // Buckets that are in use are not looked at again and again.
+        self.forget_from = MAX_EMPTY_BUCKETS.max(2 * self.list.len());
+    }
+}
+
+impl Bucket {
+    /// Idle blocks and slots.
+    pub(crate) fn kept(&self) -> u64 {
+        self.idle.len() as u64 + self.leased
+    }
+
+    /// The newest block that needs no wait; else the newest whose own stream it is, which waits for others that used it
+    /// and keeps blocks with the streams that they belong to; else the oldest, whose work is likeliest to be done.
+    pub(crate) fn take(&mut self, stream: StreamId) -> Option<Box<Block>> {
+        if self.idle.back()?.is_ready_on(stream) {
+            return self.idle.pop_back();
+        }
+        let newest = || self.idle.iter().enumerate().rev().take(SAME_STREAM_SEARCH);
+        let ready = newest().find(|(_, block)| block.is_ready_on(stream));
+        let own = ready.or_else(|| newest().find(|(_, block)| block.stream == stream));
+        let place = own.map_or(0, |(place, _)| place);
+        self.idle.remove(place)
+    }
+
+    /// The newest blocks as long as they need no wait for `stream`, at most so many; oldest first.
+    pub(crate) fn take_ready(&mut self, stream: StreamId, most: u64) -> Vec<Box<Block>> {
+        let most = usize::try_from(most).unwrap_or(usize::MAX);
+        let ready = self.idle.iter().rev().take(most).take_while(|block| block.is_ready_on(stream)).count();
+        self.idle.drain(self.idle.len() - ready..).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_of_forgotten_buckets_are_kept_and_undone() {
+        let mut buckets = Buckets::new(SizeClasses::Exact(1));
+        let key = |class| Key { kind: MemoryKind::default(), class };
+        let rounds = 3 * MAX_EMPTY_BUCKETS as u64;
+        for class in 1..=rounds {
+            buckets.of(&key(class)).requests.misses += 1;
+            assert_eq!(buckets.find(&key(class)).map(|bucket| bucket.key), Some(key(class)));
+        }
+        assert!(buckets.list.len() <= MAX_EMPTY_BUCKETS, "empty buckets are forgotten");
+        let sum = |buckets: &Buckets| {
+            buckets
+                .counts()
+                .fold((0, 0), |sum, (_, requests, _)| (sum.0 + requests.hits, sum.1 + requests.misses))
+        };
+        assert_eq!(sum(&buckets), (0, rounds), "and what they counted is not");
+        // A hit on a bucket that was forgotten since, and was asked for again, is undone where it was counted.
+        buckets.forgotten.entry(1).or_default().hits = 1;
+        buckets.undo_hit(key(1));
+        assert_eq!(sum(&buckets), (0, rounds + 1));
+    }
+}

@@ -1,0 +1,66 @@
+//! A depot behind its lock, in a place that outlives its pool.
+//!
+//! A block that comes back owns a handle of its pool, and moves into the depot. A guard that borrowed from the pool would
+//! borrow from what moves, or a further handle would have to be counted up and down at each return. So the place of the
+//! lock is never given back, and is borrowed for ever. Further pools get the places of pools that are gone: there are as many
+//! as there ever were pools at a time. An empty depot is a few kilobytes, most of them the guesses of its
+//! [buckets](crate::cache::buckets).
+
+use crate::cache::depot::Depot;
+use crate::sync::{Condvar, GlobalMutex, Mutex, MutexGuard};
+
+#[derive(Debug)]
+#[repr(align(128))]
+pub(crate) struct LockedDepot {
+    depot: Mutex<Depot>,
+    /// Signalled when memory was given back or a promise was broken.
+    freed: Condvar,
+}
+
+/// Places of pools that are gone.
+static VACANT: GlobalMutex<Vec<&'static LockedDepot>> = GlobalMutex::new(Vec::new());
+
+/// A pool's right to a place.
+#[derive(Debug)]
+pub(crate) struct Place(pub(crate) &'static LockedDepot);
+
+impl Place {
+    pub(crate) fn new(depot: Depot) -> Self {
+        // A model's locks do not outlive its run.
+        let vacant = if cfg!(model) { None } else { VACANT.lock().pop() };
+        match vacant {
+            Some(place) => {
+                let _empty = std::mem::replace(&mut *place.lock(), depot);
+                Self(place)
+            }
+            None => {
+                Self(Box::leak(Box::new(LockedDepot { depot: Mutex::new(depot), freed: Condvar::new() })))
+            }
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        VACANT.lock().push(self.0);
+    }
+}
+
+impl LockedDepot {
+    #[inline]
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Depot> {
+        self.depot.lock()
+    }
+
+    /// Lets the depot go until somebody [notifies](Self::notify_freed): perhaps of what another pool in this place was given
+    /// back.
+    pub(crate) fn wait<'a>(&self, depot: MutexGuard<'a, Depot>) -> MutexGuard<'a, Depot> {
+        self.freed.wait(depot)
+    }
+
+    /// Memory was given back, or a promise was broken. To be called without the lock.
+    #[inline]
+    pub(crate) fn notify_freed(&self) {
+        self.freed.notify_all();
+    }
+}

@@ -1,0 +1,168 @@
+//! Which lane of a magazine serves which request. Numbers only.
+//!
+//! A size's *number* is its power of two and the next three bits. Where no class begins within one of these eighths, the
+//! fixed classes, powers of two and up to eight classes a doubling, each class has a lane to itself, and a table tells the
+//! lane of most requests without rounding. Elsewhere classes share lanes, and who looks there compares.
+
+use crate::cache::size_class::SizeClasses;
+
+/// Lanes of a rack. So many that a `u8` needs no check.
+#[cfg(not(model))]
+pub(crate) const LANES: usize = 256;
+/// A model has few classes, and each of its words is dear.
+#[cfg(model)]
+pub(crate) const LANES: usize = 4;
+
+/// The lane that never has slots: of blocks that no magazine takes.
+pub(crate) const NO_LANE: u8 = u8::MAX;
+
+/// Numbers of larger sizes do not fit.
+pub(crate) const LARGEST_CLASS: u64 = 1 << 30;
+
+/// Bytes that an entry of the table stands for.
+const GRAIN: u64 = 1024;
+
+const TABLE: usize = 1024;
+
+/// A pool's lanes.
+#[derive(Debug, Clone)]
+pub(crate) struct Lanes {
+    /// Requests of more bytes are not in the table.
+    reach: u64,
+    /// The lane of each [`GRAIN`] of sizes; [`NO_LANE`] where it is not the same for all of them.
+    table: [u8; TABLE],
+    /// The largest class that has one.
+    largest: u64,
+    /// No class that serves requests of more bytes has one.
+    large: u64,
+    are_unshared: bool,
+    are_quick: bool,
+}
+
+/// A size's power of two and the next three bits. Sizes below 8 have the numbers of sizes below 16.
+#[inline(always)]
+pub(crate) fn number(bytes: u64) -> u8 {
+    let bytes = bytes | 8;
+    let shift = bytes.ilog2() - 3;
+    ((bytes >> shift) + 8 * u64::from(shift) - 8) as u8
+}
+
+impl Lanes {
+    /// For classes up to `largest` bytes.
+    pub(crate) fn new(classes: SizeClasses, largest: u64) -> Self {
+        let largest = largest.min(LARGEST_CLASS);
+        let are_unshared = classes.are_eighths(largest);
+        let mut table = [NO_LANE; TABLE];
+        for (below, lane) in (0u64..).step_by(GRAIN as usize).zip(&mut table).filter(|_| are_unshared) {
+            let class = classes.round(below + GRAIN).filter(|&class| class <= largest);
+            if let Some(class) = class.filter(|&class| classes.round(below + 1) == Some(class)) {
+                *lane = number(class);
+            }
+        }
+        let reach = largest.min(GRAIN * TABLE as u64);
+        Self { reach, table, largest, large: largest, are_unshared, are_quick: are_unshared }
+    }
+
+    /// For classes up to `largest` bytes of a pool whose every request, and every block that comes back, is to be seen: the
+    /// quick ways, which see neither, find no lane.
+    pub(crate) fn watched(largest: u64) -> Self {
+        let largest = largest.min(LARGEST_CLASS);
+        let table = [NO_LANE; TABLE];
+        Self { reach: 0, table, largest, large: u64::MAX, are_unshared: false, are_quick: false }
+    }
+
+    /// As [`watched`](Self::watched), where it is enough to see a large request when it was served.
+    #[cfg(feature = "trace")]
+    pub(crate) fn recorded(classes: SizeClasses, largest: u64) -> Self {
+        let watched = Self::watched(largest);
+        Self { large: watched.largest, are_unshared: classes.are_eighths(watched.largest), ..watched }
+    }
+
+    /// Whether each class has a lane to itself.
+    pub(crate) fn are_unshared(&self) -> bool {
+        self.are_unshared
+    }
+
+    /// Whether in addition nobody has to see which block comes back.
+    pub(crate) fn are_quick(&self) -> bool {
+        self.are_quick
+    }
+
+    /// The lane for a request, if it can be told without rounding.
+    #[inline(always)]
+    pub(crate) fn of_request(&self, bytes: u64) -> Option<u8> {
+        let below = bytes.wrapping_sub(1);
+        (below < self.reach).then(|| self.table[(below / GRAIN) as usize % TABLE])
+    }
+
+    /// Whether a request is so large that no class that serves it has a lane.
+    #[inline]
+    pub(crate) fn are_below(&self, bytes: u64) -> bool {
+        bytes > self.large
+    }
+
+    /// The lane for a class, perhaps among others.
+    pub(crate) fn of_class(&self, class: u64) -> Option<u8> {
+        (class <= self.largest).then(|| number(class))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cache::size_class::fitted::FittedClasses;
+    use proptest::prelude::*;
+    use std::collections::HashMap;
+
+    fn rules() -> [SizeClasses; 8] {
+        let sizes = [512, 4096, 4200, 4300, 65_536, 1_000_000];
+        [
+            SizeClasses::Fixed,
+            SizeClasses::PowerOfTwo,
+            SizeClasses::GEOMETRIC,
+            SizeClasses::Geometric { per_doubling: 4, from: 2048 },
+            SizeClasses::Multiple(8192),
+            SizeClasses::EXACT,
+            SizeClasses::Tight,
+            SizeClasses::Fitted(FittedClasses::new(sizes).expect("sizes")),
+        ]
+    }
+
+    #[test]
+    fn unshared_lanes_are_of_one_class_each_and_most_requests_find_theirs() {
+        for rule in rules() {
+            let lanes = Lanes::new(rule, 1 << 20);
+            let mut classes: HashMap<u8, u64> = HashMap::new();
+            let (mut found, all) = (0, 1 << 20);
+            for bytes in 1..=all {
+                let class = rule.round(bytes).expect("small");
+                match lanes.of_request(bytes) {
+                    Some(NO_LANE) => assert_eq!(lanes.of_class(class), Some(number(class))),
+                    Some(lane) => {
+                        found += 1;
+                        assert_eq!(lane, number(class));
+                        assert_eq!(*classes.entry(lane).or_insert(class), class, "{rule} {bytes}");
+                    }
+                    None => panic!("{rule} {bytes}"),
+                }
+            }
+            assert_eq!(lanes.are_unshared(), found > 0, "{rule}");
+            assert!(found == 0 || found >= all - 4 * GRAIN, "{rule}: {found}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_request_finds_the_lane_of_its_class_or_none(bytes: u64, shift in 0..64u32, largest: u64, limit in 0..64u32) {
+            let (bytes, largest) = (bytes >> shift, largest >> limit);
+            for rule in rules() {
+                let lanes = Lanes::new(rule, largest);
+                if let Some(lane) = lanes.of_request(bytes).filter(|&lane| lane != NO_LANE) {
+                    let class = rule.round(bytes).expect("it has a lane");
+                    prop_assert!(class <= largest.min(LARGEST_CLASS));
+                    prop_assert_eq!(Some(lane), lanes.of_class(class));
+                }
+            }
+        }
+    }
+}

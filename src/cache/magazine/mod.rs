@@ -1,0 +1,297 @@
+//! A thread's own idle blocks: hits without a lock, a shared line, or a reference count.
+//!
+//! ```text
+//!  thread-local        rack of pool 0                      depot of pool 0 (one lock)
+//!  ┌──────────┐        ┌──────────────────────┐            ┌────────────────────────┐
+//!  │ slot 0 ──┼───────▶│ lane of 4 KiB  ▣▣▢   │  refill ◀──│ bucket of 4 KiB  ▣▣▣▣  │
+//!  │ slot 1   │        │ lane of 64 KiB ▣▢    │──▶ spill   │   slots leased: 3      │
+//!  │ …        │        │ …                    │            │ bucket of 64 KiB …     │
+//!  └──────────┘        └──────────────────────┘            └────────────────────────┘
+//!                       ▣ idle block   ▢ slot that a block may come back to
+//! ```
+//!
+//! A *rack* is one thread's magazines for one pool, with a *lane* for each class, a linked list through the blocks' records.
+//! A lane holds at most as many blocks as it has *slots*, and slots are leased from the depot, where they count against the
+//! caps as idle blocks do, filled or not: so the caps hold at every instant, and a hit need not look at them.
+//!
+//! The block that came back [last](crate::cache::magazine::hot), of whichever pool, is not in its lane but at hand: mostly it is what is wanted
+//! next.
+//!
+//! A rack is good for one *epoch* of its pool. Whoever wants the magazines' memory back, to trim, to close, to have slots for
+//! a thread that has none, begins another epoch; each thread notices when it next asks the pool for a small class or frees, and
+//! gives everything back. A thread that never calls again keeps what it has, at most [`Builder::magazine_bytes`](crate::Builder), until
+//! it ends or, when the pool is closed, goes to any pool's depot for such a class or with a free. A thread that ends frees nothing
+//! itself: what it keeps is idle in the depot from then on, and [somebody else](crate::cache::orphans) frees what is left of a closed pool.
+
+pub(crate) mod class_table;
+pub(crate) mod counters;
+pub(crate) mod hot;
+pub(crate) mod rack;
+
+use crate::cache::block::Block;
+use crate::cache::core::{CLOSED, Shared};
+use crate::cache::depot::Depot;
+use crate::cache::magazine::class_table::NO_LANE;
+use crate::cache::magazine::hot as last;
+use crate::cache::magazine::rack::{NEVER, Rack};
+use crate::pool::recorded::Records;
+use std::cell::{Cell, OnceCell};
+use std::mem;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use vrampool_backend::{StreamId, fork};
+
+/// Pools that can have magazines at a time, and one number for pools that have none. So many that a `u8` needs no check.
+#[cfg(not(model))]
+pub(crate) const SLOTS: usize = 256;
+#[cfg(model)]
+pub(crate) const SLOTS: usize = 4;
+
+/// The number of pools without magazines: no thread has a rack there.
+pub(crate) const NO_SLOT: u8 = (SLOTS - 1) as u8;
+
+/// What a thread keeps.
+struct Local {
+    racks: [OnceCell<Box<Rack>>; SLOTS],
+    /// How many pools had been closed when it last looked for racks of closed ones.
+    closed: Cell<u64>,
+}
+
+#[cfg(not(model))]
+thread_local! {
+    static LOCAL: Local = const { Local::new() };
+}
+
+#[cfg(model)]
+loom::thread_local! {
+    static LOCAL: Local = Local::new();
+}
+
+/// The newest block of this thread's magazine for `requested` bytes, if it needs no wait for `stream`. No block may mean
+/// many things: ask the depot.
+#[inline(always)]
+pub(crate) fn take(pool: &Shared, requested: u64, stream: StreamId) -> Option<Box<Block>> {
+    let lane = pool.lanes.of_request(requested)?;
+    last::take(pool, lane, requested, stream)
+}
+
+/// As [`take`], where [the last block](last) is out, or of another lane.
+#[inline(never)]
+pub(crate) fn take_from_lane(
+    pool: &Shared,
+    lane: u8,
+    requested: u64,
+    stream: StreamId,
+) -> Option<Box<Block>> {
+    let taken = LOCAL.try_with(|local| local.rack(pool)?.pop(lane, requested, stream));
+    taken.ok().flatten()
+}
+
+/// As [`take`], where [the last block](last) is of this lane, and may be a new peak.
+#[inline(never)]
+pub(crate) fn take_last(pool: &Shared, requested: u64, stream: StreamId) -> Option<Box<Block>> {
+    let taken = LOCAL.try_with(|local| local.rack(pool)?.pop_last(requested, stream));
+    taken.ok().flatten()
+}
+
+/// As [`take`], where classes share lanes.
+pub(crate) fn take_class(pool: &Shared, class: u64, requested: u64, stream: StreamId) -> Option<Box<Block>> {
+    let lane = pool.lanes.of_class(class)?;
+    with_local(|local| {
+        let rack = local?.rack(pool)?;
+        if rack.tally.lane(lane).class() != class {
+            return None;
+        }
+        rack.stow();
+        rack.pop(lane, requested, stream)
+    })
+}
+
+/// Puts a block in this thread's magazine for its class. Answers one that it has no room for.
+#[inline(always)]
+pub(crate) fn put(lane: u8, block: Box<Block>) -> Option<Box<Block>> {
+    match last::put(lane, block) {
+        None => None,
+        Some(block) => put_anew(lane, block),
+    }
+}
+
+/// As [`put`], of a block that is not [the last](last::put).
+#[inline(never)]
+fn put_anew(lane: u8, block: Box<Block>) -> Option<Box<Block>> {
+    match lane {
+        // No magazine takes it, or it does not say which, so that it comes by here.
+        NO_LANE => Records::put(block),
+        lane => put_in_lane(lane, block),
+    }
+}
+
+/// A function of its own: the registers that it needs are not for others to save.
+#[inline(never)]
+fn put_in_lane(lane: u8, block: Box<Block>) -> Option<Box<Block>> {
+    let mut block = Some(block);
+    // Gone, in the destructor of another thread-local variable: it has no magazines any more.
+    let _ = LOCAL.try_with(|local| {
+        block = block.take().and_then(|block| match local.rack(&block.pool) {
+            Some(rack) => rack.push(lane, block),
+            None => Some(block),
+        });
+    });
+    block
+}
+
+/// Has the rack that [the last block](last) is of take it back, whatever its pool.
+pub(crate) fn stow_last() {
+    with_local(|local| {
+        let rack =
+            local.zip(last::slot()).and_then(|(local, slot)| local.racks[usize::from(slot) % SLOTS].get());
+        rack.into_iter().for_each(|rack| rack.stow());
+    });
+}
+
+/// As [`put`], where classes share lanes.
+pub(crate) fn put_in_shared_lane(block: Box<Block>) -> Option<Box<Block>> {
+    with_local(|local| {
+        let lane = block.pool.lanes.of_class(block.key.class);
+        match (local.and_then(|local| local.rack(&block.pool)), lane) {
+            (Some(rack), Some(lane)) if rack.tally.lane(lane).class() == block.key.class => {
+                rack.push_in_shared_lane(lane, block)
+            }
+            _ => Some(block),
+        }
+    })
+}
+
+/// Tells the depot of `pool` what this thread lent from its magazines. Answers whether that is all that they have to do with
+/// it: they are of its present epoch, and none is of a pool that is closed.
+#[inline]
+pub(crate) fn settle(pool: &Shared, depot: &mut Depot) -> bool {
+    let settled = LOCAL.try_with(|local| {
+        let rack = local.rack(pool);
+        if let Some(rack) = rack {
+            depot.settle(rack);
+        }
+        (rack.is_some() || !pool.has_magazines()) && local.closed.get() == CLOSED.load(Relaxed)
+    });
+    settled.unwrap_or(true)
+}
+
+/// Does something with this thread's rack for `pool`, fresh in its present epoch; without one where there is none: the pool
+/// is closed or has no magazines, or the thread is ending.
+pub(crate) fn visit<T>(pool: &Arc<Shared>, visit: impl FnOnce(Option<&Rack>) -> T) -> T {
+    with_local(|local| visit(local.and_then(|local| local.join(pool))))
+}
+
+/// As [`visit`], but only with a rack that is there and of the present epoch.
+pub(crate) fn look<T>(pool: &Shared, look: impl FnOnce(Option<&Rack>) -> T) -> T {
+    with_local(|local| look(local.and_then(|local| local.rack(pool))))
+}
+
+/// As [`visit`], to bring a block back to its pool.
+pub(crate) fn visit_with<T>(block: Box<Block>, visit: impl FnOnce(Option<&Rack>, Box<Block>) -> T) -> T {
+    with_local(|local| {
+        let rack = local.and_then(|local| local.join(&block.pool));
+        visit(rack, block)
+    })
+}
+
+/// Gives this thread's blocks and slots back to the depot of `pool`.
+pub(crate) fn leave(pool: &Shared) {
+    with_local(|local| {
+        if let Some(rack) = local.and_then(|local| local.racks[usize::from(pool.slot) % SLOTS].get()) {
+            rack.leave();
+        }
+    });
+}
+
+/// Does something with what this thread keeps; with nothing in the destructors of its other thread-local variables, when
+/// that may be gone.
+fn with_local<T>(act: impl FnOnce(Option<&Local>) -> T) -> T {
+    let mut act = Some(act);
+    let acted = LOCAL.try_with(|local| act.take().map(|act| act(Some(local))));
+    match (acted, act) {
+        (Ok(Some(answer)), _) => answer,
+        (_, Some(act)) => act(None),
+        (_, None) => unreachable!("it acted and answered"),
+    }
+}
+
+/// What a thread's end does. In a model, whose joins do not wait for thread-local variables to go, threads do it themselves.
+#[cfg(all(test, model))]
+pub(crate) fn end_thread() {
+    with_local(|local| local.into_iter().for_each(Local::leave_all));
+    crate::cache::orphans::free();
+}
+
+impl Local {
+    const fn new() -> Self {
+        Self { racks: [const { OnceCell::new() }; SLOTS], closed: Cell::new(0) }
+    }
+
+    /// The rack for `pool`, if it is of the pool's present epoch.
+    #[inline(always)]
+    fn rack(&self, pool: &Shared) -> Option<&Rack> {
+        let rack = self.racks[usize::from(pool.slot) % SLOTS].get()?;
+        // Relaxed: what another epoch is for comes later than any one call; nothing is published with it.
+        (rack.epoch.get() == pool.epoch.load(Relaxed)).then_some(rack)
+    }
+
+    /// Frees nothing: a driver's thread-local variables may be gone.
+    fn leave_all(&self) {
+        self.racks.iter().filter_map(OnceCell::get).for_each(|rack| rack.leave_at_end());
+    }
+
+    /// The rack for `pool` in its present epoch, after giving back what is there of another epoch or of closed pools.
+    #[inline]
+    fn join(&self, pool: &Arc<Shared>) -> Option<&Rack> {
+        match self.rack(pool) {
+            rack if self.closed.get() == CLOSED.load(Relaxed)
+                && (rack.is_some() || !pool.has_magazines()) =>
+            {
+                rack
+            }
+            _ => self.join_anew(pool),
+        }
+    }
+
+    #[cold]
+    fn join_anew(&self, pool: &Arc<Shared>) -> Option<&Rack> {
+        // Acquire: pairs with the release of a pool's closing. A look is not repeated: the pools that were counted must be seen
+        // to be closed.
+        let closed = CLOSED.load(Acquire);
+        if self.closed.replace(closed) != closed {
+            self.racks.iter().filter_map(OnceCell::get).for_each(|rack| {
+                let of = rack.pool.take();
+                let is_closed = of.as_ref().is_some_and(|pool| pool.is_closed());
+                rack.pool.set(of);
+                if is_closed {
+                    rack.leave();
+                }
+            });
+        }
+        if !pool.has_magazines() || pool.is_closed() {
+            return None;
+        }
+        let rack = self.racks[usize::from(pool.slot) % SLOTS].get_or_init(|| Box::new(Rack::new()));
+        if rack.epoch.get() != pool.epoch.load(Relaxed) {
+            rack.leave();
+            // A destructor that ran in there may have joined on its own account.
+            if rack.epoch.get() == NEVER {
+                let epoch = pool.depot().enroll(&rack.tally, &pool.epoch)?;
+                rack.pool.set(Some(Arc::clone(pool)));
+                rack.epoch.set(epoch);
+            }
+        }
+        self.rack(pool)
+    }
+}
+
+impl Drop for Local {
+    fn drop(&mut self) {
+        if fork::is_child() {
+            // Depots may be locked by threads that are not here.
+            return self.racks.iter_mut().for_each(|rack| mem::forget(rack.take()));
+        }
+        self.leave_all();
+    }
+}

@@ -1,0 +1,381 @@
+//! One thread's magazines for one pool: lanes of idle blocks, linked through their records.
+
+use crate::cache::accounts::Lent;
+use crate::cache::block::Block;
+use crate::cache::core::Shared;
+use crate::cache::magazine;
+use crate::cache::magazine::class_table as lanes;
+use crate::cache::magazine::class_table::LANES;
+use crate::cache::magazine::counters::{HighWater, Tally};
+use crate::cache::magazine::hot as last;
+use crate::cache::magazine::hot::{Given, Last};
+use crate::cache::orphans as ended;
+use std::cell::Cell;
+use std::mem;
+use std::sync::Arc;
+use vrampool_backend::StreamId;
+
+/// An epoch that no pool is ever in.
+pub(crate) const NEVER: u64 = u64::MAX;
+
+/// One thread's magazines for one pool at a time. In this order: what each hit touches shares a line.
+#[repr(C, align(64))]
+pub(crate) struct Rack {
+    /// The epoch of the pool's that its content is of.
+    pub(crate) epoch: Cell<u64>,
+    pub(crate) tally: Arc<Tally>,
+    /// Bytes lent from its lanes, less those that came back, since the depot was last told. What was asked for of them is in
+    /// the tally.
+    live: HighWater,
+    /// The tally once more, for [the last block](last) while that is of this rack: so no count of references changes.
+    for_last: Cell<Option<Arc<Tally>>>,
+    lanes: [Cell<Option<Box<Block>>>; LANES],
+    /// What refilling remembers of each lane.
+    habits: [Cell<Habit>; LANES],
+    /// Bytes of all its slots.
+    pub(crate) leased: Cell<u64>,
+    pub(crate) pool: Cell<Option<Arc<Shared>>>,
+}
+
+/// What a thread leaves when it gives magazines up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Leaving {
+    Pool,
+    /// Itself: nothing is freed there.
+    Thread,
+}
+
+/// What magazines were of, and the blocks that it does not keep.
+struct Vacated {
+    pool: Arc<Shared>,
+    gone: Vec<Box<Block>>,
+    is_closed: bool,
+}
+
+/// How a lane is used, seen at the depot.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Habit {
+    /// How many blocks it was last refilled with.
+    pub(crate) refill: u64,
+    /// The hits by then.
+    pub(crate) hits: u64,
+    /// What it held then.
+    pub(crate) idle: u64,
+}
+
+impl Rack {
+    pub(crate) fn new() -> Self {
+        let tally = Arc::new(Tally::new());
+        Self {
+            epoch: Cell::new(NEVER),
+            for_last: Cell::new(Some(Arc::clone(&tally))),
+            tally,
+            lanes: [const { Cell::new(None) }; LANES],
+            habits: [const { Cell::new(Habit { refill: 0, hits: 0, idle: 0 }) }; LANES],
+            live: HighWater::new(),
+            leased: Cell::new(0),
+            pool: Cell::new(None),
+        }
+    }
+
+    #[inline(always)]
+    fn lane(&self, lane: u8) -> &Cell<Option<Box<Block>>> {
+        &self.lanes[usize::from(lane) % LANES]
+    }
+
+    /// The slots of the lane that is of `class`.
+    pub(crate) fn slots_of(&self, class: u64) -> u64 {
+        let lane = self.tally.lane(lanes::number(class));
+        if lane.class() == class { lane.slots() } else { 0 }
+    }
+
+    pub(crate) fn habit(&self, lane: u8) -> &Cell<Habit> {
+        &self.habits[usize::from(lane) % LANES]
+    }
+
+    /// A hit by [the last block](last), of which it is not known whether it makes a new peak, if it needs no wait. If it does
+    /// make one it is accounted for as any other.
+    pub(crate) fn pop_last(&self, requested: u64, stream: StreamId) -> Option<Box<Block>> {
+        let popped = last::of(self.epoch.get(), |last| {
+            if self.live.has_room(last.class()?) && self.tally.requested().has_room(requested) {
+                last.prove(requested + 1);
+                return last.lend(requested, stream);
+            }
+            let (lane, mut block) = last.take_ready(stream)?;
+            self.count_hit(lane, &mut block, requested);
+            Some(block)
+        });
+        popped.flatten()
+    }
+
+    /// A hit, if the newest block in the lane needs no wait. [The last block](last) is out, or of another lane.
+    #[inline(always)]
+    pub(crate) fn pop(&self, number: u8, requested: u64, stream: StreamId) -> Option<Box<Block>> {
+        let lane = self.lane(number);
+        let mut block = lane.take()?;
+        if !block.is_ready_on(stream) {
+            set(lane, Some(block));
+            return None;
+        }
+        set(lane, block.next.take());
+        // Both are out now, and may be a new peak.
+        self.settle_last();
+        self.count_hit(number, &mut block, requested);
+        Some(block)
+    }
+
+    #[inline(always)]
+    fn count_hit(&self, lane: u8, block: &mut Block, requested: u64) {
+        block.requested = requested;
+        let tally = self.tally.lane(lane);
+        tally.pop();
+        tally.hit();
+        self.live.rise(block.key.class);
+        self.tally.requested().rise(requested);
+    }
+
+    /// Keeps a block of `lane` that came back, if that has a slot for it: one that is not [the last](last::put), or not as it
+    /// went out.
+    #[inline(always)]
+    pub(crate) fn push(&self, lane: u8, block: Box<Block>) -> Option<Box<Block>> {
+        if !self.has_slot(lane) {
+            return Some(block);
+        }
+        let (class, requested) = (block.key.class, block.requested);
+        let mut block = Some(block);
+        let before = last::of(self.epoch.get(), |last| last.replace(lane, block.take()?));
+        match before {
+            Some(Some((lane, before))) => self.stack(lane, before),
+            Some(None) => self.settle_last(),
+            None => self.begin_last(lane, block),
+        }
+        self.live.fall(class);
+        self.tally.requested().fall(requested);
+        self.tally.set_last_lane(lane);
+        None
+    }
+
+    /// Takes a slot of a lane, perhaps that of the last block, which is out and keeps it until it is accounted for.
+    #[inline(always)]
+    fn has_slot(&self, lane: u8) -> bool {
+        let tally = self.tally.lane(lane);
+        tally.push() || {
+            self.settle_last();
+            tally.push()
+        }
+    }
+
+    /// The last block is another pool's, or there is none.
+    #[cold]
+    #[inline(never)]
+    fn begin_last(&self, lane: u8, block: Option<Box<Block>>) {
+        magazine::stow_last();
+        let Some(block) = block else { return };
+        match self.for_last.take() {
+            None => self.stack(lane, block),
+            Some(tally) => {
+                if let Some(given) = last::begin(self.epoch.get(), lane, tally, block) {
+                    self.take_back(given);
+                }
+            }
+        }
+    }
+
+    /// As [`push`](Self::push), where classes share lanes.
+    pub(crate) fn push_in_shared_lane(&self, lane: u8, block: Box<Block>) -> Option<Box<Block>> {
+        if !self.has_slot(lane) {
+            return Some(block);
+        }
+        self.live.fall(block.key.class);
+        self.tally.requested().fall(block.requested);
+        self.stack(lane, block);
+        None
+    }
+
+    /// Puts the block that came back last in its lane, or accounts for it when it is out: before lanes or accounts are looked
+    /// at.
+    pub(crate) fn stow(&self) {
+        if let Some(given) = last::of(self.epoch.get(), Last::give_up).flatten() {
+            self.take_back(given);
+        }
+    }
+
+    fn take_back(&self, Given { tally, block }: Given) {
+        // It has none meanwhile: there is nothing to be dropped.
+        mem::forget(self.for_last.replace(Some(tally)));
+        match block {
+            Some((lane, block)) => self.stack(lane, block),
+            None => self.settle_last(),
+        }
+    }
+
+    /// Accounts for the last block, if it is out, as for any other.
+    fn settle_last(&self) {
+        if let Some((lane, requested)) = self.tally.last_lent() {
+            let lane = self.tally.lane(lane);
+            lane.pop();
+            self.live.rise(lane.class());
+            self.tally.requested().rise(requested);
+            self.tally.forget_last();
+        }
+    }
+
+    /// What the last block may be lent for is to be found out anew.
+    fn doubt_last(&self) {
+        last::of(self.epoch.get(), |last| last.prove(0));
+    }
+
+    /// Whether nothing was lent or came back since that was last [taken](Self::take_lent).
+    #[inline]
+    pub(crate) fn lent_nothing(&self) -> bool {
+        self.live.is_untouched() && self.tally.requested().is_untouched() && self.tally.last_lent().is_none()
+    }
+
+    /// What was lent since this was last asked, and the most that was in between.
+    pub(crate) fn take_lent(&self) -> (Lent, Lent) {
+        self.settle_last();
+        self.doubt_last();
+        let ((live, most_live), (requested, most_requested)) =
+            (self.live.take(), self.tally.requested().take());
+        (Lent { requested, live }, Lent { requested: most_requested, live: most_live })
+    }
+
+    /// Puts a block on top of its lane, uncounted.
+    #[inline(always)]
+    pub(crate) fn stack(&self, lane: u8, mut block: Box<Block>) {
+        let lane = self.lane(lane);
+        // It has none below it yet: there is nothing to be dropped.
+        mem::forget(mem::replace(&mut block.next, lane.take()));
+        set(lane, Some(block));
+    }
+
+    /// Takes out the newest of the first `search` blocks of a lane that `wanted` finds, uncounted.
+    pub(crate) fn unstack(
+        &self,
+        lane: u8,
+        search: usize,
+        wanted: impl Fn(&Block) -> bool,
+    ) -> Option<Box<Block>> {
+        self.stow();
+        let lane = self.lane(lane);
+        let mut head = lane.take();
+        let mut found = None;
+        let mut link = &mut head;
+        for _ in 0..search {
+            match link {
+                Some(block) if wanted(block) => {
+                    let next = block.next.take();
+                    found = mem::replace(link, next);
+                    break;
+                }
+                Some(block) => link = &mut block.next,
+                None => break,
+            }
+        }
+        set(lane, head);
+        found
+    }
+
+    /// Takes out all but the newest `keep` blocks of a lane, uncounted; newest first.
+    pub(crate) fn unstack_below(&self, lane: u8, keep: u64) -> Vec<Box<Block>> {
+        self.stow();
+        let lane = self.lane(lane);
+        let mut head = lane.take();
+        let mut link = &mut head;
+        for _ in 0..keep {
+            match link {
+                Some(block) => link = &mut block.next,
+                None => break,
+            }
+        }
+        let mut below = Vec::new();
+        let mut rest = link.take();
+        while let Some(mut block) = rest {
+            rest = block.next.take();
+            below.push(block);
+        }
+        set(lane, head);
+        below
+    }
+
+    /// Gives blocks and slots back to the depot they are of.
+    pub(crate) fn leave(&self) {
+        if let Some(Vacated { pool, gone, is_closed }) = self.vacate(Leaving::Pool) {
+            pool.give_back(gone);
+            if is_closed {
+                ended::gave_up();
+            }
+        }
+    }
+
+    /// The same where the thread ends: neither a block nor the last handle of a pool is dropped there.
+    pub(crate) fn leave_at_end(&self) {
+        if let Some(Vacated { pool, gone, is_closed }) = self.vacate(Leaving::Thread) {
+            ended::leave(pool, gone, is_closed);
+        }
+    }
+
+    fn vacate(&self, leaving: Leaving) -> Option<Vacated> {
+        self.stow();
+        let epoch = self.epoch.replace(NEVER);
+        let pool = self.pool.take()?;
+        let mut depot = pool.depot();
+        let gone = depot.dismiss(self, epoch, leaving);
+        let is_closed = depot.is_closed();
+        drop(depot);
+        self.leased.set(0);
+        Some(Vacated { pool, gone, is_closed })
+    }
+}
+
+/// Sets a lane that is known to be empty: there is nothing to be dropped.
+#[inline(always)]
+fn set(lane: &Cell<Option<Box<Block>>>, blocks: Option<Box<Block>>) {
+    mem::forget(lane.replace(blocks));
+}
+
+#[cfg(all(test, feature = "host", not(model)))]
+mod tests {
+    use crate::host::HostDevice;
+    use crate::{Backend, Buffer, Pool};
+    use std::sync::mpsc;
+    use std::thread;
+    use std::time::Duration;
+
+    /// With the depot's lock taken by somebody else: the next is asked for, then the one before freed, in sizes that change.
+    #[test]
+    fn what_a_lane_has_room_for_needs_no_lock() {
+        let device = HostDevice::new();
+        let stream = device.create_stream().expect("a stream");
+        let pool = Pool::builder(&device).build().expect("good settings");
+        let ((warm, is_warm), (go, going), (done, is_done)) =
+            (mpsc::channel(), mpsc::channel(), mpsc::channel());
+        let worker = thread::spawn({
+            let pool = pool.clone();
+            move || {
+                let turn = |before: Option<Buffer<HostDevice>>, bytes| {
+                    let next = pool.allocate(bytes, &stream).expect("memory");
+                    drop(before);
+                    next
+                };
+                let mut last = turn(None, 1000);
+                for bytes in [900, 1000, 900, 1000] {
+                    last = turn(Some(last), bytes);
+                }
+                warm.send(()).expect("somebody waits");
+                going.recv().expect("somebody says so");
+                for bytes in [900, 1000, 900, 1000, 900] {
+                    last = turn(Some(last), bytes);
+                }
+                done.send(()).expect("somebody waits");
+            }
+        });
+        is_warm.recv().expect("it works");
+        let depot = pool.handle.shared.depot();
+        go.send(()).expect("it listens");
+        let outcome = is_done.recv_timeout(Duration::from_secs(60));
+        drop(depot);
+        worker.join().expect("no panic");
+        assert!(outcome.is_ok(), "it waited for the lock");
+    }
+}

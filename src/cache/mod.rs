@@ -1,0 +1,22 @@
+//! Idle memory, kept for reuse: buckets by size class under one lock, and each thread's magazines above them.
+//!
+//! * `size_class`: what a request rounds up to; `buckets` and `depot`: idle blocks, and the lock around them (`depot_lock`);
+//! * `magazine`: what each thread keeps to itself; `refill`: blocks and slots between a thread and the depot; `orphans`: what threads that
+//!   ended left;
+//! * `accounts`: bytes and the caps on them; `reservation`: bytes counted before the source delivers them; `retry_queue`: who asks a device
+//!   that refused, in order;
+//! * `block`: one block's record; `recycle`: records kept for further blocks; `core`: what a pool's handles, buffers and blocks share.
+
+pub(crate) mod accounts;
+pub(crate) mod block;
+pub(crate) mod buckets;
+pub(crate) mod core;
+pub(crate) mod depot;
+pub(crate) mod depot_lock;
+pub(crate) mod magazine;
+pub(crate) mod orphans;
+pub(crate) mod recycle;
+pub(crate) mod refill;
+pub(crate) mod reservation;
+pub(crate) mod retry_queue;
+pub(crate) mod size_class;

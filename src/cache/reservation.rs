@@ -1,0 +1,80 @@
+//! What a miss has while it asks: bytes that were promised to it, which count until the source gave them, or did not; and its turn
+//! among those whom the device refused.
+
+use crate::cache::core::{Shared, is_giving_back};
+use crate::error::Error;
+use crate::pool::served_by::ServedBy;
+use crate::pool::stats::Rung;
+
+/// Why there is no promise.
+#[derive(Debug)]
+pub(crate) enum NoRoom {
+    /// The pool's limit, bytes.
+    Limit(u64),
+    /// Nothing may be given back for it now.
+    Relief(Error),
+}
+
+/// Bytes that a miss may take from the device. Dropped unkept, also by a panic, they are free again.
+#[derive(Debug)]
+pub(crate) struct Promise<'a> {
+    pool: &'a Shared,
+    class: u64,
+    kept: bool,
+}
+
+impl<'a> Promise<'a> {
+    pub(crate) fn new(pool: &'a Shared, class: u64) -> Self {
+        Self { pool, class, kept: false }
+    }
+
+    /// The source gave them; it has had to reserve `reserved` bytes, if it reserves ahead.
+    /// It was asked in that generation.
+    pub(crate) fn keep(mut self, requested: u64, reserved: u64, generation: u64, server: ServedBy) {
+        self.kept = true;
+        self.pool.depot().promise_kept(self.class, requested, reserved, generation, server);
+    }
+}
+
+impl Drop for Promise<'_> {
+    fn drop(&mut self) {
+        if !self.kept {
+            self.pool.depot().budget.broken(self.class);
+            self.pool.notify_freed();
+        }
+    }
+}
+
+/// The place of a request among those that found the device out of memory. They ask again in the order in which they came; dropped, also
+/// by a panic, it lets the next one ask.
+#[derive(Debug)]
+pub(crate) struct Turn<'a> {
+    pool: &'a Shared,
+    number: u64,
+}
+
+impl<'a> Turn<'a> {
+    /// Behind all that are there. None in a destructor, where nobody waits: what others wait for may be what is being dropped.
+    pub(crate) fn begin(pool: &'a Shared) -> Option<Self> {
+        (!is_giving_back()).then(|| Self { pool, number: pool.depot().turns.begin() })
+    }
+
+    /// Waits until those before have their answers.
+    pub(crate) fn wait(&self) {
+        let mut depot = self.pool.depot();
+        if !depot.turns.is_next(self.number) {
+            depot.count(Rung::Wait);
+        }
+        while !depot.turns.is_next(self.number) {
+            depot = self.pool.wait_for_freed(depot);
+        }
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        if self.pool.depot().turns.end(self.number) {
+            self.pool.notify_freed();
+        }
+    }
+}

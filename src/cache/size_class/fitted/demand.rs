@@ -1,0 +1,219 @@
+//! What a program asked for and gave back, in order. Numbers only.
+
+use crate::cache::size_class::SizeClasses;
+use std::collections::{BTreeMap, HashMap};
+
+/// From how many requests and frees on no more requests are kept: 8 GiB of them, more than any program needs to show what it
+/// is like. So counts of buffers fit 32 bits.
+const MOST_STEPS: usize = 1 << 30;
+
+/// What a program asked for and gave back, in order: what classes are fitted to, and what a rule is judged by.
+///
+/// ```
+/// use vrampool::fitted::Demand;
+/// use vrampool::{FittedClasses, SizeClasses};
+///
+/// let mut demand = Demand::new();
+/// for size in [900_000, 1_100_000] {
+///     demand.allocate(size); // one after the other: never both at once
+///     demand.free(size);
+/// }
+/// assert_eq!(demand.held(SizeClasses::Fixed), Some((1 << 20) + (4 << 20)));
+/// let classes = FittedClasses::fit(&demand, 64);
+/// assert_eq!(classes.sizes(), [1_100_288]); // so one class serves both
+/// assert_eq!(demand.held(SizeClasses::Fitted(classes)), Some(1_100_288));
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct Demand {
+    /// Every size that was asked for, in the order of their first requests.
+    sizes: Vec<Size>,
+    /// Where each is among them. Not a faster hash: sizes come from files, and this one's collisions cannot be made on purpose.
+    places: HashMap<u64, u32>,
+    steps: Vec<Step>,
+    live_bytes: u64,
+    peak_requested: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Size {
+    pub(crate) bytes: u64,
+    requests: u64,
+    live: u64,
+}
+
+/// A request, or a free, of one of the sizes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Step {
+    pub(crate) place: u32,
+    pub(crate) is_free: bool,
+}
+
+/// What was asked of one class.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ClassDemand {
+    /// The class, bytes.
+    pub class: u64,
+    /// Different sizes that were asked for.
+    pub sizes: u64,
+    /// Requests.
+    pub requests: u64,
+    /// Bytes that they asked for; at most 2⁶⁴ − 1.
+    pub requested_bytes: u64,
+    /// The most buffers that were live at once.
+    pub peak_buffers: u64,
+}
+
+impl ClassDemand {
+    /// Bytes that a pool without caps has of this class in the end; `None` when that is 2⁶⁴ or more.
+    #[must_use]
+    pub fn held_bytes(&self) -> Option<u64> {
+        self.class.checked_mul(self.peak_buffers)
+    }
+
+    /// Bytes that all requests together got more than they asked for; at most 2⁶⁴ − 1.
+    #[must_use]
+    pub fn padding_bytes(&self) -> u64 {
+        self.class.saturating_mul(self.requests).saturating_sub(self.requested_bytes)
+    }
+}
+
+impl Demand {
+    /// Nothing yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Somebody asked for so many bytes and got them.
+    pub fn allocate(&mut self, bytes: u64) {
+        let next = self.sizes.len() as u32;
+        if self.steps.len() >= MOST_STEPS {
+            return;
+        }
+        let place = *self.places.entry(bytes).or_insert(next);
+        if place == next {
+            self.sizes.push(Size { bytes, requests: 0, live: 0 });
+        }
+        if let Some(size) = self.sizes.get_mut(place as usize) {
+            size.requests += 1;
+            size.live += 1;
+        }
+        self.steps.push(Step { place, is_free: false });
+        self.live_bytes = self.live_bytes.saturating_add(bytes);
+        self.peak_requested = self.peak_requested.max(self.live_bytes);
+    }
+
+    /// A buffer that was asked for as so many bytes was given back. Of a size that has none live nothing is noted: its request
+    /// was before the first one here.
+    pub fn free(&mut self, bytes: u64) {
+        let place = self.places.get(&bytes).copied();
+        let size = place.and_then(|place| self.sizes.get_mut(place as usize)).filter(|size| size.live > 0);
+        if let (Some(place), Some(size)) = (place, size) {
+            size.live -= 1;
+            self.live_bytes = self.live_bytes.saturating_sub(bytes);
+            self.steps.push(Step { place, is_free: true });
+        }
+    }
+
+    /// How many requests there were.
+    #[must_use]
+    pub fn requests(&self) -> u64 {
+        self.sizes.iter().map(|size| size.requests).sum()
+    }
+
+    /// How many different sizes were asked for.
+    #[must_use]
+    pub fn distinct_sizes(&self) -> usize {
+        self.sizes.len()
+    }
+
+    /// The most bytes that were live at once, before any rounding; at most 2⁶⁴ − 1.
+    #[must_use]
+    pub fn peak_requested(&self) -> u64 {
+        self.peak_requested
+    }
+
+    /// What was asked of each class by this rule, from the smallest on. Requests for which it has no class are left out.
+    #[must_use]
+    pub fn by_class(&self, classes: SizeClasses) -> Vec<ClassDemand> {
+        let rounded: Vec<Option<u64>> = self.sizes.iter().map(|size| classes.round(size.bytes)).collect();
+        let mut rows: BTreeMap<u64, (ClassDemand, u64)> = BTreeMap::new();
+        for (size, class) in self.sizes.iter().zip(&rounded) {
+            let Some(class) = *class else { continue };
+            let fresh = ClassDemand { class, sizes: 0, requests: 0, requested_bytes: 0, peak_buffers: 0 };
+            let (row, _) = rows.entry(class).or_insert((fresh, 0));
+            row.sizes += 1;
+            row.requests += size.requests;
+            let bytes = size.bytes.saturating_mul(size.requests);
+            row.requested_bytes = row.requested_bytes.saturating_add(bytes);
+        }
+        for step in &self.steps {
+            let class = rounded.get(step.place as usize).copied().flatten();
+            let Some((row, live)) = class.and_then(|class| rows.get_mut(&class)) else { continue };
+            match step.is_free {
+                true => *live -= 1,
+                false => *live += 1,
+            }
+            row.peak_buffers = row.peak_buffers.max(*live);
+        }
+        rows.into_values().map(|(row, _)| row).collect()
+    }
+
+    /// Bytes that a pool by this rule has in the end, if nothing makes it give any back and no class borrows: of each class as
+    /// many buffers as were ever live at once. `None` when that is 2⁶⁴ or more.
+    #[must_use]
+    pub fn held(&self, classes: SizeClasses) -> Option<u64> {
+        let mut rows = self.by_class(classes).into_iter();
+        rows.try_fold(0u64, |sum, row| sum.checked_add(row.held_bytes()?))
+    }
+
+    /// The sizes that steps name by their place.
+    pub(crate) fn sizes(&self) -> &[Size] {
+        &self.sizes
+    }
+
+    pub(crate) fn steps(&self) -> &[Step] {
+        &self.steps
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_counted() {
+        let mut demand = Demand::new();
+        demand.free(100);
+        demand.allocate(100);
+        demand.allocate(2000);
+        demand.free(100);
+        demand.free(100);
+        demand.allocate(3000);
+        demand.allocate(100);
+        assert_eq!((demand.requests(), demand.distinct_sizes(), demand.peak_requested()), (4, 3, 5100));
+        let rows = demand.by_class(SizeClasses::Fixed);
+        let small = ClassDemand { class: 1024, sizes: 1, requests: 2, requested_bytes: 200, peak_buffers: 1 };
+        let large =
+            ClassDemand { class: 4096, sizes: 2, requests: 2, requested_bytes: 5000, peak_buffers: 2 };
+        assert_eq!(rows, [small, large]);
+        assert_eq!((small.padding_bytes(), large.held_bytes()), (2048 - 200, Some(8192)));
+        assert_eq!(demand.held(SizeClasses::Fixed), Some(1024 + 8192));
+    }
+
+    #[test]
+    fn sizes_that_no_device_has_end_nothing() {
+        let mut demand = Demand::new();
+        for size in [u64::MAX, u64::MAX, 1 << 63, 0] {
+            demand.allocate(size);
+        }
+        assert_eq!(demand.peak_requested(), u64::MAX);
+        let classes: Vec<u64> =
+            demand.by_class(SizeClasses::PowerOfTwo).iter().map(|row| row.class).collect();
+        assert_eq!(classes, [1, 1 << 63], "there is none for the largest");
+        assert_eq!(demand.held(SizeClasses::Exact(1 << 62)), Some((1 << 63) + (1 << 62)));
+        demand.allocate(1 << 63);
+        assert_eq!(demand.held(SizeClasses::PowerOfTwo), None);
+    }
+}

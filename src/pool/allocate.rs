@@ -1,0 +1,296 @@
+//! A request's way down past the magazines, and the ladder that is climbed when memory runs out.
+
+use crate::UNLIMITED;
+use crate::arena as device_arena;
+use crate::arena::DeviceArena;
+use crate::arena::engine::ArenaError;
+use crate::cache::block::Block;
+use crate::cache::buckets::Key;
+use crate::cache::core::Shared;
+use crate::cache::magazine;
+use crate::cache::magazine::class_table::NO_LANE;
+use crate::cache::magazine::rack::Rack;
+use crate::cache::orphans as ended;
+use crate::cache::recycle::Found;
+use crate::cache::reservation::{NoRoom, Turn};
+use crate::error::{Error, Forbidden, OutOfMemory, Shortage};
+use crate::pool::served_by::ServedBy;
+use crate::pool::stats::Rung;
+use crate::source::Extent;
+use crate::streams::capture::{After, Need};
+use std::mem;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use vrampool_backend::{Announced, Backend, MemoryKind, Stream, fork};
+
+impl Shared {
+    /// # Errors
+    /// [`Error::WrongDevice`] for a stream of another device; [`BackendError::Forked`](vrampool_backend::BackendError).
+    pub(crate) fn check_device(&self, stream: &impl Stream) -> Result<(), Error> {
+        fork::check()?;
+        let given = stream.device();
+        // Numbers first, and names mostly by their address: this is on the way of every large request.
+        let is_own = given.key == self.device.key
+            && (std::ptr::eq(given.backend, self.device.backend) || given.backend == self.device.backend);
+        if is_own { Ok(()) } else { Err(Error::WrongDevice { pool: self.device, given }) }
+    }
+
+    /// Serves a request too large for magazines with as little as possible: by the newest idle block, if that needs no wait,
+    /// or, where nothing idle would serve, by its source. No answer means nothing: take the usual way. Pools with hooks do so for
+    /// every request, because lanes of theirs are below none.
+    pub(crate) fn allocate_large<B: Backend>(
+        self: &Arc<Self>,
+        bytes: u64,
+        stream: &B::Stream,
+    ) -> Option<Result<Box<Block>, Error>> {
+        if !self.lanes.are_below(bytes) {
+            return None;
+        }
+        let key = Key {
+            kind: self.kind,
+            class: self.classes.round(bytes).filter(|&class| class <= self.max_allocation)?,
+        };
+        let mut gone = [None, None];
+        let mut depot = self.depot();
+        magazine::settle(self, &mut depot);
+        if self.caps.cache(key.class) {
+            if let Some(ready) = depot.take_ready(key, bytes, stream.id()) {
+                return Some(Ok(ready));
+            }
+            if !depot.has_nothing_for(key) {
+                return None;
+            }
+        }
+        // A spare's stream is one of the pool's device.
+        if !depot.spare_is_of(stream.id()) && self.check_device(stream).is_err() {
+            return None;
+        }
+        let mut fresh = depot.serve::<B>(key, bytes, stream, &mut gone);
+        if fresh.is_none()
+            && let Some(arena) = self.supply::<B>().arena()
+        {
+            drop(depot);
+            let has_looked = arena.look();
+            depot = self.depot();
+            fresh = if has_looked { depot.serve::<B>(key, bytes, stream, &mut gone) } else { None };
+        }
+        depot.count_miss(key);
+        drop(depot);
+        let Some(fresh) = fresh else { return Some(self.miss::<B>(key, bytes, stream, None)) };
+        if gone.iter().all(Option::is_none) {
+            // Mostly there is nothing to be dropped.
+            mem::forget(gone);
+        }
+        Some(Ok(fresh))
+    }
+
+    /// Serves a request that this thread's magazines could not serve at once; `request` is that, if there are hooks to know.
+    pub(crate) fn allocate<B: Backend>(
+        self: &Arc<Self>,
+        bytes: u64,
+        kind: MemoryKind,
+        stream: &B::Stream,
+        request: Option<&Announced<'_>>,
+    ) -> Result<Box<Block>, Error> {
+        self.check_device(stream)
+            .inspect_err(|_| self.count_failure(|counters| &mut counters.failed_invalid))?;
+        let max_allocation = self.max_allocation;
+        let Some(class) = self.classes.round(bytes).filter(|&class| class <= max_allocation) else {
+            self.count_failure(|counters| &mut counters.failed_invalid);
+            return Err(Error::TooLarge { requested: bytes, max_allocation });
+        };
+        let key = Key { kind, class };
+        let mut gone = [None, None];
+        match self.find::<B>(key, bytes, stream, &mut gone) {
+            (Some(block), Found::Idle) => match self.reuse::<B>(block, key, stream) {
+                Ok(block) => Ok(block),
+                // It is a captured stream's, and the stream that asks is not.
+                Err(Error::Capture { .. }) if !self.is_capturing::<B>(stream) => {
+                    self.miss::<B>(key, bytes, stream, request)
+                }
+                Err(error) => {
+                    self.count_failure(|counters| &mut counters.failed_by_backend);
+                    Err(error)
+                }
+            },
+            (Some(block), Found::Fresh) => Ok(block),
+            (None, _) => self.miss::<B>(key, bytes, stream, request),
+        }
+    }
+
+    /// A block from this thread's magazines or the depot, or from an arena with as little effort, and streams that are `gone`
+    /// for that; counts the hit or the miss.
+    fn find<B: Backend>(
+        self: &Arc<Self>,
+        key: Key,
+        requested: u64,
+        stream: &B::Stream,
+        gone: &mut [Option<B::Stream>; 2],
+    ) -> (Option<Box<Block>>, Found) {
+        let mut at_depot = |rack: Option<&Rack>| {
+            let mut depot = self.depot();
+            match depot.take(key, requested, stream.id(), rack) {
+                None => (depot.serve::<B>(key, requested, stream, gone), Found::Fresh),
+                idle => (idle, Found::Idle),
+            }
+        };
+        if !self.has_magazines() {
+            return at_depot(None);
+        }
+        if !self.has_magazine_for(key) {
+            return magazine::look(self, at_depot);
+        }
+        let was_tried = self.lanes.of_request(requested).is_some_and(|lane| lane != NO_LANE)
+            || self.lanes.are_unshared() && self.records.has_tried(requested);
+        if !was_tried && let Some(block) = magazine::take_class(self, key.class, requested, stream.id()) {
+            return (Some(block), Found::Idle);
+        }
+        magazine::visit(self, at_depot)
+    }
+
+    /// Makes an idle block ready for `stream`; one that cannot be made ready goes back to its bucket.
+    fn reuse<B: Backend>(
+        &self,
+        mut block: Box<Block>,
+        key: Key,
+        stream: &B::Stream,
+    ) -> Result<Box<Block>, Error> {
+        let handed_over = match block.is_ready_on(stream.id()) {
+            true => Ok(0),
+            false => block.check_claim::<B>(stream).and_then(|()| block.hand_over::<B>(stream, After::Work)),
+        };
+        match handed_over {
+            Ok(waits) => self.count_waits(waits),
+            Err(error) => {
+                self.depot().buckets.undo_hit(key);
+                Self::release(block);
+                return Err(error);
+            }
+        }
+        Ok(block)
+    }
+
+    fn miss<B: Backend>(
+        self: &Arc<Self>,
+        key: Key,
+        requested: u64,
+        stream: &B::Stream,
+        request: Option<&Announced<'_>>,
+    ) -> Result<Box<Block>, Error> {
+        let (supply, need) = (self.supply::<B>(), Need { requested, class: key.class });
+        let relief = || need.check(&supply.device, stream, Forbidden::Relief);
+        let may_ask = match supply.asks_driver(key) {
+            true => need.check(&supply.device, stream, Forbidden::Allocation),
+            false => Ok(()),
+        };
+        may_ask.inspect_err(|_| self.count_failure(|counters| &mut counters.failed_by_backend))?;
+        if ended::has_left() && relief().is_ok() {
+            ended::free();
+        }
+        let calls = device_arena::mapping_calls_of_this_thread();
+        let promise = self.make_room(key.class, relief).map_err(|refusal| match refusal {
+            NoRoom::Limit(limit) => {
+                self.count_failure(|counters| &mut counters.failed_by_limit);
+                self.out_of_memory(key, requested, Shortage::Limit(limit))
+            }
+            NoRoom::Relief(error) => {
+                self.count_failure(|counters| &mut counters.failed_by_backend);
+                error
+            }
+        })?;
+        // Before the source is asked: what it gives may be forgotten by the time that it is here.
+        let generation = self.generation.load(Relaxed);
+        match self.ask_source::<B>(key, stream, request, relief) {
+            Ok(extent) => {
+                let reserved = supply.arena().map_or(0, DeviceArena::reserved_bytes);
+                let calls_driver =
+                    supply.asks_driver(key) || device_arena::mapping_calls_of_this_thread() != calls;
+                let server = if calls_driver { ServedBy::Driver } else { ServedBy::Arena };
+                promise.keep(requested, reserved, generation, server);
+                Ok(Block::new(extent, key, requested, stream, (self, generation)))
+            }
+            Err(error) if error.is_out_of_memory() => {
+                drop(promise);
+                self.count_failure(|counters| &mut counters.failed_by_device);
+                Err(match error {
+                    Error::Backend(error) => self.out_of_memory(key, requested, Shortage::Device(error)),
+                    Error::Arena(error) => self.out_of_memory(key, requested, Shortage::Arena(error)),
+                    other => other,
+                })
+            }
+            Err(error) => {
+                drop(promise);
+                self.count_failure(|counters| &mut counters.failed_by_backend);
+                Err(error)
+            }
+        }
+    }
+
+    /// Asks the source; while it is out of memory, gives back least recently requested classes of the size asked for, then
+    /// everything, and asks again; and last, closes the holes of an arena. `relief` is asked before any of that. Whoever gives everything
+    /// back waits for memory on its way back, and asks before those who come later, here or at the driver.
+    fn ask_source<B: Backend>(
+        &self,
+        key: Key,
+        stream: &B::Stream,
+        request: Option<&Announced<'_>>,
+        relief: impl Fn() -> Result<(), Error>,
+    ) -> Result<Extent<B>, Error> {
+        let ask = || self.ask_announced::<B>(key, stream, request);
+        let may_help = |answer: &Result<Extent<B>, Error>| match answer {
+            // All that is left was used by captured streams: other memory may coalesce.
+            Err(Error::Capture { forbidden: Forbidden::Wait, .. }) => !self.is_capturing::<B>(stream),
+            Err(error) => error.is_out_of_memory(),
+            Ok(_) => false,
+        };
+        // Others were refused by the driver, and wait for what it gets back.
+        let is_late =
+            self.supply::<B>().asks_driver(key) && !self.depot().turns.is_empty() && relief().is_ok();
+        let mut turn = if is_late { Turn::begin(self) } else { None };
+        turn.iter().for_each(Turn::wait);
+        let mut answer = ask();
+        if may_help(&answer) {
+            relief()?;
+        }
+        if may_help(&answer) && self.relieve(key.class) {
+            answer = ask();
+        }
+        if may_help(&answer) {
+            turn = turn.or_else(|| Turn::begin(self));
+            self.relieve_wholly();
+            turn.iter().for_each(Turn::wait);
+            answer = ask();
+        }
+        if let (Err(Error::Arena(ArenaError::NoSpace { available, .. })), Some(arena)) =
+            (&answer, self.supply::<B>().movable())
+            && *available >= key.class
+        {
+            self.depot().count(Rung::Compact);
+            match arena.compact(stream, UNLIMITED, |_| {}) {
+                // A captured stream's blocks stay. Those before them may do.
+                Ok(_) | Err(Error::Capture { .. }) => {}
+                Err(error) => return Err(error),
+            }
+            answer = ask();
+        }
+        answer
+    }
+
+    fn is_capturing<B: Backend>(&self, stream: &B::Stream) -> bool {
+        self.supply::<B>().device.is_capturing(stream).unwrap_or(true)
+    }
+
+    fn out_of_memory(&self, key: Key, requested: u64, shortage: Shortage) -> Error {
+        let mut depot = self.depot();
+        depot.count(Rung::Fail);
+        let stats = depot.stats();
+        Error::OutOfMemory(Box::new(OutOfMemory {
+            requested,
+            class: key.class,
+            live: stats.bytes_live,
+            cached: stats.bytes_cached,
+            held: stats.bytes_held,
+            shortage,
+        }))
+    }
+}

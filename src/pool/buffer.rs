@@ -1,0 +1,282 @@
+//! A buffer on loan.
+
+use crate::cache::block::Block;
+use crate::cache::core::Shared;
+use crate::error::Error;
+use crate::streams::capture::After;
+use std::fmt;
+use std::marker::PhantomData;
+use std::mem::{self, ManuallyDrop};
+use std::ops::Range;
+use vrampool_backend::{Backend, HeldMemory, Memory, MemoryKind, Region, RegionMut, Stream, StreamId, fork};
+
+/// Device memory on loan from a [`Pool`](crate::Pool). Dropping it gives it back; it may outlive the pool.
+///
+/// The way to its memory goes through a stream ([`on`](Self::on), [`on_mut`](Self::on_mut)): so the pool knows who waits
+/// for whom, readers for the last writer, a writer and the next borrower for all, and a region made for one stream is
+/// refused on another. Who takes [`memory`](Self::memory) or an address instead says so with [`used_on`](Self::used_on), or with
+/// [`record_stream`](Self::record_stream) where the program has its own order.
+///
+/// Its contents are not defined at first: a recycled buffer holds what its last borrower left
+/// ([`Pool::allocate_zeroed`](crate::Pool::allocate_zeroed) clears it).
+///
+/// ```
+/// # use vrampool::{Backend, Pool, host::HostDevice};
+/// # fn main() -> Result<(), vrampool::Error> {
+/// # let device = HostDevice::new();
+/// # let pool = Pool::builder(&device).build()?;
+/// let (compute, copy) = (device.create_stream()?, device.create_stream()?);
+/// let mut buffer = pool.allocate(4, &compute)?;
+/// buffer.write(&compute, &[1, 2, 3, 4])?;
+/// let mut bytes = [0; 4];
+/// buffer.read(&copy, &mut bytes)?; // another stream waits for the one that wrote
+/// assert_eq!(bytes, [1, 2, 3, 4]);
+/// # Ok(())
+/// # }
+/// ```
+pub struct Buffer<B: Backend> {
+    /// `None` only while dropping, and so nothing to be dropped then.
+    block: ManuallyDrop<Option<Box<Block>>>,
+    backend: PhantomData<B>,
+}
+
+impl<B: Backend> Buffer<B> {
+    #[inline]
+    pub(crate) fn new(block: Box<Block>) -> Self {
+        Self { block: ManuallyDrop::new(Some(block)), backend: PhantomData }
+    }
+
+    fn block(&self) -> &Block {
+        match &*self.block {
+            Some(block) => block,
+            None => unreachable!("a buffer has its block until it is dropped"),
+        }
+    }
+
+    fn device(&self) -> &B {
+        &self.block().pool.supply::<B>().device
+    }
+
+    /// Bytes that were asked for.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.block().requested
+    }
+
+    /// Whether no bytes were asked for.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes of its size class.
+    #[must_use]
+    pub fn class(&self) -> u64 {
+        self.block().key.class
+    }
+
+    /// Its placement and usage.
+    #[must_use]
+    pub fn kind(&self) -> MemoryKind {
+        self.block().key.kind
+    }
+
+    /// The [name](crate::Pool::name) of its pool.
+    #[must_use]
+    pub fn pool_name(&self) -> &str {
+        &self.block().pool.name
+    }
+
+    /// The stream it was allocated for, or that wrote it last.
+    #[must_use]
+    pub fn stream(&self) -> &B::Stream {
+        self.block().stream::<B>()
+    }
+
+    /// The id of its [stream](Self::stream): the same at less cost.
+    #[must_use]
+    #[inline]
+    pub fn stream_id(&self) -> StreamId {
+        self.block().stream
+    }
+
+    /// Its bytes for reading on `stream`, behind the work of the stream that wrote them last: another stream waits for that
+    /// on the device, once. The pool makes the next writer, and the next borrower, wait for all readers.
+    ///
+    /// # Errors
+    /// [`Error::WrongDevice`]; [`Error::Backend`] when the device refuses the event or the wait; [`Error::Capture`] when that
+    /// would be between a stream that is captured into a graph and one that is not.
+    pub fn on(&self, stream: &B::Stream) -> Result<Region<'_, B::Memory>, Error> {
+        self.lend(stream)?;
+        self.block().region::<B>(self.len(), stream)
+    }
+
+    /// Its bytes for reading and writing on `stream`, behind the work of all streams that used them; else as
+    /// [`on`](Self::on).
+    ///
+    /// # Errors
+    /// As [`on`](Self::on).
+    pub fn on_mut(&mut self, stream: &B::Stream) -> Result<RegionMut<'_, B::Memory>, Error> {
+        self.region_mut(self.len(), stream)
+    }
+
+    /// Says that work on `stream` reads the buffer, for work that got its address in another way; else as
+    /// [`on`](Self::on). Work that writes in such a way needs [`on_mut`](Self::on_mut). Call it before the work is submitted: what
+    /// was enqueued on `stream` so far is [submitted](Backend::flush) then, so that the program's own work comes after it.
+    ///
+    /// # Errors
+    /// As [`on`](Self::on); what the device reports of work that was enqueued.
+    pub fn used_on(&self, stream: &B::Stream) -> Result<(), Error> {
+        self.lend(stream)?;
+        Ok(self.device().flush(stream)?)
+    }
+
+    fn lend(&self, stream: &B::Stream) -> Result<(), Error> {
+        let block = self.block();
+        block.pool.check_device(stream)?;
+        block.pool.count_waits(block.lend::<B>(stream)?);
+        Ok(())
+    }
+
+    /// Says that work on `stream` uses the buffer, in an order that the program itself sees to: neither host nor device waits now,
+    /// and the next borrower, or who writes the buffer through a region, waits for the work so far on that stream too. As
+    /// `record_stream` of PyTorch's tensors. On a stream that is captured into a graph it is [`used_on`](Self::used_on).
+    ///
+    /// ```
+    /// # use vrampool::{Backend, Pool, host::HostDevice};
+    /// # fn main() -> Result<(), vrampool::Error> {
+    /// # let device = HostDevice::new();
+    /// # let pool = Pool::builder(&device).build()?;
+    /// let (copy, compute) = (device.create_stream()?, device.create_stream()?);
+    /// let batch = pool.allocate(4096, &copy)?;
+    /// device.wait(&compute, &device.record(&copy)?)?; // the program's own order
+    /// batch.record_stream(&compute)?;
+    /// drop(batch); // whoever gets it waits for both
+    /// assert_eq!(pool.stats().stream_waits, 0);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::WrongDevice`], [`Error::Asleep`]; [`Error::Arena`] after the pool's arena was reset or resized; on a stream that is
+    /// captured as [`used_on`](Self::used_on).
+    pub fn record_stream(&self, stream: &B::Stream) -> Result<(), Error> {
+        let block = self.block();
+        block.pool.check_device(stream)?;
+        // What a graph does it does at each launch, of which nobody will tell.
+        match self.device().is_capturing(stream)? {
+            true => self.used_on(stream),
+            false => {
+                block.record_stream::<B>(stream)?;
+                Ok(self.device().flush(stream)?)
+            }
+        }
+    }
+
+    /// Copies `bytes` from the host to the buffer's start, in order on `stream`. `bytes` may be reused at once.
+    ///
+    /// # Errors
+    /// [`Error::Backend`] when there are more bytes than the buffer has or the device fails; else as [`on`](Self::on).
+    pub fn write(&mut self, stream: &B::Stream, bytes: &[u8]) -> Result<(), Error> {
+        let device = self.device().clone();
+        let region = self.on_mut(stream)?.slice(..bytes.len() as u64)?;
+        Ok(device.upload(stream, bytes, region)?)
+    }
+
+    /// Copies the buffer's start to `bytes` on the host, in order on `stream`, and blocks until they are there.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write), and failures of earlier work on the stream.
+    pub fn read(&self, stream: &B::Stream, bytes: &mut [u8]) -> Result<(), Error> {
+        let region = self.on(stream)?.slice(..bytes.len() as u64)?;
+        Ok(self.device().download(stream, region, bytes)?)
+    }
+
+    /// The memory it is a range of; which range, a [region](Self::on) tells. Work that reaches it in this way is not known
+    /// to the pool: say [`used_on`](Self::used_on). A block of an arena is not moved while the result exists, and no region made
+    /// of the memory outlives that:
+    ///
+    /// ```compile_fail,E0716
+    /// # use vrampool::{Backend, Buffer, Error, RegionMut};
+    /// # fn example<B: Backend>(buffer: &Buffer<B>, stream: &B::Stream) -> Result<(), Error> {
+    /// let offset = buffer.on(stream)?.offset();
+    /// let region = RegionMut::new(&*buffer.memory(), offset, buffer.len(), stream)?;
+    /// # drop(region);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn memory(&self) -> HeldMemory<'_, B::Memory> {
+        self.block().memory::<B>()
+    }
+
+    /// Where it is on the device at this moment; `None` where the device has no addresses. It stays there, but with
+    /// [`Source::Arena`](crate::Source::Arena), whose blocks [`Pool::compact`](crate::Pool::compact) moves. For other languages and
+    /// libraries; else as [`memory`](Self::memory).
+    #[inline]
+    #[must_use]
+    pub fn address(&self) -> Option<u64> {
+        self.block().address()
+    }
+
+    /// Where in the range of the [pool's arena](crate::Pool::arena) its bytes are, as [`ArenaBuffer::parts`](crate::ArenaBuffer::parts);
+    /// nothing where none serves it.
+    #[must_use]
+    pub fn parts(&self) -> Vec<Range<u64>> {
+        self.block().parts()
+    }
+
+    /// All bytes of its class, for writing: what rounding added belongs to the borrower too.
+    pub(crate) fn whole_class(&mut self, stream: &B::Stream) -> Result<RegionMut<'_, B::Memory>, Error> {
+        self.region_mut(self.class(), stream)
+    }
+
+    /// Orders later work on `stream` behind all work so far, for new contents: work that failed is over, and is no error.
+    pub(crate) fn reuse_on(&mut self, stream: &B::Stream) -> Result<(), Error> {
+        match &mut *self.block {
+            Some(block) => {
+                block.pool.check_device(stream)?;
+                let waits = block.hand_over::<B>(stream, After::Work)?;
+                block.pool.count_waits(waits);
+                Ok(())
+            }
+            None => unreachable!("a buffer has its block until it is dropped"),
+        }
+    }
+
+    fn region_mut(&mut self, len: u64, stream: &B::Stream) -> Result<RegionMut<'_, B::Memory>, Error> {
+        match &mut *self.block {
+            Some(block) => {
+                block.pool.check_device(stream)?;
+                let waits = block.hand_over::<B>(stream, After::Contents)?;
+                block.pool.count_waits(waits);
+                block.region_mut::<B>(len, stream)
+            }
+            None => unreachable!("a buffer has its block until it is dropped"),
+        }
+    }
+}
+
+impl<B: Backend> Drop for Buffer<B> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if let Some(block) = self.block.take() {
+            if fork::is_child() {
+                return mem::forget(block);
+            }
+            Shared::release(block);
+        }
+    }
+}
+
+impl<B: Backend> fmt::Debug for Buffer<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Buffer")
+            .field("len", &self.len())
+            .field("class", &self.class())
+            .field("kind", &self.kind())
+            .field("stream", &self.stream().id())
+            .field("address", &self.block().range::<B>().address())
+            .finish()
+    }
+}

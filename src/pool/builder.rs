@@ -1,0 +1,379 @@
+//! How a pool is to be.
+
+use crate::UNLIMITED;
+use crate::arena::DeviceArena;
+use crate::cache::accounts::Caps;
+use crate::cache::core::Shared;
+use crate::cache::size_class::SizeClasses;
+use crate::environment;
+use crate::environment::{Lookup, Settings};
+use crate::error::Error;
+use crate::pool::Pool;
+use crate::pool::recorded::RecordedBy;
+use crate::source::{Source, Supply};
+#[cfg(feature = "trace")]
+use crate::trace::Recorder;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use vrampool_backend::{Backend, Capabilities, DeviceKind, Hook, Hooks, MemoryKind, Placement, fork};
+
+/// The share of a discrete device that a pool's budget is by default (netcl's).
+const BUDGET_FRACTION: f64 = 0.85;
+
+/// From how many larger classes an empty geometric one borrows by default (netcl's).
+const BORROW_CLASSES: usize = 2;
+
+/// The cap on idle bytes of a pool whose source is virtual: it keeps small classes only, bytes.
+const VIRTUAL_CACHED: u64 = 64 << 20;
+
+/// How many threads' magazines the cap on idle bytes, and the limit, have room for by default.
+const MAGAZINES_TO_A_CAP: u64 = 64;
+
+/// How a [`Pool`] is to be. Every setting has a default; environment variables come between argument and default. The values of all
+/// numeric variables of vrampool's are checked, whether they are needed or not: each is a decimal number, finite and not negative.
+///
+/// | setting | argument | environment | default |
+/// |---|---|---|---|
+/// | cap on idle bytes | [`max_cached_bytes`](Self::max_cached_bytes) | `VRAMPOOL_MAX_CACHED_GB`, then `NETCL_MAX_CACHED_GB` (GiB, decimal) | 4 GiB; 64 MiB where the source is virtual |
+/// | cap on idle buffers in a bucket | [`max_buffers_per_bucket`](Self::max_buffers_per_bucket) | | 16; none where the source is virtual |
+/// | largest class kept idle | [`cached_class`](Self::cached_class) | | all; 1 MiB where the source is virtual |
+/// | hard cap on bytes taken | [`limit`](Self::limit) | | none |
+/// | soft cap on bytes taken | [`budget`](Self::budget) | `VRAMPOOL_POOL_BUDGET_FRAC`, then `NETCL_POOL_BUDGET_FRAC` (of a discrete device's memory) | 0.85 of a discrete device, none elsewhere |
+/// | size classes | [`size_classes`](Self::size_classes) | `VRAMPOOL_POOL_LARGE_BUCKET_MB`, then `NETCL_POOL_LARGE_BUCKET_MB` (MiB; 0 = fixed) | [`SizeClasses::Fixed`]; [`Tight`](SizeClasses::Tight) where the source is virtual |
+/// | classes to borrow from | [`borrow_classes`](Self::borrow_classes) | | 2 (geometric classes only) |
+/// | idle bytes a thread keeps to itself | [`magazine_bytes`](Self::magazine_bytes) | | 8 MiB, at most a 64th of `max_cached_bytes` and of `limit` (an 8th where the source is virtual) |
+/// | largest class kept so | [`magazine_class`](Self::magazine_class) | | 1 MiB |
+/// | blocks of an arena stay where they are | [`addresses_stay`](Self::addresses_stay) | | no |
+/// | hooks | [`hook`](Self::hook), once for each | | none |
+/// | placement | [`memory`](Self::memory) | | host-visible on a device that shares the host's memory, else the device's own |
+///
+/// ```
+/// # use vrampool::{Pool, SizeClasses, host::HostDevice};
+/// # fn main() -> Result<(), vrampool::Error> {
+/// let pool = Pool::builder(&HostDevice::new())
+///     .name("activations")
+///     .max_cached_bytes(2 << 30)
+///     .max_buffers_per_bucket(32)
+///     .limit(8 << 30)
+///     .size_classes(SizeClasses::GEOMETRIC)
+///     .build()?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct Builder<B: Backend> {
+    device: B,
+    name: String,
+    source: Source,
+    arena: Option<DeviceArena<B>>,
+    addresses_stay: bool,
+    borrow_classes: usize,
+    kind: Option<MemoryKind>,
+    classes: Option<SizeClasses>,
+    max_cached_bytes: Option<u64>,
+    max_buffers_per_bucket: Option<u64>,
+    limit: Option<u64>,
+    budget: Option<u64>,
+    cached_class: Option<u64>,
+    magazine_bytes: Option<u64>,
+    magazine_class: Option<u64>,
+    hooks: Vec<Arc<dyn Hook>>,
+    recorded_by: RecordedBy,
+}
+
+impl<B: Backend> Builder<B> {
+    pub(crate) fn new(device: &B) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self {
+            device: device.clone(),
+            name: format!("pool-{}", NEXT.fetch_add(1, Ordering::Relaxed)),
+            source: Source::default(),
+            arena: None,
+            addresses_stay: false,
+            borrow_classes: BORROW_CLASSES,
+            kind: None,
+            classes: None,
+            max_cached_bytes: None,
+            max_buffers_per_bucket: None,
+            limit: None,
+            budget: None,
+            cached_class: None,
+            magazine_bytes: None,
+            magazine_class: None,
+            hooks: Vec::new(),
+            recorded_by: RecordedBy::default(),
+        }
+    }
+
+    /// The pool's name in metrics. Default: `pool-0`, `pool-1` and so on.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// The cap on idle bytes. 0 caches nothing; [`UNLIMITED`] has no cap. Default: 4 GiB; 64 MiB where the source is
+    /// [virtual](Source::Virtual).
+    pub fn max_cached_bytes(mut self, bytes: u64) -> Self {
+        self.max_cached_bytes = Some(bytes);
+        self
+    }
+
+    /// The cap on idle buffers in one bucket (one size class of one kind). 0 caches nothing; [`UNLIMITED`] has no cap.
+    /// Default: 16; none where the source is [virtual](Source::Virtual), which keeps small classes only.
+    pub fn max_buffers_per_bucket(mut self, buffers: u64) -> Self {
+        self.max_buffers_per_bucket = Some(buffers);
+        self
+    }
+
+    /// The largest class that is kept idle, bytes: larger ones go back to the source at once, which an arena makes whole again.
+    /// Default: all; 1 MiB where the source is [virtual](Source::Virtual).
+    pub fn cached_class(mut self, bytes: u64) -> Self {
+        self.cached_class = Some(bytes);
+        self
+    }
+
+    /// The hard cap on bytes taken from the device, live and idle. A request that would exceed it gets
+    /// [`Error::OutOfMemory`] once giving idle memory back does not help. It bounds what the pool has; a driver may keep
+    /// memory that the pool gave back until work that uses it is done; wgpu keeps at most 32 MiB so. Default: [`UNLIMITED`].
+    pub fn limit(mut self, bytes: u64) -> Self {
+        self.limit = Some(bytes);
+        self
+    }
+
+    /// The soft cap on bytes taken from the device: a miss gives idle memory back to stay within it, and exceeds it when
+    /// that is not enough. Default: 0.85 of a discrete device's memory, [`UNLIMITED`] elsewhere.
+    pub fn budget(mut self, bytes: u64) -> Self {
+        self.budget = Some(bytes);
+        self
+    }
+
+    /// The bytes of idle buffers that each thread may keep to itself, in *magazines*, from which it allocates without a lock.
+    /// They count against the caps, and those of all threads together are at most an eighth of `limit`. 0 turns magazines off.
+    /// Default: 8 MiB, at most a 64th of `max_cached_bytes` and of `limit` (an 8th where the source is virtual).
+    ///
+    /// A thread gives them back when it ends (by the time it is joined; the end of a [`std::thread::scope`] alone does not wait
+    /// for that). When they are wanted back before, by [`Pool::trim`], a limit that is reached, a
+    /// device that is out of memory, or the pool's end, it does so at its next call to the pool (after the pool's end, at its
+    /// next call to any pool that gets to the shared buckets). So a thread that stays away keeps at most this much.
+    pub fn magazine_bytes(mut self, bytes: u64) -> Self {
+        self.magazine_bytes = Some(bytes);
+        self
+    }
+
+    /// The largest class that magazines keep, bytes; larger ones are shared by all threads at once. 0 turns magazines off.
+    /// Default: 1 MiB.
+    pub fn magazine_class(mut self, bytes: u64) -> Self {
+        self.magazine_class = Some(bytes);
+        self
+    }
+
+    /// How requests round up. Default: [`SizeClasses::Fixed`], which needs to know nothing; with
+    /// [`Fitted`](SizeClasses::Fitted) ones, learned from a trace or from the first steps, a pool holds least.
+    pub fn size_classes(mut self, classes: SizeClasses) -> Self {
+        self.classes = Some(classes);
+        self
+    }
+
+    /// From how many of the next larger classes an empty geometric class takes an idle buffer, rather than miss: with 2,
+    /// at 8 classes to a doubling, a buffer is at most 28 % larger than its own class. Other classes never borrow: their
+    /// next one is far away. Default: 2.
+    pub fn borrow_classes(mut self, classes: usize) -> Self {
+        self.borrow_classes = classes;
+        self
+    }
+
+    /// The kind of memory that [`Pool::allocate`] gives. Default: what the device prefers
+    /// ([`Properties::preferred_placement`](vrampool_backend::Properties::preferred_placement)).
+    pub fn memory(mut self, kind: impl Into<MemoryKind>) -> Self {
+        self.kind = Some(kind.into());
+        self
+    }
+
+    /// What serves misses. Default: [`Source::Direct`]. For [`Source::Arena`] an arena of `limit` bytes is reserved; without
+    /// a limit, of what is free less a margin ([`ArenaBuilder::limit`](crate::ArenaBuilder::limit)). For [`Source::Virtual`] addresses
+    /// alone are reserved, and `limit` bounds physical bytes.
+    pub fn source(mut self, source: Source) -> Self {
+        self.source = source;
+        self
+    }
+
+    /// Misses are served from this arena, which others may use too.
+    pub fn arena(mut self, arena: &DeviceArena<B>) -> Self {
+        self.arena = Some(arena.clone());
+        self.source(if arena.is_growing() { Source::Virtual } else { Source::Arena })
+    }
+
+    /// Nothing that this pool hands out is moved: its arena is not compacted for it, neither to make room for a request, which
+    /// is then out of memory though the holes together would serve it, nor by [`Pool::compact`]. For who keeps addresses
+    /// ([`Buffer::address`](crate::Buffer::address)), as other languages and graphs do. An arena that others have too
+    /// ([`arena`](Self::arena)) must not be compacted by them either. Default: false; blocks of other sources than
+    /// [`Source::Arena`] never move.
+    ///
+    /// ```
+    /// # use vrampool::{Backend, Pool, Source, UNLIMITED, host::HostDevice};
+    /// # fn main() -> Result<(), vrampool::Error> {
+    /// # let device = HostDevice::new();
+    /// # let stream = device.create_stream()?;
+    /// let pool = Pool::builder(&device).source(Source::Arena).limit(16 << 20).addresses_stay(true).build()?;
+    /// let (first, second) = (pool.allocate(4 << 20, &stream)?, pool.allocate(4 << 20, &stream)?);
+    /// let address = second.address();
+    /// drop(first);
+    /// assert_eq!(pool.compact(&stream, UNLIMITED, |_| {})?.moved_bytes, 0);
+    /// assert_eq!(second.address(), address);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn addresses_stay(mut self, stay: bool) -> Self {
+        self.addresses_stay = stay;
+        self
+    }
+
+    /// Has the pool call `hook` around each request, each allocation of the driver's, and each free; after those given before.
+    /// An `Arc` of one is one. A pool without hooks does not know of them; with any, a hit costs some tens of nanoseconds more.
+    /// Default: none.
+    pub fn hook(mut self, hook: impl Hook + 'static) -> Self {
+        self.hooks.push(Arc::new(hook));
+        self
+    }
+
+    /// Has what the pool serves, and what comes back, recorded by `recorder`; by the last one given. Of a pool without one a hit
+    /// is what it is; with one it costs some nanoseconds more. Default: none.
+    #[cfg(feature = "trace")]
+    pub fn recorder(mut self, recorder: &Recorder) -> Self {
+        self.recorded_by = RecordedBy::new(recorder);
+        self
+    }
+
+    /// netcl's `BufferPool`: powers of two, nothing ever given back by itself. For short programs and tests.
+    #[doc(alias = "BufferPool")]
+    pub fn unbounded(self) -> Self {
+        self.size_classes(SizeClasses::PowerOfTwo)
+            .max_cached_bytes(UNLIMITED)
+            .max_buffers_per_bucket(UNLIMITED)
+            .limit(UNLIMITED)
+            .budget(UNLIMITED)
+    }
+
+    /// netcl's `PinnedBufferPool`, bounded: powers of two of host-visible memory.
+    #[doc(alias = "PinnedBufferPool")]
+    pub fn pinned(self) -> Self {
+        self.size_classes(SizeClasses::PowerOfTwo).memory(Placement::HostVisible).budget(UNLIMITED)
+    }
+
+    /// Makes the pool. Takes no memory yet, but for an arena.
+    ///
+    /// # Errors
+    /// [`Error::Configuration`] for settings that cannot be, [`Error::Environment`] for a variable whose value is not valid;
+    /// those of [`ArenaBuilder::build`](crate::ArenaBuilder::build) with [`Source::Arena`] and [`Source::Virtual`].
+    pub fn build(self) -> Result<Pool<B>, Error> {
+        self.build_with(&environment::process)
+    }
+
+    pub(crate) fn build_with(self, lookup: Lookup<'_>) -> Result<Pool<B>, Error> {
+        fork::opening()?;
+        let settings = Settings::read(lookup)?;
+        let is_virtual = self.source == Source::Virtual;
+        let classes = self.classes.or(settings.large_bucket.map(classes_of)).unwrap_or(match is_virtual {
+            true => SizeClasses::Tight,
+            false => SizeClasses::default(),
+        });
+        classes.validate()?;
+        let max_cached = self.max_cached_bytes.or(settings.max_cached_bytes);
+        let mut defaults = Caps::default();
+        if is_virtual {
+            (defaults.max_cached_bytes, defaults.cached_class) = (VIRTUAL_CACHED, defaults.magazine_class);
+            defaults.max_buffers_per_bucket = UNLIMITED;
+        }
+        let max_cached_bytes = max_cached.unwrap_or(defaults.max_cached_bytes);
+        let limit = self.limit.unwrap_or(defaults.limit);
+        let magazines = if is_virtual { MAGAZINES_TO_A_CAP / 8 } else { MAGAZINES_TO_A_CAP };
+        let magazine_bytes = defaults.magazine_bytes.min(max_cached_bytes.min(limit) / magazines);
+        let caps = Caps {
+            max_cached_bytes,
+            max_buffers_per_bucket: self.max_buffers_per_bucket.unwrap_or(defaults.max_buffers_per_bucket),
+            cached_class: self.cached_class.unwrap_or(defaults.cached_class),
+            limit,
+            magazine_bytes: self.magazine_bytes.unwrap_or(magazine_bytes),
+            magazine_class: self.magazine_class.unwrap_or(defaults.magazine_class),
+            budget: self.budget.unwrap_or_else(|| self.default_budget(&settings)),
+        };
+        let kind = self.kind.unwrap_or_else(|| self.device.properties().preferred_placement().into());
+        let arena = match self.source {
+            Source::Direct => None,
+            Source::Driver => self.check_driver_pool()?,
+            Source::Arena | Source::Virtual => Some(self.arena_for(kind, caps.limit)?),
+        };
+        let watch = (named_apart(self.hooks)?, &self.recorded_by);
+        let is_shared = self.arena.is_some();
+        let supply = Supply::new(self.device, self.source, arena, is_shared, self.addresses_stay);
+        let shared = Shared::new(self.name, kind, caps, classes, self.borrow_classes, watch, supply);
+        Ok(Pool::new(shared, self.recorded_by))
+    }
+
+    fn check_driver_pool(&self) -> Result<Option<DeviceArena<B>>, Error> {
+        match self.device.properties().capabilities.contains(Capabilities::STREAM_ORDERED) {
+            true => Ok(None),
+            false => Err(Error::Configuration {
+                field: "source",
+                value: self.source.to_string(),
+                reason: "the device's driver has no pool of its own; choose direct or arena".into(),
+            }),
+        }
+    }
+
+    fn arena_for(&self, kind: MemoryKind, limit: u64) -> Result<DeviceArena<B>, Error> {
+        if self.source == Source::Virtual && self.device.virtual_memory().is_none() {
+            return Err(Error::Configuration {
+                field: "source",
+                value: self.source.to_string(),
+                reason: "the device has no virtual memory; choose direct or arena".into(),
+            });
+        }
+        match &self.arena {
+            Some(arena) if arena.device().id() == self.device.id() => Ok(arena.clone()),
+            Some(arena) => Err(Error::WrongDevice { pool: self.device.id(), given: arena.device().id() }),
+            None if limit == 0 => Err(Error::Configuration {
+                field: "limit",
+                value: limit.to_string(),
+                reason: "an arena of no bytes serves nothing; raise `limit` or choose the direct source"
+                    .into(),
+            }),
+            None => {
+                let bytes = if limit == UNLIMITED { 0 } else { limit };
+                let builder = DeviceArena::builder(&self.device).memory(kind).limit(bytes);
+                if self.source == Source::Virtual { builder.growing() } else { builder }.build()
+            }
+        }
+    }
+
+    fn default_budget(&self, settings: &Settings) -> u64 {
+        let properties = self.device.properties();
+        if properties.kind != DeviceKind::Discrete {
+            return UNLIMITED;
+        }
+        let fraction = settings.budget_fraction.unwrap_or(BUDGET_FRACTION);
+        environment::bytes(fraction, properties.total_bytes as f64)
+    }
+}
+
+fn named_apart(hooks: Vec<Arc<dyn Hook>>) -> Result<Hooks, Error> {
+    let mut named = Hooks::default();
+    for hook in hooks {
+        let value = hook.name().to_owned();
+        named.add(hook).map_err(|_| Error::Configuration {
+            field: "hook",
+            value,
+            reason: "there is one of that name already; give each hook of a pool a name of its own".into(),
+        })?;
+    }
+    Ok(named)
+}
+
+/// netcl's large-bucket variable: 0 = fixed buckets, else the unit that large requests round up to.
+fn classes_of(large_bucket: u64) -> SizeClasses {
+    match large_bucket {
+        0 => SizeClasses::Fixed,
+        unit => SizeClasses::Multiple(unit),
+    }
+}

@@ -1,0 +1,107 @@
+//! One pool for each device of the process.
+
+use crate::environment;
+use crate::environment::{Lookup, Settings};
+use crate::error::Error;
+use crate::pool::{Handle, Pool};
+use parking_lot::Mutex;
+use std::any::{Any, TypeId};
+use std::collections::HashMap;
+use std::sync::{LazyLock, Weak};
+use vrampool_backend::{Backend, DeviceId};
+
+type Key = (TypeId, DeviceId);
+
+/// A pool that is listed, and the settings that it was made with.
+type Listed = (Box<dyn Entry>, Settings);
+
+/// Pools by backend type and device. Weak: neither a pool nor its device is kept alive by being listed.
+static POOLS: LazyLock<Mutex<HashMap<Key, Listed>>> = LazyLock::new(Mutex::default);
+
+/// A pool of any backend.
+trait Entry: Any + Send {
+    fn is_dead(&self) -> bool;
+}
+
+impl<B: Backend> Entry for Weak<Handle<B>> {
+    fn is_dead(&self) -> bool {
+        self.strong_count() == 0
+    }
+}
+
+/// The process's pool for `device`: made with defaults and environment when there is none, the same one for everybody
+/// while anybody has a handle to it. **Keep the handle for as long as the cache is to live.**
+///
+/// ```
+/// # use vrampool::{Backend, host::HostDevice, persistent_pool};
+/// # fn main() -> Result<(), vrampool::Error> {
+/// # let device = HostDevice::new();
+/// # let stream = device.create_stream()?;
+/// let pool = persistent_pool(&device)?;
+/// let elsewhere = persistent_pool(&device)?;
+/// drop(pool.allocate(1000, &stream)?);
+/// assert_eq!(elsewhere.stats().bytes_cached, 1024);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// As [`Builder::build`](crate::Builder::build). [`Error::Environment`] also when a variable has changed since the pool that lives was
+/// made: it would have no effect.
+#[doc(alias = "get_persistent_pool")]
+pub fn persistent_pool<B: Backend>(device: &B) -> Result<Pool<B>, Error> {
+    persistent_pool_with(device, &environment::process)
+}
+
+fn persistent_pool_with<B: Backend>(device: &B, lookup: Lookup<'_>) -> Result<Pool<B>, Error> {
+    let key = (TypeId::of::<B>(), device.id());
+    let settings = Settings::read(lookup)?;
+    let mut pools = POOLS.lock();
+    let living = pools.get(&key).and_then(|(entry, made_with)| {
+        let entry: &dyn Any = &**entry;
+        Some((entry.downcast_ref::<Weak<Handle<B>>>()?.upgrade()?, *made_with))
+    });
+    if let Some((handle, made_with)) = living {
+        // Before the handle, which may be the last by now.
+        drop(pools);
+        let Some(variable) = made_with.changed_in(&settings) else { return Ok(Pool { handle }) };
+        let reason = format!(
+            "the pool of this process for {} was made with another value and still lives; drop its last handle first, or build a \
+             pool of your own",
+            device.id()
+        );
+        let value = lookup(variable).map_or_else(String::new, |value| value.to_string_lossy().into_owned());
+        return Err(Error::Environment { variable, value, reason });
+    }
+    let pool = Pool::builder(device)
+        .name(format!("{}:{}", device.id().backend, device.label()))
+        .build_with(lookup)?;
+    pools.retain(|_, (entry, _)| !entry.is_dead());
+    pools.insert(key, (Box::new(std::sync::Arc::downgrade(&pool.handle)), settings));
+    Ok(pool)
+}
+
+#[cfg(all(test, feature = "host"))]
+mod tests {
+    use super::*;
+    use std::ffi::OsString;
+    use vrampool_host::HostDevice;
+
+    #[test]
+    fn a_setting_that_changed_while_the_pool_lives_is_an_error() {
+        let device = HostDevice::new();
+        let with = |value: &'static str| {
+            persistent_pool_with(&device, &|name| {
+                (name == "VRAMPOOL_MAX_CACHED_GB").then(|| OsString::from(value))
+            })
+        };
+        let pool = with("1").expect("the first");
+        assert_eq!(pool.stats().max_cached_bytes, 1 << 30);
+        drop(with("1.0").expect("the same"));
+        let error = with("2").expect_err("it would have no effect").to_string();
+        assert!(error.contains("VRAMPOOL_MAX_CACHED_GB") && error.contains("2"), "{error}");
+        assert!(with("-2").is_err(), "every value is checked");
+        drop(pool);
+        assert_eq!(with("2").expect("a new one").stats().max_cached_bytes, 2 << 30);
+    }
+}

@@ -1,0 +1,70 @@
+//! What a pool with hooks announces, and to whom: the ways of a request and of a buffer back, with hooks around them. Pools
+//! without hooks do not come by here.
+
+use crate::cache::block::Block;
+use crate::cache::buckets::Key;
+use crate::cache::core::Shared;
+use crate::error::Error;
+use crate::source::Extent;
+use std::panic::Location;
+use std::sync::Arc;
+use vrampool_backend::{Announced, Backend, HookEvent, MemoryKind, Occasion, Stream, Ticket};
+
+impl Shared {
+    /// As [`allocate`](Self::allocate), between its hooks.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn allocate_announced<B: Backend>(
+        self: &Arc<Self>,
+        bytes: u64,
+        kind: MemoryKind,
+        stream: &B::Stream,
+        site: &'static Location<'static>,
+    ) -> Result<Box<Block>, Error> {
+        let ticket = Ticket::new(site);
+        let class = self.classes.round(bytes).unwrap_or(u64::MAX);
+        let request = self.hooks.announce(Occasion::Request, self.event(ticket, bytes, class));
+        let mut block = self.allocate::<B>(bytes, kind, stream, request.as_ref())?;
+        if let Some(request) = request {
+            *block.ticket() = Some(ticket);
+            request.done(block.key.class, block.address());
+        }
+        Ok(block)
+    }
+
+    /// Asks the source for memory, between the hooks if that is to ask the driver.
+    pub(crate) fn ask_announced<B: Backend>(
+        &self,
+        key: Key,
+        stream: &B::Stream,
+        request: Option<&Announced<'_>>,
+    ) -> Result<Extent<B>, Error> {
+        let supply = self.supply::<B>();
+        let event = request.filter(|_| supply.asks_driver(key)).map(|request| request.event().clone());
+        let announced = event.and_then(|event| self.hooks.announce(Occasion::Allocation, event));
+        let extent = supply.allocate(key, stream, || self.spare(key, stream.id()))?;
+        if let Some(announced) = announced {
+            announced.done(key.class, extent.address().map(|(address, _)| address));
+        }
+        Ok(extent)
+    }
+
+    /// A buffer's way back, between its pool's hooks.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn release_announced(mut block: Box<Block>) {
+        // The block takes its own handle along.
+        let pool = Arc::clone(&block.pool);
+        let announced = block.ticket().take().and_then(|ticket| {
+            let mut event = pool.event(ticket, block.requested, block.key.class);
+            event.address = block.address();
+            pool.hooks.announce(Occasion::Free, event)
+        });
+        Self::release_unannounced(block);
+        drop(announced);
+    }
+
+    fn event(&self, ticket: Ticket, requested: u64, class: u64) -> HookEvent<'_> {
+        HookEvent::new(&self.name, self.device, ticket, requested, class)
+    }
+}

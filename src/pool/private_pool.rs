@@ -1,0 +1,167 @@
+//! Memory for work that is captured into a graph: kept for as long as the graph may run.
+
+use crate::error::{Error, Forbidden};
+use crate::pool::Pool;
+use crate::pool::buffer::Buffer;
+use crate::streams::capture::Need;
+use parking_lot::Mutex;
+use std::fmt;
+use std::sync::Arc;
+use vrampool_backend::{Backend, Region, RegionMut};
+
+/// The memory of one graph. Buffers from here go from hand to hand within the graph, and to nobody else until this is
+/// dropped: a graph uses the same addresses again each time it is launched.
+///
+/// While its stream is captured, a driver forbids to allocate, to wait for other streams' work, and to block. So run the step
+/// once before, with buffers from here: what it takes then is here during the capture. What is not is
+/// [`Error::Capture`], and the capture goes on.
+///
+/// ```no_run
+/// # use vrampool::{Backend, Error, GraphMemory, Pool};
+/// # fn example<B: Backend>(pool: &Pool<B>, stream: &B::Stream) -> Result<(), Error> {
+/// let memory = GraphMemory::new(pool, stream);
+/// let step = || -> Result<(), Error> {
+///     let mut activations = memory.allocate(1 << 20)?;
+///     pool.device().fill(stream, activations.on_mut(stream)?, 0)?;
+///     Ok(())
+/// };
+/// step()?; // the warm-up takes from the pool
+/// // begin the capture of `stream`
+/// step()?; // the same memory again, and no call that is forbidden
+/// // end the capture; launch the graph; drop the graph, and then `memory`
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct GraphMemory<B: Backend> {
+    pool: Pool<B>,
+    stream: B::Stream,
+    kept: Arc<Kept<B>>,
+}
+
+/// A buffer of a [`GraphMemory`]. Dropping it gives it back there, and to the pool once the graph's memory is dropped.
+pub struct GraphBuffer<B: Backend> {
+    /// As long as its class. `None` only while dropping.
+    buffer: Option<Buffer<B>>,
+    len: u64,
+    kept: Arc<Kept<B>>,
+}
+
+/// What nobody has in hand; `None` when the graph is gone.
+#[derive(Debug)]
+struct Kept<B: Backend>(Mutex<Option<Vec<Buffer<B>>>>);
+
+impl<B: Backend> GraphMemory<B> {
+    /// No memory yet, for a graph that will be captured from `stream`.
+    #[must_use]
+    pub fn new(pool: &Pool<B>, stream: &B::Stream) -> Self {
+        let kept = Arc::new(Kept(Mutex::new(Some(Vec::new()))));
+        Self { pool: pool.clone(), stream: stream.clone(), kept }
+    }
+
+    /// A buffer of `bytes` bytes: the one of their class that came back last, or, while the stream is not captured, one from
+    /// the pool.
+    ///
+    /// # Errors
+    /// [`Error::Capture`] when the stream is captured and nothing of the class is idle here; else as [`Pool::allocate`].
+    #[track_caller]
+    pub fn allocate(&self, bytes: u64) -> Result<GraphBuffer<B>, Error> {
+        let class = self.pool.size_classes().round(bytes).unwrap_or(u64::MAX);
+        let idle = self.kept.0.lock().as_mut().and_then(|kept| {
+            let newest = kept.iter().rposition(|buffer| buffer.len() == class)?;
+            Some(kept.remove(newest))
+        });
+        let buffer = match idle {
+            Some(buffer) => buffer,
+            None if self.pool.device().is_capturing(&self.stream)? => {
+                return Err(Need { requested: bytes, class }.refused(Forbidden::Allocation));
+            }
+            None => self.pool.allocate(class, &self.stream)?,
+        };
+        Ok(GraphBuffer { buffer: Some(buffer), len: bytes, kept: Arc::clone(&self.kept) })
+    }
+
+    /// Bytes that nobody has in hand, rounded to classes.
+    #[must_use]
+    pub fn idle_bytes(&self) -> u64 {
+        self.kept.0.lock().iter().flatten().map(Buffer::len).sum()
+    }
+
+    /// Says, before it is, that the graph is launched on another stream than it was captured from: that one waits for the
+    /// work so far, and whoever gets the memory after the graph waits for it.
+    ///
+    /// # Errors
+    /// As [`Buffer::used_on`].
+    pub fn used_on(&self, stream: &B::Stream) -> Result<(), Error> {
+        self.kept.0.lock().iter().flatten().try_for_each(|buffer| buffer.used_on(stream))
+    }
+}
+
+impl<B: Backend> Drop for GraphMemory<B> {
+    fn drop(&mut self) {
+        // Out of the lock before the pool is called.
+        let buffers = self.kept.0.lock().take();
+        drop(buffers);
+    }
+}
+
+impl<B: Backend> GraphBuffer<B> {
+    fn buffer(&self) -> &Buffer<B> {
+        match &self.buffer {
+            Some(buffer) => buffer,
+            None => unreachable!("it has its buffer until it is dropped"),
+        }
+    }
+
+    /// Bytes that were asked for.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether no bytes were asked for.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Its bytes for reading on `stream`, as [`Buffer::on`].
+    ///
+    /// # Errors
+    /// As [`Buffer::on`].
+    pub fn on(&self, stream: &B::Stream) -> Result<Region<'_, B::Memory>, Error> {
+        Ok(self.buffer().on(stream)?.slice(..self.len)?)
+    }
+
+    /// Its bytes for reading and writing on `stream`, as [`Buffer::on_mut`].
+    ///
+    /// # Errors
+    /// As [`Buffer::on`].
+    pub fn on_mut(&mut self, stream: &B::Stream) -> Result<RegionMut<'_, B::Memory>, Error> {
+        let len = self.len;
+        match &mut self.buffer {
+            Some(buffer) => Ok(buffer.on_mut(stream)?.slice(..len)?),
+            None => unreachable!("it has its buffer until it is dropped"),
+        }
+    }
+}
+
+impl<B: Backend> Drop for GraphBuffer<B> {
+    fn drop(&mut self) {
+        let Some(buffer) = self.buffer.take() else { return };
+        let mut kept = self.kept.0.lock();
+        if let Some(kept) = &mut *kept {
+            kept.push(buffer);
+            return;
+        }
+        // Out of the lock before the pool is called.
+        drop(kept);
+        drop(buffer);
+    }
+}
+
+impl<B: Backend> fmt::Debug for GraphBuffer<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GraphBuffer").field("len", &self.len).field("buffer", self.buffer()).finish()
+    }
+}

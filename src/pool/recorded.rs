@@ -1,0 +1,223 @@
+//! The recorder of a pool, if it has one, and the ways of a request and of a buffer back that it sees. Without the feature
+//! `trace` no pool has one.
+//!
+//! The quick ways of a pool that is recorded find no lane: so what is not recorded costs nothing for this. Behind them, and
+//! behind the recorder, the magazines are as quick as ever.
+
+use crate::cache::block::Block;
+#[cfg(feature = "trace")]
+use crate::cache::block::lane_of;
+use crate::cache::core::Shared;
+use crate::cache::magazine;
+use crate::cache::magazine::class_table::Lanes;
+#[cfg(feature = "trace")]
+use crate::cache::magazine::class_table::NO_LANE;
+#[cfg(feature = "trace")]
+use crate::cache::magazine::hot as last;
+use crate::cache::magazine::hot::Look;
+use crate::cache::size_class::SizeClasses;
+#[cfg(feature = "trace")]
+use crate::trace::{Recorder, WeakRecorder};
+use vrampool_backend::{Hooks, StreamId};
+
+/// The recorder that a pool's handles keep, if it has one.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct RecordedBy(#[cfg(feature = "trace")] Option<Recorder>);
+
+/// What the blocks of a pool know of that. They do not keep it: threads have a pool's records as long as they live.
+#[derive(Debug, Default)]
+pub(crate) struct Records(#[cfg(feature = "trace")] Option<Recording>);
+
+/// The recorder, and the lanes that the pool would have without it.
+#[cfg(feature = "trace")]
+#[derive(Debug)]
+struct Recording {
+    number: u64,
+    recorder: WeakRecorder,
+    /// None where there are hooks, which see every request.
+    lanes: Option<Lanes>,
+}
+
+/// What a pool that is recorded has at hand for a request.
+#[cfg_attr(not(feature = "trace"), expect(dead_code, reason = "no pool is recorded"))]
+pub(crate) enum Taken {
+    Recorded(Box<Block>),
+    /// Something else is due first.
+    Unrecorded(Box<Block>),
+    /// There may be one of this lane: the one that came back last, or not.
+    NotYet {
+        lane: u8,
+        is_last: bool,
+    },
+    Nothing,
+}
+
+impl RecordedBy {
+    #[cfg(feature = "trace")]
+    pub(crate) fn new(recorder: &Recorder) -> Self {
+        Self(Some(recorder.clone()))
+    }
+
+    /// The lanes of a pool with it, and with it those for its own quick ways.
+    pub(crate) fn lanes(&self, hooks: &Hooks, classes: SizeClasses, largest: u64) -> (Lanes, Records) {
+        let is_watched = !hooks.is_empty();
+        #[cfg(feature = "trace")]
+        if let Some(recorder) = &self.0 {
+            let (lanes, own) = match is_watched {
+                true => (Lanes::watched(largest), None),
+                false => (Lanes::recorded(classes, largest), Some(Lanes::new(classes, largest))),
+            };
+            let (number, recorder) = (recorder.number(), recorder.downgrade());
+            return (lanes, Records(Some(Recording { number, recorder, lanes: own })));
+        }
+        let lanes = if is_watched { Lanes::watched(largest) } else { Lanes::new(classes, largest) };
+        (lanes, Records::default())
+    }
+}
+
+#[cfg(feature = "trace")]
+impl Records {
+    /// Nothing is recorded.
+    #[inline(always)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// The block that came back last, of a pool that is recorded, if that serves the request and nothing else is due first.
+    #[inline(always)]
+    pub(crate) fn take(&self, pool: &Shared, requested: u64, stream: StreamId) -> Taken {
+        let Some((number, lane)) = self.lane_of_request(requested) else { return Taken::Nothing };
+        match last::look(pool, lane, requested, stream) {
+            Look::Lent(Some(mut block)) => {
+                block.recorded_lane = lane;
+                match Recorder::note_allocation_of(number, requested, stream) {
+                    Some(number) => {
+                        block.recorded = number;
+                        Taken::Recorded(block)
+                    }
+                    None => Taken::Unrecorded(block),
+                }
+            }
+            Look::Lent(None) => Taken::Nothing,
+            Look::Unproven => Taken::NotYet { lane, is_last: true },
+            Look::Elsewhere => Taken::NotYet { lane, is_last: false },
+        }
+    }
+
+    #[inline(always)]
+    fn lane_of_request(&self, requested: u64) -> Option<(u64, u8)> {
+        let Recording { number, lanes, .. } = self.0.as_ref()?;
+        Some((*number, lanes.as_ref()?.of_request(requested)?))
+    }
+
+    /// Whether a lane of a pool that is recorded was tried for a request.
+    pub(crate) fn has_tried(&self, requested: u64) -> bool {
+        self.lane_of_request(requested).is_some_and(|(_, lane)| lane != NO_LANE)
+    }
+
+    /// As [`take`](Self::take), of a block of `lane`, of which it is known whether it can only be the last.
+    #[inline(always)]
+    pub(crate) fn take_of(
+        lane: u8,
+        is_last: bool,
+        pool: &Shared,
+        requested: u64,
+        stream: StreamId,
+    ) -> Option<Box<Block>> {
+        let mut block = match is_last {
+            true => magazine::take_last(pool, requested, stream),
+            false => magazine::take_from_lane(pool, lane, requested, stream),
+        }?;
+        block.recorded_lane = lane;
+        Self::record(&mut block);
+        Some(block)
+    }
+
+    /// A request was served by `block`, whose lane is known.
+    #[inline(always)]
+    pub(crate) fn record(block: &mut Block) {
+        let Some(Recording { number, recorder, .. }) = &block.pool.records.0 else { return };
+        let (requested, stream) = (block.requested, block.stream);
+        block.recorded = Recorder::note_allocation_of(*number, requested, stream)
+            .unwrap_or_else(|| recorder.note_allocation(requested, stream));
+    }
+
+    /// A request was served by `block`.
+    #[inline(always)]
+    pub(crate) fn request(&self, block: &mut Block) {
+        if !self.is_empty() {
+            Self::request_recorded(block);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn request_recorded(block: &mut Block) {
+        block.recorded_lane = lane_of(&block.pool, block.key);
+        Self::record(block);
+    }
+
+    /// The block comes back, and does not say to which lane. Answers it if it did not find a place in this thread's magazines.
+    #[inline(always)]
+    pub(crate) fn put(block: Box<Block>) -> Option<Box<Block>> {
+        if block.pool.records.is_empty() { Some(block) } else { Self::put_recorded(block) }
+    }
+
+    /// A function of its own, with nothing in it that calls and comes back: registers are not for others to save.
+    #[inline(never)]
+    fn put_recorded(block: Box<Block>) -> Option<Box<Block>> {
+        let Some(Recording { number, .. }) = &block.pool.records.0 else { return Some(block) };
+        // Before anybody else may get it.
+        if block.recorded != 0 && !Recorder::note_free_of(*number, block.recorded, block.stream) {
+            return Self::put_in_time(block);
+        }
+        Self::put_noted(block)
+    }
+
+    /// As [`put_recorded`](Self::put_recorded), where something else is due first.
+    #[cold]
+    #[inline(never)]
+    fn put_in_time(block: Box<Block>) -> Option<Box<Block>> {
+        if let Some(Recording { recorder, .. }) = &block.pool.records.0 {
+            recorder.note_free(block.recorded, block.stream);
+        }
+        Self::put_noted(block)
+    }
+
+    #[inline(always)]
+    fn put_noted(mut block: Box<Block>) -> Option<Box<Block>> {
+        // Nowhere on its further way is its free recorded again.
+        block.recorded = 0;
+        match block.recorded_lane {
+            NO_LANE => Some(block),
+            lane => magazine::put(lane, block),
+        }
+    }
+}
+
+#[cfg(not(feature = "trace"))]
+impl Records {
+    pub(crate) fn is_empty(&self) -> bool {
+        true
+    }
+
+    pub(crate) fn take(&self, _: &Shared, _: u64, _: StreamId) -> Taken {
+        Taken::Nothing
+    }
+
+    pub(crate) fn take_of(_: u8, _: bool, _: &Shared, _: u64, _: StreamId) -> Option<Box<Block>> {
+        None
+    }
+
+    pub(crate) fn has_tried(&self, _: u64) -> bool {
+        false
+    }
+
+    pub(crate) fn record(_: &mut Block) {}
+
+    pub(crate) fn request(&self, _: &mut Block) {}
+
+    pub(crate) fn put(block: Box<Block>) -> Option<Box<Block>> {
+        Some(block)
+    }
+}

@@ -1,0 +1,243 @@
+//! Pinned blocks that copies go through, as many as a bound allows: who gets none waits, or goes another way. A broker's runs have
+//! them, and a [`Stager`](crate::Stager).
+
+pub(crate) mod ledger;
+pub(crate) mod stager;
+pub(crate) mod stored;
+#[cfg(all(test, feature = "host"))]
+mod tests;
+
+use crate::staging::ledger::{PinnedLedger, PinnedReservation};
+use parking_lot::{Condvar, Mutex};
+use std::sync::Arc;
+use std::time::Duration;
+use vrampool_backend::{Backend, BackendError, Capabilities, Event, Memory, Placement};
+
+/// How long one who waits for a copy of another's to end sleeps between looks: nobody tells when an event is complete.
+const NAP: Duration = Duration::from_micros(200);
+
+/// How large blocks are, and how many there may be. Bytes; sizes are powers of two.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct BlockBounds {
+    pub(crate) smallest: u64,
+    pub(crate) largest: u64,
+    /// Of all blocks.
+    pub(crate) most: u64,
+    /// Whether there may be one, whatever is the most: who cannot do without gets on.
+    pub(crate) grants_first: bool,
+}
+
+/// All blocks of a broker or a stager.
+#[derive(Debug)]
+pub(crate) struct Staging<B: Backend> {
+    device: B,
+    ledger: PinnedLedger,
+    bounds: BlockBounds,
+    blocks: Mutex<Blocks<B>>,
+    returned: Condvar,
+}
+
+#[derive(Debug)]
+struct Blocks<B: Backend> {
+    parked: Vec<Parked<B>>,
+    /// Of all blocks, those in hands included.
+    bytes: u64,
+    peak: u64,
+    waits: u64,
+    /// Whether not even one was to be had: every further attempt would be a call of the driver for nothing.
+    is_refused: bool,
+}
+
+#[derive(Debug)]
+struct Parked<B: Backend> {
+    block: Block<B>,
+    /// The copy that still uses it, perhaps.
+    busy: Option<Arc<B::Event>>,
+}
+
+/// A pinned block in somebody's hands.
+#[derive(Debug)]
+pub(crate) struct Block<B: Backend> {
+    pub(crate) memory: B::Memory,
+    reservation: PinnedReservation,
+}
+
+/// What there is for one who asks.
+#[derive(Debug)]
+pub(crate) enum Answer<B: Backend> {
+    Block(Block<B>),
+    /// None now; one will come back.
+    Later,
+    /// None ever: there is no pinned memory.
+    Never,
+}
+
+impl<B: Backend> Staging<B> {
+    pub(crate) fn new(device: &B, ledger: PinnedLedger, bounds: BlockBounds) -> Self {
+        Self {
+            device: device.clone(),
+            ledger,
+            bounds,
+            blocks: Mutex::new(Blocks { parked: Vec::new(), bytes: 0, peak: 0, waits: 0, is_refused: false }),
+            returned: Condvar::new(),
+        }
+    }
+
+    /// The most bytes that go through a block.
+    pub(crate) fn block_bytes(&self) -> u64 {
+        self.bounds.largest
+    }
+
+    /// Bytes of all blocks, and the most there ever were.
+    pub(crate) fn bytes(&self) -> (u64, u64) {
+        let blocks = self.blocks.lock();
+        (blocks.bytes, blocks.peak)
+    }
+
+    /// How often one who asked had to wait.
+    pub(crate) fn waits(&self) -> u64 {
+        self.blocks.lock().waits
+    }
+
+    /// One who asked has to wait, for a copy of its own or of another's.
+    pub(crate) fn count_wait(&self) {
+        self.blocks.lock().waits += 1;
+    }
+
+    /// A block for up to `bytes` bytes, at most [`block_bytes`](Self::block_bytes), without waiting.
+    pub(crate) fn try_block(&self, bytes: u64) -> Result<Answer<B>, BackendError> {
+        if !self.device.properties().capabilities.contains(Capabilities::HOST_VISIBLE) {
+            return Ok(Answer::Never);
+        }
+        let BlockBounds { smallest, largest, most, grants_first } = self.bounds;
+        let size = bytes.clamp(smallest, largest).next_power_of_two().min(largest);
+        let mut blocks = self.blocks.lock();
+        let is_fit = |parked: &Parked<B>| parked.block.memory.len() == size && is_idle(parked) == Ok(true);
+        let mut fit = blocks.parked.iter().position(is_fit);
+        let mut unwanted = Vec::new();
+        let mut index = 0;
+        while fit.is_none() && index < blocks.parked.len() {
+            let is_over = blocks.bytes.saturating_add(size) > most;
+            let parked = &blocks.parked[index];
+            match is_idle(parked) {
+                // It became idle since it was looked at.
+                Ok(true) if parked.block.memory.len() == size => fit = Some(index),
+                Ok(true) if !is_over => index += 1,
+                Ok(false) => index += 1,
+                // Idle blocks of other sizes make room; and one that cannot be asked now would be asked for ever.
+                Ok(true) | Err(_) => {
+                    let block = blocks.parked.swap_remove(index).block;
+                    blocks.bytes -= block.memory.len();
+                    unwanted.push(block);
+                }
+            }
+        }
+        if let Some(index) = fit {
+            let mut block = blocks.parked.swap_remove(index).block;
+            drop(blocks);
+            block.reservation.set_retained(false);
+            return Ok(Answer::Block(block));
+        }
+        let is_first = blocks.bytes == 0;
+        let is_over = blocks.bytes.saturating_add(size) > most && !(is_first && grants_first);
+        if is_over || (is_first && blocks.is_refused) {
+            drop(blocks);
+            // Out of the lock, here and below: they are the driver's again.
+            drop(unwanted);
+            return Ok(if is_first { Answer::Never } else { Answer::Later });
+        }
+        blocks.bytes += size;
+        blocks.peak = blocks.peak.max(blocks.bytes);
+        drop(blocks);
+        drop(unwanted);
+        let made = match self.make(size, is_first) {
+            Err(error) if error.is_out_of_memory() && !is_first => {
+                // Idle blocks of other sizes hold what this one lacks, perhaps.
+                let freed = self.trim();
+                let is_only = self.blocks.lock().bytes == size;
+                if freed > 0 || is_only { self.make(size, is_only) } else { Err(error) }
+            }
+            made => made,
+        };
+        match made {
+            Ok(block) => Ok(Answer::Block(block)),
+            Err(error) if error.is_out_of_memory() => {
+                let others = self.forget(size);
+                self.blocks.lock().is_refused = !others;
+                Ok(if others { Answer::Later } else { Answer::Never })
+            }
+            Err(error) => {
+                self.forget(size);
+                Err(error)
+            }
+        }
+    }
+
+    /// A block of `size` bytes, which are counted already; out of memory where the ledger refuses as well. The only one is forced.
+    fn make(&self, size: u64, is_only: bool) -> Result<Block<B>, BackendError> {
+        let reservation = self.ledger.reserve(size);
+        let is_forced = is_only && self.bounds.grants_first;
+        let reservation =
+            if is_forced { reservation.or_else(|| Some(self.ledger.force(size))) } else { reservation };
+        let reservation = reservation.ok_or(BackendError::OutOfMemory { requested: size, free: None })?;
+        let memory = self.device.allocate(size, Placement::HostVisible.into())?;
+        Ok(Block { memory, reservation })
+    }
+
+    /// What was refused may be granted now.
+    pub(crate) fn ask_again(&self) {
+        self.blocks.lock().is_refused = false;
+    }
+
+    /// Waits a moment for a block to come back.
+    pub(crate) fn wait(&self) {
+        let mut blocks = self.blocks.lock();
+        self.returned.wait_for(&mut blocks, NAP);
+    }
+
+    /// Gives a block back, which a copy before `busy` may still use.
+    pub(crate) fn park(&self, mut block: Block<B>, busy: Option<Arc<B::Event>>) {
+        block.reservation.set_retained(true);
+        self.blocks.lock().parked.push(Parked { block, busy });
+        self.returned.notify_all();
+    }
+
+    /// A block of which nobody knows whether it is still used: it is dropped, which is safe.
+    pub(crate) fn drop_block(&self, block: Block<B>) {
+        let size = block.memory.len();
+        drop(block);
+        self.forget(size);
+    }
+
+    /// Gives back to the device what no copy uses. Answers how many bytes that were.
+    pub(crate) fn trim(&self) -> u64 {
+        let mut idle = Vec::new();
+        let mut blocks = self.blocks.lock();
+        let mut index = 0;
+        while index < blocks.parked.len() {
+            // What cannot be asked is kept: it is found again when a block is needed.
+            if is_idle(&blocks.parked[index]) == Ok(true) {
+                idle.push(blocks.parked.swap_remove(index));
+            } else {
+                index += 1;
+            }
+        }
+        let bytes: u64 = idle.iter().map(|parked| parked.block.memory.len()).sum();
+        blocks.bytes -= bytes;
+        drop(blocks);
+        bytes
+    }
+
+    fn forget(&self, size: u64) -> bool {
+        let mut blocks = self.blocks.lock();
+        blocks.bytes -= size;
+        let others = blocks.bytes > 0;
+        drop(blocks);
+        self.returned.notify_all();
+        others
+    }
+}
+
+fn is_idle<B: Backend>(parked: &Parked<B>) -> Result<bool, BackendError> {
+    parked.busy.as_ref().map_or(Ok(true), |busy| busy.is_complete())
+}

@@ -1,0 +1,150 @@
+//! Pinned staging: uploads that do not block the host behind the work on the stream.
+
+use crate::broker::{Answer, Block, BlockBounds, PinnedLedger, Staging};
+use crate::environment;
+use crate::environment::{Lookup, Settings};
+use crate::error::Error;
+use std::sync::Arc;
+use vrampool_backend::{Backend, Region, RegionMut};
+
+/// The smallest staging slot, bytes; larger ones are powers of two (netcl's).
+const SMALLEST_SLOT: u64 = 1 << 20;
+/// The cap on pinned bytes without a setting.
+const DEFAULT_BYTES: u64 = 512 << 20;
+/// The largest: no slice is longer.
+const LARGEST_SLOT: u64 = 1 << 63;
+
+/// How an upload went.
+#[derive(Debug)]
+pub enum Upload<E> {
+    /// By a pinned slot, without blocking. The event completes when the bytes are on the device.
+    Staged(Arc<E>),
+    /// By the backend's pageable path, which may have blocked the host.
+    Pageable,
+}
+
+/// Copies from the host through pinned memory that stays mapped.
+///
+/// A pageable upload waits, in the driver, for all work before it: 25 MB behind 250 ms of queued work blocked the host
+/// for 247 ms (netcl, on NVIDIA's OpenCL). A staged one copies to a pinned slot and returns. A slot is used again only
+/// when the event behind its copy is complete: the stager asks and never waits. When all slots are busy and the cap is
+/// reached, the caller takes the pageable path. (A broker's runs go through such slots too, and wait for one.)
+///
+/// ```
+/// # use vrampool::{Backend, Pool, Stager, Upload, host::HostDevice};
+/// # fn main() -> Result<(), vrampool::Error> {
+/// # let device = HostDevice::new();
+/// # let stream = device.create_stream()?;
+/// # let pool = Pool::builder(&device).build()?;
+/// let stager = Stager::new(&device)?;
+/// let batch = vec![7; 1 << 20];
+/// let mut input = pool.allocate(1 << 20, &stream)?;
+/// let upload = stager.upload(&stream, &batch, input.on_mut(&stream)?)?;
+/// assert!(matches!(upload, Upload::Staged(_)));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Stager<B: Backend> {
+    device: B,
+    staging: Staging<B>,
+}
+
+impl<B: Backend> Stager<B> {
+    /// From this size on [`upload`](Self::upload) stages, bytes; smaller copies cost less than the bookkeeping.
+    pub const MIN_BYTES: u64 = 64 * 1024;
+
+    /// A stager with at most `VRAMPOOL_PINNED_STAGING_MB`, then `NETCL_PINNED_STAGING_MB` (MiB, decimal), then 512 MiB of
+    /// pinned memory.
+    ///
+    /// # Errors
+    /// [`Error::Environment`] for a variable of vrampool's whose value is not valid.
+    pub fn new(device: &B) -> Result<Self, Error> {
+        Self::from_environment(device, &environment::process)
+    }
+
+    fn from_environment(device: &B, lookup: Lookup<'_>) -> Result<Self, Error> {
+        let max_bytes = Settings::read(lookup)?.pinned_staging.unwrap_or(DEFAULT_BYTES);
+        Ok(Self::with_max_bytes(device, max_bytes))
+    }
+
+    /// A stager with at most `max_bytes` of pinned memory; with less than 1 MiB it never stages.
+    pub fn with_max_bytes(device: &B, max_bytes: u64) -> Self {
+        let bounds = BlockBounds {
+            smallest: SMALLEST_SLOT,
+            largest: LARGEST_SLOT,
+            most: max_bytes,
+            grants_first: false,
+        };
+        Self { device: device.clone(), staging: Staging::new(device, PinnedLedger::new(u64::MAX), bounds) }
+    }
+
+    /// Copies `source` to `destination` in order on `stream`: staged from [`MIN_BYTES`](Self::MIN_BYTES) on where a slot
+    /// is to be had, else by the pageable path. `source` may be reused at once either way.
+    ///
+    /// # Errors
+    /// [`Error::Backend`] when the lengths differ or the device fails.
+    pub fn upload(
+        &self,
+        stream: &B::Stream,
+        source: &[u8],
+        destination: RegionMut<'_, B::Memory>,
+    ) -> Result<Upload<B::Event>, Error> {
+        let bytes = source.len() as u64;
+        if bytes >= Self::MIN_BYTES && bytes == destination.len() {
+            // What the driver refused the last time it may grant now.
+            self.staging.ask_again();
+            if let Answer::Block(slot) = self.staging.try_block(bytes)? {
+                return self.stage(slot, stream, source, destination).map(Upload::Staged);
+            }
+        }
+        self.device.upload(stream, source, destination)?;
+        Ok(Upload::Pageable)
+    }
+
+    /// Bytes of pinned memory it has, busy or not.
+    #[must_use]
+    pub fn pinned_bytes(&self) -> u64 {
+        self.staging.bytes().0
+    }
+
+    /// Gives back the slots whose copies are done; one of which the device cannot say it goes when a slot is next needed. Answers how
+    /// many bytes that were.
+    #[allow(clippy::must_use_candidate, reason = "called for what it does; the figure is extra")]
+    pub fn trim(&self) -> u64 {
+        self.staging.trim()
+    }
+
+    fn stage(
+        &self,
+        slot: Block<B>,
+        stream: &B::Stream,
+        source: &[u8],
+        destination: RegionMut<'_, B::Memory>,
+    ) -> Result<Arc<B::Event>, Error> {
+        match self.copy_through(&slot.memory, stream, source, destination) {
+            Ok(event) => {
+                let copied = Arc::new(event);
+                self.staging.park(slot, Some(Arc::clone(&copied)));
+                Ok(copied)
+            }
+            Err(error) => {
+                // Whether a copy still reads the slot is not known, so it is not used again; dropping it is safe.
+                self.staging.drop_block(slot);
+                Err(error)
+            }
+        }
+    }
+
+    fn copy_through(
+        &self,
+        memory: &B::Memory,
+        stream: &B::Stream,
+        source: &[u8],
+        destination: RegionMut<'_, B::Memory>,
+    ) -> Result<B::Event, Error> {
+        self.device.write_mapped(memory, 0, source)?;
+        self.device.copy(stream, Region::new(memory, 0, source.len() as u64, stream)?, destination)?;
+        Ok(self.device.record(stream)?)
+    }
+}

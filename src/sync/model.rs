@@ -1,0 +1,373 @@
+//! Every interleaving of a few threads at the pool, by a model checker: refill, exchange, frees on other threads, trims,
+//! threads' ends and the pool's keep the caps at every instant, and lose nothing.
+//!
+//! `RUSTFLAGS="--cfg model" cargo test --lib --release --no-default-features --target-dir target/model model::`
+
+use crate::cache::magazine;
+use crate::sync::GlobalMutex;
+use crate::{Backend, BackendError, Buffer, Event, Memory, MemoryKind, Pool, Region, RegionMut, Stream};
+use loom::sync::Mutex;
+use loom::thread::{self, JoinHandle};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::SeqCst;
+use vrampool_backend::{DeviceId, MemoryInfo, Properties, StreamId};
+
+const CLASS: u64 = 1024;
+
+/// A device that only counts what is taken.
+#[derive(Debug, Clone)]
+struct Counting {
+    properties: Properties,
+    taken: Arc<AtomicU64>,
+    limit: u64,
+}
+
+#[derive(Debug)]
+struct Taken(Arc<AtomicU64>, u64);
+
+#[derive(Debug, Clone)]
+struct OneStream(StreamId);
+
+#[derive(Debug)]
+struct Done;
+
+impl Memory for Taken {
+    fn len(&self) -> u64 {
+        self.1
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        self.0.fetch_sub(self.1, SeqCst);
+    }
+}
+
+impl Event for Done {
+    fn is_complete(&self) -> Result<bool, BackendError> {
+        Ok(true)
+    }
+}
+
+const DEVICE: DeviceId = DeviceId { backend: "model", key: 0 };
+
+impl Stream for OneStream {
+    fn id(&self) -> StreamId {
+        self.0
+    }
+
+    fn device(&self) -> DeviceId {
+        DEVICE
+    }
+}
+
+const UNSUPPORTED: BackendError = BackendError::Unsupported { operation: "the model counts bytes" };
+
+impl Backend for Counting {
+    type Memory = Taken;
+    type Stream = OneStream;
+    type Event = Done;
+
+    fn id(&self) -> DeviceId {
+        DEVICE
+    }
+
+    fn properties(&self) -> &Properties {
+        &self.properties
+    }
+
+    fn memory_info(&self) -> Result<MemoryInfo, BackendError> {
+        Err(UNSUPPORTED)
+    }
+
+    fn allocate(&self, bytes: u64, _: MemoryKind) -> Result<Taken, BackendError> {
+        let before = self.taken.fetch_add(bytes, SeqCst);
+        assert!(before + bytes <= self.limit, "the limit is kept");
+        Ok(Taken(Arc::clone(&self.taken), bytes))
+    }
+
+    fn create_stream(&self) -> Result<OneStream, BackendError> {
+        Ok(OneStream(StreamId::next()))
+    }
+
+    fn synchronize(&self, _: &OneStream) -> Result<(), BackendError> {
+        Ok(())
+    }
+
+    fn record(&self, _: &OneStream) -> Result<Done, BackendError> {
+        Ok(Done)
+    }
+
+    fn wait(&self, _: &OneStream, _: &Done) -> Result<(), BackendError> {
+        Ok(())
+    }
+
+    fn copy(&self, _: &OneStream, _: Region<'_, Taken>, _: RegionMut<'_, Taken>) -> Result<(), BackendError> {
+        Err(UNSUPPORTED)
+    }
+
+    fn fill(&self, _: &OneStream, _: RegionMut<'_, Taken>, _: u8) -> Result<(), BackendError> {
+        Err(UNSUPPORTED)
+    }
+
+    fn upload(&self, _: &OneStream, _: &[u8], _: RegionMut<'_, Taken>) -> Result<(), BackendError> {
+        Err(UNSUPPORTED)
+    }
+
+    fn download(&self, _: &OneStream, _: Region<'_, Taken>, _: &mut [u8]) -> Result<(), BackendError> {
+        Err(UNSUPPORTED)
+    }
+}
+
+/// Caps in buffers of one class.
+#[derive(Debug, Clone, Copy)]
+struct Caps {
+    cached: u64,
+    bucket: u64,
+    limit: u64,
+}
+
+#[derive(Debug)]
+struct Scene {
+    pool: Pool<Counting>,
+    stream: OneStream,
+    caps: Caps,
+    taken: Arc<AtomicU64>,
+}
+
+impl Scene {
+    fn new(caps: Caps) -> Arc<Self> {
+        let taken = Arc::new(AtomicU64::new(0));
+        let properties = Properties::new("model", "bytes");
+        let device = Counting { properties, taken: Arc::clone(&taken), limit: caps.limit * CLASS };
+        let pool = Pool::builder(&device)
+            .max_cached_bytes(caps.cached * CLASS)
+            .max_buffers_per_bucket(caps.bucket)
+            .limit(caps.limit * CLASS)
+            .budget(crate::UNLIMITED)
+            .magazine_bytes(8 * CLASS)
+            .build();
+        let stream = OneStream(StreamId::next());
+        Arc::new(Self { pool: pool.expect("good settings"), stream, caps, taken })
+    }
+
+    fn allocate(&self) -> Option<Buffer<Counting>> {
+        self.pool.allocate(CLASS, &self.stream).ok()
+    }
+
+    /// A look from above, which must be right whatever else goes on.
+    fn look(&self) {
+        let (stats, caps) = (self.pool.stats(), self.caps);
+        assert!(
+            stats.bytes_cached <= caps.cached * CLASS && stats.peak_cached <= caps.cached * CLASS,
+            "{stats:?}"
+        );
+        assert!(stats.buckets.iter().all(|bucket| bucket.idle_buffers <= caps.bucket), "{stats:?}");
+        assert!(stats.bytes_held <= caps.limit * CLASS, "{stats:?}");
+        assert!(stats.bytes_live + stats.bytes_cached <= stats.bytes_held, "{stats:?}");
+    }
+
+    /// When all is quiet: what is there is what is taken, and all of it can be had back.
+    fn rest(&self, live: u64) {
+        self.look();
+        let stats = self.pool.stats();
+        assert_eq!((stats.live_buffers, stats.bytes_live), (live, live * CLASS), "{stats:?}");
+        assert_eq!(stats.bytes_held, stats.bytes_live + stats.bytes_cached);
+        assert_eq!(self.taken.load(SeqCst), stats.bytes_held);
+        self.pool.trim();
+        assert_eq!(self.taken.load(SeqCst), live * CLASS);
+        assert_eq!(self.pool.stats().bytes_cached, 0);
+    }
+}
+
+/// A thread that ends as the system's do: by the time it is joined, what it kept is given back.
+fn spawn(work: impl FnOnce() + 'static) -> JoinHandle<()> {
+    thread::spawn(move || {
+        work();
+        magazine::end_thread();
+    })
+}
+
+/// Explores every interleaving, or where they are too many all with at most so many preemptions.
+///
+/// One test at a time: pools share some numbers, and what one run does must not depend on another's.
+fn explore(preemptions: Option<usize>, scene: impl Fn() + Send + Sync + 'static) {
+    static ONE: GlobalMutex<()> = GlobalMutex::new(());
+    let _one = ONE.lock();
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = preemptions;
+    builder.check(scene);
+}
+
+const ROOMY: Caps = Caps { cached: 8, bucket: 8, limit: 8 };
+
+/// Two threads take from, fill and spill into one bucket that has room for one idle buffer.
+#[test]
+fn refill_and_exchange() {
+    explore(Some(4), || {
+        let scene = Scene::new(Caps { cached: 1, bucket: 4, limit: 4 });
+        let work = |scene: &Scene| {
+            for _ in 0..2 {
+                drop(scene.allocate().expect("the limit has room for both"));
+            }
+        };
+        let other = spawn({
+            let scene = Arc::clone(&scene);
+            move || work(&scene)
+        });
+        work(&scene);
+        scene.look();
+        other.join().expect("no panic");
+        scene.rest(0);
+    });
+}
+
+/// What one thread allocates another drops, and the other way round.
+#[test]
+fn free_on_another_thread() {
+    explore(None, || {
+        let scene = Scene::new(ROOMY);
+        let handed_over = Arc::new(Mutex::new(vec![scene.allocate()]));
+        let other = spawn({
+            let (scene, handed_over) = (Arc::clone(&scene), Arc::clone(&handed_over));
+            move || {
+                drop(handed_over.lock().expect("no panic").pop());
+                handed_over.lock().expect("no panic").push(scene.allocate());
+            }
+        });
+        drop(scene.allocate());
+        scene.look();
+        other.join().expect("no panic");
+        handed_over.lock().expect("no panic").clear();
+        scene.rest(0);
+    });
+}
+
+/// A trim while another thread takes and drops: at that thread's next call nothing is left with it.
+#[test]
+fn trim() {
+    explore(None, || {
+        let scene = Scene::new(ROOMY);
+        let other = spawn({
+            let scene = Arc::clone(&scene);
+            move || {
+                drop(scene.allocate());
+                drop(scene.allocate());
+            }
+        });
+        scene.pool.trim();
+        scene.look();
+        other.join().expect("no panic");
+        scene.rest(0);
+    });
+}
+
+/// A thread ends with idle buffers of its own while another asks for some.
+#[test]
+fn thread_end() {
+    explore(Some(5), || {
+        let scene = Scene::new(Caps { cached: 2, bucket: 2, limit: 2 });
+        let other = spawn({
+            let scene = Arc::clone(&scene);
+            move || {
+                let both = (scene.allocate(), scene.allocate());
+                drop(both);
+            }
+        });
+        let mine = scene.allocate();
+        scene.look();
+        let live = mine.is_some();
+        other.join().expect("no panic");
+        scene.rest(u64::from(live));
+    });
+}
+
+/// The last handle goes while another thread drops a buffer, and has another idle.
+#[test]
+fn pool_drop() {
+    explore(None, || {
+        let scene = Scene::new(ROOMY);
+        let (taken, stream) = (Arc::clone(&scene.taken), scene.stream.clone());
+        let pool = Arc::into_inner(scene).expect("nobody else has it").pool;
+        let other = spawn({
+            let pool = pool.clone();
+            move || {
+                drop(pool.allocate(CLASS, &stream));
+                let live = pool.allocate(CLASS, &stream);
+                drop(pool);
+                drop(live);
+            }
+        });
+        // Something to be interrupted at: the last handle goes before, between or after.
+        assert!(pool.stats().bytes_cached <= 8 * CLASS);
+        drop(pool);
+        other.join().expect("no panic");
+        assert_eq!(taken.load(SeqCst), 0, "all of it is given back");
+    });
+}
+
+/// A pool is closed elsewhere while a thread looks for closed pools, which it does once for each that was closed: when it looks
+/// again, after the closing, it keeps nothing of that pool.
+#[test]
+fn closed_elsewhere() {
+    explore(Some(3), || {
+        let (closing, open) = (Scene::new(ROOMY), Scene::new(ROOMY));
+        drop(closing.allocate());
+        let taken = Arc::clone(&closing.taken);
+        assert_eq!(taken.load(SeqCst), CLASS, "this thread keeps one");
+        let pool = Arc::into_inner(closing).expect("nobody else has it").pool;
+        let other = spawn(move || drop(pool));
+        let first = open.allocate();
+        other.join().expect("no panic");
+        let second = open.allocate();
+        assert_eq!(taken.load(SeqCst), 0, "all of it is given back");
+        drop((first, second));
+        open.rest(0);
+    });
+}
+
+/// A limit of one buffer: who asks gets it, or an error; nobody gets more.
+#[test]
+fn memory_pressure() {
+    explore(None, || {
+        let scene = Scene::new(Caps { cached: 4, bucket: 1, limit: 1 });
+        let work = |scene: &Scene| {
+            drop(scene.allocate());
+            scene.look();
+        };
+        let other = spawn({
+            let scene = Arc::clone(&scene);
+            move || work(&scene)
+        });
+        work(&scene);
+        other.join().expect("no panic");
+        scene.rest(0);
+    });
+}
+
+/// Three threads at once: one takes and drops, one trims, one looks and ends.
+#[test]
+fn three_threads() {
+    explore(Some(3), || {
+        let scene = Scene::new(Caps { cached: 1, bucket: 1, limit: 2 });
+        let others = [
+            spawn({
+                let scene = Arc::clone(&scene);
+                move || drop(scene.allocate())
+            }),
+            spawn({
+                let scene = Arc::clone(&scene);
+                move || {
+                    scene.pool.trim();
+                }
+            }),
+        ];
+        drop(scene.allocate());
+        scene.look();
+        for other in others {
+            other.join().expect("no panic");
+        }
+        scene.rest(0);
+    });
+}
