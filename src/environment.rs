@@ -1,8 +1,10 @@
 //! Settings from environment variables, under our name and netcl's.
 
-use crate::UNLIMITED;
 use crate::error::Error;
 use std::ffi::OsString;
+
+/// No cap, for every setting that is one.
+pub const UNLIMITED: u64 = u64::MAX;
 
 /// Where variables are looked up: the process's environment, or a test's.
 pub(crate) type Lookup<'a> = &'a dyn Fn(&str) -> Option<OsString>;

@@ -1,6 +1,6 @@
 //! What a pool answers instead of a buffer.
 
-use crate::any::NotOpened;
+use crate::any::found::NotOpened;
 use crate::arena::engine::ArenaError;
 use bytesize::ByteSize;
 use std::fmt;

@@ -29,17 +29,18 @@ pub use arena::{
     Allowance, ArenaBuffer, ArenaBuilder, BlockState, Compaction, DeviceArena, Moved, Offload, SleepReport,
     SleepState, WakeReport,
 };
-pub use cache::accounts::UNLIMITED;
+pub use cache::served_by::ServedBy;
 pub use cache::size_class::SizeClasses;
-pub use cache::size_class::fitted::{self, FittedClasses};
+pub use cache::size_class::fitted;
+pub use cache::size_class::fitted::FittedClasses;
+pub use cache::stats::{BucketStats, PoolStats, Rung};
+pub use environment::UNLIMITED;
 pub use error::{Error, Forbidden, OutOfMemory, Shortage};
 pub use pool::Pool;
 pub use pool::buffer::Buffer;
 pub use pool::builder::Builder;
 pub use pool::global::persistent_pool;
 pub use pool::private_pool::{GraphBuffer, GraphMemory};
-pub use pool::served_by::ServedBy;
-pub use pool::stats::{BucketStats, PoolStats, Rung};
 pub use sleep::{SleepBuffer, Sleeper};
 pub use source::Source;
 pub use staging::stager::{Stager, Upload};

@@ -1,12 +1,18 @@
 //! What serves misses.
 
 use crate::arena::{ArenaBuffer, DeviceArena};
-use crate::cache::buckets::Key;
 use crate::error::Error;
 use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
-use vrampool_backend::{Backend, HeldMemory, Memory, Region, RegionMut};
+use vrampool_backend::{Backend, HeldMemory, Memory, MemoryKind, Region, RegionMut};
+
+/// Under what idle memory is found again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Key {
+    pub(crate) kind: MemoryKind,
+    pub(crate) class: u64,
+}
 
 /// Where a pool gets the memory that its buckets do not have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]

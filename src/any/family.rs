@@ -1,6 +1,6 @@
 //! The backends there could be: what their devices are called, and how they are listed and opened.
 
-use super::listing::Listed;
+use super::found::{HOST, Listed};
 use super::variants::AnyDevice;
 use vrampool_backend::BackendError;
 
@@ -57,9 +57,6 @@ pub(super) static FAMILIES: [Family; 4] = [
         compiled: None,
     },
 ];
-
-/// The family whose CPU does not pass for a GPU.
-pub(super) const HOST: &str = "host";
 
 impl Family {
     /// Whether a name of its says which of several devices.

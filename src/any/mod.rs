@@ -34,11 +34,13 @@
 
 mod device;
 mod family;
+pub(crate) mod found;
 mod listing;
 mod name;
 mod variants;
 mod virtual_memory;
 
-pub use listing::{Absent, Devices, Listed, NotOpened, devices};
+pub use found::{Absent, Devices, Listed, NotOpened};
+pub use listing::devices;
 pub use name::{Name, from_environment, open};
 pub use variants::{AnyDevice, AnyEvent, AnyMemory, AnyStream};

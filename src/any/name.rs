@@ -1,7 +1,8 @@
 //! What a device is asked for by, and what is chosen when nothing is.
 
 use super::family::{FAMILIES, Family};
-use super::listing::{NotOpened, devices};
+use super::found::NotOpened;
+use super::listing::devices;
 use super::variants::AnyDevice;
 use crate::environment;
 use crate::environment::{BACKEND, Lookup};
@@ -105,7 +106,7 @@ fn open_named(name: &str) -> Result<AnyDevice, NotOpened> {
         Some(family) => Err(family.not_compiled()),
         None => best(),
     });
-    opened.map_err(|cause| NotOpened::new(name, cause))
+    opened.map_err(|cause| NotOpened::new(name, cause, devices()))
 }
 
 /// The best that opens. One that is there and does not open is told of in the log.

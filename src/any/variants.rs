@@ -62,8 +62,8 @@ macro_rules! any {
                 /// The backend's own.
                 ///
                 /// # Errors
-                /// [`BackendError::InvalidArgument`](crate::BackendError::InvalidArgument) when it is another backend's.
-                pub fn $as_own(&self) -> Result<&$Own, crate::BackendError> {
+                /// [`BackendError::InvalidArgument`](vrampool_backend::BackendError::InvalidArgument) when it is another backend's.
+                pub fn $as_own(&self) -> Result<&$Own, vrampool_backend::BackendError> {
                     match self {
                         Self::$Variant(own) => Ok(own),
                         #[allow(unreachable_patterns, reason = "there may be one variant")]
@@ -81,9 +81,9 @@ macro_rules! any {
 
             #[cfg(feature = $feature)]
             impl TryFrom<$Any> for $Own {
-                type Error = crate::BackendError;
+                type Error = vrampool_backend::BackendError;
 
-                fn try_from(any: $Any) -> Result<Self, crate::BackendError> {
+                fn try_from(any: $Any) -> Result<Self, vrampool_backend::BackendError> {
                     match any {
                         $Any::$Variant(own) => Ok(own),
                         #[allow(unreachable_patterns, reason = "there may be one variant")]
@@ -94,9 +94,9 @@ macro_rules! any {
 
             #[cfg(feature = $feature)]
             impl<'a> TryFrom<&'a $Any> for &'a $Own {
-                type Error = crate::BackendError;
+                type Error = vrampool_backend::BackendError;
 
-                fn try_from(any: &'a $Any) -> Result<Self, crate::BackendError> {
+                fn try_from(any: &'a $Any) -> Result<Self, vrampool_backend::BackendError> {
                     any.$as_own()
                 }
             }
@@ -105,8 +105,11 @@ macro_rules! any {
 }
 
 #[allow(dead_code, reason = "no backend may be compiled in")]
-fn other(argument: &'static str, wanted: &str, found: &str) -> crate::BackendError {
-    crate::BackendError::invalid(argument, format!("it is one of the backend {found}, not of {wanted}"))
+fn other(argument: &'static str, wanted: &str, found: &str) -> vrampool_backend::BackendError {
+    vrampool_backend::BackendError::invalid(
+        argument,
+        format!("it is one of the backend {found}, not of {wanted}"),
+    )
 }
 
 any! {

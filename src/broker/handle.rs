@@ -8,8 +8,8 @@ use super::{
     Allocator, BrokerCounts, BrokerError, BrokerStats, DEFAULT_GROUP, HostArray, HostBacking, LimitMode,
     PinnedLedger, Plan, RegisteredClient,
 };
-use crate::UNLIMITED;
 use crate::cache::size_class::SizeClasses;
+use crate::environment::UNLIMITED;
 use crate::error::Error;
 use crate::pool::Pool;
 use crate::source::Source;

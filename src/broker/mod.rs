@@ -95,7 +95,6 @@ pub use share::{LimitMode, Share, ShareError};
 pub use slot::Chunk;
 pub use stats::{BrokerCounts, BrokerStats, ClientStats, RegisteredClient};
 
-pub(crate) use crate::staging::{Answer, Block, BlockBounds, Staging};
 #[cfg(feature = "metrics")]
 pub(crate) use handle::WeakBroker;
 pub(crate) use partition::Footprint;

@@ -8,13 +8,11 @@
 //! but are not yet given back. They count as held the whole time, so `held` is never below what the device really lent.
 
 use crate::cache::magazine::class_table::LARGEST_CLASS;
+use crate::environment::UNLIMITED;
 
 /// The part of the limit that all threads' magazines may have together: what is idle in one of a running thread serves no
 /// other, so a request that fits within the rest is never refused for it.
 const MAGAZINES_OF_LIMIT: u64 = 8;
-
-/// No cap, for every setting that is one.
-pub const UNLIMITED: u64 = u64::MAX;
 
 /// What a pool may keep and take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,11 +1,11 @@
 //! The record of a block: memory of the source, with all that must be known to hand it out again.
 
 use crate::arena::Refill;
-use crate::cache::buckets::Key;
 use crate::cache::core::Shared;
 use crate::cache::magazine::class_table as lanes;
 use crate::cache::magazine::class_table::NO_LANE;
 use crate::error::{Error, Forbidden};
+use crate::source::Key;
 use crate::source::{Extent, Supply};
 use crate::streams::capture::{After, Need};
 use crate::streams::users::Readers;

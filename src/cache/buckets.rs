@@ -3,17 +3,11 @@
 use crate::cache::block::Block;
 use crate::cache::magazine::class_table as lanes;
 use crate::cache::size_class::SizeClasses;
+use crate::source::Key;
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, VecDeque};
 use std::mem;
 use vrampool_backend::{MemoryKind, StreamId};
-
-/// Under what idle memory is found again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Key {
-    pub(crate) kind: MemoryKind,
-    pub(crate) class: u64,
-}
 
 /// How many of a bucket's newest blocks are searched for one of the same stream before one of another is taken: the
 /// search must not grow with the bucket.

@@ -2,18 +2,18 @@
 
 use crate::cache::accounts::Caps;
 use crate::cache::block::Block;
-use crate::cache::buckets::Key;
 use crate::cache::depot::{Counters, Depot, Permit};
 use crate::cache::depot_lock::Place;
 use crate::cache::magazine;
 use crate::cache::magazine::class_table::Lanes;
 use crate::cache::magazine::{NO_SLOT, SLOTS};
 use crate::cache::orphans as ended;
+use crate::cache::recorded::{RecordedBy, Records};
 use crate::cache::reservation::{NoRoom, Promise};
 use crate::cache::size_class::SizeClasses;
+use crate::cache::stats::{PoolStats, Rung};
 use crate::error::Error;
-use crate::pool::recorded::{RecordedBy, Records};
-use crate::pool::stats::{PoolStats, Rung};
+use crate::source::Key;
 use crate::source::Supply;
 use crate::sync::{AtomicU64, GlobalMutex, GlobalU64, MutexGuard};
 use std::any::Any;

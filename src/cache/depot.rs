@@ -3,12 +3,13 @@
 
 use crate::cache::accounts::{Budget, Caps, Room, positive};
 use crate::cache::block::Block;
-use crate::cache::buckets::{Buckets, Key, Requests};
+use crate::cache::buckets::{Buckets, Requests};
 use crate::cache::magazine::counters::Tally;
 use crate::cache::magazine::rack::Rack;
 use crate::cache::retry_queue::Turns;
 use crate::cache::size_class::SizeClasses;
-use crate::pool::stats::{BucketStats, PoolStats, Rung};
+use crate::cache::stats::{BucketStats, PoolStats, Rung};
+use crate::source::Key;
 use std::collections::{BTreeMap, VecDeque};
 use std::mem;
 use std::sync::Arc;

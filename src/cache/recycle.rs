@@ -6,9 +6,9 @@
 //! Otherwise, and the first time, the usual way is taken.
 
 use crate::cache::block::{Block, Errand};
-use crate::cache::buckets::Key;
 use crate::cache::depot::Depot;
-use crate::pool::served_by::ServedBy;
+use crate::cache::served_by::ServedBy;
+use crate::source::Key;
 use vrampool_backend::{Backend, StreamId};
 
 /// How many are kept.

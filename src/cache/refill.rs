@@ -5,11 +5,12 @@
 //! nothing, and is never refused; only further slots are asked of the caps.
 
 use crate::cache::block::Block;
-use crate::cache::buckets::{Key, SAME_STREAM_SEARCH};
+use crate::cache::buckets::SAME_STREAM_SEARCH;
 use crate::cache::depot::Depot;
 use crate::cache::magazine::class_table as lanes;
 use crate::cache::magazine::counters::{LaneTally, Tally};
 use crate::cache::magazine::rack::{Habit, Leaving, Rack};
+use crate::source::Key;
 use crate::sync::AtomicU64;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;

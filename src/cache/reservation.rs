@@ -2,9 +2,9 @@
 //! among those whom the device refused.
 
 use crate::cache::core::{Shared, is_giving_back};
+use crate::cache::served_by::ServedBy;
+use crate::cache::stats::Rung;
 use crate::error::Error;
-use crate::pool::served_by::ServedBy;
-use crate::pool::stats::Rung;
 
 /// Why there is no promise.
 #[derive(Debug)]

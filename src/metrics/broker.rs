@@ -5,8 +5,8 @@ use super::published::{Observed, Watch};
 use super::sample::{Figures, Sample};
 use super::series::Series;
 use super::{Closing, Metric, facade, metric};
-use crate::UNLIMITED;
 use crate::broker::{Broker, BrokerCounts, BrokerStats, ClientId, RegisteredClient, WeakBroker};
+use crate::environment::UNLIMITED;
 use std::collections::BTreeMap;
 use vrampool_backend::Backend;
 

@@ -1,11 +1,9 @@
 //! A request's way down past the magazines, and the ladder that is climbed when memory runs out.
 
-use crate::UNLIMITED;
 use crate::arena as device_arena;
 use crate::arena::DeviceArena;
 use crate::arena::engine::ArenaError;
 use crate::cache::block::Block;
-use crate::cache::buckets::Key;
 use crate::cache::core::Shared;
 use crate::cache::magazine;
 use crate::cache::magazine::class_table::NO_LANE;
@@ -13,10 +11,12 @@ use crate::cache::magazine::rack::Rack;
 use crate::cache::orphans as ended;
 use crate::cache::recycle::Found;
 use crate::cache::reservation::{NoRoom, Turn};
+use crate::cache::served_by::ServedBy;
+use crate::cache::stats::Rung;
+use crate::environment::UNLIMITED;
 use crate::error::{Error, Forbidden, OutOfMemory, Shortage};
-use crate::pool::served_by::ServedBy;
-use crate::pool::stats::Rung;
 use crate::source::Extent;
+use crate::source::Key;
 use crate::streams::capture::{After, Need};
 use std::mem;
 use std::sync::Arc;

@@ -1,18 +1,18 @@
 //! How a pool is to be.
 
-use crate::UNLIMITED;
 use crate::arena::DeviceArena;
 use crate::cache::accounts::Caps;
 use crate::cache::core::Shared;
+use crate::cache::recorded::RecordedBy;
 use crate::cache::size_class::SizeClasses;
 use crate::environment;
+use crate::environment::UNLIMITED;
 use crate::environment::{Lookup, Settings};
 use crate::error::Error;
 use crate::pool::Pool;
-use crate::pool::recorded::RecordedBy;
-use crate::source::{Source, Supply};
 #[cfg(feature = "trace")]
-use crate::trace::Recorder;
+use crate::recorder::Recorder;
+use crate::source::{Source, Supply};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use vrampool_backend::{Backend, Capabilities, DeviceKind, Hook, Hooks, MemoryKind, Placement, fork};

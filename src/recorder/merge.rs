@@ -1,7 +1,7 @@
 //! The logs of several threads as one sequence of events.
 
 use super::log::{Log, Logged};
-use crate::trace::event::{Event, Op};
+use crate::trace::file::event::{Event, Op};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
 use std::iter::Peekable;

@@ -3,9 +3,9 @@
 mod log;
 mod merge;
 
-use crate::trace::error::TraceError;
-use crate::trace::place::Place;
-use crate::trace::reader::Trace;
+use crate::trace::file::error::TraceError;
+use crate::trace::file::place::Place;
+use crate::trace::file::reader::Trace;
 use log::{Chunk, Log, Writer};
 use parking_lot::Mutex;
 use std::fmt;

@@ -1,6 +1,7 @@
 //! Pinned staging: uploads that do not block the host behind the work on the stream.
 
-use crate::broker::{Answer, Block, BlockBounds, PinnedLedger, Staging};
+use super::ledger::PinnedLedger;
+use super::{Answer, Block, BlockBounds, Staging};
 use crate::environment;
 use crate::environment::{Lookup, Settings};
 use crate::error::Error;

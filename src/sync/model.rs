@@ -4,13 +4,15 @@
 //! `RUSTFLAGS="--cfg model" cargo test --lib --release --no-default-features --target-dir target/model model::`
 
 use crate::cache::magazine;
+use crate::pool::Pool;
+use crate::pool::buffer::Buffer;
 use crate::sync::GlobalMutex;
-use crate::{Backend, BackendError, Buffer, Event, Memory, MemoryKind, Pool, Region, RegionMut, Stream};
 use loom::sync::Mutex;
 use loom::thread::{self, JoinHandle};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst;
+use vrampool_backend::{Backend, BackendError, Event, Memory, MemoryKind, Region, RegionMut, Stream};
 use vrampool_backend::{DeviceId, MemoryInfo, Properties, StreamId};
 
 const CLASS: u64 = 1024;
@@ -145,7 +147,7 @@ impl Scene {
             .max_cached_bytes(caps.cached * CLASS)
             .max_buffers_per_bucket(caps.bucket)
             .limit(caps.limit * CLASS)
-            .budget(crate::UNLIMITED)
+            .budget(crate::environment::UNLIMITED)
             .magazine_bytes(8 * CLASS)
             .build();
         let stream = OneStream(StreamId::next());

@@ -59,43 +59,30 @@
 //! ```
 
 mod any_touch;
-mod csv;
-mod doubt;
-pub(crate) mod error;
-pub(crate) mod event;
-mod export;
-mod format;
+pub(crate) mod file;
 #[cfg(feature = "host")]
 mod host_touch;
-mod import;
-mod ledger;
-mod lines;
-mod other_devices;
-pub(crate) mod place;
 mod program;
-pub(crate) mod reader;
 mod replay;
 mod report;
-mod summary;
 mod touch;
 mod worker;
 
 pub use crate::recorder::Recorder;
-pub(crate) use crate::recorder::WeakRecorder;
 pub use any_touch::AnyTouch;
-pub use doubt::{Doubt, Warning};
-pub use error::{Fault, TraceError};
-pub use event::{Event, Op};
-pub use export::{Export, ExportError, Losses};
-pub use format::{Format, UnknownFormat};
+pub use file::doubt::{Doubt, Warning};
+pub use file::error::{Fault, TraceError};
+pub use file::event::{Event, Op};
+pub use file::export::{Export, ExportError, Losses};
+pub use file::format::{Format, UnknownFormat};
+pub use file::import::Import;
+pub use file::ledger::MAX_STREAMS;
+pub use file::lines::MAX_LINE;
+pub use file::other_devices::OtherDevices;
+pub use file::reader::{Limits, Trace};
+pub use file::summary::{SizeRange, Summary};
 #[cfg(feature = "host")]
 pub use host_touch::HostTouch;
-pub use import::Import;
-pub use ledger::MAX_STREAMS;
-pub use lines::MAX_LINE;
-pub use other_devices::OtherDevices;
-pub use reader::{Limits, Trace};
 pub use replay::Replay;
 pub use report::{Pass, ReplayError};
-pub use summary::{SizeRange, Summary};
 pub use touch::Touch;

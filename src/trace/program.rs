@@ -1,7 +1,7 @@
 //! A trace as the steps of a replay: places in a table instead of ids, streams numbered from 0.
 
-use super::event::Op;
-use super::reader::Trace;
+use super::file::event::Op;
+use super::file::reader::Trace;
 use std::collections::HashMap;
 
 /// One event, in 16 bytes. A `slot` is a place in the table of live buffers, empty before its allocation and after its

@@ -1,7 +1,7 @@
 //! A trace driven through a pool, and measured.
 
+use super::file::reader::Trace;
 use super::program::Program;
-use super::reader::Trace;
 use super::report::{Pass, ReplayError};
 use super::touch::Touch;
 use super::worker::{Halt, Hand, Lap, Worker};

@@ -1,7 +1,7 @@
 //! The arena's own audit, for tests: every rule that its records keep, checked by a walk over all of them.
 
-use super::engine::Arena;
 use super::layout::Zone;
+use super::operations::Arena;
 use super::record::State;
 use super::table::end_of;
 use std::collections::HashSet;

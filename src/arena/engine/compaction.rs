@@ -14,9 +14,9 @@
 //! ```
 
 use super::block::BlockId;
-use super::engine::Arena;
 use super::error::ArenaError;
 use super::layout::Zone;
+use super::operations::Arena;
 use super::record::{Record, State, Tag};
 use super::table::{Table, end_of};
 

@@ -1,9 +1,9 @@
 //! What an arena tells of itself. Each call takes a bounded number of steps, but for the listing of all blocks.
 
 use super::block::{BlockId, Span, SpanState};
-use super::engine::Arena;
 use super::error::ArenaError;
 use super::layout::Zone;
+use super::operations::Arena;
 use super::record::{State, Tag};
 use super::table::end_of;
 

@@ -2,10 +2,10 @@
 //! a request is to have.
 
 use super::block::BlockId;
-use super::engine::Arena;
 use super::error::ArenaError;
 use super::free::FreeBlocks;
 use super::layout::Zone;
+use super::operations::Arena;
 use super::record::{NONE, Record, State, Tag};
 use super::space::{Space, choose};
 use super::table::{Table, end_of};

@@ -1,7 +1,7 @@
 //! Physical memory that several arenas may have in all.
 
-use crate::UNLIMITED;
 use crate::arena::Shared;
+use crate::environment::UNLIMITED;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use vrampool_backend::{Backend, BackendError};

@@ -34,7 +34,7 @@ use crate::cache::depot::Depot;
 use crate::cache::magazine::class_table::NO_LANE;
 use crate::cache::magazine::hot as last;
 use crate::cache::magazine::rack::{NEVER, Rack};
-use crate::pool::recorded::Records;
+use crate::cache::recorded::Records;
 use std::cell::{Cell, OnceCell};
 use std::mem;
 use std::sync::Arc;

@@ -2,9 +2,9 @@
 
 use super::ExportError;
 use super::layout::Layout;
-use crate::trace::event::Op;
-use crate::trace::import::RMM_HEADER;
-use crate::trace::reader::Trace;
+use crate::trace::file::event::Op;
+use crate::trace::file::import::RMM_HEADER;
+use crate::trace::file::reader::Trace;
 use std::io::Write;
 
 /// Microseconds of half a day. Longer gaps between times of day can be read in two ways.

@@ -1,9 +1,9 @@
 //! The crate's own format.
 
 use crate::output::checksum::Checksum;
-use crate::trace::csv::NEW_HEADER;
-use crate::trace::event::{Event, Op};
-use crate::trace::reader::Trace;
+use crate::trace::file::csv::NEW_HEADER;
+use crate::trace::file::event::{Event, Op};
+use crate::trace::file::reader::Trace;
 use std::io::{self, Write};
 
 pub(super) fn write(trace: &Trace, out: &mut impl Write) -> io::Result<()> {

@@ -1,10 +1,10 @@
 //! What a pool tells of itself.
 
-use crate::UNLIMITED;
 use crate::arena::DeviceArena;
 use crate::cache::accounts::Budget;
 use crate::cache::depot::{Counters, InMagazines};
-use crate::pool::served_by::ServedBy;
+use crate::cache::served_by::ServedBy;
+use crate::environment::UNLIMITED;
 use crate::source::Source;
 use vrampool_backend::Backend;
 

@@ -2,7 +2,7 @@
 
 use super::packed::Packed;
 use super::words::Word;
-use crate::trace::error::Fault;
+use crate::trace::file::error::Fault;
 use std::io::{self, BufRead};
 
 /// The longest line of a number in protocol 0; no number of 64 bits has more digits.

@@ -2,10 +2,10 @@
 //! without hooks do not come by here.
 
 use crate::cache::block::Block;
-use crate::cache::buckets::Key;
 use crate::cache::core::Shared;
 use crate::error::Error;
 use crate::source::Extent;
+use crate::source::Key;
 use std::panic::Location;
 use std::sync::Arc;
 use vrampool_backend::{Announced, Backend, HookEvent, MemoryKind, Occasion, Stream, Ticket};

@@ -2,8 +2,8 @@
 
 use super::ExportError;
 use crate::arena::engine::{Arena, ArenaLayout, BlockId, Zone};
-use crate::trace::event::{Event, Op};
-use crate::trace::reader::Trace;
+use crate::trace::file::event::{Event, Op};
+use crate::trace::file::reader::Trace;
 use std::collections::HashMap;
 
 /// Where the range begins: an address as CUDA gives them.

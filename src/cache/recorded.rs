@@ -17,7 +17,7 @@ use crate::cache::magazine::hot as last;
 use crate::cache::magazine::hot::Look;
 use crate::cache::size_class::SizeClasses;
 #[cfg(feature = "trace")]
-use crate::trace::{Recorder, WeakRecorder};
+use crate::recorder::{Recorder, WeakRecorder};
 use vrampool_backend::{Hooks, StreamId};
 
 /// The recorder that a pool's handles keep, if it has one.

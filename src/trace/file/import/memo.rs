@@ -2,7 +2,7 @@
 
 use super::budget::Budget;
 use super::packed::Packed;
-use crate::trace::error::Fault;
+use crate::trace::file::error::Fault;
 use std::collections::HashMap;
 
 /// Places are taken one after the other by every pickler; others may be named.

@@ -1,6 +1,6 @@
 //! The memory that reading may take: checked before it is taken.
 
-use crate::trace::error::Fault;
+use crate::trace::file::error::Fault;
 use std::collections::HashMap;
 use std::hash::Hash;
 

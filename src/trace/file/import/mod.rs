@@ -41,7 +41,7 @@ const MEMORY_PER_EVENT: u64 = 512;
 /// * Of PyTorch's snapshots the history of one [device](Self::device) is read, `alloc` as an allocation and `free_requested` as
 ///   its free: when the program gave the memory back, which is what a pool is asked. Where there is no history, what is live in
 ///   the segments is the trace.
-/// * What contradicts itself is read as the [`Doubt`](super::Doubt) says, and counted in [`Trace::warnings`]; a
+/// * What contradicts itself is read as the [`Doubt`](crate::trace::Doubt) says, and counted in [`Trace::warnings`]; a
 ///   [strict](Self::strict) reader fails instead.
 /// * Nothing that a file says is run, and nothing in it makes reading take more memory than the [limits](Limits) allow: for a
 ///   snapshot 64 MiB and 512 bytes for each event that it may have, and at most 1 MiB and 16 times its decompressed length. What
@@ -83,7 +83,7 @@ impl Import {
         self
     }
 
-    /// Whether a [`Doubt`](super::Doubt) is an error. Default: no; the trace then has [warnings](Trace::warnings).
+    /// Whether a [`Doubt`](crate::trace::Doubt) is an error. Default: no; the trace then has [warnings](Trace::warnings).
     pub fn strict(mut self, is_strict: bool) -> Self {
         self.is_strict = is_strict;
         self

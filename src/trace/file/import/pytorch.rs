@@ -12,11 +12,11 @@ use super::pickle;
 use super::pickled::Pickled;
 use super::words::Word;
 use super::{Limits, MEMORY, MEMORY_PER_EVENT};
-use crate::trace::doubt::{Doubt, Doubts};
-use crate::trace::error::Fault;
-use crate::trace::other_devices::OtherDevices;
-use crate::trace::place::Place;
-use crate::trace::reader::Trace;
+use crate::trace::file::doubt::{Doubt, Doubts};
+use crate::trace::file::error::Fault;
+use crate::trace::file::other_devices::OtherDevices;
+use crate::trace::file::place::Place;
+use crate::trace::file::reader::Trace;
 use std::collections::HashMap;
 use std::io::BufRead;
 

@@ -182,7 +182,7 @@ impl Trace {
         &self.warnings
     }
 
-    /// What its file has of devices other than the one that was [read](super::Import::device).
+    /// What its file has of devices other than the one that was [read](crate::trace::Import::device).
     #[must_use]
     pub fn other_devices(&self) -> OtherDevices {
         self.other_devices

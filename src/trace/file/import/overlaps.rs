@@ -1,7 +1,7 @@
 //! Whether live allocations have bytes in common, as events are gone through in order.
 
 use super::budget::Budget;
-use crate::trace::error::Fault;
+use crate::trace::file::error::Fault;
 
 /// Addresses of one word.
 const WORD: usize = u64::BITS as usize;

@@ -4,7 +4,7 @@ use super::place::Place;
 use std::fmt;
 
 /// What in a trace's file is doubtful. Reading goes on as each says, and the trace keeps a [`Warning`]; a
-/// [strict](super::Import::strict) reader fails instead.
+/// [strict](crate::trace::Import::strict) reader fails instead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Doubt {

@@ -3,12 +3,12 @@
 use super::Limits;
 use super::addresses::{Addresses, Recorded, Terms};
 use super::budget::Budget;
-use crate::trace::csv::{Wrong, shown};
-use crate::trace::doubt::{Doubt, Doubts};
-use crate::trace::error::Fault;
-use crate::trace::lines::Lines;
-use crate::trace::place::Place;
-use crate::trace::reader::Trace;
+use crate::trace::file::csv::{Wrong, shown};
+use crate::trace::file::doubt::{Doubt, Doubts};
+use crate::trace::file::error::Fault;
+use crate::trace::file::lines::Lines;
+use crate::trace::file::place::Place;
+use crate::trace::file::reader::Trace;
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hasher};
 

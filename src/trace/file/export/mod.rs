@@ -27,7 +27,7 @@ use std::path::{Path, PathBuf};
 /// * A snapshot has the trace as the history of device 0, one segment around it that is as large as it needs, and in that what is
 ///   live at the end. Frames are empty. `torch.cuda._memory_viz` opens it, and so does the visualiser in a browser.
 ///
-/// [`Import`](super::Import) reads each of them back as the trace it was, but for what [`convert`](Self::convert) returns.
+/// [`Import`](crate::trace::Import) reads each of them back as the trace it was, but for what [`convert`](Self::convert) returns.
 ///
 /// ```
 /// use vrampool::trace::{Export, Format, Import, Trace};

@@ -9,7 +9,7 @@ pub enum Op {
     Free,
 }
 
-/// One event of a [`Trace`](super::Trace), as it was recorded.
+/// One event of a [`Trace`](crate::trace::Trace), as it was recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Event {

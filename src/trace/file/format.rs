@@ -38,7 +38,7 @@ impl Format {
 }
 
 /// A name without the ending `.gz`, in whatever case; `None` if it has none.
-pub(super) fn without_gz(name: &str) -> Option<&str> {
+pub(in crate::trace) fn without_gz(name: &str) -> Option<&str> {
     let (rest, ending) = name.split_at_checked(name.len().checked_sub(".gz".len())?)?;
     ending.eq_ignore_ascii_case(".gz").then_some(rest)
 }

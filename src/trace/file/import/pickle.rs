@@ -14,7 +14,7 @@ use super::packed::Packed;
 use super::pickled::{Node, Pickled};
 use super::refused::name;
 use super::words::Word;
-use crate::trace::error::Fault;
+use crate::trace::file::error::Fault;
 use std::io::BufRead;
 
 /// Up to how many items a list of no meaning is looked through, and forgotten. The frames of an event are such a list, and

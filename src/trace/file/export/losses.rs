@@ -1,9 +1,9 @@
 //! What of a trace a format does not keep.
 
-use crate::trace::error::Fault;
-use crate::trace::event::{Event, Op};
-use crate::trace::other_devices::OtherDevices;
-use crate::trace::reader::Trace;
+use crate::trace::file::error::Fault;
+use crate::trace::file::event::{Event, Op};
+use crate::trace::file::other_devices::OtherDevices;
+use crate::trace::file::reader::Trace;
 use std::fmt;
 
 /// What of a trace a file does not keep: how many events it differs in. [`Default`] is nothing.

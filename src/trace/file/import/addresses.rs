@@ -2,12 +2,12 @@
 
 use super::budget::Budget;
 use super::overlaps::Overlaps;
-use crate::trace::doubt::{Doubt, Doubts};
-use crate::trace::error::Fault;
-use crate::trace::event::{Event, Op};
-use crate::trace::ledger::MAX_STREAMS;
-use crate::trace::place::Place;
-use crate::trace::reader::Trace;
+use crate::trace::file::doubt::{Doubt, Doubts};
+use crate::trace::file::error::Fault;
+use crate::trace::file::event::{Event, Op};
+use crate::trace::file::ledger::MAX_STREAMS;
+use crate::trace::file::place::Place;
+use crate::trace::file::reader::Trace;
 // Not a faster hash: addresses come from files, and this one's collisions cannot be made on purpose.
 use std::collections::HashMap;
 

@@ -3,8 +3,8 @@
 use super::ExportError;
 use super::layout::{Layout, Placed, START, UNIT};
 use super::pickle::Pickler;
-use crate::trace::event::Op;
-use crate::trace::reader::Trace;
+use crate::trace::file::event::Op;
+use crate::trace::file::reader::Trace;
 use std::io::{self, Write};
 
 /// The segment is a multiple of so many bytes, as PyTorch's large ones are.

@@ -1,0 +1,137 @@
+//! The devices that were found, and the error that says which there are.
+
+use std::fmt;
+use vrampool_backend::{BackendError, DeviceKind};
+
+/// The family whose CPU does not pass for a GPU.
+pub(super) const HOST: &str = "host";
+
+/// A device that can be opened. Listing it opens nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Listed {
+    /// What [`open`](super::open) opens it by.
+    pub name: String,
+    /// The backend's name.
+    pub backend: &'static str,
+    /// The device's own name, for people.
+    pub device: String,
+    /// Discrete, integrated or a processor.
+    pub kind: DeviceKind,
+    /// Memory in all, bytes; 0 where it is not known.
+    pub total_bytes: u64,
+}
+
+/// A backend without a device here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Absent {
+    /// The backend's name.
+    pub backend: &'static str,
+    /// Its feature is not compiled in, it found no driver or no device, or its driver failed.
+    pub reason: BackendError,
+}
+
+/// All devices, the best backend's first, and the backends that have none.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Devices {
+    /// What can be opened.
+    pub there: Vec<Listed>,
+    /// The other backends.
+    pub absent: Vec<Absent>,
+}
+
+/// A device that was asked for and not opened. Its text tells what could be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct NotOpened {
+    /// The name that was asked for.
+    pub name: String,
+    /// Why not.
+    pub cause: BackendError,
+    /// What there is instead.
+    pub devices: Devices,
+}
+
+impl Devices {
+    /// What `auto` opens where the environment names nothing, if it opens.
+    #[must_use]
+    pub fn best(&self) -> Option<&Listed> {
+        self.by_preference().next()
+    }
+
+    /// What to choose from, the best first: of each backend those that do not share the host's memory before those that do.
+    /// No CPU but the host itself.
+    pub(super) fn by_preference(&self) -> impl Iterator<Item = &Listed> {
+        let eligible = |device: &&Listed| device.kind != DeviceKind::Cpu || device.backend == HOST;
+        self.there.chunk_by(|one, next| one.backend == next.backend).flat_map(move |devices| {
+            let of = move |is_discrete| {
+                let is_of = move |device: &&Listed| (device.kind == DeviceKind::Discrete) == is_discrete;
+                devices.iter().filter(is_of).filter(eligible)
+            };
+            of(true).chain(of(false))
+        })
+    }
+}
+
+impl NotOpened {
+    pub(super) fn new(name: &str, cause: BackendError, devices: Devices) -> Self {
+        Self { name: name.into(), cause, devices }
+    }
+}
+
+impl fmt::Display for NotOpened {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, cause, devices } = self;
+        write!(f, "no device `{name}`: {cause}; ")?;
+        let there: Vec<_> =
+            devices.there.iter().map(|listed| format!("{} ({})", listed.name, listed.device)).collect();
+        match there.is_empty() {
+            true => f.write_str("there is no other")?,
+            false => write!(f, "there is {}", there.join(", "))?,
+        }
+        devices
+            .absent
+            .iter()
+            .filter(|absent| absent.reason != *cause)
+            .try_for_each(|absent| write!(f, "; {}", absent.reason))
+    }
+}
+
+impl std::error::Error for NotOpened {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.cause)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listed(backend: &'static str, number: usize, kind: DeviceKind) -> Listed {
+        Listed { name: format!("{backend}:{number}"), backend, device: "Test".into(), kind, total_bytes: 1 }
+    }
+
+    fn preferred(there: &[Listed]) -> Vec<String> {
+        let devices = Devices { there: there.to_vec(), absent: Vec::new() };
+        devices.by_preference().map(|device| device.name.clone()).collect()
+    }
+
+    #[test]
+    fn backends_come_in_order_and_a_cpu_does_not_pass_for_a_gpu() {
+        use DeviceKind::{Cpu, Discrete, Integrated};
+        let there = [
+            listed("cuda", 0, Integrated),
+            listed("cuda", 1, Discrete),
+            listed("opencl", 0, Cpu),
+            listed("opencl", 1, Discrete),
+            listed("wgpu", 0, Cpu),
+            listed("host", 0, Cpu),
+        ];
+        assert_eq!(preferred(&there), ["cuda:1", "cuda:0", "opencl:1", "host:0"]);
+        assert_eq!(preferred(&there[2..]), ["opencl:1", "host:0"]);
+        assert_eq!(preferred(&there[4..]), ["host:0"]);
+        assert!(preferred(&there[4..5]).is_empty());
+    }
+}

@@ -1,0 +1,15 @@
+//! Traces as data and as files: events, formats, what a reader accepts and what a writer keeps. No pool.
+
+pub(in crate::trace) mod csv;
+pub(in crate::trace) mod doubt;
+pub(crate) mod error;
+pub(crate) mod event;
+pub(in crate::trace) mod export;
+pub(in crate::trace) mod format;
+pub(in crate::trace) mod import;
+pub(in crate::trace) mod ledger;
+pub(in crate::trace) mod lines;
+pub(in crate::trace) mod other_devices;
+pub(crate) mod place;
+pub(crate) mod reader;
+pub(in crate::trace) mod summary;
