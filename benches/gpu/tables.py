@@ -77,7 +77,12 @@ def tables(results: Path) -> dict[str, str]:
         body.append([part, *counts, f"{seconds:.0f}", wrong])
     made["runs"] = markdown(["part", "passed", "failed", "not run", "s", "which"], body)
     first = next(iter(of_parts.values()))[0]
-    made["machine"] = f"{first['gpu']}, driver {first['driver']}, {first['date']}, commit {first['commit']}."
+    of_commits: dict[str, list[str]] = {}
+    for part, rows in of_parts.items():
+        for commit in dict.fromkeys(row["commit"] for row in rows):
+            of_commits.setdefault(commit, []).append(part)
+    commits = "; ".join(f"commit {commit}: {', '.join(parts)}" for commit, parts in of_commits.items())
+    made["machine"] = f"{first['gpu']}, driver {first['driver']}, {first['date']}. {commits[0].upper()}{commits[1:]}."
     return made
 
 

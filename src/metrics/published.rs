@@ -241,8 +241,10 @@ mod tests {
         told
     }
 
+    /// All on one device, whose label they have.
     fn series(name: &str) -> Series {
-        let pool = Pool::builder(&HostDevice::new()).name(name).build().expect("a pool");
+        static DEVICE: OnceLock<HostDevice> = OnceLock::new();
+        let pool = Pool::builder(DEVICE.get_or_init(HostDevice::new)).name(name).build().expect("a pool");
         Series::of_pool(&pool)
     }
 
