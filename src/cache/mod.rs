@@ -5,20 +5,26 @@
 //!   ended left;
 //! * `accounts`: bytes and the caps on them; `reservation`: bytes counted before the source delivers them; `retry_queue`: who asks a device
 //!   that refused, in order;
+//! * `release`: a buffer's way back; `reclaim` and `evict`: idle memory back to the source; `counts` and `stats`: what a pool tells;
+//! * `hooked` and `recorded`: both ways where somebody watches;
 //! * `block`: one block's record; `recycle`: records kept for further blocks; `core`: what a pool's handles, buffers and blocks share.
 
 pub(crate) mod accounts;
 pub(crate) mod block;
 pub(crate) mod buckets;
 pub(crate) mod core;
+pub(crate) mod counts;
 pub(crate) mod depot;
 pub(crate) mod depot_lock;
+pub(crate) mod evict;
 pub(crate) mod hooked;
 pub(crate) mod magazine;
 pub(crate) mod orphans;
+pub(crate) mod reclaim;
 pub(crate) mod recorded;
 pub(crate) mod recycle;
 pub(crate) mod refill;
+pub(crate) mod release;
 pub(crate) mod reservation;
 pub(crate) mod retry_queue;
 pub(crate) mod served_by;

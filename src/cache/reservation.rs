@@ -1,7 +1,8 @@
 //! What a miss has while it asks: bytes that were promised to it, which count until the source gave them, or did not; and its turn
 //! among those whom the device refused.
 
-use crate::cache::core::{Shared, is_giving_back};
+use crate::cache::core::Shared;
+use crate::cache::release::is_giving_back;
 use crate::cache::served_by::ServedBy;
 use crate::cache::stats::Rung;
 use crate::error::Error;

@@ -2,7 +2,7 @@
 
 use crate::arena::DeviceArena;
 use crate::cache::accounts::Budget;
-use crate::cache::depot::{Counters, InMagazines};
+use crate::cache::counts::{Counters, InMagazines};
 use crate::cache::served_by::ServedBy;
 use crate::environment::UNLIMITED;
 use crate::source::Source;

@@ -59,7 +59,7 @@ mod stable {
         let setup = setup_with_stable(64 * MB, 4 * MB);
         let error = stable(&setup, 8 * MB).expect_err("more than the region");
         assert!(matches!(error, Error::Arena(ArenaError::NoSpace { zone: Zone::Stable, .. })), "{error}");
-        assert!(error.is_out_of_memory() && error.to_string().contains("stable region"), "{error}");
+        assert!(error.is_out_of_memory() && error.to_string().contains("stable zone"), "{error}");
         assert_eq!(setup.arena.available(Zone::Dynamic), 60 * MB, "it does not fall back");
     }
 

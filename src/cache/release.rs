@@ -1,0 +1,128 @@
+//! A buffer's way back: to this thread's magazine, to the depot, or to the source.
+
+use crate::cache::block::Block;
+use crate::cache::core::Shared;
+use crate::cache::magazine;
+use crate::cache::reclaim::Recall;
+use std::cell::Cell;
+use std::sync::Arc;
+
+thread_local! {
+    /// Whether this thread is giving memory back at this moment: a destructor that allocates must not wait for itself.
+    static GIVING_BACK: Cell<bool> = const { Cell::new(false) };
+}
+
+impl Shared {
+    /// A buffer's way back.
+    #[inline]
+    pub(crate) fn release(block: Box<Block>) {
+        if let Some(block) = magazine::put(block.lane, block) {
+            Self::release_to_depot(block);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn release_to_depot(block: Box<Block>) {
+        // Those of pools with hooks are not.
+        if !block.pool.lanes.are_quick() && !block.pool.hooks.is_empty() {
+            Self::release_announced(block);
+        } else {
+            Self::release_unannounced(block);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn release_unannounced(mut block: Box<Block>) {
+        if !block.pool.lanes.are_unshared() && block.pool.has_magazine_for(block.key) {
+            match magazine::put_in_shared_lane(block) {
+                Some(unplaced) => block = unplaced,
+                None => return,
+            }
+        }
+        let place = block.pool.place.0;
+        if !block.pool.has_magazine_for(block.key) {
+            // Mostly the depot keeps it, or the arena has it back, whatever this thread has.
+            let is_cached = block.pool.caps.cache(block.key.class);
+            let mut depot = place.lock();
+            let is_settled = magazine::settle(&block.pool, &mut depot);
+            let unkept = match is_cached {
+                _ if !is_settled => Some(block),
+                true => depot.keep(block),
+                false => depot.recycle_lent(block),
+            };
+            let mut errand = None;
+            let unkept = match unkept {
+                Some(block) if is_settled && !is_cached => {
+                    depot.recycle_shared(block).map(|left| errand = Some(left)).err()
+                }
+                unkept => unkept,
+            };
+            drop(depot);
+            errand.into_iter().for_each(|errand| errand());
+            match unkept {
+                Some(unkept) => block = unkept,
+                None if is_cached => return,
+                None => return place.notify_freed(),
+            }
+        }
+        let unkept = magazine::visit_with(block, |rack, block| {
+            let mut depot = place.lock();
+            let unkept = depot.put(block, rack)?;
+            if depot.lacks_slots() {
+                unkept.pool.recall(&mut depot, Recall::Slots);
+            }
+            let unkept = depot.recycle(unkept);
+            drop(depot);
+            if unkept.is_none() {
+                place.notify_freed();
+            }
+            unkept
+        });
+        if let Some(block) = unkept {
+            let (pool, bytes) = (Arc::clone(&block.pool), block.key.class);
+            pool.give_back_counting([block], bytes);
+        }
+    }
+
+    /// Drops blocks that left their buckets. Answers their bytes.
+    pub(crate) fn give_back(&self, blocks: Vec<Box<Block>>) -> u64 {
+        let bytes = blocks.iter().map(|block| block.key.class).sum();
+        self.give_back_counting(blocks, bytes);
+        bytes
+    }
+
+    /// Drops blocks, of whose bytes `freed` come back to the device for good, outside any lock: a destructor may call the
+    /// pool again.
+    pub(super) fn give_back_counting(&self, blocks: impl AsRef<[Box<Block>]>, freed: u64) {
+        let count = blocks.as_ref().len() as u64;
+        if count == 0 {
+            return;
+        }
+        let _report = GiveBack { pool: self, count, freed, was: GIVING_BACK.replace(true) };
+        drop(blocks);
+    }
+}
+
+/// Reports memory as given back once its destructors ran, also when one panics.
+struct GiveBack<'a> {
+    pool: &'a Shared,
+    count: u64,
+    freed: u64,
+    was: bool,
+}
+
+impl Drop for GiveBack<'_> {
+    fn drop(&mut self) {
+        GIVING_BACK.set(self.was);
+        let mut depot = self.pool.depot();
+        depot.counters.source_frees += self.count;
+        depot.budget.freed(self.freed);
+        drop(depot);
+        self.pool.notify_freed();
+    }
+}
+
+pub(crate) fn is_giving_back() -> bool {
+    GIVING_BACK.get()
+}

@@ -1,0 +1,130 @@
+//! A pool gives memory back.
+
+use crate::arena::{Compaction, DeviceArena, Moved};
+use crate::error::Error;
+use crate::pool::Pool;
+use std::mem;
+use vrampool_backend::{Backend, fork};
+
+impl<B: Backend> Pool<B> {
+    /// Gives all idle memory back to the device. Answers how many bytes that were. With [`Source::Virtual`] idle memory goes back
+    /// to the arena, and the arena [releases](DeviceArena::release) to the device every piece of physical memory in which nothing
+    /// is live, after the host has waited for the work that used it; what the device refuses stays the arena's, and the log
+    /// has it. What the device itself keeps of dropped memory it [gives back](Backend::reclaim): wgpu waits for submitted work.
+    /// Memory in the magazines of other threads comes back at their next call; when a thread has ended since, at the next trim.
+    #[doc(alias = "clear")]
+    #[doc(alias = "empty_cache")]
+    #[allow(clippy::must_use_candidate, reason = "called for what it does; the figure is extra")]
+    pub fn trim(&self) -> u64 {
+        self.trim_to(0)
+    }
+
+    /// Gives idle memory back until at most `cached_bytes` are idle, classes that were asked for longest ago first.
+    /// Answers how many bytes were given back. With [`Source::Virtual`] at most `cached_bytes` are spare then, idle ones and
+    /// physical memory of the arena's beyond what is live together, or no more piece of it is free as a whole; else as
+    /// [`trim`](Self::trim).
+    #[allow(clippy::must_use_candidate, reason = "called for what it does; the figure is extra")]
+    pub fn trim_to(&self, cached_bytes: u64) -> u64 {
+        if fork::is_child() {
+            return 0;
+        }
+        let shared = self.shared();
+        let given_back = shared.trim_to(cached_bytes);
+        if let Some(arena) = self.arena().filter(|arena| arena.is_growing()) {
+            let spare = cached_bytes.saturating_sub(shared.cached_bytes());
+            if let Err(error) = arena.release(spare) {
+                log::warn!("pool {}: memory is kept that was to be given back: {error}", shared.name);
+            }
+        }
+        shared.supply::<B>().reclaim();
+        given_back
+    }
+
+    /// Gives back to the device what a pool with [`Source::Virtual`] did not need since the last call, as
+    /// [`DeviceArena::decay`]: for calling once in a while. What is idle in the pool counts as needed. Answers how many bytes
+    /// of physical memory that were; 0 with another source.
+    ///
+    /// # Errors
+    /// As [`DeviceArena::decay`].
+    pub fn decay(&self) -> Result<u64, Error> {
+        fork::check()?;
+        self.arena().map_or(Ok(0), DeviceArena::decay)
+    }
+
+    /// Has what other streams left idle serve `stream` without a wait on the device, which a stream that is captured must not be
+    /// made to do: idle memory goes back to the pool's arena, and the host waits for the work that used it
+    /// ([`DeviceArena::settle_for`]). Does nothing without an arena.
+    ///
+    /// # Errors
+    /// As [`DeviceArena::settle_for`].
+    pub fn settle_for(&self, stream: &B::Stream) -> Result<(), Error> {
+        fork::check()?;
+        let Some(arena) = self.arena() else { return Ok(()) };
+        self.shared().trim_to(0);
+        arena.settle_for(stream)
+    }
+
+    /// Closes holes of the pool's arena, as [`DeviceArena::compact`], after giving all idle memory back to it. Live buffers
+    /// follow their data. Moves nothing where the source is direct, virtual or the driver's, or where
+    /// [addresses stay](Builder::addresses_stay).
+    ///
+    /// # Errors
+    /// As [`DeviceArena::compact`].
+    pub fn compact(
+        &self,
+        stream: &B::Stream,
+        budget_bytes: u64,
+        on_move: impl FnMut(Moved),
+    ) -> Result<Compaction, Error> {
+        fork::check()?;
+        if self.arena().is_some() {
+            self.shared().trim_to(0);
+        }
+        let Some(arena) = self.shared().supply::<B>().movable() else { return Ok(Compaction::default()) };
+        arena.compact(stream, budget_bytes, on_move)
+    }
+
+    /// Changes the [limit](crate::Builder::limit). Idle memory goes back where it is above; what is live above it stays, and
+    /// nothing more is taken until enough came back. An arena of fixed size that the pool has stays as large as it is, and one
+    /// that others have too keeps its own limit.
+    ///
+    /// ```
+    /// # use vrampool::{Backend, Pool, host::HostDevice};
+    /// # fn main() -> Result<(), vrampool::Error> {
+    /// # let device = HostDevice::new();
+    /// # let stream = device.create_stream()?;
+    /// let pool = Pool::builder(&device).limit(1 << 20).build()?;
+    /// let buffer = pool.allocate(1 << 20, &stream)?;
+    /// pool.set_limit(1 << 16)?;
+    /// assert!(pool.allocate(1, &stream).unwrap_err().is_out_of_memory());
+    /// drop(buffer);
+    /// assert!(pool.allocate(1 << 16, &stream).is_ok());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Arena`] when a virtual source of the pool's own keeps more than that mapped for what is live. The limit is then as it
+    /// was; idle memory may have been given back.
+    pub fn set_limit(&self, bytes: u64) -> Result<(), Error> {
+        fork::check()?;
+        let shared = self.shared();
+        let before = mem::replace(&mut shared.depot().budget.caps.limit, bytes);
+        let held = shared.depot().budget.now.held;
+        let mapped = self.arena().filter(|arena| arena.is_growing()).map_or(0, DeviceArena::reserved_bytes);
+        let surplus = held.max(mapped).saturating_sub(bytes);
+        if surplus > 0 {
+            self.trim_to(shared.cached_bytes().saturating_sub(surplus));
+        }
+        shared.supply::<B>().set_limit(bytes).inspect_err(|_| shared.depot().budget.caps.limit = before)
+    }
+
+    /// Starts the peaks in [`stats`](Self::stats) anew from what is there now.
+    pub fn reset_peaks(&self) {
+        if fork::is_child() {
+            return;
+        }
+        let reserved = self.shared().supply::<B>().arena().map_or(0, DeviceArena::reserved_bytes);
+        self.shared().reset_peaks(reserved);
+    }
+}
