@@ -1,10 +1,8 @@
-//! A growing arena gets memory: from what is mapped, or by mapping more.
+//! A growing arena gets memory: from what is mapped, or by mapping more. What a request does for the latter is in `attempt`.
 
-use super::make::{Lack, Made};
-use super::pages::{Extent, Growth, Stock, Unkept, Weight, runs};
-use super::retire::{Rung, Rungs, no_mappings};
+use super::make::Made;
+use super::pages::{Extent, Growth, Stock, Unkept, runs};
 use crate::arena::engine::{ArenaError, BlockId, Zone};
-use crate::arena::hazards::alternatives::Refused;
 use crate::arena::hazards::placement::Late;
 use crate::arena::state::{State, Taken};
 use crate::arena::{ArenaBuffer, Shared};
@@ -65,149 +63,11 @@ impl<B: Backend> Shared<B> {
         }
         self.grow(request, stream, None)
     }
-
-    /// A block of what is mapped after another look, or of what is made for it: new memory, or a stitched range. Where streams are
-    /// refused, of what is [clear](crate::arena::hazards::alternatives) of them alone.
-    pub(in crate::arena) fn grow(
-        self: &Arc<Self>,
-        request: (u64, u64),
-        stream: &B::Stream,
-        refused: Option<&Refused>,
-    ) -> Result<ArenaBuffer<B>, Error> {
-        let (bytes, alignment) = request;
-        // What is clear is left where it is.
-        let is_captured = if refused.is_none() { Some(false) } else { None };
-        let zone = self.state.lock_with_deferred().zone_of(bytes);
-        let mut alone = self.changing.lock();
-        self.widen();
-        // What the device said when it had no more.
-        let (mut stock, mut shortage) = (Stock::Plenty, None);
-        let (mut has_released, mut rungs) = (false, Rungs::default());
-        loop {
-            let mut state = self.state.lock_with_deferred();
-            if !state.is_awake() {
-                return Err(state.asleep(bytes));
-            }
-            let taken = match refused {
-                None => state.take(request, stock, stream)?,
-                Some(refused) => state.take_clear(zone, request, stream, refused),
-            };
-            if let Some(taken) = taken {
-                return self.hand_out((state, is_captured), taken, request, stream);
-            }
-            if !state.keep_unkept() {
-                return Err(ArenaError::HostMemory.into());
-            }
-            let planned = match refused {
-                None => state.plan_growth(bytes, alignment, stock),
-                Some(refused) => state.plan_clear(request, stock, stream, refused),
-            };
-            let (growth, held) = match planned {
-                Ok(planned) => planned,
-                Err(_) if !state.deferred.is_empty() => {
-                    state.let_go_deferred();
-                    continue;
-                }
-                Err(refusal) => {
-                    let may_help = refusal.is_out_of_memory() && state.small_may_serve(bytes);
-                    drop(state);
-                    // What small requests left may do for a large one that cannot be stitched.
-                    if may_help && !std::mem::replace(&mut has_released, true) {
-                        // That waits for streams, which may wait for whoever changes the arena.
-                        drop(alone);
-                        let released = self.release(&[Zone::Stable], 0);
-                        alone = self.changing.lock();
-                        match released {
-                            Ok(0) => {}
-                            Ok(_) => {
-                                (stock, shortage) = (Stock::Plenty, None);
-                                continue;
-                            }
-                            Err(error) => log::warn!("arena on {}: {error}", self.id),
-                        }
-                    }
-                    return Err(shortage.map_or(refusal.into(), Error::Backend));
-                }
-            };
-            let weight = growth.stitched.as_deref().map_or(Weight::default(), Weight::of);
-            if !state.may_stitch(weight) {
-                state.give_up(&held);
-                drop(state);
-                match rungs.next() {
-                    Some(Rung::Retire) => self.make_way(weight),
-                    Some(Rung::Wait) => {
-                        drop(alone);
-                        self.give_back(&[]);
-                        alone = self.changing.lock();
-                        self.make_way(weight);
-                    }
-                    None => return Err(no_mappings(weight.bytes).into()),
-                }
-                continue;
-            }
-            let range = Arc::clone(&state.range);
-            let mapped = growth.stitched.iter().flatten().filter_map(|&piece| {
-                let physical = state.backing.as_ref()?.physical(piece)?;
-                Some((piece, physical.clone()))
-            });
-            let mapped: Vec<_> = mapped.collect();
-            drop(state);
-            match self.make(&growth, &range, &mapped) {
-                Ok(made) => {
-                    let mut state = self.state.lock_with_deferred();
-                    if let Err(error) = state.engine.reserve_blocks(3 + 2 * (held.len() + growth.new.len())) {
-                        state.give_up(&held);
-                        drop(state);
-                        let stuck = self.unmake(&growth, &range, made.new);
-                        self.state.lock().keep_stuck(&growth, stuck);
-                        return Err(error.into());
-                    }
-                    // Before anybody else has it.
-                    let taken = match (state.commit(growth, made, &held), refused) {
-                        (None, None) => state.take_mapped(bytes, alignment, stock)?,
-                        (None, Some(refused)) => state.take_clear(zone, request, stream, refused),
-                        (stitched, _) => stitched,
-                    };
-                    if let Some(taken) = taken {
-                        let buffer = self.hand_out((state, is_captured), taken, request, stream);
-                        if weight != Weight::default() {
-                            self.retire_surplus();
-                        }
-                        return buffer;
-                    }
-                }
-                Err(mut unmade) => {
-                    let mut state = self.state.lock();
-                    state.give_up(&held);
-                    state.keep_stuck(&growth, std::mem::take(&mut unmade.stuck));
-                    drop(state);
-                    let lacks = unmade.lacks;
-                    let error = unmade.into_error();
-                    if error.is_out_of_memory() && lacks == Lack::Mappings {
-                        match rungs.next() {
-                            Some(Rung::Retire) => self.make_way(Weight::MAX),
-                            Some(Rung::Wait) => {
-                                drop(alone);
-                                self.give_back(&[Zone::Stable, Zone::Dynamic]);
-                                alone = self.changing.lock();
-                            }
-                            None => return Err(error.into()),
-                        }
-                        continue;
-                    }
-                    if !error.is_out_of_memory() || stock == Stock::None {
-                        return Err(error.into());
-                    }
-                    (stock, shortage) = (stock.refused(), Some(error));
-                }
-            }
-        }
-    }
 }
 
 impl<B: Backend> State<B> {
     /// What is to be made for a request, with the parts of it that are there, set apart.
-    fn plan_growth(
+    pub(in crate::arena) fn plan_growth(
         &mut self,
         bytes: u64,
         alignment: u64,
@@ -233,7 +93,7 @@ impl<B: Backend> State<B> {
     }
 
     /// In which part of the range a request is served.
-    fn zone_of(&self, bytes: u64) -> Zone {
+    pub(in crate::arena) fn zone_of(&self, bytes: u64) -> Zone {
         self.backing.as_ref().map_or(Zone::Dynamic, |backing| backing.zone_of(bytes))
     }
 
@@ -261,7 +121,7 @@ impl<B: Backend> State<B> {
     }
 
     /// Whether a request may be served once what small ones left free is given back.
-    fn small_may_serve(&self, bytes: u64) -> bool {
+    pub(in crate::arena) fn small_may_serve(&self, bytes: u64) -> bool {
         let Some(backing) = &self.backing else { return false };
         let room = backing.limit.min(backing.addresses).saturating_sub(backing.mapped);
         let small = self.engine.available(Zone::Stable);
@@ -270,7 +130,7 @@ impl<B: Backend> State<B> {
     }
 
     /// Frees what was set apart for a growth that is not to be.
-    fn give_up(&mut self, held: &[Option<BlockId>]) {
+    pub(in crate::arena) fn give_up(&mut self, held: &[Option<BlockId>]) {
         held.iter().flatten().for_each(|&block| self.engine.put_back(block));
     }
 

@@ -1,0 +1,238 @@
+//! One request of a growing arena that what is mapped did not serve: it looks again, plans what is missing, makes it, and climbs a ladder of
+//! its own where that is refused.
+
+use super::make::{Lack, Made, Unmade};
+use super::pages::{Growth, Stock, Weight};
+use super::retire::{Rung, Rungs, no_mappings};
+use crate::arena::engine::{ArenaError, BlockId, Zone};
+use crate::arena::hazards::alternatives::Refused;
+use crate::arena::state::{State, Taken};
+use crate::arena::{ArenaBuffer, Shared};
+use crate::error::Error;
+use crate::sync::MutexGuard;
+use parking_lot::MutexGuard as LongMutexGuard;
+use std::mem;
+use std::sync::Arc;
+use vrampool_backend::{Backend, BackendError};
+
+/// The parts of a growth that are there, set apart; `None` for those that are made.
+type HeldParts = Vec<Option<BlockId>>;
+
+/// The request, and what was tried for it so far. Nobody else changes the arena meanwhile.
+struct Attempt<'a, B: Backend> {
+    arena: &'a Arc<Shared<B>>,
+    request: (u64, u64),
+    stream: &'a B::Stream,
+    zone: Zone,
+    /// Where streams are refused, only what is [clear](crate::arena::hazards::alternatives) of them serves.
+    refused: Option<&'a Refused>,
+    alone: Option<LongMutexGuard<'a, ()>>,
+    stock: Stock,
+    /// What the device said when it had no more.
+    shortage: Option<BackendError>,
+    /// Whether what small requests left was given back.
+    has_released: bool,
+    rungs: Rungs,
+}
+
+/// What an attempt came to, unless it failed for good.
+enum Outcome<B: Backend> {
+    Served(ArenaBuffer<B>),
+    /// Something has changed: look again.
+    Again,
+}
+
+impl<B: Backend> Shared<B> {
+    /// A block of what is mapped after another look, or of what is made for it: new memory, or a stitched range. Where streams are
+    /// refused, of what is [clear](crate::arena::hazards::alternatives) of them alone.
+    pub(in crate::arena) fn grow(
+        self: &Arc<Self>,
+        request: (u64, u64),
+        stream: &B::Stream,
+        refused: Option<&Refused>,
+    ) -> Result<ArenaBuffer<B>, Error> {
+        let zone = self.state.lock_with_deferred().zone_of(request.0);
+        let alone = Some(self.changing.lock());
+        self.widen();
+        let mut attempt = Attempt {
+            arena: self,
+            request,
+            stream,
+            zone,
+            refused,
+            alone,
+            stock: Stock::Plenty,
+            shortage: None,
+            has_released: false,
+            rungs: Rungs::default(),
+        };
+        loop {
+            if let Outcome::Served(buffer) = attempt.look()? {
+                return Ok(buffer);
+            }
+        }
+    }
+}
+
+impl<B: Backend> Attempt<'_, B> {
+    /// Takes what is there by now, or plans what is missing and makes it.
+    fn look(&mut self) -> Result<Outcome<B>, Error> {
+        let (bytes, alignment) = self.request;
+        let mut state = self.arena.state.lock_with_deferred();
+        if !state.is_awake() {
+            return Err(state.asleep(bytes));
+        }
+        let taken = match self.refused {
+            None => state.take(self.request, self.stock, self.stream)?,
+            Some(refused) => state.take_clear(self.zone, self.request, self.stream, refused),
+        };
+        if let Some(taken) = taken {
+            return self.hand_out(state, taken);
+        }
+        if !state.keep_unkept() {
+            return Err(ArenaError::HostMemory.into());
+        }
+        let planned = match self.refused {
+            None => state.plan_growth(bytes, alignment, self.stock),
+            Some(refused) => state.plan_clear(self.request, self.stock, self.stream, refused),
+        };
+        match planned {
+            Ok((growth, held)) => self.make(state, growth, held),
+            Err(_) if !state.deferred.is_empty() => {
+                state.let_go_deferred();
+                Ok(Outcome::Again)
+            }
+            Err(refusal) => {
+                let may_help = refusal.is_out_of_memory() && state.small_may_serve(bytes);
+                drop(state);
+                self.release_small(refusal, may_help)
+            }
+        }
+    }
+
+    fn hand_out(&self, state: MutexGuard<'_, State<B>>, taken: Taken<B>) -> Result<Outcome<B>, Error> {
+        // What is clear is left where it is.
+        let is_captured = if self.refused.is_none() { Some(false) } else { None };
+        self.arena.hand_out((state, is_captured), taken, self.request, self.stream).map(Outcome::Served)
+    }
+
+    /// There is no room: once, what small requests left is given back, which may do for a large one that cannot be stitched.
+    fn release_small(&mut self, refusal: ArenaError, may_help: bool) -> Result<Outcome<B>, Error> {
+        if may_help && !mem::replace(&mut self.has_released, true) {
+            match self.among_others(|arena| arena.release(&[Zone::Stable], 0)) {
+                Ok(0) => {}
+                Ok(_) => {
+                    (self.stock, self.shortage) = (Stock::Plenty, None);
+                    return Ok(Outcome::Again);
+                }
+                Err(error) => log::warn!("arena on {}: {error}", self.arena.id),
+            }
+        }
+        Err(self.shortage.take().map_or(refusal.into(), Error::Backend))
+    }
+
+    /// What waits for streams, which may wait for whoever changes the arena.
+    fn among_others<T>(&mut self, wait: impl FnOnce(&Shared<B>) -> T) -> T {
+        drop(self.alone.take());
+        let outcome = wait(self.arena);
+        self.alone = Some(self.arena.changing.lock());
+        outcome
+    }
+
+    fn make(
+        &mut self,
+        mut state: MutexGuard<'_, State<B>>,
+        growth: Growth,
+        held: HeldParts,
+    ) -> Result<Outcome<B>, Error> {
+        let weight = growth.stitched.as_deref().map_or(Weight::default(), Weight::of);
+        if !state.may_stitch(weight) {
+            state.give_up(&held);
+            drop(state);
+            return self.make_way(weight);
+        }
+        let range = Arc::clone(&state.range);
+        let mapped = growth.stitched.iter().flatten().filter_map(|&piece| {
+            let physical = state.backing.as_ref()?.physical(piece)?;
+            Some((piece, physical.clone()))
+        });
+        let mapped: Vec<_> = mapped.collect();
+        drop(state);
+        match self.arena.make(&growth, &range, &mapped) {
+            Ok(made) => self.keep(growth, held, made, &range),
+            Err(unmade) => self.retreat(&growth, &held, unmade),
+        }
+    }
+
+    /// There are as many stitched ranges as there may be.
+    fn make_way(&mut self, weight: Weight) -> Result<Outcome<B>, Error> {
+        match self.rungs.next() {
+            Some(Rung::Retire) => {}
+            Some(Rung::Wait) => self.among_others(|arena| arena.give_back(&[])),
+            None => return Err(no_mappings(weight.bytes).into()),
+        }
+        self.arena.make_way(weight);
+        Ok(Outcome::Again)
+    }
+
+    /// What was made becomes the arena's, and serves the request before anybody else has it.
+    fn keep(
+        &mut self,
+        growth: Growth,
+        held: HeldParts,
+        made: Made<B>,
+        range: &Arc<B::Memory>,
+    ) -> Result<Outcome<B>, Error> {
+        let (bytes, alignment) = self.request;
+        let mut state = self.arena.state.lock_with_deferred();
+        if let Err(error) = state.engine.reserve_blocks(3 + 2 * (held.len() + growth.new.len())) {
+            state.give_up(&held);
+            drop(state);
+            let stuck = self.arena.unmake(&growth, range, made.new);
+            self.arena.state.lock().keep_stuck(&growth, stuck);
+            return Err(error.into());
+        }
+        let is_stitched = growth.stitched.is_some();
+        let taken = match (state.commit(growth, made, &held), self.refused) {
+            (None, None) => state.take_mapped(bytes, alignment, self.stock)?,
+            (None, Some(refused)) => state.take_clear(self.zone, self.request, self.stream, refused),
+            (stitched, _) => stitched,
+        };
+        let Some(taken) = taken else { return Ok(Outcome::Again) };
+        let served = self.hand_out(state, taken);
+        if is_stitched {
+            self.arena.retire_surplus();
+        }
+        served
+    }
+
+    /// It could not be made.
+    fn retreat(
+        &mut self,
+        growth: &Growth,
+        held: &[Option<BlockId>],
+        mut unmade: Unmade,
+    ) -> Result<Outcome<B>, Error> {
+        let mut state = self.arena.state.lock();
+        state.give_up(held);
+        state.keep_stuck(growth, mem::take(&mut unmade.stuck));
+        drop(state);
+        let lacks = unmade.lacks;
+        let error = unmade.into_error();
+        if error.is_out_of_memory() && lacks == Lack::Mappings {
+            match self.rungs.next() {
+                Some(Rung::Retire) => self.arena.make_way(Weight::MAX),
+                Some(Rung::Wait) => {
+                    self.among_others(|arena| arena.give_back(&[Zone::Stable, Zone::Dynamic]))
+                }
+                None => return Err(error.into()),
+            }
+            return Ok(Outcome::Again);
+        }
+        if !error.is_out_of_memory() || self.stock == Stock::None {
+            return Err(error.into());
+        }
+        (self.stock, self.shortage) = (self.stock.refused(), Some(error));
+        Ok(Outcome::Again)
+    }
+}
