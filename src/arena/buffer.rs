@@ -1,6 +1,5 @@
 //! A block of an arena on loan.
 
-use super::compaction::copier::Copier;
 use super::hazards::ranges::Streams;
 use super::live_block::Slot;
 use super::{Shared, State};
@@ -11,7 +10,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, OnceLock};
-use vrampool_backend::{Backend, CaptureId, HeldMemory, Hold, Memory, Region, RegionMut, Stream, fork};
+use vrampool_backend::{Backend, CaptureId, HeldMemory, Hold, Memory, Region, RegionMut, fork};
 
 /// A block of a [`DeviceArena`](super::DeviceArena). Dropping it frees it; it may outlive the arena's handles.
 ///
@@ -177,111 +176,6 @@ impl<B: Backend> ArenaBuffer<B> {
     pub fn read(&self, stream: &B::Stream, bytes: &mut [u8]) -> Result<(), Error> {
         let region = self.on(stream)?.slice(..bytes.len() as u64)?;
         Ok(self.arena.device.download(stream, region, bytes)?)
-    }
-
-    /// Changes its length to `bytes`, with its contents (as far as they fit), for use on `stream`: in place where there is
-    /// room, else in a new block. On failure it is as it was.
-    ///
-    /// # Errors
-    /// As [`DeviceArena::allocate`](super::DeviceArena::allocate).
-    pub fn resize(&mut self, bytes: u64, stream: &B::Stream) -> Result<(), Error> {
-        self.resize_by(bytes, stream, |old, new| {
-            let are_of_one = old.stitched_at.is_none()
-                && new.stitched_at.is_none()
-                && Arc::ptr_eq(old.range(), new.range());
-            // Blocks are a multiple of the granularity.
-            let granularity = old.arena.device.properties().copy_granularity;
-            let kept = old.len.min(bytes).next_multiple_of(granularity);
-            let source = old.region(kept, stream)?;
-            let destination = new.region_mut(kept, stream)?;
-            if !are_of_one {
-                return Ok(old.arena.device.copy(stream, source, destination)?);
-            }
-            let arena = super::DeviceArena { shared: Arc::clone(&old.arena) };
-            Copier::new(&arena, Arc::clone(old.range()), stream).move_to(
-                source.offset(),
-                destination.offset(),
-                kept,
-            )
-        })
-    }
-
-    /// As [`resize`](Self::resize), and the contents need not be kept.
-    ///
-    /// # Errors
-    /// As [`resize`](Self::resize).
-    pub fn resize_discarding(&mut self, bytes: u64, stream: &B::Stream) -> Result<(), Error> {
-        self.resize_by(bytes, stream, |_, _| Ok(()))
-    }
-
-    fn resize_by(
-        &mut self,
-        bytes: u64,
-        stream: &B::Stream,
-        keep: impl FnOnce(&Self, &mut Self) -> Result<(), Error>,
-    ) -> Result<(), Error> {
-        self.arena.check_device(stream)?;
-        let mut state = self.arena.awake(self.block, bytes)?;
-        let zone = state.engine.zone(self.block)?;
-        if bytes <= self.size && bytes > 0 {
-            self.len = bytes;
-            return Ok(());
-        }
-        let (offset, size) = (state.engine.offset(self.block)?, state.engine.size(self.block)?);
-        let is_in_range = Arc::ptr_eq(self.range(), &state.range);
-        let resized = match self.stitched_at {
-            None if is_in_range => state.with_deferred(|engine| engine.resize_in_place(self.block, bytes)),
-            // What follows it there is no free part of the arena's range.
-            _ if bytes == 0 => Err(ArenaError::ZeroBytes),
-            _ => Err(ArenaError::NoRoom { by: bytes - self.size, room: 0 }),
-        };
-        match resized {
-            Ok(()) => {
-                state.note_peak();
-                let grown = state.engine.size(self.block)?;
-                // They stay down as the users of those bytes until the block is freed.
-                let before = state.unsettled.users_in(&(offset + size..offset + grown));
-                let slot = state.slots.get_mut(self.block).ok_or(ArenaError::StaleBlock)?;
-                let users = slot.users();
-                slot.awaits(&before);
-                let _hold = Hold::new(self.holds.get_or_init(|| Arc::clone(slot.holds())));
-                drop(state);
-                let taken_over =
-                    before.iter().filter(|user| user.id() != stream.id()).map(|user| (user, None));
-                let ordered = self
-                    .arena
-                    .take_over(taken_over, stream, self.need())
-                    .and_then(|()| self.arena.order(users.iter(), stream, self.need(), After::Contents));
-                let mut state = self.arena.state.lock_with_deferred();
-                let capture = match ordered {
-                    Ok(capture) => capture,
-                    Err(error) => {
-                        // Back to its old size, which is always to be had.
-                        state.engine.resize_in_place(self.block, size)?;
-                        if let Some(slot) = state.slots.get_mut(self.block) {
-                            slot.awaits_nobody();
-                        }
-                        return Err(error);
-                    }
-                };
-                if let Some(slot) = state.slots.get_mut(self.block) {
-                    slot.written_by(stream, capture);
-                    slot.awaits_nobody();
-                }
-                drop(state);
-                (self.len, self.size) = (bytes, grown);
-                Ok(())
-            }
-            Err(error) if error.is_out_of_memory() => {
-                drop(state);
-                let arena = super::DeviceArena { shared: Arc::clone(&self.arena) };
-                let mut new = arena.allocate_aligned(zone, bytes, self.alignment, stream)?;
-                keep(self, &mut new)?;
-                *self = new;
-                Ok(())
-            }
-            Err(error) => Err(error.into()),
-        }
     }
 
     /// Its first `len` bytes for reading; `len` is at most its size.

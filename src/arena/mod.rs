@@ -1,7 +1,8 @@
 //! Arenas: one range, sub-allocated in blocks. [`DeviceArena`] is one of a device's memory, with streams and data; [`Arena`] is the
 //! numbers alone ([`engine`]).
 //!
-//! * `builder`, `buffer`, `stats`: how an arena is to be, a block on loan, what it tells of itself;
+//! * `builder`, `buffer`, `stats`: how an arena is to be, a block on loan (`resize`: of another size), what it
+//!   tells of itself;
 //! * `state`: what the lock holds; `live_block`: who uses a block, of which parts a stitched one is made, and whether it may move;
 //!   `fast_path`: one buffer for one block after the other;
 //! * `hazards`: who may touch which bytes when; `mapping`: physical memory behind a growing arena's range;
@@ -21,6 +22,7 @@ mod live_block;
 mod mapping;
 mod panics;
 mod resets;
+mod resize;
 mod sleep;
 mod state;
 mod stats;

@@ -187,6 +187,7 @@ mod tests {
     use crate::broker::Broker;
     use crate::host::HostDevice;
     use crate::metrics::sample::Sample;
+    use std::sync::OnceLock;
 
     #[derive(Debug, Clone, PartialEq)]
     struct Count {

@@ -110,6 +110,7 @@ mod layout;
 mod operations;
 mod places;
 mod record;
+mod resize;
 mod space;
 mod table;
 mod trie;

@@ -1,0 +1,107 @@
+//! Blocks and arenas get another size.
+
+use super::block::BlockId;
+use super::error::ArenaError;
+use super::layout::Zone;
+use super::operations::Arena;
+use super::space::choose;
+use super::table::end_of;
+
+impl Arena {
+    /// Makes a block `bytes` long, rounded up to the alignment, where it is: shrinking always works, growing if what is
+    /// behind it is free. Its contents stay.
+    ///
+    /// # Errors
+    /// [`ArenaError::NoRoom`] when it cannot grow; [`ArenaError::Pinned`] for shrinking what is pinned;
+    /// [`ArenaError::ZeroBytes`], [`ArenaError::Overflow`], [`ArenaError::StaleBlock`], [`ArenaError::ForeignBlock`],
+    /// [`ArenaError::Moving`], [`ArenaError::TooManyBlocks`], [`ArenaError::HostMemory`].
+    pub fn resize_in_place(&mut self, block: BlockId, bytes: u64) -> Result<(), ArenaError> {
+        let tag = self.still_tag(block)?;
+        let Some(new) = self.round(bytes) else {
+            return Err(if bytes == 0 { ArenaError::ZeroBytes } else { ArenaError::Overflow { bytes } });
+        };
+        self.table.reserve(1)?;
+        let index = block.index();
+        let (offset, old, after) =
+            (self.table[index].offset, self.table[index].bytes, self.table[index].after);
+        let zone = self.zone_at(offset);
+        if new == old {
+            return Ok(());
+        }
+        if new < old {
+            if tag.pins > 0 {
+                return Err(ArenaError::Pinned);
+            }
+            self.table[index].bytes = new;
+            let rest = self.table.take(offset + new, old - new, after);
+            let Self { table, stable, dynamic, .. } = self;
+            let space = choose(stable, dynamic, zone);
+            space.merge(table, rest);
+            space.used -= old - new;
+            return Ok(());
+        }
+        let by = new - old;
+        let room = if self.table[after].is_free() { self.table[after].bytes } else { 0 };
+        if by > room {
+            return Err(ArenaError::NoRoom { by, room });
+        }
+        let Self { table, stable, dynamic, .. } = self;
+        let space = choose(stable, dynamic, zone);
+        table[index].bytes = new;
+        space.changes += 1;
+        if by == room {
+            space.free.remove(table, after);
+            table.give_back(after);
+        } else {
+            table[after].offset += by;
+            space.free.resize(table, after, room - by);
+        }
+        space.used += by;
+        self.peak = self.peak.max(self.used());
+        Ok(())
+    }
+
+    /// Makes the arena `capacity` bytes long, rounded down to the alignment. What is added at the end is free and merges
+    /// with a free block there; what is cut off must be free.
+    ///
+    /// # Errors
+    /// [`ArenaError::CapacityInUse`] says how much is the least; [`ArenaError::StableTooLarge`] if the dynamic zone
+    /// would vanish behind a stable one; [`ArenaError::TooManyBlocks`], [`ArenaError::HostMemory`].
+    pub fn set_capacity(&mut self, capacity: u64) -> Result<(), ArenaError> {
+        let start = self.dynamic.start;
+        let new = capacity & !(self.alignment() - 1);
+        if start > 0 && new <= start {
+            return Err(ArenaError::StableTooLarge { stable_bytes: start, capacity });
+        }
+        self.set_end(Zone::Dynamic, new)
+    }
+
+    /// As [`set_capacity`](Self::set_capacity) of one zone: where it ends, a multiple of the alignment, not before its
+    /// start; the stable zone's not beyond the start of the dynamic one.
+    pub(crate) fn set_end(&mut self, zone: Zone, new: u64) -> Result<(), ArenaError> {
+        self.table.reserve(1)?;
+        let Self { table, stable, dynamic, .. } = self;
+        let space = choose(stable, dynamic, zone);
+        let (ring, old) = (end_of(zone), space.end);
+        let last = table[ring].before;
+        if new > old {
+            let added = table.take(old, new - old, ring);
+            space.end = new;
+            space.merge(table, added);
+            return Ok(());
+        }
+        let needed = if table[last].is_free() { table[last].offset } else { old };
+        if new < needed {
+            return Err(ArenaError::CapacityInUse { capacity: new, needed });
+        }
+        space.changes += 1;
+        if new == needed && new < old {
+            space.free.remove(table, last);
+            table.give_back(last);
+        } else if new < old {
+            space.free.resize(table, last, new - needed);
+        }
+        space.end = new;
+        Ok(())
+    }
+}
