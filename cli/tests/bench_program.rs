@@ -1,5 +1,4 @@
 //! `vrampool bench`: what it prints, and how it fails. How fast anything is, is not asked.
-#![cfg(feature = "cli")]
 
 use std::process::{Command, Output};
 
@@ -171,7 +170,6 @@ fn an_unknown_name_is_an_error_that_lists_the_known_ones() {
     }
 }
 
-#[cfg(feature = "cuda")]
 #[test]
 fn a_gpu_that_is_not_there_is_an_error_and_nothing_is_printed() {
     let (code, out, err) = bench(&["--json", "--backend", "cuda:4096"]);

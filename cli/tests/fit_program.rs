@@ -1,11 +1,10 @@
 //! `vrampool fit`: what it prints and writes, how that is used, and how it fails.
-#![cfg(feature = "cli")]
 
 use serde_json::{Map, Value};
 use std::path::Path;
 use std::process::{Command, Output};
 
-const TRACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/traces/multistream.csv.gz");
+const TRACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../benches/traces/multistream.csv.gz");
 
 fn vrampool(arguments: &[&str]) -> (Option<i32>, String, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_vrampool"));

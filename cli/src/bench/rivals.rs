@@ -15,12 +15,9 @@ pub(crate) trait Rivals: Backend {
 }
 
 impl Rivals for HostDevice {}
-#[cfg(feature = "opencl")]
 impl Rivals for vrampool::opencl::OpenClDevice {}
-#[cfg(feature = "wgpu")]
 impl Rivals for vrampool::wgpu::WgpuDevice {}
 
-#[cfg(feature = "cuda")]
 mod cuda {
     use super::super::allocator::{Allocator, Driver};
     use super::{Effort, Error, Figures, Rivals, Workload};

@@ -1,6 +1,5 @@
 //! The kernels that come with backends: the same everywhere, but for the types.
 
-#[allow(unused_macros, reason = "no such backend may be compiled in")]
 macro_rules! kernels_of {
     ($backend:ident, $Device:ident) => {
         mod $backend {
@@ -86,9 +85,6 @@ macro_rules! kernels_of {
     };
 }
 
-#[cfg(feature = "cuda")]
 kernels_of!(cuda, CudaDevice);
-#[cfg(feature = "opencl")]
 kernels_of!(opencl, OpenClDevice);
-#[cfg(feature = "wgpu")]
 kernels_of!(wgpu, WgpuDevice);

@@ -14,7 +14,7 @@ const DARKEST: u8 = 16;
 /// One row in so many is for testing.
 const TEST_SHARE: usize = 5;
 
-const FILE: &[u8] = include_bytes!("../../../../data/digits.csv.gz");
+const FILE: &[u8] = include_bytes!("../../data/digits.csv.gz");
 
 /// All images, pixels scaled to 0..1, with the digit each shows.
 #[derive(Debug)]

@@ -1,5 +1,4 @@
 //! `vrampool trace` and `--record`: what they write and print, and how they fail.
-#![cfg(feature = "cli")]
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -7,7 +6,7 @@ use vrampool::trace::{Import, Trace};
 
 type Row = serde_json::Map<String, serde_json::Value>;
 
-const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
 fn run(arguments: &[&str]) -> (Option<i32>, String, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_vrampool"));

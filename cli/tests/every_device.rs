@@ -1,6 +1,5 @@
 //! The program on every device that is there besides the host, by its name: it learns what it learns on the host, from
 //! recycled memory, and a real program's buffers stay as they were written.
-#![cfg(feature = "cli")]
 
 use serde_json::Value;
 use std::process::Command;
@@ -52,7 +51,7 @@ fn it_learns_as_on_the_host() {
 
 #[test]
 fn real_buffers_stay_as_they_were_written() {
-    let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/traces/multistream.csv.gz");
+    let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../benches/traces/multistream.csv.gz");
     for name in names() {
         for source in ["direct", "arena"] {
             let rows = vrampool(&[

@@ -77,7 +77,6 @@ impl Device for HostDevice {
 }
 
 /// Devices whose backend comes with kernels.
-#[allow(unused_macros, reason = "no such backend may be compiled in")]
 macro_rules! device_with_kernels {
     ($backend:ident, $Device:ident) => {
         impl Device for vrampool::$backend::$Device {
@@ -96,11 +95,8 @@ macro_rules! device_with_kernels {
     };
 }
 
-#[cfg(feature = "cuda")]
 device_with_kernels!(cuda, CudaDevice);
-#[cfg(feature = "opencl")]
 device_with_kernels!(opencl, OpenClDevice);
-#[cfg(feature = "wgpu")]
 device_with_kernels!(wgpu, WgpuDevice);
 
 /// What to do, on a device of whatever type.
@@ -120,11 +116,8 @@ pub(crate) fn run<R: Run>(name: Option<&Name>, what: R) -> Result<R::Output, Box
         },
     };
     match device {
-        #[cfg(feature = "cuda")]
         AnyDevice::Cuda(device) => what.run(&device),
-        #[cfg(feature = "opencl")]
         AnyDevice::OpenCl(device) => what.run(&device),
-        #[cfg(feature = "wgpu")]
         AnyDevice::Wgpu(device) => what.run(&device),
         AnyDevice::Host(device) => what.run(&device),
         other => Err(format!("the program has no kernels for {}", other.properties().name).into()),

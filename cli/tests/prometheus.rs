@@ -1,71 +1,23 @@
 //! A real Prometheus scrapes a running job with the shipped configuration, and a starved cache makes the alert fire.
 
-#![cfg(feature = "prometheus")]
-
+#[path = "../../tests/require/mod.rs"]
 mod require;
 
 use serde_json::Value;
 use std::fs;
-use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use vrampool::broker::{Broker, Client};
 use vrampool::host::HostDevice;
 use vrampool::metrics::{DEFAULT_ADDRESS, Exporter};
 use vrampool::{Backend, Pool, Source, UNLIMITED};
 
-const SHIPPED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/grafana/prometheus");
+const SHIPPED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../grafana/prometheus");
 
 fn free_address() -> SocketAddr {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port").local_addr().expect("bound")
-}
-
-fn succeeded(what: &str, output: &Output) {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    assert!(output.status.success(), "{what}: {}{}", text(&output.stdout), text(&output.stderr));
-}
-
-#[test]
-fn promtool_accepts_configuration_rules_and_their_unit_tests() {
-    let Some(promtool) = require::program("promtool") else { return };
-    for arguments in [
-        ["check", "config", "prometheus.yml"],
-        ["check", "rules", "rules/vrampool.yml"],
-        ["test", "rules", "tests/vrampool_test.yml"],
-    ] {
-        let output = Command::new(&promtool).args(arguments).current_dir(SHIPPED).output().expect("it runs");
-        succeeded(&arguments.join(" "), &output);
-    }
-}
-
-#[test]
-fn promtool_accepts_what_is_served() {
-    let Some(promtool) = require::program("promtool") else { return };
-    let device = HostDevice::new();
-    let pool = Pool::builder(&device).name("served").build().expect("a pool");
-    let stream = device.create_stream().expect("a stream");
-    drop(pool.allocate(1000, &stream).expect("memory"));
-    let exporter = Exporter::listen((Ipv4Addr::LOCALHOST, 0).into()).expect("a free port");
-    exporter.add(&pool).expect("the only pool");
-    let broker = Broker::builder(&device).name("served").build().expect("a broker");
-    let _client = broker.register(Client::new("client")).expect("a client");
-    exporter.add_broker(&broker).expect("the only broker");
-    let text = get(exporter.address(), "/metrics").expect("served");
-    for name in ["vrampool_misses_total{", "vrampool_broker_client_share_bytes{"] {
-        assert!(text.contains(name), "{text}");
-    }
-    let mut check = Command::new(promtool)
-        .args(["check", "metrics"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("it runs");
-    check.stdin.take().expect("piped").write_all(text.as_bytes()).expect("it reads");
-    succeeded("check metrics", &check.wait_with_output().expect("it ends"));
 }
 
 fn get(address: SocketAddr, path: &str) -> Option<String> {
@@ -197,16 +149,15 @@ fn scraped_unchanged(program: &Path, folder: &Path) {
     }
 }
 
-/// `vrampool train --source virtual`, where the program is built, and where it serves its metrics.
+/// `vrampool train --source virtual`, and the address of its metrics.
 struct Training(Server);
 
 impl Training {
-    fn start() -> Option<Self> {
-        let program = option_env!("CARGO_BIN_EXE_vrampool")?;
-        // A port that is free now another program may take before this one has it.
-        (0..10).find_map(|_| {
+    fn start() -> Self {
+        // Another program may take the free port before this one does.
+        let started = (0..10).find_map(|_| {
             let address = free_address();
-            let process = Command::new(program)
+            let process = Command::new(env!("CARGO_BIN_EXE_vrampool"))
                 .args(["train", "--epochs", "1000000", "--backend", "host", "--source", "virtual"])
                 .args(["--metrics", &address.to_string()])
                 .stdout(Stdio::null())
@@ -219,7 +170,8 @@ impl Training {
                 if ended { Some(false) } else { get(address, "/metrics").map(|_| true) }
             });
             served.then_some(Self(training))
-        })
+        });
+        started.expect("the program serves its metrics")
     }
 }
 
@@ -233,21 +185,14 @@ fn alert_fires(program: &Path, folder: &Path) {
     let training = Training::start();
     for file in ["prometheus.yml", "rules/vrampool.yml"] {
         let text = fs::read_to_string(Path::new(SHIPPED).join(file)).expect("shipped");
-        let text = match &training {
-            Some(training) => text.replace(
-                "[\"127.0.0.1:9184\"]",
-                &format!("[\"127.0.0.1:9184\", \"{}\"]", training.0.address),
-            ),
-            None => text,
-        };
+        let targets = format!("[\"127.0.0.1:9184\", \"{}\"]", training.0.address);
+        let text = text.replace("[\"127.0.0.1:9184\"]", &targets);
         fs::write(folder.join(file), shorten(&text)).expect("written");
     }
     let server = Server::start(program, &folder.join("prometheus.yml"), &folder.join("shortened"));
-    if training.is_some() {
-        wait_for("a warm training run", || {
-            server.value("vrampool:hit_ratio:rate10s{pool=\"train\"}").filter(|&ratio| ratio > 0.99)
-        });
-    }
+    wait_for("a warm training run", || {
+        server.value("vrampool:hit_ratio:rate10s{pool=\"train\"}").filter(|&ratio| ratio > 0.99)
+    });
     let alerts = wait_for("the alert", || {
         let alerts = server.ask("/api/v1/alerts", None)?["alerts"].as_array()?.clone();
         let critical = |alert: &&Value| {

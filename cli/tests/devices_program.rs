@@ -1,5 +1,4 @@
 //! `vrampool devices`, and which device the other commands take.
-#![cfg(feature = "cli")]
 
 use serde_json::Value;
 use std::process::{Command, Output};
@@ -86,7 +85,7 @@ fn the_table_says_what_is_there_what_auto_is_and_why_the_rest_is_not() {
 
 #[test]
 fn a_flag_comes_before_the_environment_and_that_before_the_default() {
-    let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/traces/multistream.csv.gz");
+    let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../benches/traces/multistream.csv.gz");
     let replay =
         |arguments: &[&str], backend| vrampool(&[&["replay", trace, "--json"], arguments].concat(), backend);
     for (arguments, environment) in [

@@ -1,6 +1,6 @@
 //! Every command that writes a file, where the disk is full, the folder is read-only, or the program is killed: the previous file
 //! or the next one is there, whole, and nothing else. `VRAMPOOL_KILLS` says how often each is killed, if more than a few times.
-#![cfg(all(feature = "cli", target_os = "linux"))]
+#![cfg(target_os = "linux")]
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -11,7 +11,7 @@ use vrampool::FittedClasses;
 use vrampool::trace::{Export, Format, Import, Trace};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_vrampool");
-const TRACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/traces/resnet50.csv.gz");
+const TRACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../benches/traces/resnet50.csv.gz");
 const OLD: &str = "the previous file";
 
 /// A command, and the name of its output, which is its last argument.
@@ -250,7 +250,7 @@ fn two_programs_with_one_output_leave_one_of_the_two_whole() {
     let path = folder.path().join("a.csv");
     for _ in 0..4 {
         let start = |trace: &str| {
-            let trace = format!("{}/benches/traces/{trace}.csv.gz", env!("CARGO_MANIFEST_DIR"));
+            let trace = format!("{}/../benches/traces/{trace}.csv.gz", env!("CARGO_MANIFEST_DIR"));
             Command::new(PROGRAM).args(["trace", "convert", &trace]).arg(&path).stdout(Stdio::null()).spawn()
         };
         let both = ["multistream", "resnet50"].map(|trace| start(trace).expect("it starts"));

@@ -77,7 +77,6 @@ impl State {
     }
 }
 
-#[allow(unused_macros, reason = "no such backend may be compiled in")]
 macro_rules! oscillator_of {
     ($backend:ident, $Device:ident) => {
         impl Oscillator<vrampool::$backend::$Device> for vrampool::$backend::Kernels {
@@ -95,11 +94,8 @@ macro_rules! oscillator_of {
     };
 }
 
-#[cfg(feature = "cuda")]
 oscillator_of!(cuda, CudaDevice);
-#[cfg(feature = "opencl")]
 oscillator_of!(opencl, OpenClDevice);
-#[cfg(feature = "wgpu")]
 oscillator_of!(wgpu, WgpuDevice);
 
 #[cfg(test)]

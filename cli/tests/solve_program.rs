@@ -1,5 +1,4 @@
 //! `vrampool solve`: what it prints and draws, on every device that is there, and how it fails.
-#![cfg(feature = "cli")]
 
 use serde_json::Value;
 use std::process::{Command, Output};

@@ -30,7 +30,7 @@ const CLOSED: u8 = 128 + 13;
 
 /// A bounded caching buffer pool for device memory, at work.
 #[derive(Debug, Parser)]
-#[command(name = "vrampool", bin_name = "cargo vrampool", version)]
+#[command(name = "vrampool", version)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
