@@ -1,12 +1,11 @@
 //! What the program runs on: a device chosen by its name, then used as what it is, without an enum in the way of figures.
 
 use crate::bench::Rivals;
-use crate::solve::oscillator::{OnHost, Oscillator};
-use crate::train::host_kernels::HostKernels;
-use crate::train::kernels::Kernels;
+use crate::kernels::{CudaKernels, HostKernels, Kernels, Oscillator};
 use std::error::Error;
 use std::time::Duration;
 use vrampool::any::{self, AnyDevice, Name};
+use vrampool::cuda::{self, CudaDevice};
 use vrampool::host::{Faults, HostDevice};
 use vrampool::trace::{HostTouch, Touch};
 use vrampool::{Backend, BackendError};
@@ -56,7 +55,7 @@ impl Device for HostDevice {
     }
 
     fn oscillator(&self) -> Result<impl Oscillator<Self>, BackendError> {
-        Ok(OnHost)
+        Ok(HostKernels)
     }
 
     fn with_memory(&self, bytes: u64) -> Self {
@@ -95,7 +94,19 @@ macro_rules! device_with_kernels {
     };
 }
 
-device_with_kernels!(cuda, CudaDevice);
+impl Device for CudaDevice {
+    fn kernels(&self) -> Result<impl Kernels<Self>, BackendError> {
+        CudaKernels::load(self)
+    }
+
+    fn touch(&self) -> Result<impl Touch<Self>, BackendError> {
+        cuda::TestKernels::load(self)
+    }
+
+    fn oscillator(&self) -> Result<impl Oscillator<Self>, BackendError> {
+        CudaKernels::load(self)
+    }
+}
 device_with_kernels!(opencl, OpenClDevice);
 device_with_kernels!(wgpu, WgpuDevice);
 

@@ -1,6 +1,6 @@
 //! The `vrampool` program: what the pool does, seen on real work.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 // Not in the workspace's lints, because tests may.
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
@@ -9,6 +9,7 @@ mod device;
 mod devices;
 mod fit;
 mod interrupt;
+mod kernels;
 mod logger;
 mod pool_options;
 mod record_options;

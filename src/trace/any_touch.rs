@@ -41,7 +41,7 @@ macro_rules! touch_by {
 }
 
 #[cfg(feature = "cuda")]
-touch_by!(vrampool_cuda::Kernels: CudaDevice, CudaMemory, CudaStream);
+touch_by!(vrampool_cuda::TestKernels: CudaDevice, CudaMemory, CudaStream);
 #[cfg(feature = "opencl")]
 touch_by!(vrampool_opencl::Kernels: OpenClDevice, OpenClMemory, OpenClStream);
 #[cfg(feature = "wgpu")]
@@ -55,7 +55,7 @@ pub struct AnyTouch(Touches);
 #[allow(clippy::large_enum_variant, reason = "there is one, and which it is depends on the features")]
 enum Touches {
     #[cfg(feature = "cuda")]
-    Cuda(vrampool_cuda::Kernels),
+    Cuda(vrampool_cuda::TestKernels),
     #[cfg(feature = "opencl")]
     OpenCl(vrampool_opencl::Kernels),
     #[cfg(feature = "wgpu")]
@@ -72,7 +72,7 @@ impl AnyTouch {
     pub fn load(device: &AnyDevice) -> Result<Self, BackendError> {
         match *device {
             #[cfg(feature = "cuda")]
-            AnyDevice::Cuda(ref device) => Ok(Self(Touches::Cuda(vrampool_cuda::Kernels::load(device)?))),
+            AnyDevice::Cuda(ref device) => Ok(Self(Touches::Cuda(vrampool_cuda::TestKernels::load(device)?))),
             #[cfg(feature = "opencl")]
             AnyDevice::OpenCl(ref device) => {
                 Ok(Self(Touches::OpenCl(vrampool_opencl::Kernels::load(device)?)))

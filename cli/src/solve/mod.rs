@@ -1,19 +1,18 @@
 //! `vrampool solve`: a sweep through the parameters of an equation, larger than its share of the device.
 //!
-//! From the bottom up: `oscillator` (what a backend must compute) · `sweep` (the parameters, and the check of the results) ·
-//! `report`, `plot`.
+//! From the bottom up: `sweep` (the parameters, and the check of the results) · `report`, `plot`. The kernels of each backend are in
+//! [`crate::kernels`].
 
-pub(crate) mod oscillator;
 mod plot;
 mod report;
 mod sweep;
 
 use crate::device::{self, Device};
+use crate::kernels::Oscillator;
 use crate::pool_options::bytes_or_unlimited;
 use crate::stdout::print;
 use clap::{Args, ValueEnum, value_parser};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use oscillator::Oscillator;
 use report::{Comparison, Report};
 use std::error::Error;
 use std::path::PathBuf;

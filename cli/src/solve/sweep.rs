@@ -1,6 +1,6 @@
 //! A sweep through the parameters, and what it should have come to.
 
-use super::oscillator::State;
+use crate::kernels::State;
 use std::error::Error;
 use vrampool::Backend;
 use vrampool::broker::HostArray;

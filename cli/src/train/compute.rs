@@ -1,8 +1,8 @@
 //! Work on one stream: results come from the pool, kernels are enqueued, nothing waits.
 
-use super::kernels::{Activation, AdamStep, Kernels};
-use super::matrix::{Matrix, View};
+use super::matrix::Matrix;
 use super::tally::Tally;
+use crate::kernels::{Activation, AdamStep, Kernels, View};
 use vrampool::{Backend, Buffer, Error, Pool};
 
 /// A pool, a stream to work on, and a backend's kernels.
@@ -17,16 +17,6 @@ impl<B: Backend, K: Kernels<B>> Compute<B, K> {
     /// On a stream of its own.
     pub(crate) fn new(pool: &Pool<B>, kernels: K) -> Result<Self, Error> {
         Ok(Self { pool: pool.clone(), stream: pool.device().create_stream()?, kernels })
-    }
-
-    #[cfg(test)]
-    pub(crate) fn pool(&self) -> &Pool<B> {
-        &self.pool
-    }
-
-    #[cfg(test)]
-    pub(crate) fn stream(&self) -> &B::Stream {
-        &self.stream
     }
 
     pub(crate) fn view<'a>(&self, matrix: &'a Matrix<B>) -> Result<View<'a, B::Memory>, Error> {

@@ -1,8 +1,8 @@
 //! One fully connected layer: weights, bias, and what Adam remembers of them.
 
 use super::compute::Compute;
-use super::kernels::{Activation, AdamStep, Kernels};
 use super::matrix::Matrix;
+use crate::kernels::{Activation, AdamStep, Kernels};
 use fastrand::Rng;
 use vrampool::{Backend, Error};
 

@@ -1,6 +1,7 @@
-//! A matrix of 32-bit floats in a pool buffer, and how a kernel sees it.
+//! A matrix of 32-bit floats in a pool buffer.
 
-use vrampool::{Backend, Buffer, Error, Pool, Region, RegionMut};
+use crate::kernels::{View, ViewMut};
+use vrampool::{Backend, Buffer, Error, Pool};
 
 /// A row-major matrix in a pool buffer; a vector is one row. Dropping it gives the memory back while work on it may
 /// still be under way: the pool sees to that.
@@ -9,24 +10,6 @@ pub(crate) struct Matrix<B: Backend> {
     rows: usize,
     columns: usize,
     buffer: Buffer<B>,
-}
-
-/// A matrix for reading on one stream.
-#[derive(Debug, Clone)]
-pub(crate) struct View<'a, M> {
-    pub(crate) rows: usize,
-    pub(crate) columns: usize,
-    /// How many elements the next row and the next column are away.
-    pub(crate) strides: (usize, usize),
-    pub(crate) region: Region<'a, M>,
-}
-
-/// A row-major matrix for reading and writing on one stream.
-#[derive(Debug)]
-pub(crate) struct ViewMut<'a, M> {
-    pub(crate) rows: usize,
-    pub(crate) columns: usize,
-    pub(crate) region: RegionMut<'a, M>,
 }
 
 impl<B: Backend> Matrix<B> {
@@ -79,14 +62,6 @@ impl<B: Backend> Matrix<B> {
         let mut values = vec![0.0; self.rows * self.columns];
         self.buffer.read(stream, bytemuck::cast_slice_mut(&mut values))?;
         Ok(values)
-    }
-}
-
-impl<M> View<'_, M> {
-    /// The same memory with rows and columns exchanged.
-    pub(crate) fn transposed(self) -> Self {
-        let (row, column) = self.strides;
-        Self { rows: self.columns, columns: self.rows, strides: (column, row), region: self.region }
     }
 }
 

@@ -4,15 +4,11 @@
 //! are needed and dropped where they go out of scope. Two streams: one computes, and one copies the next batch to the
 //! device meanwhile. The host enqueues work and waits once an epoch, for the numbers it shows.
 //!
-//! From the bottom up: `matrix` (a buffer with a shape) · `kernels` (what a backend must compute), `host_kernels`,
-//! `device_kernels` · `compute` (kernels whose results come from the pool) · `tally` · `layer` · `network` · `digits` · `loader` ·
-//! `report`. The loop is [`train`]; it does not know which device it runs on.
+//! From the bottom up: `matrix` (a buffer with a shape) · `compute` (kernels whose results come from the pool) · `tally` · `layer` ·
+//! `network` · `digits` · `loader` · `report`. The kernels of each backend are in [`crate::kernels`]. The loop is [`train`]; it does not know which device it runs on.
 
 mod compute;
-mod device_kernels;
 mod digits;
-pub(crate) mod host_kernels;
-pub(crate) mod kernels;
 mod layer;
 mod loader;
 mod matrix;
@@ -22,6 +18,7 @@ mod tally;
 
 use crate::device::{self, Device};
 use crate::interrupt::{Interrupt, Interrupted};
+use crate::kernels::Kernels;
 use crate::pool_options::PoolOptions;
 use crate::record_options::{RecordOptions, Recording};
 use crate::stdout::print;
@@ -30,7 +27,6 @@ use compute::Compute;
 use digits::{CLASSES, Digits, PIXELS};
 use fastrand::Rng;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use kernels::Kernels;
 use loader::Loader;
 use network::Network;
 use report::Report;

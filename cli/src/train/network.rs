@@ -1,11 +1,11 @@
 //! The network: fully connected layers with ReLU between them, and one step of learning.
 
 use super::compute::Compute;
-use super::kernels::{Activation, AdamStep, Kernels};
 use super::layer::{Gradients, Layer};
 use super::loader::Batch;
 use super::matrix::Matrix;
 use super::tally::Tally;
+use crate::kernels::{Activation, AdamStep, Kernels};
 use fastrand::Rng;
 use vrampool::{Backend, Error};
 
@@ -129,8 +129,8 @@ impl<B: Backend> Network<B> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::host_kernels::HostKernels;
     use super::*;
+    use crate::kernels::HostKernels;
     use vrampool::host::HostDevice;
     use vrampool::{Backend, Pool};
 

@@ -1,8 +1,8 @@
 //! Loss and correct answers, summed on the device, so that the host waits once an epoch rather than once a batch.
 
 use super::compute::Compute;
-use super::kernels::Kernels;
 use super::matrix::Matrix;
+use crate::kernels::Kernels;
 use vrampool::{Backend, Error};
 
 /// The sums over the batches so far.

@@ -1,7 +1,6 @@
 //! The kernels on the host device: closures on its streams.
 
-use super::kernels::{Activation, AdamStep, Kernels};
-use super::matrix::{View, ViewMut};
+use super::{Activation, AdamStep, Kernels, Oscillator, State, View, ViewMut, shapes};
 use ndarray::linalg::general_mat_mul;
 use ndarray::{ArrayView2, ArrayViewMut2, ShapeBuilder};
 use vrampool::host::{HostDevice, HostMemory, HostStream};
@@ -19,6 +18,7 @@ impl Kernels<HostDevice> for HostKernels {
         right: View<'_, HostMemory>,
         product: ViewMut<'_, HostMemory>,
     ) -> Result<(), BackendError> {
+        shapes::product(&left, &right, &product)?;
         let layout = |view: &View<'_, HostMemory>| (view.rows, view.columns).strides(view.strides);
         let (left_layout, right_layout) = (layout(&left), layout(&right));
         let shape = (product.rows, product.columns);
@@ -41,12 +41,10 @@ impl Kernels<HostDevice> for HostKernels {
         activation: Activation,
         values: ViewMut<'_, HostMemory>,
     ) -> Result<(), BackendError> {
-        let floor = match activation {
-            Activation::Identity => f32::NEG_INFINITY,
-            Activation::Relu => 0.0,
-        };
+        shapes::bias(&bias, &values.region)?;
+        let floor = activation.floor();
         stream.launch([bias], [values.region], move |[bias], [values]: [&mut [f32]; 1]| {
-            for row in values.chunks_exact_mut(bias.len()) {
+            for row in values.chunks_mut(bias.len()) {
                 for (value, bias) in row.iter_mut().zip(bias) {
                     *value = (*value + bias).max(floor);
                 }
@@ -60,6 +58,7 @@ impl Kernels<HostDevice> for HostKernels {
         outputs: Region<'_, HostMemory>,
         gradient: RegionMut<'_, HostMemory>,
     ) -> Result<(), BackendError> {
+        shapes::elementwise(&outputs, &[&gradient])?;
         stream.launch([outputs], [gradient], |[outputs], [gradient]: [&mut [f32]; 1]| {
             for (gradient, output) in gradient.iter_mut().zip(outputs) {
                 *gradient = if *output > 0.0 { *gradient } else { 0.0 };
@@ -73,6 +72,9 @@ impl Kernels<HostDevice> for HostKernels {
         values: View<'_, HostMemory>,
         sums: RegionMut<'_, HostMemory>,
     ) -> Result<(), BackendError> {
+        if shapes::sums(&values.region, &sums)?[1] == 0 {
+            return Ok(());
+        }
         stream.launch([values.region], [sums], |[values], [sums]: [&mut [f32]; 1]| {
             sums.fill(0.0);
             for row in values.chunks_exact(sums.len()) {
@@ -91,12 +93,14 @@ impl Kernels<HostDevice> for HostKernels {
         logits: ViewMut<'_, HostMemory>,
         tally: RegionMut<'_, HostMemory>,
     ) -> Result<(), BackendError> {
-        let (rows, columns) = (logits.rows as f32, logits.columns);
+        let [rows, columns] = shapes::logits(&labels, &logits.region, &tally)?;
+        let (rows, columns) = (rows as f32, columns as usize);
         stream.launch([labels], [logits.region, tally], move |[labels], [logits, tally]: [&mut [f32]; 2]| {
             // A launch has slices of one type; labels are as wide as floats.
             let labels: &[u32] = bytemuck::cast_slice(labels);
             for (row, &label) in logits.chunks_exact_mut(columns).zip(labels) {
-                let (loss, is_correct) = softmax_row(row, label as usize, smoothing);
+                let label = (label as usize).min(columns - 1);
+                let (loss, is_correct) = softmax_row(row, label, smoothing);
                 tally[0] += loss;
                 tally[1] += if is_correct { 1.0 } else { 0.0 };
                 row.iter_mut().for_each(|value| *value /= rows);
@@ -112,6 +116,7 @@ impl Kernels<HostDevice> for HostKernels {
         values: RegionMut<'_, HostMemory>,
         [first, second]: [RegionMut<'_, HostMemory>; 2],
     ) -> Result<(), BackendError> {
+        shapes::elementwise(&gradient, &[&values, &first, &second])?;
         let AdamStep { rate, beta_1, beta_2, epsilon } = step;
         let writes = [values, first, second];
         stream.launch([gradient], writes, move |[gradient], [values, first, second]: [&mut [f32]; 3]| {
@@ -125,7 +130,31 @@ impl Kernels<HostDevice> for HostKernels {
     }
 }
 
-/// Turns a row of logits into the gradient of its loss. Answers the loss, and whether the largest logit is the label's.
+impl Oscillator<HostDevice> for HostKernels {
+    fn solve(
+        &self,
+        stream: &HostStream,
+        parameters: Region<'_, HostMemory>,
+        step: f32,
+        steps: u32,
+        states: RegionMut<'_, HostMemory>,
+    ) -> Result<(), BackendError> {
+        shapes::oscillators(&parameters, &states)?;
+        stream.launch([parameters], [states], move |[parameters], [states]: [&mut [f32]; 1]| {
+            let runs = parameters.len() / 3;
+            for run in 0..runs {
+                let mut at =
+                    State::new([parameters[run], parameters[runs + run], parameters[2 * runs + run]]);
+                for row in states.chunks_exact_mut(runs) {
+                    (0..steps).for_each(|_| at.step(step));
+                    row[run] = at.x;
+                }
+            }
+        })
+    }
+}
+
+/// Turns a row of logits into the gradient of its loss. Returns the loss, and whether the largest logit is the label's.
 fn softmax_row(row: &mut [f32], label: usize, smoothing: f32) -> (f32, bool) {
     let largest = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let is_correct = row[label] >= largest;

@@ -1,20 +1,20 @@
-//! The kernels that come with the backend refuse what would leave a region.
+//! The kernels for tests refuse what would leave a region.
 
 use crate::gpu;
-use vrampool::cuda::{CudaDevice, CudaMemory, CudaStream, Factor, Kernels};
+use vrampool::cuda::{CudaDevice, CudaMemory, CudaStream, TestKernels};
 use vrampool::{Backend, Placement, Region, RegionMut};
 
 struct Setup {
     device: CudaDevice,
     stream: CudaStream,
-    kernels: Kernels,
+    kernels: TestKernels,
 }
 
 impl Setup {
     fn new() -> Option<Self> {
         let device = gpu::device()?;
         let stream = device.create_stream().expect("a stream");
-        let kernels = Kernels::load(&device).expect("kernels");
+        let kernels = TestKernels::load(&device).expect("kernels");
         Some(Self { device, stream, kernels })
     }
 
@@ -40,17 +40,14 @@ fn what_does_not_fit_is_refused() {
     let Setup { device, stream, kernels } = &setup;
     let (small, large) = (setup.memory(&[0.0; 4]), setup.memory(&[0.0; 16]));
     let other = device.create_stream().expect("a stream");
-    let factor = |rows, columns| Factor { rows, columns, strides: (columns, 1), region: setup.whole(&small) };
-    let product = || setup.whole_mut(&large);
+    let part = |range| setup.whole_mut(&large).slice(range).expect("a region");
     for refused in [
-        kernels.multiply(stream, &factor(2, 2), &factor(3, 1), product()),
-        kernels.multiply(stream, &factor(4, 2), &factor(2, 4), product()),
-        kernels.multiply(stream, &factor(2, 2), &factor(2, 2), product()),
-        kernels.multiply(stream, &factor(2, 2), &factor(2, 2), setup.whole_mut(&small)),
-        kernels.relu_backward(stream, setup.whole(&small), product()),
-        kernels.relu_backward(&other, setup.whole(&small), setup.whole_mut(&small)),
-        kernels.softmax_cross_entropy(stream, setup.whole(&small), 0.1, product(), setup.whole_mut(&small)),
+        kernels.write_pattern(&other, setup.whole_mut(&large), 0),
+        kernels.write_pattern(stream, part(1..9), 0),
         kernels.count_mismatches(stream, setup.whole(&large), 0, setup.whole_mut(&small)),
+        kernels.count_mismatches(stream, setup.whole(&large), 0, part(8..16)),
+        kernels.count_mismatches(stream, part(1..9).as_region(), 0, part(16..24)),
+        kernels.count_mismatches(&other, setup.whole(&small), 0, part(0..8)),
     ] {
         let error = refused.expect_err("it does not fit");
         assert!(matches!(error, vrampool::BackendError::InvalidArgument { .. }), "{error}");

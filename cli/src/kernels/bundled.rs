@@ -3,8 +3,7 @@
 macro_rules! kernels_of {
     ($backend:ident, $Device:ident) => {
         mod $backend {
-            use crate::train::kernels::{Activation, AdamStep, Kernels};
-            use crate::train::matrix::{View, ViewMut};
+            use crate::kernels::{Activation, AdamStep, Kernels, Oscillator, View, ViewMut};
             use vrampool::$backend::{self as own, $Device};
             use vrampool::{Backend, BackendError, Region, RegionMut};
 
@@ -29,11 +28,7 @@ macro_rules! kernels_of {
                     activation: Activation,
                     values: ViewMut<'_, Memory>,
                 ) -> Result<(), BackendError> {
-                    let floor = match activation {
-                        Activation::Identity => f32::NEG_INFINITY,
-                        Activation::Relu => 0.0,
-                    };
-                    self.add_bias(stream, bias, floor, values.region)
+                    self.add_bias(stream, bias, activation.floor(), values.region)
                 }
 
                 fn relu_backward(
@@ -78,6 +73,19 @@ macro_rules! kernels_of {
                 }
             }
 
+            impl Oscillator<$Device> for own::Kernels {
+                fn solve(
+                    &self,
+                    stream: &Stream,
+                    parameters: Region<'_, Memory>,
+                    step: f32,
+                    steps: u32,
+                    states: RegionMut<'_, Memory>,
+                ) -> Result<(), BackendError> {
+                    self.van_der_pol(stream, parameters, step, steps, states)
+                }
+            }
+
             fn factor(View { rows, columns, strides, region }: View<'_, Memory>) -> own::Factor<'_> {
                 own::Factor { rows, columns, strides, region }
             }
@@ -85,6 +93,5 @@ macro_rules! kernels_of {
     };
 }
 
-kernels_of!(cuda, CudaDevice);
 kernels_of!(opencl, OpenClDevice);
 kernels_of!(wgpu, WgpuDevice);
