@@ -1,12 +1,13 @@
 //! What the program runs on: a device chosen by its name, then used as what it is, without an enum in the way of figures.
 
 use crate::bench::Rivals;
-use crate::kernels::{CudaKernels, HostKernels, Kernels, Oscillator};
+use crate::kernels::{CudaKernels, HostKernels, Kernels, OpenClKernels, Oscillator};
 use std::error::Error;
 use std::time::Duration;
 use vrampool::any::{self, AnyDevice, Name};
 use vrampool::cuda::{self, CudaDevice};
 use vrampool::host::{Faults, HostDevice};
+use vrampool::opencl::{self, OpenClDevice};
 use vrampool::trace::{HostTouch, Touch};
 use vrampool::{Backend, BackendError};
 
@@ -107,8 +108,21 @@ impl Device for CudaDevice {
         CudaKernels::load(self)
     }
 }
-device_with_kernels!(opencl, OpenClDevice);
 device_with_kernels!(wgpu, WgpuDevice);
+
+impl Device for OpenClDevice {
+    fn kernels(&self) -> Result<impl Kernels<Self>, BackendError> {
+        OpenClKernels::load(self)
+    }
+
+    fn touch(&self) -> Result<impl Touch<Self>, BackendError> {
+        opencl::TestKernels::load(self)
+    }
+
+    fn oscillator(&self) -> Result<impl Oscillator<Self>, BackendError> {
+        OpenClKernels::load(self)
+    }
+}
 
 /// What to do, on a device of whatever type.
 pub(crate) trait Run {

@@ -43,7 +43,7 @@ macro_rules! touch_by {
 #[cfg(feature = "cuda")]
 touch_by!(vrampool_cuda::TestKernels: CudaDevice, CudaMemory, CudaStream);
 #[cfg(feature = "opencl")]
-touch_by!(vrampool_opencl::Kernels: OpenClDevice, OpenClMemory, OpenClStream);
+touch_by!(vrampool_opencl::TestKernels: OpenClDevice, OpenClMemory, OpenClStream);
 #[cfg(feature = "wgpu")]
 touch_by!(vrampool_wgpu::Kernels: WgpuDevice, WgpuMemory, WgpuStream);
 
@@ -57,7 +57,7 @@ enum Touches {
     #[cfg(feature = "cuda")]
     Cuda(vrampool_cuda::TestKernels),
     #[cfg(feature = "opencl")]
-    OpenCl(vrampool_opencl::Kernels),
+    OpenCl(vrampool_opencl::TestKernels),
     #[cfg(feature = "wgpu")]
     Wgpu(vrampool_wgpu::Kernels),
     #[cfg(feature = "host")]
@@ -75,7 +75,7 @@ impl AnyTouch {
             AnyDevice::Cuda(ref device) => Ok(Self(Touches::Cuda(vrampool_cuda::TestKernels::load(device)?))),
             #[cfg(feature = "opencl")]
             AnyDevice::OpenCl(ref device) => {
-                Ok(Self(Touches::OpenCl(vrampool_opencl::Kernels::load(device)?)))
+                Ok(Self(Touches::OpenCl(vrampool_opencl::TestKernels::load(device)?)))
             }
             #[cfg(feature = "wgpu")]
             AnyDevice::Wgpu(ref device) => Ok(Self(Touches::Wgpu(vrampool_wgpu::Kernels::load(device)?))),

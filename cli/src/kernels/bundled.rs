@@ -93,5 +93,4 @@ macro_rules! kernels_of {
     };
 }
 
-kernels_of!(opencl, OpenClDevice);
 kernels_of!(wgpu, WgpuDevice);

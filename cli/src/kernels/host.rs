@@ -18,7 +18,10 @@ impl Kernels<HostDevice> for HostKernels {
         right: View<'_, HostMemory>,
         product: ViewMut<'_, HostMemory>,
     ) -> Result<(), BackendError> {
-        shapes::product(&left, &right, &product)?;
+        if shapes::product(&left, &right, &product)?.inner == 0 {
+            // Arrays without elements have no strides.
+            return stream.launch([], [product.region], |[]: [&[f32]; 0], [product]| product.fill(0.0));
+        }
         let layout = |view: &View<'_, HostMemory>| (view.rows, view.columns).strides(view.strides);
         let (left_layout, right_layout) = (layout(&left), layout(&right));
         let shape = (product.rows, product.columns);

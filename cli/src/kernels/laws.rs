@@ -2,10 +2,11 @@
 //! bit; operands that do not fit are refused.
 
 use super::{Activation, AdamStep, Kernels, Oscillator, State, View, ViewMut};
-use crate::device::{self, Device};
+use crate::device::{self, Device, Run};
 use std::cell::Cell;
 use std::error::Error;
-use std::fmt::Debug;
+use vrampool::backend::DeviceKind;
+use vrampool::opencl::{self, OpenClDevice};
 use vrampool::{Backend, BackendError, Placement, Region, RegionMut, any};
 
 const SPACE: u64 = 4 << 20;
@@ -46,15 +47,29 @@ enum Law {
     Misfits,
 }
 
-/// On every device, and on a processor of OpenCL also as if it were discrete: the kernels of both differ.
+/// On every device, or on those of the backends that `VRAMPOOL_TEST_BACKENDS`, a list separated by commas, names; on a processor of
+/// OpenCL also as if it were discrete, because the kernels of both differ. `VRAMPOOL_REQUIRE` names backends that must be there.
 fn on_each(law: Law) {
-    for listed in any::devices().there {
+    let devices = any::devices();
+    let required = std::env::var("VRAMPOOL_REQUIRE").unwrap_or_default();
+    for absent in &devices.absent {
+        let is_required = required.split(',').any(|required| required == absent.backend);
+        assert!(!is_required, "VRAMPOOL_REQUIRE names {}, and {}", absent.backend, absent.reason);
+        eprintln!("skipped: {}", absent.reason);
+    }
+    let only = std::env::var("VRAMPOOL_TEST_BACKENDS").unwrap_or_default();
+    let is_wanted = |backend| only.is_empty() || only.split(',').any(|only| only == backend);
+    for listed in devices.there.iter().filter(|listed| is_wanted(listed.backend)) {
         eprintln!("{law:?} on {}", listed.name);
         device::run(Some(&listed.name.parse().expect("a name")), law).expect("no fault");
     }
+    for listed in opencl::list().unwrap_or_default().iter().filter(|_| is_wanted("opencl")) {
+        let device = OpenClDevice::builder(listed.ordinal).kind(DeviceKind::Discrete).build();
+        law.run(&device.expect("it is there")).expect("no fault");
+    }
 }
 
-impl device::Run for Law {
+impl Run for Law {
     type Output = ();
 
     fn run<D: Device>(self, device: &D) -> Result<(), Box<dyn Error>> {
@@ -294,7 +309,7 @@ fn misfits<D: Device>(setup: &Setup<'_, D, impl Kernels<D>>, oscillator: &impl O
     let (small, large) = (setup.put(&[0.0_f32; 4]), setup.put(&[0.0_f32; 16]));
     let [second, third, pair] = [4, 4, 2].map(|len| setup.put(&vec![0.0_f32; len]));
     let other = device.create_stream().expect("a stream");
-    let odd = setup.put(&[0_u8; 10]);
+    let odd = setup.place(10);
     let nothing = || setup.at(setup.place(0));
     let factor = |rows, columns| setup.view(rows, columns, small);
     let product = |rows, columns| setup.view_mut(rows, columns, large);

@@ -9,12 +9,15 @@ mod cuda;
 mod host;
 #[cfg(test)]
 mod laws;
+#[allow(unsafe_code, reason = "launches of the kernels beside it; every block is argued")]
+mod opencl;
 mod oscillator;
 mod shapes;
 mod view;
 
 pub(crate) use cuda::CudaKernels;
 pub(crate) use host::HostKernels;
+pub(crate) use opencl::OpenClKernels;
 pub(crate) use oscillator::{Oscillator, State};
 pub(crate) use view::{View, ViewMut};
 
