@@ -1,7 +1,7 @@
 //! What the program runs on: a device chosen by its name, then used as what it is, without an enum in the way of figures.
 
 use crate::bench::Rivals;
-use crate::kernels::{CudaKernels, HostKernels, Kernels, OpenClKernels, Oscillator};
+use crate::kernels::{CudaKernels, HostKernels, Kernels, OpenClKernels, Oscillator, WgpuKernels};
 use std::error::Error;
 use std::time::Duration;
 use vrampool::any::{self, AnyDevice, Name};
@@ -9,6 +9,7 @@ use vrampool::cuda::{self, CudaDevice};
 use vrampool::host::{Faults, HostDevice};
 use vrampool::opencl::{self, OpenClDevice};
 use vrampool::trace::{HostTouch, Touch};
+use vrampool::wgpu::{self, WgpuDevice};
 use vrampool::{Backend, BackendError};
 
 /// A device that every command works on.
@@ -76,53 +77,27 @@ impl Device for HostDevice {
     }
 }
 
-/// Devices whose backend comes with kernels.
-macro_rules! device_with_kernels {
-    ($backend:ident, $Device:ident) => {
-        impl Device for vrampool::$backend::$Device {
+macro_rules! device_of {
+    ($Device:ty, $Kernels:ty, $TestKernels:ty) => {
+        impl Device for $Device {
             fn kernels(&self) -> Result<impl Kernels<Self>, BackendError> {
-                vrampool::$backend::Kernels::load(self)
+                <$Kernels>::load(self)
             }
 
             fn touch(&self) -> Result<impl Touch<Self>, BackendError> {
-                vrampool::$backend::Kernels::load(self)
+                <$TestKernels>::load(self)
             }
 
             fn oscillator(&self) -> Result<impl Oscillator<Self>, BackendError> {
-                vrampool::$backend::Kernels::load(self)
+                <$Kernels>::load(self)
             }
         }
     };
 }
 
-impl Device for CudaDevice {
-    fn kernels(&self) -> Result<impl Kernels<Self>, BackendError> {
-        CudaKernels::load(self)
-    }
-
-    fn touch(&self) -> Result<impl Touch<Self>, BackendError> {
-        cuda::TestKernels::load(self)
-    }
-
-    fn oscillator(&self) -> Result<impl Oscillator<Self>, BackendError> {
-        CudaKernels::load(self)
-    }
-}
-device_with_kernels!(wgpu, WgpuDevice);
-
-impl Device for OpenClDevice {
-    fn kernels(&self) -> Result<impl Kernels<Self>, BackendError> {
-        OpenClKernels::load(self)
-    }
-
-    fn touch(&self) -> Result<impl Touch<Self>, BackendError> {
-        opencl::TestKernels::load(self)
-    }
-
-    fn oscillator(&self) -> Result<impl Oscillator<Self>, BackendError> {
-        OpenClKernels::load(self)
-    }
-}
+device_of!(CudaDevice, CudaKernels, cuda::TestKernels);
+device_of!(OpenClDevice, OpenClKernels, opencl::TestKernels);
+device_of!(WgpuDevice, WgpuKernels, wgpu::TestKernels);
 
 /// What to do, on a device of whatever type.
 pub(crate) trait Run {

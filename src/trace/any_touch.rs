@@ -45,7 +45,7 @@ touch_by!(vrampool_cuda::TestKernels: CudaDevice, CudaMemory, CudaStream);
 #[cfg(feature = "opencl")]
 touch_by!(vrampool_opencl::TestKernels: OpenClDevice, OpenClMemory, OpenClStream);
 #[cfg(feature = "wgpu")]
-touch_by!(vrampool_wgpu::Kernels: WgpuDevice, WgpuMemory, WgpuStream);
+touch_by!(vrampool_wgpu::TestKernels: WgpuDevice, WgpuMemory, WgpuStream);
 
 /// Writes and verifies on an [`AnyDevice`].
 #[derive(Debug)]
@@ -59,7 +59,7 @@ enum Touches {
     #[cfg(feature = "opencl")]
     OpenCl(vrampool_opencl::TestKernels),
     #[cfg(feature = "wgpu")]
-    Wgpu(vrampool_wgpu::Kernels),
+    Wgpu(vrampool_wgpu::TestKernels),
     #[cfg(feature = "host")]
     Host(HostTouch),
 }
@@ -78,7 +78,7 @@ impl AnyTouch {
                 Ok(Self(Touches::OpenCl(vrampool_opencl::TestKernels::load(device)?)))
             }
             #[cfg(feature = "wgpu")]
-            AnyDevice::Wgpu(ref device) => Ok(Self(Touches::Wgpu(vrampool_wgpu::Kernels::load(device)?))),
+            AnyDevice::Wgpu(ref device) => Ok(Self(Touches::Wgpu(vrampool_wgpu::TestKernels::load(device)?))),
             #[cfg(feature = "host")]
             AnyDevice::Host(_) => Ok(Self(Touches::Host(HostTouch))),
         }

@@ -3,7 +3,6 @@
 //! [`Kernels`] and [`Oscillator`] are all that the commands know. `view` is a matrix as kernels see it; `shapes` checks the sizes of
 //! operands once for all backends; `host`, `cuda`, `opencl` and `wgpu` hold the implementations.
 
-mod bundled;
 #[allow(unsafe_code, reason = "launches of the kernels beside it; every block is argued")]
 mod cuda;
 mod host;
@@ -14,12 +13,14 @@ mod opencl;
 mod oscillator;
 mod shapes;
 mod view;
+mod wgpu;
 
 pub(crate) use cuda::CudaKernels;
 pub(crate) use host::HostKernels;
 pub(crate) use opencl::OpenClKernels;
 pub(crate) use oscillator::{Oscillator, State};
 pub(crate) use view::{View, ViewMut};
+pub(crate) use wgpu::WgpuKernels;
 
 use vrampool::{Backend, BackendError, Region, RegionMut};
 

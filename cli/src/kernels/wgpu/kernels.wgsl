@@ -1,23 +1,22 @@
-// The kernels of `kernels.rs`.
+// The kernels of `mod.rs`.
 //
-// Regions of one arena are parts of one buffer, which a dispatch may either read or write: so everything is bound for writing,
-// and each binding begins at an aligned offset at or before its region, whose first element has the number `*_at`.
+// Everything is bound for writing, because regions of one arena are parts of one buffer. A binding begins at or before its region,
+// whose first element has the number `*_at`; these numbers are the first parameters of every kernel.
 // No kernel writes but within the counts that it is given, and sums are made in one order whatever the device.
 
 @group(0) @binding(1) var<storage, read_write> a: array<f32>;
 @group(0) @binding(2) var<storage, read_write> b: array<f32>;
 @group(0) @binding(3) var<storage, read_write> c: array<f32>;
 @group(0) @binding(4) var<storage, read_write> d: array<f32>;
-@group(0) @binding(1) var<storage, read_write> words: array<u32>;
-@group(0) @binding(2) var<storage, read_write> wrong_bytes: array<atomic<u32>>;
+@group(0) @binding(1) var<storage, read_write> labels: array<u32>;
 
 const TILE = 16u;
 const THREADS = 256u;
 
 struct Multiply {
-    a_at: u32, a_row: u32, a_column: u32,
-    b_at: u32, b_row: u32, b_column: u32,
-    c_at: u32, rows: u32, inner: u32, columns: u32,
+    a_at: u32, b_at: u32, c_at: u32,
+    a_row: u32, a_column: u32, b_row: u32, b_column: u32,
+    rows: u32, inner: u32, columns: u32,
 }
 @group(0) @binding(0) var<uniform> multiplied: Multiply;
 
@@ -47,7 +46,7 @@ fn multiply(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_i
     if i < p.rows && j < p.columns { c[p.c_at + i * p.columns + j] = sum; }
 }
 
-struct AddBias { a_at: u32, columns: u32, floor: f32, b_at: u32, count: u32 }
+struct AddBias { a_at: u32, b_at: u32, columns: u32, floor: f32, count: u32 }
 @group(0) @binding(0) var<uniform> biased: AddBias;
 
 // b[i] = max(b[i] + a[i % columns], floor)
@@ -71,7 +70,7 @@ fn relu_backward(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_work
     }
 }
 
-struct SumRows { a_at: u32, rows: u32, b_at: u32, columns: u32 }
+struct SumRows { a_at: u32, b_at: u32, rows: u32, columns: u32 }
 @group(0) @binding(0) var<uniform> summed: SumRows;
 
 // b[j] = sum over i of a[i, j]
@@ -85,7 +84,7 @@ fn sum_rows(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroup
     }
 }
 
-struct Softmax { labels_at: u32, smoothing: f32, b_at: u32, rows: u32, columns: u32, c_at: u32 }
+struct Softmax { labels_at: u32, b_at: u32, c_at: u32, smoothing: f32, rows: u32, columns: u32 }
 @group(0) @binding(0) var<uniform> classified: Softmax;
 
 var<workgroup> losses: array<f32, 256>;
@@ -101,7 +100,7 @@ fn softmax_cross_entropy(@builtin(local_invocation_index) thread: u32) {
     var hits = 0.0;
     for (var i = thread; i < p.rows; i += THREADS) {
         let row = p.b_at + i * p.columns;
-        let label = min(words[p.labels_at + i], p.columns - 1u);
+        let label = min(labels[p.labels_at + i], p.columns - 1u);
         var largest = b[row];
         for (var j = 1u; j < p.columns; j++) { largest = max(largest, b[row + j]); }
         hits += select(0.0, 1.0, b[row + label] >= largest);
@@ -134,8 +133,8 @@ fn softmax_cross_entropy(@builtin(local_invocation_index) thread: u32) {
 }
 
 struct Step {
-    rate: f32, beta_1: f32, beta_2: f32, epsilon: f32,
-    a_at: u32, b_at: u32, c_at: u32, d_at: u32, count: u32,
+    a_at: u32, b_at: u32, c_at: u32, d_at: u32,
+    rate: f32, beta_1: f32, beta_2: f32, epsilon: f32, count: u32,
 }
 @group(0) @binding(0) var<uniform> step_: Step;
 
@@ -153,7 +152,7 @@ fn adam(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     }
 }
 
-struct Oscillator { a_at: u32, runs: u32, step: f32, steps: u32, b_at: u32, samples: u32 }
+struct Oscillator { a_at: u32, b_at: u32, runs: u32, step: f32, steps: u32, samples: u32 }
 @group(0) @binding(0) var<uniform> oscillator: Oscillator;
 
 fn acceleration(mu: f32, x: f32, v: f32) -> f32 { return mu * (1.0 - x * x) * v - x; }
@@ -185,67 +184,5 @@ fn van_der_pol(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgr
             }
             b[p.b_at + sample * p.runs + i] = x;
         }
-    }
-}
-
-// 64 bits, the low half first.
-alias Long = vec2<u32>;
-
-fn plus(x: Long, y: Long) -> Long {
-    let low = x.x + y.x;
-    return Long(low, x.y + y.y + select(0u, 1u, low < x.x));
-}
-
-fn times(x: Long, y: Long) -> Long {
-    let xs = Long(x.x & 0xFFFFu, x.x >> 16u);
-    let ys = Long(y.x & 0xFFFFu, y.x >> 16u);
-    let low = xs.x * ys.x;
-    let one = xs.x * ys.y;
-    let two = xs.y * ys.x;
-    let middle = (low >> 16u) + (one & 0xFFFFu) + (two & 0xFFFFu);
-    let high = xs.y * ys.y + (one >> 16u) + (two >> 16u) + (middle >> 16u);
-    return Long((low & 0xFFFFu) | (middle << 16u), high + x.x * y.y + x.y * y.x);
-}
-
-// `seed` is the seed plus 0x9E3779B97F4A7C15 for each word of the region up to and with the first here; `mask` has the bytes
-// of the last word that are the region's.
-struct Pattern { seed: Long, at: u32, count: u32, mask: u32, wrong_at: u32 }
-@group(0) @binding(0) var<uniform> pattern: Pattern;
-
-// Four bytes that say which seed wrote them, and where.
-fn word(index: u32) -> u32 {
-    let x = plus(pattern.seed, times(Long(index, 0u), Long(0x7F4A7C15u, 0x9E3779B9u)));
-    let y = times(Long(x.x ^ x.y, x.y), Long(0x6659FD93u, 0xD6E8FEB8u));
-    return y.x ^ y.y;
-}
-
-fn mask_of(index: u32) -> u32 {
-    return select(0xFFFFFFFFu, pattern.mask, index == pattern.count - 1u);
-}
-
-@compute @workgroup_size(256)
-fn write_pattern(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
-    let p = pattern;
-    for (var i = id.x; i < p.count; i += groups.x * THREADS) {
-        let mask = mask_of(i);
-        words[p.at + i] = (words[p.at + i] & ~mask) | (word(i) & mask);
-    }
-}
-
-// wrong_bytes, 64 bits, += how many of the bytes are not what `write_pattern` writes
-@compute @workgroup_size(256)
-fn count_mismatches(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
-    let p = pattern;
-    var wrong = 0u;
-    for (var i = id.x; i < p.count; i += groups.x * THREADS) {
-        var difference = (words[p.at + i] ^ word(i)) & mask_of(i);
-        for (var n = 0u; n < 4u; n++) {
-            wrong += select(0u, 1u, (difference & 0xFFu) != 0u);
-            difference >>= 8u;
-        }
-    }
-    if wrong != 0u {
-        let before = atomicAdd(&wrong_bytes[p.wrong_at], wrong);
-        if before + wrong < before { atomicAdd(&wrong_bytes[p.wrong_at + 1u], 1u); }
     }
 }
