@@ -7,7 +7,7 @@ mod gpu;
 
 use gpu::Count;
 use std::sync::Mutex;
-use vrampool::cuda::{CudaStream, DriverPool, Kernels, PoolHandle};
+use vrampool::cuda::{CudaStream, DriverPool, PoolHandle, TestKernels};
 use vrampool::{Backend, Error, Placement, Pool, Rung, Shortage, SizeClasses, Source};
 
 /// Each test here takes everything.
@@ -20,7 +20,7 @@ const GIB: u64 = 1 << 30;
 fn the_last_gib_is_shared_out_and_more_is_an_error_that_explains() {
     let _alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let Some(device) = gpu::device() else { return };
-    let kernels = Kernels::load(&device).expect("kernels");
+    let kernels = TestKernels::load(&device).expect("kernels");
     let [stream]: [CudaStream; 1] = gpu::streams(&device);
     let before = device.memory_info().expect("memory info");
     let held = device.allocate(before.free_bytes - GIB, Placement::Device.into()).expect("all but a GiB");

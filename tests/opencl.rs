@@ -6,7 +6,7 @@ use opencl3::event::{CL_COMPLETE, create_user_event, release_event, set_user_eve
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
-use vrampool::opencl::{DeviceKind, Kernels, OpenClDevice, OpenClStream, list};
+use vrampool::opencl::{DeviceKind, OpenClDevice, OpenClStream, TestKernels, list};
 use vrampool::{
     Backend, Buffer, DeviceArena, Error, Memory, Placement, Pool, Region, RegionMut, SizeClasses, Source,
     Stager, Upload,
@@ -31,7 +31,7 @@ fn devices() -> Vec<OpenClDevice> {
 }
 
 fn wrong_bytes(
-    kernels: &Kernels,
+    kernels: &TestKernels,
     device: &OpenClDevice,
     stream: &OpenClStream,
     buffer: &Buffer<OpenClDevice>,
@@ -48,7 +48,7 @@ fn wrong_bytes(
 
 /// Buffers come and go on two streams; what a kernel wrote to each is there when it goes.
 fn churn(device: &OpenClDevice, pool: &Pool<OpenClDevice>) {
-    let kernels = Kernels::load(device).expect("kernels");
+    let kernels = TestKernels::load(device).expect("kernels");
     let streams = [0; 2].map(|_| device.create_stream().expect("a stream"));
     let mut random = fastrand::Rng::with_seed(5);
     let mut live = Vec::new();

@@ -3,7 +3,7 @@
 
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
-use vrampool::wgpu::{Kernels, WgpuDevice, WgpuMemory, WgpuStream, wgpu};
+use vrampool::wgpu::{TestKernels, WgpuDevice, WgpuMemory, WgpuStream, wgpu};
 use vrampool::{
     ArenaBuffer, Backend, DeviceArena, Error, Placement, Pool, Region, RegionMut, SizeClasses, Stager,
     UNLIMITED, Upload,
@@ -50,7 +50,7 @@ impl Count {
 #[test]
 fn no_byte_is_anybody_elses() {
     let Some(device) = device() else { return };
-    let kernels = Kernels::load(&device).expect("kernels");
+    let kernels = TestKernels::load(&device).expect("kernels");
     let arena = DeviceArena::builder(&device).limit(64 * MIB).build().expect("an arena");
     let direct = Pool::builder(&device);
     let cut = Pool::builder(&device).arena(&arena).size_classes(SizeClasses::Exact(256));
@@ -89,7 +89,7 @@ fn no_byte_is_anybody_elses() {
 #[test]
 fn data_survives_compaction_through_a_staging_buffer() {
     let Some(device) = device() else { return };
-    let kernels = Kernels::load(&device).expect("kernels");
+    let kernels = TestKernels::load(&device).expect("kernels");
     let stream = device.create_stream().expect("a stream");
     for (hole, block) in [(2 * MIB, 256 * KIB), (MIB, MIB), (256 * KIB, 2 * MIB), (256, 3 * MIB), (128, 1000)]
     {

@@ -16,6 +16,7 @@ from pathlib import Path
 wanted = {
     "vrampool-cuda": "absent gpu conformance capture waiting lost out_of_memory physical",
     "vrampool": "cuda cuda_capture cuda_out_of_memory cuda_second_process cupy devices opencl wgpu",
+    "vrampool-cli": "vrampool",
     "vrampool-c": "torch_on_cuda streams_on_cuda all_or_nothing",
     "vrampool-cuda-simulator": "facts",
     "vrampool-opencl": "conformance device order lost out_of_resources",
@@ -27,10 +28,12 @@ for line in sys.stdin:
         continue
     target = message["target"]["name"]
     package = Path(message["manifest_path"]).parent
-    names = {"": "vrampool", "cuda": "vrampool-cuda", "c": "vrampool-c", "simulator": "vrampool-cuda-simulator",
+    names = {"cli": "vrampool-cli", "cuda": "vrampool-cuda", "c": "vrampool-c", "simulator": "vrampool-cuda-simulator",
              "opencl": "vrampool-opencl", "wgpu": "vrampool-wgpu"}
     package = "vrampool" if (package / "benches/gpu").is_dir() else names.get(package.name, package.name)
-    if target in wanted.get(package, "").split() and message["target"]["kind"] == ["test"]:
+    # Of the program, its unit tests; not the program itself.
+    is_test = message["target"]["kind"] in (["test"], ["bin"]) and message["profile"]["test"]
+    if target in wanted.get(package, "").split() and is_test:
         to = Path(sys.argv[1]) / f"{package}.{target}"
         shutil.copy(message["executable"], to)
         subprocess.run(["strip", to], check=True)

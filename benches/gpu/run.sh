@@ -60,7 +60,7 @@ lacks() { # PART NAME WHAT
 export VRAMPOOL_TEST_BACKENDS=cuda
 cuda_suites=(vrampool-cuda.{gpu,conformance,capture,waiting,lost,out_of_memory,physical}
     vrampool.{cuda,cuda_capture,cuda_out_of_memory,cuda_second_process,cupy,devices}
-    vrampool-c.{torch_on_cuda,streams_on_cuda,all_or_nothing})
+    vrampool-cli.vrampool vrampool-c.{torch_on_cuda,streams_on_cuda,all_or_nothing})
 
 # 1. The CUDA suites, as they run on the simulated driver, and its file of facts.
 if part suites; then
@@ -137,14 +137,14 @@ if part opencl; then
     echo libnvidia-opencl.so.1 >"$vendors/nvidia.icd"
     export OCL_ICD_VENDORS="$vendors/"
     unset OCL_ICD_FILENAMES
-    for suite in vrampool-opencl.{conformance,device,order,lost,out_of_resources} vrampool.opencl; do
+    for suite in vrampool-opencl.{conformance,device,order,lost,out_of_resources} vrampool.opencl vrampool-cli.vrampool; do
         try opencl "$suite" 90 "$binaries/$suite"
     done
     try opencl train 60 "$binaries/vrampool" train --backend opencl --json
 fi
 if part wgpu; then
     export VRAMPOOL_REQUIRE=wgpu VRAMPOOL_TEST_BACKENDS=wgpu
-    for suite in vrampool-wgpu.{conformance,gpu,lost,out_of_memory} vrampool.wgpu; do
+    for suite in vrampool-wgpu.{conformance,gpu,lost,out_of_memory} vrampool.wgpu vrampool-cli.vrampool; do
         try wgpu "$suite" 90 "$binaries/$suite"
     done
     try wgpu train 60 "$binaries/vrampool" train --backend wgpu --json

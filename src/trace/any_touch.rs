@@ -41,11 +41,11 @@ macro_rules! touch_by {
 }
 
 #[cfg(feature = "cuda")]
-touch_by!(vrampool_cuda::Kernels: CudaDevice, CudaMemory, CudaStream);
+touch_by!(vrampool_cuda::TestKernels: CudaDevice, CudaMemory, CudaStream);
 #[cfg(feature = "opencl")]
-touch_by!(vrampool_opencl::Kernels: OpenClDevice, OpenClMemory, OpenClStream);
+touch_by!(vrampool_opencl::TestKernels: OpenClDevice, OpenClMemory, OpenClStream);
 #[cfg(feature = "wgpu")]
-touch_by!(vrampool_wgpu::Kernels: WgpuDevice, WgpuMemory, WgpuStream);
+touch_by!(vrampool_wgpu::TestKernels: WgpuDevice, WgpuMemory, WgpuStream);
 
 /// Writes and verifies on an [`AnyDevice`].
 #[derive(Debug)]
@@ -55,11 +55,11 @@ pub struct AnyTouch(Touches);
 #[allow(clippy::large_enum_variant, reason = "there is one, and which it is depends on the features")]
 enum Touches {
     #[cfg(feature = "cuda")]
-    Cuda(vrampool_cuda::Kernels),
+    Cuda(vrampool_cuda::TestKernels),
     #[cfg(feature = "opencl")]
-    OpenCl(vrampool_opencl::Kernels),
+    OpenCl(vrampool_opencl::TestKernels),
     #[cfg(feature = "wgpu")]
-    Wgpu(vrampool_wgpu::Kernels),
+    Wgpu(vrampool_wgpu::TestKernels),
     #[cfg(feature = "host")]
     Host(HostTouch),
 }
@@ -72,13 +72,13 @@ impl AnyTouch {
     pub fn load(device: &AnyDevice) -> Result<Self, BackendError> {
         match *device {
             #[cfg(feature = "cuda")]
-            AnyDevice::Cuda(ref device) => Ok(Self(Touches::Cuda(vrampool_cuda::Kernels::load(device)?))),
+            AnyDevice::Cuda(ref device) => Ok(Self(Touches::Cuda(vrampool_cuda::TestKernels::load(device)?))),
             #[cfg(feature = "opencl")]
             AnyDevice::OpenCl(ref device) => {
-                Ok(Self(Touches::OpenCl(vrampool_opencl::Kernels::load(device)?)))
+                Ok(Self(Touches::OpenCl(vrampool_opencl::TestKernels::load(device)?)))
             }
             #[cfg(feature = "wgpu")]
-            AnyDevice::Wgpu(ref device) => Ok(Self(Touches::Wgpu(vrampool_wgpu::Kernels::load(device)?))),
+            AnyDevice::Wgpu(ref device) => Ok(Self(Touches::Wgpu(vrampool_wgpu::TestKernels::load(device)?))),
             #[cfg(feature = "host")]
             AnyDevice::Host(_) => Ok(Self(Touches::Host(HostTouch))),
         }

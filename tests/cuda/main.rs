@@ -6,9 +6,9 @@ mod audit;
 mod gpu;
 
 mod driver_pool;
-mod kernels;
 #[cfg(feature = "prometheus")]
 mod label;
 mod streams;
+mod test_kernels;
 
 const MIB: u64 = 1 << 20;

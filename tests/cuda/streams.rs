@@ -3,7 +3,7 @@
 use crate::audit::AuditDevice;
 use crate::gpu;
 use std::time::Duration;
-use vrampool::cuda::{CudaDevice, CudaStream, Kernels};
+use vrampool::cuda::{CudaDevice, CudaStream, TestKernels};
 use vrampool::{Backend, Placement, Pool, Region, RegionMut, Source};
 use vrampool_cuda_simulator_control::{ExpectedReports, Simulator};
 
@@ -15,7 +15,7 @@ const BUSY: Duration = Duration::from_micros(200);
 
 /// In how many rounds `a`, which wrote a buffer and reads it after a while, reads what `b` wrote, which borrows the same
 /// memory in the meantime. `reader`: whether a third stream reads it, not `a`.
-fn spoilt(device: &Device, kernels: &Kernels, source: Source, with_reader: bool) -> usize {
+fn spoilt(device: &Device, kernels: &TestKernels, source: Source, with_reader: bool) -> usize {
     let pool = Pool::builder(device).source(source).limit(4 << 20).build().expect("a pool");
     let [a, b, c]: [CudaStream; 3] = gpu::streams(device.inner());
     let result = device.allocate(BYTES, Placement::Device.into()).expect("memory");
@@ -46,7 +46,7 @@ fn spoilt(device: &Device, kernels: &Kernels, source: Source, with_reader: bool)
 #[test]
 fn another_streams_memory_is_spoilt_without_the_wait_and_never_with_it() {
     let Some(gpu) = gpu::device() else { return };
-    let kernels = Kernels::load(&gpu).expect("kernels");
+    let kernels = TestKernels::load(&gpu).expect("kernels");
     for source in Source::ALL {
         for with_reader in [false, true] {
             let device = Device::new(gpu.clone());
@@ -72,7 +72,7 @@ fn another_streams_memory_is_spoilt_without_the_wait_and_never_with_it() {
 #[test]
 fn memory_goes_back_behind_the_streams_that_read_it() {
     let Some(device) = gpu::device() else { return };
-    let kernels = Kernels::load(&device).expect("kernels");
+    let kernels = TestKernels::load(&device).expect("kernels");
     for source in Source::ALL {
         // Nothing is kept, so that every buffer goes back to the source at once.
         let builder = Pool::builder(&device).source(source).limit(4 << 20);

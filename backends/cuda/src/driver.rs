@@ -7,20 +7,18 @@
 mod allocation;
 mod device;
 mod foreign;
-mod kernels;
 mod library;
 mod memory_pool;
-mod operand;
 mod peers;
 mod shared_handles;
+mod test_kernels;
 mod virtual_memory;
 
 pub(crate) use allocation::{Allocation, Origin, Span};
 pub(crate) use device::RawDevice;
-pub use kernels::Kernels;
 pub(crate) use library::Library;
 pub(crate) use memory_pool::{Figure, RawPool};
-pub use operand::{Adam, Factor};
+pub use test_kernels::TestKernels;
 pub(crate) use virtual_memory::{PhysicalTraits, RawPhysical};
 
 use crate::error::{NOT_READY, from_cudarc};

@@ -14,7 +14,7 @@
 //!   `MemoryAsyncPool`. A pool over it is made by `Source::Driver`.
 //! * [Virtual memory](VirtualMemory): addresses reserved once, a [`CudaMemory`] like any other, and physical memory mapped
 //!   there piece by piece, which [other processes](SharedHandles) can have too.
-//! * [`Kernels`] are a few that come with the crate.
+//! * [`TestKernels`] verify memory and the order of streams, in tests.
 //! * [`CudaMemory`] is made from and turned into `cudarc`'s slices, without a double free.
 //! * The driver's error keeps its number, name and text. An error after which a context is of no more use is
 //!   [`BackendError::DeviceLost`].
@@ -61,7 +61,7 @@ mod virtual_memory;
 
 pub use cudarc;
 pub use device::CudaDevice;
-pub use driver::{Adam, Factor, Kernels};
+pub use driver::TestKernels;
 pub use driver_pool::{DriverPool, PoolHandle};
 pub use driver_pools::DriverPools;
 pub use event::CudaEvent;
@@ -89,7 +89,7 @@ mod thread_safety {
         crosses_threads::<crate::CudaEvent>();
         crosses_threads::<crate::CudaMemory>();
         crosses_threads::<crate::DriverPool>();
-        crosses_threads::<crate::Kernels>();
+        crosses_threads::<crate::TestKernels>();
         crosses_threads::<crate::CudaView<'_, f32>>();
         crosses_threads::<crate::CudaViewMut<'_, f32>>();
     }

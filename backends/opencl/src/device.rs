@@ -126,6 +126,14 @@ impl OpenClDevice {
         self.shared.context().device().handle().raw()
     }
 
+    /// A parameter of `clGetDeviceInfo` that is one number, such as `CL_DEVICE_MAX_WORK_GROUP_SIZE`.
+    ///
+    /// # Errors
+    /// [`BackendError::InvalidArgument`] for a parameter that is not one number; else what the driver reports.
+    pub fn info(&self, parameter: cl::cl_device_info) -> Result<u64, BackendError> {
+        self.shared.context().device().info_number(parameter)
+    }
+
     /// Bytes of dropped memory that are not free yet, because work may still use them or the driver is still at it: see
     /// [`OpenClMemory`].
     #[must_use]

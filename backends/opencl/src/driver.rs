@@ -8,16 +8,15 @@ mod allocation;
 mod device;
 mod foreign;
 mod host_side;
-mod kernels;
 mod library;
-mod operand;
 mod program;
+mod test_kernels;
 
 pub(crate) use allocation::{Allocation, KERNEL, Origin, Span, SubBuffer};
 pub(crate) use device::RawDevice;
-pub use kernels::Kernels;
 pub(crate) use library::Library;
-pub use operand::{Adam, Factor};
+pub use program::{Arguments, Grid, Kernel, Program};
+pub use test_kernels::TestKernels;
 
 use crate::error::{check, is_ambiguous};
 use crate::stream::QueueOrder;

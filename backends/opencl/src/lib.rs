@@ -7,7 +7,8 @@
 //! * Streams are queues of either [order](QueueOrder), new ones or [the program's own](OpenClDevice::wrap_queue). One queue
 //!   has one id, however often it is wrapped.
 //! * Kernels take regions as [`OpenClView`] and [`OpenClViewMut`]: a buffer and an offset, or a [sub-buffer](OpenClSubBuffer).
-//! * [`Kernels`] are a few that come with the crate.
+//! * A [`Program`] is compiled here, for callers without an OpenCL library of their own, and its kernels are launched on streams.
+//! * [`TestKernels`] verify memory and the order of streams, in tests.
 //! * The driver's error keeps its number and name. An error after which a context is of no more use is
 //!   [`BackendError::DeviceLost`]; where the number is one that says both, the context is tried.
 #![doc = include_str!("../README.md")]
@@ -30,7 +31,7 @@ mod stream;
 mod view;
 
 pub use device::{OpenClBuilder, OpenClDevice};
-pub use driver::{Adam, Factor, Kernels};
+pub use driver::{Arguments, Grid, Kernel, Program, TestKernels};
 pub use event::OpenClEvent;
 pub use listing::{Listed, list};
 pub use memory::OpenClMemory;
@@ -53,7 +54,9 @@ mod thread_safety {
         crosses_threads::<crate::OpenClEvent>();
         crosses_threads::<crate::OpenClMemory>();
         crosses_threads::<crate::OpenClSubBuffer<'_>>();
-        crosses_threads::<crate::Kernels>();
+        crosses_threads::<crate::Program>();
+        crosses_threads::<crate::Kernel>();
+        crosses_threads::<crate::TestKernels>();
         crosses_threads::<crate::OpenClView<'_, f32>>();
         crosses_threads::<crate::OpenClViewMut<'_, f32>>();
     }

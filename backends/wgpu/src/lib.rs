@@ -13,7 +13,8 @@
 //!   more is allocated, waited for.
 //! * Host-visible memory stays mapped. Uploads and downloads go through bounded pools of mapped buffers.
 //! * Out of memory, a refused argument and a lost device are told apart, by wgpu's error scopes.
-//! * [`Kernels`] are a few that come with the crate.
+//! * A [`Program`] has kernels whose launches are recorded with the pool's operations, without a submission each.
+//! * [`TestKernels`] verify memory and the order of streams, in tests.
 //!
 //! ```no_run
 //! use vrampool_wgpu::{Backend, Placement, Region, RegionMut, WgpuDevice};
@@ -44,7 +45,6 @@ mod dropped;
 mod error;
 mod event;
 mod gpu;
-mod kernels;
 mod listing;
 mod memory;
 mod operand;
@@ -53,16 +53,17 @@ mod recorder;
 mod shared;
 mod staging;
 mod stream;
+mod test_kernels;
 mod transfer;
 mod view;
 
 pub use device::WgpuDevice;
 pub use event::WgpuEvent;
-pub use kernels::Kernels;
 pub use listing::{Listed, list};
 pub use memory::WgpuMemory;
-pub use operand::{Adam, Factor};
+pub use program::{Kernel, Program};
 pub use stream::WgpuStream;
+pub use test_kernels::TestKernels;
 pub use view::{WgpuView, WgpuViewMut};
 pub use vrampool_backend::{
     Backend, BackendError, Capabilities, DeviceId, DeviceKind, Event, Memory, MemoryInfo, MemoryKind,
@@ -80,7 +81,9 @@ mod thread_safety {
         crosses_threads::<crate::WgpuStream>();
         crosses_threads::<crate::WgpuEvent>();
         crosses_threads::<crate::WgpuMemory>();
-        crosses_threads::<crate::Kernels>();
+        crosses_threads::<crate::Program>();
+        crosses_threads::<crate::Kernel>();
+        crosses_threads::<crate::TestKernels>();
         crosses_threads::<crate::WgpuView<'_>>();
         crosses_threads::<crate::WgpuViewMut<'_>>();
     }

@@ -33,7 +33,7 @@ pub struct WgpuMemory {
 }
 
 impl WgpuMemory {
-    /// What [`Usage::DEFAULT`] stands for, and what [`Kernels`](crate::Kernels) and copies need.
+    /// What [`Usage::DEFAULT`] stands for, and what [kernels](crate::Kernel) and copies need.
     pub const DEFAULT_USAGES: BufferUsages =
         BufferUsages::STORAGE.union(BufferUsages::COPY_SRC).union(BufferUsages::COPY_DST);
 

@@ -5,39 +5,12 @@ use crate::stream::WgpuStream;
 use vrampool_backend::{BackendError, Region};
 use wgpu::BufferUsages;
 
-/// As `kernels.wgsl` has them.
-pub(crate) const TILE: u32 = 16;
-pub(crate) const THREADS: u32 = 256;
+/// Threads of a group of this crate's own kernels.
+const THREADS: u32 = 256;
 /// More than any device runs at once; each thread goes on to the next elements.
 const MOST_GROUPS: u64 = 4096;
 /// Bytes of a word, of which everything is made that kernels are given.
 const WORD: u64 = 4;
-
-/// A matrix to be read, perhaps as its own transpose.
-#[derive(Debug, Clone)]
-pub struct Factor<'a> {
-    /// Rows.
-    pub rows: usize,
-    /// Columns.
-    pub columns: usize,
-    /// How many elements the next row and the next column are away.
-    pub strides: (usize, usize),
-    /// Where its elements are.
-    pub region: Region<'a, WgpuMemory>,
-}
-
-/// The numbers of one step of Adam.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Adam {
-    /// How far to go, corrections included.
-    pub rate: f32,
-    /// The decay of the first moment.
-    pub beta_1: f32,
-    /// The decay of the second moment.
-    pub beta_2: f32,
-    /// What keeps the divisor from 0.
-    pub epsilon: f32,
-}
 
 /// A region as a storage binding, which begins at an aligned offset, and the number of the region's first word there.
 #[derive(Debug, Clone, Copy)]
@@ -103,29 +76,6 @@ impl<'a> Operand<'a> {
             false => Err(BackendError::invalid(
                 "region",
                 format!("it has {} elements, not {words}", operand.words),
-            )),
-        }
-    }
-}
-
-impl Factor<'_> {
-    /// Refuses one whose elements leave its region. Answers it with its strides.
-    pub(crate) fn operand(&self, stream: &WgpuStream) -> Result<(Operand<'_>, [u32; 2]), BackendError> {
-        let operand = Operand::new(stream, &self.region)?;
-        let far = |count: usize, stride: usize| count.checked_sub(1)?.checked_mul(stride);
-        let last = far(self.rows, self.strides.0).zip(far(self.columns, self.strides.1));
-        let fits = match last.map(|(row, column)| row.checked_add(column)) {
-            // No elements at all.
-            None => self.rows == 0 || self.columns == 0,
-            Some(last) => last.is_some_and(|last| last < operand.words as usize),
-        };
-        // A stride that is never gone may be any number.
-        let stride = |stride: usize, count| if count > 1 { u32::try_from(stride).ok() } else { Some(0) };
-        match (stride(self.strides.0, self.rows), stride(self.strides.1, self.columns)) {
-            (Some(row), Some(column)) if fits => Ok((operand, [row, column])),
-            _ => Err(BackendError::invalid(
-                "factor",
-                format!("{} x {} elements leave a region of {}", self.rows, self.columns, operand.words),
             )),
         }
     }

@@ -1,27 +1,79 @@
-//! A compute kernel of this crate's own, and how it is run.
+//! Programs, and kernels whose launches are recorded with the device's own operations.
 
-use crate::gpu::Gpu;
-use crate::operand::Operand;
+use crate::device::WgpuDevice;
+use crate::error::blame;
+use crate::memory::WgpuMemory;
+use crate::operand::{Operand, apart};
 use crate::recorder::{PARAMETERS, PARAMETERS_SIZE};
 use crate::shared::Shared;
+use crate::stream::WgpuStream;
 use std::num::NonZero;
-use vrampool_backend::BackendError;
+use std::sync::Arc;
+use vrampool_backend::{BackendError, Region, RegionMut};
 
-/// A pipeline that takes parameters and some storage buffers.
+/// A shader module in WGSL, compiled for one device: for kernels that are launched often and among the pool's operations. A launch is
+/// recorded with these operations and submitted with them, unlike commands of [`WgpuStream::encode`], which are a submission each.
+///
+/// ```no_run
+/// use vrampool_wgpu::{Backend, Placement, Program, RegionMut, WgpuDevice};
+/// # fn main() -> Result<(), vrampool_wgpu::BackendError> {
+/// let source = "
+///     struct Parameters { to_at: u32, count: u32 }
+///     @group(0) @binding(0) var<uniform> parameters: Parameters;
+///     @group(0) @binding(1) var<storage, read_write> to: array<f32>;
+///     @compute @workgroup_size(64)
+///     fn ones(@builtin(global_invocation_id) id: vec3<u32>) {
+///         if id.x < parameters.count { to[parameters.to_at + id.x] = 1.0; }
+///     }";
+/// let device = WgpuDevice::open(0)?;
+/// let ones = Program::build(&device, source)?.kernel("ones", 1)?;
+/// let stream = device.create_stream()?;
+/// let memory = device.allocate(4 * 100, Placement::Device.into())?;
+/// ones.launch(&stream, &[], &[RegionMut::whole(&memory, &stream)], &[100], (2, 1))?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
-pub(crate) struct Program {
+pub struct Program {
+    module: wgpu::ShaderModule,
+    device: Arc<Shared>,
+}
+
+/// A kernel of a [`Program`]. Threads may share it.
+///
+/// Its bindings are in group 0. Binding 0 is `var<uniform>`, words of 32 bits: for each region the number of its first word within its
+/// binding, then the parameters of the launch. Bindings 1 and on are the regions, those that are read first, each
+/// `var<storage, read_write>`: regions of an arena are parts of one buffer, which one dispatch may either read or write. A binding
+/// begins at an aligned offset at or before its region, so words before the region's first one belong to others.
+#[derive(Debug)]
+pub struct Kernel {
     pipeline: wgpu::ComputePipeline,
     layout: wgpu::BindGroupLayout,
+    regions: u32,
+    device: Arc<Shared>,
 }
 
 impl Program {
-    /// The entry point `name`, which has `operands` storage buffers.
-    pub(crate) fn new(
-        gpu: &Gpu,
-        module: &wgpu::ShaderModule,
-        name: &'static str,
-        operands: u32,
-    ) -> Result<Self, BackendError> {
+    /// Compiles `source` for `device`.
+    ///
+    /// # Errors
+    /// [`BackendError::InvalidArgument`] with wgpu's text when it refuses the source; else what wgpu reports.
+    pub fn build(device: &WgpuDevice, source: &str) -> Result<Self, BackendError> {
+        let gpu = device.shared().gpu();
+        let source = wgpu::ShaderSource::Wgsl(source.into());
+        let descriptor = wgpu::ShaderModuleDescriptor { label: Some("vrampool"), source };
+        let module =
+            gpu.ask("Device::create_shader_module", || gpu.device().create_shader_module(descriptor));
+        let module = module.map_err(|error| blame("source", error))?;
+        Ok(Self { module, device: Arc::clone(device.shared()) })
+    }
+
+    /// The entry point of this name, which takes so many regions.
+    ///
+    /// # Errors
+    /// [`BackendError::InvalidArgument`] with wgpu's text when there is no such entry point, or its bindings are not those of a
+    /// [`Kernel`]; else what wgpu reports.
+    pub fn kernel(&self, name: &str, regions: u32) -> Result<Kernel, BackendError> {
         let entry = |binding, ty, has_dynamic_offset, min_binding_size| wgpu::BindGroupLayoutEntry {
             binding,
             visibility: wgpu::ShaderStages::COMPUTE,
@@ -30,9 +82,10 @@ impl Program {
         };
         let parameters = entry(0, wgpu::BufferBindingType::Uniform, true, PARAMETERS_SIZE);
         let storage = wgpu::BufferBindingType::Storage { read_only: false };
-        let operands = (1..=operands).map(|binding| entry(binding, storage, false, NonZero::new(4)));
-        let entries: Vec<_> = std::iter::once(parameters).chain(operands).collect();
-        gpu.ask("Device::create_compute_pipeline", || {
+        let bindings = (1..=regions).map(|binding| entry(binding, storage, false, NonZero::new(4)));
+        let entries: Vec<_> = std::iter::once(parameters).chain(bindings).collect();
+        let gpu = self.device.gpu();
+        let made = gpu.ask("Device::create_compute_pipeline", || {
             let device = gpu.device();
             let layout = device.create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor {
                 label: Some(name),
@@ -46,25 +99,72 @@ impl Program {
             let pipeline = device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
                 label: Some(name),
                 layout: Some(&pipeline_layout),
-                module,
+                module: &self.module,
                 entry_point: Some(name),
                 compilation_options: wgpu::PipelineCompilationOptions::default(),
                 cache: None,
             });
-            Self { pipeline, layout }
-        })
+            (pipeline, layout)
+        });
+        let (pipeline, layout) = made.map_err(|error| blame("kernel", error))?;
+        Ok(Kernel { pipeline, layout, regions, device: Arc::clone(&self.device) })
+    }
+}
+
+impl Kernel {
+    /// Enqueues the kernel on `stream` in `groups` workgroups, in two dimensions, and returns.
+    ///
+    /// # Errors
+    /// [`BackendError::InvalidArgument`] for a stream of another device than the program's, regions of other streams or devices, of
+    /// memory without the usage `STORAGE`, of no words or not whole ones, or larger than the device can bind; for written regions that
+    /// overlap others, more or fewer regions than the kernel takes, more than 16 words for regions and parameters together, and more
+    /// groups than the device runs. Else what wgpu reports.
+    pub fn launch(
+        &self,
+        stream: &WgpuStream,
+        read: &[Region<'_, WgpuMemory>],
+        written: &[RegionMut<'_, WgpuMemory>],
+        parameters: &[u32],
+        groups: (u32, u32),
+    ) -> Result<(), BackendError> {
+        if !Arc::ptr_eq(stream.shared(), &self.device) {
+            return Err(BackendError::invalid("stream", "it is one of another device than the kernel"));
+        }
+        let written: Vec<_> = written.iter().map(RegionMut::as_region).collect();
+        let (read, written): (Vec<_>, Vec<_>) = (read.iter().collect(), written.iter().collect());
+        apart(&read, &written)?;
+        let operands = read.into_iter().chain(written).map(|region| Operand::new(stream, region));
+        let operands = operands.collect::<Result<Vec<_>, _>>()?;
+        if operands.len() != self.regions as usize {
+            let reason = format!("the kernel takes {}, not {}", self.regions, operands.len());
+            return Err(BackendError::invalid("regions", reason));
+        }
+        if operands.iter().any(|operand| operand.words == 0) {
+            return Err(BackendError::invalid("region", "it has 0 bytes; a binding has at least 4"));
+        }
+        let words: Vec<u32> =
+            operands.iter().map(|operand| operand.at).chain(parameters.iter().copied()).collect();
+        if size_of_val(&words[..]) as u64 > PARAMETERS {
+            let reason = format!("{} words with those of the regions; {PARAMETERS} bytes fit", words.len());
+            return Err(BackendError::invalid("parameters", reason));
+        }
+        let most = self.device.limits().max_compute_workgroups_per_dimension;
+        if groups.0 > most || groups.1 > most {
+            let reason = format!("{} x {}; the device runs at most {most} a side", groups.0, groups.1);
+            return Err(BackendError::invalid("groups", reason));
+        }
+        self.run(&operands.iter().collect::<Vec<_>>(), &words, groups)
     }
 
-    /// Enqueues it in so many groups, with these words as its parameters.
+    /// Enqueues it with these words as all of its parameters, in groups that the device runs.
     pub(crate) fn run(
         &self,
-        device: &Shared,
         operands: &[&Operand<'_>],
         parameters: &[u32],
         groups: (u32, u32),
     ) -> Result<(), BackendError> {
-        let gpu = device.gpu();
-        device.recorder().record(gpu, |commands| {
+        let gpu = self.device.gpu();
+        self.device.recorder().record(gpu, |commands| {
             let uniforms = commands.uniforms()?;
             let binding = |buffer, offset, size| {
                 wgpu::BindingResource::Buffer(wgpu::BufferBinding { buffer, offset, size })
@@ -89,6 +189,3 @@ impl Program {
         })
     }
 }
-
-// Eleven words at most.
-const _: () = assert!(PARAMETERS >= 11 * 4);

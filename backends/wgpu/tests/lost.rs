@@ -6,8 +6,8 @@ mod require;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use vrampool_wgpu::{
-    Backend, BackendError, Capabilities, Event, Kernels, Memory, Placement, Region, RegionMut, WgpuDevice,
-    wgpu,
+    Backend, BackendError, Capabilities, Event, Memory, Placement, Program, Region, RegionMut, TestKernels,
+    WgpuDevice, wgpu,
 };
 
 /// All who open a device share it, so only one test at a time may destroy it.
@@ -33,7 +33,7 @@ fn loses(device: &WgpuDevice, first: &Way) {
     let other = device.allocate(4096, Placement::Device.into()).expect("memory");
     let mapped = device.properties().capabilities.contains(Capabilities::HOST_VISIBLE);
     let mapped = mapped.then(|| device.allocate(4096, Placement::HostVisible.into()).expect("memory"));
-    let kernels = Kernels::load(device).expect("kernels");
+    let kernels = TestKernels::load(device).expect("kernels");
     let whole = || RegionMut::whole(&memory, &stream);
     device.fill(&stream, whole(), 1).expect("a fill");
     let event = device.record(&stream).expect("an event");
@@ -57,7 +57,8 @@ fn loses(device: &WgpuDevice, first: &Way) {
     lost(stream.encode(|_| ()));
     lost(stream.view(Region::whole(&memory, &stream)));
     lost(kernels.write_pattern(&stream, whole(), 1));
-    lost(Kernels::load(device));
+    lost(TestKernels::load(device));
+    lost(Program::build(device, ""));
     lost(device.with_memory_limit(1));
     if let Some(mapped) = mapped {
         lost(device.write_mapped(&mapped, 0, &[1]));

@@ -6,7 +6,6 @@ use std::collections::{BTreeMap, HashSet};
 
 /// The whole of a [`Trace`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[cfg_attr(feature = "cli", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Summary {
     /// Its name.
@@ -35,7 +34,6 @@ pub struct Summary {
 
 /// Allocations of some sizes: at least `from` bytes, below twice that; of 0 and of 1 byte, those alone.
 #[derive(Debug, Clone, PartialEq)]
-#[cfg_attr(feature = "cli", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct SizeRange {
     /// The smallest size, bytes.

@@ -96,6 +96,17 @@ impl RawDevice {
         })
     }
 
+    /// A parameter that is one number of 4 or 8 bytes.
+    pub(crate) fn info_number(&self, what: cl::cl_device_info) -> Result<u64, BackendError> {
+        match self.info(what)? {
+            bytes if [4, 8].contains(&bytes.len()) => Ok(number(&bytes)),
+            bytes => {
+                let reason = format!("{what:#x} has {} bytes, which are not one number", bytes.len());
+                Err(BackendError::invalid("parameter", reason))
+            }
+        }
+    }
+
     pub(crate) fn number(&self, what: cl::cl_device_info) -> Result<u64, BackendError> {
         self.info(what).map(|bytes| number(&bytes))
     }

@@ -1,22 +1,53 @@
 //! Programs, and kernels with their arguments.
 
-use super::{Context, Handle, Queue, device::info};
+use super::{Context, Handle, device::info};
+use crate::device::OpenClDevice;
 use crate::error::{BUILD_FAILURE, check};
-use crate::memory::OpenClMemory;
+use crate::stream::OpenClStream;
+use crate::view::OpenClView;
 use opencl_sys as cl;
 use std::ffi::{CStr, c_char, c_void};
-use vrampool_backend::{BackendError, Region};
+use std::marker::PhantomData;
+use vrampool_backend::BackendError;
 
-/// A program, built for one device.
+/// A program, compiled for one device: for callers without an OpenCL library of their own.
+///
+/// ```
+/// use vrampool_opencl::{Arguments, Backend, Grid, OpenClDevice, Placement, Program, RegionMut};
+/// # fn main() -> Result<(), vrampool_opencl::BackendError> {
+/// # if vrampool_opencl::list().is_err_and(|error| error.is_unavailable()) { return Ok(()) }
+/// let device = OpenClDevice::open(0)?;
+/// let source = "__kernel void ones(__global uchar *to, ulong offset, ulong count) {
+///     size_t i = get_global_id(0);
+///     if (i < count) ((__global float *)(to + offset))[i] = 1;
+/// }";
+/// let ones = Program::build(&device, source, c"")?.kernel(c"ones")?;
+///
+/// let stream = device.create_stream()?;
+/// let memory = device.allocate(4 * 100, Placement::Device.into())?;
+/// let to = stream.view_mut::<f32>(RegionMut::whole(&memory, &stream))?;
+/// let grid = Grid { groups: 100, group: [1, 1] };
+/// // SAFETY: the kernel takes a region and a number, and writes as many floats as the view has.
+/// unsafe { ones.launch(&stream, grid, &Arguments::new().view(&to).long(to.len() as u64)) }?;
+/// let mut bytes = [0; 4];
+/// device.download(&stream, to.region().slice(..4)?, &mut bytes)?;
+/// assert_eq!(f32::from_ne_bytes(bytes), 1.0);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
-pub(super) struct Program {
+pub struct Program {
     handle: Handle,
     context: Context,
 }
 
 impl Program {
-    /// Where the compiler refuses the source, its log is in the error.
-    pub(super) fn build(context: &Context, source: &str, options: &CStr) -> Result<Self, BackendError> {
+    /// Compiles `source` for `device`, with the options of `clBuildProgram`.
+    ///
+    /// # Errors
+    /// What the driver reports, with the compiler's log where it refuses the source.
+    pub fn build(device: &OpenClDevice, source: &str, options: &CStr) -> Result<Self, BackendError> {
+        let context = device.shared().context();
         let core = &context.library().core;
         let (text, size, mut code) = (source.as_ptr().cast::<c_char>(), source.len(), 0);
         // SAFETY: the context is alive; one text of `size` bytes is given; the call writes one number to `code`.
@@ -68,7 +99,11 @@ impl Program {
         )
     }
 
-    pub(super) fn kernel(&self, name: &CStr) -> Result<Kernel, BackendError> {
+    /// The kernel of this name, which keeps the program alive.
+    ///
+    /// # Errors
+    /// What the driver reports.
+    pub fn kernel(&self, name: &CStr) -> Result<Kernel, BackendError> {
         let mut code = 0;
         let create = self.context.library().core.clCreateKernel;
         // SAFETY: the program is alive, and the kernel keeps it so; the call writes one number to `code`.
@@ -85,16 +120,15 @@ impl Drop for Program {
     }
 }
 
-/// A kernel of a program.
+/// A kernel of a [`Program`]. Threads may share it.
 #[derive(Debug)]
-pub(super) struct Kernel {
+pub struct Kernel {
     handle: Handle,
     context: Context,
 }
 
-/// What a kernel is given.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Argument {
+enum Argument {
     Buffer(Handle),
     Float(f32),
     Long(u64),
@@ -102,46 +136,74 @@ pub(super) enum Argument {
 
 /// The arguments of a launch, in the kernel's order.
 #[derive(Debug, Default)]
-pub(super) struct Arguments(Vec<Argument>);
+#[must_use]
+pub struct Arguments<'a> {
+    list: Vec<Argument>,
+    /// The views among them keep their memory alive until the launch.
+    views: PhantomData<&'a ()>,
+}
 
-impl Arguments {
-    /// A region's buffer, and where in it the region begins.
-    pub(super) fn region(mut self, region: &Region<'_, OpenClMemory>) -> Self {
-        self.0.push(Argument::Buffer(region.memory().allocation().buffer()));
-        self.long(region.offset())
+impl<'a> Arguments<'a> {
+    /// No arguments.
+    pub fn new() -> Self {
+        Self::default()
     }
 
-    pub(super) fn float(mut self, value: f32) -> Self {
-        self.0.push(Argument::Float(value));
+    /// Two arguments: the buffer of a view, a pointer to global memory, and the view's offset in it, bytes, a `ulong`.
+    pub fn view<T>(mut self, view: &'a OpenClView<'_, T>) -> Self {
+        self.list.push(Argument::Buffer(view.region().memory().allocation().buffer()));
+        self.long(view.offset())
+    }
+
+    /// A `float`.
+    pub fn float(mut self, value: f32) -> Self {
+        self.list.push(Argument::Float(value));
         self
     }
 
-    pub(super) fn long(mut self, value: u64) -> Self {
-        self.0.push(Argument::Long(value));
+    /// A `ulong`.
+    pub fn long(mut self, value: u64) -> Self {
+        self.list.push(Argument::Long(value));
         self
     }
 }
 
-/// How many groups of how many items.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Grid {
-    pub(super) groups: usize,
-    pub(super) group: [usize; 2],
+/// The work-items of a launch: `groups` work-groups side by side, each of `group` items.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Grid {
+    /// The number of groups.
+    pub groups: usize,
+    /// The items of a group, in two dimensions.
+    pub group: [usize; 2],
 }
 
 impl Kernel {
+    /// Enqueues the kernel on `stream`, and returns.
+    ///
+    /// # Errors
+    /// [`BackendError::InvalidArgument`] for a stream of another device than the program's, or a grid without items or with more
+    /// than numbers have; else what the driver reports.
+    ///
     /// # Safety
-    /// `arguments` are what the kernel takes, and with them and `grid` it stays within the regions among them, which are
-    /// of the stream of `queue`.
-    pub(super) unsafe fn launch(
+    /// `arguments` are the kernel's parameters, and with them and `grid` it accesses memory only within the views among them, which
+    /// are of `stream`, and writes only to those that were made for writing.
+    pub unsafe fn launch(
         &self,
-        queue: &Queue,
+        stream: &OpenClStream,
         grid: Grid,
-        arguments: &Arguments,
+        arguments: &Arguments<'_>,
     ) -> Result<(), BackendError> {
+        if !self.context.is_same(stream.shared().context()) {
+            return Err(BackendError::invalid("stream", "it is one of another device than the kernel"));
+        }
+        let across = grid.groups.checked_mul(grid.group[0]);
+        let Some(across) = across.filter(|&across| across > 0 && grid.group[1] > 0) else {
+            return Err(BackendError::invalid("grid", format!("{grid:?} is no number of items")));
+        };
+        let all = [across, grid.group[1]];
         let core = &self.context.library().core;
         let _turn = self.context.turn();
-        for (index, argument) in arguments.0.iter().enumerate() {
+        for (index, argument) in arguments.list.iter().enumerate() {
             let raw;
             let (size, value) = match argument {
                 Argument::Buffer(buffer) => {
@@ -156,9 +218,8 @@ impl Kernel {
             let code = unsafe { (core.clSetKernelArg)(self.handle.raw(), index as u32, size, value) };
             self.context.judged(check("clSetKernelArg", code))?;
         }
-        let all = [grid.groups * grid.group[0], grid.group[1]];
         let (from, none, nobody) = (std::ptr::null(), std::ptr::null(), std::ptr::null_mut());
-        self.context.enqueue("clEnqueueNDRangeKernel", queue, |queue| {
+        self.context.enqueue("clEnqueueNDRangeKernel", stream.raw(), |queue| {
             // SAFETY: the caller's promise; kernel and queue are alive and of one context. The call takes the arguments as
             // they are now, and the driver keeps a count of the buffers.
             unsafe {

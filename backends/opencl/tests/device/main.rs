@@ -7,10 +7,11 @@ mod require;
 mod programs;
 
 mod foreign;
-mod kernels;
+mod launches;
 mod limit;
 mod memory;
 mod shared_memory;
+mod test_kernels;
 mod views;
 
 use vrampool_opencl::{Backend, OpenClDevice, OpenClMemory, OpenClStream, Placement, Region, RegionMut};

@@ -5,10 +5,11 @@ mod require;
 
 mod devices;
 mod held;
-mod kernels;
+mod launches;
 mod memory;
 mod order;
 mod refused;
+mod test_kernels;
 mod views;
 
 use std::pin::pin;

@@ -6,12 +6,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 use vrampool_wgpu::{
-    Backend, Event, Factor, Kernels, Memory, Placement, Region, RegionMut, Stream, WgpuDevice, WgpuMemory,
+    Backend, Event, Memory, Placement, Region, RegionMut, Stream, TestKernels, WgpuDevice, WgpuMemory,
     WgpuStream, wgpu,
 };
 
 /// Few bytes, so that there are many operations.
 const LEN: u64 = 4096;
+/// Bytes that busy work goes through.
+const BUSY: u64 = 1 << 20;
 
 /// Memories, streams, and what the memories must hold.
 struct World {
@@ -121,32 +123,24 @@ fn so_it_is_while_other_threads_use_the_device() {
     });
 }
 
-/// Enqueues work that takes a while on any device, the more the larger its matrices are. They are returned: much memory that is dropped
+/// Enqueues work that takes a while on any device, so many rounds for each word of a memory. The memory is returned: what is dropped
 /// under work is waited for by the next allocation.
 #[must_use]
-fn busy(device: &WgpuDevice, kernels: &Kernels, stream: &WgpuStream, side: usize) -> [WgpuMemory; 3] {
-    let matrix = || device.allocate((side * side * 4) as u64, Placement::Device.into()).expect("memory");
-    let [left, right, product] = [matrix(), matrix(), matrix()];
-    let factor = |memory| {
-        let region = Region::whole(memory, stream);
-        Factor { rows: side, columns: side, strides: (side, 1), region }
-    };
-    for _ in 0..4 {
-        let product = RegionMut::whole(&product, stream);
-        kernels.multiply(stream, &factor(&left), &factor(&right), product).expect("queued");
-    }
-    [left, right, product]
+fn busy(device: &WgpuDevice, kernels: &TestKernels, stream: &WgpuStream, rounds: u32) -> WgpuMemory {
+    let memory = device.allocate(BUSY, Placement::Device.into()).expect("memory");
+    kernels.occupy(stream, RegionMut::whole(&memory, stream), rounds).expect("queued");
+    memory
 }
 
 #[test]
 fn asking_an_event_starts_its_work_and_waits_for_none() {
     let Some(device) = require::device() else { return };
-    let kernels = Kernels::load(&device).expect("kernels");
+    let kernels = TestKernels::load(&device).expect("kernels");
     let stream = device.create_stream().expect("a stream");
-    let mut side = 64;
+    let mut rounds = 1;
     loop {
-        assert!(side <= 16384, "every answer came when the work was done: does asking wait for it?");
-        let _matrices = busy(&device, &kernels, &stream, side);
+        assert!(rounds <= 1 << 24, "every answer came when the work was done: does asking wait for it?");
+        let _memory = busy(&device, &kernels, &stream, rounds);
         let event = device.record(&stream).expect("an event");
         let mut answers = 0;
         while !event.is_complete().expect("an answer") {
@@ -156,19 +150,19 @@ fn asking_an_event_starts_its_work_and_waits_for_none() {
         if answers > 0 {
             break;
         }
-        side *= 2;
+        rounds *= 2;
     }
 }
 
 #[test]
 fn dropping_memory_and_waiting_on_a_stream_wait_for_nothing() {
     let Some(device) = require::device() else { return };
-    let kernels = Kernels::load(&device).expect("kernels");
+    let kernels = TestKernels::load(&device).expect("kernels");
     let (one, two) = (device.create_stream().expect("a stream"), device.create_stream().expect("a stream"));
-    let mut side = 64;
+    let mut rounds = 1;
     loop {
-        assert!(side <= 16384, "the work was always done: does one of the calls wait for it?");
-        let _matrices = busy(&device, &kernels, &one, side);
+        assert!(rounds <= 1 << 24, "the work was always done: does one of the calls wait for it?");
+        let _memory = busy(&device, &kernels, &one, rounds);
         let event = device.record(&one).expect("an event");
         one.flush().expect("a submission");
         device.wait(&two, &event).expect("a wait");
@@ -178,7 +172,7 @@ fn dropping_memory_and_waiting_on_a_stream_wait_for_nothing() {
             assert!(!behind.is_complete().expect("an answer") || event.is_complete().expect("an answer"));
             break;
         }
-        side *= 2;
+        rounds *= 2;
     }
     device.synchronize(&two).expect("a wait");
 }

@@ -7,7 +7,7 @@ use std::ptr::null_mut;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-const PTX: &str = concat!(include_str!("../../../src/driver/kernels.ptx"), "\0");
+const PTX: &str = concat!(include_str!("../../../src/driver/test_kernels.ptx"), "\0");
 
 pub(crate) const MIB: usize = 1 << 20;
 /// A stream that does not wait for the legacy stream.

@@ -1,0 +1,125 @@
+//! What the program runs on: a device chosen by its name, then used as what it is, without an enum in the way of figures.
+
+use crate::bench::Rivals;
+use crate::kernels::{CudaKernels, HostKernels, Kernels, OpenClKernels, Oscillator, WgpuKernels};
+use std::error::Error;
+use std::time::Duration;
+use vrampool::any::{self, AnyDevice, Name};
+use vrampool::cuda::{self, CudaDevice};
+use vrampool::host::{Faults, HostDevice};
+use vrampool::opencl::{self, OpenClDevice};
+use vrampool::trace::{HostTouch, Touch};
+use vrampool::wgpu::{self, WgpuDevice};
+use vrampool::{Backend, BackendError};
+
+/// A device that every command works on.
+pub(crate) trait Device: Rivals {
+    /// To train with.
+    fn kernels(&self) -> Result<impl Kernels<Self>, BackendError>;
+
+    /// To write and verify with.
+    fn touch(&self) -> Result<impl Touch<Self>, BackendError>;
+
+    /// To solve with.
+    fn oscillator(&self) -> Result<impl Oscillator<Self>, BackendError>;
+
+    /// A device with so much memory, where one can have it as one likes; else this one.
+    fn with_memory(&self, bytes: u64) -> Self {
+        let _ = bytes;
+        self.clone()
+    }
+
+    /// As [`with_memory`](Self::with_memory), with pages of virtual memory of so many bytes.
+    fn with_pages(&self, bytes: u64, page: u64) -> Self {
+        let _ = page;
+        self.with_memory(bytes)
+    }
+
+    /// Where failures of its calls are planned, if they can be.
+    fn faults(&self) -> Option<&Faults> {
+        None
+    }
+
+    /// A device each of whose copies and kernels takes so much longer, where one can have it as one likes.
+    fn with_latency(&self, latency: Duration) -> Option<Self> {
+        let _ = latency;
+        None
+    }
+}
+
+impl Device for HostDevice {
+    fn kernels(&self) -> Result<impl Kernels<Self>, BackendError> {
+        Ok(HostKernels)
+    }
+
+    fn touch(&self) -> Result<impl Touch<Self>, BackendError> {
+        Ok(HostTouch)
+    }
+
+    fn oscillator(&self) -> Result<impl Oscillator<Self>, BackendError> {
+        Ok(HostKernels)
+    }
+
+    fn with_memory(&self, bytes: u64) -> Self {
+        Self::builder().capacity(bytes).build()
+    }
+
+    fn with_pages(&self, bytes: u64, page: u64) -> Self {
+        Self::builder().capacity(bytes).granularity(page).build()
+    }
+
+    fn faults(&self) -> Option<&Faults> {
+        Some(Self::faults(self))
+    }
+
+    fn with_latency(&self, latency: Duration) -> Option<Self> {
+        Some(Self::builder().work_latency(latency).build())
+    }
+}
+
+macro_rules! device_of {
+    ($Device:ty, $Kernels:ty, $TestKernels:ty) => {
+        impl Device for $Device {
+            fn kernels(&self) -> Result<impl Kernels<Self>, BackendError> {
+                <$Kernels>::load(self)
+            }
+
+            fn touch(&self) -> Result<impl Touch<Self>, BackendError> {
+                <$TestKernels>::load(self)
+            }
+
+            fn oscillator(&self) -> Result<impl Oscillator<Self>, BackendError> {
+                <$Kernels>::load(self)
+            }
+        }
+    };
+}
+
+device_of!(CudaDevice, CudaKernels, cuda::TestKernels);
+device_of!(OpenClDevice, OpenClKernels, opencl::TestKernels);
+device_of!(WgpuDevice, WgpuKernels, wgpu::TestKernels);
+
+/// What to do, on a device of whatever type.
+pub(crate) trait Run {
+    type Output;
+
+    fn run<D: Device>(self, device: &D) -> Result<Self::Output, Box<dyn Error>>;
+}
+
+/// Does it on the device of this name; without one on that of `VRAMPOOL_BACKEND`, or the host.
+pub(crate) fn run<R: Run>(name: Option<&Name>, what: R) -> Result<R::Output, Box<dyn Error>> {
+    let device = match name {
+        Some(name) => any::open(&name.to_string())?,
+        None => match any::from_environment()? {
+            Some(device) => device,
+            None => AnyDevice::Host(HostDevice::new()),
+        },
+    };
+    match device {
+        AnyDevice::Cuda(device) => what.run(&device),
+        AnyDevice::OpenCl(device) => what.run(&device),
+        AnyDevice::Wgpu(device) => what.run(&device),
+        AnyDevice::Host(device) => what.run(&device),
+        other => Err(format!("the program has no kernels for {}", other.properties().name).into()),
+    }
+}

@@ -1,0 +1,359 @@
+//! Laws that the kernels of every device keep: the results are those of naive loops, wherever operands lie in memory, and repeat to the
+//! bit; operands that do not fit are refused.
+
+use super::{Activation, AdamStep, Kernels, Oscillator, State, View, ViewMut};
+use crate::device::{self, Device, Run};
+use std::cell::Cell;
+use std::error::Error;
+use vrampool::backend::DeviceKind;
+use vrampool::opencl::{self, OpenClDevice};
+use vrampool::{Backend, BackendError, Placement, Region, RegionMut, any};
+
+const SPACE: u64 = 4 << 20;
+/// What lies between operands.
+const GUARD: u8 = 0xA5;
+
+#[test]
+fn products_are_those_of_the_naive_loops() {
+    on_each(Law::Products);
+}
+
+#[test]
+fn bias_relu_sums_and_adam() {
+    on_each(Law::Elements);
+}
+
+#[test]
+fn softmax_cross_entropy_is_the_naive_one_and_huge_logits_do_not_overflow() {
+    on_each(Law::Softmax);
+}
+
+#[test]
+fn oscillators_go_the_same_way_everywhere() {
+    on_each(Law::Oscillators);
+}
+
+#[test]
+fn operands_that_do_not_fit_are_refused() {
+    on_each(Law::Misfits);
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Law {
+    Products,
+    Elements,
+    Softmax,
+    Oscillators,
+    Misfits,
+}
+
+/// On every device, or on those of the backends that `VRAMPOOL_TEST_BACKENDS`, a list separated by commas, names; on a processor of
+/// OpenCL also as if it were discrete, because the kernels of both differ. `VRAMPOOL_REQUIRE` names backends that must be there.
+fn on_each(law: Law) {
+    let devices = any::devices();
+    let required = std::env::var("VRAMPOOL_REQUIRE").unwrap_or_default();
+    for absent in &devices.absent {
+        let is_required = required.split(',').any(|required| required == absent.backend);
+        assert!(!is_required, "VRAMPOOL_REQUIRE names {}, and {}", absent.backend, absent.reason);
+        eprintln!("skipped: {}", absent.reason);
+    }
+    let only = std::env::var("VRAMPOOL_TEST_BACKENDS").unwrap_or_default();
+    let is_wanted = |backend| only.is_empty() || only.split(',').any(|only| only == backend);
+    for listed in devices.there.iter().filter(|listed| is_wanted(listed.backend)) {
+        eprintln!("{law:?} on {}", listed.name);
+        device::run(Some(&listed.name.parse().expect("a name")), law).expect("no fault");
+    }
+    for listed in opencl::list().unwrap_or_default().iter().filter(|_| is_wanted("opencl")) {
+        let device = OpenClDevice::builder(listed.ordinal).kind(DeviceKind::Discrete).build();
+        law.run(&device.expect("it is there")).expect("no fault");
+    }
+}
+
+impl Run for Law {
+    type Output = ();
+
+    fn run<D: Device>(self, device: &D) -> Result<(), Box<dyn Error>> {
+        let kernels = device.kernels()?;
+        let setup = Setup::new(device, &kernels)?;
+        match self {
+            Self::Products => products(&setup),
+            Self::Elements => elements(&setup),
+            Self::Softmax => softmax(&setup),
+            Self::Oscillators => oscillators(&setup, &device.oscillator()?),
+            Self::Misfits => misfits(&setup, &device.oscillator()?),
+        }
+        Ok(())
+    }
+}
+
+/// All operands in one memory, each a few words behind the last, as an arena may put them.
+struct Setup<'a, D: Backend, K> {
+    device: &'a D,
+    kernels: &'a K,
+    stream: D::Stream,
+    memory: D::Memory,
+    end: Cell<u64>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    offset: u64,
+    len: u64,
+}
+
+impl<'a, D: Device, K: Kernels<D>> Setup<'a, D, K> {
+    fn new(device: &'a D, kernels: &'a K) -> Result<Self, BackendError> {
+        let stream = device.create_stream()?;
+        let memory = device.allocate(SPACE, Placement::Device.into())?;
+        device.fill(&stream, RegionMut::whole(&memory, &stream), GUARD)?;
+        Ok(Self { device, kernels, stream, memory, end: Cell::new(4) })
+    }
+
+    fn place(&self, len: u64) -> Place {
+        let offset = self.end.get();
+        self.end.set((offset + len).next_multiple_of(4) + 12);
+        Place { offset, len }
+    }
+
+    fn put<T: bytemuck::Pod>(&self, values: &[T]) -> Place {
+        let bytes = bytemuck::cast_slice(values);
+        let place = self.place(bytes.len() as u64);
+        self.device.upload(&self.stream, bytes, self.at_mut(place)).expect("a copy");
+        place
+    }
+
+    fn at(&self, place: Place) -> Region<'_, D::Memory> {
+        Region::new(&self.memory, place.offset, place.len, &self.stream).expect("a region")
+    }
+
+    fn at_mut(&self, place: Place) -> RegionMut<'_, D::Memory> {
+        RegionMut::new(&self.memory, place.offset, place.len, &self.stream).expect("a region")
+    }
+
+    /// A row-major matrix.
+    fn view(&self, rows: usize, columns: usize, place: Place) -> View<'_, D::Memory> {
+        View { rows, columns, strides: (columns, 1), region: self.at(place) }
+    }
+
+    fn view_mut(&self, rows: usize, columns: usize, place: Place) -> ViewMut<'_, D::Memory> {
+        ViewMut { rows, columns, region: self.at_mut(place) }
+    }
+
+    fn read(&self, place: Place) -> Vec<f32> {
+        let mut values = vec![0.0; place.len as usize / 4];
+        self.device
+            .download(&self.stream, self.at(place), bytemuck::cast_slice_mut(&mut values))
+            .expect("a copy");
+        values
+    }
+}
+
+/// Nothing was written outside of any operand.
+impl<D: Backend, K> Drop for Setup<'_, D, K> {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            let mut all = vec![0; SPACE as usize];
+            let whole = Region::whole(&self.memory, &self.stream);
+            self.device.download(&self.stream, whole, &mut all).expect("a copy");
+            assert_eq!(all[..4], [GUARD; 4]);
+            assert!(all[self.end.get() as usize - 12..].iter().all(|&byte| byte == GUARD));
+        }
+    }
+}
+
+fn random(rng: &mut fastrand::Rng, len: usize) -> Vec<f32> {
+    (0..len).map(|_| rng.f32() * 2.0 - 1.0).collect()
+}
+
+fn assert_close(found: &[f32], wanted: &[f32]) {
+    assert_eq!(found.len(), wanted.len());
+    for (found, wanted) in found.iter().zip(wanted) {
+        assert!((found - wanted).abs() <= 1e-4 * wanted.abs().max(1.0), "{found} is not {wanted}");
+    }
+}
+
+fn products<D: Device>(setup: &Setup<'_, D, impl Kernels<D>>) {
+    let mut rng = fastrand::Rng::with_seed(1);
+    for (rows, inner, columns) in [(1, 1, 1), (2, 3, 5), (13, 7, 10), (33, 20, 17), (64, 65, 256)] {
+        let (left, right) = (random(&mut rng, rows * inner), random(&mut rng, inner * columns));
+        let mut wanted = vec![0.0; rows * columns];
+        let (mut left_turned, mut right_turned) = (vec![0.0; left.len()], vec![0.0; right.len()]);
+        for k in 0..inner {
+            for i in 0..rows {
+                left_turned[k * rows + i] = left[i * inner + k];
+                for j in 0..columns {
+                    right_turned[j * inner + k] = right[k * columns + j];
+                    wanted[i * columns + j] += left[i * inner + k] * right[k * columns + j];
+                }
+            }
+        }
+        let lefts = [setup.put(&left), setup.put(&left_turned)];
+        let rights = [setup.put(&right), setup.put(&right_turned)];
+        let plain_left = || setup.view(rows, inner, lefts[0]);
+        let plain_right = || setup.view(inner, columns, rights[0]);
+        // NaN, which no result may show.
+        let product = setup.put(&vec![f32::NAN; rows * columns]);
+        let multiply = |left, right| {
+            let product_at = setup.view_mut(rows, columns, product);
+            setup.kernels.multiply(&setup.stream, left, right, product_at).expect("queued");
+            let found = setup.read(product);
+            assert_close(&found, &wanted);
+            found
+        };
+        let once = multiply(plain_left(), plain_right());
+        multiply(setup.view(inner, rows, lefts[1]).transposed(), plain_right());
+        multiply(plain_left(), setup.view(columns, inner, rights[1]).transposed());
+        assert!(multiply(plain_left(), plain_right()) == once, "not to the bit");
+    }
+    let nothing = setup.place(0);
+    let product = setup.put(&[1.0_f32; 6]);
+    let (left, right) = (setup.view(2, 0, nothing), setup.view(0, 3, nothing));
+    setup.kernels.multiply(&setup.stream, left, right, setup.view_mut(2, 3, product)).expect("queued");
+    assert_eq!(setup.read(product), [0.0; 6]);
+}
+
+fn elements<D: Device>(setup: &Setup<'_, D, impl Kernels<D>>) {
+    let Setup { stream, kernels, .. } = setup;
+    let bias = setup.put(&[1.0_f32, -1.0, 0.0]);
+    let values = setup.put(&[0.5_f32, 0.5, -2.0, -3.0, 4.0, 0.0]);
+    let sums = setup.put(&[f32::NAN; 3]);
+    let add_bias = |activation| {
+        let values = setup.view_mut(2, 3, values);
+        kernels.add_bias(stream, setup.at(bias), activation, values).expect("queued");
+    };
+    add_bias(Activation::Identity);
+    kernels.sum_rows(stream, setup.view(2, 3, values), setup.at_mut(sums)).expect("queued");
+    assert_eq!(setup.read(values), [1.5, -0.5, -2.0, -2.0, 3.0, 0.0]);
+    assert_eq!(setup.read(sums), [-0.5, 2.5, -2.0]);
+    add_bias(Activation::Relu);
+    assert_eq!(setup.read(values), [2.5, 0.0, 0.0, 0.0, 2.0, 0.0]);
+    let gradient = setup.put(&[7.0_f32; 6]);
+    kernels.relu_backward(stream, setup.at(values), setup.at_mut(gradient)).expect("queued");
+    assert_eq!(setup.read(gradient), [7.0, 0.0, 0.0, 0.0, 7.0, 0.0]);
+    kernels.sum_rows(stream, setup.view(0, 3, setup.place(0)), setup.at_mut(sums)).expect("queued");
+    assert_eq!(setup.read(sums), [0.0; 3]);
+
+    let step = AdamStep { rate: 0.1, beta_1: 0.9, beta_2: 0.99, epsilon: 1e-3 };
+    let (gradient, values) = (setup.put(&[2.0_f32, -0.5]), setup.put(&[1.0_f32; 2]));
+    let moments = [setup.put(&[0.0_f32; 2]), setup.put(&[0.0_f32; 2])];
+    let (mut wanted, mut first, mut second) = ([1.0_f32; 2], [0.0_f32; 2], [0.0_f32; 2]);
+    for _ in 0..3 {
+        let written = moments.map(|place| setup.at_mut(place));
+        kernels.adam(stream, step, setup.at(gradient), setup.at_mut(values), written).expect("queued");
+        for (index, gradient) in [2.0_f32, -0.5].into_iter().enumerate() {
+            first[index] = 0.9 * first[index] + 0.1 * gradient;
+            second[index] = 0.99 * second[index] + 0.01 * gradient.powi(2);
+            wanted[index] -= 0.1 * first[index] / (second[index].sqrt() + 1e-3);
+        }
+    }
+    assert_close(&setup.read(values), &wanted);
+    assert_close(&setup.read(moments[0]), &first);
+    assert_close(&setup.read(moments[1]), &second);
+}
+
+fn softmax<D: Device>(setup: &Setup<'_, D, impl Kernels<D>>) {
+    let mut rng = fastrand::Rng::with_seed(3);
+    for (rows, columns, smoothing, scale) in [
+        (1_usize, 1_usize, 0.0_f32, 8.0_f32),
+        (7, 10, 0.1, 8.0),
+        (300, 10, 0.1, 8.0),
+        (513, 3, 0.0, 8.0),
+        (5, 3, 0.3, 400.0),
+    ] {
+        let logits: Vec<f32> = random(&mut rng, rows * columns).iter().map(|value| value * scale).collect();
+        // Some labels are no column.
+        let labels: Vec<u32> = (0..rows).map(|_| rng.u32(..columns as u32 + 1)).collect();
+        let (mut gradient, mut loss, mut right) = (Vec::new(), 0.0, 0.0);
+        for (row, &label) in logits.chunks(columns).zip(&labels) {
+            let label = (label as usize).min(columns - 1);
+            let largest = row.iter().copied().fold(f32::MIN, f32::max);
+            let sum: f64 = row.iter().map(|value| f64::from(value - largest).exp()).sum();
+            right += f32::from(row[label] >= largest);
+            for (column, value) in row.iter().enumerate() {
+                let smoothed = f64::from(smoothing) / columns as f64;
+                let target = smoothed + if column == label { f64::from(1.0 - smoothing) } else { 0.0 };
+                let exponent = f64::from(value - largest);
+                gradient.push(((exponent.exp() / sum - target) / rows as f64) as f32);
+                loss -= target * (exponent - sum.ln());
+            }
+        }
+        let (labels, place, tally) = (setup.put(&labels), setup.put(&logits), setup.put(&[1.0_f32, 2.0]));
+        let logits = setup.view_mut(rows, columns, place);
+        setup
+            .kernels
+            .softmax_cross_entropy(&setup.stream, setup.at(labels), smoothing, logits, setup.at_mut(tally))
+            .expect("queued");
+        assert_close(&setup.read(place), &gradient);
+        assert_close(&setup.read(tally), &[1.0 + loss as f32, 2.0 + right]);
+    }
+}
+
+fn oscillators<D: Device>(setup: &Setup<'_, D, impl Kernels<D>>, oscillator: &impl Oscillator<D>) {
+    let numbers = [1.0_f32, 2.0, 0.5, -1.0, 0.0, 0.25];
+    let (parameters, states) = (setup.put(&numbers), setup.put(&[f32::NAN; 6]));
+    let (from, to) = (setup.at(parameters), setup.at_mut(states));
+    oscillator.solve(&setup.stream, from, 0.1, 3, to).expect("queued");
+    let found = setup.read(states);
+    for run in 0..2 {
+        let mut at = State::new([numbers[run], numbers[2 + run], numbers[4 + run]]);
+        for sample in 0..3 {
+            (0..3).for_each(|_| at.step(0.1));
+            let found = found[2 * sample + run];
+            assert!((found - at.x).abs() < 1e-5, "{found} is not {}", at.x);
+        }
+    }
+}
+
+fn misfits<D: Device>(setup: &Setup<'_, D, impl Kernels<D>>, oscillator: &impl Oscillator<D>) {
+    let Setup { device, stream, kernels, .. } = setup;
+    let (small, large) = (setup.put(&[0.0_f32; 4]), setup.put(&[0.0_f32; 16]));
+    let [second, third, pair] = [4, 4, 2].map(|len| setup.put(&vec![0.0_f32; len]));
+    let other = device.create_stream().expect("a stream");
+    let odd = setup.place(10);
+    let nothing = || setup.at(setup.place(0));
+    let factor = |rows, columns| setup.view(rows, columns, small);
+    let product = |rows, columns| setup.view_mut(rows, columns, large);
+    let far = View { strides: (usize::MAX, usize::MAX), ..factor(2, 2) };
+    let refused = |what: &str, answer: Result<(), BackendError>| {
+        assert!(matches!(answer, Err(BackendError::InvalidArgument { .. })), "{what}: {answer:?}");
+    };
+    let incompatible = kernels.multiply(stream, factor(2, 2), factor(3, 1), product(4, 4));
+    assert!(incompatible.as_ref().is_err_and(|error| error.to_string().contains("not compatible")));
+    refused("inner sizes", incompatible);
+    refused("elements", kernels.multiply(stream, factor(4, 2), factor(2, 4), product(4, 4)));
+    refused("a product", kernels.multiply(stream, factor(2, 2), factor(2, 2), product(4, 4)));
+    let same = setup.view_mut(2, 2, small);
+    refused("overlap", kernels.multiply(stream, factor(2, 2), factor(2, 2), same));
+    refused("strides", kernels.multiply(stream, far, factor(2, 2), product(4, 4)));
+    refused("no bias", kernels.add_bias(stream, nothing(), Activation::Relu, product(4, 4)));
+    refused("sizes", kernels.relu_backward(stream, setup.at(small), setup.at_mut(large)));
+    refused("a stream", kernels.relu_backward(&other, setup.at(small), setup.at_mut(second)));
+    refused("itself", kernels.relu_backward(stream, setup.at(small), setup.at_mut(small)));
+    refused("half a word", kernels.relu_backward(stream, setup.at(odd), setup.at_mut(odd)));
+    refused("sums", kernels.sum_rows(stream, factor(2, 2), setup.at_mut(small)));
+    let classify = |labels, logits, tally| {
+        let (logits, tally) = (setup.view_mut(4, 4, logits), setup.at_mut(tally));
+        kernels.softmax_cross_entropy(stream, setup.at(labels), 0.1, logits, tally)
+    };
+    refused("a tally", classify(small, large, second));
+    refused("rows", classify(small, pair, second));
+    refused("labels", classify(small, small, pair));
+    refused("no labels", classify(setup.place(0), large, pair));
+    let step = AdamStep { rate: 0.1, beta_1: 0.9, beta_2: 0.99, epsilon: 1e-3 };
+    let adam = |values, first, last| {
+        let written = [first, last].map(|place| setup.at_mut(place));
+        kernels.adam(stream, step, setup.at(small), setup.at_mut(values), written)
+    };
+    refused("values", adam(large, second, third));
+    refused("moments", adam(second, third, third));
+    refused("a moment", adam(second, third, pair));
+    // Two oscillators have no rows of five places, nor are five numbers any.
+    let six = setup.put(&[0.0_f32; 6]);
+    for (numbers, places) in [(24, 20), (20, 24), (8, 24), (0, 24)] {
+        let from = Place { len: numbers, ..six };
+        let to = Place { len: places, ..large };
+        let answer = oscillator.solve(stream, setup.at(from), 0.1, 3, setup.at_mut(to));
+        refused("states", answer);
+    }
+    device.synchronize(stream).expect("no fault");
+}

@@ -1,0 +1,272 @@
+//! `vrampool solve`: a sweep through the parameters of an equation, larger than its share of the device.
+//!
+//! From the bottom up: `sweep` (the parameters, and the check of the results) · `report`, `plot`. The kernels of each backend are in
+//! [`crate::kernels`].
+
+mod plot;
+mod report;
+mod sweep;
+
+use crate::device::{self, Device};
+use crate::kernels::Oscillator;
+use crate::pool_options::bytes_or_unlimited;
+use crate::stdout::print;
+use clap::{Args, ValueEnum, value_parser};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use report::{Comparison, Report};
+use std::error::Error;
+use std::path::PathBuf;
+use std::time::Duration;
+use sweep::Sweep;
+use vrampool::Backend;
+use vrampool::any::Name;
+use vrampool::broker::{
+    Allocator, ArrayId, ArrayRequest, Broker, Client, ClientHandle, HostArray, HostBacking, RunReport, Share,
+};
+use vrampool::output::Output;
+
+/// The group that solves.
+const GROUP: &str = "solver";
+/// The part of the batch that is the share by default, and the least share.
+const DEFAULT_PARTS: u64 = 8;
+const LEAST_SHARE: u64 = 1 << 20;
+
+/// Flags of `vrampool solve`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Arguments {
+    /// The device to run on, by a name that `devices` shows, or `auto` [default: VRAMPOOL_BACKEND, or host]
+    #[arg(long, value_name = "DEVICE")]
+    backend: Option<Name>,
+    /// Oscillators to solve
+    #[arg(long, value_name = "COUNT", default_value_t = 1 << 20, value_parser = value_parser!(u64).range(1..))]
+    runs: u64,
+    /// Points in time at which the place of each is kept
+    #[arg(long, value_name = "COUNT", default_value_t = 16, value_parser = value_parser!(u64).range(1..))]
+    samples: u64,
+    /// Steps from each to the next: more work for as many bytes
+    #[arg(long, value_name = "COUNT", default_value_t = 8, value_parser = value_parser!(u32).range(1..))]
+    steps: u32,
+    /// Streams that chunks are run on at the same time
+    #[arg(long, value_name = "COUNT", default_value_t = 3, value_parser = value_parser!(u16).range(1..=64))]
+    streams: u16,
+    /// Runs of a chunk at most [default: as many as fit]
+    #[arg(long, value_name = "COUNT", value_parser = value_parser!(u64).range(1..))]
+    chunk: Option<u64>,
+    /// Bytes of the device's that it may hold [default: an 8th of the batch, and what the device allocates in for each stream]
+    #[arg(long, value_name = "BYTES", value_parser = share_bytes)]
+    share: Option<u64>,
+    /// Bytes of the device's that are left to others
+    #[arg(long, value_name = "BYTES", default_value = "0", value_parser = bytes_or_unlimited)]
+    reserve: u64,
+    /// Who allocates: default, pool, driver-pool
+    #[arg(long, default_value_t)]
+    allocator: Allocator,
+    /// Where the host's arrays are [default: by their size]
+    #[arg(long, value_enum)]
+    host: Option<HostArrays>,
+    /// Write an SVG of what each stream did when
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
+    /// Solve on one stream also, and tell how much of copies and work several streams hide (with --chunk chunks are as long on both)
+    #[arg(long)]
+    compare: bool,
+    /// Milliseconds that each copy and each kernel takes longer, on the host device
+    #[arg(long, value_name = "MS", default_value_t = 0)]
+    latency: u64,
+    /// Print the result as one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Where the host's arrays are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum HostArrays {
+    /// In memory that the device copies by itself.
+    Pinned,
+    /// In memory as any.
+    Pageable,
+    /// In files.
+    File,
+}
+
+/// Solves on the device that was asked for, and prints the result.
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
+    let (report, drawn) = device::run(arguments.backend.as_ref(), Solving(arguments))?;
+    print(if arguments.json { serde_json::to_string(&report)? } else { report.table().to_string() })?;
+    drawn
+}
+
+struct Solving<'a>(&'a Arguments);
+
+/// The result, and whether its picture was written.
+type Solved = (Report, Result<(), Box<dyn Error>>);
+
+impl device::Run for Solving<'_> {
+    type Output = Solved;
+
+    fn run<D: Device>(self, device: &D) -> Result<Solved, Box<dyn Error>> {
+        let Self(arguments) = self;
+        match arguments.latency {
+            0 => solve(arguments, device, &device.oscillator()?),
+            latency => {
+                let slow = device.with_latency(Duration::from_millis(latency));
+                let slow = slow.ok_or("only the host device can be made slower")?;
+                solve(arguments, &slow, &slow.oscillator()?)
+            }
+        }
+    }
+}
+
+/// A share that is one.
+fn share_bytes(text: &str) -> Result<u64, String> {
+    match bytes_or_unlimited(text)? {
+        0 => Err("no bytes are no share; it is 1 byte at least".into()),
+        bytes => Ok(bytes),
+    }
+}
+
+fn solve<B: Backend>(
+    arguments: &Arguments,
+    device: &B,
+    oscillator: &impl Oscillator<B>,
+) -> Result<Solved, Box<dyn Error>> {
+    // Before all of it is solved.
+    let plot = arguments.plot.as_ref().map(Output::create).transpose()?;
+    let sweep =
+        Sweep { runs: arguments.runs, samples: arguments.samples, steps: arguments.steps, step: 0.01 };
+    let (parameter_bytes, state_bytes) =
+        sweep.bytes().ok_or("no memory has as many bytes: solve fewer runs")?;
+    let batch_bytes = parameter_bytes + state_bytes;
+    let builder = Broker::builder(device).reserve(arguments.reserve).allocator(arguments.allocator);
+    let broker = builder.build()?;
+    // Less than a granule of both arrays for each stream would be for fewer streams.
+    let least = LEAST_SHARE.max(2 * u64::from(arguments.streams) * broker.granularity());
+    let share = arguments.share.unwrap_or((batch_bytes / DEFAULT_PARTS).max(least));
+    let total =
+        broker.device().memory_info().map_or(device.properties().total_bytes, |info| info.total_bytes);
+    let client = Client::new("sweep").group(GROUP).share(Share::Bytes(share.min(total)));
+    let client = broker.register(client)?;
+
+    if let Some(runs) = arguments.chunk {
+        broker.set_chunk_runs(GROUP, runs)?;
+    }
+    let mut batch = Batch::new(&broker, &client, arguments, sweep)?;
+    let streams = usize::from(arguments.streams);
+    let single = match arguments.compare {
+        true => {
+            // The first touches every page for the first time.
+            batch.run(oscillator, 1, true)?;
+            Some((batch.run(oscillator, 1, true)?, batch.run(oscillator, 1, false)?))
+        }
+        false => None,
+    };
+    let mut concurrent = batch.run(oscillator, streams, false)?;
+    let comparison = single.map(|(timed, single)| Comparison::new(&timed, &single, &concurrent));
+    // The report is printed even if this fails.
+    let mut drawn = Ok(());
+    if let Some(output) = plot {
+        // Waiting for each stage takes time of its own, which a comparison is not to show.
+        let timed = batch.run(oscillator, streams, true)?;
+        drawn = plot::write(&timed, output);
+        if comparison.is_none() {
+            concurrent = timed;
+        }
+    }
+    let seconds = concurrent.elapsed.as_secs_f64();
+    let report = Report {
+        backend: device.properties().backend,
+        device: device.properties().name.clone(),
+        runs: sweep.runs,
+        samples: sweep.samples,
+        steps: sweep.steps,
+        batch_bytes,
+        share_bytes: client.stats().cap,
+        peak_held: client.stats().peak_held,
+        host_arrays: match batch.states.backing() {
+            HostBacking::Pinned => "pinned",
+            HostBacking::File => "file",
+            _ => "pageable",
+        },
+        streams: concurrent.streams,
+        chunks: concurrent.chunks,
+        chunk_len: concurrent.chunk_len,
+        shrinks: concurrent.shrinks,
+        bytes_copied: concurrent.bytes_copied,
+        peak_staging: broker.stats().peak_staging,
+        seconds,
+        runs_per_second: sweep.runs as f64 / seconds,
+        worst_error: sweep.worst_error(&batch.states)?,
+        comparison,
+    };
+    Ok((report, drawn))
+}
+
+/// The arrays of a sweep, on the host and as they are asked for on the device.
+struct Batch<'a, B: Backend> {
+    broker: &'a Broker<B>,
+    sweep: Sweep,
+    parameters: HostArray<B>,
+    states: HostArray<B>,
+    parameters_id: ArrayId,
+    states_id: ArrayId,
+}
+
+impl<'a, B: Backend> Batch<'a, B> {
+    fn new(
+        broker: &'a Broker<B>,
+        client: &ClientHandle<B>,
+        arguments: &Arguments,
+        sweep: Sweep,
+    ) -> Result<Self, Box<dyn Error>> {
+        let array = |bytes| match arguments.host {
+            None => broker.host_array(bytes),
+            Some(HostArrays::Pinned) => broker.host_array_in(HostBacking::Pinned, bytes),
+            Some(HostArrays::Pageable) => broker.host_array_in(HostBacking::Pageable, bytes),
+            Some(HostArrays::File) => broker.host_array_in(HostBacking::File, bytes),
+        };
+        let (parameter_bytes, state_bytes) = sweep.bytes().unwrap_or_default();
+        let (mut parameters, states) = (array(parameter_bytes)?, array(state_bytes)?);
+        sweep.fill(&mut parameters)?;
+        let request = ArrayRequest::input("parameters", [3, sweep.runs], 4).chunk_axis(1);
+        let parameters_id = client.queue(request.total_runs(sweep.runs))?;
+        let request = ArrayRequest::output("states", [sweep.samples, sweep.runs], 4).chunk_axis(1);
+        let states_id = client.queue(request)?;
+        Ok(Self { broker, sweep, parameters, states, parameters_id, states_id })
+    }
+
+    /// Solves all of it, on so many streams.
+    fn run(
+        &mut self,
+        oscillator: &impl Oscillator<B>,
+        streams: usize,
+        is_timed: bool,
+    ) -> Result<RunReport, Box<dyn Error>> {
+        self.broker.set_streams(GROUP, streams)?;
+        let plan = self.broker.commit(GROUP)?;
+        let bar = progress_bar(self.sweep.runs);
+        let (parameters, states, sweep) = (self.parameters_id, self.states_id, self.sweep);
+        let execution = plan
+            .execution()
+            .upload(parameters, &self.parameters)
+            .download(states, &mut self.states)
+            .on_progress(|progress| {
+                bar.set_position(progress.runs_done);
+                bar.set_message(format!("chunks of {}", progress.chunk_len));
+            });
+        let execution = if is_timed { execution.timed() } else { execution };
+        let report = execution.run(|chunk, stream| {
+            let (from, to) = (chunk.region(parameters)?, chunk.region_mut(states)?);
+            Ok(oscillator.solve(stream, from, sweep.step, sweep.steps, to)?)
+        });
+        bar.finish_and_clear();
+        Ok(report?)
+    }
+}
+
+/// A bar on stderr, where that is a terminal.
+fn progress_bar(runs: u64) -> ProgressBar {
+    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} runs, {elapsed}, {msg}");
+    let bar = ProgressBar::with_draw_target(Some(runs), ProgressDrawTarget::stderr());
+    // The template is a constant; were it wrong, the bar would look as it does by default.
+    style.map_or_else(|_| bar.clone(), |style| bar.clone().with_style(style))
+}

@@ -1,0 +1,194 @@
+//! `vrampool train`: a network learns handwritten digits, and every matrix of every step comes from a pool.
+//!
+//! Weights, what the optimiser remembers, activations, gradients and batches are all pool buffers, allocated where they
+//! are needed and dropped where they go out of scope. Two streams: one computes, and one copies the next batch to the
+//! device meanwhile. The host enqueues work and waits once an epoch, for the numbers it shows.
+//!
+//! From the bottom up: `matrix` (a buffer with a shape) · `compute` (kernels whose results come from the pool) · `tally` · `layer` ·
+//! `network` · `digits` · `loader` · `report`. The kernels of each backend are in [`crate::kernels`]. The loop is [`train`]; it does not know which device it runs on.
+
+mod compute;
+mod digits;
+mod layer;
+mod loader;
+mod matrix;
+mod network;
+mod report;
+mod tally;
+
+use crate::device::{self, Device};
+use crate::interrupt::{Interrupt, Interrupted};
+use crate::kernels::Kernels;
+use crate::pool_options::PoolOptions;
+use crate::record_options::{RecordOptions, Recording};
+use crate::stdout::print;
+use clap::Args;
+use compute::Compute;
+use digits::{CLASSES, Digits, PIXELS};
+use fastrand::Rng;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use loader::Loader;
+use network::Network;
+use report::Report;
+use std::error::Error;
+use std::net::SocketAddr;
+use std::time::Instant;
+use tally::{Outcome, Tally};
+use vrampool::metrics::Exporter;
+use vrampool::output::shown;
+use vrampool::trace::Recorder;
+use vrampool::{Backend, Pool};
+
+/// Widths of the hidden layers.
+const HIDDEN: [usize; 2] = [256, 128];
+/// Adam's rate at the first step; it falls to 0 in a straight line.
+const RATE: f32 = 2e-3;
+
+/// Flags of `vrampool train`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Arguments {
+    /// How often to go through the images that are learned from.
+    #[arg(long, value_name = "COUNT", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..))]
+    epochs: u32,
+    /// Images a step; the last batch of an epoch has what is left.
+    #[arg(long, value_name = "IMAGES", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
+    batch_size: u32,
+    /// Where the random numbers start: the same seed gives the same network.
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// Serve the pool's metrics to Prometheus there while training, as in 127.0.0.1:9184; port 0 chooses a free port and prints it.
+    #[arg(long, value_name = "ADDRESS")]
+    metrics: Option<SocketAddr>,
+    #[command(flatten)]
+    record: RecordOptions,
+    /// Print the result as one JSON object.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    pool: PoolOptions,
+}
+
+/// Trains on the device that was asked for, and prints the result.
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
+    // Before the output is created: who sees that may send a signal.
+    let interrupt = arguments.record.is_given().then(Interrupt::listen).transpose()?;
+    let recording = arguments.record.start(arguments.pool.inputs(), Recorder::DEFAULT_EVENTS)?;
+    let training = Training { arguments, recording, interrupt };
+    let (report, saved) = device::run(arguments.pool.backend.as_ref(), training)?;
+    print(if arguments.json { report.json()? } else { report.tables() })?;
+    saved.map(drop)
+}
+
+struct Training<'a> {
+    arguments: &'a Arguments,
+    recording: Recording,
+    interrupt: Option<Interrupt>,
+}
+
+/// The result, and how many events were recorded.
+type Trained = (Report, Result<u64, Box<dyn Error>>);
+
+impl device::Run for Training<'_> {
+    type Output = Trained;
+
+    fn run<D: Device>(self, device: &D) -> Result<Trained, Box<dyn Error>> {
+        train(self, device, device.kernels()?)
+    }
+}
+
+fn train<B: Backend, K: Kernels<B>>(
+    training: Training<'_>,
+    device: &B,
+    kernels: K,
+) -> Result<Trained, Box<dyn Error>> {
+    let Training { arguments, recording, interrupt } = training;
+    let pool = recording.apply(arguments.pool.apply(Pool::builder(device).name("train"))).build()?;
+    let exporter = arguments.metrics.map(Exporter::listen).transpose()?;
+    if let Some(exporter) = &exporter {
+        exporter.add(&pool)?;
+        if arguments.metrics.is_some_and(|asked| asked.port() == 0) {
+            eprintln!("metrics at http://{}/metrics", exporter.address());
+        }
+    }
+    let digits = Digits::load()?;
+    let (mut learned, tested) = digits.split();
+    let loader = Loader::new(&pool, digits)?;
+    let compute = Compute::new(&pool, kernels)?;
+    let mut rng = Rng::with_seed(arguments.seed);
+
+    let start = Instant::now();
+    let mut network = Network::new(&compute, PIXELS, &HIDDEN, CLASSES, &mut rng)?;
+    let batch_size = arguments.batch_size as usize;
+    let all_steps = u64::from(arguments.epochs) * learned.len().div_ceil(batch_size) as u64;
+    let progress = progress(all_steps);
+    let (mut first_epoch, mut step_allocations, mut test) = (None, 0, Outcome::default());
+    for epoch in 1..=arguments.epochs {
+        rng.shuffle(&mut learned);
+        let mut tally = Tally::new(&compute)?;
+        let before = pool.stats().source_allocations;
+        for batch in loader.batches(learned.chunks(batch_size)) {
+            let rate = RATE * (1.0 - network.steps() as f64 / all_steps as f64) as f32;
+            network.train(&compute, &batch?, rate, &mut tally)?;
+            progress.inc(1);
+            if let Some(exit_code) = interrupt.as_ref().and_then(Interrupt::exit_code) {
+                progress.finish_and_clear();
+                return Err(interrupted(recording, arguments, network.steps(), exit_code));
+            }
+        }
+        if epoch > 1 {
+            step_allocations += pool.stats().source_allocations - before;
+        }
+        let training = tally.read(&compute)?;
+
+        let mut tally = Tally::new(&compute)?;
+        for batch in loader.batches(uneven(&tested, batch_size.saturating_mul(2), &mut rng)) {
+            network.evaluate(&compute, &batch?, &mut tally)?;
+        }
+        test = tally.read(&compute)?;
+        progress.set_message(format!(
+            "loss {:.4}, test accuracy {:.2} %",
+            training.loss,
+            100.0 * test.accuracy
+        ));
+        if epoch == 1 && arguments.epochs > 1 {
+            first_epoch = Some(pool.stats());
+        }
+    }
+    progress.finish_and_clear();
+    let elapsed = start.elapsed();
+    // The report is printed even if this fails.
+    let saved = recording.save();
+    let report = Report::new(&pool, first_epoch.as_ref(), step_allocations, network.steps(), test, elapsed);
+    Ok((report, saved))
+}
+
+/// Keeps what was recorded, and says so.
+fn interrupted(recording: Recording, arguments: &Arguments, steps: u64, exit_code: u8) -> Box<dyn Error> {
+    let path = arguments.record.path().map(shown).unwrap_or_default();
+    match recording.save() {
+        Ok(events) => {
+            let what =
+                format!("interrupted after {steps} steps; the {events} events recorded so far are in {path}");
+            Interrupted { what, exit_code }.into()
+        }
+        Err(error) => error,
+    }
+}
+
+/// Parts of `rows` of random sizes from 1 to `most`, as requests to a service come.
+fn uneven<'a>(rows: &'a [usize], most: usize, rng: &mut Rng) -> impl Iterator<Item = &'a [usize]> {
+    let mut rest = rows;
+    std::iter::from_fn(move || {
+        let (part, after) = rest.split_at(rng.usize(1..=most).min(rest.len()));
+        rest = after;
+        (!part.is_empty()).then_some(part)
+    })
+}
+
+/// A bar on stderr, where that is a terminal.
+fn progress(steps: u64) -> ProgressBar {
+    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} steps, {elapsed}, {msg}");
+    let bar = ProgressBar::with_draw_target(Some(steps), ProgressDrawTarget::stderr());
+    // The template is a constant; were it wrong, the bar would look as it does by default.
+    style.map_or_else(|_| bar.clone(), |style| bar.clone().with_style(style))
+}

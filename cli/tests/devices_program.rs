@@ -1,0 +1,111 @@
+//! `vrampool devices`, and which device the other commands take.
+
+use serde_json::Value;
+use std::process::{Command, Output};
+use vrampool::any;
+
+/// Exit status, standard output and standard error, with `VRAMPOOL_BACKEND` set or not.
+fn vrampool(arguments: &[&str], backend: Option<&str>) -> (Option<i32>, String, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vrampool"));
+    command.args(arguments).env_remove("VRAMPOOL_BACKEND");
+    // Without it Mesa's drivers have something to say on stderr.
+    command.env("XDG_RUNTIME_DIR", std::env::temp_dir());
+    if let Some(backend) = backend {
+        command.env("VRAMPOOL_BACKEND", backend);
+    }
+    let Output { status, stdout, stderr } = command.output().expect("the program starts");
+    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
+    (status.code(), text(stdout), text(stderr))
+}
+
+#[test]
+fn json_has_what_the_library_lists() {
+    let (code, out, err) = vrampool(&["devices", "--json"], None);
+    assert_eq!((code, err.as_str()), (Some(0), ""));
+    let listing: Value = serde_json::from_str(&out).expect("JSON");
+    let devices = any::devices();
+    let texts = |list: &Value, key: &str| {
+        let list = list.as_array().expect("a list");
+        list.iter().map(|row| row[key].as_str().expect("a text").to_owned()).collect::<Vec<_>>()
+    };
+    let names: Vec<_> = devices.there.iter().map(|device| device.name.clone()).collect();
+    assert_eq!(texts(&listing["devices"], "name"), names);
+    assert!(names.contains(&"host".into()), "it is always there");
+    let absent: Vec<_> = devices.absent.iter().map(|absent| absent.backend.to_owned()).collect();
+    assert_eq!(texts(&listing["unavailable"], "backend"), absent);
+    assert_eq!(listing["best"].as_str(), devices.best().map(|best| best.name.as_str()));
+    for (row, device) in listing["devices"].as_array().expect("a list").iter().zip(&devices.there) {
+        let mut keys: Vec<_> = row.as_object().expect("an object").keys().map(String::as_str).collect();
+        keys.sort_unstable();
+        assert_eq!(keys, ["backend", "device", "kind", "name", "total_bytes"]);
+        assert_eq!(row["total_bytes"].as_u64(), Some(device.total_bytes));
+        assert!(["discrete", "integrated", "cpu"].iter().any(|kind| row["kind"] == *kind), "{row}");
+    }
+}
+
+/// The host's memory is told by a call of the system's then, and that nothing is known of limits.
+#[test]
+#[cfg(target_os = "linux")]
+fn without_proc_the_host_has_memory_and_says_what_is_unknown() {
+    let run = |script: &str| {
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", script, "sh", env!("CARGO_BIN_EXE_vrampool")]);
+        command.env_remove("VRAMPOOL_BACKEND").env("XDG_RUNTIME_DIR", std::env::temp_dir());
+        command.output().ok().filter(|output| output.status.success())
+    };
+    let Some(with) = run("exec \"$1\" devices --json") else {
+        return eprintln!("skipped: this user may not have mounts of its own");
+    };
+    let without = run("mount -t tmpfs none /proc && exec \"$1\" devices --json").expect("a mount");
+    let total = |output: &Output| {
+        let listing: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        let host =
+            listing["devices"].as_array().expect("a list").iter().find(|row| row["name"] == "host").cloned();
+        host.expect("it is always there")["total_bytes"].as_u64().expect("a number")
+    };
+    assert!(total(&without) > 0 && total(&without) >= total(&with) / 2, "{}", total(&without));
+    let told = String::from_utf8_lossy(&without.stderr).into_owned();
+    assert!(told.contains("no /proc: limits of this process"), "{told}");
+}
+
+#[test]
+fn the_table_says_what_is_there_what_auto_is_and_why_the_rest_is_not() {
+    let (code, out, err) = vrampool(&["devices"], None);
+    assert_eq!((code, err.as_str()), (Some(0), ""));
+    let devices = any::devices();
+    for device in &devices.there {
+        assert!(out.contains(&device.name) && out.contains(&device.device), "{out}");
+    }
+    let best = devices.best().expect("the host at the least");
+    assert!(out.contains(&format!("`auto` is {}.", best.name)), "{out}");
+    for absent in &devices.absent {
+        assert!(out.contains(&absent.reason.to_string()), "{out}");
+    }
+}
+
+#[test]
+fn a_flag_comes_before_the_environment_and_that_before_the_default() {
+    let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../benches/traces/multistream.csv.gz");
+    let replay =
+        |arguments: &[&str], backend| vrampool(&[&["replay", trace, "--json"], arguments].concat(), backend);
+    for (arguments, environment) in [
+        (&[][..], None),
+        (&[], Some("")),
+        (&[], Some("host")),
+        (&["--backend", "host"], Some("abacus")),
+        (&["--backend", "auto"], Some("host")),
+    ] {
+        let (code, out, err) = replay(arguments, environment);
+        assert_eq!((code, err.as_str()), (Some(0), ""), "{arguments:?}, {environment:?}");
+        assert!(out.contains(r#""backend":"host""#), "{out}");
+    }
+    for arguments in [&[][..], &["--backend", "auto"]] {
+        let (code, out, err) = replay(arguments, Some("abacus"));
+        assert_eq!((code, out.as_str()), (Some(1), ""), "{err}");
+        assert!(err.contains("VRAMPOOL_BACKEND=`abacus`") && err.contains("known are auto"), "{err}");
+    }
+    let best = any::devices().best().expect("the host at the least").backend;
+    let (code, out, err) = vrampool(&["train", "--epochs", "1", "--json", "--backend", "auto"], None);
+    assert_eq!((code, err.as_str()), (Some(0), ""));
+    assert!(out.contains(&format!(r#""backend":"{best}""#)), "{out}");
+}

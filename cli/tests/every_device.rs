@@ -1,0 +1,76 @@
+//! The program on every device that is there besides the host, by its name: it learns what it learns on the host, from
+//! recycled memory, and a real program's buffers stay as they were written.
+
+use serde_json::Value;
+use std::process::Command;
+use vrampool::any;
+
+/// The names of all devices. A backend without one is told of, and is a failure where `VRAMPOOL_REQUIRE`, a list separated by
+/// commas, names it.
+fn names() -> Vec<String> {
+    let devices = any::devices();
+    let required = std::env::var("VRAMPOOL_REQUIRE").unwrap_or_default();
+    for absent in &devices.absent {
+        let is_required = required.split(',').any(|required| required == absent.backend);
+        assert!(!is_required, "VRAMPOOL_REQUIRE names {}, and {}", absent.backend, absent.reason);
+        eprintln!("skipped: {}", absent.reason);
+    }
+    devices.there.into_iter().map(|device| device.name).filter(|name| name != "host").collect()
+}
+
+/// The JSON objects that the program prints, one a line. Drivers may have something to say on stderr.
+fn vrampool(arguments: &[&str]) -> Vec<Value> {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vrampool"));
+    // Without it Mesa's drivers have something to say on stderr.
+    command.env("XDG_RUNTIME_DIR", std::env::temp_dir());
+    let output = command.args(arguments).env_remove("VRAMPOOL_BACKEND").output().expect("the program runs");
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).expect("JSON is UTF-8");
+    text.lines().map(|line| serde_json::from_str(line).expect(line)).collect()
+}
+
+fn number(report: &Value, key: &str) -> f64 {
+    report[key].as_f64().unwrap_or_else(|| panic!("{key} in {report}"))
+}
+
+#[test]
+fn it_learns_as_on_the_host() {
+    let train = |name: &str| vrampool(&["train", "--json", "--backend", name]).remove(0);
+    let host = number(&train("host"), "test_accuracy");
+    for name in names() {
+        let report = train(&name);
+        // Sums of other orders: some of 355 images come out otherwise.
+        let accuracy = number(&report, "test_accuracy");
+        assert!(accuracy >= 0.97 && (accuracy - host).abs() < 0.012, "{name}: host {host}, {report}");
+        assert!(number(&report, "hit_rate_after_first_epoch") >= 0.99, "{name}: {report}");
+        assert_eq!(number(&report, "step_allocations_after_first_epoch"), 0.0, "{name}: {report}");
+        let caps = ["peak_cached", "max_cached_bytes"].map(|key| number(&report, key));
+        assert!(caps[0] <= caps[1], "{name}: {report}");
+    }
+}
+
+#[test]
+fn real_buffers_stay_as_they_were_written() {
+    let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../benches/traces/multistream.csv.gz");
+    for name in names() {
+        for source in ["direct", "arena"] {
+            let rows = vrampool(&[
+                "replay",
+                trace,
+                "--touch",
+                "--json",
+                "--backend",
+                &name,
+                "--source",
+                source,
+                "--limit",
+                "1GiB",
+                "--passes",
+                "1",
+            ]);
+            assert_eq!(rows.len(), 1, "{name}, {source}");
+            assert_eq!(rows[0]["corrupt_bytes"].as_u64(), Some(0), "{name}, {source}: {}", rows[0]);
+            assert_eq!(rows[0]["ops"].as_u64(), Some(723), "{name}, {source}");
+        }
+    }
+}

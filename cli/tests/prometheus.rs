@@ -1,0 +1,217 @@
+//! A real Prometheus scrapes a running job with the shipped configuration, and a starved cache makes the alert fire.
+
+#[path = "../../tests/require/mod.rs"]
+mod require;
+
+use serde_json::Value;
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use vrampool::host::HostDevice;
+use vrampool::metrics::{DEFAULT_ADDRESS, Exporter};
+use vrampool::{Backend, Pool, Source, UNLIMITED};
+
+const SHIPPED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../grafana/prometheus");
+
+fn free_address() -> SocketAddr {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port").local_addr().expect("bound")
+}
+
+fn get(address: SocketAddr, path: &str) -> Option<String> {
+    ask(address, path, None)
+}
+
+fn ask(address: SocketAddr, path: &str, query: Option<&str>) -> Option<String> {
+    let request = ureq::get(format!("http://{address}{path}"));
+    let request = match query {
+        Some(query) => request.query("query", query),
+        None => request,
+    };
+    request.call().ok()?.body_mut().read_to_string().ok()
+}
+
+/// Asks until there is an answer; the deadline only ends a test that would fail.
+fn wait_for<T>(what: &str, mut answer: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + Duration::from_secs(90);
+    loop {
+        if let Some(answer) = answer() {
+            return answer;
+        }
+        assert!(Instant::now() < deadline, "{what} did not come");
+        std::thread::park_timeout(Duration::from_millis(200));
+    }
+}
+
+struct Server {
+    process: Child,
+    address: SocketAddr,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+impl Server {
+    fn start(program: &Path, configuration: &Path, data: &Path) -> Self {
+        let address = free_address();
+        let process = Command::new(program)
+            .arg(format!("--config.file={}", configuration.display()))
+            .arg(format!("--storage.tsdb.path={}", data.display()))
+            .arg(format!("--web.listen-address={address}"))
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("it runs");
+        Self { process, address }
+    }
+
+    fn ask(&self, path: &str, query: Option<&str>) -> Option<Value> {
+        let answer: Value = serde_json::from_str(&ask(self.address, path, query)?).ok()?;
+        (answer["status"] == "success").then(|| answer["data"].clone())
+    }
+
+    /// The first value of an instant query.
+    fn value(&self, query: &str) -> Option<f64> {
+        self.ask("/api/v1/query", Some(query))?["result"][0]["value"][1].as_str()?.parse().ok()
+    }
+}
+
+#[test]
+fn prometheus_scrapes_a_job_and_a_starved_cache_fires_the_alert() {
+    let Some(program) = require::program("prometheus") else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+
+    // A job of three pools: one caches nothing, one all there is, and one is virtual, whose large buffers are its arena's.
+    let device = HostDevice::new();
+    let stream = device.create_stream().expect("a stream");
+    let starved = Pool::builder(&device).name("starved").max_cached_bytes(0).build().expect("a pool");
+    let healthy = Pool::builder(&device).name("healthy").max_cached_bytes(UNLIMITED).build().expect("a pool");
+    let virtual_pool = device.virtual_memory().is_some().then(|| {
+        let builder = Pool::builder(&device).name("virtual").source(Source::Virtual).limit(1 << 28);
+        builder.build().expect("a pool")
+    });
+    let exporter = Exporter::listen(DEFAULT_ADDRESS).expect("the default address is free");
+    virtual_pool.iter().for_each(|pool| exporter.add(pool).expect("a name of its own"));
+    exporter.add(&starved).expect("a name of its own");
+    exporter.add(&healthy).expect("a name of its own");
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Acquire) {
+                for pool in [&starved, &healthy] {
+                    drop((pool.allocate(1000, &stream), pool.allocate(70_000, &stream)));
+                }
+                if let Some(pool) = &virtual_pool {
+                    drop((pool.allocate(5 << 20, &stream), pool.allocate(30 << 20, &stream)));
+                }
+                std::thread::park_timeout(Duration::from_millis(2));
+            }
+        });
+        // The job must end also when an assertion fails.
+        let finished = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            scraped_unchanged(&program, folder.path());
+            alert_fires(&program, folder.path());
+        }));
+        done.store(true, Ordering::Release);
+        if let Err(panic) = finished {
+            std::panic::resume_unwind(panic);
+        }
+    });
+}
+
+/// The configuration as it is shipped.
+fn scraped_unchanged(program: &Path, folder: &Path) {
+    let server =
+        Server::start(program, &Path::new(SHIPPED).join("prometheus.yml"), &folder.join("unchanged"));
+    // The first may have come before anything was asked for.
+    wait_for("a scrape of misses", || {
+        server.value("sum(vrampool_misses_total{pool=\"starved\"})").filter(|&misses| misses > 0.0)
+    });
+    assert_eq!(server.value("vrampool_max_cached_bytes{pool=\"starved\"}"), Some(0.0));
+    assert_eq!(server.value("vrampool_max_cached_bytes{pool=\"healthy\"}"), Some(f64::INFINITY));
+    wait_for("a scrape of hits", || {
+        server.value("vrampool_hit_ratio{pool=\"healthy\"}").filter(|&ratio| ratio > 0.9)
+    });
+    let rules = wait_for("an evaluation", || {
+        let groups = server.ask("/api/v1/rules", None)?["groups"].as_array()?.clone();
+        let rules: Vec<Value> =
+            groups.iter().flat_map(|group| group["rules"].as_array().cloned()).flatten().collect();
+        rules.iter().all(|rule| rule["health"] != "unknown").then_some(rules)
+    });
+    assert!(rules.len() > 10);
+    for rule in rules {
+        assert_eq!(rule["health"], "ok", "{rule}");
+    }
+}
+
+/// `vrampool train --source virtual`, and the address of its metrics.
+struct Training(Server);
+
+impl Training {
+    fn start() -> Self {
+        // Another program may take the free port before this one does.
+        let started = (0..10).find_map(|_| {
+            let address = free_address();
+            let process = Command::new(env!("CARGO_BIN_EXE_vrampool"))
+                .args(["train", "--epochs", "1000000", "--backend", "host", "--source", "virtual"])
+                .args(["--metrics", &address.to_string()])
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()
+                .expect("it runs");
+            let mut training = Server { process, address };
+            let served = wait_for("an answer or an end", || {
+                let ended = training.process.try_wait().expect("a child").is_some();
+                if ended { Some(false) } else { get(address, "/metrics").map(|_| true) }
+            });
+            served.then_some(Self(training))
+        });
+        started.expect("the program serves its metrics")
+    }
+}
+
+/// The configuration with every duration shortened, as the rules' own head says.
+fn alert_fires(program: &Path, folder: &Path) {
+    let shorten = |text: &str| {
+        let text = text.replace("for: 10m", "for: 2s").replace("for: 30m", "for: 2s").replace("5m", "10s");
+        text.replace("interval: 5s", "interval: 1s")
+    };
+    fs::create_dir_all(folder.join("rules")).expect("a folder");
+    let training = Training::start();
+    for file in ["prometheus.yml", "rules/vrampool.yml"] {
+        let text = fs::read_to_string(Path::new(SHIPPED).join(file)).expect("shipped");
+        let targets = format!("[\"127.0.0.1:9184\", \"{}\"]", training.0.address);
+        let text = text.replace("[\"127.0.0.1:9184\"]", &targets);
+        fs::write(folder.join(file), shorten(&text)).expect("written");
+    }
+    let server = Server::start(program, &folder.join("prometheus.yml"), &folder.join("shortened"));
+    wait_for("a warm training run", || {
+        server.value("vrampool:hit_ratio:rate10s{pool=\"train\"}").filter(|&ratio| ratio > 0.99)
+    });
+    let alerts = wait_for("the alert", || {
+        let alerts = server.ask("/api/v1/alerts", None)?["alerts"].as_array()?.clone();
+        let critical = |alert: &&Value| {
+            alert["labels"]["alertname"] == "VrampoolHitRateCritical" && alert["state"] == "firing"
+        };
+        alerts.iter().any(|alert| critical(&alert)).then_some(alerts)
+    });
+    if let Some(rate) = server.value("vrampool_hit_ratio{pool=\"virtual\"}") {
+        assert!(rate < 0.1, "its buckets hardly hit: {rate}");
+        assert_eq!(
+            server.value("vrampool:hit_ratio:rate5m{pool=\"virtual\"}".replace("5m", "10s").as_str()),
+            Some(1.0)
+        );
+    }
+    for alert in alerts {
+        assert_eq!(alert["labels"]["pool"], "starved", "the healthy pools alert nobody: {alert}");
+        if alert["labels"]["alertname"] == "VrampoolHitRateCritical" {
+            let advice = alert["annotations"]["description"].as_str().expect("advice");
+            assert!(advice.contains("max_cached_bytes"), "it says what to change: {advice}");
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! `vrampool replay`: what it prints, and how it fails.
+
+use std::process::{Command, Output};
+
+const KEYS: [&str; 12] = [
+    "trace",
+    "backend",
+    "size_classes",
+    "pass",
+    "ops",
+    "ns_per_op",
+    "peak_requested",
+    "peak_live",
+    "peak_held",
+    "peak_reserved",
+    "hit_rate",
+    "driver_calls",
+];
+
+fn replay(arguments: &[&str]) -> (Option<i32>, String, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vrampool"));
+    // Without it Mesa's drivers have something to say on stderr.
+    command.env("XDG_RUNTIME_DIR", std::env::temp_dir());
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../benches/traces/multistream.csv.gz");
+    let Output { status, stdout, stderr } =
+        command.arg("replay").arg(path).args(arguments).output().expect("the program starts");
+    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
+    (status.code(), text(stdout), text(stderr))
+}
+
+#[test]
+fn json_is_a_line_a_pass_with_exactly_these_keys() {
+    let (code, out, err) =
+        replay(&["--json", "--passes", "3", "--size-classes", "geometric", "--max-cached", "unlimited"]);
+    assert_eq!((code, err.as_str()), (Some(0), ""));
+    let mut passes = Vec::new();
+    for line in out.lines() {
+        let row: serde_json::Map<String, serde_json::Value> = serde_json::from_str(line).expect(line);
+        let mut keys: Vec<_> = row.keys().map(String::as_str).collect();
+        let mut expected = KEYS;
+        keys.sort_unstable();
+        expected.sort_unstable();
+        assert_eq!(keys, expected);
+        let words = ["trace", "backend", "size_classes"].map(|key| row[key].as_str().expect(key));
+        assert_eq!((words, row["ops"].as_u64()), (["multistream", "host", "geometric"], Some(723)));
+        passes.push(row["pass"].as_str().expect("a word").to_owned());
+    }
+    assert_eq!(passes, ["cold", "warm", "warm"]);
+}
+
+#[test]
+fn touched_memory_stays_as_it_was_written_and_is_counted() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("small.csv");
+    let mut csv = String::from("op,id,size,stream,t_us\n");
+    for id in 0..200u32 {
+        csv += &format!("a,{id},{},{},0\n", id * 7 % 900, id % 3);
+        // Freed by its own stream, by another one, or never.
+        if id % 4 > 0 {
+            csv += &format!("f,{id},0,{},0\n", id % 2);
+        }
+    }
+    let trace = vrampool::trace::Trace::parse(csv.as_bytes()).expect("a trace");
+    vrampool::trace::Export::new(vrampool::trace::Format::Csv).save(&trace, &path).expect("a file");
+    for source in ["direct", "arena", "virtual"] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_vrampool"));
+        // Without it Mesa's drivers have something to say on stderr.
+        command.env("XDG_RUNTIME_DIR", std::env::temp_dir());
+        command.arg("replay").arg(&path);
+        command.args(["--json", "--touch", "--threads", "2", "--source", source, "--limit", "64MiB"]);
+        let output = command.output().expect("the program starts");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(0), ""), "{source}");
+        let rows = text(&output.stdout);
+        for line in rows.lines() {
+            let row: serde_json::Map<String, serde_json::Value> = serde_json::from_str(line).expect(line);
+            assert_eq!(row.get("corrupt_bytes").and_then(serde_json::Value::as_u64), Some(0), "{line}");
+        }
+        assert_eq!(rows.lines().count(), 2);
+    }
+}
+
+#[test]
+fn a_gpu_that_is_not_there_is_an_error_of_exit_status_1() {
+    let (code, out, err) = replay(&["--backend", "cuda:4096"]);
+    assert_eq!((code, out.as_str()), (Some(1), ""), "{err}");
+    assert!(err.starts_with("error: no device `cuda:4096`: "), "{err}");
+    assert!(err.contains("host (host memory)"), "what there is instead: {err}");
+    let is_absent = err.contains("cuda is not available: ");
+    assert!(is_absent || err.contains("names none"), "{err}");
+    assert!(!err.contains("feature `cuda`"), "it is built in: {err}");
+}
+
+#[test]
+fn without_json_it_is_a_table() {
+    let (code, out, _) = replay(&["--threads", "3", "--limit", "unlimited"]);
+    assert_eq!(code, Some(0));
+    assert!(
+        ["held/req.", "multistream", "cold", "warm", "MiB", "2169"].iter().all(|text| out.contains(text)),
+        "{out}"
+    );
+}
+
+#[test]
+fn what_goes_wrong_is_said_and_the_exit_status_is_1() {
+    let (code, out, err) = replay(&["no/such/file", "--json"]);
+    assert_eq!((code, out.lines().count()), (Some(1), 2), "the file before it was replayed");
+    assert!(err.starts_with("error: no/such/file: it cannot be opened"), "{err}");
+    for (arguments, text) in [
+        (["--limit", "100MiB"], "raise `limit`"),
+        (["--device-memory", "100MiB"], "drop live buffers"),
+        (["--max-events", "10"], "raise `max_events`"),
+    ] {
+        let (code, _, err) = replay(&arguments);
+        assert!(code == Some(1) && err.contains("multistream") && err.contains(text), "{arguments:?}: {err}");
+    }
+    for arguments in [["--threads", "0"], ["--passes", "0"], ["--limit", "-1"], ["--size-classes", "round"]] {
+        assert_eq!(replay(&arguments).0, Some(2), "{arguments:?}");
+    }
+}

@@ -1,0 +1,106 @@
+//! `vrampool solve`: what it prints and draws, on every device that is there, and how it fails.
+
+use serde_json::Value;
+use std::process::{Command, Output};
+use vrampool::any;
+use vrampool::broker::Broker;
+
+fn vrampool(arguments: &[&str]) -> (Option<i32>, String, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vrampool"));
+    // Without it Mesa's drivers have something to say on stderr.
+    command.env("XDG_RUNTIME_DIR", std::env::temp_dir()).env_remove("VRAMPOOL_BACKEND");
+    let Output { status, stdout, stderr } = command.args(arguments).output().expect("the program starts");
+    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
+    (status.code(), text(stdout), text(stderr))
+}
+
+fn json(arguments: &[&str]) -> Value {
+    let (code, out, err) = vrampool(&[&["solve", "--json"], arguments].concat());
+    assert_eq!((code, err.as_str()), (Some(0), ""), "{arguments:?}");
+    serde_json::from_str(&out).expect("JSON")
+}
+
+/// 4 MB of a batch, in half a MiB.
+const LEAST_RUNS: u64 = 52_000;
+const LEAST_SHARE: u64 = 512 << 10;
+const SMALL: [&str; 8] = ["--runs", "52000", "--samples", "16", "--steps", "2", "--share", "512KiB"];
+
+#[test]
+fn a_sweep_larger_than_its_share_is_right_on_every_device() {
+    for device in any::devices().there {
+        eprintln!("on {}", device.name);
+        let opened = any::open(&device.name).expect("it is there");
+        let granularity = Broker::builder(&opened).build().expect("a broker").granularity();
+        for streams in [1, 3] {
+            // Where a device allocates in large pieces: one for each of both arrays on each stream, and eight times as many runs as
+            // the states of go into one.
+            let share = LEAST_SHARE.max(streams * 2 * granularity);
+            let runs = LEAST_RUNS.max(granularity / (16 * 4) * 8);
+            let [runs_text, share_text, streams_text] =
+                [runs, share, streams].map(|number| number.to_string());
+            let report = json(&[
+                "--samples",
+                "16",
+                "--steps",
+                "2",
+                "--runs",
+                &runs_text,
+                "--share",
+                &share_text,
+                "--backend",
+                &device.name,
+                "--streams",
+                &streams_text,
+            ]);
+            let number = |key: &str| report[key].as_u64().expect(key);
+            assert_eq!(report["backend"].as_str(), Some(device.backend));
+            assert_eq!(number("streams"), streams);
+            assert!(number("chunks") >= 8 && number("chunk_len") * number("chunks") >= runs, "{report}");
+            assert!(number("peak_held") <= number("share_bytes") && number("share_bytes") == share);
+            assert_eq!((number("batch_bytes"), number("bytes_copied")), (runs * 76, runs * 76));
+            // The program fails where an error is large.
+            assert!(report["worst_error"].as_f64().expect("a number") < 1e-2);
+        }
+    }
+}
+
+#[test]
+fn the_picture_has_a_bar_for_each_stage_of_each_chunk() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("chunks.svg");
+    let path = path.to_str().expect("UTF-8");
+    let report = json(&[&SMALL[..], &["--plot", path, "--streams", "2"]].concat());
+    let picture = std::fs::read_to_string(path).expect("a file");
+    assert!(picture.starts_with("<svg") && picture.contains("stream 1"), "{picture}");
+    let bars = picture.matches("fill=\"#E07B39\"").count() as u64;
+    // And one in the legend.
+    assert_eq!(bars, report["chunks"].as_u64().expect("a number") + 1);
+}
+
+#[test]
+fn a_comparison_tells_what_is_hidden() {
+    let report = json(&[&SMALL[..], &["--compare", "--host", "pageable", "--latency", "1"]].concat());
+    for key in ["single_stream_seconds", "copy_seconds", "compute_seconds", "speedup", "hidden"] {
+        assert!(report[key].as_f64().is_some_and(f64::is_finite), "{key}: {report}");
+    }
+    let (code, out, err) = vrampool(&[&["solve"], &SMALL[..], &["--host", "file"]].concat());
+    assert_eq!((code, err.as_str()), (Some(0), ""));
+    for words in ["52000 of 16 samples", "512.0 KiB", "file", "runs a second", "worst error"] {
+        assert!(out.contains(words), "{words}: {out}");
+    }
+}
+
+#[test]
+fn what_cannot_be_is_said() {
+    for (arguments, words) in [
+        (&["--share", "100"][..], "Can't fit a single run in GPU VRAM"),
+        (&["--runs", "18446744073709551615"], "no memory has as many bytes"),
+        (&["--plot", "/nowhere/at/all.svg", "--runs", "1000"], "at/all"),
+    ] {
+        let (code, out, err) = vrampool(&[&["solve"], arguments].concat());
+        assert_eq!((code, out.as_str()), (Some(1), ""), "{arguments:?}");
+        assert!(err.starts_with("error: ") && err.contains(words), "{err}");
+    }
+    let (code, _, err) = vrampool(&["solve", "--streams", "0"]);
+    assert_eq!(code, Some(2), "{err}");
+}

@@ -1,0 +1,238 @@
+//! `vrampool trace` and `--record`: what they write and print, and how they fail.
+
+use std::path::Path;
+use std::process::{Command, Output};
+use vrampool::trace::{Import, Trace};
+
+type Row = serde_json::Map<String, serde_json::Value>;
+
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+
+fn run(arguments: &[&str]) -> (Option<i32>, String, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vrampool"));
+    // Without it Mesa's drivers have something to say on stderr.
+    command.env("XDG_RUNTIME_DIR", std::env::temp_dir());
+    let Output { status, stdout, stderr } = command.args(arguments).output().expect("the program starts");
+    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
+    (status.code(), text(stdout), text(stderr))
+}
+
+fn path(folder: &Path, name: &str) -> String {
+    folder.join(name).to_str().expect("UTF-8").to_owned()
+}
+
+#[test]
+fn conversions_there_and_back_keep_the_trace() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let own = format!("{ROOT}/benches/traces/multistream.csv.gz");
+    let trace = Trace::read(&own).expect("a trace");
+    for (name, flags, format) in [
+        ("a.pickle", &[][..], "pytorch"),
+        ("b.pickle.gz", &[], "pytorch"),
+        ("c.csv.gz", &[], "csv"),
+        ("d.log", &["--to", "rmm"], "rmm"),
+    ] {
+        let output = path(folder.path(), name);
+        let convert = ["trace", "convert", &own, &output];
+        let (code, out, err) = run(&[&convert[..], flags].concat());
+        assert_eq!((code, err.as_str()), (Some(0), ""), "{name}");
+        assert!(out.starts_with(&format!("{output}: 723 events as {format}\n")), "{out}");
+        let back = Import::new().read(&output).expect("a trace");
+        assert_eq!((back.events().len(), back.peak_requested()), (723, trace.peak_requested()));
+        // And each of them is replayed, and fitted to.
+        let (code, out, err) = run(&["replay", "--json", "--passes", "1", &output]);
+        let row: Row = serde_json::from_str(&out).expect("a row");
+        assert_eq!((code, row["peak_requested"].as_u64()), (Some(0), Some(trace.peak_requested())), "{err}");
+        assert_eq!(run(&["fit", "--json", &output]).0, Some(0));
+    }
+}
+
+#[test]
+fn what_is_in_a_trace_is_shown_as_json_and_as_a_table() {
+    let snapshot = format!("{ROOT}/tests/golden/snapshot.pickle");
+    let (code, out, err) = run(&["trace", "show", "--json", &snapshot]);
+    assert_eq!((code, err.as_str()), (Some(0), ""));
+    let expected = [
+        r#"{"row":"trace","trace":"snapshot","events":7,"allocations":5,"frees":2,"never_freed":3,"streams":2,"distinct_sizes":5,"requested":3849,"peak_requested":3849,"largest":2049,"duration_us":17}"#,
+        r#"{"row":"sizes","from":0,"to":0,"allocations":1,"bytes":0,"share":0.2}"#,
+        r#"{"row":"sizes","from":64,"to":127,"allocations":1,"bytes":100,"share":0.2}"#,
+        r#"{"row":"sizes","from":512,"to":1023,"allocations":2,"bytes":1700,"share":0.4}"#,
+        r#"{"row":"sizes","from":2048,"to":4095,"allocations":1,"bytes":2049,"share":0.2}"#,
+    ];
+    assert_eq!(out.lines().collect::<Vec<_>>(), expected);
+    let (code, out, _) = run(&["trace", "show", &snapshot, "--device", "1"]);
+    assert_eq!(code, Some(0));
+    assert!(
+        ["never freed", "peak requested", "2.0 MiB", "100.0 %", "█"].iter().all(|text| out.contains(text)),
+        "{out}"
+    );
+    // A trace without events has no sizes.
+    let folder = tempfile::tempdir().expect("a folder");
+    let empty = path(folder.path(), "empty.csv");
+    std::fs::write(&empty, "op,id,size,stream,t_us\n").expect("a file");
+    assert_eq!(run(&["trace", "show", &empty]).0, Some(0));
+    assert_eq!(run(&["trace", "show", "--json", &empty]).1.lines().count(), 1);
+}
+
+#[test]
+fn what_goes_wrong_is_said_and_the_exit_status_is_1() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let evil = path(folder.path(), "evil.pickle");
+    std::fs::write(&evil, b"\x80\x02cos\nsystem\n(X\x04\x00\x00\x00truetR.").expect("a file");
+    let snapshot = format!("{ROOT}/tests/golden/snapshot.pickle");
+    let nowhere = path(folder.path(), "no/such/folder/out.csv");
+    for (arguments, text) in [
+        (&["trace", "show", "no/such/file"][..], "no/such/file: it cannot be opened"),
+        (&["trace", "show", &evil], "byte 2: the pickle has instruction 0x63 (GLOBAL)"),
+        (&["trace", "show", &snapshot, "--device", "7"], "nothing of device 7"),
+        (&["trace", "show", &snapshot, "--from", "csv"], "is not the header"),
+        (&["trace", "show", &snapshot, "--max-events", "3"], "raise `max_events`"),
+        (&["trace", "convert", &snapshot, &nowhere], "no/such/folder/out.csv: the file cannot be created"),
+        (&["replay", &snapshot, &snapshot, "--record", &nowhere], "a recording is of one trace"),
+        (
+            &["replay", &snapshot, "--passes", "1", "--record", &nowhere],
+            "no/such/folder/out.csv: the file cannot be created",
+        ),
+    ] {
+        let (code, _, err) = run(arguments);
+        assert!(code == Some(1) && err.starts_with("error: ") && err.contains(text), "{arguments:?}: {err}");
+    }
+    for arguments in
+        [&["trace"][..], &["trace", "convert", &snapshot], &["trace", "show", &snapshot, "--from", "json"]]
+    {
+        assert_eq!(run(arguments).0, Some(2), "{arguments:?}");
+    }
+}
+
+#[test]
+fn what_is_replayed_or_trained_is_recorded() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let own = format!("{ROOT}/benches/traces/resnet50.csv.gz");
+    let trace = Trace::read(&own).expect("a trace");
+    for (name, threads) in [("one.csv.gz", 1), ("two.pickle", 2)] {
+        let output = path(folder.path(), name);
+        let flags = ["--passes", "2", "--threads", &threads.to_string(), "--json"];
+        let (code, out, err) = run(&[&["replay", &own, "--record", &output], &flags[..]].concat());
+        assert_eq!((code, err.as_str()), (Some(0), ""), "{name}");
+        let recorded = Import::new().read(&output).expect("a trace");
+        // With what the trace does not free, which the replay drops.
+        let allocations =
+            trace.events().iter().filter(|event| event.op == vrampool::trace::Op::Allocate).count();
+        assert_eq!(recorded.events().len(), 2 * 2 * threads * allocations);
+        assert_eq!(out.lines().count(), 2);
+        if threads == 1 {
+            assert_eq!(recorded.peak_requested(), trace.peak_requested());
+        }
+    }
+    let output = path(folder.path(), "train.csv");
+    let (code, _, err) = run(&["train", "--epochs", "1", "--batch-size", "200", "--record", &output]);
+    assert_eq!((code, err.as_str()), (Some(0), ""));
+    assert!(Import::new().read(&output).expect("a trace").events().len() > 100);
+}
+
+#[test]
+fn a_reader_that_is_gone_ends_the_program_quietly() {
+    let trace = format!("{ROOT}/benches/traces/multistream.csv.gz");
+    for arguments in [
+        &["devices"][..],
+        &["trace", "show", &trace],
+        &["trace", "show", "--json", &trace],
+        &["fit", "--json", &trace],
+        &["replay", "--json", &trace],
+        &["replay", &trace],
+        &["train", "--epochs", "1", "--batch-size", "500"],
+    ] {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_vrampool"));
+        command.env("XDG_RUNTIME_DIR", std::env::temp_dir()).stdout(writer);
+        let output =
+            command.args(arguments).stderr(std::process::Stdio::piped()).output().expect("it starts");
+        let err = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.status.code(), &*err), (Some(141), ""), "{arguments:?}");
+    }
+}
+
+#[test]
+fn control_characters_in_names_are_escaped() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let evil = path(folder.path(), "a\u{1b}[2J.csv");
+    for (text, code) in [("op,id,size,stream,t_us\na,0,1,0,0\n", 0), ("x\n", 1)] {
+        std::fs::write(&evil, text).expect("a file");
+        for arguments in [
+            &["trace", "show", &evil][..],
+            &["fit", &evil],
+            &["replay", &evil],
+            &["trace", "convert", &evil, &format!("{evil}.pickle")],
+        ] {
+            let (found, out, err) = run(arguments);
+            assert_eq!(found, Some(code), "{err}");
+            assert!(!out.contains('\u{1b}') && !err.contains('\u{1b}'), "{out:?} {err:?}");
+            assert!(err.contains("a\\u{1b}[2J.csv"), "{err}");
+        }
+    }
+}
+
+#[test]
+fn endings_are_recognised_in_whatever_case() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let trace = format!("{ROOT}/benches/traces/multistream.csv.gz");
+    for (name, format, is_compressed) in
+        [("a.PICKLE", "pytorch", false), ("b.pkl.GZ", "pytorch", true), ("c.Csv.Gz", "csv", true)]
+    {
+        let output = path(folder.path(), name);
+        let (code, out, err) = run(&["trace", "convert", &trace, &output]);
+        assert!(code == Some(0) && out.contains(&format!("as {format}\n")), "{err}");
+        assert_eq!(std::fs::read(&output).expect("a file").starts_with(b"\x1f\x8b"), is_compressed);
+        assert_eq!(Import::new().read(&output).expect("a trace").name(), &name[..1]);
+    }
+}
+
+#[test]
+fn warnings_are_shown_and_strict_makes_them_errors() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let old = path(folder.path(), "old.csv");
+    std::fs::write(&old, "op,id,size,stream,t_us\na,5,1,9,3\n").expect("a file");
+    let new = path(folder.path(), "new.pickle");
+    for arguments in
+        [&["trace", "show", &old][..], &["fit", &old], &["replay", &old], &["trace", "convert", &old, &new]]
+    {
+        let (code, _, err) = run(arguments);
+        assert!(
+            code == Some(0) && err.starts_with(&format!("warning: {old}: the file has no last line")),
+            "{err}"
+        );
+        let (code, out, err) = run(&[arguments, &["--strict"]].concat());
+        assert_eq!((code, out.as_str()), (Some(1), ""), "{err}");
+        assert!(err.starts_with(&format!("error: {old}: the file has no last line")), "{err}");
+    }
+    let (_, out, _) = run(&["trace", "convert", &old, &new]);
+    assert!(
+        out.lines().skip(1).all(|line| line.starts_with("not kept: ")) && out.lines().count() == 4,
+        "{out}"
+    );
+    let classes = path(folder.path(), "old.classes");
+    std::fs::write(&classes, "vrampool fitted classes 1\n512\n").expect("a file");
+    let (code, _, err) = run(&["replay", &new, "--size-classes", &format!("fitted:{classes}")]);
+    assert!(
+        code == Some(0) && err.starts_with(&format!("warning: {classes}: the file has no last line")),
+        "{err}"
+    );
+}
+
+#[test]
+fn standard_output_without_room_is_named() {
+    if !Path::new("/dev/full").exists() {
+        return;
+    }
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("a device");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vrampool"));
+    let trace = format!("{ROOT}/benches/traces/multistream.csv.gz");
+    let output = command.args(["trace", "show", &trace]).stdout(full).output().expect("it starts");
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(1) && err.starts_with("error: standard output: "), "{err}");
+    // A device has no previous content, and is written to.
+    let (code, _, err) = run(&["trace", "convert", &trace, "/dev/full"]);
+    assert!(code == Some(1) && err.starts_with("error: /dev/full: the file cannot be written"), "{err}");
+    assert_eq!(run(&["trace", "convert", &trace, "/dev/null"]).0, Some(0));
+}

@@ -1,0 +1,269 @@
+//! `vrampool train`: it learns, through pool buffers only, the same whatever the pool may keep; its flags and the
+//! environment reach the pool; what is wrong is said.
+
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+const GIB: u64 = 1 << 30;
+
+/// The program, in an environment that sets nothing for it.
+fn command() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vrampool"));
+    // Without it Mesa's drivers have something to say on stderr.
+    command.env("XDG_RUNTIME_DIR", std::env::temp_dir());
+    for (name, _) in std::env::vars_os() {
+        let name = name.to_string_lossy().into_owned();
+        if name.starts_with("VRAMPOOL_") || name.starts_with("NETCL_") {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
+fn vrampool(arguments: &[&str], environment: &[(&str, &str)]) -> Output {
+    command().args(arguments).envs(environment.iter().copied()).output().expect("the program runs")
+}
+
+/// The JSON object of a run that succeeds.
+fn train(arguments: &[&str], environment: &[(&str, &str)]) -> Value {
+    let output = vrampool(&[&["train", "--json"], arguments].concat(), environment);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    assert_eq!(errors, "", "nothing is on stderr where that is no terminal");
+    let text = String::from_utf8(output.stdout).expect("JSON is UTF-8");
+    serde_json::from_str(text.lines().last().expect("a last line")).expect("the last line is JSON")
+}
+
+/// What a run that fails says.
+fn failure(arguments: &[&str], environment: &[(&str, &str)], code: i32) -> String {
+    let output = vrampool(&[&["train"], arguments].concat(), environment);
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(code), "{errors}");
+    assert!(output.stdout.is_empty(), "an error is said on stderr only");
+    assert!(!errors.contains("panicked"), "{errors}");
+    errors
+}
+
+fn bytes(report: &Value, key: &str) -> u64 {
+    report[key].as_u64().unwrap_or_else(|| panic!("{key} in {report}"))
+}
+
+fn share(report: &Value, key: &str) -> f64 {
+    report[key].as_f64().unwrap_or_else(|| panic!("{key} in {report}"))
+}
+
+#[test]
+fn it_learns_from_recycled_memory_and_a_tiny_cap_changes_nothing() {
+    let (roomy, tight) = (train(&[], &[]), train(&["--max-cached", "64KiB"], &[]));
+    for report in [&roomy, &tight] {
+        assert!(share(report, "test_accuracy") >= 0.96, "{report}");
+        assert!(bytes(report, "peak_cached") <= bytes(report, "max_cached_bytes"), "{report}");
+        assert!(bytes(report, "peak_requested") <= bytes(report, "peak_live"), "{report}");
+        assert!(bytes(report, "peak_live") <= bytes(report, "peak_held"), "{report}");
+        assert!(bytes(report, "bytes_cached") <= bytes(report, "peak_cached"), "{report}");
+        assert_eq!(bytes(report, "steps"), 30 * 1442_u64.div_ceil(64), "{report}");
+    }
+    assert_eq!(bytes(&roomy, "max_cached_bytes"), 4 * GIB);
+    assert!(share(&roomy, "hit_rate") >= 0.99, "{roomy}");
+    assert!(share(&roomy, "hit_rate_after_first_epoch") >= 0.99, "{roomy}");
+    assert_eq!(bytes(&roomy, "step_allocations_after_first_epoch"), 0, "{roomy}");
+    assert_eq!(bytes(&tight, "max_cached_bytes"), 64 << 10);
+    assert!(share(&tight, "hit_rate") < share(&roomy, "hit_rate"), "{tight}");
+    for key in ["test_accuracy", "steps", "peak_requested", "peak_live"] {
+        assert_eq!(roomy[key], tight[key], "{key}");
+    }
+    assert_eq!(
+        bytes(&roomy, "hits") + bytes(&roomy, "misses"),
+        bytes(&tight, "hits") + bytes(&tight, "misses"),
+        "the requests are the same"
+    );
+}
+
+#[test]
+fn the_json_object_has_these_keys() {
+    let report = train(&["--epochs", "1"], &[]);
+    let mut found: Vec<&str> = report.as_object().expect("an object").keys().map(String::as_str).collect();
+    let mut wanted = [
+        "backend",
+        "device",
+        "steps",
+        "test_accuracy",
+        "hits",
+        "misses",
+        "hit_rate",
+        "hit_rate_after_first_epoch",
+        "step_allocations_after_first_epoch",
+        "bytes_cached",
+        "peak_requested",
+        "peak_live",
+        "peak_held",
+        "max_cached_bytes",
+        "peak_cached",
+        "wall_s",
+    ];
+    found.sort_unstable();
+    wanted.sort_unstable();
+    assert_eq!(found, wanted);
+    assert_eq!((&report["backend"], &report["device"]), (&"host".into(), &"host memory".into()));
+    for later in ["hit_rate_after_first_epoch", "step_allocations_after_first_epoch"] {
+        assert!(report[later].is_null(), "there was no second epoch");
+    }
+    assert!(share(&report, "wall_s") > 0.0);
+}
+
+#[test]
+fn a_seed_repeats_a_run_and_another_seed_does_not() {
+    let run = |seed| {
+        let mut report = train(&["--epochs", "2", "--seed", seed], &[]);
+        report["wall_s"].take();
+        report
+    };
+    let first = run("7");
+    assert_eq!(first, run("7"));
+    assert_ne!(first["hits"], run("8")["hits"], "the batches of validation come from the seed too");
+}
+
+#[test]
+fn tables_are_for_people() {
+    let output = vrampool(&["train", "--epochs", "1", "--max-cached", "1MiB"], &[]);
+    let text = String::from_utf8(output.stdout).expect("UTF-8");
+    for word in
+        ["test accuracy", "hit rate", "requested", "cached", "1.0 MiB", "bucket", "misses", "64.0 KiB"]
+    {
+        assert!(text.contains(word), "`{word}` is not in\n{text}");
+    }
+}
+
+#[test]
+fn every_size_class_rule_and_batch_size_trains() {
+    let wanted = share(&train(&["--epochs", "1"], &[]), "test_accuracy");
+    for classes in ["power-of-two", "geometric:8:1KiB", "multiple:4KiB", "exact"] {
+        let report = train(&["--epochs", "1", "--size-classes", classes], &[]);
+        assert_eq!(share(&report, "test_accuracy"), wanted, "{classes}");
+    }
+    for (batch_size, steps) in [("1000", 2), ("1000000", 1)] {
+        let report = train(&["--epochs", "1", "--batch-size", batch_size], &[]);
+        assert_eq!(bytes(&report, "steps"), steps, "{batch_size}");
+    }
+}
+
+#[test]
+fn a_flag_comes_before_our_variable_and_that_before_netcls() {
+    let netcl = ("NETCL_MAX_CACHED_GB", "2");
+    let ours = ("VRAMPOOL_MAX_CACHED_GB", "0.5");
+    let cap = |arguments: &[&str], environment: &[(&str, &str)]| {
+        bytes(&train(&[&["--epochs", "1"], arguments].concat(), environment), "max_cached_bytes")
+    };
+    assert_eq!(cap(&[], &[netcl]), 2 * GIB);
+    assert_eq!(cap(&[], &[netcl, ours]), GIB / 2);
+    assert_eq!(cap(&["--max-cached", "3MiB"], &[netcl, ours]), 3 << 20);
+    assert_eq!(cap(&["--max-cached", "unlimited"], &[ours]), u64::MAX);
+}
+
+#[test]
+fn a_variable_that_cannot_be_read_is_named() {
+    let error = failure(&[], &[("VRAMPOOL_MAX_CACHED_GB", "abc")], 1);
+    assert!(error.contains("VRAMPOOL_MAX_CACHED_GB") && error.contains("abc"), "{error}");
+    for (name, value) in [
+        ("VRAMPOOL_MAX_CACHED_GB", "-1"),
+        ("NETCL_MAX_CACHED_GB", "-1"),
+        ("VRAMPOOL_POOL_BUDGET_FRAC", "abc"),
+        ("VRAMPOOL_POOL_LARGE_BUCKET_MB", "1e-9"),
+        ("VRAMPOOL_PINNED_STAGING_MB", "-1"),
+        ("VRAMPOOL_SLEEP_CHUNK_MB", "inf"),
+    ] {
+        // Whatever the arguments, and on a device that needs none of them.
+        let error = failure(&["--epochs", "1", "--max-cached", "1MiB"], &[(name, value)], 1);
+        assert!(error.contains(name) && error.contains(value), "{error}");
+    }
+    let error = failure(&[], &[("VRAMPOOL_PINNED_STAGING_MB", "lots")], 1);
+    assert!(error.contains("VRAMPOOL_PINNED_STAGING_MB"), "{error}");
+}
+
+#[test]
+fn an_address_in_use_is_an_error() {
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = taken.local_addr().expect("an address").to_string();
+    let error = failure(&["--metrics", &address], &[], 1);
+    assert!(error.contains("metrics") && error.contains(&address), "{error}");
+}
+
+#[test]
+fn metrics_are_served_while_it_trains() {
+    let page = served_while_it_trains();
+    assert!(page.contains("vrampool_hits_total{pool=\"train\",backend=\"host\""), "{page}");
+}
+
+/// The page with the metrics of a port that the system chooses and the program prints.
+fn served_while_it_trains() -> String {
+    let mut child = command()
+        .args(["train", "--epochs", "1000000", "--metrics", "127.0.0.1:0"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program runs");
+    let mut line = String::new();
+    BufReader::new(child.stderr.take().expect("piped")).read_line(&mut line).expect("a line");
+    let address =
+        line.trim().strip_prefix("metrics at http://").and_then(|line| line.strip_suffix("/metrics"));
+    let address = address.unwrap_or_default().to_owned();
+    // The deadline only ends a test that would fail.
+    let deadline = Instant::now() + Duration::from_secs(90);
+    let mut page = String::new();
+    // From the second step on there are hits.
+    while !page.contains("vrampool_hits_total{") && Instant::now() < deadline {
+        page = scrape(&address).unwrap_or_default();
+        std::thread::park_timeout(Duration::from_millis(1));
+    }
+    child.kill().expect("it still runs");
+    child.wait().expect("it ends");
+    page
+}
+
+fn scrape(address: &str) -> std::io::Result<String> {
+    let mut connection = TcpStream::connect(address)?;
+    write!(connection, "GET /metrics HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
+    let mut page = String::new();
+    connection.read_to_string(&mut page)?;
+    Ok(page)
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn output_that_cannot_be_written_is_an_error() {
+    let full = std::fs::File::options().write(true).open("/dev/full").expect("a device that is full");
+    let output = command().args(["train", "--epochs", "1"]).stdout(full).output().expect("the program runs");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{errors}");
+    assert!(errors.starts_with("error: "), "{errors}");
+}
+
+#[test]
+fn a_limit_that_is_too_small_is_explained() {
+    let error = failure(&["--limit", "1KiB"], &[], 1);
+    assert!(error.contains("out of memory") && error.contains("limit"), "{error}");
+    let error = failure(&["--limit", "1MiB"], &[], 1);
+    assert!(error.contains("out of memory") && error.contains("1.0 MiB"), "{error}");
+    // 2 MiB hold the network and a batch, with little to spare for idle memory.
+    let report = train(&["--epochs", "1", "--limit", "2MiB"], &[]);
+    assert!(bytes(&report, "peak_held") <= 2 << 20, "{report}");
+}
+
+#[test]
+fn wrong_flags_are_refused() {
+    for arguments in [
+        ["--epochs", "0"],
+        ["--batch-size", "0"],
+        ["--seed", "x"],
+        ["--max-cached", "much"],
+        ["--size-classes", "none"],
+        ["--metrics", "nowhere"],
+        ["--backend", "abacus"],
+    ] {
+        let error = failure(&arguments, &[], 2);
+        assert!(error.contains(arguments[0]), "{error}");
+    }
+}
