@@ -9,7 +9,12 @@ cd "$(dirname "$0")/.."
 
 target=${CARGO_TARGET_DIR:-target}/hit_path
 # Between crates nothing is looked at; with it, each crate would have a listing of its own.
-export CARGO_PROFILE_RELEASE_LTO=off
+export CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_DEBUG=0
+# No hit comes by these, which take most of the time.
+unoptimized=()
+for package in naga wgpu-core wgpu-hal wgpu regex-automata; do
+    unoptimized+=(--config "profile.release.package.$package.opt-level=0")
+done
 may_call='hot4take|put_anew|allocate_past_magazines|release_to_depot|drop_in_place|Unwind_Resume|panic_in_cleanup'
 then_may_call='Records::put_recorded|magazine::(put_anew|put_in_lane|take_last|take_from_lane|stow_last)|Rack::(begin_last|stow)|drop_in_place|__rust_dealloc|_Unwind_Resume|panic_in_cleanup'
 # A thread's first visit.
@@ -47,7 +52,7 @@ look_at() {
     rm -f "$target"/release/examples/"$example"-*.s
     # Cargo does not know that its output is gone.
     touch "examples/$example.rs"
-    cargo rustc --quiet --locked --release --all-features --example "$example" --target-dir "$target" -- --emit asm
+    cargo rustc --quiet --locked --release --all-features --example "$example" --target-dir "$target" "${unoptimized[@]}" -- --emit asm
     assembly=$(echo "$target"/release/examples/"$example"-*.s)
 
     for half in take put; do
