@@ -1,6 +1,6 @@
 //! What serves misses.
 
-use crate::arena::{ArenaBuffer, DeviceArena};
+use crate::arena::{ArenaBuffer, DeviceArena, ReservedPeak};
 use crate::error::Error;
 use std::fmt;
 use std::ops::Range;
@@ -90,6 +90,7 @@ pub(crate) struct Supply<B: Backend> {
     pub(crate) device: B,
     source: Source,
     arena: Option<DeviceArena<B>>,
+    reserved_peak: Option<ReservedPeak>,
     /// Whether that arena is others' too.
     is_shared: bool,
     /// Whether nothing of the arena is moved for the pool.
@@ -105,7 +106,24 @@ impl<B: Backend> Supply<B> {
         is_shared: bool,
         addresses_stay: bool,
     ) -> Self {
-        Self { device, source, arena, is_shared, addresses_stay }
+        let reserved_peak = arena.as_ref().map(DeviceArena::watch_reserved);
+        Self { device, source, arena, reserved_peak, is_shared, addresses_stay }
+    }
+
+    /// The most bytes that the arena reserved since [`reset_reserved_peak`](Self::reset_reserved_peak).
+    pub(crate) fn reserved_peak(&self) -> u64 {
+        self.reserved_peak.as_ref().map_or(0, ReservedPeak::bytes)
+    }
+
+    pub(crate) fn reset_reserved_peak(&self) {
+        if let Some((arena, peak)) = self.arena.as_ref().zip(self.reserved_peak.as_ref()) {
+            arena.reset_reserved(peak);
+        }
+    }
+
+    /// The end of the highest live block of an arena of fixed size; 0 for other sources.
+    pub(crate) fn highest_end(&self) -> u64 {
+        self.arena.as_ref().filter(|arena| !arena.is_growing()).map_or(0, DeviceArena::highest_end)
     }
 
     /// The arena, if its holes may be closed by moving blocks.

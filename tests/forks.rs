@@ -2,44 +2,18 @@
 //! waits, and no memory is shared.
 #![cfg(all(feature = "host", target_os = "linux"))]
 
+mod in_child;
+
+use in_child::{assert_forked, assert_refused, in_child};
 use std::mem::ManuallyDrop;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use vrampool::backend::{BackendError, VirtualMemory};
+use vrampool::backend::VirtualMemory;
 use vrampool::host::HostDevice;
-use vrampool::{Backend, DeviceArena, Error, Memory, Offload, Placement, Pool, PoolStats, Source};
+use vrampool::{Backend, DeviceArena, Memory, Offload, Placement, Pool, PoolStats, Source};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
-
-/// Runs `act` in a child, which must end well, destructors included. One that waits is ended by a signal.
-fn in_child(act: impl FnOnce()) {
-    // SAFETY: the child goes on with a copy of this thread alone. It uses the C library's allocator, which is usable in a child.
-    match unsafe { libc::fork() } {
-        0 => {
-            // SAFETY: a call without memory.
-            unsafe { libc::alarm(60) };
-            let outcome = catch_unwind(AssertUnwindSafe(act));
-            std::process::exit(if outcome.is_ok() { 0 } else { 1 });
-        }
-        child => {
-            assert!(child > 0, "no process");
-            let mut status = 0;
-            // SAFETY: the child is this process's own, and the status a variable.
-            let ended = unsafe { libc::waitpid(child, &mut status, 0) };
-            assert_eq!((ended, status), (child, 0), "it ended by a signal, or not well");
-        }
-    }
-}
-
-fn assert_forked<T>(outcome: Result<T, Error>) {
-    assert!(outcome.is_err_and(|error| error.is_forked()));
-}
-
-fn assert_refused<T>(outcome: Result<T, BackendError>) {
-    assert!(matches!(outcome, Err(BackendError::Forked)));
-}
 
 #[test]
 fn a_child_fails_typed_waits_for_nobody_and_shares_nothing() {

@@ -240,6 +240,7 @@ fn figures(source: Source, cached: u64, steps: &[(u64, usize, bool)]) -> Vec<Poo
             assert_eq!(arena.used(), stats.bytes_held, "what is not held is the arena's");
         }
         (stats.source, stats.bytes_reserved, stats.peak_reserved, stats.stream_waits) = (source, 0, 0, 0);
+        stats.peak_needed = 0;
         stats.source = Source::Direct;
         // Which of the two served a miss depends on the source.
         (stats.served_by_arena, stats.served_by_driver) = (0, stats.served_by_arena + stats.served_by_driver);

@@ -49,6 +49,12 @@ impl Writer {
         command
     }
 
+    /// Whether the report was printed does not depend on the file.
+    fn assert_report(&self, output: &Output) {
+        let report = text(&output.stdout);
+        assert_eq!(!report.is_empty(), self.has_report, "{:?}: {report}", self.arguments);
+    }
+
     /// Whether it is a complete file.
     fn is_whole(&self, path: &Path) -> bool {
         match path.extension().and_then(|ending| ending.to_str()) {
@@ -106,9 +112,9 @@ fn what_is_written_is_whole_and_keeps_links_and_permissions() {
     }
 }
 
-/// By the limit on the size of files, over which the program does not write.
+/// The limit on the size of files, over which the program does not write.
 #[test]
-fn a_full_disk_leaves_the_previous_file_and_the_report() {
+fn a_limit_on_the_size_of_files_leaves_the_previous_file_and_the_report() {
     for writer in WRITERS {
         let (_folder, path) = folder(&writer);
         let own = writer.command(&path);
@@ -118,14 +124,85 @@ fn a_full_disk_leaves_the_previous_file_and_the_report() {
         let output = command.output().expect("it starts");
         assert_old(&path, &output);
         assert!(text(&output.stderr).contains("cannot be written"), "{}", text(&output.stderr));
-        assert_eq!(
-            !output.stdout.is_empty(),
-            writer.has_report,
-            "{:?}: {}",
-            writer.arguments,
-            text(&output.stdout)
-        );
+        writer.assert_report(&output);
     }
+}
+
+/// Runs a command in the folder `$1`, on a file system of four pages that has the previous file and `$4` free pages, and
+/// copies what is there afterwards to the folder `$2`. `$3` is the previous file.
+const ON_A_FULL_DISK: &str = r#"
+disk=$1 after=$2 previous=$3 free=$4
+shift 4
+mount -t tmpfs -o size=16k none "$disk" && cp "$previous" "$disk" && head -c "${free}k" /dev/zero >"$disk/room" || exit 99
+cat /dev/zero >"$disk/filling" 2>/dev/null && exit 99
+rm "$disk/room"
+"$@"
+code=$?
+rm "$disk/filling"
+cp -R "$disk/." "$after" || exit 99
+exit $code
+"#;
+
+/// A command that may mount a file system of its own; `None`, with a line that says so, where the system forbids it.
+fn with_own_mounts() -> Option<Command> {
+    let unshare = || {
+        let mut command = Command::new("unshare");
+        command.args(["--user", "--map-root-user", "--mount"]);
+        command
+    };
+    let probe = unshare().args(["mount", "-t", "tmpfs", "none", "/tmp"]).output();
+    let is_allowed = probe.is_ok_and(|probe| probe.status.success());
+    if !is_allowed {
+        let required = std::env::var("VRAMPOOL_REQUIRE").unwrap_or_default();
+        assert!(!required.split(',').any(|name| name == "unshare"), "VRAMPOOL_REQUIRE names unshare");
+        eprintln!("skipped: this user cannot mount a file system (unshare)");
+    }
+    is_allowed.then(unshare)
+}
+
+fn run_on_a_full_disk(writer: &Writer, free_kilobytes: u64, after: &Path) -> Option<Output> {
+    let (_folder, previous) = folder(writer);
+    let disk = tempfile::tempdir().expect("a folder");
+    let own = writer.command(&disk.path().join(writer.name));
+    let mut command = with_own_mounts()?;
+    command.args(["sh", "-c", ON_A_FULL_DISK, "sh"]).args([disk.path(), after, &previous]);
+    command.arg(free_kilobytes.to_string()).arg(PROGRAM).args(own.get_args());
+    let output = command.output().expect("it starts");
+    assert_ne!(output.status.code(), Some(99), "the script works: {}", text(&output.stderr));
+    Some(output)
+}
+
+#[test]
+fn a_full_disk_leaves_the_previous_file_and_the_report() {
+    for writer in WRITERS {
+        let after = tempfile::tempdir().expect("a folder");
+        let Some(output) = run_on_a_full_disk(&writer, 0, after.path()) else { return };
+        assert_old(&after.path().join(writer.name), &output);
+        let error = text(&output.stderr);
+        assert!(error.contains("No space left on device") && error.contains("its disk has room"), "{error}");
+        writer.assert_report(&output);
+    }
+}
+
+#[test]
+fn a_disk_that_becomes_full_leaves_the_previous_file_or_the_next_one() {
+    let (mut failed, mut written) = (0, 0);
+    for writer in WRITERS {
+        let after = tempfile::tempdir().expect("a folder");
+        let Some(output) = run_on_a_full_disk(&writer, 4, after.path()) else { return };
+        let path = after.path().join(writer.name);
+        if output.status.success() {
+            assert!(writer.is_whole(&path), "{:?}", writer.arguments);
+            assert_eq!(names(after.path()), [writer.name]);
+            written += 1;
+        } else {
+            assert_old(&path, &output);
+            assert!(text(&output.stderr).contains("No space left on device"), "{}", text(&output.stderr));
+            failed += 1;
+        }
+        writer.assert_report(&output);
+    }
+    assert!(failed > 0 && written > 0, "{failed} files are larger than a page, {written} are not");
 }
 
 #[test]

@@ -102,6 +102,7 @@ impl<B: Backend> ArenaBuffer<B> {
     /// # Errors
     /// [`Error::Arena`] after the arena was reset or resized.
     pub fn offset(&self) -> Result<u64, Error> {
+        fork::check()?;
         let state = self.arena.settled(self.block);
         // After a resize the block is another engine's, after a reset the engine's of before: stale both.
         if state.slots.get(self.block).is_none() {
@@ -120,6 +121,9 @@ impl<B: Backend> ArenaBuffer<B> {
     /// Where it is at this moment, where the device has addresses, and whether it stays there.
     pub(crate) fn address(&self) -> Option<(u64, bool)> {
         let start = self.range().address()?;
+        if fork::is_child() {
+            return None;
+        }
         let state = self.arena.settled(self.block);
         state.slots.get(self.block)?;
         let offset = self.offset_in(&state).ok()?;
@@ -130,6 +134,9 @@ impl<B: Backend> ArenaBuffer<B> {
     /// as many as it is stitched of. None after the arena was reset or resized.
     #[must_use]
     pub fn parts(&self) -> Vec<Range<u64>> {
+        if fork::is_child() {
+            return Vec::new();
+        }
         let state = self.arena.settled(self.block);
         let Some(slot) = state.slots.get(self.block) else { return Vec::new() };
         let blocks = std::iter::once(self.block).chain(slot.more().iter().copied());
@@ -141,6 +148,9 @@ impl<B: Backend> ArenaBuffer<B> {
     /// while the result exists, and no region made of the memory outlives that.
     #[must_use]
     pub fn memory(&self) -> HeldMemory<'_, B::Memory> {
+        if fork::is_child() {
+            return HeldMemory::new(self.range(), None);
+        }
         let mut state = self.arena.settled(self.block);
         // A stale block has no place to be kept at.
         let hold = state.slots.get_mut(self.block).map(|slot| self.hold_of(slot));

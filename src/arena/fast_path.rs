@@ -17,7 +17,7 @@ use vrampool_backend::{Backend, Memory, Stream};
 /// What an [emptied](ArenaBuffer::empty) buffer got.
 #[derive(Debug)]
 pub(crate) struct Refill<S> {
-    /// How much the arena has to have for it: where it ends, or what is mapped, bytes.
+    /// Where it ends in a range of fixed size, bytes; 0 in a growing arena.
     pub(crate) end: u64,
     /// Where it is from now on, where the device has addresses and nothing moves it; 0 else.
     pub(crate) address: u64,
@@ -52,7 +52,7 @@ impl<B: Backend> ArenaBuffer<B> {
         let address = if stays { range.address().map_or(0, |start| start + offset) } else { 0 };
         (self.block, self.len, self.size, self.alignment) = (block, bytes, size, 1);
         self.is_emptied = false;
-        let end = state.backing.as_ref().map_or(offset + size, |backing| backing.mapped);
+        let end = if stays { 0 } else { offset + size };
         Some(Refill { end, address, gone })
     }
 

@@ -2,7 +2,7 @@
 //! numbers alone ([`engine`]).
 //!
 //! * `builder`, `buffer`, `stats`: how an arena is to be, a block on loan (`resize`: of another size), what it
-//!   tells of itself;
+//!   tells of itself; `reserved`: the bytes that it took from the device, and their peaks;
 //! * `state`: what the lock holds; `live_block`: who uses a block, of which parts a stitched one is made, and whether it may move;
 //!   `fast_path`: one buffer for one block after the other;
 //! * `hazards`: who may touch which bytes when; `mapping`: physical memory behind a growing arena's range;
@@ -21,6 +21,7 @@ mod hazards;
 mod live_block;
 mod mapping;
 mod panics;
+mod reserved;
 mod resets;
 mod resize;
 mod sleep;
@@ -34,6 +35,7 @@ pub(crate) use fast_path::Refill;
 pub(crate) use mapping::make::mapping_calls_of_this_thread;
 pub use mapping::quota::Allowance;
 use mapping::quota::Share;
+pub(crate) use reserved::ReservedPeak;
 pub use sleep::{BlockState, Offload, SleepReport, SleepState, WakeReport};
 pub(crate) use sleep::{Falling, Stored, Waking, can_pin, on_a_stream};
 

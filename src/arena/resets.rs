@@ -102,6 +102,10 @@ impl<B: Backend> DeviceArena<B> {
         resized.peak = state.peak;
         // Marks and waits that are on their way say nothing of the new range.
         resized.unsettled = Unsettled::after(&mut state.unsettled);
+        resized.reserved_peaks = state.reserved_peaks.clone();
+        resized.former_ranges = std::mem::take(&mut state.former_ranges);
+        resized.former_ranges.push(&state.range);
+        resized.reserved_peaks.note(resized.reserved_bytes());
         let old = std::mem::replace(&mut *state, resized);
         drop(state);
         drop(quiet);

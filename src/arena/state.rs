@@ -5,6 +5,7 @@ use super::hazards::ranges::{Awaited, Streams, Unsettled, add, await_also};
 use super::hazards::timeline::{Before, Marks};
 use super::live_block::{Slot, Slots};
 use super::mapping::pages::Backing;
+use super::reserved::{FormerRanges, ReservedPeaks};
 use super::sleep::Sleep;
 use crate::arena::engine::{Arena, ArenaLayout, BlockId, SpanState};
 use crate::error::Error;
@@ -31,6 +32,9 @@ pub(super) struct State<B: Backend> {
     pub(super) deferred: Deferred<B::Stream>,
     /// Of a growing arena.
     pub(super) backing: Option<Backing<B>>,
+    /// Of an arena of fixed size.
+    pub(super) former_ranges: FormerRanges<B::Memory>,
+    pub(super) reserved_peaks: ReservedPeaks,
     /// Whether a request gets memory that takes no wait, if there is some, also where no stream is marked: in a range of fixed size.
     pub(super) prefers_settled: bool,
     pub(super) sleep: Sleep<B>,
@@ -167,6 +171,8 @@ impl<B: Backend> State<B> {
     }
 
     pub(super) fn new(device: &B, engine: Arena, range: B::Memory, backing: Option<Backing<B>>) -> Self {
+        let reserved_peaks = ReservedPeaks::default();
+        let backing = backing.map(|backing| backing.noting(reserved_peaks.clone()));
         Self {
             range: Arc::new(range),
             handles: Vec::with_capacity(HANDLES),
@@ -180,6 +186,8 @@ impl<B: Backend> State<B> {
             prefers_settled: backing.is_none()
                 && device.properties().capabilities.contains(Capabilities::CONCURRENT_STREAMS),
             backing,
+            former_ranges: FormerRanges::default(),
+            reserved_peaks,
             sleep: Sleep::Awake,
             staged: 0,
             peak: 0,

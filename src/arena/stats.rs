@@ -1,4 +1,4 @@
-//! What an arena on a device tells of itself.
+//! Sizes and counts of an arena on a device. In a forked child all are zero or empty: the lock may be held for ever there.
 
 use super::DeviceArena;
 use super::mapping::pages::Backing;
@@ -9,7 +9,7 @@ use crate::sync::MutexGuard;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use vrampool_backend::{Backend, Memory, MemoryKind};
+use vrampool_backend::{Backend, Memory, MemoryKind, fork};
 
 impl<B: Backend> DeviceArena<B> {
     /// The device it is on.
@@ -27,7 +27,7 @@ impl<B: Backend> DeviceArena<B> {
     /// What sizes round up to and offsets are multiples of, bytes.
     #[must_use]
     pub fn alignment(&self) -> u64 {
-        self.locked().engine.alignment()
+        self.locked().map_or(1, |state| state.engine.alignment())
     }
 
     /// `bytes` rounded up to the alignment; `None` when that does not fit 64 bits.
@@ -39,7 +39,7 @@ impl<B: Backend> DeviceArena<B> {
     /// Bytes in all; of a growing arena those that are mapped.
     #[must_use]
     pub fn capacity(&self) -> u64 {
-        let state = self.locked();
+        let Some(state) = self.locked() else { return 0 };
         state.backing.as_ref().map_or_else(|| state.engine.capacity(), |backing| backing.mapped)
     }
 
@@ -47,71 +47,62 @@ impl<B: Backend> DeviceArena<B> {
     /// granule, and `Dynamic` the other; parts with nothing behind them count.
     #[must_use]
     pub fn capacity_of(&self, zone: Zone) -> u64 {
-        self.locked().engine.capacity_of(zone)
+        self.locked().map_or(0, |state| state.engine.capacity_of(zone))
     }
 
     /// The range's address on the device, where the device has addresses.
     #[must_use]
     pub fn base(&self) -> Option<u64> {
-        self.locked().range.address()
+        self.locked()?.range.address()
     }
 
     /// Bytes of live blocks.
     #[must_use]
     pub fn used(&self) -> u64 {
-        self.locked().engine.used()
+        self.locked().map_or(0, |state| state.engine.used())
     }
 
     /// Bytes of live blocks in one zone.
     #[must_use]
     pub fn used_in(&self, zone: Zone) -> u64 {
-        self.locked().engine.used_in(zone)
+        self.locked().map_or(0, |state| state.engine.used_in(zone))
     }
 
     /// The most bytes that were live.
     #[must_use]
     pub fn peak_used(&self) -> u64 {
-        let state = self.locked();
-        state.peak
+        self.locked().map_or(0, |state| state.peak)
     }
 
     /// Free bytes of a zone.
     #[must_use]
     pub fn available(&self, zone: Zone) -> u64 {
-        self.whole().engine.available(zone)
+        self.whole().map_or(0, |state| state.engine.available(zone))
     }
 
     /// The largest request that a zone can serve now, bytes.
     #[must_use]
     pub fn largest_free_block(&self, zone: Zone) -> u64 {
-        self.whole().engine.largest_free_block(zone)
+        self.whole().map_or(0, |state| state.engine.largest_free_block(zone))
     }
 
     /// External fragmentation of a zone: the share of its free bytes that is not in the largest free block, 0 to 1.
     #[must_use]
     pub fn fragmentation(&self, zone: Zone) -> f64 {
-        self.whole().engine.fragmentation(zone)
+        self.whole().map_or(0.0, |state| state.engine.fragmentation(zone))
     }
 
     /// The end of the highest live block, bytes: what the range would have to be for what is live now. Of a growing arena an
     /// offset among its addresses, and no measure of memory: see [`reserved_bytes`](Self::reserved_bytes).
     #[must_use]
     pub fn highest_end(&self) -> u64 {
-        self.locked().engine.live_end()
+        self.locked().map_or(0, |state| state.engine.live_end())
     }
 
     /// Whether it maps memory as it is needed.
     #[must_use]
     pub fn is_growing(&self) -> bool {
-        self.locked().backing.is_some()
-    }
-
-    /// Bytes that it took from the device: of a growing arena what is mapped, else the end of the highest live block, which
-    /// is what it would have had to take.
-    #[must_use]
-    pub fn reserved_bytes(&self) -> u64 {
-        let state = self.locked();
-        state.backing.as_ref().map_or_else(|| state.engine.live_end(), |backing| backing.mapped)
+        self.locked().is_some_and(|state| state.backing.is_some())
     }
 
     /// Bytes of addresses: of a growing arena those of its range and of stitched ranges, else its capacity.
@@ -119,7 +110,7 @@ impl<B: Backend> DeviceArena<B> {
     /// Of a growing arena at most eight times its limit (or the device's memory, if that is less).
     #[must_use]
     pub fn address_bytes(&self) -> u64 {
-        let state = self.locked();
+        let Some(state) = self.locked() else { return 0 };
         let asleep = if let Sleep::Asleep(asleep) = &state.sleep { asleep.stitched_bytes() } else { 0 };
         state
             .backing
@@ -132,13 +123,13 @@ impl<B: Backend> DeviceArena<B> {
     /// At most four times the granules of the limit (or of the device's memory, if that is less), and 1,024.
     #[must_use]
     pub fn mappings(&self) -> u64 {
-        self.locked().backing.as_ref().map_or(0, Backing::mappings)
+        self.locked().map_or(0, |state| state.backing.as_ref().map_or(0, Backing::mappings))
     }
 
     /// Stitched ranges of a growing arena: those in use, those kept for further requests, and those on their way out.
     #[must_use]
     pub fn stitched_ranges(&self) -> u64 {
-        self.locked().backing.as_ref().map_or(0, Backing::stitched_ranges)
+        self.locked().map_or(0, |state| state.backing.as_ref().map_or(0, Backing::stitched_ranges))
     }
 
     /// Calls of the device that a growing arena made for virtual memory so far, and their time.
@@ -157,15 +148,15 @@ impl<B: Backend> DeviceArena<B> {
     /// All blocks, live and free, in the order of their addresses.
     #[must_use]
     pub fn blocks(&self) -> Vec<Span> {
-        self.whole().engine.blocks().collect()
+        self.whole().map_or_else(Vec::new, |state| state.engine.blocks().collect())
     }
 
     /// Where in its range it has memory, offsets, in order: of a growing arena the parts that are mapped (asleep none), else all
     /// of it.
     #[must_use]
     pub fn mapped(&self) -> Vec<Range<u64>> {
-        let state = self.locked();
         let mut runs: Vec<Range<u64>> = Vec::new();
+        let Some(state) = self.locked() else { return runs };
         let Some(backing) = &state.backing else {
             runs.push(0..state.engine.capacity());
             return runs;
@@ -180,13 +171,13 @@ impl<B: Backend> DeviceArena<B> {
         runs
     }
 
-    /// For what is free, and where.
-    fn whole(&self) -> MutexGuard<'_, State<B>> {
-        self.shared.state.lock()
+    /// For what is free, and where. `None` in a forked child.
+    fn whole(&self) -> Option<MutexGuard<'_, State<B>>> {
+        (!fork::is_child()).then(|| self.shared.state.lock())
     }
 
-    /// For all else.
-    fn locked(&self) -> MutexGuard<'_, State<B>> {
-        self.shared.state.lock_with_deferred()
+    /// For all else. `None` in a forked child.
+    fn locked(&self) -> Option<MutexGuard<'_, State<B>>> {
+        (!fork::is_child()).then(|| self.shared.state.lock_with_deferred())
     }
 }

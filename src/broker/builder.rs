@@ -12,8 +12,8 @@ use crate::environment;
 use crate::environment::UNLIMITED;
 use crate::staging::ledger::{HOST_FRACTION, PinnedLedger, budget};
 use crate::staging::{BlockBounds, Staging};
-use parking_lot::Mutex;
-use std::collections::BTreeMap;
+use parking_lot::{Mutex, RwLock};
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -215,8 +215,9 @@ impl<B: Backend> BrokerBuilder<B> {
                 on_warning: self.on_warning,
             },
             turn: Turn::default(),
+            pool: RwLock::new(pool),
+            last: Arc::default(),
             state: Mutex::new(State {
-                pool,
                 allocator: self.allocator,
                 mode: self.mode,
                 shares: Shares::new(total),
@@ -224,6 +225,7 @@ impl<B: Backend> BrokerBuilder<B> {
                 groups: BTreeMap::new(),
                 clock: 0,
                 counts: BrokerCounts::default(),
+                deregistered: VecDeque::new(),
             }),
             device: self.device,
         }))

@@ -4,11 +4,12 @@ use super::handle::{group_name, idle};
 use super::request::Queued;
 use super::state::{Entry, Group, InvalidateHook, ReadyHook, Shared};
 use super::{ArrayId, ArrayRequest, BrokerError, ClientId, ClientStats, LimitMode, Response, Share, Warning};
+use crate::sync::fork_arc::ForkArc;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use vrampool_backend::Backend;
+use vrampool_backend::{Backend, fork};
 
 /// What a client is to be, for [`Broker::register`](super::Broker::register).
 #[derive(Clone)]
@@ -73,17 +74,18 @@ impl fmt::Debug for Client {
 #[derive(Debug)]
 #[must_use = "dropping it deregisters the client"]
 pub struct ClientHandle<B: Backend> {
-    shared: Arc<Shared<B>>,
+    shared: ForkArc<Shared<B>>,
     id: ClientId,
     name: String,
 }
 
 impl<B: Backend> ClientHandle<B> {
-    pub(super) fn register(shared: &Arc<Shared<B>>, client: Client) -> Result<Self, BrokerError> {
+    pub(super) fn register(shared: &ForkArc<Shared<B>>, client: Client) -> Result<Self, BrokerError> {
+        fork::check()?;
         static NEXT: AtomicU64 = AtomicU64::new(1);
         // Relaxed: only distinctness matters.
         let id = ClientId(NEXT.fetch_add(1, Ordering::Relaxed));
-        let handle = Self { shared: Arc::clone(shared), id, name: client.name };
+        let handle = Self { shared: shared.clone(), id, name: client.name };
         let mut state = shared.state.lock();
         let warned = state.shares.set(id, client.share);
         let warned = match warned {
@@ -141,6 +143,7 @@ impl<B: Backend> ClientHandle<B> {
     /// # Errors
     /// [`BrokerError::Request`] for one that cannot be.
     pub fn queue(&self, request: ArrayRequest) -> Result<ArrayId, BrokerError> {
+        fork::check()?;
         request.check()?;
         let id = ArrayId::next();
         let mut state = self.shared.state.lock();
@@ -156,6 +159,7 @@ impl<B: Backend> ClientHandle<B> {
     /// # Errors
     /// None while the handle is there.
     pub fn withdraw(&self) -> Result<(), BrokerError> {
+        fork::check()?;
         self.shared.state.lock().entry(self.id)?.queue.clear();
         Ok(())
     }
@@ -166,6 +170,7 @@ impl<B: Backend> ClientHandle<B> {
     /// # Errors
     /// None while the handle is there.
     pub fn forget(&self, label: &str) -> Result<bool, BrokerError> {
+        fork::check()?;
         let mut unwanted = Vec::new();
         let mut state = self.shared.state.lock();
         let entry = state.entry(self.id)?;
@@ -199,6 +204,7 @@ impl<B: Backend> ClientHandle<B> {
     /// # Errors
     /// [`BrokerError::Share`]; it keeps the one that it had.
     pub fn set_share(&self, share: Share) -> Result<(), BrokerError> {
+        fork::check()?;
         let mut state = self.shared.state.lock();
         let warned = state.shares.set(self.id, share)?;
         if share != Share::Auto {
@@ -216,6 +222,7 @@ impl<B: Backend> ClientHandle<B> {
     /// # Errors
     /// [`BrokerError::Busy`] while either group runs.
     pub fn move_to(&self, group: &str) -> Result<(), BrokerError> {
+        fork::check()?;
         let _turn = self.shared.turn.take()?;
         let group = group_name(group);
         let mut state = self.shared.state.lock();
@@ -244,6 +251,9 @@ impl<B: Backend> ClientHandle<B> {
     /// The group it is in.
     #[must_use]
     pub fn group(&self) -> String {
+        if fork::is_child() {
+            return String::new();
+        }
         self.shared.state.lock().clients.get(&self.id).map(|entry| entry.group.clone()).unwrap_or_default()
     }
 
@@ -253,6 +263,7 @@ impl<B: Backend> ClientHandle<B> {
     /// # Errors
     /// None while the handle is there.
     pub fn begin_work(&self) -> Result<(), BrokerError> {
+        fork::check()?;
         let mut state = self.shared.state.lock();
         state.clock += 1;
         let clock = state.clock;
@@ -267,6 +278,7 @@ impl<B: Backend> ClientHandle<B> {
     /// # Errors
     /// What the device reports; the work counts as in flight then.
     pub fn end_work(&self, stream: &B::Stream) -> Result<(), BrokerError> {
+        fork::check()?;
         let event = self.shared.device.record(stream)?;
         let mut state = self.shared.state.lock();
         let entry = state.entry(self.id)?;
@@ -279,6 +291,9 @@ impl<B: Backend> ClientHandle<B> {
     /// What it has.
     #[must_use]
     pub fn stats(&self) -> ClientStats {
+        if fork::is_child() {
+            return ClientStats::default();
+        }
         let state = self.shared.state.lock();
         state.clients.get(&self.id).map(|entry| state.stats_of(self.id, entry)).unwrap_or_default()
     }
@@ -304,10 +319,17 @@ pub(super) fn take_empty<B: Backend>(
 
 impl<B: Backend> Drop for ClientHandle<B> {
     fn drop(&mut self) {
+        if fork::is_child() {
+            return;
+        }
         let mut state = self.shared.state.lock();
         let parts = &mut *state;
         parts.shares.remove(self.id);
         let entry = parts.clients.remove(&self.id);
+        // A publisher has another handle to the final figures.
+        if let Some(entry) = entry.as_ref().filter(|_| Arc::strong_count(&self.shared.last) > 1) {
+            parts.note_deregistered(self.id, entry);
+        }
         let mut gone = None;
         if let Some(entry) = &entry {
             if let Some(group) = parts.groups.get_mut(&entry.group) {

@@ -5,59 +5,29 @@ use super::client::{Client, ClientHandle};
 use super::host_array::{Bytes, Spilled, choose};
 use super::state::{Group, Shared};
 use super::{
-    Allocator, BrokerCounts, BrokerError, BrokerStats, DEFAULT_GROUP, HostArray, HostBacking, LimitMode,
-    PinnedLedger, Plan, RegisteredClient,
+    Allocator, BrokerError, BrokerStats, DEFAULT_GROUP, HostArray, HostBacking, LimitMode, PinnedLedger,
+    Plan, RegisteredClient,
 };
 use crate::cache::size_class::SizeClasses;
 use crate::environment::UNLIMITED;
 use crate::error::Error;
 use crate::pool::Pool;
 use crate::source::Source;
-use std::sync::Arc;
-use vrampool_backend::{Backend, BackendError, Capabilities, Placement};
+use crate::sync::fork_arc::ForkArc;
+use vrampool_backend::{Backend, BackendError, Capabilities, Placement, fork};
 
 /// Shares a device between clients: see [the module](super). A clone is another handle to the same broker.
+///
+/// In a [forked](vrampool_backend::fork) child every call of a broker, a client or a plan that can fail returns
+/// [`BackendError::Forked`]. Figures are zero, settings their defaults, and drops have no effect.
 #[derive(Debug)]
 pub struct Broker<B: Backend> {
-    shared: Arc<Shared<B>>,
+    pub(super) shared: ForkArc<Shared<B>>,
 }
 
 impl<B: Backend> Clone for Broker<B> {
     fn clone(&self) -> Self {
-        Self { shared: Arc::clone(&self.shared) }
-    }
-}
-
-/// A broker that is there as long as others keep it.
-#[cfg(feature = "metrics")]
-#[derive(Debug)]
-pub(crate) struct WeakBroker<B: Backend>(std::sync::Weak<Shared<B>>);
-
-#[cfg(feature = "metrics")]
-impl<B: Backend> WeakBroker<B> {
-    pub(crate) fn upgrade(&self) -> Option<Broker<B>> {
-        self.0.upgrade().map(|shared| Broker { shared })
-    }
-
-    pub(crate) fn is_there(&self) -> bool {
-        self.0.strong_count() > 0
-    }
-
-    /// Where the broker is in memory, which tells it from all others.
-    pub(crate) fn place(&self) -> usize {
-        self.0.as_ptr().addr()
-    }
-}
-
-#[cfg(feature = "metrics")]
-impl<B: Backend> Broker<B> {
-    pub(crate) fn downgrade(&self) -> WeakBroker<B> {
-        WeakBroker(Arc::downgrade(&self.shared))
-    }
-
-    /// What the broker is, where nobody else has it.
-    pub(crate) fn into_last(self) -> Option<impl Send + use<B>> {
-        Arc::into_inner(self.shared)
+        Self { shared: self.shared.clone() }
     }
 }
 
@@ -68,7 +38,7 @@ impl<B: Backend> Broker<B> {
     }
 
     pub(super) fn of(shared: Shared<B>) -> Self {
-        Self { shared: Arc::new(shared) }
+        Self { shared: ForkArc::new(shared) }
     }
 
     /// A client, until the handle is dropped.
@@ -88,6 +58,7 @@ impl<B: Backend> Broker<B> {
     /// cannot be cut so that it fits, [`BrokerError::Busy`] while the group runs, [`BrokerError::Reentrant`] from a callback,
     /// [`BrokerError::Memory`] when the device fails. What was queued stays queued; memory that the group had may be gone.
     pub fn commit(&self, group: &str) -> Result<Plan<B>, BrokerError> {
+        fork::check()?;
         let grant = self.shared.commit(group)?;
         Ok(Plan::new(&self.shared, group, grant))
     }
@@ -97,6 +68,7 @@ impl<B: Backend> Broker<B> {
     /// # Errors
     /// What the device reports.
     pub fn available(&self, group: &str) -> Result<u64, BrokerError> {
+        fork::check()?;
         self.shared.available(group)
     }
 
@@ -106,6 +78,7 @@ impl<B: Backend> Broker<B> {
     /// # Errors
     /// [`BrokerError::Setting`] for 0; [`BrokerError::Busy`].
     pub fn set_streams(&self, group: &str, streams: usize) -> Result<(), BrokerError> {
+        fork::check()?;
         if streams == 0 {
             return Err(BrokerError::Setting { field: "streams", reason: "work runs on 1 at least".into() });
         }
@@ -124,6 +97,7 @@ impl<B: Backend> Broker<B> {
     /// # Errors
     /// [`BrokerError::Setting`] for 0; [`BrokerError::Busy`].
     pub fn set_chunk_runs(&self, group: &str, runs: u64) -> Result<(), BrokerError> {
+        fork::check()?;
         if runs == 0 {
             return Err(BrokerError::Setting {
                 field: "chunk_runs",
@@ -144,11 +118,15 @@ impl<B: Backend> Broker<B> {
     /// # Errors
     /// What the device reports.
     pub fn stream(&self, group: &str) -> Result<B::Stream, BrokerError> {
+        fork::check()?;
         Ok(self.shared.streams(group, 1)?.swap_remove(0))
     }
 
     /// Has all groups that are not running make new streams when they next need them, as after a failure of the device's.
     pub fn renew_streams(&self) {
+        if fork::is_child() {
+            return;
+        }
         let mut old = Vec::new();
         for group in self.shared.state.lock().groups.values_mut().filter(|group| !group.is_running) {
             old.append(&mut group.streams);
@@ -157,6 +135,9 @@ impl<B: Backend> Broker<B> {
 
     /// Whether shares are kept: from the next commit of each group on, or its next run.
     pub fn set_limit_mode(&self, mode: LimitMode) {
+        if fork::is_child() {
+            return;
+        }
         let mut state = self.shared.state.lock();
         if std::mem::replace(&mut state.mode, mode) != mode {
             state.groups.values_mut().for_each(Group::replan);
@@ -166,7 +147,7 @@ impl<B: Backend> Broker<B> {
     /// Whether shares are kept.
     #[must_use]
     pub fn limit_mode(&self) -> LimitMode {
-        self.shared.state.lock().mode
+        if fork::is_child() { LimitMode::default() } else { self.shared.state.lock().mode }
     }
 
     /// Has another allocate from now on. What clients hold stays theirs until they plan anew, and their shares and queues are as they
@@ -175,29 +156,31 @@ impl<B: Backend> Broker<B> {
     /// # Errors
     /// [`BrokerError::Memory`] when the device has no such allocator; the old one stays.
     pub fn set_allocator(&self, allocator: Allocator) -> Result<(), BrokerError> {
+        fork::check()?;
         let (classes, _turn) = {
             let turn = self.shared.turn.take()?;
             (self.shared.pool().0.size_classes(), turn)
         };
         let new = new_pool(&self.shared.device, allocator, classes, self.shared.settings.budget)?;
-        let mut state = self.shared.state.lock();
-        state.allocator = allocator;
-        let old = std::mem::replace(&mut state.pool, new);
-        drop(state);
+        self.shared.state.lock().allocator = allocator;
+        let old = std::mem::replace(&mut *self.shared.pool.write(), new);
         // Out of the lock: it gives idle memory back.
         drop(old);
         Ok(())
     }
 
-    /// Who allocates.
+    /// The kind of allocator in use.
     #[must_use]
     pub fn allocator(&self) -> Allocator {
-        self.shared.state.lock().allocator
+        if fork::is_child() { Allocator::default() } else { self.shared.state.lock().allocator }
     }
 
     /// The sum of fixed shares, and what they leave to automatic clients: parts of the device.
     #[must_use]
     pub fn fixed_and_automatic(&self) -> (f64, f64) {
+        if fork::is_child() {
+            return (0.0, 0.0);
+        }
         let state = self.shared.state.lock();
         (state.shares.fixed_sum(), state.shares.automatic_sum())
     }
@@ -208,6 +191,7 @@ impl<B: Backend> Broker<B> {
     /// [`BrokerError::Reentrant`] from a callback of the broker's.
     #[allow(clippy::must_use_candidate, reason = "called for what it does; the figure is extra")]
     pub fn evict_all(&self) -> Result<u64, BrokerError> {
+        fork::check()?;
         let _turn = self.shared.turn.take()?;
         let freed = self.shared.evict_idle(None, u64::MAX);
         self.shared.pool().0.trim();
@@ -220,6 +204,7 @@ impl<B: Backend> Broker<B> {
     /// # Errors
     /// [`BrokerError::Spill`], [`BrokerError::Memory`].
     pub fn host_array(&self, bytes: u64) -> Result<HostArray<B>, BrokerError> {
+        fork::check()?;
         let settings = &self.shared.settings;
         match choose(bytes, settings.spill_threshold, settings.pinned_max) {
             HostBacking::Pinned => match self.pinned(bytes, false)? {
@@ -235,6 +220,7 @@ impl<B: Backend> Broker<B> {
     /// # Errors
     /// As [`host_array`](Self::host_array); pinned ones also when the device refuses, has no pinned memory, or is asked for 0 bytes.
     pub fn host_array_in(&self, backing: HostBacking, bytes: u64) -> Result<HostArray<B>, BrokerError> {
+        fork::check()?;
         let none = || -> BrokerError { BackendError::OutOfMemory { requested: bytes, free: None }.into() };
         match backing {
             HostBacking::Pinned if bytes == 0 => {
@@ -294,39 +280,13 @@ impl<B: Backend> Broker<B> {
 
     /// What it has given out.
     pub fn stats(&self) -> BrokerStats {
-        let Shared { settings, ledger, staging, turn, .. } = &*self.shared;
-        let state = self.shared.state.lock();
-        let (clients, held, pool) = (state.clients.len(), state.held(), state.pool.clone());
-        let counts = state.counts;
-        drop(state);
-        let (bytes, peak_staging) = staging.bytes();
-        BrokerStats {
-            clients,
-            held,
-            idle: pool.stats().bytes_cached,
-            budget: settings.budget,
-            reserve: settings.reserve,
-            staging: bytes,
-            peak_staging,
-            pinned_live: ledger.live_bytes(),
-            pinned_retained: ledger.retained_bytes(),
-            pinned_budget: ledger.budget(),
-            spilled: self.shared.spilled.bytes(),
-            counts: BrokerCounts { turn_waits: turn.waits(), staging_waits: staging.waits(), ..counts },
-        }
+        if fork::is_child() { BrokerStats::default() } else { self.shared.stats() }
     }
 
     /// The clients that are registered, in the order in which they came.
     #[must_use]
     pub fn clients(&self) -> Vec<RegisteredClient> {
-        let state = self.shared.state.lock();
-        let listed = state.clients.iter().map(|(&id, entry)| RegisteredClient {
-            id,
-            name: entry.name.clone(),
-            group: entry.group.clone(),
-            stats: state.stats_of(id, entry),
-        });
-        listed.collect()
+        if fork::is_child() { Vec::new() } else { self.shared.state.lock().registered().collect() }
     }
 
     /// Its name, for metrics.
@@ -347,7 +307,7 @@ impl<B: Backend> Broker<B> {
         &self.shared.device
     }
 
-    /// The pool that allocates at this moment.
+    /// The pool that serves requests now. In a child that was forked during [`set_allocator`](Self::set_allocator) it may not return.
     #[must_use]
     pub fn pool(&self) -> Pool<B> {
         self.shared.pool().0

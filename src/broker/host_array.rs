@@ -8,7 +8,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use vrampool_backend::Backend;
+use vrampool_backend::{Backend, fork};
 
 /// Where an array of the host's lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -67,6 +67,7 @@ impl<B: Backend> HostArray<B> {
     /// # Errors
     /// [`BrokerError::Memory`] for a range that leaves it, [`BrokerError::Spill`].
     pub fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<(), BrokerError> {
+        fork::check()?;
         let range = self.range(offset, bytes.len())?;
         match &self.bytes {
             Bytes::Pinned { memory, device, .. } => Ok(device.read_mapped(memory, offset, bytes)?),
@@ -83,6 +84,7 @@ impl<B: Backend> HostArray<B> {
     /// # Errors
     /// As [`read`](Self::read).
     pub fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), BrokerError> {
+        fork::check()?;
         let range = self.range(offset, bytes.len())?;
         match &mut self.bytes {
             Bytes::Pinned { memory, device, .. } => Ok(device.write_mapped(memory, offset, bytes)?),

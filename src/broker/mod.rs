@@ -55,7 +55,7 @@
 //!
 //! From the bottom up: `partition`, `share`, `request`, `footprint` (numbers) · `ledger` · `host_array`, `staging`, `gather`,
 //! `transfer` (the host's side) · `stats`, `state`, `turn` · `pressure`, `commit` · `course` (which chunk is next), `slot`, `bind`, `session`,
-//! `run` · `client`, `plan`, `handle`.
+//! `run` · `client`, `plan`, `handle`, `weak`.
 
 mod bind;
 mod builder;
@@ -80,6 +80,8 @@ mod state;
 mod stats;
 mod transfer;
 mod turn;
+#[cfg(feature = "metrics")]
+mod weak;
 
 pub use crate::staging::ledger::{PinnedLedger, PinnedReservation};
 pub use builder::BrokerBuilder;
@@ -95,10 +97,11 @@ pub use share::{LimitMode, Share, ShareError};
 pub use slot::Chunk;
 pub use stats::{BrokerCounts, BrokerStats, ClientStats, RegisteredClient};
 
-#[cfg(feature = "metrics")]
-pub(crate) use handle::WeakBroker;
 pub(crate) use partition::Footprint;
 pub(crate) use request::Layout;
+pub(crate) use stats::LastFigures;
+#[cfg(feature = "metrics")]
+pub(crate) use weak::WeakBroker;
 
 use crate::error::Error;
 use std::fmt;

@@ -7,9 +7,10 @@ use super::run::{Progress, RunReport};
 use super::slot::Chunk;
 use super::state::{Grant, Shared};
 use super::{ArrayId, BrokerError, ClientHandle, HostArray, run};
+use crate::sync::fork_arc::ForkArc;
 use std::fmt;
 use std::sync::Arc;
-use vrampool_backend::Backend;
+use vrampool_backend::{Backend, fork};
 
 /// What was granted to one client.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,14 +28,14 @@ pub struct Response {
 /// memory may take it back while nothing runs, and the next run gets memory anew, in chunks that fit then.
 #[derive(Debug)]
 pub struct Plan<B: Backend> {
-    shared: Arc<Shared<B>>,
+    shared: ForkArc<Shared<B>>,
     group: String,
     grant: Arc<Grant>,
 }
 
 impl<B: Backend> Plan<B> {
-    pub(super) fn new(shared: &Arc<Shared<B>>, group: &str, grant: Arc<Grant>) -> Self {
-        Self { shared: Arc::clone(shared), group: group.to_owned(), grant }
+    pub(super) fn new(shared: &ForkArc<Shared<B>>, group: &str, grant: Arc<Grant>) -> Self {
+        Self { shared: shared.clone(), group: group.to_owned(), grant }
     }
 
     /// How the batch was cut at the commit. A run after others took memory may cut finer.
@@ -220,6 +221,7 @@ impl<'a, B: Backend> Execution<'a, B> {
     where
         F: Fn(&Chunk<'_, B>, &B::Stream) -> Result<(), BrokerError> + Sync,
     {
+        fork::check()?;
         let Self { shared, group, data, progress, is_timed } = self;
         run::run(shared, group, data, progress.as_deref(), is_timed, &work)
     }

@@ -26,7 +26,7 @@ impl<B: Backend> Shared<B> {
     fn free_and_held(&self) -> Result<(u64, u64), BrokerError> {
         let (pool, held) = {
             let state = self.state.lock();
-            (state.pool.clone(), state.held())
+            (self.pool.read().clone(), state.held())
         };
         let free = match self.device.memory_info() {
             Ok(info) => info.free_bytes.saturating_add(pool.handle.shared.cached_bytes()),
@@ -152,7 +152,7 @@ impl<B: Backend> Shared<B> {
             return;
         }
         if self.device.memory_info().is_ok_and(|info| info.free_bytes < self.settings.reserve) {
-            let pool = self.state.lock().pool.clone();
+            let pool = self.pool.read().clone();
             pool.trim();
         }
     }

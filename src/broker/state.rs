@@ -7,18 +7,18 @@ use super::request::{ArrayRequest, Queued};
 use super::share::Shares;
 use super::turn::Turn;
 use super::{
-    Allocator, ArrayId, BrokerCounts, BrokerError, ClientId, ClientStats, Layout, LimitMode, Response, Role,
-    Warning,
+    Allocator, ArrayId, BrokerCounts, BrokerError, BrokerStats, ClientId, ClientStats, LastFigures, Layout,
+    LimitMode, RegisteredClient, Response, Role, Warning,
 };
 use crate::pool::Pool;
 use crate::pool::buffer::Buffer;
 use crate::staging::Staging;
 use crate::staging::ledger::PinnedLedger;
-use parking_lot::Mutex;
-use std::collections::BTreeMap;
+use parking_lot::{Mutex, RwLock};
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use vrampool_backend::{Backend, MemoryKind};
 
 pub(crate) struct Shared<B: Backend> {
@@ -27,9 +27,23 @@ pub(crate) struct Shared<B: Backend> {
     pub(crate) ledger: PinnedLedger,
     pub(crate) staging: Staging<B>,
     pub(crate) spilled: SpillAccount,
+    /// Serves requests now. Behind a lock of its own that is held for no longer than a copy of the handle takes.
+    pub(crate) pool: RwLock<Pool<B>>,
     /// Who plans. Held for a whole commit, calls of the driver included; the state never is.
     pub(crate) turn: Turn,
     pub(crate) state: Mutex<State<B>>,
+    /// Its figures when it ended, for publishers.
+    pub(crate) last: Arc<OnceLock<LastFigures>>,
+}
+
+impl<B: Backend> Drop for Shared<B> {
+    fn drop(&mut self) {
+        if Arc::strong_count(&self.last) > 1 {
+            let figures = LastFigures { stats: self.stats(), clients: self.listed_clients() };
+            // Nothing else sets it.
+            let _ = self.last.set(figures);
+        }
+    }
 }
 
 /// What does not change.
@@ -51,7 +65,6 @@ pub(crate) type ReadyHook = Arc<dyn Fn(&Response) + Send + Sync>;
 
 #[derive(Debug)]
 pub(crate) struct State<B: Backend> {
-    pub(crate) pool: Pool<B>,
     pub(crate) allocator: Allocator,
     pub(crate) mode: LimitMode,
     pub(crate) shares: Shares,
@@ -61,7 +74,12 @@ pub(crate) struct State<B: Backend> {
     pub(crate) clock: u64,
     /// Those of the state's; the turn and the staging count for themselves.
     pub(crate) counts: BrokerCounts,
+    /// Clients that deregistered last while a publisher watched, the earliest first, at most [`DEREGISTERED`].
+    pub(crate) deregistered: VecDeque<RegisteredClient>,
 }
+
+/// How many deregistered clients keep their final counts for publishers.
+pub(crate) const DEREGISTERED: usize = 256;
 
 /// A client, as the broker knows it.
 pub(crate) struct Entry<B: Backend> {
@@ -187,11 +205,39 @@ impl<B: Backend> Shared<B> {
         }
     }
 
-    /// What the pool is at this moment, and how it rounds.
+    /// The current pool, and how it rounds.
     pub(crate) fn pool(&self) -> (Pool<B>, Rounding) {
-        let pool = self.state.lock().pool.clone();
+        let pool = self.pool.read().clone();
         let rounding = Rounding::new(&pool, self.settings.granularity);
         (pool, rounding)
+    }
+
+    pub(crate) fn stats(&self) -> BrokerStats {
+        let Self { settings, ledger, staging, turn, .. } = self;
+        let state = self.state.lock();
+        let (clients, held, counts) = (state.clients.len(), state.held(), state.counts);
+        drop(state);
+        let (bytes, peak_staging) = staging.bytes();
+        BrokerStats {
+            clients,
+            held,
+            idle: self.pool().0.stats().bytes_cached,
+            budget: settings.budget,
+            reserve: settings.reserve,
+            staging: bytes,
+            peak_staging,
+            pinned_live: ledger.live_bytes(),
+            pinned_retained: ledger.retained_bytes(),
+            pinned_budget: ledger.budget(),
+            spilled: self.spilled.bytes(),
+            counts: BrokerCounts { turn_waits: turn.waits(), staging_waits: staging.waits(), ..counts },
+        }
+    }
+
+    /// The registered clients, and those that deregistered last while a publisher watched.
+    pub(crate) fn listed_clients(&self) -> Vec<RegisteredClient> {
+        let state = self.state.lock();
+        state.deregistered.iter().cloned().chain(state.registered()).collect()
     }
 
     /// Memory for `len` runs of an array, in the name of its client.
@@ -233,6 +279,30 @@ impl<B: Backend> State<B> {
         group: &'a str,
     ) -> impl Iterator<Item = (ClientId, &'a Entry<B>)> + use<'a, B> {
         self.clients.iter().filter(move |(_, entry)| entry.group == group).map(|(&id, entry)| (id, entry))
+    }
+
+    /// The registered clients, in the order in which they came.
+    pub(crate) fn registered(&self) -> impl Iterator<Item = RegisteredClient> + '_ {
+        self.clients.iter().map(|(&id, entry)| RegisteredClient {
+            id,
+            name: entry.name.clone(),
+            group: entry.group.clone(),
+            stats: self.stats_of(id, entry),
+        })
+    }
+
+    /// Keeps the counts of a client that deregisters; it holds nothing any more.
+    pub(crate) fn note_deregistered(&mut self, id: ClientId, entry: &Entry<B>) {
+        if self.deregistered.len() >= DEREGISTERED {
+            self.deregistered.pop_front();
+        }
+        let Entry { name, group, evictions, chunks, .. } = entry;
+        self.deregistered.push_back(RegisteredClient {
+            id,
+            name: name.clone(),
+            group: group.clone(),
+            stats: ClientStats { evictions: *evictions, chunks: *chunks, ..ClientStats::default() },
+        });
     }
 
     pub(crate) fn stats_of(&self, client: ClientId, entry: &Entry<B>) -> ClientStats {

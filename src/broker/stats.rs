@@ -68,6 +68,15 @@ pub struct BrokerStats {
     pub counts: BrokerCounts,
 }
 
+/// The figures of a broker that ended.
+#[derive(Debug, Clone)]
+#[cfg_attr(not(feature = "metrics"), expect(dead_code, reason = "for publishers"))]
+pub(crate) struct LastFigures {
+    pub(crate) stats: BrokerStats,
+    /// The clients that deregistered last, with their counts.
+    pub(crate) clients: Vec<RegisteredClient>,
+}
+
 /// What a broker did since it was made.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]

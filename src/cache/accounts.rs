@@ -1,11 +1,13 @@
 //! The byte accounts of one pool and the caps on them. Numbers only: no lock, no device.
 //!
 //! ```text
-//! held = out + cached + in transit         held ≤ limit, cached ≤ max_cached, always
+//! held = out + cached ≤ taken from the device ≤ charged = held + in transit
+//! charged ≤ limit, cached ≤ max_cached, always
 //! ```
 //!
 //! *In transit* are bytes promised to an allocation that the device has not answered yet, and bytes that left a bucket
-//! but are not yet given back. They count as held the whole time, so `held` is never below what the device really lent.
+//! but are not yet given back. They are charged the whole time, so `charged` is never below what the device really lent,
+//! and `held` never above it: the limit bounds the first, and what is reported is the second.
 
 use crate::cache::magazine::class_table::LARGEST_CLASS;
 use crate::environment::UNLIMITED;
@@ -21,7 +23,7 @@ pub(crate) struct Caps {
     pub(crate) max_buffers_per_bucket: u64,
     /// The largest class that is kept idle.
     pub(crate) cached_class: u64,
-    /// Hard: `held` never exceeds it.
+    /// Hard: `charged` never exceeds it.
     pub(crate) limit: u64,
     /// Soft: a miss gives idle memory back to stay within it, and exceeds it when that is not enough.
     pub(crate) budget: u64,
@@ -73,11 +75,20 @@ pub(crate) struct Bytes {
     pub(crate) out: u64,
     /// Idle in the depot.
     pub(crate) cached: u64,
-    pub(crate) held: u64,
+    /// All that counts against limit and budget.
+    pub(crate) charged: u64,
 }
 
-/// The most bytes there ever were: with borrowers, as far as threads have [told](Budget::tell); cached with all that was
-/// leased.
+impl Bytes {
+    /// Live and idle.
+    #[inline]
+    pub(crate) fn held(&self) -> u64 {
+        self.out + self.cached
+    }
+}
+
+/// The most bytes there ever were: with borrowers, as far as threads have [told](Budget::tell); cached with all that
+/// magazines had slots for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Peak {
     pub(crate) requested: u64,
@@ -116,8 +127,8 @@ pub(crate) struct Budget {
     pub(crate) requested: u64,
     /// Bytes of the slots that threads' magazines have, filled or not. They count as cached.
     pub(crate) leased: u64,
-    /// The most bytes that a source that reserves ahead had to have.
-    pub(crate) peak_reserved: u64,
+    /// The highest end of a block in an arena of fixed size.
+    pub(crate) peak_end: u64,
     /// Bytes taken from the device in all.
     pub(crate) allocated: u64,
     /// Bytes that borrowers got, as far as threads have told.
@@ -126,8 +137,6 @@ pub(crate) struct Budget {
     freeing: u64,
     /// What came back to the device in all.
     freed: u64,
-    /// The part of what is in transit that the device was not asked for yet, or has not answered.
-    promised: u64,
 }
 
 impl Budget {
@@ -139,11 +148,10 @@ impl Budget {
             requested: 0,
             live: 0,
             leased: 0,
-            peak_reserved: 0,
+            peak_end: 0,
             allocated: 0,
             freeing: 0,
             freed: 0,
-            promised: 0,
         }
     }
 
@@ -162,7 +170,7 @@ impl Budget {
     /// What a miss of `class` bytes has to do first.
     #[inline]
     pub(crate) fn room(&self, class: u64) -> Room {
-        let Some(needed) = self.now.held.checked_add(class) else { return Room::Full };
+        let Some(needed) = self.now.charged.checked_add(class) else { return Room::Full };
         let over_limit = needed.saturating_sub(self.caps.limit);
         if over_limit > self.now.cached {
             let all = self.now.cached.saturating_add(self.freeing);
@@ -183,8 +191,7 @@ impl Budget {
     pub(crate) fn promise(&mut self, class: u64, evicted: u64) -> u64 {
         let replaced = class.min(evicted);
         self.freeing -= replaced;
-        self.now.held += class - replaced;
-        self.promised += class;
+        self.now.charged += class - replaced;
         evicted - replaced
     }
 
@@ -192,34 +199,29 @@ impl Budget {
     pub(crate) fn freed(&mut self, bytes: u64) {
         self.freeing -= bytes;
         self.freed = self.freed.wrapping_add(bytes);
-        self.now.held -= bytes;
+        self.now.charged -= bytes;
     }
 
     /// The device did not keep a promise.
     pub(crate) fn broken(&mut self, class: u64) {
-        self.now.held -= class;
-        self.promised -= class;
+        self.now.charged -= class;
     }
 
     /// The device kept a promise.
+    #[inline]
     pub(crate) fn allocated(&mut self, class: u64, requested: u64) {
-        self.promised -= class;
-        self.received(class, requested);
+        self.allocated = self.allocated.saturating_add(class);
+        self.now.out += class;
+        self.peak.held = self.peak.held.max(self.now.held());
+        self.note_cached();
+        self.lend(class, requested);
     }
 
     /// A source that was promised nothing gave `class` bytes at once.
     #[inline]
     pub(crate) fn taken(&mut self, class: u64, requested: u64) {
-        self.now.held += class;
-        self.received(class, requested);
-    }
-
-    #[inline]
-    fn received(&mut self, class: u64, requested: u64) {
-        self.allocated = self.allocated.saturating_add(class);
-        self.peak.held = self.peak.held.max(self.now.held - self.promised);
-        self.now.out += class;
-        self.lend(class, requested);
+        self.now.charged += class;
+        self.allocated(class, requested);
     }
 
     /// An idle block leaves its bucket.
@@ -259,7 +261,18 @@ impl Budget {
     pub(crate) fn cached(&mut self, class: u64) {
         self.now.out -= class;
         self.now.cached += class;
-        self.peak.cached = self.peak.cached.max(self.now.cached + self.leased);
+        self.note_cached();
+    }
+
+    /// Magazines keep at most what they have slots for, and at most what is out.
+    #[inline]
+    fn note_cached(&mut self) {
+        self.peak.cached = self.peak.cached.max(self.most_cached());
+    }
+
+    #[inline]
+    fn most_cached(&self) -> u64 {
+        self.now.cached + self.leased.min(self.now.out)
     }
 
     /// A block is about to be given to the device.
@@ -277,7 +290,7 @@ impl Budget {
 
     pub(crate) fn lease(&mut self, bytes: u64) {
         self.leased += bytes;
-        self.peak.cached = self.peak.cached.max(self.now.cached + self.leased);
+        self.note_cached();
     }
 
     pub(crate) fn unlease(&mut self, bytes: u64) {
@@ -294,14 +307,14 @@ impl Budget {
         self.freeing == 0 || bytes.wrapping_sub(self.freed) as i64 <= 0
     }
 
-    /// Starts the peaks anew from now.
-    pub(crate) fn reset_peaks(&mut self, reserved: u64) {
-        self.peak_reserved = reserved;
+    /// Starts the peaks anew from now; `end` is the end of the highest block in an arena of fixed size.
+    pub(crate) fn reset_peaks(&mut self, end: u64) {
+        self.peak_end = end;
         self.peak = Peak {
             requested: positive(self.requested),
             live: positive(self.live),
-            cached: self.now.cached + self.leased,
-            held: self.now.held - self.promised,
+            cached: self.most_cached(),
+            held: self.now.held(),
         };
     }
 }
@@ -336,7 +349,7 @@ mod tests {
         assert_eq!(budget.room(70), Room::Evict(30));
         budget.evict(60);
         assert_eq!(budget.promise(70, 60), 0, "all that was evicted is replaced");
-        assert_eq!(budget.now.held, 70);
+        assert_eq!(budget.now.charged, 70);
         assert_eq!(budget.room(40), Room::Full, "nobody else gets the place in between");
         budget.broken(70);
         assert_eq!(budget.now, Bytes::default());
@@ -364,9 +377,21 @@ mod tests {
         budget.promise(30, 0);
         budget.promise(50, 0);
         budget.allocated(30, 30);
-        assert_eq!((budget.now.held, budget.peak.held), (80, 30));
+        assert_eq!((budget.now.charged, budget.now.held(), budget.peak.held), (80, 30, 30));
         budget.broken(50);
-        assert_eq!((budget.now.held, budget.peak.held), (30, 30));
+        assert_eq!((budget.now.charged, budget.now.held(), budget.peak.held), (30, 30, 30));
+    }
+
+    #[test]
+    fn empty_slots_are_no_part_of_what_was_idle() {
+        let mut budget = budget(100, UNLIMITED);
+        budget.promise(60, 0);
+        budget.allocated(60, 60);
+        budget.lease(80);
+        assert_eq!(budget.peak.cached, 60, "magazines keep no more than is out");
+        budget.returned(60, 60);
+        budget.cached(60);
+        assert_eq!(budget.peak.cached, 60, "it is in the bucket, and in no slot");
     }
 
     #[test]

@@ -146,22 +146,22 @@ impl Shared {
         ended::free();
     }
 
-    /// Counts and bytes, and the most that a source that reserves ahead had to have; the peaks, as of all that this thread
+    /// Counts and bytes, and the highest end of a block in an arena of fixed size; the peaks, as of all that this thread
     /// did and what others told.
     pub(crate) fn stats(&self) -> (PoolStats, u64) {
         magazine::look(self, |rack| {
             let mut depot = self.depot();
             rack.into_iter().for_each(|rack| depot.settle(rack));
-            (depot.stats(), depot.budget.peak_reserved)
+            (depot.stats(), depot.budget.peak_end)
         })
     }
 
-    /// Starts the peaks anew from now.
-    pub(crate) fn reset_peaks(&self, reserved: u64) {
+    /// Starts the peaks anew from now; `end` is the end of the highest block in an arena of fixed size.
+    pub(crate) fn reset_peaks(&self, end: u64) {
         magazine::look(self, |rack| {
             let mut depot = self.depot();
             rack.into_iter().for_each(|rack| depot.settle(rack));
-            depot.budget.reset_peaks(reserved);
+            depot.budget.reset_peaks(end);
         });
     }
 

@@ -124,25 +124,25 @@ impl Depot {
         self.budget.freed(class);
     }
 
-    /// The source kept its promise of `class` bytes; it has had to reserve `reserved` bytes, if it reserves ahead.
+    /// The source kept its promise of `class` bytes. `end` is the end of the highest block if it is an arena of fixed size.
     /// It was asked in that generation.
     pub(crate) fn promise_kept(
         &mut self,
         class: u64,
         requested: u64,
-        reserved: u64,
+        end: u64,
         generation: u64,
         server: ServedBy,
     ) {
         self.note_out(generation);
         self.budget.allocated(class, requested);
         self.counters.served_by_driver += u64::from(server == ServedBy::Driver);
-        self.note_taken(reserved);
+        self.note_taken(end);
     }
 
     #[inline]
-    fn note_taken(&mut self, reserved: u64) {
-        self.budget.peak_reserved = self.budget.peak_reserved.max(reserved);
+    fn note_taken(&mut self, end: u64) {
+        self.budget.peak_end = self.budget.peak_end.max(end);
         self.counters.source_allocations += 1;
         self.counters.live_buffers += 1;
     }

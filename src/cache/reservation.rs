@@ -29,11 +29,11 @@ impl<'a> Promise<'a> {
         Self { pool, class, kept: false }
     }
 
-    /// The source gave them; it has had to reserve `reserved` bytes, if it reserves ahead.
+    /// The source gave them. `end` is the end of the highest block if it is an arena of fixed size.
     /// It was asked in that generation.
-    pub(crate) fn keep(mut self, requested: u64, reserved: u64, generation: u64, server: ServedBy) {
+    pub(crate) fn keep(mut self, requested: u64, end: u64, generation: u64, server: ServedBy) {
         self.kept = true;
-        self.pool.depot().promise_kept(self.class, requested, reserved, generation, server);
+        self.pool.depot().promise_kept(self.class, requested, end, generation, server);
     }
 }
 

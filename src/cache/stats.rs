@@ -81,12 +81,16 @@ pub struct PoolStats {
     pub bytes_live: u64,
     /// Bytes idle in buckets.
     pub bytes_cached: u64,
-    /// Bytes taken from the source: live, idle, and in transit between pool and source.
+    /// Bytes live and idle.
     pub bytes_held: u64,
+    /// Bytes promised to requests that the source has not served yet, and bytes that are being given back to it. They count
+    /// against `limit` and `budget`, with `bytes_held`.
+    pub bytes_in_transit: u64,
     /// What serves misses.
     pub source: Source,
-    /// Bytes that the source needs of the device: the same as held when it is direct; the end of the highest block in use
-    /// when it is an arena; physical bytes when it is virtual.
+    /// Bytes that the source took from the device: `bytes_held` when it is direct or the driver's pool; the whole region of an
+    /// arena; the physical bytes of a virtual source. Never above `limit` where the arena is the pool's own. Not included are
+    /// buffers of another kind of memory than the arena's. Each pool over a shared arena reports all of that arena.
     pub bytes_reserved: u64,
     /// Bytes taken from the source in all, never reduced.
     pub bytes_allocated: u64,
@@ -94,19 +98,22 @@ pub struct PoolStats {
     pub peak_requested: u64,
     /// The most `bytes_live` was.
     pub peak_live: u64,
-    /// The most `bytes_cached` was, with the slots that threads had leased.
+    /// The most `bytes_cached` can have been: blocks for which a thread's magazines had a slot count as idle.
     pub peak_cached: u64,
     /// The most `bytes_held` was.
     pub peak_held: u64,
-    /// The most `bytes_reserved` was.
+    /// The most `bytes_reserved` was, whatever made it grow: requests of this pool, others of a shared arena, a wake.
     pub peak_reserved: u64,
+    /// The most bytes that the source needed: the highest end of a live block in an arena of fixed size, which is the size that
+    /// would have sufficed; the same as `peak_reserved` for other sources.
+    pub peak_needed: u64,
     /// The cap on `bytes_cached`; [`UNLIMITED`] when there is none.
     pub max_cached_bytes: u64,
     /// The cap on buffers in one bucket; [`UNLIMITED`] when there is none.
     pub max_buffers_per_bucket: u64,
-    /// The hard cap on `bytes_held`; [`UNLIMITED`] when there is none.
+    /// The hard cap on `bytes_held` and `bytes_in_transit` together; [`UNLIMITED`] when there is none.
     pub limit: u64,
-    /// The soft cap on `bytes_held`; [`UNLIMITED`] when there is none.
+    /// The soft cap on the same; [`UNLIMITED`] when there is none.
     pub budget: u64,
     /// Buffers handed out.
     pub live_buffers: u64,
@@ -178,6 +185,7 @@ impl PoolStats {
     ) -> Self {
         let live = budget.now.out - in_magazines.bytes;
         let requested = in_magazines.requested.min(live);
+        let held = budget.now.held();
         Self {
             hits: buckets.iter().map(|bucket| bucket.hits).sum(),
             misses: buckets.iter().map(|bucket| bucket.misses).sum(),
@@ -186,15 +194,17 @@ impl PoolStats {
             bytes_requested: requested,
             bytes_live: live,
             bytes_cached: budget.now.cached + in_magazines.bytes,
-            bytes_held: budget.now.held,
+            bytes_held: held,
+            bytes_in_transit: budget.now.charged - held,
             source: Source::Direct,
-            bytes_reserved: budget.now.held,
+            bytes_reserved: held,
             bytes_allocated: budget.allocated,
             peak_requested: budget.peak.requested.max(requested),
             peak_live: budget.peak.live.max(live),
             peak_cached: budget.peak.cached,
             peak_held: budget.peak.held,
             peak_reserved: budget.peak.held,
+            peak_needed: budget.peak.held,
             max_cached_bytes: budget.caps.max_cached_bytes,
             max_buffers_per_bucket: budget.caps.max_buffers_per_bucket,
             limit: budget.caps.limit,
@@ -225,15 +235,17 @@ impl PoolStats {
         Self { source: Source::Driver, ..self }
     }
 
-    /// What is different with an arena; `peak` is the most that it had to have.
+    /// The same with an arena, of the most that it reserved, and the highest end of a block if its size is fixed.
     pub(crate) fn with_arena<B: Backend>(
         mut self,
         source: Source,
         arena: &DeviceArena<B>,
-        peak: u64,
+        (peak_reserved, peak_end): (u64, u64),
     ) -> Self {
         self.source = source;
-        (self.bytes_reserved, self.peak_reserved) = (arena.reserved_bytes(), peak);
+        self.bytes_reserved = arena.reserved_bytes();
+        self.peak_reserved = peak_reserved.max(self.bytes_reserved);
+        self.peak_needed = if arena.is_growing() { self.peak_reserved } else { peak_end };
         self.stream_waits += arena.stream_waits();
         let (calls, time) = arena.mapping_calls();
         self.mapping_calls = calls;
@@ -253,12 +265,6 @@ impl PoolStats {
     #[must_use]
     pub fn internal_fragmentation(&self) -> f64 {
         ratio(self.bytes_live.saturating_sub(self.bytes_requested), self.bytes_live)
-    }
-
-    /// Bytes promised to allocations under way and bytes on their way back to the source.
-    #[must_use]
-    pub fn bytes_in_transit(&self) -> u64 {
-        self.bytes_held.saturating_sub(self.bytes_live).saturating_sub(self.bytes_cached)
     }
 
     /// How often one rung of the ladder was climbed.
@@ -380,6 +386,6 @@ mod tests {
         let later = PoolStats { hits: 3, misses: 1, bytes_live: 7, ..PoolStats::default() };
         assert_eq!(PoolStats::default().hit_rate_since(&later), 0.0);
         assert_eq!(later.hit_rate_since(&PoolStats::default()), 0.75);
-        assert_eq!(later.bytes_in_transit(), 0);
+        assert_eq!(later.bytes_in_transit, 0);
     }
 }

@@ -5,7 +5,7 @@ use super::published::{Observed, Watch};
 use super::sample::{Figures, Sample};
 use super::series::Series;
 use super::{Closing, Metric, facade, metric};
-use crate::broker::{Broker, BrokerCounts, BrokerStats, ClientId, RegisteredClient, WeakBroker};
+use crate::broker::{Broker, BrokerCounts, BrokerStats, ClientId, LastFigures, RegisteredClient, WeakBroker};
 use crate::environment::UNLIMITED;
 use std::collections::BTreeMap;
 use vrampool_backend::Backend;
@@ -162,7 +162,7 @@ pub(super) struct BrokerFigures {
 
 impl BrokerFigures {
     fn of<B: Backend>(broker: &Broker<B>, clients: &mut ClientTallies) -> Self {
-        Self { stats: broker.stats(), clients: clients.take_in(&broker.clients()) }
+        Self { stats: broker.stats(), clients: clients.take_in(&broker.listed_clients()) }
     }
 }
 
@@ -170,22 +170,30 @@ impl BrokerFigures {
 pub(super) struct WatchedBroker<B: Backend> {
     broker: WeakBroker<B>,
     clients: ClientTallies,
-    last: BrokerFigures,
 }
 
 impl<B: Backend> WatchedBroker<B> {
     pub(super) fn new(broker: &Broker<B>) -> Self {
-        let mut clients = ClientTallies::default();
-        let last = BrokerFigures::of(broker, &mut clients);
-        Self { broker: broker.downgrade(), clients, last }
+        Self { broker: broker.downgrade(), clients: ClientTallies::default() }
     }
 }
 
 impl<B: Backend> Watch<BrokerFigures> for WatchedBroker<B> {
     fn observe(&mut self) -> Observed<BrokerFigures> {
-        let Some(broker) = self.broker.upgrade() else { return Observed::Gone(Some(self.last.clone())) };
-        self.last = BrokerFigures::of(&broker, &mut self.clients);
-        Observed::There(self.last.clone(), broker.into_last().map(|last| Box::new(last) as Closing))
+        if let Some(broker) = self.broker.upgrade() {
+            let figures = BrokerFigures::of(&broker, &mut self.clients);
+            return Observed::There(figures, broker.into_last().map(|last| Box::new(last) as Closing));
+        }
+        // In this order: a broker writes its last figures before it lets go of them.
+        let is_final = self.broker.is_final();
+        match self.broker.last() {
+            Some(LastFigures { stats, clients }) => {
+                let clients = self.clients.take_in(clients);
+                Observed::Gone(Some(BrokerFigures { stats: stats.clone(), clients }))
+            }
+            None if is_final => Observed::Gone(None),
+            None => Observed::Ending,
+        }
     }
 
     fn is_there(&self) -> bool {

@@ -150,8 +150,7 @@ impl<B: Backend> Watch<PoolFigures> for WatchedPool<B> {
     }
 
     fn is_there(&self) -> bool {
-        let may_come = Arc::strong_count(&self.last) > 1;
-        self.handle.strong_count() > 0 || (may_come && self.last.get().is_none())
+        self.handle.strong_count() > 0
     }
 
     fn place(&self) -> usize {

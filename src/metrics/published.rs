@@ -34,7 +34,7 @@ pub(super) trait Watch<F>: Send {
     /// Whoever calls it has the turn.
     fn observe(&mut self) -> Observed<F>;
 
-    /// Whether somebody has the owner, or its last figures are not known yet. Whoever calls it has the turn.
+    /// Whether somebody has the owner. Whoever calls it has the turn.
     fn is_there(&self) -> bool;
 
     /// Where the owner is in memory, which tells it from all others.
@@ -105,20 +105,20 @@ impl<F: Figures> Published<F> {
                 let before = listed.gone.remove(&series).map(|gone| gone.figures);
                 break (series, before);
             };
-            let other = &listed.owners[index].watch;
-            if other.is_there() {
-                if other.place() == watch.place() {
-                    return false;
-                }
+            let other = &mut listed.owners[index];
+            if other.watch.is_there() && other.watch.place() == watch.place() {
+                return false;
+            }
+            let last = match other.watch.is_there() {
+                true => Observed::Ending,
+                false => other.watch.observe(),
+            };
+            let Observed::Gone(last) = last else {
                 number += 1;
                 continue;
-            }
-            let mut other = listed.owners.swap_remove(index);
-            let last = match other.watch.observe() {
-                Observed::Gone(Some(last)) => Some(other.counting_on(&last)),
-                _ => other.told,
             };
-            break (series, last);
+            let other = listed.owners.swap_remove(index);
+            break (series, last.map(|last| other.counting_on(&last)).or(other.told));
         };
         listed.owners.push(Owner { series, watch: Box::new(watch), before, told: None });
         true

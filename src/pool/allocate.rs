@@ -1,7 +1,6 @@
 //! A request's way down past the magazines, and the ladder that is climbed when memory runs out.
 
 use crate::arena as device_arena;
-use crate::arena::DeviceArena;
 use crate::arena::engine::ArenaError;
 use crate::cache::block::Block;
 use crate::cache::core::Shared;
@@ -202,11 +201,10 @@ impl Shared {
         let generation = self.generation.load(Relaxed);
         match self.ask_source::<B>(key, stream, request, relief) {
             Ok(extent) => {
-                let reserved = supply.arena().map_or(0, DeviceArena::reserved_bytes);
                 let calls_driver =
                     supply.asks_driver(key) || device_arena::mapping_calls_of_this_thread() != calls;
                 let server = if calls_driver { ServedBy::Driver } else { ServedBy::Arena };
-                promise.keep(requested, reserved, generation, server);
+                promise.keep(requested, supply.highest_end(), generation, server);
                 Ok(Block::new(extent, key, requested, stream, (self, generation)))
             }
             Err(error) if error.is_out_of_memory() => {
@@ -289,7 +287,7 @@ impl Shared {
             class: key.class,
             live: stats.bytes_live,
             cached: stats.bytes_cached,
-            held: stats.bytes_held,
+            held: stats.bytes_held + stats.bytes_in_transit,
             shortage,
         }))
     }

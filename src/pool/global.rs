@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
 use std::sync::{LazyLock, Weak};
-use vrampool_backend::{Backend, DeviceId};
+use vrampool_backend::{Backend, DeviceId, fork};
 
 type Key = (TypeId, DeviceId);
 
@@ -54,6 +54,7 @@ pub fn persistent_pool<B: Backend>(device: &B) -> Result<Pool<B>, Error> {
 }
 
 fn persistent_pool_with<B: Backend>(device: &B, lookup: Lookup<'_>) -> Result<Pool<B>, Error> {
+    fork::check()?;
     let key = (TypeId::of::<B>(), device.id());
     let settings = Settings::read(lookup)?;
     let mut pools = POOLS.lock();

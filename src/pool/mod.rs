@@ -107,9 +107,9 @@ impl<B: Backend> Drop for Handle<B> {
 impl<B: Backend> Handle<B> {
     fn stats(&self) -> PoolStats {
         let supply = self.shared.supply::<B>();
-        let (stats, peak) = self.shared.stats();
+        let (stats, peak_end) = self.shared.stats();
         match supply.arena() {
-            Some(arena) => stats.with_arena(supply.source(), arena, peak),
+            Some(arena) => stats.with_arena(supply.source(), arena, (supply.reserved_peak(), peak_end)),
             None if supply.source() == Source::Driver => stats.with_driver_pool(),
             None => stats,
         }

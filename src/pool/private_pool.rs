@@ -4,10 +4,11 @@ use crate::error::{Error, Forbidden};
 use crate::pool::Pool;
 use crate::pool::buffer::Buffer;
 use crate::streams::capture::Need;
+use crate::sync::fork_arc::ForkArc;
 use parking_lot::Mutex;
 use std::fmt;
-use std::sync::Arc;
-use vrampool_backend::{Backend, Region, RegionMut};
+
+use vrampool_backend::{Backend, Region, RegionMut, fork};
 
 /// The memory of one graph. Buffers from here go from hand to hand within the graph, and to nobody else until this is
 /// dropped: a graph uses the same addresses again each time it is launched.
@@ -36,7 +37,7 @@ use vrampool_backend::{Backend, Region, RegionMut};
 pub struct GraphMemory<B: Backend> {
     pool: Pool<B>,
     stream: B::Stream,
-    kept: Arc<Kept<B>>,
+    kept: ForkArc<Kept<B>>,
 }
 
 /// A buffer of a [`GraphMemory`]. Dropping it gives it back there, and to the pool once the graph's memory is dropped.
@@ -44,7 +45,7 @@ pub struct GraphBuffer<B: Backend> {
     /// As long as its class. `None` only while dropping.
     buffer: Option<Buffer<B>>,
     len: u64,
-    kept: Arc<Kept<B>>,
+    kept: ForkArc<Kept<B>>,
 }
 
 /// What nobody has in hand; `None` when the graph is gone.
@@ -55,7 +56,7 @@ impl<B: Backend> GraphMemory<B> {
     /// No memory yet, for a graph that will be captured from `stream`.
     #[must_use]
     pub fn new(pool: &Pool<B>, stream: &B::Stream) -> Self {
-        let kept = Arc::new(Kept(Mutex::new(Some(Vec::new()))));
+        let kept = ForkArc::new(Kept(Mutex::new(Some(Vec::new()))));
         Self { pool: pool.clone(), stream: stream.clone(), kept }
     }
 
@@ -66,6 +67,7 @@ impl<B: Backend> GraphMemory<B> {
     /// [`Error::Capture`] when the stream is captured and nothing of the class is idle here; else as [`Pool::allocate`].
     #[track_caller]
     pub fn allocate(&self, bytes: u64) -> Result<GraphBuffer<B>, Error> {
+        fork::check()?;
         let class = self.pool.size_classes().round(bytes).unwrap_or(u64::MAX);
         let idle = self.kept.0.lock().as_mut().and_then(|kept| {
             let newest = kept.iter().rposition(|buffer| buffer.len() == class)?;
@@ -78,13 +80,13 @@ impl<B: Backend> GraphMemory<B> {
             }
             None => self.pool.allocate(class, &self.stream)?,
         };
-        Ok(GraphBuffer { buffer: Some(buffer), len: bytes, kept: Arc::clone(&self.kept) })
+        Ok(GraphBuffer { buffer: Some(buffer), len: bytes, kept: self.kept.clone() })
     }
 
     /// Bytes that nobody has in hand, rounded to classes.
     #[must_use]
     pub fn idle_bytes(&self) -> u64 {
-        self.kept.0.lock().iter().flatten().map(Buffer::len).sum()
+        if fork::is_child() { 0 } else { self.kept.0.lock().iter().flatten().map(Buffer::len).sum() }
     }
 
     /// Says, before it is, that the graph is launched on another stream than it was captured from: that one waits for the
@@ -93,12 +95,16 @@ impl<B: Backend> GraphMemory<B> {
     /// # Errors
     /// As [`Buffer::used_on`].
     pub fn used_on(&self, stream: &B::Stream) -> Result<(), Error> {
+        fork::check()?;
         self.kept.0.lock().iter().flatten().try_for_each(|buffer| buffer.used_on(stream))
     }
 }
 
 impl<B: Backend> Drop for GraphMemory<B> {
     fn drop(&mut self) {
+        if fork::is_child() {
+            return;
+        }
         // Out of the lock before the pool is called.
         let buffers = self.kept.0.lock().take();
         drop(buffers);
@@ -149,6 +155,9 @@ impl<B: Backend> GraphBuffer<B> {
 impl<B: Backend> Drop for GraphBuffer<B> {
     fn drop(&mut self) {
         let Some(buffer) = self.buffer.take() else { return };
+        if fork::is_child() {
+            return;
+        }
         let mut kept = self.kept.0.lock();
         if let Some(kept) = &mut *kept {
             kept.push(buffer);

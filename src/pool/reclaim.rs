@@ -110,9 +110,9 @@ impl<B: Backend> Pool<B> {
         fork::check()?;
         let shared = self.shared();
         let before = mem::replace(&mut shared.depot().budget.caps.limit, bytes);
-        let held = shared.depot().budget.now.held;
+        let charged = shared.depot().budget.now.charged;
         let mapped = self.arena().filter(|arena| arena.is_growing()).map_or(0, DeviceArena::reserved_bytes);
-        let surplus = held.max(mapped).saturating_sub(bytes);
+        let surplus = charged.max(mapped).saturating_sub(bytes);
         if surplus > 0 {
             self.trim_to(shared.cached_bytes().saturating_sub(surplus));
         }
@@ -124,7 +124,8 @@ impl<B: Backend> Pool<B> {
         if fork::is_child() {
             return;
         }
-        let reserved = self.shared().supply::<B>().arena().map_or(0, DeviceArena::reserved_bytes);
-        self.shared().reset_peaks(reserved);
+        let supply = self.shared().supply::<B>();
+        supply.reset_reserved_peak();
+        self.shared().reset_peaks(supply.highest_end());
     }
 }

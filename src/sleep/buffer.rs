@@ -8,9 +8,11 @@ use super::sleeper::{Shared, SleepAllocation};
 use crate::arena::ArenaBuffer;
 use crate::error::Error;
 use crate::pool::buffer::Buffer;
+use crate::sync::fork_arc::ForkArc;
 use std::fmt;
+use std::mem;
 use std::sync::Arc;
-use vrampool_backend::{Backend, Memory, Region, RegionMut};
+use vrampool_backend::{Backend, Memory, Region, RegionMut, fork};
 
 /// A block of a [`Sleeper`](super::Sleeper). Dropping it frees it, awake or asleep.
 ///
@@ -21,11 +23,11 @@ pub struct SleepBuffer<B: Backend> {
     block: Option<Block<B>>,
     tag: Arc<str>,
     len: u64,
-    sleeper: Arc<Shared<B>>,
+    sleeper: ForkArc<Shared<B>>,
 }
 
 impl<B: Backend> SleepBuffer<B> {
-    pub(super) fn new(block: Block<B>, tag: Arc<str>, len: u64, sleeper: Arc<Shared<B>>) -> Self {
+    pub(super) fn new(block: Block<B>, tag: Arc<str>, len: u64, sleeper: ForkArc<Shared<B>>) -> Self {
         Self { block: Some(block), tag, len, sleeper }
     }
 
@@ -57,6 +59,9 @@ impl<B: Backend> SleepBuffer<B> {
     /// Where its contents are. Waits for a sleep or a wake that is under way.
     #[must_use]
     pub fn state(&self) -> BlockState {
+        if fork::is_child() {
+            return BlockState::AsleepDiscarded;
+        }
         match self.block() {
             Block::Arena(buffer) => buffer.state(),
             Block::Loose(buffer) => buffer.state(),
@@ -67,6 +72,9 @@ impl<B: Backend> SleepBuffer<B> {
     /// because it is asleep.
     #[must_use]
     pub fn address(&self) -> Option<u64> {
+        if fork::is_child() {
+            return None;
+        }
         match self.block() {
             Block::Arena(buffer) => Some(buffer.range().address()? + buffer.offset().ok()?),
             Block::Loose(buffer) => buffer.address(),
@@ -78,6 +86,7 @@ impl<B: Backend> SleepBuffer<B> {
     /// # Errors
     /// [`Error::Asleep`].
     pub fn access(&self) -> Result<Access<'_, B>, Error> {
+        fork::check()?;
         let way = match self.block() {
             Block::Arena(buffer) => {
                 buffer.check_awake()?;
@@ -93,6 +102,7 @@ impl<B: Backend> SleepBuffer<B> {
     /// # Errors
     /// As [`access`](Self::access).
     pub fn access_mut(&mut self) -> Result<AccessMut<'_, B>, Error> {
+        fork::check()?;
         let len = self.len;
         let way = match &mut self.block {
             Some(Block::Arena(buffer)) => {
@@ -137,6 +147,9 @@ impl<B: Backend> SleepBuffer<B> {
 
 impl<B: Backend> Drop for SleepBuffer<B> {
     fn drop(&mut self) {
+        if fork::is_child() {
+            return mem::forget(self.block.take());
+        }
         self.tell(&self.sleeper.callbacks.on_free);
         self.block = None;
     }

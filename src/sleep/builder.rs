@@ -7,6 +7,7 @@ use crate::cache::size_class::SizeClasses;
 use crate::environment;
 use crate::error::Error;
 use crate::pool::Pool;
+use crate::sync::fork_arc::ForkArc;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -154,6 +155,6 @@ impl<B: Backend> SleeperBuilder<B> {
             changing: Mutex::new(()),
             callbacks: self.callbacks,
         };
-        Ok(Sleeper { shared: Arc::new(shared) })
+        Ok(Sleeper { shared: ForkArc::new(shared) })
     }
 }

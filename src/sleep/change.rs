@@ -6,7 +6,7 @@ use super::tag::DEFERRABLE_TAGS;
 use super::{Level, Offload, SleepReport, WakeReport};
 use crate::error::Error;
 use std::sync::Arc;
-use vrampool_backend::Backend;
+use vrampool_backend::{Backend, fork};
 
 /// What is to wake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,6 +69,7 @@ impl<B: Backend> Sleeper<B> {
     }
 
     fn fall_asleep(&self, policy: impl Fn(&str) -> Option<Offload>) -> Result<SleepReport, Error> {
+        fork::check()?;
         let _alone = self.shared.changing.lock();
         let groups = self.shared.groups();
         // All that fell so far wake when one fails: nothing is given back before all have.
@@ -109,6 +110,7 @@ impl<B: Backend> Sleeper<B> {
     /// # Errors
     /// As [`DeviceArena::wake`](crate::DeviceArena::wake); every tag is as it was then, and a later wake works.
     pub fn wake_up(&self, wake: Wake<'_>) -> Result<WakeReport, Error> {
+        fork::check()?;
         let _alone = self.shared.changing.lock();
         let groups = self.shared.groups();
         let woken: Vec<_> =

@@ -10,10 +10,11 @@ use super::{Offload, SleepState, SleepUsage};
 use crate::arena::{Allowance, DeviceArena};
 use crate::error::Error;
 use crate::pool::Pool;
-use parking_lot::Mutex;
+use crate::sync::fork_arc::ForkArc;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use vrampool_backend::{Backend, MemoryKind};
+use vrampool_backend::{Backend, MemoryKind, fork};
 
 /// A block, as callbacks are told of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,15 +28,18 @@ pub struct SleepAllocation<'a> {
     pub address: Option<u64>,
 }
 
-/// Hands out memory that sleeps by tag: see [the module](super). A clone is another handle to the same one.
+/// Hands out memory that sleeps by tag: see [the module](super). A clone is another handle to the same sleeper.
+///
+/// In a [forked](vrampool_backend::fork) child every call that can fail returns [`BackendError::Forked`](crate::BackendError::Forked).
+/// Figures are zero, every tag is asleep, drops have no effect and call no hook.
 #[derive(Debug)]
 pub struct Sleeper<B: Backend> {
-    pub(super) shared: Arc<Shared<B>>,
+    pub(super) shared: ForkArc<Shared<B>>,
 }
 
 impl<B: Backend> Clone for Sleeper<B> {
     fn clone(&self) -> Self {
-        Self { shared: Arc::clone(&self.shared) }
+        Self { shared: self.shared.clone() }
     }
 }
 
@@ -81,8 +85,11 @@ impl<B: Backend> Sleeper<B> {
     /// Opens a scope: what this thread allocates is tagged so until the guard is dropped, or in an inner scope otherwise. Free
     /// memory of the tag is given back first, so that what was loaded under it before and dropped is not in the way.
     pub fn tag(&self, tag: &str) -> TagScope {
-        let known =
-            self.shared.groups.lock().get_key_value(tag).map(|(tag, group)| (Arc::clone(tag), group.clone()));
+        let groups = self.shared.groups_by_tag();
+        let known = groups.and_then(|groups| {
+            let (tag, group) = groups.get_key_value(tag)?;
+            Some((Arc::clone(tag), group.clone()))
+        });
         let tag = match known {
             None => Arc::from(tag),
             Some((tag, group)) => {
@@ -130,13 +137,14 @@ impl<B: Backend> Sleeper<B> {
         bytes: u64,
         stream: &B::Stream,
     ) -> Result<SleepBuffer<B>, Error> {
+        fork::check()?;
         let shared = &self.shared;
         let group = shared.group(tag)?;
         let block = match group.allocate(bytes, stream) {
             Err(error) if error.is_out_of_memory() && shared.relieve() > 0 => group.allocate(bytes, stream),
             outcome => outcome,
         };
-        let buffer = SleepBuffer::new(block?, Arc::clone(tag), bytes, Arc::clone(shared));
+        let buffer = SleepBuffer::new(block?, Arc::clone(tag), bytes, shared.clone());
         buffer.tell(&shared.callbacks.on_malloc);
         Ok(buffer)
     }
@@ -166,13 +174,16 @@ impl<B: Backend> Sleeper<B> {
     /// All tags that anything was allocated under, in the order of the alphabet.
     #[must_use]
     pub fn tags(&self) -> Vec<Arc<str>> {
-        self.shared.groups.lock().keys().cloned().collect()
+        self.shared.groups_by_tag().map_or_else(Vec::new, |groups| groups.keys().cloned().collect())
     }
 
     /// Whether the memory of a tag can be used; a tag that nothing was allocated under is awake.
     #[must_use]
     pub fn state_of(&self, tag: &str) -> SleepState {
-        self.shared.groups.lock().get(tag).map_or(SleepState::Awake, Group::state)
+        match self.shared.groups_by_tag() {
+            Some(groups) => groups.get(tag).map_or(SleepState::Awake, Group::state),
+            None => SleepState::Asleep,
+        }
     }
 
     /// What all tags have. Not one moment's: tags are asked one by one.
@@ -184,7 +195,8 @@ impl<B: Backend> Sleeper<B> {
 
     /// What one tag has.
     pub fn usage_of(&self, tag: &str) -> SleepUsage {
-        self.shared.groups.lock().get(tag).map_or_else(SleepUsage::default, Group::usage)
+        let groups = self.shared.groups_by_tag();
+        groups.and_then(|groups| groups.get(tag).map(Group::usage)).unwrap_or_default()
     }
 
     /// Gives free memory of all tags that are awake back to the device. Answers how many bytes.
@@ -192,14 +204,21 @@ impl<B: Backend> Sleeper<B> {
     /// # Errors
     /// As [`DeviceArena::release`].
     pub fn trim(&self) -> Result<u64, Error> {
+        fork::check()?;
         self.shared.groups().iter().try_fold(0, |sum, (_, group)| Ok(sum + group.trim()?))
     }
 }
 
 impl<B: Backend> Shared<B> {
+    /// `None` in a forked child, where the lock may be held for ever.
+    fn groups_by_tag(&self) -> Option<MutexGuard<'_, BTreeMap<Arc<str>, Group<B>>>> {
+        (!fork::is_child()).then(|| self.groups.lock())
+    }
+
     /// All groups, with their tags.
     pub(super) fn groups(&self) -> Vec<(Arc<str>, Group<B>)> {
-        self.groups.lock().iter().map(|(tag, group)| (Arc::clone(tag), group.clone())).collect()
+        let listed = |(tag, group): (&Arc<str>, &Group<B>)| (Arc::clone(tag), group.clone());
+        self.groups_by_tag().map_or_else(Vec::new, |groups| groups.iter().map(listed).collect())
     }
 
     /// The group of a tag, made if there is none.

@@ -2,6 +2,7 @@
 
 use parking_lot::Mutex;
 use std::sync::Arc;
+use vrampool_backend::fork;
 
 /// The part of the host's memory that may be pinned, and over which an array goes to a file (CuBIE's).
 pub(crate) const HOST_FRACTION: f64 = 0.8;
@@ -54,6 +55,9 @@ impl PinnedLedger {
     /// So many bytes, where the budget allows them.
     #[must_use]
     pub fn reserve(&self, bytes: u64) -> Option<PinnedReservation> {
+        if fork::is_child() {
+            return None;
+        }
         let mut account = self.account.bytes.lock();
         let held = account.live.saturating_add(account.retained);
         if bytes > self.account.budget.saturating_sub(held) {
@@ -66,6 +70,10 @@ impl PinnedLedger {
 
     /// So many bytes, past the budget if need be: for what cannot be done without.
     pub fn force(&self, bytes: u64) -> PinnedReservation {
+        if fork::is_child() {
+            // Never accounted for, and nothing is given back.
+            return PinnedReservation { account: Arc::clone(&self.account), bytes: 0, is_retained: false };
+        }
         let mut account = self.account.bytes.lock();
         let bytes = bytes.min(u64::MAX - account.live.saturating_add(account.retained));
         account.live += bytes;
@@ -82,13 +90,13 @@ impl PinnedLedger {
     /// Bytes in use.
     #[must_use]
     pub fn live_bytes(&self) -> u64 {
-        self.account.bytes.lock().live
+        if fork::is_child() { 0 } else { self.account.bytes.lock().live }
     }
 
     /// Bytes that nobody uses and that are kept to be used again.
     #[must_use]
     pub fn retained_bytes(&self) -> u64 {
-        self.account.bytes.lock().retained
+        if fork::is_child() { 0 } else { self.account.bytes.lock().retained }
     }
 }
 
@@ -116,6 +124,9 @@ impl PinnedReservation {
 
 impl Drop for PinnedReservation {
     fn drop(&mut self) {
+        if fork::is_child() {
+            return;
+        }
         let mut account = self.account.bytes.lock();
         if self.is_retained {
             account.retained -= self.bytes;

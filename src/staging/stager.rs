@@ -6,7 +6,7 @@ use crate::environment;
 use crate::environment::{Lookup, Settings};
 use crate::error::Error;
 use std::sync::Arc;
-use vrampool_backend::{Backend, Region, RegionMut};
+use vrampool_backend::{Backend, Region, RegionMut, fork};
 
 /// The smallest staging slot, bytes; larger ones are powers of two (netcl's).
 const SMALLEST_SLOT: u64 = 1 << 20;
@@ -91,6 +91,7 @@ impl<B: Backend> Stager<B> {
         source: &[u8],
         destination: RegionMut<'_, B::Memory>,
     ) -> Result<Upload<B::Event>, Error> {
+        fork::check()?;
         let bytes = source.len() as u64;
         if bytes >= Self::MIN_BYTES && bytes == destination.len() {
             // What the driver refused the last time it may grant now.
@@ -106,14 +107,14 @@ impl<B: Backend> Stager<B> {
     /// Bytes of pinned memory it has, busy or not.
     #[must_use]
     pub fn pinned_bytes(&self) -> u64 {
-        self.staging.bytes().0
+        if fork::is_child() { 0 } else { self.staging.bytes().0 }
     }
 
     /// Gives back the slots whose copies are done; one of which the device cannot say it goes when a slot is next needed. Answers how
     /// many bytes that were.
     #[allow(clippy::must_use_candidate, reason = "called for what it does; the figure is extra")]
     pub fn trim(&self) -> u64 {
-        self.staging.trim()
+        if fork::is_child() { 0 } else { self.staging.trim() }
     }
 
     fn stage(

@@ -5,6 +5,7 @@
 //! read-modify-write for that, which waits until all that was written under the lock has reached the cache, and is a third
 //! of such a request. Who finds it taken waits awake at first, then lets others run, then sleeps for a moment at a time.
 
+pub(crate) mod fork_arc;
 #[cfg(all(test, model))]
 pub(crate) mod model;
 

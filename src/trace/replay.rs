@@ -186,7 +186,7 @@ impl Replay {
             peak_requested: after.peak_requested,
             peak_live: after.peak_live,
             peak_held: after.peak_held,
-            peak_reserved: after.peak_reserved,
+            peak_reserved: after.peak_needed,
             hit_rate: after.hit_rate_since(&before),
             driver_calls: after.driver_calls() - before.driver_calls(),
             mapping_time: Duration::from_nanos(after.mapping_nanoseconds - before.mapping_nanoseconds),

@@ -24,7 +24,7 @@ pub struct Pass {
     pub peak_live: u64,
     /// The most bytes taken from the source, live and idle.
     pub peak_held: u64,
-    /// The most bytes that the source took from the device.
+    /// The most bytes that the source needed of the device ([`PoolStats::peak_needed`](crate::PoolStats::peak_needed)).
     pub peak_reserved: u64,
     /// Hits over allocations, 0 to 1.
     pub hit_rate: f64,

@@ -4,7 +4,7 @@ use crate::driver_pool::Shared;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use vrampool_backend::{HookEvent, Hooks, Occasion, Outcome};
+use vrampool_backend::{HookEvent, Hooks, Occasion, Outcome, fork};
 
 /// What a memory counts as handed out, until it is dropped. Keeps its pool alive.
 pub(crate) struct Charge {
@@ -45,6 +45,10 @@ impl Charge {
 
 impl Drop for Charge {
     fn drop(&mut self) {
+        if fork::is_child() {
+            // The pool is the parent's: it is never dropped here.
+            return std::mem::forget(Arc::clone(&self.pool));
+        }
         // Relaxed, as all of the count: nothing is published with it.
         self.pool.handed_out.fetch_sub(self.bytes, Relaxed);
         if let Some(told) = &self.told {
@@ -56,7 +60,9 @@ impl Drop for Charge {
 
 impl Drop for Leave {
     fn drop(&mut self) {
-        self.0.hooks.before(Occasion::Free, &self.0.event);
+        if !fork::is_child() {
+            self.0.hooks.before(Occasion::Free, &self.0.event);
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use std::sync::{Arc, Weak};
 use vrampool_backend::{
     Backend, BackendError, Capabilities, CaptureId, DeviceId, DeviceKind, MemoryInfo, MemoryKind, Placement,
-    Properties, Region, RegionMut, SharedHandles, Stream, VirtualMemory,
+    Properties, Region, RegionMut, SharedHandles, Stream, VirtualMemory, fork,
 };
 
 pub(crate) const BACKEND: &str = "cuda";
@@ -149,11 +149,15 @@ impl CudaDevice {
     /// The one that somebody has a handle to, of this id.
     pub(crate) fn opened(id: DeviceId) -> Option<Self> {
         // Let go behind the lock: the last handle to a device must not be dropped there.
+        if fork::is_child() {
+            return None;
+        }
         let devices: Vec<_> = OPEN.lock().iter().filter_map(Weak::upgrade).collect();
         devices.into_iter().find(|device| device.id == id).map(|shared| Self { shared })
     }
 
     fn of(context: Context) -> Result<Self, BackendError> {
+        fork::opening()?;
         // Upgraded under the lock and let go behind it: the last handle to a device must not be dropped there.
         let alive = |open: &[Weak<Shared>]| open.iter().filter_map(Weak::upgrade).collect::<Vec<_>>();
         let find = |devices: &[Arc<Shared>]| {
@@ -199,6 +203,7 @@ impl CudaDevice {
     }
 
     fn check_stream(&self, stream: &CudaStream) -> Result<(), BackendError> {
+        fork::check()?;
         if stream.device() == self.shared.id {
             return Ok(());
         }
@@ -206,6 +211,7 @@ impl CudaDevice {
     }
 
     fn check_mapped(&self, memory: &CudaMemory) -> Result<(), BackendError> {
+        fork::check()?;
         if !self.shared.context.is_same(memory.allocation().context().cudarc()) {
             return Err(BackendError::invalid("memory", "it is another device's"));
         }
@@ -247,6 +253,7 @@ impl Backend for CudaDevice {
 
     fn allocate(&self, bytes: u64, kind: MemoryKind) -> Result<CudaMemory, BackendError> {
         let properties = &self.shared.properties;
+        fork::check()?;
         if bytes == 0 {
             return Err(BackendError::invalid("bytes", "an allocation has at least 1"));
         }

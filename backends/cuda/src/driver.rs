@@ -25,10 +25,11 @@ use crate::error::{NOT_READY, from_cudarc};
 use cudarc::driver::{CudaContext, CudaStream, sys};
 use std::ffi::{c_int, c_uint};
 use std::marker::PhantomData;
+use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::ThreadId;
-use vrampool_backend::BackendError;
+use vrampool_backend::{BackendError, fork};
 
 /// The handles that stand for the default streams: the context's one (0 or 1), and each thread's own (2).
 const LEGACY_HANDLE: usize = 1;
@@ -55,6 +56,10 @@ impl Clone for Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
+        if fork::is_child() {
+            // The context is the parent's: it is never dropped here.
+            return mem::forget(Arc::clone(&self.shared));
+        }
         if Arc::strong_count(&self.shared) == 1 {
             self.cover = Cover::with(self);
             if !self.shared.is_primary() {
@@ -105,6 +110,7 @@ impl Context {
 
     /// Makes the context current on this thread, and leaves it so.
     pub(crate) fn make_current(&self) -> Result<(), BackendError> {
+        fork::check()?;
         let library = self.library;
         let mut current = std::ptr::null_mut();
         // SAFETY: the driver is initialised; the call writes one handle to `current`.
@@ -116,8 +122,10 @@ impl Context {
         library.check("cuCtxSetCurrent", unsafe { (library.cuCtxSetCurrent)(self.shared.cu_ctx()) })
     }
 
-    /// Makes the context current on this thread until the result is dropped.
+    /// Makes the context current on this thread until the result is dropped. Fails in a forked child, so that nothing behind it
+    /// calls the driver there.
     pub(crate) fn enter(&self) -> Result<Current<'_>, BackendError> {
+        fork::check()?;
         let library = self.library;
         let mut current = std::ptr::null_mut();
         // SAFETY: the driver is initialised; the call writes one handle to `current`.
@@ -140,7 +148,7 @@ pub(crate) struct Cover(Option<&'static Library>);
 
 impl Cover {
     pub(crate) fn with(context: &Context) -> Self {
-        let pushed = context.enter().is_ok_and(|mut current| std::mem::take(&mut current.pushed));
+        let pushed = context.enter().is_ok_and(|mut current| mem::take(&mut current.pushed));
         Self(pushed.then_some(context.library))
     }
 
@@ -358,6 +366,7 @@ impl RawEvent {
     }
 
     pub(crate) fn is_complete(&self) -> Result<bool, BackendError> {
+        fork::check()?;
         // A capture of another stream forbids it otherwise, and would fail by it.
         let _relaxed = Relaxed::new(self.context.library);
         // SAFETY: the event is alive; the call needs no current context.

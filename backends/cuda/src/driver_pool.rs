@@ -13,7 +13,7 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use vrampool_backend::{
-    Announced, Backend, BackendError, DeviceId, Hook, HookEvent, Hooks, Occasion, Stream, Ticket,
+    Announced, Backend, BackendError, DeviceId, Hook, HookEvent, Hooks, Occasion, Stream, Ticket, fork,
 };
 
 /// What sizes round up to.
@@ -145,6 +145,7 @@ impl DriverPool {
     /// driver reports.
     #[track_caller]
     pub fn malloc_on(&self, bytes: u64, stream: &CudaStream) -> Result<CudaMemory, DriverPoolError> {
+        fork::check()?;
         if self.hooks.is_empty() {
             let (allocation, charge) = self.take(bytes, stream, None)?;
             return Ok(CudaMemory::charged(allocation, bytes, charge));
@@ -277,6 +278,7 @@ impl DriverPool {
     /// # Errors
     /// [`BackendError::InvalidArgument`] for a share that is none; what the driver reports.
     pub fn set_limit(&self, limit: Limit) -> Result<(), BackendError> {
+        fork::check()?;
         let bytes = limit.bytes(|| Ok(self.shared.device.memory_info()?.total_bytes))?;
         self.shared.limit.store(bytes.unwrap_or(UNLIMITED), Relaxed);
         Ok(())

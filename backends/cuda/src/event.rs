@@ -3,8 +3,9 @@
 use crate::device::Shared;
 use crate::driver::{Context, RawEvent};
 use parking_lot::Mutex;
+use std::mem;
 use std::sync::Arc;
-use vrampool_backend::{BackendError, Event};
+use vrampool_backend::{BackendError, Event, fork};
 
 /// How many events a device keeps for later. Making one and destroying it costs more than recording it.
 const KEPT: usize = 256;
@@ -56,6 +57,10 @@ impl Event for CudaEvent {
 
 impl Drop for CudaEvent {
     fn drop(&mut self) {
+        if fork::is_child() {
+            // Both are the parent's: they are never dropped here.
+            return mem::forget((Arc::clone(&self.raw), Arc::clone(&self.device)));
+        }
         self.device.events().give_back(&self.raw);
     }
 }

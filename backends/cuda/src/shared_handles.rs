@@ -4,7 +4,7 @@ use crate::device::CudaDevice;
 use crate::virtual_memory::check_size;
 use vrampool_backend::{
     Backend, BackendError, MemoryKind, Physical, Placement, ShareableHandle, ShareableKind, SharedHandles,
-    VirtualMemory,
+    VirtualMemory, fork,
 };
 
 /// Best first.
@@ -61,10 +61,12 @@ impl SharedHandles for CudaDevice {
     }
 
     fn export(&self, physical: &Physical) -> Result<ShareableHandle, BackendError> {
+        fork::check()?;
         self.raw_physical(physical)?.export()
     }
 
     fn import(&self, handle: ShareableHandle, bytes: u64) -> Result<Physical, BackendError> {
+        fork::check()?;
         let (device, granularity) = (self.maker()?.device(), self.granularity(Placement::Device.into())?);
         check_size(bytes, granularity)?;
         if bytes > self.properties().total_bytes {

@@ -5,8 +5,9 @@ use crate::driver::{Cover, Queue};
 use crate::memory::CudaMemory;
 use parking_lot::Mutex;
 use std::collections::HashMap;
+use std::mem;
 use std::sync::{Arc, OnceLock, Weak};
-use vrampool_backend::{BackendError, DeviceId, Region, Stream, StreamId};
+use vrampool_backend::{BackendError, DeviceId, Region, Stream, StreamId, fork};
 
 /// An ordered queue of work on a [`CudaDevice`](crate::CudaDevice): a stream made by
 /// [`create_stream`](vrampool_backend::Backend::create_stream), or anybody's that was wrapped.
@@ -38,6 +39,11 @@ pub(crate) struct StreamTable {
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        if fork::is_child() {
+            // The stream is the parent's: it is never dropped here.
+            let streams = (Arc::clone(self.queue.cudarc()), self.owner.get().map(Arc::clone));
+            return mem::forget((streams, Arc::clone(&self.device)));
+        }
         self.cover = Cover::with(self.device.context());
         let mut streams = self.device.streams().streams.lock();
         // Somebody may have wrapped the stream again in between.
@@ -63,6 +69,7 @@ impl CudaDevice {
     /// # Errors
     /// What the driver reports.
     pub fn null_stream(&self) -> Result<CudaStream, BackendError> {
+        fork::check()?;
         CudaStream::of(self.shared(), self.context().default_stream())
     }
 
@@ -72,6 +79,7 @@ impl CudaDevice {
     /// # Errors
     /// What the driver reports.
     pub fn per_thread_stream(&self) -> Result<CudaStream, BackendError> {
+        fork::check()?;
         CudaStream::of(self.shared(), self.context().per_thread_stream())
     }
 
@@ -81,6 +89,10 @@ impl CudaDevice {
     /// # Errors
     /// [`BackendError::InvalidArgument`] for a stream of another context; else what the driver reports.
     pub fn wrap_stream(&self, stream: Arc<cudarc::driver::CudaStream>) -> Result<CudaStream, BackendError> {
+        if fork::is_child() {
+            mem::forget(stream);
+            return Err(BackendError::Forked);
+        }
         if !self.shared().context().is_same(stream.context()) {
             return Err(BackendError::invalid("stream", "it is one of another context"));
         }
@@ -156,6 +168,7 @@ impl CudaStream {
         read: Option<&Region<'_, CudaMemory>>,
         written: Option<&Region<'_, CudaMemory>>,
     ) -> Result<(), BackendError> {
+        fork::check()?;
         for region in read.into_iter().chain(written) {
             region.check_stream(self)?;
             if !self.inner.device.context().is_same(region.memory().allocation().context().cudarc()) {

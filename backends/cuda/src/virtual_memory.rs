@@ -8,7 +8,7 @@ use cudarc::driver::sys::CUdevice_attribute as Attribute;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use vrampool_backend::{
-    Backend, BackendError, DeviceId, MemoryKind, Physical, Placement, ShareableKind, VirtualMemory,
+    Backend, BackendError, DeviceId, MemoryKind, Physical, Placement, ShareableKind, VirtualMemory, fork,
 };
 
 /// `CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED`, which not all bindings have.
@@ -149,6 +149,7 @@ impl CudaDevice {
     }
 
     fn check_reservation(&self, reservation: &CudaMemory, offset: u64) -> Result<(), BackendError> {
+        fork::check()?;
         if !self.shared().context().is_same(reservation.allocation().context().cudarc()) {
             return Err(BackendError::invalid("reservation", "it is another device's"));
         }

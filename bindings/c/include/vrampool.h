@@ -215,7 +215,7 @@ typedef struct vrampool_stats {
     uint64_t bytes_requested;
     uint64_t bytes_live;
     /* Bytes idle, with those of free blocks that wait for all of the device (vrampool_torch_record_stream) and are beyond
-     * max_cached; live, idle and in transit; and what was taken from the device for them. */
+     * max_cached; bytes live and idle; and bytes that the source took from the device: of source=arena the whole arena. */
     uint64_t bytes_cached;
     uint64_t bytes_held;
     uint64_t bytes_reserved;

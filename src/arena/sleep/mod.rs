@@ -177,7 +177,6 @@ impl<B: Backend> DeviceArena<B> {
     /// [`Error::Backend`] when the device fails, the host has no memory for the backup, or the arena is not a growing one. The
     /// arena is then awake, with all contents; or, when the device fails a second time on the way back, asleep with them.
     pub fn sleep(&self, offload: Offload) -> Result<SleepReport, Error> {
-        fork::check()?;
         Ok(match self.begin_sleep(offload)? {
             Some(falling) => falling.commit(),
             None => SleepReport { was_asleep: true, ..SleepReport::default() },
@@ -194,7 +193,6 @@ impl<B: Backend> DeviceArena<B> {
     /// [`Error::Backend`] when the device fails, or has not enough memory, or the arena's limit is below what its blocks take
     /// ([`is_out_of_memory`](Error::is_out_of_memory)). The arena is then asleep with all backups, and a later wake works.
     pub fn wake(&self) -> Result<WakeReport, Error> {
-        fork::check()?;
         Ok(match self.begin_wake()? {
             Some(waking) => waking.commit(),
             None => WakeReport { was_awake: true, ..WakeReport::default() },
@@ -203,17 +201,22 @@ impl<B: Backend> DeviceArena<B> {
 
     /// Sleeps, but can be taken back still: by a drop. `None` when it is asleep.
     pub(crate) fn begin_sleep(&self, offload: Offload) -> Result<Option<Falling<'_, B>>, Error> {
+        fork::check()?;
         self.shared.begin_sleep(offload)
     }
 
     /// Wakes, but can be taken back still: by a drop. `None` when it is awake.
     pub(crate) fn begin_wake(&self) -> Result<Option<Waking<'_, B>>, Error> {
+        fork::check()?;
         self.shared.begin_wake()
     }
 
-    /// Whether its memory can be used at this moment.
+    /// Whether its memory can be used at this moment: never in a forked child.
     #[must_use]
     pub fn state(&self) -> SleepState {
+        if fork::is_child() {
+            return SleepState::Asleep;
+        }
         match self.shared.state.lock_with_deferred().sleep {
             Sleep::Awake => SleepState::Awake,
             Sleep::Changing => SleepState::Changing,
@@ -224,6 +227,9 @@ impl<B: Backend> DeviceArena<B> {
     /// Bytes of host memory that hold contents, or did and are being given back.
     #[must_use]
     pub fn backup_bytes(&self) -> u64 {
+        if fork::is_child() {
+            return 0;
+        }
         let held = match &self.shared.state.lock_with_deferred().sleep {
             Sleep::Asleep(asleep) => asleep.backup_bytes(),
             _ => 0,
@@ -233,6 +239,9 @@ impl<B: Backend> DeviceArena<B> {
 
     /// What its contents became when it fell asleep; `None` when it is awake. Waits for a change that is under way.
     pub(crate) fn offload(&self) -> Option<Offload> {
+        if fork::is_child() {
+            return None;
+        }
         match &self.shared.unchanging().sleep {
             Sleep::Asleep(asleep) => Some(asleep.offload),
             _ => None,
@@ -241,9 +250,12 @@ impl<B: Backend> DeviceArena<B> {
 }
 
 impl<B: Backend> ArenaBuffer<B> {
-    /// Where its contents are. Waits for a sleep or a wake that is under way.
+    /// Where its contents are. Waits for a sleep or a wake that is in progress. In a forked child they are discarded.
     #[must_use]
     pub fn state(&self) -> BlockState {
+        if fork::is_child() {
+            return BlockState::AsleepDiscarded;
+        }
         match &self.arena.unchanging().sleep {
             Sleep::Asleep(asleep) if asleep.offload == Offload::Discard => BlockState::AsleepDiscarded,
             Sleep::Asleep(_) => BlockState::AsleepBackedUp,
@@ -253,6 +265,7 @@ impl<B: Backend> ArenaBuffer<B> {
 
     /// Says whether it can be used now.
     pub(crate) fn check_awake(&self) -> Result<(), Error> {
+        fork::check()?;
         self.arena.awake(self.block, self.len).map(drop)
     }
 }

@@ -12,7 +12,7 @@ use std::ffi::{CStr, c_char, c_int, c_uchar, c_uint, c_ulonglong, c_void};
 use std::fmt;
 use std::ops::Deref;
 use std::sync::OnceLock;
-use vrampool_backend::BackendError;
+use vrampool_backend::{BackendError, fork};
 
 /// The oldest driver that has every function below, as `cuDriverGetVersion` says it: CUDA 12.0.
 const OLDEST_VERSION: c_int = 12_000;
@@ -156,6 +156,7 @@ impl Library {
     /// [`BackendError::Unavailable`] without a driver, with one that is too old or broken, or without a device.
     pub(crate) fn get() -> Result<&'static Self, BackendError> {
         static LIBRARY: OnceLock<Library> = OnceLock::new();
+        fork::check()?;
         if let Some(library) = LIBRARY.get() {
             return Ok(library);
         }

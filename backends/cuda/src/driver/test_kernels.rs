@@ -6,8 +6,9 @@ use crate::error::from_cudarc;
 use crate::memory::CudaMemory;
 use crate::stream::CudaStream;
 use cudarc::driver::{CudaFunction, DeviceSlice, LaunchArgs, LaunchConfig, PushKernelArg};
+use std::mem;
 use std::time::Duration;
-use vrampool_backend::{BackendError, Region, RegionMut};
+use vrampool_backend::{BackendError, Region, RegionMut, fork};
 
 /// The kernels, as the driver takes them: made from `test_kernels.cu`, which says how.
 const PTX: &str = include_str!("test_kernels.ptx");
@@ -32,6 +33,10 @@ pub struct TestKernels {
 
 impl Drop for TestKernels {
     fn drop(&mut self) {
+        if fork::is_child() {
+            // All functions are of one module, which is the parent's: it is never dropped here.
+            return mem::forget(self.write_pattern.clone());
+        }
         self.cover = Cover::with(&self.context);
     }
 }

@@ -130,13 +130,13 @@ class Pool:
 
     Args:
         device: `auto`, `cuda`, `cuda:1`, `cuda:GPU-<uuid>`, `host`.
-        limit: the hard cap on bytes taken from the device.
+        limit: the hard cap on bytes taken from the device, of all tags together.
         size_classes: `tight`, `fixed`, `power-of-two`, `geometric[:N[:FROM]]`, `multiple:UNIT`, `exact[:UNIT]`,
             `fitted:FILE`; `tight` by default where the source is virtual, else `fixed`.
         source: what serves misses: `virtual`, `direct`, `arena`, `driver`; `virtual` where the device has it.
-        budget: the soft cap on bytes taken from the device.
-        max_cached: the cap on idle bytes.
-        max_per_bucket: the cap on idle blocks in one size class.
+        budget: the soft cap on bytes taken from the device, of each tag by itself.
+        max_cached: the cap on idle bytes, of each tag by itself: five tags may keep five times as much.
+        max_per_bucket: the cap on idle blocks in one size class of one tag.
         name: its name in metrics.
         offload: `pinned` or `pageable`, where a sleep keeps contents.
         host_capacity: with `device="host"`, a host device of its own of so many bytes, for tests.
@@ -247,9 +247,10 @@ class Pool:
 
     @contextlib.contextmanager
     def tag(self, name: str) -> Iterator[None]:
-        """What this thread allocates within has this tag, and sleeps and wakes with it. Scopes nest.
+        """Allocations of this thread within the scope have this tag, and sleep and wake with it. Scopes nest.
 
-        Outside of any the tag is `default`.
+        Outside of any scope the tag is `default`. The limit bounds all tags together; the caps on idle memory and the budget
+        hold for each tag by itself.
         """
         LIBRARY.call("tag_begin", self.handle, name.encode())
         try:

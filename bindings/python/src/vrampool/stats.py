@@ -18,7 +18,7 @@ class PoolStats:
     #: Bytes live as they were asked for, and rounded to classes.
     bytes_requested: int
     bytes_live: int
-    #: Bytes idle; live, idle and in transit; and what was taken from the device for them.
+    #: Bytes idle; bytes live and idle; and bytes that the source took from the device: of `source="arena"` the whole arena.
     bytes_cached: int
     bytes_held: int
     bytes_reserved: int
@@ -30,7 +30,7 @@ class PoolStats:
     peak_cached: int
     peak_held: int
     peak_reserved: int
-    #: Caps; `UNLIMITED` for none.
+    #: Caps; `UNLIMITED` for none. `limit` bounds all tags together, the others each tag by itself.
     max_cached_bytes: int
     max_buffers_per_bucket: int
     limit: int

@@ -39,6 +39,7 @@ mod whole;
 
 use super::quota::Allowance;
 use crate::arena::engine::{Arena, BlockId, Zone};
+use crate::arena::reserved::ReservedPeaks;
 pub(in crate::arena) use cover::{Extent, Holes};
 pub(in crate::arena) use plan::{Growth, Stock, apart_of, runs};
 pub(in crate::arena) use ranges::{Part, Retiring, Stitched, Weight};
@@ -87,9 +88,9 @@ pub(in crate::arena) struct Backing<B: Backend> {
     pub(in crate::arena) stuck: Vec<(Extent, BlockId)>,
     /// Such pieces for which the host has no records: nothing grows and nothing is released until it has.
     pub(in crate::arena) unkept: Vec<Unkept>,
-    /// Bytes of all pieces, and the most that there were.
+    /// Bytes of all pieces.
     pub(in crate::arena) mapped: u64,
-    pub(in crate::arena) peak_mapped: u64,
+    reserved_peaks: ReservedPeaks,
     /// Where the range ended, each later than the one before, and when it came to.
     ends: Vec<(u64, u64)>,
     /// By age.
@@ -134,7 +135,7 @@ impl<B: Backend> Backing<B> {
             stuck: Vec::new(),
             unkept: Vec::with_capacity(1),
             mapped: 0,
-            peak_mapped: 0,
+            reserved_peaks: ReservedPeaks::default(),
             ends: Vec::new(),
             stitched: Vec::new(),
             torn: Vec::new(),
@@ -151,6 +152,11 @@ impl<B: Backend> Backing<B> {
     /// The same within an allowance, which bounds what it takes, too.
     pub(in crate::arena) fn within(self, allowance: Option<Arc<Allowance>>) -> Self {
         Self { allowance, ..self }
+    }
+
+    /// The same with its arena's peaks.
+    pub(in crate::arena) fn noting(self, reserved_peaks: ReservedPeaks) -> Self {
+        Self { reserved_peaks, ..self }
     }
 
     /// In which part of the range a request is served.
@@ -189,7 +195,7 @@ impl<B: Backend> Backing<B> {
     /// There is one more piece.
     pub(in crate::arena) fn add(&mut self, extent: Extent, physical: Physical) {
         self.mapped += extent.bytes;
-        self.peak_mapped = self.peak_mapped.max(self.mapped);
+        self.reserved_peaks.note(self.mapped);
         let place = self.extents.partition_point(|other| other.start < extent.start);
         self.extents.insert(place, extent);
         self.physical.insert(place, physical);

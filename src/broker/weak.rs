@@ -1,0 +1,109 @@
+//! A broker as publishers have it: not kept alive, with its final figures once it has ended.
+
+use super::state::Shared;
+use super::{Broker, LastFigures, RegisteredClient};
+use crate::sync::fork_arc::ForkArc;
+use std::sync::{Arc, OnceLock, Weak};
+use vrampool_backend::{Backend, fork};
+
+/// A broker that others keep, and its figures once it has ended.
+#[derive(Debug)]
+pub(crate) struct WeakBroker<B: Backend> {
+    shared: Weak<Shared<B>>,
+    last: Arc<OnceLock<LastFigures>>,
+}
+
+impl<B: Backend> WeakBroker<B> {
+    pub(crate) fn upgrade(&self) -> Option<Broker<B>> {
+        ForkArc::upgrade(&self.shared).map(|shared| Broker { shared })
+    }
+
+    pub(crate) fn is_there(&self) -> bool {
+        self.shared.strong_count() > 0
+    }
+
+    /// The figures of a broker that ended, of the moment when its last handle, client or plan was dropped. `None` while it is there,
+    /// and for a moment after [`is_there`](Self::is_there) is false.
+    pub(crate) fn last(&self) -> Option<&LastFigures> {
+        self.last.get()
+    }
+
+    /// Whether [`last`](Self::last) stays as it is.
+    pub(crate) fn is_final(&mut self) -> bool {
+        // The broker has the other handle, as long as it may write there.
+        Arc::get_mut(&mut self.last).is_some()
+    }
+
+    /// Where the broker is in memory, which tells it from all others.
+    pub(crate) fn place(&self) -> usize {
+        self.shared.as_ptr().addr()
+    }
+}
+
+impl<B: Backend> Broker<B> {
+    pub(crate) fn downgrade(&self) -> WeakBroker<B> {
+        WeakBroker { shared: ForkArc::downgrade(&self.shared), last: Arc::clone(&self.shared.last) }
+    }
+
+    /// The broker itself, if this is the only handle to it.
+    pub(crate) fn into_last(self) -> Option<impl Send + use<B>> {
+        ForkArc::into_inner(self.shared)
+    }
+
+    /// As [`clients`](Self::clients), and the clients that deregistered last since the broker was first
+    /// [downgraded](Self::downgrade): with their final counts, and nothing held. At most 256 of them.
+    pub(crate) fn listed_clients(&self) -> Vec<RegisteredClient> {
+        if fork::is_child() { Vec::new() } else { self.shared.listed_clients() }
+    }
+}
+
+#[cfg(all(test, feature = "host"))]
+mod tests {
+    use crate::broker::{ArrayRequest, Broker, Client, ClientStats};
+    use crate::host::HostDevice;
+
+    #[test]
+    fn a_broker_that_ends_leaves_its_final_figures_and_those_of_its_clients() {
+        let device = HostDevice::builder().capacity(1 << 20).build();
+        let broker = Broker::builder(&device).build().expect("a broker");
+        drop(broker.register(Client::new("before")).expect("a client"));
+        let weak = broker.downgrade();
+        assert!(weak.last().is_none() && broker.listed_clients().is_empty(), "nobody watched");
+
+        let client = broker.register(Client::new("solver").group("solver")).expect("a client");
+        client.queue(ArrayRequest::scratch("numbers", [1000], 4).chunk_axis(0)).expect("a request");
+        let plan = broker.commit("solver").expect("memory");
+        plan.run(|_, _| Ok(())).expect("no fault");
+        broker.evict_all().expect("no callback");
+        let id = client.id();
+        drop(client);
+        let listed = broker.listed_clients();
+        assert_eq!(listed.len(), 1);
+        assert_eq!((listed[0].id, listed[0].name.as_str()), (id, "solver"));
+        assert_eq!(listed[0].stats, ClientStats { chunks: 1, evictions: 1, ..ClientStats::default() });
+        assert!(broker.clients().is_empty(), "it is not registered");
+
+        let before = broker.stats().counts;
+        assert_eq!((before.runs, before.chunks, before.evictions), (1, 1, 1));
+        drop(broker);
+        assert!(weak.is_there() && weak.last().is_none(), "the plan keeps it");
+        plan.run(|_, _| Ok(())).unwrap_err();
+        drop(plan);
+        assert!(!weak.is_there());
+        let last = weak.last().expect("it ended");
+        assert_eq!((last.stats.counts.runs, last.stats.counts.commits_refused), (1, 1));
+        assert_eq!((last.stats.clients, last.stats.held), (0, 0));
+        assert_eq!(last.clients, listed);
+    }
+
+    #[test]
+    fn deregistered_clients_are_kept_up_to_a_bound() {
+        let device = HostDevice::builder().capacity(1 << 20).build();
+        let broker = Broker::builder(&device).build().expect("a broker");
+        let _weak = broker.downgrade();
+        let register = |number: usize| broker.register(Client::new(number.to_string())).expect("a client");
+        (0..300).for_each(|number| drop(register(number)));
+        let names: Vec<_> = broker.listed_clients().into_iter().map(|client| client.name).collect();
+        assert_eq!(names, (44..300).map(|number| number.to_string()).collect::<Vec<_>>(), "the last ones");
+    }
+}
