@@ -53,7 +53,7 @@
 //! # }
 //! ```
 //!
-//! From the bottom up: `partition`, `share`, `request`, `footprint` (numbers) · `ledger` · `host_array`, `staging`, `gather`,
+//! From the bottom up: `partition`, `share`, `request`, `footprint` (numbers) · `host_array`, `gather`,
 //! `transfer` (the host's side) · `stats`, `state`, `turn` · `pressure`, `commit` · `course` (which chunk is next), `slot`, `bind`, `session`,
 //! `run` · `client`, `plan`, `handle`, `weak`.
 

@@ -2,7 +2,7 @@
 
 use crate::arena::Refill;
 use crate::cache::core::Shared;
-use crate::cache::magazine::class_table as lanes;
+use crate::cache::magazine::class_table;
 use crate::cache::magazine::class_table::NO_LANE;
 use crate::error::{Error, Forbidden};
 use crate::source::Key;
@@ -368,14 +368,14 @@ impl<B: Backend> Content for Body<B> {
 #[cfg(feature = "trace")]
 pub(crate) fn lane_of(pool: &Shared, key: Key) -> u8 {
     let is_kept = pool.lanes.are_unshared() && pool.has_magazine_for(key);
-    if is_kept { lanes::number(key.class) } else { NO_LANE }
+    if is_kept { class_table::number(key.class) } else { NO_LANE }
 }
 
 /// The same, where the quick way back, which sees no block, may know.
 #[inline]
 fn quick_lane_of(pool: &Shared, key: Key) -> u8 {
     let is_kept = pool.lanes.are_quick() && pool.has_magazine_for(key);
-    if is_kept { lanes::number(key.class) } else { NO_LANE }
+    if is_kept { class_table::number(key.class) } else { NO_LANE }
 }
 
 impl fmt::Debug for Block {

@@ -1,7 +1,7 @@
 //! A pool's buckets: idle blocks by kind and class, and what was asked of each. Under the depot's lock.
 
 use crate::cache::block::Block;
-use crate::cache::magazine::class_table as lanes;
+use crate::cache::magazine::class_table;
 use crate::cache::size_class::SizeClasses;
 use crate::source::Key;
 use rustc_hash::FxHashMap;
@@ -40,7 +40,7 @@ pub(crate) struct Buckets {
     list: Vec<Bucket>,
     /// Where each is in the list.
     places: FxHashMap<Key, usize>,
-    /// Where the last one with a class of this [number](lanes::number) was found: mostly the only one.
+    /// Where the last one with a class of this [number](class_table::number) was found: mostly the only one.
     guesses: Box<[usize; 256]>,
     /// From how many buckets on empty ones are forgotten.
     forget_from: usize,
@@ -78,7 +78,7 @@ impl Buckets {
 
     #[inline(always)]
     fn place(&mut self, key: &Key) -> Option<usize> {
-        let guess = self.guesses[usize::from(lanes::number(key.class))];
+        let guess = self.guesses[usize::from(class_table::number(key.class))];
         match self.list.get(guess) {
             Some(bucket) if bucket.key == *key => Some(guess),
             _ => self.look_up(*key),
@@ -88,7 +88,7 @@ impl Buckets {
     #[cold]
     fn look_up(&mut self, key: Key) -> Option<usize> {
         let place = *self.places.get(&key)?;
-        self.guesses[usize::from(lanes::number(key.class))] = place;
+        self.guesses[usize::from(class_table::number(key.class))] = place;
         Some(place)
     }
 

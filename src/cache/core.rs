@@ -7,7 +7,7 @@ use crate::cache::depot_lock::Place;
 use crate::cache::magazine;
 use crate::cache::magazine::class_table::Lanes;
 use crate::cache::magazine::{NO_SLOT, SLOTS};
-use crate::cache::orphans as ended;
+use crate::cache::orphans;
 use crate::cache::recorded::{RecordedBy, Records};
 use crate::cache::size_class::SizeClasses;
 use crate::cache::stats::PoolStats;
@@ -142,8 +142,8 @@ impl Shared {
         CLOSED.fetch_add(1, Release);
         drop(spares);
         self.give_back(idle);
-        ended::expect(magazines);
-        ended::free();
+        orphans::expect(magazines);
+        orphans::free();
     }
 
     /// Counts and bytes, and the highest end of a block in an arena of fixed size; the peaks, as of all that this thread

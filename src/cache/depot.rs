@@ -1,5 +1,5 @@
 //! The shared store of idle blocks, by kind and class, with its accounts and counters. One lock holds it; nothing in
-//! here calls the device, and no block is dropped in here. What goes between it and threads' magazines is in `exchange`.
+//! here calls the device, and no block is dropped in here. What goes between it and threads' magazines is in `refill`.
 
 use crate::cache::accounts::{Budget, Caps};
 use crate::cache::block::Block;

@@ -5,7 +5,7 @@ use crate::cache::core::{Shared, next_epoch};
 use crate::cache::depot::Depot;
 use crate::cache::evict::Permit;
 use crate::cache::magazine;
-use crate::cache::orphans as ended;
+use crate::cache::orphans;
 use crate::cache::release::is_giving_back;
 use crate::cache::reservation::{NoRoom, Promise};
 use crate::cache::stats::Rung;
@@ -39,7 +39,7 @@ impl Shared {
         }
         let idle = depot.evict(surplus);
         drop(depot);
-        ended::free();
+        orphans::free();
         self.give_back(idle)
     }
 
@@ -75,7 +75,7 @@ impl Shared {
                 drop(depot);
                 relief().map_err(NoRoom::Relief)?;
                 magazine::leave(self);
-                ended::free();
+                orphans::free();
                 depot = self.depot();
                 if depot.is_over_limit_with(class) && depot.budget.leased > 0 {
                     self.recall(&mut depot, Recall::Memory);
@@ -115,7 +115,7 @@ impl Shared {
     /// The device has no memory left: gives back `bytes` of idle memory. Returns whether there was any.
     pub(crate) fn relieve(&self, bytes: u64) -> bool {
         magazine::leave(self);
-        ended::free();
+        orphans::free();
         let mut depot = self.depot();
         if depot.budget.now.cached == 0 {
             return false;
@@ -131,7 +131,7 @@ impl Shared {
     /// this moment.
     pub(crate) fn relieve_wholly(&self) {
         magazine::leave(self);
-        ended::free();
+        orphans::free();
         let mut depot = self.depot();
         if depot.budget.leased > 0 {
             self.recall(&mut depot, Recall::Memory);

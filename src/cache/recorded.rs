@@ -13,7 +13,7 @@ use crate::cache::magazine::class_table::Lanes;
 #[cfg(feature = "trace")]
 use crate::cache::magazine::class_table::NO_LANE;
 #[cfg(feature = "trace")]
-use crate::cache::magazine::hot as last;
+use crate::cache::magazine::hot;
 use crate::cache::magazine::hot::Look;
 use crate::cache::size_class::SizeClasses;
 #[cfg(feature = "trace")]
@@ -87,7 +87,7 @@ impl Records {
     #[inline(always)]
     pub(crate) fn take(&self, pool: &Shared, requested: u64, stream: StreamId) -> Taken {
         let Some((number, lane)) = self.lane_of_request(requested) else { return Taken::Nothing };
-        match last::look(pool, lane, requested, stream) {
+        match hot::look(pool, lane, requested, stream) {
             Look::Lent(Some(mut block)) => {
                 block.recorded_lane = lane;
                 match Recorder::note_allocation_of(number, requested, stream) {

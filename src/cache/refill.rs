@@ -7,7 +7,7 @@
 use crate::cache::block::Block;
 use crate::cache::buckets::SAME_STREAM_SEARCH;
 use crate::cache::depot::Depot;
-use crate::cache::magazine::class_table as lanes;
+use crate::cache::magazine::class_table;
 use crate::cache::magazine::counters::{LaneTally, Tally};
 use crate::cache::magazine::rack::{Habit, Leaving, Rack};
 use crate::source::Key;
@@ -166,7 +166,7 @@ impl Depot {
     /// The lane of what magazines take.
     pub(crate) fn lane_of(&self, key: Key) -> Option<u8> {
         let takes = key.kind == self.kind && self.budget.caps.magazines_take(key.class);
-        takes.then(|| lanes::number(key.class))
+        takes.then(|| class_table::number(key.class))
     }
 
     /// The most slots that a thread may have for one class.

@@ -7,7 +7,7 @@ use crate::cache::core::Shared;
 use crate::cache::magazine;
 use crate::cache::magazine::class_table::NO_LANE;
 use crate::cache::magazine::rack::Rack;
-use crate::cache::orphans as ended;
+use crate::cache::orphans;
 use crate::cache::recycle::Found;
 use crate::cache::reservation::{NoRoom, Turn};
 use crate::cache::served_by::ServedBy;
@@ -183,8 +183,8 @@ impl Shared {
             false => Ok(()),
         };
         may_ask.inspect_err(|_| self.count_failure(|counters| &mut counters.failed_by_backend))?;
-        if ended::has_left() && relief().is_ok() {
-            ended::free();
+        if orphans::has_left() && relief().is_ok() {
+            orphans::free();
         }
         let calls = device_arena::mapping_calls_of_this_thread();
         let promise = self.make_room(key.class, relief).map_err(|refusal| match refusal {

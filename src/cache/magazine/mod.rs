@@ -32,7 +32,6 @@ use crate::cache::block::Block;
 use crate::cache::core::{CLOSED, Shared};
 use crate::cache::depot::Depot;
 use crate::cache::magazine::class_table::NO_LANE;
-use crate::cache::magazine::hot as last;
 use crate::cache::magazine::rack::{NEVER, Rack};
 use crate::cache::recorded::Records;
 use std::cell::{Cell, OnceCell};
@@ -72,7 +71,7 @@ loom::thread_local! {
 #[inline(always)]
 pub(crate) fn take(pool: &Shared, requested: u64, stream: StreamId) -> Option<Box<Block>> {
     let lane = pool.lanes.of_request(requested)?;
-    last::take(pool, lane, requested, stream)
+    hot::take(pool, lane, requested, stream)
 }
 
 /// As [`take`], where [the last block](last) is out, or of another lane.
@@ -110,13 +109,13 @@ pub(crate) fn take_class(pool: &Shared, class: u64, requested: u64, stream: Stre
 /// Puts a block in this thread's magazine for its class. Answers one that it has no room for.
 #[inline(always)]
 pub(crate) fn put(lane: u8, block: Box<Block>) -> Option<Box<Block>> {
-    match last::put(lane, block) {
+    match hot::put(lane, block) {
         None => None,
         Some(block) => put_anew(lane, block),
     }
 }
 
-/// As [`put`], of a block that is not [the last](last::put).
+/// As [`put`], of a block that is not [the last](hot::put).
 #[inline(never)]
 fn put_anew(lane: u8, block: Box<Block>) -> Option<Box<Block>> {
     match lane {
@@ -144,7 +143,7 @@ fn put_in_lane(lane: u8, block: Box<Block>) -> Option<Box<Block>> {
 pub(crate) fn stow_last() {
     with_local(|local| {
         let rack =
-            local.zip(last::slot()).and_then(|(local, slot)| local.racks[usize::from(slot) % SLOTS].get());
+            local.zip(hot::slot()).and_then(|(local, slot)| local.racks[usize::from(slot) % SLOTS].get());
         rack.into_iter().for_each(|rack| rack.stow());
     });
 }

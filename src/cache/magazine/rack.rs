@@ -4,12 +4,12 @@ use crate::cache::accounts::Lent;
 use crate::cache::block::Block;
 use crate::cache::core::Shared;
 use crate::cache::magazine;
-use crate::cache::magazine::class_table as lanes;
+use crate::cache::magazine::class_table;
 use crate::cache::magazine::class_table::LANES;
 use crate::cache::magazine::counters::{HighWater, Tally};
-use crate::cache::magazine::hot as last;
+use crate::cache::magazine::hot;
 use crate::cache::magazine::hot::{Given, Last};
-use crate::cache::orphans as ended;
+use crate::cache::orphans;
 use std::cell::Cell;
 use std::mem;
 use std::sync::Arc;
@@ -85,7 +85,7 @@ impl Rack {
 
     /// The slots of the lane that is of `class`.
     pub(crate) fn slots_of(&self, class: u64) -> u64 {
-        let lane = self.tally.lane(lanes::number(class));
+        let lane = self.tally.lane(class_table::number(class));
         if lane.class() == class { lane.slots() } else { 0 }
     }
 
@@ -96,7 +96,7 @@ impl Rack {
     /// A hit by [the last block](last), of which it is not known whether it makes a new peak, if it needs no wait. If it does
     /// make one it is accounted for as any other.
     pub(crate) fn pop_last(&self, requested: u64, stream: StreamId) -> Option<Box<Block>> {
-        let popped = last::of(self.epoch.get(), |last| {
+        let popped = hot::of(self.epoch.get(), |last| {
             if self.live.has_room(last.class()?) && self.tally.requested().has_room(requested) {
                 last.prove(requested + 1);
                 return last.lend(requested, stream);
@@ -134,7 +134,7 @@ impl Rack {
         self.tally.requested().rise(requested);
     }
 
-    /// Keeps a block of `lane` that came back, if that has a slot for it: one that is not [the last](last::put), or not as it
+    /// Keeps a block of `lane` that came back, if that has a slot for it: one that is not [the last](hot::put), or not as it
     /// went out.
     #[inline(always)]
     pub(crate) fn push(&self, lane: u8, block: Box<Block>) -> Option<Box<Block>> {
@@ -143,7 +143,7 @@ impl Rack {
         }
         let (class, requested) = (block.key.class, block.requested);
         let mut block = Some(block);
-        let before = last::of(self.epoch.get(), |last| last.replace(lane, block.take()?));
+        let before = hot::of(self.epoch.get(), |last| last.replace(lane, block.take()?));
         match before {
             Some(Some((lane, before))) => self.stack(lane, before),
             Some(None) => self.settle_last(),
@@ -174,7 +174,7 @@ impl Rack {
         match self.for_last.take() {
             None => self.stack(lane, block),
             Some(tally) => {
-                if let Some(given) = last::begin(self.epoch.get(), lane, tally, block) {
+                if let Some(given) = hot::begin(self.epoch.get(), lane, tally, block) {
                     self.take_back(given);
                 }
             }
@@ -195,7 +195,7 @@ impl Rack {
     /// Puts the block that came back last in its lane, or accounts for it when it is out: before lanes or accounts are looked
     /// at.
     pub(crate) fn stow(&self) {
-        if let Some(given) = last::of(self.epoch.get(), Last::give_up).flatten() {
+        if let Some(given) = hot::of(self.epoch.get(), Last::give_up).flatten() {
             self.take_back(given);
         }
     }
@@ -222,7 +222,7 @@ impl Rack {
 
     /// What the last block may be lent for is to be found out anew.
     fn doubt_last(&self) {
-        last::of(self.epoch.get(), |last| last.prove(0));
+        hot::of(self.epoch.get(), |last| last.prove(0));
     }
 
     /// Whether nothing was lent or came back since that was last [taken](Self::take_lent).
@@ -303,7 +303,7 @@ impl Rack {
         if let Some(Vacated { pool, gone, is_closed }) = self.vacate(Leaving::Pool) {
             pool.give_back(gone);
             if is_closed {
-                ended::gave_up();
+                orphans::gave_up();
             }
         }
     }
@@ -311,7 +311,7 @@ impl Rack {
     /// The same where the thread ends: neither a block nor the last handle of a pool is dropped there.
     pub(crate) fn leave_at_end(&self) {
         if let Some(Vacated { pool, gone, is_closed }) = self.vacate(Leaving::Thread) {
-            ended::leave(pool, gone, is_closed);
+            orphans::leave(pool, gone, is_closed);
         }
     }
 
