@@ -31,7 +31,7 @@ const CLOSED: u8 = 128 + 13;
 
 /// A bounded caching buffer pool for device memory, at work.
 #[derive(Debug, Parser)]
-#[command(name = "vrampool", version)]
+#[command(name = "vrampool", bin_name = "vrampool", version)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
