@@ -1,12 +1,10 @@
-//! Arenas, brokers, sleepers and objects of a driver in a forked child: every call fails typed or reports nothing, drops do nothing, and
-//! nobody waits. `forks` has pools.
+//! Arenas, brokers and sleepers in a forked child: every call fails typed or reports nothing, drops do nothing, and nobody waits. `forks`
+//! has pools, `forked_drivers` objects of drivers.
 #![cfg(all(feature = "host", target_os = "linux"))]
 
 mod in_child;
 
-use in_child::{assert_forked, in_child};
-#[cfg(feature = "cuda")]
-use in_child::{assert_refused, in_child_that_ends};
+use in_child::{assert_forked, end_at_once, in_child_that_ends};
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -58,7 +56,7 @@ fn an_arena_reports_nothing_in_a_child() {
         let mut mine = ManuallyDrop::new((arena.allocate(MIB, &stream).expect("memory"), arena.clone()));
         let work = |_| drop(arena.allocate(KIB, &stream).map(|block| (block.offset(), arena.used())));
         while_busy(work, 20, || {
-            in_child(|| {
+            let act = || {
                 let (block, arena) = &mut *mine;
                 let bytes = [arena.capacity(), arena.used(), arena.peak_used(), arena.reserved_bytes()];
                 assert_eq!(bytes, [0; 4]);
@@ -77,7 +75,8 @@ fn an_arena_reports_nothing_in_a_child() {
                 assert_eq!((block.parts(), block.state()), (Vec::new(), BlockState::AsleepDiscarded));
                 // SAFETY: this process drops them here and ends, and the parent drops its own.
                 unsafe { ManuallyDrop::drop(&mut mine) };
-            });
+            };
+            in_child_that_ends(act, end_at_once);
         });
         let (block, _) = ManuallyDrop::into_inner(mine);
         assert_eq!(arena.used(), block.size());
@@ -104,7 +103,7 @@ fn a_broker_refuses_a_child() {
         assert!(broker.stats().clients > 0);
     };
     while_busy(work, 20, || {
-        in_child(|| {
+        let act = || {
             let (broker, client, plan, pageable, file, _) = &mut *mine;
             assert_broker_forked(Broker::builder(&device).build());
             assert_broker_forked(broker.register(Client::new("third")));
@@ -138,7 +137,8 @@ fn a_broker_refuses_a_child() {
             }
             // SAFETY: this process drops them here and ends, and the parent drops its own.
             unsafe { ManuallyDrop::drop(&mut mine) };
-        });
+        };
+        in_child_that_ends(act, end_at_once);
     });
     let (_, client, plan, _, file, reservation) = ManuallyDrop::into_inner(mine);
     let mut bytes = vec![7; 4 * KIB as usize];
@@ -173,7 +173,7 @@ fn a_sleeper_refuses_a_child_and_so_do_a_stager_and_the_memory_of_a_graph() {
         };
         while_busy(work, 10, || {
             let before = freed.load(Ordering::Relaxed);
-            in_child(|| {
+            let act = || {
                 let before = freed.load(Ordering::Relaxed).max(before);
                 let (sleeper, block, graph, _, _) = &mut *mine;
                 assert_forked(sleeper.allocate(KIB, &stream));
@@ -198,7 +198,8 @@ fn a_sleeper_refuses_a_child_and_so_do_a_stager_and_the_memory_of_a_graph() {
                 // SAFETY: this process drops them here and ends, and the parent drops its own.
                 unsafe { ManuallyDrop::drop(&mut mine) };
                 assert_eq!(freed.load(Ordering::Relaxed), before, "no callback");
-            });
+            };
+            in_child_that_ends(act, end_at_once);
         });
         let (_, block, graph, of_graph, _) = ManuallyDrop::into_inner(mine);
         let _ = sleeper.sleep(&["weights"]).expect("the parent's works");
@@ -206,83 +207,4 @@ fn a_sleeper_refuses_a_child_and_so_do_a_stager_and_the_memory_of_a_graph() {
         assert_eq!((sleeper.usage().live, sleeper.usage().asleep), (0, 0));
         assert_eq!(graph.idle_bytes(), KIB);
     }
-}
-
-/// On the simulated driver, which counts its calls.
-#[cfg(feature = "cuda")]
-#[test]
-fn objects_of_the_cuda_driver_refuse_a_child_without_a_call_of_the_driver() {
-    use vrampool::backend::VirtualMemory;
-    use vrampool::cuda::{CudaDevice, DriverPool, PoolHandle, TestKernels};
-    use vrampool::{Event, Placement, Pool, Region, Source};
-    use vrampool_cuda_simulator_control::Simulator;
-
-    /// Without the simulated driver's own account at the end of a process.
-    fn end(code: i32) -> ! {
-        // SAFETY: a call without memory.
-        unsafe { libc::_exit(code) }
-    }
-
-    let Some(simulator) = Simulator::loaded() else {
-        eprintln!(
-            "skipped: the simulated CUDA driver is not loaded (backends/cuda/simulator/run.sh loads it)"
-        );
-        return;
-    };
-    let device = CudaDevice::open(0).expect("the simulated driver has a device");
-    let stream = device.create_stream().expect("a stream");
-    let pool = Pool::builder(&device).source(Source::Virtual).limit(64 * MIB).build().expect("a pool");
-    let driver_pool = DriverPool::new(&device, PoolHandle::Current).expect("a pool");
-    let mut buffer = pool.allocate(3 * MIB, &stream).expect("memory");
-    buffer.write(&stream, &[1]).expect("queued");
-    let memory = device.allocate(4 * KIB, Placement::HostVisible.into()).expect("memory");
-    let charged = driver_pool.malloc_on(KIB, &stream).expect("memory");
-    let kernels = TestKernels::load(&device).expect("kernels");
-    let range = device.reserve(2 * MIB).expect("addresses");
-    let physical = device.create_physical(2 * MIB, Placement::Device.into()).expect("memory");
-    let event = device.record(&stream).expect("an event");
-    device.synchronize(&stream).expect("no fault");
-    let own = (event, buffer, memory, charged, kernels, range, physical, driver_pool, pool, stream, device);
-    let mut mine = ManuallyDrop::new(own);
-    let act = || {
-        let calls = simulator.calls();
-        let (event, buffer, memory, _, _, range, physical, driver_pool, pool, stream, device) = &mut *mine;
-        assert_forked(pool.allocate(KIB, stream));
-        assert_forked(buffer.read(stream, &mut [1]));
-        assert_refused(event.is_complete());
-        assert_refused(device.create_stream());
-        assert_refused(device.null_stream());
-        assert_refused(device.per_thread_stream());
-        assert_refused(device.synchronize(stream));
-        assert_refused(device.synchronize_all());
-        assert_refused(device.record(stream));
-        assert_refused(device.wait(stream, event));
-        assert_refused(device.is_capturing(stream));
-        assert_refused(device.capture_of(stream));
-        assert_refused(device.memory_info());
-        assert_refused(device.ensure_context());
-        assert_refused(device.allocate(KIB, Placement::Device.into()));
-        assert_refused(device.allocate_on(KIB, Placement::Device.into(), stream));
-        assert_refused(device.write_mapped(memory, 0, &[1]));
-        assert_refused(device.read_mapped(memory, 0, &mut [1]));
-        assert_refused(device.reserve(2 * MIB));
-        assert_refused(device.create_physical(2 * MIB, Placement::Device.into()));
-        assert_refused(device.map(range, 0, physical));
-        assert_refused(device.unmap(range, 0, 2 * MIB));
-        assert_refused(stream.view::<u8>(Region::whole(&*memory, stream)).map(drop));
-        assert_refused(driver_pool.used_bytes());
-        assert_refused(driver_pool.trim_to(0));
-        assert!(driver_pool.malloc_on(KIB, stream).is_err());
-        assert_refused(CudaDevice::open(0));
-        assert_refused(stream.retire());
-        // SAFETY: this process drops them here and ends, and the parent drops its own.
-        unsafe { ManuallyDrop::drop(&mut mine) };
-        assert_eq!(simulator.calls(), calls, "calls of the driver");
-    };
-    in_child_that_ends(act, end);
-    let (_, buffer, .., stream, device) = ManuallyDrop::into_inner(mine);
-    let mut read = [0];
-    buffer.read(&stream, &mut read).expect("the parent's works");
-    assert_eq!(read, [1]);
-    device.synchronize(&stream).expect("no fault");
 }

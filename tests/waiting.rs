@@ -1,5 +1,5 @@
-//! Requests that wait for memory on its way back get it in the order in which they came: nobody who comes later takes it, whether the
-//! limit or the device refused them.
+//! Requests that wait for memory that is being given back get it in the order in which they came. No later request takes it, whether the
+//! limit or the device refused the earlier ones.
 
 mod audit;
 
@@ -13,8 +13,50 @@ use vrampool::{Backend, Pool, Rung, SizeClasses, Source};
 const KIB: u64 = 1024;
 const ROUNDS: usize = 20;
 
-/// One thread gives back all that the limit allows, slowly. Another one waits for it. Whoever asks next, before or after the
-/// memory is there, does not get it instead: least of all the one that gave it back, which need not be woken.
+type Device = AuditDevice<HostDevice>;
+type Hook = Box<dyn Fn() + Send + Sync>;
+
+/// One thread gives all memory back, in the middle of which `on_drop` calls a hook that holds it up. Another thread waits for the memory.
+/// A later request does not get it instead, whether it comes before or after the memory is free: least of all that of the thread that gave
+/// it back, which need not be woken.
+fn assert_waiter_is_first(
+    pool: &Pool<Device>,
+    stream: &<Device as Backend>::Stream,
+    on_drop: impl FnOnce(Hook),
+    what: &str,
+) {
+    let ((go, told), (there, is_there)) = (channel::<()>(), channel::<()>());
+    let told = Mutex::new(told);
+    on_drop(Box::new(move || {
+        let _ = there.send(());
+        let _ = told.lock().expect("no panic under it").recv();
+    }));
+    let allocate = {
+        let (pool, stream) = (pool.clone(), stream.clone());
+        Arc::new(move || pool.allocate(8 * KIB, &stream))
+    };
+    let giver = thread::spawn({
+        let (pool, allocate) = (pool.clone(), Arc::clone(&allocate));
+        move || {
+            pool.trim();
+            allocate().is_ok()
+        }
+    });
+    is_there.recv().expect("it is being given back");
+    let waiter = thread::spawn({
+        let allocate = Arc::clone(&allocate);
+        move || allocate()
+    });
+    while pool.stats().rung(Rung::Wait) == 0 {
+        thread::yield_now();
+    }
+    drop(go);
+    let served = waiter.join().expect("no panic");
+    assert!(served.is_ok(), "{what}: overtaken: {served:?}");
+    assert!(!giver.join().expect("no panic"), "{what}: nothing was left");
+    drop(served);
+}
+
 #[test]
 fn a_request_that_waits_is_not_overtaken() {
     let device = AuditDevice::new(HostDevice::builder().capacity(1 << 20).build());
@@ -27,37 +69,8 @@ fn a_request_that_waits_is_not_overtaken() {
             .build()
             .expect("a pool");
         drop(pool.allocate(8 * KIB, &stream).expect("memory"));
-        let ((go, told), (there, is_there)) = (channel::<()>(), channel::<()>());
-        let told = Mutex::new(told);
-        device.on_drop(move || {
-            let _ = there.send(());
-            let _ = told.lock().expect("no panic under it").recv();
-        });
-        let allocate = {
-            let (pool, stream) = (pool.clone(), stream.clone());
-            Arc::new(move || pool.allocate(8 * KIB, &stream))
-        };
-        let giver = thread::spawn({
-            let (pool, allocate) = (pool.clone(), Arc::clone(&allocate));
-            move || {
-                pool.trim();
-                allocate().is_ok()
-            }
-        });
-        is_there.recv().expect("it is being given back");
-        let waiter = thread::spawn({
-            let allocate = Arc::clone(&allocate);
-            move || allocate()
-        });
-        while pool.stats().rung(Rung::Wait) == 0 {
-            thread::yield_now();
-        }
-        drop(go);
-        let served = waiter.join().expect("no panic");
-        assert!(served.is_ok(), "round {round}: overtaken: {served:?}");
-        assert!(!giver.join().expect("no panic"), "round {round}: nothing was left");
+        assert_waiter_is_first(&pool, &stream, |hook| device.on_drop(hook), &format!("round {round}"));
         device.forget_hook();
-        drop(served);
         assert!(pool.allocate(8 * KIB, &stream).is_ok(), "nobody waits any more");
     }
 }
@@ -122,37 +135,9 @@ fn a_request_that_the_device_refused_is_not_overtaken() {
             let builder = Pool::builder(&device).source(source).size_classes(SizeClasses::Multiple(KIB));
             let pool = builder.magazine_bytes(0).build().expect("a pool");
             drop(pool.allocate(8 * KIB, &stream).expect("memory"));
-            let ((go, told), (there, is_there)) = (channel::<()>(), channel::<()>());
-            let told = Mutex::new(told);
-            device.before_drop(move || {
-                let _ = there.send(());
-                let _ = told.lock().expect("no panic under it").recv();
-            });
-            let allocate = {
-                let (pool, stream) = (pool.clone(), stream.clone());
-                Arc::new(move || pool.allocate(8 * KIB, &stream))
-            };
-            let giver = thread::spawn({
-                let (pool, allocate) = (pool.clone(), Arc::clone(&allocate));
-                move || {
-                    pool.trim();
-                    allocate().is_ok()
-                }
-            });
-            is_there.recv().expect("it is being given back");
-            let waiter = thread::spawn({
-                let allocate = Arc::clone(&allocate);
-                move || allocate()
-            });
-            while pool.stats().rung(Rung::Wait) == 0 {
-                thread::yield_now();
-            }
-            drop(go);
-            let served = waiter.join().expect("no panic");
-            assert!(served.is_ok(), "{source}, round {round}: overtaken: {served:?}");
-            assert!(!giver.join().expect("no panic"), "{source}, round {round}: nothing was left");
+            let what = format!("{source}, round {round}");
+            assert_waiter_is_first(&pool, &stream, |hook| device.before_drop(hook), &what);
             device.forget_hook();
-            drop(served);
             pool.trim();
             assert!(pool.allocate(8 * KIB, &stream).is_ok(), "nobody waits any more");
         }

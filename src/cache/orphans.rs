@@ -1,13 +1,12 @@
-//! Memory that threads left when they ended: of closed pools, and what an arena's reset forgot.
+//! Blocks that ended threads kept: of closed pools, and of arenas that were reset.
 //!
-//! A thread's end runs the destructors of its thread-local variables in an order that nobody specifies. A driver may find its own
-//! variables gone there, and a panic in such a destructor aborts the process. So the destructor of a thread's magazines frees
-//! nothing: blocks of an open pool go to its depot. A closed pool's depot keeps nothing. What is left of such a pool comes here,
-//! and is freed by whoever next closes or trims a pool or asks a source for memory, or by a thread of this crate's own, whichever is
-//! first.
+//! The destructors of a thread's local variables run in an unspecified order. A driver's own variables may be destroyed before, and a
+//! panic in such a destructor aborts the process. Therefore the destructor of a thread's magazines frees nothing. Blocks of an open
+//! pool go to its depot. A closed pool's depot keeps nothing, so its blocks are listed here. They are freed by the next call that
+//! closes or trims a pool or asks a source for memory, or by a thread of this crate, whichever comes first.
 //!
-//! That thread exists only while magazines of closed pools do, and there is at most one. Where it cannot be started, and in a
-//! child process, the others do its work.
+//! That thread exists only while magazines of closed pools exist, and there is at most one. If it cannot be started, and in a child
+//! process, the calls above free the blocks.
 
 use crate::cache::block::Block;
 use crate::cache::core::Shared;
@@ -17,7 +16,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// What a thread left of one pool.
+/// Blocks of one pool that an ended thread kept.
 struct Left {
     blocks: Vec<Box<Block>>,
     pool: Arc<Shared>,
@@ -25,7 +24,7 @@ struct Left {
 
 struct Ended {
     left: Vec<Left>,
-    /// Magazines of closed pools that threads still have. Below 0 while a pool is being closed.
+    /// Number of magazines of closed pools that threads still have. Negative while a pool is being closed.
     magazines: i64,
     has_thread: bool,
 }
@@ -33,13 +32,13 @@ struct Ended {
 static ENDED: GlobalMutex<Ended> =
     GlobalMutex::new(Ended { left: Vec::new(), magazines: 0, has_thread: false });
 
-/// Signalled when the thread has something to do.
+/// Signalled when the thread has work.
 static CHANGED: GlobalCondvar = GlobalCondvar::new();
 
-/// How much is left: a hint.
+/// Number of entries in [`Ended::left`]: a hint.
 static LEFT: GlobalU64 = GlobalU64::new(0);
 
-/// A pool was closed of which other threads have so many magazines.
+/// Notes that a pool was closed of which other threads still have `magazines`, and starts the thread if it is needed.
 pub(crate) fn expect(magazines: usize) {
     if magazines == 0 {
         return;
@@ -55,13 +54,13 @@ pub(crate) fn expect(magazines: usize) {
     }
 }
 
-/// Magazines of a closed pool were given up.
+/// Notes that a thread gave up the magazines of a closed pool.
 pub(crate) fn gave_up() {
     ENDED.lock().magazines -= 1;
     CHANGED.notify_all();
 }
 
-/// A thread that ends leaves this of a pool. No destructor of a block or a pool runs here.
+/// Lists the blocks that an ending thread kept of a pool. No destructor of a block or a pool runs here.
 pub(crate) fn leave(pool: Arc<Shared>, blocks: Vec<Box<Block>>, is_closed: bool) {
     let pool = match blocks.is_empty() {
         false => Some(pool),
@@ -78,12 +77,12 @@ pub(crate) fn leave(pool: Arc<Shared>, blocks: Vec<Box<Block>>, is_closed: bool)
     CHANGED.notify_all();
 }
 
-/// Whether threads left something.
+/// Whether blocks are listed.
 pub(crate) fn has_left() -> bool {
     LEFT.load(Relaxed) > 0
 }
 
-/// Frees what threads left. To be called without any lock.
+/// Frees all listed blocks. Call it without any lock.
 pub(crate) fn free() {
     if has_left() {
         let left = mem::take(&mut ENDED.lock().left);
@@ -99,7 +98,7 @@ impl Left {
     }
 }
 
-/// A model runs no threads but its own.
+/// Starts the thread. Returns whether it runs. A model runs its own threads only.
 fn start() -> bool {
     if cfg!(model) {
         return false;
@@ -116,7 +115,7 @@ fn run() {
         if !left.is_empty() {
             drop(ended);
             for left in left {
-                // A destructor's panic is printed, and what others left is freed all the same.
+                // A destructor's panic is printed, and the other blocks are freed.
                 let _ = catch_unwind(AssertUnwindSafe(|| left.free()));
             }
             ended = ENDED.lock();

@@ -1,12 +1,14 @@
-//! Forks. A child process has a copy of its parent's memory, but none of its threads, streams and devices.
+//! Forked processes. A child process has a copy of its parent's memory, and none of its threads, streams and devices.
 //!
-//! A child of a process that opened a device must not use anything that the parent made: its locks may be held by threads that the child
-//! does not have, and its driver belongs to the parent. So in such a child
+//! A child of a process that opened a device cannot use objects of the parent: a thread that the child does not have may hold their
+//! locks, and the driver's state belongs to the parent. Therefore in such a child
 //!
 //! * every call that can fail returns [`BackendError::Forked`], before it takes a lock;
-//! * dropping does nothing: the child's copy of the memory ends with the child, and the parent's is untouched.
+//! * every figure is zero or empty;
+//! * a drop has no effect: the child's copy of the memory ends with the child, and the parent's memory is unchanged.
 //!
-//! A child of a process that opened none starts afresh. A program that is started by `exec` is no such child.
+//! A child of a process that opened no device starts afresh, and so does a program that is started by `exec`. End a child by `_exit`:
+//! `exit` runs destructors of libraries and waits for locks of the parent's threads.
 
 use crate::BackendError;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};

@@ -229,6 +229,15 @@ fn same_length(left: u64, right: u64) -> Result<(), BackendError> {
     Err(BackendError::invalid("length", format!("{left} bytes cannot be copied to {right}")))
 }
 
+impl Drop for CudaDevice {
+    fn drop(&mut self) {
+        if fork::is_child() {
+            // The device is the parent's: it is never dropped here.
+            std::mem::forget(Arc::clone(&self.shared));
+        }
+    }
+}
+
 impl Backend for CudaDevice {
     type Memory = CudaMemory;
     type Stream = CudaStream;

@@ -117,7 +117,7 @@ fn a_failed_stream_is_retired_and_says_what_failed() {
     assert_all_fail(&device, &stream, &memory);
 }
 
-/// Whoever was in time is served, whoever was not is told, and nobody waits for ever.
+/// Calls before the retirement succeed, later calls are refused, and no call blocks for ever.
 #[test]
 fn threads_that_use_a_stream_while_it_is_retired_are_served_or_refused() {
     use std::sync::atomic::{AtomicU64, Ordering};

@@ -10,7 +10,7 @@ use opencl_sys as cl;
 use std::sync::Arc;
 use vrampool_backend::{
     Backend, BackendError, DeviceId, DeviceKind, MemoryInfo, MemoryKind, Properties, Region, RegionMut,
-    Stream,
+    Stream, fork,
 };
 
 pub(crate) const BACKEND: &str = "opencl";
@@ -131,6 +131,7 @@ impl OpenClDevice {
     /// # Errors
     /// [`BackendError::InvalidArgument`] for a parameter that is not one number; else what the driver reports.
     pub fn info(&self, parameter: cl::cl_device_info) -> Result<u64, BackendError> {
+        fork::check()?;
         self.shared.context().device().info_number(parameter)
     }
 
@@ -138,6 +139,9 @@ impl OpenClDevice {
     /// [`OpenClMemory`].
     #[must_use]
     pub fn deferred_bytes(&self) -> u64 {
+        if fork::is_child() {
+            return 0;
+        }
         self.shared.deferred().sweep();
         self.shared.deferred().bytes()
     }
@@ -152,6 +156,7 @@ impl OpenClDevice {
     }
 
     fn create_stream_of(&self, order: QueueOrder) -> Result<OpenClStream, BackendError> {
+        fork::check()?;
         Ok(OpenClStream::of(&self.shared, self.shared.context().create_queue(order)?))
     }
 
@@ -160,6 +165,7 @@ impl OpenClDevice {
     }
 
     fn check_stream(&self, stream: &OpenClStream) -> Result<(), BackendError> {
+        fork::check()?;
         if stream.device() == self.shared.id() {
             return Ok(());
         }
@@ -167,9 +173,19 @@ impl OpenClDevice {
     }
 
     fn check_mapped(&self, memory: &OpenClMemory) -> Result<(), BackendError> {
+        fork::check()?;
         match self.shared.context().is_same(memory.allocation().context()) {
             true => Ok(()),
             false => Err(BackendError::invalid("memory", "it is another device's")),
+        }
+    }
+}
+
+impl Drop for OpenClDevice {
+    fn drop(&mut self) {
+        if fork::is_child() {
+            // The device is the parent's: it is never dropped here.
+            std::mem::forget(Arc::clone(&self.shared));
         }
     }
 }
@@ -181,6 +197,7 @@ impl From<Arc<Shared>> for OpenClDevice {
 }
 
 fn at(ordinal: usize) -> Result<(&'static Library, RawDevice), BackendError> {
+    fork::opening()?;
     let library = Library::get()?;
     let devices = RawDevice::all(library)?;
     match devices.get(ordinal) {
@@ -215,12 +232,14 @@ impl Backend for OpenClDevice {
     /// By what was taken through this device's handles, and by what the driver says where it has AMD's extension: the
     /// standard has no such question.
     fn memory_info(&self) -> Result<MemoryInfo, BackendError> {
+        fork::check()?;
         self.shared.deferred().sweep();
         let (total_bytes, free_bytes) = (self.shared.account().limit(), self.shared.free_bytes());
         Ok(MemoryInfo { free_bytes, total_bytes })
     }
 
     fn allocate(&self, bytes: u64, kind: MemoryKind) -> Result<OpenClMemory, BackendError> {
+        fork::check()?;
         if bytes == 0 {
             return Err(BackendError::invalid("bytes", "an allocation has at least 1"));
         }
@@ -245,6 +264,7 @@ impl Backend for OpenClDevice {
 
     /// Frees what no work uses any more. Does not wait: work may be waiting for an event of the program's own.
     fn reclaim(&self) -> Result<(), BackendError> {
+        fork::check()?;
         self.shared.deferred().sweep();
         Ok(())
     }

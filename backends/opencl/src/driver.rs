@@ -25,7 +25,7 @@ use parking_lot::{Mutex, ReentrantMutex, ReentrantMutexGuard};
 use std::ffi::c_void;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use vrampool_backend::BackendError;
+use vrampool_backend::{BackendError, fork};
 
 /// What the driver calls something by. A number, because any thread may pass it on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -70,6 +70,9 @@ struct ContextInner {
 
 impl Drop for ContextInner {
     fn drop(&mut self) {
+        if fork::is_child() {
+            return;
+        }
         // SAFETY: this value had a count of the context. The queue, which is dropped next, has its own.
         let _ = unsafe { (self.library.core.clReleaseContext)(self.handle.raw()) };
         // SAFETY: this value had a count of the device, which only a part of a device takes notice of.
@@ -340,6 +343,9 @@ impl Queue {
 
 impl Drop for Queue {
     fn drop(&mut self) {
+        if fork::is_child() {
+            return;
+        }
         // SAFETY: this value had a count of the queue. What is enqueued on it is done all the same.
         let _ = unsafe { (self.library.core.clReleaseCommandQueue)(self.handle.raw()) };
     }
@@ -392,6 +398,9 @@ impl RawEvent {
 
 impl Drop for RawEvent {
     fn drop(&mut self) {
+        if fork::is_child() {
+            return;
+        }
         // SAFETY: this value had a count of the event. Work that waits for it goes on unharmed.
         let _ = unsafe { (self.context.library().core.clReleaseEvent)(self.handle.raw()) };
     }

@@ -1,7 +1,7 @@
 //! Points in streams.
 
 use crate::driver::RawEvent;
-use vrampool_backend::{BackendError, Event};
+use vrampool_backend::{BackendError, Event, fork};
 
 /// A point in an [`OpenClStream`](crate::OpenClStream).
 #[derive(Debug)]
@@ -21,6 +21,7 @@ impl OpenClEvent {
 
 impl Event for OpenClEvent {
     fn is_complete(&self) -> Result<bool, BackendError> {
+        fork::check()?;
         self.raw.is_complete()
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::driver::{Library, RawDevice};
 use opencl_sys as cl;
-use vrampool_backend::{BackendError, DeviceKind};
+use vrampool_backend::{BackendError, DeviceKind, fork};
 
 /// A device that the driver lists. Reading the list opens none of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,6 +34,7 @@ pub struct Listed {
 /// # Errors
 /// [`BackendError::Unavailable`] without a library, a platform or a device; else what the driver reports.
 pub fn list() -> Result<Vec<Listed>, BackendError> {
+    fork::check()?;
     RawDevice::all(Library::get()?)?
         .iter()
         .enumerate()

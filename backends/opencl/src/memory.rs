@@ -6,7 +6,7 @@ use crate::stream::{Mark, OpenClStream, User};
 use opencl_sys as cl;
 use parking_lot::Mutex;
 use std::sync::Arc;
-use vrampool_backend::{BackendError, DeviceKind, Memory, MemoryKind, Placement, Region};
+use vrampool_backend::{BackendError, DeviceKind, Memory, MemoryKind, Placement, Region, fork};
 
 /// Memory of an [`OpenClDevice`](crate::OpenClDevice): a buffer, pinned memory of the host, or shared virtual memory.
 ///
@@ -69,6 +69,7 @@ impl OpenClMemory {
     /// # Errors
     /// What the driver reports.
     pub fn flags(&self) -> Result<cl::cl_mem_flags, BackendError> {
+        fork::check()?;
         self.allocation.flags()
     }
 
@@ -131,6 +132,10 @@ impl OpenClMemory {
 
 impl Drop for OpenClMemory {
     fn drop(&mut self) {
+        if fork::is_child() {
+            // The device is the parent's: it is never dropped here.
+            return std::mem::forget(Arc::clone(&self.device));
+        }
         let work = match self.allocation.is_known_by_address() {
             true => self.mark_users(),
             false => Ok(Vec::new()),

@@ -7,7 +7,7 @@ use opencl_sys::cl_command_queue;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock, Weak};
-use vrampool_backend::{BackendError, DeviceId, Region, Stream, StreamId};
+use vrampool_backend::{BackendError, DeviceId, Region, Stream, StreamId, fork};
 
 /// In what order a queue runs what is enqueued on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -66,6 +66,10 @@ pub(crate) struct StreamTable {
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        if fork::is_child() {
+            // The device is the parent's: it is never dropped here.
+            return std::mem::forget(Arc::clone(&self.device));
+        }
         // Only memory that knows the stream asks for it, and nobody comes to know it from here on.
         if Arc::strong_count(&self.end) > 1 {
             let _ = self.end.0.set(self.device.context().record(&self.queue));
@@ -131,6 +135,7 @@ impl OpenClStream {
         read: Option<&Region<'_, OpenClMemory>>,
         written: Option<&Region<'_, OpenClMemory>>,
     ) -> Result<(), BackendError> {
+        fork::check()?;
         for region in read.into_iter().chain(written) {
             region.check_stream(self)?;
             if !self.inner.device.context().is_same(region.memory().allocation().context()) {

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use vrampool_backend::{
     Backend, BackendError, Capabilities, DeviceId, Memory, MemoryInfo, MemoryKind, Placement, Properties,
-    Region, RegionMut, Stream,
+    Region, RegionMut, Stream, fork,
 };
 use wgpu::BufferUsages;
 
@@ -44,6 +44,7 @@ impl WgpuDevice {
     /// [`BackendError::Unavailable`] without a driver or a device; [`BackendError::InvalidArgument`] when there is no adapter
     /// of this number; else what wgpu reports.
     pub fn open(ordinal: usize) -> Result<Self, BackendError> {
+        fork::opening()?;
         // Held meanwhile, so that two who come at once open one device.
         let mut opened = OPENED.lock();
         let known = opened.iter().filter(|(number, _)| *number == ordinal).find_map(|(_, one)| one.upgrade());
@@ -102,6 +103,11 @@ impl WgpuDevice {
     /// # Errors
     /// [`BackendError::InvalidArgument`] when the queue is another device's; [`BackendError::DeviceLost`].
     pub fn from_parts(device: wgpu::Device, queue: wgpu::Queue) -> Result<Self, BackendError> {
+        if let Err(error) = fork::opening() {
+            // They are the parent's: they are never dropped here.
+            std::mem::forget((device, queue));
+            return Err(error);
+        }
         let alive = OPEN.lock().iter().filter_map(Weak::upgrade).collect::<Vec<_>>();
         if let Some(shared) = alive.into_iter().find(|shared| shared.gpu.is(&device, &queue)) {
             return Ok(Self { shared });
@@ -160,6 +166,7 @@ impl WgpuDevice {
     }
 
     fn check_stream(&self, stream: &WgpuStream) -> Result<(), BackendError> {
+        fork::check()?;
         if stream.device() == self.shared.id {
             return Ok(());
         }
@@ -203,6 +210,15 @@ fn same_length(left: u64, right: u64) -> Result<(), BackendError> {
     Err(BackendError::invalid("length", format!("{left} bytes cannot be copied to {right}")))
 }
 
+impl Drop for WgpuDevice {
+    fn drop(&mut self) {
+        if fork::is_child() {
+            // The device is the parent's: it is never dropped here.
+            std::mem::forget(Arc::clone(&self.shared));
+        }
+    }
+}
+
 impl Backend for WgpuDevice {
     type Memory = WgpuMemory;
     type Stream = WgpuStream;
@@ -229,6 +245,7 @@ impl Backend for WgpuDevice {
     }
 
     fn allocate(&self, bytes: u64, kind: MemoryKind) -> Result<WgpuMemory, BackendError> {
+        fork::check()?;
         let properties = &self.shared.properties;
         let usage = usages_of(kind, properties.capabilities.contains(Capabilities::HOST_VISIBLE))?;
         if bytes == 0 || bytes > properties.max_allocation {
@@ -271,6 +288,7 @@ impl Backend for WgpuDevice {
 
     /// Waits for all work of the device, and lets go of idle staging buffers too.
     fn reclaim(&self) -> Result<(), BackendError> {
+        fork::check()?;
         self.shared.reclaim()
     }
 

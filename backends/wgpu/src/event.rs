@@ -2,7 +2,7 @@
 
 use crate::shared::Shared;
 use std::sync::{Arc, OnceLock};
-use vrampool_backend::{BackendError, Event};
+use vrampool_backend::{BackendError, Event, fork};
 
 /// Commands that go to the queue together, and what became of them.
 #[derive(Debug, Default)]
@@ -44,8 +44,18 @@ impl WgpuEvent {
     }
 }
 
+impl Drop for WgpuEvent {
+    fn drop(&mut self) {
+        if fork::is_child() {
+            // Both are the parent's: they are never dropped here.
+            std::mem::forget((Arc::clone(&self.batch), Arc::clone(&self.device)));
+        }
+    }
+}
+
 impl Event for WgpuEvent {
     fn is_complete(&self) -> Result<bool, BackendError> {
+        fork::check()?;
         let (gpu, outcome) = (self.device.gpu(), &self.batch.outcome);
         if outcome.get().is_none() {
             self.device.recorder().submit_through(gpu, &self.batch)?;

@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::sync::{Arc, OnceLock};
-use vrampool_backend::BackendError;
+use vrampool_backend::{BackendError, fork};
 
 /// How wgpu's message begins where [`wgpu::Device::poll`] panics, which it does when the driver says that the device is lost.
 const POLL_PANIC: &str = "Error in Device::poll";
@@ -95,6 +95,7 @@ impl Gpu {
 
     /// Whether it is known to be lost. Asks nobody.
     pub(crate) fn check_known(&self) -> Result<(), BackendError> {
+        fork::check()?;
         match self.lost.get() {
             None => Ok(()),
             Some(reason) => Err(BackendError::DeviceLost { reason: reason.clone() }),

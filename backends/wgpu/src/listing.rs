@@ -3,7 +3,7 @@
 use crate::device::BACKEND;
 use crate::error::now;
 use std::sync::OnceLock;
-use vrampool_backend::{BackendError, DeviceKind};
+use vrampool_backend::{BackendError, DeviceKind, fork};
 
 /// An adapter that wgpu lists. Reading the list opens none of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,6 +34,7 @@ impl Listed {
 /// # Errors
 /// [`BackendError::Unavailable`] without a driver or a device.
 pub fn list() -> Result<Vec<Listed>, BackendError> {
+    fork::check()?;
     let adapters = adapters()?;
     Ok(adapters.iter().enumerate().map(|(ordinal, adapter)| describe(ordinal, &adapter.get_info())).collect())
 }

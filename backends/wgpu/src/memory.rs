@@ -4,7 +4,7 @@ use crate::account::Charge;
 use crate::shared::Shared;
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
-use vrampool_backend::{BackendError, Memory, MemoryKind, Placement, Region, Usage};
+use vrampool_backend::{BackendError, Memory, MemoryKind, Placement, Region, Usage, fork};
 use wgpu::BufferUsages;
 
 /// What offsets and lengths of copies and fills are a multiple of, bytes.
@@ -79,6 +79,10 @@ impl WgpuMemory {
 
 impl Drop for WgpuMemory {
     fn drop(&mut self) {
+        if fork::is_child() {
+            // Both are the parent's: they are never dropped here.
+            return std::mem::forget((self.buffer.clone(), Arc::clone(&self.device)));
+        }
         self.device.give_up(self.buffer.size(), self.charge.take());
     }
 }

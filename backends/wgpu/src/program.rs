@@ -7,9 +7,10 @@ use crate::operand::{Operand, apart};
 use crate::recorder::{PARAMETERS, PARAMETERS_SIZE};
 use crate::shared::Shared;
 use crate::stream::WgpuStream;
+use std::mem;
 use std::num::NonZero;
 use std::sync::Arc;
-use vrampool_backend::{BackendError, Region, RegionMut};
+use vrampool_backend::{BackendError, Region, RegionMut, fork};
 
 /// A shader module in WGSL, compiled for one device: for kernels that are launched often and among the pool's operations. A launch is
 /// recorded with these operations and submitted with them, unlike commands of [`WgpuStream::encode`], which are a submission each.
@@ -53,12 +54,31 @@ pub struct Kernel {
     device: Arc<Shared>,
 }
 
+impl Drop for Program {
+    fn drop(&mut self) {
+        if fork::is_child() {
+            // They are the parent's: they are never dropped here.
+            mem::forget((self.module.clone(), Arc::clone(&self.device)));
+        }
+    }
+}
+
+impl Drop for Kernel {
+    fn drop(&mut self) {
+        if fork::is_child() {
+            // As the program.
+            mem::forget((self.pipeline.clone(), self.layout.clone(), Arc::clone(&self.device)));
+        }
+    }
+}
+
 impl Program {
     /// Compiles `source` for `device`.
     ///
     /// # Errors
     /// [`BackendError::InvalidArgument`] with wgpu's text when it refuses the source; else what wgpu reports.
     pub fn build(device: &WgpuDevice, source: &str) -> Result<Self, BackendError> {
+        fork::check()?;
         let gpu = device.shared().gpu();
         let source = wgpu::ShaderSource::Wgsl(source.into());
         let descriptor = wgpu::ShaderModuleDescriptor { label: Some("vrampool"), source };
@@ -74,6 +94,7 @@ impl Program {
     /// [`BackendError::InvalidArgument`] with wgpu's text when there is no such entry point, or its bindings are not those of a
     /// [`Kernel`]; else what wgpu reports.
     pub fn kernel(&self, name: &str, regions: u32) -> Result<Kernel, BackendError> {
+        fork::check()?;
         let entry = |binding, ty, has_dynamic_offset, min_binding_size| wgpu::BindGroupLayoutEntry {
             binding,
             visibility: wgpu::ShaderStages::COMPUTE,
@@ -127,6 +148,7 @@ impl Kernel {
         parameters: &[u32],
         groups: (u32, u32),
     ) -> Result<(), BackendError> {
+        fork::check()?;
         if !Arc::ptr_eq(stream.shared(), &self.device) {
             return Err(BackendError::invalid("stream", "it is one of another device than the kernel"));
         }

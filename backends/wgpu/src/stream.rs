@@ -3,7 +3,7 @@
 use crate::memory::WgpuMemory;
 use crate::shared::Shared;
 use std::sync::Arc;
-use vrampool_backend::{BackendError, DeviceId, Region, Stream, StreamId};
+use vrampool_backend::{BackendError, DeviceId, Region, Stream, StreamId, fork};
 
 /// A handle to the queue of a [`WgpuDevice`](crate::WgpuDevice), with an id of its own.
 ///
@@ -26,6 +26,7 @@ impl WgpuStream {
     /// # Errors
     /// What wgpu reports about that work.
     pub fn flush(&self) -> Result<(), BackendError> {
+        fork::check()?;
         self.device.recorder().flush(self.device.gpu())
     }
 
@@ -38,6 +39,11 @@ impl WgpuStream {
         &self,
         commands: impl IntoIterator<Item = wgpu::CommandBuffer>,
     ) -> Result<(), BackendError> {
+        if fork::is_child() {
+            // They are the parent's: they are never dropped here.
+            std::mem::forget(commands);
+            return Err(BackendError::Forked);
+        }
         self.device.recorder().submit_others(self.device.gpu(), commands)
     }
 
@@ -69,6 +75,7 @@ impl WgpuStream {
         read: Option<&Region<'_, WgpuMemory>>,
         written: Option<&Region<'_, WgpuMemory>>,
     ) -> Result<(), BackendError> {
+        fork::check()?;
         for region in read.into_iter().chain(written) {
             region.check_stream(self)?;
             if !Arc::ptr_eq(region.memory().device(), &self.device) {
@@ -80,6 +87,15 @@ impl WgpuStream {
                 Err(BackendError::invalid("region", "a written range overlaps another one of the same call"))
             }
             _ => Ok(()),
+        }
+    }
+}
+
+impl Drop for WgpuStream {
+    fn drop(&mut self) {
+        if fork::is_child() {
+            // The device is the parent's: it is never dropped here.
+            std::mem::forget(Arc::clone(&self.device));
         }
     }
 }

@@ -1,42 +1,20 @@
-//! Calls with one block from several threads: all of them happen. Streams are told apart by what they are, not by their handles.
+//! Calls with one block from several threads: each takes effect. Streams are identified by what they are, not by their handles.
 
+mod calls;
+
+use calls::{allocate, pool, stream};
 use std::ffi::c_void;
-use std::ptr;
 use std::sync::Barrier;
-use vrampool_c::boundary::{Out, Text};
+use vrampool_c::boundary::Out;
 use vrampool_c::*;
-
-fn pool(options: &std::ffi::CStr) -> u64 {
-    let mut pool = 0;
-    assert_eq!(
-        vrampool_create(Text::from(options), Out::from(&mut pool)),
-        Status::OK,
-        "{}",
-        last_error_text()
-    );
-    pool
-}
-
-fn stream(pool: u64) -> usize {
-    let mut stream = ptr::null_mut::<c_void>();
-    assert_eq!(vrampool_stream_create(pool, Out::from(&mut stream)), Status::OK);
-    stream as usize
-}
-
-fn allocate(pool: u64, bytes: u64, stream: usize) -> usize {
-    let mut address = ptr::null_mut::<c_void>();
-    let status = vrampool_allocate(pool, bytes, stream as *mut c_void, Out::from(&mut address));
-    assert_eq!(status, Status::OK, "{}", last_error_text());
-    address as usize
-}
 
 #[test]
 fn no_stream_of_several_threads_is_lost() {
     const ROUNDS: usize = 2_000;
     let pool = pool(c"device=host; host_capacity=16MiB; source=direct");
-    let own = stream(pool);
-    let others: Vec<_> = (0..3).map(|_| stream(pool)).collect();
-    let address = allocate(pool, 1000, own);
+    let own = stream(pool) as usize;
+    let others: Vec<_> = (0..3).map(|_| stream(pool) as usize).collect();
+    let address = allocate(pool, 1000, own as *mut c_void) as usize;
     let begin = Barrier::new(others.len());
     std::thread::scope(|scope| {
         for &other in &others {
@@ -65,9 +43,9 @@ fn no_stream_of_several_threads_is_lost() {
 fn a_block_is_freed_whoever_has_it_at_the_moment() {
     const ROUNDS: usize = 2_000;
     let pool = pool(c"device=host; host_capacity=16MiB; source=direct");
-    let (own, other) = (stream(pool), stream(pool));
+    let (own, other) = (stream(pool) as usize, stream(pool) as usize);
     for _ in 0..ROUNDS {
-        let address = allocate(pool, 1000, own);
+        let address = allocate(pool, 1000, own as *mut c_void) as usize;
         let begin = Barrier::new(2);
         std::thread::scope(|scope| {
             scope.spawn(|| {

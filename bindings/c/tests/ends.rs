@@ -1,39 +1,17 @@
-//! What is over is over: memory that is freed, pools that are destroyed, streams that are not needed.
+//! The end of blocks, pools and streams: what is freed or destroyed is refused, and leaves nothing behind.
 
-use std::ffi::{CStr, c_void};
+mod calls;
+
+use calls::{allocate, pool, stream};
+use std::ffi::c_void;
 use std::ptr;
-
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Barrier, Mutex, PoisonError};
-use vrampool_c::boundary::{Out, Text};
+use vrampool_c::boundary::Out;
 use vrampool_c::*;
 
 /// PyTorch's pool, of which the process has one.
 static ALONE: Mutex<()> = Mutex::new(());
-
-fn pool(options: &CStr) -> u64 {
-    let mut pool = 0;
-    assert_eq!(
-        vrampool_create(Text::from(options), Out::from(&mut pool)),
-        Status::OK,
-        "{}",
-        last_error_text()
-    );
-    pool
-}
-
-fn stream(pool: u64) -> *mut c_void {
-    let mut stream = ptr::null_mut();
-    assert_eq!(vrampool_stream_create(pool, Out::from(&mut stream)), Status::OK, "{}", last_error_text());
-    stream
-}
-
-fn allocate(pool: u64, bytes: u64, stream: *mut c_void) -> *mut c_void {
-    let mut address = ptr::null_mut();
-    let status = vrampool_allocate(pool, bytes, stream, Out::from(&mut address));
-    assert_eq!(status, Status::OK, "{}", last_error_text());
-    address
-}
 
 /// A line of `/proc/self/status`, as a number.
 fn status_of_process(name: &str) -> u64 {
@@ -123,7 +101,7 @@ fn streams_that_used_a_block_end_when_they_are_destroyed() {
             }
         }
         assert!(are_few_more_threads_than(before), "{} threads", status_of_process("Threads:") - before);
-        // What others had is had again, by a stream that need not wait.
+        // Memory of the destroyed streams is reused, by a stream that need not wait.
         let again: Vec<_> = (0..64).map(|_| allocate(pool, 1000, own)).collect();
         for block in again.into_iter().chain(live).chain([all]) {
             assert_eq!(vrampool_free(pool, block, ptr::null_mut()), Status::OK, "{}", last_error_text());

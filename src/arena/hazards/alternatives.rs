@@ -1,6 +1,6 @@
-//! Other memory for a request that may not wait for the streams that used what it found first: a captured stream and one that is
-//! not captured never wait for each other. In this order: the smallest hole beside what those streams used, a stitched range, and, for
-//! a stream that is not captured, new memory or a range that is stitched of such parts.
+//! Other memory for a request that must not wait for the streams that used the first place found: a captured stream and an uncaptured
+//! stream never wait for each other. Tried in this order: the smallest hole that those streams did not use; a stitched range; for an
+//! uncaptured stream, new memory or a range that is stitched of such holes.
 
 use crate::arena::engine::{ArenaError, BlockId, SpanState, Zone};
 use crate::arena::mapping::pages::{Growth, Holes, Stock};
@@ -11,15 +11,14 @@ use smallvec::SmallVec;
 use std::sync::Arc;
 use vrampool_backend::{Backend, Stream, StreamId};
 
-/// How often a place is looked for. Only a stream whose capture begins in between makes a place useless that was found.
+/// How often a place is searched for. A place becomes useless only if a stream's capture begins after the search.
 const ATTEMPTS: u32 = 3;
 
 impl<B: Backend> Shared<B> {
-    /// What a request was served, or, where that was refused for a capture's sake, other memory: in that zone, or in the dynamic
-    /// one.
+    /// Returns the block that served a request, or, if a capture forbids it, other memory of that zone or the dynamic one.
     ///
     /// # Errors
-    /// The refusal where there is no other.
+    /// The original error if there is no other memory.
     #[inline]
     pub(in crate::arena) fn or_elsewhere(
         self: &Arc<Self>,
@@ -63,7 +62,7 @@ impl<B: Backend> Shared<B> {
             return Ok(None);
         }
         match self.grow(request, stream, Some(&refused)) {
-            // There is some, behind a capture: that is what is to be said.
+            // Memory is free behind a capture, so the caller returns the capture's error.
             Err(error) if error.is_out_of_memory() => Ok(None),
             grown => grown.map(Some),
         }
@@ -145,11 +144,11 @@ impl<B: Backend> State<B> {
         Taken::stitched(blocks, memory, fit.offset)
     }
 
-    /// What is to be made for a request that is served by nothing [clear](Clear), with the parts of it that are there, set apart: new
-    /// memory that nobody used, or a range that is stitched of clear parts.
+    /// Plans the memory for a request that no [clear](Clear) hole serves: new memory, or a range that is stitched of clear parts. The
+    /// existing parts are set apart.
     ///
     /// # Errors
-    /// [`ArenaError::NoSpace`] where neither can be had within the limit.
+    /// [`ArenaError::NoSpace`] if neither fits within the limit.
     pub(in crate::arena) fn plan_clear(
         &mut self,
         (bytes, alignment): (u64, u64),

@@ -7,7 +7,7 @@ use crate::error::{OUT_OF_RESOURCES, check, check_allocation, lost};
 use opencl_sys as cl;
 use parking_lot::Mutex;
 use std::ffi::c_void;
-use vrampool_backend::BackendError;
+use vrampool_backend::{BackendError, fork};
 
 /// What kernels do with a buffer.
 pub(crate) const KERNEL: cl::cl_mem_flags =
@@ -360,6 +360,9 @@ impl Allocation {
 
 impl Drop for Allocation {
     fn drop(&mut self) {
+        if fork::is_child() {
+            return;
+        }
         self.unmap_at_the_end();
         let _turn = self.context.turn();
         // SAFETY: this value had a count of the buffer; the driver keeps one of its own for what is queued.
@@ -398,6 +401,9 @@ impl SubBuffer {
 
 impl Drop for SubBuffer {
     fn drop(&mut self) {
+        if fork::is_child() {
+            return;
+        }
         let _turn = self.context.turn();
         // SAFETY: this value had a count of the buffer.
         let _ = unsafe { (self.context.library().core.clReleaseMemObject)(self.handle.raw()) };

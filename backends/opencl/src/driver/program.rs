@@ -8,7 +8,7 @@ use crate::view::OpenClView;
 use opencl_sys as cl;
 use std::ffi::{CStr, c_char, c_void};
 use std::marker::PhantomData;
-use vrampool_backend::BackendError;
+use vrampool_backend::{BackendError, fork};
 
 /// A program, compiled for one device: for callers without an OpenCL library of their own.
 ///
@@ -47,6 +47,7 @@ impl Program {
     /// # Errors
     /// What the driver reports, with the compiler's log where it refuses the source.
     pub fn build(device: &OpenClDevice, source: &str, options: &CStr) -> Result<Self, BackendError> {
+        fork::check()?;
         let context = device.shared().context();
         let core = &context.library().core;
         let (text, size, mut code) = (source.as_ptr().cast::<c_char>(), source.len(), 0);
@@ -104,6 +105,7 @@ impl Program {
     /// # Errors
     /// What the driver reports.
     pub fn kernel(&self, name: &CStr) -> Result<Kernel, BackendError> {
+        fork::check()?;
         let mut code = 0;
         let create = self.context.library().core.clCreateKernel;
         // SAFETY: the program is alive, and the kernel keeps it so; the call writes one number to `code`.
@@ -115,6 +117,9 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
+        if fork::is_child() {
+            return;
+        }
         // SAFETY: this value had a count of the program.
         let _ = unsafe { (self.context.library().core.clReleaseProgram)(self.handle.raw()) };
     }
@@ -193,6 +198,7 @@ impl Kernel {
         grid: Grid,
         arguments: &Arguments<'_>,
     ) -> Result<(), BackendError> {
+        fork::check()?;
         if !self.context.is_same(stream.shared().context()) {
             return Err(BackendError::invalid("stream", "it is one of another device than the kernel"));
         }
@@ -241,6 +247,9 @@ impl Kernel {
 
 impl Drop for Kernel {
     fn drop(&mut self) {
+        if fork::is_child() {
+            return;
+        }
         // SAFETY: this value had a count of the kernel.
         let _ = unsafe { (self.context.library().core.clReleaseKernel)(self.handle.raw()) };
     }

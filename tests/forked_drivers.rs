@@ -1,0 +1,137 @@
+//! Objects of drivers in a forked child: every call fails typed, drops do nothing, and nobody waits. Apart from other forks, whose
+//! children end as processes do: what drivers do then is theirs.
+#![cfg(all(target_os = "linux", feature = "cuda", feature = "opencl", feature = "wgpu"))]
+
+mod in_child;
+
+use in_child::{assert_forked, assert_refused, end_at_once, in_child_that_ends};
+use std::mem::ManuallyDrop;
+use vrampool::{Backend, Event, Placement, Pool, Region};
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+
+/// A child with objects of a device and of a pool on it, whose driver has threads.
+fn assert_objects_refuse_a_child<B: Backend>(device: B) {
+    let stream = device.create_stream().expect("a stream");
+    let pool = Pool::builder(&device).build().expect("a pool");
+    let mut buffer = pool.allocate(4 * KIB, &stream).expect("memory");
+    buffer.write(&stream, &[1; 4]).expect("queued");
+    let memory = device.allocate(4 * KIB, Placement::Device.into()).expect("memory");
+    let event = device.record(&stream).expect("an event");
+    let mut mine = ManuallyDrop::new((event, buffer, memory, pool, stream, device));
+    for _ in 0..5 {
+        let act = || {
+            let (event, buffer, memory, pool, stream, device) = &mut *mine;
+            assert_forked(pool.allocate(KIB, stream));
+            assert_forked(buffer.read(stream, &mut [1; 4]));
+            assert_refused(event.is_complete());
+            assert_refused(device.create_stream());
+            assert_refused(device.synchronize(stream));
+            assert_refused(device.record(stream));
+            assert_refused(device.wait(stream, event));
+            assert_refused(device.flush(stream).and_then(|()| device.reclaim()));
+            assert_refused(device.memory_info());
+            assert_refused(device.allocate(KIB, Placement::Device.into()));
+            assert_refused(device.write_mapped(memory, 0, &[1]));
+            assert_refused(device.read_mapped(memory, 0, &mut [1]));
+            assert_refused(device.download(stream, Region::whole(&*memory, stream), &mut vec![0; 4096]));
+            // SAFETY: this process drops them here and ends, and the parent drops its own.
+            unsafe { ManuallyDrop::drop(&mut mine) };
+        };
+        in_child_that_ends(act, end_at_once);
+    }
+    let (_, buffer, .., stream, device) = ManuallyDrop::into_inner(mine);
+    let mut read = [0; 4];
+    buffer.read(&stream, &mut read).expect("the parent's works");
+    assert_eq!(read, [1; 4]);
+    device.synchronize(&stream).expect("no fault");
+}
+
+#[test]
+fn objects_of_an_opencl_driver_refuse_a_child() {
+    match vrampool::opencl::OpenClDevice::open(0) {
+        Ok(device) => assert_objects_refuse_a_child(device),
+        Err(error) => eprintln!("skipped: {error}"),
+    }
+}
+
+#[test]
+fn objects_of_wgpu_refuse_a_child() {
+    match vrampool::wgpu::WgpuDevice::open(0) {
+        Ok(device) => assert_objects_refuse_a_child(device),
+        Err(error) => eprintln!("skipped: {error}"),
+    }
+}
+
+/// On the simulated driver, which counts its calls.
+#[test]
+fn objects_of_the_cuda_driver_refuse_a_child_without_a_call_of_the_driver() {
+    use vrampool::backend::VirtualMemory;
+    use vrampool::cuda::{CudaDevice, DriverPool, PoolHandle, TestKernels};
+    use vrampool::{Event, Placement, Pool, Region, Source};
+    use vrampool_cuda_simulator_control::Simulator;
+
+    let Some(simulator) = Simulator::loaded() else {
+        eprintln!(
+            "skipped: the simulated CUDA driver is not loaded (backends/cuda/simulator/run.sh loads it)"
+        );
+        return;
+    };
+    let device = CudaDevice::open(0).expect("the simulated driver has a device");
+    let stream = device.create_stream().expect("a stream");
+    let pool = Pool::builder(&device).source(Source::Virtual).limit(64 * MIB).build().expect("a pool");
+    let driver_pool = DriverPool::new(&device, PoolHandle::Current).expect("a pool");
+    let mut buffer = pool.allocate(3 * MIB, &stream).expect("memory");
+    buffer.write(&stream, &[1]).expect("queued");
+    let memory = device.allocate(4 * KIB, Placement::HostVisible.into()).expect("memory");
+    let charged = driver_pool.malloc_on(KIB, &stream).expect("memory");
+    let kernels = TestKernels::load(&device).expect("kernels");
+    let range = device.reserve(2 * MIB).expect("addresses");
+    let physical = device.create_physical(2 * MIB, Placement::Device.into()).expect("memory");
+    let event = device.record(&stream).expect("an event");
+    device.synchronize(&stream).expect("no fault");
+    let own = (event, buffer, memory, charged, kernels, range, physical, driver_pool, pool, stream, device);
+    let mut mine = ManuallyDrop::new(own);
+    let act = || {
+        let calls = simulator.calls();
+        let (event, buffer, memory, _, _, range, physical, driver_pool, pool, stream, device) = &mut *mine;
+        assert_forked(pool.allocate(KIB, stream));
+        assert_forked(buffer.read(stream, &mut [1]));
+        assert_refused(event.is_complete());
+        assert_refused(device.create_stream());
+        assert_refused(device.null_stream());
+        assert_refused(device.per_thread_stream());
+        assert_refused(device.synchronize(stream));
+        assert_refused(device.synchronize_all());
+        assert_refused(device.record(stream));
+        assert_refused(device.wait(stream, event));
+        assert_refused(device.is_capturing(stream));
+        assert_refused(device.capture_of(stream));
+        assert_refused(device.memory_info());
+        assert_refused(device.ensure_context());
+        assert_refused(device.allocate(KIB, Placement::Device.into()));
+        assert_refused(device.allocate_on(KIB, Placement::Device.into(), stream));
+        assert_refused(device.write_mapped(memory, 0, &[1]));
+        assert_refused(device.read_mapped(memory, 0, &mut [1]));
+        assert_refused(device.reserve(2 * MIB));
+        assert_refused(device.create_physical(2 * MIB, Placement::Device.into()));
+        assert_refused(device.map(range, 0, physical));
+        assert_refused(device.unmap(range, 0, 2 * MIB));
+        assert_refused(stream.view::<u8>(Region::whole(&*memory, stream)).map(drop));
+        assert_refused(driver_pool.used_bytes());
+        assert_refused(driver_pool.trim_to(0));
+        assert!(driver_pool.malloc_on(KIB, stream).is_err());
+        assert_refused(CudaDevice::open(0));
+        assert_refused(stream.retire());
+        // SAFETY: this process drops them here and ends, and the parent drops its own.
+        unsafe { ManuallyDrop::drop(&mut mine) };
+        assert_eq!(simulator.calls(), calls, "calls of the driver");
+    };
+    in_child_that_ends(act, end_at_once);
+    let (_, buffer, .., stream, device) = ManuallyDrop::into_inner(mine);
+    let mut read = [0];
+    buffer.read(&stream, &mut read).expect("the parent's works");
+    assert_eq!(read, [1]);
+    device.synchronize(&stream).expect("no fault");
+}
