@@ -1,8 +1,9 @@
-//! What a pair of allocate and free costs the arena, by the number of free blocks and by the number of live ones.
+//! What a pair of allocate and free costs the arena, by the number of free blocks and by the number of live
+//! ones.
 //!
-//! `cargo bench --bench arena_instructions` prints instructions for each pair, counted by valgrind, and nanoseconds; with
-//! `-- instructions` or `-- times` only these. The instructions are those of many pairs less those of none on the same
-//! arena, so that making it does not count.
+//! `cargo bench --bench arena_instructions` prints instructions for each pair, counted by valgrind, and
+//! nanoseconds; with `-- instructions` or `-- times` only these. The instructions are those of many pairs
+//! less those of none on the same arena, so that making it does not count.
 
 use std::hint::black_box;
 use std::process::Command;

@@ -1,8 +1,8 @@
-//! A virtual pool whose program keeps it at its limit: 4 GiB, 64 sizes of 1 to 64 MiB in random order, blocks freed at random, and a few
-//! whenever a request is refused.
+//! A virtual pool whose program keeps it at its limit: 4 GiB, 64 sizes of 1 to 64 MiB in random order, blocks
+//! freed at random, and a few whenever a request is refused.
 //!
-//! `cargo bench --bench at_limit -- [operations] [seed]` prints one JSON object for each tenth of the operations: the mean time of a
-//! request, refusals, and what the pool takes of the process.
+//! `cargo bench --bench at_limit -- [operations] [seed]` prints one JSON object for each tenth of the
+//! operations: the mean time of a request, refusals, and what the pool takes of the process.
 
 use std::error::Error;
 use std::time::{Duration, Instant};

@@ -1,6 +1,7 @@
-//! How much of what three streams do side by side memory leaves side by side: an input pipeline that runs ahead of the device, once
-//! with one pool for all, and once with one for each stream and what streams share kept until the step is over, where nothing waits
-//! for memory. Kernels sleep, so that a small machine measures the same.
+//! How much of what three streams do side by side memory leaves side by side: an input pipeline that runs
+//! ahead of the device, once with one pool for all, and once with one for each stream and what streams share
+//! kept until the step is over, where nothing waits for memory. Kernels sleep, so that a small machine
+//! measures the same.
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use std::hint::black_box;

@@ -1,5 +1,6 @@
-//! What recording costs, by the event: half of the difference of a pair of a request and its drop by a pool with a recorder and
-//! one by a pool without. Few pairs of either by turns, so that both have the machine as it is at the time.
+//! What recording costs, by the event: half of the difference of a pair of a request and its drop by a pool
+//! with a recorder and one by a pool without. Few pairs of either by turns, so that both have the machine as
+//! it is at the time.
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use std::hint::black_box;
@@ -75,8 +76,8 @@ fn time(pool: &Pool<HostDevice>, stream: &Stream, bytes: u64, live: u64, pairs: 
     let began = Instant::now();
     for _ in 0..pairs.div_ceil(live) {
         for _ in 0..live {
-            // Not as the answer is, of which the compiler copies both halves at once: that waits for all that is on its way to memory,
-            // a recorder's events among it.
+            // Not as the answer is, of which the compiler copies both halves at once: that waits for all that
+            // is on its way to memory, a recorder's events among it.
             let Ok(buffer) = pool.allocate(black_box(bytes), stream) else { return Duration::ZERO };
             held.push(buffer);
         }

@@ -1,4 +1,5 @@
-//! What a request and its drop cost: a hit, a miss, a drop over the cap; with 1 thread and with as many as there are cores.
+//! What a request and its drop cost: a hit, a miss, a drop over the cap; with 1 thread and with as many as
+//! there are cores.
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use std::sync::Barrier;
@@ -29,7 +30,8 @@ enum Timed {
 /// Buffers that a thread has at once: few enough that what they touch stays in its cache.
 const BATCH: u64 = 64;
 
-/// The time that the slowest of several threads, each with a stream of its own, takes for `iterations` of what is timed.
+/// The time that the slowest of several threads, each with a stream of its own, takes for `iterations` of
+/// what is timed.
 fn timed(pool: &Pool<HostDevice>, streams: &[Stream], iterations: u64, what: Timed) -> Duration {
     let start = Barrier::new(streams.len());
     let work = |stream: &Stream| {

@@ -1,4 +1,5 @@
-//! A scrape of an exporter that serves many pools, over HTTP: `cargo bench --features prometheus --bench scrape`.
+//! A scrape of an exporter that serves many pools, over HTTP:
+//! `cargo bench --features prometheus --bench scrape`.
 
 use criterion::Criterion;
 use std::hint::black_box;

@@ -1,4 +1,5 @@
-//! The two halves of a hit, each a function of its own, for a look at their instructions (`tests/hit_path.sh`).
+//! The two halves of a hit, each a function of its own, for a look at their instructions
+//! (`tests/hit_path.sh`).
 
 use vrampool::host::{HostDevice, HostStream};
 use vrampool::{Backend, Buffer, Error, Pool};

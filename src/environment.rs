@@ -36,10 +36,10 @@ pub(crate) fn process(name: &str) -> Option<OsString> {
     std::env::var_os(name)
 }
 
-/// Every numeric setting, by one rule: a value is a decimal number, not negative and finite; a share is at most 1; a size is 0
-/// or at least one byte, and one that no `u64` holds is [`UNLIMITED`]. An empty value is unset. All of them are checked whenever
-/// one may be needed, so that a mistake is found on any device and with any arguments. A second name is not read where the first
-/// is set: it is another program's.
+/// Every numeric setting, by one rule: a value is a decimal number, not negative and finite; a share is at
+/// most 1; a size is 0 or at least one byte, and one that no `u64` holds is [`UNLIMITED`]. An empty value is
+/// unset. All of them are checked whenever one may be needed, so that a mistake is found on any device and
+/// with any arguments. A second name is not read where the first is set: it is another program's.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Settings {
     pub(crate) max_cached_bytes: Option<u64>,

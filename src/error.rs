@@ -6,8 +6,8 @@ use bytesize::ByteSize;
 use std::fmt;
 use vrampool_backend::{BackendError, DeviceId};
 
-/// Why a pool did not do what it was asked. A call that fails has changed nothing: every byte is accounted for and every
-/// other buffer is as it was.
+/// Why a pool did not do what it was asked. A call that fails has changed nothing: every byte is accounted
+/// for and every other buffer is as it was.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -35,8 +35,8 @@ pub enum Error {
         /// The stream's device.
         given: DeviceId,
     },
-    /// What a stream was to do that is being captured into a graph takes something that a capture forbids. Nothing was done,
-    /// and the capture goes on.
+    /// What a stream was to do that is being captured into a graph takes something that a capture forbids.
+    /// Nothing was done, and the capture goes on.
     #[error(
         "{forbidden} is forbidden while a stream is captured, and {requested} bytes (class {class}) would take it; run the step \
          once before the capture, on the same stream and with all its buffers of a `GraphMemory`"
@@ -86,8 +86,8 @@ pub enum Error {
     /// An arena did not do what it was asked.
     #[error(transparent)]
     Arena(#[from] ArenaError),
-    /// The device failed for another reason than a lack of memory. From an arena or a sleeper also: it has no more memory
-    /// ([`is_out_of_memory`](Self::is_out_of_memory)).
+    /// The device failed for another reason than a lack of memory. From an arena or a sleeper also: it has no
+    /// more memory ([`is_out_of_memory`](Self::is_out_of_memory)).
     #[error(transparent)]
     Backend(#[from] BackendError),
 }
@@ -104,7 +104,8 @@ impl Error {
         }
     }
 
-    /// Whether the process was [forked](vrampool_backend::fork) from one that had opened a device: nothing was done.
+    /// Whether the process was [forked](vrampool_backend::fork) from one that had opened a device: nothing
+    /// was done.
     #[must_use]
     pub fn is_forked(&self) -> bool {
         matches!(self, Self::Backend(BackendError::Forked))
@@ -120,8 +121,8 @@ impl Error {
         }
     }
 
-    /// Whether the stream is of no more use, because work on it, or on a stream that it waited for, has failed: by
-    /// [the rule of all backends](BackendError#when-work-fails).
+    /// Whether the stream is of no more use, because work on it, or on a stream that it waited for, has
+    /// failed: by [the rule of all backends](BackendError#when-work-fails).
     #[must_use]
     pub fn is_stream_failed(&self) -> bool {
         matches!(self, Self::Backend(error) if error.is_stream_failed())
@@ -140,7 +141,8 @@ impl Error {
 pub enum Forbidden {
     /// Taking memory from the device: nothing that is idle would serve.
     Allocation,
-    /// Making a captured stream wait for one that is not, or the other way round: another stream used the memory.
+    /// Making a captured stream wait for one that is not, or the other way round: another stream used the
+    /// memory.
     Wait,
     /// Giving memory back, waiting for what others give back, or moving blocks, because there is too little.
     Relief,

@@ -29,11 +29,12 @@ pub use arena::{
     Allowance, ArenaBuffer, ArenaBuilder, BlockState, Compaction, DeviceArena, Moved, Offload, SleepReport,
     SleepState, WakeReport,
 };
+pub use cache::rung::Rung;
 pub use cache::served_by::ServedBy;
 pub use cache::size_class::SizeClasses;
 pub use cache::size_class::fitted;
 pub use cache::size_class::fitted::FittedClasses;
-pub use cache::stats::{BucketStats, PoolStats, Rung};
+pub use cache::stats::{BucketStats, PoolStats};
 pub use environment::UNLIMITED;
 pub use error::{Error, Forbidden, OutOfMemory, Shortage};
 pub use pool::Pool;

@@ -21,13 +21,15 @@ pub enum Source {
     /// Each block is an allocation of the device's own.
     #[default]
     Direct,
-    /// Blocks of one range that is reserved once ([`DeviceArena`]): a miss makes no call of the driver, what is over a
-    /// cap coalesces, and holes can be closed. Requests for another kind of memory than the arena's go to the device.
+    /// Blocks of one range that is reserved once ([`DeviceArena`]): a miss makes no call of the driver, what
+    /// is over a cap coalesces, and holes can be closed. Requests for another kind of memory than the arena's
+    /// go to the device.
     Arena,
-    /// Blocks of a [growing](crate::ArenaBuilder::growing) arena: addresses are reserved once, and physical memory is mapped
-    /// as it is needed, stitched where holes are too small, and given back by [`Pool::trim`](crate::Pool::trim). Before more is
-    /// mapped for a request of a class that is kept idle, all that is idle for its stream goes back to the arena. The tightest;
-    /// it takes a device with virtual memory (CUDA, the host on Linux). Its `limit` bounds physical bytes.
+    /// Blocks of a [growing](crate::ArenaBuilder::growing) arena: addresses are reserved once, and physical
+    /// memory is mapped as it is needed, stitched where holes are too small, and given back by
+    /// [`Pool::trim`](crate::Pool::trim). Before more is mapped for a request of a class that is kept idle,
+    /// all that is idle for its stream goes back to the arena. The tightest; it takes a device with virtual
+    /// memory (CUDA, the host on Linux). Its `limit` bounds physical bytes.
     ///
     /// ```
     /// # use vrampool::{Backend, Pool, Source, host::HostDevice};
@@ -45,8 +47,8 @@ pub enum Source {
     /// ```
     Virtual,
     /// Blocks of the driver's own pool, which come and go in the order of a stream
-    /// ([`Backend::allocate_on`]): neither a miss nor what is given back waits for the device. How much the driver keeps of
-    /// what it got back is its own affair.
+    /// ([`Backend::allocate_on`]): neither a miss nor what is given back waits for the device. How much the
+    /// driver keeps of what it got back is its own affair.
     Driver,
 }
 
@@ -98,7 +100,8 @@ pub(crate) struct Supply<B: Backend> {
 }
 
 impl<B: Backend> Supply<B> {
-    /// `arena`: the one that [`Source::Arena`] and [`Source::Virtual`] are about; `is_shared`: it is others' too.
+    /// `arena`: the one that [`Source::Arena`] and [`Source::Virtual`] are about; `is_shared`: it is others'
+    /// too.
     pub(crate) fn new(
         device: B,
         source: Source,
@@ -131,8 +134,8 @@ impl<B: Backend> Supply<B> {
         self.arena.as_ref().filter(|arena| !arena.is_growing() && !self.addresses_stay)
     }
 
-    /// No handle of the pool is left: what is free of an arena of its own goes back to the device now, not when the last buffer
-    /// does.
+    /// No handle of the pool is left: what is free of an arena of its own goes back to the device now, not
+    /// when the last buffer does.
     pub(crate) fn close(&self) {
         self.release_arena();
         self.reclaim();
@@ -177,7 +180,8 @@ impl<B: Backend> Supply<B> {
         self.arena.as_ref().is_none_or(|arena| arena.kind() != key.kind)
     }
 
-    /// Memory of `key`. Before an arena maps more for it, `spare` may give back to it what is to serve instead.
+    /// Memory of `key`. Before an arena maps more for it, `spare` may give back to it what is to serve
+    /// instead.
     pub(crate) fn allocate(
         &self,
         key: Key,
@@ -241,7 +245,8 @@ impl<B: Backend> Extent<B> {
         }
     }
 
-    /// Its first `len` bytes for reading. Who uses memory of a device or a driver's pool is its block's to know; an arena's block knows itself.
+    /// Its first `len` bytes for reading. Who uses memory of a device or a driver's pool is its block's to
+    /// know; an arena's block knows itself.
     pub(crate) fn region(&self, len: u64, stream: &B::Stream) -> Result<Region<'_, B::Memory>, Error> {
         match self {
             Self::Arena(buffer) => buffer.region(len, stream),

@@ -1,5 +1,5 @@
-//! How tightly the bare arena packs real programs' memory: the highest end of a live block over the peak that was asked
-//! for, in a region that grows from nothing. True best fit reaches 1.012, 1.114 and 1.029 here.
+//! How tightly the bare arena packs real programs' memory: the highest end of a live block over the peak that
+//! was asked for, in a region that grows from nothing. True best fit reaches 1.012, 1.114 and 1.029 here.
 #![cfg(feature = "trace")]
 
 use std::collections::HashMap;

@@ -1,5 +1,5 @@
-//! The arena does what a naive twin does, over long histories: nothing overlaps, free neighbours merge at once, every byte
-//! is accounted for, and a request succeeds whenever some gap holds it.
+//! The arena does what a naive twin does, over long histories: nothing overlaps, free neighbours merge at
+//! once, every byte is accounted for, and a request succeeds whenever some gap holds it.
 
 mod history;
 

@@ -1,5 +1,5 @@
-//! The caps hold at every instant, under any number of threads and whatever call of the driver fails; bytes are conserved
-//! and no memory is handed out twice.
+//! The caps hold at every instant, under any number of threads and whatever call of the driver fails; bytes
+//! are conserved and no memory is handed out twice.
 
 mod audit;
 mod twin;
@@ -128,8 +128,8 @@ fn check(stats: &PoolStats, caps: &Caps, exact: bool) {
     assert_eq!(stats.bytes_cached, stats.buckets.iter().map(|bucket| bucket.idle_bytes).sum::<u64>());
 }
 
-/// Runs `operations` of one thread. Every buffer's address must be nobody else's while it is live. (Buffers of an arena
-/// share a memory and move; what is in them is checked elsewhere.)
+/// Runs `operations` of one thread. Every buffer's address must be nobody else's while it is live. (Buffers
+/// of an arena share a memory and move; what is in them is checked elsewhere.)
 fn run(
     scene: &Scene,
     operations: &[Operation],
@@ -244,7 +244,8 @@ proptest! {
             for list in &lists {
                 let (scene, turn) = (&scene, &turn);
                 scope.spawn(move || {
-                    // One stream: which block of a bucket is taken does not matter to the twin, and no wait is needed.
+                    // One stream: which block of a bucket is taken does not matter to the twin, and no wait
+                    // is needed.
                     let stream = &scene.streams[0];
                     let mut mine = Vec::new();
                     for operation in list {
@@ -282,8 +283,8 @@ proptest! {
         prop_assert!(scene.device.peak() <= caps.limit);
     }
 
-    /// What a thread keeps to itself changes nothing that can be seen, where no cap is reached: but for the peak of what is
-    /// cached, which counts what was leased.
+    /// What a thread keeps to itself changes nothing that can be seen, where no cap is reached: but for the
+    /// peak of what is cached, which counts what was leased.
     #[test]
     fn one_threads_magazines_and_the_twin_agree(
         classes in classes(),
@@ -322,8 +323,8 @@ proptest! {
         twin.compare_with_magazines(&scene.pool.stats());
     }
 
-    /// Buffers of few sizes that come back in the reverse order, as most do, and nobody looks before the end: so all that the
-    /// thread tells then, peaks too, is from its magazines.
+    /// Buffers of few sizes that come back in the reverse order, as most do, and nobody looks before the end:
+    /// so all that the thread tells then, peaks too, is from its magazines.
     #[test]
     fn nested_buffers_and_the_twin_agree(
         sizes in prop::collection::vec((prop::sample::select(&[1000u64, 3000, 4000, 60_000][..]), 0..6u32), 0..200),

@@ -1,5 +1,6 @@
-//! While a stream is captured a plain pool makes no call that this forbids: it serves what takes none, refuses the rest, and
-//! loses nothing. (`graph_memory` is about memory that is meant for captures, `cuda_capture` about real ones.)
+//! While a stream is captured a plain pool makes no call that this forbids: it serves what takes none,
+//! refuses the rest, and loses nothing. (`graph_memory` is about memory that is meant for captures,
+//! `cuda_capture` about real ones.)
 
 mod audit;
 
@@ -116,7 +117,8 @@ fn a_captured_stream_and_another_one_do_not_wait_for_each_other() {
     }
 }
 
-/// Free memory of a captured stream and another one is for neither of them, until the host has waited for the other one.
+/// Free memory of a captured stream and another one is for neither of them, until the host has waited for the
+/// other one.
 #[test]
 fn what_streams_freed_side_by_side_is_settled_for_a_captured_one() {
     for source in [Source::Arena, Source::Virtual] {
@@ -225,7 +227,8 @@ fn streams_of_two_captures_do_not_wait_for_each_other() {
     }
 }
 
-/// What two streams did before their capture is ordered in the graph alone, which may be launched before that is done.
+/// What two streams did before their capture is ordered in the graph alone, which may be launched before that
+/// is done.
 #[test]
 fn memory_that_was_used_before_a_capture_is_for_no_other_stream_of_it() {
     for source in Source::ALL {

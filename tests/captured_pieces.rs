@@ -1,5 +1,5 @@
-//! A growing arena at its limit, or the device's, while a stream is captured: what that stream freed is no part of what others get,
-//! and all the rest serves them, in however many pieces it is.
+//! A growing arena at its limit, or the device's, while a stream is captured: what that stream freed is no
+//! part of what others get, and all the rest serves them, in however many pieces it is.
 
 mod audit;
 
@@ -20,7 +20,8 @@ struct Scene {
     streams: [HostStream; 3],
 }
 
-/// An arena whose pieces are pages and that may have [`PAGES`] of them: its limit, or all that the device has.
+/// An arena whose pieces are pages and that may have [`PAGES`] of them: its limit, or all that the device
+/// has.
 fn scene(is_limit_the_devices: bool) -> Option<Scene> {
     let limit = PAGES * PAGE * if is_limit_the_devices { 4 } else { 1 };
     let capacity = PAGES * PAGE * if is_limit_the_devices { 1 } else { 4 };
@@ -108,7 +109,8 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// The model counts pages: those that streams which are not captured freed, or that are not mapped, serve such streams.
+    /// The model counts pages: those that streams which are not captured freed, or that are not mapped, serve
+    /// such streams.
     #[test]
     fn all_that_no_captured_stream_used_serves(
         is_limit_the_devices in any::<bool>(),

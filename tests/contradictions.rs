@@ -1,4 +1,5 @@
-//! Traces that contradict themselves: counted and shown, errors to a strict reader, and never an allocation that nobody made.
+//! Traces that contradict themselves: counted and shown, errors to a strict reader, and never an allocation
+//! that nobody made.
 #![cfg(feature = "trace")]
 
 use vrampool::trace::{Doubt, Fault, Format, Import, Op, Trace};

@@ -15,8 +15,8 @@ fn written(trace: &Trace, format: Format) -> Vec<u8> {
     bytes
 }
 
-/// What of a trace other formats have: the order, sizes, which free is of which allocation, streams up to their names, and times
-/// since the first event.
+/// What of a trace other formats have: the order, sizes, which free is of which allocation, streams up to
+/// their names, and times since the first event.
 fn essence(trace: &Trace) -> Vec<String> {
     let (mut ids, mut streams) = (HashMap::new(), HashMap::new());
     let began = trace.events().first().map_or(0, |event| event.t_us);

@@ -1,5 +1,5 @@
-//! A step that was captured into a graph keeps its memory while others work between its launches. Alone in its process,
-//! because a capture forbids other threads of it some calls.
+//! A step that was captured into a graph keeps its memory while others work between its launches. Alone in
+//! its process, because a capture forbids other threads of it some calls.
 #![cfg(feature = "cuda")]
 
 #[path = "cuda/gpu.rs"]
@@ -11,8 +11,8 @@ use vrampool::{Backend, Error, Forbidden, GraphMemory, Pool, Source};
 
 const BYTES: u64 = 64 << 10;
 
-/// What is idle on the stream is served. A wait for another stream, and the driver's memory, are refused, and the capture ends
-/// well all the same.
+/// What is idle on the stream is served. A wait for another stream, and the driver's memory, are refused, and
+/// the capture ends well all the same.
 fn a_plain_pool_spoils_no_capture(device: &CudaDevice, pool: &Pool<CudaDevice>, stream: &CudaStream) {
     let source = pool.source();
     let other = device.create_stream().expect("a stream");

@@ -1,5 +1,5 @@
-//! The card really runs out: the ladder runs, the error explains, everything is given back, work goes on. Alone in its
-//! process, because it takes everything.
+//! The card really runs out: the ladder runs, the error explains, everything is given back, work goes on.
+//! Alone in its process, because it takes everything.
 #![cfg(feature = "cuda")]
 
 #[path = "cuda/gpu.rs"]
@@ -68,8 +68,8 @@ fn the_last_gib_is_shared_out_and_more_is_an_error_that_explains() {
     assert!(after.free_bytes + GIB / 4 >= before.free_bytes, "{before:?} {after:?}");
 }
 
-/// CuPy's test_alloc_large_chunk and test_free_all_blocks_large_chunk: what the driver's pool keeps is nobody else's until it
-/// is given back, and a pool gives back what it keeps before it says that there is no memory.
+/// CuPy's test_alloc_large_chunk and test_free_all_blocks_large_chunk: what the driver's pool keeps is nobody
+/// else's until it is given back, and a pool gives back what it keeps before it says that there is no memory.
 #[test]
 fn what_one_pool_keeps_is_given_back_for_others() {
     let _alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -83,7 +83,8 @@ fn what_one_pool_keeps_is_given_back_for_others() {
     // The 70 % lie in the way of the 80 %, unless the pool trims itself.
     drop(pool.malloc_on(free / 10 * 8, &stream).expect("what it keeps is given back first"));
     device.synchronize(&stream).expect("no fault");
-    // (CuPy's users found that nobody else got what is kept; a driver of CUDA 13.0 gives it, and then the pool has less.)
+    // (CuPy's users found that nobody else got what is kept; a driver of CUDA 13.0 gives it, and then the
+    // pool has less.)
     assert!(pool.total_bytes().expect("figures") >= free / 10 * 8);
     pool.free_all_blocks(Some(&stream)).expect("a trim");
     assert_eq!(pool.total_bytes(), Ok(0));

@@ -1,5 +1,6 @@
-//! A second process takes nearly all of the GPU in the middle of a run: the broker shrinks, cuts finer, and finishes. Alone in its
-//! process, because the other one takes what others here would need. The same on the host's device is in `tests/broker/others.rs`.
+//! A second process takes nearly all of the GPU in the middle of a run: the broker shrinks, cuts finer, and
+//! finishes. Alone in its process, because the other one takes what others here would need. The same on the
+//! host's device is in `tests/broker/others.rs`.
 #![cfg(feature = "cuda")]
 
 #[path = "cuda/gpu.rs"]
@@ -18,8 +19,8 @@ const GIB: u64 = 1 << 30;
 
 /// Set for the second process.
 const SECOND: &str = "VRAMPOOL_TEST_SECOND_PROCESS";
-/// What the broker's clients hold at most, what it is to leave to others, and what the second process leaves, which is less than half of
-/// that. What is missing then is less than what the clients hold.
+/// What the broker's clients hold at most, what it is to leave to others, and what the second process leaves,
+/// which is less than half of that. What is missing then is less than what the clients hold.
 const BUDGET: u64 = GIB;
 const RESERVE: u64 = GIB;
 const LEFT: u64 = 384 * MIB;

@@ -1,5 +1,5 @@
-//! A file that is cut is never taken as whole, wherever it ends; nor is one with more behind its end. `VRAMPOOL_CUTS` is the number of
-//! random lengths to which each large file is cut.
+//! A file that is cut is never taken as whole, wherever it ends; nor is one with more behind its end.
+//! `VRAMPOOL_CUTS` is the number of random lengths to which each large file is cut.
 #![cfg(feature = "trace")]
 
 use vrampool::FittedClasses;
@@ -120,7 +120,8 @@ fn one_flipped_bit_of_a_compressed_file_is_an_error() {
         for bit in 80..8 * file.len() {
             let mut flipped = file.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);
-            // Few bits of compressed data mean nothing: those behind its end, and lengths of codes that are not used.
+            // Few bits of compressed data mean nothing: those behind its end, and lengths of codes that are
+            // not used.
             if let Ok(trace) = Import::new().parse(&flipped[..]) {
                 assert_eq!(trace.events(), self::trace().events(), "{format}, bit {bit}");
                 unused += 1;

@@ -64,7 +64,8 @@ fn recorded_traces_hold_what_was_promised_and_less_than_by_other_rules() {
     }
 }
 
-/// What matters of a demand: by each size, its requests and the most of them live at once; and what is fitted.
+/// What matters of a demand: by each size, its requests and the most of them live at once; and what is
+/// fitted.
 fn shown(demand: &Demand) -> (Vec<vrampool::fitted::ClassDemand>, &'static [u64]) {
     let classes = FittedClasses::fit(demand, FittedClasses::DEFAULT_CLASSES);
     (demand.by_class(SizeClasses::Exact(1)), classes.sizes())

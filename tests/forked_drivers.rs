@@ -1,5 +1,5 @@
-//! Objects of drivers in a forked child: every call fails typed, drops do nothing, and nobody waits. Apart from other forks, whose
-//! children end as processes do: what drivers do then is theirs.
+//! Objects of drivers in a forked child: every call fails typed, drops do nothing, and nobody waits. Apart
+//! from other forks, whose children end as processes do: what drivers do then is theirs.
 #![cfg(all(target_os = "linux", feature = "cuda", feature = "opencl", feature = "wgpu"))]
 
 mod in_child;

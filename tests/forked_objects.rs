@@ -1,5 +1,5 @@
-//! Arenas, brokers and sleepers in a forked child: every call fails typed or reports nothing, drops do nothing, and nobody waits. `forks`
-//! has pools, `forked_drivers` objects of drivers.
+//! Arenas, brokers and sleepers in a forked child: every call fails typed or reports nothing, drops do
+//! nothing, and nobody waits. `forks` has pools, `forked_drivers` objects of drivers.
 #![cfg(all(feature = "host", target_os = "linux"))]
 
 mod in_child;

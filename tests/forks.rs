@@ -1,5 +1,5 @@
-//! Children of a process that uses pools, forked while its threads are inside the pool: every call fails typed, dropping does nothing, nobody
-//! waits, and no memory is shared.
+//! Children of a process that uses pools, forked while its threads are inside the pool: every call fails
+//! typed, dropping does nothing, nobody waits, and no memory is shared.
 #![cfg(all(feature = "host", target_os = "linux"))]
 
 mod in_child;

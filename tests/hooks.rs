@@ -119,8 +119,9 @@ fn device() -> HostDevice {
     HostDevice::builder().capacity(64 << 20).build()
 }
 
-/// Each before has its after, on its thread, an allocation's within its request's; each id that was served is freed once,
-/// as what it was served with. Answers how many requests, allocations and served requests there were.
+/// Each before has its after, on its thread, an allocation's within its request's; each id that was served is
+/// freed once, as what it was served with. Answers how many requests, allocations and served requests there
+/// were.
 fn check_pairs(told: &[Told]) -> [usize; 3] {
     let mut open: HashMap<ThreadId, Vec<Told>> = HashMap::new();
     let mut served: HashMap<u64, Told> = HashMap::new();

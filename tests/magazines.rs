@@ -1,4 +1,5 @@
-//! What threads keep to themselves: a hit costs no call of the driver and no heap, and what is kept comes back.
+//! What threads keep to themselves: a hit costs no call of the driver and no heap, and what is kept comes
+//! back.
 
 mod audit;
 
@@ -176,7 +177,8 @@ fn a_peak_within_the_magazines_is_seen_afterwards() {
     }
     let first = allocate(64 * KIB);
     drop(allocate(64 * KIB));
-    // From here on nothing goes by the shared buckets. What came back last goes out again, and another on top of it.
+    // From here on nothing goes by the shared buckets. What came back last goes out again, and another on top
+    // of it.
     let both = (allocate(64 * KIB), allocate(4 * KIB));
     drop((both, first));
     let stats = pool.stats();
@@ -276,7 +278,8 @@ fn wait_until_free(device: &Device) {
     }
 }
 
-/// Whatever became of the pool meanwhile: destructors of memory may need thread-local variables that are gone at a thread's end.
+/// Whatever became of the pool meanwhile: destructors of memory may need thread-local variables that are gone
+/// at a thread's end.
 #[test]
 fn a_thread_that_ends_frees_nothing_itself() {
     for (trims, closes) in [(false, false), (true, false), (false, true), (true, true)] {
@@ -535,8 +538,8 @@ fn look(
 }
 
 proptest! {
-    /// Against a table of what is live: whichever of its pools a thread used last, each one's account is its own, and
-    /// nothing stays with the device when they are gone.
+    /// Against a table of what is live: whichever of its pools a thread used last, each one's account is its
+    /// own, and nothing stays with the device when they are gone.
     #[test]
     fn several_pools_of_a_thread_keep_their_accounts_apart(turns in turns()) {
         let device = device();

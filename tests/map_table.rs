@@ -1,4 +1,5 @@
-//! A process whose table of mappings is full: requests are out of memory, threads can be made, and all works on when something is freed.
+//! A process whose table of mappings is full: requests are out of memory, threads can be made, and all works
+//! on when something is freed.
 //!
 //! Alone in its program, because the table is the process's.
 

@@ -1,5 +1,5 @@
-//! Every metric that is exported is documented, every metric that a panel or a rule reads is exported, and publishing gets
-//! on with the application around it.
+//! Every metric that is exported is documented, every metric that a panel or a rule reads is exported, and
+//! publishing gets on with the application around it.
 
 #![cfg(feature = "prometheus")]
 
@@ -254,7 +254,8 @@ fn clients_that_say_nothing_or_nonsense_do_not_stop_a_scrape() {
     drop(silent);
 }
 
-/// Large classes of a virtual pool are not cached: its arena has them, and asks the driver for nothing once it is warm.
+/// Large classes of a virtual pool are not cached: its arena has them, and asks the driver for nothing once
+/// it is warm.
 #[test]
 fn requests_are_counted_by_the_layer_that_served_them() {
     let (recorder, handle) = recorder();
@@ -305,7 +306,8 @@ fn requests_are_counted_by_the_layer_that_served_them() {
     assert!(arena > 0.0 && driver == 0.0 && calls == 0.0, "{arena} {driver} {calls}");
 }
 
-/// Jobs that are over before anybody looks: what they counted is in the next scrape, and they are gone two scrapes later.
+/// Jobs that are over before anybody looks: what they counted is in the next scrape, and they are gone two
+/// scrapes later.
 #[test]
 fn a_pools_end_leaves_its_figures_and_then_nothing() {
     const JOBS: u64 = 10;
@@ -396,7 +398,8 @@ fn a_pool_of_a_dropped_ones_name_counts_on() {
     assert_eq!(run(10), Some(999.0 + 99.0 + 9.0));
 }
 
-/// Who publishes looks at a pool and a broker just when the last who had them drops them, and the next ones come.
+/// Who publishes looks at a pool and a broker just when the last who had them drops them, and the next ones
+/// come.
 #[test]
 fn a_name_is_free_once_its_owner_dropped_it_whoever_publishes_meanwhile() {
     const ROUNDS: u64 = 500;
@@ -572,7 +575,8 @@ fn the_figures_are_the_brokers_own() {
     );
 }
 
-/// Those of a client and of a broker that are gone stay as they were, and the next of the name goes on there; what they held is none.
+/// Those of a client and of a broker that are gone stay as they were, and the next of the name goes on there;
+/// what they held is none.
 #[test]
 fn counters_of_clients_and_brokers_that_are_gone_do_not_fall() {
     let (recorder, handle) = recorder();

@@ -1,5 +1,5 @@
-//! Misses that an arena serves, and blocks that go back to it, in one round of the pool's lock: in order, with accounts as
-//! if each had been asked of the device, and with nothing kept that is the arena's.
+//! Misses that an arena serves, and blocks that go back to it, in one round of the pool's lock: in order,
+//! with accounts as if each had been asked of the device, and with nothing kept that is the arena's.
 
 use proptest::prelude::*;
 use std::sync::mpsc::{Sender, channel};
@@ -41,7 +41,8 @@ impl Scene {
         }
     }
 
-    /// Takes all that is free but what so many blocks of the first stream's had: what is left takes a wait of any other.
+    /// Takes all that is free but what so many blocks of the first stream's had: what is left takes a wait of
+    /// any other.
     fn leave(&self, blocks: usize) -> Vec<ArenaBuffer<HostDevice>> {
         let left: Vec<_> = (0..blocks).map(|_| self.allocate(KIB, 0)).collect();
         let rest = self.take_all();
@@ -71,7 +72,8 @@ fn close_gate(stream: &HostStream) -> Sender<()> {
     open
 }
 
-/// The value that a stream that is held back reads, of a buffer that went back before and is written by the `next` stream.
+/// The value that a stream that is held back reads, of a buffer that went back before and is written by the
+/// `next` stream.
 fn seen_by_the_first(scene: &Scene, next: usize) -> u8 {
     let Scene { device, streams, .. } = scene;
     let first = &streams[0];

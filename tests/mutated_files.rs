@@ -1,5 +1,6 @@
-//! Files that were changed at random, read by all readers: what is not refused means what a naive reader says. The same functions
-//! as the fuzz targets have; `VRAMPOOL_MUTATIONS` says how many files, if more than a few.
+//! Files that were changed at random, read by all readers: what is not refused means what a naive reader
+//! says. The same functions as the fuzz targets have; `VRAMPOOL_MUTATIONS` says how many files, if more than
+//! a few.
 #![cfg(feature = "trace")]
 
 mod readers;

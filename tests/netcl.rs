@@ -1,5 +1,5 @@
-//! netcl's acceptance cases a1 to a16 (its `PersistentBufferPool`, versions 0.2.0 and 0.4.4), as they hold here. a1 and
-//! the golden vectors are with the size classes, a2 with the environment.
+//! netcl's acceptance cases a1 to a16 (its `PersistentBufferPool`, versions 0.2.0 and 0.4.4), as they hold
+//! here. a1 and the golden vectors are with the size classes, a2 with the environment.
 
 mod audit;
 
@@ -47,8 +47,8 @@ fn a4_the_count_cap_is_exact_for_every_bucket() {
     drop(lend(&pool, 5, 3 * MIB, &stream));
     let stats = pool.stats();
     assert_eq!((stats.bytes_cached, stats.bytes_held, stats.drops_over_count), (6 * MIB, 6 * MIB, 3));
-    // One rule for all sizes, as in 0.2.0 and DESIGN's promise: the small buckets are capped too. (0.4 spares buckets of
-    // at most 1 MiB; with exact caps there is nothing to spare them for.)
+    // One rule for all sizes, as in 0.2.0 and DESIGN's promise: the small buckets are capped too. (0.4 spares
+    // buckets of at most 1 MiB; with exact caps there is nothing to spare them for.)
     drop(lend(&pool, 5, 100, &stream));
     assert_eq!(pool.stats().bytes_cached, 6 * MIB + 2 * KIB);
 }

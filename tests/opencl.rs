@@ -12,7 +12,8 @@ use vrampool::{
     Stager, Upload,
 };
 
-/// Every device, as it is and as if it were discrete. Skipped where there is none, unless `VRAMPOOL_REQUIRE` names it.
+/// Every device, as it is and as if it were discrete. Skipped where there is none, unless `VRAMPOOL_REQUIRE`
+/// names it.
 fn devices() -> Vec<OpenClDevice> {
     match list() {
         Ok(devices) => {
@@ -123,8 +124,8 @@ fn a_stager_uploads_by_pinned_memory() {
     }
 }
 
-/// Work that waits for an event which the program completes later. The thread that completes it uses the arena first: if it got the
-/// range of that work, it would wait for itself.
+/// Work that waits for an event which the program completes later. The thread that completes it uses the
+/// arena first: if it got the range of that work, it would wait for itself.
 #[test]
 fn a_thread_that_completes_an_event_gets_no_memory_that_waits_for_it() {
     /// Far longer than all of it takes, and the end of a run that would otherwise hang.

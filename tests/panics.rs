@@ -1,4 +1,5 @@
-//! A device whose calls panic: the panic goes on, the books are right, nobody waits for ever, and no byte is lost.
+//! A device whose calls panic: the panic goes on, the books are right, nobody waits for ever, and no byte is
+//! lost.
 
 mod audit;
 
@@ -120,7 +121,8 @@ fn a_panic_while_memory_is_made_leaves_none_of_it() {
     assert!(panicked > 8, "the calls are made: {panicked}");
 }
 
-/// An arena of small pieces that grows within an allowance, and blocks of it with holes between them: one is stitched.
+/// An arena of small pieces that grows within an allowance, and blocks of it with holes between them: one is
+/// stitched.
 struct Growing {
     device: Device,
     stream: HostStream,

@@ -1,4 +1,5 @@
-//! The memory that reading takes, counted: within what the documentation says, and what the file's length allows.
+//! The memory that reading takes, counted: within what the documentation says, and what the file's length
+//! allows.
 #![cfg(feature = "trace")]
 
 use flate2::{Compression, write::GzEncoder};

@@ -1,5 +1,5 @@
-//! A pool that is recorded beside one that is not, whatever threads and streams do to both: the same hits, bytes, peaks and
-//! places. And the recording is what was done.
+//! A pool that is recorded beside one that is not, whatever threads and streams do to both: the same hits,
+//! bytes, peaks and places. And the recording is what was done.
 #![cfg(all(feature = "trace", feature = "host"))]
 
 use proptest::prelude::*;

@@ -301,7 +301,8 @@ fn what_a_thread_does_while_it_ends_is_recorded() {
     thread_local! {
         static LATE: RefCell<Late> = const { RefCell::new(Late(None)) };
     }
-    // Known to the thread before its first request, it goes after what the thread records with; known later, before that.
+    // Known to the thread before its first request, it goes after what the thread records with; known later,
+    // before that.
     for is_known in [false, true] {
         let recorder = Recorder::new();
         let pool = builder().recorder(&recorder).build().expect("a pool");

@@ -1,6 +1,7 @@
-//! Whoever has a region, or anything made from one, has its block stay where it is: each way to a part keeps the hold, and
-//! nothing moves, resets or puts to sleep what is held. (That a part cannot outlive its buffer, nor a region made from the
-//! memory outlive the hold, are doctests that must not compile: `Region`, `RegionMut`, `HeldMemory`, `Buffer`.)
+//! Whoever has a region, or anything made from one, has its block stay where it is: each way to a part keeps
+//! the hold, and nothing moves, resets or puts to sleep what is held. (That a part cannot outlive its buffer,
+//! nor a region made from the memory outlive the hold, are doctests that must not compile: `Region`,
+//! `RegionMut`, `HeldMemory`, `Buffer`.)
 
 use proptest::prelude::*;
 use vrampool::arena::ArenaError;
@@ -124,8 +125,8 @@ fn every_part_of_a_region_keeps_its_block_where_it_is() {
     }
 }
 
-/// Two halves written while the pool closes its holes: what was written through the old workaround, a region made anew of the
-/// memory, went to the block's old place.
+/// Two halves written while the pool closes its holes: what was written through the old workaround, a region
+/// made anew of the memory, went to the block's old place.
 #[test]
 fn what_is_written_through_parts_arrives_in_the_buffer() {
     let (device, stream, pool, mut buffer) = scene();

@@ -10,8 +10,8 @@ use vrampool::{Backend, Error, Pool, SizeClasses, Source, UNLIMITED};
 
 const HEADER: &str = "op,id,size,stream,t_us\n";
 
-/// Every recorded trace, and bytes held over bytes requested, cold and without caps, as they were simulated when the
-/// traces were recorded: fixed classes, and eight to a doubling that do not borrow.
+/// Every recorded trace, and bytes held over bytes requested, cold and without caps, as they were simulated
+/// when the traces were recorded: fixed classes, and eight to a doubling that do not borrow.
 const RECORDED: [(&str, f64, f64); 4] = [
     ("resnet50", 2.36, 1.35),
     ("gpt2", 2.80, 3.63),
@@ -47,8 +47,8 @@ fn ratio(part: u64, whole: u64) -> f64 {
     part as f64 / whole as f64
 }
 
-/// A pool without caps in a few lines: how many blocks are idle in each class, whatever their streams. Answers the peaks
-/// of live and held bytes, and the misses.
+/// A pool without caps in a few lines: how many blocks are idle in each class, whatever their streams.
+/// Answers the peaks of live and held bytes, and the misses.
 fn simulate(trace: &Trace, classes: SizeClasses, borrows: bool) -> (u64, u64, u64) {
     let lends =
         |class: u64| borrows && matches!(classes, SizeClasses::Geometric { from, .. } if class > from);
@@ -117,8 +117,8 @@ fn recorded_traces_hold_what_was_simulated() {
             let all = if classes == SizeClasses::Fixed { 1.0 } else { 0.999 };
             assert!(warm.hit_rate >= all, "{name} {classes}: {}", warm.hit_rate);
             assert_eq!(pool.stats().live_buffers, 0);
-            // Borrowing makes geometric classes hold less than the simulation, which did not; nothing makes them hold
-            // more. Fixed classes are as simulated.
+            // Borrowing makes geometric classes hold less than the simulation, which did not; nothing makes
+            // them hold more. Fixed classes are as simulated.
             let held = ratio(cold.peak_held, requested);
             assert!(held <= reference * 1.1, "{name} {classes}: {held}");
             assert!(classes != SizeClasses::Fixed || held >= reference * 0.9, "{name}: {held}");
@@ -126,8 +126,8 @@ fn recorded_traces_hold_what_was_simulated() {
     }
 }
 
-/// A growing arena takes hardly more than what was live, and nothing once it is warm; at a limit close above that, every trace
-/// completes.
+/// A growing arena takes hardly more than what was live, and nothing once it is warm; at a limit close above
+/// that, every trace completes.
 #[test]
 fn recorded_traces_take_hardly_more_physical_memory_than_they_asked_for() {
     if device().virtual_memory().is_none() {
@@ -176,7 +176,8 @@ fn recorded_traces_stay_within_the_default_caps() {
 
 #[test]
 fn streams_are_honoured() {
-    // The second allocation reuses what stream 0 used; the third what streams 1 and 0 used, in an order of the program's own.
+    // The second allocation reuses what stream 0 used; the third what streams 1 and 0 used, in an order of
+    // the program's own.
     let trace = parse("a,1,100,0,0\nf,1,100,0,0\na,2,100,1,0\nf,2,100,0,0\na,3,100,0,0\n");
     let pool = uncapped(&device(), SizeClasses::Fixed);
     let passes = Replay::new(&trace).run(&pool).expect("memory");

@@ -1,5 +1,5 @@
-//! An arena forgets its blocks while a pool over it keeps some idle: no request gets one of those, no stale buffer has an
-//! address, and nothing keeps a range that was replaced.
+//! An arena forgets its blocks while a pool over it keeps some idle: no request gets one of those, no stale
+//! buffer has an address, and nothing keeps a range that was replaced.
 
 mod audit;
 
@@ -125,8 +125,8 @@ fn an_idle_block_does_not_keep_a_range_that_was_replaced() {
     }
 }
 
-/// A wake that can be neither finished nor taken back leaves pages behind. A reset releases them, and until then no other arena takes
-/// their part of the allowance.
+/// A wake that can be neither finished nor taken back leaves pages behind. A reset releases them, and until
+/// then no other arena takes their part of the allowance.
 #[test]
 fn an_allowance_is_there_again_behind_the_pages_of_an_arena_asleep() {
     const PAGE: u64 = 4 * KIB;
@@ -187,7 +187,8 @@ fn another_threads_magazines_hold_nothing_of_before() {
     }
 }
 
-/// What a thread kept when it ended, and a reset had forgotten, goes with the next request that a source serves.
+/// What a thread kept when it ended, and a reset had forgotten, goes with the next request that a source
+/// serves.
 #[test]
 fn what_an_ended_thread_kept_of_before_goes_with_the_next_miss() {
     let Some(scene) = scene(false, 64 * KIB) else { return };

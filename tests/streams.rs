@@ -177,7 +177,8 @@ fn every_stream_that_used_a_buffer_is_waited_for() {
     }
 }
 
-/// A stream that was recorded is behind nobody for that: a region of it waits for the writer as for any stream.
+/// A stream that was recorded is behind nobody for that: a region of it waits for the writer as for any
+/// stream.
 #[test]
 fn a_recorded_stream_that_reads_waits_for_the_writer() {
     for source in Source::ALL {
@@ -333,8 +334,8 @@ fn lease() -> impl Strategy<Value = Lease> {
     )
 }
 
-/// Queues all leases while every stream is held back, lets them go at once, and counts results that are not their own.
-/// Some buffers stay live for a while, and an arena is compacted now and then.
+/// Queues all leases while every stream is held back, lets them go at once, and counts results that are not
+/// their own. Some buffers stay live for a while, and an arena is compacted now and then.
 fn wrong_results(device: &Device, source: Source, leases: &[Lease]) -> usize {
     let builder = Pool::builder(device).source(source).limit(16 << 20);
     let pool = builder.max_buffers_per_bucket(2).build().expect("a pool");
@@ -432,8 +433,8 @@ fn random_work_without_waits_sees_anothers_data() {
     }
 }
 
-/// A compaction's copy is late. A pool hands the block that it moved out again, to the stream whose it was, and the caller takes its
-/// address: what it does with that comes after the copy.
+/// A compaction's copy is late. A pool hands the block that it moved out again, to the stream whose it was,
+/// and the caller takes its address: what it does with that comes after the copy.
 #[test]
 fn a_hit_after_a_compaction_is_behind_its_copy() {
     const BYTES: u64 = 4096;

@@ -1,5 +1,5 @@
-//! A hundred million operations by up to sixteen threads that come and go: the caps hold at every look, and in the end
-//! everything is given back.
+//! A hundred million operations by up to sixteen threads that come and go: the caps hold at every look, and
+//! in the end everything is given back.
 
 mod audit;
 

@@ -221,7 +221,8 @@ fn what_is_no_snapshot_is_said_to_be_none() {
 #[test]
 fn endless_and_exploding_pickles_are_read_no_further_than_the_limits() {
     let few = Import::new().format(Format::PyTorch).limits(Limits::default().max_events(1));
-    // Marks, lists, dictionaries, lists in lists, one value twice over and over, and places in the memo, for ever.
+    // Marks, lists, dictionaries, lists in lists, one value twice over and over, and places in the memo, for
+    // ever.
     for again in [&b"("[..], b"]", b"}", b"](", b"2", b"](h\x00e2a", b"\x94Nh\x00"] {
         let head = &b"\x80\x02]q\x00"[..];
         let again = Again { bytes: again, at: 0 };
@@ -363,8 +364,8 @@ fn trace_of(choices: &[(u8, u32, u8, u16)]) -> Trace {
     Trace::parse(text.as_bytes()).expect("a trace")
 }
 
-/// What of a trace other formats have: the order, sizes, which free is of which allocation, streams up to their names, and times
-/// since the first event.
+/// What of a trace other formats have: the order, sizes, which free is of which allocation, streams up to
+/// their names, and times since the first event.
 fn essence(trace: &Trace) -> Vec<String> {
     let (mut ids, mut streams) = (HashMap::new(), HashMap::new());
     let began = trace.events().first().map_or(0, |event| event.t_us);

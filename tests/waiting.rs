@@ -1,5 +1,5 @@
-//! Requests that wait for memory that is being given back get it in the order in which they came. No later request takes it, whether the
-//! limit or the device refused the earlier ones.
+//! Requests that wait for memory that is being given back get it in the order in which they came. No later
+//! request takes it, whether the limit or the device refused the earlier ones.
 
 mod audit;
 
@@ -16,9 +16,9 @@ const ROUNDS: usize = 20;
 type Device = AuditDevice<HostDevice>;
 type Hook = Box<dyn Fn() + Send + Sync>;
 
-/// One thread gives all memory back, in the middle of which `on_drop` calls a hook that holds it up. Another thread waits for the memory.
-/// A later request does not get it instead, whether it comes before or after the memory is free: least of all that of the thread that gave
-/// it back, which need not be woken.
+/// One thread gives all memory back, in the middle of which `on_drop` calls a hook that holds it up. Another
+/// thread waits for the memory. A later request does not get it instead, whether it comes before or after the
+/// memory is free: least of all that of the thread that gave it back, which need not be woken.
 fn assert_waiter_is_first(
     pool: &Pool<Device>,
     stream: &<Device as Backend>::Stream,
@@ -124,8 +124,8 @@ fn those_who_wait_are_served_in_their_order() {
     assert_eq!((device.taken(), pool.stats().bytes_held), (0, 0));
 }
 
-/// The same where nothing but the device's memory is short: one thread gives it back slowly and asks for it again at once. Another one
-/// was refused before.
+/// The same where nothing but the device's memory is short: one thread gives it back slowly and asks for it
+/// again at once. Another one was refused before.
 #[test]
 fn a_request_that_the_device_refused_is_not_overtaken() {
     for source in [Source::Direct, Source::Driver] {

@@ -1,4 +1,5 @@
-//! The pool, the arena and the stager on a device of wgpu's. Every test is skipped, and says so, where there is none.
+//! The pool, the arena and the stager on a device of wgpu's. Every test is skipped, and says so, where there
+//! is none.
 #![cfg(feature = "wgpu")]
 
 use std::pin::pin;
@@ -46,7 +47,8 @@ impl Count {
     }
 }
 
-/// Buffers of all sizes come and go on several streams and threads; nobody finds a byte that somebody else wrote.
+/// Buffers of all sizes come and go on several streams and threads; nobody finds a byte that somebody else
+/// wrote.
 #[test]
 fn no_byte_is_anybody_elses() {
     let Some(device) = device() else { return };

@@ -1,4 +1,5 @@
-//! Keeps the library loaded after `dlclose`: threads that it started, and destructors of its callers' thread-local variables, may still run.
+//! Keeps the library loaded after `dlclose`: threads that it started, and destructors of its callers'
+//! thread-local variables, may still run.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");

@@ -1,4 +1,5 @@
-//! What the program runs on: a device chosen by its name, then used as what it is, without an enum in the way of figures.
+//! What the program runs on: a device chosen by its name, then used as what it is, without an enum in the way
+//! of figures.
 
 use crate::bench::Rivals;
 use crate::kernels::{CudaKernels, HostKernels, Kernels, OpenClKernels, Oscillator, WgpuKernels};

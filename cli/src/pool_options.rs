@@ -15,8 +15,8 @@ pub(crate) struct PoolOptions {
     /// What serves misses: direct, arena, virtual, driver
     #[arg(long, default_value_t)]
     pub(crate) source: Source,
-    /// `fixed`, `power-of-two`, `geometric[:PER_DOUBLING[:FROM]]`, `multiple:SIZE`, `exact[:SIZE]`, `tight`, or `fitted:FILE` with a
-    /// file that `fit` wrote [default: fixed, tight where the source is virtual]
+    /// `fixed`, `power-of-two`, `geometric[:PER_DOUBLING[:FROM]]`, `multiple:SIZE`, `exact[:SIZE]`, `tight`,
+    /// or `fitted:FILE` with a file that `fit` wrote [default: fixed, tight where the source is virtual]
     #[arg(long, value_name = "CLASSES", value_parser = size_classes)]
     pub(crate) size_classes: Option<Classes>,
     /// From how many of the next larger classes an empty geometric class borrows [default: 2]
@@ -31,7 +31,8 @@ pub(crate) struct PoolOptions {
     /// Hard cap on bytes taken from the device, or `unlimited` [default: unlimited]
     #[arg(long, value_name = "SIZE", value_parser = bytes_or_unlimited)]
     pub(crate) limit: Option<u64>,
-    /// Soft cap on bytes taken from the device, or `unlimited` [default: unlimited; 85 % of a discrete device]
+    /// Soft cap on bytes taken from the device, or `unlimited`
+    /// [default: unlimited; 85 % of a discrete device]
     #[arg(long, value_name = "SIZE", value_parser = bytes_or_unlimited)]
     pub(crate) budget: Option<u64>,
 }

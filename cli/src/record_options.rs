@@ -11,8 +11,8 @@ use vrampool::{Backend, Builder};
 /// Flags of commands whose pool may be recorded.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct RecordOptions {
-    /// Record what the pool serves to this file: as PyTorch's snapshot where its name ends with .pickle or .pkl, else as CSV; and
-    /// gzip-compressed where .gz follows
+    /// Record what the pool serves to this file: as PyTorch's snapshot where its name ends with .pickle or
+    /// .pkl, else as CSV; and gzip-compressed where .gz follows
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
 }
@@ -59,7 +59,8 @@ impl Recording {
         }
     }
 
-    /// Writes what was recorded, and says on standard error what there was no room for. Returns how many events were written.
+    /// Writes what was recorded, and says on standard error what there was no room for. Returns how many
+    /// events were written.
     pub(crate) fn save(self) -> Result<u64, Box<dyn Error>> {
         let Some((output, recorder)) = self.0 else { return Ok(0) };
         let path = output.path().to_owned();

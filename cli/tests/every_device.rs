@@ -1,12 +1,12 @@
-//! The program on every device that is there besides the host, by its name: it learns what it learns on the host, from
-//! recycled memory, and a real program's buffers stay as they were written.
+//! The program on every device that is there besides the host, by its name: it learns what it learns on the
+//! host, from recycled memory, and a real program's buffers stay as they were written.
 
 use serde_json::Value;
 use std::process::Command;
 use vrampool::any;
 
-/// The names of all devices. A backend without one is told of, and is a failure where `VRAMPOOL_REQUIRE`, a list separated by
-/// commas, names it.
+/// The names of all devices. A backend without one is told of, and is a failure where `VRAMPOOL_REQUIRE`, a
+/// list separated by commas, names it.
 fn names() -> Vec<String> {
     let devices = any::devices();
     let required = std::env::var("VRAMPOOL_REQUIRE").unwrap_or_default();

@@ -1,4 +1,5 @@
-//! A real Prometheus scrapes a running job with the shipped configuration, and a starved cache makes the alert fire.
+//! A real Prometheus scrapes a running job with the shipped configuration, and a starved cache makes the
+//! alert fire.
 
 #[path = "../../tests/require/mod.rs"]
 mod require;
@@ -86,7 +87,8 @@ fn prometheus_scrapes_a_job_and_a_starved_cache_fires_the_alert() {
     let Some(program) = require::program("prometheus") else { return };
     let folder = tempfile::tempdir().expect("a folder");
 
-    // A job of three pools: one caches nothing, one all there is, and one is virtual, whose large buffers are its arena's.
+    // A job of three pools: one caches nothing, one all there is, and one is virtual, whose large buffers are
+    // its arena's.
     let device = HostDevice::new();
     let stream = device.create_stream().expect("a stream");
     let starved = Pool::builder(&device).name("starved").max_cached_bytes(0).build().expect("a pool");

@@ -32,8 +32,8 @@ fn a_sweep_larger_than_its_share_is_right_on_every_device() {
         let opened = any::open(&device.name).expect("it is there");
         let granularity = Broker::builder(&opened).build().expect("a broker").granularity();
         for streams in [1, 3] {
-            // Where a device allocates in large pieces: one for each of both arrays on each stream, and eight times as many runs as
-            // the states of go into one.
+            // Where a device allocates in large pieces: one for each of both arrays on each stream, and eight
+            // times as many runs as the states of go into one.
             let share = LEAST_SHARE.max(streams * 2 * granularity);
             let runs = LEAST_RUNS.max(granularity / (16 * 4) * 8);
             let [runs_text, share_text, streams_text] =

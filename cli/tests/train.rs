@@ -1,5 +1,5 @@
-//! `vrampool train`: it learns, through pool buffers only, the same whatever the pool may keep; its flags and the
-//! environment reach the pool; what is wrong is said.
+//! `vrampool train`: it learns, through pool buffers only, the same whatever the pool may keep; its flags and
+//! the environment reach the pool; what is wrong is said.
 
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};

@@ -1,5 +1,6 @@
-//! Every command that writes a file, where the disk is full, the folder is read-only, or the program is killed: the previous file
-//! or the next one is there, whole, and nothing else. `VRAMPOOL_KILLS` says how often each is killed, if more than a few times.
+//! Every command that writes a file, where the disk is full, the folder is read-only, or the program is
+//! killed: the previous file or the next one is there, whole, and nothing else. `VRAMPOOL_KILLS` says how
+//! often each is killed, if more than a few times.
 #![cfg(target_os = "linux")]
 
 use std::fs;
@@ -119,7 +120,8 @@ fn a_limit_on_the_size_of_files_leaves_the_previous_file_and_the_report() {
         let (_folder, path) = folder(&writer);
         let own = writer.command(&path);
         let mut command = Command::new("sh");
-        // No byte of any file. The signal that comes with such a write ends a process that does not look before.
+        // No byte of any file. The signal that comes with such a write ends a process that does not look
+        // before.
         command.args(["-c", "ulimit -f 0; exec \"$@\"", "sh", PROGRAM]).args(own.get_args());
         let output = command.output().expect("it starts");
         assert_old(&path, &output);
@@ -128,8 +130,8 @@ fn a_limit_on_the_size_of_files_leaves_the_previous_file_and_the_report() {
     }
 }
 
-/// Runs a command in the folder `$1`, on a file system of four pages that has the previous file and `$4` free pages, and
-/// copies what is there afterwards to the folder `$2`. `$3` is the previous file.
+/// Runs a command in the folder `$1`, on a file system of four pages that has the previous file and `$4` free
+/// pages, and copies what is there afterwards to the folder `$2`. `$3` is the previous file.
 const ON_A_FULL_DISK: &str = r#"
 disk=$1 after=$2 previous=$3 free=$4
 shift 4
@@ -143,7 +145,8 @@ cp -R "$disk/." "$after" || exit 99
 exit $code
 "#;
 
-/// A command that may mount a file system of its own; `None`, with a line that says so, where the system forbids it.
+/// A command that may mount a file system of its own; `None`, with a line that says so, where the system
+/// forbids it.
 fn with_own_mounts() -> Option<Command> {
     let unshare = || {
         let mut command = Command::new("unshare");

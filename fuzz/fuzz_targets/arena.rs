@@ -1,5 +1,5 @@
-//! Any bytes are a history of operations on an arena, compared with its naive twin after each. Tells how many there were,
-//! once for every hundred thousand.
+//! Any bytes are a history of operations on an arena, compared with its naive twin after each. Tells how many
+//! there were, once for every hundred thousand.
 #![no_main]
 
 #[path = "../../tests/history/mod.rs"]

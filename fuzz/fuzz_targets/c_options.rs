@@ -1,4 +1,5 @@
-//! Any bytes as the options of a pool of the C library's. They are refused, or the pool is as a naive second reader reads them.
+//! Any bytes as the options of a pool of the C library's. They are refused, or the pool is as a naive second
+//! reader reads them.
 #![no_main]
 
 #[path = "../../bindings/c/tests/options/mod.rs"]

@@ -1,4 +1,5 @@
-//! Any bytes as each format, gzip-compressed ones too. They are refused, or mean what a naive second reader says.
+//! Any bytes as each format, gzip-compressed ones too. They are refused, or mean what a naive second reader
+//! says.
 #![no_main]
 #![allow(dead_code, reason = "each target reads one format")]
 

@@ -61,8 +61,8 @@ impl Devices {
         self.by_preference().next()
     }
 
-    /// What to choose from, the best first: of each backend those that do not share the host's memory before those that do.
-    /// No CPU but the host itself.
+    /// What to choose from, the best first: of each backend those that do not share the host's memory before
+    /// those that do. No CPU but the host itself.
     pub(super) fn by_preference(&self) -> impl Iterator<Item = &Listed> {
         let eligible = |device: &&Listed| device.kind != DeviceKind::Cpu || device.backend == HOST;
         self.there.chunk_by(|one, next| one.backend == next.backend).flat_map(move |devices| {

@@ -1,7 +1,8 @@
 //! A backend chosen at run time, of those that features compiled in.
 //!
 //! * [`open`] opens a device by its name; [`devices`] lists what there is, and why the rest is not.
-//! * [`AnyDevice`] is an enum of devices and a backend like any other: `Pool<AnyDevice>`, `DeviceArena<AnyDevice>`.
+//! * [`AnyDevice`] is an enum of devices and a backend like any other: `Pool<AnyDevice>`,
+//!   `DeviceArena<AnyDevice>`.
 //! * A kernel needs the backend's own types: match on the enums, or ask them, as `AnyDevice::as_host` and
 //!   `AnyStream::as_host`; regions give theirs by [`Region::project`](crate::Region::project).
 //! * What belongs to another backend than the device is refused as an invalid argument, never a panic.
@@ -14,8 +15,9 @@
 //! | `wgpu`, `wgpu:1` | a GPU through Vulkan: the first, by number |
 //! | `host` | the host's own memory; the same device whenever it is opened |
 //!
-//! The best is a GPU by CUDA, else by OpenCL, else by wgpu, else the host's own memory. Of several the first that does not share
-//! the host's memory comes first. A CPU behind a GPU's interface is opened only by its name.
+//! The best is a GPU by CUDA, else by OpenCL, else by wgpu, else the host's own memory. Of several the first
+//! that does not share the host's memory comes first. A CPU behind a GPU's interface is opened only by its
+//! name.
 //!
 //! ```
 //! use vrampool::any::{self, AnyMemory};

@@ -57,7 +57,8 @@ impl Name {
     }
 }
 
-/// Opens the device of this name, which the [module's table](super) explains. A device that is opened again is the same.
+/// Opens the device of this name, which the [module's table](super) explains. A device that is opened again
+/// is the same.
 ///
 /// ```no_run
 /// let device = vrampool::any::open("auto")?;
@@ -73,8 +74,8 @@ pub fn open(name: &str) -> Result<AnyDevice, Error> {
 
 /// The device that `VRAMPOOL_BACKEND` names, for a program's default: `None` where it is not set, or empty.
 ///
-/// A name that somebody gives to the program should come before it, as in [`Builder`](crate::Builder): argument, then
-/// environment, then default.
+/// A name that somebody gives to the program should come before it, as in [`Builder`](crate::Builder):
+/// argument, then environment, then default.
 ///
 /// # Errors
 /// [`Error::Environment`] when it does not name a device that opens.

@@ -62,7 +62,8 @@ macro_rules! any {
                 /// The backend's own.
                 ///
                 /// # Errors
-                /// [`BackendError::InvalidArgument`](vrampool_backend::BackendError::InvalidArgument) when it is another backend's.
+                /// [`BackendError::InvalidArgument`](vrampool_backend::BackendError::InvalidArgument) when it
+                /// is another backend's.
                 pub fn $as_own(&self) -> Result<&$Own, vrampool_backend::BackendError> {
                     match self {
                         Self::$Variant(own) => Ok(own),

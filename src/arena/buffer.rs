@@ -12,10 +12,11 @@ use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, OnceLock};
 use vrampool_backend::{Backend, CaptureId, HeldMemory, Hold, Memory, Region, RegionMut, fork};
 
-/// A block of a [`DeviceArena`](super::DeviceArena). Dropping it frees it; it may outlive the arena's handles.
+/// A block of a [`DeviceArena`](super::DeviceArena). Dropping it frees it; it may outlive the arena's
+/// handles.
 ///
-/// The way to its bytes goes through a stream, as with [`Buffer`](crate::Buffer). It follows its data: a compaction moves
-/// it when no region of it exists, and the next region is where the data is.
+/// The way to its bytes goes through a stream, as with [`Buffer`](crate::Buffer). It follows its data: a
+/// compaction moves it when no region of it exists, and the next region is where the data is.
 pub struct ArenaBuffer<B: Backend> {
     pub(super) arena: Arc<Shared<B>>,
     /// `None` only while dropping, or emptied.
@@ -77,13 +78,13 @@ impl<B: Backend> ArenaBuffer<B> {
         self.size
     }
 
-    /// Its bytes for reading on `stream`, behind the work of the stream that wrote them last: another stream waits for that
-    /// on the device. The block does not move while the region exists.
+    /// Its bytes for reading on `stream`, behind the work of the stream that wrote them last: another stream
+    /// waits for that on the device. The block does not move while the region exists.
     ///
     /// # Errors
-    /// [`Error::Arena`] after the arena was reset or resized, [`Error::Asleep`], [`Error::WrongDevice`], [`Error::Backend`] when the device
-    /// refuses the event or the wait, [`Error::Capture`] when that would be between a stream that is captured and one that is
-    /// not.
+    /// [`Error::Arena`] after the arena was reset or resized, [`Error::Asleep`], [`Error::WrongDevice`],
+    /// [`Error::Backend`] when the device refuses the event or the wait, [`Error::Capture`] when that would
+    /// be between a stream that is captured and one that is not.
     pub fn on(&self, stream: &B::Stream) -> Result<Region<'_, B::Memory>, Error> {
         self.region(self.len, stream)
     }
@@ -97,7 +98,8 @@ impl<B: Backend> ArenaBuffer<B> {
         self.region_mut(self.len, stream)
     }
 
-    /// Where it is in its [memory](Self::memory) at this moment, bytes. Without a region it can move at any time.
+    /// Where it is in its [memory](Self::memory) at this moment, bytes. Without a region it can move at any
+    /// time.
     ///
     /// # Errors
     /// [`Error::Arena`] after the arena was reset or resized.
@@ -130,8 +132,8 @@ impl<B: Backend> ArenaBuffer<B> {
         Some((start + offset, state.backing.is_some()))
     }
 
-    /// Where in the arena's range its bytes are at this moment, offsets, in the order of its own: one part, or of a stitched block
-    /// as many as it is stitched of. None after the arena was reset or resized.
+    /// Where in the arena's range its bytes are at this moment, offsets, in the order of its own: one part,
+    /// or of a stitched block as many as it is stitched of. None after the arena was reset or resized.
     #[must_use]
     pub fn parts(&self) -> Vec<Range<u64>> {
         if fork::is_child() {
@@ -144,8 +146,8 @@ impl<B: Backend> ArenaBuffer<B> {
         extents.map(|(offset, bytes)| offset..offset + bytes).collect()
     }
 
-    /// The memory that it is a part of: the arena's range, or a stitched one of a growing arena's. The block stays where it is
-    /// while the result exists, and no region made of the memory outlives that.
+    /// The memory that it is a part of: the arena's range, or a stitched one of a growing arena's. The block
+    /// stays where it is while the result exists, and no region made of the memory outlives that.
     #[must_use]
     pub fn memory(&self) -> HeldMemory<'_, B::Memory> {
         if fork::is_child() {
@@ -172,7 +174,8 @@ impl<B: Backend> ArenaBuffer<B> {
     /// Copies `bytes` from the host to its start, in order on `stream`. `bytes` may be reused at once.
     ///
     /// # Errors
-    /// [`Error::Backend`] when there are more bytes than it has or the device fails; else as [`on`](Self::on).
+    /// [`Error::Backend`] when there are more bytes than it has or the device fails; else as
+    /// [`on`](Self::on).
     pub fn write(&mut self, stream: &B::Stream, bytes: &[u8]) -> Result<(), Error> {
         let device = self.arena.device.clone();
         let region = self.on_mut(stream)?.slice(..bytes.len() as u64)?;
@@ -205,8 +208,9 @@ impl<B: Backend> ArenaBuffer<B> {
         Ok(RegionMut::new(&**self.range(), offset, len, stream)?.with_room(room).held(hold))
     }
 
-    /// Says that work on `stream` reads it, for work that got its address in another way; else as [`on`](Self::on). Call it before the
-    /// work is submitted: what was enqueued on `stream` so far is [submitted](Backend::flush) then.
+    /// Says that work on `stream` reads it, for work that got its address in another way; else as
+    /// [`on`](Self::on). Call it before the work is submitted: what was enqueued on `stream` so far is
+    /// [submitted](Backend::flush) then.
     ///
     /// # Errors
     /// As [`on`](Self::on).
@@ -215,17 +219,19 @@ impl<B: Backend> ArenaBuffer<B> {
         Ok(self.arena.device.flush(stream)?)
     }
 
-    /// As [`used_on`](Self::used_on), for work that goes through the device. Returns the capture in which alone it is so.
+    /// As [`used_on`](Self::used_on), for work that goes through the device. Returns the capture in which
+    /// alone it is so.
     pub(crate) fn lend(&self, stream: &B::Stream) -> Result<Option<CaptureId>, Error> {
         self.hold(stream, After::Contents, Slot::before_read, Slot::read_by).map(|(.., capture)| capture)
     }
 
-    /// Says that work on `stream` uses it, and has that wait for nothing: the program's own order does. Who gets its bytes next, or
-    /// writes it through a region, waits for that stream too. On a stream that is captured it is [`used_on`](Self::used_on).
+    /// Says that work on `stream` uses it, and has that wait for nothing: the program's own order does. Who
+    /// gets its bytes next, or writes it through a region, waits for that stream too. On a stream that is
+    /// captured it is [`used_on`](Self::used_on).
     ///
     /// # Errors
-    /// [`Error::Arena`] after the arena was reset or resized, [`Error::Asleep`], [`Error::WrongDevice`]; on a stream that is captured as
-    /// [`on`](Self::on).
+    /// [`Error::Arena`] after the arena was reset or resized, [`Error::Asleep`], [`Error::WrongDevice`]; on a
+    /// stream that is captured as [`on`](Self::on).
     pub fn record_stream(&self, stream: &B::Stream) -> Result<(), Error> {
         self.arena.check_device(stream)?;
         match self.arena.device.is_capturing(stream)? {
@@ -245,13 +251,14 @@ impl<B: Backend> ArenaBuffer<B> {
         Ok(())
     }
 
-    /// Makes `stream` wait for every stream that used it, and its order the block's own. Returns the capture in which alone it is so.
+    /// Makes `stream` wait for every stream that used it, and its order the block's own. Returns the capture
+    /// in which alone it is so.
     pub(crate) fn hand_over(&self, stream: &B::Stream, after: After) -> Result<Option<CaptureId>, Error> {
         self.hold(stream, after, Slot::before_write, Slot::written_by).map(|(.., capture)| capture)
     }
 
-    /// Keeps it where it is, and puts what `stream` does from now on behind the work of those who are `before` it. Returns the
-    /// capture in which alone that is so, too.
+    /// Keeps it where it is, and puts what `stream` does from now on behind the work of those who are
+    /// `before` it. Returns the capture in which alone that is so, too.
     fn hold(
         &self,
         stream: &B::Stream,

@@ -24,8 +24,8 @@ const HOST_MARGIN: u64 = 512 << 20;
 /// The most bytes that a growing arena reserves addresses for.
 pub(super) const MOST_ADDRESSES: u64 = 4 << 40;
 
-/// Addresses of a growing arena's own range, in multiples of its capacity: one for small requests, and for the others as many as leave
-/// room where gaps are too small.
+/// Addresses of a growing arena's own range, in multiples of its capacity: one for small requests, and for
+/// the others as many as leave room where gaps are too small.
 const ADDRESSES: u64 = 3;
 
 /// How a [`DeviceArena`] is to be.
@@ -69,16 +69,19 @@ impl<B: Backend> ArenaBuilder<B> {
         }
     }
 
-    /// Reserves addresses only, and maps physical memory as it is needed, at most [`limit`](Self::limit) of it (0: no limit
-    /// but the device's). Nothing is guessed, nothing moves, and [`release`](DeviceArena::release) gives back what is free.
-    /// The device must have [`VIRTUAL_MEMORY`](vrampool_backend::Capabilities::VIRTUAL_MEMORY), and there is no stable zone:
-    /// all of it is.
+    /// Reserves addresses only, and maps physical memory as it is needed, at most [`limit`](Self::limit) of
+    /// it (0: no limit but the device's). Nothing is guessed, nothing moves, and
+    /// [`release`](DeviceArena::release) gives back what is free. The device must have
+    /// [`VIRTUAL_MEMORY`](vrampool_backend::Capabilities::VIRTUAL_MEMORY), and there is no stable zone: all
+    /// of it is.
     ///
-    /// What it takes of the process is bounded for any traffic, in proportion to its capacity (the limit, or the device's memory if that
-    /// is less): addresses of at most eight times the capacity, three of them reserved at once, and at most four mappings for each page
-    /// of it, and 1,024. Stitched ranges that no block uses are retired, the least recently used first. Where addresses or the device's
-    /// table of mappings run out, the arena is out of memory until something is freed. A limit that is raised above twice its first
-    /// value takes another range of addresses; the range so far stays until its last block is freed.
+    /// What it takes of the process is bounded for any traffic, in proportion to its capacity (the limit, or
+    /// the device's memory if that is less): addresses of at most eight times the capacity, three of them
+    /// reserved at once, and at most four mappings for each page of it, and 1,024. Stitched ranges that no
+    /// block uses are retired, the least recently used first. Where addresses or the device's table of
+    /// mappings run out, the arena is out of memory until something is freed. A limit that is raised above
+    /// twice its first value takes another range of addresses; the range so far stays until its last block is
+    /// freed.
     ///
     /// ```
     /// # use vrampool::{Backend, DeviceArena, host::HostDevice};
@@ -100,17 +103,19 @@ impl<B: Backend> ArenaBuilder<B> {
         self
     }
 
-    /// A cap on what a growing arena maps as one piece, bytes, rounded down to the device's granularity: small pieces are given
-    /// back and stitched more readily, and take more calls. Pieces are in any case at most a 128th of what is mapped, or two
-    /// granules, or a 1024th of what is mapped at once, whichever is most. Default: no cap.
+    /// A cap on what a growing arena maps as one piece, bytes, rounded down to the device's granularity:
+    /// small pieces are given back and stitched more readily, and take more calls. Pieces are in any case at
+    /// most a 128th of what is mapped, or two granules, or a 1024th of what is mapped at once, whichever is
+    /// most. Default: no cap.
     pub fn piece_bytes(mut self, bytes: u64) -> Self {
         self.piece_bytes = bytes;
         self
     }
 
-    /// The addresses that a growing arena reserves, bytes, rounded up to the device's granularity: for one that holds little and stays
-    /// as it is, such as one large block. Its blocks then share one zone, and a limit that is raised takes no other range. Default: three times the
-    /// capacity (the limit, or the device's memory if that is less), so that holes may be passed over.
+    /// The addresses that a growing arena reserves, bytes, rounded up to the device's granularity: for one
+    /// that holds little and stays as it is, such as one large block. Its blocks then share one zone, and a
+    /// limit that is raised takes no other range. Default: three times the capacity (the limit, or the
+    /// device's memory if that is less), so that holes may be passed over.
     ///
     /// ```
     /// # use vrampool::{Backend, DeviceArena, host::HostDevice};
@@ -129,21 +134,23 @@ impl<B: Backend> ArenaBuilder<B> {
         self
     }
 
-    /// Physical memory of a growing arena is a part of that, as well as within its own [`limit`](Self::limit).
+    /// Physical memory of a growing arena is a part of that, as well as within its own
+    /// [`limit`](Self::limit).
     pub fn within(mut self, allowance: &Arc<Allowance>) -> Self {
         self.allowance = Some(Arc::clone(allowance));
         self
     }
 
-    /// The range's size, bytes. 0, the default, is what is free on the device less a margin of 256 MiB (512 MiB for host
-    /// memory), or all of it where that is less. Of a [growing](Self::growing) arena the most bytes of physical memory, rounded
-    /// down to the device's granularity, and 0 is no limit.
+    /// The range's size, bytes. 0, the default, is what is free on the device less a margin of 256 MiB (512
+    /// MiB for host memory), or all of it where that is less. Of a [growing](Self::growing) arena the most
+    /// bytes of physical memory, rounded down to the device's granularity, and 0 is no limit.
     pub fn limit(mut self, bytes: u64) -> Self {
         self.limit = bytes;
         self
     }
 
-    /// A limit above what is free becomes what is free, rather than an error; of a growing arena, above the device's memory that.
+    /// A limit above what is free becomes what is free, rather than an error; of a growing arena, above the
+    /// device's memory that.
     pub fn clamp(mut self) -> Self {
         self.clamp = true;
         self
@@ -164,10 +171,11 @@ impl<B: Backend> ArenaBuilder<B> {
     /// Reserves the range.
     ///
     /// # Errors
-    /// [`Error::Configuration`] for what a [growing](Self::growing) arena cannot have: a stable zone, or a limit below the
-    /// device's granularity; [`Error::Backend`] with `Unsupported` for one on a device without virtual memory.
-    /// [`Error::Arena`] for a layout that cannot be, [`Error::Backend`] when the device has not enough memory, which a
-    /// limit above what is free means unless it is [clamped](Self::clamp).
+    /// [`Error::Configuration`] for what a [growing](Self::growing) arena cannot have: a stable zone, or a
+    /// limit below the device's granularity; [`Error::Backend`] with `Unsupported` for one on a device
+    /// without virtual memory. [`Error::Arena`] for a layout that cannot be, [`Error::Backend`] when the
+    /// device has not enough memory, which a limit above what is free means unless it is
+    /// [clamped](Self::clamp).
     pub fn build(self) -> Result<DeviceArena<B>, Error> {
         fork::opening()?;
         let id = self.device.id();

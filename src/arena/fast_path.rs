@@ -1,11 +1,12 @@
 //! One buffer for one block after the other: what a pool's misses are made of that need nothing but numbers.
 //!
-//! A pool calls these under its own lock. So they call nothing of the device, wait for nothing, and drop no handle of a
-//! stream or a range that may be the last. Where that cannot be they do nothing, and the usual way is to be taken.
+//! A pool calls these under its own lock. So they call nothing of the device, wait for nothing, and drop no
+//! handle of a stream or a range that may be the last. Where that cannot be they do nothing, and the usual
+//! way is to be taken.
 //!
-//! A program mostly asks next for as much as it freed last. So the engine is told of a free only when somebody else looks
-//! ([`LockedState`](super::state::LockedState)), or at the next request, and of that one not at all if it would give the same
-//! block again.
+//! A program mostly asks next for as much as it freed last. So the engine is told of a free only when
+//! somebody else looks ([`LockedState`](super::state::LockedState)), or at the next request, and of that one
+//! not at all if it would give the same block again.
 
 use super::ArenaBuffer;
 use super::hazards::ranges::Streams;
@@ -56,7 +57,8 @@ impl<B: Backend> ArenaBuffer<B> {
         Some(Refill { end, address, gone })
     }
 
-    /// Frees its block at once, if it can be; it is good for [`refill`](Self::refill) then, and for nothing else.
+    /// Frees its block at once, if it can be; it is good for [`refill`](Self::refill) then, and for nothing
+    /// else.
     #[inline]
     pub(crate) fn empty(&mut self) -> bool {
         if self.stitched_at.is_some() {
@@ -75,15 +77,16 @@ impl<B: Backend> ArenaBuffer<B> {
         let Some(freed) = PutOff::new(self.block, size, user.id()) else { return false };
         self.stream = slots.take_sole(self.block);
         state.put_off(freed);
-        // Not the last one, as long as the lock is held: the state has one, of this range, because the block was live in it.
+        // Not the last one, as long as the lock is held: the state has one, of this range, because the block
+        // was live in it.
         drop(state.keep_handle_of_emptied(&mut self.range));
         drop(state);
         self.becomes_empty();
         true
     }
 
-    /// As [`empty`](Self::empty) of a block that several streams used. Answers what is to be done without any lock: to mark how far
-    /// those are, and to drop handles.
+    /// As [`empty`](Self::empty) of a block that several streams used. Answers what is to be done without any
+    /// lock: to mark how far those are, and to drop handles.
     #[cold]
     pub(crate) fn empty_shared(&mut self) -> Option<impl FnOnce() + Send + use<B>> {
         if self.stitched_at.is_some() {
@@ -119,13 +122,15 @@ impl<B: Backend> ArenaBuffer<B> {
 }
 
 impl<B: Backend> State<B> {
-    /// A resize is to give the range back, of which emptied buffers then keep no handle. Answers one to be dropped.
+    /// A resize is to give the range back, of which emptied buffers then keep no handle. Answers one to be
+    /// dropped.
     #[inline]
     fn keep_handle_of_emptied(&mut self, handle: &mut Option<Arc<B::Memory>>) -> Option<Arc<B::Memory>> {
         if self.backing.is_none() { self.keep_handle(handle.take()) } else { None }
     }
 
-    /// The block that was freed last, if a request of so many bytes gets it again: it is live again then, without a slot.
+    /// The block that was freed last, if a request of so many bytes gets it again: it is live again then,
+    /// without a slot.
     #[inline(always)]
     fn take_again(&mut self, size: u64, stream: &B::Stream) -> Option<BlockId> {
         let last = self.put_off.as_ref()?;
@@ -133,7 +138,8 @@ impl<B: Backend> State<B> {
             return None;
         }
         let block = last.block;
-        // From the engine as it was it would get the same place, and of a hole of its own size there is none better.
+        // From the engine as it was it would get the same place, and of a hole of its own size there is none
+        // better.
         if self.placed_last != block.index() && !self.engine.is_between_live(block) {
             return None;
         }

@@ -74,8 +74,8 @@ impl<S: Stream> Slot<S> {
         users
     }
 
-    /// `stream` has waited for those: what waits for it waits for all of them. But not if that was in a capture: then they are
-    /// still to be waited for by everybody else.
+    /// `stream` has waited for those: what waits for it waits for all of them. But not if that was in a
+    /// capture: then they are still to be waited for by everybody else.
     pub(super) fn written_by(&mut self, stream: &S, capture: Option<CaptureId>) {
         if capture.is_some() {
             if self.writer.id() != stream.id() {
@@ -151,7 +151,8 @@ impl<S: Stream> Slot<S> {
     }
 
     pub(super) fn is_held(&self) -> bool {
-        // Acquire: pairs with the release of a dropped hold, so work enqueued under it is before whatever moves the block.
+        // Acquire: pairs with the release of a dropped hold, so work enqueued under it is before whatever
+        // moves the block.
         self.holds.as_ref().is_some_and(|holds| holds.load(Ordering::Acquire) > 0)
     }
 }
@@ -165,7 +166,8 @@ impl<S> Slots<S> {
         Self(Vec::new())
     }
 
-    /// The slot of a block, unless it was freed, or forgotten by a reset or a resize: names are never given again.
+    /// The slot of a block, unless it was freed, or forgotten by a reset or a resize: names are never given
+    /// again.
     #[inline]
     pub(super) fn get(&self, block: BlockId) -> Option<&Slot<S>> {
         match self.0.get(block.index() as usize) {
@@ -183,8 +185,9 @@ impl<S> Slots<S> {
         }
     }
 
-    /// A slot for a block that `writer` got, from nobody. Made where it is to be: a slot that was made elsewhere would be
-    /// stored in parts and moved in larger ones, for which a processor waits until they have reached the cache.
+    /// A slot for a block that `writer` got, from nobody. Made where it is to be: a slot that was made
+    /// elsewhere would be stored in parts and moved in larger ones, for which a processor waits until they
+    /// have reached the cache.
     #[inline(always)]
     pub(super) fn insert(&mut self, block: BlockId, writer: S) -> &mut Slot<S> {
         let place = block.index() as usize;

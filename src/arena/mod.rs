@@ -1,14 +1,14 @@
-//! Arenas: one range, sub-allocated in blocks. [`DeviceArena`] is one of a device's memory, with streams and data; [`Arena`] is the
-//! numbers alone ([`engine`]).
+//! Arenas: one range, sub-allocated in blocks. [`DeviceArena`] is one of a device's memory, with streams and
+//! data; [`Arena`] is the numbers alone ([`engine`]).
 //!
-//! * `builder`, `buffer`, `stats`: how an arena is to be, a block on loan (`resize`: of another size), what it
-//!   tells of itself; `reserved`: the bytes that it took from the device, and their peaks;
-//! * `state`: what the lock holds; `live_block`: who uses a block, of which parts a stitched one is made, and whether it may move;
-//!   `fast_path`: one buffer for one block after the other;
+//! * `builder`, `buffer`, `stats`: how an arena is to be, a block on loan (`resize`: of another size), what
+//!   it tells of itself; `reserved`: the bytes that it took from the device, and their peaks;
+//! * `state`: what the lock holds; `live_block`: who uses a block, of which parts a stitched one is made, and
+//!   whether it may move; `fast_path`: one buffer for one block after the other;
 //! * `hazards`: who may touch which bytes when; `mapping`: physical memory behind a growing arena's range;
 //! * `compaction`: blocks moved, with their data; `resets`: who is told that all blocks are gone;
-//! * `sleep`: all physical memory given back, and taken again at the same addresses; `panics`: a device's panic, kept until the books are
-//!   right.
+//! * `sleep`: all physical memory given back, and taken again at the same addresses; `panics`: a device's
+//!   panic, kept until the books are right.
 //!
 //! One lock holds all of that. No call of the device is made under it.
 
@@ -54,19 +54,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use vrampool_backend::{Backend, CaptureId, DeviceId, MemoryKind, Stream, fork};
 
-/// A device's memory, handed out in blocks: one range reserved once, or, [growing](ArenaBuilder::growing), addresses with memory
-/// mapped as it is needed, which can [sleep](Self::sleep). A clone is another handle to it.
+/// A device's memory, handed out in blocks: one range reserved once, or, [growing](ArenaBuilder::growing),
+/// addresses with memory mapped as it is needed, which can [sleep](Self::sleep). A clone is another handle to
+/// it.
 ///
-/// As cuArena's pool, with its zones, bins and compaction, and in constant time; on any backend; and safe: a block
-/// waits on the device for the work that used its bytes before (and, mostly, for no later work of streams that shared
-/// them), follows its data when it is moved, and is an error, not another's memory, after [`reset`](Self::reset).
+/// As cuArena's pool, with its zones, bins and compaction, and in constant time; on any backend; and safe: a
+/// block waits on the device for the work that used its bytes before (and, mostly, for no later work of
+/// streams that shared them), follows its data when it is moved, and is an error, not another's memory, after
+/// [`reset`](Self::reset).
 ///
-/// A block in a range of fixed size is placed in memory that takes no wait, if the search of some 64 free places finds some. Where
-/// none is free, work on `stream` waits on the device for all work that the last users of the bytes had enqueued when they were
-/// freed; with OpenCL that may include a wait for an event that the program itself completes, so do not block a thread on
-/// `stream` that has yet to complete it. In a program that shares blocks, a block that would have to wait is placed where the wait is
-/// shorter; of a growing arena also in new memory, up to three eighths more than the most that was live
-/// (not within an [`Allowance`] that has a limit). An arena of pageable host memory is one on [`HostDevice`](crate::host::HostDevice).
+/// A block in a range of fixed size is placed in memory that takes no wait, if the search of some 64 free
+/// places finds some. Where none is free, work on `stream` waits on the device for all work that the last
+/// users of the bytes had enqueued when they were freed; with OpenCL that may include a wait for an event
+/// that the program itself completes, so do not block a thread on `stream` that has yet to complete it. In a
+/// program that shares blocks, a block that would have to wait is placed where the wait is shorter; of a
+/// growing arena also in new memory, up to three eighths more than the most that was live (not within an
+/// [`Allowance`] that has a limit). An arena of pageable host memory is one on
+/// [`HostDevice`](crate::host::HostDevice).
 ///
 /// ```
 /// use vrampool::{Backend, DeviceArena, arena::Zone, host::HostDevice};
@@ -151,9 +155,9 @@ impl<B: Backend> DeviceArena<B> {
     /// A block of `bytes` bytes (at least 1) in the dynamic zone, for work on `stream`.
     ///
     /// # Errors
-    /// [`Error::Arena`] when no hole is large enough ([`is_out_of_memory`](Error::is_out_of_memory)) or the request makes
-    /// no sense, [`Error::WrongDevice`], [`Error::Backend`] when the device refuses an event or a wait, [`Error::Capture`] when
-    /// that would be between a stream that is captured and one that is not.
+    /// [`Error::Arena`] when no hole is large enough ([`is_out_of_memory`](Error::is_out_of_memory)) or the
+    /// request makes no sense, [`Error::WrongDevice`], [`Error::Backend`] when the device refuses an event or
+    /// a wait, [`Error::Capture`] when that would be between a stream that is captured and one that is not.
     pub fn allocate(&self, bytes: u64, stream: &B::Stream) -> Result<ArenaBuffer<B>, Error> {
         self.allocate_in(Zone::Dynamic, bytes, stream)
     }
@@ -167,8 +171,9 @@ impl<B: Backend> DeviceArena<B> {
         self.allocate_aligned(zone, bytes, 1, stream)
     }
 
-    /// As [`allocate_in`](Self::allocate_in), at a multiple of `alignment` (a power of two) bytes from the range's start,
-    /// which the device aligns to its own [`alignment`](vrampool_backend::Properties::alignment).
+    /// As [`allocate_in`](Self::allocate_in), at a multiple of `alignment` (a power of two) bytes from the
+    /// range's start, which the device aligns to its own
+    /// [`alignment`](vrampool_backend::Properties::alignment).
     ///
     /// # Errors
     /// As [`allocate_in`](Self::allocate_in).
@@ -193,7 +198,8 @@ impl<B: Backend> DeviceArena<B> {
         self.shared.or_elsewhere(served, zone, request, stream)
     }
 
-    /// As [`allocate`](Self::allocate); before more is mapped for it `spare` may give back what is to serve instead.
+    /// As [`allocate`](Self::allocate); before more is mapped for it `spare` may give back what is to serve
+    /// instead.
     pub(crate) fn allocate_sparing(
         &self,
         bytes: u64,

@@ -1,4 +1,5 @@
-//! Bytes that an arena took from the device, and the most that these were since each pool over the arena last asked.
+//! Bytes that an arena took from the device, and the most that these were since each pool over the arena last
+//! asked.
 
 use super::DeviceArena;
 use super::state::State;
@@ -69,8 +70,8 @@ impl<B: Backend> State<B> {
 }
 
 impl<B: Backend> DeviceArena<B> {
-    /// Bytes that it took from the device: physical memory of a growing arena, else the whole range, and ranges of before a
-    /// [resize](Self::resize) that buffers keep.
+    /// Bytes that it took from the device: physical memory of a growing arena, else the whole range, and
+    /// ranges of before a [resize](Self::resize) that buffers keep.
     #[must_use]
     pub fn reserved_bytes(&self) -> u64 {
         if fork::is_child() { 0 } else { self.shared.state.lock_with_deferred().reserved_bytes() }

@@ -32,9 +32,10 @@ impl Resets {
 }
 
 impl<B: Backend> DeviceArena<B> {
-    /// Forgets all blocks at once: the whole range is free. An arena that is asleep is awake then, with nothing mapped. Buffers
-    /// that are still there get errors from then on and give nothing back. Memory is handed out again behind the work that used
-    /// it. Pools over the arena give up what they keep idle. Waits for a compaction to end.
+    /// Forgets all blocks at once: the whole range is free. An arena that is asleep is awake then, with
+    /// nothing mapped. Buffers that are still there get errors from then on and give nothing back. Memory is
+    /// handed out again behind the work that used it. Pools over the arena give up what they keep idle. Waits
+    /// for a compaction to end.
     ///
     /// # Errors
     /// [`Error::Arena`] while a zone of a block exists: its bytes would be somebody else's.
@@ -78,13 +79,14 @@ impl<B: Backend> DeviceArena<B> {
         Ok(())
     }
 
-    /// Reserves a range of another size in place of this one, with the same kind of memory and the same share of it
-    /// stable, and forgets all blocks as [`reset`](Self::reset) does. The new range is reserved before the old one is
-    /// given back (when its last buffer is dropped), so a failure leaves the arena as it was. Of a growing arena it is the
-    /// limit that changes, and nothing else.
+    /// Reserves a range of another size in place of this one, with the same kind of memory and the same share
+    /// of it stable, and forgets all blocks as [`reset`](Self::reset) does. The new range is reserved before
+    /// the old one is given back (when its last buffer is dropped), so a failure leaves the arena as it was.
+    /// Of a growing arena it is the limit that changes, and nothing else.
     ///
     /// # Errors
-    /// [`Error::Backend`] when the device has not enough memory for both; [`Error::Arena`] for a size that cannot be.
+    /// [`Error::Backend`] when the device has not enough memory for both; [`Error::Arena`] for a size that
+    /// cannot be.
     pub fn resize(&self, bytes: u64) -> Result<(), Error> {
         fork::check()?;
         if self.is_growing() {

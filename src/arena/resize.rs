@@ -9,8 +9,8 @@ use std::sync::Arc;
 use vrampool_backend::{Backend, Hold, Stream};
 
 impl<B: Backend> ArenaBuffer<B> {
-    /// Changes its length to `bytes`, with its contents (as far as they fit), for use on `stream`: in place where there is
-    /// room, else in a new block. On failure it is as it was.
+    /// Changes its length to `bytes`, with its contents (as far as they fit), for use on `stream`: in place
+    /// where there is room, else in a new block. On failure it is as it was.
     ///
     /// # Errors
     /// As [`DeviceArena::allocate`](super::DeviceArena::allocate).

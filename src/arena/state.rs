@@ -35,14 +35,16 @@ pub(super) struct State<B: Backend> {
     /// Of an arena of fixed size.
     pub(super) former_ranges: FormerRanges<B::Memory>,
     pub(super) reserved_peaks: ReservedPeaks,
-    /// Whether a request gets memory that takes no wait, if there is some, also where no stream is marked: in a range of fixed size.
+    /// Whether a request gets memory that takes no wait, if there is some, also where no stream is marked: in
+    /// a range of fixed size.
     pub(super) prefers_settled: bool,
     pub(super) sleep: Sleep<B>,
     /// Bytes of blocks that a compaction uses for itself.
     pub(super) staged: u64,
     /// The most bytes that others used, in all ranges so far.
     pub(super) peak: u64,
-    /// The block that was freed last, if the engine was not told yet. Only who takes the lock [as it is](LockedState) sees one.
+    /// The block that was freed last, if the engine was not told yet. Only who takes the lock
+    /// [as it is](LockedState) sees one.
     pub(super) put_off: Option<PutOff>,
     /// The index of the block that was allocated last, if nothing happened since; 0 else, which no block has.
     pub(super) placed_last: u32,
@@ -65,8 +67,8 @@ impl PutOff {
     }
 }
 
-/// The state behind its lock. Whoever takes that finds an engine that was told of every free, and nothing deferred unless he says that
-/// it may stay so.
+/// The state behind its lock. Whoever takes that finds an engine that was told of every free, and nothing
+/// deferred unless he says that it may stay so.
 #[derive(Debug)]
 pub(super) struct LockedState<B: Backend>(Mutex<State<B>>);
 
@@ -106,8 +108,8 @@ impl<B: Backend> LockedState<B> {
     }
 }
 
-/// What is left to be done without the lock when a block was freed. Streams are dropped then: the last handle of one may wait for
-/// its work.
+/// What is left to be done without the lock when a block was freed. Streams are dropped then: the last handle
+/// of one may wait for its work.
 #[derive(Debug)]
 pub(super) struct Freed<S> {
     _gone: (Option<S>, Option<Streams<S>>),
@@ -221,10 +223,10 @@ impl<B: Backend> State<B> {
         }
     }
 
-    /// Of a block that was just allocated for `stream`, its offset and size, and the streams that it must be put behind,
-    /// if there are any. Its slot is left to be made.
-    // Beside the block's name, not with it in a struct: that would be stored in parts and read as one, for which a processor
-    // waits until it has reached the cache.
+    /// Of a block that was just allocated for `stream`, its offset and size, and the streams that it must be
+    /// put behind, if there are any. Its slot is left to be made.
+    // Beside the block's name, not with it in a struct: that would be stored in parts and read as one, for
+    // which a processor waits until it has reached the cache.
     #[inline(always)]
     pub(super) fn settle(
         &mut self,
@@ -266,8 +268,8 @@ impl<B: Backend> State<B> {
         Freed { _gone: (self.stream.replace(slot.writer), replaced), to_mark }
     }
 
-    /// Frees a block that several streams used, whose slot is gone, and that is not stitched. Answers handles that are to be dropped
-    /// without the lock, and who is to be marked.
+    /// Frees a block that several streams used, whose slot is gone, and that is not stitched. Answers handles
+    /// that are to be dropped without the lock, and who is to be marked.
     #[cold]
     pub(super) fn free_shared(
         &mut self,
@@ -341,7 +343,8 @@ impl<B: Backend> State<B> {
         }
     }
 
-    /// Another range in place of the one so far. Returns that, and its handles that were kept, to be dropped without the lock.
+    /// Another range in place of the one so far. Returns that, and its handles that were kept, to be dropped
+    /// without the lock.
     pub(super) fn replace_range(&mut self, range: B::Memory) -> (Arc<B::Memory>, Vec<Arc<B::Memory>>) {
         let handles = std::mem::replace(&mut self.handles, Vec::with_capacity(HANDLES));
         (std::mem::replace(&mut self.range, Arc::new(range)), handles)
@@ -353,7 +356,8 @@ impl<B: Backend> State<B> {
         self.handles.pop().unwrap_or_else(|| Arc::clone(&self.range))
     }
 
-    /// Keeps a handle, if it is of the range and there are not enough; else it is to be dropped without the lock.
+    /// Keeps a handle, if it is of the range and there are not enough; else it is to be dropped without the
+    /// lock.
     #[inline]
     pub(super) fn keep_handle(&mut self, handle: Option<Arc<B::Memory>>) -> Option<Arc<B::Memory>> {
         let is_kept = self.handles.len() < HANDLES

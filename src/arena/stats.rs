@@ -1,4 +1,5 @@
-//! Sizes and counts of an arena on a device. In a forked child all are zero or empty: the lock may be held for ever there.
+//! Sizes and counts of an arena on a device. In a forked child all are zero or empty: the lock may be held
+//! for ever there.
 
 use super::DeviceArena;
 use super::mapping::pages::Backing;
@@ -43,8 +44,8 @@ impl<B: Backend> DeviceArena<B> {
         state.backing.as_ref().map_or_else(|| state.engine.capacity(), |backing| backing.mapped)
     }
 
-    /// Bytes of one zone. Of a growing arena, here and below, `Stable` is the part for small requests, of at most half a
-    /// granule, and `Dynamic` the other; parts with nothing behind them count.
+    /// Bytes of one zone. Of a growing arena, here and below, `Stable` is the part for small requests, of at
+    /// most half a granule, and `Dynamic` the other; parts with nothing behind them count.
     #[must_use]
     pub fn capacity_of(&self, zone: Zone) -> u64 {
         self.locked().map_or(0, |state| state.engine.capacity_of(zone))
@@ -86,14 +87,16 @@ impl<B: Backend> DeviceArena<B> {
         self.whole().map_or(0, |state| state.engine.largest_free_block(zone))
     }
 
-    /// External fragmentation of a zone: the share of its free bytes that is not in the largest free block, 0 to 1.
+    /// External fragmentation of a zone: the share of its free bytes that is not in the largest free block, 0
+    /// to 1.
     #[must_use]
     pub fn fragmentation(&self, zone: Zone) -> f64 {
         self.whole().map_or(0.0, |state| state.engine.fragmentation(zone))
     }
 
-    /// The end of the highest live block, bytes: what the range would have to be for what is live now. Of a growing arena an
-    /// offset among its addresses, and no measure of memory: see [`reserved_bytes`](Self::reserved_bytes).
+    /// The end of the highest live block, bytes: what the range would have to be for what is live now. Of a
+    /// growing arena an offset among its addresses, and no measure of memory: see
+    /// [`reserved_bytes`](Self::reserved_bytes).
     #[must_use]
     pub fn highest_end(&self) -> u64 {
         self.locked().map_or(0, |state| state.engine.live_end())
@@ -118,7 +121,8 @@ impl<B: Backend> DeviceArena<B> {
             .map_or_else(|| state.engine.capacity(), |backing| backing.address_bytes() + asleep)
     }
 
-    /// Mappings of physical memory of a growing arena: its pieces, each as often as it is mapped; 0 for other arenas, and asleep.
+    /// Mappings of physical memory of a growing arena: its pieces, each as often as it is mapped; 0 for other
+    /// arenas, and asleep.
     ///
     /// At most four times the granules of the limit (or of the device's memory, if that is less), and 1,024.
     #[must_use]
@@ -126,7 +130,8 @@ impl<B: Backend> DeviceArena<B> {
         self.locked().map_or(0, |state| state.backing.as_ref().map_or(0, Backing::mappings))
     }
 
-    /// Stitched ranges of a growing arena: those in use, those kept for further requests, and those on their way out.
+    /// Stitched ranges of a growing arena: those in use, those kept for further requests, and those on their
+    /// way out.
     #[must_use]
     pub fn stitched_ranges(&self) -> u64 {
         self.locked().map_or(0, |state| state.backing.as_ref().map_or(0, Backing::stitched_ranges))
@@ -151,8 +156,8 @@ impl<B: Backend> DeviceArena<B> {
         self.whole().map_or_else(Vec::new, |state| state.engine.blocks().collect())
     }
 
-    /// Where in its range it has memory, offsets, in order: of a growing arena the parts that are mapped (asleep none), else all
-    /// of it.
+    /// Where in its range it has memory, offsets, in order: of a growing arena the parts that are mapped
+    /// (asleep none), else all of it.
     #[must_use]
     pub fn mapped(&self) -> Vec<Range<u64>> {
         let mut runs: Vec<Range<u64>> = Vec::new();

@@ -82,7 +82,8 @@ pub(super) fn bound<'a, B: Backend>(
     Ok(found)
 }
 
-/// Takes the bytes that are written out of the data: those of arrays that are cut by rows, and of the others as one piece.
+/// Takes the bytes that are written out of the data: those of arrays that are cut by rows, and of the others
+/// as one piece.
 pub(super) fn rows<'a, B: Backend>(grant: &Grant, data: &mut [Option<Data<'a, B>>]) -> (Rows<'a>, Piece<'a>) {
     let mut whole = Vec::new();
     let mut cut = Vec::new();

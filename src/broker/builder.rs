@@ -102,8 +102,8 @@ impl<B: Backend> BrokerBuilder<B> {
         self
     }
 
-    /// Bytes of the device that are left to others. A run gives memory back when less than half of that is free. Default: 0, which
-    /// leaves nothing and gives nothing back.
+    /// Bytes of the device that are left to others. A run gives memory back when less than half of that is
+    /// free. Default: 0, which leaves nothing and gives nothing back.
     pub fn reserve(mut self, bytes: u64) -> Self {
         self.reserve = bytes;
         self
@@ -115,42 +115,46 @@ impl<B: Backend> BrokerBuilder<B> {
         self
     }
 
-    /// What the device allocates in, bytes: each array counts as a multiple of it. Default: the granularity of its virtual memory on
-    /// a device with memory of its own, 1 elsewhere.
+    /// What the device allocates in, bytes: each array counts as a multiple of it. Default: the granularity
+    /// of its virtual memory on a device with memory of its own, 1 elsewhere.
     pub fn granularity(mut self, bytes: u64) -> Self {
         self.granularity = Some(bytes);
         self
     }
 
-    /// Pinned blocks that copies go through: the most bytes of one, rounded to a power of two from 64 KiB on, and of all. One is
-    /// always granted. Default: 16 MiB, and `VRAMPOOL_PINNED_STAGING_MB` (then netcl's name; MiB), or 512 MiB.
+    /// Pinned blocks that copies go through: the most bytes of one, rounded to a power of two from 64 KiB on,
+    /// and of all. One is always granted. Default: 16 MiB, and `VRAMPOOL_PINNED_STAGING_MB` (then netcl's
+    /// name; MiB), or 512 MiB.
     pub fn staging(mut self, block_bytes: u64, max_bytes: u64) -> Self {
         self.staging_block = block_bytes;
         self.staging_bytes = Some(max_bytes);
         self
     }
 
-    /// The most pinned bytes, staging included; never more than 0.8 of the host's memory. Default: as many as the device has.
+    /// The most pinned bytes, staging included; never more than 0.8 of the host's memory. Default: as many as
+    /// the device has.
     pub fn pinned_max(mut self, bytes: u64) -> Self {
         self.pinned_max = Some(bytes);
         self
     }
 
-    /// The host's memory, bytes, of which the other bounds are parts. Default: what the process [may use](host_memory) of it, on Linux;
-    /// elsewhere not known.
+    /// The host's memory, bytes, of which the other bounds are parts. Default: what the process
+    /// [may use](host_memory) of it, on Linux; elsewhere not known.
     pub fn host_memory(mut self, bytes: u64) -> Self {
         self.host_memory = Some(bytes);
         self
     }
 
-    /// Over how many bytes an [array of the host's](Broker::host_array) goes to a file. Default: 0.8 of the host's memory.
+    /// Over how many bytes an [array of the host's](Broker::host_array) goes to a file. Default: 0.8 of the
+    /// host's memory.
     pub fn spill_threshold(mut self, bytes: u64) -> Self {
         self.spill_threshold = Some(bytes);
         self
     }
 
-    /// The directory of such files. Default: the system's directory for temporary files; on Linux `/var/tmp` where that is memory
-    /// (tmpfs). A default that is missing is an error of the arrays that are spilled, and of nothing else.
+    /// The directory of such files. Default: the system's directory for temporary files; on Linux `/var/tmp`
+    /// where that is memory (tmpfs). A default that is missing is an error of the arrays that are spilled,
+    /// and of nothing else.
     pub fn spill_directory(mut self, directory: impl Into<PathBuf>) -> Self {
         self.spill_directory = Some(directory.into());
         self
@@ -165,7 +169,8 @@ impl<B: Backend> BrokerBuilder<B> {
     /// Makes the broker. Takes no memory.
     ///
     /// # Errors
-    /// [`BrokerError::Setting`] for settings that cannot be; those of [`Builder::build`](crate::Builder::build).
+    /// [`BrokerError::Setting`] for settings that cannot be; those of
+    /// [`Builder::build`](crate::Builder::build).
     pub fn build(self) -> Result<Broker<B>, BrokerError> {
         let refused = |field, reason: &str| Err(BrokerError::Setting { field, reason: reason.into() });
         if self.granularity == Some(0) {

@@ -34,7 +34,8 @@ impl Client {
         }
     }
 
-    /// How much of the device it may hold. Default: [`Share::Auto`]. Any other turns [`LimitMode::Active`] on.
+    /// How much of the device it may hold. Default: [`Share::Auto`]. Any other turns [`LimitMode::Active`]
+    /// on.
     pub fn share(mut self, share: Share) -> Self {
         self.share = share;
         self
@@ -46,8 +47,9 @@ impl Client {
         self
     }
 
-    /// Is called after its memory was taken back, by the thread that another client's commit runs on. It may queue requests, and not
-    /// commit. A plan gets memory again by itself; this is for what the client keeps beside it.
+    /// Is called after its memory was taken back, by the thread that another client's commit runs on. It may
+    /// queue requests, and not commit. A plan gets memory again by itself; this is for what the client keeps
+    /// beside it.
     pub fn on_invalidate(mut self, hook: impl Fn() + Send + Sync + 'static) -> Self {
         self.on_invalidate = Some(Arc::new(hook));
         self
@@ -138,7 +140,8 @@ impl<B: Backend> ClientHandle<B> {
         &self.name
     }
 
-    /// Asks for an array, in the place of an earlier one of the same label. It is there after the next commit of the group.
+    /// Asks for an array, in the place of an earlier one of the same label. It is there after the next commit
+    /// of the group.
     ///
     /// # Errors
     /// [`BrokerError::Request`] for one that cannot be.
@@ -153,8 +156,8 @@ impl<B: Backend> ClientHandle<B> {
         Ok(id)
     }
 
-    /// Takes back what is queued, as after a commit that found that it does not fit. What was committed stays:
-    /// [`forget`](Self::forget) is for that.
+    /// Takes back what is queued, as after a commit that found that it does not fit. What was committed
+    /// stays: [`forget`](Self::forget) is for that.
     ///
     /// # Errors
     /// None while the handle is there.
@@ -164,8 +167,9 @@ impl<B: Backend> ClientHandle<B> {
         Ok(())
     }
 
-    /// Has it no longer ask for the array of this label, queued or committed: what it holds for it is given back, at once where its
-    /// group does not run, and the next commit plans without it. Whether there was one.
+    /// Has it no longer ask for the array of this label, queued or committed: what it holds for it is given
+    /// back, at once where its group does not run, and the next commit plans without it. Whether there was
+    /// one.
     ///
     /// # Errors
     /// None while the handle is there.
@@ -198,8 +202,8 @@ impl<B: Backend> ClientHandle<B> {
         Ok(!ids.is_empty())
     }
 
-    /// Gives it another share from now on; what it holds beyond that goes at the next commit of its group. Any but [`Share::Auto`]
-    /// turns [`LimitMode::Active`] on.
+    /// Gives it another share from now on; what it holds beyond that goes at the next commit of its group.
+    /// Any but [`Share::Auto`] turns [`LimitMode::Active`] on.
     ///
     /// # Errors
     /// [`BrokerError::Share`]; it keeps the one that it had.
@@ -257,8 +261,8 @@ impl<B: Backend> ClientHandle<B> {
         self.shared.state.lock().clients.get(&self.id).map(|entry| entry.group.clone()).unwrap_or_default()
     }
 
-    /// Says that it begins work of its own with its memory, which is not taken back before [`end_work`](Self::end_work). A plan's run
-    /// says it by itself.
+    /// Says that it begins work of its own with its memory, which is not taken back before
+    /// [`end_work`](Self::end_work). A plan's run says it by itself.
     ///
     /// # Errors
     /// None while the handle is there.
@@ -273,7 +277,8 @@ impl<B: Backend> ClientHandle<B> {
         Ok(())
     }
 
-    /// Says that the work is all on `stream`: its memory may be taken back once what is enqueued there is done.
+    /// Says that the work is all on `stream`: its memory may be taken back once what is enqueued there is
+    /// done.
     ///
     /// # Errors
     /// What the device reports; the work counts as in flight then.
@@ -305,7 +310,8 @@ impl<B: Backend> ClientHandle<B> {
     }
 }
 
-/// A group that nobody is in is gone, and its streams with it: to be dropped out of the lock, because they are the driver's.
+/// A group that nobody is in is gone, and its streams with it: to be dropped out of the lock, because they
+/// are the driver's.
 #[must_use]
 pub(super) fn take_empty<B: Backend>(
     groups: &mut BTreeMap<String, Group<B>>,
@@ -342,7 +348,8 @@ impl<B: Backend> Drop for ClientHandle<B> {
             gone = take_empty(&mut parts.groups, &parts.clients, &entry.group);
         }
         drop(state);
-        // Out of the lock: its memory goes to the pool, its streams to the driver, and what its callbacks hold may have destructors.
+        // Out of the lock: its memory goes to the pool, its streams to the driver, and what its callbacks
+        // hold may have destructors.
         drop((entry, gone));
     }
 }

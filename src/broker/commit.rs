@@ -54,7 +54,8 @@ impl<B: Backend> Shared<B> {
         Ok(grant)
     }
 
-    /// Grants it and takes its memory for a run, in one turn, so that nobody takes the memory back in between.
+    /// Grants it and takes its memory for a run, in one turn, so that nobody takes the memory back in
+    /// between.
     pub(crate) fn begin(&self, group: &str) -> Result<InRun<B>, BrokerError> {
         let _turn = self.turn.take()?;
         let (grant, is_new) = self.commit_and_count(group)?;
@@ -88,8 +89,8 @@ impl<B: Backend> Shared<B> {
         Ok(InRun { grant, streams, memory, clients })
     }
 
-    /// Gives a run's memory back to its clients. One that was cut finer meanwhile plans anew next time; one that failed does so on
-    /// new streams.
+    /// Gives a run's memory back to its clients. One that was cut finer meanwhile plans anew next time; one
+    /// that failed does so on new streams.
     pub(crate) fn finish(
         &self,
         group: &str,
@@ -152,7 +153,8 @@ impl<B: Backend> Shared<B> {
         outcome
     }
 
-    /// What is granted already, if that is what is asked for and all of it is there; else a new grant. Whether it is new.
+    /// What is granted already, if that is what is asked for and all of it is there; else a new grant.
+    /// Whether it is new.
     fn commit_in_turn(&self, group: &str) -> Result<(Arc<Grant>, bool), BrokerError> {
         loop {
             if let Some(granted) = self.try_commit(group)? {
@@ -232,7 +234,8 @@ impl<B: Backend> Shared<B> {
             let (partition, used) = match fit(available, &demand, runs, slots, most_runs) {
                 Ok(fitting) => fitting,
                 Err(_) => {
-                    // Not even one run, or not what cannot be cut: now idle clients give back what the share allows.
+                    // Not even one run, or not what cannot be cut: now idle clients give back what the share
+                    // allows.
                     let available = self.make_available(group, request, true)?.min(most);
                     fit(available, &demand, runs, slots, most_runs)?
                 }
@@ -269,7 +272,8 @@ impl<B: Backend> Shared<B> {
         drop(unwanted);
     }
 
-    /// Memory for a grant: what its clients have already, where it is of the right size, and the rest from the pool.
+    /// Memory for a grant: what its clients have already, where it is of the right size, and the rest from
+    /// the pool.
     fn allocate_all(
         &self,
         group: &str,
@@ -310,7 +314,8 @@ impl<B: Backend> Shared<B> {
         }
         drop(unwanted);
         for (array, slot) in needed {
-            // What was allocated before a failure stays the client's: the next attempt may need it, and else gives it back.
+            // What was allocated before a failure stays the client's: the next attempt may need it, and else
+            // gives it back.
             let held = self.allocate(array, slot, len, &streams[slot.unwrap_or(0)])?;
             match self.state.lock().clients.get_mut(&array.client) {
                 Some(entry) => entry.memory.push(held),

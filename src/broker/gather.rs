@@ -132,7 +132,8 @@ fn for_rows(
     for_rows_of(layout, piece.range.end - piece.range.start, part, each)
 }
 
-/// Calls `each` for the parts of rows in a range of the dense chunk: the row, where in it, and where in the range.
+/// Calls `each` for the parts of rows in a range of the dense chunk: the row, where in it, and where in the
+/// range.
 fn for_rows_of(
     layout: Layout,
     len: u64,

@@ -18,8 +18,8 @@ use vrampool_backend::{Backend, BackendError, Capabilities, Placement, fork};
 
 /// Shares a device between clients: see [the module](super). A clone is another handle to the same broker.
 ///
-/// In a [forked](vrampool_backend::fork) child every call of a broker, a client or a plan that can fail returns
-/// [`BackendError::Forked`]. Figures are zero, settings their defaults, and drops have no effect.
+/// In a [forked](vrampool_backend::fork) child every call of a broker, a client or a plan that can fail
+/// returns [`BackendError::Forked`]. Figures are zero, settings their defaults, and drops have no effect.
 #[derive(Debug)]
 pub struct Broker<B: Backend> {
     pub(super) shared: ForkArc<Shared<B>>,
@@ -49,14 +49,15 @@ impl<B: Backend> Broker<B> {
         ClientHandle::register(&self.shared, client)
     }
 
-    /// Grants what the clients of `group` have queued: memory for all of it, or for as many runs at a time as fit. Nothing queued
-    /// and all memory there: the same plan again. Clients' [`on_ready`](Client::on_ready) is called with it, also theirs who queued
-    /// nothing.
+    /// Grants what the clients of `group` have queued: memory for all of it, or for as many runs at a time as
+    /// fit. Nothing queued and all memory there: the same plan again. Clients' [`on_ready`](Client::on_ready)
+    /// is called with it, also theirs who queued nothing.
     ///
     /// # Errors
-    /// [`BrokerError::NothingQueued`], [`BrokerError::Request`] for arrays that do not go together, [`BrokerError::Chunk`] when it
-    /// cannot be cut so that it fits, [`BrokerError::Busy`] while the group runs, [`BrokerError::Reentrant`] from a callback,
-    /// [`BrokerError::Memory`] when the device fails. What was queued stays queued; memory that the group had may be gone.
+    /// [`BrokerError::NothingQueued`], [`BrokerError::Request`] for arrays that do not go together,
+    /// [`BrokerError::Chunk`] when it cannot be cut so that it fits, [`BrokerError::Busy`] while the group
+    /// runs, [`BrokerError::Reentrant`] from a callback, [`BrokerError::Memory`] when the device fails. What
+    /// was queued stays queued; memory that the group had may be gone.
     pub fn commit(&self, group: &str) -> Result<Plan<B>, BrokerError> {
         fork::check()?;
         let grant = self.shared.commit(group)?;
@@ -72,8 +73,8 @@ impl<B: Backend> Broker<B> {
         self.shared.available(group)
     }
 
-    /// On how many streams a group runs its chunks at most. Default: 1, chunk after chunk. With more, as many chunks are on the
-    /// device at a time, each smaller for that. Counts from the next commit on.
+    /// On how many streams a group runs its chunks at most. Default: 1, chunk after chunk. With more, as many
+    /// chunks are on the device at a time, each smaller for that. Counts from the next commit on.
     ///
     /// # Errors
     /// [`BrokerError::Setting`] for 0; [`BrokerError::Busy`].
@@ -91,8 +92,9 @@ impl<B: Backend> Broker<B> {
         Ok(())
     }
 
-    /// How many runs a chunk of a group has at most, though more would fit: with as much in one chunk as there is, nothing is
-    /// copied while something is computed. Default: as many as fit. Counts from the next commit on.
+    /// How many runs a chunk of a group has at most, though more would fit: with as much in one chunk as
+    /// there is, nothing is copied while something is computed. Default: as many as fit. Counts from the next
+    /// commit on.
     ///
     /// # Errors
     /// [`BrokerError::Setting`] for 0; [`BrokerError::Busy`].
@@ -122,7 +124,8 @@ impl<B: Backend> Broker<B> {
         Ok(self.shared.streams(group, 1)?.swap_remove(0))
     }
 
-    /// Has all groups that are not running make new streams when they next need them, as after a failure of the device's.
+    /// Has all groups that are not running make new streams when they next need them, as after a failure of
+    /// the device's.
     pub fn renew_streams(&self) {
         if fork::is_child() {
             return;
@@ -150,8 +153,8 @@ impl<B: Backend> Broker<B> {
         if fork::is_child() { LimitMode::default() } else { self.shared.state.lock().mode }
     }
 
-    /// Has another allocate from now on. What clients hold stays theirs until they plan anew, and their shares and queues are as they
-    /// were.
+    /// Has another allocate from now on. What clients hold stays theirs until they plan anew, and their
+    /// shares and queues are as they were.
     ///
     /// # Errors
     /// [`BrokerError::Memory`] when the device has no such allocator; the old one stays.
@@ -199,7 +202,8 @@ impl<B: Backend> Broker<B> {
         Ok(freed)
     }
 
-    /// An array of the host's of `bytes` bytes: in a file over the spill threshold, pinned where the ledger has room, else pageable.
+    /// An array of the host's of `bytes` bytes: in a file over the spill threshold, pinned where the ledger
+    /// has room, else pageable.
     ///
     /// # Errors
     /// [`BrokerError::Spill`], [`BrokerError::Memory`].
@@ -218,7 +222,8 @@ impl<B: Backend> Broker<B> {
     /// As [`host_array`](Self::host_array), where you say. Pinned ones go past the ledger's budget.
     ///
     /// # Errors
-    /// As [`host_array`](Self::host_array); pinned ones also when the device refuses, has no pinned memory, or is asked for 0 bytes.
+    /// As [`host_array`](Self::host_array); pinned ones also when the device refuses, has no pinned memory,
+    /// or is asked for 0 bytes.
     pub fn host_array_in(&self, backing: HostBacking, bytes: u64) -> Result<HostArray<B>, BrokerError> {
         fork::check()?;
         let none = || -> BrokerError { BackendError::OutOfMemory { requested: bytes, free: None }.into() };
@@ -295,7 +300,8 @@ impl<B: Backend> Broker<B> {
         &self.shared.settings.name
     }
 
-    /// What the device allocates in, bytes: each array of a chunk takes a multiple of it, so that a share of less holds none.
+    /// What the device allocates in, bytes: each array of a chunk takes a multiple of it, so that a share of
+    /// less holds none.
     #[must_use]
     pub fn granularity(&self) -> u64 {
         self.shared.settings.granularity
@@ -307,7 +313,8 @@ impl<B: Backend> Broker<B> {
         &self.shared.device
     }
 
-    /// The pool that serves requests now. In a child that was forked during [`set_allocator`](Self::set_allocator) it may not return.
+    /// The pool that serves requests now. In a child that was forked during
+    /// [`set_allocator`](Self::set_allocator) it may not return.
     #[must_use]
     pub fn pool(&self) -> Pool<B> {
         self.shared.pool().0

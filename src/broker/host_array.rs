@@ -22,7 +22,8 @@ pub enum HostBacking {
     File,
 }
 
-/// An array of the host's, made by [`Broker::host_array`](super::Broker::host_array). Starts as zeros, but for pinned ones.
+/// An array of the host's, made by [`Broker::host_array`](super::Broker::host_array). Starts as zeros, but
+/// for pinned ones.
 #[derive(Debug)]
 pub struct HostArray<B: Backend> {
     pub(crate) bytes: Bytes<B>,
@@ -187,8 +188,8 @@ fn write_at(file: &File, mut bytes: &[u8], mut offset: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// What an array of so many bytes is to be kept in: over `spill_threshold` a file, up to `pinned_max` pinned memory, else
-/// pageable memory.
+/// What an array of so many bytes is to be kept in: over `spill_threshold` a file, up to `pinned_max` pinned
+/// memory, else pageable memory.
 pub(crate) fn choose(bytes: u64, spill_threshold: u64, pinned_max: u64) -> HostBacking {
     if bytes > spill_threshold {
         HostBacking::File

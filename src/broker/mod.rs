@@ -1,20 +1,23 @@
 //! Shares of a device, batches cut into chunks that fit, and copies hidden behind work.
 //!
-//! A solver or a server does not want to fail when a batch does not fit. It [registers](Broker::register) as a client, with a
-//! [`Share`] of the device, says which [arrays](ArrayRequest) it needs and along which axis they may be cut, and
-//! [commits](Broker::commit): the answer is a [`Plan`], with one [`Partition`] for all clients of its group and memory for it. The
-//! plan [runs](Plan::execution) the client's own work chunk after chunk, on several streams at a time if it was asked to, with data
-//! on its way to and from the device meanwhile. Results are where they would be had the batch gone through in one.
+//! A solver or a server does not want to fail when a batch does not fit. It [registers](Broker::register) as
+//! a client, with a [`Share`] of the device, says which [arrays](ArrayRequest) it needs and along which axis
+//! they may be cut, and [commits](Broker::commit): the answer is a [`Plan`], with one [`Partition`] for all
+//! clients of its group and memory for it. The plan [runs](Plan::execution) the client's own work chunk after
+//! chunk, on several streams at a time if it was asked to, with data on its way to and from the device
+//! meanwhile. Results are where they would be had the batch gone through in one.
 //!
 //! * **Shares are kept.** Once a client has one, a group never holds more than its clients' shares together
-//!   ([`LimitMode::Active`]); rounding to size classes and the device's granularity are counted, so that what fits exactly does.
-//! * **Others are respected.** What is free is asked of the device each time, so that other processes count, and a
-//!   [reserve](BrokerBuilder::reserve) is left to them. One that takes more than half of the reserve in the middle of a run makes the run go
-//!   on with finer chunks; without a reserve a run keeps what it has.
-//! * **Pressure is for the idle.** A client without work in flight loses its memory only when another truly lacks it, the one that
-//!   worked longest ago first. Its next run gets memory again by itself.
-//! * **Host memory is bounded too.** Pinned bytes are [accounted for](PinnedLedger), copies go through a bounded number of pinned
-//!   blocks, and what is too large for the host's memory lives in files that have no name.
+//!   ([`LimitMode::Active`]); rounding to size classes and the device's granularity are counted, so that what
+//!   fits exactly does.
+//! * **Others are respected.** What is free is asked of the device each time, so that other processes count,
+//!   and a [reserve](BrokerBuilder::reserve) is left to them. One that takes more than half of the reserve in
+//!   the middle of a run makes the run go on with finer chunks; without a reserve a run keeps what it has.
+//! * **Pressure is for the idle.** A client without work in flight loses its memory only when another truly
+//!   lacks it, the one that worked longest ago first. Its next run gets memory again by itself.
+//! * **Host memory is bounded too.** Pinned bytes are [accounted for](PinnedLedger), copies go through a
+//!   bounded number of pinned blocks, and what is too large for the host's memory lives in files that have no
+//!   name.
 //!
 //! ```
 //! use vrampool::broker::{ArrayRequest, Broker, Client, Share};
@@ -54,8 +57,8 @@
 //! ```
 //!
 //! From the bottom up: `partition`, `share`, `request`, `footprint` (numbers) · `host_array`, `gather`,
-//! `transfer` (the host's side) · `stats`, `state`, `turn` · `pressure`, `commit` · `course` (which chunk is next), `slot`, `bind`, `session`,
-//! `run` · `client`, `plan`, `handle`, `weak`.
+//! `transfer` (the host's side) · `stats`, `state`, `turn` · `pressure`, `commit` · `course` (which chunk is
+//! next), `slot`, `bind`, `session`, `run` · `client`, `plan`, `handle`, `weak`.
 
 mod bind;
 mod builder;

@@ -2,10 +2,12 @@
 
 use std::ops::Range;
 
-/// From this ratio of what is asked for to what there is on, [`Warning::ManyChunks`](super::Warning::ManyChunks) is given (CuBIE's).
+/// From this ratio of what is asked for to what there is on,
+/// [`Warning::ManyChunks`](super::Warning::ManyChunks) is given (CuBIE's).
 pub(crate) const MANY_CHUNKS: u64 = 20;
 
-/// A batch of runs, cut into chunks. All chunks are of [`chunk_len`](Self::chunk_len) runs but for the last, which has what is left.
+/// A batch of runs, cut into chunks. All chunks are of [`chunk_len`](Self::chunk_len) runs but for the last,
+/// which has what is left.
 ///
 /// ```
 /// use vrampool::broker::Partition;
@@ -73,8 +75,9 @@ fn no_room(unchunkable: u64, available: u64) -> String {
 }
 
 impl Partition {
-    /// CuBIE's rule: everything at once where it takes *less* than `available` bytes; else as many runs at a time as the bytes
-    /// allow that `unchunkable` arrays leave, in exact arithmetic. `chunkable`: bytes of the arrays that are cut, all `runs` of them.
+    /// CuBIE's rule: everything at once where it takes *less* than `available` bytes; else as many runs at a
+    /// time as the bytes allow that `unchunkable` arrays leave, in exact arithmetic. `chunkable`: bytes of
+    /// the arrays that are cut, all `runs` of them.
     ///
     /// # Errors
     /// [`ChunkError`], in the order of its variants.
@@ -148,12 +151,14 @@ pub(crate) trait Footprint {
     fn chunkable(&self) -> u64;
     /// Bytes of arrays that are not cut, with `slots` chunks on the device at a time, as asked for.
     fn unchunkable(&self, slots: u64) -> u64;
-    /// Bytes that really are taken for `slots` chunks of `len` runs: rounded to size classes and what the device allocates in.
+    /// Bytes that really are taken for `slots` chunks of `len` runs: rounded to size classes and what the
+    /// device allocates in.
     fn held(&self, len: u64, slots: u64) -> u64;
 }
 
-/// The rule with rounding counted, so that what it says fits does, with `slots` chunks on the device at a time (fewer, where not
-/// even one run fits on each), and with chunks of at most `most` runs. Answers the partition and the slots.
+/// The rule with rounding counted, so that what it says fits does, with `slots` chunks on the device at a
+/// time (fewer, where not even one run fits on each), and with chunks of at most `most` runs. Answers the
+/// partition and the slots.
 pub(crate) fn fit(
     available: u64,
     footprint: &impl Footprint,

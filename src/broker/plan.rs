@@ -24,8 +24,9 @@ pub struct Response {
     pub arrays: Vec<(String, ArrayId)>,
 }
 
-/// A group's memory, granted. It stays with the clients when the plan is dropped, for the next commit; another client that truly lacks
-/// memory may take it back while nothing runs, and the next run gets memory anew, in chunks that fit then.
+/// A group's memory, granted. It stays with the clients when the plan is dropped, for the next commit;
+/// another client that truly lacks memory may take it back while nothing runs, and the next run gets memory
+/// anew, in chunks that fit then.
 #[derive(Debug)]
 pub struct Plan<B: Backend> {
     shared: ForkArc<Shared<B>>,
@@ -67,7 +68,8 @@ impl<B: Backend> Plan<B> {
         }
     }
 
-    /// Runs `work` for each chunk, without data of the host's: as [`execution`](Self::execution) and [`run`](Execution::run).
+    /// Runs `work` for each chunk, without data of the host's: as [`execution`](Self::execution) and
+    /// [`run`](Execution::run).
     ///
     /// # Errors
     /// As [`Execution::run`].
@@ -196,24 +198,25 @@ impl<'a, B: Backend> Execution<'a, B> {
         self
     }
 
-    /// Tells in the report when which stream did what. Each stream then waits for the host between copies and work, which costs
-    /// some microseconds a chunk, and an error names the very stage that failed.
+    /// Tells in the report when which stream did what. Each stream then waits for the host between copies and
+    /// work, which costs some microseconds a chunk, and an error names the very stage that failed.
     pub fn timed(mut self) -> Self {
         self.is_timed = true;
         self
     }
 
-    /// Runs the batch: for each chunk its data are copied to the device, `work` enqueues what is to be done on the stream that it is
-    /// given, and the results are copied back, all behind one another on one stream. With several streams as many chunks are under way
-    /// at a time, each by a thread of its own, in order of their numbers as they begin; `work` then runs on several threads. Returns
-    /// when all of it is done.
+    /// Runs the batch: for each chunk its data are copied to the device, `work` enqueues what is to be done
+    /// on the stream that it is given, and the results are copied back, all behind one another on one stream.
+    /// With several streams as many chunks are under way at a time, each by a thread of its own, in order of
+    /// their numbers as they begin; `work` then runs on several threads. Returns when all of it is done.
     ///
     /// Other processes that leave less than half of the reserve free make it go on with finer chunks.
     ///
     /// # Errors
-    /// [`BrokerError::Run`] of the first chunk that failed, with what failed; chunks before it are done, and what of the later ones is
-    /// done is not said. [`BrokerError::Length`] and [`BrokerError::Request`] for data that do not go with the arrays, and those of
-    /// [`Broker::commit`](super::Broker::commit), before anything is run.
+    /// [`BrokerError::Run`] of the first chunk that failed, with what failed; chunks before it are done, and
+    /// what of the later ones is done is not said. [`BrokerError::Length`] and [`BrokerError::Request`] for
+    /// data that do not go with the arrays, and those of [`Broker::commit`](super::Broker::commit), before
+    /// anything is run.
     ///
     /// # Panics
     /// When `work` panics, with that.

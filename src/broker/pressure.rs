@@ -15,8 +15,9 @@ struct Evicted<B: Backend> {
 }
 
 impl<B: Backend> Shared<B> {
-    /// Bytes that clients may still take of the device, whoever else uses it: what the device reports as free, and idle memory of
-    /// the pool, less the reserve. Where a device does not report, what clients hold counts against its bytes.
+    /// Bytes that clients may still take of the device, whoever else uses it: what the device reports as
+    /// free, and idle memory of the pool, less the reserve. Where a device does not report, what clients hold
+    /// counts against its bytes.
     pub(crate) fn device_free(&self) -> Result<u64, BrokerError> {
         let (free, held) = self.free_and_held()?;
         Ok(self.room(free, held))
@@ -36,8 +37,9 @@ impl<B: Backend> Shared<B> {
         Ok((free, held))
     }
 
-    /// What clients may take of `free` bytes while they hold `held`. What one gives back first is to be in the one and not in the
-    /// other: added afterwards it would count past a reserve that others have taken, and past the budget.
+    /// What clients may take of `free` bytes while they hold `held`. What one gives back first is to be in
+    /// the one and not in the other: added afterwards it would count past a reserve that others have taken,
+    /// and past the budget.
     fn room(&self, free: u64, held: u64) -> u64 {
         let Settings { reserve, budget, .. } = self.settings;
         free.saturating_sub(reserve).min(budget.saturating_sub(held))
@@ -67,9 +69,10 @@ impl<B: Backend> Shared<B> {
         Ok(headroom.min(free))
     }
 
-    /// Bytes that a group may hold in all, what it holds counted as free, after idle clients gave back what `request` bytes truly
-    /// lack: CuBIE's rule, by which a share that is too small makes chunks and evicts nobody, but that what fits exactly evicts nobody
-    /// either. With `all` they give back whatever the share allows.
+    /// Bytes that a group may hold in all, what it holds counted as free, after idle clients gave back what
+    /// `request` bytes truly lack: CuBIE's rule, by which a share that is too small makes chunks and evicts
+    /// nobody, but that what fits exactly evicts nobody either. With `all` they give back whatever the share
+    /// allows.
     pub(crate) fn make_available(&self, group: &str, request: u64, all: bool) -> Result<u64, BrokerError> {
         let (mode, (cap, own)) = {
             let state = self.state.lock();
@@ -98,8 +101,9 @@ impl<B: Backend> Shared<B> {
         Ok(if is_passive { room } else { room.min(cap) })
     }
 
-    /// Takes back memory of clients outside `group`, of all where it is none, that have no work in flight, whole clients, the one that worked longest ago
-    /// first, until it is `needed` bytes. Answers how many it is. Holds no lock but the turn when it calls them.
+    /// Takes back memory of clients outside `group`, of all where it is none, that have no work in flight,
+    /// whole clients, the one that worked longest ago first, until it is `needed` bytes. Answers how many it
+    /// is. Holds no lock but the turn when it calls them.
     pub(crate) fn evict_idle(&self, group: Option<&str>, needed: u64) -> u64 {
         self.evict(needed, |state| idle_clients(state, group))
     }

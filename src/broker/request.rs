@@ -27,7 +27,8 @@ impl Role {
     }
 }
 
-/// An array that a client asks for. Elements are dense and row-major; a chunk has the same shape but for its axis.
+/// An array that a client asks for. Elements are dense and row-major; a chunk has the same shape but for its
+/// axis.
 ///
 /// ```
 /// use vrampool::broker::ArrayRequest;
@@ -50,8 +51,8 @@ pub struct ArrayRequest {
 }
 
 impl ArrayRequest {
-    /// An array of `shape`, of elements of so many bytes. `label` names it within its client: a later request of the same label
-    /// takes its place.
+    /// An array of `shape`, of elements of so many bytes. `label` names it within its client: a later request
+    /// of the same label takes its place.
     pub fn new(
         role: Role,
         label: impl Into<String>,
@@ -102,20 +103,22 @@ impl ArrayRequest {
         Self::new(Role::Scratch, label, shape, element_bytes)
     }
 
-    /// The axis that counts runs, along which it may be cut; `None` for none. Default: 0, the slowest. (CuBIE's is 2.)
+    /// The axis that counts runs, along which it may be cut; `None` for none. Default: 0, the slowest.
+    /// (CuBIE's is 2.)
     pub fn chunk_axis(mut self, axis: impl Into<Option<usize>>) -> Self {
         self.chunk_axis = axis.into();
         self
     }
 
-    /// Each chunk needs all of it. An input of this kind is on the device once, for all streams, and is only read; scratch is
-    /// there once for each stream; what is copied back allows one stream only.
+    /// Each chunk needs all of it. An input of this kind is on the device once, for all streams, and is only
+    /// read; scratch is there once for each stream; what is copied back allows one stream only.
     pub fn unchunkable(mut self) -> Self {
         self.unchunkable = true;
         self
     }
 
-    /// Runs of the batch, at least 1. Default: the extent of the chunk axis. Arrays that are cut have as many.
+    /// Runs of the batch, at least 1. Default: the extent of the chunk axis. Arrays that are cut have as
+    /// many.
     pub fn total_runs(mut self, runs: u64) -> Self {
         self.total_runs = Some(runs);
         self
@@ -133,7 +136,8 @@ impl ArrayRequest {
         self.shape.iter().try_fold(self.element_bytes, |bytes, &extent| bytes.checked_mul(extent))
     }
 
-    /// Whether it may be cut: not [`unchunkable`](Self::unchunkable), and with more or fewer than one element along its chunk axis.
+    /// Whether it may be cut: not [`unchunkable`](Self::unchunkable), and with more or fewer than one element
+    /// along its chunk axis.
     #[must_use]
     pub fn is_chunkable(&self) -> bool {
         let extent = self.chunk_axis.and_then(|axis| self.shape.get(axis));

@@ -40,7 +40,8 @@ where
     B: Backend,
     F: Fn(&Chunk<'_, B>, &B::Stream) -> Result<(), BrokerError> + Sync,
 {
-    /// Runs the course on all streams: the first by this thread, each other one by a thread of its own. Answers what a thread threw.
+    /// Runs the course on all streams: the first by this thread, each other one by a thread of its own.
+    /// Answers what a thread threw.
     pub(super) fn drive_all(&self, slots: &mut [Slot<B>]) -> Option<Panic> {
         let guarded = |slot: &mut Slot<B>| {
             let outcome = catch_unwind(AssertUnwindSafe(|| self.drive(slot)));
@@ -223,7 +224,8 @@ where
         })
     }
 
-    /// Has a stream's memory be as the course says; false: there is too little, and others go on with what it had.
+    /// Has a stream's memory be as the course says; false: there is too little, and others go on with what it
+    /// had.
     fn refit(&self, slot: &mut Slot<B>) -> Result<bool, BrokerError> {
         loop {
             let len = self.course.len();

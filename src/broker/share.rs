@@ -73,8 +73,8 @@ impl Shares {
         Self { total, fixed: BTreeMap::new(), automatic: Vec::new() }
     }
 
-    /// Gives `client` a share, instead of the one that it had; an error changes nothing. Answers the sum of fixed shares where
-    /// they leave less than the floor and that is allowed.
+    /// Gives `client` a share, instead of the one that it had; an error changes nothing. Answers the sum of
+    /// fixed shares where they leave less than the floor and that is allowed.
     pub(crate) fn set(&mut self, client: ClientId, share: Share) -> Result<Option<f64>, ShareError> {
         let fraction = match share {
             Share::Auto => 0.0,

@@ -52,8 +52,8 @@ impl<'a, B: Backend> Chunk<'a, B> {
         self.slot
     }
 
-    /// An array's part for reading on the chunk's stream: dense, of the array's shape with [`runs`](Self::runs) along the chunk axis; all
-    /// of an array that is not cut.
+    /// An array's part for reading on the chunk's stream: dense, of the array's shape with
+    /// [`runs`](Self::runs) along the chunk axis; all of an array that is not cut.
     ///
     /// # Errors
     /// [`BrokerError::Request`] for an array of another plan.
@@ -66,7 +66,8 @@ impl<'a, B: Backend> Chunk<'a, B> {
     /// The same for writing. Work that uses a part twice orders itself, on the one stream.
     ///
     /// # Errors
-    /// As [`region`](Self::region); [`BrokerError::Request`] also for an input that is not cut, which other streams read.
+    /// As [`region`](Self::region); [`BrokerError::Request`] also for an input that is not cut, which other
+    /// streams read.
     pub fn region_mut(&self, array: ArrayId) -> Result<RegionMut<'a, B::Memory>, BrokerError> {
         let at = self.position(array)?;
         let found = &self.grant.arrays[at];

@@ -1,4 +1,5 @@
-//! Where arrays that do not fit the host's memory are kept by default: on a disk, not in a file system that is memory itself.
+//! Where arrays that do not fit the host's memory are kept by default: on a disk, not in a file system that
+//! is memory itself.
 
 use std::path::{Path, PathBuf};
 
@@ -32,7 +33,8 @@ fn chosen(temporary: PathBuf, on_disk: &Path, mounts: &str) -> PathBuf {
     temporary
 }
 
-/// Whether the file system that `path` is on is memory, by a list such as `/proc/self/mounts`. What is mounted last counts.
+/// Whether the file system that `path` is on is memory, by a list such as `/proc/self/mounts`. What is
+/// mounted last counts.
 fn is_in_memory(path: &Path, mounts: &str) -> bool {
     let path = path.canonicalize().unwrap_or_else(|_| path.into());
     let mount = |line: &str| {

@@ -27,7 +27,8 @@ pub(crate) struct Shared<B: Backend> {
     pub(crate) ledger: PinnedLedger,
     pub(crate) staging: Staging<B>,
     pub(crate) spilled: SpillAccount,
-    /// Serves requests now. Behind a lock of its own that is held for no longer than a copy of the handle takes.
+    /// Serves requests now. Behind a lock of its own that is held for no longer than a copy of the handle
+    /// takes.
     pub(crate) pool: RwLock<Pool<B>>,
     /// Who plans. Held for a whole commit, calls of the driver included; the state never is.
     pub(crate) turn: Turn,
@@ -74,7 +75,8 @@ pub(crate) struct State<B: Backend> {
     pub(crate) clock: u64,
     /// Those of the state's; the turn and the staging count for themselves.
     pub(crate) counts: BrokerCounts,
-    /// Clients that deregistered last while a publisher watched, the earliest first, at most [`DEREGISTERED`].
+    /// Clients that deregistered last while a publisher watched, the earliest first, at most
+    /// [`DEREGISTERED`].
     pub(crate) deregistered: VecDeque<RegisteredClient>,
 }
 

@@ -36,8 +36,8 @@ pub struct RegisteredClient {
     pub stats: ClientStats,
 }
 
-/// What a broker has given out, in bytes, and what it did since it was made. Not one consistent snapshot: accounts are read one
-/// after another.
+/// What a broker has given out, in bytes, and what it did since it was made. Not one consistent snapshot:
+/// accounts are read one after another.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 #[must_use]
@@ -87,7 +87,8 @@ pub struct BrokerCounts {
     pub commits_short: u64,
     /// Commits that failed otherwise: nothing was queued, say, or the group was running.
     pub commits_refused: u64,
-    /// How often others took memory between the question what is free and the allocation, so that a commit tried again.
+    /// How often others took memory between the question what is free and the allocation, so that a commit
+    /// tried again.
     pub retries: u64,
     /// How often a client's memory was taken back.
     pub evictions: u64,

@@ -1,5 +1,5 @@
-//! Data between the host's arrays and a chunk on the device: straight where the array is pinned and rows are long, else gathered
-//! into pinned blocks and scattered out of them.
+//! Data between the host's arrays and a chunk on the device: straight where the array is pinned and rows are
+//! long, else gathered into pinned blocks and scattered out of them.
 
 use super::BrokerError;
 use super::course::Piece;
@@ -147,7 +147,8 @@ impl<'a, B: Backend> Mover<'a, B> {
         Ok(())
     }
 
-    /// Enqueues the copies of one array's part of a chunk from `source`; [`land`](Self::land) brings them home.
+    /// Enqueues the copies of one array's part of a chunk from `source`; [`land`](Self::land) brings them
+    /// home.
     pub(crate) fn download(
         &mut self,
         side: Side<'_, B>,
@@ -260,7 +261,8 @@ impl<'a, B: Backend> Mover<'a, B> {
         Ok(region.slice(start..start + bytes)?.assume_exclusive())
     }
 
-    /// A block; waits for one where others have all. It holds none itself meanwhile, so that whoever waits, waits for work alone.
+    /// A block; waits for one where others have all. It holds none itself meanwhile, so that whoever waits,
+    /// waits for work alone.
     fn block(&mut self, bytes: u64) -> Result<Option<Block<B>>, BrokerError> {
         let mut has_waited = false;
         loop {

@@ -5,7 +5,8 @@ use parking_lot::{Mutex, MutexGuard};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::ThreadId;
 
-/// A lock that is held while clients are called, and so refuses the thread that holds it instead of waiting for ever.
+/// A lock that is held while clients are called, and so refuses the thread that holds it instead of waiting
+/// for ever.
 #[derive(Debug, Default)]
 pub(crate) struct Turn {
     lock: Mutex<()>,

@@ -22,8 +22,8 @@ impl<B: Backend> WeakBroker<B> {
         self.shared.strong_count() > 0
     }
 
-    /// The figures of a broker that ended, of the moment when its last handle, client or plan was dropped. `None` while it is there,
-    /// and for a moment after [`is_there`](Self::is_there) is false.
+    /// The figures of a broker that ended, of the moment when its last handle, client or plan was dropped.
+    /// `None` while it is there, and for a moment after [`is_there`](Self::is_there) is false.
     pub(crate) fn last(&self) -> Option<&LastFigures> {
         self.last.get()
     }

@@ -5,68 +5,16 @@
 //! charged ≤ limit, cached ≤ max_cached, always
 //! ```
 //!
-//! *In transit* are bytes promised to an allocation that the device has not answered yet, and bytes that left a bucket
-//! but are not yet given back. They are charged the whole time, so `charged` is never below what the device really lent,
-//! and `held` never above it: the limit bounds the first, and what is reported is the second.
+//! *In transit* are bytes promised to an allocation that the device has not answered yet, and bytes that left
+//! a bucket but are not yet given back. They are charged the whole time, so `charged` is never below what the
+//! device really lent, and `held` never above it: the limit bounds the first, and what is reported is the
+//! second.
 
-use crate::cache::magazine::class_table::LARGEST_CLASS;
-use crate::environment::UNLIMITED;
+use crate::cache::caps::Caps;
 
-/// The part of the limit that all threads' magazines may have together: what is idle in one of a running thread serves no
-/// other, so a request that fits within the rest is never refused for it.
+/// The part of the limit that all threads' magazines may have together: what is idle in one of a running
+/// thread serves no other, so a request that fits within the rest is never refused for it.
 const MAGAZINES_OF_LIMIT: u64 = 8;
-
-/// What a pool may keep and take.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Caps {
-    pub(crate) max_cached_bytes: u64,
-    pub(crate) max_buffers_per_bucket: u64,
-    /// The largest class that is kept idle.
-    pub(crate) cached_class: u64,
-    /// Hard: `charged` never exceeds it.
-    pub(crate) limit: u64,
-    /// Soft: a miss gives idle memory back to stay within it, and exceeds it when that is not enough.
-    pub(crate) budget: u64,
-    /// What each thread may keep in magazines; 0 = nothing.
-    pub(crate) magazine_bytes: u64,
-    /// The largest class that magazines take.
-    pub(crate) magazine_class: u64,
-}
-
-impl Default for Caps {
-    fn default() -> Self {
-        Self {
-            max_cached_bytes: 4 << 30,
-            max_buffers_per_bucket: 16,
-            cached_class: UNLIMITED,
-            limit: UNLIMITED,
-            budget: UNLIMITED,
-            magazine_bytes: 8 << 20,
-            magazine_class: 1 << 20,
-        }
-    }
-}
-
-impl Caps {
-    pub(crate) fn has_magazines(&self) -> bool {
-        self.magazine_bytes > 0 && self.magazine_class > 0
-    }
-
-    /// Whether blocks of `class` are ever kept idle.
-    #[inline]
-    pub(crate) fn cache(&self, class: u64) -> bool {
-        class <= self.cached_class
-    }
-
-    /// Whether magazines take blocks of `class`.
-    #[inline]
-    pub(crate) fn magazines_take(&self, class: u64) -> bool {
-        class <= self.magazine_class
-            && self.cache(class)
-            && class <= self.magazine_bytes
-            && class <= LARGEST_CLASS
-    }
-}
 
 /// Bytes by where they are.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -87,8 +35,8 @@ impl Bytes {
     }
 }
 
-/// The most bytes there ever were: with borrowers, as far as threads have [told](Budget::tell); cached with all that
-/// magazines had slots for.
+/// The most bytes there ever were: with borrowers, as far as threads have [told](Budget::tell); cached with
+/// all that magazines had slots for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Peak {
     pub(crate) requested: u64,
@@ -122,8 +70,9 @@ pub(crate) struct Budget {
     pub(crate) caps: Caps,
     pub(crate) now: Bytes,
     pub(crate) peak: Peak,
-    /// Bytes asked for by borrowers, as far as threads have told. Apart from what they got: a return changes one and then
-    /// the other, and if the next loan took both at once it would wait until both had reached the cache.
+    /// Bytes asked for by borrowers, as far as threads have told. Apart from what they got: a return changes
+    /// one and then the other, and if the next loan took both at once it would wait until both had reached
+    /// the cache.
     pub(crate) requested: u64,
     /// Bytes of the slots that threads' magazines have, filled or not. They count as cached.
     pub(crate) leased: u64,
@@ -186,8 +135,9 @@ impl Budget {
         self.freeing += bytes;
     }
 
-    /// Promises `class` bytes to a miss, of which up to `evicted` are its own evictions that are not given back yet: it
-    /// takes their place, so nobody else can take it in between. Answers how much of them comes back to the device.
+    /// Promises `class` bytes to a miss, of which up to `evicted` are its own evictions that are not given
+    /// back yet: it takes their place, so nobody else can take it in between. Answers how much of them comes
+    /// back to the device.
     pub(crate) fn promise(&mut self, class: u64, evicted: u64) -> u64 {
         let replaced = class.min(evicted);
         self.freeing -= replaced;
@@ -244,7 +194,8 @@ impl Budget {
         self.requested = self.requested.wrapping_sub(requested);
     }
 
-    /// A thread lent so many more bytes from its magazines since it last told, and in between at most so many more.
+    /// A thread lent so many more bytes from its magazines since it last told, and in between at most so many
+    /// more.
     pub(crate) fn tell(&mut self, more: Lent, at_most: Lent) {
         self.note_lent(self.requested.wrapping_add(at_most.requested), self.live.wrapping_add(at_most.live));
         self.requested = self.requested.wrapping_add(more.requested);
@@ -281,7 +232,8 @@ impl Budget {
         self.freeing += class;
     }
 
-    /// How many more slots of `class` may be leased from a bucket that has `kept` idle blocks and slots already.
+    /// How many more slots of `class` may be leased from a bucket that has `kept` idle blocks and slots
+    /// already.
     pub(crate) fn leasable(&self, class: u64, kept: u64) -> u64 {
         let cacheable = self.caps.max_cached_bytes.saturating_sub(self.now.cached + self.leased);
         let bytes = cacheable.min((self.caps.limit / MAGAZINES_OF_LIMIT).saturating_sub(self.leased));
@@ -328,6 +280,7 @@ pub(crate) fn positive(wrapping: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::environment::UNLIMITED;
 
     fn budget(limit: u64, soft: u64) -> Budget {
         Budget::new(Caps {

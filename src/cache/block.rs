@@ -18,20 +18,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use vrampool_backend::{Backend, CaptureId, HeldMemory, Memory, Region, RegionMut, Stream, StreamId, Ticket};
 
-/// A block's record. It moves, boxed and by value, between buffer, magazine and bucket, and knows its pool, so that none of
-/// these ways touches a reference count. An idle block thus keeps its pool's shared state alive; the last pool handle
-/// empties the buckets and so cuts the circle.
+/// A block's record. It moves, boxed and by value, between buffer, magazine and bucket, and knows its pool,
+/// so that none of these ways touches a reference count. An idle block thus keeps its pool's shared state
+/// alive; the last pool handle empties the buckets and so cuts the circle.
 ///
-/// What the ways need is here; what only the buffer's own backend understands is behind, its type forgotten: so one
-/// thread-local variable serves the pools of all backends.
+/// What the ways need is here; what only the buffer's own backend understands is behind, its type forgotten:
+/// so one thread-local variable serves the pools of all backends.
 pub(crate) struct Block {
     /// The one below it in a magazine.
     pub(crate) next: Option<Box<Block>>,
     pub(crate) key: Key,
     /// Bytes the present, or last, borrower asked for.
     pub(crate) requested: u64,
-    /// The stream on which it needs no wait: the one that got it or wrote it last, behind all that used it before. 0 when
-    /// other streams read it since.
+    /// The stream on which it needs no wait: the one that got it or wrote it last, behind all that used it
+    /// before. 0 when other streams read it since.
     ready_on: AtomicU64,
     /// The stream that got it or wrote it last.
     pub(crate) stream: StreamId,
@@ -80,7 +80,8 @@ struct Body<B: Backend> {
 }
 
 impl<B: Backend> Drop for Body<B> {
-    /// Memory of a driver's pool goes back in the order of the stream that wrote it, which waits for those that read it.
+    /// Memory of a driver's pool goes back in the order of the stream that wrote it, which waits for those
+    /// that read it.
     fn drop(&mut self) {
         let Extent::Driver(memory, device) = &mut self.extent else { return };
         let Some(memory) = memory.take() else { return };
@@ -126,7 +127,8 @@ impl Block {
         })
     }
 
-    /// Gives its memory back to an arena, if that takes nothing but numbers; for [`refill`](Self::refill) then.
+    /// Gives its memory back to an arena, if that takes nothing but numbers; for [`refill`](Self::refill)
+    /// then.
     pub(crate) fn empty(&mut self) -> bool {
         self.body.empty()
     }
@@ -167,8 +169,8 @@ impl Block {
         self.body.ticket()
     }
 
-    /// Makes an [emptied](Self::empty) one a block of the arena again, if that takes nothing but numbers. Answers where it
-    /// ends in the arena, and streams to be dropped without any lock.
+    /// Makes an [emptied](Self::empty) one a block of the arena again, if that takes nothing but numbers.
+    /// Answers where it ends in the arena, and streams to be dropped without any lock.
     #[inline(always)]
     pub(crate) fn refill<B: Backend>(
         &mut self,
@@ -246,8 +248,8 @@ impl Block {
         self.body_mut::<B>().extent.region_mut(len, stream)
     }
 
-    /// Makes `stream` wait for the one that wrote the block last, once, and notes that it reads it. Answers how many waits
-    /// that took.
+    /// Makes `stream` wait for the one that wrote the block last, once, and notes that it reads it. Answers
+    /// how many waits that took.
     pub(crate) fn lend<B: Backend>(&self, stream: &B::Stream) -> Result<u64, Error> {
         let Body { extent, stream: writer, readers, .. } = self.body::<B>();
         let mut capture = match extent {
@@ -285,8 +287,8 @@ impl Block {
         self.ready_on.store(0, Ordering::Relaxed);
     }
 
-    /// For an idle block that is requested on `stream`: refuses it if that is captured and others used the block outside of that
-    /// capture, of whom it is not known whether they are done.
+    /// For an idle block that is requested on `stream`: refuses it if that is captured and others used the
+    /// block outside of that capture, of whom it is not known whether they are done.
     ///
     /// # Errors
     /// [`Error::Capture`]; what the device reports.
@@ -297,8 +299,8 @@ impl Block {
         if is_known { Ok(()) } else { Err(self.need().refused(Forbidden::Wait)) }
     }
 
-    /// Makes `stream` wait for every stream that used the block, and hands the block to it. When a step fails the block
-    /// still belongs to all of them. Returns the number of waits.
+    /// Makes `stream` wait for every stream that used the block, and hands the block to it. When a step fails
+    /// the block still belongs to all of them. Returns the number of waits.
     pub(crate) fn hand_over<B: Backend>(&mut self, stream: &B::Stream, after: After) -> Result<u64, Error> {
         if self.is_ready_on(stream.id()) {
             return Ok(0);

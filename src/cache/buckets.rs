@@ -9,11 +9,12 @@ use std::collections::{BTreeMap, VecDeque};
 use std::mem;
 use vrampool_backend::{MemoryKind, StreamId};
 
-/// How many of a bucket's newest blocks are searched for one of the same stream before one of another is taken: the
-/// search must not grow with the bucket.
+/// How many of a bucket's newest blocks are searched for one of the same stream before one of another is
+/// taken: the search must not grow with the bucket.
 pub(crate) const SAME_STREAM_SEARCH: usize = 16;
 
-/// From this many buckets on, empty ones are forgotten (their counts are kept): exact classes make one a size.
+/// From this many buckets on, empty ones are forgotten (their counts are kept): exact classes make one a
+/// size.
 const MAX_EMPTY_BUCKETS: usize = 4096;
 
 #[derive(Debug)]
@@ -113,7 +114,8 @@ impl Buckets {
 
     /// Undoes a hit whose block could not be made ready.
     pub(crate) fn undo_hit(&mut self, key: Key) {
-        // A bucket that was forgotten in the meantime took its count along, and may be there again without it.
+        // A bucket that was forgotten in the meantime took its count along, and may be there again without
+        // it.
         let requests = match self.place(&key).filter(|&place| self.list[place].requests.hits > 0) {
             Some(place) => &mut self.list[place].requests,
             None => self.forgotten.entry(self.classes.reported(key.class)).or_default(),
@@ -143,7 +145,8 @@ impl Buckets {
         ready
     }
 
-    /// Class, counts and idle blocks of each, and of forgotten ones together; a class may come more than once.
+    /// Class, counts and idle blocks of each, and of forgotten ones together; a class may come more than
+    /// once.
     pub(crate) fn counts(&self) -> impl Iterator<Item = (u64, Requests, u64)> {
         let present =
             self.list.iter().map(|bucket| (bucket.key.class, bucket.requests, bucket.idle.len() as u64));
@@ -173,8 +176,9 @@ impl Bucket {
         self.idle.len() as u64 + self.leased
     }
 
-    /// The newest block that needs no wait; else the newest whose own stream it is, which waits for others that used it
-    /// and keeps blocks with the streams that they belong to; else the oldest, whose work is likeliest to be done.
+    /// The newest block that needs no wait; else the newest whose own stream it is, which waits for others
+    /// that used it and keeps blocks with the streams that they belong to; else the oldest, whose work is
+    /// likeliest to be done.
     pub(crate) fn take(&mut self, stream: StreamId) -> Option<Box<Block>> {
         if self.idle.back()?.is_ready_on(stream) {
             return self.idle.pop_back();
@@ -214,7 +218,8 @@ mod tests {
                 .fold((0, 0), |sum, (_, requests, _)| (sum.0 + requests.hits, sum.1 + requests.misses))
         };
         assert_eq!(sum(&buckets), (0, rounds), "and what they counted is not");
-        // A hit on a bucket that was forgotten since, and was asked for again, is undone where it was counted.
+        // A hit on a bucket that was forgotten since, and was asked for again, is undone where it was
+        // counted.
         buckets.forgotten.entry(1).or_default().hits = 1;
         buckets.undo_hit(key(1));
         assert_eq!(sum(&buckets), (0, rounds + 1));

@@ -1,6 +1,6 @@
 //! What a pool's handles, buffers and idle blocks share, whatever its backend; a buffer's way back.
 
-use crate::cache::accounts::Caps;
+use crate::cache::caps::Caps;
 use crate::cache::counts::Counters;
 use crate::cache::depot::Depot;
 use crate::cache::depot_lock::Place;
@@ -32,8 +32,8 @@ pub(crate) struct Shared {
     pub(crate) lanes: Lanes,
     /// Under which number threads keep magazines for it.
     pub(crate) slot: u8,
-    /// What magazines have to be of to be used. Another one calls their memory back. Read by every hit, so apart from what
-    /// is written often.
+    /// What magazines have to be of to be used. Another one calls their memory back. Read by every hit, so
+    /// apart from what is written often.
     pub(crate) epoch: AtomicU64,
     /// How often the pool's arena forgot its blocks. Changes under the depot's lock.
     pub(crate) generation: AtomicU64,
@@ -138,7 +138,8 @@ impl Shared {
         if self.has_magazines() {
             TAKEN.lock()[usize::from(self.slot)] = false;
         }
-        // Release: pairs with the acquire of a thread that looks for racks of closed pools, and so finds this one's epoch closed.
+        // Release: pairs with the acquire of a thread that looks for racks of closed pools, and so finds this
+        // one's epoch closed.
         CLOSED.fetch_add(1, Release);
         drop(spares);
         self.give_back(idle);
@@ -146,8 +147,8 @@ impl Shared {
         orphans::free();
     }
 
-    /// Counts and bytes, and the highest end of a block in an arena of fixed size; the peaks, as of all that this thread
-    /// did and what others told.
+    /// Counts and bytes, and the highest end of a block in an arena of fixed size; the peaks, as of all that
+    /// this thread did and what others told.
     pub(crate) fn stats(&self) -> (PoolStats, u64) {
         magazine::look(self, |rack| {
             let mut depot = self.depot();

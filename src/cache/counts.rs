@@ -3,14 +3,15 @@
 use crate::cache::accounts::positive;
 use crate::cache::buckets::Requests;
 use crate::cache::depot::Depot;
-use crate::cache::stats::{BucketStats, PoolStats, Rung};
+use crate::cache::rung::Rung;
+use crate::cache::stats::{BucketStats, PoolStats};
 use std::collections::BTreeMap;
 
 /// Counts since the pool was made.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Counters {
-    /// Out of the depot: lent, or idle in a magazine. What one way counts up and another down is not next to what else
-    /// these count, for the reason that [`Budget::requested`] is not.
+    /// Out of the depot: lent, or idle in a magazine. What one way counts up and another down is not next to
+    /// what else these count, for the reason that [`Budget::requested`] is not.
     pub(crate) live_buffers: u64,
     pub(crate) drops_over_count: u64,
     pub(crate) source_allocations: u64,

@@ -1,15 +1,17 @@
-//! The shared store of idle blocks, by kind and class, with its accounts and counters. One lock holds it; nothing in
-//! here calls the device, and no block is dropped in here. What goes between it and threads' magazines is in `refill`.
+//! The shared store of idle blocks, by kind and class, with its accounts and counters. One lock holds it;
+//! nothing in here calls the device, and no block is dropped in here. What goes between it and threads'
+//! magazines is in `refill`.
 
-use crate::cache::accounts::{Budget, Caps};
+use crate::cache::accounts::Budget;
 use crate::cache::block::Block;
 use crate::cache::buckets::Buckets;
+use crate::cache::caps::Caps;
 use crate::cache::counts::Counters;
 use crate::cache::magazine::counters::Tally;
 use crate::cache::magazine::rack::Rack;
 use crate::cache::retry_queue::Turns;
+use crate::cache::rung::Rung;
 use crate::cache::size_class::SizeClasses;
-use crate::cache::stats::Rung;
 use crate::source::Key;
 use std::collections::VecDeque;
 use std::mem;
@@ -32,7 +34,8 @@ pub(crate) struct Depot {
     pub(crate) tallies: Vec<Arc<Tally>>,
     /// Magazines of earlier epochs give their memory to the source.
     pub(crate) trimmed: u64,
-    /// Blocks that were not kept while other threads' magazines had slots for such, since these were last called back.
+    /// Blocks that were not kept while other threads' magazines had slots for such, since these were last
+    /// called back.
     pub(crate) without_slot: u64,
     /// Records without memory.
     pub(crate) spares: Vec<Box<Block>>,
@@ -84,8 +87,8 @@ impl Depot {
         Key { kind: self.kind, class }
     }
 
-    /// An idle block for `key`, best one of `stream`, from the buckets and this thread's `rack`; counts the hit or the
-    /// miss.
+    /// An idle block for `key`, best one of `stream`, from the buckets and this thread's `rack`; counts the
+    /// hit or the miss.
     pub(crate) fn take(
         &mut self,
         key: Key,
@@ -127,8 +130,8 @@ impl Depot {
         taken
     }
 
-    /// The newest idle block for `key`, if it needs no wait for `stream`; counts the hit. No block means nothing: ask
-    /// [`take`](Self::take).
+    /// The newest idle block for `key`, if it needs no wait for `stream`; counts the hit. No block means
+    /// nothing: ask [`take`](Self::take).
     #[inline]
     pub(crate) fn take_ready(&mut self, key: Key, requested: u64, stream: StreamId) -> Option<Box<Block>> {
         let bucket = self.buckets.find(&key)?;
@@ -180,8 +183,8 @@ impl Depot {
         Some(block)
     }
 
-    /// The newest blocks of one bucket leave the depot, as long as they need no wait for `stream`, at most so many; oldest
-    /// first.
+    /// The newest blocks of one bucket leave the depot, as long as they need no wait for `stream`, at most so
+    /// many; oldest first.
     pub(crate) fn unstore_ready(&mut self, key: Key, stream: StreamId, most: u64) -> Vec<Box<Block>> {
         let Some(bucket) = self.buckets.find(&key) else { return Vec::new() };
         let blocks = bucket.take_ready(stream, most);

@@ -3,7 +3,7 @@
 use crate::cache::accounts::Room;
 use crate::cache::block::Block;
 use crate::cache::depot::Depot;
-use crate::cache::stats::Rung;
+use crate::cache::rung::Rung;
 use crate::source::Key;
 use std::mem;
 use vrampool_backend::{MemoryKind, StreamId};
@@ -51,8 +51,8 @@ impl Depot {
         !matches!(self.budget.room(class), Room::Evict(_))
     }
 
-    /// Whether a miss of `class` bytes may ask the device, and what it must give back first. One that waits has a number: first
-    /// come, first served. `may_wait`: others who wait come first.
+    /// Whether a miss of `class` bytes may ask the device, and what it must give back first. One that waits
+    /// has a number: first come, first served. `may_wait`: others who wait come first.
     pub(crate) fn permit(&mut self, class: u64, number: Option<u64>, may_wait: bool) -> Permit {
         let before = if may_wait { self.waited_for_before(number.unwrap_or(u64::MAX)) } else { 0 };
         let room = self.budget.room(class);
@@ -75,8 +75,8 @@ impl Depot {
         }
     }
 
-    /// Takes at least `bytes` of idle memory out, or all there is: classes that were asked for longest ago first, of two
-    /// the larger first, in a class the oldest release first.
+    /// Takes at least `bytes` of idle memory out, or all there is: classes that were asked for longest ago
+    /// first, of two the larger first, in a class the oldest release first.
     pub(crate) fn evict(&mut self, bytes: u64) -> Vec<Box<Block>> {
         if bytes == 0 {
             return Vec::new();
@@ -105,7 +105,8 @@ impl Depot {
         evicted
     }
 
-    /// Stamps the buckets whose classes magazines handed out since this was last done: their hits did not come by here.
+    /// Stamps the buckets whose classes magazines handed out since this was last done: their hits did not
+    /// come by here.
     fn note_hits(&mut self) {
         for tally in &self.tallies {
             for class in tally.hit_classes() {

@@ -1,5 +1,5 @@
-//! What a pool with hooks announces, and to whom: the ways of a request and of a buffer back, with hooks around them. Pools
-//! without hooks do not come by here.
+//! What a pool with hooks announces, and to whom: the ways of a request and of a buffer back, with hooks
+//! around them. Pools without hooks do not come by here.
 
 use crate::cache::block::Block;
 use crate::cache::core::Shared;

@@ -1,17 +1,21 @@
 //! Idle memory, kept for reuse: buckets by size class under one lock, and each thread's magazines above them.
 //!
-//! * `size_class`: what a request rounds up to; `buckets` and `depot`: idle blocks, and the lock around them (`depot_lock`);
-//! * `magazine`: what each thread keeps to itself; `refill`: blocks and slots between a thread and the depot; `orphans`: what threads that
-//!   ended left;
-//! * `accounts`: bytes and the caps on them; `reservation`: bytes counted before the source delivers them; `retry_queue`: who asks a device
-//!   that refused, in order;
-//! * `release`: a buffer's way back; `reclaim` and `evict`: idle memory back to the source; `counts` and `stats`: what a pool tells;
+//! * `size_class`: what a request rounds up to; `buckets` and `depot`: idle blocks, and the lock around them
+//!   (`depot_lock`);
+//! * `magazine`: what each thread keeps to itself; `refill`: blocks and slots between a thread and the depot;
+//!   `orphans`: what threads that ended left;
+//! * `accounts` and `caps`: bytes, and what bounds them; `reservation`: bytes counted before the source delivers them;
+//!   `retry_queue`: who asks a device that refused, in order;
+//! * `release`: a buffer's way back; `reclaim` and `evict`: idle memory back to the source; `counts` and
+//!   `stats`: what a pool tells;
 //! * `hooked` and `recorded`: both ways where somebody watches;
-//! * `block`: one block's record; `recycle`: records kept for further blocks; `core`: what a pool's handles, buffers and blocks share.
+//! * `block`: one block's record; `recycle`: records kept for further blocks; `core`: what a pool's handles,
+//!   buffers and blocks share.
 
 pub(crate) mod accounts;
 pub(crate) mod block;
 pub(crate) mod buckets;
+pub(crate) mod caps;
 pub(crate) mod core;
 pub(crate) mod counts;
 pub(crate) mod depot;
@@ -27,6 +31,7 @@ pub(crate) mod refill;
 pub(crate) mod release;
 pub(crate) mod reservation;
 pub(crate) mod retry_queue;
+pub(crate) mod rung;
 pub(crate) mod served_by;
 pub(crate) mod size_class;
 pub(crate) mod stats;

@@ -1,12 +1,13 @@
 //! Blocks that ended threads kept: of closed pools, and of arenas that were reset.
 //!
-//! The destructors of a thread's local variables run in an unspecified order. A driver's own variables may be destroyed before, and a
-//! panic in such a destructor aborts the process. Therefore the destructor of a thread's magazines frees nothing. Blocks of an open
-//! pool go to its depot. A closed pool's depot keeps nothing, so its blocks are listed here. They are freed by the next call that
-//! closes or trims a pool or asks a source for memory, or by a thread of this crate, whichever comes first.
+//! The destructors of a thread's local variables run in an unspecified order. A driver's own variables may be
+//! destroyed before, and a panic in such a destructor aborts the process. Therefore the destructor of a
+//! thread's magazines frees nothing. Blocks of an open pool go to its depot. A closed pool's depot keeps
+//! nothing, so its blocks are listed here. They are freed by the next call that closes or trims a pool or
+//! asks a source for memory, or by a thread of this crate, whichever comes first.
 //!
-//! That thread exists only while magazines of closed pools exist, and there is at most one. If it cannot be started, and in a child
-//! process, the calls above free the blocks.
+//! That thread exists only while magazines of closed pools exist, and there is at most one. If it cannot be
+//! started, and in a child process, the calls above free the blocks.
 
 use crate::cache::block::Block;
 use crate::cache::core::Shared;
@@ -38,7 +39,8 @@ static CHANGED: GlobalCondvar = GlobalCondvar::new();
 /// Number of entries in [`Ended::left`]: a hint.
 static LEFT: GlobalU64 = GlobalU64::new(0);
 
-/// Notes that a pool was closed of which other threads still have `magazines`, and starts the thread if it is needed.
+/// Notes that a pool was closed of which other threads still have `magazines`, and starts the thread if it is
+/// needed.
 pub(crate) fn expect(magazines: usize) {
     if magazines == 0 {
         return;

@@ -1,5 +1,5 @@
-//! Idle memory goes back to the source: because somebody asks for that, to make room within the caps, for a device without memory, and at
-//! the pool's end.
+//! Idle memory goes back to the source: because somebody asks for that, to make room within the caps, for a
+//! device without memory, and at the pool's end.
 
 use crate::cache::core::{Shared, next_epoch};
 use crate::cache::depot::Depot;
@@ -8,7 +8,7 @@ use crate::cache::magazine;
 use crate::cache::orphans;
 use crate::cache::release::is_giving_back;
 use crate::cache::reservation::{NoRoom, Promise};
-use crate::cache::stats::Rung;
+use crate::cache::rung::Rung;
 use crate::error::Error;
 use crate::source::Key;
 use crate::sync::MutexGuard;
@@ -43,8 +43,8 @@ impl Shared {
         self.give_back(idle)
     }
 
-    /// The arena forgot its blocks: gives up what is idle. Blocks that are out are not kept when they come back, and until all
-    /// of them have there are no magazines, which do not look at a block that comes back.
+    /// The arena forgot its blocks: gives up what is idle. Blocks that are out are not kept when they come
+    /// back, and until all of them have there are no magazines, which do not look at a block that comes back.
     /// Returns whether the pool is open.
     pub(crate) fn forget_idle(&self) -> bool {
         let mut depot = self.depot();
@@ -60,8 +60,9 @@ impl Shared {
         true
     }
 
-    /// Gets a promise of `class` bytes within limit and budget, giving idle memory back where they demand it. The error
-    /// is the limit, or what `relief` answers, which is asked before anything is given back or waited for.
+    /// Gets a promise of `class` bytes within limit and budget, giving idle memory back where they demand it.
+    /// The error is the limit, or what `relief` answers, which is asked before anything is given back or
+    /// waited for.
     pub(crate) fn make_room(
         &self,
         class: u64,
@@ -127,8 +128,8 @@ impl Shared {
         true
     }
 
-    /// As [`relieve`](Self::relieve), of all idle memory: calls magazines back, too, and waits for what other threads are giving back at
-    /// this moment.
+    /// As [`relieve`](Self::relieve), of all idle memory: calls magazines back, too, and waits for what other
+    /// threads are giving back at this moment.
     pub(crate) fn relieve_wholly(&self) {
         magazine::leave(self);
         orphans::free();
@@ -158,11 +159,12 @@ impl Shared {
         self.place.0.wait(depot)
     }
 
-    /// The source is about to map more for `key` on `stream`: gives it back what is idle there, where that may serve as well, so
-    /// that a pool does not grow for what it keeps idle; and what this thread keeps for itself only when that was not enough.
-    /// What is idle for other streams stays: it would take waits, and a captured stream's nobody else gets. So does what is of
-    /// another kind, which is not the source's. Magazines of other threads are called back for the next time. Answers whether
-    /// it gave anything back, and so is to be asked again.
+    /// The source is about to map more for `key` on `stream`: gives it back what is idle there, where that
+    /// may serve as well, so that a pool does not grow for what it keeps idle; and what this thread keeps for
+    /// itself only when that was not enough. What is idle for other streams stays: it would take waits, and a
+    /// captured stream's nobody else gets. So does what is of another kind, which is not the source's.
+    /// Magazines of other threads are called back for the next time. Answers whether it gave anything back,
+    /// and so is to be asked again.
     pub(crate) fn spare(&self, key: Key, stream: StreamId) -> bool {
         if !self.caps.cache(key.class) {
             // All that is idle is smaller.

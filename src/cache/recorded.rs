@@ -1,8 +1,8 @@
-//! The recorder of a pool, if it has one, and the ways of a request and of a buffer back that it sees. Without the feature
-//! `trace` no pool has one.
+//! The recorder of a pool, if it has one, and the ways of a request and of a buffer back that it sees.
+//! Without the feature `trace` no pool has one.
 //!
-//! The quick ways of a pool that is recorded find no lane: so what is not recorded costs nothing for this. Behind them, and
-//! behind the recorder, the magazines are as quick as ever.
+//! The quick ways of a pool that is recorded find no lane: so what is not recorded costs nothing for this.
+//! Behind them, and behind the recorder, the magazines are as quick as ever.
 
 use crate::cache::block::Block;
 #[cfg(feature = "trace")]
@@ -24,7 +24,8 @@ use vrampool_backend::{Hooks, StreamId};
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RecordedBy(#[cfg(feature = "trace")] Option<Recorder>);
 
-/// What the blocks of a pool know of that. They do not keep it: threads have a pool's records as long as they live.
+/// What the blocks of a pool know of that. They do not keep it: threads have a pool's records as long as they
+/// live.
 #[derive(Debug, Default)]
 pub(crate) struct Records(#[cfg(feature = "trace")] Option<Recording>);
 
@@ -83,7 +84,8 @@ impl Records {
         self.0.is_none()
     }
 
-    /// The block that came back last, of a pool that is recorded, if that serves the request and nothing else is due first.
+    /// The block that came back last, of a pool that is recorded, if that serves the request and nothing else
+    /// is due first.
     #[inline(always)]
     pub(crate) fn take(&self, pool: &Shared, requested: u64, stream: StreamId) -> Taken {
         let Some((number, lane)) = self.lane_of_request(requested) else { return Taken::Nothing };
@@ -157,13 +159,15 @@ impl Records {
         Self::record(block);
     }
 
-    /// The block comes back, and does not say to which lane. Answers it if it did not find a place in this thread's magazines.
+    /// The block comes back, and does not say to which lane. Answers it if it did not find a place in this
+    /// thread's magazines.
     #[inline(always)]
     pub(crate) fn put(block: Box<Block>) -> Option<Box<Block>> {
         if block.pool.records.is_empty() { Some(block) } else { Self::put_recorded(block) }
     }
 
-    /// A function of its own, with nothing in it that calls and comes back: registers are not for others to save.
+    /// A function of its own, with nothing in it that calls and comes back: registers are not for others to
+    /// save.
     #[inline(never)]
     fn put_recorded(block: Box<Block>) -> Option<Box<Block>> {
         let Some(Recording { number, .. }) = &block.pool.records.0 else { return Some(block) };

@@ -1,9 +1,9 @@
 //! Records of blocks whose memory went back to an arena, kept for further blocks of it.
 //!
-//! A miss that an arena serves, and the drop that gives the block back, are numbers alone as long as the arena is not busy
-//! and nobody has to wait for another stream. Then the depot does both at once under its lock, with a record that is there
-//! already. It promises nothing in between: accounts change when the arena has answered, and nobody sees them before.
-//! Otherwise, and the first time, the usual way is taken.
+//! A miss that an arena serves, and the drop that gives the block back, are numbers alone as long as the
+//! arena is not busy and nobody has to wait for another stream. Then the depot does both at once under its
+//! lock, with a record that is there already. It promises nothing in between: accounts change when the arena
+//! has answered, and nobody sees them before. Otherwise, and the first time, the usual way is taken.
 
 use crate::cache::block::{Block, Errand};
 use crate::cache::depot::Depot;
@@ -30,8 +30,8 @@ impl Depot {
         self.spares.last().is_some_and(|spare| spare.stream == stream)
     }
 
-    /// Serves a miss of `key`, uncounted, from the arena that spares are of, if nothing has to be given back for it. Streams
-    /// that are `gone` for that are to be dropped without any lock.
+    /// Serves a miss of `key`, uncounted, from the arena that spares are of, if nothing has to be given back
+    /// for it. Streams that are `gone` for that are to be dropped without any lock.
     #[inline(always)]
     pub(crate) fn serve<B: Backend>(
         &mut self,
@@ -57,7 +57,8 @@ impl Depot {
         Some(block)
     }
 
-    /// Gives the memory of a block that is not kept back to the arena, if that can be done here. Answers the block if not.
+    /// Gives the memory of a block that is not kept back to the arena, if that can be done here. Answers the
+    /// block if not.
     #[inline]
     pub(crate) fn recycle(&mut self, block: Box<Block>) -> Option<Box<Block>> {
         let class = block.key.class;
@@ -68,8 +69,8 @@ impl Depot {
         unspared
     }
 
-    /// As [`recycle`](Self::recycle) of a buffer's that came back and is of a class that is never kept. Of one that it answers
-    /// nothing changed.
+    /// As [`recycle`](Self::recycle) of a buffer's that came back and is of a class that is never kept. Of
+    /// one that it answers nothing changed.
     #[inline]
     pub(crate) fn recycle_lent(&mut self, block: Box<Block>) -> Option<Box<Block>> {
         let (class, requested, generation) = (block.key.class, block.requested, block.generation);
@@ -80,7 +81,8 @@ impl Depot {
         unspared
     }
 
-    /// As [`recycle_lent`](Self::recycle_lent) of one that several streams used. Answers what is to be done for that without the lock.
+    /// As [`recycle_lent`](Self::recycle_lent) of one that several streams used. Answers what is to be done
+    /// for that without the lock.
     ///
     /// # Errors
     /// The block, if that cannot be.
@@ -124,8 +126,8 @@ impl Depot {
         self.budget.freed(class);
     }
 
-    /// The source kept its promise of `class` bytes. `end` is the end of the highest block if it is an arena of fixed size.
-    /// It was asked in that generation.
+    /// The source kept its promise of `class` bytes. `end` is the end of the highest block if it is an arena
+    /// of fixed size. It was asked in that generation.
     pub(crate) fn promise_kept(
         &mut self,
         class: u64,

@@ -1,8 +1,8 @@
-//! What goes between a thread's magazines and the depot: blocks, and the slots that are leased for them. All of it under
-//! the depot's lock.
+//! What goes between a thread's magazines and the depot: blocks, and the slots that are leased for them. All
+//! of it under the depot's lock.
 //!
-//! A slot counts against the caps as an idle block does. So a block that goes over with its slot, either way, changes
-//! nothing, and is never refused; only further slots are asked of the caps.
+//! A slot counts against the caps as an idle block does. So a block that goes over with its slot, either way,
+//! changes nothing, and is never refused; only further slots are asked of the caps.
 
 use crate::cache::block::Block;
 use crate::cache::buckets::SAME_STREAM_SEARCH;
@@ -35,8 +35,8 @@ impl Depot {
         Some(epoch.load(Relaxed))
     }
 
-    /// Takes everything back from a thread's magazines of `epoch`. Answers what is not kept: all of it when memory was
-    /// called back since, unless the thread ends, which frees nothing.
+    /// Takes everything back from a thread's magazines of `epoch`. Answers what is not kept: all of it when
+    /// memory was called back since, unless the thread ends, which frees nothing.
     pub(crate) fn dismiss(&mut self, rack: &Rack, epoch: u64, leaving: Leaving) -> Vec<Box<Block>> {
         let keep = !self.is_closed() && (epoch >= self.trimmed || leaving == Leaving::Thread);
         let mut gone = Vec::new();
@@ -61,8 +61,8 @@ impl Depot {
         gone
     }
 
-    /// An idle block of one class: one of this thread's own that needs no wait, else the depot's best, else another of its
-    /// own.
+    /// An idle block of one class: one of this thread's own that needs no wait, else the depot's best, else
+    /// another of its own.
     pub(crate) fn find(&mut self, key: Key, stream: StreamId, rack: Option<&Rack>) -> Option<Box<Block>> {
         let Some((rack, lane)) = rack.zip(self.lane_of(key)) else {
             return self.find_stored(key, stream);
@@ -81,8 +81,8 @@ impl Depot {
         Some(own)
     }
 
-    /// Moves blocks that need no wait, and a slot for the one that was just taken, to a lane that had none: at each time
-    /// twice as many as the last, if blocks come back to it at all.
+    /// Moves blocks that need no wait, and a slot for the one that was just taken, to a lane that had none:
+    /// at each time twice as many as the last, if blocks come back to it at all.
     fn refill(&mut self, rack: &Rack, lane: u8, key: Key, stream: StreamId) {
         let Some(tally) = self.claim(rack, lane, key) else { return };
         let habit = rack.habit(lane).get();
@@ -110,8 +110,8 @@ impl Depot {
         rack.habit(lane).set(Habit { refill: wanted, hits: tally.hits(), idle: tally.idle() });
     }
 
-    /// Keeps a block that came back in its lane, for which it leases slots, or, when the lane has all it may have, moves the
-    /// older half of its blocks to the bucket. Answers a block that finds no place.
+    /// Keeps a block that came back in its lane, for which it leases slots, or, when the lane has all it may
+    /// have, moves the older half of its blocks to the bucket. Answers a block that finds no place.
     pub(crate) fn keep_in_lane(&mut self, block: Box<Block>, rack: &Rack) -> Option<Box<Block>> {
         let key = block.key;
         let Some(lane) = self.lane_of(key) else { return Some(block) };
@@ -218,7 +218,8 @@ impl Depot {
         self.budget.tell(lent, most);
     }
 
-    /// Whether blocks are dropped for want of slots that threads' magazines have, so often that these should be called back.
+    /// Whether blocks are dropped for want of slots that threads' magazines have, so often that these should
+    /// be called back.
     pub(crate) fn lacks_slots(&mut self) -> bool {
         let lacks = self.without_slot >= RECALL_EVERY;
         if lacks {

@@ -8,7 +8,8 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 thread_local! {
-    /// Whether this thread is giving memory back at this moment: a destructor that allocates must not wait for itself.
+    /// Whether this thread is giving memory back at this moment: a destructor that allocates must not wait
+    /// for itself.
     static GIVING_BACK: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -92,8 +93,8 @@ impl Shared {
         bytes
     }
 
-    /// Drops blocks, of whose bytes `freed` come back to the device for good, outside any lock: a destructor may call the
-    /// pool again.
+    /// Drops blocks, of whose bytes `freed` come back to the device for good, outside any lock: a destructor
+    /// may call the pool again.
     pub(super) fn give_back_counting(&self, blocks: impl AsRef<[Box<Block>]>, freed: u64) {
         let count = blocks.as_ref().len() as u64;
         if count == 0 {

@@ -1,10 +1,10 @@
-//! What a miss has while it asks: bytes that were promised to it, which count until the source gave them, or did not; and its turn
-//! among those whom the device refused.
+//! What a miss has while it asks: bytes that were promised to it, which count until the source gave them, or
+//! did not; and its turn among those whom the device refused.
 
 use crate::cache::core::Shared;
 use crate::cache::release::is_giving_back;
+use crate::cache::rung::Rung;
 use crate::cache::served_by::ServedBy;
-use crate::cache::stats::Rung;
 use crate::error::Error;
 
 /// Why there is no promise.
@@ -46,8 +46,8 @@ impl Drop for Promise<'_> {
     }
 }
 
-/// The place of a request among those that found the device out of memory. They ask again in the order in which they came; dropped, also
-/// by a panic, it lets the next one ask.
+/// The place of a request among those that found the device out of memory. They ask again in the order in
+/// which they came; dropped, also by a panic, it lets the next one ask.
 #[derive(Debug)]
 pub(crate) struct Turn<'a> {
     pool: &'a Shared,
@@ -55,7 +55,8 @@ pub(crate) struct Turn<'a> {
 }
 
 impl<'a> Turn<'a> {
-    /// Behind all that are there. None in a destructor, where nobody waits: what others wait for may be what is being dropped.
+    /// Behind all that are there. None in a destructor, where nobody waits: what others wait for may be what
+    /// is being dropped.
     pub(crate) fn begin(pool: &'a Shared) -> Option<Self> {
         (!is_giving_back()).then(|| Self { pool, number: pool.depot().turns.begin() })
     }

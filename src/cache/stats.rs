@@ -3,51 +3,18 @@
 use crate::arena::DeviceArena;
 use crate::cache::accounts::Budget;
 use crate::cache::counts::{Counters, InMagazines};
+use crate::cache::rung::Rung;
 use crate::cache::served_by::ServedBy;
 use crate::environment::UNLIMITED;
 use crate::source::Source;
 use vrampool_backend::Backend;
 
-/// The rungs of the ladder that a pool climbs when memory runs out, in order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Rung {
-    /// Idle buffers were given back to stay within the limit or the budget.
-    Evict,
-    /// A thread waited for memory that another thread was giving back, or for its turn to ask a device that was out of memory.
-    Wait,
-    /// The device was out of memory: least recently requested classes were given back, and if that was not enough all
-    /// idle memory, and it was asked again.
-    Trim,
-    /// Holes of the arena were closed, and it was asked again.
-    Compact,
-    /// Nothing helped: an error was returned.
-    Fail,
-}
-
-impl Rung {
-    /// All rungs, in order.
-    pub const ALL: [Self; 5] = [Self::Evict, Self::Wait, Self::Trim, Self::Compact, Self::Fail];
-
-    /// Its name in metrics.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Evict => "evict",
-            Self::Wait => "wait",
-            Self::Trim => "trim",
-            Self::Compact => "compact",
-            Self::Fail => "fail",
-        }
-    }
-}
-
 /// A pool's counts and bytes. Counts are since the pool was made; sizes in bytes.
 ///
-/// All of one moment but for those of an arena below the pool, and for what other threads take from and put in their
-/// magazines while they are read: a buffer then counts as idle or as live, never as more than the caps allow. The peaks of
-/// what is live and requested are exact for what this thread did; what other threads' magazines lent in between shows when
-/// these threads next come by the shared buckets.
+/// All of one moment but for those of an arena below the pool, and for what other threads take from and put
+/// in their magazines while they are read: a buffer then counts as idle or as live, never as more than the
+/// caps allow. The peaks of what is live and requested are exact for what this thread did; what other
+/// threads' magazines lent in between shows when these threads next come by the shared buckets.
 ///
 /// ```
 /// # use vrampool::{Backend, Pool, host::HostDevice};
@@ -69,7 +36,8 @@ impl Rung {
 pub struct PoolStats {
     /// Requests served from a bucket.
     pub hits: u64,
-    /// Requests not served from a bucket, failed ones included but for those that were wrong (`failed_invalid`).
+    /// Requests not served from a bucket, failed ones included but for those that were wrong
+    /// (`failed_invalid`).
     pub misses: u64,
     /// Misses served by an arena from memory that it had reserved before, without a call of the driver.
     pub served_by_arena: u64,
@@ -83,14 +51,15 @@ pub struct PoolStats {
     pub bytes_cached: u64,
     /// Bytes live and idle.
     pub bytes_held: u64,
-    /// Bytes promised to requests that the source has not served yet, and bytes that are being given back to it. They count
-    /// against `limit` and `budget`, with `bytes_held`.
+    /// Bytes promised to requests that the source has not served yet, and bytes that are being given back to
+    /// it. They count against `limit` and `budget`, with `bytes_held`.
     pub bytes_in_transit: u64,
     /// What serves misses.
     pub source: Source,
-    /// Bytes that the source took from the device: `bytes_held` when it is direct or the driver's pool; the whole region of an
-    /// arena; the physical bytes of a virtual source. Never above `limit` where the arena is the pool's own. Not included are
-    /// buffers of another kind of memory than the arena's. Each pool over a shared arena reports all of that arena.
+    /// Bytes that the source took from the device: `bytes_held` when it is direct or the driver's pool; the
+    /// whole region of an arena; the physical bytes of a virtual source. Never above `limit` where the arena
+    /// is the pool's own. Not included are buffers of another kind of memory than the arena's. Each pool over
+    /// a shared arena reports all of that arena.
     pub bytes_reserved: u64,
     /// Bytes taken from the source in all, never reduced.
     pub bytes_allocated: u64,
@@ -102,10 +71,11 @@ pub struct PoolStats {
     pub peak_cached: u64,
     /// The most `bytes_held` was.
     pub peak_held: u64,
-    /// The most `bytes_reserved` was, whatever made it grow: requests of this pool, others of a shared arena, a wake.
+    /// The most `bytes_reserved` was, whatever made it grow: requests of this pool, others of a shared arena,
+    /// a wake.
     pub peak_reserved: u64,
-    /// The most bytes that the source needed: the highest end of a live block in an arena of fixed size, which is the size that
-    /// would have sufficed; the same as `peak_reserved` for other sources.
+    /// The most bytes that the source needed: the highest end of a live block in an arena of fixed size,
+    /// which is the size that would have sufficed; the same as `peak_reserved` for other sources.
     pub peak_needed: u64,
     /// The cap on `bytes_cached`; [`UNLIMITED`] when there is none.
     pub max_cached_bytes: u64,
@@ -149,7 +119,8 @@ pub struct PoolStats {
     pub failed_invalid: u64,
     /// How often each rung of the ladder was climbed.
     pub rungs: [u64; Rung::ALL.len()],
-    /// Each size class that was ever asked for, by size. Multiples and exact classes are summed up by powers of two.
+    /// Each size class that was ever asked for, by size. Multiples and exact classes are summed up by powers
+    /// of two.
     pub buckets: Vec<BucketStats>,
 }
 
@@ -235,7 +206,8 @@ impl PoolStats {
         Self { source: Source::Driver, ..self }
     }
 
-    /// The same with an arena, of the most that it reserved, and the highest end of a block if its size is fixed.
+    /// The same with an arena, of the most that it reserved, and the highest end of a block if its size is
+    /// fixed.
     pub(crate) fn with_arena<B: Backend>(
         mut self,
         source: Source,
@@ -273,7 +245,8 @@ impl PoolStats {
         self.rungs[rung as usize]
     }
 
-    /// The hit rate of the requests made after `earlier` was taken from the same pool; 0.0 when there were none.
+    /// The hit rate of the requests made after `earlier` was taken from the same pool; 0.0 when there were
+    /// none.
     #[must_use]
     pub fn hit_rate_since(&self, earlier: &Self) -> f64 {
         let (hits, misses) =
@@ -291,15 +264,17 @@ impl PoolStats {
         }
     }
 
-    /// The share of served requests that made no call of the driver, 0 to 1; 0.0 when none was served. The hit rate that
-    /// the alerts use: a virtual source serves large classes without a bucket and without the driver.
+    /// The share of served requests that made no call of the driver, 0 to 1; 0.0 when none was served. The
+    /// hit rate that the alerts use: a virtual source serves large classes without a bucket and without the
+    /// driver.
     #[must_use]
     pub fn driverless_rate(&self) -> f64 {
         ratio(self.hits + self.served_by_arena, self.hits + self.served_by_arena + self.served_by_driver)
     }
 
-    /// Calls of the driver for memory: allocations and frees of a direct source and of the driver's pool, mapping calls of a
-    /// virtual source, and requests for another kind of memory than that of an arena of fixed size.
+    /// Calls of the driver for memory: allocations and frees of a direct source and of the driver's pool,
+    /// mapping calls of a virtual source, and requests for another kind of memory than that of an arena of
+    /// fixed size.
     #[must_use]
     pub fn memory_calls(&self) -> u64 {
         match self.source {
@@ -309,9 +284,10 @@ impl PoolStats {
         }
     }
 
-    /// Calls of the driver that the pool made so far: [`memory_calls`](Self::memory_calls), and an event and a wait for each wait
-    /// between streams; not the calls that find how far streams were when memory of an arena was freed. Waits are not counted
-    /// where the source is virtual: they are the cost of sharing memory between streams, not of mapping it.
+    /// Calls of the driver that the pool made so far: [`memory_calls`](Self::memory_calls), and an event and
+    /// a wait for each wait between streams; not the calls that find how far streams were when memory of an
+    /// arena was freed. Waits are not counted where the source is virtual: they are the cost of sharing
+    /// memory between streams, not of mapping it.
     #[must_use]
     pub fn driver_calls(&self) -> u64 {
         match self.source {

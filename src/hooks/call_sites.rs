@@ -7,11 +7,12 @@ use std::fmt;
 use std::panic::Location;
 use vrampool_backend::{Hook, HookEvent, Outcome};
 
-/// Counts what each line of code asks of its pools and what that takes from the driver: CuPy's `LineProfileHook`, to the
-/// depth of one line. Which line that is the pool's callers say: a function with `#[track_caller]` passes its caller on.
+/// Counts what each line of code asks of its pools and what that takes from the driver: CuPy's
+/// `LineProfileHook`, to the depth of one line. Which line that is the pool's callers say: a function with
+/// `#[track_caller]` passes its caller on.
 ///
-/// What was asked for while the hook was not [entered](super::Scoped), or before it was [cleared](Self::clear), is not counted
-/// as live.
+/// What was asked for while the hook was not [entered](super::Scoped), or before it was
+/// [cleared](Self::clear), is not counted as live.
 #[derive(Debug, Default)]
 #[doc(alias = "LineProfileHook")]
 pub struct CallSites {

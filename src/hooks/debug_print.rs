@@ -5,8 +5,8 @@ use std::fmt::{self, Write as _};
 use std::io::{Stdout, Write, stdout};
 use vrampool_backend::{Hook, HookEvent, Outcome};
 
-/// Writes a line of JSON after each request (`malloc`), each allocation of the driver's (`alloc`) and each free: CuPy's
-/// `DebugPrintHook`, with its names.
+/// Writes a line of JSON after each request (`malloc`), each allocation of the driver's (`alloc`) and each
+/// free: CuPy's `DebugPrintHook`, with its names.
 ///
 /// ```text
 /// {"hook":"alloc","device_id":"host:1","mem_size":1024,"mem_ptr":150496608256,"pmem_id":"0x7","pool":"pool-0","site":"src/main.rs:9:22","outcome":"done"}
@@ -14,9 +14,10 @@ use vrampool_backend::{Hook, HookEvent, Outcome};
 /// {"hook":"free","device_id":"host:1","mem_size":1024,"mem_ptr":150496608256,"pmem_id":"0x7","pool":"pool-0","site":"src/main.rs:9:22","outcome":"done"}
 /// ```
 ///
-/// `size` is what was asked for, `mem_size` what that rounds up to, both in bytes; `mem_ptr` is 0 where there is no memory or
-/// no address; `pmem_id` ties a request to its allocations and its free; `site` is the code that made the request; `outcome`
-/// is `done` or `failed`. A line that cannot be written is lost, with a warning in the log.
+/// `size` is what was asked for, `mem_size` what that rounds up to, both in bytes; `mem_ptr` is 0 where there
+/// is no memory or no address; `pmem_id` ties a request to its allocations and its free; `site` is the code
+/// that made the request; `outcome` is `done` or `failed`. A line that cannot be written is lost, with a
+/// warning in the log.
 #[doc(alias = "DebugPrintHook")]
 pub struct DebugPrint<W> {
     writer: Mutex<W>,

@@ -5,11 +5,13 @@ use parking_lot::Mutex;
 use rustc_hash::FxHashSet;
 use vrampool_backend::{Hook, HookEvent, Outcome};
 
-/// Keeps the sizes that are asked for, and when they come back: a [`Demand`] to fit size classes to. Of its first requests, so
-/// that it may stay with a pool for as long as that lives; each takes some 20 bytes once freed, and as many more until then.
+/// Keeps the sizes that are asked for, and when they come back: a [`Demand`] to fit size classes to. Of its
+/// first requests, so that it may stay with a pool for as long as that lives; each takes some 20 bytes once
+/// freed, and as many more until then.
 ///
-/// A pool with a hook is slower by some tens of nanoseconds a hit: learn with one, and have another to work with, as shown in
-/// [`fitted`](crate::cache::size_class::fitted). One learner may serve several pools; it learns what they hold together.
+/// A pool with a hook is slower by some tens of nanoseconds a hit: learn with one, and have another to work
+/// with, as shown in [`fitted`](crate::cache::size_class::fitted). One learner may serve several pools; it
+/// learns what they hold together.
 #[derive(Debug)]
 pub struct Learner {
     most_requests: u64,

@@ -1,5 +1,5 @@
-//! Hooks that come with the crate, for [`Builder::hook`](crate::Builder::hook): a pool calls them around each request, each
-//! allocation of the driver's, and each free.
+//! Hooks that come with the crate, for [`Builder::hook`](crate::Builder::hook): a pool calls them around each
+//! request, each allocation of the driver's, and each free.
 //!
 //! * [`DebugPrint`] writes a line for each (CuPy's `DebugPrintHook`);
 //! * [`CallSites`] counts by the line of code that asks (CuPy's `LineProfileHook`);

@@ -10,8 +10,8 @@ thread_local! {
     static ENTERED: RefCell<Hooks> = RefCell::default();
 }
 
-/// A hook that passes on to those [entered](Self::enter) on the thread that calls the pool: CuPy's `with hook:`, for the pools
-/// that have it.
+/// A hook that passes on to those [entered](Self::enter) on the thread that calls the pool: CuPy's
+/// `with hook:`, for the pools that have it.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -43,14 +43,15 @@ pub struct Scope {
 }
 
 impl Scoped {
-    /// Has what this thread does with pools that have a [`Scoped`] hook announced to `hook`, too, after those entered before,
-    /// until the result is dropped.
+    /// Has what this thread does with pools that have a [`Scoped`] hook announced to `hook`, too, after those
+    /// entered before, until the result is dropped.
     ///
     /// # Errors
     /// [`Error::Configuration`] when a hook of that name is entered on this thread.
     pub fn enter(hook: impl Hook + 'static) -> Result<Scope, Error> {
         let (name, hook) = (hook.name().to_owned(), Arc::new(hook));
-        // Another handle, so that none is destroyed within the borrow: its destructor may enter or leave others.
+        // Another handle, so that none is destroyed within the borrow: its destructor may enter or leave
+        // others.
         let entered = ENTERED.try_with(|entered| entered.borrow_mut().add(Arc::clone(&hook)).is_ok());
         let reason = match entered {
             Ok(true) => return Ok(Scope { name, this_thread: PhantomData }),

@@ -73,8 +73,8 @@ pub const BROKER_METRICS: [Metric; 25] = [
     ),
 ];
 
-/// Copies a broker's statistics to the current recorder, once, as [`publish`](super::publish) does a pool's. Its pool is a pool like
-/// any, and is published as one.
+/// Copies a broker's statistics to the current recorder, once, as [`publish`](super::publish) does a pool's.
+/// Its pool is a pool like any, and is published as one.
 ///
 /// ```
 /// # use vrampool::{broker::Broker, host::HostDevice};
@@ -116,7 +116,8 @@ impl Counted {
     }
 }
 
-/// Clients by name, those that are gone included: a counter never falls, so what they counted stays, as long as the broker is there.
+/// Clients by name, those that are gone included: a counter never falls, so what they counted stays, as long
+/// as the broker is there.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ClientTallies {
     gone: BTreeMap<String, Counted>,
@@ -124,8 +125,8 @@ pub(super) struct ClientTallies {
 }
 
 impl ClientTallies {
-    /// What is to be published of `clients` and of those that were seen before and are gone. One that came and went since the last time
-    /// was not seen.
+    /// What is to be published of `clients` and of those that were seen before and are gone. One that came
+    /// and went since the last time was not seen.
     pub(super) fn take_in(&mut self, clients: &[RegisteredClient]) -> BTreeMap<String, Tally> {
         let seen = clients.iter().map(|client| {
             let counted = Counted { evictions: client.stats.evictions, chunks: client.stats.chunks };

@@ -1,8 +1,8 @@
 //! The HTTP side of an exporter: accepts connections and answers each with metrics that are computed for it.
 //!
-//! Clients are not trusted. At most [`MOST_CONNECTIONS`] are served at a time, one request each, and every one must have sent
-//! its request and read the answer within [`DEADLINE`]; others wait in the system's queue. Without a client nothing runs and no timer
-//! is set.
+//! Clients are not trusted. At most [`MOST_CONNECTIONS`] are served at a time, one request each, and every
+//! one must have sent its request and read the answer within [`DEADLINE`]; others wait in the system's queue.
+//! Without a client nothing runs and no timer is set.
 
 use super::both::Both;
 use super::text::{Format, Text};

@@ -13,12 +13,14 @@ use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 use vrampool_backend::{Backend, fork};
 
-/// Where an exporter listens by default: on this machine only. The shipped Prometheus configuration scrapes it there.
+/// Where an exporter listens by default: on this machine only. The shipped Prometheus configuration scrapes
+/// it there.
 pub const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9184);
 
-/// Serves pools' and brokers' metrics at `http://ADDRESS/metrics` until it is dropped, from a thread of its own: it
-/// installs nothing in the process, so an application's recorder is left alone. Figures are computed when they are scraped; between
-/// scrapes the thread sleeps. The answer is in OpenMetrics' format where the scraper asks for it, else in Prometheus's own. Pools and brokers are not kept alive.
+/// Serves pools' and brokers' metrics at `http://ADDRESS/metrics` until it is dropped, from a thread of its
+/// own: it installs nothing in the process, so an application's recorder is left alone. Figures are computed
+/// when they are scraped; between scrapes the thread sleeps. The answer is in OpenMetrics' format where the
+/// scraper asks for it, else in Prometheus's own. Pools and brokers are not kept alive.
 ///
 /// ```no_run
 /// # use vrampool::{Pool, host::HostDevice, metrics::{DEFAULT_ADDRESS, Exporter}};
@@ -39,10 +41,12 @@ pub struct Exporter {
 }
 
 impl Exporter {
-    /// Starts serving at `address`. Port 0 lets the system choose a free port, which [`address`](Self::address) reports.
+    /// Starts serving at `address`. Port 0 lets the system choose a free port, which
+    /// [`address`](Self::address) reports.
     ///
     /// # Errors
-    /// [`Error::Configuration`] when the address is not available, for example because another program uses it.
+    /// [`Error::Configuration`] when the address is not available, for example because another program uses
+    /// it.
     pub fn listen(address: SocketAddr) -> Result<Self, Error> {
         let failed =
             |reason: String| Error::Configuration { field: "metrics", value: address.to_string(), reason };
@@ -53,7 +57,8 @@ impl Exporter {
         let endpoint = Endpoint::new(both.clone());
         let (stop, stopped) = oneshot::channel();
         let (started, starting) = mpsc::channel();
-        // All of it on a thread of its own: a caller inside another runtime may neither block in nor drop one.
+        // All of it on a thread of its own: a caller inside another runtime may neither block in nor drop
+        // one.
         let serve = move || match start(listener) {
             Ok((runtime, listener)) => {
                 let _ = started.send(Ok(()));
@@ -74,8 +79,9 @@ impl Exporter {
         Ok(Self { address, both, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// Serves `pool` too from now on. While another pool of the same name, backend and device is served, this one has the label `NAME#2`,
-    /// and so on. The figures of a pool that ended are served in two scrapes more.
+    /// Serves `pool` too from now on. While another pool of the same name, backend and device is served, this
+    /// one has the label `NAME#2`, and so on. The figures of a pool that ended are served in two scrapes
+    /// more.
     ///
     /// # Errors
     /// [`Error::Configuration`] when this pool is served already.
@@ -83,7 +89,8 @@ impl Exporter {
         self.both.add(pool)
     }
 
-    /// Serves `broker` too from now on, by the same rules. Its pool is a pool like any: [`add`](Self::add) it, to see that too.
+    /// Serves `broker` too from now on, by the same rules. Its pool is a pool like any: [`add`](Self::add)
+    /// it, to see that too.
     ///
     /// # Errors
     /// [`Error::Configuration`] when this broker is served already.

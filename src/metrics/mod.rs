@@ -1,12 +1,13 @@
-//! A pool's and a broker's statistics through the [`metrics`](https://docs.rs/metrics) facade, with Prometheus's names and base units.
+//! A pool's and a broker's statistics through the [`metrics`](https://docs.rs/metrics) facade, with
+//! Prometheus's names and base units.
 //!
-//! Nothing here is on the hit path: a pool counts for itself, and its totals are copied to the recorder when somebody
-//! publishes. [`publish`] and [`publish_broker`] do it once, on whatever recorder the application has; a [`Publisher`] does it every so often;
-//! an `Exporter` (feature `prometheus`) serves it over HTTP without a recorder, so that it gets on with an application that
-//! has one already.
+//! Nothing here is on the hit path: a pool counts for itself, and its totals are copied to the recorder when
+//! somebody publishes. [`publish`] and [`publish_broker`] do it once, on whatever recorder the application
+//! has; a [`Publisher`] does it every so often; an `Exporter` (feature `prometheus`) serves it over HTTP
+//! without a recorder, so that it gets on with an application that has one already.
 //!
-//! [`METRICS`] lists all there is of a pool, each with the labels `pool`, `backend` and `device`; [`BROKER_METRICS`] of a broker, each
-//! with the labels `broker`, `backend` and `device`.
+//! [`METRICS`] lists all there is of a pool, each with the labels `pool`, `backend` and `device`;
+//! [`BROKER_METRICS`] of a broker, each with the labels `broker`, `backend` and `device`.
 
 mod both;
 mod broker;
@@ -38,8 +39,8 @@ use series::Series;
 use std::any::Any;
 use vrampool_backend::Backend;
 
-/// One publication at a time, whoever publishes: nothing older comes behind what is newer, and nobody who only looks at a pool or a
-/// broker is taken for one who has it.
+/// One publication at a time, whoever publishes: nothing older comes behind what is newer, and nobody who
+/// only looks at a pool or a broker is taken for one who has it.
 static TURN: Mutex<()> = Mutex::new(());
 
 /// What goes with the last handle to a pool or a broker, when it is one who publishes that has it.
@@ -94,8 +95,9 @@ pub fn describe() {
     }
 }
 
-/// Copies a pool's statistics to the current recorder, once. Counters in a recorder never fall, so a second pool of the
-/// same name, backend and device goes unseen until it has counted as far as the first; a [`Publisher`] sees to that.
+/// Copies a pool's statistics to the current recorder, once. Counters in a recorder never fall, so a second
+/// pool of the same name, backend and device goes unseen until it has counted as far as the first; a
+/// [`Publisher`] sees to that.
 ///
 /// ```
 /// # use vrampool::{Pool, host::HostDevice};

@@ -8,7 +8,8 @@ use rustc_hash::FxHashMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// How many series of owners that are gone a [`Keep::Counts`] remembers. Of what is forgotten, a counter goes on once it has caught up.
+/// How many series of owners that are gone a [`Keep::Counts`] remembers. Of what is forgotten, a counter goes
+/// on once it has caught up.
 const MOST_GONE: usize = 1024;
 
 /// What is remembered of an owner whose last figures were told.
@@ -94,7 +95,8 @@ impl<F: Figures> Published<F> {
         Self { keep, listed: Arc::new(Mutex::new(listed)) }
     }
 
-    /// Publishes an owner from now on, as the first of its series that nobody else has. `false` when it is published already.
+    /// Publishes an owner from now on, as the first of its series that nobody else has. `false` when it is
+    /// published already.
     pub(super) fn add(&self, own: &Series, watch: impl Watch<F> + 'static) -> bool {
         let _turn = TURN.lock();
         let mut listed = self.listed.lock();
@@ -124,8 +126,8 @@ impl<F: Figures> Published<F> {
         true
     }
 
-    /// Tells the figures of all owners. What it returns is to be dropped without any lock: memory goes back to devices then, and hooks
-    /// are told.
+    /// Tells the figures of all owners. What it returns is to be dropped without any lock: memory goes back
+    /// to devices then, and hooks are told.
     pub(super) fn tell(&self, to: &mut dyn FnMut(&Series, &F)) -> Vec<Closing> {
         let _turn = TURN.lock();
         let mut listed = self.listed.lock();

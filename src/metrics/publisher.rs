@@ -12,9 +12,10 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use vrampool_backend::{Backend, fork};
 
-/// Publishes pools and brokers to the application's own recorder every so often, until it is dropped. Does not keep them alive: one
-/// that is dropped is published once more, as holding nothing. Its counts are remembered (of the last thousand names or so), since a
-/// recorder's counters never fall: the next of its name counts on from there.
+/// Publishes pools and brokers to the application's own recorder every so often, until it is dropped. Does
+/// not keep them alive: one that is dropped is published once more, as holding nothing. Its counts are
+/// remembered (of the last thousand names or so), since a recorder's counters never fall: the next of its
+/// name counts on from there.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -71,8 +72,8 @@ impl Publisher {
         Ok(Self { both, stop, thread: Some(thread) })
     }
 
-    /// Publishes `pool` from now on. While another pool of the same name, backend and device is published, this one has the label `NAME#2`,
-    /// and so on.
+    /// Publishes `pool` from now on. While another pool of the same name, backend and device is published,
+    /// this one has the label `NAME#2`, and so on.
     ///
     /// # Errors
     /// [`Error::Configuration`] when this pool is published already.
@@ -80,7 +81,8 @@ impl Publisher {
         self.both.add(pool)
     }
 
-    /// Publishes `broker` from now on, with a label by the same rule. Its pool is a pool like any: [`add`](Self::add) it, to see that too.
+    /// Publishes `broker` from now on, with a label by the same rule. Its pool is a pool like any:
+    /// [`add`](Self::add) it, to see that too.
     ///
     /// # Errors
     /// [`Error::Configuration`] when this broker is published already.

@@ -1,6 +1,7 @@
 //! Samples as text for Prometheus: its own format, or OpenMetrics.
 //!
-//! Written here because a recorder keeps every series for ever, and takes seconds for the series of thousands of pools.
+//! Written here because a recorder keeps every series for ever, and takes seconds for the series of thousands
+//! of pools.
 
 use super::sample::{Sample, Value};
 use super::series::Series;
@@ -23,7 +24,8 @@ impl Format {
         }
     }
 
-    /// What to answer to a request with these values of the header `Accept`: OpenMetrics where it is named and nothing else is preferred.
+    /// What to answer to a request with these values of the header `Accept`: OpenMetrics where it is named
+    /// and nothing else is preferred.
     pub(super) fn accepted<'a>(values: impl Iterator<Item = &'a str>) -> Self {
         let (mut open, mut plain) = (0.0, 0.0);
         for range in values.flat_map(|value| value.split(',')) {

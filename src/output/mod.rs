@@ -1,15 +1,17 @@
 //! Output files that are replaced as a whole or not at all.
 //!
-//! An [`Output`] is created before the work whose result it receives, so that a path that cannot be written is reported
-//! first. Its content is written to a temporary file in the same folder, and [`commit`](Output::commit) flushes that file to
-//! the disk and renames it to its path. Until then the previous file stays as it was.
+//! An [`Output`] is created before the work whose result it receives, so that a path that cannot be written
+//! is reported first. Its content is written to a temporary file in the same folder, and
+//! [`commit`](Output::commit) flushes that file to the disk and renames it to its path. Until then the
+//! previous file stays as it was.
 //!
-//! * On Linux the temporary file has no name until it is complete. A process that is killed leaves nothing behind, except
-//!   between two system calls at the end of `commit`. The next commit to the same path removes such a file. On other systems,
-//!   and on file systems without unnamed files, a process that is killed leaves a hidden file whose name ends with `.part`.
+//! * On Linux the temporary file has no name until it is complete. A process that is killed leaves nothing
+//!   behind, except between two system calls at the end of `commit`. The next commit to the same path removes
+//!   such a file. On other systems, and on file systems without unnamed files, a process that is killed
+//!   leaves a hidden file whose name ends with `.part`.
 //! * Two processes that write the same path leave the complete file of one of them.
-//! * A symbolic link stays; the file that it names is replaced. The permissions of the previous file are kept, its owner and
-//!   its other hard links are not.
+//! * A symbolic link stays; the file that it names is replaced. The permissions of the previous file are
+//!   kept, its owner and its other hard links are not.
 //! * A device or a pipe has no previous content: it receives the bytes at the commit.
 
 pub(crate) mod checksum;
@@ -72,8 +74,8 @@ impl Output {
     /// Creates the temporary file for `path`.
     ///
     /// # Errors
-    /// [`OutputError`] if the folder does not exist or is read-only, if `path` is a folder, or if the existing file must not
-    /// be written.
+    /// [`OutputError`] if the folder does not exist or is read-only, if `path` is a folder, or if the
+    /// existing file must not be written.
     pub fn create(path: impl AsRef<Path>) -> Result<Self, OutputError> {
         let path = path.as_ref();
         let kind = Kind::of(path).map_err(|fault| OutputError { path: path.into(), fault })?;

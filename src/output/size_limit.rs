@@ -1,6 +1,7 @@
 //! The process's limit on the size of files (`ulimit -f`).
 //!
-//! A write or an extension over the limit is not an error but a signal, SIGXFSZ, which ends the process. So it is checked before.
+//! A write or an extension over the limit is not an error but a signal, SIGXFSZ, which ends the process. So
+//! it is checked before.
 
 use std::io;
 

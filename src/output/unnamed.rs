@@ -13,7 +13,8 @@ use std::path::{Path, PathBuf};
 pub(super) struct Unnamed(File);
 
 impl Unnamed {
-    /// `None` where the file system has no such files, or the kernel's own file system that names them is missing.
+    /// `None` where the file system has no such files, or the kernel's own file system that names them is
+    /// missing.
     pub(super) fn in_folder(folder: &Path) -> io::Result<Option<Self>> {
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
         let mode = Mode::from_raw_mode(0o666);
@@ -33,9 +34,9 @@ impl Unnamed {
         &self.0
     }
 
-    /// Gives it a name of its own, then renames it to `target`: a link cannot replace a file. All processes that write `target`
-    /// use the same name. A process that finds it taken completes the other's replacement, which may be waiting or dead; the
-    /// file is complete in either case.
+    /// Gives it a name of its own, then renames it to `target`: a link cannot replace a file. All processes
+    /// that write `target` use the same name. A process that finds it taken completes the other's
+    /// replacement, which may be waiting or dead; the file is complete in either case.
     pub(super) fn rename_to(self, target: &Path) -> io::Result<()> {
         let part = part_of(target);
         loop {

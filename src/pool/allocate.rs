@@ -10,8 +10,8 @@ use crate::cache::magazine::rack::Rack;
 use crate::cache::orphans;
 use crate::cache::recycle::Found;
 use crate::cache::reservation::{NoRoom, Turn};
+use crate::cache::rung::Rung;
 use crate::cache::served_by::ServedBy;
-use crate::cache::stats::Rung;
 use crate::environment::UNLIMITED;
 use crate::error::{Error, Forbidden, OutOfMemory, Shortage};
 use crate::source::Extent;
@@ -24,7 +24,8 @@ use vrampool_backend::{Announced, Backend, MemoryKind, Stream, fork};
 
 impl Shared {
     /// # Errors
-    /// [`Error::WrongDevice`] for a stream of another device; [`BackendError::Forked`](vrampool_backend::BackendError).
+    /// [`Error::WrongDevice`] for a stream of another device;
+    /// [`BackendError::Forked`](vrampool_backend::BackendError).
     pub(crate) fn check_device(&self, stream: &impl Stream) -> Result<(), Error> {
         fork::check()?;
         let given = stream.device();
@@ -34,9 +35,9 @@ impl Shared {
         if is_own { Ok(()) } else { Err(Error::WrongDevice { pool: self.device, given }) }
     }
 
-    /// Serves a request too large for magazines with as little as possible: by the newest idle block, if that needs no wait,
-    /// or, where nothing idle would serve, by its source. No answer means nothing: take the usual way. Pools with hooks do so for
-    /// every request, because lanes of theirs are below none.
+    /// Serves a request too large for magazines with as little as possible: by the newest idle block, if that
+    /// needs no wait, or, where nothing idle would serve, by its source. No answer means nothing: take the
+    /// usual way. Pools with hooks do so for every request, because lanes of theirs are below none.
     pub(crate) fn allocate_large<B: Backend>(
         self: &Arc<Self>,
         bytes: u64,
@@ -83,7 +84,8 @@ impl Shared {
         Some(Ok(fresh))
     }
 
-    /// Serves a request that this thread's magazines could not serve at once; `request` is that, if there are hooks to know.
+    /// Serves a request that this thread's magazines could not serve at once; `request` is that, if there are
+    /// hooks to know.
     pub(crate) fn allocate<B: Backend>(
         self: &Arc<Self>,
         bytes: u64,
@@ -117,8 +119,8 @@ impl Shared {
         }
     }
 
-    /// A block from this thread's magazines or the depot, or from an arena with as little effort, and streams that are `gone`
-    /// for that; counts the hit or the miss.
+    /// A block from this thread's magazines or the depot, or from an arena with as little effort, and streams
+    /// that are `gone` for that; counts the hit or the miss.
     fn find<B: Backend>(
         self: &Arc<Self>,
         key: Key,
@@ -224,9 +226,10 @@ impl Shared {
         }
     }
 
-    /// Asks the source; while it is out of memory, gives back least recently requested classes of the size asked for, then
-    /// everything, and asks again; and last, closes the holes of an arena. `relief` is asked before any of that. Whoever gives everything
-    /// back waits for memory on its way back, and asks before those who come later, here or at the driver.
+    /// Asks the source; while it is out of memory, gives back least recently requested classes of the size
+    /// asked for, then everything, and asks again; and last, closes the holes of an arena. `relief` is asked
+    /// before any of that. Whoever gives everything back waits for memory on its way back, and asks before
+    /// those who come later, here or at the driver.
     fn ask_source<B: Backend>(
         &self,
         key: Key,

@@ -12,10 +12,11 @@ use vrampool_backend::{Backend, HeldMemory, Memory, MemoryKind, Region, RegionMu
 
 /// Device memory on loan from a [`Pool`](crate::Pool). Dropping it gives it back; it may outlive the pool.
 ///
-/// The way to its memory goes through a stream ([`on`](Self::on), [`on_mut`](Self::on_mut)): so the pool knows who waits
-/// for whom, readers for the last writer, a writer and the next borrower for all, and a region made for one stream is
-/// refused on another. Who takes [`memory`](Self::memory) or an address instead says so with [`used_on`](Self::used_on), or with
-/// [`record_stream`](Self::record_stream) where the program has its own order.
+/// The way to its memory goes through a stream ([`on`](Self::on), [`on_mut`](Self::on_mut)): so the pool
+/// knows who waits for whom, readers for the last writer, a writer and the next borrower for all, and a
+/// region made for one stream is refused on another. Who takes [`memory`](Self::memory) or an address instead
+/// says so with [`used_on`](Self::used_on), or with [`record_stream`](Self::record_stream) where the program
+/// has its own order.
 ///
 /// Its contents are not defined at first: a recycled buffer holds what its last borrower left
 /// ([`Pool::allocate_zeroed`](crate::Pool::allocate_zeroed) clears it).
@@ -100,12 +101,14 @@ impl<B: Backend> Buffer<B> {
         self.block().stream
     }
 
-    /// Its bytes for reading on `stream`, behind the work of the stream that wrote them last: another stream waits for that
-    /// on the device, once. The pool makes the next writer, and the next borrower, wait for all readers.
+    /// Its bytes for reading on `stream`, behind the work of the stream that wrote them last: another stream
+    /// waits for that on the device, once. The pool makes the next writer, and the next borrower, wait for
+    /// all readers.
     ///
     /// # Errors
-    /// [`Error::WrongDevice`]; [`Error::Backend`] when the device refuses the event or the wait; [`Error::Capture`] when that
-    /// would be between a stream that is captured into a graph and one that is not.
+    /// [`Error::WrongDevice`]; [`Error::Backend`] when the device refuses the event or the wait;
+    /// [`Error::Capture`] when that would be between a stream that is captured into a graph and one that is
+    /// not.
     pub fn on(&self, stream: &B::Stream) -> Result<Region<'_, B::Memory>, Error> {
         self.lend(stream)?;
         self.block().region::<B>(self.len(), stream)
@@ -121,8 +124,9 @@ impl<B: Backend> Buffer<B> {
     }
 
     /// Says that work on `stream` reads the buffer, for work that got its address in another way; else as
-    /// [`on`](Self::on). Work that writes in such a way needs [`on_mut`](Self::on_mut). Call it before the work is submitted: what
-    /// was enqueued on `stream` so far is [submitted](Backend::flush) then, so that the program's own work comes after it.
+    /// [`on`](Self::on). Work that writes in such a way needs [`on_mut`](Self::on_mut). Call it before the
+    /// work is submitted: what was enqueued on `stream` so far is [submitted](Backend::flush) then, so that
+    /// the program's own work comes after it.
     ///
     /// # Errors
     /// As [`on`](Self::on); what the device reports of work that was enqueued.
@@ -138,9 +142,10 @@ impl<B: Backend> Buffer<B> {
         Ok(())
     }
 
-    /// Says that work on `stream` uses the buffer, in an order that the program itself sees to: neither host nor device waits now,
-    /// and the next borrower, or who writes the buffer through a region, waits for the work so far on that stream too. As
-    /// `record_stream` of PyTorch's tensors. On a stream that is captured into a graph it is [`used_on`](Self::used_on).
+    /// Says that work on `stream` uses the buffer, in an order that the program itself sees to: neither host
+    /// nor device waits now, and the next borrower, or who writes the buffer through a region, waits for the
+    /// work so far on that stream too. As `record_stream` of PyTorch's tensors. On a stream that is captured
+    /// into a graph it is [`used_on`](Self::used_on).
     ///
     /// ```
     /// # use vrampool::{Backend, Pool, host::HostDevice};
@@ -158,8 +163,8 @@ impl<B: Backend> Buffer<B> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::WrongDevice`], [`Error::Asleep`]; [`Error::Arena`] after the pool's arena was reset or resized; on a stream that is
-    /// captured as [`used_on`](Self::used_on).
+    /// [`Error::WrongDevice`], [`Error::Asleep`]; [`Error::Arena`] after the pool's arena was reset or
+    /// resized; on a stream that is captured as [`used_on`](Self::used_on).
     pub fn record_stream(&self, stream: &B::Stream) -> Result<(), Error> {
         let block = self.block();
         block.pool.check_device(stream)?;
@@ -173,17 +178,20 @@ impl<B: Backend> Buffer<B> {
         }
     }
 
-    /// Copies `bytes` from the host to the buffer's start, in order on `stream`. `bytes` may be reused at once.
+    /// Copies `bytes` from the host to the buffer's start, in order on `stream`. `bytes` may be reused at
+    /// once.
     ///
     /// # Errors
-    /// [`Error::Backend`] when there are more bytes than the buffer has or the device fails; else as [`on`](Self::on).
+    /// [`Error::Backend`] when there are more bytes than the buffer has or the device fails; else as
+    /// [`on`](Self::on).
     pub fn write(&mut self, stream: &B::Stream, bytes: &[u8]) -> Result<(), Error> {
         let device = self.device().clone();
         let region = self.on_mut(stream)?.slice(..bytes.len() as u64)?;
         Ok(device.upload(stream, bytes, region)?)
     }
 
-    /// Copies the buffer's start to `bytes` on the host, in order on `stream`, and blocks until they are there.
+    /// Copies the buffer's start to `bytes` on the host, in order on `stream`, and blocks until they are
+    /// there.
     ///
     /// # Errors
     /// As [`write`](Self::write), and failures of earlier work on the stream.
@@ -192,9 +200,9 @@ impl<B: Backend> Buffer<B> {
         Ok(self.device().download(stream, region, bytes)?)
     }
 
-    /// The memory it is a range of; which range, a [region](Self::on) tells. Work that reaches it in this way is not known
-    /// to the pool: say [`used_on`](Self::used_on). A block of an arena is not moved while the result exists, and no region made
-    /// of the memory outlives that:
+    /// The memory it is a range of; which range, a [region](Self::on) tells. Work that reaches it in this way
+    /// is not known to the pool: say [`used_on`](Self::used_on). A block of an arena is not moved while the
+    /// result exists, and no region made of the memory outlives that:
     ///
     /// ```compile_fail,E0716
     /// # use vrampool::{Backend, Buffer, Error, RegionMut};
@@ -210,17 +218,17 @@ impl<B: Backend> Buffer<B> {
         self.block().memory::<B>()
     }
 
-    /// Where it is on the device at this moment; `None` where the device has no addresses. It stays there, but with
-    /// [`Source::Arena`](crate::Source::Arena), whose blocks [`Pool::compact`](crate::Pool::compact) moves. For other languages and
-    /// libraries; else as [`memory`](Self::memory).
+    /// Where it is on the device at this moment; `None` where the device has no addresses. It stays there,
+    /// but with [`Source::Arena`](crate::Source::Arena), whose blocks [`Pool::compact`](crate::Pool::compact)
+    /// moves. For other languages and libraries; else as [`memory`](Self::memory).
     #[inline]
     #[must_use]
     pub fn address(&self) -> Option<u64> {
         self.block().address()
     }
 
-    /// Where in the range of the [pool's arena](crate::Pool::arena) its bytes are, as [`ArenaBuffer::parts`](crate::ArenaBuffer::parts);
-    /// nothing where none serves it.
+    /// Where in the range of the [pool's arena](crate::Pool::arena) its bytes are, as
+    /// [`ArenaBuffer::parts`](crate::ArenaBuffer::parts); nothing where none serves it.
     #[must_use]
     pub fn parts(&self) -> Vec<Range<u64>> {
         self.block().parts()
@@ -231,7 +239,8 @@ impl<B: Backend> Buffer<B> {
         self.region_mut(self.class(), stream)
     }
 
-    /// Orders later work on `stream` behind all work so far, for new contents: work that failed is over, and is no error.
+    /// Orders later work on `stream` behind all work so far, for new contents: work that failed is over, and
+    /// is no error.
     pub(crate) fn reuse_on(&mut self, stream: &B::Stream) -> Result<(), Error> {
         match &mut *self.block {
             Some(block) => {

@@ -1,7 +1,7 @@
 //! How a pool is to be.
 
 use crate::arena::DeviceArena;
-use crate::cache::accounts::Caps;
+use crate::cache::caps::Caps;
 use crate::cache::core::Shared;
 use crate::cache::recorded::RecordedBy;
 use crate::cache::size_class::SizeClasses;
@@ -29,8 +29,9 @@ const VIRTUAL_CACHED: u64 = 64 << 20;
 /// How many threads' magazines the cap on idle bytes, and the limit, have room for by default.
 const MAGAZINES_TO_A_CAP: u64 = 64;
 
-/// How a [`Pool`] is to be. Every setting has a default; environment variables come between argument and default. The values of all
-/// numeric variables of vrampool's are checked, whether they are needed or not: each is a decimal number, finite and not negative.
+/// How a [`Pool`] is to be. Every setting has a default; environment variables come between argument and
+/// default. The values of all numeric variables of vrampool's are checked, whether they are needed or not:
+/// each is a decimal number, finite and not negative.
 ///
 /// | setting | argument | environment | default |
 /// |---|---|---|---|
@@ -112,72 +113,78 @@ impl<B: Backend> Builder<B> {
         self
     }
 
-    /// The cap on idle bytes. 0 caches nothing; [`UNLIMITED`] has no cap. Default: 4 GiB; 64 MiB where the source is
-    /// [virtual](Source::Virtual).
+    /// The cap on idle bytes. 0 caches nothing; [`UNLIMITED`] has no cap. Default: 4 GiB; 64 MiB where the
+    /// source is [virtual](Source::Virtual).
     pub fn max_cached_bytes(mut self, bytes: u64) -> Self {
         self.max_cached_bytes = Some(bytes);
         self
     }
 
-    /// The cap on idle buffers in one bucket (one size class of one kind). 0 caches nothing; [`UNLIMITED`] has no cap.
-    /// Default: 16; none where the source is [virtual](Source::Virtual), which keeps small classes only.
+    /// The cap on idle buffers in one bucket (one size class of one kind). 0 caches nothing; [`UNLIMITED`]
+    /// has no cap. Default: 16; none where the source is [virtual](Source::Virtual), which keeps small
+    /// classes only.
     pub fn max_buffers_per_bucket(mut self, buffers: u64) -> Self {
         self.max_buffers_per_bucket = Some(buffers);
         self
     }
 
-    /// The largest class that is kept idle, bytes: larger ones go back to the source at once, which an arena makes whole again.
-    /// Default: all; 1 MiB where the source is [virtual](Source::Virtual).
+    /// The largest class that is kept idle, bytes: larger ones go back to the source at once, which an arena
+    /// makes whole again. Default: all; 1 MiB where the source is [virtual](Source::Virtual).
     pub fn cached_class(mut self, bytes: u64) -> Self {
         self.cached_class = Some(bytes);
         self
     }
 
     /// The hard cap on bytes taken from the device, live and idle. A request that would exceed it gets
-    /// [`Error::OutOfMemory`] once giving idle memory back does not help. It bounds what the pool has; a driver may keep
-    /// memory that the pool gave back until work that uses it is done; wgpu keeps at most 32 MiB so. Default: [`UNLIMITED`].
+    /// [`Error::OutOfMemory`] once giving idle memory back does not help. It bounds what the pool has; a
+    /// driver may keep memory that the pool gave back until work that uses it is done; wgpu keeps at most 32
+    /// MiB so. Default: [`UNLIMITED`].
     pub fn limit(mut self, bytes: u64) -> Self {
         self.limit = Some(bytes);
         self
     }
 
-    /// The soft cap on bytes taken from the device: a miss gives idle memory back to stay within it, and exceeds it when
-    /// that is not enough. Default: 0.85 of a discrete device's memory, [`UNLIMITED`] elsewhere.
+    /// The soft cap on bytes taken from the device: a miss gives idle memory back to stay within it, and
+    /// exceeds it when that is not enough. Default: 0.85 of a discrete device's memory, [`UNLIMITED`]
+    /// elsewhere.
     pub fn budget(mut self, bytes: u64) -> Self {
         self.budget = Some(bytes);
         self
     }
 
-    /// The bytes of idle buffers that each thread may keep to itself, in *magazines*, from which it allocates without a lock.
-    /// They count against the caps, and those of all threads together are at most an eighth of `limit`. 0 turns magazines off.
-    /// Default: 8 MiB, at most a 64th of `max_cached_bytes` and of `limit` (an 8th where the source is virtual).
+    /// The bytes of idle buffers that each thread may keep to itself, in *magazines*, from which it allocates
+    /// without a lock. They count against the caps, and those of all threads together are at most an eighth
+    /// of `limit`. 0 turns magazines off. Default: 8 MiB, at most a 64th of `max_cached_bytes` and of `limit`
+    /// (an 8th where the source is virtual).
     ///
-    /// A thread gives them back when it ends (by the time it is joined; the end of a [`std::thread::scope`] alone does not wait
-    /// for that). When they are wanted back before, by [`Pool::trim`], a limit that is reached, a
-    /// device that is out of memory, or the pool's end, it does so at its next call to the pool (after the pool's end, at its
-    /// next call to any pool that gets to the shared buckets). So a thread that stays away keeps at most this much.
+    /// A thread gives them back when it ends (by the time it is joined; the end of a [`std::thread::scope`]
+    /// alone does not wait for that). When they are wanted back before, by [`Pool::trim`], a limit that is
+    /// reached, a device that is out of memory, or the pool's end, it does so at its next call to the pool
+    /// (after the pool's end, at its next call to any pool that gets to the shared buckets). So a thread that
+    /// stays away keeps at most this much.
     pub fn magazine_bytes(mut self, bytes: u64) -> Self {
         self.magazine_bytes = Some(bytes);
         self
     }
 
-    /// The largest class that magazines keep, bytes; larger ones are shared by all threads at once. 0 turns magazines off.
-    /// Default: 1 MiB.
+    /// The largest class that magazines keep, bytes; larger ones are shared by all threads at once. 0 turns
+    /// magazines off. Default: 1 MiB.
     pub fn magazine_class(mut self, bytes: u64) -> Self {
         self.magazine_class = Some(bytes);
         self
     }
 
     /// How requests round up. Default: [`SizeClasses::Fixed`], which needs to know nothing; with
-    /// [`Fitted`](SizeClasses::Fitted) ones, learned from a trace or from the first steps, a pool holds least.
+    /// [`Fitted`](SizeClasses::Fitted) ones, learned from a trace or from the first steps, a pool holds
+    /// least.
     pub fn size_classes(mut self, classes: SizeClasses) -> Self {
         self.classes = Some(classes);
         self
     }
 
-    /// From how many of the next larger classes an empty geometric class takes an idle buffer, rather than miss: with 2,
-    /// at 8 classes to a doubling, a buffer is at most 28 % larger than its own class. Other classes never borrow: their
-    /// next one is far away. Default: 2.
+    /// From how many of the next larger classes an empty geometric class takes an idle buffer, rather than
+    /// miss: with 2, at 8 classes to a doubling, a buffer is at most 28 % larger than its own class. Other
+    /// classes never borrow: their next one is far away. Default: 2.
     pub fn borrow_classes(mut self, classes: usize) -> Self {
         self.borrow_classes = classes;
         self
@@ -190,9 +197,10 @@ impl<B: Backend> Builder<B> {
         self
     }
 
-    /// What serves misses. Default: [`Source::Direct`]. For [`Source::Arena`] an arena of `limit` bytes is reserved; without
-    /// a limit, of what is free less a margin ([`ArenaBuilder::limit`](crate::ArenaBuilder::limit)). For [`Source::Virtual`] addresses
-    /// alone are reserved, and `limit` bounds physical bytes.
+    /// What serves misses. Default: [`Source::Direct`]. For [`Source::Arena`] an arena of `limit` bytes is
+    /// reserved; without a limit, of what is free less a margin
+    /// ([`ArenaBuilder::limit`](crate::ArenaBuilder::limit)). For [`Source::Virtual`] addresses alone are
+    /// reserved, and `limit` bounds physical bytes.
     pub fn source(mut self, source: Source) -> Self {
         self.source = source;
         self
@@ -204,11 +212,11 @@ impl<B: Backend> Builder<B> {
         self.source(if arena.is_growing() { Source::Virtual } else { Source::Arena })
     }
 
-    /// Nothing that this pool hands out is moved: its arena is not compacted for it, neither to make room for a request, which
-    /// is then out of memory though the holes together would serve it, nor by [`Pool::compact`]. For who keeps addresses
-    /// ([`Buffer::address`](crate::Buffer::address)), as other languages and graphs do. An arena that others have too
-    /// ([`arena`](Self::arena)) must not be compacted by them either. Default: false; blocks of other sources than
-    /// [`Source::Arena`] never move.
+    /// Nothing that this pool hands out is moved: its arena is not compacted for it, neither to make room for
+    /// a request, which is then out of memory though the holes together would serve it, nor by
+    /// [`Pool::compact`]. For who keeps addresses ([`Buffer::address`](crate::Buffer::address)), as other
+    /// languages and graphs do. An arena that others have too ([`arena`](Self::arena)) must not be compacted
+    /// by them either. Default: false; blocks of other sources than [`Source::Arena`] never move.
     ///
     /// ```
     /// # use vrampool::{Backend, Pool, Source, UNLIMITED, host::HostDevice};
@@ -229,16 +237,16 @@ impl<B: Backend> Builder<B> {
         self
     }
 
-    /// Has the pool call `hook` around each request, each allocation of the driver's, and each free; after those given before.
-    /// An `Arc` of one is one. A pool without hooks does not know of them; with any, a hit costs some tens of nanoseconds more.
-    /// Default: none.
+    /// Has the pool call `hook` around each request, each allocation of the driver's, and each free; after
+    /// those given before. An `Arc` of one is one. A pool without hooks does not know of them; with any, a
+    /// hit costs some tens of nanoseconds more. Default: none.
     pub fn hook(mut self, hook: impl Hook + 'static) -> Self {
         self.hooks.push(Arc::new(hook));
         self
     }
 
-    /// Has what the pool serves, and what comes back, recorded by `recorder`; by the last one given. Of a pool without one a hit
-    /// is what it is; with one it costs some nanoseconds more. Default: none.
+    /// Has what the pool serves, and what comes back, recorded by `recorder`; by the last one given. Of a
+    /// pool without one a hit is what it is; with one it costs some nanoseconds more. Default: none.
     #[cfg(feature = "trace")]
     pub fn recorder(mut self, recorder: &Recorder) -> Self {
         self.recorded_by = RecordedBy::new(recorder);
@@ -264,8 +272,9 @@ impl<B: Backend> Builder<B> {
     /// Makes the pool. Takes no memory yet, but for an arena.
     ///
     /// # Errors
-    /// [`Error::Configuration`] for settings that cannot be, [`Error::Environment`] for a variable whose value is not valid;
-    /// those of [`ArenaBuilder::build`](crate::ArenaBuilder::build) with [`Source::Arena`] and [`Source::Virtual`].
+    /// [`Error::Configuration`] for settings that cannot be, [`Error::Environment`] for a variable whose
+    /// value is not valid; those of [`ArenaBuilder::build`](crate::ArenaBuilder::build) with
+    /// [`Source::Arena`] and [`Source::Virtual`].
     pub fn build(self) -> Result<Pool<B>, Error> {
         self.build_with(&environment::process)
     }

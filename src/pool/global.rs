@@ -29,8 +29,8 @@ impl<B: Backend> Entry for Weak<Handle<B>> {
     }
 }
 
-/// The process's pool for `device`: made with defaults and environment when there is none, the same one for everybody
-/// while anybody has a handle to it. **Keep the handle for as long as the cache is to live.**
+/// The process's pool for `device`: made with defaults and environment when there is none, the same one for
+/// everybody while anybody has a handle to it. **Keep the handle for as long as the cache is to live.**
 ///
 /// ```
 /// # use vrampool::{Backend, host::HostDevice, persistent_pool};
@@ -46,8 +46,8 @@ impl<B: Backend> Entry for Weak<Handle<B>> {
 /// ```
 ///
 /// # Errors
-/// As [`Builder::build`](crate::Builder::build). [`Error::Environment`] also when a variable has changed since the pool that lives was
-/// made: it would have no effect.
+/// As [`Builder::build`](crate::Builder::build). [`Error::Environment`] also when a variable has changed
+/// since the pool that lives was made: it would have no effect.
 #[doc(alias = "get_persistent_pool")]
 pub fn persistent_pool<B: Backend>(device: &B) -> Result<Pool<B>, Error> {
     persistent_pool_with(device, &environment::process)

@@ -28,28 +28,31 @@ use vrampool_backend::{Backend, BackendError, MemoryKind, Stream, fork};
 ///
 /// Promises, each at every instant and under any number of threads:
 ///
-/// * idle bytes never exceed `max_cached_bytes`, no bucket keeps more than `max_buffers_per_bucket` buffers, bytes taken
-///   from the device never exceed `limit` ([`Builder`]);
-/// * memory is never handed out while earlier work on the device may still touch it, and the host is not blocked for
-///   that: on the same stream reuse is immediate, on another one the pool inserts a wait on the device;
+/// * idle bytes never exceed `max_cached_bytes`, no bucket keeps more than `max_buffers_per_bucket` buffers,
+///   bytes taken from the device never exceed `limit` ([`Builder`]);
+/// * memory is never handed out while earlier work on the device may still touch it, and the host is not
+///   blocked for that: on the same stream reuse is immediate, on another one the pool inserts a wait on the
+///   device;
 /// * a failed call leaves every byte accounted for.
 ///
 /// **Threads.** Each thread keeps some idle buffers of small classes to itself, in *magazines*
-/// ([`Builder::magazine_bytes`]): it gets and gives those without a lock, an atomic read-modify-write, a clock or the heap.
-/// For them it leases slots from the caps, and a leased slot counts as an idle buffer, filled or not: so the caps are exact,
-/// and a cap that is reached may be reached with slots that are empty. What a thread keeps others do not get until it gives
-/// it back: when it ends, or at its next request of a small class or free after somebody wanted it ([`trim`](Self::trim), a limit that is reached, a
-/// device without memory, a bucket without slots for others). At most 255 pools at a time have magazines.
+/// ([`Builder::magazine_bytes`]): it gets and gives those without a lock, an atomic read-modify-write, a
+/// clock or the heap. For them it leases slots from the caps, and a leased slot counts as an idle buffer,
+/// filled or not: so the caps are exact, and a cap that is reached may be reached with slots that are empty.
+/// What a thread keeps others do not get until it gives it back: when it ends, or at its next request of a
+/// small class or free after somebody wanted it ([`trim`](Self::trim), a limit that is reached, a device
+/// without memory, a bucket without slots for others). At most 255 pools at a time have magazines.
 ///
-/// What the caps do not bound: memory that the pool gave back while work still uses it is the driver's, which may keep it
-/// until that work is done. And a device without memory may make an allocation wait for that; the pool itself makes the
-/// host wait only for another thread that is giving back what is missing.
+/// What the caps do not bound: memory that the pool gave back while work still uses it is the driver's, which
+/// may keep it until that work is done. And a device without memory may make an allocation wait for that; the
+/// pool itself makes the host wait only for another thread that is giving back what is missing.
 ///
-/// **Forks.** In a child of a process that opened a device every call that can fail returns [`BackendError::Forked`], a buffer or a pool
-/// that is dropped gives nothing back, and [`stats`](Self::stats) are zeros ([`fork`]).
+/// **Forks.** In a child of a process that opened a device every call that can fail returns
+/// [`BackendError::Forked`], a buffer or a pool that is dropped gives nothing back, and
+/// [`stats`](Self::stats) are zeros ([`fork`]).
 ///
-/// Dropping the last handle gives idle memory back; buffers that are still live give theirs back when they drop. An arena of
-/// the pool's own goes with the last of them.
+/// Dropping the last handle gives idle memory back; buffers that are still live give theirs back when they
+/// drop. An arena of the pool's own goes with the last of them.
 ///
 /// ```
 /// use vrampool::{Backend, Pool, host::HostDevice};
@@ -135,10 +138,11 @@ impl<B: Backend> Pool<B> {
     /// A buffer of `bytes` bytes for work on `stream`, of the pool's own kind of memory. 0 bytes are allowed.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`] when neither idle memory nor the device has enough, [`Error::TooLarge`] when the device never
-    /// does, [`Error::WrongDevice`] for another device's stream, [`Error::Backend`] when the device fails otherwise.
-    /// [`Error::Capture`] when the stream is captured into a graph and nothing serves that was idle on it: then the pool makes
-    /// no call that the capture forbids ([`GraphMemory`](crate::GraphMemory)).
+    /// [`Error::OutOfMemory`] when neither idle memory nor the device has enough, [`Error::TooLarge`] when
+    /// the device never does, [`Error::WrongDevice`] for another device's stream, [`Error::Backend`] when the
+    /// device fails otherwise. [`Error::Capture`] when the stream is captured into a graph and nothing serves
+    /// that was idle on it: then the pool makes no call that the capture forbids
+    /// ([`GraphMemory`](crate::GraphMemory)).
     #[inline(always)]
     #[track_caller]
     pub fn allocate(&self, bytes: u64, stream: &B::Stream) -> Result<Buffer<B>, Error> {
@@ -153,7 +157,8 @@ impl<B: Backend> Pool<B> {
         }
     }
 
-    /// As [`allocate`](Self::allocate), of a kind of memory of your choice. Kinds share the caps and nothing else.
+    /// As [`allocate`](Self::allocate), of a kind of memory of your choice. Kinds share the caps and nothing
+    /// else.
     ///
     /// ```
     /// # use vrampool::{Backend, Placement, Pool, host::HostDevice};
@@ -259,8 +264,8 @@ impl<B: Backend> Pool<B> {
         Ok(Buffer::new(block))
     }
 
-    /// As [`allocate`](Self::allocate), and every byte is set to 0 on `stream`. The other ways to a buffer give recycled
-    /// bytes as they are.
+    /// As [`allocate`](Self::allocate), and every byte is set to 0 on `stream`. The other ways to a buffer
+    /// give recycled bytes as they are.
     ///
     /// # Errors
     /// As [`allocate`](Self::allocate), and [`Error::Backend`] when filling fails.
@@ -278,7 +283,8 @@ impl<B: Backend> Pool<B> {
         self.shared().supply::<B>().arena()
     }
 
-    /// The pool's counts and bytes, all of one moment; an arena's own (reserved bytes, its waits) are read right after.
+    /// The pool's counts and bytes, all of one moment; an arena's own (reserved bytes, its waits) are read
+    /// right after.
     pub fn stats(&self) -> PoolStats {
         if fork::is_child() {
             return PoolStats::default();

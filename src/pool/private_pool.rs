@@ -10,12 +10,12 @@ use std::fmt;
 
 use vrampool_backend::{Backend, Region, RegionMut, fork};
 
-/// The memory of one graph. Buffers from here go from hand to hand within the graph, and to nobody else until this is
-/// dropped: a graph uses the same addresses again each time it is launched.
+/// The memory of one graph. Buffers from here go from hand to hand within the graph, and to nobody else until
+/// this is dropped: a graph uses the same addresses again each time it is launched.
 ///
-/// While its stream is captured, a driver forbids to allocate, to wait for other streams' work, and to block. So run the step
-/// once before, with buffers from here: what it takes then is here during the capture. What is not is
-/// [`Error::Capture`], and the capture goes on.
+/// While its stream is captured, a driver forbids to allocate, to wait for other streams' work, and to block.
+/// So run the step once before, with buffers from here: what it takes then is here during the capture. What
+/// is not is [`Error::Capture`], and the capture goes on.
 ///
 /// ```no_run
 /// # use vrampool::{Backend, Error, GraphMemory, Pool};
@@ -40,7 +40,8 @@ pub struct GraphMemory<B: Backend> {
     kept: ForkArc<Kept<B>>,
 }
 
-/// A buffer of a [`GraphMemory`]. Dropping it gives it back there, and to the pool once the graph's memory is dropped.
+/// A buffer of a [`GraphMemory`]. Dropping it gives it back there, and to the pool once the graph's memory is
+/// dropped.
 pub struct GraphBuffer<B: Backend> {
     /// As long as its class. `None` only while dropping.
     buffer: Option<Buffer<B>>,
@@ -60,11 +61,12 @@ impl<B: Backend> GraphMemory<B> {
         Self { pool: pool.clone(), stream: stream.clone(), kept }
     }
 
-    /// A buffer of `bytes` bytes: the one of their class that came back last, or, while the stream is not captured, one from
-    /// the pool.
+    /// A buffer of `bytes` bytes: the one of their class that came back last, or, while the stream is not
+    /// captured, one from the pool.
     ///
     /// # Errors
-    /// [`Error::Capture`] when the stream is captured and nothing of the class is idle here; else as [`Pool::allocate`].
+    /// [`Error::Capture`] when the stream is captured and nothing of the class is idle here; else as
+    /// [`Pool::allocate`].
     #[track_caller]
     pub fn allocate(&self, bytes: u64) -> Result<GraphBuffer<B>, Error> {
         fork::check()?;
@@ -89,8 +91,8 @@ impl<B: Backend> GraphMemory<B> {
         if fork::is_child() { 0 } else { self.kept.0.lock().iter().flatten().map(Buffer::len).sum() }
     }
 
-    /// Says, before it is, that the graph is launched on another stream than it was captured from: that one waits for the
-    /// work so far, and whoever gets the memory after the graph waits for it.
+    /// Says, before it is, that the graph is launched on another stream than it was captured from: that one
+    /// waits for the work so far, and whoever gets the memory after the graph waits for it.
     ///
     /// # Errors
     /// As [`Buffer::used_on`].

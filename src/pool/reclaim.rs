@@ -7,11 +7,13 @@ use std::mem;
 use vrampool_backend::{Backend, fork};
 
 impl<B: Backend> Pool<B> {
-    /// Gives all idle memory back to the device. Answers how many bytes that were. With [`Source::Virtual`] idle memory goes back
-    /// to the arena, and the arena [releases](DeviceArena::release) to the device every piece of physical memory in which nothing
-    /// is live, after the host has waited for the work that used it; what the device refuses stays the arena's, and the log
-    /// has it. What the device itself keeps of dropped memory it [gives back](Backend::reclaim): wgpu waits for submitted work.
-    /// Memory in the magazines of other threads comes back at their next call; when a thread has ended since, at the next trim.
+    /// Gives all idle memory back to the device. Answers how many bytes that were. With [`Source::Virtual`](crate::Source::Virtual)
+    /// idle memory goes back to the arena, and the arena [releases](DeviceArena::release) to the device every
+    /// piece of physical memory in which nothing is live, after the host has waited for the work that used
+    /// it; what the device refuses stays the arena's, and the log has it. What the device itself keeps of
+    /// dropped memory it [gives back](Backend::reclaim): wgpu waits for submitted work. Memory in the
+    /// magazines of other threads comes back at their next call; when a thread has ended since, at the next
+    /// trim.
     #[doc(alias = "clear")]
     #[doc(alias = "empty_cache")]
     #[allow(clippy::must_use_candidate, reason = "called for what it does; the figure is extra")]
@@ -19,10 +21,10 @@ impl<B: Backend> Pool<B> {
         self.trim_to(0)
     }
 
-    /// Gives idle memory back until at most `cached_bytes` are idle, classes that were asked for longest ago first.
-    /// Answers how many bytes were given back. With [`Source::Virtual`] at most `cached_bytes` are spare then, idle ones and
-    /// physical memory of the arena's beyond what is live together, or no more piece of it is free as a whole; else as
-    /// [`trim`](Self::trim).
+    /// Gives idle memory back until at most `cached_bytes` are idle, classes that were asked for longest ago
+    /// first. Answers how many bytes were given back. With [`Source::Virtual`](crate::Source::Virtual) at most `cached_bytes` are
+    /// spare then, idle ones and physical memory of the arena's beyond what is live together, or no more
+    /// piece of it is free as a whole; else as [`trim`](Self::trim).
     #[allow(clippy::must_use_candidate, reason = "called for what it does; the figure is extra")]
     pub fn trim_to(&self, cached_bytes: u64) -> u64 {
         if fork::is_child() {
@@ -40,7 +42,7 @@ impl<B: Backend> Pool<B> {
         given_back
     }
 
-    /// Gives back to the device what a pool with [`Source::Virtual`] did not need since the last call, as
+    /// Gives back to the device what a pool with [`Source::Virtual`](crate::Source::Virtual) did not need since the last call, as
     /// [`DeviceArena::decay`]: for calling once in a while. What is idle in the pool counts as needed. Answers how many bytes
     /// of physical memory that were; 0 with another source.
     ///
@@ -51,9 +53,9 @@ impl<B: Backend> Pool<B> {
         self.arena().map_or(Ok(0), DeviceArena::decay)
     }
 
-    /// Has what other streams left idle serve `stream` without a wait on the device, which a stream that is captured must not be
-    /// made to do: idle memory goes back to the pool's arena, and the host waits for the work that used it
-    /// ([`DeviceArena::settle_for`]). Does nothing without an arena.
+    /// Has what other streams left idle serve `stream` without a wait on the device, which a stream that is
+    /// captured must not be made to do: idle memory goes back to the pool's arena, and the host waits for the
+    /// work that used it ([`DeviceArena::settle_for`]). Does nothing without an arena.
     ///
     /// # Errors
     /// As [`DeviceArena::settle_for`].
@@ -64,9 +66,9 @@ impl<B: Backend> Pool<B> {
         arena.settle_for(stream)
     }
 
-    /// Closes holes of the pool's arena, as [`DeviceArena::compact`], after giving all idle memory back to it. Live buffers
-    /// follow their data. Moves nothing where the source is direct, virtual or the driver's, or where
-    /// [addresses stay](Builder::addresses_stay).
+    /// Closes holes of the pool's arena, as [`DeviceArena::compact`], after giving all idle memory back to
+    /// it. Live buffers follow their data. Moves nothing where the source is direct, virtual or the driver's,
+    /// or where [addresses stay](crate::Builder::addresses_stay).
     ///
     /// # Errors
     /// As [`DeviceArena::compact`].
@@ -84,9 +86,9 @@ impl<B: Backend> Pool<B> {
         arena.compact(stream, budget_bytes, on_move)
     }
 
-    /// Changes the [limit](crate::Builder::limit). Idle memory goes back where it is above; what is live above it stays, and
-    /// nothing more is taken until enough came back. An arena of fixed size that the pool has stays as large as it is, and one
-    /// that others have too keeps its own limit.
+    /// Changes the [limit](crate::Builder::limit). Idle memory goes back where it is above; what is live
+    /// above it stays, and nothing more is taken until enough came back. An arena of fixed size that the pool
+    /// has stays as large as it is, and one that others have too keeps its own limit.
     ///
     /// ```
     /// # use vrampool::{Backend, Pool, host::HostDevice};
@@ -104,8 +106,8 @@ impl<B: Backend> Pool<B> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Arena`] when a virtual source of the pool's own keeps more than that mapped for what is live. The limit is then as it
-    /// was; idle memory may have been given back.
+    /// [`Error::Arena`] when a virtual source of the pool's own keeps more than that mapped for what is live.
+    /// The limit is then as it was; idle memory may have been given back.
     pub fn set_limit(&self, bytes: u64) -> Result<(), Error> {
         fork::check()?;
         let shared = self.shared();

@@ -1,7 +1,7 @@
 //! One thread's part of a recording.
 //!
-//! Only the thread itself writes: two words an event, of which the second to be written publishes both. Whoever reads sees
-//! what was published, at any time; a lock there is for the list of chunks alone.
+//! Only the thread itself writes: two words an event, of which the second to be written publishes both.
+//! Whoever reads sees what was published, at any time; a lock there is for the list of chunks alone.
 
 use super::{Face, Recorder, WeakRecorder};
 use parking_lot::Mutex;
@@ -29,9 +29,9 @@ const TIME_SHIFT: u32 = STREAM_SHIFT + STREAM_BITS;
 /// Bits of an allocation's number: its place in its log, from 0; above that the log, from 1.
 const NUMBER_BITS: u32 = 40;
 
-/// Events in 16 bytes each, 0 where there is none yet. The second word is an allocation's size, or the number of what is
-/// freed; an allocation's own number is its place.
-/// Chunks of different threads have no line of memory in common.
+/// Events in 16 bytes each, 0 where there is none yet. The second word is an allocation's size, or the number
+/// of what is freed; an allocation's own number is its place. Chunks of different threads have no line of
+/// memory in common.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(super) struct Chunk([[AtomicU64; 2]; Chunk::EVENTS]);
@@ -86,8 +86,8 @@ impl Drop for Others {
 }
 
 thread_local! {
-    /// The writer that was used last. Without a destructor, so that nobody has to ask whether that ran. Where threads' variables
-    /// are looked up by keys, it may be gone before the others, and keeps what it holds.
+    /// The writer that was used last. Without a destructor, so that nobody has to ask whether that ran. Where
+    /// threads' variables are looked up by keys, it may be gone before the others, and keeps what it holds.
     static LAST: ManuallyDrop<RefCell<Option<Writer>>> = const { ManuallyDrop::new(RefCell::new(None)) };
     static OTHERS: RefCell<Others> = const { RefCell::new(Others(Vec::new())) };
 }
@@ -158,8 +158,8 @@ pub(super) fn with_last<T>(recorder: u64, act: impl FnOnce(&mut Writer) -> Optio
     })
 }
 
-/// As [`with_last`], of any recorder, whatever else is due first. In the destructors of a thread's other variables, when its own
-/// writers may be gone, with the recorder's.
+/// As [`with_last`], of any recorder, whatever else is due first. In the destructors of a thread's other
+/// variables, when its own writers may be gone, with the recorder's.
 pub(super) fn with<T>(recorder: &Recorder, act: impl Fn(&mut Writer) -> T) -> T {
     let is_found = OTHERS.try_with(|others| others.try_borrow_mut().ok()?.find(recorder)).ok().flatten();
     let acted = is_found.and_then(|()| with_last(recorder.number(), |writer| Some(act(writer))));

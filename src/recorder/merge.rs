@@ -7,8 +7,8 @@ use std::collections::{BinaryHeap, HashMap, HashSet};
 use std::iter::Peekable;
 use std::sync::Arc;
 
-/// All that is in `logs`: each log in its order, and no free before its allocation; beyond that by time. Frees of what is not
-/// in them are left out: both happened while they were read.
+/// All that is in `logs`: each log in its order, and no free before its allocation; beyond that by time.
+/// Frees of what is not in them are left out: both happened while they were read.
 pub(super) fn events(logs: &[Arc<Log>]) -> Vec<Event> {
     let logs: Vec<_> = logs.iter().map(|log| log.read()).collect();
     let allocations = logs.iter().flatten().filter(|event| !event.is_free);

@@ -15,26 +15,28 @@ use std::sync::{Arc, Weak};
 use std::time::Instant;
 use vrampool_backend::StreamId;
 
-/// How far the recorder's clock may be behind before who looks at it sets it, microseconds: so that a word that all threads
-/// read is written rarely.
+/// How far the recorder's clock may be behind before who looks at it sets it, microseconds: so that a word
+/// that all threads read is written rarely.
 const STALE: u64 = 8;
 
 /// The last time that fits an event, microseconds: 12 days. What comes later has it.
 const LAST: u64 = (1 << 40) - 1;
 
-/// Records the allocations and frees of pools that are [given it](crate::Builder::recorder), for a [`Trace`]. A clone is another
-/// handle to the same recording; several pools may share one.
+/// Records the allocations and frees of pools that are [given it](crate::Builder::recorder), for a [`Trace`].
+/// A clone is another handle to the same recording; several pools may share one.
 ///
-/// * **Cost.** A request and its free cost some nanoseconds more each; neither takes a lock, an atomic read-modify-write or a
-///   clock for it but once in a while: each thread writes to a log of its own. A pool without a recorder does not know of it.
-/// * **Memory** is bounded: 16 bytes an event, all of them taken when the recorder is made, and at most 16 KiB for each thread
-///   beside. An allocation is recorded where there is room for its free, too, of which each thread takes some for up to 256 pairs
-///   ahead. Allocations that find none are left out, with their frees, and [counted](Self::dropped): a recording is the first part
-///   of what each thread did.
-/// * **Order.** Each thread's events are in their order, and no free is before its allocation. Beyond that events of different
-///   threads are ordered by time.
-/// * **Time** is the one at which any thread last looked at the clock, which each does every 32 events: what threads do at once
-///   between two such looks may be recorded in another order, and events behind a pause may have the time before it.
+/// * **Cost.** A request and its free cost some nanoseconds more each; neither takes a lock, an atomic
+///   read-modify-write or a clock for it but once in a while: each thread writes to a log of its own. A pool
+///   without a recorder does not know of it.
+/// * **Memory** is bounded: 16 bytes an event, all of them taken when the recorder is made, and at most 16
+///   KiB for each thread beside. An allocation is recorded where there is room for its free, too, of which
+///   each thread takes some for up to 256 pairs ahead. Allocations that find none are left out, with their
+///   frees, and [counted](Self::dropped): a recording is the first part of what each thread did.
+/// * **Order.** Each thread's events are in their order, and no free is before its allocation. Beyond that
+///   events of different threads are ordered by time.
+/// * **Time** is the one at which any thread last looked at the clock, which each does every 32 events: what
+///   threads do at once between two such looks may be recorded in another order, and events behind a pause
+///   may have the time before it.
 /// * **Failed** requests are no events.
 ///
 /// ```
@@ -98,8 +100,9 @@ impl Recorder {
         Self::with_events(Self::DEFAULT_EVENTS)
     }
 
-    /// Records the first `events` events, for which it takes 16 bytes each: for the first [`DEFAULT_EVENTS`](Self::DEFAULT_EVENTS) at
-    /// once, for the rest as they come. At most 2^39 are recorded.
+    /// Records the first `events` events, for which it takes 16 bytes each: for the first
+    /// [`DEFAULT_EVENTS`](Self::DEFAULT_EVENTS) at once, for the rest as they come. At most 2^39 are
+    /// recorded.
     #[must_use]
     pub fn with_events(events: u64) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
@@ -120,8 +123,8 @@ impl Recorder {
         }))
     }
 
-    /// What was recorded so far, as a trace of this name: ids in the order of allocation, streams numbered in the order in
-    /// which they come. What happens meanwhile may be in it or not. Recording goes on.
+    /// What was recorded so far, as a trace of this name: ids in the order of allocation, streams numbered in
+    /// the order in which they come. What happens meanwhile may be in it or not. Recording goes on.
     ///
     /// # Errors
     /// [`Fault::TooManyStreams`](crate::trace::Fault::TooManyStreams).
@@ -146,8 +149,8 @@ impl Recorder {
         self.0.logs.lock().iter().map(|log| log.dropped()).sum()
     }
 
-    /// Records an allocation that is not a pool's with this recorder: of another allocator, or of some of a pool's requests.
-    /// Answers a number for its [free](Self::note_free); 0 where there is no room for it.
+    /// Records an allocation that is not a pool's with this recorder: of another allocator, or of some of a
+    /// pool's requests. Answers a number for its [free](Self::note_free); 0 where there is no room for it.
     ///
     /// ```
     /// # use vrampool::{Backend, Stream, host::HostDevice, trace::Recorder};
@@ -173,9 +176,9 @@ impl Recorder {
         log::with(self, |writer| writer.allocated(bytes, stream))
     }
 
-    /// Records the free of what was recorded under this number, with the stream that used it last; before its memory may go to
-    /// somebody else. 0 is no event. Any other is to be a number of this recorder's, and freed once: else it takes room that others
-    /// were promised, and the trace may have something else freed.
+    /// Records the free of what was recorded under this number, with the stream that used it last; before its
+    /// memory may go to somebody else. 0 is no event. Any other is to be a number of this recorder's, and
+    /// freed once: else it takes room that others were promised, and the trace may have something else freed.
     pub fn note_free(&self, number: u64, stream: StreamId) {
         if number != 0 && !Self::note_free_of(self.number(), number, stream) {
             self.note_free_in_time(number, stream);
@@ -195,9 +198,9 @@ impl Recorder {
         self.0.face.number
     }
 
-    /// As [`note_allocation`](Self::note_allocation), where that takes a few nanoseconds and no handle: by the recorder of this
-    /// [number](Self::number), if this thread recorded with it last and nothing else is due first, as it is every so many
-    /// events. `None` if not: then it is not recorded yet.
+    /// As [`note_allocation`](Self::note_allocation), where that takes a few nanoseconds and no handle: by
+    /// the recorder of this [number](Self::number), if this thread recorded with it last and nothing else is
+    /// due first, as it is every so many events. `None` if not: then it is not recorded yet.
     ///
     /// ```
     /// # use vrampool::{Backend, Stream, host::HostDevice, trace::Recorder};
@@ -221,8 +224,8 @@ impl Recorder {
         log::with_last(recorder, |writer| writer.allocated_quickly(bytes, stream))
     }
 
-    /// As [`note_free`](Self::note_free), of a number that is not 0, where that takes a few nanoseconds and no handle, as
-    /// [`note_allocation_of`](Self::note_allocation_of). Answers whether it is recorded.
+    /// As [`note_free`](Self::note_free), of a number that is not 0, where that takes a few nanoseconds and
+    /// no handle, as [`note_allocation_of`](Self::note_allocation_of). Answers whether it is recorded.
     #[must_use]
     #[inline]
     pub fn note_free_of(recorder: u64, number: u64, stream: StreamId) -> bool {

@@ -16,8 +16,8 @@ use vrampool_backend::{Backend, Memory, Region, RegionMut, fork};
 
 /// A block of a [`Sleeper`](super::Sleeper). Dropping it frees it, awake or asleep.
 ///
-/// The way to its bytes goes through an [`access`](Self::access), because on a device without virtual memory it is other
-/// memory after each wake.
+/// The way to its bytes goes through an [`access`](Self::access), because on a device without virtual memory
+/// it is other memory after each wake.
 pub struct SleepBuffer<B: Backend> {
     /// `None` only while dropping.
     block: Option<Block<B>>,
@@ -68,8 +68,8 @@ impl<B: Backend> SleepBuffer<B> {
         }
     }
 
-    /// Where it is on the device at this moment; `None` where the device has no addresses, and for a block without an address
-    /// because it is asleep.
+    /// Where it is on the device at this moment; `None` where the device has no addresses, and for a block
+    /// without an address because it is asleep.
     #[must_use]
     pub fn address(&self) -> Option<u64> {
         if fork::is_child() {

@@ -70,7 +70,8 @@ impl<B: Backend> SleeperBuilder<B> {
         }
     }
 
-    /// The most bytes of the device's memory, of all tags in all; asleep there are none. Default: no limit but the device's.
+    /// The most bytes of the device's memory, of all tags in all; asleep there are none. Default: no limit
+    /// but the device's.
     pub fn limit(mut self, bytes: u64) -> Self {
         self.limit = Some(bytes);
         self
@@ -88,9 +89,10 @@ impl<B: Backend> SleeperBuilder<B> {
         self
     }
 
-    /// The most bytes that are mapped as one piece, rounded up to the device's granularity: smaller for drivers without one
-    /// large mapping. Default: `VRAMPOOL_SLEEP_CHUNK_MB` (MiB, decimal), then `VLLM_ROCM_SLEEP_MEM_CHUNK_SIZE` (MiB, read as
-    /// vLLM reads it: octal after 0, hexadecimal after 0x, what it cannot read is the default), then 256 MiB.
+    /// The most bytes that are mapped as one piece, rounded up to the device's granularity: smaller for
+    /// drivers without one large mapping. Default: `VRAMPOOL_SLEEP_CHUNK_MB` (MiB, decimal), then
+    /// `VLLM_ROCM_SLEEP_MEM_CHUNK_SIZE` (MiB, read as vLLM reads it: octal after 0, hexadecimal after 0x,
+    /// what it cannot read is the default), then 256 MiB.
     pub fn chunk_bytes(mut self, bytes: u64) -> Self {
         self.chunk_bytes = Some(bytes);
         self
@@ -111,8 +113,8 @@ impl<B: Backend> SleeperBuilder<B> {
     /// Makes the sleeper. It takes no memory yet.
     ///
     /// # Errors
-    /// [`Error::Configuration`] for a limit below the device's granularity; [`Error::Environment`] for a variable that cannot
-    /// be read; [`Error::Backend`] when the device fails.
+    /// [`Error::Configuration`] for a limit below the device's granularity; [`Error::Environment`] for a
+    /// variable that cannot be read; [`Error::Backend`] when the device fails.
     pub fn build(self) -> Result<Sleeper<B>, Error> {
         static SLEEPERS: AtomicU64 = AtomicU64::new(0);
         // A device may have virtual memory, and none of this kind.

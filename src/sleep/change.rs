@@ -13,8 +13,8 @@ use vrampool_backend::{Backend, fork};
 pub enum Wake<'a> {
     /// Everything.
     All,
-    /// These tags, and all that are not [deferrable](super::DEFERRABLE_TAGS): what is internal to a program wakes whatever of it
-    /// does.
+    /// These tags, and all that are not [deferrable](super::DEFERRABLE_TAGS): what is internal to a program
+    /// wakes whatever of it does.
     Tags(&'a [&'a str]),
 }
 
@@ -28,9 +28,9 @@ impl Wake<'_> {
 }
 
 impl<B: Backend> Sleeper<B> {
-    /// Puts everything to sleep: blocks of the `offload` tags are copied to the host, the contents of all others go. Tags that
-    /// sleep already stay as they are; a warning is logged where they would be kept now and were not, or the other way round.
-    /// To sleep when everything is asleep does nothing, and says so.
+    /// Puts everything to sleep: blocks of the `offload` tags are copied to the host, the contents of all
+    /// others go. Tags that sleep already stay as they are; a warning is logged where they would be kept now
+    /// and were not, or the other way round. To sleep when everything is asleep does nothing, and says so.
     ///
     /// # Errors
     /// As [`DeviceArena::sleep`](crate::DeviceArena::sleep); every tag is as it was then.
@@ -48,7 +48,8 @@ impl<B: Backend> Sleeper<B> {
         self.fall_asleep(|tag| tags.contains(&tag).then_some(kept))
     }
 
-    /// Sleeps at one of vLLM's [levels](Level::ALL): 0 does nothing, 1 keeps weights, runtime and graphs, 2 runtime and graphs.
+    /// Sleeps at one of vLLM's [levels](Level::ALL): 0 does nothing, 1 keeps weights, runtime and graphs, 2
+    /// runtime and graphs.
     ///
     /// # Errors
     /// [`Error::Configuration`] for another level; else as [`sleep`](Self::sleep).
@@ -59,8 +60,8 @@ impl<B: Backend> Sleeper<B> {
         }
     }
 
-    /// Puts these tags to sleep, and lets their contents go. Those that sleep already stay as they are, with their backups; a
-    /// warning is logged where they have any.
+    /// Puts these tags to sleep, and lets their contents go. Those that sleep already stay as they are, with
+    /// their backups; a warning is logged where they have any.
     ///
     /// # Errors
     /// As [`sleep`](Self::sleep).
@@ -104,11 +105,12 @@ impl<B: Backend> Sleeper<B> {
         }
     }
 
-    /// Wakes tags. To wake when everything is awake does nothing, and says so. Where memory is short, free memory of tags that
-    /// are awake is given back first.
+    /// Wakes tags. To wake when everything is awake does nothing, and says so. Where memory is short, free
+    /// memory of tags that are awake is given back first.
     ///
     /// # Errors
-    /// As [`DeviceArena::wake`](crate::DeviceArena::wake); every tag is as it was then, and a later wake works.
+    /// As [`DeviceArena::wake`](crate::DeviceArena::wake); every tag is as it was then, and a later wake
+    /// works.
     pub fn wake_up(&self, wake: Wake<'_>) -> Result<WakeReport, Error> {
         fork::check()?;
         let _alone = self.shared.changing.lock();

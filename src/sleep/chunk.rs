@@ -25,8 +25,9 @@ pub(super) fn round_up(bytes: u64, granularity: u64) -> u64 {
     bytes.max(1).checked_next_multiple_of(granularity).unwrap_or(u64::MAX - u64::MAX % granularity)
 }
 
-/// Bytes that a value of `VLLM_ROCM_SLEEP_MEM_CHUNK_SIZE` stands for: MiB, as C's `strtoull` reads them with base 0, so in
-/// octal after a 0 and in hexadecimal after 0x, whatever follows; 256 for what is no number, is 0 or is too large.
+/// Bytes that a value of `VLLM_ROCM_SLEEP_MEM_CHUNK_SIZE` stands for: MiB, as C's `strtoull` reads them with
+/// base 0, so in octal after a 0 and in hexadecimal after 0x, whatever follows; 256 for what is no number, is
+/// 0 or is too large.
 fn vllm(text: &str) -> u64 {
     let mebibytes = strtoull(text).filter(|&number| number > 0);
     mebibytes.and_then(|number| number.checked_mul(1 << 20)).unwrap_or(DEFAULT << 20)

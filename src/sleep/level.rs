@@ -13,8 +13,8 @@ pub struct Level {
 }
 
 impl Level {
-    /// All of them: 0 pauses only; 1 keeps weights and what a program needs to run; 2 lets the weights go too, for a program
-    /// that will load others.
+    /// All of them: 0 pauses only; 1 keeps weights and what a program needs to run; 2 lets the weights go
+    /// too, for a program that will load others.
     pub const ALL: [Self; 3] = [
         Self { number: 0, offloaded: None },
         Self { number: 1, offloaded: Some(&["weights", "runtime", "cudagraph"]) },

@@ -1,8 +1,9 @@
 //! Memory that sleeps by tag: what vLLM's `CuMemAllocator` does, for any device.
 //!
-//! A server that shares a GPU lets its model go between two bursts of work and wants it back in a moment, with all addresses
-//! that graphs and kernels know. A [`Sleeper`] hands out memory under tags (`weights`, `kv_cache`), and a sleep copies the
-//! blocks of some tags to the host and lets the others' contents go; a wake brings back all of it, or some tags.
+//! A server that shares a GPU lets its model go between two bursts of work and wants it back in a moment,
+//! with all addresses that graphs and kernels know. A [`Sleeper`] hands out memory under tags (`weights`,
+//! `kv_cache`), and a sleep copies the blocks of some tags to the host and lets the others' contents go; a
+//! wake brings back all of it, or some tags.
 //!
 //! * `sleeper`, `builder`: the tags, the limit that they share, allocation;
 //! * `change`: sleep, discard and wake over several tags; `level`: which tags a level keeps;
@@ -13,16 +14,19 @@
 //!
 //! What it promises:
 //!
-//! * **All or nothing.** A sleep or a wake that fails leaves every tag as it was, with all contents. (Only if the device fails
-//!   a second time, on the way back, a tag is left asleep; nothing is lost then either, and the next wake works.)
-//! * **Addresses stay**, on a device with virtual memory ([`Sleeper::stable_addresses`]). On others (OpenCL, wgpu) the same
-//!   calls free memory and allocate it anew: get it from [`SleepBuffer::access`] each time, and build anew what has it in it.
-//! * **It waits by itself** for all work that uses what goes to sleep, and refuses while a region of it exists.
+//! * **All or nothing.** A sleep or a wake that fails leaves every tag as it was, with all contents. (Only if
+//!   the device fails a second time, on the way back, a tag is left asleep; nothing is lost then either, and
+//!   the next wake works.)
+//! * **Addresses stay**, on a device with virtual memory ([`Sleeper::stable_addresses`]). On others (OpenCL,
+//!   wgpu) the same calls free memory and allocate it anew: get it from [`SleepBuffer::access`] each time,
+//!   and build anew what has it in it.
+//! * **It waits by itself** for all work that uses what goes to sleep, and refuses while a region of it
+//!   exists.
 //! * **Nothing is used asleep**: an allocation under a tag that is asleep and the use of its blocks are
 //!   [`Error::Asleep`](crate::Error::Asleep). Dropping them is fine.
 //!
-//! What vLLM has besides is not here: its registry of backends chooses between Python classes, which is what the type
-//! parameter does, and levels keep tags only, for this library knows no module's parameters.
+//! What vLLM has besides is not here: its registry of backends chooses between Python classes, which is what
+//! the type parameter does, and levels keep tags only, for this library knows no module's parameters.
 //!
 //! ```
 //! use vrampool::sleep::{Sleeper, Wake};

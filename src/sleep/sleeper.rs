@@ -28,10 +28,12 @@ pub struct SleepAllocation<'a> {
     pub address: Option<u64>,
 }
 
-/// Hands out memory that sleeps by tag: see [the module](super). A clone is another handle to the same sleeper.
+/// Hands out memory that sleeps by tag: see [the module](super). A clone is another handle to the same
+/// sleeper.
 ///
-/// In a [forked](vrampool_backend::fork) child every call that can fail returns [`BackendError::Forked`](crate::BackendError::Forked).
-/// Figures are zero, every tag is asleep, drops have no effect and call no hook.
+/// In a [forked](vrampool_backend::fork) child every call that can fail returns
+/// [`BackendError::Forked`](crate::BackendError::Forked). Figures are zero, every tag is asleep, drops have
+/// no effect and call no hook.
 #[derive(Debug)]
 pub struct Sleeper<B: Backend> {
     pub(super) shared: ForkArc<Shared<B>>,
@@ -82,8 +84,9 @@ impl<B: Backend> Sleeper<B> {
         SleeperBuilder::new(device)
     }
 
-    /// Opens a scope: what this thread allocates is tagged so until the guard is dropped, or in an inner scope otherwise. Free
-    /// memory of the tag is given back first, so that what was loaded under it before and dropped is not in the way.
+    /// Opens a scope: what this thread allocates is tagged so until the guard is dropped, or in an inner
+    /// scope otherwise. Free memory of the tag is given back first, so that what was loaded under it before
+    /// and dropped is not in the way.
     pub fn tag(&self, tag: &str) -> TagScope {
         let groups = self.shared.groups_by_tag();
         let known = groups.and_then(|groups| {
@@ -108,12 +111,13 @@ impl<B: Backend> Sleeper<B> {
         tag::current(self.shared.id).unwrap_or_else(|| Arc::from(DEFAULT_TAG))
     }
 
-    /// A block of `bytes` bytes (at least 1), under the tag of this thread's innermost [scope](Self::tag), else under
-    /// [`DEFAULT_TAG`], for work on `stream`.
+    /// A block of `bytes` bytes (at least 1), under the tag of this thread's innermost [scope](Self::tag),
+    /// else under [`DEFAULT_TAG`], for work on `stream`.
     ///
     /// # Errors
-    /// [`Error::Asleep`] under a tag that is asleep; [`Error::Backend`], [`Error::OutOfMemory`] and the like when there is no
-    /// memory, also after free memory of all tags was given back; else as [`DeviceArena::allocate`].
+    /// [`Error::Asleep`] under a tag that is asleep; [`Error::Backend`], [`Error::OutOfMemory`] and the like
+    /// when there is no memory, also after free memory of all tags was given back; else as
+    /// [`DeviceArena::allocate`].
     pub fn allocate(&self, bytes: u64, stream: &B::Stream) -> Result<SleepBuffer<B>, Error> {
         self.allocate_under(&self.current_tag(), bytes, stream)
     }
@@ -149,8 +153,8 @@ impl<B: Backend> Sleeper<B> {
         Ok(buffer)
     }
 
-    /// Whether blocks have the same address after a wake: on a device with virtual memory. On others, what has an address or a
-    /// handle in it (a bind group, a captured graph) must be built anew.
+    /// Whether blocks have the same address after a wake: on a device with virtual memory. On others, what
+    /// has an address or a handle in it (a bind group, a captured graph) must be built anew.
     #[must_use]
     pub fn stable_addresses(&self) -> bool {
         matches!(self.shared.places, Places::Addresses { .. })

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// What is allocated outside any scope is tagged so.
 pub const DEFAULT_TAG: &str = "default";
 
-/// Tags that a [wake of some tags](super::Wake::Tags) leaves asleep unless it names them. What has another tag is internal to
-/// whatever woke, and wakes with it.
+/// Tags that a [wake of some tags](super::Wake::Tags) leaves asleep unless it names them. What has another
+/// tag is internal to whatever woke, and wakes with it.
 pub const DEFERRABLE_TAGS: [&str; 2] = ["weights", "kv_cache"];
 
 thread_local! {
@@ -23,8 +23,8 @@ struct Open {
     tag: Arc<str>,
 }
 
-/// While it exists, what its thread allocates from its sleeper has its tag. Scopes nest: the inner one wins, and the outer one
-/// is back when it is dropped.
+/// While it exists, what its thread allocates from its sleeper has its tag. Scopes nest: the inner one wins,
+/// and the outer one is back when it is dropped.
 #[derive(Debug)]
 #[must_use]
 pub struct TagScope {

@@ -15,7 +15,8 @@ pub struct SleepUsage {
     pub asleep: u64,
     /// Of host memory that holds their contents, or did and is being given back.
     pub backups: u64,
-    /// Of address space: on a device with virtual memory more than what is mapped, and asleep as much as awake.
+    /// Of address space: on a device with virtual memory more than what is mapped, and asleep as much as
+    /// awake.
     pub addresses: u64,
 }
 

@@ -7,8 +7,8 @@ use vrampool_backend::fork;
 /// The part of the host's memory that may be pinned, and over which an array goes to a file (CuBIE's).
 pub(crate) const HOST_FRACTION: f64 = 0.8;
 
-/// The account of pinned memory: what is in use and what is kept for reuse count alike, and together stay within the budget. A
-/// clone is the same account.
+/// The account of pinned memory: what is in use and what is kept for reuse count alike, and together stay
+/// within the budget. A clone is the same account.
 ///
 /// ```
 /// use vrampool::broker::PinnedLedger;

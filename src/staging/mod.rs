@@ -1,5 +1,5 @@
-//! Pinned blocks that copies go through, as many as a bound allows: who gets none waits, or goes another way. A broker's runs have
-//! them, and a [`Stager`](crate::Stager).
+//! Pinned blocks that copies go through, as many as a bound allows: who gets none waits, or goes another way.
+//! A broker's runs have them, and a [`Stager`](crate::Stager).
 
 pub(crate) mod ledger;
 pub(crate) mod stager;
@@ -13,7 +13,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use vrampool_backend::{Backend, BackendError, Capabilities, Event, Memory, Placement};
 
-/// How long one who waits for a copy of another's to end sleeps between looks: nobody tells when an event is complete.
+/// How long one who waits for a copy of another's to end sleeps between looks: nobody tells when an event is
+/// complete.
 const NAP: Duration = Duration::from_micros(200);
 
 /// How large blocks are, and how many there may be. Bytes; sizes are powers of two.
@@ -124,7 +125,8 @@ impl<B: Backend> Staging<B> {
                 Ok(true) if parked.block.memory.len() == size => fit = Some(index),
                 Ok(true) if !is_over => index += 1,
                 Ok(false) => index += 1,
-                // Idle blocks of other sizes make room; and one that cannot be asked now would be asked for ever.
+                // Idle blocks of other sizes make room; and one that cannot be asked now would be asked for
+                // ever.
                 Ok(true) | Err(_) => {
                     let block = blocks.parked.swap_remove(index).block;
                     blocks.bytes -= block.memory.len();
@@ -173,7 +175,8 @@ impl<B: Backend> Staging<B> {
         }
     }
 
-    /// A block of `size` bytes, which are counted already; out of memory where the ledger refuses as well. The only one is forced.
+    /// A block of `size` bytes, which are counted already; out of memory where the ledger refuses as well.
+    /// The only one is forced.
     fn make(&self, size: u64, is_only: bool) -> Result<Block<B>, BackendError> {
         let reservation = self.ledger.reserve(size);
         let is_forced = is_only && self.bounds.grants_first;

@@ -26,10 +26,11 @@ pub enum Upload<E> {
 
 /// Copies from the host through pinned memory that stays mapped.
 ///
-/// A pageable upload waits, in the driver, for all work before it: 25 MB behind 250 ms of queued work blocked the host
-/// for 247 ms (netcl, on NVIDIA's OpenCL). A staged one copies to a pinned slot and returns. A slot is used again only
-/// when the event behind its copy is complete: the stager asks and never waits. When all slots are busy and the cap is
-/// reached, the caller takes the pageable path. (A broker's runs go through such slots too, and wait for one.)
+/// A pageable upload waits, in the driver, for all work before it: 25 MB behind 250 ms of queued work blocked
+/// the host for 247 ms (netcl, on NVIDIA's OpenCL). A staged one copies to a pinned slot and returns. A slot
+/// is used again only when the event behind its copy is complete: the stager asks and never waits. When all
+/// slots are busy and the cap is reached, the caller takes the pageable path. (A broker's runs go through
+/// such slots too, and wait for one.)
 ///
 /// ```
 /// # use vrampool::{Backend, Pool, Stager, Upload, host::HostDevice};
@@ -52,11 +53,12 @@ pub struct Stager<B: Backend> {
 }
 
 impl<B: Backend> Stager<B> {
-    /// From this size on [`upload`](Self::upload) stages, bytes; smaller copies cost less than the bookkeeping.
+    /// From this size on [`upload`](Self::upload) stages, bytes; smaller copies cost less than the
+    /// bookkeeping.
     pub const MIN_BYTES: u64 = 64 * 1024;
 
-    /// A stager with at most `VRAMPOOL_PINNED_STAGING_MB`, then `NETCL_PINNED_STAGING_MB` (MiB, decimal), then 512 MiB of
-    /// pinned memory.
+    /// A stager with at most `VRAMPOOL_PINNED_STAGING_MB`, then `NETCL_PINNED_STAGING_MB` (MiB, decimal),
+    /// then 512 MiB of pinned memory.
     ///
     /// # Errors
     /// [`Error::Environment`] for a variable of vrampool's whose value is not valid.
@@ -80,8 +82,8 @@ impl<B: Backend> Stager<B> {
         Self { device: device.clone(), staging: Staging::new(device, PinnedLedger::new(u64::MAX), bounds) }
     }
 
-    /// Copies `source` to `destination` in order on `stream`: staged from [`MIN_BYTES`](Self::MIN_BYTES) on where a slot
-    /// is to be had, else by the pageable path. `source` may be reused at once either way.
+    /// Copies `source` to `destination` in order on `stream`: staged from [`MIN_BYTES`](Self::MIN_BYTES) on
+    /// where a slot is to be had, else by the pageable path. `source` may be reused at once either way.
     ///
     /// # Errors
     /// [`Error::Backend`] when the lengths differ or the device fails.
@@ -110,8 +112,8 @@ impl<B: Backend> Stager<B> {
         if fork::is_child() { 0 } else { self.staging.bytes().0 }
     }
 
-    /// Gives back the slots whose copies are done; one of which the device cannot say it goes when a slot is next needed. Answers how
-    /// many bytes that were.
+    /// Gives back the slots whose copies are done; one of which the device cannot say it goes when a slot is
+    /// next needed. Answers how many bytes that were.
     #[allow(clippy::must_use_candidate, reason = "called for what it does; the figure is extra")]
     pub fn trim(&self) -> u64 {
         if fork::is_child() { 0 } else { self.staging.trim() }
@@ -131,7 +133,8 @@ impl<B: Backend> Stager<B> {
                 Ok(copied)
             }
             Err(error) => {
-                // Whether a copy still reads the slot is not known, so it is not used again; dropping it is safe.
+                // Whether a copy still reads the slot is not known, so it is not used again; dropping it is
+                // safe.
                 self.staging.drop_block(slot);
                 Err(error)
             }

@@ -16,8 +16,8 @@ pub(crate) fn can_pin<B: Backend>(device: &B) -> bool {
     properties.capabilities.contains(Capabilities::HOST_VISIBLE) && !properties.is_integrated()
 }
 
-/// Enqueues copies on a stream of their own, and waits until they are done: also for those before one that fails or panics, so that
-/// whatever is done about that is not in their way.
+/// Enqueues copies on a stream of their own, and waits until they are done: also for those before one that
+/// fails or panics, so that whatever is done about that is not in their way.
 pub(crate) fn on_a_stream<B: Backend, E: From<BackendError>>(
     device: &B,
     enqueue: impl FnOnce(&B::Stream) -> Result<(), E>,

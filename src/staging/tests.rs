@@ -1,5 +1,5 @@
-//! CuBIE's tests of its pool of chunks' buffers, by their names. Where its buffers are of a label, a shape, and a type, blocks are of a
-//! size.
+//! CuBIE's tests of its pool of chunks' buffers, by their names. Where its buffers are of a label, a shape,
+//! and a type, blocks are of a size.
 
 use super::*;
 use std::sync::Barrier;
@@ -53,8 +53,8 @@ fn no_block_goes_where_one_fits() {
     assert_eq!((allocations(&staging), staging.bytes().0), (2, 192 * KIB));
 }
 
-/// One that becomes idle between two looks at it is had, and not dropped to make room for another. That it cannot be asked the first
-/// time has the looks differ, whatever the timing.
+/// One that becomes idle between two looks at it is had, and not dropped to make room for another. That it
+/// cannot be asked the first time has the looks differ, whatever the timing.
 #[test]
 fn a_block_that_becomes_idle_between_two_looks_is_had() {
     let staging = staging(u64::MAX, 64 * KIB);

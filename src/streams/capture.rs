@@ -1,5 +1,5 @@
-//! What a stream that is captured into a graph must not be made to do, and is asked of it only where that could be: never on
-//! a hit.
+//! What a stream that is captured into a graph must not be made to do, and is asked of it only where that
+//! could be: never on a hit.
 
 use crate::error::{Error, Forbidden};
 use vrampool_backend::{Backend, CaptureId, Event, Stream};
@@ -49,11 +49,11 @@ impl Need {
         if device.is_capturing(stream)? { Err(self.refused(forbidden)) } else { Ok(()) }
     }
 
-    /// Makes later work on `to` wait for the work so far on each of the others among `users`. Streams of one capture can wait
-    /// for each other, and so can streams that are not captured. But a capture cannot wait for work that is done once, and a
-    /// stream that waits for a capture becomes a part of it. A refusal makes no call that would be left behind. Returns the
-    /// number of waits, and the capture in which alone the order holds, if they are captured. After [`After::Work`] streams that
-    /// failed are not waited for.
+    /// Makes later work on `to` wait for the work so far on each of the others among `users`. Streams of one
+    /// capture can wait for each other, and so can streams that are not captured. But a capture cannot wait
+    /// for work that is done once, and a stream that waits for a capture becomes a part of it. A refusal
+    /// makes no call that would be left behind. Returns the number of waits, and the capture in which alone
+    /// the order holds, if they are captured. After [`After::Work`] streams that failed are not waited for.
     ///
     /// # Errors
     /// [`Error::Capture`] unless all are of one capture, or of none; what the device reports.
@@ -77,14 +77,15 @@ impl Need {
         Ok((waits, capture.filter(|_| waits > 0)))
     }
 
-    /// Puts `to`, which is about to get memory, behind the `users` of that memory: behind a point in their work where there is
-    /// one that is far enough, from when they were not captured. A captured stream waits for nobody: a graph that is launched
-    /// elsewhere might run before their work. So it gets what they are known to be done with, and nothing else. Returns the
-    /// number of waits; streams that failed are not waited for. A refusal makes no call that would be left behind.
+    /// Puts `to`, which is about to get memory, behind the `users` of that memory: behind a point in their
+    /// work where there is one that is far enough, from when they were not captured. A captured stream waits
+    /// for nobody: a graph that is launched elsewhere might run before their work. So it gets what they are
+    /// known to be done with, and nothing else. Returns the number of waits; streams that failed are not
+    /// waited for. A refusal makes no call that would be left behind.
     ///
     /// # Errors
-    /// [`Error::Capture`] when `to` is captured and a user is not known to be done, or a user without a point is captured;
-    /// what the device reports.
+    /// [`Error::Capture`] when `to` is captured and a user is not known to be done, or a user without a point
+    /// is captured; what the device reports.
     pub(crate) fn take_over<'a, B: Backend>(
         self,
         device: &B,

@@ -1,7 +1,7 @@
 //! Which streams use a block besides the one that got it or wrote it last.
 //!
-//! Mostly they are behind that one. A stream that the pool was only told of is not, for all that the pool knows; nor is one that
-//! is ordered within a captured graph alone, once its work is no longer captured.
+//! Mostly they are behind that one. A stream that the pool was only told of is not, for all that the pool
+//! knows; nor is one that is ordered within a captured graph alone, once its work is no longer captured.
 
 use smallvec::SmallVec;
 use vrampool_backend::{CaptureId, Stream, StreamId};
@@ -40,8 +40,9 @@ impl<S> Readers<S> {
 }
 
 impl<S: Stream> Readers<S> {
-    /// Adds a stream that uses the block from now on, and may be behind who wrote it last; in `capture` alone, if there is one.
-    /// Those that were retired are done with it: so there are never more than there are streams.
+    /// Adds a stream that uses the block from now on, and may be behind who wrote it last; in `capture`
+    /// alone, if there is one. Those that were retired are done with it: so there are never more than there
+    /// are streams.
     pub(crate) fn add(&mut self, stream: &S, is_behind: bool, capture: Option<CaptureId>) {
         self.0.retain(|reader| !reader.stream.is_retired());
         // What is ordered in a graph is not in the streams.

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::Weak;
 use vrampool_backend::fork;
 
-/// An `Arc` whose value is not dropped in a forked child: another thread of the parent may have been changing it, and holds its locks
-/// for ever.
+/// An `Arc` whose value is not dropped in a forked child: another thread of the parent may have been changing
+/// it, and holds its locks for ever.
 #[derive(Debug)]
 pub(crate) struct ForkArc<T>(Arc<T>);
 

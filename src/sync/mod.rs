@@ -1,9 +1,10 @@
 //! What threads meet at. A model checker (`--cfg model`) puts its own in the place of the system's.
 //!
-//! The lock of a depot, and of an arena, is held for some tens of nanoseconds at a time, by every request that no magazine
-//! serves. So it is one that is let go with a plain store: a lock whose waiters sleep in the kernel takes a second atomic
-//! read-modify-write for that, which waits until all that was written under the lock has reached the cache, and is a third
-//! of such a request. Who finds it taken waits awake at first, then lets others run, then sleeps for a moment at a time.
+//! The lock of a depot, and of an arena, is held for some tens of nanoseconds at a time, by every request
+//! that no magazine serves. So it is one that is let go with a plain store: a lock whose waiters sleep in the
+//! kernel takes a second atomic read-modify-write for that, which waits until all that was written under the
+//! lock has reached the cache, and is a third of such a request. Who finds it taken waits awake at first,
+//! then lets others run, then sleeps for a moment at a time.
 
 pub(crate) mod fork_arc;
 #[cfg(all(test, model))]
@@ -35,14 +36,14 @@ mod real {
     use std::time::Duration;
     use std::{hint, thread};
 
-    /// For how many looks at a lock a thread stays awake, each after a pause twice as long as the last, up to a number of
-    /// turns.
+    /// For how many looks at a lock a thread stays awake, each after a pause twice as long as the last, up to
+    /// a number of turns.
     const LOOKS: u32 = 20;
     const LONGEST_PAUSE: u32 = 64;
     /// For how many further looks it lets others run in between: one that has the lock may wait for a core.
     const YIELDS: u32 = 1000;
-    /// For how long it sleeps between looks from then on, so that one that has the lock gets to run whatever their
-    /// priorities.
+    /// For how long it sleeps between looks from then on, so that one that has the lock gets to run whatever
+    /// their priorities.
     const NAP: Duration = Duration::from_micros(50);
 
     /// A lock of what is held for some tens of nanoseconds at a time.
@@ -112,8 +113,8 @@ mod real {
         }
     }
 
-    /// What threads wait for that let a [`Mutex`] go meanwhile. Whoever changes what they look at does so under that lock, and
-    /// notifies behind it.
+    /// What threads wait for that let a [`Mutex`] go meanwhile. Whoever changes what they look at does so
+    /// under that lock, and notifies behind it.
     #[derive(Debug)]
     pub(crate) struct Condvar {
         /// Threads that wait. Changed under the lock that they let go, so whoever had it since sees them.

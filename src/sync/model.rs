@@ -1,5 +1,5 @@
-//! Every interleaving of a few threads at the pool, by a model checker: refill, exchange, frees on other threads, trims,
-//! threads' ends and the pool's keep the caps at every instant, and lose nothing.
+//! Every interleaving of a few threads at the pool, by a model checker: refill, exchange, frees on other
+//! threads, trims, threads' ends and the pool's keep the caps at every instant, and lose nothing.
 //!
 //! `RUSTFLAGS="--cfg model" cargo test --lib --release --no-default-features --target-dir target/model model::`
 
@@ -309,8 +309,8 @@ fn pool_drop() {
     });
 }
 
-/// A pool is closed elsewhere while a thread looks for closed pools, which it does once for each that was closed: when it looks
-/// again, after the closing, it keeps nothing of that pool.
+/// A pool is closed elsewhere while a thread looks for closed pools, which it does once for each that was
+/// closed: when it looks again, after the closing, it keeps nothing of that pool.
 #[test]
 fn closed_elsewhere() {
     explore(Some(3), || {

@@ -1,12 +1,13 @@
-//! Recorded allocation traces: what a program asked for and gave back, event by event, recorded from a pool or by other
-//! programs, and its replay against a pool.
+//! Recorded allocation traces: what a program asked for and gave back, event by event, recorded from a pool
+//! or by other programs, and its replay against a pool.
 //!
 //! # The format
 //!
-//! CSV, gzip-compressed or not (told by its content, not by its name), with `\n` or `\r\n` at the end of each line, the last one
-//! too. The first line is `op,id,size,stream,t_us,v2`. The last line is `end,EVENTS,CHECKSUM,0,0`: the number of events, and the
-//! CRC-32 of their lines, each as if it ended with `\n`. So a file that is cut or altered is an error. Files of earlier versions,
-//! and those that other programs write, begin with `op,id,size,stream,t_us` and have no such last line; they are read with a
+//! CSV, gzip-compressed or not (told by its content, not by its name), with `\n` or `\r\n` at the end of each
+//! line, the last one too. The first line is `op,id,size,stream,t_us,v2`. The last line is
+//! `end,EVENTS,CHECKSUM,0,0`: the number of events, and the CRC-32 of their lines, each as if it ended with
+//! `\n`. So a file that is cut or altered is an error. Files of earlier versions, and those that other
+//! programs write, begin with `op,id,size,stream,t_us` and have no such last line; they are read with a
 //! [`Warning`]. Every other line is one event:
 //!
 //! | field | `a`: an allocation | `f`: a free |
@@ -16,22 +17,24 @@
 //! | `stream` | the stream it is for, any number | the stream that used it last |
 //! | `t_us` | microseconds since the recording began | likewise |
 //!
-//! All are whole numbers from 0 to 2⁶⁴ − 1. Times are kept and not judged: recorders with several threads write them out
-//! of order. Allocations that are never freed are fine, and so is a trace without events.
+//! All are whole numbers from 0 to 2⁶⁴ − 1. Times are kept and not judged: recorders with several threads
+//! write them out of order. Allocations that are never freed are fine, and so is a trace without events.
 //!
-//! An id names one allocation. What makes no sense is refused with a [`TraceError`] that names line, field and remedy: an
-//! id used a second time, a free of what is not live.
+//! An id names one allocation. What makes no sense is refused with a [`TraceError`] that names line, field
+//! and remedy: an id used a second time, a free of what is not live.
 //!
 //! # Reading what a stranger sent
 //!
-//! Lines are read one by one and are at most [`MAX_LINE`] bytes long, events are at most [`Limits::max_events`], streams
-//! at most [`MAX_STREAMS`]; so neither an endless line nor a small file that decompresses without end takes more memory
-//! than the events that were allowed, at most 160 bytes each, and 256 bytes each of an RMM log.
+//! Lines are read one by one and are at most [`MAX_LINE`] bytes long, events are at most
+//! [`Limits::max_events`], streams at most [`MAX_STREAMS`]; so neither an endless line nor a small file that
+//! decompresses without end takes more memory than the events that were allowed, at most 160 bytes each, and
+//! 256 bytes each of an RMM log.
 //!
 //! # Formats of other programs
 //!
-//! [`Import`] reads RMM's log and PyTorch's memory snapshots too, and tells by the content which it is; [`Export`] writes them.
-//! A snapshot is a pickle: plain data alone is read, and whatever a pickle could have run is refused by its name.
+//! [`Import`] reads RMM's log and PyTorch's memory snapshots too, and tells by the content which it is;
+//! [`Export`] writes them. A snapshot is a pickle: plain data alone is read, and whatever a pickle could have
+//! run is refused by its name.
 //!
 //! # Recording
 //!

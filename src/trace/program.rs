@@ -4,8 +4,8 @@ use super::file::event::Op;
 use super::file::reader::Trace;
 use std::collections::HashMap;
 
-/// One event, in 16 bytes. A `slot` is a place in the table of live buffers, empty before its allocation and after its
-/// free.
+/// One event, in 16 bytes. A `slot` is a place in the table of live buffers, empty before its allocation and
+/// after its free.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
     Allocate {

@@ -14,16 +14,19 @@ use vrampool_backend::Backend;
 
 /// Drives a pool with a [`Trace`].
 ///
-/// * The trace is compiled first, so that what is timed is the pool, and one read or write of a table for each event.
-/// * A free by the stream of its allocation drops the buffer. A free by another stream says that this stream used the
-///   buffer last: [`Buffer::record_stream`](crate::Buffer::record_stream) comes before the drop, as it came in the program.
-///   (PyTorch's own recordings name the allocation's stream in every free, so they show no such use.)
+/// * The trace is compiled first, so that what is timed is the pool, and one read or write of a table for
+///   each event.
+/// * A free by the stream of its allocation drops the buffer. A free by another stream says that this stream
+///   used the buffer last: [`Buffer::record_stream`](crate::Buffer::record_stream) comes before the drop, as
+///   it came in the program. (PyTorch's own recordings name the allocation's stream in every free, so they
+///   show no such use.)
 /// * Buffers that the trace does not free are dropped after each pass, outside what is timed and counted.
 /// * Memory is never touched and no work is enqueued but what the pool itself enqueues, unless a [`Touch`] is
-///   [given](Self::run_touching), which writes every buffer on the stream of its allocation, and verifies it on the stream
-///   of its free, before that. Its time is part of the pass.
-/// * With several threads each one replays the whole trace, at the same time, on streams of its own. They stay for all
-///   passes, so that a pass finds what the one before it left with its thread; when one fails the others still finish.
+///   [given](Self::run_touching), which writes every buffer on the stream of its allocation, and verifies it
+///   on the stream of its free, before that. Its time is part of the pass.
+/// * With several threads each one replays the whole trace, at the same time, on streams of its own. They
+///   stay for all passes, so that a pass finds what the one before it left with its thread; when one fails
+///   the others still finish.
 ///
 /// ```
 /// use vrampool::trace::{Replay, Trace};

@@ -24,7 +24,8 @@ pub struct Pass {
     pub peak_live: u64,
     /// The most bytes taken from the source, live and idle.
     pub peak_held: u64,
-    /// The most bytes that the source needed of the device ([`PoolStats::peak_needed`](crate::PoolStats::peak_needed)).
+    /// The most bytes that the source needed of the device
+    /// ([`PoolStats::peak_needed`](crate::PoolStats::peak_needed)).
     pub peak_reserved: u64,
     /// Hits over allocations, 0 to 1.
     pub hit_rate: f64,
@@ -39,14 +40,15 @@ pub struct Pass {
 }
 
 impl Pass {
-    /// Whether it is the run's first, which finds in the pool what was there before the run; later ones find what the
-    /// pool kept of the pass before them.
+    /// Whether it is the run's first, which finds in the pool what was there before the run; later ones find
+    /// what the pool kept of the pass before them.
     #[must_use]
     pub fn is_cold(&self) -> bool {
         self.index == 0
     }
 
-    /// What one operation cost the thread that made it, nanoseconds: elapsed time × threads / ops. 0.0 without ops.
+    /// What one operation cost the thread that made it, nanoseconds: elapsed time × threads / ops. 0.0
+    /// without ops.
     #[must_use]
     pub fn ns_per_op(&self) -> f64 {
         if self.ops == 0 {
@@ -56,7 +58,8 @@ impl Pass {
     }
 }
 
-/// Why a replay ended early. The pool is as if the buffers that were live had been dropped, and can be used on.
+/// Why a replay ended early. The pool is as if the buffers that were live had been dropped, and can be used
+/// on.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReplayError {

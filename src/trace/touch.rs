@@ -20,7 +20,8 @@ pub trait Touch<B: Backend>: fmt::Debug + Sync {
         seed: u64,
     ) -> Result<(), BackendError>;
 
-    /// Adds to the little-endian `u64` in `count` how many of `bytes` are not as [`write`](Self::write) writes them.
+    /// Adds to the little-endian `u64` in `count` how many of `bytes` are not as [`write`](Self::write)
+    /// writes them.
     ///
     /// # Errors
     /// What the device reports.

@@ -43,7 +43,8 @@ impl<'a, B: Backend> Worker<'a, B> {
         Self { program, pool, streams, slots: (0..program.slots).map(|_| None).collect(), marks: None }
     }
 
-    /// The same, writing and verifying all that it gets. No two workers have the same `first_seed`, nor one within 2⁴⁸.
+    /// The same, writing and verifying all that it gets. No two workers have the same `first_seed`, nor one
+    /// within 2⁴⁸.
     pub(crate) fn touching(mut self, touch: &'a dyn Touch<B>, first_seed: u64) -> Result<Self, Error> {
         let Self { program, pool, streams, .. } = &self;
         self.marks = Some(Marks::new(touch, pool.device(), streams, program.slots, first_seed)?);

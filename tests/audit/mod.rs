@@ -1,4 +1,5 @@
-//! A device that watches the pool from below: what it really took, at every instant; and that can leave out waits.
+//! A device that watches the pool from below: what it really took, at every instant; and that can leave out
+//! waits.
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
@@ -63,8 +64,8 @@ impl<B: Backend> AuditDevice<B> {
         self.state.capturing.store(is_capturing, Ordering::SeqCst);
     }
 
-    /// Passes these streams, and no others, for captured in one graph from now on. Streams that are captured already, and all of
-    /// one capture, stay in that.
+    /// Passes these streams, and no others, for captured in one graph from now on. Streams that are captured
+    /// already, and all of one capture, stay in that.
     pub(crate) fn capture(&self, streams: &[&B::Stream]) {
         let mut captured = self.state.captured.lock().expect("no panic under it");
         let known = streams.iter().find_map(|stream| captured.get(&stream.id()).copied());
@@ -244,7 +245,8 @@ impl<B: Backend> Backend for AuditDevice<B> {
     }
 
     fn allocate(&self, bytes: u64, kind: MemoryKind) -> Result<Self::Memory, BackendError> {
-        // Booked before the device is asked, and only then: what the pool asked for at once, it meant to hold at once.
+        // Booked before the device is asked, and only then: what the pool asked for at once, it meant to hold
+        // at once.
         self.state.allocations.fetch_add(1, Ordering::SeqCst);
         Ok(self.book(bytes, self.inner.allocate(bytes, kind)?))
     }

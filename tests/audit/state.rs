@@ -16,7 +16,8 @@ pub(crate) struct State {
     pub(super) frees: AtomicU64,
     /// Whether every stream passes for captured.
     pub(super) capturing: AtomicBool,
-    /// Streams that pass for captured by themselves, each with its capture, and calls that such a capture forbids.
+    /// Streams that pass for captured by themselves, each with its capture, and calls that such a capture
+    /// forbids.
     pub(super) captured: Mutex<HashMap<StreamId, CaptureId>>,
     pub(super) captures: AtomicU64,
     pub(super) forbidden: AtomicU64,

@@ -1,4 +1,5 @@
-//! What was wrong with CuBIE, each with a test that would show it here. By their numbers, those of which a test is elsewhere:
+//! What was wrong with CuBIE, each with a test that would show it here. By their numbers, those of which a
+//! test is elsewhere:
 //!
 //! | | |
 //! |---|---|

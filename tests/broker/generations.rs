@@ -201,7 +201,8 @@ fn what_an_event_cannot_tell_keeps_no_memory() {
     assert_eq!(idle.stats().held, 0);
 }
 
-/// The last chunk's progress is told, others take all memory then, and there is nothing left that would need any.
+/// The last chunk's progress is told, others take all memory then, and there is nothing left that would need
+/// any.
 #[test]
 fn nothing_is_fitted_when_nothing_is_left() {
     let device = device(4 * MIB);
@@ -241,7 +242,8 @@ fn an_idle_client_keeps_nothing_past_its_share_that_another_wants() {
     assert_eq!((idle.stats().evictions, idle.stats().held), (1, MIB / 2));
 }
 
-/// One of two streams finds no memory for any chunk after others took theirs: the other goes on, and has all that it had.
+/// One of two streams finds no memory for any chunk after others took theirs: the other goes on, and has all
+/// that it had.
 #[test]
 fn a_stream_that_is_out_keeps_no_memory() {
     const KIB: u64 = 1 << 10;

@@ -1,4 +1,5 @@
-//! Copies behind computation. What happens at once is waited for, so that no clock is read; `vrampool solve --compare` measures it.
+//! Copies behind computation. What happens at once is waited for, so that no clock is read;
+//! `vrampool solve --compare` measures it.
 
 use super::{MIB, Squarer, numbers};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -7,8 +8,9 @@ use std::time::Duration;
 use vrampool::broker::{Broker, Client};
 use vrampool::host::HostDevice;
 
-/// What makes copies hidden: while a chunk is computed, the results of the one before arrive, and the data of the next are copied and its
-/// computation begins. Each computation here waits to see both, so that a run in which they do not happen at once does not end.
+/// What makes copies hidden: while a chunk is computed, the results of the one before arrive, and the data of
+/// the next are copied and its computation begins. Each computation here waits to see both, so that a run in
+/// which they do not happen at once does not end.
 #[test]
 fn copies_are_hidden_behind_computation() {
     #[derive(Default)]

@@ -37,7 +37,8 @@ fn test_choose_host_memory_type_default_threshold() {
     assert_eq!((backing(128), broker.pinned_ledger().budget()), (HostBacking::Pinned, MIB));
 }
 
-/// A view that is about still keeps the array, and so its bytes: that it cannot outlive it is the compiler's business.
+/// A view that is about still keeps the array, and so its bytes: that it cannot outlive it is the compiler's
+/// business.
 #[test]
 fn test_pinned_view_keeps_reservation() {
     let broker = Broker::builder(&device(MIB)).pinned_max(1024).build().expect("a broker");
@@ -126,7 +127,8 @@ fn arrays_are_read_and_written_alike_wherever_they_are() {
     }
 }
 
-/// A spilled array's file has no name, so that there is none to be left by whatever ends the process, and none whose removal fails.
+/// A spilled array's file has no name, so that there is none to be left by whatever ends the process, and
+/// none whose removal fails.
 #[test]
 fn spill_files_are_gone_whatever_happens() {
     let directory = tempfile::tempdir().expect("a directory");

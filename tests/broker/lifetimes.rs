@@ -1,5 +1,5 @@
-//! Clients that are gone: CuBIE's `TestDeadInstanceRelease`, by the names of its tests. Where CuBIE's registry finds an instance
-//! collected, our handle is dropped.
+//! Clients that are gone: CuBIE's `TestDeadInstanceRelease`, by the names of its tests. Where CuBIE's
+//! registry finds an instance collected, our handle is dropped.
 
 use super::{MIB, broker, device};
 use std::sync::Arc;
@@ -78,7 +78,8 @@ fn test_dead_hooks_are_noops() {
     assert_eq!((invalidated.load(Relaxed), ready.load(Relaxed)), (0, 1));
 }
 
-/// One of which nobody is to be told anything is registered like any other, for as long as its handle is there.
+/// One of which nobody is to be told anything is registered like any other, for as long as its handle is
+/// there.
 #[test]
 fn test_non_weakrefable_instance_registers() {
     let (broker, _) = broker(&device(MIB));

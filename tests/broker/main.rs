@@ -1,20 +1,23 @@
-//! What a broker promises: shares are kept, batches are cut so that they fit, and nobody loses what he works with. CuBIE's tests by
-//! their names (here, and beside the code in `src/broker` where they are of numbers or of what is not public), its defects
-//! (`defects`), and what its documents promise and its source does not do.
+//! What a broker promises: shares are kept, batches are cut so that they fit, and nobody loses what he works
+//! with. CuBIE's tests by their names (here, and beside the code in `src/broker` where they are of numbers or
+//! of what is not public), its defects (`defects`), and what its documents promise and its source does not
+//! do.
 //!
 //! Names that are not here, and why:
 //!
-//! * `test_queue_request_requires_live_invalidate_hook`: a plan gets memory anew, so that nobody needs a callback;
-//!   `pressure::a_client_without_callbacks_is_served_and_evicted_like_any`.
-//! * `test_release_host_array_reports_unlink_failure`: a spilled array's file has no name that could fail to be removed;
-//!   `host_arrays::spill_files_are_gone_whatever_happens`. For the same reason none of a file's path or metadata
-//!   (`test_shape_change_updates_memmap_metadata`).
-//! * Of the watcher, which polls for copies that are done, those of its thread: that it starts, starts once, stops, drains when it is
-//!   stopped, and that waiting for it times out. There is none: who runs a chunk lands its results (`writeback`).
-//! * `test_clear_empties_pool_and_resets_id`'s ids, and those of `PinnedBuffer` and of attributes: blocks have none.
+//! * `test_queue_request_requires_live_invalidate_hook`: a plan gets memory anew, so that nobody needs a
+//!   callback; `pressure::a_client_without_callbacks_is_served_and_evicted_like_any`.
+//! * `test_release_host_array_reports_unlink_failure`: a spilled array's file has no name that could fail to
+//!   be removed; `host_arrays::spill_files_are_gone_whatever_happens`. For the same reason none of a file's
+//!   path or metadata (`test_shape_change_updates_memmap_metadata`).
+//! * Of the watcher, which polls for copies that are done, those of its thread: that it starts, starts once,
+//!   stops, drains when it is stopped, and that waiting for it times out. There is none: who runs a chunk
+//!   lands its results (`writeback`).
+//! * `test_clear_empties_pool_and_resets_id`'s ids, and those of `PinnedBuffer` and of attributes: blocks
+//!   have none.
 //! * Of the stream groups: `stream_groups` says which two.
-//! * `test_attrs_post_init_unexpected_exception`, `test_totalmem_is_not_a_constructor_argument`: a broker is made for a device that is
-//!   open, and has no other size.
+//! * `test_attrs_post_init_unexpected_exception`, `test_totalmem_is_not_a_constructor_argument`: a broker is
+//!   made for a device that is open, and has no other size.
 
 mod chunks;
 mod defects;

@@ -22,7 +22,8 @@ fn a_reserve_is_left_to_others() {
     assert_eq!(broker.commit("default").expect("it fits").partition().chunk_len(), 7 * MIB);
 }
 
-/// Another one takes memory in the middle of a run: the broker gives some back, goes on with finer chunks, and ends well.
+/// Another one takes memory in the middle of a run: the broker gives some back, goes on with finer chunks,
+/// and ends well.
 #[test]
 fn memory_that_others_take_in_the_middle_makes_chunks_finer() {
     for streams in [1, 2, 3] {
@@ -101,8 +102,8 @@ fn an_account_leaves_strangers_files_alone() {
     assert!(long.exists() && !dead.exists(), "a dead member's file goes");
 }
 
-/// What the second process does: takes what it finds free, and then more than there is until the first gives some back. Says so,
-/// and ends when it is told to.
+/// What the second process does: takes what it finds free, and then more than there is until the first gives
+/// some back. Says so, and ends when it is told to.
 #[cfg(target_os = "linux")]
 #[test]
 #[ignore = "the second process of the test below"]
@@ -191,8 +192,8 @@ fn a_second_process_takes_memory_in_the_middle() {
                 }
             })
             .run(|chunk, stream| {
-                // From the middle on each chunk waits until the other took what is there: so much of the reserve that the broker gives
-                // back then.
+                // From the middle on each chunk waits until the other took what is there: so much of the
+                // reserve that the broker gives back then.
                 while chunk.range().start > 2_000_000 && !has_all.load(Relaxed) && free() >= MIB / 2 {
                     std::thread::yield_now();
                 }

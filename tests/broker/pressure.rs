@@ -7,7 +7,8 @@ use vrampool::broker::{ArrayRequest, Broker, BrokerError, Client, ClientHandle, 
 use vrampool::host::{Call, HostDevice};
 use vrampool::{Backend, Placement};
 
-/// A client in a group of its name, with one array that cannot be cut, and a count of how often that was taken back.
+/// A client in a group of its name, with one array that cannot be cut, and a count of how often that was
+/// taken back.
 fn holder(broker: &Broker<HostDevice>, name: &str, bytes: u64) -> (ClientHandle<HostDevice>, Arc<AtomicU64>) {
     let taken = Arc::new(AtomicU64::new(0));
     let count = Arc::clone(&taken);
@@ -90,8 +91,8 @@ fn test_pressure_evicts_only_required_lru_owner() {
     assert_eq!([&old, &middle, &young].map(|(_, taken)| taken.load(Relaxed)), [0, 1, 0]);
 }
 
-/// CuBIE refused clients without a callback (`test_queue_request_requires_live_invalidate_hook`), whose arrays would have gone under
-/// their hands. Ours do not: a plan gets memory anew.
+/// CuBIE refused clients without a callback (`test_queue_request_requires_live_invalidate_hook`), whose
+/// arrays would have gone under their hands. Ours do not: a plan gets memory anew.
 #[test]
 fn a_client_without_callbacks_is_served_and_evicted_like_any() {
     let (broker, _) = broker(&device(10 * MIB));
@@ -105,7 +106,8 @@ fn a_client_without_callbacks_is_served_and_evicted_like_any() {
     plan.run(|_, _| Ok(())).expect("it gets memory anew");
 }
 
-/// Who owns himself in a circle is not gone, whatever the pressure: nobody looks for such circles, and nobody's destructor runs.
+/// Who owns himself in a circle is not gone, whatever the pressure: nobody looks for such circles, and
+/// nobody's destructor runs.
 #[test]
 fn test_allocation_pressure_does_not_run_cyclic_gc() {
     struct Holder {

@@ -9,8 +9,8 @@ use vrampool::broker::{
 };
 use vrampool::host::{Call, HostDevice};
 
-/// Integrates `x' = a·x·(1 − x)` for `runs` values of `a`, and keeps 8 values of time, which lie before the runs: so rows of a chunk
-/// are strided. A table of steps is not cut.
+/// Integrates `x' = a·x·(1 − x)` for `runs` values of `a`, and keeps 8 values of time, which lie before the
+/// runs: so rows of a chunk are strided. A table of steps is not cut.
 #[derive(Debug)]
 struct Logistic<'a> {
     broker: &'a Broker<HostDevice>,
@@ -107,7 +107,8 @@ fn test_repeat_chunked_solve_matches_first() {
         let report = squarer.run(&plan).expect("a run");
         assert_eq!(report.chunks, plan.partition().chunks());
     }
-    // But for a staging block: there is room for one, of the one size there is, and who gets none waits for it.
+    // But for a staging block: there is room for one, of the one size there is, and who gets none waits for
+    // it.
     assert_eq!(device.faults().calls(Call::Allocate), allocations + 1, "memory is kept for the next run");
 }
 

@@ -1,9 +1,10 @@
 //! CuBIE's tests of its stream groups, by their names.
 //!
-//! Not here, because there is nothing that they could be said of: `test_add_instance_raises_if_already_registered` (a
-//! [`ClientHandle`] *is* a registration, in one group; no call adds it to a second one) and `test_get_group_raises_for_unknown` (a
-//! handle is registered for as long as it is there). Where CuBIE's take a number or any object for an instance, ours take the
-//! client's number or its handle.
+//! Not here, because there is nothing that they could be said of:
+//! `test_add_instance_raises_if_already_registered` (a [`ClientHandle`] *is* a registration, in one group; no
+//! call adds it to a second one) and `test_get_group_raises_for_unknown` (a handle is registered for as long
+//! as it is there). Where CuBIE's take a number or any object for an instance, ours take the client's number
+//! or its handle.
 
 use super::{MIB, broker, device};
 use vrampool::broker::{ArrayRequest, Broker, Client, ClientHandle, ClientId, DEFAULT_GROUP};
@@ -32,7 +33,8 @@ fn test_default_group_created_when_none() {
     assert_eq!(members(&broker, "default"), [unnamed.id(), empty.id()]);
 }
 
-/// Of CuBIE's a defect; of ours a choice: a group without clients has no stream, and a broker without clients no group.
+/// Of CuBIE's a defect; of ours a choice: a group without clients has no stream, and a broker without clients
+/// no group.
 #[test]
 fn test_empty_dict_default_no_post_init() {
     let device = device(MIB);
@@ -222,7 +224,8 @@ fn test_reinit_streams_replaces_all() {
     assert_eq!((members(&broker, "g1"), members(&broker, "g2")), (vec![one.id()], vec![two.id()]));
 }
 
-/// The null stream, by which CuBIE's device waits for everything, is nobody's: work on one group's stream waits for no other's.
+/// The null stream, by which CuBIE's device waits for everything, is nobody's: work on one group's stream
+/// waits for no other's.
 #[test]
 fn no_group_has_a_stream_that_waits_for_others() {
     let (broker, _) = broker(&device(MIB));

@@ -1,4 +1,5 @@
-//! Results on their way home: CuBIE's tests of its watcher, by the names of those that are not about its thread.
+//! Results on their way home: CuBIE's tests of its watcher, by the names of those that are not about its
+//! thread.
 
 use super::{MIB, Squarer, broker, device, floats, numbers};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -23,7 +23,8 @@ fn w1_an_empty_pool_runs_out_of_memory() {
     }
 }
 
-/// Copies overlapped themselves whenever the hole was smaller than the block. This device refuses such copies.
+/// Copies overlapped themselves whenever the hole was smaller than the block. This device refuses such
+/// copies.
 #[test]
 fn w2_self_overlapping_copies() {
     let setup = setup(64 * MB);
@@ -308,7 +309,8 @@ fn w14_errors_and_devices_are_ignored() {
     assert_eq!(device.memory_info().expect("no fault").free_bytes, (1 << 30) - 2 * MB);
 }
 
-/// A stale free of an address that was in use again freed the new owner; and nothing knew the bounds of a block.
+/// A stale free of an address that was in use again freed the new owner; and nothing knew the bounds of a
+/// block.
 #[test]
 fn w15_stale_frees_and_bounds_are_not_noticed() {
     let setup = probed(MB);

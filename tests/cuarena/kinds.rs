@@ -109,7 +109,8 @@ fn coalescing(kind: Kind) {
     assert!(setup.arena.used() <= used);
 }
 
-/// cuArena has an error type for each side; here the arena tells what it lacks, and its kind says of which memory.
+/// cuArena has an error type for each side; here the arena tells what it lacks, and its kind says of which
+/// memory.
 fn exhaustion_throws(kind: Kind) {
     let setup = kind.setup(4 * MB);
     let error = setup.arena.allocate(32 * MB, &setup.stream).expect_err("more than there is");

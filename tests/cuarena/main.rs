@@ -1,11 +1,13 @@
-//! cuArena's 53 tests against the host backend, cases for what they leave out, and one for each of its weak points.
+//! cuArena's 53 tests against the host backend, cases for what they leave out, and one for each of its weak
+//! points.
 //!
-//! The tests are written anew; names and sizes are from `tests/test.cu` of <https://github.com/muhos/cuArena> (MIT, © 2026
-//! Muhammad Osama). Its GPU pool is an arena on a device that passes for a discrete one, in the device's memory or managed;
-//! its CPU pool is one in host-visible memory ("pinned"), or on a device that is the host ("pageable").
+//! The tests are written anew; names and sizes are from `tests/test.cu` of <https://github.com/muhos/cuArena>
+//! (MIT, © 2026 Muhammad Osama). Its GPU pool is an arena on a device that passes for a discrete one, in the
+//! device's memory or managed; its CPU pool is one in host-visible memory ("pinned"), or on a device that is
+//! the host ("pageable").
 //!
-//! What Rust does not have is ported by intention: a pointer that is null is a buffer that is not there, a double free does
-//! not compile, and an exception is an error.
+//! What Rust does not have is ported by intention: a pointer that is null is a buffer that is not there, a
+//! double free does not compile, and an exception is an error.
 
 mod faults;
 mod kinds;
@@ -99,7 +101,8 @@ fn close_gate(stream: &HostStream) -> Sender<()> {
     open
 }
 
-/// Panics unless pieces follow each other without gap or free neighbours, and the sums are those of the getters.
+/// Panics unless pieces follow each other without gap or free neighbours, and the sums are those of the
+/// getters.
 fn check<B: Backend>(arena: &DeviceArena<B>) {
     let spans = arena.blocks();
     let mut end = 0;

@@ -1,5 +1,5 @@
-//! Bytes reach their next user behind the work of the one before. Each case runs twice: with the arena's waits, and, to
-//! show that it can fail, on a device that leaves them out.
+//! Bytes reach their next user behind the work of the one before. Each case runs twice: with the arena's
+//! waits, and, to show that it can fail, on a device that leaves them out.
 
 use super::{KB, MB, Setup, close_gate, discrete, probed};
 use crate::probe::Probe;
@@ -285,8 +285,8 @@ fn the_owner_waits_for_a_move_that_is_taken_back() {
     assert_eq!(setup.device.inner.races(), 0);
 }
 
-/// While `b` is being put behind the last reader of its block, on `a`, the block is moved or forgotten, and its bytes go
-/// to another stream. Answers what the reader saw and how often the others had to wait.
+/// While `b` is being put behind the last reader of its block, on `a`, the block is moved or forgotten, and
+/// its bytes go to another stream. Answers what the reader saw and how often the others had to wait.
 fn seen_when_it_happens_during_an_allocation(
     event: impl FnOnce(&DeviceArena<Probe>, &HostStream, Buffer) + Send + 'static,
 ) -> (u8, u64) {
@@ -318,8 +318,8 @@ fn a_move_during_an_allocation_waits_for_the_last_reader_too() {
         drop(hole);
         assert_eq!(arena.compact(stream, u64::MAX, |_| {}).expect("no fault").moved_blocks, 1);
     });
-    // The move: for the hole's user, the block's, its last reader; and the last two for the move. The next: for the move. The
-    // allocation: for the reader.
+    // The move: for the hole's user, the block's, its last reader; and the last two for the move. The next:
+    // for the move. The allocation: for the reader.
     assert_eq!(seen, (0xAA, 7));
 }
 
@@ -333,8 +333,8 @@ fn a_reset_during_an_allocation_does_not_forget_the_last_reader() {
     assert_eq!(seen, (0xAA, 4));
 }
 
-/// While a block grows in place, and is being put behind the last reader of what it grows into, its place is held: the
-/// arena cannot be reset under it.
+/// While a block grows in place, and is being put behind the last reader of what it grows into, its place is
+/// held: the arena cannot be reset under it.
 #[test]
 fn a_reset_during_a_resize_is_refused() {
     let scene = Scene::new(2, false);

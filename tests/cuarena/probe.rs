@@ -1,4 +1,5 @@
-//! The host device with switches: leaves waits out, runs something in the middle of a call, lacks a capability.
+//! The host device with switches: leaves waits out, runs something in the middle of a call, lacks a
+//! capability.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};

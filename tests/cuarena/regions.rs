@@ -63,7 +63,8 @@ mod stable {
         assert_eq!(setup.arena.available(Zone::Dynamic), 60 * MB, "it does not fall back");
     }
 
-    /// cuArena refuses every resize there. Here one grows in the region, and what the region has no room for is refused.
+    /// cuArena refuses every resize there. Here one grows in the region, and what the region has no room for
+    /// is refused.
     #[test]
     fn resize_on_stable_throws() {
         let setup = setup_with_stable(64 * MB, 4 * MB);
@@ -126,7 +127,8 @@ mod dynamic_bins {
         assert_eq!((available, largest), (32 * MB, 8 * MB));
     }
 
-    /// The original does not look where the blocks are; here each hole is taken by the size that fits it best.
+    /// The original does not look where the blocks are; here each hole is taken by the size that fits it
+    /// best.
     #[test]
     fn different_size_classes() {
         let setup = setup(64 * MB);

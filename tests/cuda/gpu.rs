@@ -3,8 +3,8 @@
 use vrampool::cuda::{CudaDevice, CudaStream};
 use vrampool::{Backend, Region, RegionMut};
 
-/// The first GPU. A test without one is skipped with a line that says so, and fails where `VRAMPOOL_REQUIRE`, a list
-/// separated by commas, names `cuda`.
+/// The first GPU. A test without one is skipped with a line that says so, and fails where `VRAMPOOL_REQUIRE`,
+/// a list separated by commas, names `cuda`.
 pub(crate) fn device() -> Option<CudaDevice> {
     match CudaDevice::open(0) {
         Ok(device) => Some(device),

@@ -1,4 +1,5 @@
-//! What is CUDA's alone; `tests/devices` has the pool's promises on every device. Every test is skipped, and says so, where there is none.
+//! What is CUDA's alone; `tests/devices` has the pool's promises on every device. Every test is skipped, and
+//! says so, where there is none.
 #![cfg(feature = "cuda")]
 
 #[path = "../audit/mod.rs"]

@@ -1,4 +1,5 @@
-//! Memory is never handed out while earlier work may still touch it: with the pool's waits taken out it is, and shows.
+//! Memory is never handed out while earlier work may still touch it: with the pool's waits taken out it is,
+//! and shows.
 
 use crate::audit::AuditDevice;
 use crate::gpu;
@@ -13,8 +14,8 @@ const ROUNDS: usize = 1000;
 const BYTES: u64 = 64 << 10;
 const BUSY: Duration = Duration::from_micros(200);
 
-/// In how many rounds `a`, which wrote a buffer and reads it after a while, reads what `b` wrote, which borrows the same
-/// memory in the meantime. `reader`: whether a third stream reads it, not `a`.
+/// In how many rounds `a`, which wrote a buffer and reads it after a while, reads what `b` wrote, which
+/// borrows the same memory in the meantime. `reader`: whether a third stream reads it, not `a`.
 fn spoilt(device: &Device, kernels: &TestKernels, source: Source, with_reader: bool) -> usize {
     let pool = Pool::builder(device).source(source).limit(4 << 20).build().expect("a pool");
     let [a, b, c]: [CudaStream; 3] = gpu::streams(device.inner());

@@ -1,4 +1,5 @@
-//! `test_memory_hook.py` and `memory_hooks_tests`: test_hook, test_print, test_print_report, test_print_report_max_depth.
+//! `test_memory_hook.py` and `memory_hooks_tests`: test_hook, test_print, test_print_report,
+//! test_print_report_max_depth.
 
 use crate::{UNIT, address, device};
 use std::io::{Result, Write};

@@ -1,4 +1,5 @@
-//! A batch larger than its share goes through every device in chunks, on one stream and on several, and comes out whole.
+//! A batch larger than its share goes through every device in chunks, on one stream and on several, and comes
+//! out whole.
 
 use crate::MIB;
 use crate::there;

@@ -45,7 +45,8 @@ fn the_limit_and_the_cap_on_idle_bytes_hold_under_threads() {
                         }
                     })
                 };
-                // Joined one by one: the end of a scope alone does not wait for what threads give back when they end.
+                // Joined one by one: the end of a scope alone does not wait for what threads give back when
+                // they end.
                 let threads = [0, 1, 2, 3].map(spawn);
                 threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
             });

@@ -1,5 +1,5 @@
-//! Compaction on the device keeps every byte, also where a block is larger than the hole it moves into: a copy that
-//! overlaps itself would corrupt it.
+//! Compaction on the device keeps every byte, also where a block is larger than the hole it moves into: a
+//! copy that overlaps itself would corrupt it.
 
 use crate::there;
 use crate::{KIB, MIB};

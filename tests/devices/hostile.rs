@@ -1,5 +1,5 @@
-//! Hostile use, on every device where it makes sense: threads that end, memory that runs out, work that nobody submits, streams that
-//! come and go, lengths that are a multiple of nothing, and work that waits.
+//! Hostile use, on every device where it makes sense: threads that end, memory that runs out, work that
+//! nobody submits, streams that come and go, lengths that are a multiple of nothing, and work that waits.
 
 use crate::audit::AuditDevice;
 use crate::kept_queue::KeptQueue;
@@ -94,8 +94,8 @@ fn idle_memory_makes_room_for_host_visible_memory() {
     });
 }
 
-/// Large memory that is used a little and dropped, over and over, by a program that waits for nothing, on a device that has no more
-/// than one of it.
+/// Large memory that is used a little and dropped, over and over, by a program that waits for nothing, on a
+/// device that has no more than one of it.
 #[test]
 fn dropped_memory_comes_back_before_there_is_none() {
     const LIMIT: u64 = 64 * MIB;

@@ -6,7 +6,8 @@ use opencl3::command_queue::{
 };
 use vrampool::any::AnyStream;
 
-/// A stream's queue, counted once more, so that the others who keep it can be counted. Nothing where the driver does not count them.
+/// A stream's queue, counted once more, so that the others who keep it can be counted. Nothing where the
+/// driver does not count them.
 #[derive(Debug)]
 pub(crate) struct KeptQueue {
     #[cfg(feature = "opencl")]

@@ -1,5 +1,5 @@
-//! The pool's promises on every device that is there, whichever backend opens it. What a device cannot do is skipped by its
-//! capabilities, and said; nothing here asks which backend it is.
+//! The pool's promises on every device that is there, whichever backend opens it. What a device cannot do is
+//! skipped by its capabilities, and said; nothing here asks which backend it is.
 #![cfg(feature = "trace")]
 
 #[path = "../audit/mod.rs"]

@@ -1,5 +1,5 @@
-//! Memory is never handed out, nor read, while earlier work on another stream may still touch it: random work on several
-//! streams verifies every buffer; and the same work without the pool's waits does not.
+//! Memory is never handed out, nor read, while earlier work on another stream may still touch it: random work
+//! on several streams verifies every buffer; and the same work without the pool's waits does not.
 
 use crate::audit::{AuditDevice, AuditMemory};
 use crate::there::{self, There};
@@ -42,8 +42,8 @@ fn below<'a>(region: Region<'a, AuditMemory<AnyDevice>>) -> Result<Region<'a, An
     region.project(|memory| Ok(&memory.inner))
 }
 
-/// How many bytes were read that nobody had written there: buffers are written on one stream and read on another, with
-/// either busy now and then, and are dropped while work on them is under way.
+/// How many bytes were read that nobody had written there: buffers are written on one stream and read on
+/// another, with either busy now and then, and are dropped while work on them is under way.
 fn wrong_bytes(there: &There, device: &Device, source: Source, max_cached: u64, seed: u64) -> u64 {
     let mut rng = Rng::with_seed(seed);
     let builder = Pool::builder(device).source(source).limit(4 * MIB).max_cached_bytes(max_cached);

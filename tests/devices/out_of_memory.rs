@@ -1,4 +1,5 @@
-//! At the limit the ladder runs, the error explains, everything is accounted for, nobody's data is touched, work goes on.
+//! At the limit the ladder runs, the error explains, everything is accounted for, nobody's data is touched,
+//! work goes on.
 
 use crate::MIB;
 use crate::there;

@@ -1,4 +1,5 @@
-//! Memory under tags sleeps and wakes on every device: contents stay, the rest goes, and where addresses are said to stay they do.
+//! Memory under tags sleeps and wakes on every device: contents stay, the rest goes, and where addresses are
+//! said to stay they do.
 
 use crate::MIB;
 use crate::there;

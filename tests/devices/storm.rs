@@ -1,4 +1,5 @@
-//! A storm of work: four threads share four streams and one pool, and every content is checked, by kernels and by the host.
+//! A storm of work: four threads share four streams and one pool, and every content is checked, by kernels
+//! and by the host.
 
 use crate::MIB;
 use crate::there::{self, Count, There};
@@ -7,7 +8,8 @@ use vrampool::any::{AnyDevice, AnyStream};
 use vrampool::{Backend, Buffer, Pool, Source};
 
 const THREADS: u64 = 4;
-/// Of each thread. With this it takes some 30 seconds where two processors are all the devices that there are.
+/// Of each thread. With this it takes some 30 seconds where two processors are all the devices that there
+/// are.
 const OPERATIONS: u32 = 10_000;
 const LIMIT: u64 = 48 * MIB;
 const MOST_LIVE: usize = 8;

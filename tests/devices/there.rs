@@ -14,8 +14,8 @@ pub(crate) struct There {
     pub(crate) touch: AnyTouch,
 }
 
-/// Every device, or those of the backends that `VRAMPOOL_TEST_BACKENDS`, a list separated by commas, names. A backend without
-/// a device is reported, and is a failure where `VRAMPOOL_REQUIRE` names it.
+/// Every device, or those of the backends that `VRAMPOOL_TEST_BACKENDS`, a list separated by commas, names. A
+/// backend without a device is reported, and is a failure where `VRAMPOOL_REQUIRE` names it.
 pub(crate) fn devices() -> Vec<There> {
     let devices = any::devices();
     let required = std::env::var("VRAMPOOL_REQUIRE").unwrap_or_default();
@@ -73,8 +73,8 @@ impl There {
         Some(Self { name: format!("{}, {bytes} bytes of it", self.name), device, touch })
     }
 
-    /// The same device with so much memory, or whatever else [`limited`](Self::limited) returns; no other test's memory is counted in what
-    /// its driver [holds](Self::held).
+    /// The same device with so much memory, or whatever else [`limited`](Self::limited) returns; no other
+    /// test's memory is counted in what its driver [holds](Self::held).
     pub(crate) fn alone(&self, bytes: u64) -> Option<Self> {
         #[cfg(feature = "wgpu")]
         if let AnyDevice::Wgpu(_) = self.device {
@@ -85,7 +85,8 @@ impl There {
         self.limited(bytes)
     }
 
-    /// Bytes that the driver has from the system for a device that is [alone](Self::alone), if it reports them.
+    /// Bytes that the driver has from the system for a device that is [alone](Self::alone), if it reports
+    /// them.
     pub(crate) fn held(&self) -> Option<u64> {
         match &self.device {
             #[cfg(feature = "wgpu")]

@@ -1,4 +1,5 @@
-//! What a device writes to tell memory by is found whole, and every wrong byte is counted: else no test here could fail.
+//! What a device writes to tell memory by is found whole, and every wrong byte is counted: else no test here
+//! could fail.
 
 use crate::there;
 use vrampool::{Backend, Placement, Region, RegionMut};

@@ -8,7 +8,8 @@ use vrampool::{Backend, Pool, SizeClasses, Source};
 
 const HEADER: &str = "op,id,size,stream,t_us\n";
 
-/// Buffers of up to so many bytes, each used on one stream after the other, and freed by another than it came on.
+/// Buffers of up to so many bytes, each used on one stream after the other, and freed by another than it came
+/// on.
 fn wandering(most_bytes: u64) -> Trace {
     let mut csv = String::from(HEADER);
     for id in 0..2000u64 {
@@ -43,8 +44,8 @@ fn a_trace_of_several_streams_and_threads_spoils_nothing() {
 const EVENTS: usize = 10_000;
 const BYTES: u64 = 32 * MIB;
 
-/// The trace as it is on a device with memory of its own; elsewhere its beginning with sizes divided, so that it is soon
-/// over.
+/// The trace as it is on a device with memory of its own; elsewhere its beginning with sizes divided, so that
+/// it is soon over.
 fn suited(trace: Trace, there: &There) -> Option<Trace> {
     if there.is_fast() {
         let properties = there.device.properties();

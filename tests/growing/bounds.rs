@@ -1,5 +1,5 @@
-//! Bounds that hold for any traffic: mappings, addresses, and refusals only where memory is short. And nobody waits on the host for
-//! what another thread gives back.
+//! Bounds that hold for any traffic: mappings, addresses, and refusals only where memory is short. And nobody
+//! waits on the host for what another thread gives back.
 
 use super::streams::stall;
 use super::{Live, PAGE, Scene, has_virtual_memory, scene};
@@ -66,7 +66,8 @@ fn bounds_hold_for_traffic_at_the_limit() {
     }
 }
 
-/// Of pages of one piece each: the free bytes at the ends of the pages that are live in part, and how many are free as a whole.
+/// Of pages of one piece each: the free bytes at the ends of the pages that are live in part, and how many
+/// are free as a whole.
 fn pages(scene: &Scene) -> (u64, Vec<(u64, u64)>) {
     let free: Vec<_> = scene
         .arena

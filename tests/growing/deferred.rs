@@ -18,7 +18,8 @@ fn scene(pages: u64, is_growing: bool) -> (HostDevice, DeviceArena<HostDevice>, 
     (device, arena, streams)
 }
 
-/// Where streams share memory some more is mapped rather than that one waits for another: three eighths of the most that was live.
+/// Where streams share memory some more is mapped rather than that one waits for another: three eighths of
+/// the most that was live.
 #[test]
 fn more_is_mapped_before_a_stream_waits() {
     if !has_virtual_memory() {
@@ -47,7 +48,8 @@ fn more_is_mapped_before_a_stream_waits() {
     drop((kept, four, three));
 }
 
-/// What is freed while another stream uses it is free for whoever asks how much that is, wants it back or all of it in one block.
+/// What is freed while another stream uses it is free for whoever asks how much that is, wants it back or all
+/// of it in one block.
 #[test]
 fn what_several_streams_used_is_free_at_once() {
     if !has_virtual_memory() {
@@ -174,7 +176,8 @@ fn nothing_is_mapped_while_what_is_deferred_is_done() {
     assert_eq!(arena.capacity(), mapped, "four pages are free, and nobody uses them");
 }
 
-/// A loop that decays once in a while comes to rest: what it maps in one step it does not unmap and map again in each.
+/// A loop that decays once in a while comes to rest: what it maps in one step it does not unmap and map again
+/// in each.
 #[test]
 fn a_loop_that_decays_comes_to_rest() {
     if !has_virtual_memory() {
@@ -298,7 +301,8 @@ fn small_requests_let_nothing_large_go() {
     }
 }
 
-/// Who gets memory that is there waits on the device at most: not for whoever gives memory back, and so waits on the host.
+/// Who gets memory that is there waits on the device at most: not for whoever gives memory back, and so waits
+/// on the host.
 #[test]
 fn a_request_does_not_wait_for_a_release_while_there_is_memory() {
     if !has_virtual_memory() {

@@ -1,4 +1,5 @@
-//! Whatever is done to an arena while blocks are [set apart](super::deferred), kernels find what was written for them, and the bounds hold.
+//! Whatever is done to an arena while blocks are [set apart](super::deferred), kernels find what was written
+//! for them, and the bounds hold.
 
 use super::streams::stall;
 use super::{PAGE, has_virtual_memory};

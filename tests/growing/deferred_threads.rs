@@ -1,4 +1,5 @@
-//! Threads with a stream each that pass on what they wrote, while another thread does whatever can be done to the arena.
+//! Threads with a stream each that pass on what they wrote, while another thread does whatever can be done to
+//! the arena.
 
 use super::{PAGE, has_virtual_memory};
 use fastrand::Rng;

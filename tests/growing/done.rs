@@ -9,8 +9,8 @@ use vrampool::{Backend, DeviceArena, Offload};
 
 type Device = AuditDevice<HostDevice>;
 
-/// Of an arena in which 8 pages behind the first 4 are free that the first stream wrote and the second one read; both are done, and known
-/// to be.
+/// Of an arena in which 8 pages behind the first 4 are free that the first stream wrote and the second one
+/// read; both are done, and known to be.
 fn scene() -> (Device, DeviceArena<Device>, [HostStream; 3], impl Sized) {
     let device = AuditDevice::new(HostDevice::builder().capacity(1 << 30).granularity(PAGE).build());
     let [writer, reader, other] = std::array::from_fn(|_| device.create_stream().expect("a stream"));

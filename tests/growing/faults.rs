@@ -1,4 +1,5 @@
-//! Every call of the device fails once, in each kind of change: nothing is lost, and the same request works afterwards.
+//! Every call of the device fails once, in each kind of change: nothing is lost, and the same request works
+//! afterwards.
 
 use super::{Live, PAGE, Scene, has_virtual_memory, scene};
 use vrampool::BackendError;
@@ -25,8 +26,8 @@ fn twice<T>(
     })
 }
 
-/// Grows, stitches with and without new pieces, releases under a live stitched block, and fills gaps. Answers the failures
-/// that were seen, and how many blocks were stitched.
+/// Grows, stitches with and without new pieces, releases under a live stitched block, and fills gaps. Answers
+/// the failures that were seen, and how many blocks were stitched.
 fn history(scene: &Scene, arm: impl FnOnce()) -> (u32, u32) {
     let (mut failures, mut stitched, mut live) = (0, 0, Vec::<Live>::new());
     arm();
@@ -97,7 +98,8 @@ fn every_single_call_may_fail() {
     }
 }
 
-/// What was mapped for a request that failed cannot be unmapped either: it is booked, and goes with the next release.
+/// What was mapped for a request that failed cannot be unmapped either: it is booked, and goes with the next
+/// release.
 #[test]
 fn what_cannot_be_unmapped_again_is_not_lost() {
     if !has_virtual_memory() {

@@ -35,7 +35,8 @@ fn sizes_that_cannot_be_are_errors() {
     }
 }
 
-/// Arenas within an allowance take addresses for that, and not for all of the device; more where it is raised.
+/// Arenas within an allowance take addresses for that, and not for all of the device; more where it is
+/// raised.
 #[test]
 fn addresses_are_in_proportion_to_an_allowance() {
     if !has_virtual_memory() {
@@ -122,8 +123,8 @@ fn limits_that_cannot_be_are_errors() {
     assert!(arena.allocate(1, &stream).expect_err("the limit").is_out_of_memory());
 }
 
-/// Where the device has less than the arena would take in reserve, and less than another piece at its end, what there is and
-/// what is free do.
+/// Where the device has less than the arena would take in reserve, and less than another piece at its end,
+/// what there is and what is free do.
 #[test]
 fn a_device_that_is_nearly_full_serves_what_it_can() {
     if !has_virtual_memory() {
@@ -184,7 +185,8 @@ fn a_captured_stream_gets_what_is_mapped() {
     scene.check_end();
 }
 
-/// A graph may be launched at any time, so a range that it used stays, though a part of it that it did not use goes.
+/// A graph may be launched at any time, so a range that it used stays, though a part of it that it did not
+/// use goes.
 #[test]
 fn a_range_that_a_captured_stream_used_stays() {
     if !has_virtual_memory() {
@@ -232,7 +234,8 @@ fn the_last_buffer_gives_all_back() {
     assert_eq!((device.taken(), info.free_bytes), (0, info.total_bytes));
 }
 
-/// A program that goes through phases gives back what the last of them did not need, with or without releases in between.
+/// A program that goes through phases gives back what the last of them did not need, with or without releases
+/// in between.
 #[test]
 fn decay_gives_back_what_was_not_needed() {
     if !has_virtual_memory() {

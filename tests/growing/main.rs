@@ -1,4 +1,5 @@
-//! Growing arenas: nothing is lost or spoilt, the books are the device's, and no physical byte is there without need.
+//! Growing arenas: nothing is lost or spoilt, the books are the device's, and no physical byte is there
+//! without need.
 
 #[path = "../audit/mod.rs"]
 mod audit;

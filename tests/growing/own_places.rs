@@ -1,5 +1,5 @@
-//! Where streams share blocks each mostly gets what it had last, and leaves to the others what they had: what a stream that is behind
-//! got of theirs they would have to wait for.
+//! Where streams share blocks each mostly gets what it had last, and leaves to the others what they had: what
+//! a stream that is behind got of theirs they would have to wait for.
 
 use super::audit::AuditDevice;
 use super::streams::{place, stall};
@@ -176,7 +176,8 @@ fn a_small_part_that_is_had_again_spoils_nothing_else() {
     assert_eq!(after, before);
 }
 
-/// The smallest hole serves also after a block was shared, so that the free end is left for what no hole holds.
+/// The smallest hole serves also after a block was shared, so that the free end is left for what no hole
+/// holds.
 #[test]
 fn what_is_had_again_leaves_the_free_end_whole() {
     let device = HostDevice::builder().capacity(1 << 30).granularity(PAGE).build();

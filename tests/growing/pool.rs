@@ -92,7 +92,8 @@ fn decay_takes_two_calls_and_leaves_what_is_idle_in_the_pool() {
     assert_eq!(direct.decay().expect("there is nothing"), 0);
 }
 
-/// Nothing is mapped for a request that idle memory of other classes has room for, this thread's own and the pool's.
+/// Nothing is mapped for a request that idle memory of other classes has room for, this thread's own and the
+/// pool's.
 #[test]
 fn what_is_idle_serves_before_more_is_mapped() {
     if !has_virtual_memory() {

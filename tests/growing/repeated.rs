@@ -12,8 +12,8 @@ fn program(random: &mut Rng) -> Vec<(u64, usize, bool)> {
     (0..random.usize(1..120)).map(|_| (bytes(random), random.usize(..), random.f32() < 0.45)).collect()
 }
 
-/// Of holes of one size the one that was freed last serves first, and how memory grew the first time may change which that is:
-/// so one program in a thousand or so makes a few calls the second time, too.
+/// Of holes of one size the one that was freed last serves first, and how memory grew the first time may
+/// change which that is: so one program in a thousand or so makes a few calls the second time, too.
 #[test]
 fn a_repeated_program_maps_nothing_the_second_time() {
     if !has_virtual_memory() {

@@ -98,7 +98,8 @@ fn work_of_the_writer_after_the_free_is_not_waited_for() {
     }
 }
 
-/// Whoever asks gets what nobody uses, even if it fits less closely; and of what is in use what was freed first.
+/// Whoever asks gets what nobody uses, even if it fits less closely; and of what is in use what was freed
+/// first.
 #[test]
 fn memory_in_use_is_left_where_there_is_other() {
     if !has_virtual_memory() {
@@ -193,8 +194,8 @@ fn a_device_with_one_order_is_not_asked_where_its_streams_are() {
     go.send(()).expect("it listens");
 }
 
-/// What another stream may have used before their capture is ordered in the graph alone: it is refused, and so is what is not of
-/// the capture. Nothing is mapped or waited for.
+/// What another stream may have used before their capture is ordered in the graph alone: it is refused, and
+/// so is what is not of the capture. Nothing is mapped or waited for.
 #[test]
 fn a_captured_stream_is_sent_to_nobody_outside() {
     if !has_virtual_memory() {
@@ -219,7 +220,8 @@ fn a_captured_stream_is_sent_to_nobody_outside() {
     assert_eq!(after, before);
 }
 
-/// A pool that grows, sixteen pages of which one stream freed and another has now, all behind one wait; nothing is free.
+/// A pool that grows, sixteen pages of which one stream freed and another has now, all behind one wait;
+/// nothing is free.
 fn handed_over() -> (AuditDevice<HostDevice>, Pool<AuditDevice<HostDevice>>, [HostStream; 3], [impl Sized; 2])
 {
     let device = AuditDevice::new(HostDevice::builder().capacity(1 << 30).granularity(PAGE).build());

@@ -1,5 +1,6 @@
-//! An arena and its naive twin, driven by one history of operations. The twin is a list of what is taken, kept without any
-//! cleverness; what it does not list is free. The fuzz target in `fuzz/` includes this file as well.
+//! An arena and its naive twin, driven by one history of operations. The twin is a list of what is taken,
+//! kept without any cleverness; what it does not list is free. The fuzz target in `fuzz/` includes this file
+//! as well.
 
 use std::ops::Range;
 use vrampool::arena::{Arena, ArenaError, ArenaLayout, BlockId, Move, MoveEnd, SpanState, Zone};

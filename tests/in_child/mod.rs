@@ -13,7 +13,8 @@ pub(crate) fn in_child(act: impl FnOnce()) {
 /// As [`in_child`], with the call by which the child ends.
 #[allow(dead_code, reason = "each test file uses a part of it")]
 pub(crate) fn in_child_that_ends(act: impl FnOnce(), end: fn(i32) -> !) {
-    // SAFETY: the child goes on with a copy of this thread alone. It uses the C library's allocator, which is usable in a child.
+    // SAFETY: the child goes on with a copy of this thread alone. It uses the C library's allocator, which is
+    // usable in a child.
     match unsafe { libc::fork() } {
         0 => {
             // SAFETY: a call without memory.
@@ -40,8 +41,8 @@ pub(crate) fn assert_refused<T>(outcome: Result<T, BackendError>) {
     assert!(matches!(outcome, Err(BackendError::Forked)));
 }
 
-/// Ends a child at once. The standard library's own end of a process waits for ever where another thread of the parent was starting or
-/// ending a thread; a driver's may, too.
+/// Ends a child at once. The standard library's own end of a process waits for ever where another thread of
+/// the parent was starting or ending a thread; a driver's may, too.
 #[allow(dead_code, reason = "each test file uses a part of it")]
 pub(crate) fn end_at_once(code: i32) -> ! {
     // SAFETY: a call without memory.

@@ -3,7 +3,8 @@
 use super::{Ledger, Row};
 use std::collections::BTreeMap;
 
-/// Lists and dictionaries are numbers of nodes, so that nothing that a pickle ties in circles is dropped recursively.
+/// Lists and dictionaries are numbers of nodes, so that nothing that a pickle ties in circles is dropped
+/// recursively.
 #[derive(Clone, PartialEq)]
 enum Value {
     Number(i128),

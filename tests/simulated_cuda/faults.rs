@@ -1,5 +1,5 @@
-//! Each driver call of each scene fails once, with out-of-memory and with an unknown error: nothing is lost, nothing races,
-//! and the next run works.
+//! Each driver call of each scene fails once, with out-of-memory and with an unknown error: nothing is lost,
+//! nothing races, and the next run works.
 
 use crate::Simulated;
 use crate::scenes::SCENES;
@@ -7,8 +7,8 @@ use vrampool::Backend;
 use vrampool::cuda::{DriverPool, PoolHandle};
 use vrampool_cuda_simulator_control::{OUT_OF_MEMORY, UNKNOWN};
 
-/// Calls that give something back, and the one without which a peer's work cannot be awaited before. What the driver refuses to
-/// take back stays its own: such a fault may leave that behind.
+/// Calls that give something back, and the one without which a peer's work cannot be awaited before. What the
+/// driver refuses to take back stays its own: such a fault may leave that behind.
 const GIVE_BACK: [&str; 11] = [
     "cuDevicePrimaryCtxRetain",
     "cuMemFree_v2",
@@ -23,7 +23,8 @@ const GIVE_BACK: [&str; 11] = [
     "cuModuleUnload",
 ];
 
-/// What is left of memory: the lines that name bytes. What the driver's own pool keeps until the host waits is given back before.
+/// What is left of memory: the lines that name bytes. What the driver's own pool keeps until the host waits
+/// is given back before.
 fn left(simulated: &Simulated) -> Vec<String> {
     simulated.device.context().synchronize().expect("no fault");
     let pool = DriverPool::new(&simulated.device, PoolHandle::Current).expect("a pool");

@@ -1,5 +1,6 @@
-//! The pool on the simulated CUDA driver: each driver call fails once, each wait is left out once, and random work on two
-//! devices is free of races. Skipped, with a line that says so, on another driver and without one.
+//! The pool on the simulated CUDA driver: each driver call fails once, each wait is left out once, and random
+//! work on two devices is free of races. Skipped, with a line that says so, on another driver and without
+//! one.
 #![cfg(feature = "cuda")]
 
 mod control;

@@ -1,4 +1,5 @@
-//! Scripted scenes: each goes one way through the pool and the driver, checks what it wrote, and leaves nothing behind.
+//! Scripted scenes: each goes one way through the pool and the driver, checks what it wrote, and leaves
+//! nothing behind.
 
 use std::error::Error;
 use vrampool::broker::{ArrayRequest, Broker, Client, Share};

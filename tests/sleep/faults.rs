@@ -1,4 +1,5 @@
-//! Every call of the device that sleep and wake make fails once, in turn: what was there before is there after it.
+//! Every call of the device that sleep and wake make fails once, in turn: what was there before is there
+//! after it.
 
 use crate::{MIB, Setup, address, discrete, integrated, pattern, settle};
 use vrampool::host::{Backend, Call, HostDevice};

@@ -1,4 +1,5 @@
-//! Memory that sleeps and wakes: contents, addresses, what the device has meanwhile, and every call that can fail.
+//! Memory that sleeps and wakes: contents, addresses, what the device has meanwhile, and every call that can
+//! fail.
 #![cfg(all(feature = "host", target_os = "linux"))]
 
 mod arena;

@@ -52,7 +52,8 @@ fn a_tag_works_while_others_sleep_and_wake() {
     }
 }
 
-/// Threads use blocks of the very tag that sleeps and wakes: each gets its memory or a typed error, and what it wrote.
+/// Threads use blocks of the very tag that sleeps and wakes: each gets its memory or a typed error, and what
+/// it wrote.
 #[test]
 fn users_of_a_tag_that_sleeps_get_memory_or_a_typed_error() {
     for device in [discrete(), without_addresses()] {

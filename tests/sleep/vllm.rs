@@ -1,5 +1,6 @@
-//! vLLM's tests of its allocator, by their names, on the host's virtual memory and without it. Those that need a model are not
-//! here: `test_end_to_end`, `test_deep_sleep` and its kin; nor are those of its registry of backends.
+//! vLLM's tests of its allocator, by their names, on the host's virtual memory and without it. Those that
+//! need a model are not here: `test_end_to_end`, `test_deep_sleep` and its kin; nor are those of its registry
+//! of backends.
 
 use crate::setup::{Block, on_each};
 use crate::{MIB, pattern};
@@ -118,7 +119,8 @@ fn test_workspace_scratch_discarded_on_sleep() {
     });
 }
 
-/// Memory of what was freed under a tag is given back by the next entry, whether something of it lives on or not.
+/// Memory of what was freed under a tag is given back by the next entry, whether something of it lives on or
+/// not.
 #[test]
 fn test_reentered_tag() {
     on_each(|tags| {

@@ -294,7 +294,8 @@ fn events_complete<B: Backend>(device: &B) -> Check {
 }
 
 fn a_stream_waits_for_another<B: Backend>(device: &B) -> Check {
-    // The first stream has a chain of work before the data is right; the second waits for its end by an event alone.
+    // The first stream has a chain of work before the data is right; the second waits for its end by an event
+    // alone.
     let (first, second) = (device.create_stream()?, device.create_stream()?);
     let memory = device.allocate(BYTES, kind(device))?;
     let copy = device.allocate(BYTES, kind(device))?;

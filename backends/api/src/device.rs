@@ -7,8 +7,8 @@ use crate::{
 use bitflags::bitflags;
 use std::fmt;
 
-/// Identifies a device in this process: equal if and only if two handles are the same device (and, where it matters,
-/// the same context of it).
+/// Identifies a device in this process: equal if and only if two handles are the same device (and, where it
+/// matters, the same context of it).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DeviceId {
     /// The backend's name.
@@ -70,10 +70,11 @@ pub struct Properties {
     pub total_bytes: u64,
     /// The largest single allocation, bytes.
     pub max_allocation: u64,
-    /// What every allocation's start is aligned to and offsets of ranges inside one should be, bytes, a power of two.
+    /// What every allocation's start is aligned to and offsets of ranges inside one should be, bytes, a power
+    /// of two.
     pub alignment: u64,
-    /// What offsets and lengths of copies and fills must be a multiple of, bytes. A length may be any where the region ends with its
-    /// memory, or has [room](crate::Region::room) for the rest.
+    /// What offsets and lengths of copies and fills must be a multiple of, bytes. A length may be any where
+    /// the region ends with its memory, or has [room](crate::Region::room) for the rest.
     pub copy_granularity: u64,
     /// What it can do beyond the core.
     pub capabilities: Capabilities,
@@ -101,8 +102,8 @@ impl Properties {
         self.kind != DeviceKind::Discrete
     }
 
-    /// Where buffers should live by default: host-visible on a device that shares the host's memory (there it costs
-    /// nothing and saves copies), the device's own memory elsewhere. netcl's rule for OpenCL.
+    /// Where buffers should live by default: host-visible on a device that shares the host's memory (there it
+    /// costs nothing and saves copies), the device's own memory elsewhere. netcl's rule for OpenCL.
     #[must_use]
     pub fn preferred_placement(&self) -> Placement {
         if self.is_integrated() && self.capabilities.contains(Capabilities::HOST_VISIBLE) {
@@ -136,8 +137,9 @@ pub trait Backend: Clone + fmt::Debug + Send + Sync + 'static {
     /// Which device this is.
     fn id(&self) -> DeviceId;
 
-    /// The device as metrics label it: the name that other tools use for it, or else the key of its [`id`](Self::id). CUDA
-    /// returns `GPU-…`, as `nvidia-smi` and NVIDIA's DCGM exporter write it. Contexts of one device may have the same label.
+    /// The device as metrics label it: the name that other tools use for it, or else the key of its
+    /// [`id`](Self::id). CUDA returns `GPU-…`, as `nvidia-smi` and NVIDIA's DCGM exporter write it. Contexts
+    /// of one device may have the same label.
     fn label(&self) -> String {
         self.id().key.to_string()
     }
@@ -154,17 +156,19 @@ pub trait Backend: Clone + fmt::Debug + Send + Sync + 'static {
     /// Allocates `bytes` (at least 1) of memory; its contents are not defined.
     ///
     /// # Errors
-    /// [`BackendError::OutOfMemory`] exactly when giving memory back may help; [`BackendError::Unsupported`] for a
-    /// kind the device has not; else what the driver reports.
+    /// [`BackendError::OutOfMemory`] exactly when giving memory back may help; [`BackendError::Unsupported`]
+    /// for a kind the device has not; else what the driver reports.
     fn allocate(&self, bytes: u64, kind: MemoryKind) -> Result<Self::Memory, BackendError>;
 
-    /// As [`allocate`](Self::allocate), in the order of `stream`: work on it may use the memory at once, work on other streams
-    /// behind it. Dropping the memory gives it back in the order of the same stream, so that work on other streams must be
-    /// done or before it by then; [`free_on`](Self::free_on) names another. Neither waits for work. Memory of a kind that the
-    /// device does not have in such an order comes and goes as by `allocate`.
+    /// As [`allocate`](Self::allocate), in the order of `stream`: work on it may use the memory at once, work
+    /// on other streams behind it. Dropping the memory gives it back in the order of the same stream, so that
+    /// work on other streams must be done or before it by then; [`free_on`](Self::free_on) names another.
+    /// Neither waits for work. Memory of a kind that the device does not have in such an order comes and goes
+    /// as by `allocate`.
     ///
     /// # Errors
-    /// As [`allocate`](Self::allocate); [`BackendError::Unsupported`] without [`Capabilities::STREAM_ORDERED`].
+    /// As [`allocate`](Self::allocate); [`BackendError::Unsupported`] without
+    /// [`Capabilities::STREAM_ORDERED`].
     fn allocate_on(
         &self,
         bytes: u64,
@@ -175,16 +179,16 @@ pub trait Backend: Clone + fmt::Debug + Send + Sync + 'static {
         Err(BackendError::Unsupported { operation: "allocating in the order of a stream" })
     }
 
-    /// Gives memory of [`allocate_on`](Self::allocate_on) back in the order of `stream`, on which, or before which, all work
-    /// with it is. Like a drop it does not fail.
+    /// Gives memory of [`allocate_on`](Self::allocate_on) back in the order of `stream`, on which, or before
+    /// which, all work with it is. Like a drop it does not fail.
     fn free_on(&self, memory: Self::Memory, stream: &Self::Stream) {
         let _ = stream;
         drop(memory);
     }
 
-    /// Submits work that the backend gathers before it hands it to the driver, as far as it was enqueued on `stream` so far: work
-    /// that the program submits by itself from then on comes after it. Does not wait. The default does nothing, for backends
-    /// that hand work over at once.
+    /// Submits work that the backend gathers before it hands it to the driver, as far as it was enqueued on
+    /// `stream` so far: work that the program submits by itself from then on comes after it. Does not wait.
+    /// The default does nothing, for backends that hand work over at once.
     ///
     /// # Errors
     /// What the driver reports about that work.
@@ -193,9 +197,9 @@ pub trait Backend: Clone + fmt::Debug + Send + Sync + 'static {
         Ok(())
     }
 
-    /// Returns memory to the driver that was dropped and is kept because work may still use it. Submits gathered work, and may
-    /// wait for submitted work that completes without the caller. The default does nothing, for backends whose driver
-    /// takes memory back by itself.
+    /// Returns memory to the driver that was dropped and is kept because work may still use it. Submits
+    /// gathered work, and may wait for submitted work that completes without the caller. The default does
+    /// nothing, for backends whose driver takes memory back by itself.
     ///
     /// # Errors
     /// What the driver reports.
@@ -241,15 +245,16 @@ pub trait Backend: Clone + fmt::Debug + Send + Sync + 'static {
     /// Makes later work on `stream` wait for `event`. Does not block the host.
     ///
     /// # Errors
-    /// [`BackendError::StreamFailed`] when work before the event is known to have [failed](BackendError#when-work-fails); what the
-    /// driver reports.
+    /// [`BackendError::StreamFailed`] when work before the event is known to have
+    /// [failed](BackendError#when-work-fails); what the driver reports.
     fn wait(&self, stream: &Self::Stream, event: &Self::Event) -> Result<(), BackendError>;
 
     /// Copies `source` to `destination` on `stream`.
     ///
     /// # Errors
-    /// [`BackendError::InvalidArgument`] when the lengths differ, the ranges overlap (on an H200 such copies corrupted
-    /// the data 20 times in 20), a region is another stream's, or granularity is not kept; else what the driver reports.
+    /// [`BackendError::InvalidArgument`] when the lengths differ, the ranges overlap (on an H200 such copies
+    /// corrupted the data 20 times in 20), a region is another stream's, or granularity is not kept; else
+    /// what the driver reports.
     fn copy(
         &self,
         stream: &Self::Stream,
@@ -268,8 +273,8 @@ pub trait Backend: Clone + fmt::Debug + Send + Sync + 'static {
         value: u8,
     ) -> Result<(), BackendError>;
 
-    /// Copies from the host's pageable memory, in order on `stream`. `source` may be reused when the call returns; the
-    /// call may block for that. A pinned stager does better.
+    /// Copies from the host's pageable memory, in order on `stream`. `source` may be reused when the call
+    /// returns; the call may block for that. A pinned stager does better.
     ///
     /// # Errors
     /// As [`copy`](Self::copy).
@@ -291,12 +296,13 @@ pub trait Backend: Clone + fmt::Debug + Send + Sync + 'static {
         destination: &mut [u8],
     ) -> Result<(), BackendError>;
 
-    /// Writes host-visible memory through its mapping, at once: **not** ordered with any stream. The caller knows that
-    /// no work uses the range. Calls of several threads on one memory exclude each other: a read sees a write whole or not at all.
+    /// Writes host-visible memory through its mapping, at once: **not** ordered with any stream. The caller
+    /// knows that no work uses the range. Calls of several threads on one memory exclude each other: a read
+    /// sees a write whole or not at all.
     ///
     /// # Errors
-    /// [`BackendError::Unsupported`] for memory that is not host-visible; [`BackendError::InvalidArgument`] for a range
-    /// that leaves it.
+    /// [`BackendError::Unsupported`] for memory that is not host-visible; [`BackendError::InvalidArgument`]
+    /// for a range that leaves it.
     fn write_mapped(&self, memory: &Self::Memory, offset: u64, bytes: &[u8]) -> Result<(), BackendError> {
         let _ = (memory, offset, bytes);
         Err(BackendError::Unsupported { operation: "writing mapped memory" })

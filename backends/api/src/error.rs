@@ -4,15 +4,16 @@
 ///
 /// # When work fails
 ///
-/// Work that was enqueued may fail later, while the device runs it: a kernel panics, or accesses memory that is not there. One
-/// rule holds on all backends:
+/// Work that was enqueued may fail later, while the device runs it: a kernel panics, or accesses memory that
+/// is not there. One rule holds on all backends:
 ///
-/// * From then on, every call that enqueues work on its stream, waits for its work or reads its results returns an error whose
-///   [`is_stream_failed`](Self::is_stream_failed) is true. Create another stream.
+/// * From then on, every call that enqueues work on its stream, waits for its work or reads its results
+///   returns an error whose [`is_stream_failed`](Self::is_stream_failed) is true. Create another stream.
 /// * A stream that is made to wait for that work fails as well: the results that it waits for do not exist.
-/// * Events of a failed stream are still reached, because its work is over. Other streams can reuse the memory that it used.
-/// * Where the driver loses the whole device with it (CUDA, OpenCL, wgpu), [`is_device_lost`](Self::is_device_lost) is true
-///   too, on every stream. Open the device again.
+/// * Events of a failed stream are still reached, because its work is over. Other streams can reuse the
+///   memory that it used.
+/// * Where the driver loses the whole device with it (CUDA, OpenCL, wgpu),
+///   [`is_device_lost`](Self::is_device_lost) is true too, on every stream. Open the device again.
 ///
 /// ```
 /// use vrampool_backend::BackendError;
@@ -39,8 +40,8 @@ pub enum BackendError {
         /// What the driver said.
         reason: String,
     },
-    /// Work on a stream has failed, or on a stream that this one waited for. The stream is of no more use; other streams are. See
-    /// [the rule](Self#when-work-fails).
+    /// Work on a stream has failed, or on a stream that this one waited for. The stream is of no more use;
+    /// other streams are. See [the rule](Self#when-work-fails).
     #[error("work on the stream failed: {reason}; create another stream")]
     StreamFailed {
         /// What the work reported.
@@ -99,8 +100,8 @@ impl BackendError {
         matches!(self, Self::DeviceLost { .. })
     }
 
-    /// Whether the stream is of no more use, because work on it, or on a stream that it waited for, has failed. True of
-    /// [`DeviceLost`](Self::DeviceLost) too. See [the rule](Self#when-work-fails).
+    /// Whether the stream is of no more use, because work on it, or on a stream that it waited for, has
+    /// failed. True of [`DeviceLost`](Self::DeviceLost) too. See [the rule](Self#when-work-fails).
     ///
     /// ```
     /// # use vrampool_backend::BackendError;
@@ -113,7 +114,8 @@ impl BackendError {
         matches!(self, Self::StreamFailed { .. } | Self::DeviceLost { .. })
     }
 
-    /// Whether the process was [forked](crate::fork) from one that had opened a device, so that nothing is done here.
+    /// Whether the process was [forked](crate::fork) from one that had opened a device, so that nothing is
+    /// done here.
     #[must_use]
     pub fn is_forked(&self) -> bool {
         matches!(self, Self::Forked)

@@ -1,14 +1,16 @@
-//! Forked processes. A child process has a copy of its parent's memory, and none of its threads, streams and devices.
+//! Forked processes. A child process has a copy of its parent's memory, and none of its threads, streams and
+//! devices.
 //!
-//! A child of a process that opened a device cannot use objects of the parent: a thread that the child does not have may hold their
-//! locks, and the driver's state belongs to the parent. Therefore in such a child
+//! A child of a process that opened a device cannot use objects of the parent: a thread that the child does
+//! not have may hold their locks, and the driver's state belongs to the parent. Therefore in such a child
 //!
 //! * every call that can fail returns [`BackendError::Forked`], before it takes a lock;
 //! * every figure is zero or empty;
-//! * a drop has no effect: the child's copy of the memory ends with the child, and the parent's memory is unchanged.
+//! * a drop has no effect: the child's copy of the memory ends with the child, and the parent's memory is
+//!   unchanged.
 //!
-//! A child of a process that opened no device starts afresh, and so does a program that is started by `exec`. End a child by `_exit`:
-//! `exit` runs destructors of libraries and waits for locks of the parent's threads.
+//! A child of a process that opened no device starts afresh, and so does a program that is started by `exec`.
+//! End a child by `_exit`: `exit` runs destructors of libraries and waits for locks of the parent's threads.
 
 use crate::BackendError;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -16,7 +18,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 /// Whether this process was forked from one that had opened a device.
 static CHILD: AtomicBool = AtomicBool::new(false);
 
-/// Whether this process was forked from one that had [opened](opening) a device. As cheap as reading a variable.
+/// Whether this process was forked from one that had [opened](opening) a device. As cheap as reading a
+/// variable.
 #[inline]
 #[must_use]
 pub fn is_child() -> bool {
@@ -53,7 +56,8 @@ fn watch() {
     extern "C" fn forked() {
         CHILD.store(true, Relaxed);
     }
-    // SAFETY: the handler changes one word, which is all that a child of a process with threads may do. The library that it is in
-    // stays loaded, or takes the registration with it. A failure means that there is no memory for it: forks are then not noticed.
+    // SAFETY: the handler changes one word, which is all that a child of a process with threads may do. The
+    // library that it is in stays loaded, or takes the registration with it. A failure means that there is no
+    // memory for it: forks are then not noticed.
     let _ = unsafe { libc::pthread_atfork(None, None, Some(forked)) };
 }

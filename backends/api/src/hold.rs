@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Keeps bytes at their place: a sub-allocator does not move a block while a hold of it exists.
 ///
-/// A sub-allocator that compacts gives one to each of its [`Region`](crate::Region)s, taken under the lock under which it
-/// decides what to move. An operation drops its regions once its work is enqueued; from there on the stream's order protects
-/// the bytes.
+/// A sub-allocator that compacts gives one to each of its [`Region`](crate::Region)s, taken under the lock
+/// under which it decides what to move. An operation drops its regions once its work is enqueued; from there
+/// on the stream's order protects the bytes.
 #[derive(Debug)]
 pub struct Hold<'a> {
     holds: &'a AtomicU32,

@@ -6,13 +6,16 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Called by a pool it was given to, around what happens there: CuPy's `MemoryHook`. Every method does nothing by default.
+/// Called by a pool it was given to, around what happens there: CuPy's `MemoryHook`. Every method does
+/// nothing by default.
 ///
-/// * After each *before* comes its *after*, on the same thread and with the same [id](HookEvent::id), also when what was
-///   announced failed ([`HookEvent::outcome`]).
-/// * Hooks are called in the order in which the pool was given them, and outside any lock of the pool: they may use it.
-///   What a hook does with pools is announced to no hook, neither then nor, for buffers that it asked for, later.
-/// * A hook that panics changes nothing: the panic is reported as any other, and ends where the hook was called.
+/// * After each *before* comes its *after*, on the same thread and with the same [id](HookEvent::id), also
+///   when what was announced failed ([`HookEvent::outcome`]).
+/// * Hooks are called in the order in which the pool was given them, and outside any lock of the pool: they
+///   may use it. What a hook does with pools is announced to no hook, neither then nor, for buffers that it
+///   asked for, later.
+/// * A hook that panics changes nothing: the panic is reported as any other, and ends where the hook was
+///   called.
 ///
 /// ```
 /// use std::sync::atomic::{AtomicU64, Ordering};
@@ -48,8 +51,8 @@ pub trait Hook: fmt::Debug + Send + Sync {
         let _ = event;
     }
 
-    /// The pool asks the driver for memory, to serve a request. A pool that is out of memory may ask more than once. A block
-    /// of an arena is not asked of the driver.
+    /// The pool asks the driver for memory, to serve a request. A pool that is out of memory may ask more
+    /// than once. A block of an arena is not asked of the driver.
     #[doc(alias = "alloc_preprocess")]
     fn before_allocation(&self, event: &HookEvent<'_>) {
         let _ = event;
@@ -86,10 +89,11 @@ pub struct HookEvent<'a> {
     pub requested: u64,
     /// Bytes they round up to; 2⁶⁴ − 1 when that would be more. After a request, bytes of what serves it.
     pub rounded: u64,
-    /// The memory's address, where the device has addresses and once there is memory. Arenas move blocks: it is where the
-    /// block is at this moment.
+    /// The memory's address, where the device has addresses and once there is memory. Arenas move blocks: it
+    /// is where the block is at this moment.
     pub address: Option<u64>,
-    /// The request's. The allocations for it and the free of what it got have the same; no other request of the process has.
+    /// The request's. The allocations for it and the free of what it got have the same; no other request of
+    /// the process has.
     pub id: u64,
     /// Where the request was made, also when what it got is freed.
     pub site: &'static Location<'static>,

@@ -6,7 +6,8 @@ use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// The hooks of one pool, in the order in which they are called. For who writes a pool; also several hooks as one.
+/// The hooks of one pool, in the order in which they are called. For who writes a pool; also several hooks as
+/// one.
 ///
 /// ```
 /// use vrampool_backend::{DeviceId, Hook, HookEvent, Hooks, Occasion, Ticket};
@@ -84,8 +85,8 @@ impl Hooks {
         self.0.is_empty()
     }
 
-    /// Calls the hooks before something is done. `None` when there are none, or this thread is in a hook: then nothing is
-    /// announced.
+    /// Calls the hooks before something is done. `None` when there are none, or this thread is in a hook:
+    /// then nothing is announced.
     #[must_use = "what was announced is over when the answer is dropped"]
     pub fn announce<'a>(&'a self, occasion: Occasion, event: HookEvent<'a>) -> Option<Announced<'a>> {
         if self.is_empty() || CALLING.get() {
@@ -95,8 +96,8 @@ impl Hooks {
         Some(Announced { hooks: self, occasion, event })
     }
 
-    /// Calls the hooks before something is done, unless this thread is in one. Whoever does calls [`after`](Self::after), on
-    /// the same thread; [`announce`](Self::announce) sees to that by itself.
+    /// Calls the hooks before something is done, unless this thread is in one. Whoever does calls
+    /// [`after`](Self::after), on the same thread; [`announce`](Self::announce) sees to that by itself.
     pub fn before(&self, occasion: Occasion, event: &HookEvent<'_>) {
         self.call(|hooks| match occasion {
             Occasion::Request => hooks.before_request(event),
@@ -124,7 +125,8 @@ impl Hooks {
 
     fn each(&self, call: impl Fn(&dyn Hook)) {
         for hook in self.0.iter() {
-            // What watches a pool does not change what it does; and memory comes back while a thread unwinds, too.
+            // What watches a pool does not change what it does; and memory comes back while a thread unwinds,
+            // too.
             if let Err(payload) = catch_unwind(AssertUnwindSafe(|| call(&**hook))) {
                 // Its destructor might panic, too.
                 mem::forget(payload);

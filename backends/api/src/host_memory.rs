@@ -3,15 +3,17 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Where control groups are mounted, in the root of the file system: version 2, version 1, and version 2 beside version 1.
+/// Where control groups are mounted, in the root of the file system: version 2, version 1, and version 2
+/// beside version 1.
 const GROUPS: [(&str, &str, &str); 3] = [
     ("sys/fs/cgroup", "", "memory.max"),
     ("sys/fs/cgroup/memory", "memory", "memory.limit_in_bytes"),
     ("sys/fs/cgroup/unified", "", "memory.max"),
 ];
 
-/// Bytes of the host's memory that this process may use: the machine's, or less where a control group (version 1 or 2), one that it
-/// is in, or a limit of the process (address space, data) leaves less. Of a limit what is in use is subtracted.
+/// Bytes of the host's memory that this process may use: the machine's, or less where a control group
+/// (version 1 or 2), one that it is in, or a limit of the process (address space, data) leaves less. Of a
+/// limit what is in use is subtracted.
 ///
 /// `None` where the system does not report it: on Linux without `/proc`, and on other systems.
 #[must_use]
@@ -43,7 +45,8 @@ fn path_of<'a>(groups: &'a str, controller: &str) -> Option<&'a str> {
     })
 }
 
-/// The least limit of a group and of those that it is in. A container may see its own group alone, as the mount's root.
+/// The least limit of a group and of those that it is in. A container may see its own group alone, as the
+/// mount's root.
 fn least(mount: &Path, path: &str, file: &str) -> Option<u64> {
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty() && *part != "..").collect();
     let groups = (0..=parts.len()).map(|depth| mount.join(parts[..depth].iter().collect::<PathBuf>()));

@@ -1,14 +1,17 @@
 //! The contract between a pool and a device.
 //!
-//! * A [`Backend`] is one device. It allocates [`Memory`], creates [`Stream`]s, records [`Event`]s, copies and fills.
+//! * A [`Backend`] is one device. It allocates [`Memory`], creates [`Stream`]s, records [`Event`]s, copies
+//!   and fills.
 //! * Memory **frees itself on drop**, so there is no `free` to call twice and the pool needs no `unsafe`.
-//! * An operation takes a [`Region`]: a range of a memory *as seen from one stream*. A region made for one stream is
-//!   refused on another, so that a use that was not recorded cannot reach the device.
-//! * Work on a stream runs in order and later. [`Backend::record`] marks a point in a stream, [`Backend::wait`] makes
-//!   another stream wait for it, and the host is blocked only by [`Backend::synchronize`] and [`Backend::download`].
-//! * [`VirtualMemory`] and [`SharedHandles`] are optional and have traits of their own. A device states what it has in
-//!   [`Properties::capabilities`]; a pool never asks which backend it is.
-//! * A [`Hook`] watches a pool. It is here, and not with the pool, because a driver's own pool calls hooks too.
+//! * An operation takes a [`Region`]: a range of a memory *as seen from one stream*. A region made for one
+//!   stream is refused on another, so that a use that was not recorded cannot reach the device.
+//! * Work on a stream runs in order and later. [`Backend::record`] marks a point in a stream,
+//!   [`Backend::wait`] makes another stream wait for it, and the host is blocked only by
+//!   [`Backend::synchronize`] and [`Backend::download`].
+//! * [`VirtualMemory`] and [`SharedHandles`] are optional and have traits of their own. A device states what
+//!   it has in [`Properties::capabilities`]; a pool never asks which backend it is.
+//! * A [`Hook`] watches a pool. It is here, and not with the pool, because a driver's own pool calls hooks
+//!   too.
 //!
 //! The traits are not sealed. New methods come with defaults that answer [`BackendError::Unsupported`].
 #![doc = include_str!("../README.md")]

@@ -4,9 +4,10 @@ use std::fmt;
 
 /// A block of memory on a device. **Dropping it frees it.**
 ///
-/// Dropping is safe at any time, and whoever drops it need not know when its bytes are free: the driver may keep them until
-/// work that uses them is done. A backend makes sure that work which was enqueued before the drop does not touch
-/// memory that was allocated after it (by reference counts, by a stream-ordered free, or by waiting).
+/// Dropping is safe at any time, and whoever drops it need not know when its bytes are free: the driver may
+/// keep them until work that uses them is done. A backend makes sure that work which was enqueued before the
+/// drop does not touch memory that was allocated after it (by reference counts, by a stream-ordered free, or
+/// by waiting).
 pub trait Memory: fmt::Debug + Send + Sync + 'static {
     /// Size in bytes.
     fn len(&self) -> u64;
@@ -34,8 +35,8 @@ pub enum Placement {
     Managed,
 }
 
-/// Bits that say what memory will be used for. Their meaning belongs to the backend (wgpu's `BufferUsages`, OpenCL's
-/// `cl_mem_flags`); to a pool they are only part of the key under which idle memory is found again.
+/// Bits that say what memory will be used for. Their meaning belongs to the backend (wgpu's `BufferUsages`,
+/// OpenCL's `cl_mem_flags`); to a pool they are only part of the key under which idle memory is found again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Usage(pub u64);
 

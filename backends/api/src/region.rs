@@ -5,9 +5,9 @@ use std::ops::{Bound, RangeBounds};
 
 /// A range of a memory that one stream may read. While it exists the range stays where it is.
 ///
-/// A region carries a hold on its block, and everything made from it has that hold too: clones, [slices](Self::slice) and
-/// [projections](Self::project). The memory itself is borrowed from the region, so that a region that is made of it does not
-/// outlive the hold:
+/// A region carries a hold on its block, and everything made from it has that hold too: clones,
+/// [slices](Self::slice) and [projections](Self::project). The memory itself is borrowed from the region, so
+/// that a region that is made of it does not outlive the hold:
 ///
 /// ```compile_fail,E0505
 /// # use vrampool_backend::{Memory, Region, RegionMut, Stream};
@@ -31,8 +31,8 @@ pub struct Region<'a, M> {
 
 /// A range of a memory that one stream may read and write. Not `Clone`: two of them would alias.
 ///
-/// It is [divided](Self::split_at) into parts that do not overlap, and [lent](Self::reborrow) for a while. Every part has the
-/// hold of the whole; there is no other way to a part that stays where it is:
+/// It is [divided](Self::split_at) into parts that do not overlap, and [lent](Self::reborrow) for a while.
+/// Every part has the hold of the whole; there is no other way to a part that stays where it is:
 ///
 /// ```compile_fail,E0716
 /// # use vrampool_backend::{BackendError, Memory, RegionMut, Stream};
@@ -89,23 +89,24 @@ impl<'a, M: Memory> Region<'a, M> {
         Self { memory, offset: 0, len: memory.len(), stream: stream.id(), hold: None, room: 0 }
     }
 
-    /// The same, and the range stays where it is for as long as this or a clone of it exists. A hold that is there already
-    /// stays too.
+    /// The same, and the range stays where it is for as long as this or a clone of it exists. A hold that is
+    /// there already stays too.
     #[must_use]
     pub fn held(mut self, hold: Hold<'a>) -> Self {
         self.hold = Some(hold.above(self.hold.take()));
         self
     }
 
-    /// The same, and up to `bytes` bytes behind it, as far as the memory has them, belong to the same owner and hold nothing. A
-    /// device that copies and fills whole words only may overwrite them.
+    /// The same, and up to `bytes` bytes behind it, as far as the memory has them, belong to the same owner
+    /// and hold nothing. A device that copies and fills whole words only may overwrite them.
     #[must_use]
     pub fn with_room(mut self, bytes: u64) -> Self {
         self.room = bytes.min(self.memory.len() - self.offset - self.len);
         self
     }
 
-    /// Bytes behind it that a device may overwrite with it. A [slice](Self::slice) has them if it ends where the region ends.
+    /// Bytes behind it that a device may overwrite with it. A [slice](Self::slice) has them if it ends where
+    /// the region ends.
     #[must_use]
     pub fn room(&self) -> u64 {
         self.room
@@ -181,8 +182,8 @@ impl<'a, M: Memory> Region<'a, M> {
             && other.offset < self.offset + self.len
     }
 
-    /// For a backend over another one: the same range of the memory that `inner` finds in this one, for the same stream, and
-    /// as held. `inner` cannot keep the memory:
+    /// For a backend over another one: the same range of the memory that `inner` finds in this one, for the
+    /// same stream, and as held. `inner` cannot keep the memory:
     ///
     /// ```compile_fail
     /// # use vrampool_backend::{Memory, Region};
@@ -209,16 +210,16 @@ impl<'a, M: Memory> Region<'a, M> {
         Ok(Region { memory, offset, len, stream, hold, room })
     }
 
-    /// The same range, as held, for use on another stream. For work that the program orders itself: behind the region's
-    /// stream, and before whoever uses the range next.
+    /// The same range, as held, for use on another stream. For work that the program orders itself: behind
+    /// the region's stream, and before whoever uses the range next.
     #[must_use]
     pub fn for_stream<S: Stream>(mut self, stream: &S) -> Self {
         self.stream = stream.id();
         self
     }
 
-    /// The same range for writing too, as held. For a sub-allocator that orders the uses of its memory itself: the caller
-    /// promises that nobody else uses the range in the meantime, streams in order.
+    /// The same range for writing too, as held. For a sub-allocator that orders the uses of its memory
+    /// itself: the caller promises that nobody else uses the range in the meantime, streams in order.
     #[must_use]
     pub fn assume_exclusive(self) -> RegionMut<'a, M> {
         RegionMut(self)
@@ -244,7 +245,8 @@ impl<'a, M: Memory> Region<'a, M> {
 }
 
 impl<'a, M: Memory> RegionMut<'a, M> {
-    /// As [`Region::new`]. The caller promises that nobody else uses the range in the meantime, streams in order.
+    /// As [`Region::new`]. The caller promises that nobody else uses the range in the meantime, streams in
+    /// order.
     ///
     /// # Errors
     /// [`BackendError::InvalidArgument`] when the range leaves the memory.

@@ -30,11 +30,12 @@ pub trait SharedHandles: fmt::Debug + Send + Sync {
     /// The kinds of handle that this device really makes, best first: tried, not read from an attribute.
     fn shareable_kinds(&self) -> &[ShareableKind];
 
-    /// As [`VirtualMemory::create_physical`](crate::VirtualMemory::create_physical), with memory that can be exported as
-    /// `shareable`.
+    /// As [`VirtualMemory::create_physical`](crate::VirtualMemory::create_physical), with memory that can be
+    /// exported as `shareable`.
     ///
     /// # Errors
-    /// [`BackendError::Unsupported`] for a kind that is not in [`shareable_kinds`](Self::shareable_kinds); else as there.
+    /// [`BackendError::Unsupported`] for a kind that is not in [`shareable_kinds`](Self::shareable_kinds);
+    /// else as there.
     fn create_shareable(
         &self,
         bytes: u64,

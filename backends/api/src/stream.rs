@@ -4,9 +4,11 @@ use crate::{BackendError, DeviceId};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Identifies one stream for the life of the process: never used again, not even for another device or backend.
+/// Identifies one stream for the life of the process: never used again, not even for another device or
+/// backend.
 ///
-/// A driver may use a raw handle again after its stream is destroyed; an id cannot be taken for another stream's.
+/// A driver may use a raw handle again after its stream is destroyed; an id cannot be taken for another
+/// stream's.
 ///
 /// ```
 /// # use vrampool_backend::StreamId;
@@ -38,13 +40,14 @@ impl fmt::Display for StreamId {
     }
 }
 
-/// Identifies one capture of streams into a graph. Streams of one capture may wait for each other; a wait between two
-/// captures would merge their graphs.
+/// Identifies one capture of streams into a graph. Streams of one capture may wait for each other; a wait
+/// between two captures would merge their graphs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CaptureId(u64);
 
 impl CaptureId {
-    /// Of a backend that reports whether a stream is captured, and not in which capture: all such captures pass for one.
+    /// Of a backend that reports whether a stream is captured, and not in which capture: all such captures
+    /// pass for one.
     pub const UNKNOWN: Self = Self(0);
 
     /// The capture that the driver names `id`, which it uses for no other while the process runs.
@@ -56,7 +59,8 @@ impl CaptureId {
 
 /// An ordered queue of device work. A clone is another handle to the same queue.
 ///
-/// The queue lives at least as long as any handle to it: idle memory keeps a handle to the stream that used it last.
+/// The queue lives at least as long as any handle to it: idle memory keeps a handle to the stream that used
+/// it last.
 pub trait Stream: Clone + fmt::Debug + Send + Sync + 'static {
     /// The same for all clones, and for nothing else.
     fn id(&self) -> StreamId;

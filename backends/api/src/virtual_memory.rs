@@ -5,22 +5,23 @@ use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
-/// What a device does on which address space is reserved once and physical memory is mapped into it piece by piece.
-/// [`Backend::virtual_memory`](crate::Backend::virtual_memory) answers it.
+/// What a device does on which address space is reserved once and physical memory is mapped into it piece by
+/// piece. [`Backend::virtual_memory`](crate::Backend::virtual_memory) answers it.
 ///
-/// A reservation *is* a [memory of the backend](crate::Backend::Memory), so regions, copies and kernels work on it as on any
-/// other; touching a part that is not mapped, or not accessible, is an error of the work that does it (on a GPU such an error
-/// may cost the program its context). All offsets and sizes are multiples of [`granularity`](Self::granularity), and no
-/// size is 0.
+/// A reservation *is* a [memory of the backend](crate::Backend::Memory), so regions, copies and kernels work
+/// on it as on any other; touching a part that is not mapped, or not accessible, is an error of the work that
+/// does it (on a GPU such an error may cost the program its context). All offsets and sizes are multiples of
+/// [`granularity`](Self::granularity), and no size is 0.
 ///
-/// The same physical memory may be mapped at several places at a time. Work that writes it through one place is seen by
-/// work behind it, in the order of streams, through another; one kernel or copy that uses both is undefined (CUDA's rule of
-/// virtual aliasing).
+/// The same physical memory may be mapped at several places at a time. Work that writes it through one place
+/// is seen by work behind it, in the order of streams, through another; one kernel or copy that uses both is
+/// undefined (CUDA's rule of virtual aliasing).
 ///
-/// Shape after CUDA's driver interface (`cuMemAddressReserve`, `cuMemCreate`, `cuMemMap`, `cuMemSetAccess`), which the
-/// host can offer too. Costs seen on an H200: creating 9 µs, mapping 0.6 µs, setting access 20 µs and unmapping 14 µs *for
-/// each piece*, however many one call covers and whatever their size; releasing 10 to 300 µs by size. While work is under
-/// way, creating took 1.7 ms. So: few and large pieces, mapped seldom, kept.
+/// Shape after CUDA's driver interface (`cuMemAddressReserve`, `cuMemCreate`, `cuMemMap`, `cuMemSetAccess`),
+/// which the host can offer too. Costs seen on an H200: creating 9 µs, mapping 0.6 µs, setting access 20 µs
+/// and unmapping 14 µs *for each piece*, however many one call covers and whatever their size; releasing 10
+/// to 300 µs by size. While work is under way, creating took 1.7 ms. So: few and large pieces, mapped seldom,
+/// kept.
 ///
 /// Every method may be called from any thread. A call that fails has done nothing.
 pub trait VirtualMemory: fmt::Debug + Send + Sync {
@@ -33,34 +34,38 @@ pub trait VirtualMemory: fmt::Debug + Send + Sync {
     /// [`BackendError::Unsupported`] for a kind that cannot be mapped; else what the driver reports.
     fn granularity(&self, kind: MemoryKind) -> Result<u64, BackendError>;
 
-    /// Reserves `bytes` of address space with nothing behind it. Dropping the reservation unmaps and releases it.
+    /// Reserves `bytes` of address space with nothing behind it. Dropping the reservation unmaps and releases
+    /// it.
     ///
     /// # Errors
-    /// [`BackendError::InvalidArgument`] for no bytes or no multiple of the granularity; else what the driver reports.
+    /// [`BackendError::InvalidArgument`] for no bytes or no multiple of the granularity; else what the driver
+    /// reports.
     fn reserve(&self, bytes: u64) -> Result<Self::Memory, BackendError>;
 
-    /// Creates physical memory that is mapped nowhere yet. Where the device has it, network cards can reach it (GPUDirect
-    /// RDMA).
+    /// Creates physical memory that is mapped nowhere yet. Where the device has it, network cards can reach
+    /// it (GPUDirect RDMA).
     ///
     /// # Errors
     /// [`BackendError::OutOfMemory`] when there is none left; [`BackendError::InvalidArgument`] as for
-    /// [`reserve`](Self::reserve); [`BackendError::Unsupported`] as for [`granularity`](Self::granularity); else what the
-    /// driver reports.
+    /// [`reserve`](Self::reserve); [`BackendError::Unsupported`] as for [`granularity`](Self::granularity);
+    /// else what the driver reports.
     fn create_physical(&self, bytes: u64, kind: MemoryKind) -> Result<Physical, BackendError>;
 
-    /// Maps all of `physical` at `offset` of `reservation`. Not accessible before [`set_access`](Self::set_access).
+    /// Maps all of `physical` at `offset` of `reservation`. Not accessible before
+    /// [`set_access`](Self::set_access).
     ///
     /// # Errors
-    /// [`BackendError::InvalidArgument`] when the range leaves the reservation or is mapped already, offset or size
-    /// is no multiple of the granularity, `reservation` is not one, or `physical` is another device's; else what the driver
-    /// reports.
+    /// [`BackendError::InvalidArgument`] when the range leaves the reservation or is mapped already, offset
+    /// or size is no multiple of the granularity, `reservation` is not one, or `physical` is another
+    /// device's; else what the driver reports.
     fn map(&self, reservation: &Self::Memory, offset: u64, physical: &Physical) -> Result<(), BackendError>;
 
-    /// Lets `devices` read and write a mapped range, which may span several mappings; when empty, this device and every other one
-    /// that can access its memory.
+    /// Lets `devices` read and write a mapped range, which may span several mappings; when empty, this device
+    /// and every other one that can access its memory.
     ///
     /// # Errors
-    /// As [`map`](Self::map); [`BackendError::InvalidArgument`] when the range cuts a mapping or part of it is not mapped.
+    /// As [`map`](Self::map); [`BackendError::InvalidArgument`] when the range cuts a mapping or part of it
+    /// is not mapped.
     fn set_access(
         &self,
         reservation: &Self::Memory,
@@ -69,15 +74,16 @@ pub trait VirtualMemory: fmt::Debug + Send + Sync {
         devices: &[DeviceId],
     ) -> Result<(), BackendError>;
 
-    /// Takes whole mappings out of a range; the addresses stay reserved. The caller knows that no work of this device uses them; the
-    /// backend waits for that of other devices which it gave access.
+    /// Takes whole mappings out of a range; the addresses stay reserved. The caller knows that no work of
+    /// this device uses them; the backend waits for that of other devices which it gave access.
     ///
     /// # Errors
     /// As [`set_access`](Self::set_access).
     fn unmap(&self, reservation: &Self::Memory, offset: u64, bytes: u64) -> Result<(), BackendError>;
 
-    /// New physical memory at `offset` of `reservation`, for this device to read and write: created, mapped, made
-    /// accessible, or nothing at all. The building block of allocators of one's own, such as vLLM's `CuMemAllocator`.
+    /// New physical memory at `offset` of `reservation`, for this device to read and write: created, mapped,
+    /// made accessible, or nothing at all. The building block of allocators of one's own, such as vLLM's
+    /// `CuMemAllocator`.
     ///
     /// ```
     /// use vrampool_backend::{BackendError, MemoryKind, VirtualMemory};
@@ -93,7 +99,8 @@ pub trait VirtualMemory: fmt::Debug + Send + Sync {
     /// ```
     ///
     /// # Errors
-    /// As [`create_physical`](Self::create_physical), [`map`](Self::map) and [`set_access`](Self::set_access).
+    /// As [`create_physical`](Self::create_physical), [`map`](Self::map) and
+    /// [`set_access`](Self::set_access).
     fn create_and_map(
         &self,
         reservation: &Self::Memory,
@@ -113,8 +120,8 @@ pub trait VirtualMemory: fmt::Debug + Send + Sync {
         }
     }
 
-    /// Unmaps what [`create_and_map`](Self::create_and_map) mapped at `offset`, and lets it go: the device has it back unless
-    /// a clone of it, or another mapping, is left. The caller knows that no work uses it.
+    /// Unmaps what [`create_and_map`](Self::create_and_map) mapped at `offset`, and lets it go: the device
+    /// has it back unless a clone of it, or another mapping, is left. The caller knows that no work uses it.
     ///
     /// # Errors
     /// As [`unmap`](Self::unmap), with the memory, still mapped.
@@ -128,8 +135,8 @@ pub trait VirtualMemory: fmt::Debug + Send + Sync {
     }
 }
 
-/// Physical memory of a device. A clone is another handle to it. When the last one is dropped and nothing maps it, the device
-/// has it back.
+/// Physical memory of a device. A clone is another handle to it. When the last one is dropped and nothing
+/// maps it, the device has it back.
 #[derive(Clone)]
 pub struct Physical {
     bytes: u64,

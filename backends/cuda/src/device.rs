@@ -21,8 +21,8 @@ pub(crate) const BACKEND: &str = "cuda";
 /// What CUDA's programming guide promises for every allocation: "aligned to at least 256 bytes".
 const ALIGNMENT: u64 = 256;
 
-/// An NVIDIA GPU. A clone, and a device opened again, is another handle to the same device; the context is let go with
-/// the last handle, stream, event and memory.
+/// An NVIDIA GPU. A clone, and a device opened again, is another handle to the same device; the context is
+/// let go with the last handle, stream, event and memory.
 #[derive(Debug, Clone)]
 pub struct CudaDevice {
     shared: Arc<Shared>,
@@ -94,7 +94,8 @@ impl Shared {
         properties.capabilities.set(Capabilities::VIRTUAL_MEMORY, maker.is_some());
         let shared = maker.as_ref().is_some_and(PhysicalMaker::is_said_to_share);
         properties.capabilities.set(Capabilities::SHARED_HANDLES, shared);
-        // A device has one primary context at a time, and may have others, which are told apart by where they are.
+        // A device has one primary context at a time, and may have others, which are told apart by where they
+        // are.
         let key = if context.cudarc().is_primary() {
             u128::from_be_bytes(listed.uuid.0)
         } else {
@@ -117,20 +118,21 @@ impl Shared {
 static OPEN: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
 
 impl CudaDevice {
-    /// The device with this number among those the process sees, in its primary context, which every other library
-    /// uses too.
+    /// The device with this number among those the process sees, in its primary context, which every other
+    /// library uses too.
     ///
     /// # Errors
     /// [`BackendError::Unavailable`] without a driver of CUDA 12.0 or newer or without a device;
-    /// [`BackendError::InvalidArgument`] when there is no device of this number; else what the driver reports.
+    /// [`BackendError::InvalidArgument`] when there is no device of this number; else what the driver
+    /// reports.
     pub fn open(ordinal: usize) -> Result<Self, BackendError> {
         let library = Library::get()?;
         RawDevice::at(library, ordinal)?;
         Self::of(Context::primary(library, ordinal)?)
     }
 
-    /// The device of this name: `cuda` (the first), `cuda:1`, `1`, or a UUID as `nvidia-smi -L` shows it, or as much of
-    /// its beginning as no other device has, behind `cuda:` or not.
+    /// The device of this name: `cuda` (the first), `cuda:1`, `1`, or a UUID as `nvidia-smi -L` shows it, or
+    /// as much of its beginning as no other device has, behind `cuda:` or not.
     ///
     /// # Errors
     /// As [`open`](Self::open); for a name that is none, the error lists the names there are.
@@ -158,7 +160,8 @@ impl CudaDevice {
 
     fn of(context: Context) -> Result<Self, BackendError> {
         fork::opening()?;
-        // Upgraded under the lock and let go behind it: the last handle to a device must not be dropped there.
+        // Upgraded under the lock and let go behind it: the last handle to a device must not be dropped
+        // there.
         let alive = |open: &[Weak<Shared>]| open.iter().filter_map(Weak::upgrade).collect::<Vec<_>>();
         let find = |devices: &[Arc<Shared>]| {
             devices.iter().find(|device| device.context.is_same(context.cudarc())).map(Arc::clone)
@@ -305,7 +308,8 @@ impl Backend for CudaDevice {
         // Leaves this thread's context as it was.
         let _current = self.shared.context.enter()?;
         let create = || self.context().new_stream();
-        // `cudarc` keeps an error of a destructor for the next call, whoever makes it: not this one's, so it is put back.
+        // `cudarc` keeps an error of a destructor for the next call, whoever makes it: not this one's, so it
+        // is put back.
         let stream =
             create().or_else(|earlier| create().inspect(|_| self.context().record_err::<()>(Err(earlier))));
         let library = self.shared.context.library();

@@ -1,8 +1,10 @@
-//! Contexts, memory, queues and events as the driver has them. With its parts, the only unsafe code of this backend.
+//! Contexts, memory, queues and events as the driver has them. With its parts, the only unsafe code of this
+//! backend.
 //!
-//! What is unsafe about the driver is the life of what its handles name. So each handle is in a value that owns what it
-//! names, or keeps the owner alive, and a function here takes such values, never a handle: [`Context`], [`Allocation`],
-//! [`Queue`], [`RawEvent`]. A context is entered before a call and left after it, and left as it was found.
+//! What is unsafe about the driver is the life of what its handles name. So each handle is in a value that
+//! owns what it names, or keeps the owner alive, and a function here takes such values, never a handle:
+//! [`Context`], [`Allocation`], [`Queue`], [`RawEvent`]. A context is entered before a call and left after
+//! it, and left as it was found.
 
 mod allocation;
 mod device;
@@ -118,12 +120,13 @@ impl Context {
         if current == self.shared.cu_ctx() {
             return Ok(());
         }
-        // SAFETY: the context exists. When it is gone, calls on this thread answer so, until another one is current.
+        // SAFETY: the context exists. When it is gone, calls on this thread answer so, until another one is
+        // current.
         library.check("cuCtxSetCurrent", unsafe { (library.cuCtxSetCurrent)(self.shared.cu_ctx()) })
     }
 
-    /// Makes the context current on this thread until the result is dropped. Fails in a forked child, so that nothing behind it
-    /// calls the driver there.
+    /// Makes the context current on this thread until the result is dropped. Fails in a forked child, so that
+    /// nothing behind it calls the driver there.
     pub(crate) fn enter(&self) -> Result<Current<'_>, BackendError> {
         fork::check()?;
         let library = self.library;
@@ -140,9 +143,10 @@ impl Context {
     }
 }
 
-/// A context on top of what this thread has current, until this is dropped: `cudarc` makes a context current to drop a
-/// stream or a context, and leaves it so, unless it is current already. What lies below is never touched, because it
-/// may be a context that somebody has destroyed, which the driver survives only where it is.
+/// A context on top of what this thread has current, until this is dropped: `cudarc` makes a context current
+/// to drop a stream or a context, and leaves it so, unless it is current already. What lies below is never
+/// touched, because it may be a context that somebody has destroyed, which the driver survives only where it
+/// is.
 #[derive(Debug, Default)]
 pub(crate) struct Cover(Option<&'static Library>);
 
@@ -181,8 +185,8 @@ impl Drop for Current<'_> {
     fn drop(&mut self) {
         if self.pushed {
             let mut popped = std::ptr::null_mut();
-            // SAFETY: it takes off the stack what `enter` put there; nobody else's entry, since entries are dropped in
-            // reverse order on the one thread that this cannot leave.
+            // SAFETY: it takes off the stack what `enter` put there; nobody else's entry, since entries are
+            // dropped in reverse order on the one thread that this cannot leave.
             let _ = unsafe { (self.context.library.cuCtxPopCurrent_v2)(&raw mut popped) };
         }
     }
@@ -223,13 +227,14 @@ impl Current<'_> {
         Ok(status != 0)
     }
 
-    /// The driver's number of the capture that a stream is a part of, which it uses for no other; 0 of one that failed.
+    /// The driver's number of the capture that a stream is a part of, which it uses for no other; 0 of one
+    /// that failed.
     pub(crate) fn capture_of(&self, queue: &Queue) -> Result<Option<u64>, BackendError> {
         let (stream, mut status, mut id) = (queue.handle()?, 0, 0);
         let (graph, nodes, count) = (std::ptr::null_mut(), std::ptr::null_mut(), std::ptr::null_mut());
         let ask = self.context.library.cuStreamGetCaptureInfo_v2;
-        // SAFETY: the queue keeps its stream alive; the call writes one number each to `status` and `id`, and what is not
-        // wanted of the graph has null in its place, which the driver's header allows.
+        // SAFETY: the queue keeps its stream alive; the call writes one number each to `status` and `id`, and
+        // what is not wanted of the graph has null in its place, which the driver's header allows.
         let code = unsafe { ask(stream, &raw mut status, &raw mut id, graph, nodes, count) };
         self.context.library.check("cuStreamGetCaptureInfo", code)?;
         Ok((status != 0).then_some(id))
@@ -246,8 +251,9 @@ impl Current<'_> {
 
     pub(crate) fn wait(&self, queue: &Queue, event: &RawEvent) -> Result<(), BackendError> {
         let stream = queue.handle()?;
-        // SAFETY: the queue keeps its stream alive and the event is alive; it may be destroyed or recorded again when
-        // the call has returned, because the driver takes the point, not the event, into the stream.
+        // SAFETY: the queue keeps its stream alive and the event is alive; it may be destroyed or recorded
+        // again when the call has returned, because the driver takes the point, not the event, into the
+        // stream.
         let code = unsafe { (self.context.library.cuStreamWaitEvent)(stream, event.handle(), 0) };
         self.context.library.check("cuStreamWaitEvent", code)
     }
@@ -265,8 +271,9 @@ impl Current<'_> {
     }
 }
 
-/// This thread under `CU_STREAM_CAPTURE_MODE_RELAXED`: a capture of any thread neither fails what is called here nor is
-/// spoilt by it. For calls that take or give memory, and for waiting on the host, or asking, for what is not captured.
+/// This thread under `CU_STREAM_CAPTURE_MODE_RELAXED`: a capture of any thread neither fails what is called
+/// here nor is spoilt by it. For calls that take or give memory, and for waiting on the host, or asking, for
+/// what is not captured.
 struct Relaxed {
     library: &'static Library,
     before: c_int,
@@ -294,8 +301,8 @@ pub(crate) struct Queue {
     stream: Arc<CudaStream>,
     /// Whose default stream it is, where it is the default stream of a thread.
     thread: Option<ThreadId>,
-    /// Whether its owner is about to destroy it: its work is done, and its handle is not to be used any more, because the
-    /// driver crashes on one that it has destroyed.
+    /// Whether its owner is about to destroy it: its work is done, and its handle is not to be used any more,
+    /// because the driver crashes on one that it has destroyed.
     retired: AtomicBool,
 }
 
@@ -316,7 +323,8 @@ impl Queue {
     }
 
     pub(crate) fn retire(&self) {
-        // Release: pairs with the acquire in `is_retired`; what the caller does next, destroying the stream, comes after.
+        // Release: pairs with the acquire in `is_retired`; what the caller does next, destroying the stream,
+        // comes after.
         self.retired.store(true, Ordering::Release);
     }
 
@@ -331,8 +339,9 @@ impl Queue {
         }
     }
 
-    /// The stream's handle; an error once it is retired. On a thread where a per-thread handle would mean another stream, the context's default
-    /// stream: it is ordered after and before that one's work, as it is with every stream that is not non-blocking.
+    /// The stream's handle; an error once it is retired. On a thread where a per-thread handle would mean
+    /// another stream, the context's default stream: it is ordered after and before that one's work, as it is
+    /// with every stream that is not non-blocking.
     fn handle(&self) -> Result<sys::CUstream, BackendError> {
         self.check_not_retired()?;
         if self.is_of_another_thread() {
@@ -382,7 +391,8 @@ impl Drop for RawEvent {
     fn drop(&mut self) {
         // On a lost device there is nothing left to destroy.
         let Ok(_current) = self.context.enter() else { return };
-        // SAFETY: this value owned the event, and nobody has it any more. Work that waits for it goes on unharmed.
+        // SAFETY: this value owned the event, and nobody has it any more. Work that waits for it goes on
+        // unharmed.
         let _ = unsafe { (self.context.library.cuEventDestroy_v2)(self.handle()) };
     }
 }

@@ -40,13 +40,15 @@ pub enum PoolHandle {
 
 /// One of the driver's pools, on one device. A clone is another handle to it.
 ///
-/// * Memory is taken and freed in the order of a stream, and the host waits for nothing. Use on another stream is the
-///   caller's to order ([`CudaMemory`]); a [pool](https://docs.rs/vrampool) over it does that by itself.
-/// * The [limit](Self::set_limit) is hard, on the bytes that this pool handed out. How much the driver keeps of what is free
-///   is another thing, the [release threshold](Self::set_release_threshold).
-/// * Before a lack of memory is an error, the stream's work is awaited and unused memory given back, then that of the whole
-///   device.
-/// * Nothing but these bytes is touched: no pool is made the device's current one, and no threshold set unasked.
+/// * Memory is taken and freed in the order of a stream, and the host waits for nothing. Use on another
+///   stream is the caller's to order ([`CudaMemory`]); a [pool](https://docs.rs/vrampool) over it does that
+///   by itself.
+/// * The [limit](Self::set_limit) is hard, on the bytes that this pool handed out. How much the driver keeps
+///   of what is free is another thing, the [release threshold](Self::set_release_threshold).
+/// * Before a lack of memory is an error, the stream's work is awaited and unused memory given back, then
+///   that of the whole device.
+/// * Nothing but these bytes is touched: no pool is made the device's current one, and no threshold set
+///   unasked.
 ///
 /// ```no_run
 /// use vrampool_cuda::{Backend, CudaDevice, DriverPool, Limit, PoolHandle};
@@ -82,8 +84,8 @@ impl DriverPool {
     /// A handle to one of the device's pools, with the limit that `CUPY_GPU_MEMORY_LIMIT` sets, if it is set.
     ///
     /// # Errors
-    /// [`BackendError::Unsupported`] where the device has no pools; [`BackendError::InvalidArgument`] for a variable that
-    /// cannot be read; else what the driver reports.
+    /// [`BackendError::Unsupported`] where the device has no pools; [`BackendError::InvalidArgument`] for a
+    /// variable that cannot be read; else what the driver reports.
     pub fn new(device: &CudaDevice, handle: PoolHandle) -> Result<Self, BackendError> {
         let (context, number) = (device.shared().context(), device_number(device)?);
         let raw = match handle {
@@ -104,8 +106,9 @@ impl DriverPool {
         Ok(pool)
     }
 
-    /// The same pool, that calls `hook` around each request, each allocation and each free of what is asked for by this handle
-    /// and its clones from now on; after those added before. To hooks its name is `driver pool`.
+    /// The same pool, that calls `hook` around each request, each allocation and each free of what is asked
+    /// for by this handle and its clones from now on; after those added before. To hooks its name is
+    /// `driver pool`.
     ///
     /// # Errors
     /// [`BackendError::InvalidArgument`] when a hook of that name is there.
@@ -120,8 +123,8 @@ impl DriverPool {
         &self.shared.device
     }
 
-    /// The driver's own handle, for other libraries. They are done with it before the last handle here is dropped, where the
-    /// pool was created here.
+    /// The driver's own handle, for other libraries. They are done with it before the last handle here is
+    /// dropped, where the pool was created here.
     #[must_use]
     pub fn raw_handle(&self) -> CUmemoryPool {
         self.shared.raw.handle()
@@ -140,9 +143,9 @@ impl DriverPool {
     /// As [`malloc`](Self::malloc), in the order of `stream`: work on it may use the memory at once.
     ///
     /// # Errors
-    /// [`DriverPoolError::OutOfMemory`] when the limit or, in spite of all that could be given back, the device does not
-    /// allow it; [`DriverPoolError::Backend`] for a stream of another device or one that was retired, and for what the
-    /// driver reports.
+    /// [`DriverPoolError::OutOfMemory`] when the limit or, in spite of all that could be given back, the
+    /// device does not allow it; [`DriverPoolError::Backend`] for a stream of another device or one that was
+    /// retired, and for what the driver reports.
     #[track_caller]
     pub fn malloc_on(&self, bytes: u64, stream: &CudaStream) -> Result<CudaMemory, DriverPoolError> {
         fork::check()?;
@@ -212,7 +215,8 @@ impl DriverPool {
         }
     }
 
-    /// Waits for `stream`, or this thread's current one, and gives all memory that is not in use back to the device.
+    /// Waits for `stream`, or this thread's current one, and gives all memory that is not in use back to the
+    /// device.
     ///
     /// # Errors
     /// What the driver reports, failures of the stream's work included.
@@ -225,7 +229,8 @@ impl DriverPool {
         self.trim_to(0)
     }
 
-    /// Gives unused memory back until the pool has at most `keep` bytes. Waits for nothing: what work may still use stays.
+    /// Gives unused memory back until the pool has at most `keep` bytes. Waits for nothing: what work may
+    /// still use stays.
     ///
     /// # Errors
     /// What the driver reports.
@@ -299,8 +304,8 @@ impl DriverPool {
         self.shared.raw.figure(Figure::ReleaseThreshold)
     }
 
-    /// Sets the [threshold](Self::release_threshold). It is the driver's pool's: of the default and the current one, every
-    /// user in the process has it.
+    /// Sets the [threshold](Self::release_threshold). It is the driver's pool's: of the default and the
+    /// current one, every user in the process has it.
     ///
     /// # Errors
     /// What the driver reports.
@@ -319,7 +324,8 @@ pub(crate) fn allocate_current(
     allocate(&raw, bytes, stream)
 }
 
-/// Asks; while the device is out of memory, waits for ever more work to end, gives back what that frees, and asks again.
+/// Asks; while the device is out of memory, waits for ever more work to end, gives back what that frees, and
+/// asks again.
 fn allocate(raw: &RawPool, bytes: u64, stream: &CudaStream) -> Result<Allocation, BackendError> {
     let context = raw.context();
     let mut answer = context.allocate_from(raw, bytes, stream);

@@ -28,7 +28,8 @@ impl DriverPools {
     /// One kind for each device, in the devices' order.
     ///
     /// # Errors
-    /// [`BackendError::InvalidArgument`] when there are more or fewer than devices; else as [`new`](Self::new).
+    /// [`BackendError::InvalidArgument`] when there are more or fewer than devices; else as
+    /// [`new`](Self::new).
     pub fn per_device(handles: &[PoolHandle]) -> Result<Self, BackendError> {
         let devices = listing::list()?.len();
         if handles.len() != devices {

@@ -1,19 +1,21 @@
 //! NVIDIA GPUs as devices of a pool.
 //!
-//! * The driver is opened at run time and every function looked up before any is called: without a driver, with an old
-//!   one, or without a device, [`CudaDevice::open`] answers [`BackendError::Unavailable`]. Nothing panics.
+//! * The driver is opened at run time and every function looked up before any is called: without a driver,
+//!   with an old one, or without a device, [`CudaDevice::open`] answers [`BackendError::Unavailable`].
+//!   Nothing panics.
 //! * A device is used in its primary context, as every other library uses it, or in
-//!   [the program's own](CudaDevice::from_context). A call leaves the thread's current context as it found it.
-//! * Streams are the program's own, [wrapped](CudaDevice::wrap_stream), or [raw handles](CudaDevice::wrap_raw_stream)
-//!   of other libraries', the [null](CudaDevice::null_stream) and the
-//!   [per-thread](CudaDevice::per_thread_stream) default stream, or new non-blocking ones. One stream has one id,
-//!   however often it is wrapped.
-//! * Kernels and libraries take regions as [`CudaView`] and [`CudaViewMut`], which launch, copy and pass to cuBLAS or
-//!   NCCL through [`cudarc`], re-exported here. A view costs no event.
-//! * [`DriverPool`] is one of the driver's own pools, which allocate and free in the order of a stream: CuPy's
-//!   `MemoryAsyncPool`. A pool over it is made by `Source::Driver`.
-//! * [Virtual memory](VirtualMemory): addresses reserved once, a [`CudaMemory`] like any other, and physical memory mapped
-//!   there piece by piece, which [other processes](SharedHandles) can have too.
+//!   [the program's own](CudaDevice::from_context). A call leaves the thread's current context as it found
+//!   it.
+//! * Streams are the program's own, [wrapped](CudaDevice::wrap_stream), or
+//!   [raw handles](CudaDevice::wrap_raw_stream) of other libraries', the [null](CudaDevice::null_stream) and
+//!   the [per-thread](CudaDevice::per_thread_stream) default stream, or new non-blocking ones. One stream has
+//!   one id, however often it is wrapped.
+//! * Kernels and libraries take regions as [`CudaView`] and [`CudaViewMut`], which launch, copy and pass to
+//!   cuBLAS or NCCL through [`cudarc`], re-exported here. A view costs no event.
+//! * [`DriverPool`] is one of the driver's own pools, which allocate and free in the order of a stream:
+//!   CuPy's `MemoryAsyncPool`. A pool over it is made by `Source::Driver`.
+//! * [Virtual memory](VirtualMemory): addresses reserved once, a [`CudaMemory`] like any other, and physical
+//!   memory mapped there piece by piece, which [other processes](SharedHandles) can have too.
 //! * [`TestKernels`] verify memory and the order of streams, in tests.
 //! * [`CudaMemory`] is made from and turned into `cudarc`'s slices, without a double free.
 //! * The driver's error keeps its number, name and text. An error after which a context is of no more use is

@@ -76,8 +76,8 @@ pub(crate) fn describe(library: &'static Library, ordinal: usize) -> Result<List
     })
 }
 
-/// The number of the one device that `name` names: `cuda`, `cuda:1`, `1`, or a UUID or the beginning of one, behind `cuda:`
-/// or not.
+/// The number of the one device that `name` names: `cuda`, `cuda:1`, `1`, or a UUID or the beginning of one,
+/// behind `cuda:` or not.
 pub(crate) fn find(name: &str, devices: &[Listed]) -> Result<usize, BackendError> {
     let number = if name == "cuda" { "0" } else { name.strip_prefix("cuda:").unwrap_or(name) };
     let by_number = number.parse().ok().filter(|&ordinal: &usize| ordinal < devices.len());

@@ -7,14 +7,16 @@ use vrampool_backend::{BackendError, Memory, MemoryKind, Placement, Region, Usag
 
 /// Memory of a [`CudaDevice`](crate::CudaDevice): its own, pinned memory of the host, or managed memory.
 ///
-/// Dropping it frees it, and may block: the driver waits for all work of the context before it takes memory back, which
-/// is what keeps pending work away from memory that is allocated later. Dropping works on any thread.
+/// Dropping it frees it, and may block: the driver waits for all work of the context before it takes memory
+/// back, which is what keeps pending work away from memory that is allocated later. Dropping works on any
+/// thread.
 ///
-/// Memory that came in the order of a stream ([`DriverPool`](crate::DriverPool), [`Backend::allocate_on`]) is freed in the
-/// order of that stream, without a wait: whoever used it on another stream makes that one wait first, or gives it back by
-/// [`Backend::free_on`].
+/// Memory that came in the order of a stream ([`DriverPool`](crate::DriverPool), [`Backend::allocate_on`]) is
+/// freed in the order of that stream, without a wait: whoever used it on another stream makes that one wait
+/// first, or gives it back by [`Backend::free_on`].
 ///
-/// A [reservation](vrampool_backend::VirtualMemory::reserve) is one of these too, with what is mapped there behind its addresses.
+/// A [reservation](vrampool_backend::VirtualMemory::reserve) is one of these too, with what is mapped there
+/// behind its addresses.
 ///
 /// [`Backend::allocate_on`]: vrampool_backend::Backend::allocate_on
 /// [`Backend::free_on`]: vrampool_backend::Backend::free_on
@@ -24,13 +26,15 @@ pub struct CudaMemory {
     _leave: Option<Leave>,
     allocation: Allocation,
     kind: MemoryKind,
-    /// Dropped after the allocation: what it counts as used in a [`DriverPool`](crate::DriverPool), until it is given back.
+    /// Dropped after the allocation: what it counts as used in a [`DriverPool`](crate::DriverPool), until it
+    /// is given back.
     _charge: Option<Charge>,
 }
 
 impl CudaMemory {
-    /// For [`Placement::HostVisible`]: asks by name that kernels reach the memory (`CU_MEMHOSTALLOC_DEVICEMAP`). On every
-    /// device that [`CudaDevice`](crate::CudaDevice) opens they do in any case.
+    /// For [`Placement::HostVisible`]: asks by name that kernels reach the memory
+    /// (`CU_MEMHOSTALLOC_DEVICEMAP`). On every device that [`CudaDevice`](crate::CudaDevice) opens they do in
+    /// any case.
     pub const MAPPED: Usage = Usage(1);
 
     pub(crate) fn new(allocation: Allocation, kind: MemoryKind) -> Self {
@@ -43,7 +47,8 @@ impl CudaMemory {
         Self { _leave: charge.leave(), allocation: allocation.shown_as(bytes), kind, _charge: Some(charge) }
     }
 
-    /// Has it freed in the order of `stream`, if it came in the order of one. All work on it is on `stream` or before it.
+    /// Has it freed in the order of `stream`, if it came in the order of one. All work on it is on `stream`
+    /// or before it.
     pub(crate) fn free_behind(&mut self, stream: &CudaStream) {
         self.allocation.free_behind(stream);
     }

@@ -12,8 +12,8 @@ use vrampool_backend::{BackendError, DeviceId, Region, Stream, StreamId, fork};
 /// An ordered queue of work on a [`CudaDevice`](crate::CudaDevice): a stream made by
 /// [`create_stream`](vrampool_backend::Backend::create_stream), or anybody's that was wrapped.
 ///
-/// Wrapping one stream twice gives handles to one stream, with one id. A stream is identified by the number that the
-/// driver gives it and never uses again, not by its handle, which may come back as another stream's.
+/// Wrapping one stream twice gives handles to one stream, with one id. A stream is identified by the number
+/// that the driver gives it and never uses again, not by its handle, which may come back as another stream's.
 #[derive(Debug, Clone)]
 pub struct CudaStream {
     inner: Arc<Inner>,
@@ -26,7 +26,8 @@ struct Inner {
     queue: Queue,
     /// Where the stream was wrapped by its raw handle first: the value that owns it, once that is known.
     owner: OnceLock<Arc<cudarc::driver::CudaStream>>,
-    /// After the stream, whose dropping would make its context current for good, and before the context itself.
+    /// After the stream, whose dropping would make its context current for good, and before the context
+    /// itself.
     cover: Cover,
     device: Arc<Shared>,
 }
@@ -54,7 +55,8 @@ impl Drop for Inner {
 }
 
 impl CudaDevice {
-    /// Waits for all work of the device's context, on whatever streams, and of other devices that can access its memory.
+    /// Waits for all work of the device's context, on whatever streams, and of other devices that can access
+    /// its memory.
     ///
     /// # Errors
     /// What the driver reports, failures of the work included.
@@ -73,8 +75,8 @@ impl CudaDevice {
         CudaStream::of(self.shared(), self.context().default_stream())
     }
 
-    /// The calling thread's own default stream. On another thread, what is done with it runs on the null stream, which
-    /// is ordered with it: right, but slower.
+    /// The calling thread's own default stream. On another thread, what is done with it runs on the null
+    /// stream, which is ordered with it: right, but slower.
     ///
     /// # Errors
     /// What the driver reports.
@@ -83,8 +85,8 @@ impl CudaDevice {
         CudaStream::of(self.shared(), self.context().per_thread_stream())
     }
 
-    /// A stream of the program's own. It lives as long as a handle to it. Where it is the per-thread default stream, it is
-    /// the calling thread's.
+    /// A stream of the program's own. It lives as long as a handle to it. Where it is the per-thread default
+    /// stream, it is the calling thread's.
     ///
     /// # Errors
     /// [`BackendError::InvalidArgument`] for a stream of another context; else what the driver reports.
@@ -129,20 +131,22 @@ impl CudaStream {
         Ok(Self { inner })
     }
 
-    /// The stream as `cudarc` has it, for launches and libraries. A per-thread default stream is, under this handle,
-    /// that of whichever thread uses it.
+    /// The stream as `cudarc` has it, for launches and libraries. A per-thread default stream is, under this
+    /// handle, that of whichever thread uses it.
     #[must_use]
     pub fn cudarc(&self) -> &Arc<cudarc::driver::CudaStream> {
         self.inner.queue.cudarc()
     }
 
-    /// Lets a stream go that other code is about to destroy: waits for its work and never uses its handle again. Memory
-    /// that was last used on it is found again without a wait; new work on it is refused as an invalid argument.
+    /// Lets a stream go that other code is about to destroy: waits for its work and never uses its handle
+    /// again. Memory that was last used on it is found again without a wait; new work on it is refused as an
+    /// invalid argument.
     ///
     /// For streams wrapped [by their raw handle](crate::CudaDevice::wrap_raw_stream). Others are kept alive.
     ///
     /// # Errors
-    /// What the driver reports, failures of the stream's work included. The handle is not used again in that case either.
+    /// What the driver reports, failures of the stream's work included. The handle is not used again in that
+    /// case either.
     pub fn retire(&self) -> Result<(), BackendError> {
         let done = match self.queue().is_retired() {
             true => Ok(()),

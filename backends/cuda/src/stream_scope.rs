@@ -30,7 +30,8 @@ impl Drop for StreamScope {
 }
 
 impl CudaStream {
-    /// Makes it the [current stream](CudaDevice::current_stream) of this thread, for its device, until the result is dropped.
+    /// Makes it the [current stream](CudaDevice::current_stream) of this thread, for its device, until the
+    /// result is dropped.
     pub fn enter(&self) -> StreamScope {
         ENTERED.with_borrow_mut(|entered| entered.push(self.clone()));
         StreamScope { stream: self.clone(), this_thread: PhantomData }
@@ -38,7 +39,8 @@ impl CudaStream {
 }
 
 impl CudaDevice {
-    /// This thread's current stream: of those [entered](CudaStream::enter) the newest on this device, else the null stream.
+    /// This thread's current stream: of those [entered](CudaStream::enter) the newest on this device, else
+    /// the null stream.
     ///
     /// # Errors
     /// What the driver reports.

@@ -9,11 +9,12 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use vrampool_backend::{BackendError, Region, RegionMut};
 
-/// A region as `T`s that one stream may read: an argument of a kernel, or of a library's call, on that stream.
+/// A region as `T`s that one stream may read: an argument of a kernel, or of a library's call, on that
+/// stream.
 ///
-/// What it costs is a look at a region: no event is made or recorded, because the region's stream orders its use. A
-/// library that asks for the address for *another* stream gets it in the right order all the same, at the price of a
-/// wait of the host.
+/// What it costs is a look at a region: no event is made or recorded, because the region's stream orders its
+/// use. A library that asks for the address for *another* stream gets it in the right order all the same, at
+/// the price of a wait of the host.
 pub struct CudaView<'a, T> {
     /// In a field of its own, because a kernel's arguments are given by where they are.
     address: sys::CUdeviceptr,
@@ -30,13 +31,13 @@ pub struct CudaViewMut<'a, T>(CudaView<'a, T>);
 impl CudaStream {
     /// `region`, made for this stream, as `T`s to read.
     ///
-    /// A kernel takes it by [`LaunchArgs::arg`](cudarc::driver::LaunchArgs) with `&view`, on this stream; a library's
-    /// call and `cudarc`'s copies take it as [`DevicePtr`].
+    /// A kernel takes it by [`LaunchArgs::arg`](cudarc::driver::LaunchArgs) with `&view`, on this stream; a
+    /// library's call and `cudarc`'s copies take it as [`DevicePtr`].
     ///
     /// # Errors
-    /// [`BackendError::InvalidArgument`] when the region was made for another stream, or is not a whole number of aligned
-    /// `T`s, or `T` has no size, or this is the default stream of another thread or a retired
-    /// stream.
+    /// [`BackendError::InvalidArgument`] when the region was made for another stream, or is not a whole
+    /// number of aligned `T`s, or `T` has no size, or this is the default stream of another thread or a
+    /// retired stream.
     pub fn view<'a, T: Pod + DeviceRepr>(
         &self,
         region: Region<'a, CudaMemory>,

@@ -1,4 +1,5 @@
-//! A device's virtual memory: what is checked before the driver is asked, and how its physical memory is made.
+//! A device's virtual memory: what is checked before the driver is asked, and how its physical memory is
+//! made.
 
 use crate::device::CudaDevice;
 use crate::driver::{Context, Library, PhysicalTraits, RawDevice, RawPhysical};
@@ -19,7 +20,8 @@ const FABRIC_SUPPORTED: i32 = 128;
 pub(crate) struct PhysicalMaker {
     /// The driver's number of the device.
     device: i32,
-    /// Whether the driver says that it makes handles for other processes. Of fabric handles it says so untruly.
+    /// Whether the driver says that it makes handles for other processes. Of fabric handles it says so
+    /// untruly.
     is_said_to_share: bool,
     /// Whether network cards can reach memory: as the driver says, until it refuses to make such memory.
     direct_rdma: AtomicBool,
@@ -84,7 +86,8 @@ impl PhysicalMaker {
         Ok(physical)
     }
 
-    /// What `ask` answers for memory that network cards can reach; where it is refused, for memory that they cannot.
+    /// What `ask` answers for memory that network cards can reach; where it is refused, for memory that they
+    /// cannot.
     fn with_rdma_or_without<T>(
         &self,
         shareable: Option<ShareableKind>,
@@ -108,10 +111,11 @@ fn is_refusal(error: &BackendError) -> bool {
 }
 
 impl CudaDevice {
-    /// Makes the device's context current on this thread, whatever was before, and leaves it so: for the program's own calls
-    /// of the driver. What is called here needs no context and leaves none behind.
+    /// Makes the device's context current on this thread, whatever was before, and leaves it so: for the
+    /// program's own calls of the driver. What is called here needs no context and leaves none behind.
     ///
-    /// The context is let go with the last handle to the device, and a thread that has it current is told so by the driver.
+    /// The context is let go with the last handle to the device, and a thread that has it current is told so
+    /// by the driver.
     ///
     /// # Errors
     /// What the driver reports.
@@ -182,10 +186,10 @@ pub(crate) fn check_size(bytes: u64, granularity: u64) -> Result<(), BackendErro
     }
 }
 
-/// The device's own memory alone. A reservation is a [`CudaMemory`] of [`Placement::Device`]; copies and fills of a part that
-/// is not mapped, or not accessible, are refused, while a kernel that touches one loses the context. Dropping a reservation in
-/// which something is mapped waits for all work of the context, as dropping other memory does. Nothing here is spoilt by, or
-/// spoils, a capture.
+/// The device's own memory alone. A reservation is a [`CudaMemory`] of [`Placement::Device`]; copies and
+/// fills of a part that is not mapped, or not accessible, are refused, while a kernel that touches one loses
+/// the context. Dropping a reservation in which something is mapped waits for all work of the context, as
+/// dropping other memory does. Nothing here is spoilt by, or spoils, a capture.
 impl VirtualMemory for CudaDevice {
     type Memory = CudaMemory;
 
@@ -212,8 +216,8 @@ impl VirtualMemory for CudaDevice {
         reservation.allocation().map(offset, raw)
     }
 
-    /// Without `devices`, this one and all others that can access its memory. [`BackendError::InvalidArgument`] too for a device that
-    /// nobody has open.
+    /// Without `devices`, this one and all others that can access its memory.
+    /// [`BackendError::InvalidArgument`] too for a device that nobody has open.
     fn set_access(
         &self,
         reservation: &CudaMemory,

@@ -1,4 +1,5 @@
-//! Without a driver or without a device, every way in is a typed error. `CUDA_VISIBLE_DEVICES=` makes any machine one.
+//! Without a driver or without a device, every way in is a typed error. `CUDA_VISIBLE_DEVICES=` makes any
+//! machine one.
 
 use vrampool_cuda::{BackendError, CudaDevice, list};
 

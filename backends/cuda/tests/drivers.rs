@@ -1,4 +1,5 @@
-//! Drivers that are broken, old, or without a device, made here: each is a typed error that says what is wrong.
+//! Drivers that are broken, old, or without a device, made here: each is a typed error that says what is
+//! wrong.
 #![cfg(target_os = "linux")]
 
 use std::path::Path;
@@ -17,7 +18,8 @@ fn functions() -> Vec<&'static str> {
     names
 }
 
-/// A library in which every function but `missing` succeeds and does nothing else, and these say what they are told.
+/// A library in which every function but `missing` succeeds and does nothing else, and these say what they
+/// are told.
 fn source(missing: &str, init: i32, version: i32, devices: i32) -> String {
     let mut text = format!(
         "int cuInit(unsigned f) {{ return {init}; }}\n\

@@ -1,5 +1,5 @@
-//! A kernel that breaks the context: what is asked of the device afterwards is a typed error, and drops do no harm.
-//! Alone in its process, whose context is gone for good.
+//! A kernel that breaks the context: what is asked of the device afterwards is a typed error, and drops do no
+//! harm. Alone in its process, whose context is gone for good.
 
 #[path = "gpu/kernels.rs"]
 mod kernels;

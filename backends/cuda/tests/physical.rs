@@ -1,4 +1,5 @@
-//! What virtual memory takes of the device, and gives back. Alone in its process, so that what the device has left says so.
+//! What virtual memory takes of the device, and gives back. Alone in its process, so that what the device has
+//! left says so.
 
 #[path = "require/mod.rs"]
 mod require;

@@ -1,5 +1,6 @@
-//! What the device does when the driver lacks, refuses or fails a part of virtual memory. Each case runs in a separate process
-//! on the simulated driver, with the settings that the case needs; skipped where that driver is not loaded.
+//! What the device does when the driver lacks, refuses or fails a part of virtual memory. Each case runs in a
+//! separate process on the simulated driver, with the settings that the case needs; skipped where that driver
+//! is not loaded.
 #![cfg(target_os = "linux")]
 
 use std::process::Command;
@@ -245,7 +246,8 @@ fn answers_each_code() {
     }
 }
 
-/// Each result of the driver that ends a context is reported as a lost device, an error that the hardware contained among them.
+/// Each result of the driver that ends a context is reported as a lost device, an error that the hardware
+/// contained among them.
 #[test]
 fn results_that_end_a_context_are_a_lost_device() {
     run("answers_each_code", "");

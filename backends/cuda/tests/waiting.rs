@@ -1,4 +1,5 @@
-//! What waits for the device, and what does not. Alone in its process, because other threads' calls may wait in between.
+//! What waits for the device, and what does not. Alone in its process, because other threads' calls may wait
+//! in between.
 
 #[path = "gpu/kernels.rs"]
 mod kernels;
@@ -21,14 +22,16 @@ fn spin(device: &CudaDevice, kernels: &Kernels, stream: &CudaStream) {
     kernels.spin(stream, BUSY);
 }
 
-/// The contract: work that was enqueued before a drop does not touch memory that is allocated after it. Here because
-/// freeing waits, for a size that the driver takes out of a larger piece as for one that it maps by itself.
+/// The contract: work that was enqueued before a drop does not touch memory that is allocated after it. Here
+/// because freeing waits, for a size that the driver takes out of a larger piece as for one that it maps by
+/// itself.
 fn freeing_waits_for_work_on_every_stream(device: &CudaDevice, kernels: &Kernels) {
     let stream = device.create_stream().expect("a stream");
     for kind in [Placement::Device, Placement::HostVisible, Placement::Managed] {
         for bytes in [1024, 64 * 1024, 8 << 20] {
             let memory = device.allocate(bytes, kind.into()).expect("memory");
-            // Faults of pages, which managed memory takes when it is touched first, are over before the clock starts.
+            // Faults of pages, which managed memory takes when it is touched first, are over before the clock
+            // starts.
             device.fill(&stream, RegionMut::whole(&memory, &stream), 0).expect("a fill");
             spin(device, kernels, &stream);
             device.fill(&stream, RegionMut::whole(&memory, &stream), 1).expect("a fill");

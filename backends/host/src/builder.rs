@@ -54,14 +54,16 @@ impl Default for HostBuilder {
 }
 
 impl HostBuilder {
-    /// Memory in all, bytes. Default: the machine's; on Linux less where a control group or a limit of the process
-    /// [leaves less](vrampool_backend::host_memory). It may be more: pages that nobody touches cost nothing.
+    /// Memory in all, bytes. Default: the machine's; on Linux less where a control group or a limit of the
+    /// process [leaves less](vrampool_backend::host_memory). It may be more: pages that nobody touches cost
+    /// nothing.
     pub fn capacity(mut self, bytes: u64) -> Self {
         self.capacity = Some(bytes);
         self
     }
 
-    /// The largest single allocation, bytes, as OpenCL devices have one. Default: as large as an address space.
+    /// The largest single allocation, bytes, as OpenCL devices have one. Default: as large as an address
+    /// space.
     pub fn max_allocation(mut self, bytes: u64) -> Self {
         self.max_allocation = bytes.min(isize::MAX as u64);
         self
@@ -85,15 +87,15 @@ impl HostBuilder {
         self
     }
 
-    /// The [granularity of virtual memory](vrampool_backend::VirtualMemory::granularity), bytes, rounded up to a power of two
-    /// and to a page of the host's. Default: 2 MiB, as GPUs have it.
+    /// The [granularity of virtual memory](vrampool_backend::VirtualMemory::granularity), bytes, rounded up
+    /// to a power of two and to a page of the host's. Default: 2 MiB, as GPUs have it.
     pub fn granularity(mut self, bytes: u64) -> Self {
         self.granularity = bytes;
         self
     }
 
-    /// Whether it has virtual memory and shared handles, where the system has: without, it passes for a device that has none,
-    /// as OpenCL's and wgpu's. Default: true.
+    /// Whether it has virtual memory and shared handles, where the system has: without, it passes for a
+    /// device that has none, as OpenCL's and wgpu's. Default: true.
     pub fn virtual_memory(mut self, has: bool) -> Self {
         self.virtual_memory = has;
         self

@@ -18,10 +18,11 @@ use {
     vrampool_backend::{Capabilities, SharedHandles, VirtualMemory},
 };
 
-/// The host as a device. A clone is another handle to the same device; [`new`](Self::new) makes another device.
+/// The host as a device. A clone is another handle to the same device; [`new`](Self::new) makes another
+/// device.
 ///
-/// Memory that is dropped under queued work is free when that work is done. An allocation for which there is no room until
-/// then waits, as a GPU's driver does.
+/// Memory that is dropped under queued work is free when that work is done. An allocation for which there is
+/// no room until then waits, as a GPU's driver does.
 #[derive(Debug, Clone)]
 pub struct HostDevice {
     shared: Arc<Shared>,
@@ -125,15 +126,17 @@ impl HostDevice {
         self.shared.claims.races()
     }
 
-    /// Changes how much memory there is in all, bytes, while it runs: memory runs out at this byte from now on.
+    /// Changes how much memory there is in all, bytes, while it runs: memory runs out at this byte from now
+    /// on.
     pub fn set_capacity(&self, bytes: u64) {
         self.shared.capacity.set_total(bytes);
     }
 
-    /// Counts what it has taken together with devices of other processes, and of this one, that name the same `directory`: what
-    /// they took is not free here, as on a GPU that processes share, until they give it back or end. Each is of a capacity of its
-    /// own, so give all the same. The directory is made if need be; what is left in it is a file or two of some bytes,
-    /// whose names end in `.vrampool`. Other files in it are nobody's business here.
+    /// Counts what it has taken together with devices of other processes, and of this one, that name the same
+    /// `directory`: what they took is not free here, as on a GPU that processes share, until they give it
+    /// back or end. Each is of a capacity of its own, so give all the same. The directory is made if need be;
+    /// what is left in it is a file or two of some bytes, whose names end in `.vrampool`. Other files in it
+    /// are nobody's business here.
     ///
     /// ```
     /// # use vrampool_host::{Backend, HostDevice, Placement};

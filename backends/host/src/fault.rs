@@ -40,7 +40,8 @@ pub enum Call {
     Reserve,
     /// Creating physical memory, shareable or not.
     CreatePhysical,
-    /// Dropping the last handle to physical memory that is mapped nowhere. Counted; cannot fail, because dropping cannot.
+    /// Dropping the last handle to physical memory that is mapped nowhere. Counted; cannot fail, because
+    /// dropping cannot.
     ReleasePhysical,
     /// Mapping physical memory.
     Map,
@@ -167,7 +168,8 @@ impl Faults {
     fn arm(&self, change: impl FnOnce(&mut Plan)) {
         let mut plan = self.plan.lock();
         change(&mut plan);
-        // Release: whoever sees `armed` by the acquire in `check` or `is_lost` then takes the lock and sees the plan.
+        // Release: whoever sees `armed` by the acquire in `check` or `is_lost` then takes the lock and sees
+        // the plan.
         self.armed.store(true, Ordering::Release);
     }
 

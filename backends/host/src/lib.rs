@@ -1,14 +1,15 @@
 //! A device made of the host: the default backend, and the test bed of every promise.
 //!
-//! * Each [`HostStream`] is a worker thread that runs copies, fills and [kernels](HostStream::launch) in order and
-//!   *later*. A wait that was forgotten shows as wrong data, as it would on a GPU.
-//! * Wrong data is all it can be. A kernel claims the ranges it touches, all at once; a claim that meets another one
-//!   waits for it and is counted in [`HostDevice::races`]. So a missing wait is never undefined behaviour, and a test
-//!   can ask whether one was missing.
-//! * Its size, kind, latency and [`Faults`] are chosen when it is [built](HostDevice::builder): the n-th call of a kind
-//!   fails, memory runs out at a byte, the device is lost.
-//! * On Linux it has [virtual memory](VirtualMemory) that is real: reserved addresses into which memory is mapped, which
-//!   [another process](SharedHandles) may map too. Work on what is not mapped there is an error, not the end of the process.
+//! * Each [`HostStream`] is a worker thread that runs copies, fills and [kernels](HostStream::launch) in
+//!   order and *later*. A wait that was forgotten shows as wrong data, as it would on a GPU.
+//! * Wrong data is all it can be. A kernel claims the ranges it touches, all at once; a claim that meets
+//!   another one waits for it and is counted in [`HostDevice::races`]. So a missing wait is never undefined
+//!   behaviour, and a test can ask whether one was missing.
+//! * Its size, kind, latency and [`Faults`] are chosen when it is [built](HostDevice::builder): the n-th call
+//!   of a kind fails, memory runs out at a byte, the device is lost.
+//! * On Linux it has [virtual memory](VirtualMemory) that is real: reserved addresses into which memory is
+//!   mapped, which [another process](SharedHandles) may map too. Work on what is not mapped there is an
+//!   error, not the end of the process.
 //! * Pages that nobody touches cost nothing: large memory is mapped and not written.
 //!
 //! ```

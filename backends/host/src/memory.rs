@@ -8,7 +8,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use vrampool_backend::{BackendError, Memory, MemoryKind, Placement, Region, fork};
 
-/// Memory of a [`HostDevice`](crate::HostDevice). Starts zeroed. Dropping it frees it, once work that uses it is done.
+/// Memory of a [`HostDevice`](crate::HostDevice). Starts zeroed. Dropping it frees it, once work that uses it
+/// is done.
 #[derive(Debug)]
 pub struct HostMemory {
     allocation: Arc<Allocation>,
@@ -111,7 +112,8 @@ impl Drop for HostMemory {
         let shared = &self.allocation.device;
         // Counting cannot fail, and a lost device frees all the same.
         let _ = shared.faults().check(Call::Free);
-        // Queued work may still hold the allocation; until it is done the bytes count as taken, and as dropped.
+        // Queued work may still hold the allocation; until it is done the bytes count as taken, and as
+        // dropped.
         match &self.allocation.bytes {
             Bytes::Own(block) => shared.capacity().drop_later(block.len()),
             Bytes::Reserved(reservation) => reservation.let_go(),

@@ -1,7 +1,7 @@
 //! Physical memory: ranges of files that exist in memory alone.
 //!
-//! What stays in this process is a range of one file, so that thousands of handles need one descriptor; given back, it
-//! becomes a hole. What can be exported has a file of its own, sealed so that nobody can cut it.
+//! What stays in this process is a range of one file, so that thousands of handles need one descriptor; given
+//! back, it becomes a hole. What can be exported has a file of its own, sealed so that nobody can cut it.
 
 use crate::device::Shared;
 use crate::driver::{Place, Space};
@@ -16,7 +16,8 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use vrampool_backend::{BackendError, MemoryKind, Physical, fork};
 
-/// The size of the file that is cut into ranges, bytes. It has holes but for what is in use, and no range is used twice.
+/// The size of the file that is cut into ranges, bytes. It has holes but for what is in use, and no range is
+/// used twice.
 const FILE_BYTES: u64 = 1 << 62;
 
 /// A file in memory.
@@ -47,7 +48,8 @@ impl File {
     }
 }
 
-/// Refuses to grow a file over the process's limit: that is not an error but a signal, which ends the process.
+/// Refuses to grow a file over the process's limit: that is not an error but a signal, which ends the
+/// process.
 pub(crate) fn check_file_size(call: &'static str, bytes: u64) -> Result<(), BackendError> {
     if getrlimit(Resource::Fsize).current.is_some_and(|limit| limit < bytes) {
         let reason = "the process's limit on the size of files (ulimit -f) is below it";
@@ -56,7 +58,8 @@ pub(crate) fn check_file_size(call: &'static str, bytes: u64) -> Result<(), Back
     Ok(())
 }
 
-/// Where a device's physical memory that stays in this process comes from. Its file is made when it is first needed.
+/// Where a device's physical memory that stays in this process comes from. Its file is made when it is first
+/// needed.
 #[derive(Debug, Default)]
 pub(crate) struct Files {
     shared_out: Mutex<Option<(Arc<File>, u64)>>,
@@ -130,8 +133,8 @@ impl Drop for Backing {
     }
 }
 
-/// What a [`Physical`] of this backend is made of. When the last handle is dropped, and the reservations that map it are, the
-/// memory is free as soon as queued work that uses it is done.
+/// What a [`Physical`] of this backend is made of. When the last handle is dropped, and the reservations that
+/// map it are, the memory is free as soon as queued work that uses it is done.
 #[derive(Debug)]
 pub(crate) struct Handle {
     backing: Arc<Backing>,

@@ -13,11 +13,12 @@ use vrampool_backend::{BackendError, MemoryKind, Physical, ShareableHandle, Shar
 /// What `statfs` says of files in memory (`TMPFS_MAGIC` in Linux's `magic.h`).
 const MEMORY_FILES: u64 = 0x0102_1994;
 
-/// Memory that is exported keeps its size: it is sealed, so that nobody who has the handle can cut it and have the others
-/// touch what is not there. It counts on the device that created it, for as long as *that* uses it.
+/// Memory that is exported keeps its size: it is sealed, so that nobody who has the handle can cut it and
+/// have the others touch what is not there. It counts on the device that created it, for as long as *that*
+/// uses it.
 ///
-/// Within a process the work of all devices is kept apart, also where one imported what another exported. Processes are not:
-/// they wait for each other's work by themselves, as with GPUs.
+/// Within a process the work of all devices is kept apart, also where one imported what another exported.
+/// Processes are not: they wait for each other's work by themselves, as with GPUs.
 impl SharedHandles for HostDevice {
     fn shareable_kinds(&self) -> &[ShareableKind] {
         &[ShareableKind::FileDescriptor]

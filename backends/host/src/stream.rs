@@ -31,8 +31,9 @@ enum Work {
     Wait(Arc<Flag>),
 }
 
-/// An ordered queue of work on a [`HostDevice`](crate::HostDevice). Its thread ends, with all work done, when the last
-/// handle is dropped, or when it is [retired](Self::retire): memory that was used on it has handles, too.
+/// An ordered queue of work on a [`HostDevice`](crate::HostDevice). Its thread ends, with all work done, when
+/// the last handle is dropped, or when it is [retired](Self::retire): memory that was used on it has handles,
+/// too.
 #[derive(Debug, Clone)]
 pub struct HostStream {
     /// One count to a clone: idle memory clones its stream.
@@ -167,8 +168,8 @@ impl HostStream {
         Ok(Self { inner: Arc::new(Inner { id, queue, pending, failure, device: Arc::clone(device) }) })
     }
 
-    /// Lets a stream go: waits for its work, and ends its thread. Memory that was last used on it is found again without a
-    /// wait; new work on it is refused as an invalid argument.
+    /// Lets a stream go: waits for its work, and ends its thread. Memory that was last used on it is found
+    /// again without a wait; new work on it is refused as an invalid argument.
     ///
     /// ```
     /// # use vrampool_host::{Backend, HostDevice, Stream};
@@ -182,8 +183,8 @@ impl HostStream {
     /// ```
     ///
     /// # Errors
-    /// Of the stream's work, which is over then all the same; [`BackendError::InvalidArgument`] from work on the stream itself, which
-    /// is as it was then.
+    /// Of the stream's work, which is over then all the same; [`BackendError::InvalidArgument`] from work on
+    /// the stream itself, which is as it was then.
     pub fn retire(&self) -> Result<(), BackendError> {
         self.check_elsewhere()?;
         let mut queue = self.inner.queue.write();
@@ -201,9 +202,10 @@ impl HostStream {
         done.wait()
     }
 
-    /// Runs `kernel` on this stream, after the work before it, with the regions as slices of `T`: `reads` shared,
-    /// `writes` exclusive. A panic in it fails the stream, by [the rule of all backends](BackendError#when-work-fails): from then on
-    /// [`synchronize`], [`download`] and whatever enqueues work return [`BackendError::StreamFailed`], queued work is not done, and a
+    /// Runs `kernel` on this stream, after the work before it, with the regions as slices of `T`: `reads`
+    /// shared, `writes` exclusive. A panic in it fails the stream, by
+    /// [the rule of all backends](BackendError#when-work-fails): from then on [`synchronize`], [`download`]
+    /// and whatever enqueues work return [`BackendError::StreamFailed`], queued work is not done, and a
     /// stream that waits for it fails too.
     ///
     /// ```
@@ -220,8 +222,9 @@ impl HostStream {
     /// ```
     ///
     /// # Errors
-    /// [`BackendError::InvalidArgument`] when a region is another stream's or another device's, is not a whole number of
-    /// aligned `T`s (at most 64 bytes, and not of no size), or a written one overlaps any other; [`BackendError::DeviceLost`].
+    /// [`BackendError::InvalidArgument`] when a region is another stream's or another device's, is not a
+    /// whole number of aligned `T`s (at most 64 bytes, and not of no size), or a written one overlaps any
+    /// other; [`BackendError::DeviceLost`].
     ///
     /// [`synchronize`]: vrampool_backend::Backend::synchronize
     /// [`download`]: vrampool_backend::Backend::download
@@ -302,7 +305,8 @@ impl HostStream {
 
     /// A point behind all that was queued so far, which is reached at once where all of it is over.
     pub(crate) fn record(&self) -> Result<HostEvent, BackendError> {
-        // Acquire: pairs with the release behind each piece, so what a piece wrote is seen by who sees it done.
+        // Acquire: pairs with the release behind each piece, so what a piece wrote is seen by who sees it
+        // done.
         let (is_idle, outcome) =
             (self.inner.pending.load(Ordering::Acquire) == 0, self.inner.failure.check());
         // What is queued on a stream that failed is not done any more.
@@ -384,10 +388,12 @@ impl Worker {
         }
     }
 
-    /// Runs a piece of work. Whatever it throws ends here: this thread must go on, or whoever waits for it waits for ever.
+    /// Runs a piece of work. Whatever it throws ends here: this thread must go on, or whoever waits for it
+    /// waits for ever.
     fn run_one(&self, run: Box<Run>) {
         let outcome = catch_unwind(AssertUnwindSafe(|| {
-            // A lost device does no work, and neither does a stream that failed, but points in them are still reached.
+            // A lost device does no work, and neither does a stream that failed, but points in them are still
+            // reached.
             if self.device.faults().is_lost() || self.failure.check().is_err() {
                 return Ok(());
             }

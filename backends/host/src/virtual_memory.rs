@@ -7,13 +7,14 @@ use crate::memory::HostMemory;
 use crate::physical::{self, Handle, Origin};
 use vrampool_backend::{Backend, BackendError, DeviceId, MemoryKind, Physical, VirtualMemory};
 
-/// Reservations have nothing behind them but what is mapped, which is memory of the system's that costs nothing before it is
-/// touched. Physical memory is counted like memory that is [allocated](Backend::allocate), once, however often it is mapped,
-/// until the last handle to it and the last reservation that maps it are gone and queued work is done.
+/// Reservations have nothing behind them but what is mapped, which is memory of the system's that costs
+/// nothing before it is touched. Physical memory is counted like memory that is
+/// [allocated](Backend::allocate), once, however often it is mapped, until the last handle to it and the last
+/// reservation that maps it are gone and queued work is done.
 ///
-/// Work that touches bytes which are not mapped or not accessible does not run; it is a failure of its stream, as a kernel's
-/// panic is. Work that uses physical memory at two addresses and writes it is one too. Unmapping waits for work that is
-/// under way there, and is counted in [`races`](HostDevice::races).
+/// Work that touches bytes which are not mapped or not accessible does not run; it is a failure of its
+/// stream, as a kernel's panic is. Work that uses physical memory at two addresses and writes it is one too.
+/// Unmapping waits for work that is under way there, and is counted in [`races`](HostDevice::races).
 impl VirtualMemory for HostDevice {
     type Memory = HostMemory;
 
@@ -41,7 +42,8 @@ impl VirtualMemory for HostDevice {
         reservation.turn(self.shared().claims(), offset, physical.len())?.map(physical, backing)
     }
 
-    /// Devices of the host are one another's equals, but each has accounts and faults of its own: none but this one is let in.
+    /// Devices of the host are one another's equals, but each has accounts and faults of its own: none but
+    /// this one is let in.
     fn set_access(
         &self,
         reservation: &HostMemory,

@@ -1,4 +1,5 @@
-//! Work that fails ends its stream, by the rule that the contract has for all backends, and nobody reads results that do not exist.
+//! Work that fails ends its stream, by the rule that the contract has for all backends, and nobody reads
+//! results that do not exist.
 
 use std::sync::mpsc::channel;
 use vrampool_host::{

@@ -1,4 +1,5 @@
-//! Small memory costs what is touched of it, and none at all is an error. Alone in its process, whose memory is counted.
+//! Small memory costs what is touched of it, and none at all is an error. Alone in its process, whose memory
+//! is counted.
 #![cfg(target_os = "linux")]
 
 use std::process::Command;

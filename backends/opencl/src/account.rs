@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What one context has taken. OpenCL does not tell how much of a device's memory is free, so this counts its own.
+/// What one context has taken. OpenCL does not tell how much of a device's memory is free, so this counts its
+/// own.
 #[derive(Debug)]
 pub(crate) struct Account {
     limit: u64,

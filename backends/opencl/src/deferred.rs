@@ -1,9 +1,9 @@
 //! Memory that was dropped while work may still use its address.
 //!
-//! The driver keeps a buffer that queued work uses. Of shared and of mapped memory it knows an address alone, and freeing
-//! that under a kernel is a page fault of the device. So the end of the work is marked when such memory is dropped, and it
-//! is freed when the marks are reached. That is asked whenever memory comes or goes, and waited for only where memory is
-//! short.
+//! The driver keeps a buffer that queued work uses. Of shared and of mapped memory it knows an address alone,
+//! and freeing that under a kernel is a page fault of the device. So the end of the work is marked when such
+//! memory is dropped, and it is freed when the marks are reached. That is asked whenever memory comes or
+//! goes, and waited for only where memory is short.
 
 use crate::driver::{Allocation, RawEvent};
 use crate::releases::Releases;

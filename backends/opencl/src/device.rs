@@ -15,8 +15,8 @@ use vrampool_backend::{
 
 pub(crate) const BACKEND: &str = "opencl";
 
-/// A device of OpenCL in a context. A clone, and a device opened again, is another handle to the same device; the context
-/// is let go with the last handle, stream and memory.
+/// A device of OpenCL in a context. A clone, and a device opened again, is another handle to the same device;
+/// the context is let go with the last handle, stream and memory.
 #[derive(Debug, Clone)]
 pub struct OpenClDevice {
     shared: Arc<Shared>,
@@ -38,15 +38,15 @@ pub struct OpenClBuilder {
 }
 
 impl OpenClBuilder {
-    /// The most memory that is taken, bytes: for a device that is shared with others, and to see what a program does when
-    /// memory is out. Default, and at most: all the device has.
+    /// The most memory that is taken, bytes: for a device that is shared with others, and to see what a
+    /// program does when memory is out. Default, and at most: all the device has.
     pub fn limit(mut self, bytes: u64) -> Self {
         self.options.limit = Some(bytes);
         self
     }
 
-    /// What it passes for. Default: what the driver says. A device that passes for a discrete one has memory of its own
-    /// and pinned memory of the host that is kept mapped, also where both are the same.
+    /// What it passes for. Default: what the driver says. A device that passes for a discrete one has memory
+    /// of its own and pinned memory of the host that is kept mapped, also where both are the same.
     pub fn kind(mut self, kind: DeviceKind) -> Self {
         self.options.kind = Some(kind);
         self
@@ -64,12 +64,13 @@ impl OpenClBuilder {
 }
 
 impl OpenClDevice {
-    /// The device with this number among those of all platforms, in the context that all who open it share. Where that
-    /// context is lost, in a new one.
+    /// The device with this number among those of all platforms, in the context that all who open it share.
+    /// Where that context is lost, in a new one.
     ///
     /// # Errors
     /// [`BackendError::Unavailable`] without a library of OpenCL 1.2 or newer, a platform or a device;
-    /// [`BackendError::InvalidArgument`] when there is no device of this number; else what the driver reports.
+    /// [`BackendError::InvalidArgument`] when there is no device of this number; else what the driver
+    /// reports.
     pub fn open(ordinal: usize) -> Result<Self, BackendError> {
         let (library, device) = at(ordinal)?;
         let options = Options { ordinal, is_common: true, ..Options::default() };
@@ -77,7 +78,8 @@ impl OpenClDevice {
         Shared::find_or(|shared| shared.is_common(&device), make).map(Self::from)
     }
 
-    /// The device of this name: `opencl` (the first GPU, or where there is none the first device), `opencl:1` or `1`.
+    /// The device of this name: `opencl` (the first GPU, or where there is none the first device), `opencl:1`
+    /// or `1`.
     ///
     /// # Errors
     /// As [`open`](Self::open); for a name that is none, the error lists the names there are.
@@ -100,7 +102,8 @@ impl OpenClDevice {
         Shared::find_or(is_it, || Ok((context, options))).map(Self::from)
     }
 
-    /// A handle to the same device whose [`create_stream`](Backend::create_stream) makes queues of this order.
+    /// A handle to the same device whose [`create_stream`](Backend::create_stream) makes queues of this
+    /// order.
     #[must_use]
     pub fn with_queue_order(mut self, order: QueueOrder) -> Self {
         self.order = order;
@@ -113,8 +116,8 @@ impl OpenClDevice {
         self.shared.listed()
     }
 
-    /// Its context, for programs, kernels and libraries. It is good for as long as a handle to the device, or a count of
-    /// the caller's own (`clRetainContext`), is there.
+    /// Its context, for programs, kernels and libraries. It is good for as long as a handle to the device, or
+    /// a count of the caller's own (`clRetainContext`), is there.
     #[must_use]
     pub fn context(&self) -> cl::cl_context {
         self.shared.context().handle().raw()
@@ -129,14 +132,15 @@ impl OpenClDevice {
     /// A parameter of `clGetDeviceInfo` that is one number, such as `CL_DEVICE_MAX_WORK_GROUP_SIZE`.
     ///
     /// # Errors
-    /// [`BackendError::InvalidArgument`] for a parameter that is not one number; else what the driver reports.
+    /// [`BackendError::InvalidArgument`] for a parameter that is not one number; else what the driver
+    /// reports.
     pub fn info(&self, parameter: cl::cl_device_info) -> Result<u64, BackendError> {
         fork::check()?;
         self.shared.context().device().info_number(parameter)
     }
 
-    /// Bytes of dropped memory that are not free yet, because work may still use them or the driver is still at it: see
-    /// [`OpenClMemory`].
+    /// Bytes of dropped memory that are not free yet, because work may still use them or the driver is still
+    /// at it: see [`OpenClMemory`].
     #[must_use]
     pub fn deferred_bytes(&self) -> u64 {
         if fork::is_child() {
@@ -146,8 +150,8 @@ impl OpenClDevice {
         self.shared.deferred().bytes()
     }
 
-    /// A stream on a queue that runs work in any order that its barriers leave. What this crate enqueues is in order all
-    /// the same.
+    /// A stream on a queue that runs work in any order that its barriers leave. What this crate enqueues is
+    /// in order all the same.
     ///
     /// # Errors
     /// What the driver reports.
@@ -229,8 +233,8 @@ impl Backend for OpenClDevice {
         self.shared.properties()
     }
 
-    /// By what was taken through this device's handles, and by what the driver says where it has AMD's extension: the
-    /// standard has no such question.
+    /// By what was taken through this device's handles, and by what the driver says where it has AMD's
+    /// extension: the standard has no such question.
     fn memory_info(&self) -> Result<MemoryInfo, BackendError> {
         fork::check()?;
         self.shared.deferred().sweep();
@@ -262,7 +266,8 @@ impl Backend for OpenClDevice {
         Ok(OpenClMemory::new(&self.shared, allocation, kind))
     }
 
-    /// Frees what no work uses any more. Does not wait: work may be waiting for an event of the program's own.
+    /// Frees what no work uses any more. Does not wait: work may be waiting for an event of the program's
+    /// own.
     fn reclaim(&self) -> Result<(), BackendError> {
         fork::check()?;
         self.shared.deferred().sweep();

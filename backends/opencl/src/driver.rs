@@ -1,8 +1,10 @@
-//! Contexts, queues, events and memory as the driver has them. With its parts, the only unsafe code of this backend.
+//! Contexts, queues, events and memory as the driver has them. With its parts, the only unsafe code of this
+//! backend.
 //!
-//! What is unsafe about the driver is the life of what its handles name. So each handle is in a value that owns a count of
-//! what it names, and a function here takes such values, never a handle: [`Context`], [`Allocation`], [`Queue`],
-//! [`RawEvent`]. The standard lets every call be made from any thread, but the one that sets a kernel's arguments.
+//! What is unsafe about the driver is the life of what its handles name. So each handle is in a value that
+//! owns a count of what it names, and a function here takes such values, never a handle: [`Context`],
+//! [`Allocation`], [`Queue`], [`RawEvent`]. The standard lets every call be made from any thread, but the one
+//! that sets a kernel's arguments.
 
 mod allocation;
 mod device;
@@ -60,9 +62,10 @@ struct ContextInner {
     transfer: Queue,
     /// Another one, for what does wait: the ends of mappings that are in use.
     endings: Queue,
-    /// Held during calls that enqueue, take or release, and from a kernel's first argument to its launch. The standard has
-    /// no two threads set arguments of one kernel; NVIDIA's driver (580) crashes at times when two threads launch different
-    /// kernels, or one launches while another fills or releases memory of the same context.
+    /// Held during calls that enqueue, take or release, and from a kernel's first argument to its launch. The
+    /// standard has no two threads set arguments of one kernel; NVIDIA's driver (580) crashes at times when
+    /// two threads launch different kernels, or one launches while another fills or releases memory of the
+    /// same context.
     calls: ReentrantMutex<()>,
     /// Whether the driver has said, or shown, that nothing works on it any more.
     lost: AtomicBool,
@@ -85,8 +88,8 @@ impl Context {
     pub(crate) fn create(library: &'static Library, device: RawDevice) -> Result<Self, BackendError> {
         let properties = [cl::CL_CONTEXT_PLATFORM, device.platform().0 as isize, 0];
         let (list, mut code, nobody) = (device.handle().raw(), 0, std::ptr::null_mut());
-        // SAFETY: platform and device are ones that the driver listed; the list of properties ends with 0; nobody is to be
-        // told of errors; the call writes one number to `code`.
+        // SAFETY: platform and device are ones that the driver listed; the list of properties ends with 0;
+        // nobody is to be told of errors; the call writes one number to `code`.
         let context = unsafe {
             (library.core.clCreateContext)(
                 properties.as_ptr(),
@@ -165,8 +168,8 @@ impl Context {
         self.judged(queue)
     }
 
-    /// Tells an error after which the device is of no more use from one after which it is, where the driver uses one
-    /// number for both: by giving it something to do.
+    /// Tells an error after which the device is of no more use from one after which it is, where the driver
+    /// uses one number for both: by giving it something to do.
     pub(crate) fn judged<T>(&self, result: Result<T, BackendError>) -> Result<T, BackendError> {
         let result = match result {
             Err(error) if is_ambiguous(&error) && self.is_broken() => {
@@ -228,8 +231,8 @@ impl Context {
     /// Marks the end of the work on `queue`, and sends it on its way, so that others may wait for the mark.
     pub(crate) fn record(&self, queue: &Queue) -> Result<RawEvent, BackendError> {
         let mark = self.enqueue_for_event("clEnqueueMarkerWithWaitList", queue, |queue, event| {
-            // SAFETY: the queue is alive; the call writes one handle to `event`. A mark without a list comes after all
-            // work before it, out-of-order queues included.
+            // SAFETY: the queue is alive; the call writes one handle to `event`. A mark without a list comes
+            // after all work before it, out-of-order queues included.
             unsafe { (self.library().core.clEnqueueMarkerWithWaitList)(queue, 0, std::ptr::null(), event) }
         });
         let flushed = mark.and_then(|mark| self.flush(queue).map(|()| mark));
@@ -273,7 +276,8 @@ pub(crate) struct Queue {
     library: &'static Library,
     handle: Handle,
     order: QueueOrder,
-    /// Held by whoever enqueues on an out-of-order queue, so that nobody's work gets between another's and its barriers.
+    /// Held by whoever enqueues on an out-of-order queue, so that nobody's work gets between another's and
+    /// its barriers.
     turn: Mutex<()>,
 }
 
@@ -317,8 +321,9 @@ impl Queue {
         self.order
     }
 
-    /// Runs `enqueue` so that what it enqueues comes after all that is on the queue and before all that follows. On an
-    /// out-of-order queue by a barrier on either side, which orders what the program enqueues by itself too.
+    /// Runs `enqueue` so that what it enqueues comes after all that is on the queue and before all that
+    /// follows. On an out-of-order queue by a barrier on either side, which orders what the program enqueues
+    /// by itself too.
     fn in_turn<T>(
         &self,
         enqueue: impl FnOnce(cl::cl_command_queue) -> Result<T, BackendError>,

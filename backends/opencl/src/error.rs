@@ -3,10 +3,11 @@
 use opencl_sys::cl_int;
 use vrampool_backend::BackendError;
 
-/// `CL_MEM_OBJECT_ALLOCATION_FAILURE`: there is no memory for a buffer. Drivers that allocate late say it at its first use.
+/// `CL_MEM_OBJECT_ALLOCATION_FAILURE`: there is no memory for a buffer. Drivers that allocate late say it at
+/// its first use.
 pub(crate) const ALLOCATION_FAILURE: cl_int = -4;
-/// `CL_OUT_OF_RESOURCES`: of memory when a buffer is made; elsewhere of registers, or what NVIDIA's driver answers once a
-/// kernel has broken the context.
+/// `CL_OUT_OF_RESOURCES`: of memory when a buffer is made; elsewhere of registers, or what NVIDIA's driver
+/// answers once a kernel has broken the context.
 pub(crate) const OUT_OF_RESOURCES: cl_int = -5;
 /// `CL_OUT_OF_HOST_MEMORY`
 pub(crate) const OUT_OF_HOST_MEMORY: cl_int = -6;
@@ -42,8 +43,9 @@ pub(crate) fn check(call: &'static str, code: cl_int) -> Result<(), BackendError
     }
 }
 
-/// As [`check`], for the call that makes memory of `requested` bytes: what may go better when memory is given back is out
-/// of memory. [`OUT_OF_RESOURCES`] is so only in a context that still works, which the caller finds out.
+/// As [`check`], for the call that makes memory of `requested` bytes: what may go better when memory is given
+/// back is out of memory. [`OUT_OF_RESOURCES`] is so only in a context that still works, which the caller
+/// finds out.
 pub(crate) fn check_allocation(
     call: &'static str,
     code: cl_int,

@@ -1,13 +1,16 @@
 //! OpenCL devices as devices of a pool.
 //!
-//! * The library is opened at run time and every function looked up before any is called: without a library, a platform or
-//!   a device, [`OpenClDevice::open`] answers [`BackendError::Unavailable`]. Nothing panics.
+//! * The library is opened at run time and every function looked up before any is called: without a library,
+//!   a platform or a device, [`OpenClDevice::open`] answers [`BackendError::Unavailable`]. Nothing panics.
 //! * Everybody who opens a device by its number or name shares one context of it. A device of
-//!   [the program's own context](OpenClDevice::from_context), or [one by itself](OpenClDevice::builder), is another one.
-//! * Streams are queues of either [order](QueueOrder), new ones or [the program's own](OpenClDevice::wrap_queue). One queue
-//!   has one id, however often it is wrapped.
-//! * Kernels take regions as [`OpenClView`] and [`OpenClViewMut`]: a buffer and an offset, or a [sub-buffer](OpenClSubBuffer).
-//! * A [`Program`] is compiled here, for callers without an OpenCL library of their own, and its kernels are launched on streams.
+//!   [the program's own context](OpenClDevice::from_context), or [one by itself](OpenClDevice::builder), is
+//!   another one.
+//! * Streams are queues of either [order](QueueOrder), new ones or
+//!   [the program's own](OpenClDevice::wrap_queue). One queue has one id, however often it is wrapped.
+//! * Kernels take regions as [`OpenClView`] and [`OpenClViewMut`]: a buffer and an offset, or a
+//!   [sub-buffer](OpenClSubBuffer).
+//! * A [`Program`] is compiled here, for callers without an OpenCL library of their own, and its kernels are
+//!   launched on streams.
 //! * [`TestKernels`] verify memory and the order of streams, in tests.
 //! * The driver's error keeps its number and name. An error after which a context is of no more use is
 //!   [`BackendError::DeviceLost`]; where the number is one that says both, the context is tried.

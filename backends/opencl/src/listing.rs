@@ -66,8 +66,8 @@ pub(crate) fn describe(ordinal: usize, device: &RawDevice) -> Result<Listed, Bac
     })
 }
 
-/// The number of the one device that `name` names: `opencl` (the first GPU, or where there is none the first device),
-/// `opencl:1` or `1`.
+/// The number of the one device that `name` names: `opencl` (the first GPU, or where there is none the first
+/// device), `opencl:1` or `1`.
 pub(crate) fn find(name: &str, devices: &[Listed]) -> Result<usize, BackendError> {
     if name == "opencl"
         && let Some(device) = devices.iter().find(|device| device.is_gpu).or(devices.first())

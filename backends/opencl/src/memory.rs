@@ -8,18 +8,21 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use vrampool_backend::{BackendError, DeviceKind, Memory, MemoryKind, Placement, Region, fork};
 
-/// Memory of an [`OpenClDevice`](crate::OpenClDevice): a buffer, pinned memory of the host, or shared virtual memory.
+/// Memory of an [`OpenClDevice`](crate::OpenClDevice): a buffer, pinned memory of the host, or shared virtual
+/// memory.
 ///
-/// Dropping it never waits. A buffer is freed by the driver when the work that uses it is done. Of shared memory, and of
-/// pinned memory that is still mapped, the driver does not know who uses it; it is freed when the work of all streams on
-/// which it was used is seen to be done, at some later call that takes or gives memory. On a discrete device a thread of
-/// this crate's releases what is dropped, because there the driver may wait for the device.
+/// Dropping it never waits. A buffer is freed by the driver when the work that uses it is done. Of shared
+/// memory, and of pinned memory that is still mapped, the driver does not know who uses it; it is freed when
+/// the work of all streams on which it was used is seen to be done, at some later call that takes or gives
+/// memory. On a discrete device a thread of this crate's releases what is dropped, because there the driver
+/// may wait for the device.
 ///
-/// Its [usage](vrampool_backend::Usage) is made of `cl_mem_flags`: one of `CL_MEM_READ_WRITE` (which is also the default),
-/// `CL_MEM_READ_ONLY` and `CL_MEM_WRITE_ONLY` says what kernels do, at most one of `CL_MEM_HOST_READ_ONLY`,
-/// `CL_MEM_HOST_WRITE_ONLY` and `CL_MEM_HOST_NO_ACCESS` what the host does, and `CL_MEM_ALLOC_HOST_PTR` asks for memory of
-/// the host, which [`Placement::HostVisible`] always has. [`Placement::Managed`] takes `CL_MEM_SVM_FINE_GRAIN_BUFFER` and
-/// `CL_MEM_SVM_ATOMICS` where the device has them.
+/// Its [usage](vrampool_backend::Usage) is made of `cl_mem_flags`: one of `CL_MEM_READ_WRITE` (which is also
+/// the default), `CL_MEM_READ_ONLY` and `CL_MEM_WRITE_ONLY` says what kernels do, at most one of
+/// `CL_MEM_HOST_READ_ONLY`, `CL_MEM_HOST_WRITE_ONLY` and `CL_MEM_HOST_NO_ACCESS` what the host does, and
+/// `CL_MEM_ALLOC_HOST_PTR` asks for memory of the host, which [`Placement::HostVisible`] always has.
+/// [`Placement::Managed`] takes `CL_MEM_SVM_FINE_GRAIN_BUFFER` and `CL_MEM_SVM_ATOMICS` where the device has
+/// them.
 #[derive(Debug)]
 pub struct OpenClMemory {
     allocation: Arc<Allocation>,
@@ -29,7 +32,8 @@ pub struct OpenClMemory {
     device: Arc<Shared>,
 }
 
-/// Streams, each once. Those that are gone and done are forgotten whenever there are twice as many as were left the last time.
+/// Streams, each once. Those that are gone and done are forgotten whenever there are twice as many as were
+/// left the last time.
 #[derive(Debug, Default)]
 struct Users {
     users: Vec<User>,
@@ -143,7 +147,8 @@ impl Drop for OpenClMemory {
         let allocation = Arc::clone(&self.allocation);
         match work {
             Ok(work) => self.device.deferred().push(work, allocation),
-            // Whether work still uses it cannot be known, so it is not freed, unless the device does no work any more.
+            // Whether work still uses it cannot be known, so it is not freed, unless the device does no work
+            // any more.
             Err(error) if error.is_device_lost() => {}
             Err(_) => std::mem::forget(allocation),
         }

@@ -73,7 +73,8 @@ impl Shared {
         // From the look to the entry, so that nobody enters the same one in between.
         static OPENING: Mutex<()> = Mutex::new(());
         let _alone = OPENING.lock();
-        // Upgraded under the lock and let go behind it: the last handle to a device must not be dropped there.
+        // Upgraded under the lock and let go behind it: the last handle to a device must not be dropped
+        // there.
         let devices: Vec<_> = OPEN.lock().iter().filter_map(Weak::upgrade).collect();
         if let Some(shared) = devices.iter().find(|device| is_it(device)) {
             return Ok(Arc::clone(shared));
@@ -191,7 +192,9 @@ pub(crate) struct Options {
     pub(crate) kind: Option<DeviceKind>,
 }
 
-/// Every device that somebody has a handle to: one for each device of each context, so that one queue has one id.
+/// Every device that somebody has a handle to: one for each device of each context, so that one queue has one
+/// id.
 static OPEN: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
-/// How often a common context was seen to be lost, and not used again. Part of the key of those that come after.
+/// How often a common context was seen to be lost, and not used again. Part of the key of those that come
+/// after.
 static REPLACED: AtomicU64 = AtomicU64::new(0);

@@ -15,8 +15,9 @@ pub enum QueueOrder {
     /// In the order in which it was enqueued.
     #[default]
     InOrder,
-    /// In any order that its barriers and events leave (`CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE`). What this crate enqueues
-    /// has a barrier on either side, so that it comes after all work before it and before all work after it.
+    /// In any order that its barriers and events leave (`CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE`). What this
+    /// crate enqueues has a barrier on either side, so that it comes after all work before it and before all
+    /// work after it.
     OutOfOrder,
 }
 
@@ -58,7 +59,8 @@ pub(crate) enum Mark {
     Last(Arc<End>),
 }
 
-/// The streams of a device that somebody has a handle to, by the queue's handle, which is nobody else's while it lives.
+/// The streams of a device that somebody has a handle to, by the queue's handle, which is nobody else's while
+/// it lives.
 #[derive(Debug, Default)]
 pub(crate) struct StreamTable {
     streams: Mutex<HashMap<Handle, Weak<Inner>>>,
@@ -99,12 +101,12 @@ impl OpenClStream {
         Self { inner }
     }
 
-    /// The queue, for kernels and libraries. It is good for as long as this stream, a clone of it, or a count of the
-    /// caller's own (`clRetainCommandQueue`) is there.
+    /// The queue, for kernels and libraries. It is good for as long as this stream, a clone of it, or a count
+    /// of the caller's own (`clRetainCommandQueue`) is there.
     ///
-    /// On an in-order queue, what is enqueued is ordered with the stream's work like its own. On an out-of-order queue it
-    /// comes after the stream's work before it and before the stream's work after it; what the program enqueues between
-    /// the two has no order of its own.
+    /// On an in-order queue, what is enqueued is ordered with the stream's work like its own. On an
+    /// out-of-order queue it comes after the stream's work before it and before the stream's work after it;
+    /// what the program enqueues between the two has no order of its own.
     #[must_use]
     pub fn queue(&self) -> cl_command_queue {
         self.inner.queue.handle().raw()

@@ -11,8 +11,9 @@ use vrampool_backend::{BackendError, Region, RegionMut};
 
 /// A region as `T`s that one stream may read: the buffer that a kernel takes, and where in it the region is.
 ///
-/// A kernel on the view's stream takes [`cl_mem`](Self::cl_mem) and, as a number, [`offset`](Self::offset) (bytes) or
-/// [`first`](Self::first) (elements). A kernel that takes no offset gets a [sub-buffer](Self::sub_buffer).
+/// A kernel on the view's stream takes [`cl_mem`](Self::cl_mem) and, as a number, [`offset`](Self::offset)
+/// (bytes) or [`first`](Self::first) (elements). A kernel that takes no offset gets a
+/// [sub-buffer](Self::sub_buffer).
 pub struct OpenClView<'a, T> {
     len: usize,
     stream: OpenClStream,
@@ -36,8 +37,8 @@ impl OpenClStream {
     /// `region`, made for this stream, as `T`s to read.
     ///
     /// # Errors
-    /// [`BackendError::InvalidArgument`] when the region was made for another stream, or is not a whole number of aligned
-    /// `T`s, or `T` has no size; else what the driver reports.
+    /// [`BackendError::InvalidArgument`] when the region was made for another stream, or is not a whole
+    /// number of aligned `T`s, or `T` has no size; else what the driver reports.
     pub fn view<'a, T: Pod>(
         &self,
         region: Region<'a, OpenClMemory>,
@@ -81,7 +82,8 @@ impl<'a, T> OpenClView<'a, T> {
         &self.region
     }
 
-    /// The buffer that the region is in. It is good for as long as the view is there; what is enqueued with it keeps it.
+    /// The buffer that the region is in. It is good for as long as the view is there; what is enqueued with
+    /// it keeps it.
     #[must_use]
     pub fn cl_mem(&self) -> cl_mem {
         self.region.memory().allocation().buffer().raw()
@@ -111,7 +113,8 @@ impl<'a, T> OpenClView<'a, T> {
         self.len == 0
     }
 
-    /// A buffer that is just this region. Making one is a call of the driver; a kernel that takes an offset saves it.
+    /// A buffer that is just this region. Making one is a call of the driver; a kernel that takes an offset
+    /// saves it.
     ///
     /// # Errors
     /// [`BackendError::InvalidArgument`] when the region is empty, or does not begin at a multiple of

@@ -1,4 +1,5 @@
-//! Without a library, a platform or a device, every way in is a typed error. Each case is a process of its own.
+//! Without a library, a platform or a device, every way in is a typed error. Each case is a process of its
+//! own.
 
 use std::process::Command;
 use vrampool_opencl::{BackendError, OpenClDevice, list};

@@ -1,5 +1,5 @@
-//! A kernel that breaks its context: what is asked of the device afterwards is a typed error, drops do no harm, and the
-//! device is opened again in another context. Alone in its process.
+//! A kernel that breaks its context: what is asked of the device afterwards is a typed error, drops do no
+//! harm, and the device is opened again in another context. Alone in its process.
 
 #[path = "require/mod.rs"]
 mod require;
@@ -26,7 +26,8 @@ fn write_to_nowhere(device: &OpenClDevice, stream: &OpenClStream) {
     unsafe { kernel.set_arg(0, &view.cl_mem()) }.expect("an argument");
     // SAFETY: as above.
     unsafe { kernel.set_arg(1, &(1u64 << 44)) }.expect("an argument");
-    // SAFETY: the kernel's write faults on the device, which has memory of its own, and harms nothing of the host's.
+    // SAFETY: the kernel's write faults on the device, which has memory of its own, and harms nothing of the
+    // host's.
     let launched = unsafe {
         enqueue_nd_range_kernel(stream.queue(), kernel.get(), 1, none, &raw const items, none, 0, none.cast())
     };

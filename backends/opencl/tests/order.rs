@@ -1,6 +1,6 @@
-//! Streams keep their order and wait for each other, on queues of either order; without the waits they do not. What is
-//! dropped under work is freed behind it. One test at a time, and alone in their process, because others' work would be in
-//! the way of what is to run at the same time.
+//! Streams keep their order and wait for each other, on queues of either order; without the waits they do
+//! not. What is dropped under work is freed behind it. One test at a time, and alone in their process,
+//! because others' work would be in the way of what is to run at the same time.
 
 #[path = "programs/mod.rs"]
 mod programs;
@@ -52,7 +52,8 @@ impl Random {
     }
 }
 
-/// Random work on several streams and memories, the same as the model's; how many memories are not what the model says.
+/// Random work on several streams and memories, the same as the model's; how many memories are not what the
+/// model says.
 fn wrong_memories(device: &OpenClDevice, programs: &Programs, streams: &[OpenClStream], waits: bool) -> u32 {
     const MEMORIES: usize = 3;
     let mut wrong = 0;
@@ -121,7 +122,8 @@ fn random_work_on_several_queues_is_what_the_model_says_with_the_waits_alone() {
     }
 }
 
-/// How many of `rounds` read bytes that the stream's own work before had not written yet. `copy_to` makes the copy.
+/// How many of `rounds` read bytes that the stream's own work before had not written yet. `copy_to` makes the
+/// copy.
 fn stale_reads(
     device: &OpenClDevice,
     programs: &Programs,

@@ -1,5 +1,6 @@
-//! `CL_OUT_OF_RESOURCES` of the call that makes a buffer: a lack of memory where the context still works, a lost device where it
-//! does not. By a library that stands before the real one. Each case is a process of its own.
+//! `CL_OUT_OF_RESOURCES` of the call that makes a buffer: a lack of memory where the context still works, a
+//! lost device where it does not. By a library that stands before the real one. Each case is a process of its
+//! own.
 #![cfg(target_os = "linux")]
 
 #[path = "require/mod.rs"]

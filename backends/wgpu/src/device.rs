@@ -19,8 +19,8 @@ use wgpu::BufferUsages;
 
 pub(crate) const BACKEND: &str = "wgpu";
 
-/// A [`wgpu::Device`] and its queue. A clone is another handle to the same device; it is let go with the last handle,
-/// stream, event and memory.
+/// A [`wgpu::Device`] and its queue. A clone is another handle to the same device; it is let go with the last
+/// handle, stream, event and memory.
 #[derive(Debug, Clone)]
 pub struct WgpuDevice {
     shared: Arc<Shared>,
@@ -36,13 +36,13 @@ static OPENED: Mutex<Vec<(usize, Weak<Shared>)>> = Mutex::new(Vec::new());
 static LOST: AtomicU64 = AtomicU64::new(0);
 
 impl WgpuDevice {
-    /// The adapter with this number in the [`list`](crate::list), with its limits, and memory that stays mapped where it has
-    /// `MAPPABLE_PRIMARY_BUFFERS`. All who open it share one device of wgpu's; where that is lost, a new one is opened. An
-    /// error that nobody catches is logged.
+    /// The adapter with this number in the [`list`](crate::list), with its limits, and memory that stays
+    /// mapped where it has `MAPPABLE_PRIMARY_BUFFERS`. All who open it share one device of wgpu's; where that
+    /// is lost, a new one is opened. An error that nobody catches is logged.
     ///
     /// # Errors
-    /// [`BackendError::Unavailable`] without a driver or a device; [`BackendError::InvalidArgument`] when there is no adapter
-    /// of this number; else what wgpu reports.
+    /// [`BackendError::Unavailable`] without a driver or a device; [`BackendError::InvalidArgument`] when
+    /// there is no adapter of this number; else what wgpu reports.
     pub fn open(ordinal: usize) -> Result<Self, BackendError> {
         fork::opening()?;
         // Held meanwhile, so that two who come at once open one device.
@@ -93,12 +93,12 @@ impl WgpuDevice {
         Self::open(listing::find(name, &listing::list()?)?)
     }
 
-    /// A device and queue that are there already: the ones of the program's own commands. Its error handler, its callbacks
-    /// and its other users are left alone. The same device of Vulkan's again is another handle; one of another interface is
-    /// another device to the pool, and so wrapped once.
+    /// A device and queue that are there already: the ones of the program's own commands. Its error handler,
+    /// its callbacks and its other users are left alone. The same device of Vulkan's again is another handle;
+    /// one of another interface is another device to the pool, and so wrapped once.
     ///
-    /// Host-visible memory needs the feature `MAPPABLE_PRIMARY_BUFFERS`; big buffers need the limits asked for when the
-    /// device was made.
+    /// Host-visible memory needs the feature `MAPPABLE_PRIMARY_BUFFERS`; big buffers need the limits asked
+    /// for when the device was made.
     ///
     /// # Errors
     /// [`BackendError::InvalidArgument`] when the queue is another device's; [`BackendError::DeviceLost`].
@@ -117,8 +117,8 @@ impl WgpuDevice {
         Ok(Self::register(Arc::new(Shared::new(gpu, listed, Identity::Unlisted, None))))
     }
 
-    /// Another device to the pool, on the same device of wgpu's, that hands out at most `bytes` of memory at a time and is out
-    /// of memory beyond. Its work is in no order with that of this one.
+    /// Another device to the pool, on the same device of wgpu's, that hands out at most `bytes` of memory at
+    /// a time and is out of memory beyond. Its work is in no order with that of this one.
     ///
     /// # Errors
     /// [`BackendError::DeviceLost`].

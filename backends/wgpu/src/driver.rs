@@ -1,4 +1,5 @@
-//! What wgpu does not give: the mapping of a buffer that is in use, and the driver's memory heaps. Both through Vulkan.
+//! What wgpu does not give: the mapping of a buffer that is in use, and the driver's memory heaps. Both
+//! through Vulkan.
 
 use ash::vk::{self, Handle};
 use vrampool_backend::BackendError;
@@ -14,7 +15,8 @@ pub(crate) struct Heap {
 
 /// What Vulkan calls the device of a device and the device of a queue. `None` for what is none of Vulkan's.
 ///
-/// wgpu's own `==` compares numbers that every `wgpu::Instance` begins anew: two devices of two instances may be equal.
+/// wgpu's own `==` compares numbers that every `wgpu::Instance` begins anew: two devices of two instances may
+/// be equal.
 pub(crate) fn handles(device: &wgpu::Device, queue: &wgpu::Queue) -> Option<(u64, u64)> {
     // SAFETY: what comes is only asked for its handle, never destroyed.
     let device = unsafe { device.as_hal::<Vulkan>() }?;
@@ -35,7 +37,8 @@ pub(crate) fn heap(device: &wgpu::Device) -> Option<Heap> {
     let physical = device.raw_physical_device();
     let memory = if has_budget {
         properties = properties.push_next(&mut budget);
-        // SAFETY: the device is of this instance, which is one of Vulkan 1.1, and has the extension of the chained struct.
+        // SAFETY: the device is of this instance, which is one of Vulkan 1.1, and has the extension of the
+        // chained struct.
         unsafe { instance.raw_instance().get_physical_device_memory_properties2(physical, &mut properties) };
         properties.memory_properties
     } else {
@@ -82,10 +85,12 @@ pub(crate) fn read(
     })
 }
 
-/// Calls `copy` with the address of `offset`, behind which `len` bytes are mapped for as long as the call takes.
+/// Calls `copy` with the address of `offset`, behind which `len` bytes are mapped for as long as the call
+/// takes.
 ///
-/// wgpu's own mapping excludes work on *any* byte of the buffer. But the memory of a buffer with a mapped usage is mapped
-/// all its life (wgpu-hal's `Device::map_buffer` only looks the address up), and it is coherent.
+/// wgpu's own mapping excludes work on *any* byte of the buffer. But the memory of a buffer with a mapped
+/// usage is mapped all its life (wgpu-hal's `Device::map_buffer` only looks the address up), and it is
+/// coherent.
 fn mapped(
     device: &wgpu::Device,
     buffer: &wgpu::Buffer,
@@ -99,8 +104,8 @@ fn mapped(
         _ => return Err(BackendError::invalid("range", "it leaves the mapping")),
     }
     let gone = || BackendError::DeviceLost { reason: "the buffer was destroyed".into() };
-    // SAFETY: neither device nor buffer is destroyed by hand. The buffer's guard holds off everybody else who would: wgpu
-    // takes a buffer's memory away under the lock that the guard has.
+    // SAFETY: neither device nor buffer is destroyed by hand. The buffer's guard holds off everybody else who
+    // would: wgpu takes a buffer's memory away under the lock that the guard has.
     let hal_device = unsafe { device.as_hal::<Vulkan>() }.ok_or_else(gone)?;
     // SAFETY: as above.
     let hal_buffer = unsafe { buffer.as_hal::<Vulkan>() }.ok_or_else(gone)?;

@@ -1,8 +1,9 @@
 //! Memory that was dropped and that wgpu keeps, because work may still use it.
 //!
-//! wgpu keeps a buffer until the commands that use it are submitted and done, and it is polled then. A list that nobody submits would
-//! keep it for ever. So what is dropped counts as taken until the work before the drop is done. When it is more than [`MOST`] the list
-//! is submitted, and an allocation waits until it is less.
+//! wgpu keeps a buffer until the commands that use it are submitted and done, and it is polled then. A list
+//! that nobody submits would keep it for ever. So what is dropped counts as taken until the work before the
+//! drop is done. When it is more than [`MOST`] the list is submitted, and an allocation waits until it is
+//! less.
 
 use crate::account::Charge;
 use crate::event::Batch;
@@ -59,7 +60,8 @@ impl Point {
 }
 
 impl Dropped {
-    /// Notes bytes that were dropped at `point`, with what they were charged. Answers how many bytes wait now.
+    /// Notes bytes that were dropped at `point`, with what they were charged. Answers how many bytes wait
+    /// now.
     pub(crate) fn push(&self, gpu: &Gpu, point: Point, bytes: u64, charge: Option<Charge>) -> u64 {
         let mut waiting = self.waiting.lock();
         waiting.retain(|waiting| !waiting.point.is_reached(gpu));

@@ -5,8 +5,8 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use vrampool_backend::BackendError;
 
-/// Runs `calls` with a scope for each kind of error, so that none of them reaches the device's own handler, which panics by
-/// default. Scopes belong to a thread: other threads' errors do not get in.
+/// Runs `calls` with a scope for each kind of error, so that none of them reaches the device's own handler,
+/// which panics by default. Scopes belong to a thread: other threads' errors do not get in.
 pub(crate) fn caught<T>(
     device: &wgpu::Device,
     call: &'static str,

@@ -8,7 +8,8 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::sync::{Arc, OnceLock};
 use vrampool_backend::{BackendError, fork};
 
-/// How wgpu's message begins where [`wgpu::Device::poll`] panics, which it does when the driver says that the device is lost.
+/// How wgpu's message begins where [`wgpu::Device::poll`] panics, which it does when the driver says that the
+/// device is lost.
 const POLL_PANIC: &str = "Error in Device::poll";
 
 /// A device and its queue.
@@ -31,8 +32,8 @@ struct Progress {
     done: AtomicU64,
 }
 
-/// Says that a submission is done when it is dropped: by the callback that wgpu calls for it, or without that, where another callback
-/// of those that the same poll was to call has panicked.
+/// Says that a submission is done when it is dropped: by the callback that wgpu calls for it, or without
+/// that, where another callback of those that the same poll was to call has panicked.
 struct Done {
     progress: Arc<Progress>,
     number: u64,
@@ -102,8 +103,9 @@ impl Gpu {
         }
     }
 
-    /// Whether it is lost. wgpu tells that to a callback, which may be the program's own, and lets calls on a lost device
-    /// pass in silence. So here is a write that is always refused, its offset being odd: in silence on a lost device alone.
+    /// Whether it is lost. wgpu tells that to a callback, which may be the program's own, and lets calls on a
+    /// lost device pass in silence. So here is a write that is always refused, its offset being odd: in
+    /// silence on a lost device alone.
     pub(crate) fn check(&self) -> Result<(), BackendError> {
         self.check_known()?;
         match caught(&self.device, "", || self.queue.write_buffer(&self.probe, 1, &[])) {
@@ -156,16 +158,18 @@ impl Gpu {
     /// Submits commands, and answers their number, for [`is_done`](Self::is_done).
     pub(crate) fn submit(&self, commands: impl IntoIterator<Item = wgpu::CommandBuffer>) -> u64 {
         self.queue.submit(commands);
-        // Behind the submission, and before it is asked for what is submitted: who is done with one is done with those before it.
-        // Release: pairs with the acquire in `poll_until`, which waits for no less than what has a number by then.
+        // Behind the submission, and before it is asked for what is submitted: who is done with one is done
+        // with those before it. Release: pairs with the acquire in `poll_until`, which waits for no less than
+        // what has a number by then.
         let number = self.progress.submitted.fetch_add(1, AcqRel) + 1;
         let done = Done { progress: Arc::clone(&self.progress), number };
         self.queue.on_submitted_work_done(move || drop(done));
         number
     }
 
-    /// Whether the device is done with a submission. Not by a wait for it that takes no time: such a one panics in wgpu where another
-    /// thread's call comes between its two looks, at the device and at what is under way.
+    /// Whether the device is done with a submission. Not by a wait for it that takes no time: such a one
+    /// panics in wgpu where another thread's call comes between its two looks, at the device and at what is
+    /// under way.
     pub(crate) fn is_done(&self, number: u64) -> Result<bool, BackendError> {
         // Relaxed: what the device wrote is read by the device, or by the host behind a wait.
         let is_done = || self.progress.done.load(Relaxed) >= number;

@@ -1,19 +1,20 @@
 //! wgpu's devices as devices of a pool.
 //!
 //! * A device is [opened](WgpuDevice::open) here, with all the limits its adapter has, or is
-//!   [the program's own](WgpuDevice::from_parts), whose error handler and callbacks stay as they are. Without a driver or
-//!   a device, opening is [`BackendError::Unavailable`]. Nothing panics.
+//!   [the program's own](WgpuDevice::from_parts), whose error handler and callbacks stay as they are. Without
+//!   a driver or a device, opening is [`BackendError::Unavailable`]. Nothing panics.
 //! * [`Usage`] is wgpu's `BufferUsages`: memory of one usage is never handed out for another.
-//! * There is one queue. All streams of a device append to one list of commands, which goes to the queue when it is long
-//!   enough, or somebody asks how far it is, or wants to submit something: so work is done in the order in which the calls
-//!   were made, a wait costs nothing, and nobody is blocked for it.
-//! * [`WgpuStream::view`] gives a region as a `BufferBinding`; [`WgpuStream::encode`] and [`WgpuStream::submit`] put the
-//!   program's own commands in order with everybody else's.
-//! * Memory that is dropped counts as taken until the work that may use it is done; more than 32 MiB of it is submitted and, before
-//!   more is allocated, waited for.
+//! * There is one queue. All streams of a device append to one list of commands, which goes to the queue when
+//!   it is long enough, or somebody asks how far it is, or wants to submit something: so work is done in the
+//!   order in which the calls were made, a wait costs nothing, and nobody is blocked for it.
+//! * [`WgpuStream::view`] gives a region as a `BufferBinding`; [`WgpuStream::encode`] and
+//!   [`WgpuStream::submit`] put the program's own commands in order with everybody else's.
+//! * Memory that is dropped counts as taken until the work that may use it is done; more than 32 MiB of it is
+//!   submitted and, before more is allocated, waited for.
 //! * Host-visible memory stays mapped. Uploads and downloads go through bounded pools of mapped buffers.
 //! * Out of memory, a refused argument and a lost device are told apart, by wgpu's error scopes.
-//! * A [`Program`] has kernels whose launches are recorded with the pool's operations, without a submission each.
+//! * A [`Program`] has kernels whose launches are recorded with the pool's operations, without a submission
+//!   each.
 //! * [`TestKernels`] verify memory and the order of streams, in tests.
 //!
 //! ```no_run

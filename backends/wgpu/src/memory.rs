@@ -14,12 +14,13 @@ pub(crate) const GRANULARITY: u64 = wgpu::COPY_BUFFER_ALIGNMENT;
 ///
 /// wgpu clears memory before its first use. Memory that a pool hands out again holds what was in it.
 ///
-/// Dropping it never waits for the device. wgpu keeps the bytes until the work that uses them is done, submitted or not, and
-/// gives them to the driver when it is polled then, which allocating does first of all. Until the work that was enqueued before
-/// the drop is done they count against the device's [limit](crate::WgpuDevice::with_memory_limit). When more than 32 MiB are
-/// kept so, the work is submitted by the drop and waited for by the next allocation: so a device holds at most 32 MiB more than
-/// what is live, and its staging buffers. [`Backend::reclaim`](vrampool_backend::Backend::reclaim), which a pool's
-/// trim calls, waits for all of it.
+/// Dropping it never waits for the device. wgpu keeps the bytes until the work that uses them is done,
+/// submitted or not, and gives them to the driver when it is polled then, which allocating does first of all.
+/// Until the work that was enqueued before the drop is done they count against the device's
+/// [limit](crate::WgpuDevice::with_memory_limit). When more than 32 MiB are kept so, the work is submitted by
+/// the drop and waited for by the next allocation: so a device holds at most 32 MiB more than what is live,
+/// and its staging buffers. [`Backend::reclaim`](vrampool_backend::Backend::reclaim), which a pool's trim
+/// calls, waits for all of it.
 #[derive(Debug)]
 pub struct WgpuMemory {
     buffer: wgpu::Buffer,
@@ -59,9 +60,10 @@ impl WgpuMemory {
         self.kind
     }
 
-    /// The buffer, at least as long as the memory. For commands of the program's own; neither destroy nor map it. What was
-    /// enqueued before may not be submitted yet: take a [view](crate::WgpuStream::view) instead, or call
-    /// [`WgpuStream::flush`](crate::WgpuStream::flush) or a pool buffer's `used_on` before the commands are submitted.
+    /// The buffer, at least as long as the memory. For commands of the program's own; neither destroy nor map
+    /// it. What was enqueued before may not be submitted yet: take a [view](crate::WgpuStream::view) instead,
+    /// or call [`WgpuStream::flush`](crate::WgpuStream::flush) or a pool buffer's `used_on` before the
+    /// commands are submitted.
     #[must_use]
     pub fn buffer(&self) -> &wgpu::Buffer {
         &self.buffer
@@ -113,7 +115,8 @@ pub(crate) fn usages_of(kind: MemoryKind, can_map: bool) -> Result<BufferUsages,
 pub(crate) struct Span<'a> {
     pub(crate) buffer: &'a wgpu::Buffer,
     pub(crate) offset: u64,
-    /// Rounded up, which leaves the region only where it ends with its memory or has room, but not the buffer.
+    /// Rounded up, which leaves the region only where it ends with its memory or has room, but not the
+    /// buffer.
     pub(crate) size: u64,
 }
 

@@ -12,7 +12,8 @@ const MOST_GROUPS: u64 = 4096;
 /// Bytes of a word, of which everything is made that kernels are given.
 const WORD: u64 = 4;
 
-/// A region as a storage binding, which begins at an aligned offset, and the number of the region's first word there.
+/// A region as a storage binding, which begins at an aligned offset, and the number of the region's first
+/// word there.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Operand<'a> {
     pub(crate) buffer: &'a wgpu::Buffer,

@@ -12,8 +12,9 @@ use std::num::NonZero;
 use std::sync::Arc;
 use vrampool_backend::{BackendError, Region, RegionMut, fork};
 
-/// A shader module in WGSL, compiled for one device: for kernels that are launched often and among the pool's operations. A launch is
-/// recorded with these operations and submitted with them, unlike commands of [`WgpuStream::encode`], which are a submission each.
+/// A shader module in WGSL, compiled for one device: for kernels that are launched often and among the pool's
+/// operations. A launch is recorded with these operations and submitted with them, unlike commands of
+/// [`WgpuStream::encode`], which are a submission each.
 ///
 /// ```no_run
 /// use vrampool_wgpu::{Backend, Placement, Program, RegionMut, WgpuDevice};
@@ -42,10 +43,11 @@ pub struct Program {
 
 /// A kernel of a [`Program`]. Threads may share it.
 ///
-/// Its bindings are in group 0. Binding 0 is `var<uniform>`, words of 32 bits: for each region the number of its first word within its
-/// binding, then the parameters of the launch. Bindings 1 and on are the regions, those that are read first, each
-/// `var<storage, read_write>`: regions of an arena are parts of one buffer, which one dispatch may either read or write. A binding
-/// begins at an aligned offset at or before its region, so words before the region's first one belong to others.
+/// Its bindings are in group 0. Binding 0 is `var<uniform>`, words of 32 bits: for each region the number of
+/// its first word within its binding, then the parameters of the launch. Bindings 1 and on are the regions,
+/// those that are read first, each `var<storage, read_write>`: regions of an arena are parts of one buffer,
+/// which one dispatch may either read or write. A binding begins at an aligned offset at or before its
+/// region, so words before the region's first one belong to others.
 #[derive(Debug)]
 pub struct Kernel {
     pipeline: wgpu::ComputePipeline,
@@ -91,8 +93,8 @@ impl Program {
     /// The entry point of this name, which takes so many regions.
     ///
     /// # Errors
-    /// [`BackendError::InvalidArgument`] with wgpu's text when there is no such entry point, or its bindings are not those of a
-    /// [`Kernel`]; else what wgpu reports.
+    /// [`BackendError::InvalidArgument`] with wgpu's text when there is no such entry point, or its bindings
+    /// are not those of a [`Kernel`]; else what wgpu reports.
     pub fn kernel(&self, name: &str, regions: u32) -> Result<Kernel, BackendError> {
         fork::check()?;
         let entry = |binding, ty, has_dynamic_offset, min_binding_size| wgpu::BindGroupLayoutEntry {
@@ -136,10 +138,11 @@ impl Kernel {
     /// Enqueues the kernel on `stream` in `groups` workgroups, in two dimensions, and returns.
     ///
     /// # Errors
-    /// [`BackendError::InvalidArgument`] for a stream of another device than the program's, regions of other streams or devices, of
-    /// memory without the usage `STORAGE`, of no words or not whole ones, or larger than the device can bind; for written regions that
-    /// overlap others, more or fewer regions than the kernel takes, more than 16 words for regions and parameters together, and more
-    /// groups than the device runs. Else what wgpu reports.
+    /// [`BackendError::InvalidArgument`] for a stream of another device than the program's, regions of other
+    /// streams or devices, of memory without the usage `STORAGE`, of no words or not whole ones, or larger
+    /// than the device can bind; for written regions that overlap others, more or fewer regions than the
+    /// kernel takes, more than 16 words for regions and parameters together, and more groups than the device
+    /// runs. Else what wgpu reports.
     pub fn launch(
         &self,
         stream: &WgpuStream,
@@ -199,7 +202,8 @@ impl Kernel {
             let entries: Vec<_> = std::iter::once(first).chain(others).collect();
             let descriptor =
                 wgpu::BindGroupDescriptor { label: None, layout: &self.layout, entries: &entries };
-            // By itself: a group that is refused must not get among the commands, which it would take with it.
+            // By itself: a group that is refused must not get among the commands, which it would take with
+            // it.
             let group =
                 gpu.ask("Device::create_bind_group", || gpu.device().create_bind_group(&descriptor))?;
             let offset = commands.parameters(bytemuck::cast_slice(parameters));

@@ -11,22 +11,25 @@ use std::num::NonZero;
 use std::sync::Arc;
 use vrampool_backend::BackendError;
 
-/// Operations in one submission at most, where the parameters of as many dispatches fit in a buffer of the device.
+/// Operations in one submission at most, where the parameters of as many dispatches fit in a buffer of the
+/// device.
 const MOST_OPERATIONS: u64 = 64;
 /// Bytes of uploads in one submission at most, so that their staging memory comes back.
 const MOST_STAGED: u64 = 32 << 20;
 
 /// What wgpu submits a list of commands from, for all streams of a device.
 ///
-/// The lock is held until a list is at the queue, so that lists get there in order. wgpu calls back from within a
-/// submission: a callback that uses the device finds the lock its own and the next list already begun.
+/// The lock is held until a list is at the queue, so that lists get there in order. wgpu calls back from
+/// within a submission: a callback that uses the device finds the lock its own and the next list already
+/// begun.
 #[derive(Debug)]
 pub(crate) struct Recorder {
     open: ReentrantMutex<RefCell<Open>>,
     uploads: Uploads,
     /// Bytes between the parameters of one dispatch and of the next.
     stride: u64,
-    /// Operations in one submission at most: each submission costs, and the device idles while operations wait for theirs.
+    /// Operations in one submission at most: each submission costs, and the device idles while operations
+    /// wait for theirs.
     most_operations: u32,
 }
 
@@ -80,8 +83,8 @@ impl Recorder {
         if full { self.submit(gpu) } else { Ok(()) }
     }
 
-    /// Where the order is now: the list that is being recorded. It is submitted behind all that was submitted so far, by the
-    /// program too.
+    /// Where the order is now: the list that is being recorded. It is submitted behind all that was submitted
+    /// so far, by the program too.
     pub(crate) fn mark(&self) -> Arc<Batch> {
         Arc::clone(&self.open.lock().borrow().batch)
     }
@@ -104,7 +107,8 @@ impl Recorder {
         if empty { gpu.check_known() } else { self.submit(gpu) }
     }
 
-    /// Submits the list if there is something in it, or an event marks it, and waits for all that was submitted.
+    /// Submits the list if there is something in it, or an event marks it, and waits for all that was
+    /// submitted.
     pub(crate) fn finish(&self, gpu: &Gpu) -> Result<(), BackendError> {
         {
             let open = self.open.lock();
@@ -180,7 +184,8 @@ struct Settled<'a>(&'a Batch);
 
 impl Drop for Settled<'_> {
     fn drop(&mut self) {
-        // Nothing happens to a list that is settled; this one is not when a callback of the program's panicked.
+        // Nothing happens to a list that is settled; this one is not when a callback of the program's
+        // panicked.
         let message = "a callback panicked".into();
         self.0.settle(Err(BackendError::Driver { call: "Queue::submit", code: 0, message }));
     }

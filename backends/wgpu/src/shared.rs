@@ -62,7 +62,8 @@ impl Shared {
     pub(crate) fn give_up(&self, bytes: u64, charge: Option<Charge>) {
         let point = self.recorder.point(&self.gpu);
         if self.dropped.push(&self.gpu, point, bytes, charge) > dropped::MOST {
-            // Who asked for the work that fails here is told of it by events, or of a lost device by the next call.
+            // Who asked for the work that fails here is told of it by events, or of a lost device by the next
+            // call.
             let _ = self.recorder.flush(&self.gpu);
         }
     }
@@ -155,8 +156,8 @@ impl Identity {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // What was enqueued is done, even if nobody can ask any more: other code may have the buffers. A failure has
-        // nobody to go to.
+        // What was enqueued is done, even if nobody can ask any more: other code may have the buffers. A
+        // failure has nobody to go to.
         let _ = self.recorder.flush(&self.gpu);
     }
 }

@@ -7,7 +7,8 @@ use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, OnceLock};
 use vrampool_backend::BackendError;
 
-/// What goes through one buffer at once, bytes, where the device has buffers of that size. Longer transfers go in pieces.
+/// What goes through one buffer at once, bytes, where the device has buffers of that size. Longer transfers
+/// go in pieces.
 const PIECE: u64 = 8 << 20;
 /// The size of a buffer for short transfers, bytes, where the device has such.
 const SMALL: u64 = 1 << 20;

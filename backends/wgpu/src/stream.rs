@@ -7,9 +7,10 @@ use vrampool_backend::{BackendError, DeviceId, Region, Stream, StreamId, fork};
 
 /// A handle to the queue of a [`WgpuDevice`](crate::WgpuDevice), with an id of its own.
 ///
-/// Work of all streams is done in the order of the calls. The pool's operations are not submitted one by one: what the
-/// program submits itself goes through [`submit`](Self::submit) or [`encode`](Self::encode), which put it in order, or
-/// straight to wgpu's queue while it holds a [view](Self::view) of each region that it uses.
+/// Work of all streams is done in the order of the calls. The pool's operations are not submitted one by one:
+/// what the program submits itself goes through [`submit`](Self::submit) or [`encode`](Self::encode), which
+/// put it in order, or straight to wgpu's queue while it holds a [view](Self::view) of each region that it
+/// uses.
 #[derive(Debug, Clone)]
 pub struct WgpuStream {
     id: StreamId,
@@ -30,11 +31,12 @@ impl WgpuStream {
         self.device.recorder().flush(self.device.gpu())
     }
 
-    /// Submits the program's own command buffers, behind everything that was enqueued and before everything that will be.
+    /// Submits the program's own command buffers, behind everything that was enqueued and before everything
+    /// that will be.
     ///
     /// # Errors
-    /// [`BackendError::InvalidArgument`] with wgpu's text when it refuses them: then nothing of them is done. Else as
-    /// [`flush`](Self::flush).
+    /// [`BackendError::InvalidArgument`] with wgpu's text when it refuses them: then nothing of them is done.
+    /// Else as [`flush`](Self::flush).
     pub fn submit(
         &self,
         commands: impl IntoIterator<Item = wgpu::CommandBuffer>,
@@ -47,7 +49,8 @@ impl WgpuStream {
         self.device.recorder().submit_others(self.device.gpu(), commands)
     }
 
-    /// Has `record` record commands, and submits them as [`submit`](Self::submit) does. Answers what `record` answers.
+    /// Has `record` record commands, and submits them as [`submit`](Self::submit) does. Answers what `record`
+    /// answers.
     ///
     /// # Errors
     /// As [`submit`](Self::submit).

@@ -11,12 +11,13 @@ use vrampool_backend::{BackendError, Region, RegionMut};
 
 const WGSL: &str = include_str!("test_kernels.wgsl");
 
-/// Kernels that verify memory and the order of streams, compiled by wgpu for one device. Tests use them, and so does
-/// `vrampool replay --touch`.
+/// Kernels that verify memory and the order of streams, compiled by wgpu for one device. Tests use them, and
+/// so does `vrampool replay --touch`.
 ///
-/// Each enqueues its work on `stream` and returns. Each refuses, as [`BackendError::InvalidArgument`], regions of another stream or
-/// device, of memory without the usage `STORAGE`, of the wrong size or alignment, larger than the device can bind, and written ones
-/// that overlap others. Regions may be parts of one buffer.
+/// Each enqueues its work on `stream` and returns. Each refuses, as [`BackendError::InvalidArgument`],
+/// regions of another stream or device, of memory without the usage `STORAGE`, of the wrong size or
+/// alignment, larger than the device can bind, and written ones that overlap others. Regions may be parts of
+/// one buffer.
 #[derive(Debug)]
 pub struct TestKernels {
     write_pattern: Kernel,
@@ -61,7 +62,8 @@ impl TestKernels {
         })
     }
 
-    /// Adds to the `u64` in `count` how many bytes are not as [`write_pattern`](Self::write_pattern) writes them.
+    /// Adds to the `u64` in `count` how many bytes are not as [`write_pattern`](Self::write_pattern) writes
+    /// them.
     ///
     /// # Errors
     /// As [all](Self).
@@ -110,8 +112,8 @@ impl TestKernels {
         Err(BackendError::invalid("stream", "it is one of another device than the kernels"))
     }
 
-    /// Calls `run` for parts of `bytes` that the device can bind, in order, each with the seed of its first word and the mask
-    /// of its last.
+    /// Calls `run` for parts of `bytes` that the device can bind, in order, each with the seed of its first
+    /// word and the mask of its last.
     fn pieces(
         &self,
         bytes: &Region<'_, WgpuMemory>,

@@ -62,7 +62,8 @@ impl Shared {
         })
     }
 
-    /// wgpu clears to 0 and to nothing else. Any other value comes from the host, once, and is copied from there on.
+    /// wgpu clears to 0 and to nothing else. Any other value comes from the host, once, and is copied from
+    /// there on.
     pub(crate) fn fill(&self, to: Span<'_>, value: u8) -> Result<(), BackendError> {
         if value == 0 {
             return self.clear(to);

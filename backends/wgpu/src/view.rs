@@ -8,8 +8,8 @@ use wgpu::BufferUsages;
 
 /// A region that the program's own commands may read on its stream.
 ///
-/// All that was enqueued before is submitted when it is made. Submit what uses it while it exists: to wgpu's queue, or by
-/// [`WgpuStream::submit`] or [`WgpuStream::encode`].
+/// All that was enqueued before is submitted when it is made. Submit what uses it while it exists: to wgpu's
+/// queue, or by [`WgpuStream::submit`] or [`WgpuStream::encode`].
 #[derive(Debug, Clone)]
 pub struct WgpuView<'a> {
     region: Region<'a, WgpuMemory>,
@@ -23,7 +23,8 @@ impl WgpuStream {
     /// `region`, made for this stream, to be read by the program's own commands.
     ///
     /// # Errors
-    /// [`BackendError::InvalidArgument`] for a region of another stream or device; what wgpu reports about the work before.
+    /// [`BackendError::InvalidArgument`] for a region of another stream or device; what wgpu reports about
+    /// the work before.
     pub fn view<'a>(&self, region: Region<'a, WgpuMemory>) -> Result<WgpuView<'a>, BackendError> {
         self.check_regions(Some(&region), None)?;
         self.flush()?;
@@ -73,8 +74,8 @@ impl<'a> WgpuView<'a> {
     /// The region as a bind group takes it, rounded up to whole words.
     ///
     /// # Errors
-    /// [`BackendError::InvalidArgument`] when it is empty, its memory is for neither storage nor uniforms, its offset is not
-    /// aligned for them, or it is larger than the device can bind.
+    /// [`BackendError::InvalidArgument`] when it is empty, its memory is for neither storage nor uniforms,
+    /// its offset is not aligned for them, or it is larger than the device can bind.
     pub fn binding(&self) -> Result<wgpu::BufferBinding<'_>, BackendError> {
         let refused = |reason: String| Err(BackendError::invalid("region", reason));
         let limits = self.region.memory().device().limits();

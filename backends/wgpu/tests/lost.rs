@@ -105,8 +105,8 @@ fn the_reason_is_told() {
     assert!(matches!(&error, BackendError::DeviceLost { reason } if reason.contains("Destroyed")), "{error}");
 }
 
-/// wgpu's `Device::poll` has no error for a device that the driver says is lost: it panics. Played here by a callback, which
-/// panics within it in the same words.
+/// wgpu's `Device::poll` has no error for a device that the driver says is lost: it panics. Played here by a
+/// callback, which panics within it in the same words.
 #[test]
 fn a_panic_of_polling_is_a_typed_error_and_others_are_not_hidden() {
     let _alone = alone();

@@ -42,8 +42,8 @@ fn a_full_card_is_a_typed_error_and_what_is_dropped_comes_back() {
 /// The variable by which this program tells itself that its address space is limited.
 const LIMITED: &str = "VRAMPOOL_TEST_LIMITED";
 
-/// In a process of its own, whose address space is soon full. A mapped buffer that was not made cannot be unmapped either, and
-/// that error must not hide the other.
+/// In a process of its own, whose address space is soon full. A mapped buffer that was not made cannot be
+/// unmapped either, and that error must not hide the other.
 #[test]
 #[cfg(target_os = "linux")]
 fn a_lack_of_host_visible_memory_is_out_of_memory_too() {

@@ -1,4 +1,5 @@
-//! What a pair of calls through the C ABI takes on the host device: a hit, as in every step of a program that repeats itself.
+//! What a pair of calls through the C ABI takes on the host device: a hit, as in every step of a program that
+//! repeats itself.
 //!
 //! PyTorch's own allocator takes 138 to 171 ns for such a pair (its code alone, on one thread).
 

@@ -1,5 +1,5 @@
-//! What an event of a pool that is recorded costs through the C ABI: half of the difference of a pair of calls with a pool that is
-//! recorded and one with a pool that is not, a thousand of either by turns.
+//! What an event of a pool that is recorded costs through the C ABI: half of the difference of a pair of
+//! calls with a pool that is recorded and one with a pool that is not, a thousand of either by turns.
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use std::ffi::c_void;

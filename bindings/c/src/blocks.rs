@@ -1,5 +1,5 @@
-//! Which block begins at an address: for every live block of every pool, found in constant time and without a lock that all
-//! share.
+//! Which block begins at an address: for every live block of every pool, found in constant time and without a
+//! lock that all share.
 
 use crate::captured::Captured;
 use crate::failure::{Failure, Status};
@@ -14,8 +14,8 @@ use vrampool::any::AnyDevice;
 use vrampool::backend::StreamId;
 use vrampool::{BriefLock, Buffer};
 
-/// How many locks there are, as a power of two: enough that threads seldom meet, and few, so that what one thread allocates and
-/// frees stays in its cache.
+/// How many locks there are, as a power of two: enough that threads seldom meet, and few, so that what one
+/// thread allocates and frees stays in its cache.
 const SHARDS: u32 = 4;
 
 /// A live block.
@@ -29,7 +29,8 @@ pub(crate) struct Held {
     id: StreamId,
     /// [`streams::epoch`] when the handle was looked up.
     epoch: u64,
-    /// Another stream uses it that is not waited for: telling the pool failed, and there was nobody to be told of that.
+    /// Another stream uses it that is not waited for: telling the pool failed, and there was nobody to be
+    /// told of that.
     pub(crate) is_unordered: bool,
     /// Its place in a recording, if it is in one.
     pub(crate) note: Note,
@@ -71,7 +72,8 @@ impl Held {
         Self { pool, stream: raw, id, epoch, is_unordered: false, note, loan }
     }
 
-    /// Whether a handle is surely that of its stream, by looking at numbers alone: not where it may be another stream's now.
+    /// Whether a handle is surely that of its stream, by looking at numbers alone: not where it may be
+    /// another stream's now.
     #[inline(always)]
     pub(crate) fn is_plainly_of(&self, raw: usize) -> bool {
         self.stream == raw && raw != streams::PER_THREAD && self.epoch == streams::epoch()
@@ -88,7 +90,8 @@ impl Held {
         self.id == stream
     }
 
-    /// Gives it back: to whoever asks next, or, where its users are not all known, when the device is done with it.
+    /// Gives it back: to whoever asks next, or, where its users are not all known, when the device is done
+    /// with it.
     #[inline(always)]
     pub(crate) fn free(self) {
         // Before anybody else may get it.
@@ -201,7 +204,8 @@ pub(crate) fn look<T>(address: u64, look: impl Fn(&Held) -> T) -> Result<T, Fail
 static RETURNS: Mutex<()> = Mutex::new(());
 static RETURNED: Condvar = Condvar::new();
 
-/// Waits until no other call has the block at this address. Such a call is short: it tells the driver of a stream.
+/// Waits until no other call has the block at this address. Such a call is short: it tells the driver of a
+/// stream.
 #[cold]
 #[inline(never)]
 fn wait_for(address: u64) {
@@ -339,7 +343,8 @@ mod tests {
         let id = home.find(raw).expect("made").id();
         let allocate = || registry::with(handle, |pool| pool.allocate(100, raw)).expect("memory");
         let is_plainly_of = |address| look(address, |held| held.is_plainly_of(raw)).expect("live");
-        // Another test of the process may let a stream of its own go at any time, and then this is tried again.
+        // Another test of the process may let a stream of its own go at any time, and then this is tried
+        // again.
         let (address, is_plainly) = loop {
             let (before, address) = (streams::epoch(), allocate());
             let is_plainly = is_plainly_of(address);

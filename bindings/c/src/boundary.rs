@@ -1,8 +1,8 @@
 //! Where C's pointers become references, and panics end.
 //!
-//! The types here are what the exported functions take, each as wide as the pointer it is. Rust makes them of references, and so
-//! can call these functions without `unsafe`; C makes them of whatever it has, and its promise is the header's: a pointer that is
-//! not null is one to what its type says.
+//! The types here are what the exported functions take, each as wide as the pointer it is. Rust makes them of
+//! references, and so can call these functions without `unsafe`; C makes them of whatever it has, and its
+//! promise is the header's: a pointer that is not null is one to what its type says.
 
 use crate::failure::{Failure, Status};
 use crate::fork;
@@ -42,7 +42,8 @@ pub(crate) fn guarded<T>(act: impl FnOnce() -> Result<T, Failure>) -> Result<T, 
 
 #[inline(always)]
 fn uncaught<T>(act: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
-    // What a panic leaves behind is consistent: locks here do not poison, and what they hold changes in one step.
+    // What a panic leaves behind is consistent: locks here do not poison, and what they hold changes in one
+    // step.
     catch_unwind(AssertUnwindSafe(act)).unwrap_or_else(|panic| Err(caught(&*panic)))
 }
 
@@ -78,7 +79,8 @@ impl<'a> Text<'a> {
         if self.start.is_null() {
             return Ok(None);
         }
-        // SAFETY: made of a `CStr`, or C's promise: text that ends with a 0, and stays as it is during the call.
+        // SAFETY: made of a `CStr`, or C's promise: text that ends with a 0, and stays as it is during the
+        // call.
         let text = unsafe { CStr::from_ptr(self.start) };
         text.to_str().map(Some).map_err(|_| Failure::invalid(argument, "it is no UTF-8"))
     }
@@ -125,7 +127,8 @@ impl<'a> Texts<'a> {
         if self.first.is_null() || count > isize::MAX as usize / size_of::<Text<'_>>() {
             return Err(Failure::invalid(argument, "there are fewer than their number"));
         }
-        // SAFETY: made of a slice whose length was passed, or C's promise: so many pointers to text, which `Text` is as wide as.
+        // SAFETY: made of a slice whose length was passed, or C's promise: so many pointers to text, which
+        // `Text` is as wide as.
         let texts = unsafe { std::slice::from_raw_parts(self.first, count) };
         texts.iter().map(|text| text.required(argument)).collect()
     }
@@ -153,7 +156,8 @@ impl<'a> Bytes<'a> {
         if self.first.is_null() || isize::try_from(count).is_err() {
             return Err(Failure::invalid(argument, "there are fewer than their number"));
         }
-        // SAFETY: made of a slice whose length was passed, or C's promise: so many bytes, which stay as they are during the call.
+        // SAFETY: made of a slice whose length was passed, or C's promise: so many bytes, which stay as they
+        // are during the call.
         Ok(unsafe { std::slice::from_raw_parts(self.first, count) })
     }
 }
@@ -188,8 +192,8 @@ impl<T> Out<'_, T> {
     #[inline(always)]
     pub(crate) fn set(self, value: T) {
         if !self.place.is_null() {
-            // SAFETY: made of a mutable reference, or C's promise: aligned memory for a `T` that nobody else uses. What was there
-            // is a number or a pointer, or nothing yet, and is not dropped.
+            // SAFETY: made of a mutable reference, or C's promise: aligned memory for a `T` that nobody else
+            // uses. What was there is a number or a pointer, or nothing yet, and is not dropped.
             unsafe { self.place.write(value) };
         }
     }
@@ -201,10 +205,11 @@ impl<T> fmt::Debug for Out<'_, T> {
     }
 }
 
-/// A struct that begins with its size, of which callers may know an earlier version: plain numbers and pointers, all of which
-/// may be 0.
+/// A struct that begins with its size, of which callers may know an earlier version: plain numbers and
+/// pointers, all of which may be 0.
 pub trait Versioned: Copy {
-    /// The size of its first version, and so the least: to the end of that version's last field, whatever was added since.
+    /// The size of its first version, and so the least: to the end of that version's last field, whatever was
+    /// added since.
     const LEAST: usize;
 
     /// With its size set.

@@ -1,7 +1,7 @@
 //! Private pools: memory of work that is captured into a graph, kept for as long as the graph may run.
 //!
-//! As [`GraphMemory`](vrampool::GraphMemory), but for several streams, with addresses, and with a filter that says which requests
-//! are the graph's.
+//! As [`GraphMemory`](vrampool::GraphMemory), but for several streams, with addresses, and with a filter that
+//! says which requests are the graph's.
 
 use crate::blocks::Loan;
 use crate::failure::{Failure, Status};
@@ -187,8 +187,8 @@ impl CPool {
     ) -> Result<Buffer<AnyDevice>, Failure> {
         match self.allocate_aside(tagged, class) {
             Err(failure) if failure.status == Status::CAPTURE => {
-                // What is free was used by the captured stream and by others: nobody else can have it, and it can once the host has
-                // waited for them.
+                // What is free was used by the captured stream and by others: nobody else can have it, and it
+                // can once the host has waited for them.
                 tagged.pool.settle_for(stream)?;
                 Ok(tagged.pool.allocate(class, stream)?)
             }
@@ -263,7 +263,8 @@ impl Captures {
         ended.is_some()
     }
 
-    /// A graph of this number is gone; with the last of them, so is what they share. Answers whether there was one.
+    /// A graph of this number is gone; with the last of them, so is what they share. Answers whether there
+    /// was one.
     pub(crate) fn release(&self, id: Id, home: &Home) -> bool {
         let mut known = self.private.lock();
         let Entry::Occupied(private) = known.entry(id) else { return false };
@@ -282,7 +283,8 @@ impl Captures {
         for (_, private) in all {
             self.unsettled.lock().of_graphs.extend(private.empty());
         }
-        // Of a pool that ends, also while something is captured: what cannot be waited for is freed in the order of its stream.
+        // Of a pool that ends, also while something is captured: what cannot be waited for is freed in the
+        // order of its stream.
         drop(self.drain(home));
         let rest = std::mem::take(&mut *self.unsettled.lock());
         drop(rest);
@@ -298,8 +300,8 @@ impl Captures {
         self.unsettled.lock().unordered_of(pool)
     }
 
-    /// Gives the pool memory of graphs that are gone, once the device has no work of theirs. Answers how many bytes: none while
-    /// something is captured, which a wait for the device would spoil.
+    /// Gives the pool memory of graphs that are gone, once the device has no work of theirs. Answers how many
+    /// bytes: none while something is captured, which a wait for the device would spoil.
     pub(crate) fn settle(&self, home: &Home) -> u64 {
         let settled = {
             // Nothing begins to be captured meanwhile.

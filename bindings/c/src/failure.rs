@@ -71,8 +71,8 @@ statuses! {
     FORKED = 16,
 }
 
-/// Why a call did not do what it was asked. One word, so that what a call answers passes in registers: in memory it would be
-/// stored in parts and read as one, for which a processor waits.
+/// Why a call did not do what it was asked. One word, so that what a call answers passes in registers: in
+/// memory it would be stored in parts and read as one, for which a processor waits.
 #[derive(Debug, Clone)]
 pub(crate) struct Failure(Box<Told>);
 

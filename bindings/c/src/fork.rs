@@ -1,13 +1,15 @@
-//! What a fork leaves behind: a child has its parent's memory but none of its threads, and no device that the parent opened.
+//! What a fork leaves behind: a child has its parent's memory but none of its threads, and no device that the
+//! parent opened.
 //!
-//! A child of a process that opened a device here gets an error from every call; nothing of its parent's is touched. A child of
-//! one that did not starts afresh.
+//! A child of a process that opened a device here gets an error from every call; nothing of its parent's is
+//! touched. A child of one that did not starts afresh.
 
 use crate::failure::{Failure, Status};
 use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How many forks there are between this process and the one that loaded the library, counted since [`watch`].
+/// How many forks there are between this process and the one that loaded the library, counted since
+/// [`watch`].
 static FORKS: AtomicU64 = AtomicU64::new(0);
 
 /// One more than [`FORKS`] when a device was opened first; 0 before that.
@@ -66,8 +68,8 @@ fn at_fork() -> std::io::Result<()> {
     extern "C" fn forked() {
         FORKS.fetch_add(1, Ordering::Relaxed);
     }
-    // SAFETY: what is registered does what a child of a process with threads may: it changes one word. The library that it is in is
-    // not unloaded before the process ends, or takes the registration with it.
+    // SAFETY: what is registered does what a child of a process with threads may: it changes one word. The
+    // library that it is in is not unloaded before the process ends, or takes the registration with it.
     match unsafe { libc::pthread_atfork(None, None, Some(forked)) } {
         0 => Ok(()),
         code => Err(std::io::Error::from_raw_os_error(code)),

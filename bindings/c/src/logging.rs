@@ -1,8 +1,9 @@
 //! What vrampool logs, for C.
 //!
-//! Lines are logged while locks of vrampool's are held, and by threads that may hold others' (Python's, PyTorch's). So a callback
-//! is called by a thread of its own, which begins with the first line and holds nothing: what the callback waits for may wait for
-//! vrampool. Lines wait for it in a queue of bounded length; those that find it full are counted, and the count is logged.
+//! Lines are logged while locks of vrampool's are held, and by threads that may hold others' (Python's,
+//! PyTorch's). So a callback is called by a thread of its own, which begins with the first line and holds
+//! nothing: what the callback waits for may wait for vrampool. Lines wait for it in a queue of bounded
+//! length; those that find it full are counted, and the count is logged.
 
 use crate::failure::{Failure, Status};
 use crate::fork;
@@ -58,8 +59,8 @@ static CHANGING: Mutex<()> = Mutex::new(());
 /// The thread that calls the callback.
 static TELLER: Mutex<Option<ThreadId>> = Mutex::new(None);
 
-/// Calls `callback` with all lines up to `level` from now on, or nobody. Returns when the one before is called no more; what it
-/// has not heard yet it hears first.
+/// Calls `callback` with all lines up to `level` from now on, or nobody. Returns when the one before is
+/// called no more; what it has not heard yet it hears first.
 pub(crate) fn set(callback: Option<LogCallback>, level: c_int, user: *mut c_void) -> Result<(), Failure> {
     let filter = match level {
         0 => LevelFilter::Off,

@@ -54,7 +54,8 @@ mod enabled {
         drop(exporter);
     }
 
-    /// An exporter of the process that this one was forked from: its thread is not here, so there is nobody to wait for.
+    /// An exporter of the process that this one was forked from: its thread is not here, so there is nobody
+    /// to wait for.
     fn forget_parents(running: &mut Option<(Exporter, u64)>) {
         if let Some(parents) = running.take_if(|(_, generation)| *generation != fork::generation()) {
             std::mem::forget(parents);

@@ -188,7 +188,8 @@ impl CPool {
         Ok(tagged)
     }
 
-    /// It was taken out: gives back what is idle. The rest goes with the last call, scope and block that has it.
+    /// It was taken out: gives back what is idle. The rest goes with the last call, scope and block that has
+    /// it.
     pub(crate) fn end(&self) {
         self.captures.release_all(&self.home);
         self.tags().iter().for_each(|tagged| {
@@ -224,7 +225,8 @@ impl CPool {
         Ok(())
     }
 
-    /// Gives idle memory back until at most so many bytes are idle in all; of tags by name the last ones keep theirs.
+    /// Gives idle memory back until at most so many bytes are idle in all; of tags by name the last ones keep
+    /// theirs.
     pub(crate) fn trim(&self, cached_bytes: u64) -> u64 {
         let mut given_back = self.captures.settle(&self.home);
         let tags = self.tags();

@@ -1,8 +1,10 @@
-//! A pool that is recorded from one moment to another: what it serves meanwhile, and which of that comes back.
+//! A pool that is recorded from one moment to another: what it serves meanwhile, and which of that comes
+//! back.
 //!
-//! Recorded here, not in vrampool's own pools, which are recorded from their beginning or never: so a pool that is in use can
-//! be. While it is not, a request asks one word for it, and a free one of its block's. While it is, a thread that records goes
-//! on with the recorder that it used last, and counts no reference to it.
+//! Recorded here, not in vrampool's own pools, which are recorded from their beginning or never: so a pool
+//! that is in use can be. While it is not, a request asks one word for it, and a free one of its block's.
+//! While it is, a thread that records goes on with the recorder that it used last, and counts no reference to
+//! it.
 
 use crate::blocks::{Held, Loan};
 use crate::failure::{Failure, Status};
@@ -54,8 +56,8 @@ impl Recording {
         Ok(())
     }
 
-    /// Ends once `act` has what it needs of the recorder; where that fails, recording goes on. Calls that are under way may still
-    /// be recorded.
+    /// Ends once `act` has what it needs of the recorder; where that fails, recording goes on. Calls that are
+    /// under way may still be recorded.
     pub(crate) fn stop<T>(&self, act: impl FnOnce(&Recorder) -> Result<T, Failure>) -> Result<T, Failure> {
         let _alone = self.stopping.lock();
         let recorder = self.present()?;
@@ -97,7 +99,8 @@ impl Recording {
         self.note_in_time(stream, loan)
     }
 
-    /// As [`note_surely`](Self::note_surely), of a thread that used another recorder last, or where something else is due first.
+    /// As [`note_surely`](Self::note_surely), of a thread that used another recorder last, or where something
+    /// else is due first.
     #[cold]
     #[inline(never)]
     fn note_in_time(&self, stream: StreamId, loan: &Loan) -> Note {
@@ -129,8 +132,8 @@ impl Note {
         }
     }
 
-    /// By a thread that used another recorder last, or where something else is due first. Of a pool that is destroyed, or recorded
-    /// anew, nobody wants to know.
+    /// By a thread that used another recorder last, or where something else is due first. Of a pool that is
+    /// destroyed, or recorded anew, nobody wants to know.
     #[cold]
     #[inline(never)]
     fn freed_in_time(self, held: &Held) {

@@ -21,7 +21,8 @@ static CHANGING: Mutex<()> = Mutex::new(());
 /// The last number above a place.
 static SERIAL: AtomicU64 = AtomicU64::new(0);
 
-/// Destroyed pools, as long as blocks of them may be live: those that have none go when another pool comes or goes.
+/// Destroyed pools, as long as blocks of them may be live: those that have none go when another pool comes or
+/// goes.
 static DESTROYED: Mutex<Option<HashMap<u64, Destroyed>>> = Mutex::new(None);
 
 #[derive(Debug)]

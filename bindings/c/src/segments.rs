@@ -1,4 +1,5 @@
-//! Memory whose physical side somebody else takes away and gives back, at one address: what vLLM's allocator does.
+//! Memory whose physical side somebody else takes away and gives back, at one address: what vLLM's allocator
+//! does.
 
 use crate::failure::{Failure, Status};
 use crate::streams::Home;

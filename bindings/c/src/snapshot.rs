@@ -75,8 +75,8 @@ fn own_segments(tagged: &Tagged, live: &[Live], segments: &mut BTreeMap<u64, Val
     }
 }
 
-/// The parts of an arena's range that have memory behind them. A stitched block is listed where its memory is: one block for
-/// each of its parts.
+/// The parts of an arena's range that have memory behind them. A stitched block is listed where its memory
+/// is: one block for each of its parts.
 fn arena_segments(tagged: &Tagged, live: &[Live], segments: &mut BTreeMap<u64, Value>) {
     let Some((arena, base)) = tagged.pool.arena().and_then(|arena| Some((arena, arena.base()?))) else {
         return;

@@ -69,8 +69,8 @@ struct Memory {
     gone: Cell<u64>,
 }
 
-/// Streams that threads knew as they ended. The last handle to a stream calls the driver when it goes, and no driver is
-/// called while a thread's own variables are destroyed: some of the driver's may be gone by then.
+/// Streams that threads knew as they ended. The last handle to a stream calls the driver when it goes, and no
+/// driver is called while a thread's own variables are destroyed: some of the driver's may be gone by then.
 static LEFT: Mutex<Vec<Known>> = Mutex::new(Vec::new());
 
 impl Drop for Memory {
@@ -144,8 +144,8 @@ impl Home {
     pub(crate) fn find(&self, raw: usize) -> Result<AnyStream, Failure> {
         #[cfg(feature = "cuda")]
         if let AnyDevice::Cuda(device) = &self.device {
-            // SAFETY: the header's promise: the handle is one of a stream that exists, until `vrampool_stream_retire` or
-            // `vrampool_stream_destroy` says that it goes.
+            // SAFETY: the header's promise: the handle is one of a stream that exists, until
+            // `vrampool_stream_retire` or `vrampool_stream_destroy` says that it goes.
             return Ok(unsafe { device.wrap_raw_stream(raw as *mut _) }?.into());
         }
         if raw == 0 {
@@ -238,8 +238,8 @@ impl Home {
     }
 }
 
-/// Lets a stream go, whose work is done: blocks that were used on it have handles to it for as long as they live, and keep nothing
-/// of it by that.
+/// Lets a stream go, whose work is done: blocks that were used on it have handles to it for as long as they
+/// live, and keep nothing of it by that.
 fn retire(stream: &AnyStream) -> Result<(), Failure> {
     match stream {
         AnyStream::Host(stream) => Ok(stream.retire()?),

@@ -1,4 +1,5 @@
-//! Calls over all tags of a pool: a call that fails leaves every tag as it was, and a call that succeeds reports what it did.
+//! Calls over all tags of a pool: a call that fails leaves every tag as it was, and a call that succeeds
+//! reports what it did.
 
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 mod cuda_driver;
@@ -75,7 +76,8 @@ mod faults {
         }
     }
 
-    /// A fault in one tag does not hide what the others gave back, and the next call gives back the rest: no more and no less.
+    /// A fault in one tag does not hide what the others gave back, and the next call gives back the rest: no
+    /// more and no less.
     #[test]
     fn a_decay_that_fails_for_one_tag_counts_the_others_and_is_made_up_for() {
         on_cuda(c"device=cuda:0; source=virtual; cached_class=0", |_, pool| {

@@ -1,4 +1,5 @@
-//! Programs of C's and C++'s, compiled against the header with the system's compilers and run: what a user of the library does.
+//! Programs of C's and C++'s, compiled against the header with the system's compilers and run: what a user of
+//! the library does.
 
 #[path = "../../../tests/require/mod.rs"]
 mod require;
@@ -80,7 +81,8 @@ fn a_forked_child_fails_typed_waits_for_nobody_and_shares_nothing() {
     c_program("fork", &[], &[]);
 }
 
-/// Valgrind finds no fault, and knows each instruction and system call. Other drivers are out of its sight: their faults are theirs.
+/// Valgrind finds no fault, and knows each instruction and system call. Other drivers are out of its sight:
+/// their faults are theirs.
 #[test]
 fn every_function_runs_under_memcheck() {
     let (Some(cc), Some(valgrind)) = (require::program("cc"), require::program("valgrind")) else { return };
@@ -107,7 +109,8 @@ fn the_header_is_c_and_cpp_without_a_warning() {
     }
 }
 
-/// Compiles and runs a program with libraries of PyTorch's names and classes, made here, for one of the two ABIs of C++'s strings.
+/// Compiles and runs a program with libraries of PyTorch's names and classes, made here, for one of the two
+/// ABIs of C++'s strings.
 fn run_with_torch(name: &str, abi: u8) {
     let Some(cpp) = require::program("c++") else { return };
     let (fake, abi) = (here("tests/c/fake"), format!("-D_GLIBCXX_USE_CXX11_ABI={abi}"));

@@ -1,4 +1,5 @@
-//! Calls with one block from several threads: each takes effect. Streams are identified by what they are, not by their handles.
+//! Calls with one block from several threads: each takes effect. Streams are identified by what they are, not
+//! by their handles.
 
 mod calls;
 

@@ -64,8 +64,8 @@ fn a_segment_is_told_to_be_gone_once() {
     assert_eq!(vrampool_torch_shutdown(), Status::OK);
 }
 
-/// Whether there are few more threads than `before`, once those that end have ended. The other tests of this process have some of their
-/// own.
+/// Whether there are few more threads than `before`, once those that end have ended. The other tests of this
+/// process have some of their own.
 fn are_few_more_threads_than(before: u64) -> bool {
     let few = before + 32;
     (0..10_000).any(|_| {

@@ -23,7 +23,8 @@ fn allocate(pool: u64, bytes: u64) -> *mut c_void {
     address
 }
 
-/// Of a small pool over virtual memory, tags included, addresses are a small multiple of its limit, however large the device is.
+/// Of a small pool over virtual memory, tags included, addresses are a small multiple of its limit, however
+/// large the device is.
 #[test]
 fn a_small_pool_needs_few_addresses() {
     if std::env::var_os(INSIDE).is_none() {

@@ -1,5 +1,5 @@
-//! Options of pools that were changed at random, as the fuzz target `c_options` has them; `VRAMPOOL_MUTATIONS` says how many, if more than a
-//! few.
+//! Options of pools that were changed at random, as the fuzz target `c_options` has them;
+//! `VRAMPOOL_MUTATIONS` says how many, if more than a few.
 
 mod options;
 

@@ -1,8 +1,8 @@
-//! Random calls of every function, right and wrong, by eight threads at once: no crash, no fault of the library's own, no block in
-//! two hands, and nothing left in the end.
+//! Random calls of every function, right and wrong, by eight threads at once: no crash, no fault of the
+//! library's own, no block in two hands, and nothing left in the end.
 //!
-//! Each sequence runs in a process of its own. `VRAMPOOL_CALLS` is how many calls there are in all, `VRAMPOOL_SEED` where the random
-//! numbers start:
+//! Each sequence runs in a process of its own. `VRAMPOOL_CALLS` is how many calls there are in all,
+//! `VRAMPOOL_SEED` where the random numbers start:
 //!
 //!     VRAMPOOL_CALLS=10000000 cargo test -p vrampool-c --test random_abi
 
@@ -89,8 +89,8 @@ fn create(options: &CStr) -> u64 {
 struct Shared {
     calm: [u64; 2],
     pools: Mutex<Vec<u64>>,
-    /// Of pools that are destroyed at random, with their addresses, which may be another block's by now: so they are freed
-    /// with their pool's name.
+    /// Of pools that are destroyed at random, with their addresses, which may be another block's by now: so
+    /// they are freed with their pool's name.
     blocks: Mutex<Vec<(u64, usize)>>,
     streams: Mutex<Vec<(u64, usize)>>,
     traces: Mutex<Vec<u64>>,
@@ -190,7 +190,8 @@ impl Caller<'_> {
             let status = vrampool_allocate(pool, bytes as u64, ptr::null_mut(), Out::from(&mut address));
             if status == Status::OK {
                 let value = self.rng.u8(..);
-                // SAFETY: a block of so many bytes of the host device, which is the host's memory, and this thread's alone.
+                // SAFETY: a block of so many bytes of the host device, which is the host's memory, and this
+                // thread's alone.
                 unsafe { address.cast::<u8>().write_bytes(value, bytes) };
                 self.own.push(Own { pool, address: address as usize, bytes, value });
             }

@@ -1,5 +1,5 @@
-//! Recordings of the C ABI against a naive twin: pools that are recorded from one moment to another, by threads that each used
-//! another recorder last.
+//! Recordings of the C ABI against a naive twin: pools that are recorded from one moment to another, by
+//! threads that each used another recorder last.
 #![cfg(feature = "trace")]
 
 use proptest::prelude::*;

@@ -1,5 +1,6 @@
-//! Handles that mean another stream on another thread, or later: memory is not reused under the work of a stream because its handle is
-//! that of the block's. The simulated driver's race detector sees each mistake; on a GPU the contents do.
+//! Handles that mean another stream on another thread, or later: memory is not reused under the work of a
+//! stream because its handle is that of the block's. The simulated driver's race detector sees each mistake;
+//! on a GPU the contents do.
 #![cfg(all(feature = "cuda", target_os = "linux"))]
 
 mod cuda_driver;
@@ -77,7 +78,8 @@ impl Way {
     }
 }
 
-/// One thread's block is read on another thread under the same handle, and given back; then the first thread asks again.
+/// One thread's block is read on another thread under the same handle, and given back; then the first thread
+/// asks again.
 #[test]
 fn the_default_stream_of_another_thread_is_another_one() {
     for (options, way) in OPTIONS.into_iter().flat_map(|options| WAYS.map(|way| (options, way))) {
@@ -152,7 +154,8 @@ fn reuses_a_handle() {
     }
 }
 
-/// A driver gives the handle of a destroyed stream to another one; the simulated one does so at once, if it is told to.
+/// A driver gives the handle of a destroyed stream to another one; the simulated one does so at once, if it
+/// is told to.
 #[test]
 fn a_handle_that_comes_again_is_another_stream() {
     if Simulator::loaded().is_none() {

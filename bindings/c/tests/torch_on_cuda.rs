@@ -1,5 +1,5 @@
-//! PyTorch's symbols on a CUDA device: memory is not reused under work that was recorded, with one thread and with several.
-//! The simulated driver's race detector sees each mistake; on a GPU the contents do.
+//! PyTorch's symbols on a CUDA device: memory is not reused under work that was recorded, with one thread and
+//! with several. The simulated driver's race detector sees each mistake; on a GPU the contents do.
 #![cfg(all(feature = "cuda", target_os = "linux"))]
 
 mod cuda_driver;
@@ -67,8 +67,8 @@ fn threads_with_streams_of_their_own_share_a_pool() {
     }
 }
 
-/// What the captured stream freed and what another one freed: neither can wait for the other. The host waits for the other, and
-/// the captured stream gets both.
+/// What the captured stream freed and what another one freed: neither can wait for the other. The host waits
+/// for the other, and the captured stream gets both.
 #[test]
 fn a_captured_stream_gets_what_it_freed_beside_another() {
     const ALL: u64 = 32 << 20;
@@ -119,7 +119,8 @@ fn a_thread_that_ends_calls_no_driver() {
             vrampool_torch_free(block, BYTES, 0, ptr::null_mut());
             assert_eq!(vrampool_trim(pool, 0, Out::null()), Status::OK, "{}", last_error_text());
             assert_eq!(vrampool_stream_destroy(pool, own), Status::OK, "{}", last_error_text());
-            // Destroyed pools are forgotten when another goes; then the thread has the last handle to the device.
+            // Destroyed pools are forgotten when another goes; then the thread has the last handle to the
+            // device.
             assert_eq!(vrampool_torch_shutdown(), Status::OK, "{}", last_error_text());
             let mut other = 0;
             let host = Text::from(c"device=host; host_capacity=1MiB");

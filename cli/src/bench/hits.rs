@@ -26,8 +26,8 @@ const BATCH: usize = 32;
 /// Buffers that a bucket keeps: more than all threads hand over at a time.
 const BUFFERS: u64 = 1 << 16;
 
-/// Pairs of one size, of two sizes in turn, of a size that all threads share a bucket for; and buffers that one thread
-/// allocates and another drops.
+/// Pairs of one size, of two sizes in turn, of a size that all threads share a bucket for; and buffers that
+/// one thread allocates and another drops.
 pub(crate) fn measure<B: Backend>(bench: Name, device: &B, effort: Effort) -> Result<Vec<Row>, Error> {
     let cores = thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
     let mut rows = Vec::new();
@@ -87,8 +87,8 @@ fn pairs<B: Backend>(
     })
 }
 
-/// Couples of threads: one allocates, the other drops, batch by batch. Timed are the allocations and the drops, not what
-/// hands them over.
+/// Couples of threads: one allocates, the other drops, batch by batch. Timed are the allocations and the
+/// drops, not what hands them over.
 fn hand_overs<B: Backend>(pool: &Pool<B>, couples: u32, effort: Effort) -> Result<Vec<Samples>, Error> {
     thread::scope(|scope| {
         let couples: Vec<_> = (0..couples)

@@ -62,8 +62,8 @@ pub(crate) struct Arguments {
     /// Also draw throughput over threads, as hit_pair measures it, to this SVG file
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
-    /// How much memory sleeps and wakes in sleep, GiB [default: 1 on a device that shares the host's memory; else half of what
-    /// is free, at most 32]
+    /// How much memory sleeps and wakes in sleep, GiB
+    /// [default: 1 on a device that shares the host's memory; else half of what is free, at most 32]
     #[arg(long, value_name = "GIB", value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     sleep_gib: Option<u64>,
     /// Too few samples to mean anything, to try the command out

@@ -42,7 +42,8 @@ pub(crate) enum Name {
     /// Buffers that an arena serves, allocated by a pool that keeps nothing and dropped
     #[value(name = "miss_pair")]
     MissPair,
-    /// One of 4 KiB, 64 KiB, 1 MiB allocated and freed by everything there is, a pool's hit and its miss among them
+    /// One of 4 KiB, 64 KiB, 1 MiB allocated and freed by everything there is, a pool's hit and its miss
+    /// among them
     #[value(name = "pair")]
     Pair,
     /// Memory of some GiB put to sleep, with its contents on the host, and woken; only if named

@@ -17,7 +17,8 @@ const RANGE: u64 = 32 << 30;
 /// Pairs in a sample.
 const PAIRS: usize = 4096;
 
-/// How often each block is replaced, on average, before anything is timed, so that holes are where they come to be.
+/// How often each block is replaced, on average, before anything is timed, so that holes are where they come
+/// to be.
 const REPLACED: usize = 16;
 
 /// What is asked for and given back on top of the live blocks.

@@ -172,7 +172,8 @@ fn count_wrong<B: Backend>(
     Ok(u64::from_le_bytes(wrong))
 }
 
-/// GB/s of copies between pinned memory and the device's, several in flight, to the host and back: the best of a few rounds.
+/// GB/s of copies between pinned memory and the device's, several in flight, to the host and back: the best
+/// of a few rounds.
 fn pinned_copies<B: Backend>(device: &B, block: u64, rounds: u32) -> Result<(f64, f64), BackendError> {
     const COPIES: u64 = 16;
     let stream = device.create_stream()?;

@@ -1,4 +1,5 @@
-//! cuArena's benchmarks 1 to 4, and single pairs: patterns of allocating and freeing, the same for each allocator.
+//! cuArena's benchmarks 1 to 4, and single pairs: patterns of allocating and freeing, the same for each
+//! allocator.
 
 use super::allocator::{Allocator, Driver, OnDevice, Pooled};
 use super::clock::{Effort, Figures};

@@ -31,7 +31,8 @@ what a pool without caps and without borrowing holds in the end, and its ratio i
 #[derive(Debug, Clone, Args)]
 #[command(after_long_help = FIGURES)]
 pub(crate) struct Arguments {
-    /// A trace: CSV with the header op,id,size,stream,t_us, RMM's log, or PyTorch's memory snapshot; gzip-compressed or not
+    /// A trace: CSV with the header op,id,size,stream,t_us, RMM's log, or PyTorch's memory snapshot;
+    /// gzip-compressed or not
     #[arg(value_name = "TRACE")]
     file: PathBuf,
     /// The most classes to learn

@@ -157,7 +157,8 @@ impl Oscillator<HostDevice> for HostKernels {
     }
 }
 
-/// Turns a row of logits into the gradient of its loss. Returns the loss, and whether the largest logit is the label's.
+/// Turns a row of logits into the gradient of its loss. Returns the loss, and whether the largest logit is
+/// the label's.
 fn softmax_row(row: &mut [f32], label: usize, smoothing: f32) -> (f32, bool) {
     let largest = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let is_correct = row[label] >= largest;

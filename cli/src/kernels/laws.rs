@@ -1,5 +1,5 @@
-//! Laws that the kernels of every device keep: the results are those of naive loops, wherever operands lie in memory, and repeat to the
-//! bit; operands that do not fit are refused.
+//! Laws that the kernels of every device keep: the results are those of naive loops, wherever operands lie in
+//! memory, and repeat to the bit; operands that do not fit are refused.
 
 use super::{Activation, AdamStep, Kernels, Oscillator, State, View, ViewMut};
 use crate::device::{self, Device, Run};
@@ -47,8 +47,9 @@ enum Law {
     Misfits,
 }
 
-/// On every device, or on those of the backends that `VRAMPOOL_TEST_BACKENDS`, a list separated by commas, names; on a processor of
-/// OpenCL also as if it were discrete, because the kernels of both differ. `VRAMPOOL_REQUIRE` names backends that must be there.
+/// On every device, or on those of the backends that `VRAMPOOL_TEST_BACKENDS`, a list separated by commas,
+/// names; on a processor of OpenCL also as if it were discrete, because the kernels of both differ.
+/// `VRAMPOOL_REQUIRE` names backends that must be there.
 fn on_each(law: Law) {
     let devices = any::devices();
     let required = std::env::var("VRAMPOOL_REQUIRE").unwrap_or_default();

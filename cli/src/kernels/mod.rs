@@ -1,7 +1,8 @@
 //! The kernels of `train` and `solve`: what a device must compute, and one implementation for each backend.
 //!
-//! [`Kernels`] and [`Oscillator`] are all that the commands know. `view` is a matrix as kernels see it; `shapes` checks the sizes of
-//! operands once for all backends; `host`, `cuda`, `opencl` and `wgpu` hold the implementations.
+//! [`Kernels`] and [`Oscillator`] are all that the commands know. `view` is a matrix as kernels see it;
+//! `shapes` checks the sizes of operands once for all backends; `host`, `cuda`, `opencl` and `wgpu` hold the
+//! implementations.
 
 #[allow(unsafe_code, reason = "launches of the kernels beside it; every block is argued")]
 mod cuda;
@@ -54,10 +55,11 @@ pub(crate) struct AdamStep {
     pub(crate) epsilon: f32,
 }
 
-/// The kernels of a backend. Each enqueues its work on `stream` and returns; all numbers are 32-bit floats, but labels
-/// are `u32`. An output that a kernel only writes may hold anything before, NaN included: its memory is recycled. Sums are made
-/// in one order, so that a run repeats to the bit. Operands whose sizes do not fit each other, regions of another stream and
-/// written regions that overlap others are [`BackendError::InvalidArgument`].
+/// The kernels of a backend. Each enqueues its work on `stream` and returns; all numbers are 32-bit floats,
+/// but labels are `u32`. An output that a kernel only writes may hold anything before, NaN included: its
+/// memory is recycled. Sums are made in one order, so that a run repeats to the bit. Operands whose sizes do
+/// not fit each other, regions of another stream and written regions that overlap others are
+/// [`BackendError::InvalidArgument`].
 pub(crate) trait Kernels<B: Backend> {
     /// `product` = `left` · `right`. Either factor may be transposed.
     fn multiply(
@@ -93,10 +95,11 @@ pub(crate) trait Kernels<B: Backend> {
         sums: RegionMut<'_, B::Memory>,
     ) -> Result<(), BackendError>;
 
-    /// Cross-entropy of the softmax of each row of `logits` against its label, of whose certainty the share `smoothing`
-    /// is spread over all columns (C. Szegedy et al., 2016). The logits become the gradient of the mean loss over the
-    /// rows; the sum of the losses is added to `tally[0]`, and to `tally[1]` the number of rows whose largest logit is
-    /// the label's. A label that is no column counts as the last column.
+    /// Cross-entropy of the softmax of each row of `logits` against its label, of whose certainty the share
+    /// `smoothing` is spread over all columns (C. Szegedy et al., 2016). The logits become the gradient of
+    /// the mean loss over the rows; the sum of the losses is added to `tally[0]`, and to `tally[1]` the
+    /// number of rows whose largest logit is the label's. A label that is no column counts as the last
+    /// column.
     fn softmax_cross_entropy(
         &self,
         stream: &B::Stream,

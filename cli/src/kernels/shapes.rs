@@ -1,8 +1,9 @@
 //! The sizes of a kernel's operands, checked before a launch.
 //!
-//! Refused as [`BackendError::InvalidArgument`]: operands whose sizes do not fit each other, a matrix whose elements leave its region,
-//! and a written region that overlaps another one. Kernels access elements without a check of their own, so the unsafe launches of
-//! the backends rely on this module. Sizes are in elements of 4 bytes.
+//! Refused as [`BackendError::InvalidArgument`]: operands whose sizes do not fit each other, a matrix whose
+//! elements leave its region, and a written region that overlaps another one. Kernels access elements without
+//! a check of their own, so the unsafe launches of the backends rely on this module. Sizes are in elements of
+//! 4 bytes.
 
 use super::view::{View, ViewMut};
 use vrampool::{BackendError, Memory, Region, RegionMut};

@@ -21,7 +21,8 @@ use vrampool::{Backend, Pool};
 /// Flags of `vrampool replay`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Arguments {
-    /// Traces: CSV with the header op,id,size,stream,t_us, RMM's logs, or PyTorch's memory snapshots; gzip-compressed or not
+    /// Traces: CSV with the header op,id,size,stream,t_us, RMM's logs, or PyTorch's memory snapshots;
+    /// gzip-compressed or not
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     #[command(flatten)]
@@ -32,10 +33,12 @@ pub(crate) struct Arguments {
     /// How often each trace is replayed on its pool: the first time cold, then warm
     #[arg(long, value_name = "COUNT", default_value = "2")]
     passes: NonZeroU32,
-    /// Write every buffer on its stream, and verify it on the stream that frees it; a byte that changed is an error
+    /// Write every buffer on its stream, and verify it on the stream that frees it; a byte that changed is an
+    /// error
     #[arg(long)]
     touch: bool,
-    /// Memory of the host device, or `unlimited`; without --touch none of it is used, so it may be more than there is
+    /// Memory of the host device, or `unlimited`; without --touch none of it is used, so it may be more than
+    /// there is
     #[arg(long, value_name = "SIZE", default_value = "1TiB", value_parser = bytes_or_unlimited)]
     device_memory: u64,
     #[command(flatten)]

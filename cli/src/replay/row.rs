@@ -21,8 +21,8 @@ pub(crate) struct Row {
     pub(crate) peak_reserved: u64,
     pub(crate) hit_rate: f64,
     pub(crate) driver_calls: u64,
-    /// Only of pools whose source is virtual: the time of its calls, nanoseconds, and waits between streams, which are not
-    /// among the calls.
+    /// Only of pools whose source is virtual: the time of its calls, nanoseconds, and waits between streams,
+    /// which are not among the calls.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) driver_ns: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]

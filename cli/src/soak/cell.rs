@@ -200,7 +200,8 @@ impl<D: Device> Worker<D> {
 }
 
 impl<D: Device> Live<D> {
-    /// Whether it has what was written to it. One that cannot be read, because its pool is asleep, counts as whole.
+    /// Whether it has what was written to it. One that cannot be read, because its pool is asleep, counts as
+    /// whole.
     fn is_whole(&self, stream: &D::Stream) -> bool {
         let Some(mark) = self.mark else { return true };
         let mut bytes = vec![0; self.buffer.len().min(MARK) as usize];

@@ -1,7 +1,7 @@
 //! `vrampool soak`: random traffic for hours, on pools of every source at 80, 95 and 100 % of their limits.
 //!
-//! Faults are planned where the device allows it, which is the host's. All pools live for the whole run and take turns, so that
-//! each tenth of the run shows each of them.
+//! Faults are planned where the device allows it, which is the host's. All pools live for the whole run and
+//! take turns, so that each tenth of the run shows each of them.
 
 mod cell;
 mod report;

@@ -1,7 +1,7 @@
 //! `vrampool solve`: a sweep through the parameters of an equation, larger than its share of the device.
 //!
-//! From the bottom up: `sweep` (the parameters, and the check of the results) · `report`, `plot`. The kernels of each backend are in
-//! [`crate::kernels`].
+//! From the bottom up: `sweep` (the parameters, and the check of the results) · `report`, `plot`. The kernels
+//! of each backend are in [`crate::kernels`].
 
 mod plot;
 mod report;
@@ -52,7 +52,8 @@ pub(crate) struct Arguments {
     /// Runs of a chunk at most [default: as many as fit]
     #[arg(long, value_name = "COUNT", value_parser = value_parser!(u64).range(1..))]
     chunk: Option<u64>,
-    /// Bytes of the device's that it may hold [default: an 8th of the batch, and what the device allocates in for each stream]
+    /// Bytes of the device's that it may hold
+    /// [default: an 8th of the batch, and what the device allocates in for each stream]
     #[arg(long, value_name = "BYTES", value_parser = share_bytes)]
     share: Option<u64>,
     /// Bytes of the device's that are left to others
@@ -67,7 +68,8 @@ pub(crate) struct Arguments {
     /// Write an SVG of what each stream did when
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
-    /// Solve on one stream also, and tell how much of copies and work several streams hide (with --chunk chunks are as long on both)
+    /// Solve on one stream also, and tell how much of copies and work several streams hide (with --chunk
+    /// chunks are as long on both)
     #[arg(long)]
     compare: bool,
     /// Milliseconds that each copy and each kernel takes longer, on the host device

@@ -41,7 +41,8 @@ fn draw(report: &RunReport, svg: &mut String) -> Result<(), Box<dyn Error>> {
         .configure_mesh()
         .disable_y_mesh()
         .x_desc("milliseconds")
-        // Every half, of which those in the middle of a line are shown; above the lines is room for the legend.
+        // Every half, of which those in the middle of a line are shown; above the lines is room for the
+        // legend.
         .y_labels(2 * streams + 3)
         .y_label_formatter(&|y| match y.fract() == 0.5 && *y < streams as f64 {
             true => format!("stream {}", y.floor()),

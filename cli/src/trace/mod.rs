@@ -34,7 +34,8 @@ enum Command {
 /// Where a trace comes from.
 #[derive(Debug, Clone, Args)]
 struct Input {
-    /// CSV with the header op,id,size,stream,t_us, RMM's log, or PyTorch's memory snapshot; gzip-compressed or not
+    /// CSV with the header op,id,size,stream,t_us, RMM's log, or PyTorch's memory snapshot; gzip-compressed
+    /// or not
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// Its format: csv, rmm, pytorch [default: told by its content]

@@ -1,4 +1,5 @@
-//! The data: the UCI digits, built into the program, and their split into rows to learn from and rows to be tested on.
+//! The data: the UCI digits, built into the program, and their split into rows to learn from and rows to be
+//! tested on.
 //!
 //! Source: "Optical Recognition of Handwritten Digits" (E. Alpaydin, C. Kaynak, 1998; CC BY 4.0).
 
@@ -63,8 +64,8 @@ impl Digits {
         Ok(digits)
     }
 
-    /// The rows to learn from, and the rows to be tested on: every fifth image of each digit, whatever the seed, so that
-    /// runs can be compared. (Not every fifth row: the digits come in a rhythm.)
+    /// The rows to learn from, and the rows to be tested on: every fifth image of each digit, whatever the
+    /// seed, so that runs can be compared. (Not every fifth row: the digits come in a rhythm.)
     pub(crate) fn split(&self) -> (Vec<usize>, Vec<usize>) {
         let mut seen = [0_usize; CLASSES];
         (0..self.labels.len()).partition(|&row| {

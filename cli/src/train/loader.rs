@@ -43,7 +43,8 @@ impl<B: Backend> Loader<B> {
         let mut pixels = Matrix::new(&self.pool, rows.len(), PIXELS, &self.stream)?;
         let values = self.digits.pixels(rows);
         let values = bytemuck::cast_slice(&values);
-        // Nobody has to wait for the upload's event: the batch's first use on another stream waits for the copy.
+        // Nobody has to wait for the upload's event: the batch's first use on another stream waits for the
+        // copy.
         let _ = self.stager.upload(&self.stream, values, pixels.view_mut(&self.stream)?.region)?;
         let values = self.digits.labels(rows);
         let values: &[u8] = bytemuck::cast_slice(&values);

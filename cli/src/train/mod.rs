@@ -1,11 +1,13 @@
 //! `vrampool train`: a network learns handwritten digits, and every matrix of every step comes from a pool.
 //!
-//! Weights, what the optimiser remembers, activations, gradients and batches are all pool buffers, allocated where they
-//! are needed and dropped where they go out of scope. Two streams: one computes, and one copies the next batch to the
-//! device meanwhile. The host enqueues work and waits once an epoch, for the numbers it shows.
+//! Weights, what the optimiser remembers, activations, gradients and batches are all pool buffers, allocated
+//! where they are needed and dropped where they go out of scope. Two streams: one computes, and one copies
+//! the next batch to the device meanwhile. The host enqueues work and waits once an epoch, for the numbers it
+//! shows.
 //!
-//! From the bottom up: `matrix` (a buffer with a shape) · `compute` (kernels whose results come from the pool) · `tally` · `layer` ·
-//! `network` · `digits` · `loader` · `report`. The kernels of each backend are in [`crate::kernels`]. The loop is [`train`]; it does not know which device it runs on.
+//! From the bottom up: `matrix` (a buffer with a shape) · `compute` (kernels whose results come from the
+//! pool) · `tally` · `layer` · `network` · `digits` · `loader` · `report`. The kernels of each backend are in
+//! [`crate::kernels`]. The loop is [`train`]; it does not know which device it runs on.
 
 mod compute;
 mod digits;
@@ -56,7 +58,8 @@ pub(crate) struct Arguments {
     /// Where the random numbers start: the same seed gives the same network.
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Serve the pool's metrics to Prometheus there while training, as in 127.0.0.1:9184; port 0 chooses a free port and prints it.
+    /// Serve the pool's metrics to Prometheus there while training, as in 127.0.0.1:9184; port 0 chooses a
+    /// free port and prints it.
     #[arg(long, value_name = "ADDRESS")]
     metrics: Option<SocketAddr>,
     #[command(flatten)]

@@ -47,8 +47,8 @@ impl<B: Backend> Network<B> {
         self.steps
     }
 
-    /// Learns from a batch. Enqueues work and returns: buffers that go out of scope are used again by the next layer,
-    /// in the stream's order.
+    /// Learns from a batch. Enqueues work and returns: buffers that go out of scope are used again by the
+    /// next layer, in the stream's order.
     pub(crate) fn train<K: Kernels<B>>(
         &mut self,
         compute: &Compute<B, K>,
@@ -88,8 +88,8 @@ impl<B: Backend> Network<B> {
         Ok((outputs, logits))
     }
 
-    /// The gradient by each layer's parameters, from the last layer to the first. Each layer's outputs go back to the
-    /// pool as soon as they are used up.
+    /// The gradient by each layer's parameters, from the last layer to the first. Each layer's outputs go
+    /// back to the pool as soon as they are used up.
     fn backward<K: Kernels<B>>(
         &self,
         compute: &Compute<B, K>,

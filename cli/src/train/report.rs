@@ -33,8 +33,8 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// `first_epoch`: the pool's statistics when the first of several epochs was over. `step_allocations`: what steps took
-    /// from the device since.
+    /// `first_epoch`: the pool's statistics when the first of several epochs was over. `step_allocations`:
+    /// what steps took from the device since.
     pub(crate) fn new<B: Backend>(
         pool: &Pool<B>,
         first_epoch: Option<&PoolStats>,

@@ -1,4 +1,5 @@
-//! Loss and correct answers, summed on the device, so that the host waits once an epoch rather than once a batch.
+//! Loss and correct answers, summed on the device, so that the host waits once an epoch rather than once a
+//! batch.
 
 use super::compute::Compute;
 use super::matrix::Matrix;

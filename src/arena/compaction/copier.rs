@@ -1,4 +1,5 @@
-//! Bytes moved within an arena's range, never by a copy that overlaps itself, and moved back when a step fails.
+//! Bytes moved within an arena's range, never by a copy that overlaps itself, and moved back when a step
+//! fails.
 
 use crate::arena::{ArenaBuffer, DeviceArena};
 use crate::error::Error;
@@ -6,7 +7,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use vrampool_backend::{Backend, Capabilities, Region, RegionMut};
 
-/// Pieces smaller than this are staged where that can be: a copy for each would cost more than the bytes, bytes.
+/// Pieces smaller than this are staged where that can be: a copy for each would cost more than the bytes,
+/// bytes.
 const SMALLEST_PIECE: u64 = 64 << 10;
 
 /// Sizes of staging memory to try, bytes.
@@ -79,8 +81,8 @@ impl<'a, B: Backend> Copier<'a, B> {
         Self { arena, range, stream }
     }
 
-    /// Enqueues copies that move `bytes` bytes from `from` down to `to`, or up to where they do not overlap. When one is
-    /// refused, those before it are taken back, so that the bytes are where they were.
+    /// Enqueues copies that move `bytes` bytes from `from` down to `to`, or up to where they do not overlap.
+    /// When one is refused, those before it are taken back, so that the bytes are where they were.
     pub(in crate::arena) fn move_to(&self, from: u64, to: u64, bytes: u64) -> Result<(), Error> {
         let way = self.way(from, to, bytes)?;
         let mut done = 0;
@@ -102,8 +104,9 @@ impl<'a, B: Backend> Copier<'a, B> {
         Ok(())
     }
 
-    /// Moves the first `done` bytes up again, the last piece first: a piece's old place was overwritten by pieces behind it
-    /// alone. What fails now fails for good (the device is lost), and there is nothing left to save.
+    /// Moves the first `done` bytes up again, the last piece first: a piece's old place was overwritten by
+    /// pieces behind it alone. What fails now fails for good (the device is lost), and there is nothing left
+    /// to save.
     fn take_back(&self, way: &Way<'_, B>, from: u64, to: u64, mut done: u64) {
         while done > 0 {
             let length = match done % way.piece() {

@@ -39,19 +39,20 @@ pub struct Compaction {
 }
 
 impl<B: Backend> DeviceArena<B> {
-    /// Closes holes of the dynamic zone from the front on, in a pass that copies at most `budget_bytes`; passes can
-    /// follow each other until nothing moves. The copies run on `stream`, behind all work that uses the blocks, and the
-    /// host does not wait for them; the streams that used a block wait for its copy on the device, and so does whoever uses it
-    /// next. Other threads may
-    /// allocate, use and free blocks meanwhile. A block of which a [zone](super::ArenaBuffer::on) exists stays.
+    /// Closes holes of the dynamic zone from the front on, in a pass that copies at most `budget_bytes`;
+    /// passes can follow each other until nothing moves. The copies run on `stream`, behind all work that
+    /// uses the blocks, and the host does not wait for them; the streams that used a block wait for its copy
+    /// on the device, and so does whoever uses it next. Other threads may allocate, use and free blocks
+    /// meanwhile. A block of which a [zone](super::ArenaBuffer::on) exists stays.
     ///
-    /// Buffers follow their data by themselves. `on_move` is told of each block that moved once all have, for callers that
-    /// wrote addresses down elsewhere; also when the compaction failed after it. In a growing arena nothing moves.
+    /// Buffers follow their data by themselves. `on_move` is told of each block that moved once all have, for
+    /// callers that wrote addresses down elsewhere; also when the compaction failed after it. In a growing
+    /// arena nothing moves.
     ///
     /// # Errors
-    /// [`Error::WrongDevice`]; [`Error::Capture`] when `stream` is captured, or a captured one uses a block that is to move;
-    /// [`Error::Backend`] when the device refuses an event, a wait or a copy. Every block is then
-    /// at one address, with its data: those reported have moved, the others have not.
+    /// [`Error::WrongDevice`]; [`Error::Capture`] when `stream` is captured, or a captured one uses a block
+    /// that is to move; [`Error::Backend`] when the device refuses an event, a wait or a copy. Every block is
+    /// then at one address, with its data: those reported have moved, the others have not.
     pub fn compact(
         &self,
         stream: &B::Stream,
@@ -180,8 +181,8 @@ impl<B: Backend> Shared<B> {
         self.order(users.iter(), stream, need, After::Work).map(drop)
     }
 
-    /// Puts what the block's users do from now on behind the copies: one that keeps addresses, or is lent the block again by a pool
-    /// as its own, asks nobody before.
+    /// Puts what the block's users do from now on behind the copies: one that keeps addresses, or is lent the
+    /// block again by a pool as its own, asks nobody before.
     fn put_behind_copy(&self, pending: &Pending<B::Stream>, stream: &B::Stream) -> Result<(), Error> {
         let mut users = pending.users.iter().filter(|user| user.id() != stream.id()).peekable();
         if users.peek().is_none() {

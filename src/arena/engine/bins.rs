@@ -1,9 +1,9 @@
 //! Which bin a size belongs to, and which bins hold something. Numbers only, and not even blocks.
 //!
-//! A row is a power of two and has 1024 bins of equal width, so a bin's sizes differ by less than 0.1 %. Where that would be
-//! less than the arena's alignment, a multiple of which every size is, each size has a bin: so the lowest row holds several
-//! of cuArena's bins. The rows above are cuArena's, up to 256 GiB, and go on to 2⁶⁴, where cuArena has one bin for all.
-//! With an alignment of 256 bytes:
+//! A row is a power of two and has 1024 bins of equal width, so a bin's sizes differ by less than 0.1 %.
+//! Where that would be less than the arena's alignment, a multiple of which every size is, each size has a
+//! bin: so the lowest row holds several of cuArena's bins. The rows above are cuArena's, up to 256 GiB, and
+//! go on to 2⁶⁴, where cuArena has one bin for all. With an alignment of 256 bytes:
 //!
 //! ```text
 //! row   8         9          10       …  28               …  54
@@ -11,8 +11,8 @@
 //!       256 B     256 B      512 B       128 MiB a bin
 //! ```
 //!
-//! That many because then a bin seldom holds more than one size, and what a search meets is what a processor expects.
-//! Rows that no size belongs to are memory that nothing touches.
+//! That many because then a bin seldom holds more than one size, and what a search meets is what a processor
+//! expects. Rows that no size belongs to are memory that nothing touches.
 
 use std::num::NonZeroU64;
 

@@ -4,14 +4,14 @@ use super::layout::Zone;
 
 /// Names a block of an [`Arena`](super::Arena): its offset can change, its name does not.
 ///
-/// A block's name is never given again, whatever is freed, allocated or reset, so an arena can tell a block that is gone
-/// from the one in its place. It is a number, not a guard: dropping it frees nothing.
+/// A block's name is never given again, whatever is freed, allocated or reset, so an arena can tell a block
+/// that is gone from the one in its place. It is a number, not a guard: dropping it frees nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BlockId {
     /// Counts an arena's allocations.
     serial: u64,
-    /// The index, and the arena above it. Two words and not three fields, because those would be stored one by one and
-    /// read again as one, for which a processor waits until they have reached the cache.
+    /// The index, and the arena above it. Two words and not three fields, because those would be stored one
+    /// by one and read again as one, for which a processor waits until they have reached the cache.
     place: u64,
 }
 
@@ -67,7 +67,7 @@ pub enum SpanState {
     /// A live block whose move has begun; at its old offset until the move is committed.
     Moving(BlockId),
     /// Neither live nor free: the destination of a move that has begun, what a move left and
-    /// [`release_vacated`](super::Arena::release_vacated) has not given back, a block that was freed while it moved, or a part
-    /// of a growing arena's range with nothing behind it.
+    /// [`release_vacated`](super::Arena::release_vacated) has not given back, a block that was freed while it
+    /// moved, or a part of a growing arena's range with nothing behind it.
     Held,
 }

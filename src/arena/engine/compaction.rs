@@ -1,9 +1,10 @@
-//! Pins, and the moves that close the holes of the dynamic zone. The arena plans and keeps the books; whoever owns the
-//! memory copies.
+//! Pins, and the moves that close the holes of the dynamic zone. The arena plans and keeps the books; whoever
+//! owns the memory copies.
 //!
-//! A move slides a block over the hole in front of it. Beginning it withholds the hole, so nobody gets the destination;
-//! committing it puts the block there and withholds what it left, so nobody gets a source that a copy may still read;
-//! [`Arena::release_vacated`] ends that. At each point each block is valid at one offset.
+//! A move slides a block over the hole in front of it. Beginning it withholds the hole, so nobody gets the
+//! destination; committing it puts the block there and withholds what it left, so nobody gets a source that a
+//! copy may still read; [`Arena::release_vacated`] ends that. At each point each block is valid at one
+//! offset.
 //!
 //! ```text
 //!           ┌────────┬───────┬─────────┬──────┐
@@ -35,9 +36,10 @@ pub struct Move {
 }
 
 impl Move {
-    /// Whether source and destination overlap, so that one plain copy would corrupt the data. Copies of at most
-    /// [`distance`](Self::distance) bytes, in ascending order, do not overlap themselves; neither does the way over a
-    /// staging buffer. If one of several copies fails, those before it have overwritten the start of the source.
+    /// Whether source and destination overlap, so that one plain copy would corrupt the data. Copies of at
+    /// most [`distance`](Self::distance) bytes, in ascending order, do not overlap themselves; neither does
+    /// the way over a staging buffer. If one of several copies fails, those before it have overwritten the
+    /// start of the source.
     #[must_use]
     pub fn overlaps(&self) -> bool {
         self.distance() < self.bytes
@@ -103,10 +105,12 @@ impl Iterator for Plan<'_> {
 }
 
 impl Arena {
-    /// Keeps a block where it is until it is unpinned as often. A pinned block can be neither moved, freed nor shrunk.
+    /// Keeps a block where it is until it is unpinned as often. A pinned block can be neither moved, freed
+    /// nor shrunk.
     ///
     /// # Errors
-    /// [`ArenaError::Moving`], [`ArenaError::TooManyPins`], [`ArenaError::StaleBlock`], [`ArenaError::ForeignBlock`].
+    /// [`ArenaError::Moving`], [`ArenaError::TooManyPins`], [`ArenaError::StaleBlock`],
+    /// [`ArenaError::ForeignBlock`].
     pub fn pin(&mut self, block: BlockId) -> Result<(), ArenaError> {
         let tag = self.still_tag(block)?;
         let pins = tag.pins.checked_add(1).ok_or(ArenaError::TooManyPins)?;
@@ -125,9 +129,10 @@ impl Arena {
         Ok(())
     }
 
-    /// The moves that close holes of the dynamic zone from the front on and copy at most `budget_bytes` in all, as
-    /// things are now. Blocks that stay are not among them: pinned ones, those in place, and those larger than the
-    /// budget. Repeated passes pack the zone, up to those. Takes a step for each block up to the last that moves.
+    /// The moves that close holes of the dynamic zone from the front on and copy at most `budget_bytes` in
+    /// all, as things are now. Blocks that stay are not among them: pinned ones, those in place, and those
+    /// larger than the budget. Repeated passes pack the zone, up to those. Takes a step for each block up to
+    /// the last that moves.
     ///
     /// Nothing is reserved; [`begin_move`](Self::begin_move) tells for each block where it can go by then.
     pub fn plan(&self, budget_bytes: u64) -> Plan<'_> {
@@ -140,9 +145,10 @@ impl Arena {
         }
     }
 
-    /// Begins to move a block over the hole in front of it, and withholds that hole. `None` if there is none, or none
-    /// that the block's alignment allows. The block stays at its offset, and live, until [`commit_move`](Self::commit_move)
-    /// or [`cancel_move`](Self::cancel_move). Several moves may be under way.
+    /// Begins to move a block over the hole in front of it, and withholds that hole. `None` if there is none,
+    /// or none that the block's alignment allows. The block stays at its offset, and live, until
+    /// [`commit_move`](Self::commit_move) or [`cancel_move`](Self::cancel_move). Several moves may be under
+    /// way.
     ///
     /// # Errors
     /// [`ArenaError::Pinned`], [`ArenaError::Stable`], [`ArenaError::Moving`], [`ArenaError::StaleBlock`],
@@ -203,9 +209,9 @@ impl Arena {
         Ok(Some(Move { block, from, to, bytes }))
     }
 
-    /// Puts a block where its move leads. What it left stays withheld until [`release_vacated`](Self::release_vacated):
-    /// so this may be called as soon as the copy is queued, if whoever uses or frees the block from now on waits for the
-    /// copy.
+    /// Puts a block where its move leads. What it left stays withheld until
+    /// [`release_vacated`](Self::release_vacated): so this may be called as soon as the copy is queued, if
+    /// whoever uses or frees the block from now on waits for the copy.
     ///
     /// # Errors
     /// [`ArenaError::NotMoving`], [`ArenaError::StaleBlock`], [`ArenaError::ForeignBlock`].
@@ -247,8 +253,9 @@ impl Arena {
         Ok(MoveEnd::Live)
     }
 
-    /// Gives back what committed moves left, and blocks that were freed while they moved. Call it when all copies of the
-    /// moves committed so far are done. Takes a step for each block up to the last that is withheld.
+    /// Gives back what committed moves left, and blocks that were freed while they moved. Call it when all
+    /// copies of the moves committed so far are done. Takes a step for each block up to the last that is
+    /// withheld.
     pub fn release_vacated(&mut self) {
         let ring = end_of(Zone::Dynamic);
         let mut index = self.table[ring].after;

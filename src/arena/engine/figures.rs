@@ -1,4 +1,5 @@
-//! What an arena tells of itself. Each call takes a bounded number of steps, but for the listing of all blocks.
+//! What an arena tells of itself. Each call takes a bounded number of steps, but for the listing of all
+//! blocks.
 
 use super::block::{BlockId, Span, SpanState};
 use super::error::ArenaError;
@@ -62,22 +63,23 @@ impl Arena {
         self.capacity_of(zone) - self.space(zone).used - self.space(zone).held
     }
 
-    /// Bytes of the dynamic zone that are neither live nor free, because a move is under way, what it left is not
-    /// [given back](Self::release_vacated), or, in an arena on a device, nothing is behind them or streams are not done with them.
+    /// Bytes of the dynamic zone that are neither live nor free, because a move is under way, what it left is
+    /// not [given back](Self::release_vacated), or, in an arena on a device, nothing is behind them or
+    /// streams are not done with them.
     #[must_use]
     pub fn held(&self) -> u64 {
         self.dynamic.held
     }
 
-    /// A zone's largest free block, bytes: the largest request, at the arena's alignment, that succeeds now. 0 if
-    /// nothing is free.
+    /// A zone's largest free block, bytes: the largest request, at the arena's alignment, that succeeds now.
+    /// 0 if nothing is free.
     #[must_use]
     pub fn largest_free_block(&self, zone: Zone) -> u64 {
         self.space(zone).free.largest(&self.table)
     }
 
-    /// External fragmentation of a zone: the part of its free bytes that is not in the largest block. 0 is none, also
-    /// where nothing is free.
+    /// External fragmentation of a zone: the part of its free bytes that is not in the largest block. 0 is
+    /// none, also where nothing is free.
     #[must_use]
     pub fn fragmentation(&self, zone: Zone) -> f64 {
         match self.available(zone) {
@@ -98,8 +100,8 @@ impl Arena {
         self.space(zone).free.count
     }
 
-    /// Where the last block that is not free ends, bytes: the least capacity that the arena could have now. 0 if nothing
-    /// is live.
+    /// Where the last block that is not free ends, bytes: the least capacity that the arena could have now. 0
+    /// if nothing is live.
     #[must_use]
     pub fn highest_end(&self) -> u64 {
         let end = |zone| {
@@ -110,7 +112,8 @@ impl Arena {
         if dynamic > self.dynamic.start { dynamic } else { stable }
     }
 
-    /// Where the last block ends that is neither free nor [set apart](Self::set_apart), bytes; 0 if there is none.
+    /// Where the last block ends that is neither free nor [set apart](Self::set_apart), bytes; 0 if there is
+    /// none.
     pub(crate) fn live_end(&self) -> u64 {
         let end = |zone| {
             let mut last = self.table[end_of(zone)].before;
@@ -125,14 +128,15 @@ impl Arena {
         if dynamic > self.dynamic.start { dynamic } else { end(Zone::Stable) }
     }
 
-    /// Bytes of host memory that the arena's records take, with what is kept in reserve: 40 for each block, live or
-    /// free, when there were most, a sixth in reserve, and 227 KiB for each zone that there is.
+    /// Bytes of host memory that the arena's records take, with what is kept in reserve: 40 for each block,
+    /// live or free, when there were most, a sixth in reserve, and 227 KiB for each zone that there is.
     #[must_use]
     pub fn host_memory(&self) -> usize {
         size_of::<Self>() + self.table.memory() + self.stable.free.memory() + self.dynamic.free.memory()
     }
 
-    /// Where a block is, bytes from the arena's start. Compaction may change it while the block is not pinned.
+    /// Where a block is, bytes from the arena's start. Compaction may change it while the block is not
+    /// pinned.
     ///
     /// # Errors
     /// [`ArenaError::StaleBlock`], [`ArenaError::ForeignBlock`].

@@ -1,11 +1,12 @@
 //! The free blocks of a zone: one *in hand*, one that is the *tail*, and the others in bins.
 //!
-//! The block in hand is what freeing the newest live block left. A program that frees first what it allocated last cuts
-//! its next block from it, and merges it back, without a look at the bins. It is chosen like any other: if it is the
-//! smallest that holds the request. Another that takes its place, or a request that it does not serve, sends it to its bin:
-//! so a program that frees in any order pays for no hand.
+//! The block in hand is what freeing the newest live block left. A program that frees first what it allocated
+//! last cuts its next block from it, and merges it back, without a look at the bins. It is chosen like any
+//! other: if it is the smallest that holds the request. Another that takes its place, or a request that it
+//! does not serve, sends it to its bin: so a program that frees in any order pays for no hand.
 //!
-//! The tail is the block at the zone's end. It serves what no other can, so a zone that grows does so only then.
+//! The tail is the block at the zone's end. It serves what no other can, so a zone that grows does so only
+//! then.
 
 use super::holes::Holes;
 use super::layout::Zone;
@@ -13,7 +14,8 @@ use super::record::{ASIDE, NONE, Record};
 use super::table::{Table, end_of};
 use std::mem;
 
-/// How many blocks that may not fit are tried for an alignment above the arena's, before one that must fit is taken.
+/// How many blocks that may not fit are tried for an alignment above the arena's, before one that must fit is
+/// taken.
 const PROBES: u32 = 16;
 
 #[derive(Debug)]
@@ -45,7 +47,8 @@ pub(super) struct AtLeast<'a> {
 /// Of the blocks in bins, the next one.
 #[derive(Clone, Copy)]
 enum Next {
-    /// The first of the smallest size from that on. It is searched for when it is asked for: mostly the one before it serves.
+    /// The first of the smallest size from that on. It is searched for when it is asked for: mostly the one
+    /// before it serves.
     From(u64),
     /// That one, or none.
     Is(u32),
@@ -97,8 +100,8 @@ impl FreeBlocks {
         self.holes.memory()
     }
 
-    /// Takes `bytes` from the front of the smallest block that has them, or else of the tail; or answers none. A record must
-    /// be in reserve.
+    /// Takes `bytes` from the front of the smallest block that has them, or else of the tail; or answers
+    /// none. A record must be in reserve.
     #[inline(always)]
     pub(super) fn cut_smallest(&mut self, table: &mut Table, bytes: u64) -> u32 {
         if self.hand == NONE {
@@ -142,8 +145,9 @@ impl FreeBlocks {
         }
     }
 
-    /// As [`cut_hole`](Self::cut_hole), when the block in hand may not be it. Puts that away if it is not the smallest: requests that
-    /// it does not serve come from a program that does not free first what it allocated last.
+    /// As [`cut_hole`](Self::cut_hole), when the block in hand may not be it. Puts that away if it is not the
+    /// smallest: requests that it does not serve come from a program that does not free first what it
+    /// allocated last.
     #[inline(never)]
     fn cut_beside_hand(&mut self, table: &mut Table, bytes: u64) -> u32 {
         let head = self.holes.smallest_learning(table, bytes);
@@ -186,9 +190,10 @@ impl FreeBlocks {
         table.take(offset, bytes, index)
     }
 
-    /// A block that holds `bytes` at an offset that is a multiple of `alignment`, and that offset. The smallest such block
-    /// if it is among the first few that are large enough; one that is large enough wherever it lies, if there is one; the
-    /// tail if it fits; else whichever fits of all that might, each of which is looked at.
+    /// A block that holds `bytes` at an offset that is a multiple of `alignment`, and that offset. The
+    /// smallest such block if it is among the first few that are large enough; one that is large enough
+    /// wherever it lies, if there is one; the tail if it fits; else whichever fits of all that might, each of
+    /// which is looked at.
     pub(super) fn aligned(
         &mut self,
         table: &mut Table,

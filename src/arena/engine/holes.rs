@@ -1,7 +1,9 @@
-//! The free blocks in the bins, by size: finds the smallest that holds a request, exactly, in a bounded number of steps.
+//! The free blocks in the bins, by size: finds the smallest that holds a request, exactly, in a bounded
+//! number of steps.
 //!
-//! Bitmaps find the bin ([`bins`](super::bins)), and in the bin a trie finds the block ([`trie`](super::trie)). Which sizes
-//! a search has passed over is kept until one of them comes, so that the same search need not be done again.
+//! Bitmaps find the bin ([`bins`](super::bins)), and in the bin a trie finds the block
+//! ([`trie`](super::trie)). Which sizes a search has passed over is kept until one of them comes, so that the
+//! same search need not be done again.
 
 use super::bins::{BINS, Occupied, ROW, Scale};
 use super::record::{NONE, Record};
@@ -17,14 +19,14 @@ pub(super) struct Holes {
     scale: Scale,
     /// Apart, because an arena is moved while it is made, and threads have small stacks.
     occupied: Box<Occupied>,
-    /// Of whole rows, up to that of the largest block there ever was here: there is room for all from the start, and a program of
-    /// small blocks never touches most of it.
+    /// Of whole rows, up to that of the largest block there ever was here: there is room for all from the
+    /// start, and a program of small blocks never touches most of it.
     roots: Vec<u32>,
 }
 
 impl Holes {
-    /// For sizes that are multiples of the alignment, given as a power of two. With `false`, for a zone that never has
-    /// any.
+    /// For sizes that are multiples of the alignment, given as a power of two. With `false`, for a zone that
+    /// never has any.
     pub(super) fn new(any: bool, shift: u32) -> Self {
         let roots = Vec::with_capacity(if any { BINS } else { 0 });
         Self {
@@ -62,7 +64,8 @@ impl Holes {
         self.roots.resize((bin + 1).next_multiple_of(ROW), NONE);
     }
 
-    /// Whether `size` is at least `bytes`, and known to be at most that of every block here of at least `bytes`.
+    /// Whether `size` is at least `bytes`, and known to be at most that of every block here of at least
+    /// `bytes`.
     #[inline]
     pub(super) fn none_between(&self, bytes: u64, size: u64) -> bool {
         // One comparison: with sizes at random, each of three would often be mispredicted.
@@ -70,8 +73,8 @@ impl Holes {
         size.wrapping_sub(bytes) <= known
     }
 
-    /// Takes a block of the smallest size of at least `bytes` out of its bin, or answers none and keeps that in mind. What it
-    /// is now is left to be set.
+    /// Takes a block of the smallest size of at least `bytes` out of its bin, or answers none and keeps that
+    /// in mind. What it is now is left to be set.
     #[inline(always)]
     pub(super) fn take_smallest(&mut self, table: &mut Table, bytes: u64) -> u32 {
         // In this order: with sizes at random, the second is often mispredicted.
@@ -158,7 +161,8 @@ impl Holes {
         let root = self.roots[bin];
         let head = &mut table[root];
         let others = (head.bytes != bytes) | (head.children != [NONE; 2]);
-        // The smaller is 0 if one of them is: one branch, because whether there is a root would often be mispredicted.
+        // The smaller is 0 if one of them is: one branch, because whether there is a root would often be
+        // mispredicted.
         if root.min(u32::from(others)) != 0 {
             return hang_below(table, index, root, untold);
         }
@@ -184,7 +188,8 @@ impl Holes {
         if !leaves_freely(record) {
             return self.remove_from_others(table, index);
         }
-        // The same steps for a root and a twin, the last or not: with sizes at random, it would often be mispredicted which.
+        // The same steps for a root and a twin, the last or not: with sizes at random, it would often be
+        // mispredicted which.
         let Record { bytes, back, twin, .. } = *record;
         table[back & !TWIN].twin = twin;
         table[twin].back = back;

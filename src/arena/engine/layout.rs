@@ -40,7 +40,8 @@ pub struct ArenaLayout {
 }
 
 impl ArenaLayout {
-    /// A layout of `capacity` bytes, rounded down to the alignment, all of it dynamic. 0 is fine: an arena can grow.
+    /// A layout of `capacity` bytes, rounded down to the alignment, all of it dynamic. 0 is fine: an arena
+    /// can grow.
     pub fn new(capacity: u64) -> Self {
         Self { capacity, stable_bytes: 0, alignment: 256 }
     }
@@ -51,7 +52,8 @@ impl ArenaLayout {
         self
     }
 
-    /// Sizes round up to this many bytes and offsets are multiples of it; a power of two. Default: 256, what CUDA promises.
+    /// Sizes round up to this many bytes and offsets are multiples of it; a power of two. Default: 256, what
+    /// CUDA promises.
     pub fn alignment(mut self, bytes: u64) -> Self {
         self.alignment = bytes;
         self

@@ -19,15 +19,18 @@
 //!
 //! # What it promises
 //!
-//! * Blocks never overlap and are aligned. The bytes of a zone are live, free or [held](Arena::held), each once.
-//! * Two free neighbours merge at once, so none ever exist; the untouched end of the range is a free block like others.
-//! * A request succeeds if some free block of its zone holds it, aligned. It takes the smallest hole that does, and the
-//!   free end of the zone only if there is none (with an alignment above the arena's, nearly: see
-//!   [`Arena::allocate_aligned`]). What an alignment leaves in front of a block is a free block.
+//! * Blocks never overlap and are aligned. The bytes of a zone are live, free or [held](Arena::held), each
+//!   once.
+//! * Two free neighbours merge at once, so none ever exist; the untouched end of the range is a free block
+//!   like others.
+//! * A request succeeds if some free block of its zone holds it, aligned. It takes the smallest hole that
+//!   does, and the free end of the zone only if there is none (with an alignment above the arena's, nearly:
+//!   see [`Arena::allocate_aligned`]). What an alignment leaves in front of a block is a free block.
 //! * A block in the stable zone never moves. Asking for one where there is no such zone is an error.
 //! * A stale, doubly freed or foreign [`BlockId`] is an error, and a call that fails has changed nothing.
 //!
-//! Alignment is that of the offset: the range's start has to be aligned as much as the most that is asked for.
+//! Alignment is that of the offset: the range's start has to be aligned as much as the most that is asked
+//! for.
 //!
 //! # How it works
 //!
@@ -45,25 +48,26 @@
 //!   tries    the sizes in one bin, by the bits that the bin does not tell
 //! ```
 //!
-//! cuArena has 32 bins, one for each power of two over [128 B, 256 GiB) and one above, and searches them and the blocks
-//! in one. Here each is split into 1024, two bitmaps find the first that is not empty, and a small trie finds the smallest
-//! block in it that fits: exact best fit without a search. The free end of a zone is in no bin.
+//! cuArena has 32 bins, one for each power of two over [128 B, 256 GiB) and one above, and searches them and
+//! the blocks in one. Here each is split into 1024, two bitmaps find the first that is not empty, and a small
+//! trie finds the smallest block in it that fits: exact best fit without a search. The free end of a zone is
+//! in no bin.
 //!
-//! Neither is the free block that is left when the newest live one is freed: it stays *in hand*. What the last search
-//! passed over is known as well, *from* what was asked for *to* what was found, until a free block of such a size comes
-//! into the bins. A request from there on that the block in hand holds, and whose size is no larger than what was found,
-//! is cut from it, because nothing in the bins fits better. Freeing it merges it back. So a LIFO pair touches no bin.
-//! Any other request sends the block in hand to its bin first.
+//! Neither is the free block that is left when the newest live one is freed: it stays *in hand*. What the
+//! last search passed over is known as well, *from* what was asked for *to* what was found, until a free
+//! block of such a size comes into the bins. A request from there on that the block in hand holds, and whose
+//! size is no larger than what was found, is cut from it, because nothing in the bins fits better. Freeing it
+//! merges it back. So a LIFO pair touches no bin. Any other request sends the block in hand to its bin first.
 //!
 //! # What it costs
 //!
-//! * Allocate and free take a number of steps bounded by the bits of a size, whatever the number of blocks. The exception:
-//!   an alignment above the arena's, when the arena is too full for it, is searched for.
+//! * Allocate and free take a number of steps bounded by the bits of a size, whatever the number of blocks.
+//!   The exception: an alignment above the arena's, when the arena is too full for it, is searched for.
 //! * All figures are read in a bounded number of steps. [`blocks`](Arena::blocks), [`plan`](Arena::plan) and
 //!   [`release_vacated`](Arena::release_vacated) go over blocks.
-//! * Host memory: at most 47 bytes for each block, live or free, at the time when there were most: a record and the sixth
-//!   that the array grows by. 227 KiB for each zone beside, of which what is for sizes that never come is not touched.
-//!   No heap allocation but for that growth.
+//! * Host memory: at most 47 bytes for each block, live or free, at the time when there were most: a record
+//!   and the sixth that the array grows by. 227 KiB for each zone beside, of which what is for sizes that
+//!   never come is not touched. No heap allocation but for that growth.
 //!
 //! # Compaction
 //!

@@ -50,8 +50,8 @@ impl Arena {
         Ok(arena)
     }
 
-    /// An arena of two zones without any bytes, which [grow](Self::set_end) apart from each other: the stable one from 0 on,
-    /// the dynamic one from `start` on.
+    /// An arena of two zones without any bytes, which [grow](Self::set_end) apart from each other: the stable
+    /// one from 0 on, the dynamic one from `start` on.
     pub(crate) fn divided(alignment: u64, start: u64) -> Result<Self, ArenaError> {
         let mut arena = Self::new(ArenaLayout::new(0).alignment(alignment))?;
         let shift = arena.shift;
@@ -61,8 +61,8 @@ impl Arena {
         Ok(arena)
     }
 
-    /// Allocates `bytes`, rounded up to the arena's alignment, from the smallest hole that holds them, or from the free end
-    /// of the zone if none does.
+    /// Allocates `bytes`, rounded up to the arena's alignment, from the smallest hole that holds them, or
+    /// from the free end of the zone if none does.
     ///
     /// # Errors
     /// As [`allocate_aligned`](Self::allocate_aligned).
@@ -71,18 +71,20 @@ impl Arena {
         self.allocate_aligned(bytes, 1, zone)
     }
 
-    /// Allocates `bytes`, rounded up to the arena's alignment, at an offset that is a multiple of `alignment` and of the
-    /// arena's. What the alignment leaves in front stays free.
+    /// Allocates `bytes`, rounded up to the arena's alignment, at an offset that is a multiple of `alignment`
+    /// and of the arena's. What the alignment leaves in front stays free.
     ///
-    /// With an alignment of at most the arena's this takes a bounded number of steps and the smallest hole that holds the
-    /// request. Above it, some holes may hold the size and not the alignment: a few are tried from the smallest up, then
-    /// one is taken that is large enough wherever it lies, then the free end of the zone. Only if none of these fits are
-    /// all holes of between `bytes` and `bytes + alignment` looked at, so that a request that can be served is.
+    /// With an alignment of at most the arena's this takes a bounded number of steps and the smallest hole
+    /// that holds the request. Above it, some holes may hold the size and not the alignment: a few are tried
+    /// from the smallest up, then one is taken that is large enough wherever it lies, then the free end of
+    /// the zone. Only if none of these fits are all holes of between `bytes` and `bytes + alignment` looked
+    /// at, so that a request that can be served is.
     ///
     /// # Errors
-    /// [`ArenaError::NoSpace`] when no free block of the zone holds the request; [`ArenaError::NoStableRegion`],
-    /// [`ArenaError::ZeroBytes`], [`ArenaError::Alignment`], [`ArenaError::Overflow`] for what can never be served;
-    /// [`ArenaError::TooManyBlocks`], [`ArenaError::HostMemory`].
+    /// [`ArenaError::NoSpace`] when no free block of the zone holds the request;
+    /// [`ArenaError::NoStableRegion`], [`ArenaError::ZeroBytes`], [`ArenaError::Alignment`],
+    /// [`ArenaError::Overflow`] for what can never be served; [`ArenaError::TooManyBlocks`],
+    /// [`ArenaError::HostMemory`].
     #[inline]
     pub fn allocate_aligned(
         &mut self,
@@ -184,12 +186,12 @@ impl Arena {
         }
     }
 
-    /// Frees a block; it merges with its neighbours if they are free. A block that is being moved goes when its move
-    /// ends.
+    /// Frees a block; it merges with its neighbours if they are free. A block that is being moved goes when
+    /// its move ends.
     ///
     /// # Errors
-    /// [`ArenaError::StaleBlock`] for a block that was freed before, [`ArenaError::ForeignBlock`] for another arena's,
-    /// [`ArenaError::Pinned`].
+    /// [`ArenaError::StaleBlock`] for a block that was freed before, [`ArenaError::ForeignBlock`] for another
+    /// arena's, [`ArenaError::Pinned`].
     #[inline]
     pub fn free(&mut self, block: BlockId) -> Result<(), ArenaError> {
         let usual =

@@ -6,8 +6,8 @@ pub(super) const NONE: u32 = 0;
 /// What the back link of a free block holds that is in no bin. No block has this slot.
 pub(super) const ASIDE: u32 = 2;
 
-/// One block's record. Kept at 40 bytes: with the table's growth by a sixth that is under 48 for each block. So the last
-/// four fields have two meanings, told by the first of them.
+/// One block's record. Kept at 40 bytes: with the table's growth by a sixth that is under 48 for each block.
+/// So the last four fields have two meanings, told by the first of them.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Record {
     pub(super) offset: u64,

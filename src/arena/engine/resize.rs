@@ -8,13 +8,14 @@ use super::space::choose;
 use super::table::end_of;
 
 impl Arena {
-    /// Makes a block `bytes` long, rounded up to the alignment, where it is: shrinking always works, growing if what is
-    /// behind it is free. Its contents stay.
+    /// Makes a block `bytes` long, rounded up to the alignment, where it is: shrinking always works, growing
+    /// if what is behind it is free. Its contents stay.
     ///
     /// # Errors
     /// [`ArenaError::NoRoom`] when it cannot grow; [`ArenaError::Pinned`] for shrinking what is pinned;
-    /// [`ArenaError::ZeroBytes`], [`ArenaError::Overflow`], [`ArenaError::StaleBlock`], [`ArenaError::ForeignBlock`],
-    /// [`ArenaError::Moving`], [`ArenaError::TooManyBlocks`], [`ArenaError::HostMemory`].
+    /// [`ArenaError::ZeroBytes`], [`ArenaError::Overflow`], [`ArenaError::StaleBlock`],
+    /// [`ArenaError::ForeignBlock`], [`ArenaError::Moving`], [`ArenaError::TooManyBlocks`],
+    /// [`ArenaError::HostMemory`].
     pub fn resize_in_place(&mut self, block: BlockId, bytes: u64) -> Result<(), ArenaError> {
         let tag = self.still_tag(block)?;
         let Some(new) = self.round(bytes) else {
@@ -61,12 +62,13 @@ impl Arena {
         Ok(())
     }
 
-    /// Makes the arena `capacity` bytes long, rounded down to the alignment. What is added at the end is free and merges
-    /// with a free block there; what is cut off must be free.
+    /// Makes the arena `capacity` bytes long, rounded down to the alignment. What is added at the end is free
+    /// and merges with a free block there; what is cut off must be free.
     ///
     /// # Errors
-    /// [`ArenaError::CapacityInUse`] says how much is the least; [`ArenaError::StableTooLarge`] if the dynamic zone
-    /// would vanish behind a stable one; [`ArenaError::TooManyBlocks`], [`ArenaError::HostMemory`].
+    /// [`ArenaError::CapacityInUse`] says how much is the least; [`ArenaError::StableTooLarge`] if the
+    /// dynamic zone would vanish behind a stable one; [`ArenaError::TooManyBlocks`],
+    /// [`ArenaError::HostMemory`].
     pub fn set_capacity(&mut self, capacity: u64) -> Result<(), ArenaError> {
         let start = self.dynamic.start;
         let new = capacity & !(self.alignment() - 1);
@@ -76,8 +78,8 @@ impl Arena {
         self.set_end(Zone::Dynamic, new)
     }
 
-    /// As [`set_capacity`](Self::set_capacity) of one zone: where it ends, a multiple of the alignment, not before its
-    /// start; the stable zone's not beyond the start of the dynamic one.
+    /// As [`set_capacity`](Self::set_capacity) of one zone: where it ends, a multiple of the alignment, not
+    /// before its start; the stable zone's not beyond the start of the dynamic one.
     pub(crate) fn set_end(&mut self, zone: Zone, new: u64) -> Result<(), ArenaError> {
         self.table.reserve(1)?;
         let Self { table, stable, dynamic, .. } = self;

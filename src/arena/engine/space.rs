@@ -1,4 +1,5 @@
-//! One zone of an arena: its bounds, its accounts, and how blocks are cut out of free ones and merge with them.
+//! One zone of an arena: its bounds, its accounts, and how blocks are cut out of free ones and merge with
+//! them.
 
 use super::free::FreeBlocks;
 use super::layout::Zone;
@@ -101,8 +102,8 @@ impl Space {
         }
     }
 
-    /// Makes a record and the free block behind it part of the free block in front. Not inlined, so that what is usual
-    /// has few registers to save.
+    /// Makes a record and the free block behind it part of the free block in front. Not inlined, so that what
+    /// is usual has few registers to save.
     #[inline(never)]
     fn merge_both(&mut self, table: &mut Table, index: u32) {
         let Record { bytes, before, after, .. } = table[index];

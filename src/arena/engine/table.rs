@@ -1,9 +1,10 @@
 //! The records of an arena's blocks, one for each block, live or free: a flat array with vacant slots.
 //!
-//! A record links to its neighbours in address order. The first four slots are no blocks. Slot 0 is where links that are
-//! none lead, and slot 3 is what roots hang from ([`ROOT`](super::trie::ROOT)): what links are written there does not matter,
-//! so that writing needs no branch. Slots 1 and 2 close the lists of the stable and of the dynamic zone to rings, so that
-//! every neighbour exists and no block merges beyond its zone.
+//! A record links to its neighbours in address order. The first four slots are no blocks. Slot 0 is where
+//! links that are none lead, and slot 3 is what roots hang from ([`ROOT`](super::trie::ROOT)): what links are
+//! written there does not matter, so that writing needs no branch. Slots 1 and 2 close the lists of the
+//! stable and of the dynamic zone to rings, so that every neighbour exists and no block merges beyond its
+//! zone.
 
 use super::error::ArenaError;
 use super::layout::Zone;

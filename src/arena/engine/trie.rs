@@ -1,8 +1,8 @@
 //! Free blocks of one bin, by size.
 //!
-//! The sizes hang in a binary trie over the bits that the bin does not tell, one head for each size, and blocks of the
-//! same size hang behind their head as *twins*. As in dlmalloc's tree bins, any size whose bits lead into a subtree may be
-//! its root, so a trie needs no inner nodes of its own:
+//! The sizes hang in a binary trie over the bits that the bin does not tell, one head for each size, and
+//! blocks of the same size hang behind their head as *twins*. As in dlmalloc's tree bins, any size whose bits
+//! lead into a subtree may be its root, so a trie needs no inner nodes of its own:
 //!
 //! ```text
 //! bin 1000…1111        1011 ── twin ── twin
@@ -12,12 +12,12 @@
 //!                   1010  1101
 //! ```
 //!
-//! A bin that holds one size is a list, and a block enters and leaves it with the same few steps wherever it is in it. What
-//! comes to such a list becomes its head; what comes to a trie's node becomes the first twin.
+//! A bin that holds one size is a list, and a block enters and leaves it with the same few steps wherever it
+//! is in it. What comes to such a list becomes its head; what comes to a trie's node becomes the first twin.
 //!
-//! A search follows one path down and one path of smallest children, so it takes at most two steps for each bit that the
-//! bin does not tell, 53 at the very most, whatever the number of free blocks; in practice the path is as long as the
-//! logarithm of the number of *different* sizes in the bin.
+//! A search follows one path down and one path of smallest children, so it takes at most two steps for each
+//! bit that the bin does not tell, 53 at the very most, whatever the number of free blocks; in practice the
+//! path is as long as the logarithm of the number of *different* sizes in the bin.
 
 use super::record::{NONE, Record};
 use super::table::Table;
@@ -25,8 +25,8 @@ use super::table::Table;
 /// What the back link of a twin holds beside the slot of what is in front of it, which is below this.
 pub(super) const TWIN: u32 = 1 << 31;
 
-/// What the back link of a trie's root holds: it is like a twin, behind a slot that no block has, and where what is written
-/// does not matter.
+/// What the back link of a trie's root holds: it is like a twin, behind a slot that no block has, and where
+/// what is written does not matter.
 pub(super) const ROOT: u32 = TWIN | 3;
 
 /// Whether a free block is a twin, or a root without children: it can leave, and the others hang as they did.
@@ -79,7 +79,8 @@ pub(super) fn take_leaf(table: &mut Table, index: u32) -> u32 {
 #[inline]
 pub(super) fn smallest_of_bin(table: &Table, root: u32, bytes: u64, untold: u32) -> u32 {
     let (mut index, mut best, mut best_bytes) = (root, NONE, u64::MAX);
-    // The last subtree that the path leaves to its right: all in it is larger, and less so than what lies right above.
+    // The last subtree that the path leaves to its right: all in it is larger, and less so than what lies
+    // right above.
     let mut larger = NONE;
     let mut path = bytes.rotate_right(untold);
     while index != NONE {

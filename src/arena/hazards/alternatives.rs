@@ -1,6 +1,7 @@
-//! Other memory for a request that must not wait for the streams that used the first place found: a captured stream and an uncaptured
-//! stream never wait for each other. Tried in this order: the smallest hole that those streams did not use; a stitched range; for an
-//! uncaptured stream, new memory or a range that is stitched of such holes.
+//! Other memory for a request that must not wait for the streams that used the first place found: a captured
+//! stream and an uncaptured stream never wait for each other. Tried in this order: the smallest hole that
+//! those streams did not use; a stitched range; for an uncaptured stream, new memory or a range that is
+//! stitched of such holes.
 
 use crate::arena::engine::{ArenaError, BlockId, SpanState, Zone};
 use crate::arena::mapping::pages::{Growth, Holes, Stock};
@@ -11,11 +12,13 @@ use smallvec::SmallVec;
 use std::sync::Arc;
 use vrampool_backend::{Backend, Stream, StreamId};
 
-/// How often a place is searched for. A place becomes useless only if a stream's capture begins after the search.
+/// How often a place is searched for. A place becomes useless only if a stream's capture begins after the
+/// search.
 const ATTEMPTS: u32 = 3;
 
 impl<B: Backend> Shared<B> {
-    /// Returns the block that served a request, or, if a capture forbids it, other memory of that zone or the dynamic one.
+    /// Returns the block that served a request, or, if a capture forbids it, other memory of that zone or the
+    /// dynamic one.
     ///
     /// # Errors
     /// The original error if there is no other memory.
@@ -104,7 +107,8 @@ struct Clear {
 }
 
 impl<B: Backend> State<B> {
-    /// What is mapped and [clear](Clear) of refused streams: the smallest such part of a hole that has room, else a stitched range.
+    /// What is mapped and [clear](Clear) of refused streams: the smallest such part of a hole that has room,
+    /// else a stitched range.
     pub(in crate::arena) fn take_clear(
         &mut self,
         zone: Zone,
@@ -144,8 +148,8 @@ impl<B: Backend> State<B> {
         Taken::stitched(blocks, memory, fit.offset)
     }
 
-    /// Plans the memory for a request that no [clear](Clear) hole serves: new memory, or a range that is stitched of clear parts. The
-    /// existing parts are set apart.
+    /// Plans the memory for a request that no [clear](Clear) hole serves: new memory, or a range that is
+    /// stitched of clear parts. The existing parts are set apart.
     ///
     /// # Errors
     /// [`ArenaError::NoSpace`] if neither fits within the limit.
@@ -182,8 +186,9 @@ impl<B: Backend> State<B> {
         self.hold_parts(growth)
     }
 
-    /// The parts of holes that this stream may have at once or behind streams that are not refused, by offset: without what it would have
-    /// to wait for otherwise; if it is captured, whatever those did, else work without a [mark](super::timeline).
+    /// The parts of holes that this stream may have at once or behind streams that are not refused, by
+    /// offset: without what it would have to wait for otherwise; if it is captured, whatever those did, else
+    /// work without a [mark](super::timeline).
     fn clear_parts(&self, stream: &B::Stream, refused: &Refused) -> Vec<Clear> {
         let Self { engine, unsettled, marks, .. } = self;
         let reach = unsettled.reach(stream);

@@ -6,9 +6,10 @@ use crate::error::Error;
 use vrampool_backend::{Backend, Stream, fork};
 
 impl<B: Backend> DeviceArena<B> {
-    /// Waits on the host for the work so far of all streams that used what is free, but for captured ones: `stream`, captured or
-    /// not, gets what they freed without a wait on the device from then on. For a capture that is refused memory for their
-    /// sake; what another captured stream used is its graph's, and stays refused.
+    /// Waits on the host for the work so far of all streams that used what is free, but for captured ones:
+    /// `stream`, captured or not, gets what they freed without a wait on the device from then on. For a
+    /// capture that is refused memory for their sake; what another captured stream used is its graph's, and
+    /// stays refused.
     ///
     /// # Errors
     /// [`Error::WrongDevice`]; [`Error::Backend`] when the device fails, and then nothing is settled.

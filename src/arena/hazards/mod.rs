@@ -1,10 +1,12 @@
 //! Who may touch which bytes when.
 //!
 //! * `ranges`: which streams may still use free parts of a range;
-//! * `timeline`: points in the work of streams, from when memory that several of them used was freed; `progress`: how far they are;
-//! * `pending_free`: blocks that are free once several streams are done with them; `captured`: the same for a captured stream;
-//! * `placement`: which free memory a request gets, so that streams wait for each other rarely; `alternatives`: other memory for a request
-//!   that may not wait.
+//! * `timeline`: points in the work of streams, from when memory that several of them used was freed;
+//!   `progress`: how far they are;
+//! * `pending_free`: blocks that are free once several streams are done with them; `captured`: the same for a
+//!   captured stream;
+//! * `placement`: which free memory a request gets, so that streams wait for each other rarely;
+//!   `alternatives`: other memory for a request that may not wait.
 
 pub(in crate::arena) mod alternatives;
 pub(in crate::arena) mod captured;

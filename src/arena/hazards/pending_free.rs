@@ -1,8 +1,8 @@
-//! Blocks that several streams used, set apart until those are done with them: what is free is then mostly there for any stream, and a
-//! request mostly finds it so at once.
+//! Blocks that several streams used, set apart until those are done with them: what is free is then mostly
+//! there for any stream, and a request mostly finds it so at once.
 //!
-//! Whoever needs all that is free has them [let go](State::let_go_deferred) before; from then on whoever gets their bytes waits
-//! for who used them.
+//! Whoever needs all that is free has them [let go](State::let_go_deferred) before; from then on whoever gets
+//! their bytes waits for who used them.
 
 use super::ranges::{Streams, Unsettled};
 use crate::arena::engine::{Arena, ArenaError, BlockId, Zone};
@@ -57,8 +57,8 @@ impl<S: Stream> Entry<S> {
         self.users.iter().take(others).all(|user| unsettled.is_done(user.id(), self.era))
     }
 
-    /// Frees it. Whoever gets its bytes waits for those who are not known to be done with them. It is down as who wrote it's, whether
-    /// that is done or not: mostly that stream is who gets it next.
+    /// Frees it. Whoever gets its bytes waits for those who are not known to be done with them. It is down as
+    /// who wrote it's, whether that is done or not: mostly that stream is who gets it next.
     fn let_go(self, engine: &mut Arena, unsettled: &mut Unsettled<S>) {
         let (mut left, era) = (self.users, self.era);
         if let Some(writer) = left.pop() {
@@ -77,8 +77,9 @@ impl<S: Stream> Entry<S> {
 }
 
 impl<B: Backend> State<B> {
-    /// Sets a block apart, with those that were stitched to it, whose slot is gone; if that is of use. Answers who is to be marked: all
-    /// who read it, and who wrote it once in a while: mostly that stream is who gets it next.
+    /// Sets a block apart, with those that were stitched to it, whose slot is gone; if that is of use.
+    /// Answers who is to be marked: all who read it, and who wrote it once in a while: mostly that stream is
+    /// who gets it next.
     pub(in crate::arena) fn defer(
         &mut self,
         block: BlockId,

@@ -1,10 +1,11 @@
-//! Streams that share memory are kept apart: each gets rather what it had last, and leaves to others what they had; where one is not done
-//! yet with what another would get, that one gets other memory that is free, or some that is mapped for it, or what is waited for up to
-//! the earliest point.
+//! Streams that share memory are kept apart: each gets rather what it had last, and leaves to others what
+//! they had; where one is not done yet with what another would get, that one gets other memory that is free,
+//! or some that is mapped for it, or what is waited for up to the earliest point.
 //!
-//! Only streams that were [marked](super::timeline) are known to be behind what they were given. So a program whose streams share no
-//! block finds the memory of a growing arena as if there was one stream, each time at the same place. In a range of fixed size a request
-//! gets memory that takes no wait wherever there is some: the other stream's work may be waiting for the very thread that asks.
+//! Only streams that were [marked](super::timeline) are known to be behind what they were given. So a program
+//! whose streams share no block finds the memory of a growing arena as if there was one stream, each time at
+//! the same place. In a range of fixed size a request gets memory that takes no wait wherever there is some:
+//! the other stream's work may be waiting for the very thread that asks.
 
 use super::ranges::Reach;
 use crate::arena::engine::{ArenaError, BlockId, Room, Zone};
@@ -41,7 +42,8 @@ impl<B: Backend> Shared<B> {
         self.share.is_unlimited() && state.may_grow_apart(request)
     }
 
-    /// For a request that would wait: memory that is mapped for it, if that may be, else what is there. None if nothing is.
+    /// For a request that would wait: memory that is mapped for it, if that may be, else what is there. None
+    /// if nothing is.
     #[cold]
     pub(in crate::arena) fn serve_apart(
         self: &Arc<Self>,
@@ -126,7 +128,8 @@ impl<B: Backend> State<B> {
         self.backing.as_ref().is_none_or(|backing| backing.zone_of(bytes) == Zone::Dynamic)
     }
 
-    /// As [`take_mapped`](Self::take_mapped), of what a stream need not wait for, and rather not of what others had last.
+    /// As [`take_mapped`](Self::take_mapped), of what a stream need not wait for, and rather not of what
+    /// others had last.
     pub(in crate::arena) fn take_settled(
         &mut self,
         (bytes, alignment): (u64, u64),
@@ -155,7 +158,8 @@ impl<B: Backend> State<B> {
         if is_settled { self.take_mapped(bytes, alignment, stock) } else { Ok(None) }
     }
 
-    /// What is to be made for a request that [rather](Shared::rather_grows) gets new memory, and its place there.
+    /// What is to be made for a request that [rather](Shared::rather_grows) gets new memory, and its place
+    /// there.
     pub(in crate::arena) fn plan_apart(
         &mut self,
         bytes: u64,
@@ -171,8 +175,8 @@ impl<B: Backend> State<B> {
         Some((Extent { start, bytes }, backing.plan_apart(engine, bytes, start)?))
     }
 
-    /// What was taken for a stream, or other bytes that it waits less for; if it is captured, that it does not wait for: whom else it
-    /// may wait for is not known here.
+    /// What was taken for a stream, or other bytes that it waits less for; if it is captured, that it does
+    /// not wait for: whom else it may wait for is not known here.
     ///
     /// # Errors
     /// [`ArenaError::TooManyBlocks`], [`ArenaError::HostMemory`]; nothing is taken then.
@@ -223,8 +227,9 @@ impl<B: Backend> State<B> {
         }
     }
 
-    /// A block of `size` bytes, a multiple of the alignment, for which a stream need not wait: where no other stream was last, if there
-    /// is such a place. What others had is left to them: from then on they would have to wait for it.
+    /// A block of `size` bytes, a multiple of the alignment, for which a stream need not wait: where no other
+    /// stream was last, if there is such a place. What others had is left to them: from then on they would
+    /// have to wait for it.
     #[cold]
     pub(in crate::arena) fn place_settled(&mut self, size: u64, stream: &B::Stream) -> Option<BlockId> {
         let own = self.place_without(size, OWN, |user, _| user != stream.id());
@@ -237,8 +242,8 @@ impl<B: Backend> State<B> {
         self.place_without(bytes, PARTS, |user, era| !reach.covers(user, era))
     }
 
-    /// A place in one of the smallest rooms, or at the free end, without parts of such a user and era. Of either no more of those are
-    /// passed by than so many.
+    /// A place in one of the smallest rooms, or at the free end, without parts of such a user and era. Of
+    /// either no more of those are passed by than so many.
     fn place_without(
         &self,
         bytes: u64,
@@ -307,8 +312,9 @@ impl<B: Backend> State<B> {
         best
     }
 
-    /// The parts of a range, and how late a stream of that reach would be behind those who freed each: an era, or none if it need not
-    /// wait. One without a mark is waited for as it is now; so is, if that can be, one that is captured.
+    /// The parts of a range, and how late a stream of that reach would be behind those who freed each: an
+    /// era, or none if it need not wait. One without a mark is waited for as it is now; so is, if that can
+    /// be, one that is captured.
     fn lateness(&self, range: &Range<u64>, reach: &Reach) -> impl Iterator<Item = (Range<u64>, Option<u64>)> {
         let point = |user, era| self.marks.behind(user, era).map_or(NOW, |mark| mark.era);
         self.unsettled.lateness(range, reach, point)

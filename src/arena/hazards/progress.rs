@@ -1,5 +1,5 @@
-//! How far streams are with what several of them used: [marked](super::timeline) when it is freed, looked at by requests that find nothing
-//! without a wait.
+//! How far streams are with what several of them used: [marked](super::timeline) when it is freed, looked at
+//! by requests that find nothing without a wait.
 
 use super::timeline::{Mark, OF_A_STREAM, Passed};
 use crate::arena::state::{State, ToMark};
@@ -55,7 +55,8 @@ impl<B: Backend> Shared<B> {
         // Not for as long as others add some.
         for rounds_left in (0..OF_A_STREAM).rev() {
             drop(state);
-            // Any of these may be an event's last handle, whoever took the others: none is dropped under the lock.
+            // Any of these may be an event's last handle, whoever took the others: none is dropped under the
+            // lock.
             let mut missed = SmallVec::<[_; 4]>::new();
             asked.retain(|mark| {
                 let is_reached = mark.event.is_complete() == Ok(true);
@@ -92,8 +93,9 @@ impl<B: Backend> Shared<B> {
         state
     }
 
-    /// Marks how far streams are, which is behind their work on all that was freed until that era was over. One with which that fails
-    /// is waited for as it is when its memory is had again; and what is captured is no work yet.
+    /// Marks how far streams are, which is behind their work on all that was freed until that era was over.
+    /// One with which that fails is waited for as it is when its memory is had again; and what is captured is
+    /// no work yet.
     #[cold]
     pub(in crate::arena) fn mark(&self, ToMark { streams, era }: &ToMark<B::Stream>) {
         // Streams that never run side by side need not be kept so, and to ask where they are may hurry them.

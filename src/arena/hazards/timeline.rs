@@ -1,13 +1,14 @@
-//! Points in the work of streams, from when memory that several of them used was freed: whoever gets it waits for such a point, and
-//! not for all that those streams were given since. So a program that runs ahead of the device goes on to overlap what its streams
-//! do, with the memory that it had before.
+//! Points in the work of streams, from when memory that several of them used was freed: whoever gets it waits
+//! for such a point, and not for all that those streams were given since. So a program that runs ahead of the
+//! device goes on to overlap what its streams do, with the memory that it had before.
 
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use vrampool_backend::{Backend, StreamId};
 
-/// How many are kept of a stream, and of how many streams. One of which none is kept is waited for as it is at that moment.
+/// How many are kept of a stream, and of how many streams. One of which none is kept is waited for as it is
+/// at that moment.
 pub(in crate::arena) const OF_A_STREAM: usize = 64;
 const STREAMS: usize = 16;
 
@@ -49,7 +50,8 @@ pub(in crate::arena) struct Before<B: Backend> {
 struct Lane<B: Backend> {
     stream: StreamId,
     marks: VecDeque<Mark<B>>,
-    /// Whether the stream may be done with all of them, for all that is known: it is asked for the latest one first.
+    /// Whether the stream may be done with all of them, for all that is known: it is asked for the latest one
+    /// first.
     may_be_done: bool,
 }
 
@@ -108,7 +110,8 @@ impl<B: Backend> Marks<B> {
         latest.is_some_and(|mark| era < mark.era.saturating_add(LATELY))
     }
 
-    /// Whether it is time to look how far streams are: at once while they get on, less and less often while they do not.
+    /// Whether it is time to look how far streams are: at once while they get on, less and less often while
+    /// they do not.
     #[inline]
     pub(in crate::arena) fn is_due(&self) -> bool {
         !self.is_empty() && self.pause == 0
@@ -120,7 +123,8 @@ impl<B: Backend> Marks<B> {
         self.pause = self.pause.saturating_sub(1);
     }
 
-    /// For a look: of each stream the latest, or, once that was asked for and not reached, the earliest, until all it has were reached.
+    /// For a look: of each stream the latest, or, once that was asked for and not reached, the earliest,
+    /// until all it has were reached.
     pub(in crate::arena) fn asked(&mut self) -> Passed<B> {
         self.next_pause = (2 * self.next_pause + 1).min(LONGEST_PAUSE);
         self.pause = self.next_pause;
@@ -130,15 +134,17 @@ impl<B: Backend> Marks<B> {
         self.lanes.iter().filter_map(asked).collect()
     }
 
-    /// That stream did not come to the point of that era. Answers the earliest one, if it was asked for the latest.
+    /// That stream did not come to the point of that era. Answers the earliest one, if it was asked for the
+    /// latest.
     pub(in crate::arena) fn instead(&mut self, stream: StreamId, era: u64) -> Option<Mark<B>> {
         let lane = self.lanes.iter_mut().find(|lane| lane.stream == stream && lane.may_be_done)?;
         lane.may_be_done = false;
         lane.marks.front().filter(|first| first.era < era).cloned()
     }
 
-    /// Takes those out that its stream passed before that one, and that one: to be dropped without the lock. Answers the next one of
-    /// that stream to be asked for, from the middle of those that are left: few are asked for where most are reached.
+    /// Takes those out that its stream passed before that one, and that one: to be dropped without the lock.
+    /// Answers the next one of that stream to be asked for, from the middle of those that are left: few are
+    /// asked for where most are reached.
     pub(in crate::arena) fn take_until(&mut self, passed: &Mark<B>, gone: &mut Passed<B>) -> Option<Mark<B>> {
         (self.pause, self.next_pause) = (0, 0);
         let place = self.lanes.iter().position(|lane| lane.stream == passed.stream)?;

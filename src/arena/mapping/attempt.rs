@@ -1,5 +1,5 @@
-//! One request of a growing arena that what is mapped did not serve: it looks again, plans what is missing, makes it, and climbs a ladder of
-//! its own where that is refused.
+//! One request of a growing arena that what is mapped did not serve: it looks again, plans what is missing,
+//! makes it, and climbs a ladder of its own where that is refused.
 
 use super::make::{Lack, Made, Unmade};
 use super::pages::{Growth, Stock, Weight};
@@ -43,8 +43,9 @@ enum Outcome<B: Backend> {
 }
 
 impl<B: Backend> Shared<B> {
-    /// A block of what is mapped after another look, or of what is made for it: new memory, or a stitched range. Where streams are
-    /// refused, of what is [clear](crate::arena::hazards::alternatives) of them alone.
+    /// A block of what is mapped after another look, or of what is made for it: new memory, or a stitched
+    /// range. Where streams are refused, of what is [clear](crate::arena::hazards::alternatives) of them
+    /// alone.
     pub(in crate::arena) fn grow(
         self: &Arc<Self>,
         request: (u64, u64),
@@ -116,7 +117,8 @@ impl<B: Backend> Attempt<'_, B> {
         self.arena.hand_out((state, is_captured), taken, self.request, self.stream).map(Outcome::Served)
     }
 
-    /// There is no room: once, what small requests left is given back, which may do for a large one that cannot be stitched.
+    /// There is no room: once, what small requests left is given back, which may do for a large one that
+    /// cannot be stitched.
     fn release_small(&mut self, refusal: ArenaError, may_help: bool) -> Result<Outcome<B>, Error> {
         if may_help && !mem::replace(&mut self.has_released, true) {
             match self.among_others(|arena| arena.release(&[Zone::Stable], 0)) {

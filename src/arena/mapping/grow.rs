@@ -1,4 +1,5 @@
-//! A growing arena gets memory: from what is mapped, or by mapping more. What a request does for the latter is in `attempt`.
+//! A growing arena gets memory: from what is mapped, or by mapping more. What a request does for the latter
+//! is in `attempt`.
 
 use super::make::Made;
 use super::pages::{Extent, Growth, Stock, Unkept, runs};
@@ -11,13 +12,13 @@ use crate::streams::capture::Need;
 use std::sync::Arc;
 use vrampool_backend::{Backend, Physical};
 
-/// How often a pool is asked to give back what it keeps idle before more is mapped: for all that it has, and for what its
-/// thread has.
+/// How often a pool is asked to give back what it keeps idle before more is mapped: for all that it has, and
+/// for what its thread has.
 const SPARES: u32 = 2;
 
 impl<B: Backend> Shared<B> {
-    /// A block of a growing arena. Before it maps more `spare` may give something back to it, which it then looks at first; it
-    /// answers whether it did.
+    /// A block of a growing arena. Before it maps more `spare` may give something back to it, which it then
+    /// looks at first; it answers whether it did.
     pub(in crate::arena) fn allocate_growing(
         self: &Arc<Self>,
         request: (u64, u64),
@@ -165,7 +166,8 @@ impl<B: Backend> State<B> {
         taken
     }
 
-    /// What could be made neither accessible nor unmapped is the arena's all the same, until a release unmaps it.
+    /// What could be made neither accessible nor unmapped is the arena's all the same, until a release unmaps
+    /// it.
     pub(in crate::arena) fn keep_stuck(&mut self, growth: &Growth, stuck: Vec<Physical>) {
         let extents = growth.new[..stuck.len().min(growth.new.len())].to_vec();
         if let Some(backing) = self.backing.as_mut().filter(|_| !extents.is_empty()) {
@@ -174,8 +176,8 @@ impl<B: Backend> State<B> {
         }
     }
 
-    /// Keeps what is stuck and had no records yet. Returns whether all of it has some now: before that nothing may be mapped, or
-    /// taken out.
+    /// Keeps what is stuck and had no records yet. Returns whether all of it has some now: before that
+    /// nothing may be mapped, or taken out.
     #[inline]
     pub(in crate::arena) fn keep_unkept(&mut self) -> bool {
         self.backing.as_ref().is_none_or(|backing| backing.unkept.is_empty()) || self.keep_each_unkept()
@@ -229,7 +231,8 @@ mod tests {
 
     const PAGE: u64 = 4096;
 
-    /// New memory can be made neither accessible nor unmapped, and the host has no record for it: it is kept until it has.
+    /// New memory can be made neither accessible nor unmapped, and the host has no record for it: it is kept
+    /// until it has.
     #[test]
     fn what_is_mapped_is_never_forgotten() {
         let device = HostDevice::builder().capacity(1 << 24).granularity(PAGE).build();

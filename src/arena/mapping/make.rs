@@ -15,7 +15,8 @@ thread_local! {
     static CALLS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Mapping calls that this thread has made for any arena. A difference tells whether a request called the driver.
+/// Mapping calls that this thread has made for any arena. A difference tells whether a request called the
+/// driver.
 pub(crate) fn mapping_calls_of_this_thread() -> u64 {
     CALLS.get()
 }

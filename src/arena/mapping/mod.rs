@@ -1,7 +1,9 @@
 //! Physical memory behind a growing arena's range.
 //!
-//! * `pages`: what is mapped where, and plans for more; `serve`: a request from what is mapped; `grow`, `attempt` and `make`: more of it;
-//! * `release` and `retire`: memory and stitched ranges given back; `widen`: more addresses; `quota`: what several arenas have in all.
+//! * `pages`: what is mapped where, and plans for more; `serve`: a request from what is mapped; `grow`,
+//!   `attempt` and `make`: more of it;
+//! * `release` and `retire`: memory and stitched ranges given back; `widen`: more addresses; `quota`: what
+//!   several arenas have in all.
 
 mod attempt;
 pub(in crate::arena) mod grow;

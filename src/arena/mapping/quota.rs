@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use vrampool_backend::{Backend, BackendError};
 
-/// A limit on the physical bytes of several growing arenas together ([`ArenaBuilder::within`](crate::arena::ArenaBuilder::within)), and
-/// how much of it is taken.
+/// A limit on the physical bytes of several growing arenas together
+/// ([`ArenaBuilder::within`](crate::arena::ArenaBuilder::within)), and how much of it is taken.
 ///
 /// ```
 /// # use std::sync::Arc;

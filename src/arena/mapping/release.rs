@@ -10,7 +10,8 @@ use crate::error::Error;
 use std::sync::Arc;
 use vrampool_backend::{Backend, BackendError, Stream, StreamId, fork};
 
-/// What a release waited for before it took a lock: streams up to an era, and so ranges that nobody has used since.
+/// What a release waited for before it took a lock: streams up to an era, and so ranges that nobody has used
+/// since.
 #[derive(Debug, Default)]
 pub(in crate::arena) struct Waited {
     users: Vec<StreamId>,
@@ -58,12 +59,12 @@ struct Range<B: Backend> {
 }
 
 impl<B: Backend> DeviceArena<B> {
-    /// Gives free memory of a [growing](crate::arena::ArenaBuilder::growing) arena back to the device, piece by piece, until at most
-    /// `spare_bytes` more than what is live are mapped, or no more piece is free as a whole. Returns the number of bytes; 0 for an
-    /// arena that does not grow.
+    /// Gives free memory of a [growing](crate::arena::ArenaBuilder::growing) arena back to the device, piece
+    /// by piece, until at most `spare_bytes` more than what is live are mapped, or no more piece is free as a
+    /// whole. Returns the number of bytes; 0 for an arena that does not grow.
     ///
-    /// Waits on the host for the work that used that memory, without a lock: other threads go on to allocate, and memory that they use
-    /// meanwhile stays. So does memory that a captured stream used.
+    /// Waits on the host for the work that used that memory, without a lock: other threads go on to allocate,
+    /// and memory that they use meanwhile stays. So does memory that a captured stream used.
     ///
     /// # Errors
     /// [`Error::Backend`] when the device refuses; what it did not unmap is the arena's as before.
@@ -72,11 +73,13 @@ impl<B: Backend> DeviceArena<B> {
         self.shared.release(&[Zone::Stable, Zone::Dynamic], spare_bytes)
     }
 
-    /// As [`release`](Self::release), of what was not needed since the last call of this: for calling once in a while, say
-    /// every few steps of a loop, so that a peak that is over is not kept for ever. The first call gives nothing back.
+    /// As [`release`](Self::release), of what was not needed since the last call of this: for calling once in
+    /// a while, say every few steps of a loop, so that a peak that is over is not kept for ever. The first
+    /// call gives nothing back.
     ///
     /// # Errors
-    /// As [`release`](Self::release). The next call then gives back what this one could not, and no more than that.
+    /// As [`release`](Self::release). The next call then gives back what this one could not, and no more than
+    /// that.
     pub fn decay(&self) -> Result<u64, Error> {
         fork::check()?;
         let mut state = self.shared.state.lock_with_deferred();
@@ -118,8 +121,8 @@ impl<B: Backend> Shared<B> {
         self.release_settled(parts, spare_bytes, &waited)
     }
 
-    /// Waits on the host for the work that used what a release would give back. What a captured stream used stays: its work is done
-    /// whenever the graph is launched.
+    /// Waits on the host for the work that used what a release would give back. What a captured stream used
+    /// stays: its work is done whenever the graph is launched.
     fn wait_for_free(&self, parts: &[Zone], spare_bytes: u64) -> Result<Waited, BackendError> {
         let mut state = self.state.lock();
         let era = state.unsettled.begin_era();
@@ -139,7 +142,8 @@ impl<B: Backend> Shared<B> {
         Ok(Waited { users: users.iter().map(Stream::id).collect(), era, ranges: ranges.collect() })
     }
 
-    /// As [`release`](Self::release), of what nobody uses who was not waited for, by who changes the arena alone.
+    /// As [`release`](Self::release), of what nobody uses who was not waited for, by who changes the arena
+    /// alone.
     pub(in crate::arena) fn release_settled(
         &self,
         parts: &[Zone],
@@ -228,7 +232,8 @@ impl<B: Backend> Shared<B> {
         Ok(())
     }
 
-    /// Settles the books: what is not gone is the arena's as before. Returns the number of bytes that are gone.
+    /// Settles the books: what is not gone is the arena's as before. Returns the number of bytes that are
+    /// gone.
     fn end_release(&self, leaving: Leaving<B>) -> u64 {
         let Leaving { pieces, ranges, range } = leaving;
         let mut state = self.state.lock();
@@ -288,8 +293,8 @@ impl<B: Backend> State<B> {
         backing.extents.iter().rev().filter(is_free).copied().collect()
     }
 
-    /// Who uses what a release would give back, and each stitched range that nobody has and that would go with it: its age, when it was
-    /// used last, and who uses it.
+    /// Who uses what a release would give back, and each stitched range that nobody has and that would go
+    /// with it: its age, when it was used last, and who uses it.
     #[allow(clippy::type_complexity, reason = "one caller takes it apart")]
     fn users_of_surplus(
         &self,

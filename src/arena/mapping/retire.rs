@@ -1,7 +1,9 @@
-//! Stitched ranges that are not needed are retired, whole, once the work that may use their addresses is complete.
+//! Stitched ranges that are not needed are retired, whole, once the work that may use their addresses is
+//! complete.
 //!
-//! Which ranges there may be is `backing`'s to say. No request waits for that on the host: events are recorded when a range is taken
-//! out, and looked at when others are. Only the last rung of the out-of-memory ladder waits, without a lock.
+//! Which ranges there may be is `backing`'s to say. No request waits for that on the host: events are
+//! recorded when a range is taken out, and looked at when others are. Only the last rung of the out-of-memory
+//! ladder waits, without a lock.
 
 use super::pages::{Extent, Retiring, Stitched, Weight, runs};
 use crate::arena::Shared;
@@ -43,7 +45,8 @@ pub(in crate::arena) fn no_mappings(requested: u64) -> BackendError {
 }
 
 impl<B: Backend> Shared<B> {
-    /// Retires ranges until those that are left take no more than three quarters of what they may. By who changes the arena alone.
+    /// Retires ranges until those that are left take no more than three quarters of what they may. By who
+    /// changes the arena alone.
     pub(in crate::arena) fn retire_surplus(&self) {
         let mut state = self.state.lock_with_deferred();
         let Some(backing) = &mut state.backing else { return };
@@ -69,8 +72,8 @@ impl<B: Backend> Shared<B> {
         self.reap();
     }
 
-    /// Ranges that no buffer uses, and that are nobody's any more, are on their way out. What a captured stream used stays: its work
-    /// is done whenever the graph is launched.
+    /// Ranges that no buffer uses, and that are nobody's any more, are on their way out. What a captured
+    /// stream used stays: its work is done whenever the graph is launched.
     fn retire(&self, mut ranges: Vec<Stitched<B>>) {
         if ranges.is_empty() {
             return;
@@ -153,8 +156,8 @@ impl<B: Backend> Shared<B> {
         }
     }
 
-    /// Gives back ranges on their way out, ranges that lost pieces, and what is free of parts of the range. Waits for the work that used
-    /// them; who calls this holds no lock.
+    /// Gives back ranges on their way out, ranges that lost pieces, and what is free of parts of the range.
+    /// Waits for the work that used them; who calls this holds no lock.
     pub(in crate::arena) fn give_back(&self, parts: &[Zone]) {
         if let Err(error) = self.release(parts, 0) {
             log::warn!("arena on {}: {error}", self.id);
@@ -171,8 +174,8 @@ impl<B: Backend> State<B> {
         weight == Weight::default() || self.backing.as_ref().is_none_or(may)
     }
 
-    /// All streams whose work may use addresses of those ranges, which no buffer has: those that used what is free of their pieces, and
-    /// those that got bytes of them since, who are behind all who used them before.
+    /// All streams whose work may use addresses of those ranges, which no buffer has: those that used what is
+    /// free of their pieces, and those that got bytes of them since, who are behind all who used them before.
     pub(in crate::arena) fn users_of(&self, ranges: &[Stitched<B>]) -> Streams<B::Stream> {
         let mut pieces: Vec<Extent> = ranges.iter().flat_map(|range| range.pieces.iter().copied()).collect();
         pieces.sort_unstable_by_key(|piece| piece.start);

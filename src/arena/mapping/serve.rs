@@ -10,8 +10,8 @@ use std::sync::Arc;
 use vrampool_backend::Backend;
 
 impl<B: Backend> Shared<B> {
-    /// A buffer of what is mapped; none if nothing serves that may be so late, if it is better to make some memory, or while the
-    /// arena is asleep.
+    /// A buffer of what is mapped; none if nothing serves that may be so late, if it is better to make some
+    /// memory, or while the arena is asleep.
     pub(in crate::arena) fn serve_mapped(
         self: &Arc<Self>,
         request: (u64, u64),
@@ -38,8 +38,8 @@ impl<B: Backend> Shared<B> {
 }
 
 impl<B: Backend> State<B> {
-    /// As [`take_mapped`](Self::take_mapped); a large block of what a stream need not wait for, and only if there is none of all that
-    /// is free or deferred.
+    /// As [`take_mapped`](Self::take_mapped); a large block of what a stream need not wait for, and only if
+    /// there is none of all that is free or deferred.
     pub(in crate::arena) fn take(
         &mut self,
         (bytes, alignment): (u64, u64),

@@ -1,8 +1,9 @@
 //! A growing arena whose limit was raised gets more addresses.
 //!
-//! Addresses are reserved in proportion to the limit. Where a raised limit takes more, another range is reserved, all pieces are mapped
-//! there too, at the same offsets, and it takes the place of the range so far. Blocks keep their addresses: the range that they are in
-//! stays until the last of them is freed, as a stitched range in use does.
+//! Addresses are reserved in proportion to the limit. Where a raised limit takes more, another range is
+//! reserved, all pieces are mapped there too, at the same offsets, and it takes the place of the range so
+//! far. Blocks keep their addresses: the range that they are in stays until the last of them is freed, as a
+//! stitched range in use does.
 
 use super::pages::{Extent, Part, runs};
 use crate::arena::Shared;
@@ -11,8 +12,8 @@ use std::sync::Arc;
 use vrampool_backend::{Backend, BackendError};
 
 impl<B: Backend> Shared<B> {
-    /// Sees to it that there are addresses for the limit, by who changes the arena alone. Where they cannot be had, those that there are
-    /// serve.
+    /// Sees to it that there are addresses for the limit, by who changes the arena alone. Where they cannot
+    /// be had, those that there are serve.
     pub(in crate::arena) fn widen(&self) {
         let mut state = self.state.lock_with_deferred();
         let is_wide = state.backing.as_ref().is_none_or(|backing| backing.is_wide());

@@ -144,8 +144,8 @@ fn pack(live: &[Extent]) -> Vec<Vec<Extent>> {
 }
 
 impl<B: Backend> Shared<B> {
-    /// Copies what live extents of the range, given by offset, hold to the host: all copies one behind the other, then one
-    /// wait.
+    /// Copies what live extents of the range, given by offset, hold to the host: all copies one behind the
+    /// other, then one wait.
     pub(super) fn back_up(
         &self,
         range: &B::Memory,
@@ -174,7 +174,8 @@ impl<B: Backend> Shared<B> {
         Ok(backups)
     }
 
-    /// Copies backups of live extents, given by offset, to the range again, and waits. Answers how many bytes.
+    /// Copies backups of live extents, given by offset, to the range again, and waits. Answers how many
+    /// bytes.
     pub(super) fn restore(
         &self,
         range: &B::Memory,
@@ -205,8 +206,8 @@ impl<B: Backend> Shared<B> {
     }
 }
 
-/// Pinned memory on its way back to the system, which takes as long as copying it: by a thread that nobody waits for but who
-/// pins again, and who drops the arena.
+/// Pinned memory on its way back to the system, which takes as long as copying it: by a thread that nobody
+/// waits for but who pins again, and who drops the arena.
 #[derive(Debug, Default)]
 pub(in crate::arena) struct GivingBack {
     bytes: Arc<AtomicU64>,
@@ -264,7 +265,8 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Nothing is left out, nothing is there twice, no piece is too large, and large blocks share with none.
+        /// Nothing is left out, nothing is there twice, no piece is too large, and large blocks share with
+        /// none.
         #[test]
         fn packed_extents_are_the_live_ones(
             sizes in prop::collection::vec((any::<bool>(), prop_oneof![1..4096u64, 1..MOST_SHARED, 1..3 * MOST]), 0..40),

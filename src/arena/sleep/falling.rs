@@ -17,7 +17,8 @@ use parking_lot::MutexGuard as LongGuard;
 use std::sync::Arc;
 use vrampool_backend::{Backend, BackendError};
 
-/// An arena whose contents are saved and whose memory is mapped nowhere, but is not given back yet. A drop maps it again.
+/// An arena whose contents are saved and whose memory is mapped nowhere, but is not given back yet. A drop
+/// maps it again.
 #[derive(Debug)]
 pub(crate) struct Falling<'a, B: Backend> {
     shared: &'a Shared<B>,
@@ -125,8 +126,8 @@ impl<B: Backend> Falling<'_, B> {
 }
 
 impl<B: Backend> Shared<B> {
-    /// The arena is asleep, with what could not be let go. Returns the allowance of what is mapped no more, to be dropped behind its
-    /// memory.
+    /// The arena is asleep, with what could not be let go. Returns the allowance of what is mapped no more,
+    /// to be dropped behind its memory.
     pub(super) fn settle_asleep(&self, arena: Changing<B>) -> Returned<'_> {
         let Changing { pieces, views, mut backups, offload } = arena;
         let mut state = self.state.lock();

@@ -4,9 +4,10 @@
 //! * `backup`: what blocks hold; `stored`: host memory that holds it;
 //! * `falling` and `waking`: the two ways, each in a part that can be taken back and one that cannot fail.
 //!
-//! What it promises: a call that fails leaves the arena as it was, with all contents; blocks keep their addresses. Both ways
-//! keep the handles of physical memory, or the backups, until nothing can fail any more. If even the way back fails (a second
-//! fault in one call), the arena is asleep with its physical memory kept, and the next wake maps it again.
+//! What it promises: a call that fails leaves the arena as it was, with all contents; blocks keep their
+//! addresses. Both ways keep the handles of physical memory, or the backups, until nothing can fail any more.
+//! If even the way back fails (a second fault in one call), the arena is asleep with its physical memory
+//! kept, and the next wake maps it again.
 
 mod backup;
 mod falling;
@@ -32,8 +33,8 @@ use vrampool_backend::{Backend, Physical, fork};
 /// What becomes of the contents of memory that goes to sleep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Offload {
-    /// Copied to pinned memory of the host, which the device reaches at its full rate. Where host and device share one
-    /// memory, where there is no pinned memory, and when it runs out, it is pageable memory.
+    /// Copied to pinned memory of the host, which the device reaches at its full rate. Where host and device
+    /// share one memory, where there is no pinned memory, and when it runs out, it is pageable memory.
     #[default]
     Pinned,
     /// Copied to pageable memory of the host: slower, and the system may swap it out.
@@ -144,13 +145,14 @@ impl<B: Backend> Asleep<B> {
 }
 
 impl<B: Backend> DeviceArena<B> {
-    /// Gives all physical memory of a [growing](super::ArenaBuilder::growing) arena back to the device, and keeps its
-    /// addresses: blocks stay live where they are, and are as they were after [`wake`](Self::wake), those of
-    /// [`Offload::Discard`] with undefined contents. Waits on the host for all work that uses them.
+    /// Gives all physical memory of a [growing](super::ArenaBuilder::growing) arena back to the device, and
+    /// keeps its addresses: blocks stay live where they are, and are as they were after [`wake`](Self::wake),
+    /// those of [`Offload::Discard`] with undefined contents. Waits on the host for all work that uses them.
     ///
-    /// Asleep, an allocation and the use of a block are [`Error::Asleep`] (who asks while a sleep or a wake is under way waits
-    /// for its end); a block that is dropped is free, and so is its backup (together with those of its neighbours, if it is small).
-    /// [`reserved_bytes`](Self::reserved_bytes) is 0. To sleep twice does nothing, and says so.
+    /// Asleep, an allocation and the use of a block are [`Error::Asleep`] (who asks while a sleep or a wake
+    /// is under way waits for its end); a block that is dropped is free, and so is its backup (together with
+    /// those of its neighbours, if it is small). [`reserved_bytes`](Self::reserved_bytes) is 0. To sleep
+    /// twice does nothing, and says so.
     ///
     /// ```
     /// # use vrampool::{Backend, DeviceArena, Offload, host::HostDevice};
@@ -173,9 +175,10 @@ impl<B: Backend> DeviceArena<B> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Arena`] while a zone of a block exists; [`Error::Capture`] while a stream is captured that uses one;
-    /// [`Error::Backend`] when the device fails, the host has no memory for the backup, or the arena is not a growing one. The
-    /// arena is then awake, with all contents; or, when the device fails a second time on the way back, asleep with them.
+    /// [`Error::Arena`] while a zone of a block exists; [`Error::Capture`] while a stream is captured that
+    /// uses one; [`Error::Backend`] when the device fails, the host has no memory for the backup, or the
+    /// arena is not a growing one. The arena is then awake, with all contents; or, when the device fails a
+    /// second time on the way back, asleep with them.
     pub fn sleep(&self, offload: Offload) -> Result<SleepReport, Error> {
         Ok(match self.begin_sleep(offload)? {
             Some(falling) => falling.commit(),
@@ -186,12 +189,14 @@ impl<B: Backend> DeviceArena<B> {
     /// Takes physical memory for all live blocks again, at the addresses that they have, and copies back what
     /// [`sleep`](Self::sleep) copied to the host. To wake twice does nothing, and says so.
     ///
-    /// Pinned memory of the backups is given back behind the call, by a thread of its own: letting go of many GiB takes the
-    /// system longer than the copy. [`backup_bytes`](Self::backup_bytes) tells how much is left.
+    /// Pinned memory of the backups is given back behind the call, by a thread of its own: letting go of many
+    /// GiB takes the system longer than the copy. [`backup_bytes`](Self::backup_bytes) tells how much is
+    /// left.
     ///
     /// # Errors
-    /// [`Error::Backend`] when the device fails, or has not enough memory, or the arena's limit is below what its blocks take
-    /// ([`is_out_of_memory`](Error::is_out_of_memory)). The arena is then asleep with all backups, and a later wake works.
+    /// [`Error::Backend`] when the device fails, or has not enough memory, or the arena's limit is below what
+    /// its blocks take ([`is_out_of_memory`](Error::is_out_of_memory)). The arena is then asleep with all
+    /// backups, and a later wake works.
     pub fn wake(&self) -> Result<WakeReport, Error> {
         Ok(match self.begin_wake()? {
             Some(waking) => waking.commit(),
@@ -237,7 +242,8 @@ impl<B: Backend> DeviceArena<B> {
         held + self.shared.giving_back.bytes()
     }
 
-    /// What its contents became when it fell asleep; `None` when it is awake. Waits for a change that is under way.
+    /// What its contents became when it fell asleep; `None` when it is awake. Waits for a change that is
+    /// under way.
     pub(crate) fn offload(&self) -> Option<Offload> {
         if fork::is_child() {
             return None;
@@ -250,7 +256,8 @@ impl<B: Backend> DeviceArena<B> {
 }
 
 impl<B: Backend> ArenaBuffer<B> {
-    /// Where its contents are. Waits for a sleep or a wake that is in progress. In a forked child they are discarded.
+    /// Where its contents are. Waits for a sleep or a wake that is in progress. In a forked child they are
+    /// discarded.
     #[must_use]
     pub fn state(&self) -> BlockState {
         if fork::is_child() {
@@ -320,7 +327,8 @@ impl<B: Backend> State<B> {
         Error::Asleep { requested, live: self.engine.used() }
     }
 
-    /// Forgets the backup of a block that is about to be freed. Answers memory that is to be dropped without the lock.
+    /// Forgets the backup of a block that is about to be freed. Answers memory that is to be dropped without
+    /// the lock.
     #[cold]
     pub(super) fn forget_backup(&mut self, block: BlockId) -> Vec<Stored<B>> {
         let Self { engine, slots, sleep: Sleep::Asleep(asleep), .. } = self else { return Vec::new() };

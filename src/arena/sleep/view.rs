@@ -96,7 +96,8 @@ impl<B: Backend> Shared<B> {
         Ok(())
     }
 
-    /// Maps all pieces whose physical memory is there where they belong. What was mapped when a call fails is noted there.
+    /// Maps all pieces whose physical memory is there where they belong. What was mapped when a call fails is
+    /// noted there.
     pub(super) fn map_views(
         &self,
         views: &mut [Kept<B>],

@@ -159,7 +159,8 @@ impl<B: Backend> Shared<B> {
         Ok(Some(waking))
     }
 
-    /// Forgets an arena that is asleep, all blocks with it: it is awake and empty. The caller has the lock of changes.
+    /// Forgets an arena that is asleep, all blocks with it: it is awake and empty. The caller has the lock of
+    /// changes.
     pub(in crate::arena) fn wake_empty(&self) -> Result<(), Error> {
         let mut state = self.state.lock();
         let Sleep::Asleep(asleep) = std::mem::replace(&mut state.sleep, Sleep::Changing) else {

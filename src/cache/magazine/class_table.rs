@@ -1,8 +1,9 @@
 //! Which lane of a magazine serves which request. Numbers only.
 //!
-//! A size's *number* is its power of two and the next three bits. Where no class begins within one of these eighths, the
-//! fixed classes, powers of two and up to eight classes a doubling, each class has a lane to itself, and a table tells the
-//! lane of most requests without rounding. Elsewhere classes share lanes, and who looks there compares.
+//! A size's *number* is its power of two and the next three bits. Where no class begins within one of these
+//! eighths, the fixed classes, powers of two and up to eight classes a doubling, each class has a lane to
+//! itself, and a table tells the lane of most requests without rounding. Elsewhere classes share lanes, and
+//! who looks there compares.
 
 use crate::cache::size_class::SizeClasses;
 
@@ -63,8 +64,8 @@ impl Lanes {
         Self { reach, table, largest, large: largest, are_unshared, are_quick: are_unshared }
     }
 
-    /// For classes up to `largest` bytes of a pool whose every request, and every block that comes back, is to be seen: the
-    /// quick ways, which see neither, find no lane.
+    /// For classes up to `largest` bytes of a pool whose every request, and every block that comes back, is
+    /// to be seen: the quick ways, which see neither, find no lane.
     pub(crate) fn watched(largest: u64) -> Self {
         let largest = largest.min(LARGEST_CLASS);
         let table = [NO_LANE; TABLE];

@@ -1,8 +1,8 @@
 //! What one thread's magazines count, for everybody to read.
 //!
-//! Only the thread itself writes, one word at a time: a plain load and a plain store each, no atomic read-modify-write.
-//! Whoever reads does so under the depot's lock, under which slots change. So what is idle in a lane, its slots less its
-//! room, is never more than was leased, whoever reads it when.
+//! Only the thread itself writes, one word at a time: a plain load and a plain store each, no atomic
+//! read-modify-write. Whoever reads does so under the depot's lock, under which slots change. So what is idle
+//! in a lane, its slots less its room, is never more than was leased, whoever reads it when.
 
 use crate::cache::magazine::class_table::LANES;
 use crate::sync::AtomicU64;
@@ -13,11 +13,11 @@ use std::sync::atomic::Ordering::Relaxed;
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Tally {
-    /// Bytes that its hits asked for, less those of the buffers it took back, since it last visited the depot: the most they
-    /// were, and by how much they are less now.
+    /// Bytes that its hits asked for, less those of the buffers it took back, since it last visited the
+    /// depot: the most they were, and by how much they are less now.
     requested: HighWater,
-    /// One more than the bytes that the [last](crate::cache::magazine::hot) block was asked for, when it is out and not accounted for
-    /// otherwise; else 0. And its lane.
+    /// One more than the bytes that the [last](crate::cache::magazine::hot) block was asked for, when it is
+    /// out and not accounted for otherwise; else 0. And its lane.
     last: AtomicU64,
     last_lane: AtomicU64,
     lanes: [LaneTally; LANES],

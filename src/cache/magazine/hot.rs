@@ -1,11 +1,12 @@
 //! The block that came back last on this thread, of whatever pool: mostly the one that is wanted next.
 //!
-//! Mostly a block goes out and comes back before any other, over and over. So the last one is not in its [lane](crate::cache::magazine::rack),
-//! but here, with all that its hit needs: a place that a thread finds without a look at its racks, and that has no
-//! destructor, so that nobody has to ask whether that ran. Whose it is its rack's epoch says, of which each pool has its own.
+//! Mostly a block goes out and comes back before any other, over and over. So the last one is not in its
+//! [lane](crate::cache::magazine::rack), but here, with all that its hit needs: a place that a thread finds
+//! without a look at its racks, and that has no destructor, so that nobody has to ask whether that ran. Whose
+//! it is its rack's epoch says, of which each pool has its own.
 //!
-//! What goes out of here is noted in one word, [which others read](Tally::last_lent), and accounted for only when another
-//! block comes back first; here it is only made sure that it would be no new peak.
+//! What goes out of here is noted in one word, [which others read](Tally::last_lent), and accounted for only
+//! when another block comes back first; here it is only made sure that it would be no new peak.
 
 use crate::cache::block::Block;
 use crate::cache::core::Shared;
@@ -24,8 +25,8 @@ const NOBODY: u64 = NEVER - 1;
 
 /// Where a thread has it: with the mark of who borrows it, all that a hit touches shares a line.
 ///
-/// Where threads' variables are not the loader's but looked up by keys, a thread's end may drop it before the racks that take
-/// it back: what it holds stays taken then.
+/// Where threads' variables are not the loader's but looked up by keys, a thread's end may drop it before the
+/// racks that take it back: what it holds stays taken then.
 #[repr(align(64))]
 struct Place(ManuallyDrop<RefCell<Last>>);
 
@@ -39,8 +40,8 @@ impl Place {
 pub(crate) struct Last {
     /// The epoch of the rack that it is of.
     epoch: u64,
-    /// Requests of fewer bytes are no new peak when the block serves them, as far as was looked. 0 whenever what was lent
-    /// otherwise has risen since, or another block came back.
+    /// Requests of fewer bytes are no new peak when the block serves them, as far as was looked. 0 whenever
+    /// what was lent otherwise has risen since, or another block came back.
     proven: u64,
     /// None while it is out.
     block: Option<Box<Block>>,
@@ -79,8 +80,8 @@ pub(crate) enum Look {
     Elsewhere,
 }
 
-/// A block of `lane`: the last one, if that is of this lane and here, or one of the lane's. No block may mean many things:
-/// ask the depot.
+/// A block of `lane`: the last one, if that is of this lane and here, or one of the lane's. No block may mean
+/// many things: ask the depot.
 #[inline(never)]
 pub(crate) fn take(pool: &Shared, lane: u8, requested: u64, stream: StreamId) -> Option<Box<Block>> {
     match look(pool, lane, requested, stream) {
@@ -136,7 +137,8 @@ pub(crate) fn slot() -> Option<u8> {
     LAST.with(|last| last.0.try_borrow().ok().filter(|last| last.epoch != NOBODY).map(|last| last.slot))
 }
 
-/// Makes a block that came back to the rack of `epoch` the last. Answers what it was given if there is one already.
+/// Makes a block that came back to the rack of `epoch` the last. Answers what it was given if there is one
+/// already.
 pub(crate) fn begin(epoch: u64, lane: u8, tally: Arc<Tally>, block: Box<Block>) -> Option<Given> {
     LAST.with(|last| match last.0.try_borrow_mut() {
         Ok(mut last) if last.epoch == NOBODY => {
@@ -178,7 +180,8 @@ impl Last {
         Some((self.lane, block))
     }
 
-    /// Another block comes back, which is the last now. Answers the one before, if it is not out, and its lane.
+    /// Another block comes back, which is the last now. Answers the one before, if it is not out, and its
+    /// lane.
     pub(crate) fn replace(&mut self, lane: u8, block: Box<Block>) -> Option<(u8, Box<Block>)> {
         self.proven = 0;
         let lane_before = mem::replace(&mut self.lane, lane);

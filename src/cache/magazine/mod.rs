@@ -10,18 +10,21 @@
 //!                       ▣ idle block   ▢ slot that a block may come back to
 //! ```
 //!
-//! A *rack* is one thread's magazines for one pool, with a *lane* for each class, a linked list through the blocks' records.
-//! A lane holds at most as many blocks as it has *slots*, and slots are leased from the depot, where they count against the
-//! caps as idle blocks do, filled or not: so the caps hold at every instant, and a hit need not look at them.
+//! A *rack* is one thread's magazines for one pool, with a *lane* for each class, a linked list through the
+//! blocks' records. A lane holds at most as many blocks as it has *slots*, and slots are leased from the
+//! depot, where they count against the caps as idle blocks do, filled or not: so the caps hold at every
+//! instant, and a hit need not look at them.
 //!
-//! The block that came back [last](crate::cache::magazine::hot), of whichever pool, is not in its lane but at hand: mostly it is what is wanted
-//! next.
+//! The block that came back [last](crate::cache::magazine::hot), of whichever pool, is not in its lane but at
+//! hand: mostly it is what is wanted next.
 //!
-//! A rack is good for one *epoch* of its pool. Whoever wants the magazines' memory back, to trim, to close, to have slots for
-//! a thread that has none, begins another epoch; each thread notices when it next asks the pool for a small class or frees, and
-//! gives everything back. A thread that never calls again keeps what it has, at most [`Builder::magazine_bytes`](crate::Builder), until
-//! it ends or, when the pool is closed, goes to any pool's depot for such a class or with a free. A thread that ends frees nothing
-//! itself: what it keeps is idle in the depot from then on, and [somebody else](crate::cache::orphans) frees what is left of a closed pool.
+//! A rack is good for one *epoch* of its pool. Whoever wants the magazines' memory back, to trim, to close,
+//! to have slots for a thread that has none, begins another epoch; each thread notices when it next asks the
+//! pool for a small class or frees, and gives everything back. A thread that never calls again keeps what it
+//! has, at most [`Builder::magazine_bytes`](crate::Builder), until it ends or, when the pool is closed, goes
+//! to any pool's depot for such a class or with a free. A thread that ends frees nothing itself: what it
+//! keeps is idle in the depot from then on, and [somebody else](crate::cache::orphans) frees what is left of
+//! a closed pool.
 
 pub(crate) mod class_table;
 pub(crate) mod counters;
@@ -40,7 +43,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use vrampool_backend::{StreamId, fork};
 
-/// Pools that can have magazines at a time, and one number for pools that have none. So many that a `u8` needs no check.
+/// Pools that can have magazines at a time, and one number for pools that have none. So many that a `u8`
+/// needs no check.
 #[cfg(not(model))]
 pub(crate) const SLOTS: usize = 256;
 #[cfg(model)]
@@ -66,8 +70,8 @@ loom::thread_local! {
     static LOCAL: Local = Local::new();
 }
 
-/// The newest block of this thread's magazine for `requested` bytes, if it needs no wait for `stream`. No block may mean
-/// many things: ask the depot.
+/// The newest block of this thread's magazine for `requested` bytes, if it needs no wait for `stream`. No
+/// block may mean many things: ask the depot.
 #[inline(always)]
 pub(crate) fn take(pool: &Shared, requested: u64, stream: StreamId) -> Option<Box<Block>> {
     let lane = pool.lanes.of_request(requested)?;
@@ -161,8 +165,8 @@ pub(crate) fn put_in_shared_lane(block: Box<Block>) -> Option<Box<Block>> {
     })
 }
 
-/// Tells the depot of `pool` what this thread lent from its magazines. Answers whether that is all that they have to do with
-/// it: they are of its present epoch, and none is of a pool that is closed.
+/// Tells the depot of `pool` what this thread lent from its magazines. Answers whether that is all that they
+/// have to do with it: they are of its present epoch, and none is of a pool that is closed.
 #[inline]
 pub(crate) fn settle(pool: &Shared, depot: &mut Depot) -> bool {
     let settled = LOCAL.try_with(|local| {
@@ -175,8 +179,8 @@ pub(crate) fn settle(pool: &Shared, depot: &mut Depot) -> bool {
     settled.unwrap_or(true)
 }
 
-/// Does something with this thread's rack for `pool`, fresh in its present epoch; without one where there is none: the pool
-/// is closed or has no magazines, or the thread is ending.
+/// Does something with this thread's rack for `pool`, fresh in its present epoch; without one where there is
+/// none: the pool is closed or has no magazines, or the thread is ending.
 pub(crate) fn visit<T>(pool: &Arc<Shared>, visit: impl FnOnce(Option<&Rack>) -> T) -> T {
     with_local(|local| visit(local.and_then(|local| local.join(pool))))
 }
@@ -203,8 +207,8 @@ pub(crate) fn leave(pool: &Shared) {
     });
 }
 
-/// Does something with what this thread keeps; with nothing in the destructors of its other thread-local variables, when
-/// that may be gone.
+/// Does something with what this thread keeps; with nothing in the destructors of its other thread-local
+/// variables, when that may be gone.
 fn with_local<T>(act: impl FnOnce(Option<&Local>) -> T) -> T {
     let mut act = Some(act);
     let acted = LOCAL.try_with(|local| act.take().map(|act| act(Some(local))));
@@ -215,7 +219,8 @@ fn with_local<T>(act: impl FnOnce(Option<&Local>) -> T) -> T {
     }
 }
 
-/// What a thread's end does. In a model, whose joins do not wait for thread-local variables to go, threads do it themselves.
+/// What a thread's end does. In a model, whose joins do not wait for thread-local variables to go, threads do
+/// it themselves.
 #[cfg(all(test, model))]
 pub(crate) fn end_thread() {
     with_local(|local| local.into_iter().for_each(Local::leave_all));
@@ -240,7 +245,8 @@ impl Local {
         self.racks.iter().filter_map(OnceCell::get).for_each(|rack| rack.leave_at_end());
     }
 
-    /// The rack for `pool` in its present epoch, after giving back what is there of another epoch or of closed pools.
+    /// The rack for `pool` in its present epoch, after giving back what is there of another epoch or of
+    /// closed pools.
     #[inline]
     fn join(&self, pool: &Arc<Shared>) -> Option<&Rack> {
         match self.rack(pool) {
@@ -255,8 +261,8 @@ impl Local {
 
     #[cold]
     fn join_anew(&self, pool: &Arc<Shared>) -> Option<&Rack> {
-        // Acquire: pairs with the release of a pool's closing. A look is not repeated: the pools that were counted must be seen
-        // to be closed.
+        // Acquire: pairs with the release of a pool's closing. A look is not repeated: the pools that were
+        // counted must be seen to be closed.
         let closed = CLOSED.load(Acquire);
         if self.closed.replace(closed) != closed {
             self.racks.iter().filter_map(OnceCell::get).for_each(|rack| {

@@ -24,10 +24,11 @@ pub(crate) struct Rack {
     /// The epoch of the pool's that its content is of.
     pub(crate) epoch: Cell<u64>,
     pub(crate) tally: Arc<Tally>,
-    /// Bytes lent from its lanes, less those that came back, since the depot was last told. What was asked for of them is in
-    /// the tally.
+    /// Bytes lent from its lanes, less those that came back, since the depot was last told. What was asked
+    /// for of them is in the tally.
     live: HighWater,
-    /// The tally once more, for [the last block](last) while that is of this rack: so no count of references changes.
+    /// The tally once more, for [the last block](last) while that is of this rack: so no count of references
+    /// changes.
     for_last: Cell<Option<Arc<Tally>>>,
     lanes: [Cell<Option<Box<Block>>>; LANES],
     /// What refilling remembers of each lane.
@@ -93,8 +94,8 @@ impl Rack {
         &self.habits[usize::from(lane) % LANES]
     }
 
-    /// A hit by [the last block](last), of which it is not known whether it makes a new peak, if it needs no wait. If it does
-    /// make one it is accounted for as any other.
+    /// A hit by [the last block](last), of which it is not known whether it makes a new peak, if it needs no
+    /// wait. If it does make one it is accounted for as any other.
     pub(crate) fn pop_last(&self, requested: u64, stream: StreamId) -> Option<Box<Block>> {
         let popped = hot::of(self.epoch.get(), |last| {
             if self.live.has_room(last.class()?) && self.tally.requested().has_room(requested) {
@@ -108,7 +109,8 @@ impl Rack {
         popped.flatten()
     }
 
-    /// A hit, if the newest block in the lane needs no wait. [The last block](last) is out, or of another lane.
+    /// A hit, if the newest block in the lane needs no wait. [The last block](last) is out, or of another
+    /// lane.
     #[inline(always)]
     pub(crate) fn pop(&self, number: u8, requested: u64, stream: StreamId) -> Option<Box<Block>> {
         let lane = self.lane(number);
@@ -134,8 +136,8 @@ impl Rack {
         self.tally.requested().rise(requested);
     }
 
-    /// Keeps a block of `lane` that came back, if that has a slot for it: one that is not [the last](hot::put), or not as it
-    /// went out.
+    /// Keeps a block of `lane` that came back, if that has a slot for it: one that is not
+    /// [the last](hot::put), or not as it went out.
     #[inline(always)]
     pub(crate) fn push(&self, lane: u8, block: Box<Block>) -> Option<Box<Block>> {
         if !self.has_slot(lane) {
@@ -155,7 +157,8 @@ impl Rack {
         None
     }
 
-    /// Takes a slot of a lane, perhaps that of the last block, which is out and keeps it until it is accounted for.
+    /// Takes a slot of a lane, perhaps that of the last block, which is out and keeps it until it is
+    /// accounted for.
     #[inline(always)]
     fn has_slot(&self, lane: u8) -> bool {
         let tally = self.tally.lane(lane);
@@ -192,8 +195,8 @@ impl Rack {
         None
     }
 
-    /// Puts the block that came back last in its lane, or accounts for it when it is out: before lanes or accounts are looked
-    /// at.
+    /// Puts the block that came back last in its lane, or accounts for it when it is out: before lanes or
+    /// accounts are looked at.
     pub(crate) fn stow(&self) {
         if let Some(given) = hot::of(self.epoch.get(), Last::give_up).flatten() {
             self.take_back(given);
@@ -342,7 +345,8 @@ mod tests {
     use std::thread;
     use std::time::Duration;
 
-    /// With the depot's lock taken by somebody else: the next is asked for, then the one before freed, in sizes that change.
+    /// With the depot's lock taken by somebody else: the next is asked for, then the one before freed, in
+    /// sizes that change.
     #[test]
     fn what_a_lane_has_room_for_needs_no_lock() {
         let device = HostDevice::new();

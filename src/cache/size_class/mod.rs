@@ -14,12 +14,14 @@ const MIB: u64 = 1024 * KIB;
 /// The largest of the fixed buckets; above it sizes round up to a power of two.
 const LARGEST_FIXED: u64 = 256 * MIB;
 
-/// Up to this size tight classes are an eighth of a power of two apart; above it they are multiples of 512 bytes.
+/// Up to this size tight classes are an eighth of a power of two apart; above it they are multiples of 512
+/// bytes.
 const LARGEST_TIGHT: u64 = MIB;
 
 /// How requests round up to classes. Memory of a class is handed out for any request of that class.
 ///
-/// A request of 0 bytes gets the smallest class. Whatever the rule, a larger request never gets a smaller class.
+/// A request of 0 bytes gets the smallest class. Whatever the rule, a larger request never gets a smaller
+/// class.
 ///
 /// ```
 /// use vrampool::SizeClasses;
@@ -32,26 +34,29 @@ const LARGEST_TIGHT: u64 = MIB;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum SizeClasses {
-    /// netcl's ten buckets, 1 KiB to 256 MiB by factors of 4, then powers of two. Few classes, so most requests hit;
-    /// a buffer may be almost 4 times what was asked for.
+    /// netcl's ten buckets, 1 KiB to 256 MiB by factors of 4, then powers of two. Few classes, so most
+    /// requests hit; a buffer may be almost 4 times what was asked for.
     #[default]
     Fixed,
     /// Powers of two.
     PowerOfTwo,
-    /// `per_doubling` classes to each power of two above `from` bytes, the fixed buckets (at most `from`) below. A
-    /// class that is empty borrows from the next ones ([`Builder::borrow_classes`](crate::Builder::borrow_classes)).
+    /// `per_doubling` classes to each power of two above `from` bytes, the fixed buckets (at most `from`)
+    /// below. A class that is empty borrows from the next ones
+    /// ([`Builder::borrow_classes`](crate::Builder::borrow_classes)).
     Geometric {
         /// Classes to each power of two; a power of two. 8 pads by at most 12.5 %.
         per_doubling: u32,
         /// Where they start, bytes; at least `per_doubling`.
         from: u64,
     },
-    /// Multiples of this many bytes, for requests of at least that many; the fixed buckets (at most that) below.
+    /// Multiples of this many bytes, for requests of at least that many; the fixed buckets (at most that)
+    /// below.
     Multiple(u64),
     /// Multiples of this many bytes for every request: as many classes as sizes, hardly any padding.
     Exact(u64),
-    /// For a source that coalesces: 8 classes to a power of two up to 1 MiB (multiples of 1 KiB below 8 KiB), which are often
-    /// idle and padded little, and multiples of 512 bytes above, where padding would be most of what is wasted.
+    /// For a source that coalesces: 8 classes to a power of two up to 1 MiB (multiples of 1 KiB below 8 KiB),
+    /// which are often idle and padded little, and multiples of 512 bytes above, where padding would be most
+    /// of what is wasted.
     Tight,
     /// Sizes that were learned from what a program asks for, and chosen so that it holds least: see
     /// [`fitted`](crate::cache::size_class::fitted). For what was not learned, 8 classes to a power of two.
@@ -88,15 +93,16 @@ impl SizeClasses {
         }
     }
 
-    /// The classes that may serve a request of `class` when it has nothing idle, nearest first: all above it of the
-    /// geometric range, none elsewhere, where the next class is far away.
+    /// The classes that may serve a request of `class` when it has nothing idle, nearest first: all above it
+    /// of the geometric range, none elsewhere, where the next class is far away.
     pub(crate) fn lenders(&self, class: u64) -> impl Iterator<Item = u64> + use<> {
         let (classes, borrows) = (*self, matches!(*self, Self::Geometric { from, .. } if class > from));
         let next = move |class: &u64| class.checked_add(1).and_then(|above| classes.round(above));
         std::iter::successors(Some(class).filter(|_| borrows), next).skip(1)
     }
 
-    /// Whether no class up to `largest` begins within an eighth of a power of two (the smallest classes aside).
+    /// Whether no class up to `largest` begins within an eighth of a power of two (the smallest classes
+    /// aside).
     pub(crate) fn are_eighths(&self, largest: u64) -> bool {
         match self {
             Self::Fixed | Self::PowerOfTwo => true,
@@ -106,8 +112,8 @@ impl SizeClasses {
         }
     }
 
-    /// Under which size a class is reported: itself where classes are few, else the power of two above it, so that a
-    /// report stays short whatever sizes are asked for.
+    /// Under which size a class is reported: itself where classes are few, else the power of two above it, so
+    /// that a report stays short whatever sizes are asked for.
     pub(crate) fn reported(&self, class: u64) -> u64 {
         match self {
             Self::Tight if class <= LARGEST_TIGHT => class,
@@ -163,8 +169,8 @@ impl fmt::Display for SizeClasses {
     }
 }
 
-/// Reads `fixed`, `power-of-two`, `tight`, `geometric`, `geometric:N`, `geometric:N:FROM`, `multiple:UNIT`, `exact`,
-/// `exact:UNIT`; sizes as in `32MiB`. Fitted classes are read by [`FittedClasses::load`].
+/// Reads `fixed`, `power-of-two`, `tight`, `geometric`, `geometric:N`, `geometric:N:FROM`, `multiple:UNIT`,
+/// `exact`, `exact:UNIT`; sizes as in `32MiB`. Fitted classes are read by [`FittedClasses::load`].
 impl FromStr for SizeClasses {
     type Err = Error;
 

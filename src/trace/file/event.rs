@@ -19,7 +19,8 @@ pub struct Event {
     pub id: u64,
     /// Bytes asked for; of a free, whatever the recorder wrote.
     pub size: u64,
-    /// The recorder's number of the stream: the one an allocation is for, or the last that used what is freed.
+    /// The recorder's number of the stream: the one an allocation is for, or the last that used what is
+    /// freed.
     pub stream: u64,
     /// Microseconds since the recording began.
     pub t_us: u64,

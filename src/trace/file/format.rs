@@ -16,9 +16,10 @@ use std::str::FromStr;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Format {
-    /// `csv`: the [format](super#the-format) of this crate.
+    /// `csv`: the [format](crate::trace#the-format) of this crate.
     Csv,
-    /// `rmm`: what RMM's `logging_resource_adaptor` writes, lines of `Thread,Time,Action,Pointer,Size,Stream`.
+    /// `rmm`: what RMM's `logging_resource_adaptor` writes, lines of
+    /// `Thread,Time,Action,Pointer,Size,Stream`.
     Rmm,
     /// `pytorch`: what `torch.cuda.memory._dump_snapshot` writes, and `torch.cuda._memory_viz` opens.
     PyTorch,
@@ -27,8 +28,8 @@ pub enum Format {
 impl Format {
     const ALL: [Self; 3] = [Self::Csv, Self::Rmm, Self::PyTorch];
 
-    /// The format of a file of this name where none is given: [`PyTorch`](Self::PyTorch) if it ends with `.pickle` or `.pkl`,
-    /// before a `.gz` if it has one; else [`Csv`](Self::Csv). Case does not matter.
+    /// The format of a file of this name where none is given: [`PyTorch`](Self::PyTorch) if it ends with
+    /// `.pickle` or `.pkl`, before a `.gz` if it has one; else [`Csv`](Self::Csv). Case does not matter.
     #[must_use]
     pub fn of_name(path: impl AsRef<Path>) -> Self {
         let name = path.as_ref().to_string_lossy().to_ascii_lowercase();

@@ -21,8 +21,8 @@ use std::path::Path;
 /// The name of a trace that did not come from a file.
 pub(crate) const UNNAMED: &str = "trace";
 
-/// A recorded sequence of allocations and frees that makes sense: every id is one allocation's, every free is of
-/// something live, and live bytes fit 64 bits.
+/// A recorded sequence of allocations and frees that makes sense: every id is one allocation's, every free is
+/// of something live, and live bytes fit 64 bits.
 #[derive(Debug, Clone)]
 pub struct Trace {
     name: String,
@@ -78,7 +78,8 @@ impl Trace {
         Ok(trace.named(stem(path)))
     }
 
-    /// Reads what `reader` gives, gzip-compressed or not. The trace is named `trace` ([`named`](Self::named) changes it).
+    /// Reads what `reader` gives, gzip-compressed or not. The trace is named `trace` ([`named`](Self::named)
+    /// changes it).
     ///
     /// # Errors
     /// As [`read`](Self::read).
@@ -176,7 +177,8 @@ impl Trace {
         Ok(Self::of(events, ledger.peak_bytes(), Doubts::default()))
     }
 
-    /// What in its file contradicts itself: a line for each kind. Empty for a trace that was not read from a file.
+    /// What in its file contradicts itself: a line for each kind. Empty for a trace that was not read from a
+    /// file.
     #[must_use]
     pub fn warnings(&self) -> &[Warning] {
         &self.warnings

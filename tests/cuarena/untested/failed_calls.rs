@@ -49,7 +49,8 @@ impl Scene {
     }
 }
 
-/// Fails each call of a kind in turn, until the operation has no more of them. Answers how many failures it saw.
+/// Fails each call of a kind in turn, until the operation has no more of them. Answers how many failures it
+/// saw.
 fn each_failure(call: Call, operation: impl Fn(&mut Scene) -> Result<(), Error>) -> u64 {
     for n in 1.. {
         let mut scene = Scene::new();

@@ -3,8 +3,8 @@
 use super::{BYTES, Check, Failure, Outcome, kind, refused};
 use crate::{Backend, BackendError, Region, RegionMut};
 
-/// Checks that `device` refuses the streams and the memory of `other`, a different device of the same backend, in every call
-/// that takes them.
+/// Checks that `device` refuses the streams and the memory of `other`, a different device of the same
+/// backend, in every call that takes them.
 ///
 /// # Errors
 /// The first call that `device` did not refuse.

@@ -3,7 +3,8 @@
 use super::{Check, Outcome, kind, pattern, read};
 use crate::{Backend, Memory, Region, RegionMut};
 
-/// Copies, fills and transfers of any length to the end of a memory, and to the end of a region that has room behind it.
+/// Copies, fills and transfers of any length to the end of a memory, and to the end of a region that has room
+/// behind it.
 pub(super) fn any_length_goes_to_the_end<B: Backend>(device: &B) -> Check {
     let stream = device.create_stream()?;
     for bytes in [1, 2, 3, 5, 255, 4097_u64] {

@@ -25,7 +25,8 @@ thread_local! {
     static END: End = const { End };
 }
 
-/// Destroyed with a thread's other variables. Those that it had before its first call of the driver are destroyed later.
+/// Destroyed with a thread's other variables. Those that it had before its first call of the driver are
+/// destroyed later.
 struct End;
 
 impl Drop for End {
@@ -119,8 +120,8 @@ pub(crate) fn put<T>(to: *mut T, value: T) -> Answer {
     if to.is_null() {
         return Err(Code::INVALID_VALUE);
     }
-    // SAFETY: the pointer is not null, and by the header's word it leads to room for one `T`. Unaligned, because C's own
-    // declarations of a handle type may be less strict.
+    // SAFETY: the pointer is not null, and by the header's word it leads to room for one `T`. Unaligned,
+    // because C's own declarations of a handle type may be less strict.
     unsafe { to.write_unaligned(value) };
     Ok(())
 }
@@ -135,7 +136,8 @@ pub(crate) fn get<T: Copy>(from: *const T) -> Answer<T> {
     if from.is_null() {
         return Err(Code::INVALID_VALUE);
     }
-    // SAFETY: the pointer is not null, and by the header's word it leads to one `T`, which has no invalid values.
+    // SAFETY: the pointer is not null, and by the header's word it leads to one `T`, which has no invalid
+    // values.
     Ok(unsafe { from.read_unaligned() })
 }
 

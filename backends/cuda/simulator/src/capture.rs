@@ -214,8 +214,8 @@ impl World {
         checked.map(|()| handle)
     }
 
-    /// A call that may disturb a capture, such as one that allocates: fails where a capture of this thread, or one of any
-    /// thread that forbids it to all, is under way, and spoils it.
+    /// A call that may disturb a capture, such as one that allocates: fails where a capture of this thread,
+    /// or one of any thread that forbids it to all, is under way, and spoils it.
     pub(crate) fn check_unsafe_call(&mut self) -> Answer {
         let (mode, thread) = (MODE.get(), std::thread::current().id());
         if mode == Mode::Relaxed as c_int {

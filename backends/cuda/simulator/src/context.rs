@@ -28,8 +28,8 @@ pub(crate) struct Context {
 }
 
 thread_local! {
-    /// Handles, because a context may be destroyed while it is current. Never dropped: destructors that run later as the
-    /// thread ends may call the driver.
+    /// Handles, because a context may be destroyed while it is current. Never dropped: destructors that run
+    /// later as the thread ends may call the driver.
     static STACK: ManuallyDrop<RefCell<Vec<usize>>> = const { ManuallyDrop::new(RefCell::new(Vec::new())) };
 }
 
@@ -93,7 +93,8 @@ impl World {
         }
     }
 
-    /// Fails where the current context does not work. Without one, some calls find their context by their argument.
+    /// Fails where the current context does not work. Without one, some calls find their context by their
+    /// argument.
     pub(crate) fn check_current(&mut self) -> Answer {
         if top() == 0 { Ok(()) } else { self.current().map(|_| ()) }
     }

@@ -129,7 +129,8 @@ impl World {
         world.usable(context)
     }
 
-    /// The code for the host's use of an event that was captured last. Invalidates the capture, unless that has ended.
+    /// The code for the host's use of an event that was captured last. Invalidates the capture, unless that
+    /// has ended.
     fn refuse_captured(&mut self, capture: u64) -> Code {
         if !self.captures.contains_key(&capture) {
             return Code::INVALID_VALUE;

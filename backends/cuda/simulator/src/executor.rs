@@ -1,8 +1,9 @@
 //! Workers: threads that run the operations of streams.
 //!
-//! A stream with an operation whose waits are over is *ready*, and a worker runs operations of it until one has to wait.
-//! A stream whose first operation waits is noted at the stream that it waits for, which makes it ready again. Workers are
-//! added while streams are ready and none is idle, because a worker may be held up in a host function.
+//! A stream with an operation whose waits are over is *ready*, and a worker runs operations of it until one
+//! has to wait. A stream whose first operation waits is noted at the stream that it waits for, which makes it
+//! ready again. Workers are added while streams are ready and none is idle, because a worker may be held up
+//! in a host function.
 
 use crate::boundary;
 use crate::stream::Operation;

@@ -54,8 +54,9 @@ impl World {
         Ok(())
     }
 
-    /// Checks the accesses of a graph that is launched as `point` on a stream. A node is ordered after what the launch is,
-    /// and after the nodes that it depends on; nodes that nothing orders may race with each other.
+    /// Checks the accesses of a graph that is launched as `point` on a stream. A node is ordered after what
+    /// the launch is, and after the nodes that it depends on; nodes that nothing orders may race with each
+    /// other.
     pub(crate) fn check_graph(&mut self, graph: &Graph, context: u64, point: Point, before: &Clock) {
         let launch = self.site;
         let mut clocks: Vec<(Clock, Point)> = Vec::with_capacity(graph.nodes.len());

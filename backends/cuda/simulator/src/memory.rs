@@ -67,7 +67,8 @@ impl Memory {
         (address - start < area.bytes().max(1)).then_some((start, area))
     }
 
-    /// What a range of addresses is of physical memory. Memory of the host that is not the driver's is nothing.
+    /// What a range of addresses is of physical memory. Memory of the host that is not the driver's is
+    /// nothing.
     pub(crate) fn spans(&self, range: Range) -> Vec<Span> {
         match self.area(range.address) {
             None => Vec::new(),
@@ -162,7 +163,8 @@ impl World {
         Ok(())
     }
 
-    /// Frees what `cuMemAlloc`, `cuMemAllocManaged` and `cuMemHostAlloc` gave, when the context's work is done.
+    /// Frees what `cuMemAlloc`, `cuMemAllocManaged` and `cuMemHostAlloc` gave, when the context's work is
+    /// done.
     pub(crate) fn free(
         world: &mut MutexGuard<'_, Self>,
         address: u64,
@@ -252,7 +254,7 @@ pub(crate) fn map_at(address: u64, bytes: u64) -> bool {
 pub(crate) fn unmap(address: u64, bytes: u64) {
     let _alone = TOUCHING.write();
     let start = std::ptr::with_exposed_provenance_mut(address as usize);
-    // SAFETY: the range is one that this file or `virtual_memory` mapped, whole, and that left the map of addresses; no
-    // worker touches memory now, and later work finds that the range is not there.
+    // SAFETY: the range is one that this file or `virtual_memory` mapped, whole, and that left the map of
+    // addresses; no worker touches memory now, and later work finds that the range is not there.
     let _ = unsafe { libc::munmap(start, bytes as usize) };
 }

@@ -151,7 +151,8 @@ impl World {
         Ok(address)
     }
 
-    /// The smallest free range: first of what this stream or nobody freed, or that is known to be free, then of any.
+    /// The smallest free range: first of what this stream or nobody freed, or that is known to be free, then
+    /// of any.
     fn find_free(&mut self, pool: u64, bytes: u64, stream: u64) -> Option<(u64, Free)> {
         let of = self.pools.get(&pool)?;
         let rank = |free: &Free| match &free.freed {
@@ -193,7 +194,8 @@ impl World {
         self.pools.iter().find(|(_, pool)| pool.live.contains_key(&address)).map(|(&number, _)| number)
     }
 
-    /// The allocation of a pool around an address: the pool, the first address, and the size that was asked for.
+    /// The allocation of a pool around an address: the pool, the first address, and the size that was asked
+    /// for.
     pub(crate) fn block(&self, address: u64) -> Option<(u64, u64, u64)> {
         self.pools.iter().find_map(|(&pool, of)| {
             let (&start, block) = of.live.range(..=address).next_back()?;
@@ -238,7 +240,8 @@ impl World {
         Ok(())
     }
 
-    /// Joins free ranges whose frees are complete, and gives whole free chunks back until `keep` bytes are left.
+    /// Joins free ranges whose frees are complete, and gives whole free chunks back until `keep` bytes are
+    /// left.
     pub(crate) fn trim_pool(&mut self, pool: u64, keep: u64) -> Answer {
         let is_over = |world: &Self, free: &Free| match &free.freed {
             None => true,

@@ -1,4 +1,5 @@
-//! Settings of the simulated driver, from `VRAMPOOL_SIMULATOR`: a list such as `devices=2,memory=4GiB,strict=1`.
+//! Settings of the simulated driver, from `VRAMPOOL_SIMULATOR`: a list such as
+//! `devices=2,memory=4GiB,strict=1`.
 
 use std::ffi::c_int;
 

@@ -159,7 +159,8 @@ impl World {
         let is_mark = matches!(work, Work::Mark { .. });
         let is_over = waits.iter().all(|wait| self.is_done(wait.stream, wait.number));
         let stream = self.stream(number)?;
-        // Nothing runs for memory that is allocated or freed in order, so it needs no worker in an idle stream.
+        // Nothing runs for memory that is allocated or freed in order, so it needs no worker in an idle
+        // stream.
         if is_mark && is_over && stream.queue.is_empty() && !stream.is_scheduled && stream.gates == 0 {
             stream.done = point.number;
             return Ok(point);
@@ -174,8 +175,8 @@ impl World {
         self.streams.get(&stream).is_none_or(|stream| stream.done >= number)
     }
 
-    /// What is pending in a stream now: the last operation of each stream that it stands for, and what they are
-    /// ordered after. The null stream stands for all that it is ordered with.
+    /// What is pending in a stream now: the last operation of each stream that it stands for, and what they
+    /// are ordered after. The null stream stands for all that it is ordered with.
     pub(crate) fn goals(&mut self, number: u64) -> Answer<(Vec<(u64, u64)>, Clock)> {
         let stream = self.stream(number)?;
         let (context, mut goals, mut clock) =

@@ -1,4 +1,5 @@
-//! Virtual memory: address space and physical memory apart. Reserved addresses, and memory files mapped into them.
+//! Virtual memory: address space and physical memory apart. Reserved addresses, and memory files mapped into
+//! them.
 
 use crate::code::{Answer, Code};
 use crate::detector::Span;
@@ -292,8 +293,8 @@ fn place(address: u64, bytes: u64, protection: c_int, file: Option<c_int>) -> bo
         None => libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED,
     };
     let start = std::ptr::with_exposed_provenance_mut(address as usize);
-    // SAFETY: the range lies in a reservation, which the driver mapped and nobody else has, so that nothing else is
-    // replaced; no worker touches memory now.
+    // SAFETY: the range lies in a reservation, which the driver mapped and nobody else has, so that nothing
+    // else is replaced; no worker touches memory now.
     let placed = unsafe { libc::mmap(start, bytes as usize, protection, flags, file.unwrap_or(-1), 0) };
     placed != libc::MAP_FAILED
 }

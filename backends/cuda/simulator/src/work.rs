@@ -112,7 +112,8 @@ impl World {
         Ok(())
     }
 
-    /// The context's work failed: no context of the device works any more, and every call fails with the code.
+    /// The context's work failed: no context of the device works any more, and every call fails with the
+    /// code.
     pub(crate) fn lose(&mut self, context: u64, code: Code) {
         let device = self.device_of(context);
         for context in self.contexts.values_mut().filter(|context| context.device == device) {
@@ -153,8 +154,8 @@ pub(crate) fn run_host(work: &Work) {
 fn fill(address: u64, value: &[u8], count: u64) {
     if let [byte] = value {
         let start = std::ptr::with_exposed_provenance_mut::<u8>(address as usize);
-        // SAFETY: the range was found accessible when the operation began, and stays mapped while it runs, because who
-        // unmaps waits for all that run. Races of the program's are what the detector reports.
+        // SAFETY: the range was found accessible when the operation began, and stays mapped while it runs,
+        // because who unmaps waits for all that run. Races of the program's are what the detector reports.
         unsafe { start.write_bytes(*byte, count as usize) };
         return;
     }
@@ -166,6 +167,7 @@ fn fill(address: u64, value: &[u8], count: u64) {
 fn copy(to: u64, from: u64, bytes: u64) {
     let source = std::ptr::with_exposed_provenance::<u8>(from as usize);
     let target = std::ptr::with_exposed_provenance_mut::<u8>(to as usize);
-    // SAFETY: as in `fill`; memory of the host outside the driver's is the program's to keep until the copy is done.
+    // SAFETY: as in `fill`; memory of the host outside the driver's is the program's to keep until the copy
+    // is done.
     unsafe { std::ptr::copy(source, target, bytes as usize) };
 }

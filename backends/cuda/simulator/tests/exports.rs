@@ -8,7 +8,8 @@ use std::collections::BTreeSet;
 /// The functions that the driver crate looks up.
 const LOOKED_UP: &str = include_str!("../../src/driver/library.rs");
 
-/// Functions that the `cudarc` crate calls in those of its methods that this project uses. It panics without them.
+/// Functions that the `cudarc` crate calls in those of its methods that this project uses. It panics without
+/// them.
 const OF_CUDARC: [&str; 45] = [
     "cuCtxGetCurrent",
     "cuCtxSetCurrent",
@@ -97,8 +98,8 @@ fn simulator() -> Option<Library> {
     let program = std::env::current_exe().ok()?;
     let beside = program.parent()?.parent()?.join("libvrampool_cuda_simulator.so");
     let open = |path: &std::ffi::OsStr| {
-        // SAFETY: loading a driver runs nothing that outlives it; neither NVIDIA's nor the simulated one does more when
-        // it is loaded than what its own loader needs.
+        // SAFETY: loading a driver runs nothing that outlives it; neither NVIDIA's nor the simulated one does
+        // more when it is loaded than what its own loader needs.
         unsafe { Library::new(path) }.ok()
     };
     let found = ["libcuda.so.1".as_ref(), beside.as_os_str()].into_iter().filter_map(open);

@@ -1,5 +1,5 @@
-//! Random calls of several threads, right and wrong: each answers with a code of CUDA's header, the simulated driver neither
-//! stops nor fails by itself, and what is given back in the end is all there was.
+//! Random calls of several threads, right and wrong: each answers with a code of CUDA's header, the simulated
+//! driver neither stops nor fails by itself, and what is given back in the end is all there was.
 
 #[allow(dead_code, reason = "the facts call more functions than this")]
 #[path = "facts/driver.rs"]
@@ -139,7 +139,8 @@ impl Caller<'_> {
     fn block(&mut self) -> Code {
         let (driver, rng, blocks) = (self.driver, &mut self.rng, &mut self.memory.blocks);
         let (stream, pool) = (some(rng, &self.handles.streams), some(rng, &self.handles.pools));
-        // Memory that a capture allocates or frees is its graph's: only streams that are never captured do so here.
+        // Memory that a capture allocates or frees is its graph's: only streams that are never captured do so
+        // here.
         let plain = [0, PER_THREAD][rng.usize(..2)];
         let bytes = rng.usize(..MOST);
         let mut made = 0;

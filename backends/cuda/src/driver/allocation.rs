@@ -34,7 +34,8 @@ pub(crate) enum Origin {
     Reserved,
 }
 
-/// Memory of one context. Dropping it waits for the context's work and frees it, or frees it in the order of a stream.
+/// Memory of one context. Dropping it waits for the context's work and frees it, or frees it in the order of
+/// a stream.
 #[derive(Debug)]
 pub(crate) struct Allocation {
     address: u64,
@@ -99,8 +100,8 @@ impl Context {
                 let flags = if mapped { PORTABLE | DEVICE_MAP } else { PORTABLE };
                 // SAFETY: a context is current; the call writes one pointer, which lives here.
                 let code = unsafe { (self.library.cuMemHostAlloc)(&raw mut start, size, flags) };
-                // Host and device share one address space (`CudaDevice` opens no other), so that the device knows the
-                // memory by the host's address.
+                // Host and device share one address space (`CudaDevice` opens no other), so that the device
+                // knows the memory by the host's address.
                 address = start.expose_provenance() as u64;
                 ("cuMemHostAlloc", code)
             }
@@ -128,8 +129,8 @@ impl Context {
         if size > 0 {
             let current = self.enter()?;
             let allocate = self.library.cuMemAllocFromPoolAsync;
-            // SAFETY: the pool and the stream are alive and of this context's device (`DriverPool` checked the stream); the
-            // call writes one address, which lives here.
+            // SAFETY: the pool and the stream are alive and of this context's device (`DriverPool` checked
+            // the stream); the call writes one address, which lives here.
             let code = unsafe { allocate(&raw mut address, size, pool.handle(), queue) };
             self.allocated("cuMemAllocFromPoolAsync", code, bytes, &current)?;
         }
@@ -166,8 +167,9 @@ impl Allocation {
     }
 
     /// # Safety
-    /// `address` is the start of at least `bytes` bytes that `cuMemAllocAsync` or `cuMemAlloc` gave in `context`, or of
-    /// just so many that `cuMemAddressReserve` gave, as `origin` says, and the caller gives them away: nobody else frees them.
+    /// `address` is the start of at least `bytes` bytes that `cuMemAllocAsync` or `cuMemAlloc` gave in
+    /// `context`, or of just so many that `cuMemAddressReserve` gave, as `origin` says, and the caller gives
+    /// them away: nobody else frees them.
     pub(super) unsafe fn adopt(context: &Context, address: u64, bytes: u64, origin: Origin) -> Self {
         Self::new(context, address, bytes, origin)
     }
@@ -199,10 +201,11 @@ impl Allocation {
     /// Gives the memory back in the order of its stream. Answers whether it did.
     fn free_in_order(&self) -> bool {
         let Some(stream) = &self.order else { return false };
-        // All work of a retired stream is done, so that the order of any other will do: the context's default stream.
+        // All work of a retired stream is done, so that the order of any other will do: the context's default
+        // stream.
         let queue = stream.queue().handle().unwrap_or(LEGACY_HANDLE as sys::CUstream);
-        // SAFETY: this value owned the memory, which `cuMemAllocFromPoolAsync` gave; all work on it is on the stream or
-        // before it, as who put it in this order promised.
+        // SAFETY: this value owned the memory, which `cuMemAllocFromPoolAsync` gave; all work on it is on the
+        // stream or before it, as who put it in this order promised.
         unsafe { (self.context.library.cuMemFreeAsync)(self.address, queue) == 0 }
     }
 
@@ -249,10 +252,11 @@ impl Span<'_> {
         let start = self.allocation.host_address(self.offset).ok_or(NOT_MAPPED)?;
         let _access = self.allocation.host_access.lock();
         let count = self.bytes.min(bytes.len());
-        // SAFETY: `Span::new` checked the range, and the allocation it borrows keeps the bytes mapped on the host.
-        // `bytes` is ordinary memory, or a mapping that safe code cannot have a reference into, so they do not overlap.
-        // No other thread of the host is at the bytes, since all go through the lock; a device that writes them
-        // meanwhile is outside the program, and spoils bytes that have no invalid values.
+        // SAFETY: `Span::new` checked the range, and the allocation it borrows keeps the bytes mapped on the
+        // host. `bytes` is ordinary memory, or a mapping that safe code cannot have a reference into, so they
+        // do not overlap. No other thread of the host is at the bytes, since all go through the lock; a
+        // device that writes them meanwhile is outside the program, and spoils bytes that have no invalid
+        // values.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), start, count) };
         Ok(())
     }
@@ -262,7 +266,8 @@ impl Span<'_> {
         let start = self.allocation.host_address(self.offset).ok_or(NOT_MAPPED)?;
         let _access = self.allocation.host_access.lock();
         let count = self.bytes.min(bytes.len());
-        // SAFETY: as in `write`, with the roles exchanged. The driver's mapping is initialised: the system zeroed it.
+        // SAFETY: as in `write`, with the roles exchanged. The driver's mapping is initialised: the system
+        // zeroed it.
         unsafe { std::ptr::copy_nonoverlapping(start, bytes.as_mut_ptr(), count) };
         Ok(())
     }
@@ -270,15 +275,16 @@ impl Span<'_> {
 
 /// Work on a queue. Memory may be dropped while it is pending: dropping waits for it.
 impl Current<'_> {
-    /// Copies as many bytes as both have. They must not overlap: the copy would corrupt them, and nothing else.
+    /// Copies as many bytes as both have. They must not overlap: the copy would corrupt them, and nothing
+    /// else.
     pub(crate) fn copy(&self, queue: &Queue, source: Span<'_>, to: Span<'_>) -> Result<(), BackendError> {
         let bytes = source.bytes.min(to.bytes);
         if bytes == 0 {
             return Ok(());
         }
         let (library, stream) = (self.context.library, queue.handle()?);
-        // SAFETY: both ranges lie in allocations (`Span::new` checked them) which are freed only after the context's
-        // work is done; the queue keeps its stream alive.
+        // SAFETY: both ranges lie in allocations (`Span::new` checked them) which are freed only after the
+        // context's work is done; the queue keeps its stream alive.
         let code = unsafe { (library.cuMemcpyAsync)(to.address(), source.address(), bytes, stream) };
         library.check("cuMemcpyAsync", code)
     }
@@ -311,8 +317,8 @@ impl Current<'_> {
         self.with_host(queue, bytes, || (source.address(), to.as_mut_ptr().expose_provenance() as u64))
     }
 
-    /// Copies between borrowed memory of the host and an allocation, and waits. `places` gives the addresses, source
-    /// first, of at least `bytes` bytes each, borrowed for as long as this call runs.
+    /// Copies between borrowed memory of the host and an allocation, and waits. `places` gives the addresses,
+    /// source first, of at least `bytes` bytes each, borrowed for as long as this call runs.
     fn with_host(
         &self,
         queue: &Queue,
@@ -331,11 +337,12 @@ impl Current<'_> {
         }
         let (library, stream) = (self.context.library, queue.handle()?);
         let (source, to) = places();
-        // SAFETY: the allocation's range was checked by `Span::new` and is freed only after the context's work is done.
-        // The host's bytes are borrowed by the caller for this call, which does not return before the copy is done:
-        // it waits below, and where waiting fails the context is lost and does no work any more. (Left open: another
-        // thread that begins to capture this very stream between the question above and the wait below.) The driver treats
-        // pageable and pinned memory of the host differently, and both right when the host waits.
+        // SAFETY: the allocation's range was checked by `Span::new` and is freed only after the context's
+        // work is done. The host's bytes are borrowed by the caller for this call, which does not return
+        // before the copy is done: it waits below, and where waiting fails the context is lost and does no
+        // work any more. (Left open: another thread that begins to capture this very stream between the
+        // question above and the wait below.) The driver treats pageable and pinned memory of the host
+        // differently, and both right when the host waits.
         let code = unsafe { (library.cuMemcpyAsync)(to, source, bytes, stream) };
         library.check("cuMemcpyAsync", code)?;
         self.synchronize(queue)

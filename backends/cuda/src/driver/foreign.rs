@@ -11,18 +11,20 @@ use cudarc::driver::{CudaSlice, DeviceRepr, LaunchArgs, PushKernelArg, sys};
 use vrampool_backend::{BackendError, Memory, Placement, Stream};
 
 impl CudaDevice {
-    /// A stream that other code knows by its handle: another library's, another language's. `0` and `1` are the null
-    /// stream, `2` the calling thread's default stream. The program's own `cudarc` streams are wrapped without `unsafe`,
-    /// by [`wrap_stream`](Self::wrap_stream). A stream of a green context is one of the device's primary context, from CUDA 12.5 on.
+    /// A stream that other code knows by its handle: another library's, another language's. `0` and `1` are
+    /// the null stream, `2` the calling thread's default stream. The program's own `cudarc` streams are
+    /// wrapped without `unsafe`, by [`wrap_stream`](Self::wrap_stream). A stream of a green context is one of
+    /// the device's primary context, from CUDA 12.5 on.
     ///
     /// # Errors
-    /// [`BackendError::InvalidArgument`] for a stream of another context; else what the driver reports, for a handle
-    /// that it knows to be none too.
+    /// [`BackendError::InvalidArgument`] for a stream of another context; else what the driver reports, for a
+    /// handle that it knows to be none too.
     ///
     /// # Safety
-    /// `handle` is one of a stream that exists. It exists until the last handle to it here is dropped, which idle memory
-    /// holds too, or until [`CudaStream::retire`] was called, while no other thread used it, and what
-    /// [`CudaStream::cudarc`] returned is used no more. The driver crashes on the handle of a stream that is destroyed.
+    /// `handle` is one of a stream that exists. It exists until the last handle to it here is dropped, which
+    /// idle memory holds too, or until [`CudaStream::retire`] was called, while no other thread used it, and
+    /// what [`CudaStream::cudarc`] returned is used no more. The driver crashes on the handle of a stream
+    /// that is destroyed.
     pub unsafe fn wrap_raw_stream(&self, handle: sys::CUstream) -> Result<CudaStream, BackendError> {
         let context = self.shared().context();
         let library = context.library();
@@ -30,8 +32,9 @@ impl CudaDevice {
         if handle as usize > PER_THREAD_HANDLE {
             let (mut owner, mut green) = (std::ptr::null_mut(), std::ptr::null_mut());
             let code = match library.green() {
-                // SAFETY: the caller vouches for the handle; the call writes two handles, which live here. Of a green context's stream
-                // the first is the device's primary context, whose memory and events it shares.
+                // SAFETY: the caller vouches for the handle; the call writes two handles, which live here. Of
+                // a green context's stream the first is the device's primary context, whose memory and events
+                // it shares.
                 Some(functions) => unsafe {
                     (functions.cuStreamGetCtx_v2)(handle, &raw mut owner, &raw mut green)
                 },
@@ -43,8 +46,9 @@ impl CudaDevice {
                 return Err(BackendError::invalid("stream", "it is one of another context"));
             }
         }
-        // SAFETY: the stream is one of this context, as was checked, or a default stream, which every context has. That
-        // it exists as long as the result is the caller's promise. Work on it is ordered by events like any other's.
+        // SAFETY: the stream is one of this context, as was checked, or a default stream, which every context
+        // has. That it exists as long as the result is the caller's promise. Work on it is ordered by events
+        // like any other's.
         let stream = unsafe { self.context().wrap_borrowed_stream(handle) };
         CudaStream::of(self.shared(), stream)
     }
@@ -57,7 +61,8 @@ impl DriverPool {
     /// As [`new`](Self::new).
     ///
     /// # Safety
-    /// `handle` is a pool on `device`, and exists until the last handle to it here, and the last memory of it, are dropped.
+    /// `handle` is a pool on `device`, and exists until the last handle to it here, and the last memory of
+    /// it, are dropped.
     pub unsafe fn external(device: &CudaDevice, handle: sys::CUmemoryPool) -> Result<Self, BackendError> {
         driver_pool::device_number(device)?;
         // SAFETY: the caller's promise; memory keeps the pool's handle here, and so what it was promised for.
@@ -67,12 +72,12 @@ impl DriverPool {
 }
 
 impl CudaMemory {
-    /// Takes over a slice of `cudarc`'s, which is then this memory's to free. Waits for all work of the context, so that
-    /// the memory may be used on any stream, like new memory.
+    /// Takes over a slice of `cudarc`'s, which is then this memory's to free. Waits for all work of the
+    /// context, so that the memory may be used on any stream, like new memory.
     ///
     /// # Errors
-    /// With the slice as it was: [`BackendError::InvalidArgument`] for one of another context or of no bytes; else what
-    /// the driver reports.
+    /// With the slice as it was: [`BackendError::InvalidArgument`] for one of another context or of no bytes;
+    /// else what the driver reports.
     pub fn from_slice<T>(
         device: &CudaDevice,
         slice: CudaSlice<T>,
@@ -90,18 +95,19 @@ impl CudaMemory {
             return Err((error, slice));
         }
         let address = slice.leak();
-        // SAFETY: a slice is a whole allocation of its context, made by `cuMemAllocAsync` or, on a device that has no
-        // pools, by `cuMemAlloc`. `leak` gave it away, so nobody else frees it.
+        // SAFETY: a slice is a whole allocation of its context, made by `cuMemAllocAsync` or, on a device
+        // that has no pools, by `cuMemAlloc`. `leak` gave it away, so nobody else frees it.
         let allocation = unsafe { Allocation::adopt(context, address, bytes, Origin::Pool) };
         Ok(Self::new(allocation, Placement::Device.into()))
     }
 
-    /// Turns the memory into a slice of `cudarc`'s, which frees it in the order of `stream`. Waits for all work of the
-    /// context, so that no other stream still uses it.
+    /// Turns the memory into a slice of `cudarc`'s, which frees it in the order of `stream`. Waits for all
+    /// work of the context, so that no other stream still uses it.
     ///
     /// # Errors
-    /// With the memory as it was: [`BackendError::InvalidArgument`] when it is not the device's own or is a reservation, `stream` is
-    /// another device's, or the bytes are not a whole number of `T`; else what the driver reports.
+    /// With the memory as it was: [`BackendError::InvalidArgument`] when it is not the device's own or is a
+    /// reservation, `stream` is another device's, or the bytes are not a whole number of `T`; else what the
+    /// driver reports.
     #[allow(clippy::result_large_err, reason = "what comes back is the memory itself")]
     pub fn into_slice<T: Pod + DeviceRepr>(
         self,
@@ -135,15 +141,15 @@ impl CudaMemory {
         // An error that a destructor of `cudarc`'s left behind would be taken for one of its events.
         let _ = stream.cudarc().context().check_err();
         let address = self.into_allocation().release();
-        // SAFETY: the address is the start of an allocation of `bytes` bytes of the stream's context, which `release`
-        // gave away. Whatever its bytes are, they are values of `T`, which is `Pod`.
+        // SAFETY: the address is the start of an allocation of `bytes` bytes of the stream's context, which
+        // `release` gave away. Whatever its bytes are, they are values of `T`, which is `Pod`.
         Ok(unsafe { stream.cudarc().upgrade_device_ptr(address, bytes / size) })
     }
 }
 
-// SAFETY: it pushes what the implementation for `u64` pushes for the view's address, which is what a kernel's pointer
-// parameter is; the reference lives as long as the launch's arguments (`'b: 'a`), and with it the view, whose region
-// keeps the memory where it is.
+// SAFETY: it pushes what the implementation for `u64` pushes for the view's address, which is what a kernel's
+// pointer parameter is; the reference lives as long as the launch's arguments (`'b: 'a`), and with it the
+// view, whose region keeps the memory where it is.
 unsafe impl<'a, 'b: 'a, T> PushKernelArg<&'b CudaView<'_, T>> for LaunchArgs<'a> {
     #[inline(always)]
     fn arg(&mut self, view: &'b CudaView<'_, T>) -> &mut Self {

@@ -1,8 +1,8 @@
 //! The driver's library, opened and looked up once, at run time.
 //!
-//! Every function is looked up before any is called, so a driver that lacks one is an error here and a panic nowhere. One
-//! that lacks a function of virtual memory serves without it.
-//! Results are numbers, not an enumeration: a newer driver may answer what no list of today has.
+//! Every function is looked up before any is called, so a driver that lacks one is an error here and a panic
+//! nowhere. One that lacks a function of virtual memory serves without it. Results are numbers, not an
+//! enumeration: a newer driver may answer what no list of today has.
 
 use super::memory_pool::PoolProperties;
 use super::virtual_memory::{AccessDescriptor, PhysicalProperties};
@@ -34,8 +34,8 @@ macro_rules! functions {
                 Ok(Self {
                     $($name: {
                         let symbol = concat!(stringify!($name), "\0");
-                        // SAFETY: the type is the one that CUDA's header gives this function, in every version that
-                        // has a function of this name: a changed one gets a new suffix.
+                        // SAFETY: the type is the one that CUDA's header gives this function, in every
+                        // version that has a function of this name: a changed one gets a new suffix.
                         *unsafe { file.get(symbol.as_bytes()) }.map_err(|_| missing(stringify!($name)))?
                     },)*
                 })
@@ -153,7 +153,8 @@ impl Library {
     /// The library, opened and initialised by the first call that succeeds.
     ///
     /// # Errors
-    /// [`BackendError::Unavailable`] without a driver, with one that is too old or broken, or without a device.
+    /// [`BackendError::Unavailable`] without a driver, with one that is too old or broken, or without a
+    /// device.
     pub(crate) fn get() -> Result<&'static Self, BackendError> {
         static LIBRARY: OnceLock<Library> = OnceLock::new();
         fork::check()?;
@@ -186,8 +187,9 @@ impl Library {
         let names: &[&str] = if cfg!(windows) { &["nvcuda.dll"] } else { &["libcuda.so.1", "libcuda.so"] };
         let mut reasons = Vec::new();
         let file = names.iter().find_map(|name| {
-            // SAFETY: loading runs the initialisers of the file that the system finds under the name of NVIDIA's
-            // driver, which have no requirements of their own; the system's administrator vouches for the file.
+            // SAFETY: loading runs the initialisers of the file that the system finds under the name of
+            // NVIDIA's driver, which have no requirements of their own; the system's administrator vouches
+            // for the file.
             unsafe { File::new(*name) }.map_err(|error| reasons.push(error.to_string())).ok()
         });
         let file =
@@ -199,7 +201,8 @@ impl Library {
         let (functions, virtual_memory) = (Functions::look_up(&file)?, VirtualFunctions::look_up(&file).ok());
         let (peers, green) = (PeerFunctions::look_up(&file).ok(), GreenFunctions::look_up(&file).ok());
         let library = Self { functions, virtual_memory, peers, green, _file: file };
-        // SAFETY: `cuInit` may be called at any time, by any thread, any number of times; its flags must be 0.
+        // SAFETY: `cuInit` may be called at any time, by any thread, any number of times; its flags must be
+        // 0.
         library.start("cuInit", unsafe { (library.cuInit)(0) })?;
         let mut version = 0;
         // SAFETY: it writes one number to `version`, which lives here.
@@ -244,13 +247,14 @@ impl Library {
         code: c_int,
     ) -> Option<String> {
         let mut text = std::ptr::null();
-        // SAFETY: both functions passed here take any number and write one pointer to `text`, which lives here.
+        // SAFETY: both functions passed here take any number and write one pointer to `text`, which lives
+        // here.
         let answer = unsafe { ask(code, &raw mut text) };
         if answer != 0 || text.is_null() {
             return None;
         }
-        // SAFETY: on success the driver's pointer, which is not null, leads to a string constant of its own that ends
-        // with a zero and lives as long as the library, which is never closed.
+        // SAFETY: on success the driver's pointer, which is not null, leads to a string constant of its own
+        // that ends with a zero and lives as long as the library, which is never closed.
         Some(unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
     }
 }

@@ -32,8 +32,8 @@ pub(crate) enum Figure {
     Used = 7,
 }
 
-/// A pool of the driver's. One that was made here is destroyed when it is dropped; the driver keeps it until the last
-/// memory of it is free.
+/// A pool of the driver's. One that was made here is destroyed when it is dropped; the driver keeps it until
+/// the last memory of it is free.
 #[derive(Debug)]
 pub(crate) struct RawPool {
     /// A `CUmemoryPool`.
@@ -67,7 +67,8 @@ impl RawPool {
     /// The pool that the device came with.
     pub(crate) fn default_of(context: &Context, device: c_int) -> Result<Self, BackendError> {
         let mut handle = std::ptr::null_mut();
-        // SAFETY: the driver is initialised; the call writes one handle, which is valid as long as the device.
+        // SAFETY: the driver is initialised; the call writes one handle, which is valid as long as the
+        // device.
         let code = unsafe { (context.library.cuDeviceGetDefaultMemPool)(&raw mut handle, device) };
         context.library.check("cuDeviceGetDefaultMemPool", code)?;
         Ok(Self { handle: handle as usize, is_own: false, context: context.clone() })
@@ -131,7 +132,8 @@ impl Drop for RawPool {
         }
         // On a lost device the pool is gone with its context.
         let Ok(_current) = self.context.enter() else { return };
-        // SAFETY: `create` made it, and nobody allocates from it any more. The driver keeps it for memory that is left.
+        // SAFETY: `create` made it, and nobody allocates from it any more. The driver keeps it for memory
+        // that is left.
         let _ = unsafe { (self.context.library.cuMemPoolDestroy)(self.handle()) };
     }
 }

@@ -1,15 +1,16 @@
 //! Other devices that use a device's virtual memory.
 //!
-//! Memory that is mapped is made accessible to every device that can reach it, as memory of `cuMemAlloc` becomes once a program
-//! turns peer access on. So the work of those devices is waited for before anything is unmapped: of each one whose primary
-//! context somebody in the process has.
+//! Memory that is mapped is made accessible to every device that can reach it, as memory of `cuMemAlloc`
+//! becomes once a program turns peer access on. So the work of those devices is waited for before anything is
+//! unmapped: of each one whose primary context somebody in the process has.
 
 use super::{Context, RawDevice};
 use std::ffi::c_int;
 use vrampool_backend::BackendError;
 
 impl Context {
-    /// The driver's numbers of the other devices that can access this one's memory; none where the driver does not say.
+    /// The driver's numbers of the other devices that can access this one's memory; none where the driver
+    /// does not say.
     pub(crate) fn peers(&self) -> Vec<c_int> {
         let Some(functions) = self.library.peers() else { return Vec::new() };
         let count = RawDevice::count(self.library).unwrap_or(1);
@@ -20,7 +21,8 @@ impl Context {
         let Some(own) = device(self.shared.ordinal()) else { return Vec::new() };
         let reaches = |&peer: &c_int| {
             let mut can = 0;
-            // SAFETY: two devices that the driver lists; the call writes one number to `can`, which lives here.
+            // SAFETY: two devices that the driver lists; the call writes one number to `can`, which lives
+            // here.
             let code = unsafe { (functions.cuDeviceCanAccessPeer)(&raw mut can, peer, own) };
             code == 0 && can != 0
         };
@@ -48,7 +50,8 @@ impl Context {
             return Ok(());
         }
         let mut context = std::ptr::null_mut();
-        // SAFETY: a device that the driver lists; the call writes one handle, which lives here. It is released below.
+        // SAFETY: a device that the driver lists; the call writes one handle, which lives here. It is
+        // released below.
         let code = unsafe { (library.cuDevicePrimaryCtxRetain)(&raw mut context, peer) };
         library.check("cuDevicePrimaryCtxRetain", code)?;
         // SAFETY: the context was retained above; it is taken off the stack below.
@@ -64,8 +67,8 @@ impl Context {
         settled
     }
 
-    /// Waits for all work of the context that is current, another one than this. Freeing memory waits for it and, unlike waiting
-    /// for a context, does so, and no harm, while a stream of it is captured.
+    /// Waits for all work of the context that is current, another one than this. Freeing memory waits for it
+    /// and, unlike waiting for a context, does so, and no harm, while a stream of it is captured.
     fn settle_current(&self) -> Result<(), BackendError> {
         let library = self.library;
         let _relaxed = super::Relaxed::new(library);

@@ -8,7 +8,8 @@ use std::ffi::{c_int, c_void};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use vrampool_backend::{BackendError, ShareableHandle, ShareableKind};
 
-/// What the driver answers to a mapping of another size than the memory has: invalid, or (seen on an H200) not supported.
+/// What the driver answers to a mapping of another size than the memory has: invalid, or (seen on an H200)
+/// not supported.
 const REFUSED_SIZE: [i64; 2] = [INVALID_VALUE as i64, NOT_SUPPORTED as i64];
 
 /// `CUmemAllocationHandleType`
@@ -57,15 +58,16 @@ impl RawPhysical {
         let export = library.virtual_memory()?.cuMemExportToShareableHandle;
         let current = self.context().enter()?;
         let _relaxed = current.relaxed();
-        // SAFETY: this value keeps its handle alive; the call writes one handle of the kind, for which there is room.
+        // SAFETY: this value keeps its handle alive; the call writes one handle of the kind, for which there
+        // is room.
         let code = unsafe { export(to, self.handle(), handle_type(kind), 0) };
         library.check("cuMemExportToShareableHandle", code)
     }
 }
 
 impl Context {
-    /// The memory behind `handle`, of which the caller says that it has `bytes` bytes, a multiple of `granularity` and no more
-    /// than there is, on the device of this number of the driver's.
+    /// The memory behind `handle`, of which the caller says that it has `bytes` bytes, a multiple of
+    /// `granularity` and no more than there is, on the device of this number of the driver's.
     pub(crate) fn import(
         &self,
         handle: &ShareableHandle,
@@ -102,7 +104,8 @@ impl Context {
     }
 
     /// # Safety
-    /// `place` is a handle of `kind`, as the driver takes it: the number of a descriptor that is open, or where 64 bytes are.
+    /// `place` is a handle of `kind`, as the driver takes it: the number of a descriptor that is open, or
+    /// where 64 bytes are.
     unsafe fn import_from(
         &self,
         place: *mut c_void,
@@ -113,7 +116,8 @@ impl Context {
         let mut handle = 0;
         let current = self.enter()?;
         let _relaxed = current.relaxed();
-        // SAFETY: the caller's promise; the call writes one handle, which lives here. What is no handle the driver refuses.
+        // SAFETY: the caller's promise; the call writes one handle, which lives here. What is no handle the
+        // driver refuses.
         let code = unsafe { import(&raw mut handle, place, handle_type(kind)) };
         if matches!(code, INVALID_VALUE | INVALID_HANDLE | OPERATING_SYSTEM) {
             let reason =
@@ -121,7 +125,8 @@ impl Context {
             return Err(BackendError::invalid("handle", reason));
         }
         current.served("cuMemImportFromShareableHandle", code, bytes)?;
-        // SAFETY: the driver made the handle just now, and nobody else has it. If it is of another device, the caller lets it go.
+        // SAFETY: the driver made the handle just now, and nobody else has it. If it is of another device,
+        // the caller lets it go.
         Ok(unsafe { RawPhysical::adopt(self, handle, bytes, Some(kind)) })
     }
 }

@@ -16,11 +16,11 @@ const THREADS: u32 = 256;
 /// More than any device runs at once; each thread goes on to the next elements.
 const MOST_BLOCKS: u64 = 4096;
 
-/// Kernels that verify memory and the order of streams, compiled by the driver for one device: no toolkit is needed. Tests use
-/// them, and so does `vrampool replay --touch`.
+/// Kernels that verify memory and the order of streams, compiled by the driver for one device: no toolkit is
+/// needed. Tests use them, and so does `vrampool replay --touch`.
 ///
-/// Each enqueues its work on `stream` and returns. Each refuses, as [`BackendError::InvalidArgument`], regions of another stream or
-/// device, of the wrong size or alignment, and written ones that overlap others.
+/// Each enqueues its work on `stream` and returns. Each refuses, as [`BackendError::InvalidArgument`],
+/// regions of another stream or device, of the wrong size or alignment, and written ones that overlap others.
 #[derive(Debug)]
 pub struct TestKernels {
     write_pattern: CudaFunction,
@@ -76,7 +76,8 @@ impl TestKernels {
         aligned(&bytes.as_region())?;
         let mut bytes = stream.view_mut::<u8>(bytes)?;
         let count = bytes.len() as u64;
-        // SAFETY: the parameters are the kernel's; the start is aligned to its words, and it goes through `count` bytes.
+        // SAFETY: the parameters are the kernel's; the start is aligned to its words, and it goes through
+        // `count` bytes.
         unsafe {
             self.launch(&self.write_pattern, stream, elements(count / 4), |launch| {
                 launch.arg(&mut bytes).arg(&count).arg(&seed);
@@ -84,7 +85,8 @@ impl TestKernels {
         }
     }
 
-    /// Adds to the `u64` in `count` how many bytes are not as [`write_pattern`](Self::write_pattern) writes them.
+    /// Adds to the `u64` in `count` how many bytes are not as [`write_pattern`](Self::write_pattern) writes
+    /// them.
     ///
     /// # Errors
     /// As [all](Self).
@@ -128,8 +130,8 @@ impl TestKernels {
     }
 
     /// # Safety
-    /// `push` pushes what `kernel` takes, and with that and `config` the kernel stays within the regions that were pushed,
-    /// which are of `stream`.
+    /// `push` pushes what `kernel` takes, and with that and `config` the kernel stays within the regions that
+    /// were pushed, which are of `stream`.
     unsafe fn launch<'a>(
         &'a self,
         kernel: &'a CudaFunction,
@@ -144,7 +146,8 @@ impl TestKernels {
         let _current = self.context.enter()?;
         let mut launch = stream.cudarc().launch_builder(kernel);
         push(&mut launch);
-        // SAFETY: the caller's promise; kernel and stream are of one context, and regions are freed only behind its work.
+        // SAFETY: the caller's promise; kernel and stream are of one context, and regions are freed only
+        // behind its work.
         let launched = unsafe { launch.launch(config) };
         launched.map(|_| ()).map_err(|error| from_cudarc(self.context.library(), "cuLaunchKernel", error))
     }

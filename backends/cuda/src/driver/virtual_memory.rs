@@ -78,8 +78,8 @@ impl PhysicalTraits {
     }
 }
 
-/// Physical memory. Dropping it gives the handle up; the driver keeps the memory while it is mapped anywhere, or another
-/// process has it.
+/// Physical memory. Dropping it gives the handle up; the driver keeps the memory while it is mapped anywhere,
+/// or another process has it.
 #[derive(Debug)]
 pub(crate) struct RawPhysical {
     /// A `CUmemGenericAllocationHandle`.
@@ -91,7 +91,8 @@ pub(crate) struct RawPhysical {
 
 impl RawPhysical {
     /// # Safety
-    /// `handle` is of memory on the device of `context`, and the caller gives it away: nobody else releases it.
+    /// `handle` is of memory on the device of `context`, and the caller gives it away: nobody else releases
+    /// it.
     pub(super) unsafe fn adopt(
         context: &Context,
         handle: u64,
@@ -110,7 +111,8 @@ impl RawPhysical {
         let ask = self.context.library.virtual_memory().ok()?.cuMemGetAllocationPropertiesFromHandle;
         let mut properties = PhysicalProperties::default();
         let _current = self.context.enter().ok()?;
-        // SAFETY: this value keeps its handle alive; the properties that the call writes are as CUDA's header has them.
+        // SAFETY: this value keeps its handle alive; the properties that the call writes are as CUDA's header
+        // has them.
         let code = unsafe { ask(&raw mut properties, self.handle) };
         (code == 0).then_some(properties.location)
     }
@@ -131,7 +133,8 @@ impl Drop for RawPhysical {
         let Ok(current) = self.context.enter() else { return };
         let Ok(functions) = self.context.library.virtual_memory() else { return };
         let _relaxed = current.relaxed();
-        // SAFETY: this value owned the handle. Mappings of the memory, and so work that uses it, keep the memory.
+        // SAFETY: this value owned the handle. Mappings of the memory, and so work that uses it, keep the
+        // memory.
         let _ = unsafe { (functions.cuMemRelease)(self.handle) };
     }
 }
@@ -143,7 +146,8 @@ impl Context {
         let (mut bytes, properties) = (0, of.properties());
         let _current = self.enter()?;
         let ask = functions.cuMemGetAllocationGranularity;
-        // SAFETY: the properties are as CUDA's header has them and live here, as does the size that the call writes.
+        // SAFETY: the properties are as CUDA's header has them and live here, as does the size that the call
+        // writes.
         let code = unsafe { ask(&raw mut bytes, &raw const properties, MINIMUM) };
         self.library.check("cuMemGetAllocationGranularity", code)?;
         Ok(bytes as u64)
@@ -178,7 +182,8 @@ impl Context {
         let (mut handle, size, properties) = (0, size(bytes)?, of.properties());
         let current = self.enter()?;
         let _relaxed = current.relaxed();
-        // SAFETY: the properties are as CUDA's header has them and live here, as does the handle that the call writes.
+        // SAFETY: the properties are as CUDA's header has them and live here, as does the handle that the
+        // call writes.
         let code = unsafe { (functions.cuMemCreate)(&raw mut handle, size, &raw const properties, 0) };
         current.served("cuMemCreate", code, bytes)?;
         // SAFETY: the driver made the handle just now, and nobody else has it.
@@ -195,8 +200,8 @@ impl Current<'_> {
         self.context.library.check(call, code)
     }
 
-    /// Waits for all work of the context, if it can. Freeing memory waits for it too, and unlike waiting for a context
-    /// does so, and no harm, while a stream of it is captured.
+    /// Waits for all work of the context, if it can. Freeing memory waits for it too, and unlike waiting for
+    /// a context does so, and no harm, while a stream of it is captured.
     fn settle(&self) -> bool {
         self.context.allocate(1, Origin::Device).is_ok() || self.synchronize_all().is_ok()
     }
@@ -224,15 +229,16 @@ impl Allocation {
         let functions = self.context().library.virtual_memory()?;
         let current = self.context().enter()?;
         let _relaxed = current.relaxed();
-        // SAFETY: the range is one of a reservation, which this value owns, and nothing is mapped there; the handle is alive.
-        // The driver keeps the memory for as long as it is mapped.
+        // SAFETY: the range is one of a reservation, which this value owns, and nothing is mapped there; the
+        // handle is alive. The driver keeps the memory for as long as it is mapped.
         let code = unsafe { (functions.cuMemMap)(self.address() + offset, size, 0, physical.handle, 0) };
         current.served("cuMemMap", code, bytes)?;
         mappings.insert(offset, bytes);
         Ok(())
     }
 
-    /// Lets the devices of these numbers of the driver's use whole mappings. `own` says whether the context's is one of them.
+    /// Lets the devices of these numbers of the driver's use whole mappings. `own` says whether the context's
+    /// is one of them.
     pub(crate) fn set_access(
         &self,
         offset: u64,
@@ -247,8 +253,8 @@ impl Allocation {
         let current = self.context().enter()?;
         let _relaxed = current.relaxed();
         let (start, set) = (self.address() + offset, functions.cuMemSetAccess);
-        // SAFETY: the range is made of whole mappings in a reservation, which this value owns; the call reads as many
-        // descriptors as it is told that there are, which are as CUDA's header has them.
+        // SAFETY: the range is made of whole mappings in a reservation, which this value owns; the call reads
+        // as many descriptors as it is told that there are, which are as CUDA's header has them.
         let code = unsafe { set(start, size, access.as_ptr(), access.len()) };
         current.served("cuMemSetAccess", code, bytes)?;
         if own {
@@ -257,8 +263,8 @@ impl Allocation {
         Ok(())
     }
 
-    /// Takes whole mappings out, after the work of other devices that may use them. The caller knows that no work of this one does;
-    /// if some does, it fails.
+    /// Takes whole mappings out, after the work of other devices that may use them. The caller knows that no
+    /// work of this one does; if some does, it fails.
     pub(crate) fn unmap(&self, offset: u64, bytes: u64) -> Result<(), BackendError> {
         self.context().settle_peers()?;
         let mut mappings = self.whole_mappings(offset, bytes)?;
@@ -271,8 +277,8 @@ impl Allocation {
 
     fn unmap_now(&self, offset: u64, bytes: u64) -> Result<(), BackendError> {
         let (library, size) = (self.context().library, size(bytes)?);
-        // SAFETY: the range is made of whole mappings in a reservation, which this value owns. Work that touches it from
-        // now on fails, and touches nothing else, because the addresses stay reserved.
+        // SAFETY: the range is made of whole mappings in a reservation, which this value owns. Work that
+        // touches it from now on fails, and touches nothing else, because the addresses stay reserved.
         let code = unsafe { (library.virtual_memory()?.cuMemUnmap)(self.address() + offset, size) };
         library.check("cuMemUnmap", code)
     }

@@ -53,7 +53,8 @@ fn opening_a_device_again_gives_the_same_device() {
     assert_eq!(null.cudarc().context(), device.context());
 }
 
-/// Not the primary context, made as another library would make it. The bindings of CUDA 13.2 and newer have no call for it.
+/// Not the primary context, made as another library would make it. The bindings of CUDA 13.2 and newer have
+/// no call for it.
 fn other_context() -> Option<std::sync::Arc<CudaContext>> {
     type Create = unsafe extern "system" fn(*mut sys::CUcontext, u32, sys::CUdevice) -> i32;
     // SAFETY: the driver's own library, which is loaded already.

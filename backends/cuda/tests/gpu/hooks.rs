@@ -6,7 +6,8 @@ use vrampool_cuda::{
     Backend, BackendError, CudaDevice, DriverPool, Hook, HookEvent, Limit, Memory, Outcome, PoolHandle,
 };
 
-/// A call: its name, the request's id, bytes asked for, rounded, the address, the outcome, the line that asked.
+/// A call: its name, the request's id, bytes asked for, rounded, the address, the outcome, the line that
+/// asked.
 type Call = (&'static str, u64, u64, u64, Option<u64>, Outcome, u32);
 
 #[derive(Debug, Default)]

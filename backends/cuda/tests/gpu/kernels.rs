@@ -92,8 +92,8 @@ impl Kernels {
         let count = from.len().min(to.len()) as u32;
         let mut launch = stream.cudarc().launch_builder(&self.add_one);
         launch.arg(from).arg(to).arg(&count);
-        // SAFETY: the parameters are as the kernel declares them, and it touches `count` elements of either, which both
-        // have; both views are of this stream, which is what they were checked for.
+        // SAFETY: the parameters are as the kernel declares them, and it touches `count` elements of either,
+        // which both have; both views are of this stream, which is what they were checked for.
         unsafe { launch.launch(LaunchConfig::for_num_elems(count)) }.expect("a launch");
     }
 
@@ -108,7 +108,8 @@ impl Kernels {
     pub(crate) fn write_to_nowhere(&self, stream: &CudaStream) {
         let mut launch = stream.cudarc().launch_builder(&self.write_to);
         launch.arg(&16u64);
-        // SAFETY: nobody has memory at this address: the device refuses, the context is lost, and no memory changes.
+        // SAFETY: nobody has memory at this address: the device refuses, the context is lost, and no memory
+        // changes.
         unsafe { launch.launch(ONE) }.expect("a launch");
     }
 }

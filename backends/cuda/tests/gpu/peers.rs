@@ -1,11 +1,12 @@
-//! Several devices in one process: each reaches the virtual memory of the others, and none is left with work on memory that is
-//! unmapped.
+//! Several devices in one process: each reaches the virtual memory of the others, and none is left with work
+//! on memory that is unmapped.
 
 use crate::virtual_memory::{device, kind};
 use vrampool_cuda::cudarc::driver::{result, sys};
 use vrampool_cuda::{Backend, CudaDevice, CudaMemory, Memory, Region, RegionMut, Stream, VirtualMemory};
 
-/// Two devices, of which the second reaches the first one's memory, and the granularity. Others are skipped, which says so.
+/// Two devices, of which the second reaches the first one's memory, and the granularity. Others are skipped,
+/// which says so.
 fn two() -> Option<(CudaDevice, CudaDevice, u64)> {
     let (first, page) = device()?;
     let Ok(second) = CudaDevice::open(1) else {
@@ -50,7 +51,8 @@ fn memory_is_there_for_every_device_that_reaches_it() {
     assert_ne!(theirs.device(), stream.device());
 }
 
-/// Under the simulated driver's detector, memory that is unmapped under work is a report, which ends the process.
+/// Under the simulated driver's detector, memory that is unmapped under work is a report, which ends the
+/// process.
 #[test]
 fn unmapping_waits_for_the_work_of_other_devices() {
     let Some((first, second, page)) = two() else { return };

@@ -1,4 +1,5 @@
-//! One stream has one id, whoever wrapped it; events order streams; a thread's own stream keeps its order on others.
+//! One stream has one id, whoever wrapped it; events order streams; a thread's own stream keeps its order on
+//! others.
 
 use crate::kernels::Kernels;
 use crate::{BYTES, copy, fill, memory, read, require};

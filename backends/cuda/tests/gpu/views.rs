@@ -104,7 +104,8 @@ fn a_kernel_compiled_at_run_time_takes_views() {
     stream.cudarc().memcpy_htod(&vec![2.0f32; COUNT], &mut view).expect("a copy");
     let mut launch = stream.cudarc().launch_builder(&scale);
     launch.arg(&mut view).arg(&1.5f32).arg(&(COUNT as u32));
-    // SAFETY: the parameters are as the kernel declares them, and the view has `COUNT` elements, of this stream.
+    // SAFETY: the parameters are as the kernel declares them, and the view has `COUNT` elements, of this
+    // stream.
     unsafe { launch.launch(LaunchConfig::for_num_elems(COUNT as u32)) }.expect("a launch");
     assert_eq!(stream.cudarc().clone_dtoh(&view).expect("a copy"), vec![3.0; COUNT]);
 }

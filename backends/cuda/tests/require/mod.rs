@@ -2,8 +2,8 @@
 
 use vrampool_cuda::CudaDevice;
 
-/// The first device. A test without one is skipped with a line that says so, and fails where `VRAMPOOL_REQUIRE`, a list
-/// separated by commas, names `cuda`.
+/// The first device. A test without one is skipped with a line that says so, and fails where
+/// `VRAMPOOL_REQUIRE`, a list separated by commas, names `cuda`.
 pub(crate) fn device() -> Option<CudaDevice> {
     match CudaDevice::open(0) {
         Ok(device) => Some(device),

@@ -23,11 +23,11 @@ pub(crate) struct Block {
     _storage: Storage,
 }
 
-// SAFETY: `base` points into `_storage`, which the block owns and which never moves its bytes (a slot and a map are
-// addresses of them), so sending a block sends the only way to them.
+// SAFETY: `base` points into `_storage`, which the block owns and which never moves its bytes (a slot and a
+// map are addresses of them), so sending a block sends the only way to them.
 unsafe impl Send for Block {}
-// SAFETY: a shared block gives out its address and length; its bytes are reached only in `Claims::with`, which lets no
-// two callers have overlapping ranges unless both only read.
+// SAFETY: a shared block gives out its address and length; its bytes are reached only in `Claims::with`,
+// which lets no two callers have overlapping ranges unless both only read.
 unsafe impl Sync for Block {}
 
 impl Block {

@@ -48,8 +48,8 @@ struct Claim {
     thread: ThreadId,
 }
 
-/// All places that work touches at this moment. One table for all devices, because physical memory that one of them
-/// exported and another imported is the same bytes.
+/// All places that work touches at this moment. One table for all devices, because physical memory that one
+/// of them exported and another imported is the same bytes.
 static TABLE: Mutex<Vec<Claim>> = Mutex::new(Vec::new());
 static RELEASED: Condvar = Condvar::new();
 static NEXT_OWNER: AtomicU64 = AtomicU64::new(0);
@@ -79,9 +79,9 @@ impl Claims {
         self.races.load(Ordering::Relaxed)
     }
 
-    /// Runs `work` with `reads` and `writes` as slices. An error, without running it, when a range leaves its bytes, a range
-    /// of `writes` meets any other of the same call, a range meets one that this very thread is using, or a part of one is
-    /// bytes of a reservation that are not there.
+    /// Runs `work` with `reads` and `writes` as slices. An error, without running it, when a range leaves its
+    /// bytes, a range of `writes` meets any other of the same call, a range meets one that this very thread
+    /// is using, or a part of one is bytes of a reservation that are not there.
     pub(crate) fn with<const R: usize, const W: usize, T>(
         &self,
         reads: [Span<'_>; R],
@@ -97,19 +97,21 @@ impl Claims {
         let _release = self.claim(&reads, &writes)?;
         let read_slices = std::array::from_fn(|index| {
             let (start, len) = place(&reads[index]);
-            // SAFETY: `start..start + len` lies in the bytes (`disjoint` checked it), which are initialised (every storage
-            // starts zeroed) and live as long as `reads` borrows them, which outlives the call of `work`. Those of a
-            // reservation are mapped and accessible (`claim` checked it) and stay so, because whoever changes that claims
-            // the addresses for writing. Nobody writes them meanwhile: this call's writes are disjoint from them, in
-            // addresses and in the physical memory behind them, and every other call's are kept out by the claim until
-            // `_release` drops, after `work` has returned or unwound. (Other processes that imported the memory keep
-            // order with this one, as `SharedHandles` asks of them.)
+            // SAFETY: `start..start + len` lies in the bytes (`disjoint` checked it), which are initialised
+            // (every storage starts zeroed) and live as long as `reads` borrows them, which outlives the call
+            // of `work`. Those of a reservation are mapped and accessible (`claim` checked it) and stay so,
+            // because whoever changes that claims the addresses for writing. Nobody writes them meanwhile:
+            // this call's writes are disjoint from them, in addresses and in the physical memory behind them,
+            // and every other call's are kept out by the claim until `_release` drops, after `work` has
+            // returned or unwound. (Other processes that imported the memory keep order with this one, as
+            // `SharedHandles` asks of them.)
             unsafe { std::slice::from_raw_parts(start.as_ptr(), len) }
         });
         let write_slices = std::array::from_fn(|index| {
             let (start, len) = place(&writes[index]);
-            // SAFETY: in bounds, initialised, there and alive as above. Nobody else reads or writes them meanwhile: this
-            // call's other ranges are disjoint from it, and other calls are kept out by the claim.
+            // SAFETY: in bounds, initialised, there and alive as above. Nobody else reads or writes them
+            // meanwhile: this call's other ranges are disjoint from it, and other calls are kept out by the
+            // claim.
             unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), len) }
         });
         Ok(work(read_slices, write_slices))
@@ -217,8 +219,9 @@ pub(super) fn failure(message: String) -> BackendError {
 /// Where a span's bytes start, and how many there are. The span was checked against its bytes.
 fn place(span: &Span<'_>) -> (NonNull<u8>, usize) {
     let offset = span.range.start as usize;
-    // SAFETY: `offset` is at most the number of bytes (`disjoint` checked the range), so the result is inside the
-    // allocation or one past its end; the length fits an `isize` because blocks and reservations refuse others.
+    // SAFETY: `offset` is at most the number of bytes (`disjoint` checked the range), so the result is inside
+    // the allocation or one past its end; the length fits an `isize` because blocks and reservations refuse
+    // others.
     let start = unsafe { span.bytes.base().add(offset) };
     (start, (span.range.end - span.range.start) as usize)
 }

@@ -1,7 +1,7 @@
 //! How many entries of the process's table of mappings reservations take.
 //!
-//! The system bounds that table, and a process whose table is full can neither start a thread nor free memory. So reservations leave a
-//! quarter of it to everything else: beyond that a device is out of memory.
+//! The system bounds that table, and a process whose table is full can neither start a thread nor free
+//! memory. So reservations leave a quarter of it to everything else: beyond that a device is out of memory.
 
 use std::fs;
 use std::sync::OnceLock;

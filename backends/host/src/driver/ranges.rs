@@ -1,15 +1,17 @@
 //! Address space that blocks had, for the next blocks of the same sizes.
 //!
-//! A mapping's end and the next one's beginning cost the system several microseconds, most of them for its own books of who
-//! has which addresses. Taking the memory back and leaving the addresses changes nothing in these.
+//! A mapping's end and the next one's beginning cost the system several microseconds, most of them for its
+//! own books of who has which addresses. Taking the memory back and leaving the addresses changes nothing in
+//! these.
 
 use memmap2::{MmapMut, MmapOptions};
 use parking_lot::Mutex;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// The most that are kept. No memory is behind them but page tables; each is one of the 65,530 mappings that Linux grants a
-/// process. None is kept where a process may have so many bytes of addresses and no more: others would lack them.
+/// The most that are kept. No memory is behind them but page tables; each is one of the 65,530 mappings that
+/// Linux grants a process. None is kept where a process may have so many bytes of addresses and no more:
+/// others would lack them.
 const MOST: usize = 1024;
 
 /// A device's.
@@ -96,9 +98,9 @@ fn addresses_are_limited() -> bool {
 #[cfg(target_os = "linux")]
 fn without_memory(mut map: MmapMut) -> Option<MmapMut> {
     use rustix::mm::{Advice, madvise};
-    // SAFETY: the pages of the whole mapping are dropped, and read as zeros from then on. That is a write to all of its bytes:
-    // the mapping is here by value, so no block has it, and nobody has a reference to them, nor a claim under which one
-    // could be made. Its address and length are those that the system gave it.
+    // SAFETY: the pages of the whole mapping are dropped, and read as zeros from then on. That is a write to
+    // all of its bytes: the mapping is here by value, so no block has it, and nobody has a reference to them,
+    // nor a claim under which one could be made. Its address and length are those that the system gave it.
     let advised = unsafe { madvise(map.as_mut_ptr().cast(), map.len(), Advice::LinuxDontNeed) };
     advised.is_ok().then_some(map)
 }

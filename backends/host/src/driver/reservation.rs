@@ -1,7 +1,7 @@
 //! Address space, and what is mapped into it.
 //!
-//! The table of mappings is the truth: bytes that it does not have as accessible are never touched. It changes only by a
-//! [`Turn`], which has the addresses for itself.
+//! The table of mappings is the truth: bytes that it does not have as accessible are never touched. It
+//! changes only by a [`Turn`], which has the addresses for itself.
 
 use super::claims::{Claims, Place, Release, failure};
 use super::map_table::TABLE;
@@ -23,14 +23,15 @@ pub(crate) struct Reservation {
     len: u64,
     /// By the offset where they start.
     mappings: Mutex<BTreeMap<u64, Mapping>>,
-    /// Entries that it takes of the process's table of mappings, at most: one for each mapping and for each gap between mappings.
+    /// Entries that it takes of the process's table of mappings, at most: one for each mapping and for each
+    /// gap between mappings.
     entries: AtomicU64,
 }
 
 // SAFETY: `base` points to address space that the reservation owns, which belongs to no thread.
 unsafe impl Send for Reservation {}
-// SAFETY: a shared reservation gives out its address and length; its bytes are reached only in `Claims::with`, and what is
-// mapped there changes only in a `Turn`, which keep each other out.
+// SAFETY: a shared reservation gives out its address and length; its bytes are reached only in
+// `Claims::with`, and what is mapped there changes only in a `Turn`, which keep each other out.
 unsafe impl Sync for Reservation {}
 
 #[derive(Debug)]
@@ -38,7 +39,8 @@ struct Mapping {
     len: u64,
     accessible: bool,
     backing: Arc<Backing>,
-    /// Counts as a handle to the memory until the reservation is dropped; work that is queued by then needs none.
+    /// Counts as a handle to the memory until the reservation is dropped; work that is queued by then needs
+    /// none.
     handle: Option<Physical>,
 }
 
@@ -174,22 +176,25 @@ impl Drop for Reservation {
             return;
         }
         let (start, len) = self.pointer(&(0..self.len));
-        // SAFETY: the addresses are the reservation's own, with all that is mapped there, and nobody borrows it any more.
-        // It fails only where the table of mappings is full; then the addresses stay taken, which harms nobody.
+        // SAFETY: the addresses are the reservation's own, with all that is mapped there, and nobody borrows
+        // it any more. It fails only where the table of mappings is full; then the addresses stay taken,
+        // which harms nobody.
         let _ = unsafe { munmap(start, len) };
         TABLE.give(self.entries.load(Relaxed));
     }
 }
 
-/// A process that is forked does not get these addresses: it would share the memory behind them. Mappings beside each other are one to
-/// the system only if this is so of both.
+/// A process that is forked does not get these addresses: it would share the memory behind them. Mappings
+/// beside each other are one to the system only if this is so of both.
 fn keep_from_children(start: *mut c_void, len: usize) {
-    // SAFETY: the range is the reservation's own. No byte of it changes: this is about processes that are forked later. It fails only
-    // where the system has no memory for its records; the mapping is then as it was, and a child would share it.
+    // SAFETY: the range is the reservation's own. No byte of it changes: this is about processes that are
+    // forked later. It fails only where the system has no memory for its records; the mapping is then as it
+    // was, and a child would share it.
     let _ = unsafe { madvise(start, len, Advice::LinuxDontFork) };
 }
 
-/// The right to change what is mapped at a range of a reservation: no work uses it, and nobody else changes it.
+/// The right to change what is mapped at a range of a reservation: no work uses it, and nobody else changes
+/// it.
 #[derive(Debug)]
 pub(crate) struct Turn<'a> {
     reservation: &'a Reservation,
@@ -198,7 +203,8 @@ pub(crate) struct Turn<'a> {
 }
 
 impl Turn<'_> {
-    /// Maps memory of the range's length there. No work touches it before it is [allowed](Self::allow): the table of mappings says so.
+    /// Maps memory of the range's length there. No work touches it before it is [allowed](Self::allow): the
+    /// table of mappings says so.
     pub(crate) fn map(self, handle: &Physical, backing: &Arc<Backing>) -> Result<(), BackendError> {
         let mut mappings = self.reservation.mappings.lock();
         let before = mappings.range(..self.range.end).next_back();
@@ -212,8 +218,8 @@ impl Turn<'_> {
         let (file, offset) = (backing.file.descriptor(), backing.offset);
         // All access at once: changing it later would take the system a step for each mapping.
         let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: the range is inside address space that the reservation owns, and nothing is mapped there (checked above),
-        // so that no byte which anybody borrows is replaced.
+        // SAFETY: the range is inside address space that the reservation owns, and nothing is mapped there
+        // (checked above), so that no byte which anybody borrows is replaced.
         let mapped = unsafe { mmap(start, len, access, MapFlags::SHARED | MapFlags::FIXED, file, offset) };
         mapped.map_err(|error| {
             self.reservation.give_entries(entries);
@@ -244,9 +250,9 @@ impl Turn<'_> {
         self.check_whole(&mappings)?;
         let (start, len) = self.reservation.pointer(&self.range);
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
-        // SAFETY: the range is the reservation's own, and nobody borrows bytes of it: work that does has claimed its
-        // addresses, which this turn has for itself. The system refuses, where its table of mappings is full, before it
-        // takes anything out.
+        // SAFETY: the range is the reservation's own, and nobody borrows bytes of it: work that does has
+        // claimed its addresses, which this turn has for itself. The system refuses, where its table of
+        // mappings is full, before it takes anything out.
         let unmapped = unsafe { mmap_anonymous(start, len, ProtFlags::empty(), flags) };
         unmapped.map_err(|error| no_memory_or("mmap", error, self.range.end - self.range.start))?;
         keep_from_children(start, len);

@@ -1,7 +1,8 @@
 //! Small blocks: slots of mapped slabs, each slab with slots of one size.
 //!
-//! A page that nobody touches costs nothing, and a slab that cannot be mapped is an error and not the end of the process; a heap
-//! promises neither of the two. Slots of a page or more go back to the system when their block is dropped.
+//! A page that nobody touches costs nothing, and a slab that cannot be mapped is an error and not the end of
+//! the process; a heap promises neither of the two. Slots of a page or more go back to the system when their
+//! block is dropped.
 
 use super::block::ALIGNMENT;
 use super::ranges::{Range, Ranges};
@@ -41,8 +42,8 @@ struct Slab {
     _range: Range,
 }
 
-// SAFETY: `base` points into `_range`, which the slab owns and whose bytes it never reads or writes itself, so sending a slab
-// sends the only way to the bytes of its free slots.
+// SAFETY: `base` points into `_range`, which the slab owns and whose bytes it never reads or writes itself,
+// so sending a slab sends the only way to the bytes of its free slots.
 unsafe impl Send for Slab {}
 
 /// The bytes of one block, which go back when it is dropped.
@@ -142,8 +143,8 @@ impl Slot {
     }
 
     fn zero(&self) {
-        // SAFETY: the slot is this one's alone, and inside its slab, which stays mapped and writable while a slot of it is taken.
-        // No block has it yet or any more, so nobody has a reference to its bytes.
+        // SAFETY: the slot is this one's alone, and inside its slab, which stays mapped and writable while a
+        // slot of it is taken. No block has it yet or any more, so nobody has a reference to its bytes.
         unsafe { self.base.as_ptr().write_bytes(0, slot_bytes(self.class) as usize) }
     }
 
@@ -153,8 +154,9 @@ impl Slot {
         {
             use rustix::mm::{Advice, madvise};
             let len = slot_bytes(self.class) as usize;
-            // SAFETY: the slot is this one's alone, as in `zero`, and whole pages, because its size is a power of two and its slab
-            // begins with a page. That its bytes become zeros is a write to all of them.
+            // SAFETY: the slot is this one's alone, as in `zero`, and whole pages, because its size is a
+            // power of two and its slab begins with a page. That its bytes become zeros is a write to all of
+            // them.
             if unsafe { madvise(self.base.as_ptr().cast(), len, Advice::LinuxDontNeed) }.is_ok() {
                 return;
             }
@@ -201,7 +203,8 @@ mod tests {
     }
 
     fn bytes(slot: &mut Slot, len: u64) -> &mut [u8] {
-        // SAFETY: the slot has so many bytes, initialised, and the reference takes the slot's place while it lives.
+        // SAFETY: the slot has so many bytes, initialised, and the reference takes the slot's place while it
+        // lives.
         unsafe { std::slice::from_raw_parts_mut(slot.base().as_ptr(), len as usize) }
     }
 

@@ -1,4 +1,5 @@
-//! Virtual memory is real: reserved addresses, memory that is mapped there and elsewhere, and errors for what is not.
+//! Virtual memory is real: reserved addresses, memory that is mapped there and elsewhere, and errors for what
+//! is not.
 #![cfg(target_os = "linux")]
 
 mod failures;

@@ -1,4 +1,5 @@
-//! Reserved addresses and what is mapped there: who touches what is not there gets an error, and memory counts once.
+//! Reserved addresses and what is mapped there: who touches what is not there gets an error, and memory
+//! counts once.
 
 use std::sync::mpsc::channel;
 use vrampool_host::{

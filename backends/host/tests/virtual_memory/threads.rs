@@ -64,7 +64,8 @@ fn work_under_a_storm_of_mapping_is_done_or_fails_and_nothing_else() {
                 while !over.load(Ordering::Relaxed) {
                     let _ = device.map(reservation, offset, physical);
                     let _ = device.set_access(reservation, offset, PAGE, &[]);
-                    // Here and there: where threads share a core, work gets its turn now with the page and now without.
+                    // Here and there: where threads share a core, work gets its turn now with the page and
+                    // now without.
                     std::thread::yield_now();
                     let _ = device.unmap(reservation, offset, PAGE);
                     std::thread::yield_now();

@@ -19,7 +19,8 @@ pub(crate) enum Origin {
     /// `clCreateBuffer`
     Buffer {
         flags: cl::cl_mem_flags,
-        /// Whether the driver is to get the memory now: many do at a buffer's first use, where nobody expects a failure.
+        /// Whether the driver is to get the memory now: many do at a buffer's first use, where nobody expects
+        /// a failure.
         now: bool,
     },
     /// `clCreateBuffer` with memory of the host, which stays mapped until a kernel is to use it.
@@ -28,8 +29,9 @@ pub(crate) enum Origin {
     Shared { flags: cl::cl_svm_mem_flags, fine: bool },
 }
 
-/// Memory of one context. Dropping it frees it: a buffer when the work that uses it is done, as the driver sees to; memory
-/// whose address is in the driver's hands (pinned and shared) at once, so whoever drops it knows that no work uses it.
+/// Memory of one context. Dropping it frees it: a buffer when the work that uses it is done, as the driver
+/// sees to; memory whose address is in the driver's hands (pinned and shared) at once, so whoever drops it
+/// knows that no work uses it.
 #[derive(Debug)]
 pub(crate) struct Allocation {
     buffer: Handle,
@@ -109,8 +111,8 @@ impl Context {
         };
         let (mut code, storage) = (0, shared.map_or(std::ptr::null_mut(), |shared| shared.address.raw()));
         let turn = self.turn();
-        // SAFETY: the context is alive; `storage` is null, or as many bytes of this context's as the buffer is to have, which
-        // are freed behind it; the call writes one number to `code`.
+        // SAFETY: the context is alive; `storage` is null, or as many bytes of this context's as the buffer
+        // is to have, which are freed behind it; the call writes one number to `code`.
         let buffer = unsafe {
             (self.library().core.clCreateBuffer)(self.handle().raw(), flags, size, storage, &raw mut code)
         };
@@ -157,8 +159,8 @@ impl Context {
         if let (Some(from), Some(at), Some(library)) = (source.shared(), to.shared(), &self.library().shared)
         {
             return self.enqueue("clEnqueueSVMMemcpy", queue, |queue| {
-                // SAFETY: both ranges lie in shared memory (`Span::new` checked them), which is freed only behind the work
-                // of the streams that used it.
+                // SAFETY: both ranges lie in shared memory (`Span::new` checked them), which is freed only
+                // behind the work of the streams that used it.
                 unsafe { (library.clEnqueueSVMMemcpy)(queue, 0, at, from, bytes, 0, none, nobody) }
             });
         }
@@ -166,7 +168,8 @@ impl Context {
             return Ok(());
         }
         self.enqueue("clEnqueueCopyBuffer", queue, |queue| {
-            // SAFETY: both ranges lie in buffers (`Span::new` checked them), of which the driver keeps a count.
+            // SAFETY: both ranges lie in buffers (`Span::new` checked them), of which the driver keeps a
+            // count.
             unsafe {
                 (self.library().core.clEnqueueCopyBuffer)(
                     queue,
@@ -223,8 +226,9 @@ impl Context {
         let (none, from) = (std::ptr::null(), source.as_ptr().cast::<c_void>());
         let copied = self.enqueue_for_event("clEnqueueWriteBuffer", queue, |queue, event| {
             match (to.shared(), &self.library().shared) {
-                // SAFETY: the range was checked by `Span::new`, and is freed behind this stream's work. The host's bytes
-                // are borrowed for this call, which does not return before the copy is done: it waits below.
+                // SAFETY: the range was checked by `Span::new`, and is freed behind this stream's work. The
+                // host's bytes are borrowed for this call, which does not return before the copy is done: it
+                // waits below.
                 (Some(at), Some(library)) => unsafe {
                     (library.clEnqueueSVMMemcpy)(queue, 0, at, from, bytes, 0, none, event)
                 },
@@ -285,8 +289,8 @@ impl Context {
         self.finished(queue, copied)
     }
 
-    /// Waits for a copy to or from borrowed memory of the host. Where that fails, for all work of the queue, so that the
-    /// borrow is over: a queue that cannot finish is one of a context that does no work any more.
+    /// Waits for a copy to or from borrowed memory of the host. Where that fails, for all work of the queue,
+    /// so that the borrow is over: a queue that cannot finish is one of a context that does no work any more.
     fn finished(&self, queue: &Queue, copied: Result<RawEvent, BackendError>) -> Result<(), BackendError> {
         let done = copied.and_then(|copied| copied.wait_plainly());
         if done.is_err() {
@@ -325,7 +329,8 @@ impl Allocation {
     /// What the driver says that the buffer was made with.
     pub(crate) fn flags(&self) -> Result<cl::cl_mem_flags, BackendError> {
         let bytes = info("clGetMemObjectInfo", |size, place, written| {
-            // SAFETY: the buffer is alive; the call writes at most `size` bytes to `place`, and one number to `written`.
+            // SAFETY: the buffer is alive; the call writes at most `size` bytes to `place`, and one number to
+            // `written`.
             unsafe {
                 (self.context.library().core.clGetMemObjectInfo)(
                     self.buffer.raw(),
@@ -387,8 +392,8 @@ impl SubBuffer {
         let (context, mut code) = (range.allocation.context.clone(), 0);
         let create = context.library().core.clCreateSubBuffer;
         let (kind, region) = (cl::CL_BUFFER_CREATE_TYPE_REGION, (&raw const region).cast());
-        // SAFETY: the buffer is alive and no part of another one; `region` is what this type of creation takes; the call
-        // writes one number to `code`. The part keeps a count of the whole.
+        // SAFETY: the buffer is alive and no part of another one; `region` is what this type of creation
+        // takes; the call writes one number to `code`. The part keeps a count of the whole.
         let handle = unsafe { create(range.buffer(), 0, kind, region, &raw mut code) };
         context.judged(check("clCreateSubBuffer", code))?;
         Ok(Self { handle: Handle::of(handle), context })

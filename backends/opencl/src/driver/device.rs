@@ -15,7 +15,8 @@ pub(crate) struct RawDevice {
     device: Handle,
 }
 
-/// The bytes of one answer. `ask` is given the size and place of a buffer, and a place for the answer's own size.
+/// The bytes of one answer. `ask` is given the size and place of a buffer, and a place for the answer's own
+/// size.
 pub(super) fn info(
     call: &'static str,
     mut ask: impl FnMut(usize, *mut c_void, *mut usize) -> cl::cl_int,
@@ -52,14 +53,15 @@ impl RawDevice {
     /// # Errors
     /// [`BackendError::Unavailable`] without a platform or a device; else what the driver reports.
     pub(crate) fn all(library: &'static Library) -> Result<Vec<Self>, BackendError> {
-        // PoCL 3.1 answers that it has no device when a second thread asks while the first question is answered.
+        // PoCL 3.1 answers that it has no device when a second thread asks while the first question is
+        // answered.
         static ALONE: Mutex<()> = Mutex::new(());
         let _alone = ALONE.lock();
         let mut devices = Vec::new();
         for platform in platforms(library)? {
             let list = |count, place, found| {
-                // SAFETY: the platform is one that the driver listed; the call writes as many handles to `place` as it is
-                // told there is room for, and one number to `found`.
+                // SAFETY: the platform is one that the driver listed; the call writes as many handles to
+                // `place` as it is told there is room for, and one number to `found`.
                 unsafe {
                     (library.core.clGetDeviceIDs)(platform.raw(), cl::CL_DEVICE_TYPE_ALL, count, place, found)
                 }
@@ -91,7 +93,8 @@ impl RawDevice {
 
     fn info(&self, what: cl::cl_device_info) -> Result<Vec<u8>, BackendError> {
         info("clGetDeviceInfo", |size, place, written| {
-            // SAFETY: the device exists; the call writes at most `size` bytes to `place`, and one number to `written`.
+            // SAFETY: the device exists; the call writes at most `size` bytes to `place`, and one number to
+            // `written`.
             unsafe { (self.library.core.clGetDeviceInfo)(self.device.raw(), what, size, place, written) }
         })
     }
@@ -133,7 +136,8 @@ impl RawDevice {
 
 fn platforms(library: &'static Library) -> Result<Vec<Handle>, BackendError> {
     let list = |count, place, found| {
-        // SAFETY: the call writes as many handles to `place` as it is told there is room for, and one number to `found`.
+        // SAFETY: the call writes as many handles to `place` as it is told there is room for, and one number
+        // to `found`.
         unsafe { (library.core.clGetPlatformIDs)(count, place, found) }
     };
     match listed("clGetPlatformIDs", PLATFORM_NOT_FOUND, list) {

@@ -10,24 +10,24 @@ use parking_lot::Mutex;
 use vrampool_backend::BackendError;
 
 impl OpenClDevice {
-    /// A device in a context that is there already: the one the program's own kernels run in. The context may have several
-    /// devices; `device` is one of them. Both are kept alive by a count of this crate's own.
+    /// A device in a context that is there already: the one the program's own kernels run in. The context may
+    /// have several devices; `device` is one of them. Both are kept alive by a count of this crate's own.
     ///
     /// # Errors
-    /// [`BackendError::Unavailable`] without a library; [`BackendError::InvalidArgument`] when the context does not have
-    /// the device; else what the driver reports.
+    /// [`BackendError::Unavailable`] without a library; [`BackendError::InvalidArgument`] when the context
+    /// does not have the device; else what the driver reports.
     ///
     /// # Safety
-    /// `context` and `device` are handles of what exists, of the library that this crate opens: `libOpenCL.so.1`, or what
-    /// `OPENCL_DYLIB_PATH` names.
+    /// `context` and `device` are handles of what exists, of the library that this crate opens:
+    /// `libOpenCL.so.1`, or what `OPENCL_DYLIB_PATH` names.
     pub unsafe fn from_context(
         context: cl::cl_context,
         device: cl::cl_device_id,
     ) -> Result<Self, BackendError> {
         let library = Library::get()?;
         let devices = info("clGetContextInfo", |size, place, written| {
-            // SAFETY: the caller vouches for the context; the call writes at most `size` bytes to `place`, and one number to
-            // `written`.
+            // SAFETY: the caller vouches for the context; the call writes at most `size` bytes to `place`,
+            // and one number to `written`.
             unsafe { (library.core.clGetContextInfo)(context, cl::CL_CONTEXT_DEVICES, size, place, written) }
         })?;
         let device = Handle::of(device);
@@ -49,7 +49,8 @@ impl OpenClDevice {
     /// A queue that other code made, by its handle. It is kept alive by a count of this crate's own.
     ///
     /// # Errors
-    /// [`BackendError::InvalidArgument`] for a queue of another context or device; else what the driver reports.
+    /// [`BackendError::InvalidArgument`] for a queue of another context or device; else what the driver
+    /// reports.
     ///
     /// # Safety
     /// `queue` is the handle of a command queue that exists.
@@ -58,8 +59,8 @@ impl OpenClDevice {
         let library = context.library();
         let ask = |what| {
             let answer = info("clGetCommandQueueInfo", |size, place, written| {
-                // SAFETY: the caller vouches for the queue; the call writes at most `size` bytes to `place`, and one number
-                // to `written`.
+                // SAFETY: the caller vouches for the queue; the call writes at most `size` bytes to `place`,
+                // and one number to `written`.
                 unsafe { (library.core.clGetCommandQueueInfo)(queue, what, size, place, written) }
             });
             answer.map(|bytes| number(&bytes))

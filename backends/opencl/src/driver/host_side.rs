@@ -1,4 +1,5 @@
-//! How the host gets at memory: by mapping a range for a moment, by a mapping that is kept, or by a shared address.
+//! How the host gets at memory: by mapping a range for a moment, by a mapping that is kept, or by a shared
+//! address.
 
 use super::{Allocation, Context, Handle, Queue, RawEvent, Span, handles_of};
 use crate::error::check;
@@ -45,8 +46,8 @@ impl Allocation {
     fn map(&self, flags: cl::cl_map_flags, offset: usize, bytes: usize) -> (Handle, cl::cl_int) {
         let (queue, mut code) = (self.context.transfer(), 0);
         let (none, nobody) = (std::ptr::null(), std::ptr::null_mut());
-        // SAFETY: the queue and the buffer are alive and of one context; the call writes one number to `code`, and
-        // returns when the bytes are there.
+        // SAFETY: the queue and the buffer are alive and of one context; the call writes one number to
+        // `code`, and returns when the bytes are there.
         let address = unsafe {
             (self.context.library().core.clEnqueueMapBuffer)(
                 queue.handle().raw(),
@@ -72,7 +73,8 @@ impl Allocation {
         };
         let unmap = self.context.library().core.clEnqueueUnmapMemObject;
         let done = self.context.enqueue_for_event("clEnqueueUnmapMemObject", queue, |queue, event| {
-            // SAFETY: `map` gave the address for this buffer, and it is unmapped this once; the events are alive.
+            // SAFETY: `map` gave the address for this buffer, and it is unmapped this once; the events are
+            // alive.
             unsafe { unmap(queue, self.buffer().raw(), address.raw(), list.len() as u32, place, event) }
         });
         done.and_then(|done| self.context.flush(queue).map(|()| done))
@@ -114,7 +116,8 @@ impl Context {
         Ok(())
     }
 
-    /// Copies by the address of the one that is kept mapped. Answers whether it did: not when neither is, or both are.
+    /// Copies by the address of the one that is kept mapped. Answers whether it did: not when neither is, or
+    /// both are.
     pub(super) fn copy_mapped(
         &self,
         queue: &Queue,
@@ -131,8 +134,9 @@ impl Context {
         {
             let from = address.raw().wrapping_byte_add(source.offset);
             self.enqueue("clEnqueueWriteBuffer", queue, |queue| {
-                // SAFETY: the mapping has the range (`Span::new` checked it), and is taken back, or freed, only behind the
-                // work of the streams that used it. The driver keeps a count of the other buffer.
+                // SAFETY: the mapping has the range (`Span::new` checked it), and is taken back, or freed,
+                // only behind the work of the streams that used it. The driver keeps a count of the other
+                // buffer.
                 unsafe {
                     (core.clEnqueueWriteBuffer)(
                         queue,
@@ -180,9 +184,10 @@ impl Span<'_> {
     pub(crate) fn write(self, bytes: &[u8]) -> Result<(), BackendError> {
         let count = self.bytes.min(bytes.len());
         self.with_host(cl::CL_MAP_WRITE, count, |to| {
-            // SAFETY: `to` is at least `count` bytes that are mapped for writing, and no other thread of the host is at
-            // them, since all go through the lock. `bytes` is ordinary memory, or a mapping that safe code cannot have a
-            // reference into, so they do not overlap. A device that writes them meanwhile is outside the program.
+            // SAFETY: `to` is at least `count` bytes that are mapped for writing, and no other thread of the
+            // host is at them, since all go through the lock. `bytes` is ordinary memory, or a mapping that
+            // safe code cannot have a reference into, so they do not overlap. A device that writes them
+            // meanwhile is outside the program.
             unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, count) };
         })
     }
@@ -190,7 +195,8 @@ impl Span<'_> {
     pub(crate) fn read(self, bytes: &mut [u8]) -> Result<(), BackendError> {
         let count = self.bytes.min(bytes.len());
         self.with_host(cl::CL_MAP_READ, count, |from| {
-            // SAFETY: as in `write`, with the roles exchanged. Whatever the bytes are, they are `u8`s of the driver's.
+            // SAFETY: as in `write`, with the roles exchanged. Whatever the bytes are, they are `u8`s of the
+            // driver's.
             unsafe { std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), count) };
         })
     }
@@ -220,7 +226,8 @@ impl Span<'_> {
         if let (Some(address), Some(library)) = (self.shared(), &context.library().shared) {
             let (queue, none, nobody) =
                 (context.transfer().handle().raw(), std::ptr::null(), std::ptr::null_mut());
-            // SAFETY: the range lies in shared memory (`Span::new` checked it); the call returns when the host may use it.
+            // SAFETY: the range lies in shared memory (`Span::new` checked it); the call returns when the
+            // host may use it.
             let code = unsafe { (library.clEnqueueSVMMap)(queue, 1, flags, address, count, 0, none, nobody) };
             context.judged(check("clEnqueueSVMMap", code))?;
             access(address.cast());

@@ -1,8 +1,8 @@
 //! The driver's library, opened and looked up once, at run time.
 //!
-//! What is opened is the loader that finds the vendors' drivers. The functions of OpenCL 1.2 are looked up before any is
-//! called, so a library that lacks one is an error here and a panic nowhere. Those of 2.0 that share addresses with the
-//! host are called only for devices that say that they can.
+//! What is opened is the loader that finds the vendors' drivers. The functions of OpenCL 1.2 are looked up
+//! before any is called, so a library that lacks one is an error here and a panic nowhere. Those of 2.0 that
+//! share addresses with the host are called only for devices that say that they can.
 
 use libloading::Library as File;
 use opencl_sys::{
@@ -31,8 +31,8 @@ macro_rules! functions {
                 Ok(Self {
                     $($name: {
                         let symbol = concat!(stringify!($name), "\0");
-                        // SAFETY: the type is the one that the standard's header gives this function, in every version
-                        // that has it.
+                        // SAFETY: the type is the one that the standard's header gives this function, in
+                        // every version that has it.
                         *unsafe { file.get(symbol.as_bytes()) }.map_err(|_| missing(stringify!($name)))?
                     },)*
                 })
@@ -155,8 +155,9 @@ impl Library {
         };
         let mut reasons = Vec::new();
         let file = names.into_iter().find_map(|name| {
-            // SAFETY: loading runs the initialisers of the file that the system finds under the name of OpenCL's loader,
-            // or that the variable names. They have no requirements of their own; whoever runs the program vouches for it.
+            // SAFETY: loading runs the initialisers of the file that the system finds under the name of
+            // OpenCL's loader, or that the variable names. They have no requirements of their own; whoever
+            // runs the program vouches for it.
             unsafe { File::new(name) }.map_err(|error| reasons.push(reason(&error))).ok()
         });
         let file =

@@ -51,7 +51,8 @@ impl Program {
         let context = device.shared().context();
         let core = &context.library().core;
         let (text, size, mut code) = (source.as_ptr().cast::<c_char>(), source.len(), 0);
-        // SAFETY: the context is alive; one text of `size` bytes is given; the call writes one number to `code`.
+        // SAFETY: the context is alive; one text of `size` bytes is given; the call writes one number to
+        // `code`.
         let handle = unsafe {
             (core.clCreateProgramWithSource)(
                 context.handle().raw(),
@@ -64,8 +65,8 @@ impl Program {
         context.judged(check("clCreateProgramWithSource", code))?;
         let program = Self { handle: Handle::of(handle), context: context.clone() };
         let device = context.device().handle().raw();
-        // SAFETY: program and device are alive and of one context; the options end with 0; without somebody to tell, the
-        // call returns when it has built.
+        // SAFETY: program and device are alive and of one context; the options end with 0; without somebody
+        // to tell, the call returns when it has built.
         let code = unsafe {
             (core.clBuildProgram)(handle, 1, &raw const device, options.as_ptr(), None, std::ptr::null_mut())
         };
@@ -81,8 +82,8 @@ impl Program {
     /// What the compiler said.
     fn log(&self) -> String {
         let bytes = info("clGetProgramBuildInfo", |size, place, written| {
-            // SAFETY: program and device are alive; the call writes at most `size` bytes to `place`, and one number to
-            // `written`.
+            // SAFETY: program and device are alive; the call writes at most `size` bytes to `place`, and one
+            // number to `written`.
             unsafe {
                 (self.context.library().core.clGetProgramBuildInfo)(
                     self.handle.raw(),
@@ -154,7 +155,8 @@ impl<'a> Arguments<'a> {
         Self::default()
     }
 
-    /// Two arguments: the buffer of a view, a pointer to global memory, and the view's offset in it, bytes, a `ulong`.
+    /// Two arguments: the buffer of a view, a pointer to global memory, and the view's offset in it, bytes, a
+    /// `ulong`.
     pub fn view<T>(mut self, view: &'a OpenClView<'_, T>) -> Self {
         self.list.push(Argument::Buffer(view.region().memory().allocation().buffer()));
         self.long(view.offset())
@@ -186,12 +188,12 @@ impl Kernel {
     /// Enqueues the kernel on `stream`, and returns.
     ///
     /// # Errors
-    /// [`BackendError::InvalidArgument`] for a stream of another device than the program's, or a grid without items or with more
-    /// than numbers have; else what the driver reports.
+    /// [`BackendError::InvalidArgument`] for a stream of another device than the program's, or a grid without
+    /// items or with more than numbers have; else what the driver reports.
     ///
     /// # Safety
-    /// `arguments` are the kernel's parameters, and with them and `grid` it accesses memory only within the views among them, which
-    /// are of `stream`, and writes only to those that were made for writing.
+    /// `arguments` are the kernel's parameters, and with them and `grid` it accesses memory only within the
+    /// views among them, which are of `stream`, and writes only to those that were made for writing.
     pub unsafe fn launch(
         &self,
         stream: &OpenClStream,
@@ -219,15 +221,16 @@ impl Kernel {
                 Argument::Float(value) => (size_of::<f32>(), std::ptr::from_ref(value).cast()),
                 Argument::Long(value) => (size_of::<u64>(), std::ptr::from_ref(value).cast()),
             };
-            // SAFETY: the kernel is alive and no other thread sets arguments, which the lock sees to; the call copies
-            // `size` bytes from `value`, which live here, and refuses a size that is not the argument's.
+            // SAFETY: the kernel is alive and no other thread sets arguments, which the lock sees to; the
+            // call copies `size` bytes from `value`, which live here, and refuses a size that is not the
+            // argument's.
             let code = unsafe { (core.clSetKernelArg)(self.handle.raw(), index as u32, size, value) };
             self.context.judged(check("clSetKernelArg", code))?;
         }
         let (from, none, nobody) = (std::ptr::null(), std::ptr::null(), std::ptr::null_mut());
         self.context.enqueue("clEnqueueNDRangeKernel", stream.raw(), |queue| {
-            // SAFETY: the caller's promise; kernel and queue are alive and of one context. The call takes the arguments as
-            // they are now, and the driver keeps a count of the buffers.
+            // SAFETY: the caller's promise; kernel and queue are alive and of one context. The call takes the
+            // arguments as they are now, and the driver keeps a count of the buffers.
             unsafe {
                 (core.clEnqueueNDRangeKernel)(
                     queue,

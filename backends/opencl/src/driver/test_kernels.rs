@@ -15,11 +15,12 @@ const THREADS: u64 = 256;
 /// More than any device runs at once; each item goes on to the next elements.
 const MOST_GROUPS: u64 = 4096;
 
-/// Kernels that verify memory and the order of streams, compiled by the driver for one device. Tests use them, and so does
-/// `vrampool replay --touch`.
+/// Kernels that verify memory and the order of streams, compiled by the driver for one device. Tests use
+/// them, and so does `vrampool replay --touch`.
 ///
-/// Each enqueues its work on `stream` and returns. Each refuses, as [`BackendError::InvalidArgument`], regions of another stream or
-/// device, of the wrong size or alignment, and written ones that overlap others. Threads may share them.
+/// Each enqueues its work on `stream` and returns. Each refuses, as [`BackendError::InvalidArgument`],
+/// regions of another stream or device, of the wrong size or alignment, and written ones that overlap others.
+/// Threads may share them.
 #[derive(Debug)]
 pub struct TestKernels {
     write_pattern: Kernel,
@@ -58,11 +59,13 @@ impl TestKernels {
         let bytes = stream.view_mut::<u8>(bytes)?;
         let count = bytes.len() as u64;
         let arguments = Arguments::new().view(&bytes).long(count).long(seed);
-        // SAFETY: the arguments are the kernel's; the start is aligned to its words, and it goes through `count` bytes.
+        // SAFETY: the arguments are the kernel's; the start is aligned to its words, and it goes through
+        // `count` bytes.
         unsafe { self.write_pattern.launch(stream, self.elements(count / 4), &arguments) }
     }
 
-    /// Adds to the `u64` in `count` how many bytes are not as [`write_pattern`](Self::write_pattern) writes them.
+    /// Adds to the `u64` in `count` how many bytes are not as [`write_pattern`](Self::write_pattern) writes
+    /// them.
     ///
     /// # Errors
     /// As [all](Self).
@@ -82,7 +85,8 @@ impl TestKernels {
         }
         let len = bytes.len() as u64;
         let arguments = Arguments::new().view(&bytes).long(len).long(seed).view(&count);
-        // SAFETY: as in `write_pattern`; the count is one aligned `u64`, and groups are as large as the kernel asks for.
+        // SAFETY: as in `write_pattern`; the count is one aligned `u64`, and groups are as large as the
+        // kernel asks for.
         unsafe { self.count_mismatches.launch(stream, self.elements(len / 4), &arguments) }
     }
 

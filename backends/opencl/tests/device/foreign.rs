@@ -53,7 +53,8 @@ fn what_is_taken_of_a_context_is_given_back() {
         let event = ours.record(&stream).expect("an event");
         ours.synchronize(&stream).expect("a wait");
         drop((stream, memory, event, ours));
-        // Another test that opens a device looks at all that are open, and may have hold of this one for a moment.
+        // Another test that opens a device looks at all that are open, and may have hold of this one for a
+        // moment.
         let is_back = (0..1_000_000).any(|_| {
             std::thread::yield_now();
             theirs.reference_count().expect("a count") == before

@@ -121,7 +121,8 @@ fn a_devices_own_memory_is_not_mapped() {
     }
 }
 
-/// What a stager does, on memory that stays mapped where that helps: write, copy on a stream, write again when it is done.
+/// What a stager does, on memory that stays mapped where that helps: write, copy on a stream, write again
+/// when it is done.
 #[test]
 fn pinned_memory_is_written_and_copied_again_and_again() {
     for device in require::devices() {
@@ -164,7 +165,8 @@ fn pinned_memory_may_drop_while_it_is_copied() {
     }
 }
 
-/// A kernel, a fill or a copy to itself takes memory out of its mapping; ranges of it are written before and after.
+/// A kernel, a fill or a copy to itself takes memory out of its mapping; ranges of it are written before and
+/// after.
 #[test]
 fn pinned_memory_serves_kernels_and_ranges_of_it_the_host() {
     let half = BYTES as usize / 2;

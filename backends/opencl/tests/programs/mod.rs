@@ -108,7 +108,8 @@ impl Programs {
     }
 
     #[allow(dead_code, reason = "each test program uses a part of it")]
-    /// Whether the device works on one queue while another is busy, as seen. A device that does may not do it every time.
+    /// Whether the device works on one queue while another is busy, as seen. A device that does may not do it
+    /// every time.
     pub(crate) fn runs_queues_at_once(&self) -> bool {
         let [busy, idle] = [0; 2].map(|_| self.device.create_stream().expect("a stream"));
         let [one, two] = [0; 2].map(|_| self.device.allocate(1, Placement::Device.into()).expect("memory"));

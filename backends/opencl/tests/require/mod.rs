@@ -2,8 +2,8 @@
 
 use vrampool_opencl::{OpenClDevice, list};
 
-/// Every device. A test without one is skipped with a line that says so, and fails where `VRAMPOOL_REQUIRE`, a list
-/// separated by commas, names `opencl`.
+/// Every device. A test without one is skipped with a line that says so, and fails where `VRAMPOOL_REQUIRE`,
+/// a list separated by commas, names `opencl`.
 pub(crate) fn devices() -> Vec<OpenClDevice> {
     match list() {
         Ok(devices) => devices

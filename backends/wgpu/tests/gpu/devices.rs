@@ -83,7 +83,8 @@ fn the_programs_own_device_conforms_and_keeps_its_handlers() {
         lost.fetch_add(1, Ordering::Relaxed);
     });
     let own = WgpuDevice::from_parts(device.clone(), queue).expect("a device");
-    // Without the feature for it there is no host-visible memory, and the device's own is used for everything.
+    // Without the feature for it there is no host-visible memory, and the device's own is used for
+    // everything.
     assert!(!own.properties().capabilities.contains(Capabilities::HOST_VISIBLE));
     let report = vrampool_backend::conformance::check(&own).expect("conforms");
     assert_eq!(report.skipped.len(), 8, "{report}");

@@ -80,7 +80,8 @@ fn what_is_dropped_beyond_the_bound_is_submitted_at_once() {
     assert!(held(&device) <= STAGING, "{} bytes", held(&device));
 }
 
-/// Four threads that allocate, use and drop, without anybody who trims: never more than the limit of their accounts and the bound.
+/// Four threads that allocate, use and drop, without anybody who trims: never more than the limit of their
+/// accounts and the bound.
 #[test]
 fn four_threads_hold_what_is_live_and_a_bounded_rest() {
     const LIVE: u64 = 48 * MIB;

@@ -1,4 +1,5 @@
-//! Work is done in the order of the calls, the program's own submissions included, and nobody waits who did not ask for it.
+//! Work is done in the order of the calls, the program's own submissions included, and nobody waits who did
+//! not ask for it.
 
 use crate::{BYTES, copy, fill, memory, others, read, require};
 use std::sync::Arc;
@@ -123,8 +124,8 @@ fn so_it_is_while_other_threads_use_the_device() {
     });
 }
 
-/// Enqueues work that takes a while on any device, so many rounds for each word of a memory. The memory is returned: what is dropped
-/// under work is waited for by the next allocation.
+/// Enqueues work that takes a while on any device, so many rounds for each word of a memory. The memory is
+/// returned: what is dropped under work is waited for by the next allocation.
 #[must_use]
 fn busy(device: &WgpuDevice, kernels: &TestKernels, stream: &WgpuStream, rounds: u32) -> WgpuMemory {
     let memory = device.allocate(BUSY, Placement::Device.into()).expect("memory");
@@ -391,7 +392,8 @@ fn a_callback_of_wgpus_may_use_the_device() {
 #[test]
 fn what_nobody_asks_about_is_done_all_the_same() {
     let Some(device) = require::device() else { return };
-    // The same device of wgpu's under another handle, so that the buffer's contents can be asked for at the end.
+    // The same device of wgpu's under another handle, so that the buffer's contents can be asked for at the
+    // end.
     let limited = device.with_memory_limit(1 << 20).expect("a device");
     let buffer = {
         let stream = limited.create_stream().expect("a stream");

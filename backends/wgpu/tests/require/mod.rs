@@ -2,8 +2,8 @@
 
 use vrampool_wgpu::WgpuDevice;
 
-/// The first device. A test without one is skipped with a line that says so, and fails where `VRAMPOOL_REQUIRE`, a list
-/// separated by commas, names `wgpu`.
+/// The first device. A test without one is skipped with a line that says so, and fails where
+/// `VRAMPOOL_REQUIRE`, a list separated by commas, names `wgpu`.
 pub(crate) fn device() -> Option<WgpuDevice> {
     match WgpuDevice::open(0) {
         Ok(device) => Some(device),

@@ -42,19 +42,21 @@ pub(crate) struct Filter {
     is_asked: Cell<bool>,
 }
 
-// SAFETY: what it captured is C++'s, and PyTorch's functions are made to be asked on any thread; the lock lets one at a time, which
-// alone changes the flag.
+// SAFETY: what it captured is C++'s, and PyTorch's functions are made to be asked on any thread; the lock
+// lets one at a time, which alone changes the flag.
 unsafe impl Send for Filter {}
 // SAFETY: as above.
 unsafe impl Sync for Filter {}
 
 impl Filter {
-    /// A copy of the function there; `None` of null or an empty one. What its copy constructor throws goes on to the caller.
+    /// A copy of the function there; `None` of null or an empty one. What its copy constructor throws goes on
+    /// to the caller.
     pub(crate) fn copy_of(function: CppFunction) -> Option<Self> {
         if function.0.is_null() {
             return None;
         }
-        // SAFETY: C++'s promise: it has this layout, and nobody changes it meanwhile. Rust has no other than null.
+        // SAFETY: C++'s promise: it has this layout, and nobody changes it meanwhile. Rust has no other than
+        // null.
         let function = unsafe { &*function.0 };
         let (manage, invoke) = (function.manage?, function.invoke?);
         let mut functor = MaybeUninit::<Functor>::zeroed();
@@ -75,7 +77,8 @@ impl Filter {
         }
         let _asked = Asked(&self.is_asked);
         let mut stream = stream;
-        // SAFETY: a function's invoker with what that captured, and the argument by reference, as `Args&&...` are passed.
+        // SAFETY: a function's invoker with what that captured, and the argument by reference, as `Args&&...`
+        // are passed.
         unsafe { invoke(&raw const function.functor, &raw mut stream) }
     }
 }
@@ -94,7 +97,8 @@ impl Drop for Filter {
         let function = self.function.get_mut();
         let functor = &raw mut function.functor;
         if let Some(manage) = function.manage {
-            // SAFETY: the manager of a function, for the copy that it made; nobody has it any more. Destructors do not throw.
+            // SAFETY: the manager of a function, for the copy that it made; nobody has it any more.
+            // Destructors do not throw.
             unsafe { manage(functor, functor.cast_const(), DESTROY) };
         }
     }

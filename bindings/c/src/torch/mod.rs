@@ -208,13 +208,14 @@ fn record(held: &mut blocks::Held, stream: usize, tell: Tell) -> Result<(), Fail
     })
 }
 
-/// Work on a stream uses a block, in the order of the program. For callers who hear of no failure: the block is then waited for with
-/// all of the device.
+/// Work on a stream uses a block, in the order of the program. For callers who hear of no failure: the block
+/// is then waited for with all of the device.
 pub(crate) fn record_surely(held: &mut blocks::Held, stream: usize) -> Result<(), Failure> {
     record(held, stream, Buffer::record_stream).inspect_err(|_| held.is_unordered = true)
 }
 
-/// Does something with a stream of a pool's device, also of a pool that was destroyed while the block was not.
+/// Does something with a stream of a pool's device, also of a pool that was destroyed while the block was
+/// not.
 fn with_stream_of<T>(
     pool: u64,
     stream: usize,

@@ -1,9 +1,10 @@
 //! Failures as PyTorch's own exceptions.
 //!
-//! They are classes of C++: `c10::OutOfMemoryError` and its base `c10::Error`, in libraries that a process with PyTorch has
-//! loaded. Their parts are looked up by name and put together here, so that neither C++ nor PyTorch is needed to build this: the
-//! exception is allocated and thrown by libstdc++, its text is a `std::string` of libstdc++'s, `c10::Error`'s constructor makes
-//! the object, and the table of virtual functions makes it an out-of-memory. An object of the derived class has no fields more.
+//! They are classes of C++: `c10::OutOfMemoryError` and its base `c10::Error`, in libraries that a process
+//! with PyTorch has loaded. Their parts are looked up by name and put together here, so that neither C++ nor
+//! PyTorch is needed to build this: the exception is allocated and thrown by libstdc++, its text is a
+//! `std::string` of libstdc++'s, `c10::Error`'s constructor makes the object, and the table of virtual
+//! functions makes it an out-of-memory. An object of the derived class has no fields more.
 
 use libloading::os::unix::{Library, RTLD_LAZY, Symbol};
 use parking_lot::Mutex;
@@ -57,7 +58,8 @@ unsafe impl Send for Thrower {}
 // SAFETY: as above.
 unsafe impl Sync for Thrower {}
 
-/// What throws PyTorch's exceptions, if it is in this process. It may be loaded later, so it is looked for until it is there.
+/// What throws PyTorch's exceptions, if it is in this process. It may be loaded later, so it is looked for
+/// until it is there.
 pub(crate) fn find() -> Option<Thrower> {
     static FOUND: Mutex<Option<Thrower>> = Mutex::new(None);
     let mut found = FOUND.lock();
@@ -75,7 +77,8 @@ fn look_for() -> Option<Thrower> {
         b"_ZN3c105ErrorC1ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE\0",
     )?;
     let error = class(&c10, b"_ZTVN3c105ErrorE\0")?;
-    // The class has no function of its own: every library that throws it has its own table, all of them alike.
+    // The class has no function of its own: every library that throws it has its own table, all of them
+    // alike.
     let throwers = ["libc10_cuda.so", "libtorch_python.so", "libtorch_cpu.so", "libc10_hip.so", "libc10.so"];
     let out_of_memory =
         throwers.iter().find_map(|library| class(&loaded(library)?, b"_ZTVN3c1016OutOfMemoryErrorE\0"))?;
@@ -95,14 +98,14 @@ fn look_for() -> Option<Thrower> {
 
 /// A library, if the process has it already.
 fn loaded(name: &str) -> Option<Library> {
-    // SAFETY: nothing is loaded, so nothing is initialised; a library of the system's or PyTorch's is taken to be what its name
-    // says.
+    // SAFETY: nothing is loaded, so nothing is initialised; a library of the system's or PyTorch's is taken
+    // to be what its name says.
     unsafe { Library::open(Some(name), RTLD_NOLOAD | RTLD_LAZY) }.ok()
 }
 
 fn symbol<T: Copy>(library: &Library, name: &[u8]) -> Option<T> {
-    // SAFETY: each is asked for with the type that its mangled name says. PyTorch's and the standard library are never unloaded,
-    // so that it may outlive this handle.
+    // SAFETY: each is asked for with the type that its mangled name says. PyTorch's and the standard library
+    // are never unloaded, so that it may outlive this handle.
     let found: Symbol<T> = unsafe { library.get(name) }.ok()?;
     Some(*found)
 }
@@ -121,7 +124,8 @@ impl Class {
         unsafe { *place }
     }
 
-    /// The destructor that frees no memory, which is the first function of a class that inherits `std::exception`.
+    /// The destructor that frees no memory, which is the first function of a class that inherits
+    /// `std::exception`.
     fn destructor(self) -> *const c_void {
         // SAFETY: the table of a class with virtual functions.
         unsafe { *self.table }
@@ -134,7 +138,8 @@ impl Thrower {
         let class = if is_out_of_memory { self.out_of_memory } else { self.error };
         let mut string: StringPlace = [0; 8];
         let allocator = 0;
-        // SAFETY: libstdc++'s constructor, with a place larger than a string, and text of this length; an allocator has no state.
+        // SAFETY: libstdc++'s constructor, with a place larger than a string, and text of this length; an
+        // allocator has no state.
         unsafe {
             (self.make_string)(&raw mut string, text.as_ptr().cast(), text.len(), &raw const allocator)
         };
@@ -145,12 +150,13 @@ impl Thrower {
             file: c"vrampool".as_ptr(),
             line: 0,
         };
-        // SAFETY: the constructor of `c10::Error`, with a place larger than one and a string that it takes the text from. As the
-        // Itanium ABI has it, what is not trivial is passed by its address.
+        // SAFETY: the constructor of `c10::Error`, with a place larger than one and a string that it takes
+        // the text from. As the Itanium ABI has it, what is not trivial is passed by its address.
         unsafe { (self.make_error)(exception, place, &raw mut string) };
         // SAFETY: libstdc++'s destructor, for the string that was made above and nobody uses.
         unsafe { (self.drop_string)(&raw mut string) };
-        // SAFETY: an object of the derived class is one of its base with another table, which is its first word.
+        // SAFETY: an object of the derived class is one of its base with another table, which is its first
+        // word.
         unsafe { ptr::write(exception.cast(), class.table) };
         // SAFETY: an exception of this type and with this destructor, which is C++'s to catch and to free.
         unsafe { (self.throw)(exception, class.type_info(), class.destructor()) }

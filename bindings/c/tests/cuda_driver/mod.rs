@@ -87,7 +87,8 @@ impl Driver {
         let mut context = ptr::null_mut();
         // SAFETY: CUDA's header gives the function this type.
         let retain = unsafe { self.library.get::<Retain>(b"cuDevicePrimaryCtxRetain\0") };
-        // SAFETY: the driver is initialised by the pool; the call writes one handle, kept until the process ends.
+        // SAFETY: the driver is initialised by the pool; the call writes one handle, kept until the process
+        // ends.
         assert_eq!(unsafe { retain.expect("the driver has it")(&raw mut context, 0) }, 0);
         // SAFETY: as above.
         let set = unsafe { self.library.get::<Wait>(b"cuCtxSetCurrent\0") };

@@ -1,4 +1,5 @@
-//! Options of pools, as text, against a naive second reader: they are refused, or the pool is as the last value of each key says.
+//! Options of pools, as text, against a naive second reader: they are refused, or the pool is as the last
+//! value of each key says.
 
 use std::ffi::CString;
 use vrampool_c::boundary::Out;

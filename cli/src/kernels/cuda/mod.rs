@@ -44,8 +44,8 @@ impl CudaKernels {
     }
 
     /// # Safety
-    /// `push` pushes the parameters of `kernel`, and with them and `config` the kernel stays within the views that were pushed, which are
-    /// of `stream`.
+    /// `push` pushes the parameters of `kernel`, and with them and `config` the kernel stays within the views
+    /// that were pushed, which are of `stream`.
     unsafe fn launch<'a>(
         &'a self,
         kernel: &'a CudaFunction,
@@ -58,8 +58,8 @@ impl CudaKernels {
         }
         let mut launch = stream.cudarc().launch_builder(kernel);
         push(&mut launch);
-        // SAFETY: the caller's promise. Kernel and stream are of one context, and the memory of a region is freed only behind the work
-        // on its stream.
+        // SAFETY: the caller's promise. Kernel and stream are of one context, and the memory of a region is
+        // freed only behind the work on its stream.
         let launched = unsafe { launch.launch(config) };
         launched.map(drop).map_err(failed("cuLaunchKernel"))
     }
@@ -90,8 +90,8 @@ impl Kernels<CudaDevice> for CudaKernels {
             block_dim: (TILE as u32, TILE as u32, 1),
             shared_mem_bytes: 0,
         };
-        // SAFETY: the parameters are the kernel's. It reads rows x inner and inner x columns elements at the strides, and writes rows x
-        // columns; `shapes::product` found all of them to be in their regions.
+        // SAFETY: the parameters are the kernel's. It reads rows x inner and inner x columns elements at the
+        // strides, and writes rows x columns; `shapes::product` found all of them to be in their regions.
         unsafe {
             self.launch(&self.multiply, stream, config, |launch| {
                 launch.arg(&left).arg(&left_row).arg(&left_column);
@@ -111,7 +111,8 @@ impl Kernels<CudaDevice> for CudaKernels {
         let [columns, count] = shapes::bias(&bias, &values.region)?;
         let floor = activation.floor();
         let (bias, mut values) = (stream.view::<f32>(bias)?, stream.view_mut::<f32>(values.region)?);
-        // SAFETY: the parameters are the kernel's; it goes through `count` values, and its bias has `columns`, not 0.
+        // SAFETY: the parameters are the kernel's; it goes through `count` values, and its bias has
+        // `columns`, not 0.
         unsafe {
             self.launch(&self.add_bias, stream, elements(count), |launch| {
                 launch.arg(&bias).arg(&columns).arg(&floor).arg(&mut values).arg(&count);
@@ -163,8 +164,9 @@ impl Kernels<CudaDevice> for CudaKernels {
         let labels = stream.view::<u32>(labels)?;
         let (mut logits, mut tally) =
             (stream.view_mut::<f32>(logits.region)?, stream.view_mut::<f32>(tally)?);
-        // SAFETY: the parameters are the kernel's, and so is the one block. It goes through rows x columns logits, as many labels as
-        // rows, and two floats of the tally; a label that is no column is taken for the last.
+        // SAFETY: the parameters are the kernel's, and so is the one block. It goes through rows x columns
+        // logits, as many labels as rows, and two floats of the tally; a label that is no column is taken for
+        // the last.
         unsafe {
             self.launch(&self.softmax_cross_entropy, stream, blocks(1), |launch| {
                 launch.arg(&labels).arg(&smoothing).arg(&mut logits).arg(&rows).arg(&columns).arg(&mut tally);
@@ -206,7 +208,8 @@ impl Oscillator<CudaDevice> for CudaKernels {
         let [runs, samples] = shapes::oscillators(&parameters, &states)?;
         let steps = u64::from(steps);
         let (parameters, mut states) = (stream.view::<f32>(parameters)?, stream.view_mut::<f32>(states)?);
-        // SAFETY: the parameters are the kernel's; it reads three rows of `runs`, and writes `samples` rows, which are all there are.
+        // SAFETY: the parameters are the kernel's; it reads three rows of `runs`, and writes `samples` rows,
+        // which are all there are.
         unsafe {
             self.launch(&self.van_der_pol, stream, elements(runs), |launch| {
                 launch.arg(&parameters).arg(&step).arg(&steps).arg(&mut states).arg(&runs).arg(&samples);

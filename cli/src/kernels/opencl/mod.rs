@@ -110,8 +110,8 @@ impl Kernels<OpenClDevice> for OpenClKernels {
             .long(rows)
             .long(inner)
             .long(columns);
-        // SAFETY: the arguments are the kernel's. It reads rows x inner and inner x columns elements at the strides, and writes rows x
-        // columns; `shapes::product` found all of them to be in their regions.
+        // SAFETY: the arguments are the kernel's. It reads rows x inner and inner x columns elements at the
+        // strides, and writes rows x columns; `shapes::product` found all of them to be in their regions.
         unsafe { self.multiply.launch(stream, self.product_grid(rows, columns), &arguments) }
     }
 
@@ -126,7 +126,8 @@ impl Kernels<OpenClDevice> for OpenClKernels {
         let (bias, values) = (stream.view::<f32>(bias)?, stream.view_mut::<f32>(values.region)?);
         let arguments =
             Arguments::new().view(&bias).long(columns).float(activation.floor()).view(&values).long(count);
-        // SAFETY: the arguments are the kernel's; it goes through `count` values, and its bias has `columns`, not 0.
+        // SAFETY: the arguments are the kernel's; it goes through `count` values, and its bias has `columns`,
+        // not 0.
         unsafe { self.add_bias.launch(stream, self.elements(count), &arguments) }
     }
 
@@ -174,8 +175,9 @@ impl Kernels<OpenClDevice> for OpenClKernels {
             .long(rows)
             .long(columns)
             .view(&tally);
-        // SAFETY: the arguments are the kernel's, and so is the one group. It goes through rows x columns logits, as many labels as
-        // rows, and two floats of the tally; a label that is no column is taken for the last.
+        // SAFETY: the arguments are the kernel's, and so is the one group. It goes through rows x columns
+        // logits, as many labels as rows, and two floats of the tally; a label that is no column is taken for
+        // the last.
         unsafe { self.softmax_cross_entropy.launch(stream, self.groups(1), &arguments) }
     }
 
@@ -223,7 +225,8 @@ impl Oscillator<OpenClDevice> for OpenClKernels {
             .view(&states)
             .long(runs)
             .long(samples);
-        // SAFETY: the arguments are the kernel's; it reads three rows of `runs`, and writes `samples` rows, which are all there are.
+        // SAFETY: the arguments are the kernel's; it reads three rows of `runs`, and writes `samples` rows,
+        // which are all there are.
         unsafe { self.van_der_pol.launch(stream, self.elements(runs), &arguments) }
     }
 }

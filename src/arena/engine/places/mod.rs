@@ -1,5 +1,5 @@
-//! Blocks where the caller wants them: for whoever has more than one way to make a range of bytes, and looks which of them
-//! a request is to have.
+//! Blocks where the caller wants them: for whoever has more than one way to make a range of bytes, and looks
+//! which of them a request is to have.
 
 use super::block::BlockId;
 use super::error::ArenaError;
@@ -49,8 +49,8 @@ impl Arena {
         Moment { named: self.serial(), changes: self.dynamic.changes }
     }
 
-    /// As [`allocate`](Self::allocate) in the dynamic zone, from a hole alone: never from the free end. Nobody is told why
-    /// there is none, for whoever asks this has another way.
+    /// As [`allocate`](Self::allocate) in the dynamic zone, from a hole alone: never from the free end.
+    /// Nobody is told why there is none, for whoever asks this has another way.
     #[inline]
     pub(crate) fn allocate_in_hole(&mut self, bytes: u64) -> Option<BlockId> {
         let index = self.place_by(bytes, FreeBlocks::cut_hole);
@@ -64,8 +64,8 @@ impl Arena {
         self.newest(index)
     }
 
-    /// `bytes` at `offset`, both multiples of the alignment, if all of it is free. Looks at the zone's free blocks that are
-    /// as large, smallest first.
+    /// `bytes` at `offset`, both multiples of the alignment, if all of it is free. Looks at the zone's free
+    /// blocks that are as large, smallest first.
     ///
     /// # Errors
     /// As [`allocate`](Self::allocate).
@@ -74,8 +74,8 @@ impl Arena {
         self.named(index, (bytes, 1, Zone::Dynamic))
     }
 
-    /// As [`allocate_at`](Self::allocate_at), and the place is neither live nor free, but [held](Self::held), until it is
-    /// [let in](Self::let_in) or [put back](Self::put_back). No figure of live bytes ever had it.
+    /// As [`allocate_at`](Self::allocate_at), and the place is neither live nor free, but [held](Self::held),
+    /// until it is [let in](Self::let_in) or [put back](Self::put_back). No figure of live bytes ever had it.
     ///
     /// # Errors
     /// As [`allocate`](Self::allocate).
@@ -87,8 +87,8 @@ impl Arena {
         Ok(block)
     }
 
-    /// A live block that its owner freed is neither live nor free from now on, but [held](Self::held), until it is
-    /// [put back](Self::put_back).
+    /// A live block that its owner freed is neither live nor free from now on, but [held](Self::held), until
+    /// it is [put back](Self::put_back).
     pub(crate) fn set_freed_apart(&mut self, block: BlockId) {
         let is_idle =
             self.table.get(block.index()).is_some_and(|record| record.is_live_and_idle(block.serial()));
@@ -135,8 +135,8 @@ impl Arena {
         self.table.reserve_many(u32::try_from(count).map_err(|_| ArenaError::TooManyBlocks)?)
     }
 
-    /// Whether a live block would be a hole of its own if it were free: nothing free is before it, and behind it is something
-    /// that is not, nor the end of its zone.
+    /// Whether a live block would be a hole of its own if it were free: nothing free is before it, and behind
+    /// it is something that is not, nor the end of its zone.
     #[inline]
     pub(crate) fn is_between_live(&self, live: BlockId) -> bool {
         let Record { before, after, .. } = self.table[live.index()];
@@ -202,7 +202,8 @@ impl Arena {
         index
     }
 
-    /// Free blocks of the dynamic zone of at least `bytes`: the smallest so many, the smaller first, and last its free end.
+    /// Free blocks of the dynamic zone of at least `bytes`: the smallest so many, the smaller first, and last
+    /// its free end.
     pub(crate) fn rooms(&self, bytes: u64, most: usize) -> impl Iterator<Item = Room> {
         let (table, free) = (&self.table, &self.dynamic.free);
         let room = |index: u32| Room { offset: table[index].offset, bytes: table[index].bytes, index };
@@ -232,8 +233,8 @@ impl Arena {
         self.named(index, (bytes, 1, Zone::Dynamic))
     }
 
-    /// The free blocks of the dynamic zone of at least `bytes`, and its free end whatever that has, by offset. To a list that is
-    /// empty.
+    /// The free blocks of the dynamic zone of at least `bytes`, and its free end whatever that has, by
+    /// offset. To a list that is empty.
     pub(crate) fn holes(&self, bytes: u64, holes: &mut Vec<Room>) {
         holes.extend(self.rooms(bytes, usize::MAX));
         let (end, capacity) = (self.free_end(Zone::Dynamic), self.dynamic.end);
@@ -243,7 +244,8 @@ impl Arena {
         holes.sort_unstable_by_key(|room| room.offset);
     }
 
-    /// The free blocks of the stable zone of at least `bytes`, by offset, in front of a list of such blocks of the dynamic one.
+    /// The free blocks of the stable zone of at least `bytes`, by offset, in front of a list of such blocks
+    /// of the dynamic one.
     pub(crate) fn stable_holes(&self, bytes: u64, holes: &mut Vec<Room>) {
         // A zone without bytes has no bins.
         if self.stable.end == 0 {

@@ -43,17 +43,17 @@ pub(crate) fn add<S: Stream>(streams: &mut Streams<S>, stream: &S) {
     }
 }
 
-/// Disjoint parts of a range with the streams that used them last. A free costs an entry here and no event; neighbours
-/// of the same streams are one entry.
+/// Disjoint parts of a range with the streams that used them last. A free costs an entry here and no event;
+/// neighbours of the same streams are one entry.
 ///
-/// What a stream gets that it alone used, or all users of which it is behind, may stay here, under the block, until the block is
-/// freed: what is here of live bytes does not matter, because freeing them says it anew. So a program with one stream has one
-/// entry, from the start to the highest byte it ever had, and that is a known one: nothing is looked up. Two are known, because
-/// a growing arena has two parts.
+/// What a stream gets that it alone used, or all users of which it is behind, may stay here, under the block,
+/// until the block is freed: what is here of live bytes does not matter, because freeing them says it anew.
+/// So a program with one stream has one entry, from the start to the highest byte it ever had, and that is a
+/// known one: nothing is looked up. Two are known, because a growing arena has two parts.
 ///
-/// A stream that waits for another is behind all that the other did up to some point. So it need not wait again for what the other
-/// freed before that: such a point begins an era, parts have the era of their last free, and who waited for whom up to which one
-/// is known, and who is done up to which one.
+/// A stream that waits for another is behind all that the other did up to some point. So it need not wait
+/// again for what the other freed before that: such a point begins an era, parts have the era of their last
+/// free, and who waited for whom up to which one is known, and who is done up to which one.
 #[derive(Debug)]
 pub(crate) struct Unsettled<S> {
     parts: Parts<S>,
@@ -92,15 +92,16 @@ impl<S: Stream> Unsettled<S> {
         }
     }
 
-    /// One in place of another, of other bytes: no era that began there is one of here, whenever its answer comes.
+    /// One in place of another, of other bytes: no era that began there is one of here, whenever its answer
+    /// comes.
     pub(crate) fn after(before: &mut Self) -> Self {
         let mut new = Self::new();
         new.era = before.begin_era() + 1;
         new
     }
 
-    /// Whether all of `range` is down as freed by the stream in this era, so that nothing has to be put there when it was the
-    /// only user.
+    /// Whether all of `range` is down as freed by the stream in this era, so that nothing has to be put there
+    /// when it was the only user.
     #[inline]
     pub(crate) fn is_of(&mut self, range: &Range<u64>, stream: &S) -> bool {
         let [first, second] = &self.known;
@@ -117,8 +118,8 @@ impl<S: Stream> Unsettled<S> {
             || self.becomes_known_as(range, stream).is_some()
     }
 
-    /// Somebody waits from now on, or is marked. To be called before that is asked of the device; answers the era that is over, for
-    /// [`waited`](Self::waited) or [`done`](Self::done).
+    /// Somebody waits from now on, or is marked. To be called before that is asked of the device; answers the
+    /// era that is over, for [`waited`](Self::waited) or [`done`](Self::done).
     pub(crate) fn begin_era(&mut self) -> u64 {
         self.era += 1;
         self.era - 1
@@ -144,9 +145,9 @@ impl<S: Stream> Unsettled<S> {
         self.waits.reach(stream.id())
     }
 
-    /// The parts that overlap `range`, in order: each part's range, and how late whoever `reach` is of would be behind those who freed
-    /// it. That is the latest answer of `point`, which is asked of each that it would have to wait for and its era; none if it
-    /// need not wait.
+    /// The parts that overlap `range`, in order: each part's range, and how late whoever `reach` is of would
+    /// be behind those who freed it. That is the latest answer of `point`, which is asked of each that it
+    /// would have to wait for and its era; none if it need not wait.
     pub(crate) fn lateness(
         &self,
         range: &Range<u64>,
@@ -159,7 +160,8 @@ impl<S: Stream> Unsettled<S> {
         })
     }
 
-    /// The parts that overlap `range`, in order, and whether one of those who freed each is such, which is told the part's era.
+    /// The parts that overlap `range`, in order, and whether one of those who freed each is such, which is
+    /// told the part's era.
     pub(crate) fn parts_with(
         &self,
         range: &Range<u64>,
@@ -179,8 +181,9 @@ impl<S: Stream> Unsettled<S> {
             || self.parts_with(range, |user, _| user != stream.id()).all(|(_, is_anothers)| !is_anothers)
     }
 
-    /// From now on `range` is free and `streams` used it last. Answers handles that may be the last ones, of others that parts here had:
-    /// to be dropped without the lock, and no list of all who used the range before.
+    /// From now on `range` is free and `streams` used it last. Answers handles that may be the last ones, of
+    /// others that parts here had: to be dropped without the lock, and no list of all who used the range
+    /// before.
     #[must_use]
     pub(crate) fn put(&mut self, range: Range<u64>, streams: Streams<S>) -> Streams<S> {
         self.put_of(range, streams, self.era)
@@ -212,8 +215,8 @@ impl<S: Stream> Unsettled<S> {
         gone
     }
 
-    /// As [`put`](Self::put) for one stream, without a lock's being let go: what that answers is kept until it is
-    /// [taken](Self::take_gone). Does nothing, and answers no, if there are too many already.
+    /// As [`put`](Self::put) for one stream, without a lock's being let go: what that answers is kept until
+    /// it is [taken](Self::take_gone). Does nothing, and answers no, if there are too many already.
     #[inline]
     pub(crate) fn put_own(&mut self, range: Range<u64>, stream: &S) -> bool {
         let is_here = |known: &Known| known.holds(&range, stream) && known.era == self.era;
@@ -232,8 +235,9 @@ impl<S: Stream> Unsettled<S> {
         true
     }
 
-    /// Has all of the part that `range` is in be of this era, if it is the stream's alone and not much larger: who gets the rest of it
-    /// waits longer than he must, which is on the safe side, and neither the part nor the next search for it is cut in pieces.
+    /// Has all of the part that `range` is in be of this era, if it is the stream's alone and not much
+    /// larger: who gets the rest of it waits longer than he must, which is on the safe side, and neither the
+    /// part nor the next search for it is cut in pieces.
     fn renew(&mut self, range: &Range<u64>, stream: &S) -> bool {
         let (id, era, bytes, waits) = (stream.id(), self.era, range.end - range.start, &self.waits);
         let is_whole = |part: &Part<S>| {
@@ -248,26 +252,29 @@ impl<S: Stream> Unsettled<S> {
         true
     }
 
-    /// As [`put`](Self::put) of what they had freed in that era, without a lock's being let go: what that answers is kept until it is
-    /// [taken](Self::take_gone).
+    /// As [`put`](Self::put) of what they had freed in that era, without a lock's being let go: what that
+    /// answers is kept until it is [taken](Self::take_gone).
     pub(crate) fn put_late(&mut self, range: Range<u64>, streams: Streams<S>, era: u64) {
         let gone = self.put_of(range, streams, era);
         self.keep_gone(gone);
     }
 
-    /// Keeps handles until they are [taken](Self::take_gone), of each stream one: with that no other is the last.
+    /// Keeps handles until they are [taken](Self::take_gone), of each stream one: with that no other is the
+    /// last.
     pub(crate) fn keep_gone(&mut self, streams: Streams<S>) {
         streams.iter().for_each(|stream| add(&mut self.gone, stream));
     }
 
-    /// `range` is about to be handed out to `stream`: returns all others that used any part of it and that it is not behind, if
-    /// there are any. They stay here: freeing the range says anew who used it, and a request that fails changes nothing.
+    /// `range` is about to be handed out to `stream`: returns all others that used any part of it and that it
+    /// is not behind, if there are any. They stay here: freeing the range says anew who used it, and a
+    /// request that fails changes nothing.
     #[inline]
     pub(crate) fn awaited_for(&mut self, range: &Range<u64>, stream: &S) -> Option<Awaited<S>> {
         if self.is_settled(range, stream) { None } else { self.others_of(range, stream) }
     }
 
-    /// Whether there is nobody whom a stream that `range` is handed out to has to wait for. What is here stays as it is then.
+    /// Whether there is nobody whom a stream that `range` is handed out to has to wait for. What is here
+    /// stays as it is then.
     #[inline]
     pub(crate) fn is_settled_for(&mut self, range: &Range<u64>, stream: &S) -> bool {
         self.is_settled(range, stream) || self.has_no_others(range, stream)
@@ -298,7 +305,8 @@ impl<S: Stream> Unsettled<S> {
         if self.gone.is_empty() { Streams::new() } else { mem::take(&mut self.gone) }
     }
 
-    /// Finds the part with the start of `range`, if it is the stream's; answers its era if all of the range is in it.
+    /// Finds the part with the start of `range`, if it is the stream's; answers its era if all of the range
+    /// is in it.
     #[cold]
     fn becomes_known_as(&mut self, range: &Range<u64>, stream: &S) -> Option<u64> {
         let part = self.parts.at(range.start).filter(|part| part.is_of(stream.id()))?;
@@ -315,8 +323,8 @@ impl<S: Stream> Unsettled<S> {
         self.known[0] = known;
     }
 
-    /// All streams that used any part of `range` and are not known to be done with that, as far as it is free: of what is live it may
-    /// say less, or who used it before.
+    /// All streams that used any part of `range` and are not known to be done with that, as far as it is
+    /// free: of what is live it may say less, or who used it before.
     pub(crate) fn users_in(&self, range: &Range<u64>) -> Streams<S> {
         let mut used = Streams::new();
         for Part { streams, era, .. } in self.parts.overlapping(range) {
@@ -326,7 +334,8 @@ impl<S: Stream> Unsettled<S> {
         used
     }
 
-    /// Forgets `range`, and answers all streams that used any part of it and are not known to be done with that.
+    /// Forgets `range`, and answers all streams that used any part of it and are not known to be done with
+    /// that.
     pub(crate) fn take(&mut self, range: Range<u64>) -> Streams<S> {
         let (mut used, mut gone) = (Streams::new(), mem::take(&mut self.gone));
         self.take_each(range, |waits, Part { streams, era, .. }| {

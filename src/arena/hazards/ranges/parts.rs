@@ -1,5 +1,6 @@
-//! Disjoint parts of a range, by offset. A sorted list in chunks: mostly there is one chunk, which is searched and changed faster than a
-//! tree; and where there are many parts a change moves those of one chunk alone.
+//! Disjoint parts of a range, by offset. A sorted list in chunks: mostly there is one chunk, which is
+//! searched and changed faster than a tree; and where there are many parts a change moves those of one chunk
+//! alone.
 
 use super::Streams;
 use std::mem;
@@ -126,8 +127,9 @@ impl<S: Stream> Parts<S> {
         Overlapping { chunks: self.chunks.get(chunk..).unwrap_or_default(), place, range: range.clone() }
     }
 
-    /// Puts one that is not empty in place of all that is there, and joins it with neighbours that are [alike](Part::is_alike). Tells
-    /// handles that no part has any more, whose streams others may have; answers the range of the one that it is in now.
+    /// Puts one that is not empty in place of all that is there, and joins it with neighbours that are
+    /// [alike](Part::is_alike). Tells handles that no part has any more, whose streams others may have;
+    /// answers the range of the one that it is in now.
     pub(super) fn put(&mut self, mut new: Part<S>, mut tell: impl FnMut(Streams<S>)) -> Range<u64> {
         let (start, end) = (new.start, new.end);
         let (chunk, at) = self.place(start).unwrap_or_default();
@@ -174,7 +176,8 @@ impl<S: Stream> Parts<S> {
         range
     }
 
-    /// Whether what is put up to `end` may touch parts of another chunk than the one where it starts, or there is none.
+    /// Whether what is put up to `end` may touch parts of another chunk than the one where it starts, or
+    /// there is none.
     fn is_at_edge(&self, chunk: usize, at: usize, end: u64) -> bool {
         let last = self.chunks.get(chunk).and_then(|parts| parts.last());
         let next = self.chunks.get(chunk + 1).and_then(|parts| parts.first());

@@ -203,7 +203,8 @@ proptest! {
     }
 }
 
-/// A request changes nothing; under the lock no handle is the last, also of a stream that nobody has to wait for.
+/// A request changes nothing; under the lock no handle is the last, also of a stream that nobody has to wait
+/// for.
 #[test]
 fn the_last_handle_of_a_stream_that_is_waited_for_already_is_answered() {
     let streams = [(); 2].map(|()| Counted::new());
@@ -220,8 +221,8 @@ fn the_last_handle_of_a_stream_that_is_waited_for_already_is_answered() {
     assert_eq!(Arc::strong_count(&user.1), 1);
 }
 
-/// No handle of a stream that used a part last is dropped by a put, only with what that answers; and neighbours of the same streams
-/// and era are one part, wherever chunks end.
+/// No handle of a stream that used a part last is dropped by a put, only with what that answers; and
+/// neighbours of the same streams and era are one part, wherever chunks end.
 #[test]
 fn a_put_drops_no_last_handle_and_joins_what_is_alike() {
     let put = (0..END, 1..END / 4, prop::collection::btree_set(0..4usize, 1..4), prop::bool::weighted(0.1));

@@ -48,7 +48,8 @@ impl Holes {
         self.0.iter().map(Extent::of)
     }
 
-    /// Those of the second part of an engine's range, or of both, with at least so many bytes, in place of what is here.
+    /// Those of the second part of an engine's range, or of both, with at least so many bytes, in place of
+    /// what is here.
     pub(super) fn find(&mut self, engine: &Arena, bytes: u64, of_both: bool) {
         self.0.clear();
         engine.holes(bytes, &mut self.0);
@@ -71,7 +72,8 @@ impl Holes {
         }
     }
 
-    /// Of pieces by offset, none of which overlap, the places of those with a free back, each with the hole that has it.
+    /// Of pieces by offset, none of which overlap, the places of those with a free back, each with the hole
+    /// that has it.
     pub(super) fn backs(&self, pieces: &[Extent]) -> impl Iterator<Item = (usize, Extent)> {
         let mut first = 0;
         self.0.iter().map(Extent::of).flat_map(move |hole| {
@@ -81,7 +83,8 @@ impl Holes {
         })
     }
 
-    /// Of pieces by offset, none of which overlap, those with a free front or back, and how many bytes are free in one piece at either.
+    /// Of pieces by offset, none of which overlap, those with a free front or back, and how many bytes are
+    /// free in one piece at either.
     pub(super) fn ends_of(&self, pieces: &[Extent]) -> impl Iterator<Item = (Extent, u64, u64)> {
         let mut holes = self.0.iter().map(Extent::of).peekable();
         // The last hole that starts before a piece ends may reach into the next one.

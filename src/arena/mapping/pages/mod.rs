@@ -1,5 +1,5 @@
-//! What is behind the range of a growing arena: pieces of physical memory, each mapped in the range once, and in stitched
-//! ranges as often as it takes.
+//! What is behind the range of a growing arena: pieces of physical memory, each mapped in the range once, and
+//! in stitched ranges as often as it takes.
 //!
 //! * `cover`: extents of the range, and what of them is free;
 //! * `gaps`: parts of the range with nothing behind them;
@@ -13,21 +13,23 @@
 //!
 //! # Which memory a request gets
 //!
-//! The range has two parts, each of which grows at its end: small requests are served in one and the others in the other, so
-//! that a small block never keeps a large piece from being free.
+//! The range has two parts, each of which grows at its end: small requests are served in one and the others
+//! in the other, so that a small block never keeps a large piece from being free.
 //!
-//! The smallest hole that holds it, as in any arena. A large one that no hole holds gets, of the stitched ranges and the free
-//! end, the *oldest* that holds it: so a program that repeats itself finds each time what was made for it the first time, and
-//! makes no call of the driver from then on. (By induction: what was made later is younger than what served before.)
+//! The smallest hole that holds it, as in any arena. A large one that no hole holds gets, of the stitched
+//! ranges and the free end, the *oldest* that holds it: so a program that repeats itself finds each time what
+//! was made for it the first time, and makes no call of the driver from then on. (By induction: what was made
+//! later is younger than what served before.)
 //!
-//! If nothing does, not even with what a pool gives back that it kept idle, the range grows, at the end of a part or in a gap, as
-//! long as what is mapped stays within a 256th of the most that was live since the last decay. Beyond that, or at the limit, a
-//! range is stitched of free pieces, and only what they lack is made anew. At the limit pieces that small requests left free are stitched
-//! for a large one, too.
+//! If nothing does, not even with what a pool gives back that it kept idle, the range grows, at the end of a
+//! part or in a gap, as long as what is mapped stays within a 256th of the most that was live since the last
+//! decay. Beyond that, or at the limit, a range is stitched of free pieces, and only what they lack is made
+//! anew. At the limit pieces that small requests left free are stitched for a large one, too.
 //!
-//! Once streams share a block, a request that would wait for another stream has the range grow first, as long as what is mapped stays
-//! within three eighths more than the most that was live since the last decay, and others are not to have it within one allowance: a
-//! wait costs a loop that runs ahead of the device more than memory that is there.
+//! Once streams share a block, a request that would wait for another stream has the range grow first, as long
+//! as what is mapped stays within three eighths more than the most that was live since the last decay, and
+//! others are not to have it within one allowance: a wait costs a loop that runs ahead of the device more
+//! than memory that is there.
 
 mod cover;
 mod gaps;

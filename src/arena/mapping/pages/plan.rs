@@ -6,13 +6,16 @@ use super::{Backing, Extent, Holes};
 use crate::arena::engine::{Arena, Zone};
 use vrampool_backend::Backend;
 
-/// Requests below this size are never stitched but at the limit: each piece of a range costs calls of the driver, granules.
+/// Requests below this size are never stitched but at the limit: each piece of a range costs calls of the
+/// driver, granules.
 const STITCHED_FROM: u64 = 1;
 
-/// What is mapped may exceed the most that was live by this share, as a power of two, before ranges are stitched.
+/// What is mapped may exceed the most that was live by this share, as a power of two, before ranges are
+/// stitched.
 const SLACK: u32 = 8;
 
-/// What is mapped may exceed the most that was live by so many eighths, where streams share memory and one would wait for another.
+/// What is mapped may exceed the most that was live by so many eighths, where streams share memory and one
+/// would wait for another.
 const APART: u64 = 3;
 
 /// Whole pieces are spared where the limit leaves less than this share of what is mapped, as a power of two.
@@ -21,11 +24,12 @@ const SPARING: u32 = 3;
 /// The share of what is mapped, as a power of two, that one piece may be: few pieces, and yet small ones.
 const PIECE: u32 = 7;
 
-/// The share of what is mapped, as a power of two, that small requests get at once: few calls, and little that nobody asked
-/// for.
+/// The share of what is mapped, as a power of two, that small requests get at once: few calls, and little
+/// that nobody asked for.
 const RESERVE: u32 = 10;
 
-/// The share of a growth, as a power of two, that one piece is at least: the first request may be for most of the device.
+/// The share of a growth, as a power of two, that one piece is at least: the first request may be for most of
+/// the device.
 const FEW_PIECES: u32 = 10;
 
 /// As [`FEW_PIECES`], however small pieces are to be.
@@ -72,8 +76,8 @@ impl<B: Backend> Backing<B> {
         bytes >= STITCHED_FROM.saturating_mul(self.granularity)
     }
 
-    /// What is to be made for a request of `bytes`, a multiple of the arena's alignment, that nothing mapped in that part of the
-    /// range serves: `None` when that is too much.
+    /// What is to be made for a request of `bytes`, a multiple of the arena's alignment, that nothing mapped
+    /// in that part of the range serves: `None` when that is too much.
     pub(in crate::arena) fn plan(
         &self,
         engine: &Arena,
@@ -127,8 +131,8 @@ impl<B: Backend> Backing<B> {
         self.mapped.saturating_add(added) <= most_live + (most_live >> SLACK)
     }
 
-    /// Whether a request of `bytes` gets new memory rather than that of a stream which is not done with it: what is mapped stays
-    /// within three eighths of the most that was live.
+    /// Whether a request of `bytes` gets new memory rather than that of a stream which is not done with it:
+    /// what is mapped stays within three eighths of the most that was live.
     pub(in crate::arena) fn grows_apart(&self, engine: &Arena, bytes: u64, alignment: u64) -> bool {
         let Some(added) = self.round(bytes) else { return false };
         let most_live = engine.peak_used().max(engine.used().saturating_add(bytes));
@@ -147,7 +151,8 @@ impl<B: Backend> Backing<B> {
         self.refused_apart = Some(self.mapped);
     }
 
-    /// What is to be made for that at the end of the range, from `start` on: there, or where what is free there begins.
+    /// What is to be made for that at the end of the range, from `start` on: there, or where what is free
+    /// there begins.
     pub(in crate::arena) fn plan_apart(&self, engine: &Arena, bytes: u64, start: u64) -> Option<Growth> {
         let end = engine.end(Zone::Dynamic);
         let lacking = self.round(start.checked_add(bytes)?.saturating_sub(end))?;
@@ -168,8 +173,8 @@ impl<B: Backend> Backing<B> {
         (added <= self.room(stock)).then_some(growth)
     }
 
-    /// A range of the free pieces among those `holes`, which are told their least bytes and whether they are of both parts of the range,
-    /// and of new ones for what they lack.
+    /// A range of the free pieces among those `holes`, which are told their least bytes and whether they are
+    /// of both parts of the range, and of new ones for what they lack.
     pub(in crate::arena) fn plan_around(
         &self,
         engine: &Arena,
@@ -186,13 +191,15 @@ impl<B: Backend> Backing<B> {
         })
     }
 
-    /// The least bytes of holes that a range is stitched of, and whether they are of both parts of the arena's, best first: parts smaller
-    /// than a granule are not worth a piece of a range, and what small requests left free is for small ones, but where nothing else serves.
+    /// The least bytes of holes that a range is stitched of, and whether they are of both parts of the
+    /// arena's, best first: parts smaller than a granule are not worth a piece of a range, and what small
+    /// requests left free is for small ones, but where nothing else serves.
     fn hole_sizes(&self) -> [(u64, bool); 3] {
         [(self.granularity, false), (self.granularity, true), (1, true)]
     }
 
-    /// Whether a request that is not stitched without need gets more of that part of the range, if nothing of it serves.
+    /// Whether a request that is not stitched without need gets more of that part of the range, if nothing of
+    /// it serves.
     pub(in crate::arena) fn grows_for(
         &self,
         engine: &Arena,
@@ -205,8 +212,8 @@ impl<B: Backend> Backing<B> {
             && plain.is_some_and(|(plain, _)| plain.bytes <= self.room(stock) && self.has_addresses(plain))
     }
 
-    /// What a part of the range lacks for a request, at its end or in a gap: where the least is lacking, of where there are
-    /// addresses. Its end where nowhere are.
+    /// What a part of the range lacks for a request, at its end or in a gap: where the least is lacking, of
+    /// where there are addresses. Its end where nowhere are.
     fn plain(
         &self,
         engine: &Arena,

@@ -1,15 +1,17 @@
 //! Stitched ranges: which ones exist, how many may exist, and which are retired first.
 //!
-//! A stitched range is a cache entry: its pieces stay in the arena's own range, so it may be retired whenever no buffer uses it. Two
-//! bounds hold for any traffic, both in proportion to the capacity (the limit, or the device's memory where there is none):
+//! A stitched range is a cache entry: its pieces stay in the arena's own range, so it may be retired whenever
+//! no buffer uses it. Two bounds hold for any traffic, both in proportion to the capacity (the limit, or the
+//! device's memory where there is none):
 //!
 //! * pieces in all stitched ranges: three times the granules of the capacity, and [`FEW_PARTS`];
 //! * addresses of all stitched ranges: five times the capacity.
 //!
-//! From three quarters of either on, ranges that no buffer uses are retired, the least recently used first. Ranges in use cannot be
-//! retired. Once all ranges together take more than a thirtieth of either bound, a request gets one only if it uses half of its bytes and
-//! three quarters of its pieces. A piece is part of two live stitched blocks at most, one with its front and one with its back. So
-//! ranges in use have at most eight thirds as many pieces as there are, and addresses of at most four times the capacity, besides that
+//! From three quarters of either on, ranges that no buffer uses are retired, the least recently used first.
+//! Ranges in use cannot be retired. Once all ranges together take more than a thirtieth of either bound, a
+//! request gets one only if it uses half of its bytes and three quarters of its pieces. A piece is part of
+//! two live stitched blocks at most, one with its front and one with its back. So ranges in use have at most
+//! eight thirds as many pieces as there are, and addresses of at most four times the capacity, besides that
 //! thirtieth: one more always fits.
 
 use super::cover::Extent;
@@ -28,7 +30,8 @@ const PARTS: u64 = 3;
 /// Addresses of stitched ranges, in multiples of the capacity.
 const ADDRESSES: u64 = 5;
 
-/// The share of both bounds up to which it does not matter how much of a range a request uses: one of so many.
+/// The share of both bounds up to which it does not matter how much of a range a request uses: one of so
+/// many.
 const SPARE: u64 = 30;
 
 /// A range of pieces that are elsewhere in the arena's.
@@ -190,8 +193,8 @@ impl<B: Backend> Backing<B> {
         (self.stitched.len() + self.torn.len() + retiring) as u64
     }
 
-    /// Takes out ranges that no buffer uses, the least recently used first, until those that stay take no more than `most`, or there are
-    /// none. `Weight::default()` is all of them.
+    /// Takes out ranges that no buffer uses, the least recently used first, until those that stay take no
+    /// more than `most`, or there are none. `Weight::default()` is all of them.
     pub(in crate::arena) fn take_unused(&mut self, most: Weight) -> Vec<Stitched<B>> {
         let mut weight = self.stitched_weight().minus(self.retiring_weight);
         let mut going: Vec<(u64, u64)> = self

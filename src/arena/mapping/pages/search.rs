@@ -137,8 +137,9 @@ impl<B: Backend> Backing<B> {
         self.stitched[..ranges].iter().filter(may_fit).map(|range| range.end).max()
     }
 
-    /// No hole holds as much, so it goes on from the free back of one piece to the next: mostly no hole reaches to the end of a
-    /// piece, and then no range is looked at. Also whether one was spared because a block of so few bytes would keep too much of it.
+    /// No hole holds as much, so it goes on from the free back of one piece to the next: mostly no hole
+    /// reaches to the end of a piece, and then no range is looked at. Also whether one was spared because a
+    /// block of so few bytes would keep too much of it.
     fn oldest_with(&self, holes: &Holes, bytes: u64, ranges: usize) -> (Option<(usize, usize)>, bool) {
         // Of one range the first of its pieces: the row that a request got for which the range was made.
         let (mut oldest, mut is_spared) = ((ranges, 0), false);

@@ -1,7 +1,7 @@
 //! How pieces of memory from several holes make one range for a request. Numbers only.
 //!
-//! A stitched range is a list of pieces, each mapped there a second time, one behind the other. A request gets what is free
-//! of it in a row: the back of a piece, whole pieces, and the front of one.
+//! A stitched range is a list of pieces, each mapped there a second time, one behind the other. A request
+//! gets what is free of it in a row: the back of a piece, whole pieces, and the front of one.
 //!
 //! ```text
 //! the arena's range    │   piece 1   │   piece 2   │   piece 3   │   piece 4   │
@@ -35,8 +35,8 @@ impl Fit {
     }
 }
 
-/// The first place in a range of those pieces with `bytes` free in a row. Extents that follow each other are one; those in `new`, which is
-/// whole pieces, are apart from the others.
+/// The first place in a range of those pieces with `bytes` free in a row. Extents that follow each other are
+/// one; those in `new`, which is whole pieces, are apart from the others.
 pub(in crate::arena) fn fit(pieces: &[Extent], holes: &Holes, bytes: u64, new: &[Extent]) -> Option<Fit> {
     let mut fit = Fit { offset: 0, extents: SmallVec::new() };
     let (mut end, mut row) = (0, 0);
@@ -75,7 +75,8 @@ pub(in crate::arena) fn fit(pieces: &[Extent], holes: &Holes, bytes: u64, new: &
     None
 }
 
-/// A range of those pieces alone that a fit of so many bytes touches: what is missing is rounded up, so there may be one too many.
+/// A range of those pieces alone that a fit of so many bytes touches: what is missing is rounded up, so there
+/// may be one too many.
 pub(super) fn trim(pieces: Vec<Extent>, mut fit: Fit, bytes: u64) -> (Vec<Extent>, Fit) {
     let (offset, mut end) = (fit.offset, 0);
     let touched = pieces.into_iter().filter(|piece| {
@@ -89,9 +90,9 @@ pub(super) fn trim(pieces: Vec<Extent>, mut fit: Fit, bytes: u64) -> (Vec<Extent
     (touched.collect(), fit)
 }
 
-/// How many pieces `bytes` are free in, in a row of a range from the back of its `first` piece on, which is in `hole`; 0 if they are
-/// not, and where an earlier piece would be the first of that row. If they are so from no piece's back, and no hole has them, [`fit`]
-/// finds no place in the range.
+/// How many pieces `bytes` are free in, in a row of a range from the back of its `first` piece on, which is
+/// in `hole`; 0 if they are not, and where an earlier piece would be the first of that row. If they are so
+/// from no piece's back, and no hole has them, [`fit`] finds no place in the range.
 #[inline]
 pub(super) fn goes_on_from(
     first: usize,
@@ -137,9 +138,10 @@ pub(in crate::arena) struct Plan {
     pub(in crate::arena) back: Option<Extent>,
 }
 
-/// Of pieces by offset, none of which overlap, finds some with `bytes` free in a row: whole ones, the largest first, then the front of one that holds the rest as
-/// closely as any; else the back of one and the front of one, as large as there are. Where there is little left, a whole one is broken
-/// for the rest only if what is left of those that others use does not hold it.
+/// Of pieces by offset, none of which overlap, finds some with `bytes` free in a row: whole ones, the largest
+/// first, then the front of one that holds the rest as closely as any; else the back of one and the front of
+/// one, as large as there are. Where there is little left, a whole one is broken for the rest only if what is
+/// left of those that others use does not hold it.
 pub(in crate::arena) fn plan(pieces: &[Extent], holes: &Holes, bytes: u64, is_sparing: bool) -> Plan {
     let (mut whole, mut fronts, mut backs) = (Vec::new(), Vec::new(), Vec::new());
     for (piece, front, back) in holes.ends_of(pieces) {
@@ -180,8 +182,8 @@ pub(in crate::arena) fn plan(pieces: &[Extent], holes: &Holes, bytes: u64, is_sp
     plan
 }
 
-/// A back for the start of a range and a front for its end that hold `bytes`, or as much of them as any. `whole` are free as a whole,
-/// and larger than that.
+/// A back for the start of a range and a front for its end that hold `bytes`, or as much of them as any.
+/// `whole` are free as a whole, and larger than that.
 fn rest(
     backs: &[(u64, Extent)],
     fronts: &[(u64, Extent)],
@@ -205,8 +207,8 @@ fn rest(
     }
 }
 
-/// A back for the start of a range and a front for its end, of two pieces, that together have as much of `bytes` as any: the back that
-/// is closest to what it takes, or the largest, and so the front for the rest.
+/// A back for the start of a range and a front for its end, of two pieces, that together have as much of
+/// `bytes` as any: the back that is closest to what it takes, or the largest, and so the front for the rest.
 fn ends(backs: &[(u64, Extent)], fronts: &[(u64, Extent)], bytes: u64) -> (Candidate, Candidate) {
     let best = |candidates: &[(u64, Extent)], bytes, but: Option<Extent>| {
         let others = || candidates.iter().filter(|(_, piece)| Some(*piece) != but).copied();
@@ -241,7 +243,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Pieces that follow each other, and which bytes are free. What is free within a piece is a hole and no part of a row.
+    /// Pieces that follow each other, and which bytes are free. What is free within a piece is a hole and no
+    /// part of a row.
     fn heap() -> impl Strategy<Value = (Vec<Extent>, Vec<bool>)> {
         let heaps = prop::collection::vec(1u64..9, 1..12).prop_flat_map(|sizes| {
             let bytes = sizes.iter().sum::<u64>() as usize;
@@ -318,7 +321,8 @@ mod tests {
             }
         }
 
-        /// Where no hole but the free end holds as much, a row goes on from a free back; and only where there is one.
+        /// Where no hole but the free end holds as much, a row goes on from a free back; and only where there
+        /// is one.
         #[test]
         fn a_fit_goes_on_from_the_back_of_a_piece(
             ((pieces, free), mut range) in heap().prop_flat_map(|heap| {
@@ -352,7 +356,8 @@ mod tests {
             prop_assert_eq!(ends, twin.filter(|&(_, front, back)| front > 0 || back > 0).collect::<Vec<_>>());
         }
 
-        /// Whatever is missing, what is there fits with so much more; and nothing is missing that whole pieces have.
+        /// Whatever is missing, what is there fits with so much more; and nothing is missing that whole
+        /// pieces have.
         #[test]
         fn a_plan_fits_once_what_is_missing_is_made((pieces, free) in heap(), bytes in 1u64..40, is_sparing: bool) {
             let holes_before = holes(&free);

@@ -17,13 +17,14 @@ const EIGHTHS: usize = 488;
 
 /// Sizes learned from what a program asks for, for [`SizeClasses::Fitted`](crate::SizeClasses::Fitted).
 ///
-/// A request gets the smallest learned size that holds it, unless that is more than 4 times what it would get by the general
-/// rule; then, and above all learned sizes, it gets the latter: the next multiple of 512 bytes up to 4 KiB, then the next of
-/// 8 sizes to a power of two. So what was learned fits as it was learned, and what was not is padded by an eighth (from 4 KiB on), or
-/// shares a learned class of at most 4.5 times its size.
+/// A request gets the smallest learned size that holds it, unless that is more than 4 times what it would get
+/// by the general rule; then, and above all learned sizes, it gets the latter: the next multiple of 512 bytes
+/// up to 4 KiB, then the next of 8 sizes to a power of two. So what was learned fits as it was learned, and
+/// what was not is padded by an eighth (from 4 KiB on), or shares a learned class of at most 4.5 times its
+/// size.
 ///
-/// It is a pointer: copied freely, and compared by the sizes. The sizes themselves are kept for the life of the process, each
-/// set once, however often it is fitted or loaded.
+/// It is a pointer: copied freely, and compared by the sizes. The sizes themselves are kept for the life of
+/// the process, each set once, however often it is fitted or loaded.
 ///
 /// ```
 /// use vrampool::{FittedClasses, SizeClasses};
@@ -44,8 +45,8 @@ struct Table {
     below: [u16; EIGHTHS + 1],
 }
 
-/// Every set there is. A pool's rule is copied wherever a class is asked for, on a hit too, so it is a pointer; and what
-/// points there is not counted, so it stays.
+/// Every set there is. A pool's rule is copied wherever a class is asked for, on a hit too, so it is a
+/// pointer; and what points there is not counted, so it stays.
 static TABLES: LazyLock<Mutex<HashSet<&'static Table>>> = LazyLock::new(Mutex::default);
 
 impl FittedClasses {
@@ -58,7 +59,8 @@ impl FittedClasses {
     /// Of these sizes, in whatever order. Without any, every request gets its class by the general rule.
     ///
     /// # Errors
-    /// [`Fault::Zero`] for a size of 0 bytes, [`Fault::TooManyClasses`] for more than [`MAX_CLASSES`](Self::MAX_CLASSES).
+    /// [`Fault::Zero`] for a size of 0 bytes, [`Fault::TooManyClasses`] for more than
+    /// [`MAX_CLASSES`](Self::MAX_CLASSES).
     pub fn new(sizes: impl IntoIterator<Item = u64>) -> Result<Self, Fault> {
         let mut set = BTreeSet::new();
         for size in sizes {
@@ -123,7 +125,8 @@ pub(crate) fn general(bytes: u64) -> Option<u64> {
     bytes.checked_next_multiple_of(unit)
 }
 
-/// Whether requests whose class by the general rule is this one go to the smallest learned size that holds them.
+/// Whether requests whose class by the general rule is this one go to the smallest learned size that holds
+/// them.
 pub(crate) fn reaches(size: u64, general: u64) -> bool {
     size <= general.saturating_mul(REACH)
 }

@@ -3,11 +3,12 @@
 use crate::cache::size_class::SizeClasses;
 use std::collections::{BTreeMap, HashMap};
 
-/// From how many requests and frees on no more requests are kept: 8 GiB of them, more than any program needs to show what it
-/// is like. So counts of buffers fit 32 bits.
+/// From how many requests and frees on no more requests are kept: 8 GiB of them, more than any program needs
+/// to show what it is like. So counts of buffers fit 32 bits.
 const MOST_STEPS: usize = 1 << 30;
 
-/// What a program asked for and gave back, in order: what classes are fitted to, and what a rule is judged by.
+/// What a program asked for and gave back, in order: what classes are fitted to, and what a rule is judged
+/// by.
 ///
 /// ```
 /// use vrampool::fitted::Demand;
@@ -27,7 +28,8 @@ const MOST_STEPS: usize = 1 << 30;
 pub struct Demand {
     /// Every size that was asked for, in the order of their first requests.
     sizes: Vec<Size>,
-    /// Where each is among them. Not a faster hash: sizes come from files, and this one's collisions cannot be made on purpose.
+    /// Where each is among them. Not a faster hash: sizes come from files, and this one's collisions cannot
+    /// be made on purpose.
     places: HashMap<u64, u32>,
     steps: Vec<Step>,
     live_bytes: u64,
@@ -104,8 +106,8 @@ impl Demand {
         self.peak_requested = self.peak_requested.max(self.live_bytes);
     }
 
-    /// A buffer that was asked for as so many bytes was given back. Of a size that has none live nothing is noted: its request
-    /// was before the first one here.
+    /// A buffer that was asked for as so many bytes was given back. Of a size that has none live nothing is
+    /// noted: its request was before the first one here.
     pub fn free(&mut self, bytes: u64) {
         let place = self.places.get(&bytes).copied();
         let size = place.and_then(|place| self.sizes.get_mut(place as usize)).filter(|size| size.live > 0);
@@ -134,7 +136,8 @@ impl Demand {
         self.peak_requested
     }
 
-    /// What was asked of each class by this rule, from the smallest on. Requests for which it has no class are left out.
+    /// What was asked of each class by this rule, from the smallest on. Requests for which it has no class
+    /// are left out.
     #[must_use]
     pub fn by_class(&self, classes: SizeClasses) -> Vec<ClassDemand> {
         let rounded: Vec<Option<u64>> = self.sizes.iter().map(|size| classes.round(size.bytes)).collect();
@@ -160,8 +163,8 @@ impl Demand {
         rows.into_values().map(|(row, _)| row).collect()
     }
 
-    /// Bytes that a pool by this rule has in the end, if nothing makes it give any back and no class borrows: of each class as
-    /// many buffers as were ever live at once. `None` when that is 2⁶⁴ or more.
+    /// Bytes that a pool by this rule has in the end, if nothing makes it give any back and no class borrows:
+    /// of each class as many buffers as were ever live at once. `None` when that is 2⁶⁴ or more.
     #[must_use]
     pub fn held(&self, classes: SizeClasses) -> Option<u64> {
         let mut rows = self.by_class(classes).into_iter();

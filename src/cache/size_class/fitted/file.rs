@@ -10,7 +10,8 @@ use std::io::Read;
 use std::path::Path;
 use std::str::FromStr;
 
-/// The first line of every file. The number is the format's, and that of the general rule for what was not learned.
+/// The first line of every file. The number is the format's, and that of the general rule for what was not
+/// learned.
 pub(crate) const HEADER: &str = "vrampool fitted classes 2";
 
 /// The first line of files of earlier versions, and of those that people write: without a last line `end`.
@@ -29,8 +30,9 @@ const UNNAMED: &str = "fitted classes";
 const SHOWN: usize = 64;
 
 impl FittedClasses {
-    /// Reads a file that [`save`](Self::save) wrote, or somebody by hand: see the [format](crate::cache::size_class::fitted#the-file). A cut of a file
-    /// without a last line `end` cannot always be noticed; reading one is logged as a warning.
+    /// Reads a file that [`save`](Self::save) wrote, or somebody by hand: see the
+    /// [format](crate::cache::size_class::fitted#the-file). A cut of a file without a last line `end` cannot
+    /// always be noticed; reading one is logged as a warning.
     ///
     /// # Errors
     /// [`FittedError`], which says where and what to do.

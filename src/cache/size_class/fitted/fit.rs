@@ -1,9 +1,10 @@
 //! Which sizes to have as classes: the best choice there is, by dynamic programming. Numbers only.
 //!
-//! A pool that gives nothing back holds of each class as many buffers as were ever live at once. So what one class costs
-//! is known from the sizes that it serves, a range of them; what a choice costs is the sum over the ranges that it makes; and the
-//! best choice whose largest class is a given size is made of that class and the best choice below its range. Between two
-//! classes there may be sizes from which the upper one is too far away, and these cost what their general classes do.
+//! A pool that gives nothing back holds of each class as many buffers as were ever live at once. So what one
+//! class costs is known from the sizes that it serves, a range of them; what a choice costs is the sum over
+//! the ranges that it makes; and the best choice whose largest class is a given size is made of that class
+//! and the best choice below its range. Between two classes there may be sizes from which the upper one is
+//! too far away, and these cost what their general classes do.
 
 use super::classes::{FittedClasses, UNIT, general, reaches};
 use super::demand::Demand;
@@ -25,14 +26,15 @@ const LIMITS: Limits = Limits { sizes: 1024, counts: 1 << 25 };
 type Cost = u128;
 
 impl FittedClasses {
-    /// The classes, at most so many (and [`MAX_CLASSES`](Self::MAX_CLASSES)), with which a pool holds least when it serves this
-    /// demand, without caps and without borrowing: the minimum of [`Demand::held`] over all sets of sizes that were asked for,
-    /// each rounded up to 512 bytes. So it holds no more than with any of the other rules from 512 bytes on, if as many classes
-    /// as they use are allowed.
+    /// The classes, at most so many (and [`MAX_CLASSES`](Self::MAX_CLASSES)), with which a pool holds least
+    /// when it serves this demand, without caps and without borrowing: the minimum of [`Demand::held`] over
+    /// all sets of sizes that were asked for, each rounded up to 512 bytes. So it holds no more than with any
+    /// of the other rules from 512 bytes on, if as many classes as they use are allowed.
     ///
-    /// That is exact up to 1024 different sizes (more are put together first, those next to each other) and as long as sizes
-    /// times turns from asking to freeing are at most 2²⁵ (beyond, what is live at neighbouring turns counts as live at once).
-    /// It takes up to 128 MiB; a recording of 180,000 events of 570 sizes takes less than a second, the worst there can be ten.
+    /// That is exact up to 1024 different sizes (more are put together first, those next to each other) and
+    /// as long as sizes times turns from asking to freeing are at most 2²⁵ (beyond, what is live at
+    /// neighbouring turns counts as live at once). It takes up to 128 MiB; a recording of 180,000 events of
+    /// 570 sizes takes less than a second, the worst there can be ten.
     ///
     /// ```
     /// use vrampool::FittedClasses;
@@ -65,8 +67,8 @@ fn choose(demand: &Demand, most_classes: usize, limits: Limits) -> Vec<u64> {
     Costs::new(&sizes, &peaks).best(most_classes).into_iter().map(|place| sizes[place]).collect()
 }
 
-/// At most so many of the sizes, from the smallest on: of those between two neighbours of a grid, which gets coarser, the
-/// largest. The grid's cells lie within every other rule's classes.
+/// At most so many of the sizes, from the smallest on: of those between two neighbours of a grid, which gets
+/// coarser, the largest. The grid's cells lie within every other rule's classes.
 fn candidates(mut sizes: Vec<u64>, most: usize) -> Vec<u64> {
     sizes.sort_unstable();
     sizes.dedup();
@@ -89,7 +91,8 @@ fn candidates(mut sizes: Vec<u64>, most: usize) -> Vec<u64> {
 struct Costs {
     /// Of each place, the lowest from which a class of its size is within reach.
     lowest: Vec<usize>,
-    /// Of each place, what a class of its size costs that serves from the lowest on, from the next on, and so on.
+    /// Of each place, what a class of its size costs that serves from the lowest on, from the next on, and so
+    /// on.
     classes: Vec<Vec<Cost>>,
     /// Of each place, and of one behind them, what it and all above cost without classes.
     general: Vec<Cost>,
@@ -129,8 +132,8 @@ impl Costs {
     /// The places of at most so many classes that cost least together, lowest first.
     fn best(&self, most_classes: usize) -> Vec<usize> {
         let sizes = self.classes.len();
-        // What so many classes cost for the sizes below each place, if the last class is the one before it; and which is the
-        // class before that one, by the place behind it.
+        // What so many classes cost for the sizes below each place, if the last class is the one before it;
+        // and which is the class before that one, by the place behind it.
         let mut below = vec![None; sizes + 1];
         below[0] = Some(0);
         let mut befores: Vec<Vec<usize>> = Vec::new();
@@ -160,7 +163,8 @@ impl Costs {
     fn one_more(&self, below: &[Option<Cost>]) -> (Vec<Option<Cost>>, Vec<usize>) {
         let sizes = self.classes.len();
         let (mut next, mut before) = (vec![None; sizes + 1], vec![0; sizes + 1]);
-        // The best start so far of a range that begins below the class's reach: with all from there on in general classes.
+        // The best start so far of a range that begins below the class's reach: with all from there on in
+        // general classes.
         let (mut far, mut seen): (Option<(Cost, usize)>, usize) = (None, 0);
         for (place, classes) in self.classes.iter().enumerate() {
             let lowest = self.lowest[place];

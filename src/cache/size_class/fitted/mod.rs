@@ -1,13 +1,14 @@
 //! Size classes learned from what a program asks for.
 //!
-//! A program's sizes recur: a training step asks for the same tensors again and again. Classes of these very sizes waste
-//! nothing, and where sizes vary, a few classes that several of them share leave less idle than one for each would.
-//! [`FittedClasses::fit`] chooses them for the least memory that a pool holds, of which padding is one half and idle blocks
-//! of classes that nobody asks for are the other; and chooses the best there are, not good ones. The best for what it was
-//! shown, that is: where sizes vary, show it much, for what was not learned gets classes of its own, 8 to a power of two.
+//! A program's sizes recur: a training step asks for the same tensors again and again. Classes of these very
+//! sizes waste nothing, and where sizes vary, a few classes that several of them share leave less idle than
+//! one for each would. [`FittedClasses::fit`] chooses them for the least memory that a pool holds, of which
+//! padding is one half and idle blocks of classes that nobody asks for are the other; and chooses the best
+//! there are, not good ones. The best for what it was shown, that is: where sizes vary, show it much, for
+//! what was not learned gets classes of its own, 8 to a power of two.
 //!
-//! What a program asks for is a [`Demand`]. It comes from a recorded trace (`trace::Trace::demand`, or the command
-//! `cargo vrampool fit TRACE`), or from the program's own first steps:
+//! What a program asks for is a [`Demand`]. It comes from a recorded trace (`trace::Trace::demand`, or the
+//! command `cargo vrampool fit TRACE`), or from the program's own first steps:
 //!
 //! ```
 //! use std::sync::Arc;
@@ -42,12 +43,13 @@
 //!
 //! # The file
 //!
-//! Text, for people too. The first line is `vrampool fitted classes 2`, the last one `end COUNT CHECKSUM`: how many sizes there
-//! are, and the CRC-32 of these in decimal, each with `\n`, in 8 hexadecimal digits. So a file that is cut or altered is an
-//! error. Every line between is a size in bytes, each larger than the one before. Empty lines and what follows a `#` mean
-//! nothing. A file that is written by hand, or by an earlier version, begins with `vrampool fitted classes 1` and has no line
-//! `end`. Each line ends with a line end, the last one too. At most [`MAX_CLASSES`](FittedClasses::MAX_CLASSES) sizes and
-//! [`MAX_FILE`] bytes, so that whatever a stranger sent takes no more memory than that. What is wrong with one is said by a
+//! Text, for people too. The first line is `vrampool fitted classes 2`, the last one `end COUNT CHECKSUM`:
+//! how many sizes there are, and the CRC-32 of these in decimal, each with `\n`, in 8 hexadecimal digits. So
+//! a file that is cut or altered is an error. Every line between is a size in bytes, each larger than the one
+//! before. Empty lines and what follows a `#` mean nothing. A file that is written by hand, or by an earlier
+//! version, begins with `vrampool fitted classes 1` and has no line `end`. Each line ends with a line end,
+//! the last one too. At most [`MAX_CLASSES`](FittedClasses::MAX_CLASSES) sizes and [`MAX_FILE`] bytes, so
+//! that whatever a stranger sent takes no more memory than that. What is wrong with one is said by a
 //! [`FittedError`], with its line.
 
 mod classes;

@@ -1,9 +1,9 @@
 //! How many buffers of a range of sizes were live at once, for any range, exactly. Numbers only.
 //!
-//! A count is at its highest just before a free that follows a request, or at the end: such a *moment* is all that is looked
-//! at. For each moment the live buffers of all sizes below each are kept, so that a range's are a difference. A range's peak is
-//! found without looking at every moment: blocks of them are skipped whose highest counts, size by size, add up to no more
-//! than was found already.
+//! A count is at its highest just before a free that follows a request, or at the end: such a *moment* is all
+//! that is looked at. For each moment the live buffers of all sizes below each are kept, so that a range's
+//! are a difference. A range's peak is found without looking at every moment: blocks of them are skipped
+//! whose highest counts, size by size, add up to no more than was found already.
 
 /// Moments of a block.
 const BLOCK: usize = 64;
@@ -15,7 +15,8 @@ pub(crate) type Steps<'a> = &'a mut dyn Iterator<Item = (usize, bool)>;
 pub(crate) struct Peaks {
     moments: usize,
     blocks: usize,
-    /// The live buffers of the sizes below the n-th, at each moment: a row for each size, and one for all of them.
+    /// The live buffers of the sizes below the n-th, at each moment: a row for each size, and one for all of
+    /// them.
     below: Vec<u32>,
     /// The same of the highest counts in each block.
     below_in_blocks: Vec<u32>,
@@ -29,8 +30,9 @@ struct Change {
 }
 
 impl Peaks {
-    /// Of steps with so many sizes. It keeps at most so many counts, about; where there are more moments, neighbours are taken
-    /// for one with the highest count of each size: no peak is then too low, and some may be too high.
+    /// Of steps with so many sizes. It keeps at most so many counts, about; where there are more moments,
+    /// neighbours are taken for one with the highest count of each size: no peak is then too low, and some
+    /// may be too high.
     pub(crate) fn new(steps: Steps<'_>, sizes: usize, most_counts: usize) -> Self {
         let (changes, all) = changes(steps, sizes);
         let together = all.div_ceil((most_counts / (sizes + 1)).max(1)).max(1);
@@ -73,8 +75,8 @@ impl Peaks {
         }
     }
 
-    /// The most buffers of the sizes from one to another, both included, that were live at once. It is known to be at least so
-    /// many.
+    /// The most buffers of the sizes from one to another, both included, that were live at once. It is known
+    /// to be at least so many.
     pub(crate) fn of(&self, from: usize, to: usize, at_least: u32) -> u32 {
         let (low, high) = (row(&self.below, from, self.moments), row(&self.below, to + 1, self.moments));
         let blocks = |size| row(&self.below_in_blocks, size, self.blocks);

@@ -61,7 +61,8 @@ impl Layout {
         }
     }
 
-    /// Goes along a whole trace. Answers how many bytes it takes from the range, and what is live at the end, by address.
+    /// Goes along a whole trace. Answers how many bytes it takes from the range, and what is live at the end,
+    /// by address.
     pub(super) fn of(trace: &Trace) -> Result<(u64, Vec<Placed>), ExportError> {
         let mut layout = Self::new()?;
         for (event, number) in trace.events().iter().zip(0..) {

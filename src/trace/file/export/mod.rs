@@ -21,13 +21,15 @@ use std::path::{Path, PathBuf};
 /// How a trace is written.
 ///
 /// * `csv` has all of a [`Trace`], and a last line with the number of its events and their checksum.
-/// * RMM's log and PyTorch's snapshots name addresses, which a trace does not have. They are given out as an arena would: best
-///   fit, in units of 512 bytes, in one range.
+/// * RMM's log and PyTorch's snapshots name addresses, which a trace does not have. They are given out as an
+///   arena would: best fit, in units of 512 bytes, in one range.
 /// * RMM's log has times of day; seconds where the trace lasts half a day or longer. All is one thread's.
-/// * A snapshot has the trace as the history of device 0, one segment around it that is as large as it needs, and in that what is
-///   live at the end. Frames are empty. `torch.cuda._memory_viz` opens it, and so does the visualiser in a browser.
+/// * A snapshot has the trace as the history of device 0, one segment around it that is as large as it needs,
+///   and in that what is live at the end. Frames are empty. `torch.cuda._memory_viz` opens it, and so does
+///   the visualiser in a browser.
 ///
-/// [`Import`](crate::trace::Import) reads each of them back as the trace it was, but for what [`convert`](Self::convert) returns.
+/// [`Import`](crate::trace::Import) reads each of them back as the trace it was, but for what
+/// [`convert`](Self::convert) returns.
 ///
 /// ```
 /// use vrampool::trace::{Export, Format, Import, Trace};
@@ -100,8 +102,8 @@ impl Export {
         Ok(output.commit()?)
     }
 
-    /// As [`save_to`](Self::save_to), and reads back what it wrote before it replaces the previous file. Returns what of the
-    /// trace the format did not keep.
+    /// As [`save_to`](Self::save_to), and reads back what it wrote before it replaces the previous file.
+    /// Returns what of the trace the format did not keep.
     ///
     /// # Errors
     /// As [`save`](Self::save), and [`ExportError::ReadBack`].

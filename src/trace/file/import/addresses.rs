@@ -11,8 +11,8 @@ use crate::trace::file::reader::Trace;
 // Not a faster hash: addresses come from files, and this one's collisions cannot be made on purpose.
 use std::collections::HashMap;
 
-/// What is live where, and the events so far. What is freed and was never allocated was there before the recording: it becomes an
-/// allocation at the start.
+/// What is live where, and the events so far. What is freed and was never allocated was there before the
+/// recording: it becomes an allocation at the start.
 #[derive(Debug, Default)]
 pub(super) struct Addresses {
     /// What was there before, in the order in which that was seen.

@@ -7,8 +7,8 @@ use std::hash::Hash;
 /// Bytes that a small file may take.
 const BASE: u64 = 1 << 20;
 
-/// How many times its own length a larger one may take. PyTorch's snapshots take up to 8 times theirs, the smallest that this
-/// crate writes 12 times.
+/// How many times its own length a larger one may take. PyTorch's snapshots take up to 8 times theirs, the
+/// smallest that this crate writes 12 times.
 const RATIO: u64 = 16;
 
 /// Bytes that are taken, of those that may be. Both copies of a container that grows count while it grows.
@@ -80,7 +80,8 @@ impl Budget {
     }
 }
 
-/// Bytes of a map with room for so many keys: a power of two of places, of which an eighth stays empty, with a byte each.
+/// Bytes of a map with room for so many keys: a power of two of places, of which an eighth stays empty, with
+/// a byte each.
 fn map_bytes<K, V>(capacity: usize) -> u64 {
     if capacity == 0 {
         return 0;

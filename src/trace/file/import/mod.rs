@@ -27,25 +27,28 @@ use std::path::Path;
 
 pub(crate) use rmm::HEADER as RMM_HEADER;
 
-/// Bytes that reading a snapshot may take: for what surrounds its events, and for each event that it may have.
+/// Bytes that reading a snapshot may take: for what surrounds its events, and for each event that it may
+/// have.
 const MEMORY: u64 = 64 << 20;
 const MEMORY_PER_EVENT: u64 = 512;
 
 /// How a trace is read that may be of any [`Format`], gzip-compressed or not.
 ///
 /// * The format is told by the content, unless it is [given](Self::format).
-/// * Programs that record addresses record from some moment on. What is freed in such a trace, or is live at the end of a
-///   snapshot, and was not allocated in it was there before: it becomes an allocation at the start.
-/// * Ids are numbered in the order of allocation, streams in the order in which they come; times are microseconds since the first
-///   event.
-/// * Of PyTorch's snapshots the history of one [device](Self::device) is read, `alloc` as an allocation and `free_requested` as
-///   its free: when the program gave the memory back, which is what a pool is asked. Where there is no history, what is live in
-///   the segments is the trace.
-/// * What contradicts itself is read as the [`Doubt`](crate::trace::Doubt) says, and counted in [`Trace::warnings`]; a
-///   [strict](Self::strict) reader fails instead.
-/// * Nothing that a file says is run, and nothing in it makes reading take more memory than the [limits](Limits) allow: for a
-///   snapshot 64 MiB and 512 bytes for each event that it may have, and at most 1 MiB and 16 times its decompressed length. What
-///   takes more is refused before the memory is taken, and so is what the system has no memory for.
+/// * Programs that record addresses record from some moment on. What is freed in such a trace, or is live at
+///   the end of a snapshot, and was not allocated in it was there before: it becomes an allocation at the
+///   start.
+/// * Ids are numbered in the order of allocation, streams in the order in which they come; times are
+///   microseconds since the first event.
+/// * Of PyTorch's snapshots the history of one [device](Self::device) is read, `alloc` as an allocation and
+///   `free_requested` as its free: when the program gave the memory back, which is what a pool is asked.
+///   Where there is no history, what is live in the segments is the trace.
+/// * What contradicts itself is read as the [`Doubt`](crate::trace::Doubt) says, and counted in
+///   [`Trace::warnings`]; a [strict](Self::strict) reader fails instead.
+/// * Nothing that a file says is run, and nothing in it makes reading take more memory than the
+///   [limits](Limits) allow: for a snapshot 64 MiB and 512 bytes for each event that it may have, and at most
+///   1 MiB and 16 times its decompressed length. What takes more is refused before the memory is taken, and
+///   so is what the system has no memory for.
 ///
 /// ```
 /// use vrampool::trace::Import;
@@ -77,13 +80,15 @@ impl Import {
         self
     }
 
-    /// Which device of a snapshot. Default: the first that has a history; without any, the first that has segments.
+    /// Which device of a snapshot. Default: the first that has a history; without any, the first that has
+    /// segments.
     pub fn device(mut self, device: u32) -> Self {
         self.device = Some(device);
         self
     }
 
-    /// Whether a [`Doubt`](crate::trace::Doubt) is an error. Default: no; the trace then has [warnings](Trace::warnings).
+    /// Whether a [`Doubt`](crate::trace::Doubt) is an error. Default: no; the trace then has
+    /// [warnings](Trace::warnings).
     pub fn strict(mut self, is_strict: bool) -> Self {
         self.is_strict = is_strict;
         self

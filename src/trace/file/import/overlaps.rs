@@ -6,8 +6,9 @@ use crate::trace::file::error::Fault;
 /// Addresses of one word.
 const WORD: usize = u64::BITS as usize;
 
-/// Live ranges by the ranks of their addresses, of which all are known before. A set of ranks as a tree of words: each bit of
-/// a level says whether a word of the level below has any. So neighbours are found in a few steps, whatever is live.
+/// Live ranges by the ranks of their addresses, of which all are known before. A set of ranks as a tree of
+/// words: each bit of a level says whether a word of the level below has any. So neighbours are found in a
+/// few steps, whatever is live.
 #[derive(Debug)]
 pub(super) struct Overlaps {
     /// All addresses, sorted.
@@ -39,7 +40,8 @@ impl Overlaps {
         }
     }
 
-    /// A range becomes live. Returns the address of a neighbour that it overlaps. While none did before, none is missed.
+    /// A range becomes live. Returns the address of a neighbour that it overlaps. While none did before, none
+    /// is missed.
     pub(super) fn allocate(&mut self, address: u64, size: u64) -> Option<u64> {
         let rank = self.rank(address)?;
         if size == 0 {

@@ -1,11 +1,13 @@
 //! Pickles of plain data, protocols 0 to 5, read without running anything.
 //!
-//! Read are the instructions for None, truth values, numbers, text, bytes, tuples, lists, dictionaries and the memo. What names,
-//! makes or calls anything else is refused by its name, so there is nothing that a pickle could run.
+//! Read are the instructions for None, truth values, numbers, text, bytes, tuples, lists, dictionaries and
+//! the memo. What names, makes or calls anything else is refused by its name, so there is nothing that a
+//! pickle could run.
 //!
-//! Kept is what the reader of a snapshot looks at: whole numbers, and of text which of the [words](Word) it is. Values are
-//! numbers of nodes, not pointers to them: whatever a pickle nests or ties in circles, neither reading nor dropping it recurs.
-//! A dictionary has each word once, so that looking one up takes the same time whatever the pickle says.
+//! Kept is what the reader of a snapshot looks at: whole numbers, and of text which of the [words](Word) it
+//! is. Values are numbers of nodes, not pointers to them: whatever a pickle nests or ties in circles, neither
+//! reading nor dropping it recurs. A dictionary has each word once, so that looking one up takes the same
+//! time whatever the pickle says.
 
 use super::budget::Budget;
 use super::input::Input;
@@ -17,8 +19,8 @@ use super::words::Word;
 use crate::trace::file::error::Fault;
 use std::io::BufRead;
 
-/// Up to how many items a list of no meaning is looked through, and forgotten. The frames of an event are such a list, and
-/// most of a snapshot.
+/// Up to how many items a list of no meaning is looked through, and forgotten. The frames of an event are
+/// such a list, and most of a snapshot.
 const FORGOTTEN_ITEMS: usize = 256;
 
 /// Reads one pickle, and that nothing follows it. `offset` is where the instruction being read begins.
@@ -204,7 +206,8 @@ impl<R: BufRead> Machine<'_, R> {
         Ok(())
     }
 
-    /// Where the values above the last mark begin. It is never more than there are: values below a mark cannot be taken.
+    /// Where the values above the last mark begin. It is never more than there are: values below a mark
+    /// cannot be taken.
     fn take_mark(&mut self) -> Result<usize, Fault> {
         let mark = self.marks.pop().ok_or(Fault::NotPickled)?;
         Ok(mark.min(self.stack.len()))
@@ -346,8 +349,9 @@ impl<R: BufRead> Machine<'_, R> {
         Ok(())
     }
 
-    /// Nobody asks for the value of this key. A short list with nothing in it that could be an event gives its memory to
-    /// others; if the memo brings it back, it is no list of events, as before. All else stays what the memo names.
+    /// Nobody asks for the value of this key. A short list with nothing in it that could be an event gives
+    /// its memory to others; if the memo brings it back, it is no list of events, as before. All else stays
+    /// what the memo names.
     fn forget(&mut self, value: Packed) {
         let Some((node, true)) = value.node() else { return };
         let Some(Node::Items(items)) = self.nodes.get(node as usize) else { return };

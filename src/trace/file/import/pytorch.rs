@@ -1,9 +1,10 @@
 //! PyTorch's memory snapshots (`torch.cuda.memory._dump_snapshot`).
 //!
-//! Of a device's history `alloc` is an allocation and `free_requested` a free: it is when the program gave the memory back, which
-//! is what a pool is asked. (`free_completed` is when PyTorch noticed that other streams are done with it, too.) Sizes are what the
-//! program asked for, as PyTorch writes them. A history has its last events only: what is live at its end or freed in it and was
-//! not allocated in it was there before.
+//! Of a device's history `alloc` is an allocation and `free_requested` a free: it is when the program gave
+//! the memory back, which is what a pool is asked. (`free_completed` is when PyTorch noticed that other
+//! streams are done with it, too.) Sizes are what the program asked for, as PyTorch writes them. A history
+//! has its last events only: what is live at its end or freed in it and was not allocated in it was there
+//! before.
 
 use super::addresses::{Addresses, Recorded, Terms};
 use super::budget::Budget;

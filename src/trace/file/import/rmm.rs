@@ -60,7 +60,8 @@ pub(super) fn read(
     addresses.into_trace(doubts, &mut budget)
 }
 
-/// The last time of each thread, which does not go back. Those of different threads are written a little out of order.
+/// The last time of each thread, which does not go back. Those of different threads are written a little out
+/// of order.
 #[derive(Default)]
 struct Threads(HashMap<u64, u64>);
 
@@ -203,7 +204,8 @@ impl Clock {
         match time {
             Time::Since(time) => time,
             Time::OfDay(time) => {
-                // Half a day back is midnight, and half a day ahead a thread that is late with what was before it.
+                // Half a day back is midnight, and half a day ahead a thread that is late with what was
+                // before it.
                 let midnights = match time {
                     late if late > self.last.saturating_add(DAY / 2) && self.midnights > 0 => {
                         self.midnights - 1

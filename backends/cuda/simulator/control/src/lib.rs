@@ -1,6 +1,7 @@
 //! Control of the simulated CUDA driver from tests.
 //!
-//! [`Simulator::loaded`] returns nothing where the process runs on a real driver, or on none, so that one test serves both.
+//! [`Simulator::loaded`] returns nothing where the process runs on a real driver, or on none, so that one
+//! test serves both.
 
 use libloading::Library;
 use std::ffi::{CString, c_char, c_int};
@@ -37,7 +38,8 @@ impl Simulator {
     pub fn loaded() -> Option<&'static Self> {
         static SIMULATOR: OnceLock<Option<Simulator>> = OnceLock::new();
         let open = || {
-            // SAFETY: the driver's initialisers have no requirements; it is the library that the tests load anyway.
+            // SAFETY: the driver's initialisers have no requirements; it is the library that the tests load
+            // anyway.
             let library = unsafe { Library::new("libcuda.so.1") }.ok()?;
             // SAFETY: the symbol is only looked up, to tell a simulator from a driver.
             unsafe { library.get::<*const ()>(b"simulator_hold\0") }.ok()?;

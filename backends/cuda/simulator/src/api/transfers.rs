@@ -95,8 +95,8 @@ exports! {
     }
 }
 
-/// A range of the driver's memory that an operation names must be there, and accessible, when the call is made. `false`
-/// for memory that is not the driver's.
+/// A range of the driver's memory that an operation names must be there, and accessible, when the call is
+/// made. `false` for memory that is not the driver's.
 fn check(world: &mut World, address: u64, bytes: u64, write: bool, stream: u64) -> Answer<bool> {
     let device = {
         let context = world.stream(stream)?.context;

@@ -34,7 +34,8 @@ pub(crate) struct Shadow {
 }
 
 impl Shadow {
-    /// Adds an access, and returns an earlier one that it races with. `ordered` says what is ordered before it.
+    /// Adds an access, and returns an earlier one that it races with. `ordered` says what is ordered before
+    /// it.
     pub(crate) fn touch(
         &mut self,
         span: Span,

@@ -43,7 +43,8 @@ fn writes(address: u64, bytes: u64) -> Range {
 /// Reads the element `index` of an array.
 fn load<T: Copy>(array: u64, index: u64) -> T {
     let place = std::ptr::with_exposed_provenance::<T>(array as usize).wrapping_add(index as usize);
-    // SAFETY: the element lies in a range that the kernel declared and that was found accessible before it ran.
+    // SAFETY: the element lies in a range that the kernel declared and that was found accessible before it
+    // ran.
     unsafe { place.read_unaligned() }
 }
 

@@ -1,7 +1,7 @@
 //! The driver's functions by their own names, looked up one by one, and the numbers of their results.
 //!
-//! A fact is about misuse as often as about use, so these methods are not marked unsafe: each fact runs in a process of its
-//! own, and a crash there is a result like any other. Nothing but a fact calls them.
+//! A fact is about misuse as often as about use, so these methods are not marked unsafe: each fact runs in a
+//! process of its own, and a crash there is a result like any other. Nothing but a fact calls them.
 
 use libloading::Library;
 use std::ffi::{c_char, c_void};
@@ -134,7 +134,8 @@ macro_rules! functions {
             fn look_up(file: Library) -> Self {
                 Self {
                     $(
-                        // SAFETY: the type is the one of CUDA's header, handles and pointers as numbers of their size.
+                        // SAFETY: the type is the one of CUDA's header, handles and pointers as numbers of
+                        // their size.
                         $name: unsafe { file.get(concat!(stringify!($name), "\0").as_bytes()) }.ok().map(|found| *found),
                     )*
                     file,

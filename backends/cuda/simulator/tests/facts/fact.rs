@@ -1,6 +1,7 @@
 //! A fact, and the scene in which its process checks it.
 //!
-//! Each observation is printed at once, one line each, so that the observations before a crash or a hang are kept.
+//! Each observation is printed at once, one line each, so that the observations before a crash or a hang are
+//! kept.
 
 use crate::driver::{Code, Driver, SUCCESS};
 use std::fmt::Display;

@@ -1,7 +1,8 @@
 //! Small facts of the CUDA driver: the result of a call in a given state.
 //!
-//! They are checked against the driver that the loader finds, NVIDIA's or the simulated one. Each runs in a process of its
-//! own, because some of them lose their context. `facts [--json FILE] [--list] [part of a name]`.
+//! They are checked against the driver that the loader finds, NVIDIA's or the simulated one. Each runs in a
+//! process of its own, because some of them lose their context.
+//! `facts [--json FILE] [--list] [part of a name]`.
 
 mod capture;
 mod contexts;

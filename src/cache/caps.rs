@@ -1,0 +1,56 @@
+//! The caps of one pool. Numbers only.
+
+use crate::cache::magazine::class_table::LARGEST_CLASS;
+use crate::environment::UNLIMITED;
+
+/// What a pool may keep and take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Caps {
+    pub(crate) max_cached_bytes: u64,
+    pub(crate) max_buffers_per_bucket: u64,
+    /// The largest class that is kept idle.
+    pub(crate) cached_class: u64,
+    /// Hard: `charged` never exceeds it.
+    pub(crate) limit: u64,
+    /// Soft: a miss gives idle memory back to stay within it, and exceeds it when that is not enough.
+    pub(crate) budget: u64,
+    /// What each thread may keep in magazines; 0 = nothing.
+    pub(crate) magazine_bytes: u64,
+    /// The largest class that magazines take.
+    pub(crate) magazine_class: u64,
+}
+
+impl Default for Caps {
+    fn default() -> Self {
+        Self {
+            max_cached_bytes: 4 << 30,
+            max_buffers_per_bucket: 16,
+            cached_class: UNLIMITED,
+            limit: UNLIMITED,
+            budget: UNLIMITED,
+            magazine_bytes: 8 << 20,
+            magazine_class: 1 << 20,
+        }
+    }
+}
+
+impl Caps {
+    pub(crate) fn has_magazines(&self) -> bool {
+        self.magazine_bytes > 0 && self.magazine_class > 0
+    }
+
+    /// Whether blocks of `class` are ever kept idle.
+    #[inline]
+    pub(crate) fn cache(&self, class: u64) -> bool {
+        class <= self.cached_class
+    }
+
+    /// Whether magazines take blocks of `class`.
+    #[inline]
+    pub(crate) fn magazines_take(&self, class: u64) -> bool {
+        class <= self.magazine_class
+            && self.cache(class)
+            && class <= self.magazine_bytes
+            && class <= LARGEST_CLASS
+    }
+}
