@@ -58,7 +58,7 @@ pub const METRICS: [Metric; 37] = [
     metric("vrampool_allocation_failures_total", Counter, &["reason"], "Requests that got an error."),
     metric("vrampool_cached_bytes", Gauge, &[], "Bytes idle in buckets."),
     metric("vrampool_live_bytes", Gauge, &[], "Bytes handed out, as size classes."),
-    metric("vrampool_held_bytes", Gauge, &[], "Bytes taken from the source: live, idle and in transit."),
+    metric("vrampool_held_bytes", Gauge, &[], "Bytes taken from the source: live and idle."),
     metric("vrampool_requested_bytes", Gauge, &[], "Bytes handed out, as they were asked for."),
     metric("vrampool_reserved_bytes", Gauge, &[], "Bytes that the source took from the device."),
     metric(
