@@ -8,13 +8,13 @@ use crate::cache::block::Block;
 #[cfg(feature = "trace")]
 use crate::cache::block::lane_of;
 use crate::cache::core::Shared;
-use crate::cache::magazine;
 use crate::cache::magazine::class_table::Lanes;
 #[cfg(feature = "trace")]
 use crate::cache::magazine::class_table::NO_LANE;
 #[cfg(feature = "trace")]
-use crate::cache::magazine::hot;
 use crate::cache::magazine::hot::Look;
+#[cfg(feature = "trace")]
+use crate::cache::magazine::{self, hot};
 use crate::cache::size_class::SizeClasses;
 #[cfg(feature = "trace")]
 use crate::recorder::{Recorder, WeakRecorder};

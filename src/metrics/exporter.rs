@@ -53,7 +53,7 @@ impl Exporter {
         let (listener, address) = bind(address)
             .map_err(|error| format!("cannot listen there: {error}; free the address or choose another"))
             .map_err(failed)?;
-        let both = Both::new(Keep::Told(LAST_SCRAPES));
+        let both = Both::new(Keep { times: LAST_SCRAPES, most: 0 });
         let endpoint = Endpoint::new(both.clone());
         let (stop, stopped) = oneshot::channel();
         let (started, starting) = mpsc::channel();

@@ -8,26 +8,13 @@ use rustc_hash::FxHashMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// How many series of owners that are gone a [`Keep::Counts`] remembers. Of what is forgotten, a counter goes
-/// on once it has caught up.
-const MOST_GONE: usize = 1024;
-
-/// What is remembered of an owner whose last figures were told.
+/// What is remembered of owners that are gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Keep {
-    /// Its counts: a recorder's counter never falls, so the next owner of the series goes on there.
-    Counts,
-    /// Its figures, which are told so many times. Who reads them sees a series that ends.
-    Told(#[cfg_attr(not(feature = "prometheus"), expect(dead_code, reason = "an exporter's"))] u32),
-}
-
-impl Keep {
-    fn times(self) -> u32 {
-        match self {
-            Self::Counts => 1,
-            Self::Told(times) => times,
-        }
-    }
+pub(super) struct Keep {
+    /// How often the last figures of each are told.
+    pub(super) times: u32,
+    /// How many are remembered after that. The next owner of their series counts on from there.
+    pub(super) most: usize,
 }
 
 /// An owner of a series, watched without keeping it alive.
@@ -158,16 +145,12 @@ impl<F: Figures> Published<F> {
                 }
             }
         }
-        for (series, gone) in gone.iter_mut().filter(|(_, gone)| gone.times < self.keep.times()) {
+        for (series, gone) in gone.iter_mut().filter(|(_, gone)| gone.times < self.keep.times) {
             to(series, &gone.figures);
             gone.times += 1;
         }
-        let most = match self.keep {
-            Keep::Counts => MOST_GONE,
-            Keep::Told(_) => 0,
-        };
-        if gone.len() > most {
-            gone.retain(|_, gone| gone.times < self.keep.times());
+        if gone.len() > self.keep.most {
+            gone.retain(|_, gone| gone.times < self.keep.times);
         }
         closing
     }
@@ -244,6 +227,8 @@ mod tests {
         told
     }
 
+    const KEEP: Keep = Keep { times: 1, most: 100 };
+
     /// All on one device, whose label they have.
     fn series(name: &str) -> Series {
         static DEVICE: OnceLock<HostDevice> = OnceLock::new();
@@ -253,8 +238,8 @@ mod tests {
 
     #[test]
     fn last_figures_are_told_as_often_as_they_are_kept() {
-        for (keep, times) in [(Keep::Counts, 1), (Keep::Told(2), 2)] {
-            let published = Published::new(keep);
+        for times in [1, 2] {
+            let published = Published::new(Keep { times, most: 0 });
             assert!(published.add(&series("a"), Course(vec![there(1), Observed::Ending, gone(5)], 1)));
             assert_eq!(round(&published), [("a".into(), 1, 7)]);
             assert_eq!(
@@ -275,7 +260,7 @@ mod tests {
 
     #[test]
     fn the_next_of_a_series_counts_on() {
-        let published = Published::new(Keep::Counts);
+        let published = Published::new(KEEP);
         assert!(published.add(&series("a"), Course(vec![gone(5)], 1)));
         assert!(published.add(&series("a"), Course(vec![there(2), gone(3)], 2)), "nobody has the one before");
         assert_eq!(round(&published), [("a".into(), 7, 7)]);
@@ -286,7 +271,7 @@ mod tests {
 
     #[test]
     fn an_owner_that_is_ending_keeps_its_name() {
-        let published = Published::new(Keep::Counts);
+        let published = Published::new(KEEP);
         assert!(published.add(&series("a"), Course(vec![Observed::Ending, Observed::Ending], 1)));
         assert!(published.add(&series("a"), Course(vec![there(1), there(1)], 2)));
         assert!(!published.add(&series("a"), Course(vec![], 2)), "it is published");
@@ -295,12 +280,12 @@ mod tests {
 
     #[test]
     fn what_is_remembered_is_bounded() {
-        let published = Published::new(Keep::Counts);
-        for number in 0..3 * MOST_GONE {
+        let published = Published::new(KEEP);
+        for number in 0..3 * KEEP.most {
             let of_its_own = series("a").numbered(number as u64 + 2);
             assert!(published.add(&of_its_own, Course(vec![gone(1)], number)));
             assert_eq!(round(&published).len(), 1);
-            assert!(published.listed.lock().gone.len() <= MOST_GONE);
+            assert!(published.listed.lock().gone.len() <= KEEP.most);
         }
     }
 

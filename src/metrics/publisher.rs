@@ -36,6 +36,10 @@ pub struct Publisher {
     thread: Option<JoinHandle<()>>,
 }
 
+/// A recorder's counter never falls, so the next owner of a series has to count on where the last one ended. Of
+/// what is forgotten, a counter goes on once it has caught up.
+const KEEP: Keep = Keep { times: 1, most: 1024 };
+
 #[derive(Debug, Default)]
 struct Stop {
     asked: Mutex<bool>,
@@ -56,7 +60,7 @@ impl Publisher {
         if interval.is_zero() {
             return Err(failed("it would publish without a pause; choose seconds".into()));
         }
-        let (both, stop) = (Both::new(Keep::Counts), Arc::new(Stop::default()));
+        let (both, stop) = (Both::new(KEEP), Arc::new(Stop::default()));
         let (published, stopped) = (both.clone(), Arc::clone(&stop));
         let publish = move || {
             describe();
