@@ -29,7 +29,7 @@ pub use arena::{
     Allowance, ArenaBuffer, ArenaBuilder, BlockState, Compaction, DeviceArena, Moved, Offload, SleepReport,
     SleepState, WakeReport,
 };
-pub use cache::rung::Rung;
+pub use cache::oom_rung::Rung;
 pub use cache::served_by::ServedBy;
 pub use cache::size_class::SizeClasses;
 pub use cache::size_class::fitted;

@@ -1,11 +1,11 @@
-//! A block of an arena on loan.
+//! An allocated block of an arena.
 
 use super::hazards::ranges::Streams;
 use super::live_block::Slot;
 use super::{Shared, State};
 use crate::arena::engine::{ArenaError, BlockId};
 use crate::error::Error;
-use crate::streams::capture::{After, Need};
+use crate::streams::order::{After, Need};
 use std::fmt;
 use std::ops::Range;
 use std::sync::atomic::AtomicU32;

@@ -1,4 +1,4 @@
-//! How an arena on a device is to be.
+//! Configuration of a device arena.
 
 use super::mapping::make::virtual_memory;
 use super::mapping::pages::Backing;

@@ -1,4 +1,4 @@
-//! One buffer for one block after the other: what a pool's misses are made of that need nothing but numbers.
+//! Reuses one buffer object for successive blocks. Serves the misses of a pool that need only bookkeeping.
 //!
 //! A pool calls these under its own lock. So they call nothing of the device, wait for nothing, and drop no
 //! handle of a stream or a range that may be the last. Where that cannot be they do nothing, and the usual

@@ -42,7 +42,7 @@ pub(crate) use sleep::{Falling, Stored, Waking, can_pin, on_a_stream};
 pub use engine::{Arena, ArenaError, ArenaLayout, BlockId, Move, MoveEnd, Plan, Span, SpanState, Zone};
 
 use crate::error::Error;
-use crate::streams::capture::{After, Need};
+use crate::streams::order::{After, Need};
 use crate::sync::{Condvar, MutexGuard};
 use hazards::timeline::Before;
 use parking_lot::Mutex as LongMutex;

@@ -1,4 +1,4 @@
-//! A device's panic is kept until the books are right.
+//! Defers a device's panic until the accounts are consistent.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};

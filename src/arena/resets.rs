@@ -1,4 +1,4 @@
-//! An arena forgets its blocks, and who is told of that.
+//! Resets an arena, and notifies the pools over it.
 
 use super::DeviceArena;
 use super::hazards::ranges::Unsettled;

@@ -4,7 +4,7 @@ use crate::arena::buffer::ArenaBuffer;
 use crate::arena::compaction::copier::Copier;
 use crate::arena::engine::ArenaError;
 use crate::error::Error;
-use crate::streams::capture::After;
+use crate::streams::order::After;
 use std::sync::Arc;
 use vrampool_backend::{Backend, Hold, Stream};
 

@@ -1,4 +1,4 @@
-//! The record of a block: memory of the source, with all that must be known to hand it out again.
+//! The record of a block: its memory, class, stream order and pool.
 
 use crate::arena::Refill;
 use crate::cache::core::Shared;
@@ -7,7 +7,7 @@ use crate::cache::magazine::class_table::NO_LANE;
 use crate::error::{Error, Forbidden};
 use crate::source::Key;
 use crate::source::{Extent, Supply};
-use crate::streams::capture::{After, Need};
+use crate::streams::order::{After, Need};
 use crate::streams::users::Readers;
 use parking_lot::Mutex;
 use std::any::Any;

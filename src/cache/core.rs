@@ -1,4 +1,4 @@
-//! What a pool's handles, buffers and idle blocks share, whatever its backend; a buffer's way back.
+//! State that a pool's handles, buffers and idle blocks share, whatever the backend.
 
 use crate::cache::caps::Caps;
 use crate::cache::counts::Counters;

@@ -1,9 +1,9 @@
-//! What a depot counts, and how a pool tells it.
+//! Counters of a depot, and the statistics made of them.
 
 use crate::cache::accounts::positive;
 use crate::cache::buckets::Requests;
 use crate::cache::depot::Depot;
-use crate::cache::rung::Rung;
+use crate::cache::oom_rung::Rung;
 use crate::cache::stats::{BucketStats, PoolStats};
 use std::collections::BTreeMap;
 

@@ -1,6 +1,6 @@
 //! The shared store of idle blocks, by kind and class, with its accounts and counters. One lock holds it;
 //! nothing in here calls the device, and no block is dropped in here. What goes between it and threads'
-//! magazines is in `refill`.
+//! magazines is in `magazine_exchange`.
 
 use crate::cache::accounts::Budget;
 use crate::cache::block::Block;
@@ -9,8 +9,8 @@ use crate::cache::caps::Caps;
 use crate::cache::counts::Counters;
 use crate::cache::magazine::counters::Tally;
 use crate::cache::magazine::rack::Rack;
+use crate::cache::oom_rung::Rung;
 use crate::cache::retry_queue::Turns;
-use crate::cache::rung::Rung;
 use crate::cache::size_class::SizeClasses;
 use crate::source::Key;
 use std::collections::VecDeque;

@@ -1,9 +1,9 @@
-//! Idle blocks leave the depot for the source, and misses get permission to take as much from it.
+//! Takes idle blocks out of the depot, and grants misses permission to ask the source.
 
 use crate::cache::accounts::Room;
 use crate::cache::block::Block;
 use crate::cache::depot::Depot;
-use crate::cache::rung::Rung;
+use crate::cache::oom_rung::Rung;
 use crate::source::Key;
 use std::mem;
 use vrampool_backend::{MemoryKind, StreamId};

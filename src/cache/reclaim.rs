@@ -1,14 +1,14 @@
-//! Idle memory goes back to the source: because somebody asks for that, to make room within the caps, for a
-//! device without memory, and at the pool's end.
+//! Returns idle memory to the source: on trim, for a request that would exceed a cap, on out-of-memory of
+//! the device.
 
 use crate::cache::core::{Shared, next_epoch};
 use crate::cache::depot::Depot;
 use crate::cache::evict::Permit;
 use crate::cache::magazine;
+use crate::cache::oom_rung::Rung;
 use crate::cache::orphans;
 use crate::cache::release::is_giving_back;
 use crate::cache::reservation::{NoRoom, Promise};
-use crate::cache::rung::Rung;
 use crate::error::Error;
 use crate::source::Key;
 use crate::sync::MutexGuard;

@@ -1,5 +1,5 @@
-//! The recorder of a pool, if it has one, and the ways of a request and of a buffer back that it sees.
-//! Without the feature `trace` no pool has one.
+//! The optional recorder of a pool, and the recorded paths of allocation and release. Without the feature
+//! `trace` no pool has one.
 //!
 //! The quick ways of a pool that is recorded find no lane: so what is not recorded costs nothing for this.
 //! Behind them, and behind the recorder, the magazines are as quick as ever.
@@ -8,13 +8,14 @@ use crate::cache::block::Block;
 #[cfg(feature = "trace")]
 use crate::cache::block::lane_of;
 use crate::cache::core::Shared;
+#[cfg(feature = "trace")]
+use crate::cache::magazine;
 use crate::cache::magazine::class_table::Lanes;
 #[cfg(feature = "trace")]
 use crate::cache::magazine::class_table::NO_LANE;
+use crate::cache::magazine::hot;
 #[cfg(feature = "trace")]
 use crate::cache::magazine::hot::Look;
-#[cfg(feature = "trace")]
-use crate::cache::magazine::{self, hot};
 use crate::cache::size_class::SizeClasses;
 #[cfg(feature = "trace")]
 use crate::recorder::{Recorder, WeakRecorder};

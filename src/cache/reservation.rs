@@ -1,9 +1,9 @@
-//! What a miss has while it asks: bytes that were promised to it, which count until the source gave them, or
-//! did not; and its turn among those whom the device refused.
+//! Guards of a miss that is in progress: its reserved bytes, which are released if the source fails, and its
+//! position in the retry queue.
 
 use crate::cache::core::Shared;
+use crate::cache::oom_rung::Rung;
 use crate::cache::release::is_giving_back;
-use crate::cache::rung::Rung;
 use crate::cache::served_by::ServedBy;
 use crate::error::Error;
 

@@ -1,9 +1,9 @@
-//! What a pool tells of itself.
+//! Statistics of a pool.
 
 use crate::arena::DeviceArena;
 use crate::cache::accounts::Budget;
 use crate::cache::counts::{Counters, InMagazines};
-use crate::cache::rung::Rung;
+use crate::cache::oom_rung::Rung;
 use crate::cache::served_by::ServedBy;
 use crate::environment::UNLIMITED;
 use crate::source::Source;

@@ -4,8 +4,8 @@
 //! one must have sent its request and read the answer within [`DEADLINE`]; others wait in the system's queue.
 //! Without a client nothing runs and no timer is set.
 
-use super::both::Both;
-use super::text::{Format, Text};
+use super::exposition::{Format, Text};
+use super::registry::Both;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{ACCEPT, ALLOW, CONTENT_TYPE, HeaderValue, VARY};

@@ -1,8 +1,8 @@
 //! Serving metrics to Prometheus.
 
-use super::both::Both;
 use super::endpoint::{Endpoint, LAST_SCRAPES};
 use super::published::Keep;
+use super::registry::Both;
 use crate::broker::Broker;
 use crate::error::Error;
 use crate::pool::Pool;

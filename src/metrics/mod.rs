@@ -9,20 +9,20 @@
 //! [`METRICS`] lists all there is of a pool, each with the labels `pool`, `backend` and `device`;
 //! [`BROKER_METRICS`] of a broker, each with the labels `broker`, `backend` and `device`.
 
-mod both;
 mod broker;
 #[cfg(feature = "prometheus")]
 mod endpoint;
 #[cfg(feature = "prometheus")]
 mod exporter;
+#[cfg(feature = "prometheus")]
+mod exposition;
 mod facade;
 mod pool;
 mod published;
 mod publisher;
+mod registry;
 mod sample;
 mod series;
-#[cfg(feature = "prometheus")]
-mod text;
 
 pub use broker::{BROKER_METRICS, publish_broker};
 #[cfg(feature = "prometheus")]

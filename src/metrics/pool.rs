@@ -4,7 +4,7 @@ use super::MetricKind::{Counter, Gauge};
 use super::published::{Observed, Watch};
 use super::sample::{Figures, Sample};
 use super::{Closing, Metric, metric};
-use crate::cache::rung::Rung;
+use crate::cache::oom_rung::Rung;
 use crate::cache::served_by::ServedBy;
 use crate::cache::stats::PoolStats;
 use crate::environment::UNLIMITED;

@@ -1,4 +1,4 @@
-//! The pools or brokers that are published again and again, and what those that are gone had counted.
+//! The pools or brokers that are published, and the final counts of those that were dropped.
 
 use super::sample::Figures;
 use super::series::Series;

@@ -1,7 +1,7 @@
 //! Publishing again and again, to the application's recorder.
 
-use super::both::Both;
 use super::published::Keep;
+use super::registry::Both;
 use super::{describe, facade};
 use crate::broker::Broker;
 use crate::error::Error;

@@ -1,22 +1,18 @@
-//! A request's way down past the magazines, and the ladder that is climbed when memory runs out.
+//! The allocation path past the magazines.
 
-use crate::arena as device_arena;
-use crate::arena::engine::ArenaError;
+use crate::arena;
 use crate::cache::block::Block;
 use crate::cache::core::Shared;
 use crate::cache::magazine;
 use crate::cache::magazine::class_table::NO_LANE;
 use crate::cache::magazine::rack::Rack;
 use crate::cache::orphans;
-use crate::cache::recycle::Found;
-use crate::cache::reservation::{NoRoom, Turn};
-use crate::cache::rung::Rung;
+use crate::cache::reservation::NoRoom;
 use crate::cache::served_by::ServedBy;
-use crate::environment::UNLIMITED;
-use crate::error::{Error, Forbidden, OutOfMemory, Shortage};
-use crate::source::Extent;
+use crate::cache::spare_records::Found;
+use crate::error::{Error, Forbidden, Shortage};
 use crate::source::Key;
-use crate::streams::capture::{After, Need};
+use crate::streams::order::{After, Need};
 use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -188,7 +184,7 @@ impl Shared {
         if orphans::has_left() && relief().is_ok() {
             orphans::free();
         }
-        let calls = device_arena::mapping_calls_of_this_thread();
+        let calls = arena::mapping_calls_of_this_thread();
         let promise = self.make_room(key.class, relief).map_err(|refusal| match refusal {
             NoRoom::Limit(limit) => {
                 self.count_failure(|counters| &mut counters.failed_by_limit);
@@ -203,8 +199,7 @@ impl Shared {
         let generation = self.generation.load(Relaxed);
         match self.ask_source::<B>(key, stream, request, relief) {
             Ok(extent) => {
-                let calls_driver =
-                    supply.asks_driver(key) || device_arena::mapping_calls_of_this_thread() != calls;
+                let calls_driver = supply.asks_driver(key) || arena::mapping_calls_of_this_thread() != calls;
                 let server = if calls_driver { ServedBy::Driver } else { ServedBy::Arena };
                 promise.keep(requested, supply.highest_end(), generation, server);
                 Ok(Block::new(extent, key, requested, stream, (self, generation)))
@@ -226,72 +221,7 @@ impl Shared {
         }
     }
 
-    /// Asks the source; while it is out of memory, gives back least recently requested classes of the size
-    /// asked for, then everything, and asks again; and last, closes the holes of an arena. `relief` is asked
-    /// before any of that. Whoever gives everything back waits for memory on its way back, and asks before
-    /// those who come later, here or at the driver.
-    fn ask_source<B: Backend>(
-        &self,
-        key: Key,
-        stream: &B::Stream,
-        request: Option<&Announced<'_>>,
-        relief: impl Fn() -> Result<(), Error>,
-    ) -> Result<Extent<B>, Error> {
-        let ask = || self.ask_announced::<B>(key, stream, request);
-        let may_help = |answer: &Result<Extent<B>, Error>| match answer {
-            // All that is left was used by captured streams: other memory may coalesce.
-            Err(Error::Capture { forbidden: Forbidden::Wait, .. }) => !self.is_capturing::<B>(stream),
-            Err(error) => error.is_out_of_memory(),
-            Ok(_) => false,
-        };
-        // Others were refused by the driver, and wait for what it gets back.
-        let is_late =
-            self.supply::<B>().asks_driver(key) && !self.depot().turns.is_empty() && relief().is_ok();
-        let mut turn = if is_late { Turn::begin(self) } else { None };
-        turn.iter().for_each(Turn::wait);
-        let mut answer = ask();
-        if may_help(&answer) {
-            relief()?;
-        }
-        if may_help(&answer) && self.relieve(key.class) {
-            answer = ask();
-        }
-        if may_help(&answer) {
-            turn = turn.or_else(|| Turn::begin(self));
-            self.relieve_wholly();
-            turn.iter().for_each(Turn::wait);
-            answer = ask();
-        }
-        if let (Err(Error::Arena(ArenaError::NoSpace { available, .. })), Some(arena)) =
-            (&answer, self.supply::<B>().movable())
-            && *available >= key.class
-        {
-            self.depot().count(Rung::Compact);
-            match arena.compact(stream, UNLIMITED, |_| {}) {
-                // A captured stream's blocks stay. Those before them may do.
-                Ok(_) | Err(Error::Capture { .. }) => {}
-                Err(error) => return Err(error),
-            }
-            answer = ask();
-        }
-        answer
-    }
-
-    fn is_capturing<B: Backend>(&self, stream: &B::Stream) -> bool {
+    pub(super) fn is_capturing<B: Backend>(&self, stream: &B::Stream) -> bool {
         self.supply::<B>().device.is_capturing(stream).unwrap_or(true)
-    }
-
-    fn out_of_memory(&self, key: Key, requested: u64, shortage: Shortage) -> Error {
-        let mut depot = self.depot();
-        depot.count(Rung::Fail);
-        let stats = depot.stats();
-        Error::OutOfMemory(Box::new(OutOfMemory {
-            requested,
-            class: key.class,
-            live: stats.bytes_live,
-            cached: stats.bytes_cached,
-            held: stats.bytes_held + stats.bytes_in_transit,
-            shortage,
-        }))
     }
 }

@@ -1,9 +1,9 @@
-//! A buffer on loan.
+//! An allocated buffer of a pool.
 
 use crate::cache::block::Block;
 use crate::cache::core::Shared;
 use crate::error::Error;
-use crate::streams::capture::After;
+use crate::streams::order::After;
 use std::fmt;
 use std::marker::PhantomData;
 use std::mem::{self, ManuallyDrop};

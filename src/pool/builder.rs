@@ -1,4 +1,4 @@
-//! How a pool is to be.
+//! Configuration of a pool.
 
 use crate::arena::DeviceArena;
 use crate::cache::caps::Caps;

@@ -1,11 +1,12 @@
-//! The pool as its users have it.
+//! The public pool type.
 
 pub(crate) mod allocate;
 pub(crate) mod buffer;
 pub(crate) mod builder;
 pub(crate) mod global;
+mod oom_ladder;
 pub(crate) mod private_pool;
-mod reclaim;
+mod trim;
 
 use crate::arena::DeviceArena;
 use crate::cache::block::Block;

@@ -3,7 +3,7 @@
 use crate::error::{Error, Forbidden};
 use crate::pool::Pool;
 use crate::pool::buffer::Buffer;
-use crate::streams::capture::Need;
+use crate::streams::order::Need;
 use crate::sync::fork_arc::ForkArc;
 use parking_lot::Mutex;
 use std::fmt;

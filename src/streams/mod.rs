@@ -1,5 +1,5 @@
 //! Order between streams: who uses a block (`users`), and what a captured stream may not be made to do
-//! (`capture`).
+//! (`order`).
 
-pub(crate) mod capture;
+pub(crate) mod order;
 pub(crate) mod users;

@@ -7,7 +7,7 @@ use super::hazards::ranges::{Streams, add};
 use super::{DeviceArena, Shared, State};
 use crate::arena::engine::{BlockId, Move};
 use crate::error::{Error, Forbidden};
-use crate::streams::capture::{After, Need};
+use crate::streams::order::{After, Need};
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;

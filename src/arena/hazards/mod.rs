@@ -1,17 +1,17 @@
-//! Who may touch which bytes when.
+//! Tracks which streams may access which bytes, and when.
 //!
 //! * `ranges`: which streams may still use free parts of a range;
 //! * `timeline`: points in the work of streams, from when memory that several of them used was freed;
 //!   `progress`: how far they are;
-//! * `pending_free`: blocks that are free once several streams are done with them; `captured`: the same for a
+//! * `pending_free`: blocks that are free once several streams are done with them; `settle`: the same for a
 //!   captured stream;
 //! * `placement`: which free memory a request gets, so that streams wait for each other rarely;
 //!   `alternatives`: other memory for a request that may not wait.
 
 pub(in crate::arena) mod alternatives;
-pub(in crate::arena) mod captured;
 pub(in crate::arena) mod pending_free;
 pub(in crate::arena) mod placement;
 pub(in crate::arena) mod progress;
 pub(in crate::arena) mod ranges;
+pub(in crate::arena) mod settle;
 pub(in crate::arena) mod timeline;

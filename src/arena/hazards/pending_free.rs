@@ -1,5 +1,5 @@
-//! Blocks that several streams used, set apart until those are done with them: what is free is then mostly
-//! there for any stream, and a request mostly finds it so at once.
+//! Defers the free of blocks that several streams used until those streams complete. Free memory is then
+//! mostly usable by any stream without a wait.
 //!
 //! Whoever needs all that is free has them [let go](State::let_go_deferred) before; from then on whoever gets
 //! their bytes waits for who used them.

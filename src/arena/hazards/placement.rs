@@ -1,6 +1,6 @@
-//! Streams that share memory are kept apart: each gets rather what it had last, and leaves to others what
-//! they had; where one is not done yet with what another would get, that one gets other memory that is free,
-//! or some that is mapped for it, or what is waited for up to the earliest point.
+//! Keeps streams that share memory apart. A request prefers memory that its own stream used last. If another
+//! stream still uses a candidate, the alternatives are, in this order: other free memory, newly mapped
+//! memory, the earliest wait point.
 //!
 //! Only streams that were [marked](super::timeline) are known to be behind what they were given. So a program
 //! whose streams share no block finds the memory of a growing arena as if there was one stream, each time at

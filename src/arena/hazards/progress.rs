@@ -1,5 +1,5 @@
-//! How far streams are with what several of them used: [marked](super::timeline) when it is freed, looked at
-//! by requests that find nothing without a wait.
+//! Polls the [marks](super::timeline) of streams. Requests that find no memory without a wait trigger the
+//! poll.
 
 use super::timeline::{Mark, OF_A_STREAM, Passed};
 use crate::arena::state::{State, ToMark};

@@ -1,6 +1,5 @@
-//! Points in the work of streams, from when memory that several of them used was freed: whoever gets it waits
-//! for such a point, and not for all that those streams were given since. So a program that runs ahead of the
-//! device goes on to overlap what its streams do, with the memory that it had before.
+//! Event marks on streams, recorded when memory that several streams used is freed. The next user of the
+//! memory waits for the mark, not for later work on those streams.
 
 use smallvec::SmallVec;
 use std::collections::VecDeque;

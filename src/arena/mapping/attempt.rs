@@ -1,5 +1,5 @@
-//! One request of a growing arena that what is mapped did not serve: it looks again, plans what is missing,
-//! makes it, and climbs a ladder of its own where that is refused.
+//! The slow path of one request of a growing arena: repeats the search, plans and maps missing memory, and
+//! climbs a ladder of its own where mapping is refused.
 
 use super::make::{Lack, Made, Unmade};
 use super::pages::{Growth, Stock, Weight};

@@ -8,7 +8,7 @@ use crate::arena::hazards::placement::Late;
 use crate::arena::state::{State, Taken};
 use crate::arena::{ArenaBuffer, Shared};
 use crate::error::{Error, Forbidden};
-use crate::streams::capture::Need;
+use crate::streams::order::Need;
 use std::sync::Arc;
 use vrampool_backend::{Backend, Physical};
 

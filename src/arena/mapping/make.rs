@@ -1,4 +1,4 @@
-//! Memory is made for a growing arena: physical memory created and mapped, ranges stitched; all or nothing.
+//! Creates and maps physical memory and stitched ranges: either everything succeeds, or nothing changes.
 
 use super::pages::{Extent, Growth, runs};
 use crate::arena::Shared;

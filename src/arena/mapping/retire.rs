@@ -1,8 +1,8 @@
 //! Stitched ranges that are not needed are retired, whole, once the work that may use their addresses is
 //! complete.
 //!
-//! Which ranges there may be is `backing`'s to say. No request waits for that on the host: events are
-//! recorded when a range is taken out, and looked at when others are. Only the last rung of the out-of-memory
+//! `pages::stitched_ranges` selects them. No request waits for that on the host: events are recorded when a
+//! range is taken out, and polled when others are. Only the last rung of the out-of-memory
 //! ladder waits, without a lock.
 
 use super::pages::{Extent, Retiring, Stitched, Weight, runs};

@@ -12,7 +12,7 @@ use crate::arena::mapping::release::Waited;
 use crate::arena::panics::caught;
 use crate::arena::state::State;
 use crate::error::{Error, Forbidden};
-use crate::streams::capture::Need;
+use crate::streams::order::Need;
 use parking_lot::MutexGuard as LongGuard;
 use std::sync::Arc;
 use vrampool_backend::{Backend, BackendError};

@@ -1,6 +1,9 @@
 //! Blocks where the caller wants them: for whoever has more than one way to make a range of bytes, and looks
 //! which of them a request is to have.
 
+#[cfg(test)]
+mod tests;
+
 use super::block::BlockId;
 use super::error::ArenaError;
 use super::free::FreeBlocks;
@@ -268,6 +271,3 @@ impl Arena {
         self.space(zone).end
     }
 }
-
-#[cfg(test)]
-mod tests;

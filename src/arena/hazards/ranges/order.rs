@@ -1,4 +1,4 @@
-//! Which streams are behind which.
+//! The known order between streams: which of them waited for which.
 
 use smallvec::SmallVec;
 use std::collections::VecDeque;

@@ -1,4 +1,4 @@
-//! Parts of a growing arena's range with nothing behind them any more, and those that are stuck.
+//! Unmapped gaps in a growing arena's range, and pieces that could not be unmapped.
 
 use super::{Backing, Extent};
 use crate::arena::engine::{Arena, ArenaError, BlockId, Zone};

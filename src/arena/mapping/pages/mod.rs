@@ -1,15 +1,16 @@
-//! What is behind the range of a growing arena: pieces of physical memory, each mapped in the range once, and
-//! in stitched ranges as often as it takes.
+//! The backing of a growing arena: pieces of physical memory, each mapped once in the arena's range and any
+//! number of times in stitched ranges.
 //!
 //! * `cover`: extents of the range, and what of them is free;
 //! * `gaps`: parts of the range with nothing behind them;
 //! * `plan`: what is made for a request;
-//! * `ranges`: stitched ranges, and the bounds on them;
+//! * `stitched_ranges`: stitched ranges, and the bounds on them;
 //! * `search`: what is there for one that no hole holds;
 //! * `stitch`: which pieces make a range for a request;
 //! * `whole`: all of it taken out, and put back.
 //!
-//! Nothing here calls the device; `growth`, `release` and `sleep` do. All of it is under the arena's lock.
+//! Nothing here calls the device: `make`, `release`, `retire`, `widen` and the arena's sleep do. The arena's
+//! lock protects all of it.
 //!
 //! # Which memory a request gets
 //!
@@ -22,21 +23,21 @@
 //! later is younger than what served before.)
 //!
 //! If nothing does, not even with what a pool gives back that it kept idle, the range grows, at the end of a
-//! part or in a gap, as long as what is mapped stays within a 256th of the most that was live since the last
+//! part or in a gap, as long as mapped bytes stay within 1 + 1/256 of the most that was live since the last
 //! decay. Beyond that, or at the limit, a range is stitched of free pieces, and only what they lack is made
 //! anew. At the limit pieces that small requests left free are stitched for a large one, too.
 //!
 //! Once streams share a block, a request that would wait for another stream has the range grow first, as long
-//! as what is mapped stays within three eighths more than the most that was live since the last decay, and
-//! others are not to have it within one allowance: a wait costs a loop that runs ahead of the device more
+//! as mapped bytes stay within 1 3/8 of the most that was live since the last decay, and no other arena shares
+//! the allowance: a wait costs a loop that runs ahead of the device more
 //! than memory that is there.
 
 mod cover;
 mod gaps;
 mod plan;
-mod ranges;
 mod search;
 mod stitch;
+mod stitched_ranges;
 mod whole;
 
 use super::quota::Allowance;
@@ -44,12 +45,12 @@ use crate::arena::engine::{Arena, BlockId, Zone};
 use crate::arena::reserved::ReservedPeaks;
 pub(in crate::arena) use cover::{Extent, Holes};
 pub(in crate::arena) use plan::{Growth, Stock, apart_of, runs};
-pub(in crate::arena) use ranges::{Part, Retiring, Stitched, Weight};
 use search::Search;
 pub(in crate::arena) use search::Way;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 use std::sync::Arc;
+pub(in crate::arena) use stitched_ranges::{Part, Retiring, Stitched, Weight};
 use vrampool_backend::{Backend, Physical};
 
 /// Requests up to this part of a granule are served in the front part of the range: what pools keep idle.

@@ -132,7 +132,7 @@ impl<B: Backend> Backing<B> {
     }
 
     /// Whether a request of `bytes` gets new memory rather than that of a stream which is not done with it:
-    /// what is mapped stays within three eighths of the most that was live.
+    /// mapped bytes stay within 1 3/8 of the most that was live.
     pub(in crate::arena) fn grows_apart(&self, engine: &Arena, bytes: u64, alignment: u64) -> bool {
         let Some(added) = self.round(bytes) else { return false };
         let most_live = engine.peak_used().max(engine.used().saturating_add(bytes));

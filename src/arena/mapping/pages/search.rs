@@ -1,4 +1,4 @@
-//! What is mapped beside the holes and holds a request: the free end, or a stitched range.
+//! Searches the free end and the stitched ranges when no hole fits.
 
 use super::cover::{Extent, Holes};
 use super::stitch;

@@ -1,4 +1,4 @@
-//! What sleep and waking do to a backing as a whole: all of it taken out, ranges put back.
+//! Detaches the whole backing for sleep, and restores stitched ranges on wake.
 
 use super::{Backing, Extent, Part, Retiring, Stitched, Weight};
 use std::collections::VecDeque;

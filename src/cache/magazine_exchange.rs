@@ -1,5 +1,4 @@
-//! What goes between a thread's magazines and the depot: blocks, and the slots that are leased for them. All
-//! of it under the depot's lock.
+//! Exchanges blocks and leased slots between magazines and the depot, under the depot's lock.
 //!
 //! A slot counts against the caps as an idle block does. So a block that goes over with its slot, either way,
 //! changes nothing, and is never refused; only further slots are asked of the caps.

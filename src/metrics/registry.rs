@@ -1,4 +1,4 @@
-//! The pools and the brokers that one publisher or exporter publishes.
+//! All that one publisher or exporter publishes: pools and brokers.
 
 use super::broker::{BrokerFigures, WatchedBroker};
 use super::pool::{PoolFigures, WatchedPool};

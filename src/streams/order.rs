@@ -1,5 +1,5 @@
-//! What a stream that is captured into a graph must not be made to do, and is asked of it only where that
-//! could be: never on a hit.
+//! Order between streams, and the operations that a captured stream must not perform. Whether a stream is
+//! captured is asked only where such an operation is next, never on a hit.
 
 use crate::error::{Error, Forbidden};
 use vrampool_backend::{Backend, CaptureId, Event, Stream};

@@ -1,4 +1,5 @@
-//! Records of blocks whose memory went back to an arena, kept for further blocks of it.
+//! Spare records of blocks whose memory went back to an arena: a miss that needs only bookkeeping takes one,
+//! and a block that is not kept becomes one.
 //!
 //! A miss that an arena serves, and the drop that gives the block back, are numbers alone as long as the
 //! arena is not busy and nobody has to wait for another stream. Then the depot does both at once under its

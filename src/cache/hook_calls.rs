@@ -1,5 +1,5 @@
-//! What a pool with hooks announces, and to whom: the ways of a request and of a buffer back, with hooks
-//! around them. Pools without hooks do not come by here.
+//! Allocation and release in pools with hooks: calls the hooks around each operation. Other pools bypass
+//! this module.
 
 use crate::cache::block::Block;
 use crate::cache::core::Shared;

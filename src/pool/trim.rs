@@ -1,4 +1,4 @@
-//! A pool gives memory back.
+//! Trim, decay, compaction and changes of the limit.
 
 use crate::arena::{Compaction, DeviceArena, Moved};
 use crate::error::Error;

@@ -1,4 +1,4 @@
-//! What several streams freed, for one that is captured and so cannot wait for them.
+//! Waits on the host for the streams that used free memory, so that a captured stream can use it.
 
 use super::ranges::Streams;
 use crate::arena::DeviceArena;

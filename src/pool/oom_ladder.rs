@@ -1,0 +1,77 @@
+//! The out-of-memory ladder: what is tried, in order, when the device refuses memory to a miss.
+
+use crate::arena::engine::ArenaError;
+use crate::cache::core::Shared;
+use crate::cache::oom_rung::Rung;
+use crate::cache::reservation::Turn;
+use crate::environment::UNLIMITED;
+use crate::error::{Error, Forbidden, OutOfMemory, Shortage};
+use crate::source::{Extent, Key};
+use vrampool_backend::{Announced, Backend};
+
+impl Shared {
+    /// Asks the source; while it is out of memory, gives back least recently requested classes of the size
+    /// asked for, then everything, and asks again; and last, closes the holes of an arena. `relief` is asked
+    /// before any of that. Whoever gives everything back waits for memory on its way back, and asks before
+    /// those who come later, here or at the driver.
+    pub(super) fn ask_source<B: Backend>(
+        &self,
+        key: Key,
+        stream: &B::Stream,
+        request: Option<&Announced<'_>>,
+        relief: impl Fn() -> Result<(), Error>,
+    ) -> Result<Extent<B>, Error> {
+        let ask = || self.ask_announced::<B>(key, stream, request);
+        let may_help = |answer: &Result<Extent<B>, Error>| match answer {
+            // All that is left was used by captured streams: other memory may coalesce.
+            Err(Error::Capture { forbidden: Forbidden::Wait, .. }) => !self.is_capturing::<B>(stream),
+            Err(error) => error.is_out_of_memory(),
+            Ok(_) => false,
+        };
+        // Others were refused by the driver, and wait for what it gets back.
+        let is_late =
+            self.supply::<B>().asks_driver(key) && !self.depot().turns.is_empty() && relief().is_ok();
+        let mut turn = if is_late { Turn::begin(self) } else { None };
+        turn.iter().for_each(Turn::wait);
+        let mut answer = ask();
+        if may_help(&answer) {
+            relief()?;
+        }
+        if may_help(&answer) && self.relieve(key.class) {
+            answer = ask();
+        }
+        if may_help(&answer) {
+            turn = turn.or_else(|| Turn::begin(self));
+            self.relieve_wholly();
+            turn.iter().for_each(Turn::wait);
+            answer = ask();
+        }
+        if let (Err(Error::Arena(ArenaError::NoSpace { available, .. })), Some(arena)) =
+            (&answer, self.supply::<B>().movable())
+            && *available >= key.class
+        {
+            self.depot().count(Rung::Compact);
+            match arena.compact(stream, UNLIMITED, |_| {}) {
+                // A captured stream's blocks stay. Those before them may do.
+                Ok(_) | Err(Error::Capture { .. }) => {}
+                Err(error) => return Err(error),
+            }
+            answer = ask();
+        }
+        answer
+    }
+
+    pub(super) fn out_of_memory(&self, key: Key, requested: u64, shortage: Shortage) -> Error {
+        let mut depot = self.depot();
+        depot.count(Rung::Fail);
+        let stats = depot.stats();
+        Error::OutOfMemory(Box::new(OutOfMemory {
+            requested,
+            class: key.class,
+            live: stats.bytes_live,
+            cached: stats.bytes_cached,
+            held: stats.bytes_held + stats.bytes_in_transit,
+            shortage,
+        }))
+    }
+}
