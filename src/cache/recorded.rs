@@ -13,6 +13,7 @@ use crate::cache::magazine;
 use crate::cache::magazine::class_table::Lanes;
 #[cfg(feature = "trace")]
 use crate::cache::magazine::class_table::NO_LANE;
+#[cfg(feature = "trace")]
 use crate::cache::magazine::hot;
 #[cfg(feature = "trace")]
 use crate::cache::magazine::hot::Look;
