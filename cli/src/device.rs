@@ -1,5 +1,5 @@
-//! What the program runs on: a device chosen by its name, then used as what it is, without an enum in the way
-//! of figures.
+//! Selects a device by its name, and runs a command on the device's own type, so that figures include no
+//! dispatch of an enum.
 
 use crate::bench::Rivals;
 use crate::kernels::{CudaKernels, HostKernels, Kernels, OpenClKernels, Oscillator, WgpuKernels};

@@ -1,4 +1,4 @@
-//! `vrampool devices`: what there is to run on, and why the rest is not there.
+//! `vrampool devices`: available devices, and why each other backend is unavailable.
 
 use crate::stdout::print;
 use bytesize::ByteSize;

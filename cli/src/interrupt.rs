@@ -1,4 +1,4 @@
-//! Ctrl-C and SIGTERM, for work that ends orderly when they come.
+//! Ctrl-C and SIGTERM, for an orderly end.
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;

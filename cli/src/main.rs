@@ -1,4 +1,4 @@
-//! The `vrampool` program: what the pool does, seen on real work.
+//! The program `vrampool`: real workloads on pools.
 
 #![deny(unsafe_code)]
 // Not in the workspace's lints, because tests may.

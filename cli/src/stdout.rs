@@ -1,4 +1,4 @@
-//! Standard output: printing to it, and its end.
+//! Printing to standard output; a reader that is gone ends the program quietly.
 
 use std::error::Error;
 use std::fmt::Display;

@@ -1,12 +1,12 @@
 //! Reuses one buffer object for successive blocks. Serves the misses of a pool that need only bookkeeping.
 //!
-//! A pool calls these under its own lock. So they call nothing of the device, wait for nothing, and drop no
-//! handle of a stream or a range that may be the last. Where that cannot be they do nothing, and the usual
-//! way is to be taken.
+//! A pool calls these functions under its own lock. They make no device call, never block, and never drop
+//! the last handle of a stream or a range. Where that is impossible they do nothing, and the caller takes
+//! the general path.
 //!
-//! A program mostly asks next for as much as it freed last. So the engine is told of a free only when
-//! somebody else looks ([`LockedState`](super::state::LockedState)), or at the next request, and of that one
-//! not at all if it would give the same block again.
+//! Most programs next request the size that they freed last. The engine's free is therefore deferred until
+//! the next lookup ([`LockedState`](super::state::LockedState)) or request, and omitted if that request gets
+//! the same block.
 
 use super::ArenaBuffer;
 use super::hazards::ranges::Streams;

@@ -1,14 +1,13 @@
-//! The byte accounts of one pool and the caps on them. Numbers only: no lock, no device.
+//! The byte accounts of one pool. Numbers only: no lock, no device.
 //!
 //! ```text
 //! held = out + cached ≤ taken from the device ≤ charged = held + in transit
 //! charged ≤ limit, cached ≤ max_cached, always
 //! ```
 //!
-//! *In transit* are bytes promised to an allocation that the device has not answered yet, and bytes that left
-//! a bucket but are not yet given back. They are charged the whole time, so `charged` is never below what the
-//! device really lent, and `held` never above it: the limit bounds the first, and what is reported is the
-//! second.
+//! *In transit* are bytes that are reserved for a pending allocation of the device, or that were evicted and
+//! are not released yet. They stay charged meanwhile, so `charged` is an upper bound, and `held` a lower
+//! bound, of the bytes taken from the device. The limit bounds the first; the second is reported.
 
 use crate::cache::caps::Caps;
 

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Counters {
     /// Out of the depot: lent, or idle in a magazine. What one way counts up and another down is not next to
-    /// what else these count, for the reason that [`Budget::requested`] is not.
+    /// what else these count, for the reason that [`Budget::requested`](crate::cache::accounts::Budget::requested) is not.
     pub(crate) live_buffers: u64,
     pub(crate) drops_over_count: u64,
     pub(crate) source_allocations: u64,

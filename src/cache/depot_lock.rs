@@ -1,10 +1,10 @@
-//! A depot behind its lock, in a place that outlives its pool.
+//! A depot behind its lock, at an address that outlives its pool.
 //!
-//! A block that comes back owns a handle of its pool, and moves into the depot. A guard that borrowed from
-//! the pool would borrow from what moves, or a further handle would have to be counted up and down at each
-//! return. So the place of the lock is never given back, and is borrowed for ever. Further pools get the
-//! places of pools that are gone: there are as many as there ever were pools at a time. An empty depot is a
-//! few kilobytes, most of them the guesses of its [buckets](crate::cache::buckets).
+//! A block that is freed owns a handle of its pool, and moves into the depot. A guard borrowed from the pool
+//! would borrow from the moved value, and a further handle would cost two atomic counts at each free. The
+//! lock is therefore never deallocated, and borrowed for the life of the process. Later pools reuse the
+//! locks of dropped pools, so there are as many as there ever were pools at a time. An empty depot is a few
+//! kilobytes, most of them the guesses of its [buckets](crate::cache::buckets).
 
 use crate::cache::depot::Depot;
 use crate::sync::{Condvar, GlobalMutex, Mutex, MutexGuard};

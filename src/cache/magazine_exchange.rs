@@ -1,7 +1,7 @@
 //! Exchanges blocks and leased slots between magazines and the depot, under the depot's lock.
 //!
-//! A slot counts against the caps as an idle block does. So a block that goes over with its slot, either way,
-//! changes nothing, and is never refused; only further slots are asked of the caps.
+//! A slot counts against the caps like an idle block, so moving a block together with its slot never fails.
+//! Only additional slots are checked against the caps.
 
 use crate::cache::block::Block;
 use crate::cache::buckets::SAME_STREAM_SEARCH;

@@ -1,8 +1,8 @@
 //! The optional recorder of a pool, and the recorded paths of allocation and release. Without the feature
 //! `trace` no pool has one.
 //!
-//! The quick ways of a pool that is recorded find no lane: so what is not recorded costs nothing for this.
-//! Behind them, and behind the recorder, the magazines are as quick as ever.
+//! The lock-free fast paths find no lane in a recorded pool, so pools without a recorder have no overhead.
+//! Behind the recorder the magazines work as usual.
 
 use crate::cache::block::Block;
 #[cfg(feature = "trace")]

@@ -1,10 +1,10 @@
 //! Spare records of blocks whose memory went back to an arena: a miss that needs only bookkeeping takes one,
 //! and a block that is not kept becomes one.
 //!
-//! A miss that an arena serves, and the drop that gives the block back, are numbers alone as long as the
-//! arena is not busy and nobody has to wait for another stream. Then the depot does both at once under its
-//! lock, with a record that is there already. It promises nothing in between: accounts change when the arena
-//! has answered, and nobody sees them before. Otherwise, and the first time, the usual way is taken.
+//! An arena miss, and the return of a block to the arena, need only bookkeeping while the arena's lock is
+//! free and no stream has to wait. The depot then performs the operation under its own lock with a spare
+//! record. No bytes are reserved meanwhile: the accounts change after the arena has succeeded. Otherwise,
+//! and the first time, the general path is taken.
 
 use crate::cache::block::{Block, Errand};
 use crate::cache::depot::Depot;

@@ -1,13 +1,13 @@
 //! A pool's and a broker's statistics through the [`metrics`](https://docs.rs/metrics) facade, with
 //! Prometheus's names and base units.
 //!
-//! Nothing here is on the hit path: a pool counts for itself, and its totals are copied to the recorder when
-//! somebody publishes. [`publish`] and [`publish_broker`] do it once, on whatever recorder the application
-//! has; a [`Publisher`] does it every so often; an `Exporter` (feature `prometheus`) serves it over HTTP
-//! without a recorder, so that it gets on with an application that has one already.
+//! Metrics add no work to the hit path: a pool's own totals are copied when they are published. [`publish`]
+//! and [`publish_broker`] publish once, to the application's recorder; a [`Publisher`] publishes at an
+//! interval; an `Exporter` (feature `prometheus`) serves them over HTTP without a recorder, beside whichever
+//! one the application has.
 //!
-//! [`METRICS`] lists all there is of a pool, each with the labels `pool`, `backend` and `device`;
-//! [`BROKER_METRICS`] of a broker, each with the labels `broker`, `backend` and `device`.
+//! [`METRICS`] lists the metrics of a pool, each with the labels `pool`, `backend` and `device`;
+//! [`BROKER_METRICS`] those of a broker, each with the labels `broker`, `backend` and `device`.
 
 mod broker;
 #[cfg(feature = "prometheus")]

@@ -1,7 +1,7 @@
 //! Which streams use a block besides the one that got it or wrote it last.
 //!
-//! Mostly they are behind that one. A stream that the pool was only told of is not, for all that the pool
-//! knows; nor is one that is ordered within a captured graph alone, once its work is no longer captured.
+//! Most of these streams are ordered after the last writer. The exceptions are streams that were only
+//! registered, and streams that are ordered only within a capture that has ended.
 
 use smallvec::SmallVec;
 use vrampool_backend::{CaptureId, Stream, StreamId};

@@ -1,8 +1,8 @@
 //! Defers the free of blocks that several streams used until those streams complete. Free memory is then
 //! mostly usable by any stream without a wait.
 //!
-//! Whoever needs all that is free has them [let go](State::let_go_deferred) before; from then on whoever gets
-//! their bytes waits for who used them.
+//! Operations that need all free memory call [`let_go_deferred`](State::let_go_deferred) first. The next
+//! users of those bytes then wait for the earlier streams.
 
 use super::ranges::{Streams, Unsettled};
 use crate::arena::engine::{Arena, ArenaError, BlockId, Zone};

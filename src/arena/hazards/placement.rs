@@ -2,10 +2,9 @@
 //! stream still uses a candidate, the alternatives are, in this order: other free memory, newly mapped
 //! memory, the earliest wait point.
 //!
-//! Only streams that were [marked](super::timeline) are known to be behind what they were given. So a program
-//! whose streams share no block finds the memory of a growing arena as if there was one stream, each time at
-//! the same place. In a range of fixed size a request gets memory that takes no wait wherever there is some:
-//! the other stream's work may be waiting for the very thread that asks.
+//! Only [marked](super::timeline) streams have a known position. A program whose streams share no block
+//! therefore gets the same placement in a growing arena as with one stream. A range of fixed size prefers
+//! memory that needs no wait, because the other stream's work may depend on the thread that requests.
 
 use super::ranges::Reach;
 use crate::arena::engine::{ArenaError, BlockId, Room, Zone};

@@ -1,9 +1,8 @@
 //! A growing arena whose limit was raised gets more addresses.
 //!
-//! Addresses are reserved in proportion to the limit. Where a raised limit takes more, another range is
-//! reserved, all pieces are mapped there too, at the same offsets, and it takes the place of the range so
-//! far. Blocks keep their addresses: the range that they are in stays until the last of them is freed, as a
-//! stitched range in use does.
+//! Addresses are reserved in proportion to the limit. If a higher limit needs more of them, a larger range
+//! is reserved, all pieces are mapped there at the same offsets, and it replaces the old range. Blocks keep
+//! their addresses: the old range stays until the last of them is freed, as a stitched range in use does.
 
 use super::pages::{Extent, Part, runs};
 use crate::arena::Shared;

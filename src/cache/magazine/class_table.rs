@@ -1,9 +1,9 @@
 //! Which lane of a magazine serves which request. Numbers only.
 //!
-//! A size's *number* is its power of two and the next three bits. Where no class begins within one of these
-//! eighths, the fixed classes, powers of two and up to eight classes a doubling, each class has a lane to
-//! itself, and a table tells the lane of most requests without rounding. Elsewhere classes share lanes, and
-//! who looks there compares.
+//! The *number* of a size is its power of two and the next three bits. If no class begins inside one of
+//! these eighths (fixed classes, powers of two, up to eight classes a doubling), each class has a lane of
+//! its own, and a table maps most requests to lanes without rounding. Otherwise classes share lanes, and a
+//! lookup compares classes.
 
 use crate::cache::size_class::SizeClasses;
 

@@ -1,8 +1,8 @@
-//! What one thread's magazines count, for everybody to read.
+//! Counters of one thread's magazines, which other threads read.
 //!
-//! Only the thread itself writes, one word at a time: a plain load and a plain store each, no atomic
-//! read-modify-write. Whoever reads does so under the depot's lock, under which slots change. So what is idle
-//! in a lane, its slots less its room, is never more than was leased, whoever reads it when.
+//! Only the thread itself writes: one word at a time, a plain load and a plain store each, no atomic
+//! read-modify-write. Readers hold the depot's lock, under which slot counts change. The computed number of
+//! idle blocks in a lane (its slots less its room) therefore never exceeds the leased slots.
 
 use crate::cache::magazine::class_table::LANES;
 use crate::sync::AtomicU64;

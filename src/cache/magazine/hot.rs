@@ -1,12 +1,12 @@
-//! The block that came back last on this thread, of whatever pool: mostly the one that is wanted next.
+//! The block that was freed last on this thread, of whichever pool: usually the next one to be requested.
 //!
-//! Mostly a block goes out and comes back before any other, over and over. So the last one is not in its
-//! [lane](crate::cache::magazine::rack), but here, with all that its hit needs: a place that a thread finds
-//! without a look at its racks, and that has no destructor, so that nobody has to ask whether that ran. Whose
-//! it is its rack's epoch says, of which each pool has its own.
+//! Most programs free a block and request it again before any other. The last freed block is therefore not
+//! kept in its [lane](crate::cache::magazine::rack), but in a thread-local slot without a destructor, which
+//! a hit reaches without a search of the thread's racks. The epoch, unique to each pool, identifies the
+//! block's rack.
 //!
-//! What goes out of here is noted in one word, [which others read](Tally::last_lent), and accounted for only
-//! when another block comes back first; here it is only made sure that it would be no new peak.
+//! A hit is recorded in one word, which [other threads read](Tally::last_lent), and is accounted for only
+//! when another block is freed first. The hit itself only verifies that it sets no new peak.
 
 use crate::cache::block::Block;
 use crate::cache::core::Shared;

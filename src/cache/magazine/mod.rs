@@ -18,13 +18,12 @@
 //! The block that came back [last](crate::cache::magazine::hot), of whichever pool, is not in its lane but at
 //! hand: mostly it is what is wanted next.
 //!
-//! A rack is good for one *epoch* of its pool. Whoever wants the magazines' memory back, to trim, to close,
-//! to have slots for a thread that has none, begins another epoch; each thread notices when it next asks the
-//! pool for a small class or frees, and gives everything back. A thread that never calls again keeps what it
-//! has, at most [`Builder::magazine_bytes`](crate::Builder), until it ends or, when the pool is closed, goes
-//! to any pool's depot for such a class or with a free. A thread that ends frees nothing itself: what it
-//! keeps is idle in the depot from then on, and [somebody else](crate::cache::orphans) frees what is left of
-//! a closed pool.
+//! A rack is valid for one *epoch* of its pool. A trim, a close, or a lack of slots for a thread that has
+//! none starts a new epoch, and each thread returns its blocks at its next request of a small class or free.
+//! A thread that makes no more calls keeps at most [`Builder::magazine_bytes`](crate::Builder) until it
+//! ends; of a closed pool, until its next visit to any pool's depot for such a class or with a free. A
+//! thread frees nothing when it ends: its blocks move to the depot, and
+//! [another thread](crate::cache::orphans) frees those of closed pools.
 
 pub(crate) mod class_table;
 pub(crate) mod counters;
@@ -78,7 +77,7 @@ pub(crate) fn take(pool: &Shared, requested: u64, stream: StreamId) -> Option<Bo
     hot::take(pool, lane, requested, stream)
 }
 
-/// As [`take`], where [the last block](last) is out, or of another lane.
+/// As [`take`], where [the last block](crate::cache::magazine::hot) is out, or of another lane.
 #[inline(never)]
 pub(crate) fn take_from_lane(
     pool: &Shared,
@@ -90,7 +89,7 @@ pub(crate) fn take_from_lane(
     taken.ok().flatten()
 }
 
-/// As [`take`], where [the last block](last) is of this lane, and may be a new peak.
+/// As [`take`], where [the last block](crate::cache::magazine::hot) is of this lane, and may be a new peak.
 #[inline(never)]
 pub(crate) fn take_last(pool: &Shared, requested: u64, stream: StreamId) -> Option<Box<Block>> {
     let taken = LOCAL.try_with(|local| local.rack(pool)?.pop_last(requested, stream));
@@ -143,7 +142,7 @@ fn put_in_lane(lane: u8, block: Box<Block>) -> Option<Box<Block>> {
     block
 }
 
-/// Has the rack that [the last block](last) is of take it back, whatever its pool.
+/// Has the rack that [the last block](crate::cache::magazine::hot) is of take it back, whatever its pool.
 pub(crate) fn stow_last() {
     with_local(|local| {
         let rack =

@@ -27,7 +27,7 @@ pub(crate) struct Rack {
     /// Bytes lent from its lanes, less those that came back, since the depot was last told. What was asked
     /// for of them is in the tally.
     live: HighWater,
-    /// The tally once more, for [the last block](last) while that is of this rack: so no count of references
+    /// The tally once more, for [the last block](crate::cache::magazine::hot) while that is of this rack: so no count of references
     /// changes.
     for_last: Cell<Option<Arc<Tally>>>,
     lanes: [Cell<Option<Box<Block>>>; LANES],
@@ -94,7 +94,7 @@ impl Rack {
         &self.habits[usize::from(lane) % LANES]
     }
 
-    /// A hit by [the last block](last), of which it is not known whether it makes a new peak, if it needs no
+    /// A hit by [the last block](crate::cache::magazine::hot), of which it is not known whether it makes a new peak, if it needs no
     /// wait. If it does make one it is accounted for as any other.
     pub(crate) fn pop_last(&self, requested: u64, stream: StreamId) -> Option<Box<Block>> {
         let popped = hot::of(self.epoch.get(), |last| {
@@ -109,7 +109,7 @@ impl Rack {
         popped.flatten()
     }
 
-    /// A hit, if the newest block in the lane needs no wait. [The last block](last) is out, or of another
+    /// A hit, if the newest block in the lane needs no wait. [The last block](crate::cache::magazine::hot) is out, or of another
     /// lane.
     #[inline(always)]
     pub(crate) fn pop(&self, number: u8, requested: u64, stream: StreamId) -> Option<Box<Block>> {

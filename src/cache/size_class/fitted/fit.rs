@@ -1,10 +1,9 @@
-//! Which sizes to have as classes: the best choice there is, by dynamic programming. Numbers only.
+//! The best set of size classes, by dynamic programming. Numbers only.
 //!
-//! A pool that gives nothing back holds of each class as many buffers as were ever live at once. So what one
-//! class costs is known from the sizes that it serves, a range of them; what a choice costs is the sum over
-//! the ranges that it makes; and the best choice whose largest class is a given size is made of that class
-//! and the best choice below its range. Between two classes there may be sizes from which the upper one is
-//! too far away, and these cost what their general classes do.
+//! A pool without evictions holds, of each class, the peak count of buffers that were live at once. The cost
+//! of a class depends only on the range of sizes that it serves, and the cost of a set is the sum over its
+//! ranges. The best set whose largest class is *s* is therefore *s* and the best set below its range. Sizes
+//! too far below *s* cost what their general classes cost.
 
 use super::classes::{FittedClasses, UNIT, general, reaches};
 use super::demand::Demand;

@@ -1,11 +1,10 @@
 //! Size classes learned from what a program asks for.
 //!
-//! A program's sizes recur: a training step asks for the same tensors again and again. Classes of these very
-//! sizes waste nothing, and where sizes vary, a few classes that several of them share leave less idle than
-//! one for each would. [`FittedClasses::fit`] chooses them for the least memory that a pool holds, of which
-//! padding is one half and idle blocks of classes that nobody asks for are the other; and chooses the best
-//! there are, not good ones. The best for what it was shown, that is: where sizes vary, show it much, for
-//! what was not learned gets classes of its own, 8 to a power of two.
+//! A program's sizes recur: a training step requests the same tensors again and again. Classes of exactly
+//! these sizes waste nothing; where sizes vary, a few shared classes leave less memory idle than one class a
+//! size. [`FittedClasses::fit`] minimises the memory that a pool holds, padding and idle blocks of unused
+//! classes together. The result is optimal for the recorded requests only. Sizes outside of them get classes
+//! of their own, 8 to a power of two.
 //!
 //! What a program asks for is a [`Demand`]. It comes from a recorded trace (`trace::Trace::demand`, or the
 //! command `cargo vrampool fit TRACE`), or from the program's own first steps:

@@ -1,9 +1,8 @@
-//! How many buffers of a range of sizes were live at once, for any range, exactly. Numbers only.
+//! The peak count of live buffers for any range of sizes, exactly. Numbers only.
 //!
-//! A count is at its highest just before a free that follows a request, or at the end: such a *moment* is all
-//! that is looked at. For each moment the live buffers of all sizes below each are kept, so that a range's
-//! are a difference. A range's peak is found without looking at every moment: blocks of them are skipped
-//! whose highest counts, size by size, add up to no more than was found already.
+//! A count peaks just before a free that follows a request, or at the end; only these *moments* are stored.
+//! For each moment, prefix sums over sizes give the count of a range as a difference. Blocks of moments are
+//! skipped if their highest counts, size by size, add up to no more than the peak found so far.
 
 /// Moments of a block.
 const BLOCK: usize = 64;
