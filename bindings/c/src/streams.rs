@@ -5,10 +5,11 @@ use parking_lot::Mutex;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::ffi::c_void;
+use std::mem;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use vrampool::any::{AnyDevice, AnyStream};
-use vrampool::backend::StreamId;
+use vrampool::backend::{StreamId, fork};
 use vrampool::{Backend, Stream};
 
 /// A pool's device, where its streams are found.
@@ -75,7 +76,12 @@ static LEFT: Mutex<Vec<Known>> = Mutex::new(Vec::new());
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        LEFT.lock().extend(self.known.get_mut().iter_mut().filter_map(Option::take));
+        let left = self.known.get_mut().iter_mut().filter_map(Option::take);
+        if fork::is_child() {
+            // The lock may be held by a thread that is not here, and the streams are the parent's.
+            return left.for_each(mem::forget);
+        }
+        LEFT.lock().extend(left);
     }
 }
 
@@ -130,7 +136,7 @@ impl Home {
             let gone = GONE.load(Ordering::Acquire);
             let forgotten = match memory.gone.replace(gone) == gone {
                 true => None,
-                false => Some(std::mem::replace(&mut *known, [const { None }; KNOWN])),
+                false => Some(mem::replace(&mut *known, [const { None }; KNOWN])),
             };
             let entry = Known { key: self.key, raw, stream: stream.clone() };
             Some((forgotten, known[place(self.key, raw)].replace(entry)))
@@ -253,7 +259,7 @@ fn retire(stream: &AnyStream) -> Result<(), Failure> {
 
 /// Lets go of the streams that ended threads knew.
 fn drop_left() {
-    let left = std::mem::take(&mut *LEFT.lock());
+    let left = mem::take(&mut *LEFT.lock());
     drop(left);
 }
 
@@ -279,4 +285,34 @@ fn unknown(raw: usize) -> Failure {
         "stream",
         &format!("{raw:#x} is none of vrampool_stream_create's; null is one that is always there"),
     )
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+    use vrampool::host::HostDevice;
+
+    /// Another thread of the parent holds the lock at the fork, for ever as the child sees it.
+    #[test]
+    fn a_thread_that_ends_in_a_forked_child_waits_for_no_lock() {
+        let device = AnyDevice::from(HostDevice::new());
+        let stream = device.create_stream().expect("a stream");
+        let memory = Memory { known: RefCell::new([const { None }; KNOWN]), gone: Cell::new(0) };
+        memory.known.borrow_mut()[0] = Some(Known { key: 1, raw: 1, stream });
+        let locked = LEFT.lock();
+        // SAFETY: the child drops one value, which is what is tested, and ends without any destructor.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: a call without memory; the alarm only ends a child that would wait.
+            unsafe { libc::alarm(30) };
+            drop(memory);
+            // SAFETY: a call without memory.
+            unsafe { libc::_exit(0) }
+        }
+        let mut status = 0;
+        // SAFETY: `status` is written once, before the call returns.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        drop(locked);
+        assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0, "{status}");
+    }
 }
