@@ -47,7 +47,9 @@ impl FittedClasses {
             let (classes, is_counted) = parse(&text)?;
             if !is_counted {
                 let path = shown_path(path);
+                // Where the module is public.
                 log::warn!(
+                    target: "vrampool::fitted",
                     "{path}: the file has no last line that counts its sizes, so a cut cannot be noticed; save it again"
                 );
             }
