@@ -116,6 +116,9 @@ impl Counted {
     }
 }
 
+/// How many names of clients that are gone are remembered. Beyond that all are forgotten: their series end.
+const MOST_GONE_CLIENTS: usize = 1024;
+
 /// Clients by name, those that are gone included: a counter never falls, so what they counted stays, as long
 /// as the broker is there.
 #[derive(Debug, Clone, Default)]
@@ -136,6 +139,9 @@ impl ClientTallies {
             if !self.seen.contains_key(&id) {
                 self.gone.entry(name).or_default().add(counted);
             }
+        }
+        if self.gone.len() > MOST_GONE_CLIENTS {
+            self.gone.clear();
         }
         let gone =
             self.gone.iter().map(|(name, &counted)| (name.clone(), Tally { counted, ..Tally::default() }));
@@ -292,6 +298,32 @@ impl Figures for BrokerFigures {
             let Counted { evictions, chunks } = tally.counted;
             to(Sample::count("vrampool_broker_client_evictions_total", evictions).with("client", client));
             to(Sample::count("vrampool_broker_client_chunks_total", chunks).with("client", client));
+        }
+    }
+}
+
+#[cfg(all(test, feature = "host"))]
+mod tests {
+    use super::*;
+    use crate::broker::Client;
+    use crate::host::HostDevice;
+
+    #[test]
+    fn names_of_clients_that_come_and_go_are_bounded() {
+        let broker = Broker::builder(&HostDevice::new()).build().expect("a broker");
+        let _weak = broker.downgrade();
+        let mut tallies = ClientTallies::default();
+        for round in 0..10 {
+            for number in 0..200 {
+                drop(broker.register(Client::new(format!("{round}-{number}"))).expect("a client"));
+            }
+            let listed = broker.listed_clients();
+            let told = tallies.take_in(&listed);
+            assert!(
+                listed.iter().all(|client| told.contains_key(&client.name)),
+                "those that are listed are told"
+            );
+            assert!(tallies.gone.len() <= MOST_GONE_CLIENTS && tallies.seen.len() <= listed.len());
         }
     }
 }

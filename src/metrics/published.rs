@@ -116,18 +116,19 @@ impl<F: Figures> Published<F> {
     /// Tells the figures of all owners. What it returns is to be dropped without any lock: memory goes back
     /// to devices then, and hooks are told.
     pub(super) fn tell(&self, to: &mut dyn FnMut(&Series, &F)) -> Vec<Closing> {
+        // Before the locks, so that these are dropped outside of them whatever a recorder does.
+        let mut closing = Vec::new();
         let _turn = TURN.lock();
         let mut listed = self.listed.lock();
         let Listed { owners, gone } = &mut *listed;
-        let mut closing = Vec::new();
         let mut index = 0;
         while let Some(owner) = owners.get_mut(index) {
             match owner.watch.observe() {
                 Observed::There(figures, last) => {
+                    closing.extend(last);
                     let figures = owner.counting_on(&figures);
                     to(&owner.series, &figures);
                     owner.told = Some(figures);
-                    closing.extend(last);
                     index += 1;
                 }
                 Observed::Ending => {
