@@ -199,8 +199,7 @@ impl World {
     pub(crate) fn is_accessible(&self, range: Range, context: u64, is_kernel: bool) -> bool {
         let Some(of) = self.contexts.get(&context) else { return false };
         let Some((start, area)) = self.memory.area(range.address) else {
-            // Memory of the host: copies reach it, kernels do not.
-            return !is_kernel;
+            return range.host;
         };
         let first = range.address - start;
         match area {

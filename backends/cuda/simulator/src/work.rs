@@ -22,6 +22,9 @@ pub(crate) enum Work {
         to: u64,
         from: u64,
         bytes: u64,
+        /// Whether `to`, and `from`, was the host's when the copy was enqueued.
+        to_host: bool,
+        from_host: bool,
     },
     /// A copy from memory that the driver has already read.
     Upload {
@@ -55,6 +58,9 @@ pub(crate) struct Range {
     pub(crate) address: u64,
     pub(crate) bytes: u64,
     pub(crate) write: bool,
+    /// Memory of the host that the driver knows nothing of. All other memory is gone once it has left the map
+    /// of addresses.
+    pub(crate) host: bool,
 }
 
 impl Work {
@@ -64,11 +70,14 @@ impl Work {
 
     /// What it reads and writes, without a graph's nodes.
     pub(crate) fn ranges(&self) -> Vec<Range> {
-        let range = |address, bytes, write| Range { address, bytes, write };
+        let range = |address, bytes, write| Range { address, bytes, write, host: false };
         match self {
             Self::Nothing | Self::Host { .. } | Self::Callback { .. } | Self::Graph(_) => Vec::new(),
             Self::Fill { address, value, count } => vec![range(*address, value.len() as u64 * count, true)],
-            Self::Copy { to, from, bytes } => vec![range(*from, *bytes, false), range(*to, *bytes, true)],
+            Self::Copy { to, from, bytes, to_host, from_host } => vec![
+                Range { host: *from_host, ..range(*from, *bytes, false) },
+                Range { host: *to_host, ..range(*to, *bytes, true) },
+            ],
             Self::Upload { to, bytes } => vec![range(*to, bytes.len() as u64, true)],
             Self::Kernel { kernel, arguments } => (kernel.touches)(arguments),
             Self::Mark { address, bytes } => vec![range(*address, *bytes, true)],
@@ -84,7 +93,7 @@ impl World {
             self.check_graph(&graph, context, point, before);
             return;
         }
-        if let Work::Copy { to, from, bytes } = work
+        if let Work::Copy { to, from, bytes, .. } = work
             && to < &(from + bytes)
             && from < &(to + bytes)
         {
@@ -130,7 +139,7 @@ pub(crate) fn touch(work: &Work) {
     match work {
         Work::Nothing | Work::Host { .. } | Work::Callback { .. } | Work::Mark { .. } => {}
         Work::Fill { address, value, count } => fill(*address, value, *count),
-        Work::Copy { to, from, bytes } => copy(*to, *from, *bytes),
+        Work::Copy { to, from, bytes, .. } => copy(*to, *from, *bytes),
         Work::Upload { to, bytes } => copy(*to, bytes.as_ptr() as u64, bytes.len() as u64),
         Work::Kernel { kernel, arguments } => (kernel.run)(arguments),
         Work::Graph(graph) => graph.nodes.iter().for_each(|node| {

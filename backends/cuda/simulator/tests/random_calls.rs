@@ -7,6 +7,7 @@ mod driver;
 
 use driver::{Access, Code, Driver, Location, PhysicalProperties, SUCCESS, UNKNOWN};
 use fastrand::Rng;
+use std::collections::HashSet;
 use std::ptr::null;
 use std::sync::{Mutex, mpsc};
 use std::time::Duration;
@@ -50,11 +51,25 @@ fn keep(handles: &Mutex<Vec<usize>>, code: Code, handle: usize) -> Code {
 }
 
 /// Memory is the thread's own, so that no other frees what a call is about to touch.
-#[derive(Default)]
 struct Memory {
     blocks: Vec<(u64, usize)>,
-    freed: Vec<u64>,
+    /// Those of a pool. `cuMemFree` does not wait for their work, so this test never frees them so.
+    pooled: HashSet<u64>,
+    /// Kept to the end: a shared stream may be captured, and the graph launched at any time.
+    kept: Vec<(u64, usize)>,
     ranges: Vec<Range>,
+}
+
+impl Memory {
+    fn new(driver: &Driver) -> Self {
+        let mut kept = Vec::new();
+        for bytes in [1, 4096, MOST] {
+            let mut made = 0;
+            assert_eq!(driver.cuMemAlloc_v2(&mut made, bytes), SUCCESS);
+            kept.push((made, bytes));
+        }
+        Self { blocks: Vec::new(), pooled: HashSet::new(), kept, ranges: Vec::new() }
+    }
 }
 
 struct Range {
@@ -145,7 +160,8 @@ impl Caller<'_> {
         let bytes = rng.usize(..MOST);
         let mut made = 0;
         if blocks.len() < 8 && rng.u8(..3) == 0 {
-            let code = match rng.u8(..4) {
+            let call = rng.u8(..4);
+            let code = match call {
                 0 => driver.cuMemAllocAsync(&mut made, bytes, plain),
                 1 => driver.cuMemAllocFromPoolAsync(&mut made, bytes, pool, plain),
                 2 => driver.cuMemAllocManaged(&mut made, bytes, u32::from(rng.u8(..4))),
@@ -153,22 +169,32 @@ impl Caller<'_> {
             };
             if code == SUCCESS {
                 blocks.push((made, bytes));
+                if call < 2 {
+                    self.memory.pooled.insert(made);
+                }
             }
             return code;
         }
-        let Some(&(from, room)) = rng.choice(&*blocks) else { return SUCCESS };
-        let Some(&(to, wide)) = rng.choice(&*blocks) else { return SUCCESS };
+        let (stream, touched) = match rng.bool() {
+            true => (stream, &self.memory.kept),
+            false => (plain, &*blocks),
+        };
+        let Some(&(from, room)) = rng.choice(touched) else { return SUCCESS };
+        let Some(&(to, wide)) = rng.choice(touched) else { return SUCCESS };
         match rng.u8(..12) {
             0..2 => {
+                if blocks.is_empty() {
+                    return SUCCESS;
+                }
                 let index = rng.usize(..blocks.len());
                 let (address, _) = blocks[index];
-                let code = match rng.bool() {
+                let code = match self.memory.pooled.contains(&address) || rng.bool() {
                     true => driver.cuMemFreeAsync(address, plain),
                     false => driver.cuMemFree_v2(address),
                 };
                 if code == SUCCESS {
                     blocks.swap_remove(index);
-                    self.memory.freed.push(address);
+                    self.memory.pooled.remove(&address);
                 }
                 code
             }
@@ -237,7 +263,7 @@ impl Caller<'_> {
     /// Gives everything back that this thread has.
     fn finish(self) {
         let Self { driver, memory, .. } = self;
-        for (address, _) in memory.blocks {
+        for (address, _) in memory.blocks.into_iter().chain(memory.kept) {
             assert_eq!(driver.cuMemFree_v2(address), SUCCESS, "{address:#x} is live");
         }
         for range in memory.ranges {
@@ -279,13 +305,16 @@ fn random_calls_are_answered_and_leave_nothing() {
     let expected = simulator.expect_reports();
     let handles = Handles::default();
     let (done, all) = mpsc::channel();
+    assert_eq!(driver.cuCtxSetCurrent(context), SUCCESS);
+    // Before the first capture, which forbids it.
+    let memories: Vec<_> = (0..THREADS).map(|_| Memory::new(&driver)).collect();
     let mut callers = std::thread::scope(|scope| {
-        for thread in 0..THREADS {
+        for (thread, memory) in (0..THREADS).zip(memories) {
             let (driver, handles, done) = (&driver, &handles, done.clone());
             scope.spawn(move || {
                 assert_eq!(driver.cuCtxSetCurrent(context), SUCCESS);
                 let rng = Rng::with_seed(seed * THREADS + thread);
-                let mut caller = Caller { driver, handles, memory: Memory::default(), rng };
+                let mut caller = Caller { driver, handles, memory, rng };
                 for call in 0..CALLS {
                     let code = caller.step();
                     assert!(
@@ -305,7 +334,6 @@ fn random_calls_are_answered_and_leave_nothing() {
         }
         callers
     });
-    assert_eq!(driver.cuCtxSetCurrent(context), SUCCESS);
     // Whatever was captured ends with its stream.
     let streams = std::mem::take(&mut *handles.streams.lock().expect("no panic"));
     for stream in streams {

@@ -138,7 +138,8 @@ fn copy(world: &mut MutexGuard<'_, World>, to: u64, from: u64, bytes: usize, str
         let bytes = Arc::new(read_bytes(from, bytes));
         return world.submit(stream, Work::Upload { to, bytes });
     }
-    world.submit(stream, Work::Copy { to, from, bytes: bytes64 })?;
+    let (to_host, from_host) = (!to_driver, !from_driver);
+    world.submit(stream, Work::Copy { to, from, bytes: bytes64, to_host, from_host })?;
     if !to_driver && !captures {
         // Pageable memory of the host is written before the call returns.
         World::synchronize_stream(world, stream)?;

@@ -33,11 +33,11 @@ fn float(arguments: &[u64], index: usize) -> f32 {
 }
 
 fn reads(address: u64, bytes: u64) -> Range {
-    Range { address, bytes, write: false }
+    Range { address, bytes, write: false, host: false }
 }
 
 fn writes(address: u64, bytes: u64) -> Range {
-    Range { address, bytes, write: true }
+    Range { address, bytes, write: true, host: false }
 }
 
 /// Reads the element `index` of an array.

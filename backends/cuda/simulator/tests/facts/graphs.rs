@@ -1,6 +1,6 @@
 //! Graphs: launches, order, and memory of their own.
 
-use crate::driver::{ILLEGAL_STATE, INVALID_VALUE, SUCCESS};
+use crate::driver::{ILLEGAL_ADDRESS, ILLEGAL_STATE, INVALID_VALUE, SUCCESS};
 use crate::fact::{Fact, Scene, Stop, fact};
 use crate::scene::{MIB, NO_TIMING, NON_BLOCKING};
 use std::ptr::null_mut;
@@ -56,6 +56,17 @@ pub(crate) const FACTS: &[Fact] = &[
         d.eq("word", d.word(pointer)?, 0x0909_0909);
         Ok(())
     }),
+    fact("graphs: a copy from memory that was freed", |d| {
+        let (from, to, stream) = (d.alloc(64 << 10)?, d.alloc(64 << 10)?, d.stream(NON_BLOCKING)?);
+        let program = program(d, 0, |inside| d.must("copy", d.cuMemcpyAsync(to, from, 64 << 10, inside)))?;
+        d.is("cuGraphLaunch", d.cuGraphLaunch(program, stream), SUCCESS);
+        d.is("cuStreamSynchronize", d.cuStreamSynchronize(stream), SUCCESS);
+        d.must("cuMemFree", d.cuMemFree_v2(from))?;
+        d.is("cuGraphLaunch after it", d.cuGraphLaunch(program, stream), SUCCESS);
+        d.is("cuStreamSynchronize after it", d.cuStreamSynchronize(stream), ILLEGAL_ADDRESS);
+        Ok(())
+    })
+    .simulator_only(),
     fact("graphs: a program is destroyed while a launch is pending", |d| {
         let (pointer, stream) = (d.alloc(4096)?, d.stream(NON_BLOCKING)?);
         let program = program(d, 0, |inside| d.must("memset", d.cuMemsetD8Async(pointer, 7, 4096, inside)))?;
