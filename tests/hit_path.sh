@@ -7,15 +7,14 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 [ "$(uname -m)" = x86_64 ] || { echo "skipped: the instructions are looked at on x86-64 only"; exit 0; }
 
-target=${CARGO_TARGET_DIR:-target}/hit_path
-# Between crates nothing is looked at; with it, each crate would have a listing of its own.
-export CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_DEBUG=0
-# No hit comes by these, which take most of the time.
-unoptimized=()
-for package in naga wgpu-core wgpu-hal wgpu regex-automata; do
-    unoptimized+=(--config "profile.release.package.$package.opt-level=0")
+# Optimized as a release is: the library and the backends. What they depend on is what the tests use.
+optimized=()
+for package in vrampool vrampool-backend vrampool-host vrampool-cuda vrampool-opencl vrampool-wgpu; do
+    for setting in opt-level=3 codegen-units=1 debug-assertions=false overflow-checks=false; do
+        optimized+=(--config "profile.dev.package.$package.$setting")
+    done
 done
-may_call='hot4take|put_anew|allocate_past_magazines|release_to_depot|drop_in_place|Unwind_Resume|panic_in_cleanup'
+may_call='hot::take|put_anew|allocate_past_magazines|release_to_depot|drop_in_place|_Unwind_Resume|panic_in_cleanup'
 then_may_call='Records::put_recorded|magazine::(put_anew|put_in_lane|take_last|take_from_lane|stow_last)|Rack::(begin_last|stow)|drop_in_place|__rust_dealloc|_Unwind_Resume|panic_in_cleanup'
 # A thread's first visit.
 then_may_call+='|thread_local::destructors::linux_like::register'
@@ -47,48 +46,42 @@ listing_of() {
         { print }'
 }
 
-look_at() {
-    local example=$1 assembly body half function
-    rm -f "$target"/release/examples/"$example"-*.s
-    # Cargo does not know that its output is gone.
-    touch "examples/$example.rs"
-    cargo rustc --quiet --locked --release --all-features --example "$example" --target-dir "$target" "${unoptimized[@]}" -- --emit asm
-    assembly=$(echo "$target"/release/examples/"$example"-*.s)
-
-    for half in take put; do
-        body=$(awk -v name="^_ZN${#example}${example}${#half}${half}17h" '$0 ~ name && /:$/ { inside = 1 } inside; inside && /\.cfi_endproc/ { exit }' "$assembly")
-        [ "$(grep -c . <<<"$body")" -gt 20 ] || { echo "$half: its instructions are not in $assembly"; exit 1; }
-        # Unwinding frees what a panic leaves; it is no part of a hit.
-        if grep -nE '^\s*(lock|xchg|mfence|lfence|sfence|cmpxchg|xadd)' <<<"$body"; then
-            echo "$half: a hit has these"
-            exit 1
-        fi
-        if grep -E '^\s*(callq?|j[a-z]+)\s+\*?_' <<<"$body" | grep -vE "$may_call"; then
-            echo "$half: a hit may call these"
-            exit 1
-        fi
-        echo "$half: $(grep -cE '^\s+[a-z]' <<<"$body") instructions in all, no lock, no fence, no other calls"
-    done
-
-    # What they may call and is still a hit: other lanes, and another pool's last block. The listing is read to its end: a reader
-    # that stops early would fail its writer.
-    listing_of "$target"/release/examples/"$example" >"$listing"
-    for function in hot::take magazine::take_last magazine::take_from_lane magazine::put_anew magazine::put_in_lane rack::Rack::begin_last rack::Rack::stow $recorded; do
-        body=$(awk -v name="::$function>:" 'index($0, name) && /^[0-9a-f]+ </ { inside = 1 } inside && /^$/ { exit } inside' "$listing")
-        [ "$(grep -c . <<<"$body")" -gt 5 ] || { echo "$function: it is not in the program"; exit 1; }
-        if grep -nE '\s(lock|xchg|mfence|lfence|sfence|cmpxchg|xadd)(\s|$)' <<<"$body"; then
-            echo "$function: a hit has these"
-            exit 1
-        fi
-        if grep -E '\s(call|j[a-z]+)\s+[0-9a-f]+ <' <<<"$body" | grep -vE "$function|$then_may_call"; then
-            echo "$function: a hit may call these"
-            exit 1
-        fi
-        echo "$function: $(grep -c . <<<"$body") instructions in all, no lock, no fence, no other calls"
-    done
+# The instructions of a function.
+body_of() {
+    awk -v name="$1>:" '
+        /^[0-9a-f]+ </ && (at = index($0, name)) && (substr($0, at - 1, 1) == "<" || substr($0, at - 2, 2) == "::") { inside = 1 }
+        inside && /^$/ { exit }
+        inside' "$listing"
 }
 
-for example in hit_path hit_path_any; do
+# Fails if a function, its name and the least number of its instructions given, does what a hit must not do, or calls other functions.
+look_at() {
+    local function=$1 least=$2 calls=$3 body
+    body=$(body_of "$function")
+    [ "$(grep -c . <<<"$body")" -gt "$least" ] || { echo "$function: it is not in the program"; exit 1; }
+    if grep -nE '\s(lock|xchg|mfence|lfence|sfence|cmpxchg|xadd)(\s|$)' <<<"$body"; then
+        echo "$function: a hit has these"
+        exit 1
+    fi
+    # Unwinding frees what a panic leaves; it is no part of a hit.
+    if grep -E '\s(call|j[a-z]+)\s+[0-9a-f]+ <' <<<"$body" | grep -vE "<[^>]*$function|$calls"; then
+        echo "$function: a hit may call these"
+        exit 1
+    fi
+    echo "$function: $(grep -c . <<<"$body") instructions in all, no lock, no fence, no other calls"
+}
+
+examples=(hit_path hit_path_any)
+programs=$(cargo build --quiet --locked --workspace --all-features "${examples[@]/#/--example=}" "${optimized[@]}" --message-format=json |
+    grep -o '"executable":"[^"]*"' | cut -d '"' -f 4)
+for example in "${examples[@]}"; do
     echo "$example"
-    look_at "$example"
+    # Read to its end each time: a reader that stops early would fail its writer.
+    listing_of "$(grep "/$example\$" <<<"$programs")" >"$listing"
+    look_at "$example::take" 20 "$may_call"
+    look_at "$example::put" 20 "$may_call"
+    # What they may call and is still a hit: other lanes, and another pool's last block.
+    for function in hot::take magazine::take_last magazine::take_from_lane magazine::put_anew magazine::put_in_lane rack::Rack::begin_last rack::Rack::stow $recorded; do
+        look_at "$function" 5 "$then_may_call"
+    done
 done
