@@ -18,6 +18,8 @@ from typing import Any
 #: In the order of their columns.
 PEERS = ["vrampool", "vrampool, direct", "pytorch", "rmm pool", "rmm arena", "rmm binning", "cudaMallocAsync", "cudaMalloc"]
 OURS = PEERS[0]
+#: Of each case in which a peer is ahead, why.
+REASONS = Path(__file__).parent / "behind.json"
 
 Row = dict[str, Any]
 
@@ -42,7 +44,7 @@ def compared(rows: list[Row], value: Callable[[Row], float | None], digits: int)
             cases.setdefault(row["case"], {}).setdefault(row["peer"], []).append(number)
     body = []
     for case, found in cases.items():
-        # Ours ran twice, first and last.
+        # Each ran twice.
         best = {peer: min(numbers) for peer, numbers in found.items()}
         cells = []
         for peer in PEERS:
@@ -54,6 +56,29 @@ def compared(rows: list[Row], value: Callable[[Row], float | None], digits: int)
     return markdown(["", *PEERS], body)
 
 
+def behind(rows: list[Row]) -> dict[str, list[str]]:
+    """The cases in which a peer takes less time than vrampool over virtual memory, and those peers."""
+    best: dict[str, dict[str, float]] = {}
+    for row in rows:
+        case = f"{row['case']}, {row['pass']} pass" if "pass" in row else row["case"]
+        number = row.get("ns", row.get("ns_per_op"))
+        if number is not None:
+            of_case = best.setdefault(case, {})
+            of_case[row["peer"]] = min(number, of_case.get(row["peer"], number))
+    found: dict[str, list[str]] = {}
+    for case, numbers in best.items():
+        ahead = [peer for peer in PEERS[2:] if peer in numbers and numbers[peer] < numbers.get(OURS, 0)]
+        if ahead:
+            found[case] = ahead
+    return found
+
+
+def explained(rows: list[Row], reasons: dict[str, str]) -> str:
+    """A row for each case in which a peer is ahead, with the reason."""
+    body = [[case, ", ".join(peers), reasons.get(case, "")] for case, peers in behind(rows).items()]
+    return markdown(["case", "ahead of vrampool", "reason"], body)
+
+
 def tables(results: Path) -> dict[str, str]:
     """All of them, by name."""
     made: dict[str, str] = {}
@@ -63,6 +88,8 @@ def tables(results: Path) -> dict[str, str]:
         patterns = [row for row in rows if "ns" in row]
         warm = [row for row in rows if row.get("pass") == "warm"]
         made["pairs"] = compared(patterns, lambda row: row["ns"], 1)
+        made["behind"] = explained(rows, json.loads(REASONS.read_text()))
+        made["first"] = compared([row for row in rows if row.get("pass") == "first"], lambda row: row["ns_per_op"], 0)
         made["traces"] = compared(warm, lambda row: row["ns_per_op"], 0)
         held = [row for row in warm if row["peak_reserved"]]
         made["held"] = compared(held, lambda row: row["peak_reserved"] / row["peak_requested"], 3)
@@ -91,8 +118,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path)
     parser.add_argument("files", type=Path, nargs="*")
+    parser.add_argument("--behind", action="store_true", help="fail where a peer is ahead in a case that behind.json does not explain")
     parser.add_argument("--check", action="store_true", help="write nothing; fail where a table differs")
     given = parser.parse_args()
+    if given.behind:
+        found = behind(lines(given.results / "peers.jsonl"))
+        missing = {case: peers for case, peers in found.items() if not json.loads(REASONS.read_text()).get(case)}
+        for case, peers in found.items():
+            print(f"{case}: {', '.join(peers)} ahead{', unexplained' if case in missing else ''}")
+        return 1 if missing else 0
     made = tables(given.results)
     if not given.files:
         print("\n\n".join(f"{name}\n\n{text}" for name, text in made.items()))
