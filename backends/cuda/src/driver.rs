@@ -45,14 +45,14 @@ const RELAXED: c_int = 2;
 #[derive(Debug)]
 pub(crate) struct Context {
     library: &'static Library,
-    shared: Arc<CudaContext>,
+    core: Arc<CudaContext>,
     /// Last: what is before it would make the context current when it is dropped, and leave it so.
     cover: Cover,
 }
 
 impl Clone for Context {
     fn clone(&self) -> Self {
-        Self::of(self.library, Arc::clone(&self.shared))
+        Self::of(self.library, Arc::clone(&self.core))
     }
 }
 
@@ -60,11 +60,11 @@ impl Drop for Context {
     fn drop(&mut self) {
         if fork::is_child() {
             // The context is the parent's: it is never dropped here.
-            return mem::forget(Arc::clone(&self.shared));
+            return mem::forget(Arc::clone(&self.core));
         }
-        if Arc::strong_count(&self.shared) == 1 {
+        if Arc::strong_count(&self.core) == 1 {
             self.cover = Cover::with(self);
-            if !self.shared.is_primary() {
+            if !self.core.is_primary() {
                 // Destroying a context takes it off the stack, which letting a primary one go does not.
                 self.cover.keep();
             }
@@ -83,23 +83,23 @@ impl Context {
         // `cudarc` makes the context current for good, unless it is current already.
         // SAFETY: the context was retained above and is released below.
         let pushed = unsafe { (library.cuCtxPushCurrent_v2)(handle) } == 0;
-        let shared = CudaContext::new(ordinal);
+        let core = CudaContext::new(ordinal);
         if pushed {
             // SAFETY: it takes off the stack what was put there above.
             let _ = unsafe { (library.cuCtxPopCurrent_v2)(&raw mut handle) };
         }
         // SAFETY: the context was retained above, once; `cudarc` has retained it for itself.
         let _ = unsafe { (library.cuDevicePrimaryCtxRelease_v2)(device) };
-        let shared = shared.map_err(|error| from_cudarc(library, "cuDevicePrimaryCtxRetain", error))?;
-        Ok(Self::of(library, shared))
+        let core = core.map_err(|error| from_cudarc(library, "cuDevicePrimaryCtxRetain", error))?;
+        Ok(Self::of(library, core))
     }
 
-    pub(crate) fn of(library: &'static Library, shared: Arc<CudaContext>) -> Self {
-        Self { library, shared, cover: Cover::default() }
+    pub(crate) fn of(library: &'static Library, core: Arc<CudaContext>) -> Self {
+        Self { library, core, cover: Cover::default() }
     }
 
     pub(crate) fn cudarc(&self) -> &Arc<CudaContext> {
-        &self.shared
+        &self.core
     }
 
     pub(crate) fn library(&self) -> &'static Library {
@@ -107,7 +107,7 @@ impl Context {
     }
 
     pub(crate) fn is_same(&self, other: &CudaContext) -> bool {
-        self.shared.cu_ctx() == other.cu_ctx()
+        self.core.cu_ctx() == other.cu_ctx()
     }
 
     /// Makes the context current on this thread, and leaves it so.
@@ -117,12 +117,12 @@ impl Context {
         let mut current = std::ptr::null_mut();
         // SAFETY: the driver is initialised; the call writes one handle to `current`.
         library.check("cuCtxGetCurrent", unsafe { (library.cuCtxGetCurrent)(&raw mut current) })?;
-        if current == self.shared.cu_ctx() {
+        if current == self.core.cu_ctx() {
             return Ok(());
         }
         // SAFETY: the context exists. When it is gone, calls on this thread answer so, until another one is
         // current.
-        library.check("cuCtxSetCurrent", unsafe { (library.cuCtxSetCurrent)(self.shared.cu_ctx()) })
+        library.check("cuCtxSetCurrent", unsafe { (library.cuCtxSetCurrent)(self.core.cu_ctx()) })
     }
 
     /// Makes the context current on this thread until the result is dropped. Fails in a forked child, so that
@@ -133,10 +133,10 @@ impl Context {
         let mut current = std::ptr::null_mut();
         // SAFETY: the driver is initialised; the call writes one handle to `current`.
         library.check("cuCtxGetCurrent", unsafe { (library.cuCtxGetCurrent)(&raw mut current) })?;
-        let pushed = current != self.shared.cu_ctx();
+        let pushed = current != self.core.cu_ctx();
         if pushed {
             // SAFETY: the context exists for as long as `self.shared` does, which outlives the result.
-            let code = unsafe { (library.cuCtxPushCurrent_v2)(self.shared.cu_ctx()) };
+            let code = unsafe { (library.cuCtxPushCurrent_v2)(self.core.cu_ctx()) };
             library.check("cuCtxPushCurrent", code)?;
         }
         Ok(Current { context: self, pushed, this_thread: PhantomData })
