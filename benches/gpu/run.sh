@@ -118,7 +118,7 @@ if part speed; then
             gunzip -c "$trace" >"$results/speed/work/traces/$(basename "$trace" .gz)"
         done
         try speed peers 150 bash -c "'$results/speed/work/peers' '$results/speed/work/traces/'*.csv >'$results/peers.jsonl'"
-        try speed behind 10 "$python" "$here/tables.py" --behind "$results"
+        try speed behind 10 "$python" benches/tables.py --behind --gpu "$results"
         rm -rf "$results/speed/work"
     fi
 fi
