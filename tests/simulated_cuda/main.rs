@@ -4,6 +4,7 @@
 #![cfg(feature = "cuda")]
 
 mod control;
+mod detector;
 mod faults;
 mod green_contexts;
 mod ignored_waits;
