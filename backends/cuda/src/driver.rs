@@ -110,14 +110,20 @@ impl Context {
         self.core.cu_ctx() == other.cu_ctx()
     }
 
+    /// Whether the context is current on this thread. Where the driver does not say, it counts as not: one
+    /// that is current may be pushed again.
+    fn is_current(&self) -> bool {
+        let mut current = std::ptr::null_mut();
+        // SAFETY: the driver is initialised; the call writes one handle to `current`.
+        let code = unsafe { (self.library.cuCtxGetCurrent)(&raw mut current) };
+        code == 0 && current == self.core.cu_ctx()
+    }
+
     /// Makes the context current on this thread, and leaves it so.
     pub(crate) fn make_current(&self) -> Result<(), BackendError> {
         fork::check()?;
         let library = self.library;
-        let mut current = std::ptr::null_mut();
-        // SAFETY: the driver is initialised; the call writes one handle to `current`.
-        library.check("cuCtxGetCurrent", unsafe { (library.cuCtxGetCurrent)(&raw mut current) })?;
-        if current == self.core.cu_ctx() {
+        if self.is_current() {
             return Ok(());
         }
         // SAFETY: the context exists. When it is gone, calls on this thread answer so, until another one is
@@ -130,12 +136,9 @@ impl Context {
     pub(crate) fn enter(&self) -> Result<Current<'_>, BackendError> {
         fork::check()?;
         let library = self.library;
-        let mut current = std::ptr::null_mut();
-        // SAFETY: the driver is initialised; the call writes one handle to `current`.
-        library.check("cuCtxGetCurrent", unsafe { (library.cuCtxGetCurrent)(&raw mut current) })?;
-        let pushed = current != self.core.cu_ctx();
+        let pushed = !self.is_current();
         if pushed {
-            // SAFETY: the context exists for as long as `self.shared` does, which outlives the result.
+            // SAFETY: the context exists for as long as `self.core` does, which outlives the result.
             let code = unsafe { (library.cuCtxPushCurrent_v2)(self.core.cu_ctx()) };
             library.check("cuCtxPushCurrent", code)?;
         }
@@ -276,22 +279,25 @@ impl Current<'_> {
 /// what is not captured.
 struct Relaxed {
     library: &'static Library,
-    before: c_int,
+    /// The thread's own mode; none where the driver did not change it.
+    before: Option<c_int>,
 }
 
 impl Relaxed {
     fn new(library: &'static Library) -> Self {
-        let mut before = RELAXED;
-        // SAFETY: the call swaps `before`, which lives here, with the mode of this thread.
-        let _ = unsafe { (library.cuThreadExchangeStreamCaptureMode)(&raw mut before) };
-        Self { library, before }
+        let mut mode = RELAXED;
+        // SAFETY: the call swaps `mode`, which lives here, with the mode of this thread.
+        let code = unsafe { (library.cuThreadExchangeStreamCaptureMode)(&raw mut mode) };
+        Self { library, before: (code == 0).then_some(mode) }
     }
 }
 
 impl Drop for Relaxed {
     fn drop(&mut self) {
-        // SAFETY: as in `new`; `before` is a mode that the driver gave.
-        let _ = unsafe { (self.library.cuThreadExchangeStreamCaptureMode)(&raw mut self.before) };
+        if let Some(mut mode) = self.before {
+            // SAFETY: as in `new`; `mode` is a mode that the driver gave.
+            let _ = unsafe { (self.library.cuThreadExchangeStreamCaptureMode)(&raw mut mode) };
+        }
     }
 }
 
