@@ -99,7 +99,6 @@ impl Endpoint {
                 response.headers_mut().insert(VARY, HeaderValue::from_name(ACCEPT));
                 response
             }
-            "/health" => plain(StatusCode::OK, "OK"),
             _ => plain(StatusCode::NOT_FOUND, "metrics are at /metrics\n"),
         }
     }
