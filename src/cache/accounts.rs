@@ -15,6 +15,10 @@ use crate::cache::caps::Caps;
 /// thread serves no other, so a request that fits within the rest is never refused for it.
 const MAGAZINES_OF_LIMIT: u64 = 8;
 
+/// The part that they may have of what the limit leaves beside live memory: the closer that is, the fewer
+/// bytes are out of reach. They are called back when they have twice as much.
+const MAGAZINES_OF_REST: u64 = 4;
+
 /// Bytes by where they are.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Bytes {
@@ -75,6 +79,8 @@ pub(crate) struct Accounts {
     pub(crate) requested: u64,
     /// Bytes of the slots that threads' magazines have, filled or not. They count as cached.
     pub(crate) leased: u64,
+    /// The part of these whose threads did not give them back in time when they were called back.
+    unanswered: u64,
     /// The highest end of a block in an arena of fixed size.
     pub(crate) peak_end: u64,
     /// Bytes taken from the device in all.
@@ -96,6 +102,7 @@ impl Accounts {
             requested: 0,
             live: 0,
             leased: 0,
+            unanswered: 0,
             peak_end: 0,
             allocated: 0,
             freeing: 0,
@@ -235,8 +242,37 @@ impl Accounts {
     /// already.
     pub(crate) fn leasable(&self, class: u64, kept: u64) -> u64 {
         let cacheable = self.caps.max_cached_bytes.saturating_sub(self.now.cached + self.leased);
-        let bytes = cacheable.min((self.caps.limit / MAGAZINES_OF_LIMIT).saturating_sub(self.leased));
+        let most = (self.caps.limit / MAGAZINES_OF_LIMIT).min(self.rest() / MAGAZINES_OF_REST);
+        let bytes = cacheable.min(most.saturating_sub(self.leased));
         self.caps.max_buffers_per_bucket.saturating_sub(kept).min(bytes / class)
+    }
+
+    /// What the limit leaves beside live memory, as far as threads have told.
+    fn rest(&self) -> u64 {
+        self.caps.limit.saturating_sub(positive(self.live))
+    }
+
+    /// Whether magazines have much more than they would get now: live memory grew since.
+    pub(crate) fn is_overleased(&self) -> bool {
+        self.leased > self.rest() / MAGAZINES_OF_REST * 2
+    }
+
+    /// Whether `class` bytes may fit within the limit once magazines are given back that were called back,
+    /// by threads that have answered so far.
+    pub(crate) fn may_fit_without_magazines(&self, class: u64) -> bool {
+        let there = self.now.cached.saturating_add(self.freeing).saturating_add(self.awaited());
+        let needed = self.now.charged.saturating_add(class);
+        needed.saturating_sub(self.caps.limit) <= there
+    }
+
+    /// Bytes of slots whose threads may give them back.
+    pub(crate) fn awaited(&self) -> u64 {
+        self.leased - self.unanswered
+    }
+
+    /// Threads that have slots now did not give them back in time. They are not waited for again.
+    pub(crate) fn give_up_waiting(&mut self) {
+        self.unanswered = self.leased;
     }
 
     pub(crate) fn lease(&mut self, bytes: u64) {
@@ -246,6 +282,7 @@ impl Accounts {
 
     pub(crate) fn unlease(&mut self, bytes: u64) {
         self.leased -= bytes;
+        self.unanswered = self.unanswered.min(self.leased);
     }
 
     /// What will have come back in all once everything that is on its way now has.
@@ -344,6 +381,27 @@ mod tests {
         accounts.returned(60, 60);
         accounts.cached(60);
         assert_eq!(accounts.peak.cached, 60, "it is in the bucket, and in no slot");
+    }
+
+    #[test]
+    fn slots_shrink_with_what_the_limit_leaves() {
+        let mut budget = budget(800, UNLIMITED);
+        assert_eq!(budget.leasable(1, 0), 100, "an eighth of the limit");
+        budget.taken(640, 640);
+        assert_eq!(budget.leasable(1, 0), 40, "a quarter of the rest");
+        budget.lease(40);
+        assert_eq!((budget.leasable(1, 0), budget.is_overleased()), (0, false));
+        budget.taken(100, 100);
+        assert!(budget.is_overleased());
+        budget.taken(50, 50);
+        assert_eq!(budget.room(20), Room::Full);
+        assert!(budget.may_fit_without_magazines(50) && !budget.may_fit_without_magazines(51));
+        budget.give_up_waiting();
+        assert!(!budget.may_fit_without_magazines(50), "it is waited for once");
+        budget.unlease(30);
+        assert_eq!(budget.awaited(), 0);
+        budget.lease(5);
+        assert_eq!(budget.awaited(), 5);
     }
 
     #[test]

@@ -8,6 +8,7 @@
 
 use crate::cache::depot::Depot;
 use crate::sync::{Condvar, GlobalMutex, Mutex, MutexGuard};
+use std::time::Duration;
 
 #[derive(Debug)]
 #[repr(align(128))]
@@ -56,6 +57,15 @@ impl LockedDepot {
     /// place was given back.
     pub(crate) fn wait<'a>(&self, depot: MutexGuard<'a, Depot>) -> MutexGuard<'a, Depot> {
         self.freed.wait(depot)
+    }
+
+    /// As [`wait`](Self::wait), for at most so long.
+    pub(crate) fn wait_at_most<'a>(
+        &self,
+        depot: MutexGuard<'a, Depot>,
+        time: Duration,
+    ) -> MutexGuard<'a, Depot> {
+        self.freed.wait_at_most(depot, time)
     }
 
     /// Memory was given back, or a reservation was cancelled. To be called without the lock.

@@ -13,7 +13,11 @@ use crate::error::Error;
 use crate::source::Key;
 use crate::sync::MutexGuard;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
 use vrampool_backend::StreamId;
+
+/// For how long a request that finds no memory waits for threads that keep some idle and make no call.
+const PATIENCE: Duration = Duration::from_millis(100);
 
 impl PoolCore {
     /// Begins another epoch: every thread gives up its magazines when it next calls the pool.
@@ -80,6 +84,8 @@ impl PoolCore {
                 depot = self.depot();
                 if depot.is_over_limit_with(class) && depot.accounts.leased > 0 {
                     self.recall(&mut depot, Recall::Memory);
+                } else if depot.accounts.is_overleased() {
+                    self.recall(&mut depot, Recall::Slots);
                 }
             }
             // In a destructor nobody waits: what is to come back may be what is being dropped.
@@ -91,6 +97,10 @@ impl PoolCore {
                         number = Some(depot.begin_wait(class));
                     }
                     depot = self.wait_for_freed(depot);
+                }
+                Permit::Refused if may_wait && depot.accounts.may_fit_without_magazines(class) => {
+                    // Where threads that were called back give nothing, this is true only once.
+                    depot = self.wait_for_magazines(depot, |depot| !depot.is_over_limit_with(class));
                 }
                 permit => break permit,
             }
@@ -144,7 +154,7 @@ impl PoolCore {
         self.give_back(idle);
         if !is_giving_back() {
             // It may be just what is missing.
-            let mut depot = self.depot();
+            let mut depot = self.wait_for_magazines(self.depot(), |_| false);
             let quiet = depot.accounts.freed_when_quiet();
             if !depot.accounts.has_freed(quiet) {
                 depot.count(Rung::Wait);
@@ -153,6 +163,31 @@ impl PoolCore {
                 depot = self.wait_for_freed(depot);
             }
         }
+    }
+
+    /// Calls magazines back and waits until other threads have given them back, which each does at its next
+    /// call, or there is `enough`. A thread that makes no call is waited for [once](PATIENCE).
+    fn wait_for_magazines(
+        &self,
+        mut depot: MutexGuard<'static, Depot>,
+        enough: impl Fn(&Depot) -> bool,
+    ) -> MutexGuard<'static, Depot> {
+        let mut until = None;
+        while depot.accounts.awaited() > 0 && !enough(&depot) {
+            if until.is_none() {
+                depot.count(Rung::Wait);
+            }
+            let until = *until.get_or_insert_with(|| Instant::now() + PATIENCE);
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() || cfg!(model) {
+                depot.accounts.give_up_waiting();
+                break;
+            }
+            // Again after each notice: a thread that gave magazines back may have others by now.
+            self.recall(&mut depot, Recall::Memory);
+            depot = self.place.0.wait_at_most(depot, left);
+        }
+        depot
     }
 
     /// Lets the depot go until memory was freed, a reservation was cancelled, or a request had its answer.

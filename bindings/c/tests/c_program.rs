@@ -81,6 +81,12 @@ fn a_forked_child_fails_typed_waits_for_nobody_and_shares_nothing() {
     c_program("fork", &[], &[]);
 }
 
+/// Whatever the program does with SIGPIPE, which by default ends it.
+#[test]
+fn a_scraper_that_hangs_up_does_not_end_the_program() {
+    c_program("hangup", &[], &[]);
+}
+
 /// Valgrind finds no fault, and knows each instruction and system call. Other drivers are out of its sight:
 /// their faults are theirs.
 #[test]

@@ -20,6 +20,9 @@
 //!
 //! A rack is valid for one *epoch* of its pool. A trim, a close, or a lack of slots for a thread that has
 //! none starts a new epoch, and each thread returns its blocks at its next request of a small class or free.
+//! A request that finds no memory waits a moment for that. What a thread keeps that makes no call meanwhile
+//! is out of reach: to take it, each hit would have to be a lock's or an atomic operation's. It is an eighth
+//! of the limit at most in all threads, and less where that is near.
 //! A thread that makes no more calls keeps at most [`Builder::magazine_bytes`](crate::Builder) until it
 //! ends; of a closed pool, until its next visit to any pool's depot for such a class or with a free. A
 //! thread frees nothing when it ends: its blocks move to the depot, and

@@ -326,6 +326,8 @@ impl Rack {
         let gone = depot.dismiss(self, epoch, leaving);
         let is_closed = depot.is_closed();
         drop(depot);
+        // Of its slots, too, of which others may wait to hear.
+        pool.notify_freed();
         self.leased.set(0);
         Some(Vacated { pool, gone, is_closed })
     }
