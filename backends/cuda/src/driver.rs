@@ -110,8 +110,7 @@ impl Context {
         self.core.cu_ctx() == other.cu_ctx()
     }
 
-    /// Whether the context is current on this thread. Where the driver does not say, it counts as not: one
-    /// that is current may be pushed again.
+    /// Whether it is current on this thread. Where the driver does not say, it is pushed again.
     fn is_current(&self) -> bool {
         let mut current = std::ptr::null_mut();
         // SAFETY: the driver is initialised; the call writes one handle to `current`.
