@@ -39,8 +39,12 @@ fn main() -> Result<(), Box<dyn Error>> {
             let to = stream.view_mut::<f32>(numbers.on_mut(&stream)?)?;
             let value = f32::from(step);
             let mut launch = ExecuteKernel::new(&kernel);
-            // SAFETY: the kernel takes a buffer, a number and a float, in this order.
-            unsafe { launch.set_arg(&to.cl_mem()).set_arg(&to.first()).set_arg(&value) };
+            // SAFETY: the kernel's first argument is a buffer.
+            unsafe { launch.set_arg(&to.cl_mem()) };
+            // SAFETY: its second one is a number of 64 bits.
+            unsafe { launch.set_arg(&to.first()) };
+            // SAFETY: its third one is a float.
+            unsafe { launch.set_arg(&value) };
             // SAFETY: it writes as many floats as `to` has, from its first on.
             unsafe { launch.set_global_work_size(to.len()).enqueue_nd_range(&queue) }?;
         }
