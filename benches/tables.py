@@ -25,6 +25,8 @@ RESULTS = ROOT / "benches/results"
 #: In the order of their columns.
 PEERS = ["vrampool", "vrampool, direct", "pytorch", "rmm pool", "rmm arena", "rmm binning", "cudaMallocAsync", "cudaMalloc"]
 OURS = PEERS[0]
+#: Of each case in which a peer is ahead, why.
+REASONS = ROOT / "benches/gpu/behind.json"
 #: What these hold is not known: the benchmark reports the size that it chose for them.
 UNKNOWN = {"rmm arena", "rmm binning", "cuArena"}
 
@@ -80,7 +82,7 @@ def compared(rows: list[Row], value: Callable[[Row], float | None], digits: int)
             cases.setdefault(row["case"], {}).setdefault(row["peer"], []).append(figure)
     body = []
     for case, found in cases.items():
-        # Ours ran twice, first and last.
+        # What ran twice.
         best = {peer: min(numbers) for peer, numbers in found.items()}
         cells = []
         for peer in PEERS:
@@ -92,6 +94,29 @@ def compared(rows: list[Row], value: Callable[[Row], float | None], digits: int)
     return markdown(["", *PEERS], body)
 
 
+def behind(rows: list[Row]) -> dict[str, list[str]]:
+    """The cases in which a peer takes less time than vrampool over virtual memory, and those peers."""
+    best: dict[str, dict[str, float]] = {}
+    for row in rows:
+        case = f"{row['case']}, {row['pass']} pass" if "pass" in row else row["case"]
+        figure = row.get("ns", row.get("ns_per_op"))
+        if figure is not None:
+            of_case = best.setdefault(case, {})
+            of_case[row["peer"]] = min(figure, of_case.get(row["peer"], figure))
+    found: dict[str, list[str]] = {}
+    for case, figures in best.items():
+        ahead = [peer for peer in PEERS[2:] if peer in figures and figures[peer] < figures.get(OURS, 0)]
+        if ahead:
+            found[case] = ahead
+    return found
+
+
+def explained(rows: list[Row], reasons: dict[str, str]) -> str:
+    """A row for each case in which a peer is ahead, with the reason."""
+    body = [[case, ", ".join(peers), reasons.get(case, "")] for case, peers in behind(rows).items()]
+    return markdown(["case", "ahead of vrampool", "reason"], body, words=3)
+
+
 def gpu(results: Path) -> dict[str, str]:
     """The tables of a run of benches/gpu/run.sh."""
     made: dict[str, str] = {}
@@ -101,6 +126,8 @@ def gpu(results: Path) -> dict[str, str]:
         patterns = [row for row in rows if "ns" in row]
         warm = [row for row in rows if row.get("pass") == "warm"]
         made["gpu-pairs"] = compared(patterns, lambda row: row["ns"], 1)
+        made["gpu-behind"] = explained(rows, json.loads(REASONS.read_text()))
+        made["gpu-first"] = compared([row for row in rows if row.get("pass") == "first"], lambda row: row["ns_per_op"], 0)
         made["gpu-traces"] = compared(warm, lambda row: row["ns_per_op"], 0)
         held = [row for row in warm if row["peak_reserved"] and row["peer"] not in UNKNOWN]
         made["gpu-held"] = compared(held, lambda row: row["peak_reserved"] / row["peak_requested"], 3)
@@ -291,8 +318,15 @@ def main() -> int:
     parser.add_argument("files", type=Path, nargs="*")
     parser.add_argument("--check", action="store_true", help="write nothing; fail where a table differs")
     parser.add_argument("--gpu", type=Path, default=RESULTS / "gpu", help="results of benches/gpu/run.sh")
+    parser.add_argument("--behind", action="store_true", help="fail where a peer is ahead in a case that behind.json does not explain")
     parser.add_argument("--print", action="store_true", help="print all tables and figures")
     given = parser.parse_args()
+    if given.behind:
+        found = behind(lines(given.gpu / "peers.jsonl"))
+        reasons = json.loads(REASONS.read_text())
+        for case, ahead in found.items():
+            print(f"{case}: {', '.join(ahead)} ahead: {reasons.get(case, 'not explained')}")
+        return 0 if found.keys() <= reasons.keys() else 1
     made = {**gpu(given.gpu), **peers(given.gpu), **host()}
     if given.print:
         print("\n\n".join(f"{name}\n\n{text}" for name, text in made.items()))

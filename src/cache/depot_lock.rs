@@ -13,7 +13,7 @@ use crate::sync::{Condvar, GlobalMutex, Mutex, MutexGuard};
 #[repr(align(128))]
 pub(crate) struct LockedDepot {
     depot: Mutex<Depot>,
-    /// Signalled when memory was given back or a promise was broken.
+    /// Signalled when memory was given back or a reservation was cancelled.
     freed: Condvar,
 }
 
@@ -58,7 +58,7 @@ impl LockedDepot {
         self.freed.wait(depot)
     }
 
-    /// Memory was given back, or a promise was broken. To be called without the lock.
+    /// Memory was given back, or a reservation was cancelled. To be called without the lock.
     #[inline]
     pub(crate) fn notify_freed(&self) {
         self.freed.notify_all();

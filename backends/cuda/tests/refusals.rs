@@ -25,12 +25,7 @@ fn run(name: &str, settings: &str) -> Option<String> {
 }
 
 fn run_with(name: &str, settings: &str, variables: &[(&str, &str)]) -> Option<String> {
-    if Simulator::loaded().is_none() {
-        eprintln!(
-            "skipped: the simulated CUDA driver is not loaded (backends/cuda/simulator/run.sh loads it)"
-        );
-        return None;
-    }
+    Simulator::or_skip()?;
     let output = Command::new(std::env::current_exe().expect("this program"))
         .args(["--exact", name, "--nocapture", "--ignored"])
         .env("VRAMPOOL_SIMULATOR", format!("strict=1,{settings}"))
@@ -78,18 +73,15 @@ fn is_there_and_has_none() {
 /// A copy of the simulated driver in which the name of one function is another.
 #[test]
 fn a_driver_without_the_functions_serves_without_virtual_memory() {
+    if Simulator::or_skip().is_none() {
+        return;
+    }
     let paths = std::env::var("LD_LIBRARY_PATH").unwrap_or_default();
     let driver = paths
         .split(':')
         .map(|path| format!("{path}/libcuda.so.1"))
-        .find(|path| Simulator::loaded().is_some() && std::path::Path::new(path).exists());
-    let Some(driver) = driver else {
-        eprintln!(
-            "skipped: the simulated CUDA driver is not loaded (backends/cuda/simulator/run.sh loads it)"
-        );
-        return;
-    };
-    let mut bytes = std::fs::read(driver).expect("the driver");
+        .find(|path| std::path::Path::new(path).exists());
+    let mut bytes = std::fs::read(driver.expect("a path of the loader has it")).expect("the driver");
     let name = format!("\0{MISSING}\0").into_bytes();
     let places: Vec<usize> =
         (0..bytes.len() - name.len()).filter(|&at| bytes[at..].starts_with(&name)).collect();

@@ -1,7 +1,7 @@
 //! How a host device is to be.
 
 use crate::capacity::Capacity;
-use crate::device::{HostDevice, Shared};
+use crate::device::{DeviceCore, HostDevice};
 use crate::driver::{ALIGNMENT, Claims};
 use crate::fault::Faults;
 use std::sync::Arc;
@@ -122,7 +122,7 @@ impl HostBuilder {
             properties.capabilities |= MAPPING;
         }
         let key = u128::from(NEXT.fetch_add(1, Ordering::Relaxed));
-        HostDevice::of(Shared {
+        HostDevice::of(DeviceCore {
             id: DeviceId { backend: "host", key },
             properties,
             capacity: Capacity::new(capacity),
