@@ -38,6 +38,14 @@ TRACES = {
     "multistream": "two streams, sizes vary",
 }
 
+#: What was recorded, in full.
+PROGRAMS = {
+    "resnet50": "ResNet-50 training, batch 64, bf16, 8 steps",
+    "gpt2": "GPT-2 training, batch 8, lengths 96 to 1,024, 10 steps",
+    "serve_mixed": "requests of random lengths come and go, growing key/value tensors",
+    "multistream": "two streams that hand tensors over (`record_stream`)",
+}
+
 Row = dict[str, Any]
 
 
@@ -230,8 +238,7 @@ def peers(folder: Path) -> dict[str, str]:
         [peer, *ratios(rust_held[peer]), *(number(rust_times[peer][trace]) for trace in TRACES)]
         for peer in rust_times
     ]
-    short = {"resnet50": "resnet50", "gpt2": "gpt2", "serve_mixed": "serve_mixed", "multistream": "multistream"}
-    made["rust-peers"] = markdown(["", *short, *(f"{name}, ns" for name in short)], body)
+    made["rust-peers"] = markdown(["", *TRACES, *(f"{trace}, ns" for trace in TRACES)], body)
     worst = max(h200.held["vrampool"].values()) - 1
     made["worst"] = f"{math.ceil(1000 * worst) / 10:.1f} %"
     made["pytorch-held"] = f"{min(h200.held['pytorch'].values()):.2f} to {max(h200.held['pytorch'].values()):.2f}"
@@ -240,7 +247,7 @@ def peers(folder: Path) -> dict[str, str]:
     made["pytorch-earlier-ns"] = span(older.times["torch"].values())
     made["vrampool-cpu-ns"] = span(rust_times["vrampool-virtual"].values())
     body = []
-    for trace, words in TRACES.items():
+    for trace, words in PROGRAMS.items():
         run = json.loads((ROOT / f"benches/traces/{trace}.json").read_text())
         events = f"{run['allocs'] + run['frees']:,}"
         requested = f"{run['peak_requested'] / 2**30:.2f} GiB"
