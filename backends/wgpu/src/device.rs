@@ -94,10 +94,10 @@ impl WgpuDevice {
     }
 
     /// A device and queue that are there already: the ones of the program's own commands. Its error handler,
-    /// its callbacks and its other users are left alone. The same device of Vulkan's again is another handle;
-    /// one of another interface is another device to the pool, and so wrapped once.
+    /// its callbacks and its other users are left alone. The same device again is another handle. Waits for the
+    /// work that was submitted to the queue before.
     ///
-    /// Host-visible memory needs the feature `MAPPABLE_PRIMARY_BUFFERS`; big buffers need the limits asked
+    /// Host-visible memory needs Vulkan and the feature `MAPPABLE_PRIMARY_BUFFERS`; big buffers need the limits asked
     /// for when the device was made.
     ///
     /// # Errors
@@ -109,7 +109,8 @@ impl WgpuDevice {
             return Err(error);
         }
         let alive = OPEN.lock().iter().filter_map(Weak::upgrade).collect::<Vec<_>>();
-        if let Some(core) = alive.into_iter().find(|core| core.gpu.is(&device, &queue)) {
+        if let Some(core) = alive.into_iter().find(|core| core.gpu.is(&device)) {
+            core.gpu.check_queue(&queue)?;
             return Ok(Self { core });
         }
         let listed = listing::describe(0, &device.adapter_info());
@@ -133,7 +134,7 @@ impl WgpuDevice {
         open.retain(|device| device.strong_count() > 0);
         // Another thread may have come with the same device in between. Let go behind the lock.
         let alive = open.iter().filter_map(Weak::upgrade).collect::<Vec<_>>();
-        let same = alive.iter().find(|other| other.gpu.is(new.gpu.device(), new.gpu.queue())).map(Arc::clone);
+        let same = alive.iter().find(|other| other.gpu.is(new.gpu.device())).map(Arc::clone);
         let core = same.unwrap_or_else(|| {
             open.push(Arc::downgrade(&new));
             new
@@ -232,7 +233,8 @@ impl Backend for WgpuDevice {
         &self.core.properties
     }
 
-    /// By `VK_EXT_memory_budget`, or of the [limit](WgpuDevice::with_memory_limit), whichever is less.
+    /// By `VK_EXT_memory_budget` or Metal's recommended working set, or of the
+    /// [limit](WgpuDevice::with_memory_limit), whichever is less.
     fn memory_info(&self) -> Result<MemoryInfo, BackendError> {
         self.core.gpu.check_known()?;
         let total_bytes = self.core.properties.total_bytes;

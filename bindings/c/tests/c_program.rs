@@ -97,7 +97,9 @@ fn every_function_runs_under_memcheck() {
     let folder = program.parent().expect("a folder");
     let mut command = Command::new(valgrind);
     command.args(["--quiet", "--error-exitcode=9", "--fair-sched=yes"]).arg(&program).current_dir(folder);
-    for drivers in ["OCL_ICD_VENDORS", "VK_DRIVER_FILES", "VK_ICD_FILENAMES"] {
+    for drivers in
+        ["OCL_ICD_VENDORS", "VK_DRIVER_FILES", "VK_ICD_FILENAMES", "__EGL_VENDOR_LIBRARY_FILENAMES"]
+    {
         command.env(drivers, "/nonexistent");
     }
     assert_eq!(run(&mut command), "all is well\n");
