@@ -7,6 +7,7 @@ mod audit;
 mod there;
 
 mod backends;
+mod bounds;
 mod broker;
 mod caps;
 mod compaction;
