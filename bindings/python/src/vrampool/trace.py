@@ -20,7 +20,7 @@ from ctypes import byref, c_uint64
 from dataclasses import dataclass
 from typing import Any
 
-from ._library import LIBRARY
+from ._library import LIBRARY, Handle
 from .errors import ClosedError, Error, InvalidArgumentError
 from .pool import Pool
 
@@ -72,7 +72,7 @@ class Summary:
     warnings: tuple[str, ...] = ()
 
 
-class Trace:
+class Trace(Handle):
     """A recorded sequence of allocations and frees. From `record`, `load` or `convert`."""
 
     def __init__(self, handle: int) -> None:
@@ -104,7 +104,7 @@ class Trace:
         return f"Trace({of.trace!r}, {of.events} events)"
 
 
-class Recording:
+class Recording(Handle):
     """A pool that is recorded, within `record`, and what was recorded, after it."""
 
     def __init__(self, pool: Pool) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ._library import LIBRARY, PATH, FreeCallback, MallocCallback
+from ._library import LIBRARY, PATH, Handle as _Handle, FreeCallback, MallocCallback
 from .errors import BusyError, InvalidArgumentError
 from .torch import _install
 
@@ -119,7 +119,7 @@ class _Bytes:
         self.__cuda_array_interface__ = {"shape": (size,), "typestr": "|u1", "data": (address, False), "version": 3}
 
 
-class CuMemAllocator:
+class CuMemAllocator(_Handle):
     """vLLM's class of this name, over vrampool's segments; one for the process, by `get_instance`.
 
     Differs where vLLM's loses something: a sleep waits for the work that uses the memory, and a wake is for all

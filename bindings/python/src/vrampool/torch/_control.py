@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable
 
 from .._library import LIBRARY
+from .._options import Size
 from ..errors import InvalidArgumentError
 from ..stats import SleepReport
 from ._install import device_index, pool, pool_if_any
@@ -16,7 +17,7 @@ def empty_cache() -> None:
     LIBRARY.plain["torch_reset"]()
 
 
-def set_limit(bytes: int, device: object = None) -> None:
+def set_limit(bytes: Size, device: object = None) -> None:
     """Changes the hard cap on bytes of a device. What is live stays; nothing more is taken until it fits."""
     pool(device).limit = bytes
 
