@@ -16,7 +16,7 @@ from conftest import MIB
 from fake_cupy import CuPy
 from fake_torch import Torch
 from vrampool import Pool, _arguments, _options
-from vrampool._library import Library
+from vrampool._library import LIBRARY, Library
 
 
 class Index:
@@ -103,12 +103,12 @@ def test_what_is_no_size_is_refused_everywhere(host: Pool, way: str, wrong: Any,
         lambda pool: Pool("host", name="a\0b"),
         lambda pool: vrampool.start_metrics("127.0.0.1\0:0"),
         lambda pool: vrampool.trace.load("a\0b"),
-        lambda pool: vrampool.trace.record(pool, events=1.5).__enter__(),
+        lambda pool: vrampool.trace.record(pool, events=1.5).__enter__(),  # type: ignore[arg-type]
         lambda pool: pool.allocate(1, -1),
         lambda pool: pool.allocate(1, 1.5),
         lambda pool: pool.allocate(1, "0"),
         lambda pool: pool.allocate(1, 2**64),
-        lambda pool: vrampool.Stream("7"),
+        lambda pool: vrampool.Stream("7"),  # type: ignore[arg-type]
     ],
 )
 def test_what_is_no_argument_is_refused(host: Pool, call: Callable[[Pool], Any]) -> None:
@@ -129,7 +129,7 @@ def test_a_misspelt_keyword_is_a_type_error_that_names_the_right_one(call: str, 
 
 def test_the_known_options_are_the_librarys() -> None:
     with pytest.raises(vrampool.ConfigurationError) as caught:
-        vrampool.pool.LIBRARY.number("create", b"device=host;moon=1")
+        LIBRARY.number("create", b"device=host;moon=1")
     assert str(caught.value).endswith(f"known are {', '.join(sorted(_options.KNOWN, key=str(caught.value).index))}")
     for key in _options.KNOWN:
         assert key in str(caught.value)

@@ -11,13 +11,16 @@ from .errors import ArgumentTypeError, Error, InvalidArgumentError, UnsupportedE
 from .stream import Stream
 
 _HOST = (_dlpack.CPU, _dlpack.CUDA_HOST)
+#: `inspect.BufferFlags.WRITABLE`.
+_WRITABLE = 1
 _ON_CUDA = (_dlpack.CUDA, _dlpack.CUDA_MANAGED)
 
 
 class Memory(Handle):
     """Bytes on a device, which NumPy, PyTorch, CuPy, Numba and JAX use without a copy.
 
-    All have `__dlpack__`. Memory of the host has `__array_interface__` too, memory of CUDA `__cuda_array_interface__`.
+    All have `__dlpack__`. Memory of the host has `__array_interface__` and the buffer protocol (from Python 3.12 on) too, memory of CUDA
+    has `__cuda_array_interface__`.
     Attributes that do not fit the device, or memory that was freed, raise `AttributeError`.
     """
 
@@ -84,6 +87,23 @@ class Memory(Handle):
 
     def _is_read_only(self) -> bool:
         return False
+
+    def __buffer__(self, flags: int) -> memoryview:
+        """Bytes of the host, for `memoryview` and for functions that take bytes, from Python 3.12 on.
+
+        Raises: `BufferError` for memory of other devices and for memory that was freed.
+        """
+        try:
+            address = self._for_interface("buffer", _HOST)
+        except AttributeError as error:
+            raise BufferError(str(error)) from error
+        if flags & _WRITABLE and self._is_read_only():
+            raise BufferError(f"{self!r} is read-only")
+        bytes: Any = (ctypes.c_ubyte * self.nbytes).from_address(address)
+        bytes.keep = self._kept()
+        self._exported(bytes)
+        view = memoryview(bytes).cast("B")
+        return view.toreadonly() if self._is_read_only() else view
 
     def __dlpack_device__(self) -> tuple[int, int]:
         """The kind of device as DLPack numbers it (1: host, 2: CUDA), and the number of the device."""
