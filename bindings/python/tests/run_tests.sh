@@ -11,7 +11,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 "$python" -m venv "$work/env"
 "$work/env/bin/pip" --disable-pip-version-check wheel --quiet --no-deps --wheel-dir "$work" .
-"$work/env/bin/pip" --disable-pip-version-check install --quiet "$work"/vrampool-*.whl 'pytest>=8' 'mypy>=1.15'
+"$work/env/bin/pip" --disable-pip-version-check install --quiet "$work"/vrampool-*.whl 'pytest>=8' 'mypy>=1.15' numpy
 # From elsewhere than the sources: what is tested is what was installed.
 cp -r tests benches pyproject.toml hatch_build.py "$work"
 cd "$work"
