@@ -1,9 +1,6 @@
 //! What threads keep to themselves: a hit costs no call of the driver and no heap, and what is kept comes
 //! back.
 
-mod audit;
-
-use audit::AuditDevice;
 use fastrand::Rng;
 use proptest::prelude::*;
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -12,6 +9,7 @@ use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::thread;
 use vrampool::host::{Call, HostDevice};
 use vrampool::{Backend, Buffer, Builder, FittedClasses, Pool, SizeClasses, Source, UNLIMITED};
+use vrampool_test_support::AuditDevice;
 
 type Device = AuditDevice<HostDevice>;
 

@@ -1,14 +1,12 @@
 //! Traces in the formats of other programs: what is read, what is written, and what is refused.
 #![cfg(feature = "trace")]
 
-#[path = "require/mod.rs"]
-mod require;
-
 use proptest::prelude::*;
 use std::collections::HashMap;
 use std::io::Read;
 use std::process::Command;
 use vrampool::trace::{Event, Export, ExportError, Fault, Format, Import, Limits, Op, Trace, TraceError};
+use vrampool_test_support::program;
 
 const HEADER: &str = "op,id,size,stream,t_us\n";
 const FORMATS: [Format; 3] = [Format::Csv, Format::Rmm, Format::PyTorch];
@@ -307,7 +305,7 @@ fn what_has_no_addresses_is_written_as_csv_alone() {
 
 #[test]
 fn python_reads_the_snapshots_that_are_written() {
-    let Some(python) = require::program("python3") else { return };
+    let Some(python) = program("python3") else { return };
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("snapshot.pickle");
     let trace = Import::new().parse(SNAPSHOT).expect("a snapshot");

@@ -4,47 +4,15 @@
 
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
-use vrampool::wgpu::{TestKernels, WgpuDevice, WgpuMemory, WgpuStream, wgpu};
-use vrampool::{
-    ArenaBuffer, Backend, DeviceArena, Error, Placement, Pool, Region, RegionMut, SizeClasses, Stager,
-    UNLIMITED, Upload,
-};
+use vrampool::wgpu::{TestKernels, WgpuDevice, wgpu};
+use vrampool::{ArenaBuffer, Backend, DeviceArena, Error, Pool, SizeClasses, Stager, UNLIMITED, Upload};
+use vrampool_test_support::{Count, require};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
 fn device() -> Option<WgpuDevice> {
-    match WgpuDevice::open(0) {
-        Ok(device) => Some(device),
-        Err(error) => {
-            let required = std::env::var("VRAMPOOL_REQUIRE").unwrap_or_default();
-            assert!(
-                !required.split(',').any(|name| name == "wgpu"),
-                "VRAMPOOL_REQUIRE names wgpu, and {error}"
-            );
-            eprintln!("skipped: {error}");
-            None
-        }
-    }
-}
-
-/// Bytes that were found wrong, counted by the device.
-struct Count(WgpuDevice, WgpuMemory);
-
-impl Count {
-    fn new(device: &WgpuDevice) -> Self {
-        Self(device.clone(), device.allocate(8, Placement::Device.into()).expect("memory"))
-    }
-
-    fn on(&self, stream: &WgpuStream) -> RegionMut<'_, WgpuMemory> {
-        RegionMut::whole(&self.1, stream)
-    }
-
-    fn read(&self, stream: &WgpuStream) -> u64 {
-        let mut bytes = [0; 8];
-        self.0.download(stream, Region::whole(&self.1, stream), &mut bytes).expect("a copy");
-        u64::from_le_bytes(bytes)
-    }
+    require("wgpu", || WgpuDevice::open(0))
 }
 
 /// Buffers of all sizes come and go on several streams and threads; nobody finds a byte that somebody else
@@ -64,7 +32,8 @@ fn no_byte_is_anybody_elses() {
                 scope.spawn(move || {
                     let mut rng = fastrand::Rng::with_seed(thread);
                     let streams = [0; 2].map(|_| device.create_stream().expect("a stream"));
-                    let count = Count::new(device);
+                    let count = Count::new(device, &streams[0]);
+                    device.synchronize(&streams[0]).expect("no fault");
                     let mut live = Vec::new();
                     for round in 0..300u64 {
                         let seed = thread << 32 | round;
@@ -96,7 +65,7 @@ fn data_survives_compaction_through_a_staging_buffer() {
     for (hole, block) in [(2 * MIB, 256 * KIB), (MIB, MIB), (256 * KIB, 2 * MIB), (256, 3 * MIB), (128, 1000)]
     {
         let arena = DeviceArena::builder(&device).limit(64 * MIB).build().expect("an arena");
-        let count = Count::new(&device);
+        let count = Count::new(&device, &stream);
         let mut holes = Vec::new();
         let mut blocks: Vec<ArenaBuffer<_>> = Vec::new();
         for seed in 0..6 {

@@ -1,7 +1,6 @@
 //! Hostile use, on every device where it makes sense: threads that end, memory that runs out, work that
 //! nobody submits, streams that come and go, lengths that are a multiple of nothing, and work that waits.
 
-use crate::audit::AuditDevice;
 use crate::kept_queue::KeptQueue;
 use crate::there;
 use crate::{KIB, MIB};
@@ -9,6 +8,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread::{self, ThreadId};
 use vrampool::backend::Capabilities;
 use vrampool::{Backend, DeviceArena, Placement, Pool, SizeClasses, Source};
+use vrampool_test_support::AuditDevice;
 
 /// A destructor of a thread's own variables must call no driver, whose own may be gone.
 #[test]

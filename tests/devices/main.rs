@@ -2,8 +2,6 @@
 //! skipped by its capabilities, and said; nothing here asks which backend it is.
 #![cfg(feature = "trace")]
 
-#[path = "../audit/mod.rs"]
-mod audit;
 mod there;
 
 mod backends;

@@ -1,7 +1,7 @@
 //! Other people's contexts, queues and kernels: counted right, and known again.
 
 use crate::programs::Programs;
-use crate::{BYTES, fill, memory, read, require};
+use crate::{BYTES, all_devices, fill, memory, read};
 use opencl3::command_queue::{CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE, CommandQueue};
 use opencl3::context::Context;
 use opencl3::device::Device;
@@ -22,7 +22,7 @@ fn context_of(device: &OpenClDevice) -> (Context, OpenClDevice) {
 
 #[test]
 fn a_context_of_the_programs_is_kept_counted_and_known_again() {
-    for device in require::devices() {
+    for device in all_devices() {
         let (theirs, ours) = context_of(&device);
         assert_ne!(ours.id(), device.id(), "another context is another device to a pool");
         assert_eq!(ours.listed(), device.listed());
@@ -42,7 +42,7 @@ fn a_context_of_the_programs_is_kept_counted_and_known_again() {
 
 #[test]
 fn what_is_taken_of_a_context_is_given_back() {
-    for device in require::devices() {
+    for device in all_devices() {
         let theirs = Context::from_device(&Device::new(device.device())).expect("a context");
         let before = theirs.reference_count().expect("a count");
         // SAFETY: the context exists, and so does the device.
@@ -70,7 +70,7 @@ fn what_is_taken_of_a_context_is_given_back() {
 
 #[test]
 fn a_queue_has_one_id_however_often_it_is_wrapped() {
-    for device in require::devices() {
+    for device in all_devices() {
         let (theirs, ours) = context_of(&device);
         for (properties, order) in
             [(0, QueueOrder::InOrder), (CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE, QueueOrder::OutOfOrder)]
@@ -96,7 +96,7 @@ fn a_queue_has_one_id_however_often_it_is_wrapped() {
 
 #[test]
 fn what_is_of_another_context_is_refused() {
-    for device in require::devices() {
+    for device in all_devices() {
         let (theirs, ours) = context_of(&device);
         #[allow(deprecated, reason = "its successor is of OpenCL 2.0")]
         let queue = CommandQueue::create_default(&theirs, 0).expect("a queue");
@@ -117,7 +117,7 @@ fn what_is_of_another_context_is_refused() {
 
 #[test]
 fn an_opened_device_is_the_same_to_all() {
-    for device in require::devices() {
+    for device in all_devices() {
         let again = OpenClDevice::open(device.listed().ordinal).expect("a device");
         assert_eq!((again.id(), again.context()), (device.id(), device.context()));
         // SAFETY: both are the device's own.
@@ -138,7 +138,7 @@ fn an_opened_device_is_the_same_to_all() {
 
 #[test]
 fn kernels_of_the_programs_are_in_the_streams_order() {
-    for device in require::devices() {
+    for device in all_devices() {
         let (_theirs, ours) = context_of(&device);
         let programs = Programs::new(&ours);
         let (stream, memory) = (ours.create_stream().expect("a stream"), memory(&ours));

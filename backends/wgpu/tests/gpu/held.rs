@@ -1,6 +1,6 @@
 //! What wgpu holds, by its own counters, against what is live.
 
-use crate::{fill, others, read, require};
+use crate::{fill, first_device, others, read};
 use fastrand::Rng;
 use std::sync::atomic::{AtomicU64, Ordering};
 use vrampool_wgpu::{Backend, Memory, Placement, RegionMut, WgpuDevice, WgpuStream, wgpu};
@@ -13,7 +13,7 @@ const STAGING: u64 = 8 * MIB;
 
 /// A device that nobody else's memory is counted with.
 fn alone() -> Option<(WgpuDevice, WgpuStream)> {
-    require::device()?;
+    first_device()?;
     let (device, queue) = others();
     let device = WgpuDevice::from_parts(device, queue).expect("a device");
     let stream = device.create_stream().expect("a stream");
@@ -49,7 +49,7 @@ fn a_loop_of_large_memory_holds_one_and_a_bounded_rest() {
 
 #[test]
 fn dropped_memory_counts_against_the_limit_until_its_work_is_done() {
-    let Some(device) = require::device() else { return };
+    let Some(device) = first_device() else { return };
     let device = device.with_memory_limit(64 * MIB).expect("a device");
     let stream = device.create_stream().expect("a stream");
     let free = || device.memory_info().expect("figures").free_bytes;
@@ -126,7 +126,7 @@ fn four_threads_hold_what_is_live_and_a_bounded_rest() {
 /// Transfers and fills of more than a buffer of the device may have, and of less.
 #[test]
 fn a_device_of_small_buffers_transfers_what_it_allocates() {
-    if require::device().is_none() {
+    if first_device().is_none() {
         return;
     }
     for largest in [4 * MIB, 512 << 10, 4096 + 4, 256] {

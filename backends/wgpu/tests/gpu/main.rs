@@ -1,8 +1,5 @@
 //! What a device of wgpu's does beyond conformance. Every test is skipped, and says so, where there is none.
 
-#[path = "../require/mod.rs"]
-mod require;
-
 mod devices;
 mod held;
 mod launches;
@@ -14,6 +11,7 @@ mod views;
 
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
+use vrampool_test_support::require;
 use vrampool_wgpu::{
     Backend, Capabilities, Memory, MemoryKind, Placement, Region, RegionMut, WgpuDevice, WgpuMemory,
     WgpuStream, wgpu,
@@ -21,6 +19,11 @@ use vrampool_wgpu::{
 
 /// A few tens of KiB: enough that a copy takes a while, little enough that a test of many rounds does not.
 const BYTES: u64 = 64 * 1024;
+
+/// Returns the first device, or skips the test without one.
+fn first_device() -> Option<WgpuDevice> {
+    require("wgpu", || WgpuDevice::open(0))
+}
 
 fn memory(device: &WgpuDevice) -> WgpuMemory {
     device.allocate(BYTES, Placement::Device.into()).expect("memory")

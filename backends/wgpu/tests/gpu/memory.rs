@@ -1,6 +1,6 @@
 //! Kinds of memory, what the host may do with them, and when it is gone.
 
-use crate::{BYTES, can_map, copy, fill, memory, of_usages, others, read, require};
+use crate::{BYTES, can_map, copy, fill, first_device, memory, of_usages, others, read};
 use std::time::Instant;
 use vrampool_wgpu::wgpu::{self, BufferUsages};
 use vrampool_wgpu::{
@@ -19,7 +19,7 @@ fn kinds(device: &WgpuDevice) -> Vec<MemoryKind> {
 
 #[test]
 fn every_kind_is_filled_copied_and_read() {
-    let Some(device) = require::device() else { return };
+    let Some(device) = first_device() else { return };
     let stream = device.create_stream().expect("a stream");
     let pattern: Vec<u8> = (0..BYTES).map(|i| (i * 7 + (i >> 8)) as u8).collect();
     for from in kinds(&device) {
@@ -37,7 +37,7 @@ fn every_kind_is_filled_copied_and_read() {
 
 #[test]
 fn the_host_reads_and_writes_what_it_can_see() {
-    let Some(device) = require::device() else { return };
+    let Some(device) = first_device() else { return };
     let stream = device.create_stream().expect("a stream");
     for kind in kinds(&device) {
         let memory = device.allocate(BYTES, kind).expect("memory");
@@ -64,7 +64,7 @@ fn the_host_reads_and_writes_what_it_can_see() {
 /// wgpu's own mapping would refuse the work, or wait for it.
 #[test]
 fn memory_is_mapped_while_work_uses_its_other_bytes() {
-    let Some(device) = require::device() else { return };
+    let Some(device) = first_device() else { return };
     if !can_map(&device) {
         return eprintln!("skipped: {} keeps no memory mapped", device.listed().api);
     }
@@ -91,7 +91,7 @@ fn memory_is_mapped_while_work_uses_its_other_bytes() {
 
 #[test]
 fn fresh_memory_is_clear() {
-    let Some(device) = require::device() else { return };
+    let Some(device) = first_device() else { return };
     let stream = device.create_stream().expect("a stream");
     for kind in kinds(&device) {
         let memory = device.allocate(BYTES, kind).expect("memory");
@@ -101,7 +101,7 @@ fn fresh_memory_is_clear() {
 
 #[test]
 fn bytes_at_the_end_of_odd_memory_are_reached() {
-    let Some(device) = require::device() else { return };
+    let Some(device) = first_device() else { return };
     let stream = device.create_stream().expect("a stream");
     for bytes in [1u64, 2, 3, 5, 255, 4097] {
         let (one, two) = (
@@ -122,7 +122,7 @@ fn bytes_at_the_end_of_odd_memory_are_reached() {
 /// More than goes through one staging buffer, and more than may be under way.
 #[test]
 fn long_transfers_go_in_pieces() {
-    let Some(_) = require::device() else { return };
+    let Some(_) = first_device() else { return };
     // Nobody else's memory is counted with its.
     let (device, queue) = others();
     let device = WgpuDevice::from_parts(device, queue).expect("a device");
@@ -151,7 +151,7 @@ fn long_transfers_go_in_pieces() {
 
 #[test]
 fn a_device_with_a_limit_runs_out_and_goes_on() {
-    let Some(device) = require::device() else { return };
+    let Some(device) = first_device() else { return };
     let device = device.with_memory_limit(4 * BYTES).expect("a device");
     assert_eq!(device.properties().total_bytes, 4 * BYTES);
     let stream = device.create_stream().expect("a stream");
@@ -185,7 +185,7 @@ fn taken(device: &WgpuDevice) -> u64 {
 fn dropped_memory_gets_back_to_the_driver_without_a_wait() {
     // More is submitted when it is dropped.
     const LARGE: u64 = 16 << 20;
-    let Some(_) = require::device() else { return };
+    let Some(_) = first_device() else { return };
     // Nobody else's memory is counted with its.
     let (device, queue) = others();
     let device = WgpuDevice::from_parts(device, queue).expect("a device");
@@ -220,7 +220,7 @@ fn dropped_memory_gets_back_to_the_driver_without_a_wait() {
 
 #[test]
 fn what_is_free_is_told_where_the_driver_tells() {
-    let Some(device) = require::device() else { return };
+    let Some(device) = first_device() else { return };
     match device.memory_info() {
         Ok(info) => assert!(info.free_bytes <= info.total_bytes && info.total_bytes > 0, "{info:?}"),
         Err(error) => {
@@ -232,7 +232,7 @@ fn what_is_free_is_told_where_the_driver_tells() {
 
 #[test]
 fn memory_is_allocated_and_dropped_on_many_threads_at_once() {
-    let Some(device) = require::device() else { return };
+    let Some(device) = first_device() else { return };
     let began = Instant::now();
     std::thread::scope(|scope| {
         for thread in 0..8u8 {
@@ -253,7 +253,7 @@ fn memory_is_allocated_and_dropped_on_many_threads_at_once() {
 
 #[test]
 fn usages_are_those_of_the_buffer() {
-    let Some(device) = require::device() else { return };
+    let Some(device) = first_device() else { return };
     let usages = BufferUsages::INDEX | BufferUsages::COPY_DST;
     let memory = device.allocate(16, of_usages(Placement::Device, usages)).expect("memory");
     assert_eq!(memory.buffer().usage(), usages);

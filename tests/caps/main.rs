@@ -1,10 +1,8 @@
 //! The caps hold at every instant, under any number of threads and whatever call of the driver fails; bytes
 //! are conserved and no memory is handed out twice.
 
-mod audit;
 mod twin;
 
-use audit::AuditDevice;
 use proptest::prelude::*;
 use std::collections::HashSet;
 use std::sync::Mutex;
@@ -12,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use twin::{Caps, Twin};
 use vrampool::host::{Call, HostDevice};
 use vrampool::{Backend, Buffer, FittedClasses, Pool, PoolStats, SizeClasses, Source, UNLIMITED};
+use vrampool_test_support::AuditDevice;
 
 type Device = AuditDevice<HostDevice>;
 type Stream = <HostDevice as Backend>::Stream;

@@ -1,38 +1,38 @@
-//! What a device saw, and what it is to do to its caller.
+//! Counters of an audited device, and the faults that it injects.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use vrampool::backend::{CaptureId, StreamId};
+use vrampool_backend::{CaptureId, StreamId};
 
-/// What the device saw.
+/// Counters and faults.
 #[derive(Default)]
-pub(crate) struct State {
-    /// Bytes taken right now, and the most there ever were.
+pub(super) struct State {
+    /// Bytes taken now, and their peak.
     pub(super) taken: AtomicU64,
     pub(super) peak: AtomicU64,
     pub(super) allocations: AtomicU64,
     pub(super) frees: AtomicU64,
-    /// Whether every stream passes for captured.
+    /// Whether every stream is reported as captured.
     pub(super) capturing: AtomicBool,
-    /// Streams that pass for captured by themselves, each with its capture, and calls that such a capture
+    /// Streams that are reported as captured, each with its capture, and the number of calls that a capture
     /// forbids.
     pub(super) captured: Mutex<HashMap<StreamId, CaptureId>>,
     pub(super) captures: AtomicU64,
     pub(super) forbidden: AtomicU64,
-    /// Whether waits between streams are left out.
+    /// Whether waits between streams are skipped.
     pub(super) without_waits: AtomicBool,
     pub(super) on_drop: Hook,
     pub(super) before_drop: Hook,
-    /// A call that panics, and how many of them are made before.
+    /// A call that panics, and the number of such calls before that.
     pub(super) panics: Mutex<Option<(&'static str, u64)>>,
 }
 
 pub(super) type Hook = Mutex<Option<Box<dyn Fn() + Send>>>;
 
 impl State {
-    /// Taken out while it runs: a destructor that frees memory runs it once, not for ever.
+    /// Removes the hook while it runs, so that a hook that releases memory does not call itself.
     fn run(&self, place: &Hook) {
         let hook = place.lock().expect("no panic under it").take();
         if let Some(hook) = hook {
@@ -61,14 +61,14 @@ impl fmt::Debug for State {
     }
 }
 
-/// Bytes that are taken until it is dropped.
+/// Bytes that count as taken until the ticket is dropped.
 #[derive(Debug)]
 pub(super) struct Ticket {
     pub(super) bytes: u64,
     pub(super) state: Arc<State>,
 }
 
-/// Calls the hook before memory is given back.
+/// Calls the hook before memory is released.
 #[derive(Debug)]
 pub(super) struct Leaving(pub(super) Arc<State>);
 

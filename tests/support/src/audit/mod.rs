@@ -1,80 +1,92 @@
-//! A device that watches the pool from below: what it really took, at every instant; and that can leave out
-//! waits.
-
-#![allow(dead_code, reason = "each test file uses a part of it")]
+//! A device that measures from below what a pool takes, and that can skip waits, panic, or pass for captured.
 
 mod state;
 
 use state::{Leaving, State, Ticket};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use vrampool::backend::{Capabilities, CaptureId, DeviceId, MemoryInfo, Physical, Properties, VirtualMemory};
-use vrampool::{Backend, BackendError, Memory, MemoryKind, Region, RegionMut, Stream};
+use vrampool_backend::{Backend, BackendError, Memory, MemoryKind, Region, RegionMut, Stream};
+use vrampool_backend::{Capabilities, CaptureId, DeviceId, MemoryInfo, Physical, Properties, VirtualMemory};
 
+/// A device that counts the memory taken from the device below it.
 #[derive(Debug, Clone)]
-pub(crate) struct AuditDevice<B: Backend> {
+pub struct AuditDevice<B: Backend> {
     inner: B,
     properties: Properties,
     state: Arc<State>,
 }
 
+/// Memory of an [`AuditDevice`].
 #[derive(Debug)]
-pub(crate) struct AuditMemory<B: Backend> {
+pub struct AuditMemory<B: Backend> {
     _leaving: Leaving,
-    /// Given back before `ticket` is, so that the books never say less than is taken.
-    pub(crate) inner: B::Memory,
-    /// None for addresses.
+    /// The memory of the device below. Released before `ticket`, so that the count is never below what is taken.
+    pub inner: B::Memory,
+    /// Unset for reserved addresses.
     ticket: Option<Ticket>,
 }
 
 impl<B: Backend> AuditDevice<B> {
-    pub(crate) fn new(inner: B) -> Self {
+    /// Wraps a device.
+    #[must_use]
+    pub fn new(inner: B) -> Self {
         let properties = inner.properties().clone();
         Self { inner, properties, state: Arc::default() }
     }
 
-    /// Passes for a device whose streams never run side by side.
-    pub(crate) fn in_one_order(mut self) -> Self {
+    /// Reports a device whose streams never run concurrently.
+    #[must_use]
+    pub fn in_one_order(mut self) -> Self {
         self.properties.capabilities.remove(Capabilities::CONCURRENT_STREAMS);
         self
     }
 
-    pub(crate) fn inner(&self) -> &B {
+    /// Returns the device below.
+    #[must_use]
+    pub fn inner(&self) -> &B {
         &self.inner
     }
 
-    pub(crate) fn taken(&self) -> u64 {
+    /// Returns the bytes that are taken now.
+    #[must_use]
+    pub fn taken(&self) -> u64 {
         self.state.taken.load(Ordering::SeqCst)
     }
 
-    pub(crate) fn peak(&self) -> u64 {
+    /// Returns the most bytes that were taken at once.
+    #[must_use]
+    pub fn peak(&self) -> u64 {
         self.state.peak.load(Ordering::SeqCst)
     }
 
-    pub(crate) fn allocations(&self) -> u64 {
+    /// Returns the number of allocations that were requested, failed ones included.
+    #[must_use]
+    pub fn allocations(&self) -> u64 {
         self.state.allocations.load(Ordering::SeqCst)
     }
 
-    pub(crate) fn frees(&self) -> u64 {
+    /// Returns the number of allocations that were released.
+    #[must_use]
+    pub fn frees(&self) -> u64 {
         self.state.frees.load(Ordering::SeqCst)
     }
 
-    /// Passes every stream for captured, or for not captured, from now on.
-    pub(crate) fn set_capturing(&self, is_capturing: bool) {
+    /// Reports every stream as captured, or as not captured, from now on.
+    pub fn set_capturing(&self, is_capturing: bool) {
         self.state.capturing.store(is_capturing, Ordering::SeqCst);
     }
 
-    /// Passes these streams, and no others, for captured in one graph from now on. Streams that are captured
-    /// already, and all of one capture, stay in that.
-    pub(crate) fn capture(&self, streams: &[&B::Stream]) {
+    /// Reports these streams, and no others, as captured in one graph from now on. Streams that are captured
+    /// already stay in their capture.
+    pub fn capture(&self, streams: &[&B::Stream]) {
         let mut captured = self.state.captured.lock().expect("no panic under it");
         let known = streams.iter().find_map(|stream| captured.get(&stream.id()).copied());
         let id = known.unwrap_or_else(|| self.next_capture());
         *captured = streams.iter().map(|stream| (stream.id(), id)).collect();
     }
 
-    /// Passes one more stream for captured, in a capture of its own.
-    pub(crate) fn capture_apart(&self, stream: &B::Stream) {
+    /// Reports one more stream as captured, in a capture of its own.
+    pub fn capture_apart(&self, stream: &B::Stream) {
         let id = self.next_capture();
         self.state.captured.lock().expect("no panic under it").insert(stream.id(), id);
     }
@@ -83,8 +95,9 @@ impl<B: Backend> AuditDevice<B> {
         CaptureId::new(self.state.captures.fetch_add(1, Ordering::SeqCst) + 1)
     }
 
-    /// Calls for a captured stream that would fail its capture, or draw another stream into it.
-    pub(crate) fn forbidden(&self) -> u64 {
+    /// Returns the number of calls that would fail a capture, or draw another stream into it.
+    #[must_use]
+    pub fn forbidden(&self) -> u64 {
         self.state.forbidden.load(Ordering::SeqCst)
     }
 
@@ -96,13 +109,13 @@ impl<B: Backend> AuditDevice<B> {
         self.state.forbidden.fetch_add(u64::from(self.is_captured(stream)), Ordering::SeqCst);
     }
 
-    /// Panics in the `nth` call of that name from now on, from 0, once.
-    pub(crate) fn panic_in(&self, call: &'static str, nth: u64) {
+    /// Panics once, in the `nth` call of that name from now on, counted from 0.
+    pub fn panic_in(&self, call: &'static str, nth: u64) {
         *self.state.panics.lock().expect("no panic under it") = Some((call, nth));
     }
 
-    /// Whether that panic is still to come; it does not come any more.
-    pub(crate) fn forget_panic(&self) -> bool {
+    /// Cancels that panic, and returns whether it was still pending.
+    pub fn forget_panic(&self) -> bool {
         self.state.panics.lock().expect("no panic under it").take().is_some()
     }
 
@@ -110,22 +123,23 @@ impl<B: Backend> AuditDevice<B> {
         self.state.called(name);
     }
 
-    /// Leaves out every wait between streams from now on.
-    pub(crate) fn remove_waits(&self) {
+    /// Skips every wait between streams from now on.
+    pub fn remove_waits(&self) {
         self.state.without_waits.store(true, Ordering::SeqCst);
     }
 
-    /// Calls `hook` whenever memory was freed.
-    pub(crate) fn on_drop(&self, hook: impl Fn() + Send + 'static) {
+    /// Calls `hook` after each release of memory.
+    pub fn on_drop(&self, hook: impl Fn() + Send + 'static) {
         *self.state.on_drop.lock().expect("no panic under it") = Some(Box::new(hook));
     }
 
-    /// Calls `hook` whenever memory is about to be freed.
-    pub(crate) fn before_drop(&self, hook: impl Fn() + Send + 'static) {
+    /// Calls `hook` before each release of memory.
+    pub fn before_drop(&self, hook: impl Fn() + Send + 'static) {
         *self.state.before_drop.lock().expect("no panic under it") = Some(Box::new(hook));
     }
 
-    pub(crate) fn forget_hook(&self) {
+    /// Removes both hooks.
+    pub fn forget_hook(&self) {
         *self.state.on_drop.lock().expect("no panic under it") = None;
         *self.state.before_drop.lock().expect("no panic under it") = None;
     }
@@ -141,7 +155,7 @@ impl<B: Backend> Memory for AuditMemory<B> {
     }
 }
 
-/// The same range of the memory below.
+/// Returns the same range of the memory below.
 fn below<B: Backend>(region: Region<'_, AuditMemory<B>>) -> Result<Region<'_, B::Memory>, BackendError> {
     region.project(|memory| Ok(&memory.inner))
 }
@@ -168,13 +182,13 @@ impl<B: Backend> AuditDevice<B> {
     }
 }
 
-/// Physical memory below, given back before `ticket` is.
+/// Physical memory below, released before `ticket`.
 struct AuditPhysical {
     inner: Physical,
     _ticket: Ticket,
 }
 
-/// Bytes taken are those of physical memory, and so are allocations and frees; addresses cost nothing.
+/// Counts the bytes, allocations and releases of physical memory. Reserved addresses count as nothing.
 impl<B: Backend> VirtualMemory for AuditDevice<B> {
     type Memory = AuditMemory<B>;
 
