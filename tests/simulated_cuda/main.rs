@@ -10,6 +10,7 @@ mod green_contexts;
 mod ignored_waits;
 mod random_work;
 mod scenes;
+mod several_devices;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use vrampool::cuda::CudaDevice;

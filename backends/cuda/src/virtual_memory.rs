@@ -250,6 +250,22 @@ impl VirtualMemory for CudaDevice {
     /// Waits for all work of other devices that can access the memory and that the process uses.
     fn unmap(&self, reservation: &CudaMemory, offset: u64, bytes: u64) -> Result<(), BackendError> {
         self.check_reservation(reservation, offset)?;
+        reservation.allocation().context().settle_peers()?;
         reservation.allocation().unmap(offset, bytes)
+    }
+
+    fn unmap_settled(&self, reservation: &CudaMemory, offset: u64, bytes: u64) -> Result<(), BackendError> {
+        self.check_reservation(reservation, offset)?;
+        reservation.allocation().unmap(offset, bytes)
+    }
+
+    /// Whether the process has the primary context of another device that can access this one's memory.
+    fn has_others(&self) -> bool {
+        !fork::is_child() && self.shared().context().has_active_peers()
+    }
+
+    fn settle_others(&self) -> Result<(), BackendError> {
+        fork::check()?;
+        self.shared().context().settle_peers()
     }
 }

@@ -115,7 +115,8 @@ impl<B: Backend> ArenaCore<B> {
         for run in runs(mapped).iter().rev() {
             let unmap = || {
                 let device = self.virtual_memory()?;
-                self.timed(|| device.unmap(range, run.start, run.bytes))
+                // Nobody has used it yet.
+                self.timed(|| device.unmap_settled(range, run.start, run.bytes))
             };
             if unmap().is_err() {
                 break;
@@ -139,7 +140,7 @@ impl<B: Backend> ArenaCore<B> {
         let bytes = pieces.iter().map(|piece| piece.bytes).sum();
         let memory = self.timed(|| device.reserve(bytes))?;
         let mut offset = 0;
-        for piece in pieces {
+        let mapped = pieces.iter().try_for_each(|piece| {
             let made = extents.iter().zip(new).find(|(extent, _)| *extent == piece).map(|(_, made)| made);
             let old = || mapped.iter().find(|(extent, _)| extent == piece).map(|(_, physical)| physical);
             let Some(physical) = made.or_else(old) else {
@@ -147,9 +148,14 @@ impl<B: Backend> ArenaCore<B> {
             };
             self.timed(|| device.map(&memory, offset, physical))?;
             offset += piece.bytes;
+            Ok(())
+        });
+        let made = mapped.and_then(|()| self.timed(|| device.set_access(&memory, 0, bytes, &[])));
+        if made.is_err() && offset > 0 {
+            // A drop would do it too, but wait for work that has nothing to do with it.
+            let _ = self.timed(|| device.unmap_settled(&memory, 0, offset));
         }
-        self.timed(|| device.set_access(&memory, 0, bytes, &[]))?;
-        Ok(memory)
+        made.map(|()| memory)
     }
 
     pub(in crate::arena) fn virtual_memory(

@@ -8,7 +8,6 @@ use crate::arena::hazards::ranges::{Streams, add};
 use crate::arena::live_block::LiveBlock;
 use crate::arena::mapping::pages::{Extent, Part};
 use crate::arena::mapping::quota::Returned;
-use crate::arena::mapping::release::Waited;
 use crate::arena::panics::caught;
 use crate::arena::state::State;
 use crate::error::{Error, Forbidden};
@@ -76,9 +75,10 @@ impl<B: Backend> Drop for Falling<'_, B> {
 
 impl<B: Backend> ArenaCore<B> {
     pub(super) fn begin_sleep(&self, offload: Offload) -> Result<Option<Falling<'_, B>>, Error> {
+        let waited = self.wait_for_others()?;
         let alone = self.changing.lock();
         // What is stuck goes now, or it is the device that fails.
-        self.release_settled(&[], 0, &Waited::default())?;
+        self.release_settled(&[], 0, &waited)?;
         let mut state = self.state.lock();
         if state.backing.is_none() {
             let operation = "the sleep of an arena that does not grow";

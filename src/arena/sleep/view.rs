@@ -84,12 +84,13 @@ impl<M> View<Arc<M>> {
 }
 
 impl<B: Backend> ArenaCore<B> {
-    /// Takes everything out of the views. What was taken out when a call fails is noted there.
+    /// Takes everything out of the views, which no work of any device uses any more. What was taken out when a
+    /// call fails is noted there.
     pub(super) fn unmap_views(&self, views: &mut [Kept<B>]) -> Result<(), BackendError> {
         let device = self.virtual_memory()?;
         for view in views {
             for (start, bytes, of) in view.runs(Mapping::is_mapped) {
-                self.timed(|| device.unmap(&view.memory, start, bytes))?;
+                self.timed(|| device.unmap_settled(&view.memory, start, bytes))?;
                 view.mappings[of].iter_mut().for_each(|mapping| mapping.state = MapState::Out);
             }
         }

@@ -118,8 +118,13 @@ impl<S: Stream> Unsettled<S> {
             || self.becomes_known_as(range, stream).is_some()
     }
 
-    /// Somebody waits from now on, or gets a point. To be called before that is asked of the device; answers
-    /// the era that is over, for [`waited`](Self::waited) or [`done`](Self::done).
+    /// The era that is not over yet.
+    pub(crate) fn era(&self) -> u64 {
+        self.era
+    }
+
+    /// Somebody waits from now on, or gets a point. To be called before that is asked of the device; answers the
+    /// era that is over, for [`waited`](Self::waited) or [`done`](Self::done).
     pub(crate) fn begin_era(&mut self) -> u64 {
         self.era += 1;
         self.era - 1

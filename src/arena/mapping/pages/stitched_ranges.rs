@@ -62,6 +62,8 @@ pub(in crate::arena) struct Retiring<B: Backend> {
     /// Streams with such work, and the points to be reached, one for each.
     pub(in crate::arena) users: SmallVec<[B::Stream; 2]>,
     pub(in crate::arena) events: Vec<B::Event>,
+    /// The era in which no buffer had them any more.
+    pub(in crate::arena) era: u64,
 }
 
 /// What stitched ranges take.
