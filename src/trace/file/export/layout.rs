@@ -1,6 +1,6 @@
 //! Addresses for a trace, which has none.
 
-use super::ExportError;
+use super::error::ExportError;
 use crate::arena::engine::{Arena, ArenaLayout, BlockId, Zone};
 use crate::trace::file::event::{Event, Op};
 use crate::trace::file::reader::Trace;

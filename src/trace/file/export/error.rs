@@ -1,0 +1,38 @@
+//! Why a trace could not be written.
+
+use crate::output::{OutputError, shown};
+use crate::trace::file::error::Fault;
+use std::io;
+use std::path::PathBuf;
+
+/// Why a trace could not be written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ExportError {
+    /// The file cannot be created or written. The previous file is as it was.
+    #[error(transparent)]
+    Output(#[from] OutputError),
+    /// The writer refused what was written.
+    #[error("the trace cannot be written: {0}; check the writer that it was given to")]
+    Write(#[from] io::Error),
+    /// What was written does not read back.
+    #[error("{path}: what was written does not read back: {fault}; check the disk, or write another format", path = shown(.path))]
+    ReadBack {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        fault: Fault,
+    },
+    /// More is live at once than there are addresses.
+    #[error(
+        "event {event}: {size} bytes have no addresses: more than {max} bytes are live; write the trace as csv"
+    )]
+    TooLarge {
+        /// The event, from 0.
+        event: u64,
+        /// Bytes asked for.
+        size: u64,
+        /// Bytes that have addresses.
+        max: u64,
+    },
+}
