@@ -10,10 +10,11 @@ use super::slot::{Chunk, StreamSlot};
 use super::state::{BrokerCore, Grant, Held};
 use super::transfer::Side;
 use super::{ArrayId, BrokerError, ClientId, Stage};
+use crate::sync::Instant;
 use std::ops::Range;
 use std::panic::resume_unwind;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use vrampool_backend::Backend;
 
 /// How far a run is.

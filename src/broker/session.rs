@@ -8,10 +8,11 @@ use super::slot::{Chunk, StreamSlot, unknown};
 use super::state::{BrokerCore, Grant, Held};
 use super::transfer::{Mover, Side};
 use super::{BrokerError, Footprint, Stage, Warning};
+use crate::sync::Instant;
 use parking_lot::Mutex;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use vrampool_backend::Backend;
 
 pub(super) type ProgressHook<'a> = dyn Fn(&Progress) + Sync + 'a;

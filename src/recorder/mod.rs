@@ -3,6 +3,7 @@
 mod log;
 mod merge;
 
+use crate::sync::Instant;
 use crate::trace::file::error::TraceError;
 use crate::trace::file::place::Place;
 use crate::trace::file::reader::Trace;
@@ -12,7 +13,6 @@ use std::fmt;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
-use std::time::Instant;
 use vrampool_backend::StreamId;
 
 /// How far the recorder's clock may be behind before who looks at it sets it, microseconds: so that a word

@@ -22,6 +22,12 @@ pub(crate) use loom::sync::atomic::AtomicU64;
 #[cfg(not(model))]
 pub(crate) use std::sync::atomic::AtomicU64;
 
+/// The system's clock, or a browser's: the standard library has none there.
+#[cfg(not(all(target_family = "wasm", target_os = "unknown")))]
+pub(crate) use std::time::Instant;
+#[cfg(all(target_family = "wasm", target_os = "unknown"))]
+pub(crate) use web_time::Instant;
+
 /// What outlives a pool, and so a model's run: no model follows it.
 pub(crate) use parking_lot::{Condvar as GlobalCondvar, Mutex as GlobalMutex};
 pub(crate) use std::sync::atomic::AtomicU64 as GlobalU64;

@@ -5,11 +5,11 @@ use super::touch::{Touch, Verifier};
 use crate::error::Error;
 use crate::pool::Pool;
 use crate::pool::buffer::Buffer;
+use crate::sync::Instant;
 use std::io;
 use std::sync::Barrier;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{Builder, Scope, ScopedJoinHandle};
-use std::time::Instant;
 use vrampool_backend::Backend;
 
 /// Streams of its own, and the buffers that are live.

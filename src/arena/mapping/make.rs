@@ -2,12 +2,12 @@
 
 use super::pages::{Extent, Growth, runs};
 use crate::arena::ArenaCore;
+use crate::sync::Instant;
 use std::any::Any;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
 use vrampool_backend::{Backend, BackendError, Physical, VirtualMemory};
 
 thread_local! {
