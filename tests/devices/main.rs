@@ -20,3 +20,7 @@ mod traces;
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
+/// What a driver may hold beyond a pool: of dropped memory, as the documentation bounds it, and for staging and
+/// kernels.
+const DROPPED: u64 = 32 * MIB;
+const STAGING: u64 = 8 * MIB;

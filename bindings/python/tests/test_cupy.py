@@ -148,10 +148,8 @@ def test_memory_is_for_the_current_stream_and_others_are_recorded(place: dict[st
         assert allocator.used_bytes() == 0
 
 
+@pytest.mark.usefixtures("two_devices")
 def test_each_device_has_a_pool(place: dict[str, Any], cupy: CuPy) -> None:
-    cuda = [device for device in vrampool.devices()["devices"] if device["backend"] == "cuda"]
-    if not place and len(cuda) < 2:
-        pytest.skip("there is one device")
     allocator = vc.CuPyAllocator(**place)
     first = allocator.malloc(MIB)
     cupy.device = 1

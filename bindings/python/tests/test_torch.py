@@ -250,6 +250,7 @@ def test_statistics_have_pytorchs_names(fresh: Configure) -> None:
     assert vt.memory_reserved() == 0
 
 
+@pytest.mark.usefixtures("two_devices")
 def test_each_device_has_a_pool_of_its_own(fresh: Configure) -> None:
     fresh()
     assert vt.snapshot()["segments"] == []

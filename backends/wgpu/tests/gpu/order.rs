@@ -127,7 +127,7 @@ fn so_it_is_while_other_threads_use_the_device() {
 
 /// A device that works behind a submission. Mesa's OpenGL on the processor works within it.
 fn asynchronous_device() -> Option<WgpuDevice> {
-    let device = require::device()?;
+    let device = first_device()?;
     if device.listed().is_cpu() && device.listed().api == "gl" {
         eprintln!("skipped: {} works within a submission", device.listed().name);
         return None;
