@@ -4,7 +4,7 @@ use bytesize::ByteSize;
 use clap::Args;
 use std::path::{Path, PathBuf};
 use vrampool::any::Name;
-use vrampool::{Backend, Builder, FittedClasses, SizeClasses, Source, UNLIMITED};
+use vrampool::{Backend, Builder, FittedClasses, Pool, SizeClasses, Source, UNLIMITED};
 
 /// Flags of every command that makes a pool.
 #[derive(Debug, Clone, Args)]
@@ -73,6 +73,14 @@ impl PoolOptions {
         }
         builder
     }
+}
+
+/// Makes a pool, whose source may take memory or addresses at once.
+pub(crate) fn build<B: Backend>(builder: Builder<B>) -> Result<Pool<B>, String> {
+    builder.build().map_err(|error| match error.is_out_of_memory() {
+        true => format!("{error}; give a smaller --limit, or raise that of the address space (ulimit -v)"),
+        false => error.to_string(),
+    })
 }
 
 /// Reads a rule, or what `fitted:` is followed by: a file.

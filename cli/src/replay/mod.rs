@@ -4,7 +4,7 @@ mod row;
 mod table;
 
 use crate::device::{self, Device};
-use crate::pool_options::{PoolOptions, bytes_or_unlimited};
+use crate::pool_options::{PoolOptions, build, bytes_or_unlimited};
 use crate::record_options::RecordOptions;
 use crate::stdout::print;
 use crate::trace_options::TraceOptions;
@@ -125,7 +125,7 @@ fn replay<B: Backend>(
     bar.set_message(trace.name().to_owned());
     let recording = arguments.record.start(arguments.inputs(), recorded_events(arguments, &trace))?;
     let builder = arguments.pool.apply(Pool::builder(device).name(trace.name()));
-    let pool = recording.apply(builder).build()?;
+    let pool = build(recording.apply(builder))?;
     let replay = Replay::new(&trace).threads(arguments.threads).passes(arguments.passes.get());
     let mut corrupt = 0;
     let on_pass = |pass: &Pass| {

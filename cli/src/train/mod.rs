@@ -21,7 +21,7 @@ mod tally;
 use crate::device::{self, Device};
 use crate::interrupt::{Interrupt, Interrupted};
 use crate::kernels::Kernels;
-use crate::pool_options::PoolOptions;
+use crate::pool_options::{PoolOptions, build};
 use crate::record_options::{RecordOptions, Recording};
 use crate::stdout::print;
 use clap::Args;
@@ -105,7 +105,7 @@ fn train<B: Backend, K: Kernels<B>>(
     kernels: K,
 ) -> Result<Trained, Box<dyn Error>> {
     let Training { arguments, recording, interrupt } = training;
-    let pool = recording.apply(arguments.pool.apply(Pool::builder(device).name("train"))).build()?;
+    let pool = build(recording.apply(arguments.pool.apply(Pool::builder(device).name("train"))))?;
     let exporter = arguments.metrics.map(Exporter::listen).transpose()?;
     if let Some(exporter) = &exporter {
         exporter.add(&pool)?;

@@ -43,6 +43,9 @@ const MEMORY_PER_EVENT: u64 = 512;
 ///   Where there is no history, what is live in the segments is the trace.
 /// * What contradicts itself is read as the [`Doubt`](crate::trace::Doubt) says, and counted in
 ///   [`Trace::warnings`]; a [strict](Self::strict) reader fails instead.
+/// * A file that ends early is an error. A plain log of RMM's that is cut at the end of a line cannot be told
+///   from a whole one, because the format says nowhere how long it is; compressed, it can. A plain trace of
+///   an earlier version of this crate is read with a warning.
 /// * Nothing that a file says is run, and nothing in it makes reading take more memory than the
 ///   [limits](Limits) allow: for a snapshot 64 MiB and 512 bytes for each event that it may have, and at most
 ///   1 MiB and 16 times its decompressed length. What takes more is refused before the memory is taken, and
