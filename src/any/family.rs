@@ -1,4 +1,4 @@
-//! The backends there could be: what their devices are called, and how they are listed and opened.
+//! The compiled-in backends: names of their devices, listing and opening.
 
 use super::found::{HOST, Listed};
 use super::variants::AnyDevice;

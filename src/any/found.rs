@@ -1,4 +1,4 @@
-//! The devices that were found, and the error that says which there are.
+//! The available devices, and the error that lists them.
 
 use std::fmt;
 use vrampool_backend::{BackendError, DeviceKind};

@@ -1,4 +1,4 @@
-//! Asking every backend for its devices.
+//! Listing the devices of every backend.
 
 use super::family::FAMILIES;
 use super::found::{Absent, Devices};

@@ -1,4 +1,4 @@
-//! The enums, and the ways into and out of their variants.
+//! The enums, and conversions to and from their variants.
 
 #[cfg(feature = "cuda")]
 use vrampool_cuda::{CudaDevice, CudaEvent, CudaMemory, CudaStream};

@@ -1,4 +1,4 @@
-//! How a broker is to be.
+//! The builder of a broker.
 
 use super::handle::{Broker, new_pool};
 use super::host_array::SpillAccount;

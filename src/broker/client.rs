@@ -1,4 +1,4 @@
-//! Who asks a broker for memory.
+//! Clients of a broker: their settings and their handles.
 
 use super::handle::{group_name, idle};
 use super::request::Queued;

@@ -1,4 +1,4 @@
-//! From requests to memory: one partition for a group, and the memory for it.
+//! Commits: one partition for all requests of a group, and the allocation of its memory.
 
 use super::client::take_empty;
 use super::footprint::{Demand, Rounding};

@@ -1,4 +1,4 @@
-//! Which chunk is next, and whose are the bytes that it reads and writes.
+//! The order of chunks in a run, and the host ranges that each chunk reads and writes.
 
 use super::request::Layout;
 use super::{BrokerError, Stage};

@@ -1,4 +1,4 @@
-//! What a broker answers instead of doing what it was asked.
+//! Errors of a broker.
 
 use super::{ChunkError, ClientId, ShareError};
 use crate::error::Error;
@@ -37,13 +37,13 @@ pub enum BrokerError {
         group: String,
     },
     /// A callback of a client's asked the broker for what only its caller may.
-    #[error("a broker cannot commit from within a callback that it calls while it commits; do it afterwards")]
+    #[error("a broker cannot commit within a callback of a commit; commit after the callback returns")]
     Reentrant,
     /// The client is not registered any more.
-    #[error("{0} is not registered; its handle was dropped")]
+    #[error("{0} is not registered because its handle was dropped; register the client again")]
     Gone(ClientId),
     /// Data and array do not go together.
-    #[error("array `{label}` is {array} bytes and its data {data}; they must be as long")]
+    #[error("array `{label}` has {array} bytes, but its data {data}; give data of the same length")]
     Length {
         /// The array's label.
         label: String,
@@ -69,7 +69,7 @@ pub enum BrokerError {
     Memory(#[from] Error),
     /// A file on the host that holds what is too large for its memory.
     #[error(
-        "{call} a file for {bytes} bytes of the host's failed: {source}; choose a directory with room for it"
+        "{call} a file for {bytes} bytes of host arrays failed: {source}; choose a directory with enough space"
     )]
     Spill {
         /// What was being done.

@@ -1,4 +1,4 @@
-//! How much of a device arrays take: what the pool and the device round up to is counted.
+//! The device memory that arrays take, including what the pool and the device add by rounding.
 
 use super::Footprint;
 use super::state::PlanArray;

@@ -1,4 +1,4 @@
-//! The broker as its users have it.
+//! The public handle of a broker.
 
 use super::builder::BrokerBuilder;
 use super::client::{Client, ClientHandle};

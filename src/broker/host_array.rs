@@ -1,4 +1,4 @@
-//! Arrays of the host: pinned, pageable, or in a file.
+//! Host arrays: pinned, pageable, or in a file.
 
 use super::BrokerError;
 use crate::output::size_limit as file_size;

@@ -1,4 +1,4 @@
-//! How many runs go through a device at a time. Numbers only.
+//! The number of runs per chunk. Numbers only.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! What a commit answers: memory for a batch, and the way to run it.
+//! The result of a commit: memory for a batch, and its execution.
 
 use super::commit::response;
 use super::host_array::{Bytes, Spilled};

@@ -1,4 +1,4 @@
-//! What is free, and what idle clients give back when that is too little.
+//! Free device memory, and eviction of idle clients when it is insufficient.
 
 use super::state::{Held, InvalidateHook, Settings, Shared, State};
 use super::{BrokerError, ClientId, LimitMode, Warning};

@@ -1,4 +1,4 @@
-//! What a client asks for: arrays, of which some may be cut along an axis.
+//! Requests of a client: arrays, some of which may be cut along an axis.
 
 use super::{ArrayId, BrokerError};
 use vrampool_backend::MemoryKind;

@@ -1,4 +1,4 @@
-//! A batch on its way through the device.
+//! The execution of a batch on the device.
 
 use super::bind::{bound, hand_over, rows, sort};
 use super::commit::{Ended, InRun};

@@ -1,4 +1,4 @@
-//! What the streams of a run do: a thread for each, and chunk after chunk on each.
+//! The threads of a run: one per stream, each processing chunk after chunk.
 
 use super::course::{Course, Failure, Piece};
 use super::footprint::{Demand, Rounding};

@@ -1,4 +1,4 @@
-//! What a broker, its clients and its plans share.
+//! The state that a broker shares with its clients and plans.
 
 use super::footprint::Rounding;
 use super::host_array::SpillAccount;

@@ -1,4 +1,4 @@
-//! What a broker and its clients have, and what was done for them.
+//! Statistics of a broker and of its clients.
 
 use super::ClientId;
 

@@ -1,4 +1,4 @@
-//! A profile by the line of code that asks.
+//! A profile of requests by source line.
 
 use bytesize::ByteSize;
 use parking_lot::Mutex;

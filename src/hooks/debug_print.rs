@@ -1,4 +1,4 @@
-//! A line for everything that happens.
+//! A hook that writes a line for each event of a pool.
 
 use parking_lot::Mutex;
 use std::fmt::{self, Write as _};

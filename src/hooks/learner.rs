@@ -1,4 +1,4 @@
-//! What is asked of pools, kept to fit size classes to.
+//! A hook that records request sizes, from which size classes are fitted.
 
 use crate::cache::size_class::fitted::Demand;
 use parking_lot::Mutex;

@@ -1,4 +1,4 @@
-//! One thread's part of a recording.
+//! The log of one thread of a recording.
 //!
 //! Only the thread itself writes: two words an event, of which the second to be written publishes both.
 //! Whoever reads sees what was published, at any time; a lock there is for the list of chunks alone.

@@ -1,4 +1,4 @@
-//! A block that sleeps with its tag.
+//! A buffer that sleeps and wakes with its tag.
 
 use super::BlockState;
 use super::builder::Callback;

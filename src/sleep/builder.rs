@@ -1,4 +1,4 @@
-//! How a sleeper is to be.
+//! The builder of a sleeper.
 
 use super::sleeper::{Places, Shared, SleepAllocation, Sleeper};
 use super::{Offload, chunk};

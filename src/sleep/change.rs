@@ -1,4 +1,4 @@
-//! Sleep, discard and wake, over several tags: all of them or none.
+//! Sleep, discard and wake of several tags, each all or nothing.
 
 use super::group::Group;
 use super::sleeper::Sleeper;

@@ -1,4 +1,4 @@
-//! How large one piece of physical memory is at most.
+//! The maximum size of one piece of physical memory.
 
 use crate::environment;
 use crate::environment::{Lookup, Settings};

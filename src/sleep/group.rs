@@ -1,4 +1,4 @@
-//! The blocks of a tag: in a growing arena, or each by itself.
+//! The blocks of a tag: in a growing arena, or as separate allocations.
 
 use super::loose::{Falling as LooseFalling, Loose, LooseBuffer, Waking as LooseWaking};
 use super::{Offload, SleepReport, SleepState, SleepUsage, WakeReport};

@@ -1,5 +1,5 @@
-//! Blocks that are each an allocation of the device's own, on a device without virtual memory: asleep they
-//! are freed, and awake they are others.
+//! Blocks on a device without virtual memory: separate allocations, which are freed to sleep and allocated anew,
+//! at other addresses, to wake.
 
 use super::{BlockState, Offload, SleepReport, SleepState, SleepUsage, WakeReport};
 use crate::arena::engine::ArenaError;

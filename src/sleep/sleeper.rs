@@ -1,4 +1,4 @@
-//! Memory under tags, and the limit that they share.
+//! The sleeper: memory under tags with a common limit.
 
 use super::buffer::SleepBuffer;
 use super::builder::{Callbacks, SleeperBuilder};

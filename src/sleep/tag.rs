@@ -1,4 +1,4 @@
-//! Which tag a thread allocates under.
+//! The tag that a thread allocates under.
 
 use std::cell::RefCell;
 use std::marker::PhantomData;

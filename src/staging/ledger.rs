@@ -1,4 +1,4 @@
-//! How many pinned bytes there may be: numbers, of which the host's memory is read from the system.
+//! The account of pinned bytes and its limit, which depends on the host's memory.
 
 use parking_lot::Mutex;
 use std::sync::Arc;

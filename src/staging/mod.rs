@@ -1,5 +1,5 @@
-//! Pinned blocks that copies go through, as many as a bound allows: who gets none waits, or goes another way.
-//! A broker's runs have them, and a [`Stager`](crate::Stager).
+//! Pinned blocks for staged copies, up to a limit. Without a free block a caller waits, or copies without one.
+//! The runs of a broker and the [`Stager`](crate::Stager) use them.
 
 pub(crate) mod ledger;
 pub(crate) mod stager;

@@ -1,4 +1,4 @@
-//! Pinned staging: uploads that do not block the host behind the work on the stream.
+//! Uploads through pinned blocks, which do not block the host while work on the stream is pending.
 
 use super::ledger::PinnedLedger;
 use super::{Answer, Block, BlockBounds, Staging};

@@ -1,4 +1,4 @@
-//! Writing and verifying by the kernels that come with backends, and on a device that is chosen at run time.
+//! Writing and verifying memory with the test kernels of the backend of an `AnyDevice`.
 #![allow(unused_variables, reason = "no backend may be compiled in")]
 
 #[cfg(feature = "host")]

@@ -1,4 +1,4 @@
-//! A trace as the steps of a replay: places in a table instead of ids, streams numbered from 0.
+//! A trace compiled to replay steps: table indices instead of ids, streams numbered from 0.
 
 use super::file::event::Op;
 use super::file::reader::Trace;

@@ -1,4 +1,4 @@
-//! A trace driven through a pool, and measured.
+//! Replaying a trace through a pool, and measuring it.
 
 use super::file::reader::Trace;
 use super::program::Program;

@@ -1,4 +1,4 @@
-//! What a replay measures, and why one fails.
+//! Measurements and errors of a replay.
 
 use crate::error::Error;
 use std::io;
@@ -87,7 +87,7 @@ pub enum ReplayError {
     },
     /// The device has no stream for each of the trace's, for each thread.
     #[error(
-        "{trace}: {streams} streams were needed and {made} could be made: {source}; replay with fewer threads"
+        "{trace}: {streams} streams are needed, but only {made} could be created: {source}; replay with fewer threads"
     )]
     Streams {
         /// The trace's name.

@@ -1,4 +1,4 @@
-//! What a replay can do with the memory that it gets, so that memory which is handed out too early shows.
+//! Writing and verifying memory during a replay, which detects memory that is handed out too early.
 
 use crate::error::Error;
 use crate::pool::buffer::Buffer;

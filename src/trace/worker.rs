@@ -1,4 +1,4 @@
-//! One thread's part in a replay.
+//! One thread of a replay.
 
 use super::program::{Program, Step};
 use super::touch::{Marks, Touch};

@@ -1,4 +1,4 @@
-//! The bytes that are taken from a device, and the limit on them: numbers only.
+//! The account of a device's allocated bytes and its limit: numbers only.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! How much memory a device with a limit has handed out.
+//! The account of a device's allocated bytes and its limit: numbers only.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,5 +1,4 @@
-//! What wgpu does not give: the mapping of a buffer that is in use, and the driver's memory heaps. Both
-//! through Vulkan.
+//! Functions that wgpu lacks, through Vulkan: mapping a buffer that is in use, and sizes of memory heaps.
 
 use ash::vk::{self, Handle};
 use vrampool_backend::BackendError;

@@ -1,4 +1,4 @@
-//! A line of a trace and the event it means.
+//! Parsing one line of a trace.
 
 use super::error::Fault;
 use super::event::{Event, Op};

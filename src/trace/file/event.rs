@@ -1,4 +1,4 @@
-//! One event of a trace.
+//! An event of a trace.
 
 /// What happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -1,4 +1,4 @@
-//! A trace's lines: bounded, decompressed when they are compressed, without what ends them.
+//! The lines of a trace: bounded in length, decompressed, without line ends.
 
 use super::error::Fault;
 use flate2::bufread::MultiGzDecoder;

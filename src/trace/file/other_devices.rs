@@ -1,4 +1,4 @@
-//! The devices of a snapshot that were not read.
+//! The devices of a snapshot that a reader skipped.
 
 /// What a snapshot has of devices other than the one that was read. [`Default`] is nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -1,4 +1,4 @@
-//! A trace in memory, and how it is read.
+//! A trace in memory, and its readers.
 
 use super::csv;
 use super::csv::{END, HEADER, NEW_HEADER, Wrong};

@@ -1,4 +1,4 @@
-//! What is in a trace, in a few numbers.
+//! The summary of a trace.
 
 use super::event::Op;
 use super::reader::Trace;

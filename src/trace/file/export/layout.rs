@@ -1,4 +1,4 @@
-//! Addresses for a trace, which has none.
+//! Assigning addresses to the allocations of a trace, for formats that need them.
 
 use super::ExportError;
 use crate::arena::engine::{Arena, ArenaLayout, BlockId, Zone};

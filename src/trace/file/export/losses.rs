@@ -1,4 +1,4 @@
-//! What of a trace a format does not keep.
+//! Properties of a trace that a format cannot represent.
 
 use crate::trace::file::error::Fault;
 use crate::trace::file::event::{Event, Op};

@@ -1,4 +1,4 @@
-//! PyTorch's memory snapshot.
+//! Writing PyTorch memory snapshots.
 
 use super::ExportError;
 use super::layout::{Layout, Placed, START, UNIT};

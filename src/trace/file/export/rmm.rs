@@ -1,4 +1,4 @@
-//! RMM's log.
+//! Writing RMM logs.
 
 use super::ExportError;
 use super::layout::Layout;

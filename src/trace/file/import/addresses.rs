@@ -1,4 +1,4 @@
-//! Events that name addresses, as other programs record them, as events that name allocations.
+//! Converting events that name addresses, as other programs record them, to events that name allocations.
 
 use super::budget::Budget;
 use super::overlaps::Overlaps;

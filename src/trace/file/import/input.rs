@@ -1,4 +1,4 @@
-//! The bytes of a pickle, taken one piece after the other.
+//! Sequential reading of a pickle's bytes.
 
 use super::packed::Packed;
 use super::words::Word;

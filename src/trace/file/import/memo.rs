@@ -1,4 +1,4 @@
-//! A pickle's memo: values by their places.
+//! The memo of a pickle: values by index.
 
 use super::budget::Budget;
 use super::packed::Packed;

@@ -1,4 +1,4 @@
-//! Traces in the formats of other programs, read.
+//! Reading traces in the formats of other programs.
 
 mod addresses;
 mod budget;

@@ -1,4 +1,4 @@
-//! Values of a pickle in 56 bits, so that a dictionary's entry is one word.
+//! Values of a pickle packed into 56 bits, so that a dictionary entry takes one word.
 
 use super::words::Word;
 

@@ -1,4 +1,4 @@
-//! What a pickle says, as it was kept.
+//! The values of a pickle that was read.
 
 use super::budget::Budget;
 use super::packed::{Packed, Value};

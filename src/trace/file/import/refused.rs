@@ -1,4 +1,4 @@
-//! Instructions of pickles that are refused.
+//! Pickle instructions that are rejected.
 
 /// What Python calls an instruction that is refused.
 pub(super) fn name(opcode: u8) -> &'static str {
