@@ -1,4 +1,4 @@
-//! What a pool answers instead of a buffer.
+//! Errors of a pool.
 
 use crate::any::found::NotOpened;
 use crate::arena::engine::ArenaError;
@@ -60,14 +60,14 @@ pub enum Error {
         /// Bytes of live blocks that are asleep with it.
         live: u64,
     },
-    /// A setting that cannot be.
+    /// An invalid setting.
     #[error("invalid {field} `{value}`: {reason}")]
     Configuration {
         /// The builder's method or the field's name.
         field: &'static str,
-        /// What was given.
+        /// The rejected value.
         value: String,
-        /// What is wrong with it and what would be right.
+        /// The reason, and the valid values.
         reason: String,
     },
     /// An environment variable that cannot be read.
@@ -184,7 +184,7 @@ pub struct OutOfMemory {
     pub cached: u64,
     /// Bytes counted against the pool's limit: live, idle, promised to other requests, and being given back.
     pub held: u64,
-    /// Who refused.
+    /// The limit or the device that caused the failure.
     pub shortage: Shortage,
 }
 

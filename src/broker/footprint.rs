@@ -6,7 +6,7 @@ use crate::cache::size_class::SizeClasses;
 use crate::pool::Pool;
 use vrampool_backend::Backend;
 
-/// How large memory really is.
+/// The size of memory after rounding.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rounding {
     classes: SizeClasses,

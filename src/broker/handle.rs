@@ -32,7 +32,7 @@ impl<B: Backend> Clone for Broker<B> {
 }
 
 impl<B: Backend> Broker<B> {
-    /// How to make one for `device`.
+    /// Returns a builder for a broker on `device`.
     pub fn builder(device: &B) -> BrokerBuilder<B> {
         BrokerBuilder::new(device)
     }
@@ -67,7 +67,7 @@ impl<B: Backend> Broker<B> {
     /// Bytes that `group` may take on top of what its clients hold.
     ///
     /// # Errors
-    /// What the device reports.
+    /// Errors that the device reports.
     pub fn available(&self, group: &str) -> Result<u64, BrokerError> {
         fork::check()?;
         self.shared.available(group)
@@ -118,7 +118,7 @@ impl<B: Backend> Broker<B> {
     /// The stream of a group: its own, made when it is first asked for, and no other group's.
     ///
     /// # Errors
-    /// What the device reports.
+    /// Errors that the device reports.
     pub fn stream(&self, group: &str) -> Result<B::Stream, BrokerError> {
         fork::check()?;
         Ok(self.shared.streams(group, 1)?.swap_remove(0))
@@ -188,7 +188,7 @@ impl<B: Backend> Broker<B> {
         (state.shares.fixed_sum(), state.shares.automatic_sum())
     }
 
-    /// Takes back all memory that clients hold and no work uses. Answers how many bytes that were.
+    /// Releases all memory that clients hold and no work uses. Returns the number of bytes.
     ///
     /// # Errors
     /// [`BrokerError::Reentrant`] from a callback of the broker's.
@@ -283,7 +283,7 @@ impl<B: Backend> Broker<B> {
         &self.shared.ledger
     }
 
-    /// What it has given out.
+    /// Returns the statistics.
     pub fn stats(&self) -> BrokerStats {
         if fork::is_child() { BrokerStats::default() } else { self.shared.stats() }
     }

@@ -7,7 +7,7 @@ use vrampool_backend::{Backend, BackendError, Event};
 /// From which part of its cap a group's headroom is little (CuBIE's).
 const LITTLE_HEADROOM: u64 = 20;
 
-/// What a client gave back.
+/// The memory that a client released.
 struct Evicted<B: Backend> {
     client: ClientId,
     memory: Vec<Held<B>>,
@@ -162,7 +162,7 @@ impl<B: Backend> Shared<B> {
     }
 }
 
-/// Who may be asked to give back, in the order in which they are.
+/// Returns the eviction candidates, in order.
 fn idle_clients<B: Backend>(state: &State<B>, group: Option<&str>) -> Vec<ClientId> {
     let is_idle = |group: &str| state.groups.get(group).is_none_or(|group| !group.is_running);
     let mut idle: Vec<_> = state

@@ -17,7 +17,7 @@ use vrampool_backend::Backend;
 pub(super) type ProgressHook<'a> = dyn Fn(&Progress) + Sync + 'a;
 pub(super) type Panic = Box<dyn Any + Send>;
 
-/// What the threads of a run share.
+/// State that the threads of a run share.
 pub(super) struct Session<'a, B: Backend, F> {
     pub(super) shared: &'a Shared<B>,
     pub(super) group: &'a str,
@@ -41,7 +41,7 @@ where
     F: Fn(&Chunk<'_, B>, &B::Stream) -> Result<(), BrokerError> + Sync,
 {
     /// Runs the course on all streams: the first by this thread, each other one by a thread of its own.
-    /// Answers what a thread threw.
+    /// Returns the panic of a thread.
     pub(super) fn drive_all(&self, slots: &mut [Slot<B>]) -> Option<Panic> {
         let guarded = |slot: &mut Slot<B>| {
             let outcome = catch_unwind(AssertUnwindSafe(|| self.drive(slot)));

@@ -40,7 +40,7 @@ impl<'a, B: Backend> Chunk<'a, B> {
         self.range.clone()
     }
 
-    /// How many runs it has.
+    /// Returns the number of runs.
     #[must_use]
     pub fn runs(&self) -> u64 {
         self.range.end - self.range.start

@@ -36,7 +36,7 @@ impl Turn {
         Ok(TurnGuard { turn: self, _lock: lock })
     }
 
-    /// How often one waited for another.
+    /// Returns the number of waits.
     pub(crate) fn waits(&self) -> u64 {
         self.waits.load(Ordering::Relaxed)
     }

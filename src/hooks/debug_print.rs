@@ -96,7 +96,7 @@ impl<W> fmt::Debug for DebugPrint<W> {
     }
 }
 
-/// What is between the quotes of a JSON string.
+/// Escapes the contents of a JSON string.
 struct Escaped<'a, T>(&'a T);
 
 impl<T: fmt::Display> fmt::Display for Escaped<'_, T> {

@@ -8,7 +8,7 @@ use crate::error::Error;
 use std::sync::Arc;
 use vrampool_backend::{Backend, fork};
 
-/// What is to wake.
+/// The tags to wake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wake<'a> {
     /// Everything.

@@ -4,7 +4,7 @@ use crate::environment;
 use crate::environment::{Lookup, Settings};
 use crate::error::Error;
 
-/// What a piece is without a setting, MiB.
+/// Default size of a piece, MiB.
 const DEFAULT: u64 = 256;
 
 /// Bytes of a piece at most, rounded up to the granularity: from `VRAMPOOL_SLEEP_CHUNK_MB`,

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What is allocated outside any scope is tagged so.
+/// The tag of allocations outside any scope.
 pub const DEFAULT_TAG: &str = "default";
 
 /// Tags that a [wake of some tags](super::Wake::Tags) leaves asleep unless it names them. What has another

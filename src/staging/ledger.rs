@@ -101,7 +101,7 @@ impl PinnedLedger {
 }
 
 impl PinnedReservation {
-    /// How many bytes.
+    /// Returns the number of bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes

@@ -17,7 +17,7 @@ use vrampool_backend::{Backend, BackendError, Capabilities, Event, Memory, Place
 /// complete.
 const NAP: Duration = Duration::from_micros(200);
 
-/// How large blocks are, and how many there may be. Bytes; sizes are powers of two.
+/// Block sizes and the limit on their number. Bytes; sizes are powers of two.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BlockBounds {
     pub(crate) smallest: u64,
@@ -63,7 +63,7 @@ pub(crate) struct Block<B: Backend> {
     reservation: PinnedReservation,
 }
 
-/// What there is for one who asks.
+/// The available memory for a request.
 #[derive(Debug)]
 pub(crate) enum Answer<B: Backend> {
     Block(Block<B>),
@@ -95,7 +95,7 @@ impl<B: Backend> Staging<B> {
         (blocks.bytes, blocks.peak)
     }
 
-    /// How often one who asked had to wait.
+    /// Returns the number of requests that had to wait.
     pub(crate) fn waits(&self) -> u64 {
         self.blocks.lock().waits
     }
@@ -187,7 +187,7 @@ impl<B: Backend> Staging<B> {
         Ok(Block { memory, reservation })
     }
 
-    /// What was refused may be granted now.
+    /// Notifies waiting requests that they may succeed now.
     pub(crate) fn ask_again(&self) {
         self.blocks.lock().is_refused = false;
     }
@@ -212,7 +212,7 @@ impl<B: Backend> Staging<B> {
         self.forget(size);
     }
 
-    /// Gives back to the device what no copy uses. Answers how many bytes that were.
+    /// Releases idle blocks to the device. Returns the number of bytes.
     pub(crate) fn trim(&self) -> u64 {
         let mut idle = Vec::new();
         let mut blocks = self.blocks.lock();

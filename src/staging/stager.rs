@@ -15,7 +15,7 @@ const DEFAULT_BYTES: u64 = 512 << 20;
 /// The largest: no slice is longer.
 const LARGEST_SLOT: u64 = 1 << 63;
 
-/// How an upload went.
+/// The outcome of an upload.
 #[derive(Debug)]
 pub enum Upload<E> {
     /// By a pinned slot, without blocking. The event completes when the bytes are on the device.

@@ -68,7 +68,7 @@ impl AnyTouch {
     /// For `device`, whose kernels it may have to compile.
     ///
     /// # Errors
-    /// What the driver reports.
+    /// Errors that the driver reports.
     pub fn load(device: &AnyDevice) -> Result<Self, BackendError> {
         match *device {
             #[cfg(feature = "cuda")]

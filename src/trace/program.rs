@@ -27,9 +27,9 @@ pub(crate) enum Step {
 pub(crate) struct Program {
     /// The n-th is the trace's n-th event.
     pub(crate) steps: Vec<Step>,
-    /// How many slots there are: as many as buffers are ever live at once.
+    /// Number of slots: the peak number of live buffers.
     pub(crate) slots: usize,
-    /// How many streams there are.
+    /// Number of streams.
     pub(crate) streams: usize,
 }
 

@@ -63,7 +63,7 @@ impl Replay {
         self
     }
 
-    /// How often the trace is replayed, one time after the other. Default: 1.
+    /// Sets the number of consecutive passes. Default: 1.
     pub fn passes(mut self, passes: u32) -> Self {
         self.passes = passes;
         self

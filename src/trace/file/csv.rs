@@ -12,7 +12,7 @@ pub(crate) const NEW_HEADER: &str = "op,id,size,stream,t_us,v2";
 /// The operation of the last line: `end,EVENTS,CHECKSUM,0,0`.
 pub(crate) const END: &[u8] = b"end,";
 
-/// What is wrong, and with which field.
+/// The fault and its field.
 pub(crate) type Wrong = (&'static str, Fault);
 
 /// Reads one line that is not the header.

@@ -77,7 +77,7 @@ pub struct Warning {
     pub device: Option<u32>,
     /// The event of the device's history, from 0.
     pub event: Option<u32>,
-    /// How many there are of its kind.
+    /// Number of doubts of this kind.
     pub count: u64,
 }
 

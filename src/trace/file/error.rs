@@ -11,7 +11,7 @@ use crate::output::shown;
 use std::fmt;
 use std::io;
 
-/// Why a trace could not be read: where, and what to do.
+/// An error of reading a trace: the position, the fault, and the action to take.
 ///
 /// ```
 /// use vrampool::trace::{Fault, Trace};
@@ -38,7 +38,7 @@ pub struct TraceError {
     pub event: Option<u32>,
     /// The field; `None` when the fault is not one of a field.
     pub field: Option<&'static str>,
-    /// What is wrong.
+    /// The fault.
     pub fault: Fault,
 }
 
@@ -61,7 +61,7 @@ impl std::error::Error for TraceError {
     }
 }
 
-/// What is wrong with a trace. The text of each says what to do.
+/// A fault of a trace. The text of each states the action to take.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Fault {
@@ -79,7 +79,7 @@ pub enum Fault {
         "`{found}` begins no trace (`{HEADER}`), RMM log (`{RMM_HEADER}`) or PyTorch pickle; name the format if the file is one of these"
     )]
     Unknown {
-        /// What it begins with.
+        /// The beginning of the file.
         found: String,
     },
     /// The first line is not the header.
@@ -102,25 +102,25 @@ pub enum Fault {
     /// The operation is not one.
     #[error("`{found}` is not an operation; write `a` for an allocation or `f` for a free")]
     UnknownOp {
-        /// What is there.
+        /// The value found.
         found: String,
     },
     /// A number is not one.
     #[error("`{found}` is not a number; write a whole number from 0 to {max}", max = u64::MAX)]
     NotANumber {
-        /// What is there.
+        /// The value found.
         found: String,
     },
     /// A number is below 0.
     #[error("`{found}` is negative; write a whole number from 0 to {max}", max = u64::MAX)]
     Negative {
-        /// What is there.
+        /// The value found.
         found: String,
     },
     /// A number is too large for 64 bits.
     #[error("`{found}` is too large; write a whole number from 0 to {max}", max = u64::MAX)]
     TooLarge {
-        /// What is there.
+        /// The value found.
         found: String,
     },
     /// An allocation under an id that is live.
@@ -178,9 +178,9 @@ pub enum Fault {
     /// A field of RMM's log is not what it should be.
     #[error("`{found}` is not {expected}; write the fields of an RMM log, `{RMM_HEADER}`")]
     Unexpected {
-        /// What should be there.
+        /// The expected value.
         expected: &'static str,
-        /// What is there.
+        /// The value found.
         found: String,
     },
     /// An allocation at an address where something is live.
@@ -199,7 +199,7 @@ pub enum Fault {
     Opcode {
         /// The instruction.
         opcode: u8,
-        /// What Python calls it.
+        /// The name in Python.
         name: &'static str,
     },
     /// A pickle of a protocol that is not known.
@@ -268,7 +268,7 @@ pub enum Fault {
         "the file is not a PyTorch memory snapshot: {what}; write it with `torch.cuda.memory._dump_snapshot`"
     )]
     Shape {
-        /// What should be there.
+        /// The expected value.
         what: &'static str,
     },
     /// A snapshot has nothing of the device.
@@ -278,7 +278,7 @@ pub enum Fault {
     NoDevice {
         /// The device.
         device: u64,
-        /// How many devices it has.
+        /// The number of devices.
         devices: u64,
     },
     /// A device was chosen in a file that has none.

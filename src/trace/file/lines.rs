@@ -11,7 +11,7 @@ pub const MAX_LINE: usize = 256;
 /// Bytes by which a format is told.
 const HEAD: u64 = 64;
 
-/// What gzip data begins with.
+/// The magic number of gzip data.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
 /// Reads lines one after the other into the same memory.

@@ -40,7 +40,7 @@ pub struct SizeRange {
     pub from: u64,
     /// The largest.
     pub to: u64,
-    /// How many allocations.
+    /// Number of allocations.
     pub allocations: u64,
     /// Their bytes together.
     pub bytes: u64,

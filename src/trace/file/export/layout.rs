@@ -6,7 +6,7 @@ use crate::trace::file::event::{Event, Op};
 use crate::trace::file::reader::Trace;
 use std::collections::HashMap;
 
-/// Where the range begins: an address as CUDA gives them.
+/// The start of the range: a typical CUDA address.
 pub(super) const START: u64 = 0x7f00_0000_0000;
 
 /// What fits behind it, in a signed number of 64 bits and with room to spare.

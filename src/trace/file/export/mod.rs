@@ -18,7 +18,7 @@ pub use losses::Losses;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-/// How a trace is written.
+/// Options for writing a trace.
 ///
 /// * `csv` has all of a [`Trace`], and a last line with the number of its events and their checksum.
 /// * RMM's log and PyTorch's snapshots name addresses, which a trace does not have. They are given out as an
@@ -47,7 +47,7 @@ pub struct Export {
     format: Format,
 }
 
-/// Why a trace could not be written.
+/// An error of writing a trace.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExportError {
@@ -57,7 +57,7 @@ pub enum ExportError {
     /// The writer refused what was written.
     #[error("the trace cannot be written: {0}; check the writer")]
     Write(#[from] io::Error),
-    /// What was written does not read back.
+    /// The written file fails to read back.
     #[error("{path}: the written file fails to read back: {fault}; check the disk, or write another format", path = shown(.path))]
     ReadBack {
         /// The file.

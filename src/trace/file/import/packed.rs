@@ -2,7 +2,7 @@
 
 use super::words::Word;
 
-/// What is kept of a value.
+/// A packed value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Value {
     Whole(i128),
