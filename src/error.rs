@@ -182,7 +182,7 @@ pub struct OutOfMemory {
     pub live: u64,
     /// Bytes idle in this pool's buckets.
     pub cached: u64,
-    /// Bytes counted against the pool's limit: live, idle, promised to other requests, and being given back.
+    /// Bytes counted against the pool's limit: live, idle, reserved for other requests, and being given back.
     pub held: u64,
     /// The limit or the device that caused the failure.
     pub shortage: Shortage,

@@ -70,12 +70,7 @@ fn objects_of_the_cuda_driver_refuse_a_child_without_a_call_of_the_driver() {
     use vrampool::{Event, Placement, Pool, Region, Source};
     use vrampool_cuda_simulator_control::Simulator;
 
-    let Some(simulator) = Simulator::loaded() else {
-        eprintln!(
-            "skipped: the simulated CUDA driver is not loaded (backends/cuda/simulator/run.sh loads it)"
-        );
-        return;
-    };
+    let Some(simulator) = Simulator::or_skip() else { return };
     let device = CudaDevice::open(0).expect("the simulated driver has a device");
     let stream = device.create_stream().expect("a stream");
     let pool = Pool::builder(&device).source(Source::Virtual).limit(64 * MIB).build().expect("a pool");

@@ -9,7 +9,7 @@ cd "$(dirname "$0")/../.."
 
 # Each test program under the name of its package and its own.
 python=${PYTHON:-python3}
-cargo test --workspace --all-features --locked --no-run --message-format=json 2>/dev/null |
+cargo test --workspace --all-features --locked --no-run --quiet --message-format=json |
     "$python" -c '
 import json, shutil, subprocess, sys
 from pathlib import Path

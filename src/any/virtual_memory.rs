@@ -48,4 +48,18 @@ impl VirtualMemory for AnyDevice {
             device.virtual_memory().ok_or_else(absent)?.unmap(reservation.try_into()?, offset, bytes)
         })
     }
+
+    fn unmap_settled(&self, reservation: &AnyMemory, offset: u64, bytes: u64) -> Result<(), BackendError> {
+        on_each!(self, device => {
+            device.virtual_memory().ok_or_else(absent)?.unmap_settled(reservation.try_into()?, offset, bytes)
+        })
+    }
+
+    fn has_others(&self) -> bool {
+        on_each!(self, device => device.virtual_memory().is_some_and(VirtualMemory::has_others))
+    }
+
+    fn settle_others(&self) -> Result<(), BackendError> {
+        on_each!(self, device => device.virtual_memory().ok_or_else(absent)?.settle_others())
+    }
 }

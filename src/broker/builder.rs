@@ -4,7 +4,7 @@ use super::handle::{Broker, new_pool};
 use super::host_array::SpillAccount;
 use super::share::Shares;
 use super::spill_directory;
-use super::state::{Settings, Shared, State, WarningHook};
+use super::state::{BrokerCore, Settings, State, WarningHook};
 use super::turn::Turn;
 use super::{Allocator, BrokerCounts, BrokerError, LimitMode, Warning};
 use crate::cache::size_class::SizeClasses;
@@ -202,7 +202,7 @@ impl<B: Backend> BrokerBuilder<B> {
             BlockBounds { smallest: SMALLEST_BLOCK, largest, most: staging_bytes, grants_first: true };
         let granularity = self.granularity.unwrap_or_else(|| granularity(&self.device));
         let pool = new_pool(&self.device, self.allocator, self.classes, self.budget)?;
-        Ok(Broker::of(Shared {
+        Ok(Broker::of(BrokerCore {
             staging: Staging::new(&self.device, ledger.clone(), bounds),
             ledger,
             spilled: SpillAccount::default(),

@@ -3,7 +3,7 @@
 use super::client::take_empty;
 use super::footprint::{Demand, Rounding};
 use super::partition::{MANY_CHUNKS, Partition, fit};
-use super::state::{Grant, Held, PlanArray, Shared, State, arrays, batch};
+use super::state::{BrokerCore, Grant, Held, PlanArray, State, arrays, batch};
 use super::{BrokerCounts, BrokerError, ClientId, Footprint, Response, Warning};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -45,7 +45,7 @@ impl Ended {
     }
 }
 
-impl<B: Backend> Shared<B> {
+impl<B: Backend> BrokerCore<B> {
     /// Grants what a group asks for.
     pub(crate) fn commit(&self, group: &str) -> Result<Arc<Grant>, BrokerError> {
         let _turn = self.turn.take()?;

@@ -188,6 +188,17 @@ fn write_at(file: &File, mut bytes: &[u8], mut offset: u64) -> io::Result<()> {
     Ok(())
 }
 
+/// Platforms whose files cannot be read at an offset, such as a browser, have no spill files either: creating one fails.
+#[cfg(not(any(unix, windows)))]
+fn read_at(_: &File, _: &mut [u8], _: u64) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+#[cfg(not(any(unix, windows)))]
+fn write_at(_: &File, _: &[u8], _: u64) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
 /// What an array of so many bytes is to be kept in: over `spill_threshold` a file, up to `pinned_max` pinned
 /// memory, else pageable memory.
 pub(crate) fn choose(bytes: u64, spill_threshold: u64, pinned_max: u64) -> HostBacking {

@@ -101,7 +101,7 @@ pub use slot::Chunk;
 pub use stats::{BrokerCounts, BrokerStats, ClientStats, RegisteredClient};
 
 pub(crate) use partition::Footprint;
-pub(crate) use request::Layout;
+pub(crate) use request::ChunkLayout;
 pub(crate) use stats::LastFigures;
 #[cfg(feature = "metrics")]
 pub(crate) use weak::WeakBroker;

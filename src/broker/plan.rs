@@ -5,7 +5,7 @@ use super::host_array::{Bytes, Spilled};
 use super::partition::Partition;
 use super::run::{Progress, RunReport};
 use super::slot::Chunk;
-use super::state::{Grant, Shared};
+use super::state::{BrokerCore, Grant};
 use super::{ArrayId, BrokerError, ClientHandle, HostArray, run};
 use crate::sync::fork_arc::ForkArc;
 use std::fmt;
@@ -29,14 +29,14 @@ pub struct Response {
 /// anew, in chunks that fit then.
 #[derive(Debug)]
 pub struct Plan<B: Backend> {
-    shared: ForkArc<Shared<B>>,
+    core: ForkArc<BrokerCore<B>>,
     group: String,
     grant: Arc<Grant>,
 }
 
 impl<B: Backend> Plan<B> {
-    pub(super) fn new(shared: &ForkArc<Shared<B>>, group: &str, grant: Arc<Grant>) -> Self {
-        Self { shared: shared.clone(), group: group.to_owned(), grant }
+    pub(super) fn new(core: &ForkArc<BrokerCore<B>>, group: &str, grant: Arc<Grant>) -> Self {
+        Self { core: core.clone(), group: group.to_owned(), grant }
     }
 
     /// How the batch was cut at the commit. A run after others took memory may cut finer.
@@ -59,13 +59,7 @@ impl<B: Backend> Plan<B> {
 
     /// A run of the batch: bind data to arrays, then [run](Execution::run) it.
     pub fn execution(&self) -> Execution<'_, B> {
-        Execution {
-            shared: &self.shared,
-            group: &self.group,
-            data: Vec::new(),
-            progress: None,
-            is_timed: false,
-        }
+        Execution { core: &self.core, group: &self.group, data: Vec::new(), progress: None, is_timed: false }
     }
 
     /// Runs `work` for each chunk, without data of the host's: as [`execution`](Self::execution) and
@@ -155,7 +149,7 @@ type ProgressHook<'a> = Box<dyn Fn(&Progress) + Sync + 'a>;
 /// A run that is being prepared.
 #[must_use = "nothing happens before `run`"]
 pub struct Execution<'a, B: Backend> {
-    shared: &'a Shared<B>,
+    core: &'a BrokerCore<B>,
     group: &'a str,
     data: Vec<(ArrayId, Way, Data<'a, B>)>,
     progress: Option<ProgressHook<'a>>,
@@ -225,8 +219,8 @@ impl<'a, B: Backend> Execution<'a, B> {
         F: Fn(&Chunk<'_, B>, &B::Stream) -> Result<(), BrokerError> + Sync,
     {
         fork::check()?;
-        let Self { shared, group, data, progress, is_timed } = self;
-        run::run(shared, group, data, progress.as_deref(), is_timed, &work)
+        let Self { core, group, data, progress, is_timed } = self;
+        run::run(core, group, data, progress.as_deref(), is_timed, &work)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Free device memory, and eviction of idle clients when it is insufficient.
 
-use super::state::{Held, InvalidateHook, Settings, Shared, State};
+use super::state::{BrokerCore, Held, InvalidateHook, Settings, State};
 use super::{BrokerError, ClientId, LimitMode, Warning};
 use vrampool_backend::{Backend, BackendError, Event};
 
@@ -14,7 +14,7 @@ struct Evicted<B: Backend> {
     hook: Option<InvalidateHook>,
 }
 
-impl<B: Backend> Shared<B> {
+impl<B: Backend> BrokerCore<B> {
     /// Bytes that clients may still take of the device, whoever else uses it: what the device reports as
     /// free, and idle memory of the pool, less the reserve. Where a device does not report, what clients hold
     /// counts against its bytes.
@@ -30,7 +30,7 @@ impl<B: Backend> Shared<B> {
             (self.pool.read().clone(), state.held())
         };
         let free = match self.device.memory_info() {
-            Ok(info) => info.free_bytes.saturating_add(pool.handle.shared.cached_bytes()),
+            Ok(info) => info.free_bytes.saturating_add(pool.handle.core.cached_bytes()),
             Err(BackendError::Unsupported { .. }) => self.settings.total.saturating_sub(held),
             Err(error) => return Err(error.into()),
         };

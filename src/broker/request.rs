@@ -167,10 +167,10 @@ impl ArrayRequest {
     }
 
     /// Returns the layout of the array when it is cut along a batch of `runs`.
-    pub(crate) fn layout(&self, runs: u64) -> Result<Layout, BrokerError> {
+    pub(crate) fn layout(&self, runs: u64) -> Result<ChunkLayout, BrokerError> {
         let bytes = self.bytes().unwrap_or(u64::MAX);
         let Some(axis) = self.chunk_axis.filter(|_| self.is_chunkable()) else {
-            return Ok(Layout { is_cut: false, rows: 1, runs, run_bytes: bytes });
+            return Ok(ChunkLayout { is_cut: false, rows: 1, runs, run_bytes: bytes });
         };
         let extent = self.shape[axis];
         if extent != runs {
@@ -180,13 +180,13 @@ impl ArrayRequest {
         }
         let rows = self.shape[..axis].iter().product();
         let run_bytes = self.shape[axis + 1..].iter().product::<u64>() * self.element_bytes;
-        Ok(Layout { is_cut: true, rows, runs, run_bytes })
+        Ok(ChunkLayout { is_cut: true, rows, runs, run_bytes })
     }
 }
 
 /// An array as rows of runs of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Layout {
+pub(crate) struct ChunkLayout {
     /// Whether a chunk has a part of it.
     pub(crate) is_cut: bool,
     /// Elements before the chunk axis.
@@ -197,7 +197,7 @@ pub(crate) struct Layout {
     pub(crate) run_bytes: u64,
 }
 
-impl Layout {
+impl ChunkLayout {
     /// Bytes of all of it.
     pub(crate) fn bytes(&self) -> u64 {
         if self.is_cut { self.rows * self.runs * self.run_bytes } else { self.run_bytes }

@@ -6,8 +6,8 @@ use super::course::{Course, Failure};
 use super::plan::{Data, Way};
 use super::request::Role;
 use super::session::{ProgressHook, Session};
-use super::slot::{Chunk, Slot};
-use super::state::{Grant, Held, Shared};
+use super::slot::{Chunk, StreamSlot};
+use super::state::{BrokerCore, Grant, Held};
 use super::transfer::Side;
 use super::{ArrayId, BrokerError, ClientId, Stage};
 use std::ops::Range;
@@ -75,7 +75,7 @@ pub struct Span {
 }
 
 pub(crate) fn run<'a, B, F>(
-    shared: &'a Shared<B>,
+    core: &'a BrokerCore<B>,
     group: &'a str,
     data: Vec<(ArrayId, Way, Data<'a, B>)>,
     progress: Option<&ProgressHook<'_>>,
@@ -86,10 +86,10 @@ where
     B: Backend,
     F: Fn(&Chunk<'_, B>, &B::Stream) -> Result<(), BrokerError> + Sync,
 {
-    let mut running = Running::begin(shared, group)?;
+    let mut running = Running::begin(core, group)?;
     let grant = Arc::clone(&running.grant);
     let ordered = hand_over(&mut running.slots, &mut running.common);
-    shared.staging.ask_again();
+    core.staging.ask_again();
     let mut panic = None;
     let outcome = ordered.and_then(|()| bound(&grant, data)).and_then(|mut data| {
         let (rows, mut whole) = rows(&grant, &mut data);
@@ -97,10 +97,10 @@ where
         let course =
             Course::new(grant.partition.runs(), grant.partition.chunk_len(), running.slots.len(), rows);
         let session = Session {
-            shared,
+            core,
             group,
             grant: &grant,
-            rounding: shared.rounding(),
+            rounding: core.rounding(),
             sides: &sides,
             course: &course,
             common: &running.common,
@@ -156,20 +156,20 @@ where
 
 /// A run under way. However it ends, its memory is its clients' again then, and the group may run again.
 struct Running<'a, B: Backend> {
-    shared: &'a Shared<B>,
+    core: &'a BrokerCore<B>,
     group: &'a str,
     grant: Arc<Grant>,
     clients: Vec<ClientId>,
-    slots: Vec<Slot<B>>,
+    slots: Vec<StreamSlot<B>>,
     common: Vec<Option<Held<B>>>,
     ended: Ended,
 }
 
 impl<'a, B: Backend> Running<'a, B> {
-    fn begin(shared: &'a Shared<B>, group: &'a str) -> Result<Self, BrokerError> {
-        let InRun { grant, streams, memory, clients } = shared.begin(group)?;
+    fn begin(core: &'a BrokerCore<B>, group: &'a str) -> Result<Self, BrokerError> {
+        let InRun { grant, streams, memory, clients } = core.begin(group)?;
         let (slots, common) = sort(&grant, &streams, memory);
-        Ok(Self { shared, group, grant, clients, slots, common, ended: Ended::default() })
+        Ok(Self { core, group, grant, clients, slots, common, ended: Ended::default() })
     }
 }
 
@@ -179,6 +179,6 @@ impl<B: Backend> Drop for Running<'_, B> {
         let memory = own.chain(self.common.drain(..)).flatten().collect();
         let clients = std::mem::take(&mut self.clients);
         let has_failed = self.ended.has_failed || std::thread::panicking();
-        self.shared.finish(self.group, &self.grant, clients, memory, Ended { has_failed, ..self.ended });
+        self.core.finish(self.group, &self.grant, clients, memory, Ended { has_failed, ..self.ended });
     }
 }

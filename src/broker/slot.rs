@@ -8,7 +8,7 @@ use vrampool_backend::{Backend, Region, RegionMut};
 
 /// A stream, and memory for chunks of up to `len` runs.
 #[derive(Debug)]
-pub(crate) struct Slot<B: Backend> {
+pub(crate) struct StreamSlot<B: Backend> {
     pub(crate) index: usize,
     pub(crate) stream: B::Stream,
     pub(crate) len: u64,

@@ -1,7 +1,7 @@
 //! An allocated buffer of a pool.
 
 use crate::cache::block::Block;
-use crate::cache::core::Shared;
+use crate::cache::core::PoolCore;
 use crate::error::Error;
 use crate::streams::order::After;
 use std::fmt;
@@ -273,7 +273,7 @@ impl<B: Backend> Drop for Buffer<B> {
             if fork::is_child() {
                 return mem::forget(block);
             }
-            Shared::release(block);
+            PoolCore::release(block);
         }
     }
 }

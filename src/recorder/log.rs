@@ -265,7 +265,7 @@ impl Writer {
         if !self.is_pause_due() {
             return;
         }
-        self.face.look_at_the_clock();
+        self.face.read_clock();
         if self.at == Chunk::EVENTS {
             // Of a recorder that is gone, nobody reads it.
             let recorder = self.recorder();

@@ -52,8 +52,8 @@ const LAST: u64 = (1 << 40) - 1;
 /// let _kept = pool.allocate(500, &stream)?;
 ///
 /// let trace = recorder.trace("example")?;
-/// assert_eq!(trace.events().iter().map(|event| event.op).collect::<Vec<_>>(), [Op::Allocate, Op::Free, Op::Allocate]);
-/// assert_eq!(trace.peak_requested(), 1000);
+/// assert_eq!(trace.events().iter().map(|event| event.op).collect::<Vec<_>>(), [Op::Allocate, Op::Free,
+/// Op::Allocate]); assert_eq!(trace.peak_requested(), 1000);
 /// # Ok(())
 /// # }
 /// ```
@@ -282,7 +282,7 @@ impl Face {
         self.now.load(Relaxed)
     }
 
-    fn look_at_the_clock(&self) {
+    fn read_clock(&self) {
         let now = u64::try_from(self.began.elapsed().as_micros()).map_or(LAST, |now| now.min(LAST));
         if now >= self.now() + STALE {
             self.now.fetch_max(now, Relaxed);

@@ -1,6 +1,6 @@
 //! The builder of a sleeper.
 
-use super::sleeper::{Places, Shared, SleepAllocation, Sleeper};
+use super::sleeper::{Places, SleepAllocation, Sleeper, SleeperCore};
 use super::{Offload, chunk};
 use crate::arena::Allowance;
 use crate::cache::size_class::SizeClasses;
@@ -145,7 +145,7 @@ impl<B: Backend> SleeperBuilder<B> {
                 Places::Loose(pool.build()?)
             }
         };
-        let shared = Shared {
+        let core = SleeperCore {
             // Relaxed: only distinctness matters.
             id: SLEEPERS.fetch_add(1, Ordering::Relaxed),
             device: self.device,
@@ -157,6 +157,6 @@ impl<B: Backend> SleeperBuilder<B> {
             changing: Mutex::new(()),
             callbacks: self.callbacks,
         };
-        Ok(Sleeper { shared: ForkArc::new(shared) })
+        Ok(Sleeper { core: ForkArc::new(core) })
     }
 }

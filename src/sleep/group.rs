@@ -15,7 +15,7 @@ pub(super) enum Group<B: Backend> {
 
 /// A block of a group.
 #[derive(Debug)]
-pub(super) enum Block<B: Backend> {
+pub(super) enum GroupBlock<B: Backend> {
     Arena(ArenaBuffer<B>),
     Loose(LooseBuffer<B>),
 }
@@ -44,10 +44,10 @@ impl<B: Backend> Clone for Group<B> {
 }
 
 impl<B: Backend> Group<B> {
-    pub(super) fn allocate(&self, bytes: u64, stream: &B::Stream) -> Result<Block<B>, Error> {
+    pub(super) fn allocate(&self, bytes: u64, stream: &B::Stream) -> Result<GroupBlock<B>, Error> {
         match self {
-            Self::Arena(arena) => arena.allocate(bytes, stream).map(Block::Arena),
-            Self::Loose(loose) => loose.allocate(bytes, stream).map(Block::Loose),
+            Self::Arena(arena) => arena.allocate(bytes, stream).map(GroupBlock::Arena),
+            Self::Loose(loose) => loose.allocate(bytes, stream).map(GroupBlock::Loose),
         }
     }
 

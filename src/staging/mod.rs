@@ -51,14 +51,14 @@ struct Blocks<B: Backend> {
 
 #[derive(Debug)]
 struct Parked<B: Backend> {
-    block: Block<B>,
+    block: PinnedBlock<B>,
     /// The copy that still uses it, perhaps.
     busy: Option<Arc<B::Event>>,
 }
 
 /// A pinned block in somebody's hands.
 #[derive(Debug)]
-pub(crate) struct Block<B: Backend> {
+pub(crate) struct PinnedBlock<B: Backend> {
     pub(crate) memory: B::Memory,
     reservation: PinnedReservation,
 }
@@ -66,7 +66,7 @@ pub(crate) struct Block<B: Backend> {
 /// The available memory for a request.
 #[derive(Debug)]
 pub(crate) enum Answer<B: Backend> {
-    Block(Block<B>),
+    Block(PinnedBlock<B>),
     /// None now; one will come back.
     Later,
     /// None ever: there is no pinned memory.
@@ -177,14 +177,14 @@ impl<B: Backend> Staging<B> {
 
     /// A block of `size` bytes, which are counted already; out of memory where the ledger refuses as well.
     /// The only one is forced.
-    fn make(&self, size: u64, is_only: bool) -> Result<Block<B>, BackendError> {
+    fn make(&self, size: u64, is_only: bool) -> Result<PinnedBlock<B>, BackendError> {
         let reservation = self.ledger.reserve(size);
         let is_forced = is_only && self.bounds.grants_first;
         let reservation =
             if is_forced { reservation.or_else(|| Some(self.ledger.force(size))) } else { reservation };
         let reservation = reservation.ok_or(BackendError::OutOfMemory { requested: size, free: None })?;
         let memory = self.device.allocate(size, Placement::HostVisible.into())?;
-        Ok(Block { memory, reservation })
+        Ok(PinnedBlock { memory, reservation })
     }
 
     /// Notifies waiting requests that they may succeed now.
@@ -199,14 +199,14 @@ impl<B: Backend> Staging<B> {
     }
 
     /// Gives a block back, which a copy before `busy` may still use.
-    pub(crate) fn park(&self, mut block: Block<B>, busy: Option<Arc<B::Event>>) {
+    pub(crate) fn park(&self, mut block: PinnedBlock<B>, busy: Option<Arc<B::Event>>) {
         block.reservation.set_retained(true);
         self.blocks.lock().parked.push(Parked { block, busy });
         self.returned.notify_all();
     }
 
     /// A block of which nobody knows whether it is still used: it is dropped, which is safe.
-    pub(crate) fn drop_block(&self, block: Block<B>) {
+    pub(crate) fn drop_block(&self, block: PinnedBlock<B>) {
         let size = block.memory.len();
         drop(block);
         self.forget(size);

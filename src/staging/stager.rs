@@ -1,7 +1,7 @@
 //! Uploads through pinned blocks, which do not block the host while work on the stream is pending.
 
 use super::ledger::PinnedLedger;
-use super::{Answer, Block, BlockBounds, Staging};
+use super::{Answer, BlockBounds, PinnedBlock, Staging};
 use crate::environment;
 use crate::environment::{Lookup, Settings};
 use crate::error::Error;
@@ -121,7 +121,7 @@ impl<B: Backend> Stager<B> {
 
     fn stage(
         &self,
-        slot: Block<B>,
+        slot: PinnedBlock<B>,
         stream: &B::Stream,
         source: &[u8],
         destination: RegionMut<'_, B::Memory>,

@@ -39,7 +39,7 @@ const COUNT: u64 = size_of::<u64>() as u64;
 
 /// Who wrote what into one worker's buffers, and what was found wrong.
 #[derive(Debug)]
-pub(crate) struct Marks<'a, B: Backend> {
+pub(crate) struct Verifier<'a, B: Backend> {
     touch: &'a dyn Touch<B>,
     device: B,
     /// A count for each stream, so that streams need not wait for each other.
@@ -49,7 +49,7 @@ pub(crate) struct Marks<'a, B: Backend> {
     next_seed: u64,
 }
 
-impl<'a, B: Backend> Marks<'a, B> {
+impl<'a, B: Backend> Verifier<'a, B> {
     /// For so many slots. Seeds begin at `first_seed`.
     pub(crate) fn new(
         touch: &'a dyn Touch<B>,

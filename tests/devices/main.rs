@@ -5,6 +5,7 @@
 mod there;
 
 mod backends;
+mod bounds;
 mod broker;
 mod caps;
 mod compaction;

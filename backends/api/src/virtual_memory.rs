@@ -81,6 +81,31 @@ pub trait VirtualMemory: fmt::Debug + Send + Sync {
     /// As [`set_access`](Self::set_access).
     fn unmap(&self, reservation: &Self::Memory, offset: u64, bytes: u64) -> Result<(), BackendError>;
 
+    /// As [`unmap`](Self::unmap), without the wait for other devices. The caller knows that no work of any
+    /// device uses the mappings, because [`settle_others`](Self::settle_others) returned after their last use
+    /// or [`has_others`](Self::has_others) returned `false` since. By default it is `unmap`.
+    ///
+    /// # Errors
+    /// As [`unmap`](Self::unmap).
+    fn unmap_settled(&self, reservation: &Self::Memory, offset: u64, bytes: u64) -> Result<(), BackendError> {
+        self.unmap(reservation, offset, bytes)
+    }
+
+    /// Whether other devices that can access this one's memory may have pending work. Waits for nothing.
+    /// `false` by default, for backends whose devices do not access each other's memory.
+    fn has_others(&self) -> bool {
+        false
+    }
+
+    /// Waits on the host for the work so far of all other devices that can access this one's memory. By
+    /// default there are none.
+    ///
+    /// # Errors
+    /// What the driver reports; their work may then be pending still.
+    fn settle_others(&self) -> Result<(), BackendError> {
+        Ok(())
+    }
+
     /// New physical memory at `offset` of `reservation`, for this device to read and write: created, mapped,
     /// made accessible, or nothing at all. The building block of allocators of one's own, such as vLLM's
     /// `CuMemAllocator`.

@@ -97,7 +97,7 @@ impl CudaDevice {
     /// Its generation, as major and minor.
     #[must_use]
     pub fn compute_capability(&self) -> (u32, u32) {
-        self.shared().listed().compute_capability
+        self.core().listed().compute_capability
     }
 }
 

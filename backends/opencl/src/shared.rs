@@ -15,7 +15,7 @@ use vrampool_backend::{BackendError, Capabilities, DeviceId, DeviceKind, Propert
 
 /// What a device's handles, streams and memory share.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct DeviceCore {
     id: DeviceId,
     properties: Properties,
     listed: Listed,
@@ -40,7 +40,7 @@ pub(crate) enum SharedMemory {
     },
 }
 
-impl Shared {
+impl DeviceCore {
     pub(crate) fn id(&self) -> DeviceId {
         self.id
     }
@@ -76,15 +76,15 @@ impl Shared {
         // Upgraded under the lock and let go behind it: the last handle to a device must not be dropped
         // there.
         let devices: Vec<_> = OPEN.lock().iter().filter_map(Weak::upgrade).collect();
-        if let Some(shared) = devices.iter().find(|device| is_it(device)) {
-            return Ok(Arc::clone(shared));
+        if let Some(core) = devices.iter().find(|device| is_it(device)) {
+            return Ok(Arc::clone(core));
         }
         let (context, options) = make()?;
-        let shared = Arc::new(Self::new(context, options)?);
+        let core = Arc::new(Self::new(context, options)?);
         let mut open = OPEN.lock();
         open.retain(|device| device.strong_count() > 0);
-        open.push(Arc::downgrade(&shared));
-        Ok(shared)
+        open.push(Arc::downgrade(&core));
+        Ok(core)
     }
 
     fn new(context: Context, options: Options) -> Result<Self, BackendError> {
@@ -158,7 +158,7 @@ impl Shared {
     }
 }
 
-impl Drop for Shared {
+impl Drop for DeviceCore {
     fn drop(&mut self) {
         self.deferred.finish();
     }
@@ -194,7 +194,7 @@ pub(crate) struct Options {
 
 /// Every device that somebody has a handle to: one for each device of each context, so that one queue has one
 /// id.
-static OPEN: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
+static OPEN: Mutex<Vec<Weak<DeviceCore>>> = Mutex::new(Vec::new());
 /// How often a common context was seen to be lost, and not used again. Part of the key of those that come
 /// after.
 static REPLACED: AtomicU64 = AtomicU64::new(0);

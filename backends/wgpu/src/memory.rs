@@ -1,7 +1,7 @@
 //! Memory of a wgpu device.
 
 use crate::account::Charge;
-use crate::shared::Shared;
+use crate::shared::DeviceCore;
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
 use vrampool_backend::{BackendError, Memory, MemoryKind, Placement, Region, Usage, fork};
@@ -30,7 +30,7 @@ pub struct WgpuMemory {
     charge: Option<Charge>,
     /// Held while the host reads or writes the bytes, so that two threads never do at once.
     host: Mutex<()>,
-    device: Arc<Shared>,
+    device: Arc<DeviceCore>,
 }
 
 impl WgpuMemory {
@@ -43,7 +43,7 @@ impl WgpuMemory {
         len: u64,
         kind: MemoryKind,
         charge: Option<Charge>,
-        device: &Arc<Shared>,
+        device: &Arc<DeviceCore>,
     ) -> Self {
         Self { buffer, len, kind, charge, host: Mutex::new(()), device: Arc::clone(device) }
     }
@@ -69,7 +69,7 @@ impl WgpuMemory {
         &self.buffer
     }
 
-    pub(crate) fn device(&self) -> &Arc<Shared> {
+    pub(crate) fn device(&self) -> &Arc<DeviceCore> {
         &self.device
     }
 

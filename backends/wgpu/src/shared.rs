@@ -15,7 +15,7 @@ use vrampool_backend::{BackendError, Capabilities, DeviceId, Properties};
 
 /// What a device's handles, streams, events and memory share.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct DeviceCore {
     pub(crate) id: DeviceId,
     pub(crate) properties: Properties,
     pub(crate) listed: Listed,
@@ -32,7 +32,7 @@ pub(crate) struct Shared {
     pub(crate) gpu: Arc<Gpu>,
 }
 
-impl Shared {
+impl DeviceCore {
     pub(crate) fn id(&self) -> DeviceId {
         self.id
     }
@@ -154,7 +154,7 @@ impl Identity {
     }
 }
 
-impl Drop for Shared {
+impl Drop for DeviceCore {
     fn drop(&mut self) {
         // What was enqueued is done, even if nobody can ask any more: other code may have the buffers. A
         // failure has nobody to go to.

@@ -79,6 +79,12 @@ fn a_forked_child_fails_typed_waits_for_nobody_and_shares_nothing() {
     c_program("fork", &[], &[]);
 }
 
+/// Whatever the program does with SIGPIPE, which by default ends it.
+#[test]
+fn a_scraper_that_hangs_up_does_not_end_the_program() {
+    c_program("hangup", &[], &[]);
+}
+
 /// Valgrind finds no fault, and knows each instruction and system call. Other drivers are out of its sight:
 /// their faults are theirs.
 #[test]
@@ -89,7 +95,9 @@ fn every_function_runs_under_memcheck() {
     let folder = program.parent().expect("a folder");
     let mut command = Command::new(valgrind);
     command.args(["--quiet", "--error-exitcode=9", "--fair-sched=yes"]).arg(&program).current_dir(folder);
-    for drivers in ["OCL_ICD_VENDORS", "VK_DRIVER_FILES", "VK_ICD_FILENAMES"] {
+    for drivers in
+        ["OCL_ICD_VENDORS", "VK_DRIVER_FILES", "VK_ICD_FILENAMES", "__EGL_VENDOR_LIBRARY_FILENAMES"]
+    {
         command.env(drivers, "/nonexistent");
     }
     assert_eq!(run(&mut command), "all is well\n");

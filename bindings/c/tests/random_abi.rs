@@ -11,8 +11,8 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::process::Command;
 use std::ptr;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
-use vrampool_c::boundary::{Bytes, Out, Text, Texts};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use vrampool_c::boundary::{Bytes, Given, Out, Place, Text, Texts};
 use vrampool_c::*;
 
 const THREADS: u64 = 8;
@@ -225,10 +225,21 @@ impl Caller<'_> {
         let (bytes, stream) = (self.a_size(), self.a_stream());
         let (of, block) = some(&mut self.rng, &self.shared.blocks, [(pool, 0), (pool, 0x1234)]);
         let block = block as *mut c_void;
-        match self.rng.u8(..12) {
+        match self.rng.u8(..14) {
             0..5 => {
                 let mut address = ptr::null_mut();
-                let status = vrampool_allocate(pool, bytes, stream, Out::from(&mut address));
+                let out = Out::from(&mut address);
+                let status = match self.rng.u8(..8) {
+                    0 => vrampool_allocate_tagged(pool, c"weights".into(), bytes, stream, out),
+                    1 => vrampool_allocate_tagged(
+                        pool,
+                        [Text::null(), c"".into()][self.rng.usize(..2)],
+                        bytes,
+                        stream,
+                        out,
+                    ),
+                    _ => vrampool_allocate(pool, bytes, stream, out),
+                };
                 if status == Status::OK {
                     keep(&self.shared.blocks, (pool, address as usize));
                 }
@@ -246,12 +257,42 @@ impl Caller<'_> {
             8 => vrampool_free(of, block, stream),
             9 => vrampool_free_sized(pool, block, bytes, stream),
             10 => vrampool_record_stream(block, stream),
+            11 => self.place(pool, stream),
+            12 => vrampool_free_at(Place::null(), Given::null()),
             _ => {
                 let struct_size = self.rng.usize(..2 * size_of::<Block>());
                 let mut found = Block { struct_size, ..Block::default() };
                 vrampool_block_at(block, Out::from(&mut found))
             }
         }
+    }
+
+    /// A block of whatever pool that is freed by its place, by two threads at once: one of them does it.
+    fn place(&mut self, pool: u64, stream: *mut c_void) -> Status {
+        let place = AtomicPtr::new(ptr::null_mut());
+        let mut address = ptr::null_mut();
+        let status = vrampool_allocate(pool, 1000, ptr::null_mut(), Out::from(&mut address));
+        if status != Status::OK {
+            return status;
+        }
+        place.store(address, Ordering::Release);
+        if self.rng.bool() {
+            // A stream that is none leaves it there.
+            if vrampool_free_at(Place::from(&place), Given::from(&stream)) != Status::OK {
+                assert_eq!(place.load(Ordering::Acquire), address);
+            }
+            vrampool_drop_at(Place::from(&place));
+        } else {
+            let free = || vrampool_free_at(Place::from(&place), Given::null());
+            let freed = std::thread::scope(|scope| {
+                let other = scope.spawn(free);
+                [free(), other.join().expect("no panic")]
+            });
+            assert_eq!(freed.iter().filter(|&&status| status == Status::OK).count(), 1, "{freed:?}");
+        }
+        assert!(place.load(Ordering::Acquire).is_null());
+        vrampool_drop_at(Place::null());
+        status
     }
 
     fn pool(&mut self) -> Status {
@@ -312,8 +353,8 @@ impl Caller<'_> {
     fn figures(&mut self) -> Status {
         let pool = self.a_pool();
         let (mut one, mut other, mut text) = (0, 0, ptr::null_mut());
-        let mut name = ptr::null();
-        match self.rng.u8(..8) {
+        let (mut name, mut device) = (ptr::null(), -1);
+        match self.rng.u8(..9) {
             0 => vrampool_get_limit(pool, Out::from(&mut one)),
             1 => vrampool_memory_info(pool, Out::from(&mut one), Out::from(&mut other)),
             2 => vrampool_pool_backend(pool, Out::from(&mut name)),
@@ -322,8 +363,9 @@ impl Caller<'_> {
                 let mut stats = Stats { struct_size: self.rng.usize(..1000), ..Stats::default() };
                 vrampool_get_stats(pool, Out::from(&mut stats))
             }
+            6 => vrampool_pool_device(pool, Out::from(&mut device)),
             kind => {
-                let ask = if kind == 6 { vrampool_get_stats_json } else { vrampool_snapshot };
+                let ask = if kind == 7 { vrampool_get_stats_json } else { vrampool_snapshot };
                 let status = ask(pool, Out::from(&mut text));
                 if status == Status::OK {
                     give_back(text);
@@ -340,7 +382,7 @@ impl Caller<'_> {
         let count = self.rng.usize(..3);
         let some_tags = Texts::of(&tags[self.rng.usize(..2)..]);
         let mut report = SleepReport::default();
-        match self.rng.u8(..8) {
+        match self.rng.u8(..9) {
             0 => {
                 let status = vrampool_tag_begin(pool, tags[self.rng.usize(..4)]);
                 if status == Status::OK {
@@ -362,6 +404,7 @@ impl Caller<'_> {
             4 => vrampool_wake(pool, some_tags, count, Out::from(&mut report)),
             5 => vrampool_wake(pool, Texts::null(), 0, Out::null()),
             6 => vrampool_sleep(pool, Texts::null(), usize::MAX, Out::null()),
+            7 => vrampool_tag_create(pool, tags[self.rng.usize(..4)]),
             _ => vrampool_is_asleep(pool, tags[self.rng.usize(..4)], Out::from(&mut 0)),
         }
     }

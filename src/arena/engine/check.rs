@@ -63,7 +63,7 @@ impl Arena {
                             used += record.bytes;
                             live += 1;
                         }
-                        State::Doomed | State::Reserved | State::Vacated | State::Apart => {
+                        State::Doomed | State::Reserved | State::Vacated | State::Held => {
                             held += record.bytes
                         }
                         State::NoBlock => return wrong("is no block"),

@@ -124,4 +124,4 @@ pub use compaction::{Move, MoveEnd, Plan};
 pub use error::ArenaError;
 pub use layout::{ArenaLayout, Zone};
 pub use operations::Arena;
-pub(crate) use places::{Moment, Room};
+pub(crate) use places::{FreeBlock, Moment};

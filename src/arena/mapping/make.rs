@@ -1,7 +1,7 @@
 //! Creates and maps physical memory and stitched ranges: either everything succeeds, or nothing changes.
 
 use super::pages::{Extent, Growth, runs};
-use crate::arena::Shared;
+use crate::arena::ArenaCore;
 use std::any::Any;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -61,7 +61,7 @@ impl Unmade {
     }
 }
 
-impl<B: Backend> Shared<B> {
+impl<B: Backend> ArenaCore<B> {
     /// Makes the memory of a growth, all or nothing, also when the device panics.
     pub(in crate::arena) fn make(
         &self,
@@ -115,7 +115,8 @@ impl<B: Backend> Shared<B> {
         for run in runs(mapped).iter().rev() {
             let unmap = || {
                 let device = self.virtual_memory()?;
-                self.timed(|| device.unmap(range, run.start, run.bytes))
+                // Nobody has used it yet.
+                self.timed(|| device.unmap_settled(range, run.start, run.bytes))
             };
             if unmap().is_err() {
                 break;
@@ -139,7 +140,7 @@ impl<B: Backend> Shared<B> {
         let bytes = pieces.iter().map(|piece| piece.bytes).sum();
         let memory = self.timed(|| device.reserve(bytes))?;
         let mut offset = 0;
-        for piece in pieces {
+        let mapped = pieces.iter().try_for_each(|piece| {
             let made = extents.iter().zip(new).find(|(extent, _)| *extent == piece).map(|(_, made)| made);
             let old = || mapped.iter().find(|(extent, _)| extent == piece).map(|(_, physical)| physical);
             let Some(physical) = made.or_else(old) else {
@@ -147,9 +148,14 @@ impl<B: Backend> Shared<B> {
             };
             self.timed(|| device.map(&memory, offset, physical))?;
             offset += piece.bytes;
+            Ok(())
+        });
+        let made = mapped.and_then(|()| self.timed(|| device.set_access(&memory, 0, bytes, &[])));
+        if made.is_err() && offset > 0 {
+            // A drop would do it too, but wait for work that has nothing to do with it.
+            let _ = self.timed(|| device.unmap_settled(&memory, 0, offset));
         }
-        self.timed(|| device.set_access(&memory, 0, bytes, &[]))?;
-        Ok(memory)
+        made.map(|()| memory)
     }
 
     pub(in crate::arena) fn virtual_memory(

@@ -1,28 +1,34 @@
 //! A growing arena gives memory back.
 
-use super::pages::{Extent, Part, Stitched, apart_of, runs};
+use super::pages::{Extent, Part, Stitched, headroom_of, runs};
 use crate::arena::engine::{ArenaError, BlockId, Zone};
 use crate::arena::hazards::ranges::{Streams, add};
 use crate::arena::panics::caught;
 use crate::arena::state::State;
-use crate::arena::{DeviceArena, Shared};
+use crate::arena::{ArenaCore, DeviceArena};
 use crate::error::Error;
 use std::sync::Arc;
 use vrampool_backend::{Backend, BackendError, Stream, StreamId, fork};
 
-/// What a release waited for before it took a lock: streams up to an era, and so ranges that nobody has used
-/// since.
+/// What a release waited for before it took a lock: other devices and streams up to an era, and so ranges
+/// that nobody has used since.
 #[derive(Debug, Default)]
 pub(in crate::arena) struct Waited {
     users: Vec<StreamId>,
-    era: u64,
+    /// `None` where nothing was waited for.
+    era: Option<u64>,
     /// By age, and when each was used last.
     ranges: Vec<(u64, u64)>,
 }
 
 impl Waited {
+    /// Whether the work of other devices was waited for that could use what was free in that era.
+    pub(in crate::arena) fn is_behind(&self, era: u64) -> bool {
+        self.era.is_some_and(|waited| era <= waited)
+    }
+
     fn covers(&self, user: StreamId, era: u64) -> bool {
-        era <= self.era && self.users.contains(&user)
+        self.is_behind(era) && self.users.contains(&user)
     }
 
     fn has<B: Backend>(&self, range: &Stitched<B>) -> bool {
@@ -30,7 +36,7 @@ impl Waited {
     }
 }
 
-/// Pieces on their way back to the device, set apart. Nobody uses them any more.
+/// Pieces on their way back to the device, held. Nobody uses them any more.
 #[derive(Debug)]
 struct Leaving<B: Backend> {
     /// By offset.
@@ -70,7 +76,7 @@ impl<B: Backend> DeviceArena<B> {
     /// [`Error::Backend`] when the device refuses; what it did not unmap is the arena's as before.
     pub fn release(&self, spare_bytes: u64) -> Result<u64, Error> {
         fork::check()?;
-        self.shared.release(&[Zone::Stable, Zone::Dynamic], spare_bytes)
+        self.core.release(&[Zone::Stable, Zone::Dynamic], spare_bytes)
     }
 
     /// As [`release`](Self::release), of what was not needed since the last call of this: for calling once in
@@ -82,27 +88,27 @@ impl<B: Backend> DeviceArena<B> {
     /// that.
     pub fn decay(&self) -> Result<u64, Error> {
         fork::check()?;
-        let mut state = self.shared.state.lock_with_deferred();
-        let State { engine, backing: Some(backing), marks, .. } = &mut *state else { return Ok(0) };
+        let mut state = self.core.state.lock_with_deferred();
+        let State { engine, backing: Some(backing), timeline, .. } = &mut *state else { return Ok(0) };
         let (used, peak) = (engine.used(), engine.peak_used());
         // What keeps streams from waiting for each other is needed too.
-        let apart = if marks.were_any() { apart_of(peak) } else { 0 };
+        let headroom = if timeline.were_any() { headroom_of(peak) } else { 0 };
         engine.reset_peak();
         let was_begun = std::mem::replace(&mut backing.decays, true);
         drop(state);
         if !was_begun {
             return Ok(0);
         }
-        let released = self.release((peak - used).saturating_add(apart));
+        let released = self.release((peak - used).saturating_add(headroom));
         // What was needed before one that failed counts as needed before the next one.
-        released.inspect_err(|_| self.shared.state.lock_with_deferred().engine.raise_peak(peak))
+        released.inspect_err(|_| self.core.state.lock_with_deferred().engine.raise_peak(peak))
     }
 
     /// Sets the most bytes of physical memory that a growing arena may have.
     pub(in crate::arena) fn set_limit(&self, bytes: u64) -> Result<(), Error> {
         // Not in the middle of a growth that reckons with another one.
-        let _alone = self.shared.changing.lock();
-        let mut state = self.shared.state.lock_with_deferred();
+        let _alone = self.core.changing.lock();
+        let mut state = self.core.state.lock_with_deferred();
         let Some(backing) = &mut state.backing else { return Ok(()) };
         let limit = bytes - bytes % backing.granularity;
         if limit < backing.mapped {
@@ -113,7 +119,7 @@ impl<B: Backend> DeviceArena<B> {
     }
 }
 
-impl<B: Backend> Shared<B> {
+impl<B: Backend> ArenaCore<B> {
     /// As [`DeviceArena::release`] of parts of the range. Who calls this holds no lock.
     pub(in crate::arena) fn release(&self, parts: &[Zone], spare_bytes: u64) -> Result<u64, Error> {
         let waited = self.wait_for_free(parts, spare_bytes)?;
@@ -121,12 +127,14 @@ impl<B: Backend> Shared<B> {
         self.release_settled(parts, spare_bytes, &waited)
     }
 
-    /// Waits on the host for the work that used what a release would give back. What a captured stream used
-    /// stays: its work is done whenever the graph is launched.
+    /// Waits on the host for the work that used what a release would give back, and for all work of other
+    /// devices that may. What a captured stream used stays: its work is done whenever the graph is launched.
     fn wait_for_free(&self, parts: &[Zone], spare_bytes: u64) -> Result<Waited, BackendError> {
         let mut state = self.state.lock();
         let era = state.unsettled.begin_era();
-        let (mut users, ranges) = state.users_of_surplus(parts, spare_bytes);
+        let Some((mut users, ranges)) = state.users_of_surplus(parts, spare_bytes) else {
+            return Ok(Waited::default());
+        };
         drop(state);
         let mut captured = Streams::new();
         for user in &users {
@@ -137,9 +145,23 @@ impl<B: Backend> Shared<B> {
         let is_captured = |user: &B::Stream| captured.iter().any(|other| other.id() == user.id());
         users.retain(|user| !is_captured(user));
         users.iter().try_for_each(|user| self.device.synchronize(user))?;
+        self.virtual_memory()?.settle_others()?;
         let is_waited = |(.., of_range): &(u64, u64, Streams<B::Stream>)| !of_range.iter().any(is_captured);
         let ranges = ranges.iter().filter(|range| is_waited(range)).map(|&(age, used, _)| (age, used));
-        Ok(Waited { users: users.iter().map(Stream::id).collect(), era, ranges: ranges.collect() })
+        let users = users.iter().map(Stream::id).collect();
+        Ok(Waited { users, era: Some(era), ranges: ranges.collect() })
+    }
+
+    /// Waits on the host for the work of other devices that may use what a growing arena has.
+    pub(in crate::arena) fn wait_for_others(&self) -> Result<Waited, BackendError> {
+        let mut state = self.state.lock_with_deferred();
+        if state.backing.is_none() || !state.is_awake() {
+            return Ok(Waited::default());
+        }
+        let era = state.unsettled.begin_era();
+        drop(state);
+        self.virtual_memory()?.settle_others()?;
+        Ok(Waited { era: Some(era), ..Waited::default() })
     }
 
     /// As [`release`](Self::release), of what nobody uses who was not waited for, by who changes the arena
@@ -150,7 +172,7 @@ impl<B: Backend> Shared<B> {
         spare_bytes: u64,
         waited: &Waited,
     ) -> Result<u64, Error> {
-        self.reap();
+        self.reap(waited);
         let Some(mut leaving) = self.begin_release(parts, spare_bytes, waited) else { return Ok(0) };
         let (outcome, panic) = caught(|| self.unmap(&mut leaving));
         let released = self.end_release(leaving);
@@ -160,7 +182,7 @@ impl<B: Backend> Shared<B> {
         Ok(released)
     }
 
-    /// Sets free pieces apart, the last ones first. None if nothing is to be done.
+    /// Holds free pieces, the last ones first. None if nothing is to be done.
     fn begin_release(&self, parts: &[Zone], spare_bytes: u64, waited: &Waited) -> Option<Leaving<B>> {
         let mut state = self.state.lock();
         if !state.keep_unkept() {
@@ -181,7 +203,9 @@ impl<B: Backend> Shared<B> {
         let mut retiring: Vec<u64> = retiring.map(|piece| piece.start).collect();
         retiring.sort_unstable();
         for extent in free {
-            let is_in_use = |user, era| !waited.covers(user, era) && !unsettled.is_done(user, era);
+            let is_in_use = |user, era| {
+                !waited.is_behind(era) || !waited.covers(user, era) && !unsettled.is_done(user, era)
+            };
             let range = extent.start..extent.end();
             if extent.bytes > surplus
                 || retiring.binary_search(&extent.start).is_ok()
@@ -189,7 +213,7 @@ impl<B: Backend> Shared<B> {
             {
                 continue;
             }
-            let Ok(block) = engine.set_apart(extent.start, extent.bytes) else { continue };
+            let Ok(block) = engine.hold_at(extent.start, extent.bytes) else { continue };
             surplus -= extent.bytes;
             let done = unsettled.take(range);
             unsettled.keep_gone(done);
@@ -218,14 +242,14 @@ impl<B: Backend> Shared<B> {
             let goes = |part: &Part| *goes || has(pieces, part.piece);
             let extent = |part: &Part| Extent { start: part.offset, bytes: part.piece.bytes };
             for run in runs(&parts.iter().filter(|part| goes(part)).map(extent).collect::<Vec<_>>()) {
-                self.timed(|| device.unmap(&stitched.memory, run.start, run.bytes))?;
+                self.timed(|| device.unmap_settled(&stitched.memory, run.start, run.bytes))?;
                 parts.retain(|part| !(run.start..run.end()).contains(&part.offset));
             }
         }
         // One call for neighbours: unmapped one by one they would split the device's mappings.
         let extents: Vec<_> = pieces.iter().map(|piece| piece.extent).collect();
         for run in runs(&extents) {
-            self.timed(|| device.unmap(range, run.start, run.bytes))?;
+            self.timed(|| device.unmap_settled(range, run.start, run.bytes))?;
             let of_run = |piece: &&mut Piece| (run.start..run.end()).contains(&piece.extent.start);
             pieces.iter_mut().filter(of_run).for_each(|piece| piece.is_gone = true);
         }
@@ -294,15 +318,16 @@ impl<B: Backend> State<B> {
     }
 
     /// Who uses what a release would give back, and each stitched range that nobody has and that would go
-    /// with it: its age, when it was used last, and who uses it.
+    /// with it: its age, when it was used last, and who uses it. `None` if it would give nothing back that was
+    /// ever used.
     #[allow(clippy::type_complexity, reason = "one caller takes it apart")]
     fn users_of_surplus(
         &self,
         parts: &[Zone],
         spare_bytes: u64,
-    ) -> (Streams<B::Stream>, Vec<(u64, u64, Streams<B::Stream>)>) {
+    ) -> Option<(Streams<B::Stream>, Vec<(u64, u64, Streams<B::Stream>)>)> {
         let (mut users, mut unused) = (Streams::new(), Vec::new());
-        let Some(backing) = &self.backing else { return (users, unused) };
+        let backing = self.backing.as_ref()?;
         let mut surplus = backing.mapped.saturating_sub(self.engine.used().saturating_add(spare_bytes));
         let mut leaving = Vec::new();
         for extent in self.free_pieces(parts) {
@@ -329,6 +354,7 @@ impl<B: Backend> State<B> {
         }
         let retiring = backing.retiring.iter().flat_map(|batch| &batch.users);
         retiring.for_each(|user| add(&mut users, user));
-        (users, unused)
+        let is_empty = leaving.is_empty() && unused.is_empty() && backing.retiring.is_empty();
+        (!is_empty).then_some((users, unused))
     }
 }

@@ -2,11 +2,14 @@
 //! complete.
 //!
 //! `pages::stitched_ranges` selects them. No request waits for that on the host: events are recorded when a
-//! range is taken out, and polled when others are. Only the last rung of the out-of-memory
+//! range is taken out, and polled when others are. Work of other devices cannot be polled: where there may be
+//! some, ranges stay on their way out until a release has waited for it. They count as before, so the bounds
+//! hold; a quarter of what stitched ranges may take is left for them. Only the last rung of the out-of-memory
 //! ladder waits, without a lock.
 
 use super::pages::{Extent, Retiring, Stitched, Weight, runs};
-use crate::arena::Shared;
+use super::release::Waited;
+use crate::arena::ArenaCore;
 use crate::arena::engine::{BlockId, Zone};
 use crate::arena::hazards::ranges::{Streams, add};
 use crate::arena::state::State;
@@ -44,7 +47,7 @@ pub(in crate::arena) fn no_mappings(requested: u64) -> BackendError {
     BackendError::OutOfMemory { requested, free: None }
 }
 
-impl<B: Backend> Shared<B> {
+impl<B: Backend> ArenaCore<B> {
     /// Retires ranges until those that are left take no more than three quarters of what they may. By who
     /// changes the arena alone.
     pub(in crate::arena) fn retire_surplus(&self) {
@@ -57,7 +60,7 @@ impl<B: Backend> Shared<B> {
         drop(state);
         self.retire(going);
         if is_over || has_some {
-            self.reap();
+            self.reap(&Waited::default());
         }
     }
 
@@ -69,7 +72,7 @@ impl<B: Backend> Shared<B> {
         let going = backing.take_unused(if weight == Weight::MAX { Weight::default() } else { most });
         drop(state);
         self.retire(going);
-        self.reap();
+        self.reap(&Waited::default());
     }
 
     /// Ranges that no buffer uses, and that are nobody's any more, are on their way out. What a captured
@@ -96,10 +99,11 @@ impl<B: Backend> Shared<B> {
         let users: Streams<_> = users.collect();
         let events: Result<Vec<_>, _> = users.iter().map(|user| self.device.record(user)).collect();
         let mut state = self.state.lock_with_deferred();
+        let era = state.unsettled.era();
         let Some(backing) = &mut state.backing else { return };
         match events {
             Ok(events) if !ranges.is_empty() => {
-                let batch = Retiring { ranges, users, events };
+                let batch = Retiring { ranges, users, events, era };
                 backing.retiring_weight = backing.retiring_weight.plus(batch.weight());
                 backing.retiring.push_back(batch);
             }
@@ -111,8 +115,9 @@ impl<B: Backend> Shared<B> {
         }
     }
 
-    /// Unmaps ranges on their way out whose work is complete. By who changes the arena alone.
-    pub(in crate::arena) fn reap(&self) {
+    /// Unmaps ranges on their way out whose work is complete, also that of other devices, which is known where
+    /// there are none or they were waited for. By who changes the arena alone.
+    pub(in crate::arena) fn reap(&self, waited: &Waited) {
         let mut state = self.state.lock_with_deferred();
         let Some(backing) = &mut state.backing else { return };
         // What they take counts until they are gone.
@@ -120,9 +125,14 @@ impl<B: Backend> Shared<B> {
         drop(state);
         let (mut gone, mut unused, mut stuck) = (Weight::default(), Vec::new(), Vec::new());
         let reaped = catch_unwind(AssertUnwindSafe(|| {
+            let mut has_others = None;
+            let mut have_others = || {
+                let ask = || self.virtual_memory().is_ok_and(VirtualMemory::has_others);
+                *has_others.get_or_insert_with(ask)
+            };
             while let Some(batch) = batches.front_mut() {
                 batch.events.retain(|event| event.is_complete() != Ok(true));
-                if !batch.events.is_empty() {
+                if !batch.events.is_empty() || !waited.is_behind(batch.era) && have_others() {
                     break;
                 }
                 let Some(batch) = batches.pop_front() else { break };
@@ -131,7 +141,7 @@ impl<B: Backend> Shared<B> {
             }
             while let Some(range) = unused.pop() {
                 let unmap = |device: &dyn VirtualMemory<Memory = B::Memory>| {
-                    self.timed(|| device.unmap(&range.memory, 0, range.bytes()))
+                    self.timed(|| device.unmap_settled(&range.memory, 0, range.bytes()))
                 };
                 // A drop would do it too, but wait for work that has nothing to do with it.
                 match self.virtual_memory().and_then(unmap) {

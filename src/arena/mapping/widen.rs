@@ -5,12 +5,12 @@
 //! their addresses: the old range stays until the last of them is freed, as a stitched range in use does.
 
 use super::pages::{Extent, Part, runs};
-use crate::arena::Shared;
+use crate::arena::ArenaCore;
 use crate::arena::builder::reserve_for;
 use std::sync::Arc;
 use vrampool_backend::{Backend, BackendError};
 
-impl<B: Backend> Shared<B> {
+impl<B: Backend> ArenaCore<B> {
     /// Sees to it that there are addresses for the limit, by who changes the arena alone. Where they cannot
     /// be had, those that there are serve.
     pub(in crate::arena) fn widen(&self) {
@@ -36,11 +36,18 @@ impl<B: Backend> Shared<B> {
         let physical = backing.physical.clone();
         drop(state);
         let (range, _, addresses) = self.timed(|| reserve_for(device, capacity, granularity))?;
-        for (extent, physical) in extents.iter().zip(&physical) {
+        let mut mapped = 0;
+        let made = extents.iter().zip(&physical).try_for_each(|(extent, physical)| {
             self.timed(|| device.map(&range, extent.start, physical))?;
-        }
-        for run in runs(&extents) {
-            self.timed(|| device.set_access(&range, run.start, run.bytes, &[]))?;
+            mapped += 1;
+            Ok(())
+        });
+        let allow = |run: &Extent| self.timed(|| device.set_access(&range, run.start, run.bytes, &[]));
+        if let Err(error) = made.and_then(|()| runs(&extents).iter().try_for_each(allow)) {
+            // A drop would do it too, but wait for work that has nothing to do with it.
+            let unmap = |run: &Extent| self.timed(|| device.unmap_settled(&range, run.start, run.bytes));
+            let _ = runs(&extents[..mapped]).iter().try_for_each(unmap);
+            return Err(error);
         }
         let mut state = self.state.lock_with_deferred();
         let old = state.replace_range(range);

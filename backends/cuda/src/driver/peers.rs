@@ -1,8 +1,8 @@
 //! Other devices that use a device's virtual memory.
 //!
 //! Memory that is mapped is made accessible to every device that can reach it, as memory of `cuMemAlloc`
-//! becomes once a program turns peer access on. So the work of those devices is waited for before anything is
-//! unmapped: of each one whose primary context somebody in the process has.
+//! becomes once a program turns peer access on. So the work of those devices is to be waited for before
+//! anything is unmapped: of each one whose primary context somebody in the process has.
 
 use super::{Context, RawDevice};
 use std::ffi::c_int;
@@ -18,7 +18,7 @@ impl Context {
             return Vec::new();
         }
         let device = |ordinal| RawDevice::at(self.library, ordinal).ok().map(RawDevice::handle);
-        let Some(own) = device(self.shared.ordinal()) else { return Vec::new() };
+        let Some(own) = device(self.core.ordinal()) else { return Vec::new() };
         let reaches = |&peer: &c_int| {
             let mut can = 0;
             // SAFETY: two devices that the driver lists; the call writes one number to `can`, which lives
@@ -37,18 +37,27 @@ impl Context {
         self.peers().into_iter().try_for_each(|peer| self.settle_peer(peer))
     }
 
-    fn settle_peer(&self, peer: c_int) -> Result<(), BackendError> {
-        let library = self.library;
-        let Some(functions) = library.peers() else { return Ok(()) };
+    /// Whether another device that can access this one's memory may have work of this process.
+    pub(crate) fn has_active_peers(&self) -> bool {
+        self.peers().into_iter().any(|peer| self.is_active(peer))
+    }
+
+    /// Whether somebody in this process has a device's primary context, without which there is no work. Where
+    /// the driver does not say, yes: a wait does no harm then.
+    fn is_active(&self, peer: c_int) -> bool {
+        let Some(functions) = self.library.peers() else { return false };
         let (mut flags, mut is_active) = (0, 0);
         // SAFETY: a device that the driver lists; the call writes two numbers, which live here.
         let code =
             unsafe { (functions.cuDevicePrimaryCtxGetState)(peer, &raw mut flags, &raw mut is_active) };
-        // Where the driver does not say, the wait below does no harm.
-        if code == 0 && is_active == 0 {
-            // Nobody in this process has work there.
+        code != 0 || is_active != 0
+    }
+
+    fn settle_peer(&self, peer: c_int) -> Result<(), BackendError> {
+        if !self.is_active(peer) {
             return Ok(());
         }
+        let library = self.library;
         let mut context = std::ptr::null_mut();
         // SAFETY: a device that the driver lists; the call writes one handle, which lives here. It is
         // released below.

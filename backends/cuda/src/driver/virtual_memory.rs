@@ -263,10 +263,9 @@ impl Allocation {
         Ok(())
     }
 
-    /// Takes whole mappings out, after the work of other devices that may use them. The caller knows that no
-    /// work of this one does; if some does, it fails.
+    /// Takes whole mappings out. The caller knows that no work of any device uses them; if some does, it
+    /// fails.
     pub(crate) fn unmap(&self, offset: u64, bytes: u64) -> Result<(), BackendError> {
-        self.context().settle_peers()?;
         let mut mappings = self.whole_mappings(offset, bytes)?;
         let current = self.context().enter()?;
         let _relaxed = current.relaxed();

@@ -37,7 +37,7 @@ pub(crate) struct Allocation {
     buffer: Handle,
     bytes: u64,
     /// The host's and the device's address of shared memory.
-    shared: Option<Shared>,
+    shared: Option<SvmPointer>,
     /// Held while the host reads or writes the bytes, so that two threads of it never do at once.
     pub(super) host_side: Mutex<HostSide>,
     pub(super) context: Context,
@@ -45,7 +45,7 @@ pub(crate) struct Allocation {
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Shared {
+pub(super) struct SvmPointer {
     pub(super) address: Handle,
     /// Whether host and device may use it without mapping.
     pub(super) fine: bool,
@@ -106,7 +106,7 @@ impl Context {
                 let address = self
                     .allocate_shared(size, flags)
                     .ok_or(BackendError::OutOfMemory { requested: bytes, free })?;
-                (flags & KERNEL | cl::CL_MEM_USE_HOST_PTR, Some(Shared { address, fine }))
+                (flags & KERNEL | cl::CL_MEM_USE_HOST_PTR, Some(SvmPointer { address, fine }))
             }
         };
         let (mut code, storage) = (0, shared.map_or(std::ptr::null_mut(), |shared| shared.address.raw()));
@@ -313,7 +313,7 @@ impl Allocation {
         self.buffer
     }
 
-    pub(super) fn shared(&self) -> Option<Shared> {
+    pub(super) fn shared(&self) -> Option<SvmPointer> {
         self.shared
     }
 

@@ -5,7 +5,7 @@ mod parts;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use order::Reach;
+pub(crate) use order::StreamOrder;
 use order::{Wait, Waits};
 use parts::{Part, Parts};
 use smallvec::SmallVec;
@@ -118,7 +118,12 @@ impl<S: Stream> Unsettled<S> {
             || self.becomes_known_as(range, stream).is_some()
     }
 
-    /// Somebody waits from now on, or is marked. To be called before that is asked of the device; answers the
+    /// The era that is not over yet.
+    pub(crate) fn era(&self) -> u64 {
+        self.era
+    }
+
+    /// Somebody waits from now on, or gets a point. To be called before that is asked of the device; answers the
     /// era that is over, for [`waited`](Self::waited) or [`done`](Self::done).
     pub(crate) fn begin_era(&mut self) -> u64 {
         self.era += 1;
@@ -141,7 +146,7 @@ impl<S: Stream> Unsettled<S> {
     }
 
     /// How far `stream` is behind others.
-    pub(crate) fn reach(&self, stream: &S) -> Reach {
+    pub(crate) fn reach(&self, stream: &S) -> StreamOrder {
         self.waits.reach(stream.id())
     }
 
@@ -151,7 +156,7 @@ impl<S: Stream> Unsettled<S> {
     pub(crate) fn lateness(
         &self,
         range: &Range<u64>,
-        reach: &Reach,
+        reach: &StreamOrder,
         point: impl Fn(StreamId, u64) -> u64,
     ) -> impl Iterator<Item = (Range<u64>, Option<u64>)> {
         self.parts.overlapping(range).map(move |Part { start, end, streams, era, .. }| {

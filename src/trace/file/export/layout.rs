@@ -26,13 +26,13 @@ pub(super) struct Placed {
 
 /// Goes along a trace and says where each event's allocation is.
 #[derive(Debug)]
-pub(super) struct Layout {
+pub(super) struct AddressLayout {
     arena: Arena,
     live: HashMap<u64, (BlockId, Placed)>,
     highest: u64,
 }
 
-impl Layout {
+impl AddressLayout {
     pub(super) fn new() -> Result<Self, ExportError> {
         let arena = Arena::new(ArenaLayout::new(MAX).alignment(UNIT));
         let arena = arena.map_err(|error| ExportError::Write(std::io::Error::other(error)))?;

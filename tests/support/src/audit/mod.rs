@@ -233,6 +233,14 @@ impl<B: Backend> VirtualMemory for AuditDevice<B> {
         self.called("unmap");
         self.below()?.unmap(&reservation.inner, offset, bytes)
     }
+
+    fn has_others(&self) -> bool {
+        self.below().is_ok_and(VirtualMemory::has_others)
+    }
+
+    fn settle_others(&self) -> Result<(), BackendError> {
+        self.below()?.settle_others()
+    }
 }
 
 impl<B: Backend> AuditDevice<B> {

@@ -1,8 +1,8 @@
-//! Spare records of blocks whose memory went back to an arena: a miss that needs only bookkeeping takes one,
-//! and a block that is not kept becomes one.
+//! Recycled records of blocks whose memory went back to an arena: a miss that needs only bookkeeping takes
+//! one, and a block that is not kept becomes one.
 //!
 //! An arena miss, and the return of a block to the arena, need only bookkeeping while the arena's lock is
-//! free and no stream has to wait. The depot then performs the operation under its own lock with a spare
+//! free and no stream has to wait. The depot then performs the operation under its own lock with a recycled
 //! record. No bytes are reserved meanwhile: the accounts change after the arena has succeeded. Otherwise,
 //! and the first time, the general path is taken.
 
@@ -25,14 +25,14 @@ pub(crate) enum Found {
 }
 
 impl Depot {
-    /// Whether the next block that is made of a spare is of one that was `stream`'s.
+    /// Whether the next block that is made of a recycled record is of one that was `stream`'s.
     #[inline]
-    pub(crate) fn spare_is_of(&self, stream: StreamId) -> bool {
-        self.spares.last().is_some_and(|spare| spare.stream == stream)
+    pub(crate) fn next_record_is_of(&self, stream: StreamId) -> bool {
+        self.records.last().is_some_and(|record| record.stream == stream)
     }
 
-    /// Serves a miss of `key`, uncounted, from the arena that spares are of, if nothing has to be given back
-    /// for it. Streams that are `gone` for that are to be dropped without any lock.
+    /// Serves a miss of `key`, uncounted, from the arena that recycled records are of, if nothing has to be
+    /// given back for it. Streams that are `gone` for that are to be dropped without any lock.
     #[inline(always)]
     pub(crate) fn serve<B: Backend>(
         &mut self,
@@ -44,16 +44,16 @@ impl Depot {
         if self.is_short_of(key.class) {
             return None;
         }
-        let mut block = self.spares.pop()?;
+        let mut block = self.records.pop()?;
         let refilled =
             if block.key.kind == key.kind { block.refill::<B>(key.class, requested, stream) } else { None };
         let Some((end, replaced)) = refilled else {
-            self.spares.push(block);
+            self.records.push(block);
             return None;
         };
         block.generation = self.generation;
         *gone = replaced;
-        self.budget.taken(key.class, requested);
+        self.accounts.taken(key.class, requested);
         self.note_taken(end);
         Some(block)
     }
@@ -63,11 +63,11 @@ impl Depot {
     #[inline]
     pub(crate) fn recycle(&mut self, block: Box<Block>) -> Option<Box<Block>> {
         let class = block.key.class;
-        let unspared = self.spare(block);
-        if unspared.is_none() {
-            self.budget.freed(class);
+        let refused = self.recycle_record(block);
+        if refused.is_none() {
+            self.accounts.freed(class);
         }
-        unspared
+        refused
     }
 
     /// As [`recycle`](Self::recycle) of a buffer's that came back and is of a class that is never kept. Of
@@ -75,11 +75,11 @@ impl Depot {
     #[inline]
     pub(crate) fn recycle_lent(&mut self, block: Box<Block>) -> Option<Box<Block>> {
         let (class, requested, generation) = (block.key.class, block.requested, block.generation);
-        let unspared = self.spare(block);
-        if unspared.is_none() {
+        let refused = self.recycle_record(block);
+        if refused.is_none() {
             self.note_back(class, requested, generation);
         }
-        unspared
+        refused
     }
 
     /// As [`recycle_lent`](Self::recycle_lent) of one that several streams used. Answers what is to be done
@@ -89,47 +89,47 @@ impl Depot {
     /// The block, if that cannot be.
     #[cold]
     pub(crate) fn recycle_shared(&mut self, mut block: Box<Block>) -> Result<Errand, Box<Block>> {
-        if !self.has_room_for_spares() {
+        if !self.has_room_for_records() {
             return Err(block);
         }
         let Some(errand) = block.empty_shared() else { return Err(block) };
         self.note_back(block.key.class, block.requested, block.generation);
-        self.keep_spare(block);
+        self.keep_record(block);
         Ok(errand)
     }
 
     #[inline]
-    fn spare(&mut self, mut block: Box<Block>) -> Option<Box<Block>> {
-        if !self.has_room_for_spares() || !block.empty() {
+    fn recycle_record(&mut self, mut block: Box<Block>) -> Option<Box<Block>> {
+        if !self.has_room_for_records() || !block.empty() {
             return Some(block);
         }
-        self.keep_spare(block);
+        self.keep_record(block);
         None
     }
 
     #[inline]
-    fn keep_spare(&mut self, emptied: Box<Block>) {
+    fn keep_record(&mut self, emptied: Box<Block>) {
         self.counters.source_frees += 1;
-        self.spares.push(emptied);
+        self.records.push(emptied);
     }
 
-    fn has_room_for_spares(&self) -> bool {
-        self.spares.len() < MOST && !self.is_closed()
+    fn has_room_for_records(&self) -> bool {
+        self.records.len() < MOST && !self.is_closed()
     }
 
     /// A buffer's memory is back in the arena.
     #[inline]
     fn note_back(&mut self, class: u64, requested: u64, generation: u64) {
         self.note_in(generation);
-        self.budget.returned(class, requested);
+        self.accounts.returned(class, requested);
         self.counters.live_buffers -= 1;
-        self.budget.dropped(class);
-        self.budget.freed(class);
+        self.accounts.dropped(class);
+        self.accounts.freed(class);
     }
 
-    /// The source kept its promise of `class` bytes. `end` is the end of the highest block if it is an arena
-    /// of fixed size. It was asked in that generation.
-    pub(crate) fn promise_kept(
+    /// The source delivered the reserved `class` bytes. `end` is the end of the highest block if it is an
+    /// arena of fixed size. It was asked in that generation.
+    pub(crate) fn commit_reservation(
         &mut self,
         class: u64,
         requested: u64,
@@ -138,14 +138,14 @@ impl Depot {
         server: ServedBy,
     ) {
         self.note_out(generation);
-        self.budget.allocated(class, requested);
+        self.accounts.allocated(class, requested);
         self.counters.served_by_driver += u64::from(server == ServedBy::Driver);
         self.note_taken(end);
     }
 
     #[inline]
     fn note_taken(&mut self, end: u64) {
-        self.budget.peak_end = self.budget.peak_end.max(end);
+        self.accounts.peak_end = self.accounts.peak_end.max(end);
         self.counters.source_allocations += 1;
         self.counters.live_buffers += 1;
     }

@@ -1,30 +1,12 @@
-//! Functions that wgpu lacks, through Vulkan: mapping a buffer that is in use, and sizes of memory heaps.
+//! Vulkan functions beyond wgpu's public API: the mapping of a buffer that is in use, and memory heaps.
 
-use ash::vk::{self, Handle};
+use super::Heap;
+use ash::vk;
 use vrampool_backend::BackendError;
 use wgpu::hal::{Device as _, api::Vulkan};
 
-/// The largest heap of the device's own memory, bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Heap {
-    pub(crate) total: u64,
-    /// Where the driver has `VK_EXT_memory_budget`.
-    pub(crate) free: Option<u64>,
-}
-
-/// What Vulkan calls the device of a device and the device of a queue. `None` for what is none of Vulkan's.
-///
-/// wgpu's own `==` compares numbers that every `wgpu::Instance` begins anew: two devices of two instances may
-/// be equal.
-pub(crate) fn handles(device: &wgpu::Device, queue: &wgpu::Queue) -> Option<(u64, u64)> {
-    // SAFETY: what comes is only asked for its handle, never destroyed.
-    let device = unsafe { device.as_hal::<Vulkan>() }?;
-    // SAFETY: as above.
-    let queue = unsafe { queue.as_hal::<Vulkan>() }?;
-    Some((device.raw_device().handle().as_raw(), queue.raw_device().handle().as_raw()))
-}
-
-/// `None` for a device that is none of Vulkan's.
+/// The largest heap of the device's own memory; `None` for a device that is none of Vulkan's. How much is free
+/// is known where the driver has `VK_EXT_memory_budget`.
 pub(crate) fn heap(device: &wgpu::Device) -> Option<Heap> {
     // SAFETY: what comes is only asked for its physical device, never destroyed.
     let device = unsafe { device.as_hal::<Vulkan>() }?;
