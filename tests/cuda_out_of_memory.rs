@@ -37,7 +37,7 @@ fn the_last_gib_is_shared_out_and_more_is_an_error_that_explains() {
         assert!(error.is_out_of_memory(), "{error}");
         let text = error.to_string();
         println!("{source}: {text}");
-        assert!(text.contains("4294967296 bytes were asked for") && text.contains("are free"), "{text}");
+        assert!(text.contains("4294967296 bytes were requested") && text.contains("are free"), "{text}");
         assert!(text.contains("drop live buffers"), "{text}");
         let Error::OutOfMemory(error) = error else { panic!("{text}") };
         assert!(matches!(error.shortage, Shortage::Device(_)), "{error:?}");

@@ -92,7 +92,7 @@ fn what_rmm_does_not_write_is_refused_by_line_and_field() {
         ("1,0,free,0x1,+1,0", "Size", "whole number"),
         ("1,0,free,0x1,-1,0", "Size", "whole number"),
         ("1,0,free,0x1,1,\u{1b}[2J", "Stream", "\\x1b[2J"),
-        ("1,0,allocate,0x1,1,0\n1,0,allocate,0x1,1,0", "Pointer", "something at 0x1 is live already"),
+        ("1,0,allocate,0x1,1,0\n1,0,allocate,0x1,1,0", "Pointer", "an allocation at 0x1 is already live"),
     ];
     for (text, field, words) in table {
         let text = format!("Thread,Time,Action,Pointer,Size,Stream\n{text}\n");
@@ -135,7 +135,7 @@ fn nothing_in_a_pickle_is_run() {
         let error = Import::new().format(Format::PyTorch).parse(pickle).expect_err(name);
         assert!(matches!(error.fault, Fault::Opcode { name: found, .. } if found == name), "{name}: {error}");
         assert!(
-            error.offset.is_some() && error.to_string().contains("nothing of a pickle is run"),
+            error.offset.is_some() && error.to_string().contains("pickles are never executed"),
             "{error}"
         );
     }
@@ -213,7 +213,7 @@ fn what_is_no_snapshot_is_said_to_be_none() {
     let error = Import::new().format(Format::PyTorch).parse(twice.as_bytes()).expect_err("twice");
     assert!(matches!(error.fault, Fault::AddressLive { address: 9 }), "{error}");
     assert_eq!((error.device, error.event), (Some(0), Some(1)), "{error}");
-    assert!(error.to_string().starts_with("trace, device 0, event 1: something at 0x9"), "{error}");
+    assert!(error.to_string().starts_with("trace, device 0, event 1: an allocation at 0x9"), "{error}");
 }
 
 #[test]

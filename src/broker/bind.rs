@@ -1,4 +1,4 @@
-//! A grant's memory by streams, and the data of its arrays.
+//! The device memory of a plan, split by stream, and the data of its arrays.
 
 use super::course::{Piece, Rows};
 use super::plan::{Data, Way};

@@ -1,4 +1,4 @@
-//! Who asks a broker for memory.
+//! Clients of a broker: their settings and their handles.
 
 use super::handle::{group_name, idle};
 use super::request::Queued;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use vrampool_backend::{Backend, fork};
 
-/// What a client is to be, for [`Broker::register`](super::Broker::register).
+/// Settings of a client, for [`Broker::register`](super::Broker::register).
 #[derive(Clone)]
 #[must_use]
 pub struct Client {
@@ -128,7 +128,7 @@ impl<B: Backend> ClientHandle<B> {
         Ok(handle)
     }
 
-    /// Which client it is.
+    /// Returns the client's id.
     #[must_use]
     pub fn id(&self) -> ClientId {
         self.id
@@ -293,7 +293,7 @@ impl<B: Backend> ClientHandle<B> {
         Ok(())
     }
 
-    /// What it has.
+    /// Returns the client's memory figures.
     #[must_use]
     pub fn stats(&self) -> ClientStats {
         if fork::is_child() {

@@ -1,4 +1,4 @@
-//! Which chunk is next, and whose are the bytes that it reads and writes.
+//! The order of chunks in a run, and the host ranges that each chunk reads and writes.
 
 use super::request::ChunkLayout;
 use super::{BrokerError, Stage};
@@ -21,7 +21,7 @@ struct State<'a> {
     index: u64,
     /// Runs a chunk from now on.
     len: u64,
-    /// What each stream has memory for; 0 where it is gone.
+    /// The number of runs that each stream has memory for; 0 after its memory is released.
     slots: Vec<u64>,
     /// What is left of the bytes that results go to, by array: a slice for each row.
     rows: Rows<'a>,
@@ -50,7 +50,7 @@ pub(crate) struct Piece<'a> {
     pub(crate) rows: Vec<Option<Vec<&'a mut [u8]>>>,
 }
 
-/// How far it got.
+/// The progress.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Reached {
     pub(crate) runs: u64,

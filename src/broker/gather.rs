@@ -1,4 +1,4 @@
-//! Rows of an array put together into a chunk, and a chunk taken apart into rows.
+//! Gathering rows of an array into a chunk, and scattering a chunk into rows.
 
 use super::BrokerError;
 use super::course::Piece;

@@ -1,4 +1,4 @@
-//! The broker as its users have it.
+//! The public handle of a broker.
 
 use super::client::{Client, ClientHandle};
 use super::host_array::{Bytes, Spilled, choose};
@@ -61,7 +61,7 @@ impl<B: Backend> Broker<B> {
     /// Bytes that `group` may take on top of what its clients hold.
     ///
     /// # Errors
-    /// What the device reports.
+    /// Errors that the device reports.
     pub fn available(&self, group: &str) -> Result<u64, BrokerError> {
         fork::check()?;
         self.core.available(group)
@@ -112,7 +112,7 @@ impl<B: Backend> Broker<B> {
     /// The stream of a group: its own, made when it is first asked for, and no other group's.
     ///
     /// # Errors
-    /// What the device reports.
+    /// Errors that the device reports.
     pub fn stream(&self, group: &str) -> Result<B::Stream, BrokerError> {
         fork::check()?;
         Ok(self.core.streams(group, 1)?.swap_remove(0))
@@ -182,7 +182,7 @@ impl<B: Backend> Broker<B> {
         (state.shares.fixed_sum(), state.shares.automatic_sum())
     }
 
-    /// Takes back all memory that clients hold and no work uses. Answers how many bytes that were.
+    /// Releases all memory that clients hold and no work uses. Returns the number of bytes.
     ///
     /// # Errors
     /// [`BrokerError::Reentrant`] from a callback of the broker's.
@@ -277,7 +277,7 @@ impl<B: Backend> Broker<B> {
         &self.core.ledger
     }
 
-    /// What it has given out.
+    /// Returns the statistics.
     pub fn stats(&self) -> BrokerStats {
         if fork::is_child() { BrokerStats::default() } else { self.core.stats() }
     }

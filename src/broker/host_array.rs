@@ -1,4 +1,4 @@
-//! Arrays of the host: pinned, pageable, or in a file.
+//! Host arrays: pinned, pageable, or in a file.
 
 use super::BrokerError;
 use crate::output::size_limit as file_size;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use vrampool_backend::{Backend, fork};
 
-/// Where an array of the host's lives.
+/// The memory of a host array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum HostBacking {
@@ -53,7 +53,7 @@ impl<B: Backend> HostArray<B> {
         self.len() == 0
     }
 
-    /// Where it lives.
+    /// Returns the kind of memory.
     #[must_use]
     pub fn backing(&self) -> HostBacking {
         match &self.bytes {
@@ -116,7 +116,7 @@ pub(crate) struct Spilled {
     account: SpillAccount,
 }
 
-/// How many bytes are in such files. A clone is the same account.
+/// The account of bytes in spill files. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SpillAccount(Arc<AtomicU64>);
 

@@ -1,4 +1,4 @@
-//! What a commit answers: memory for a batch, and the way to run it.
+//! The result of a commit: memory for a batch, and its execution.
 
 use super::commit::response;
 use super::host_array::{Bytes, Spilled};
@@ -12,7 +12,7 @@ use std::fmt;
 use std::sync::Arc;
 use vrampool_backend::{Backend, fork};
 
-/// What was granted to one client.
+/// The memory granted to one client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Response {
@@ -75,7 +75,7 @@ impl<B: Backend> Plan<B> {
     }
 }
 
-/// Where an array's data come from.
+/// The source of an array's data.
 #[derive(Debug)]
 pub enum HostSource<'a, B: Backend> {
     /// Bytes as they lie in memory.
@@ -84,7 +84,7 @@ pub enum HostSource<'a, B: Backend> {
     Array(&'a HostArray<B>),
 }
 
-/// Where an array's data go to.
+/// The destination of an array's data.
 #[derive(Debug)]
 pub enum HostSink<'a, B: Backend> {
     /// Bytes as they lie in memory.
@@ -136,7 +136,7 @@ impl<B: Backend> Data<'_, B> {
     }
 }
 
-/// What happens to data that are bound.
+/// The use of bound data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
     Up,

@@ -1,4 +1,4 @@
-//! What is free, and what idle clients give back when that is too little.
+//! Free device memory, and eviction of idle clients when it is insufficient.
 
 use super::state::{BrokerCore, Held, InvalidateHook, Settings, State};
 use super::{BrokerError, ClientId, LimitMode, Warning};
@@ -7,7 +7,7 @@ use vrampool_backend::{Backend, BackendError, Event};
 /// From which part of its cap a group's headroom is little (CuBIE's).
 const LITTLE_HEADROOM: u64 = 20;
 
-/// What a client gave back.
+/// The memory that a client released.
 struct Evicted<B: Backend> {
     client: ClientId,
     memory: Vec<Held<B>>,
@@ -162,7 +162,7 @@ impl<B: Backend> BrokerCore<B> {
     }
 }
 
-/// Who may be asked to give back, in the order in which they are.
+/// Returns the eviction candidates, in order.
 fn idle_clients<B: Backend>(state: &State<B>, group: Option<&str>) -> Vec<ClientId> {
     let is_idle = |group: &str| state.groups.get(group).is_none_or(|group| !group.is_running);
     let mut idle: Vec<_> = state

@@ -1,9 +1,9 @@
-//! What a client asks for: arrays, of which some may be cut along an axis.
+//! Requests of a client: arrays, some of which may be cut along an axis.
 
 use super::{ArrayId, BrokerError};
 use vrampool_backend::MemoryKind;
 
-/// What happens to an array in a run.
+/// The role of an array in a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Role {
     /// Copied to the device before a chunk is computed.
@@ -166,7 +166,7 @@ impl ArrayRequest {
         Ok(())
     }
 
-    /// How it lies in memory when it is cut along a batch of `runs`.
+    /// Returns the layout of the array when it is cut along a batch of `runs`.
     pub(crate) fn layout(&self, runs: u64) -> Result<ChunkLayout, BrokerError> {
         let bytes = self.bytes().unwrap_or(u64::MAX);
         let Some(axis) = self.chunk_axis.filter(|_| self.is_chunkable()) else {
@@ -189,11 +189,11 @@ impl ArrayRequest {
 pub(crate) struct ChunkLayout {
     /// Whether a chunk has a part of it.
     pub(crate) is_cut: bool,
-    /// What comes before the chunk axis.
+    /// Elements before the chunk axis.
     pub(crate) rows: u64,
     /// Along the chunk axis.
     pub(crate) runs: u64,
-    /// What comes behind it; all bytes where nothing is cut.
+    /// Bytes behind the chunk axis; all bytes if the array is not cut.
     pub(crate) run_bytes: u64,
 }
 
@@ -213,7 +213,7 @@ impl ChunkLayout {
         if self.is_cut { len * self.run_bytes } else { self.run_bytes }
     }
 
-    /// Where a chunk's row begins in the array.
+    /// Returns the offset of a chunk's row in the array.
     pub(crate) fn row_start(&self, row: u64, first_run: u64) -> u64 {
         if self.is_cut { (row * self.runs + first_run) * self.run_bytes } else { 0 }
     }

@@ -1,4 +1,4 @@
-//! A batch on its way through the device.
+//! The execution of a batch on the device.
 
 use super::bind::{bound, hand_over, rows, sort};
 use super::commit::{Ended, InRun};
@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use vrampool_backend::Backend;
 
-/// How far a run is.
+/// The progress of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Progress {
@@ -35,7 +35,7 @@ pub struct Progress {
     pub chunk_len: u64,
 }
 
-/// What a run did.
+/// The report of a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RunReport {
@@ -47,13 +47,13 @@ pub struct RunReport {
     pub chunk_len: u64,
     /// Streams that they were run on.
     pub streams: usize,
-    /// How often chunks became finer on the way, because others needed memory.
+    /// Reductions of the chunk size, because other programs or clients needed memory.
     pub shrinks: u64,
     /// Bytes copied to the device and from it.
     pub bytes_copied: u64,
-    /// How long it took.
+    /// The duration.
     pub elapsed: Duration,
-    /// What was when, of a [timed](super::Execution::timed) run, in no order.
+    /// The timeline of a [timed](super::Execution::timed) run, unordered.
     pub spans: Vec<Span>,
 }
 
@@ -67,7 +67,7 @@ pub struct Span {
     pub range: Range<u64>,
     /// The number of the stream among those of the run.
     pub stream: usize,
-    /// What it was.
+    /// The stage.
     pub stage: Stage,
     /// When it began, from the beginning of the run.
     pub start: Duration,

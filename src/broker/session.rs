@@ -1,4 +1,4 @@
-//! What the streams of a run do: a thread for each, and chunk after chunk on each.
+//! The threads of a run: one per stream, each processing chunk after chunk.
 
 use super::course::{Course, Failure, Piece};
 use super::footprint::{Demand, Rounding};
@@ -18,7 +18,7 @@ use vrampool_backend::Backend;
 pub(super) type ProgressHook<'a> = dyn Fn(&Progress) + Sync + 'a;
 pub(super) type Panic = Box<dyn Any + Send>;
 
-/// What the threads of a run share.
+/// State that the threads of a run share.
 pub(super) struct Session<'a, B: Backend, F> {
     pub(super) core: &'a BrokerCore<B>,
     pub(super) group: &'a str,
@@ -42,7 +42,7 @@ where
     F: Fn(&Chunk<'_, B>, &B::Stream) -> Result<(), BrokerError> + Sync,
 {
     /// Runs the course on all streams: the first by this thread, each other one by a thread of its own.
-    /// Answers what a thread threw.
+    /// Returns the panic of a thread.
     pub(super) fn drive_all(&self, slots: &mut [StreamSlot<B>]) -> Option<Panic> {
         let guarded = |slot: &mut StreamSlot<B>| {
             let outcome = catch_unwind(AssertUnwindSafe(|| self.drive(slot)));

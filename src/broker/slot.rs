@@ -1,4 +1,4 @@
-//! What one stream has for its chunks, and a chunk as the caller's work sees it.
+//! The memory of one stream for its chunks, and the view of a chunk that the caller's work gets.
 
 use super::state::{Grant, Held};
 use super::{ArrayId, BrokerError};
@@ -40,7 +40,7 @@ impl<'a, B: Backend> Chunk<'a, B> {
         self.range.clone()
     }
 
-    /// How many runs it has.
+    /// Returns the number of runs.
     #[must_use]
     pub fn runs(&self) -> u64 {
         self.range.end - self.range.start

@@ -1,4 +1,4 @@
-//! What a broker, its clients and its plans share.
+//! The state that a broker shares with its clients and plans.
 
 use super::footprint::Rounding;
 use super::host_array::SpillAccount;
@@ -47,7 +47,7 @@ impl<B: Backend> Drop for BrokerCore<B> {
     }
 }
 
-/// What does not change.
+/// Settings that do not change.
 pub(crate) struct Settings {
     pub(crate) name: String,
     pub(crate) total: u64,
@@ -80,7 +80,7 @@ pub(crate) struct State<B: Backend> {
     pub(crate) deregistered: VecDeque<RegisteredClient>,
 }
 
-/// How many deregistered clients keep their final counts for publishers.
+/// Number of deregistered clients whose final counters are kept for publishers.
 pub(crate) const DEREGISTERED: usize = 256;
 
 /// A client, as the broker knows it.
@@ -88,9 +88,9 @@ pub(crate) struct Entry<B: Backend> {
     pub(crate) name: String,
     pub(crate) group: String,
     pub(crate) queue: Vec<Queued>,
-    /// What was committed.
+    /// The committed requests.
     pub(crate) requests: Vec<Queued>,
-    /// What it holds and no run uses at this moment.
+    /// The grant, unless a run uses it.
     pub(crate) memory: Vec<Held<B>>,
     /// Bytes that it holds, in a run too.
     pub(crate) held: u64,
@@ -109,7 +109,7 @@ pub(crate) struct Entry<B: Backend> {
 pub(crate) struct Group<B: Backend> {
     /// On how many streams it runs at most.
     pub(crate) most_streams: usize,
-    /// How many runs a chunk has at most.
+    /// The maximum number of runs per chunk.
     pub(crate) most_runs: u64,
     pub(crate) streams: Vec<B::Stream>,
     pub(crate) grant: Option<Arc<Grant>>,
@@ -146,7 +146,7 @@ impl<B: Backend> Group<B> {
     }
 }
 
-/// What a commit answered.
+/// The result of a commit.
 #[derive(Debug)]
 pub(crate) struct Grant {
     pub(crate) partition: Partition,

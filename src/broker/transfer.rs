@@ -1,5 +1,5 @@
-//! Data between the host's arrays and a chunk on the device: straight where the array is pinned and rows are
-//! long, else gathered into pinned blocks and scattered out of them.
+//! Copies between host arrays and a chunk on the device: direct if the array is pinned and its rows are long,
+//! otherwise through pinned blocks.
 
 use super::BrokerError;
 use super::course::Piece;

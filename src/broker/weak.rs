@@ -1,4 +1,4 @@
-//! A broker as publishers have it: not kept alive, with its final figures once it has ended.
+//! A weak handle for publishers: keeps no broker alive, and keeps its final statistics.
 
 use super::state::BrokerCore;
 use super::{Broker, LastFigures, RegisteredClient};

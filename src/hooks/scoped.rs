@@ -1,4 +1,4 @@
-//! Hooks that a thread enters and leaves.
+//! Hooks that are active on one thread, within a scope.
 
 use crate::error::Error;
 use std::cell::RefCell;

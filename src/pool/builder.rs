@@ -352,8 +352,9 @@ impl<B: Backend> Builder<B> {
             None if limit == 0 => Err(Error::Configuration {
                 field: "limit",
                 value: limit.to_string(),
-                reason: "an arena of no bytes serves nothing; raise `limit` or choose the direct source"
-                    .into(),
+                reason:
+                    "an arena of 0 bytes cannot serve requests; raise `limit` or choose the direct source"
+                        .into(),
             }),
             None => {
                 let bytes = if limit == UNLIMITED { 0 } else { limit };

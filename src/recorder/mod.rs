@@ -64,7 +64,7 @@ pub struct Recorder(Arc<Recording>);
 #[derive(Debug, Clone)]
 pub(crate) struct WeakRecorder(Weak<Recording>);
 
-/// What all handles and all threads share.
+/// State that all handles and threads share.
 struct Recording {
     face: Arc<Face>,
     /// Events for which there is room that no thread has.
@@ -76,7 +76,7 @@ struct Recording {
     last: Mutex<Option<Writer>>,
 }
 
-/// What every event reads: nothing that is written more often is beside it.
+/// Fields that every event reads, apart from fields that are written more often.
 #[repr(align(128))]
 #[derive(Debug)]
 struct Face {
@@ -91,7 +91,7 @@ struct Face {
 const MOST_EVENTS: u64 = 1 << 39;
 
 impl Recorder {
-    /// How many events are recorded by default, which take 16 MiB.
+    /// Default capacity in events, which take 16 MiB.
     pub const DEFAULT_EVENTS: u64 = 1 << 20;
 
     /// Records the first [`DEFAULT_EVENTS`](Self::DEFAULT_EVENTS).

@@ -1,4 +1,4 @@
-//! A block that sleeps with its tag.
+//! A buffer that sleeps and wakes with its tag.
 
 use super::BlockState;
 use super::builder::Callback;
@@ -43,7 +43,7 @@ impl<B: Backend> SleepBuffer<B> {
         }
     }
 
-    /// Bytes that were asked for.
+    /// Returns the requested bytes.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.len
@@ -55,13 +55,13 @@ impl<B: Backend> SleepBuffer<B> {
         self.len == 0
     }
 
-    /// What it was allocated under.
+    /// Returns the tag it was allocated under.
     #[must_use]
     pub fn tag(&self) -> &str {
         &self.tag
     }
 
-    /// Where its contents are. Waits for a sleep or a wake that is under way.
+    /// Returns the state of its contents. Waits for a pending sleep or wake.
     #[must_use]
     pub fn state(&self) -> BlockState {
         if fork::is_child() {
@@ -141,7 +141,7 @@ impl<B: Backend> SleepBuffer<B> {
         Ok(self.sleeper.device.download(stream, region, bytes)?)
     }
 
-    /// Tells all of these of it.
+    /// Notifies all of these.
     pub(super) fn tell(&self, told: &[Callback]) {
         if !told.is_empty() {
             let allocation = SleepAllocation { tag: &self.tag, bytes: self.len, address: self.address() };
@@ -176,7 +176,7 @@ pub struct Access<'a, B: Backend> {
 #[derive(Debug)]
 enum Way<'a, B: Backend> {
     Arena(&'a ArenaBuffer<B>),
-    /// What it is until this goes: sleep is refused meanwhile.
+    /// Keeps the buffer awake until the guard is dropped: sleeping fails meanwhile.
     Loose(Arc<Buffer<B>>),
 }
 

@@ -1,4 +1,4 @@
-//! How a sleeper is to be.
+//! The builder of a sleeper.
 
 use super::sleeper::{Places, SleepAllocation, Sleeper, SleeperCore};
 use super::{Offload, chunk};
@@ -17,7 +17,7 @@ use vrampool_backend::{Backend, MemoryKind};
 
 pub(super) type Callback = Box<dyn Fn(&SleepAllocation<'_>) + Send + Sync>;
 
-/// Who is told of blocks.
+/// The hooks.
 #[derive(Default)]
 pub(super) struct Callbacks {
     pub(super) on_malloc: Vec<Callback>,
@@ -34,7 +34,7 @@ impl fmt::Debug for Callbacks {
     }
 }
 
-/// How a [`Sleeper`] is to be.
+/// Builder of a [`Sleeper`].
 ///
 /// ```
 /// # use vrampool::{Backend, host::HostDevice, sleep::{Offload, Sleeper}};
@@ -98,7 +98,7 @@ impl<B: Backend> SleeperBuilder<B> {
         self
     }
 
-    /// What "offload" means for tags that are kept. Default: [`Offload::Pinned`].
+    /// Sets the storage for contents of tags that are kept. Default: [`Offload::Pinned`].
     pub fn offload(mut self, offload: Offload) -> Self {
         self.offload = offload;
         self
@@ -125,7 +125,7 @@ impl<B: Backend> SleeperBuilder<B> {
         self
     }
 
-    /// Makes the sleeper. It takes no memory yet.
+    /// Creates the sleeper. Allocates no memory.
     ///
     /// # Errors
     /// [`Error::Configuration`] for a limit below the device's granularity; [`Error::Environment`] for a

@@ -1,4 +1,4 @@
-//! Sleep, discard and wake, over several tags: all of them or none.
+//! Sleep, discard and wake of several tags, each all or nothing.
 
 use super::group::Group;
 use super::sleeper::Sleeper;
@@ -8,7 +8,7 @@ use crate::error::Error;
 use std::sync::Arc;
 use vrampool_backend::{Backend, fork};
 
-/// What is to wake.
+/// The tags to wake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wake<'a> {
     /// Everything.

@@ -1,4 +1,4 @@
-//! The blocks of a tag: in a growing arena, or each by itself.
+//! The blocks of a tag: in a growing arena, or as separate allocations.
 
 use super::loose::{Falling as LooseFalling, Loose, LooseBuffer, Waking as LooseWaking};
 use super::{Offload, SleepReport, SleepState, SleepUsage, WakeReport};
@@ -65,7 +65,7 @@ impl<B: Backend> Group<B> {
         })
     }
 
-    /// Gives free memory back; answers how many bytes.
+    /// Releases free memory and returns the number of bytes.
     pub(super) fn trim(&self) -> Result<u64, Error> {
         match self {
             Self::Arena(arena) => arena.release(0),
@@ -81,7 +81,7 @@ impl<B: Backend> Group<B> {
         }
     }
 
-    /// What its contents became when it fell asleep; `None` when it is awake.
+    /// Returns the storage of its contents; `None` while it is awake.
     pub(super) fn offload(&self) -> Option<Offload> {
         match self {
             Self::Arena(arena) => arena.offload(),

@@ -1,5 +1,5 @@
-//! Blocks that are each an allocation of the device's own, on a device without virtual memory: asleep they
-//! are freed, and awake they are others.
+//! Blocks on a device without virtual memory: separate allocations, which are freed to sleep and allocated anew,
+//! at other addresses, to wake.
 
 use super::{BlockState, Offload, SleepReport, SleepState, SleepUsage, WakeReport};
 use crate::arena::engine::ArenaError;
@@ -30,11 +30,11 @@ struct LooseCore<B: Backend> {
     /// One sleep, wake or allocation at a time.
     changing: Mutex<()>,
     cells: Mutex<Vec<Weak<Cell<B>>>>,
-    /// What its contents became; none when it is awake.
+    /// The stored contents; unset while it is awake.
     offload: Mutex<Option<Offload>>,
 }
 
-/// Where a block's bytes are.
+/// The location of a block's bytes.
 #[derive(Debug)]
 struct Cell<B: Backend> {
     held: Mutex<Held<B>>,
@@ -177,7 +177,7 @@ impl<B: Backend> Loose<B> {
 }
 
 impl<B: Backend> LooseBuffer<B> {
-    /// What it is, once it is not changing.
+    /// Returns the state, after a pending change is complete.
     fn settled(&self) -> MutexGuard<'_, Held<B>> {
         loop {
             let held = self.cell.held.lock();

@@ -1,4 +1,4 @@
-//! Memory under tags, and the limit that they share.
+//! The sleeper: memory under tags with a common limit.
 
 use super::buffer::SleepBuffer;
 use super::builder::Callbacks;
@@ -20,9 +20,9 @@ use vrampool_backend::{Backend, MemoryKind, fork};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SleepAllocation<'a> {
-    /// What it was allocated under.
+    /// The tag it was allocated under.
     pub tag: &'a str,
-    /// Bytes that were asked for.
+    /// Requested bytes.
     pub bytes: u64,
     /// Where it is on the device, where the device has addresses; a block that is freed asleep may have none.
     pub address: Option<u64>,
@@ -45,7 +45,7 @@ impl<B: Backend> Clone for Sleeper<B> {
     }
 }
 
-/// What a sleeper's handles and its blocks share.
+/// State that a sleeper's handles and blocks share.
 #[derive(Debug)]
 pub(super) struct SleeperCore<B: Backend> {
     pub(super) id: u64,
@@ -61,7 +61,7 @@ pub(super) struct SleeperCore<B: Backend> {
     pub(super) callbacks: Callbacks,
 }
 
-/// Where blocks are.
+/// The location of blocks.
 #[derive(Debug)]
 pub(super) enum Places<B: Backend> {
     /// In a growing arena for each tag.
@@ -177,20 +177,20 @@ impl<B: Backend> Sleeper<B> {
         }
     }
 
-    /// What all tags have. Not one moment's: tags are asked one by one.
+    /// Returns the usage of all tags. Not one consistent snapshot: tags are read one by one.
     pub fn usage(&self) -> SleepUsage {
         let mut usage = SleepUsage::default();
         self.core.groups().iter().for_each(|(_, group)| usage += group.usage());
         usage
     }
 
-    /// What one tag has.
+    /// Returns the usage of one tag.
     pub fn usage_of(&self, tag: &str) -> SleepUsage {
         let groups = self.core.groups_by_tag();
         groups.and_then(|groups| groups.get(tag).map(Group::usage)).unwrap_or_default()
     }
 
-    /// Gives free memory of all tags that are awake back to the device. Answers how many bytes.
+    /// Releases free memory of all awake tags to the device. Returns the number of bytes.
     ///
     /// # Errors
     /// As [`DeviceArena::release`].
@@ -230,7 +230,7 @@ impl<B: Backend> SleeperCore<B> {
         Ok(group)
     }
 
-    /// Gives free memory of all tags back, because there is too little. Answers how many bytes.
+    /// Releases free memory of all tags when memory is insufficient. Returns the number of bytes.
     pub(super) fn relieve(&self) -> u64 {
         let groups = self.groups();
         let freed = groups.iter().map(|(tag, group)| {

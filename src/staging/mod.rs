@@ -1,5 +1,5 @@
-//! Pinned blocks that copies go through, as many as a bound allows: who gets none waits, or goes another way.
-//! A broker's runs have them, and a [`Stager`](crate::Stager).
+//! Pinned blocks for staged copies, up to a limit. Without a free block a caller waits, or copies without one.
+//! The runs of a broker and the [`Stager`](crate::Stager) use them.
 
 pub(crate) mod ledger;
 pub(crate) mod stager;
@@ -17,7 +17,7 @@ use vrampool_backend::{Backend, BackendError, Capabilities, Event, Memory, Place
 /// complete.
 const NAP: Duration = Duration::from_micros(200);
 
-/// How large blocks are, and how many there may be. Bytes; sizes are powers of two.
+/// Block sizes and the limit on their number. Bytes; sizes are powers of two.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BlockBounds {
     pub(crate) smallest: u64,
@@ -63,7 +63,7 @@ pub(crate) struct PinnedBlock<B: Backend> {
     reservation: PinnedReservation,
 }
 
-/// What there is for one who asks.
+/// The available memory for a request.
 #[derive(Debug)]
 pub(crate) enum Answer<B: Backend> {
     Block(PinnedBlock<B>),
@@ -95,7 +95,7 @@ impl<B: Backend> Staging<B> {
         (blocks.bytes, blocks.peak)
     }
 
-    /// How often one who asked had to wait.
+    /// Returns the number of requests that had to wait.
     pub(crate) fn waits(&self) -> u64 {
         self.blocks.lock().waits
     }
@@ -187,7 +187,7 @@ impl<B: Backend> Staging<B> {
         Ok(PinnedBlock { memory, reservation })
     }
 
-    /// What was refused may be granted now.
+    /// Notifies waiting requests that they may succeed now.
     pub(crate) fn ask_again(&self) {
         self.blocks.lock().is_refused = false;
     }
@@ -212,7 +212,7 @@ impl<B: Backend> Staging<B> {
         self.forget(size);
     }
 
-    /// Gives back to the device what no copy uses. Answers how many bytes that were.
+    /// Releases idle blocks to the device. Returns the number of bytes.
     pub(crate) fn trim(&self) -> u64 {
         let mut idle = Vec::new();
         let mut blocks = self.blocks.lock();

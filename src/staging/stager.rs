@@ -1,4 +1,4 @@
-//! Pinned staging: uploads that do not block the host behind the work on the stream.
+//! Uploads through pinned blocks, which do not block the host while work on the stream is pending.
 
 use super::ledger::PinnedLedger;
 use super::{Answer, BlockBounds, PinnedBlock, Staging};
@@ -15,7 +15,7 @@ const DEFAULT_BYTES: u64 = 512 << 20;
 /// The largest: no slice is longer.
 const LARGEST_SLOT: u64 = 1 << 63;
 
-/// How an upload went.
+/// The outcome of an upload.
 #[derive(Debug)]
 pub enum Upload<E> {
     /// By a pinned slot, without blocking. The event completes when the bytes are on the device.

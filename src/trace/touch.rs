@@ -1,4 +1,4 @@
-//! What a replay can do with the memory that it gets, so that memory which is handed out too early shows.
+//! Writing and verifying memory during a replay, which detects memory that is handed out too early.
 
 use crate::error::Error;
 use crate::pool::buffer::Buffer;
@@ -12,7 +12,7 @@ pub trait Touch<B: Backend>: fmt::Debug + Sync {
     /// Writes `bytes` so that it can be told which `seed` wrote them, and where.
     ///
     /// # Errors
-    /// What the device reports.
+    /// Errors that the device reports.
     fn write(
         &self,
         stream: &B::Stream,
@@ -24,7 +24,7 @@ pub trait Touch<B: Backend>: fmt::Debug + Sync {
     /// writes them.
     ///
     /// # Errors
-    /// What the device reports.
+    /// Errors that the device reports.
     fn verify(
         &self,
         stream: &B::Stream,
@@ -90,7 +90,7 @@ impl<'a, B: Backend> Verifier<'a, B> {
         Ok(self.touch.write(stream, buffer.on_mut(stream)?, self.writers[slot].0)?)
     }
 
-    /// Which stream wrote the buffer in a slot.
+    /// Returns the stream that wrote the buffer in a slot.
     pub(crate) fn writer(&self, slot: usize) -> u16 {
         self.writers[slot].1
     }

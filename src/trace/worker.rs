@@ -1,4 +1,4 @@
-//! One thread's part in a replay.
+//! One thread of a replay.
 
 use super::program::{Program, Step};
 use super::touch::{Touch, Verifier};
@@ -22,7 +22,7 @@ pub(crate) struct Worker<'a, B: Backend> {
     verifier: Option<Verifier<'a, B>>,
 }
 
-/// How one thread's part in a pass went.
+/// The result of one thread in a pass.
 #[derive(Debug)]
 pub(crate) struct Lap {
     pub(crate) began: Instant,
@@ -191,7 +191,7 @@ impl<'scope> Hand<'scope> {
         }
     }
 
-    /// Makes it drop what is live, and waits until it has. Answers as [`Worker::clear`].
+    /// Drops its live buffers, and waits for that. Returns the same as [`Worker::clear`].
     pub(crate) fn clear(&self) -> io::Result<Result<Option<u64>, Error>> {
         self.order(Order::Clear)?;
         match self.replies.recv() {

@@ -1,4 +1,4 @@
-//! What a memory counts as handed out in a driver's pool, and the hooks that are told when it comes back.
+//! The bytes that memory counts for in a driver pool, and the hooks that its release calls.
 
 use crate::driver_pool::DriverPoolCore;
 use std::fmt;

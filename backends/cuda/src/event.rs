@@ -1,4 +1,4 @@
-//! Points in streams, and the events that mark them, used again and again.
+//! Points in streams, and the driver events that mark them, which are reused.
 
 use crate::device::DeviceCore;
 use crate::driver::{Context, RawEvent};

@@ -1,4 +1,4 @@
-//! A device's physical memory for other processes, and theirs.
+//! Export of physical memory to other processes, and import.
 
 use crate::device::CudaDevice;
 use crate::virtual_memory::check_size;

@@ -1,4 +1,4 @@
-//! Streams: made here, or other people's.
+//! Streams: created here, or foreign.
 
 use crate::device::{CudaDevice, DeviceCore};
 use crate::driver::{Cover, Queue};

@@ -1,4 +1,4 @@
-//! A thread's current stream: the one that work goes to where none is named.
+//! The current stream of a thread: the default for work without an explicit stream.
 
 use crate::device::CudaDevice;
 use crate::stream::CudaStream;

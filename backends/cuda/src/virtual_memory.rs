@@ -1,5 +1,4 @@
-//! A device's virtual memory: what is checked before the driver is asked, and how its physical memory is
-//! made.
+//! Virtual memory of a device: checks before driver calls, and creation of physical memory.
 
 use crate::device::CudaDevice;
 use crate::driver::{Context, Library, PhysicalTraits, RawDevice, RawPhysical};

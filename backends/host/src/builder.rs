@@ -1,4 +1,4 @@
-//! How a host device is to be.
+//! The builder of a host device.
 
 use crate::capacity::Capacity;
 use crate::device::{DeviceCore, HostDevice};

@@ -1,4 +1,4 @@
-//! Physical memory for other processes, on Linux: a file in memory.
+//! Sharing of physical memory between processes on Linux: a file in memory.
 
 use crate::device::HostDevice;
 use crate::fault::Call;

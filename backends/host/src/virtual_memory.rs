@@ -1,4 +1,4 @@
-//! Address space and physical memory apart, on Linux.
+//! Virtual memory on Linux.
 
 use crate::device::HostDevice;
 use crate::driver::Reservation;

@@ -1,4 +1,4 @@
-//! What a device's handles, streams and memory share, and the devices that are open.
+//! The state that handles, streams and memory of a device share, and the registry of open devices.
 
 use crate::deferred::Deferred;
 use crate::device::BACKEND;

@@ -1,4 +1,4 @@
-//! Streams: made here, or other people's queues.
+//! Streams: created here, or foreign queues.
 
 use crate::driver::{Handle, Queue, RawEvent};
 use crate::memory::OpenClMemory;

@@ -1,4 +1,4 @@
-//! A device of wgpu's.
+//! A wgpu device.
 
 use crate::driver;
 use crate::error::{blame, now};

@@ -1,4 +1,4 @@
-//! Points in the order of a device's work.
+//! Events: points in the submission order of a device.
 
 use crate::shared::DeviceCore;
 use std::sync::{Arc, OnceLock};

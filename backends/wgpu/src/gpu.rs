@@ -1,4 +1,4 @@
-//! wgpu's device and queue, asked so that nothing panics and a loss shows.
+//! The wgpu device and queue, wrapped so that no call panics and a lost device is detected.
 
 use crate::error::{blame, caught, now};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};

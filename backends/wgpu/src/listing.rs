@@ -1,4 +1,4 @@
-//! The adapters that wgpu lists, and the names they are asked for by.
+//! Available adapters and their names.
 
 use crate::device::BACKEND;
 use crate::error::now;

@@ -1,4 +1,4 @@
-//! What kernels are given, checked before they are, and how many threads they get.
+//! Checks of kernel operands before a launch, and the number of threads.
 
 use crate::memory::{GRANULARITY, WgpuMemory};
 use crate::stream::WgpuStream;

@@ -1,4 +1,4 @@
-//! What the handles to a device have in common.
+//! The state that all handles of a device share.
 
 use crate::device::BACKEND;
 use crate::driver;

@@ -1,4 +1,4 @@
-//! Kernels that tests need of a device: a pattern, a count of its mismatches, and work that takes a while.
+//! Kernels for tests: writing a pattern, counting mismatches, and a delay.
 
 use crate::device::WgpuDevice;
 use crate::memory::WgpuMemory;

@@ -1,4 +1,4 @@
-//! Bytes from the host, to the host, and out of nothing.
+//! Uploads, downloads and fills.
 
 use crate::memory::Span;
 use crate::recorder::Commands;

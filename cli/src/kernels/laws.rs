@@ -1,5 +1,5 @@
-//! Laws that the kernels of every device keep: the results are those of naive loops, wherever operands lie in
-//! memory, and repeat to the bit; operands that do not fit are refused.
+//! Laws for the kernels of every device: results equal those of naive loops wherever operands lie in memory,
+//! and repeat to the bit; invalid operands are rejected.
 
 use super::{Activation, AdamStep, Kernels, Oscillator, State, View, ViewMut};
 use crate::device::{self, Device, Run};

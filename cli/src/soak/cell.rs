@@ -1,4 +1,4 @@
-//! One pool, its device and the threads that use it.
+//! One pool with its device and its threads.
 
 use crate::device::Device;
 use fastrand::Rng;

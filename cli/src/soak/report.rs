@@ -1,4 +1,4 @@
-//! What a run took, and whether it stayed flat.
+//! Resource usage of a run, and the check that it stays constant.
 
 use super::cell::{Cell, Counts};
 use crate::device::Device;

@@ -1,4 +1,4 @@
-//! A line of a trace and the event it means.
+//! Parsing one line of a trace.
 
 use super::error::Fault;
 use super::event::{Event, Op};
@@ -6,7 +6,7 @@ use super::event::{Event, Op};
 /// The operation of the last line: `end,EVENTS,CHECKSUM,0,0`.
 pub(crate) const END: &[u8] = b"end,";
 
-/// What is wrong, and with which field.
+/// The fault and its field.
 pub(crate) type Wrong = (&'static str, Fault);
 
 /// Reads one line that is not the header.

@@ -1,4 +1,4 @@
-//! What a trace has live while it is read, and so which events make sense.
+//! The live allocations of a trace during reading, which decide whether an event is valid.
 
 use super::bounds::MAX_STREAMS;
 use super::csv::Wrong;

@@ -1,4 +1,4 @@
-//! A trace's lines: bounded, decompressed when they are compressed, without what ends them.
+//! The lines of a trace: bounded in length, decompressed, without line ends.
 
 use super::bounds::MAX_LINE;
 use super::error::Fault;
@@ -9,7 +9,7 @@ use std::mem;
 /// Bytes by which a format is told.
 const HEAD: u64 = 64;
 
-/// What gzip data begins with.
+/// The magic number of gzip data.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
 /// Reads lines one after the other into the same memory.

@@ -1,4 +1,4 @@
-//! Where in a trace's file something is.
+//! Positions in the file of a trace.
 
 use std::fmt;
 

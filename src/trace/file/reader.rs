@@ -1,4 +1,4 @@
-//! A trace in memory, and how it is read.
+//! A trace in memory, and its readers.
 
 use super::bounds::{HEADER, NEW_HEADER};
 use super::csv;
@@ -33,7 +33,7 @@ pub struct Trace {
     other_devices: OtherDevices,
 }
 
-/// How much a trace may have.
+/// Limits on the size of a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {
@@ -216,7 +216,7 @@ impl Trace {
         self.peak_requested
     }
 
-    /// What it asks for, whatever the streams: to fit size classes to.
+    /// Returns the requests, regardless of streams, for fitting size classes.
     ///
     /// ```
     /// use vrampool::{FittedClasses, trace::Trace};

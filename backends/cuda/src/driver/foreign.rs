@@ -1,4 +1,4 @@
-//! Other people's streams and slices, and kernels' arguments: where this crate takes somebody's word.
+//! Foreign streams and slices, and kernel arguments: safety here relies on the caller.
 
 use super::{Allocation, Origin, PER_THREAD_HANDLE, RawEvent, RawPool};
 use crate::device::CudaDevice;

@@ -1,4 +1,4 @@
-//! Kernels that tests need of a device: a pattern, a count of its mismatches, and a delay.
+//! Kernels for tests: writing a pattern, counting mismatches, and a delay.
 
 use super::{Context, Cover};
 use crate::device::CudaDevice;

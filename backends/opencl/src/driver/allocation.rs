@@ -1,4 +1,4 @@
-//! Memory as the driver has it, and what is done to ranges of it.
+//! Driver allocations, and operations on ranges of them.
 
 use super::host_side::HostSide;
 use super::{Context, Handle, Queue, RawEvent, device::info, device::number};

@@ -1,4 +1,4 @@
-//! Other people's contexts and queues: where this crate takes somebody's word.
+//! Foreign contexts and queues: safety here relies on the caller.
 
 use super::device::{handles, info, number};
 use super::{Context, Handle, Library, Queue, RawDevice};

@@ -1,5 +1,4 @@
-//! How the host gets at memory: by mapping a range for a moment, by a mapping that is kept, or by a shared
-//! address.
+//! Host access to memory: a temporary mapping, a persistent mapping, or a shared address.
 
 use super::{Allocation, Context, Handle, Queue, RawEvent, Span, handles_of};
 use crate::error::check;

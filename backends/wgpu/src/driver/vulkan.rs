@@ -1,4 +1,4 @@
-//! What Vulkan has beyond wgpu's public API: the mapping of a buffer that is in use, and memory heaps.
+//! Vulkan functions beyond wgpu's public API: the mapping of a buffer that is in use, and memory heaps.
 
 use super::Heap;
 use ash::vk;

@@ -120,7 +120,7 @@ pub extern "C" fn vrampool_free_sized(
             is_of(pool, held)?;
             match held.loan.requested() {
                 requested if requested == bytes => Ok(()),
-                requested => Err(mismatch(&format!("{requested} bytes were asked for, not {bytes}"))),
+                requested => Err(mismatch(&format!("{requested} bytes were requested, not {bytes}"))),
             }
         })
     })

@@ -186,11 +186,11 @@ mod tests {
     fn what_is_wrong_is_said_with_its_line() {
         let many = (1..=FittedClasses::MAX_CLASSES + 1).map(|size| format!("{size}\n")).collect::<String>();
         for (body, line, words) in [
-            ("512\n-1\n", 3, "`-1` is no size"),
-            ("512 513", 2, "`512 513` is no size"),
-            ("1KiB", 2, "`1KiB` is no size"),
-            ("18446744073709551616", 2, "`18446744073709551616` is no size"),
-            ("\u{1b}[2J", 2, "`\\x1b[2J` is no size"),
+            ("512\n-1\n", 3, "`-1` is not a size"),
+            ("512 513", 2, "`512 513` is not a size"),
+            ("1KiB", 2, "`1KiB` is not a size"),
+            ("18446744073709551616", 2, "`18446744073709551616` is not a size"),
+            ("\u{1b}[2J", 2, "`\\x1b[2J` is not a size"),
             ("0", 2, "a class of 0 bytes"),
             ("#\n\n00\n", 4, "a class of 0 bytes"),
             ("7\n7\n", 3, "7 is not larger than 7"),

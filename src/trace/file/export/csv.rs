@@ -1,4 +1,4 @@
-//! The crate's own format.
+//! The CSV format of this crate.
 
 use crate::output::checksum::Checksum;
 use crate::trace::file::bounds::NEW_HEADER;

@@ -13,10 +13,10 @@ pub enum ExportError {
     #[error(transparent)]
     Output(#[from] OutputError),
     /// The writer refused what was written.
-    #[error("the trace cannot be written: {0}; check the writer that it was given to")]
+    #[error("the trace cannot be written: {0}; check the writer")]
     Write(#[from] io::Error),
-    /// What was written does not read back.
-    #[error("{path}: what was written does not read back: {fault}; check the disk, or write another format", path = shown(.path))]
+    /// The written file fails to read back.
+    #[error("{path}: the written file fails to read back: {fault}; check the disk, or write another format", path = shown(.path))]
     ReadBack {
         /// The file.
         path: PathBuf,
@@ -25,7 +25,7 @@ pub enum ExportError {
     },
     /// More is live at once than there are addresses.
     #[error(
-        "event {event}: {size} bytes have no addresses: more than {max} bytes are live; write the trace as csv"
+        "event {event}: no addresses are left for {size} bytes: more than {max} bytes are live; write the trace as csv"
     )]
     TooLarge {
         /// The event, from 0.

@@ -1,4 +1,4 @@
-//! Addresses for a trace, which has none.
+//! Assigning addresses to the allocations of a trace, for formats that need them.
 
 use super::error::ExportError;
 use crate::arena::engine::{Arena, ArenaLayout, BlockId, Zone};
@@ -6,7 +6,7 @@ use crate::trace::file::event::{Event, Op};
 use crate::trace::file::reader::Trace;
 use std::collections::HashMap;
 
-/// Where the range begins: an address as CUDA gives them.
+/// The start of the range: a typical CUDA address.
 pub(super) const START: u64 = 0x7f00_0000_0000;
 
 /// What fits behind it, in a signed number of 64 bits and with room to spare.

@@ -1,4 +1,4 @@
-//! Traces written, in the formats of other programs too.
+//! Writing traces, in the formats of other programs too.
 
 mod csv;
 mod error;
@@ -20,7 +20,7 @@ pub use losses::Losses;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
-/// How a trace is written.
+/// Options for writing a trace.
 ///
 /// * `csv` has all of a [`Trace`], and a last line with the number of its events and their checksum.
 /// * RMM's log and PyTorch's snapshots name addresses, which a trace does not have. They are given out as an

@@ -1,4 +1,4 @@
-//! PyTorch's memory snapshot.
+//! Writing PyTorch memory snapshots.
 
 use super::error::ExportError;
 use super::layout::{AddressLayout, Placed, START, UNIT};

@@ -1,4 +1,4 @@
-//! RMM's log.
+//! Writing RMM logs.
 
 use super::error::ExportError;
 use super::layout::AddressLayout;

@@ -1,4 +1,4 @@
-//! Traces in the formats of other programs, read.
+//! Reading traces in the formats of other programs.
 
 mod addresses;
 mod budget;
@@ -30,7 +30,7 @@ use std::path::Path;
 const MEMORY: u64 = 64 << 20;
 const MEMORY_PER_EVENT: u64 = 512;
 
-/// How a trace is read that may be of any [`Format`], gzip-compressed or not.
+/// Options for reading a trace of any [`Format`], gzip-compressed or not.
 ///
 /// * The format is told by the content, unless it is [given](Self::format).
 /// * Programs that record addresses record from some moment on. What is freed in such a trace, or is live at
@@ -95,7 +95,7 @@ impl Import {
         self
     }
 
-    /// How much the trace may have.
+    /// Sets the limits on the size of the trace.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
