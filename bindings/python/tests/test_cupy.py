@@ -239,6 +239,7 @@ def test_an_exception_at_any_instruction_of_malloc_leaks_nothing(place: dict[str
     allocator = vc.CuPyAllocator(**place)
     allocator.malloc(1000)
     at = count = 0
+    tracer = sys.gettrace()
 
     def trace(frame: types.FrameType, event: str, _: object) -> Any:
         nonlocal count
@@ -258,6 +259,6 @@ def test_an_exception_at_any_instruction_of_malloc_leaks_nothing(place: dict[str
         except KeyboardInterrupt:
             pass
         finally:
-            sys.settrace(None)
+            sys.settrace(tracer)
         assert allocator.pool().stats().live_buffers == 0
     assert at > 50

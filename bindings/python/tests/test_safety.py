@@ -121,6 +121,7 @@ def check_left(pool: Pool, raised: list[BaseException]) -> None:
 def test_an_exception_at_any_instruction_neither_leaks_nor_frees_anothers(host: Pool, ends: str) -> None:
     package = os.path.dirname(vrampool.__file__)
     count = at = 0
+    tracer = sys.gettrace()
 
     def trace(frame: FrameType, event: str, _: object) -> Any:
         nonlocal count
@@ -146,7 +147,7 @@ def test_an_exception_at_any_instruction_neither_leaks_nor_frees_anothers(host: 
             except Interrupt as error:
                 raised.append(error)
             finally:
-                sys.settrace(None)
+                sys.settrace(tracer)
             check_left(host, raised)
     finally:
         sys.unraisablehook = before
@@ -156,16 +157,18 @@ def test_an_exception_at_any_instruction_neither_leaks_nor_frees_anothers(host: 
 @pytest.mark.parametrize("ends", ["free", "with", "reference"])
 def test_interrupts_at_any_time_neither_leak_nor_free_anothers(host: Pool, ends: str) -> None:
     interrupts = 0
+    delay = 1e-5
 
     def interrupt(_: int, frame: FrameType | None) -> None:
-        nonlocal interrupts
+        nonlocal interrupts, delay
         while frame is not None:
             if frame.f_code is work.__code__:
                 interrupts += 1
                 raise Interrupt
             frame = frame.f_back
-        # Not yet there.
-        signal.setitimer(signal.ITIMER_REAL, 1e-5)
+        # Not yet there. Longer each time, so that it gets there on any machine.
+        delay = min(2 * delay, 0.01)
+        signal.setitimer(signal.ITIMER_REAL, delay)
 
     def work() -> None:
         while True:
@@ -179,6 +182,7 @@ def test_interrupts_at_any_time_neither_leak_nor_free_anothers(host: Pool, ends:
         while interrupts < INTERRUPTS:
             raised: list[BaseException] = []
             try:
+                delay = 1e-5
                 signal.setitimer(signal.ITIMER_REAL, rng.uniform(1e-6, 5e-5))
                 work()
             except Interrupt as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import sys
 import threading
 from collections.abc import Iterator
@@ -24,11 +25,9 @@ _installed: CuPyAllocator | None = None
 
 def _cupy() -> ModuleType:
     try:
-        import cupy
+        return importlib.import_module("cupy")
     except ImportError as error:
         raise UnavailableError(f"CuPy is not there: {error}") from error
-    module: ModuleType = cupy
-    return module
 
 
 def _taken(table: dict[Any, Any], key: object) -> tuple[Any, int]:

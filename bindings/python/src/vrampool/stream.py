@@ -61,7 +61,8 @@ class Stream(Handle):
 def _by_protocol(stream: object, protocol: Any) -> int:
     """`__cuda_stream__`: a method of most libraries, an attribute of some."""
     try:
-        version, handle = protocol() if callable(protocol) else protocol
+        pair: Any = protocol() if callable(protocol) else protocol
+        version, handle = pair
     except (TypeError, ValueError) as error:
         raise ArgumentTypeError(f"{stream!r} is no stream: __cuda_stream__ is no pair of numbers: {error}") from error
     if version != 0:
