@@ -180,9 +180,11 @@ impl Whole {
 mod tests {
     use super::*;
 
+    type Growth = (&'static str, fn(&mut Tenth));
+
     #[test]
     fn what_grows_in_a_long_run_is_a_finding() {
-        let grow: [(&str, fn(&mut Tenth)); 6] = [
+        let growths: [Growth; 6] = [
             ("time", |tenth| tenth.ns_per_operation *= 1.3),
             ("mappings", |tenth| tenth.process.mappings *= 2),
             ("address space", |tenth| tenth.process.address_bytes *= 2),
@@ -197,7 +199,7 @@ mod tests {
             process: Process { mappings: 100, address_bytes: 100, resident_bytes: 100, threads: 1 },
             ..Tenth::new(number)
         };
-        for (what, grow) in grow {
+        for (what, grow) in growths {
             let mut tenths: Vec<_> = (1..=10).map(flat).collect();
             tenths.iter_mut().skip(2).for_each(grow);
             assert_eq!(Whole::of(1, Duration::from_secs(60), &tenths, vec![]).findings, [""; 0]);

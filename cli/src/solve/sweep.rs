@@ -37,12 +37,7 @@ impl Sweep {
 
     /// Writes the parameters, row by row.
     pub(crate) fn fill<B: Backend>(&self, array: &mut HostArray<B>) -> Result<(), Box<dyn Error>> {
-        let mut piece = Vec::new();
-        piece.try_reserve_exact(PIECE).map_err(|error| {
-            format!(
-                "no memory for parameters: {error}; solve fewer --runs, or keep arrays in files (--host file)"
-            )
-        })?;
+        let mut piece = Vec::with_capacity(PIECE);
         let mut offset = 0;
         for row in 0..3 {
             for run in 0..self.runs {
