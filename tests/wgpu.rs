@@ -4,10 +4,9 @@
 
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
-use vrampool::wgpu::{TestKernels, WgpuDevice, WgpuMemory, WgpuStream, wgpu};
+use vrampool::wgpu::{TestKernels, WgpuDevice, wgpu};
 use vrampool::{
-    ArenaBuffer, Backend, DeviceArena, Error, Placement, Pool, Region, RegionMut, Rung, SizeClasses, Stager,
-    UNLIMITED, Upload,
+    ArenaBuffer, Backend, DeviceArena, Error, Placement, Pool, Rung, SizeClasses, Stager, UNLIMITED, Upload,
 };
 use vrampool_test_support::{Count, require};
 
