@@ -15,6 +15,7 @@ import re
 import statistics
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -243,6 +244,12 @@ def peers(folder: Path) -> dict[str, str]:
     made["worst"] = f"{math.ceil(1000 * worst) / 10:.1f} %"
     made["pytorch-held"] = f"{min(h200.held['pytorch'].values()):.2f} to {max(h200.held['pytorch'].values()):.2f}"
     made["pytorch-run"] = f"{max(runs['default'].values()):.2f}"
+    first = [row["ns_per_op"] for row in lines(folder / "peers.jsonl") if row.get("pass") == "first" and row["peer"] == "vrampool"]
+    made["vrampool-first-ns"] = span(first)
+    runs_of = Counter(row["peer"] for row in lines(folder / "peers.jsonl") if row.get("pass") == "warm" and row["case"] == "gpt2.csv")
+    times = {1: "once", 2: "twice"}
+    made["runs-of-vrampool"] = times[runs_of["vrampool"]]
+    made["runs-of-peers"] = times[runs_of["pytorch"]]
     made["vrampool-higher-ns"] = span(h200.higher["vrampool"].values())
     made["pytorch-earlier-ns"] = span(older.times["torch"].values())
     made["vrampool-cpu-ns"] = span(rust_times["vrampool-virtual"].values())

@@ -57,6 +57,13 @@ pub struct BrokerBuilder<B: Backend> {
     on_warning: Option<WarningHook>,
 }
 
+impl<B: Backend> Broker<B> {
+    /// Returns a builder for a broker on `device`.
+    pub fn builder(device: &B) -> BrokerBuilder<B> {
+        BrokerBuilder::new(device)
+    }
+}
+
 impl<B: Backend> BrokerBuilder<B> {
     pub(super) fn new(device: &B) -> Self {
         Self {

@@ -1,6 +1,5 @@
 //! The public handle of a broker.
 
-use super::builder::BrokerBuilder;
 use super::client::{Client, ClientHandle};
 use super::host_array::{Bytes, Spilled, choose};
 use super::state::{BrokerCore, Group};
@@ -32,11 +31,6 @@ impl<B: Backend> Clone for Broker<B> {
 }
 
 impl<B: Backend> Broker<B> {
-    /// Returns a builder for a broker on `device`.
-    pub fn builder(device: &B) -> BrokerBuilder<B> {
-        BrokerBuilder::new(device)
-    }
-
     pub(super) fn of(core: BrokerCore<B>) -> Self {
         Self { core: ForkArc::new(core) }
     }

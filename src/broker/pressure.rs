@@ -30,7 +30,7 @@ impl<B: Backend> BrokerCore<B> {
             (self.pool.read().clone(), state.held())
         };
         let free = match self.device.memory_info() {
-            Ok(info) => info.free_bytes.saturating_add(pool.handle.core.cached_bytes()),
+            Ok(info) => info.free_bytes.saturating_add(pool.stats().bytes_cached),
             Err(BackendError::Unsupported { .. }) => self.settings.total.saturating_sub(held),
             Err(error) => return Err(error.into()),
         };

@@ -385,23 +385,23 @@ mod tests {
 
     #[test]
     fn slots_shrink_with_what_the_limit_leaves() {
-        let mut budget = budget(800, UNLIMITED);
-        assert_eq!(budget.leasable(1, 0), 100, "an eighth of the limit");
-        budget.taken(640, 640);
-        assert_eq!(budget.leasable(1, 0), 40, "a quarter of the rest");
-        budget.lease(40);
-        assert_eq!((budget.leasable(1, 0), budget.is_overleased()), (0, false));
-        budget.taken(100, 100);
-        assert!(budget.is_overleased());
-        budget.taken(50, 50);
-        assert_eq!(budget.room(20), Room::Full);
-        assert!(budget.may_fit_without_magazines(50) && !budget.may_fit_without_magazines(51));
-        budget.give_up_waiting();
-        assert!(!budget.may_fit_without_magazines(50), "it is waited for once");
-        budget.unlease(30);
-        assert_eq!(budget.awaited(), 0);
-        budget.lease(5);
-        assert_eq!(budget.awaited(), 5);
+        let mut accounts = accounts(800, UNLIMITED);
+        assert_eq!(accounts.leasable(1, 0), 100, "an eighth of the limit");
+        accounts.allocated(640, 640);
+        assert_eq!(accounts.leasable(1, 0), 40, "a quarter of the rest");
+        accounts.lease(40);
+        assert_eq!((accounts.leasable(1, 0), accounts.is_overleased()), (0, false));
+        accounts.allocated(100, 100);
+        assert!(accounts.is_overleased());
+        accounts.allocated(50, 50);
+        assert_eq!(accounts.admission(20), Admission::Full);
+        assert!(accounts.may_fit_without_magazines(50) && !accounts.may_fit_without_magazines(51));
+        accounts.give_up_waiting();
+        assert!(!accounts.may_fit_without_magazines(50), "it is waited for once");
+        accounts.unlease(30);
+        assert_eq!(accounts.awaited(), 0);
+        accounts.lease(5);
+        assert_eq!(accounts.awaited(), 5);
     }
 
     #[test]

@@ -44,6 +44,15 @@ pub(crate) struct PoolCore {
     supply: Box<dyn Any + Send + Sync>,
 }
 
+/// What another epoch is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Recall {
+    /// Slots, for threads that have none. Blocks go to the depot.
+    Slots,
+    /// Memory. Blocks go to the source.
+    Memory,
+}
+
 /// The epoch of pools that no handle is left of.
 const CLOSED_EPOCH: u64 = 0;
 

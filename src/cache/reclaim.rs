@@ -1,7 +1,7 @@
 //! Returns idle memory to the source: on trim, for a request that would exceed a cap, on out-of-memory of
 //! the device.
 
-use crate::cache::core::{PoolCore, next_epoch};
+use crate::cache::core::{PoolCore, Recall, next_epoch};
 use crate::cache::depot::Depot;
 use crate::cache::evict::Permit;
 use crate::cache::magazine;
@@ -227,13 +227,4 @@ impl PoolCore {
         self.give_back(refused);
         true
     }
-}
-
-/// What another epoch is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Recall {
-    /// Slots, for threads that have none. Blocks go to the depot.
-    Slots,
-    /// Memory. Blocks go to the source.
-    Memory,
 }

@@ -1,9 +1,8 @@
 //! A buffer's way back: to this thread's magazine, to the depot, or to the source.
 
 use crate::cache::block::Block;
-use crate::cache::core::PoolCore;
+use crate::cache::core::{PoolCore, Recall};
 use crate::cache::magazine;
-use crate::cache::reclaim::Recall;
 use std::cell::Cell;
 use std::sync::Arc;
 

@@ -83,6 +83,13 @@ pub struct Builder<B: Backend> {
     recorded_by: RecordedBy,
 }
 
+impl<B: Backend> Pool<B> {
+    /// How to make a pool on `device`.
+    pub fn builder(device: &B) -> Builder<B> {
+        Builder::new(device)
+    }
+}
+
 impl<B: Backend> Builder<B> {
     pub(crate) fn new(device: &B) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);

@@ -17,7 +17,6 @@ use crate::cache::size_class::SizeClasses;
 use crate::cache::stats::PoolStats;
 use crate::error::Error;
 use crate::pool::buffer::Buffer;
-use crate::pool::builder::Builder;
 use crate::source::Source;
 use std::marker::PhantomData;
 use std::mem;
@@ -121,11 +120,6 @@ impl<B: Backend> Handle<B> {
 }
 
 impl<B: Backend> Pool<B> {
-    /// How to make a pool on `device`.
-    pub fn builder(device: &B) -> Builder<B> {
-        Builder::new(device)
-    }
-
     pub(crate) fn new(core: Arc<PoolCore>, recorded_by: RecordedBy) -> Self {
         let last = Arc::default();
         Self { handle: Arc::new(Handle { core, _recorded_by: recorded_by, last, backend: PhantomData }) }

@@ -58,6 +58,21 @@ pub struct SleeperBuilder<B: Backend> {
     callbacks: Callbacks,
 }
 
+impl<B: Backend> Sleeper<B> {
+    /// A sleeper without a limit, as the environment has it.
+    ///
+    /// # Errors
+    /// As [`SleeperBuilder::build`].
+    pub fn new(device: &B) -> Result<Self, Error> {
+        Self::builder(device).build()
+    }
+
+    /// Returns a builder.
+    pub fn builder(device: &B) -> SleeperBuilder<B> {
+        SleeperBuilder::new(device)
+    }
+}
+
 impl<B: Backend> SleeperBuilder<B> {
     pub(super) fn new(device: &B) -> Self {
         Self {

@@ -1,7 +1,7 @@
 //! The sleeper: memory under tags with a common limit.
 
 use super::buffer::SleepBuffer;
-use super::builder::{Callbacks, SleeperBuilder};
+use super::builder::Callbacks;
 use super::group::Group;
 use super::loose::Loose;
 use super::tag;
@@ -71,19 +71,6 @@ pub(super) enum Places<B: Backend> {
 }
 
 impl<B: Backend> Sleeper<B> {
-    /// A sleeper without a limit, as the environment has it.
-    ///
-    /// # Errors
-    /// As [`SleeperBuilder::build`].
-    pub fn new(device: &B) -> Result<Self, Error> {
-        Self::builder(device).build()
-    }
-
-    /// Returns a builder.
-    pub fn builder(device: &B) -> SleeperBuilder<B> {
-        SleeperBuilder::new(device)
-    }
-
     /// Opens a scope: what this thread allocates is tagged so until the guard is dropped, or in an inner
     /// scope otherwise. Free memory of the tag is given back first, so that what was loaded under it before
     /// and dropped is not in the way.

@@ -9,11 +9,10 @@ use crate::memory::{CudaMemory, origin_of, span};
 use crate::stream::{CudaStream, StreamTable};
 use crate::virtual_memory::PhysicalMaker;
 use cudarc::driver::{CudaContext, sys::CUdevice_attribute as Attribute};
-use parking_lot::Mutex;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use vrampool_backend::{
-    Backend, BackendError, Capabilities, CaptureId, DeviceId, DeviceKind, MemoryInfo, MemoryKind, Placement,
-    Properties, Region, RegionMut, SharedHandles, Stream, VirtualMemory, fork,
+    Backend, BackendError, Capabilities, CaptureId, DeviceId, DeviceKind, MemoryInfo, MemoryKind,
+    OpenDevices, Placement, Properties, Region, RegionMut, SharedHandles, VirtualMemory, arguments, fork,
 };
 
 pub(crate) const BACKEND: &str = "cuda";
@@ -92,8 +91,8 @@ impl DeviceCore {
         properties.capabilities.set(Capabilities::CONCURRENT_STREAMS, concurrent);
         let maker = PhysicalMaker::of(library, device)?;
         properties.capabilities.set(Capabilities::VIRTUAL_MEMORY, maker.is_some());
-        let core = maker.as_ref().is_some_and(PhysicalMaker::is_said_to_share);
-        properties.capabilities.set(Capabilities::SHARED_HANDLES, core);
+        let shares = maker.as_ref().is_some_and(PhysicalMaker::is_said_to_share);
+        properties.capabilities.set(Capabilities::SHARED_HANDLES, shares);
         // A device has one primary context at a time, and may have others, which are told apart by where they
         // are.
         let key = if context.cudarc().is_primary() {
@@ -115,7 +114,7 @@ impl DeviceCore {
 }
 
 /// Every device that somebody has a handle to: one for each context, so that one stream has one id.
-static OPEN: Mutex<Vec<Weak<DeviceCore>>> = Mutex::new(Vec::new());
+static OPEN: OpenDevices<DeviceCore> = OpenDevices::new();
 
 impl CudaDevice {
     /// The device with this number among those the process sees, in its primary context, which every other
@@ -150,36 +149,16 @@ impl CudaDevice {
 
     /// The one that somebody has a handle to, of this id.
     pub(crate) fn opened(id: DeviceId) -> Option<Self> {
-        // Let go behind the lock: the last handle to a device must not be dropped there.
         if fork::is_child() {
             return None;
         }
-        let devices: Vec<_> = OPEN.lock().iter().filter_map(Weak::upgrade).collect();
-        devices.into_iter().find(|device| device.id == id).map(|core| Self { core })
+        OPEN.find(|device| device.id == id).map(|core| Self { core })
     }
 
     fn of(context: Context) -> Result<Self, BackendError> {
         fork::opening()?;
-        // Upgraded under the lock and let go behind it: the last handle to a device must not be dropped
-        // there.
-        let alive = |open: &[Weak<DeviceCore>]| open.iter().filter_map(Weak::upgrade).collect::<Vec<_>>();
-        let find = |devices: &[Arc<DeviceCore>]| {
-            devices.iter().find(|device| device.context.is_same(context.cudarc())).map(Arc::clone)
-        };
-        let devices = alive(&OPEN.lock());
-        if let Some(core) = find(&devices) {
-            return Ok(Self { core });
-        }
-        let new = Arc::new(DeviceCore::new(context.clone())?);
-        let mut open = OPEN.lock();
-        // Again, because another thread may have opened it in between.
-        let devices = alive(&open);
-        let core = find(&devices).unwrap_or_else(|| {
-            open.retain(|device| device.strong_count() > 0);
-            open.push(Arc::downgrade(&new));
-            Arc::clone(&new)
-        });
-        drop(open);
+        let is_it = |device: &DeviceCore| device.context.is_same(context.cudarc());
+        let core = OPEN.find_or_open(is_it, || DeviceCore::new(context.clone()))?;
         Ok(Self { core })
     }
 
@@ -207,10 +186,7 @@ impl CudaDevice {
 
     fn check_stream(&self, stream: &CudaStream) -> Result<(), BackendError> {
         fork::check()?;
-        if stream.device() == self.core.id {
-            return Ok(());
-        }
-        Err(BackendError::invalid("stream", format!("it is one of device {}", stream.device())))
+        arguments::check_stream(stream, self.core.id)
     }
 
     fn check_mapped(&self, memory: &CudaMemory) -> Result<(), BackendError> {
@@ -223,13 +199,6 @@ impl CudaDevice {
         }
         Ok(())
     }
-}
-
-fn same_length(left: u64, right: u64) -> Result<(), BackendError> {
-    if left == right {
-        return Ok(());
-    }
-    Err(BackendError::invalid("length", format!("{left} bytes cannot be copied to {right}")))
 }
 
 impl Drop for CudaDevice {
@@ -366,7 +335,7 @@ impl Backend for CudaDevice {
         let destination = destination.as_region();
         self.check_stream(stream)?;
         stream.check_regions(Some(&source), Some(&destination))?;
-        same_length(source.len(), destination.len())?;
+        arguments::same_length(source.len(), destination.len())?;
         self.core.context.enter()?.copy(stream.queue(), span(&source)?, span(&destination)?)
     }
 
@@ -391,7 +360,7 @@ impl Backend for CudaDevice {
         let destination = destination.as_region();
         self.check_stream(stream)?;
         stream.check_regions(None, Some(&destination))?;
-        same_length(source.len() as u64, destination.len())?;
+        arguments::same_length(source.len() as u64, destination.len())?;
         self.core.context.enter()?.upload(stream.queue(), source, span(&destination)?)
     }
 
@@ -403,7 +372,7 @@ impl Backend for CudaDevice {
     ) -> Result<(), BackendError> {
         self.check_stream(stream)?;
         stream.check_regions(Some(&source), None)?;
-        same_length(source.len(), destination.len() as u64)?;
+        arguments::same_length(source.len(), destination.len() as u64)?;
         self.core.context.enter()?.download(stream.queue(), span(&source)?, destination)
     }
 

@@ -260,11 +260,11 @@ impl VirtualMemory for CudaDevice {
 
     /// Whether the process has the primary context of another device that can access this one's memory.
     fn has_others(&self) -> bool {
-        !fork::is_child() && self.shared().context().has_active_peers()
+        !fork::is_child() && self.core().context().has_active_peers()
     }
 
     fn settle_others(&self) -> Result<(), BackendError> {
         fork::check()?;
-        self.shared().context().settle_peers()
+        self.core().context().settle_peers()
     }
 }

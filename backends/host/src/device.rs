@@ -10,7 +10,7 @@ use crossbeam_channel::bounded;
 use std::sync::Arc;
 use std::time::Duration;
 use vrampool_backend::{
-    Backend, BackendError, DeviceId, MemoryInfo, MemoryKind, Properties, Region, RegionMut,
+    Backend, BackendError, DeviceId, MemoryInfo, MemoryKind, Properties, Region, RegionMut, arguments,
 };
 #[cfg(target_os = "linux")]
 use {
@@ -177,19 +177,8 @@ impl HostDevice {
     }
 
     fn check_stream(&self, stream: &HostStream) -> Result<(), BackendError> {
-        use vrampool_backend::Stream;
-        if stream.device() == self.core.id {
-            return Ok(());
-        }
-        Err(BackendError::invalid("stream", format!("it is one of device {}", stream.device())))
+        arguments::check_stream(stream, self.core.id)
     }
-}
-
-fn same_length(left: u64, right: u64) -> Result<(), BackendError> {
-    if left == right {
-        return Ok(());
-    }
-    Err(BackendError::invalid("length", format!("{left} bytes cannot be copied to {right}")))
 }
 
 impl Backend for HostDevice {
@@ -269,7 +258,7 @@ impl Backend for HostDevice {
         self.core.faults.check(Call::Copy)?;
         let (reads, writes) = ([source], [destination.as_region()]);
         stream.check_regions(&reads, &writes)?;
-        same_length(reads[0].len(), writes[0].len())?;
+        arguments::same_length(reads[0].len(), writes[0].len())?;
         stream.enqueue(&reads, &writes, |[source], [destination]| destination.copy_from_slice(source))
     }
 
@@ -296,7 +285,7 @@ impl Backend for HostDevice {
         self.core.faults.check(Call::Upload)?;
         let writes = [destination.as_region()];
         stream.check_regions(&[], &writes)?;
-        same_length(source.len() as u64, writes[0].len())?;
+        arguments::same_length(source.len() as u64, writes[0].len())?;
         let source = source.to_vec();
         stream.enqueue(&[], &writes, move |[], [bytes]| bytes.copy_from_slice(&source))
     }
@@ -311,7 +300,7 @@ impl Backend for HostDevice {
         self.core.faults.check(Call::Download)?;
         let reads = [source];
         stream.check_regions(&reads, &[])?;
-        same_length(reads[0].len(), destination.len() as u64)?;
+        arguments::same_length(reads[0].len(), destination.len() as u64)?;
         let (sender, receiver) = bounded(1);
         stream.enqueue(&reads, &[], move |[bytes], []| {
             // Nobody listens any more when the caller's synchronisation failed.

@@ -10,7 +10,7 @@ use opencl_sys as cl;
 use std::sync::Arc;
 use vrampool_backend::{
     Backend, BackendError, DeviceId, DeviceKind, MemoryInfo, MemoryKind, Properties, Region, RegionMut,
-    Stream, fork,
+    arguments, fork,
 };
 
 pub(crate) const BACKEND: &str = "opencl";
@@ -170,10 +170,7 @@ impl OpenClDevice {
 
     fn check_stream(&self, stream: &OpenClStream) -> Result<(), BackendError> {
         fork::check()?;
-        if stream.device() == self.core.id() {
-            return Ok(());
-        }
-        Err(BackendError::invalid("stream", format!("it is one of device {}", stream.device())))
+        arguments::check_stream(stream, self.core.id())
     }
 
     fn check_mapped(&self, memory: &OpenClMemory) -> Result<(), BackendError> {
@@ -211,13 +208,6 @@ fn at(ordinal: usize) -> Result<(&'static Library, RawDevice), BackendError> {
             Err(BackendError::invalid("device", reason))
         }
     }
-}
-
-fn same_length(left: u64, right: u64) -> Result<(), BackendError> {
-    if left == right {
-        return Ok(());
-    }
-    Err(BackendError::invalid("length", format!("{left} bytes cannot be copied to {right}")))
 }
 
 impl Backend for OpenClDevice {
@@ -305,7 +295,7 @@ impl Backend for OpenClDevice {
         let destination = destination.as_region();
         self.check_stream(stream)?;
         stream.check_regions(Some(&source), Some(&destination))?;
-        same_length(source.len(), destination.len())?;
+        arguments::same_length(source.len(), destination.len())?;
         source.memory().use_on(stream);
         destination.memory().use_on(stream);
         if source.memory().is_mapped() && destination.memory().is_mapped() {
@@ -337,7 +327,7 @@ impl Backend for OpenClDevice {
         let destination = destination.as_region();
         self.check_stream(stream)?;
         stream.check_regions(None, Some(&destination))?;
-        same_length(source.len() as u64, destination.len())?;
+        arguments::same_length(source.len() as u64, destination.len())?;
         destination.memory().check_host(cl::CL_MEM_HOST_READ_ONLY)?;
         destination.memory().give_to_kernels(stream)?;
         destination.memory().use_on(stream);
@@ -352,7 +342,7 @@ impl Backend for OpenClDevice {
     ) -> Result<(), BackendError> {
         self.check_stream(stream)?;
         stream.check_regions(Some(&source), None)?;
-        same_length(source.len(), destination.len() as u64)?;
+        arguments::same_length(source.len(), destination.len() as u64)?;
         source.memory().check_host(cl::CL_MEM_HOST_WRITE_ONLY)?;
         source.memory().give_to_kernels(stream)?;
         source.memory().use_on(stream);

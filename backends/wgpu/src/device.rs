@@ -8,12 +8,12 @@ use crate::listing::{self, Listed};
 use crate::memory::{GRANULARITY, Span, WgpuMemory, usages_of};
 use crate::shared::{DeviceCore, Identity};
 use crate::stream::WgpuStream;
-use parking_lot::Mutex;
+use std::cell::Cell;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
 use vrampool_backend::{
-    Backend, BackendError, Capabilities, DeviceId, Memory, MemoryInfo, MemoryKind, Placement, Properties,
-    Region, RegionMut, Stream, fork,
+    Backend, BackendError, Capabilities, DeviceId, Memory, MemoryInfo, MemoryKind, OpenDevices, Placement,
+    Properties, Region, RegionMut, arguments, fork,
 };
 use wgpu::BufferUsages;
 
@@ -27,12 +27,9 @@ pub struct WgpuDevice {
 }
 
 /// Every device that somebody has a handle to, so that one device of wgpu's has one order of work.
-static OPEN: Mutex<Vec<Weak<DeviceCore>>> = Mutex::new(Vec::new());
+static OPEN: OpenDevices<DeviceCore> = OpenDevices::new();
 
-/// Which of them [`open`](WgpuDevice::open) opened, by number.
-static OPENED: Mutex<Vec<(usize, Weak<DeviceCore>)>> = Mutex::new(Vec::new());
-
-/// How often one of those was found lost, and another opened in its place.
+/// How often a device of the list was found lost, and another opened in its place.
 static LOST: AtomicU64 = AtomicU64::new(0);
 
 impl WgpuDevice {
@@ -45,23 +42,21 @@ impl WgpuDevice {
     /// there is no adapter of this number; else what wgpu reports.
     pub fn open(ordinal: usize) -> Result<Self, BackendError> {
         fork::opening()?;
-        // Held meanwhile, so that two who come at once open one device.
-        let mut opened = OPENED.lock();
-        let known = opened.iter().filter(|(number, _)| *number == ordinal).find_map(|(_, one)| one.upgrade());
-        if let Some(core) = known {
-            if core.gpu.check().is_ok() {
-                return Ok(Self { core });
-            }
-            // Relaxed: under the lock.
-            LOST.fetch_add(1, Ordering::Relaxed);
-        }
-        let device = Self::open_anew(ordinal)?;
-        opened.retain(|(number, one)| *number != ordinal && one.strong_count() > 0);
-        opened.push((ordinal, Arc::downgrade(&device.core)));
-        Ok(device)
+        let is_lost = Cell::new(false);
+        let is_it = |core: &DeviceCore| {
+            let is_alive = core.is_listed(ordinal) && core.gpu.check().is_ok();
+            is_lost.set(is_lost.get() || core.is_listed(ordinal) && !is_alive);
+            is_alive
+        };
+        let core = OPEN.find_or_open(is_it, || {
+            // Relaxed: one device is opened at a time.
+            LOST.fetch_add(u64::from(is_lost.get()), Ordering::Relaxed);
+            Self::open_anew(ordinal)
+        })?;
+        Ok(Self { core })
     }
 
-    fn open_anew(ordinal: usize) -> Result<Self, BackendError> {
+    fn open_anew(ordinal: usize) -> Result<DeviceCore, BackendError> {
         let mut adapters = listing::adapters()?;
         if ordinal >= adapters.len() {
             let reason = format!("there are {} devices", adapters.len());
@@ -82,7 +77,7 @@ impl WgpuDevice {
         let listed = listing::describe(ordinal, &adapter.get_info());
         let gpu = Arc::new(Gpu::own(device, queue)?);
         let id = Identity::Listed { ordinal, times_lost: LOST.load(Ordering::Relaxed) };
-        Ok(Self::register(Arc::new(DeviceCore::new(gpu, listed, id, None))))
+        Ok(DeviceCore::new(gpu, listed, id, None))
     }
 
     /// The device of this name: `wgpu` (the first), `wgpu:1`, or `1`.
@@ -108,14 +103,20 @@ impl WgpuDevice {
             std::mem::forget((device, queue));
             return Err(error);
         }
-        let alive = OPEN.lock().iter().filter_map(Weak::upgrade).collect::<Vec<_>>();
-        if let Some(core) = alive.into_iter().find(|core| core.gpu.is(&device)) {
-            core.gpu.check_queue(&queue)?;
-            return Ok(Self { core });
+        let (searched, its_queue, mut is_new) = (device.clone(), queue.clone(), false);
+        let core = OPEN.find_or_open(
+            |core| core.gpu.is(&searched),
+            || {
+                is_new = true;
+                let listed = listing::describe(0, &device.adapter_info());
+                let gpu = Arc::new(Gpu::shared(device, queue)?);
+                Ok::<_, BackendError>(DeviceCore::new(gpu, listed, Identity::Unlisted, None))
+            },
+        )?;
+        if !is_new {
+            core.gpu.check_queue(&its_queue)?;
         }
-        let listed = listing::describe(0, &device.adapter_info());
-        let gpu = Arc::new(Gpu::shared(device, queue)?);
-        Ok(Self::register(Arc::new(DeviceCore::new(gpu, listed, Identity::Unlisted, None))))
+        Ok(Self { core })
     }
 
     /// Another device to the pool, on the same device of wgpu's, that hands out at most `bytes` of memory at
@@ -127,20 +128,6 @@ impl WgpuDevice {
         self.core.gpu.check()?;
         let (gpu, listed) = (Arc::clone(&self.core.gpu), self.core.listed.clone());
         Ok(Self { core: Arc::new(DeviceCore::new(gpu, listed, Identity::Unlisted, Some(bytes))) })
-    }
-
-    fn register(new: Arc<DeviceCore>) -> Self {
-        let mut open = OPEN.lock();
-        open.retain(|device| device.strong_count() > 0);
-        // Another thread may have come with the same device in between. Let go behind the lock.
-        let alive = open.iter().filter_map(Weak::upgrade).collect::<Vec<_>>();
-        let same = alive.iter().find(|other| other.gpu.is(new.gpu.device())).map(Arc::clone);
-        let core = same.unwrap_or_else(|| {
-            open.push(Arc::downgrade(&new));
-            new
-        });
-        drop(open);
-        Self { core }
     }
 
     /// What the list says of it. Its number is that of the list it was opened from, and 0 for
@@ -168,10 +155,7 @@ impl WgpuDevice {
 
     fn check_stream(&self, stream: &WgpuStream) -> Result<(), BackendError> {
         fork::check()?;
-        if stream.device() == self.core.id {
-            return Ok(());
-        }
-        Err(BackendError::invalid("stream", format!("it is one of device {}", stream.device())))
+        arguments::check_stream(stream, self.core.id)
     }
 
     fn check_mapped(&self, memory: &WgpuMemory, offset: u64, bytes: usize) -> Result<(), BackendError> {
@@ -202,13 +186,6 @@ impl WgpuDevice {
         gpu.check()?;
         Ok(buffer)
     }
-}
-
-fn same_length(left: u64, right: u64) -> Result<(), BackendError> {
-    if left == right {
-        return Ok(());
-    }
-    Err(BackendError::invalid("length", format!("{left} bytes cannot be copied to {right}")))
 }
 
 impl Drop for WgpuDevice {
@@ -328,7 +305,7 @@ impl Backend for WgpuDevice {
         let destination = destination.as_region();
         self.check_stream(stream)?;
         stream.check_regions(Some(&source), Some(&destination))?;
-        same_length(source.len(), destination.len())?;
+        arguments::same_length(source.len(), destination.len())?;
         let from = Span::around(&source, BufferUsages::COPY_SRC, "source")?;
         let to = Span::new(&destination, BufferUsages::COPY_DST, "destination")?;
         if from.buffer == to.buffer {
@@ -375,7 +352,7 @@ impl Backend for WgpuDevice {
         let destination = destination.as_region();
         self.check_stream(stream)?;
         stream.check_regions(None, Some(&destination))?;
-        same_length(source.len() as u64, destination.len())?;
+        arguments::same_length(source.len() as u64, destination.len())?;
         self.core.upload(source, Span::new(&destination, BufferUsages::COPY_DST, "destination")?)
     }
 
@@ -387,7 +364,7 @@ impl Backend for WgpuDevice {
     ) -> Result<(), BackendError> {
         self.check_stream(stream)?;
         stream.check_regions(Some(&source), None)?;
-        same_length(source.len(), destination.len() as u64)?;
+        arguments::same_length(source.len(), destination.len() as u64)?;
         self.core.download(Span::around(&source, BufferUsages::COPY_SRC, "source")?, destination)
     }
 

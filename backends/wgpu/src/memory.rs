@@ -1,10 +1,9 @@
 //! Memory of a wgpu device.
 
-use crate::account::Charge;
 use crate::shared::DeviceCore;
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
-use vrampool_backend::{BackendError, Memory, MemoryKind, Placement, Region, Usage, fork};
+use vrampool_backend::{BackendError, Charge, Memory, MemoryKind, Placement, Region, Usage, fork};
 use wgpu::BufferUsages;
 
 /// What offsets and lengths of copies and fills are a multiple of, bytes.

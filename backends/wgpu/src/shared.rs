@@ -1,6 +1,5 @@
 //! The state that all handles of a device share.
 
-use crate::account::{Account, Charge};
 use crate::device::BACKEND;
 use crate::driver;
 use crate::dropped::{self, Dropped};
@@ -11,7 +10,7 @@ use crate::recorder::Recorder;
 use crate::staging::{Readbacks, Sizes};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use vrampool_backend::{BackendError, Capabilities, DeviceId, Properties};
+use vrampool_backend::{Account, BackendError, Capabilities, Charge, DeviceId, Properties};
 
 /// What a device's handles, streams, events and memory share.
 #[derive(Debug)]
@@ -103,6 +102,11 @@ impl DeviceCore {
 
     pub(crate) fn limits(&self) -> &wgpu::Limits {
         &self.limits
+    }
+
+    /// Whether it was opened by this number of the list.
+    pub(crate) fn is_listed(&self, ordinal: usize) -> bool {
+        self.id.key & (1 << 127 | u128::from(u64::MAX)) == ordinal as u128
     }
 
     pub(crate) fn new(gpu: Arc<Gpu>, listed: Listed, id: Identity, limit: Option<u64>) -> Self {

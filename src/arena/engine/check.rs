@@ -1,9 +1,9 @@
 //! The arena's own audit, for tests: every rule that its records keep, checked by a walk over all of them.
 
-use super::layout::Zone;
 use super::operations::Arena;
 use super::record::State;
 use super::table::end_of;
+use super::zone::Zone;
 use std::collections::HashSet;
 
 impl Arena {

@@ -1,6 +1,6 @@
 //! What an arena answers instead of doing what it was asked.
 
-use super::layout::Zone;
+use super::zone::Zone;
 
 /// Why an arena did not do what it was asked. A call that fails has changed nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

@@ -3,10 +3,10 @@
 
 use super::block::{BlockId, Span, SpanState};
 use super::error::ArenaError;
-use super::layout::Zone;
 use super::operations::Arena;
 use super::record::{State, Tag};
 use super::table::end_of;
+use super::zone::Zone;
 
 impl Arena {
     /// What sizes round up to and offsets are multiples of, bytes.

@@ -3,12 +3,6 @@
 use super::error::Fault;
 use super::event::{Event, Op};
 
-/// The columns, and the first line of files of earlier versions, which have no last line.
-pub(crate) const HEADER: &str = "op,id,size,stream,t_us";
-
-/// The first line of files whose last line counts their events.
-pub(crate) const NEW_HEADER: &str = "op,id,size,stream,t_us,v2";
-
 /// The operation of the last line: `end,EVENTS,CHECKSUM,0,0`.
 pub(crate) const END: &[u8] = b"end,";
 

@@ -1,11 +1,8 @@
 //! Errors of reading a trace.
 
-use super::csv::{HEADER, NEW_HEADER};
+use super::bounds::{HEADER, MAX_LINE, MAX_STREAMS, NEW_HEADER, RMM_HEADER};
 use super::doubt::Doubt;
 use super::format::Format;
-use super::import::RMM_HEADER;
-use super::ledger::MAX_STREAMS;
-use super::lines::MAX_LINE;
 use super::place::Place;
 use crate::output::shown;
 use std::fmt;
@@ -301,5 +298,12 @@ impl Fault {
     /// Of so many more items.
     pub(crate) fn out_of_memory<T>(items: usize) -> Self {
         Self::OutOfMemory { bytes: (items as u64).saturating_mul(size_of::<T>() as u64) }
+    }
+}
+
+impl Place {
+    pub(crate) fn error(self, trace: String, fault: Fault) -> TraceError {
+        let Self { line, offset, device, event, field } = self;
+        TraceError { trace: trace.into(), line, offset, device, event, field, fault }
     }
 }

@@ -1,7 +1,8 @@
 //! A trace in memory, and its readers.
 
+use super::bounds::{HEADER, NEW_HEADER};
 use super::csv;
-use super::csv::{END, HEADER, NEW_HEADER, Wrong};
+use super::csv::{END, Wrong};
 use super::doubt::{Doubt, Doubts, Warning};
 use super::error::{Fault, TraceError};
 use super::event::{Event, Op};

@@ -2,12 +2,11 @@
 
 use super::host_side::HostSide;
 use super::{Context, Handle, Queue, RawEvent, device::info, device::number};
-use crate::account::Charge;
 use crate::error::{OUT_OF_RESOURCES, check, check_allocation, lost};
 use opencl_sys as cl;
 use parking_lot::Mutex;
 use std::ffi::c_void;
-use vrampool_backend::{BackendError, fork};
+use vrampool_backend::{BackendError, Charge, fork};
 
 /// What kernels do with a buffer.
 pub(crate) const KERNEL: cl::cl_mem_flags =

@@ -7,11 +7,11 @@ mod tests;
 use super::block::BlockId;
 use super::error::ArenaError;
 use super::free::FreeBlocks;
-use super::layout::Zone;
 use super::operations::Arena;
 use super::record::{NONE, Record, State, Tag};
 use super::space::{Space, choose};
 use super::table::{Table, end_of};
+use super::zone::Zone;
 
 /// When something was looked up in an arena in which nothing moves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,6 +2,7 @@
 
 mod order;
 mod parts;
+mod streams;
 #[cfg(test)]
 mod tests;
 
@@ -11,10 +12,8 @@ use parts::{Part, Parts};
 use smallvec::SmallVec;
 use std::mem;
 use std::ops::Range;
+pub(crate) use streams::{Streams, add};
 use vrampool_backend::{Stream, StreamId};
-
-/// Streams, each once; hardly ever more than two.
-pub(crate) type Streams<S> = SmallVec<[S; 2]>;
 
 /// Streams, each once, with the era of the last free of theirs that is to be waited for.
 pub(crate) type Awaited<S> = SmallVec<[(S, u64); 1]>;
@@ -33,13 +32,6 @@ pub(crate) fn await_also<S: Stream>(awaited: &mut Awaited<S>, stream: &S, era: u
     match awaited.iter_mut().find(|(known, _)| known.id() == stream.id()) {
         Some((_, known)) => *known = era.max(*known),
         None => awaited.push((stream.clone(), era)),
-    }
-}
-
-/// Adds a stream that is not among them.
-pub(crate) fn add<S: Stream>(streams: &mut Streams<S>, stream: &S) {
-    if streams.iter().all(|known| known.id() != stream.id()) {
-        streams.push(stream.clone());
     }
 }
 

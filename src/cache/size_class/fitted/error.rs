@@ -1,7 +1,6 @@
 //! Why fitted classes could not be read or written.
 
-use super::classes::FittedClasses;
-use super::file::{HEADER, MAX_FILE, OLD_HEADER};
+use super::bounds::{HEADER, MAX_CLASSES, MAX_FILE, OLD_HEADER};
 use crate::output::{OutputFault, shown};
 use std::fmt;
 use std::io;
@@ -106,6 +105,6 @@ pub enum Fault {
         before: u64,
     },
     /// More sizes than are allowed.
-    #[error("the file has more than {most} sizes; fit fewer classes", most = FittedClasses::MAX_CLASSES)]
+    #[error("the file has more than {most} sizes; fit fewer classes", most = MAX_CLASSES)]
     TooManyClasses,
 }

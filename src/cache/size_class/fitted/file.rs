@@ -1,5 +1,6 @@
 //! Fitted classes as text.
 
+use super::bounds::{HEADER, MAX_FILE, OLD_HEADER};
 use super::classes::FittedClasses;
 use super::error::{Fault, FittedError};
 use crate::output::checksum::Checksum;
@@ -10,18 +11,8 @@ use std::io::Read;
 use std::path::Path;
 use std::str::FromStr;
 
-/// The first line of every file. The number is the format's, and that of the general rule for what was not
-/// learned.
-pub(crate) const HEADER: &str = "vrampool fitted classes 2";
-
-/// The first line of files of earlier versions, and of those that people write: without a last line `end`.
-pub(crate) const OLD_HEADER: &str = "vrampool fitted classes 1";
-
 /// The first word of the last line.
 const END: &[u8] = b"end ";
-
-/// The most bytes that a file of classes may have: comments have room.
-pub const MAX_FILE: usize = 1 << 16;
 
 /// What errors call what is no file.
 const UNNAMED: &str = "fitted classes";

@@ -1,6 +1,6 @@
 //! Assigning addresses to the allocations of a trace, for formats that need them.
 
-use super::ExportError;
+use super::error::ExportError;
 use crate::arena::engine::{Arena, ArenaLayout, BlockId, Zone};
 use crate::trace::file::event::{Event, Op};
 use crate::trace::file::reader::Trace;

@@ -1,6 +1,6 @@
 //! Writing PyTorch memory snapshots.
 
-use super::ExportError;
+use super::error::ExportError;
 use super::layout::{AddressLayout, Placed, START, UNIT};
 use super::pickle::Pickler;
 use crate::trace::file::event::Op;

@@ -1,9 +1,9 @@
 //! Writing RMM logs.
 
-use super::ExportError;
+use super::error::ExportError;
 use super::layout::AddressLayout;
+use crate::trace::file::bounds::RMM_HEADER;
 use crate::trace::file::event::Op;
-use crate::trace::file::import::RMM_HEADER;
 use crate::trace::file::reader::Trace;
 use std::io::Write;
 

@@ -2,10 +2,10 @@
 
 use super::budget::Budget;
 use super::overlaps::Overlaps;
+use crate::trace::file::bounds::MAX_STREAMS;
 use crate::trace::file::doubt::{Doubt, Doubts};
 use crate::trace::file::error::Fault;
 use crate::trace::file::event::{Event, Op};
-use crate::trace::file::ledger::MAX_STREAMS;
 use crate::trace::file::place::Place;
 use crate::trace::file::reader::Trace;
 // Not a faster hash: addresses come from files, and this one's collisions cannot be made on purpose.

@@ -13,8 +13,8 @@ mod refused;
 mod rmm;
 mod words;
 
+use super::bounds::{HEADER, NEW_HEADER, RMM_HEADER};
 use super::csv;
-use super::csv::{HEADER, NEW_HEADER};
 use super::doubt::Doubts;
 use super::error::{Fault, TraceError};
 use super::format::Format;
@@ -24,8 +24,6 @@ use super::reader::{Limits, Trace, UNNAMED, stem};
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
-
-pub(crate) use rmm::HEADER as RMM_HEADER;
 
 /// Bytes that reading a snapshot may take: for what surrounds its events, and for each event that it may
 /// have.
