@@ -39,7 +39,7 @@ pub enum OutputFault {
     #[error("the path is a folder; name a file in it")]
     Folder,
     /// The output is a file that is read.
-    #[error("the output file is also the input {}; write to another file", shown(.input))]
+    #[error("the output is also the input {}; write to another file", shown(.input))]
     IsInput {
         /// The input.
         input: PathBuf,
