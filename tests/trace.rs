@@ -177,7 +177,7 @@ fn as_many_streams_as_there_can_be_and_no_more() {
 fn files_that_cannot_be_read_are_named() {
     let error = Trace::read("no/such/file.csv").expect_err("no such file");
     assert!(matches!(error.fault, Fault::Open(_)) && error.line.is_none(), "{error}");
-    assert!(error.to_string().starts_with("no/such/file.csv: it cannot be opened"), "{error}");
+    assert!(error.to_string().starts_with("no/such/file.csv: the file cannot be opened"), "{error}");
     let error = Trace::read(env!("CARGO_MANIFEST_DIR")).expect_err("a directory");
     assert!(matches!(error.fault, Fault::Read(_) | Fault::Open(_)), "{error}");
     assert!(std::error::Error::source(&error).is_some());

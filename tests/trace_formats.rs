@@ -52,7 +52,7 @@ fn a_snapshot_is_its_history_and_what_was_there_before() {
     assert_eq!(lines(other.events()), ["a,0,2097152,0,0"]);
     let error = Import::new().device(2).parse(SNAPSHOT).expect_err("no such device");
     assert!(matches!(error.fault, Fault::NoDevice { device: 2, devices: 2 }), "{error}");
-    assert!(error.to_string().contains("it is one of 2 devices"), "{error}");
+    assert!(error.to_string().contains("choose one of its 2 devices"), "{error}");
 }
 
 #[test]

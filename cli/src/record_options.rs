@@ -59,7 +59,7 @@ impl Recording {
         }
     }
 
-    /// Writes the recording and reports dropped events on standard error. Returns the number of events written.
+    /// Writes the recording and reports dropped events on standard error. Returns the events written.
     pub(crate) fn save(self) -> Result<u64, Box<dyn Error>> {
         let Some((output, recorder)) = self.0 else { return Ok(0) };
         let path = output.path().to_owned();

@@ -6,8 +6,8 @@ use std::process::Command;
 use vrampool::any;
 use vrampool_test_support::skip;
 
-/// Returns the names of all devices except the host. A backend without a device is reported, and fails the test
-/// if `VRAMPOOL_REQUIRE` lists it.
+/// Returns the names of all devices except the host. A backend without a device is reported, and fails the
+/// test if `VRAMPOOL_REQUIRE` lists it.
 fn names() -> Vec<String> {
     let devices = any::devices();
     for absent in &devices.absent {

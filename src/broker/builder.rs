@@ -58,7 +58,7 @@ pub struct BrokerBuilder<B: Backend> {
 }
 
 impl<B: Backend> Broker<B> {
-    /// How to make one for `device`.
+    /// Returns a builder for a broker on `device`.
     pub fn builder(device: &B) -> BrokerBuilder<B> {
         BrokerBuilder::new(device)
     }

@@ -67,7 +67,7 @@ impl<B: Backend> Sleeper<B> {
         Self::builder(device).build()
     }
 
-    /// How to make one of your choice.
+    /// Returns a builder.
     pub fn builder(device: &B) -> SleeperBuilder<B> {
         SleeperBuilder::new(device)
     }

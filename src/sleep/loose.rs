@@ -1,5 +1,5 @@
-//! Blocks on a device without virtual memory: separate allocations, which are freed to sleep and allocated anew,
-//! at other addresses, to wake.
+//! Blocks on a device without virtual memory: separate allocations, which are freed to sleep and allocated
+//! anew, at other addresses, to wake.
 
 use super::{BlockState, Offload, SleepReport, SleepState, SleepUsage, WakeReport};
 use crate::arena::engine::ArenaError;

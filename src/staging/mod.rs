@@ -1,4 +1,4 @@
-//! Pinned blocks for staged copies, up to a limit. Without a free block a caller waits, or copies without one.
+//! Pinned blocks for staged copies, up to a limit. Without a free block a caller waits or copies directly.
 //! The runs of a broker and the [`Stager`](crate::Stager) use them.
 
 pub(crate) mod ledger;

@@ -4,15 +4,15 @@ use std::error::Error;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use vrampool_backend::BackendError;
 
-/// Runs `act` in a child, which must exit with success, destructors included. An alarm ends a child that hangs.
+/// Runs `act` in a child, which must exit with success, destructors included. An alarm ends a hung child.
 pub fn in_child(act: impl FnOnce()) {
     in_child_that_ends(act, std::process::exit);
 }
 
 /// As [`in_child`], with the function that ends the child.
 pub fn in_child_that_ends(act: impl FnOnce(), end: fn(i32) -> !) {
-    // SAFETY: the child continues with a copy of this thread alone. It uses the C library's allocator, which is
-    // usable in a child.
+    // SAFETY: the child continues with a copy of this thread alone. It uses the C library's allocator, which
+    // is usable in a child.
     match unsafe { libc::fork() } {
         0 => {
             // SAFETY: a call without memory.
@@ -43,8 +43,8 @@ pub fn assert_forked<T, E: Error>(outcome: Result<T, E>) {
 
 /// Ends a child at once.
 ///
-/// The standard library's exit blocks forever if another thread of the parent was starting or ending a thread;
-/// a driver's exit handlers may block, too.
+/// The standard library's exit blocks forever if another thread of the parent was starting or ending a
+/// thread; a driver's exit handlers may block, too.
 pub fn end_at_once(code: i32) -> ! {
     // SAFETY: a call without memory.
     unsafe { libc::_exit(code) }

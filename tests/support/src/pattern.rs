@@ -1,6 +1,6 @@
 //! The byte sequence that test kernels write and verify.
 
-/// Returns the first `bytes` bytes of the sequence of `seed`, which differs from word to word and seed to seed.
+/// Returns the first `bytes` bytes of the sequence of `seed`.
 ///
 /// Every backend's test kernels implement the same sequence.
 #[must_use]

@@ -13,7 +13,7 @@ use std::io;
 /// assert_eq!(error.line, Some(3));
 /// assert_eq!(
 ///     error.to_string(),
-///     "fitted classes, line 3: 256 is not larger than 512 in the line before; write each size once, smallest first"
+///     "fitted classes, line 3: 256 is not larger than 512 in the previous line; write each size once, smallest first"
 /// );
 /// ```
 #[derive(Debug)]

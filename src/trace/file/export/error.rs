@@ -1,11 +1,11 @@
-//! Why a trace could not be written.
+//! Errors of writing a trace.
 
 use crate::output::{OutputError, shown};
 use crate::trace::file::error::Fault;
 use std::io;
 use std::path::PathBuf;
 
-/// Why a trace could not be written.
+/// An error of writing a trace.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExportError {
@@ -20,7 +20,7 @@ pub enum ExportError {
     ReadBack {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The fault.
         fault: Fault,
     },
     /// More is live at once than there are addresses.
@@ -30,7 +30,7 @@ pub enum ExportError {
     TooLarge {
         /// The event, from 0.
         event: u64,
-        /// Bytes asked for.
+        /// Requested bytes.
         size: u64,
         /// Bytes that have addresses.
         max: u64,

@@ -20,7 +20,7 @@ pub struct AuditDevice<B: Backend> {
 #[derive(Debug)]
 pub struct AuditMemory<B: Backend> {
     _leaving: Leaving,
-    /// The memory of the device below. Released before `ticket`, so that the count is never below what is taken.
+    /// The memory below. Released before `ticket`, so that the count is never below what is taken.
     pub inner: B::Memory,
     /// Unset for reserved addresses.
     ticket: Option<Ticket>,
