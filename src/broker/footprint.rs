@@ -1,7 +1,7 @@
 //! How much of a device arrays take: what the pool and the device round up to is counted.
 
 use super::Footprint;
-use super::state::PlanArray;
+use super::plan_array::PlanArray;
 use crate::cache::size_class::SizeClasses;
 use crate::pool::Pool;
 use vrampool_backend::Backend;
