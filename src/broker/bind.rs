@@ -1,7 +1,7 @@
 //! The device memory of a plan, split by stream, and the data of its arrays.
 
 use super::course::{Piece, Rows};
-use super::plan::{Data, Way};
+use super::data::{Data, Way};
 use super::request::Role;
 use super::slot::{StreamSlot, unknown};
 use super::state::{Grant, Held};

@@ -1,8 +1,7 @@
 //! Clients of a broker: their settings and their handles.
 
-use super::handle::{group_name, idle};
 use super::request::Queued;
-use super::state::{BrokerCore, Entry, Group, InvalidateHook, ReadyHook};
+use super::state::{BrokerCore, Entry, Group, InvalidateHook, ReadyHook, group_name, idle};
 use super::{ArrayId, ArrayRequest, BrokerError, ClientId, ClientStats, LimitMode, Response, Share, Warning};
 use crate::sync::fork_arc::ForkArc;
 use std::collections::BTreeMap;

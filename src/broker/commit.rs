@@ -3,7 +3,8 @@
 use super::client::take_empty;
 use super::footprint::{Demand, Rounding};
 use super::partition::{MANY_CHUNKS, Partition, fit};
-use super::state::{BrokerCore, Grant, Held, PlanArray, State, arrays, batch};
+use super::plan_array::PlanArray;
+use super::state::{BrokerCore, Grant, Held, State, arrays, batch};
 use super::{BrokerCounts, BrokerError, ClientId, Footprint, Response, Warning};
 use std::collections::BTreeMap;
 use std::sync::Arc;

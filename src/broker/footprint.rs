@@ -1,7 +1,7 @@
 //! The device memory that arrays take, including what the pool and the device add by rounding.
 
 use super::Footprint;
-use super::state::PlanArray;
+use super::plan_array::PlanArray;
 use crate::cache::size_class::SizeClasses;
 use crate::pool::Pool;
 use vrampool_backend::Backend;

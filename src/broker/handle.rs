@@ -2,10 +2,10 @@
 
 use super::client::{Client, ClientHandle};
 use super::host_array::{Bytes, Spilled, choose};
-use super::state::{BrokerCore, Group};
+use super::state::{BrokerCore, Group, idle};
 use super::{
-    Allocator, BrokerError, BrokerStats, DEFAULT_GROUP, HostArray, HostBacking, LimitMode, PinnedLedger,
-    Plan, RegisteredClient,
+    Allocator, BrokerError, BrokerStats, HostArray, HostBacking, LimitMode, PinnedLedger, Plan,
+    RegisteredClient,
 };
 use crate::cache::size_class::SizeClasses;
 use crate::environment::UNLIMITED;
@@ -313,19 +313,6 @@ impl<B: Backend> Broker<B> {
     pub fn pool(&self) -> Pool<B> {
         self.core.pool().0
     }
-}
-
-/// A group whose settings may change.
-pub(super) fn idle<'a, B: Backend>(
-    group: &'a mut Group<B>,
-    name: &str,
-) -> Result<&'a mut Group<B>, BrokerError> {
-    if group.is_running { Err(BrokerError::Busy { group: name.to_owned() }) } else { Ok(group) }
-}
-
-/// The group that a client names, or the default one.
-pub(super) fn group_name(name: &str) -> String {
-    (if name.is_empty() { DEFAULT_GROUP } else { name }).to_owned()
 }
 
 /// A pool for one way to allocate.

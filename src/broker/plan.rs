@@ -1,9 +1,11 @@
 //! The result of a commit: memory for a batch, and its execution.
 
 use super::commit::response;
-use super::host_array::{Bytes, Spilled};
+use super::data::{Data, Way};
+use super::host_array::Bytes;
 use super::partition::Partition;
-use super::run::{Progress, RunReport};
+use super::progress::{Progress, RunReport};
+use super::response::Response;
 use super::slot::Chunk;
 use super::state::{BrokerCore, Grant};
 use super::{ArrayId, BrokerError, ClientHandle, HostArray, run};
@@ -11,18 +13,6 @@ use crate::sync::fork_arc::ForkArc;
 use std::fmt;
 use std::sync::Arc;
 use vrampool_backend::{Backend, fork};
-
-/// The memory granted to one client.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Response {
-    /// The partition of the whole group.
-    pub partition: Partition,
-    /// Chunks that are on the device at a time, each on a stream of its own.
-    pub streams: usize,
-    /// The client's arrays: label and id. None for one that asked for nothing.
-    pub arrays: Vec<(String, ArrayId)>,
-}
 
 /// A group's memory, granted. It stays with the clients when the plan is dropped, for the next commit;
 /// another client that truly lacks memory may take it back while nothing runs, and the next run gets memory
@@ -115,33 +105,6 @@ impl<'a, B: Backend> From<&'a mut HostArray<B>> for HostSink<'a, B> {
     fn from(array: &'a mut HostArray<B>) -> Self {
         Self::Array(array)
     }
-}
-
-/// Data of an array, as a run uses them.
-#[derive(Debug)]
-pub(crate) enum Data<'a, B: Backend> {
-    Read(&'a [u8]),
-    Write(&'a mut [u8]),
-    Pinned(&'a B::Memory, u64),
-    File(&'a Spilled, u64),
-}
-
-impl<B: Backend> Data<'_, B> {
-    pub(crate) fn len(&self) -> u64 {
-        match self {
-            Self::Read(bytes) => bytes.len() as u64,
-            Self::Write(bytes) => bytes.len() as u64,
-            Self::Pinned(_, len) | Self::File(_, len) => *len,
-        }
-    }
-}
-
-/// The use of bound data.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Way {
-    Up,
-    Down,
-    Both,
 }
 
 type ProgressHook<'a> = Box<dyn Fn(&Progress) + Sync + 'a>;

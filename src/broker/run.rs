@@ -3,77 +3,18 @@
 use super::bind::{bound, hand_over, rows, sort};
 use super::commit::{Ended, InRun};
 use super::course::{Course, Failure};
-use super::plan::{Data, Way};
+use super::data::{Data, Way};
+use super::progress::{ProgressHook, RunReport};
 use super::request::Role;
-use super::session::{ProgressHook, Session};
+use super::session::Session;
 use super::slot::{Chunk, StreamSlot};
 use super::state::{BrokerCore, Grant, Held};
 use super::transfer::Side;
-use super::{ArrayId, BrokerError, ClientId, Stage};
+use super::{ArrayId, BrokerError, ClientId};
 use crate::sync::Instant;
-use std::ops::Range;
 use std::panic::resume_unwind;
 use std::sync::Arc;
-use std::time::Duration;
 use vrampool_backend::Backend;
-
-/// The progress of a run.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Progress {
-    /// The chunk that was finished.
-    pub chunk: u64,
-    /// Its runs.
-    pub range: Range<u64>,
-    /// Chunks that are finished.
-    pub chunks_done: u64,
-    /// Runs that are finished.
-    pub runs_done: u64,
-    /// Runs of the batch.
-    pub runs: u64,
-    /// Runs of a chunk, of those that begin now.
-    pub chunk_len: u64,
-}
-
-/// The report of a run.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct RunReport {
-    /// Chunks.
-    pub chunks: u64,
-    /// Runs of the batch.
-    pub runs: u64,
-    /// Runs of a chunk in the end.
-    pub chunk_len: u64,
-    /// Streams that they were run on.
-    pub streams: usize,
-    /// Reductions of the chunk size, because other programs or clients needed memory.
-    pub shrinks: u64,
-    /// Bytes copied to the device and from it.
-    pub bytes_copied: u64,
-    /// The duration.
-    pub elapsed: Duration,
-    /// The timeline of a [timed](super::Execution::timed) run, unordered.
-    pub spans: Vec<Span>,
-}
-
-/// A stage of a chunk on a stream, as the host saw it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Span {
-    /// The chunk.
-    pub chunk: u64,
-    /// Its runs.
-    pub range: Range<u64>,
-    /// The number of the stream among those of the run.
-    pub stream: usize,
-    /// The stage.
-    pub stage: Stage,
-    /// When it began, from the beginning of the run.
-    pub start: Duration,
-    /// When it was done.
-    pub end: Duration,
-}
 
 pub(crate) fn run<'a, B, F>(
     core: &'a BrokerCore<B>,

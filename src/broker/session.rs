@@ -2,8 +2,8 @@
 
 use super::course::{Course, Failure, Piece};
 use super::footprint::{Demand, Rounding};
+use super::progress::{Progress, ProgressHook, Span};
 use super::request::Role;
-use super::run::{Progress, Span};
 use super::slot::{Chunk, StreamSlot, unknown};
 use super::state::{BrokerCore, Grant, Held};
 use super::transfer::{Mover, Side};
@@ -15,7 +15,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 use vrampool_backend::Backend;
 
-pub(super) type ProgressHook<'a> = dyn Fn(&Progress) + Sync + 'a;
 pub(super) type Panic = Box<dyn Any + Send>;
 
 /// State that the threads of a run share.

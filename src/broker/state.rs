@@ -1,14 +1,16 @@
 //! The state that a broker shares with its clients and plans.
 
+use super::DEFAULT_GROUP;
 use super::footprint::Rounding;
 use super::host_array::SpillAccount;
 use super::partition::Partition;
+use super::plan_array::PlanArray;
 use super::request::{ArrayRequest, Queued};
 use super::share::Shares;
 use super::turn::Turn;
 use super::{
     Allocator, ArrayId, BrokerCounts, BrokerError, BrokerStats, ChunkLayout, ClientId, ClientStats,
-    LastFigures, LimitMode, RegisteredClient, Response, Role, Warning,
+    LastFigures, LimitMode, RegisteredClient, Response, Warning,
 };
 use crate::pool::Pool;
 use crate::pool::buffer::Buffer;
@@ -161,29 +163,6 @@ impl Grant {
         self.arrays.iter().any(|array| array.id == held.array)
             && held.slot.is_none_or(|slot| slot < self.slots)
             && (held.len == self.partition.chunk_len() || !held.layout.is_cut)
-    }
-}
-
-/// An array of a plan.
-#[derive(Debug, Clone)]
-pub(crate) struct PlanArray {
-    pub(crate) id: ArrayId,
-    pub(crate) client: ClientId,
-    pub(crate) label: String,
-    pub(crate) layout: ChunkLayout,
-    pub(crate) role: Role,
-    pub(crate) kind: MemoryKind,
-}
-
-impl PlanArray {
-    /// Whether all streams use the same memory.
-    pub(crate) fn is_shared(&self) -> bool {
-        !self.layout.is_cut && self.role != Role::Scratch
-    }
-
-    /// Whether it allows one stream only.
-    pub(crate) fn is_sole(&self) -> bool {
-        !self.layout.is_cut && self.role.is_downloaded()
     }
 }
 
@@ -395,4 +374,17 @@ impl<B: Backend> fmt::Debug for BrokerCore<B> {
             .field("state", &*self.state.lock())
             .finish_non_exhaustive()
     }
+}
+
+/// A group whose settings may change.
+pub(super) fn idle<'a, B: Backend>(
+    group: &'a mut Group<B>,
+    name: &str,
+) -> Result<&'a mut Group<B>, BrokerError> {
+    if group.is_running { Err(BrokerError::Busy { group: name.to_owned() }) } else { Ok(group) }
+}
+
+/// The group that a client names, or the default one.
+pub(super) fn group_name(name: &str) -> String {
+    (if name.is_empty() { DEFAULT_GROUP } else { name }).to_owned()
 }

@@ -3,7 +3,7 @@
 
 use super::BrokerError;
 use super::course::Piece;
-use super::plan::Data;
+use super::data::Data;
 use super::request::ChunkLayout;
 use crate::staging::{Answer, PinnedBlock, Staging};
 use std::collections::VecDeque;

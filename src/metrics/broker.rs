@@ -1,10 +1,11 @@
 //! What a broker exports: its shares, what is held of them, and what was done under pressure.
 
-use super::MetricKind::{Counter, Gauge};
-use super::published::{Observed, Watch};
+use super::facade;
+use super::metric::MetricKind::{Counter, Gauge};
+use super::metric::{Metric, metric};
+use super::published::{Closing, Observed, Watch};
 use super::sample::{Figures, Sample};
 use super::series::Series;
-use super::{Closing, Metric, facade, metric};
 use crate::broker::{Broker, BrokerCounts, BrokerStats, ClientId, LastFigures, RegisteredClient, WeakBroker};
 use crate::environment::UNLIMITED;
 use std::collections::BTreeMap;

@@ -17,6 +17,7 @@ mod exporter;
 #[cfg(feature = "prometheus")]
 mod exposition;
 mod facade;
+mod metric;
 mod pool;
 mod published;
 mod publisher;
@@ -27,58 +28,17 @@ mod series;
 pub use broker::{BROKER_METRICS, publish_broker};
 #[cfg(feature = "prometheus")]
 pub use exporter::{DEFAULT_ADDRESS, Exporter};
+pub use metric::{Metric, MetricKind};
 pub use pool::METRICS;
 pub use publisher::Publisher;
 
 use crate::pool::Pool;
+use MetricKind::{Counter, Gauge};
 use metrics::Unit;
-use parking_lot::Mutex;
 use pool::PoolFigures;
 use sample::Figures;
 use series::Series;
-use std::any::Any;
 use vrampool_backend::Backend;
-
-/// One publication at a time, whoever publishes: nothing older comes behind what is newer, and nobody who
-/// only looks at a pool or a broker is taken for one who has it.
-static TURN: Mutex<()> = Mutex::new(());
-
-/// What goes with the last handle to a pool or a broker, when it is one who publishes that has it.
-type Closing = Box<dyn Any + Send>;
-
-/// What a metric is to Prometheus.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MetricKind {
-    /// Only ever grows.
-    Counter,
-    /// Goes up and down.
-    Gauge,
-}
-
-/// One exported metric.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Metric {
-    /// Its name in Prometheus.
-    pub name: &'static str,
-    /// Counter or gauge.
-    pub kind: MetricKind,
-    /// Labels beyond `pool` or `broker`, `backend` and `device`.
-    pub labels: &'static [&'static str],
-    /// What it says.
-    pub help: &'static str,
-}
-
-use MetricKind::{Counter, Gauge};
-
-const fn metric(
-    name: &'static str,
-    kind: MetricKind,
-    labels: &'static [&'static str],
-    help: &'static str,
-) -> Metric {
-    Metric { name, kind, labels, help }
-}
 
 /// Registers every metric's description with the current recorder.
 pub fn describe() {

@@ -1,9 +1,9 @@
 //! What a pool exports: the metrics of its statistics and of its device's memory.
 
-use super::MetricKind::{Counter, Gauge};
-use super::published::{Observed, Watch};
+use super::metric::MetricKind::{Counter, Gauge};
+use super::metric::{Metric, metric};
+use super::published::{Closing, Observed, Watch};
 use super::sample::{Figures, Sample};
-use super::{Closing, Metric, metric};
 use crate::cache::oom_rung::Rung;
 use crate::cache::served_by::ServedBy;
 use crate::cache::stats::PoolStats;

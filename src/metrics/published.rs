@@ -2,11 +2,18 @@
 
 use super::sample::Figures;
 use super::series::Series;
-use super::{Closing, TURN};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
+use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
+
+/// One publication at a time, whoever publishes: nothing older comes behind what is newer, and nobody who
+/// only looks at a pool or a broker is taken for one who has it.
+pub(super) static TURN: Mutex<()> = Mutex::new(());
+
+/// What goes with the last handle to a pool or a broker, when it is one who publishes that has it.
+pub(super) type Closing = Box<dyn Any + Send>;
 
 /// What is remembered of owners that are gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

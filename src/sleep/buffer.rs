@@ -1,10 +1,10 @@
 //! A buffer that sleeps and wakes with its tag.
 
 use super::BlockState;
-use super::builder::Callback;
+use super::callbacks::{Callback, SleepAllocation};
 use super::group::GroupBlock;
 use super::loose::{CheckedOut, LooseBuffer};
-use super::sleeper::{SleepAllocation, SleeperCore};
+use super::sleeper::SleeperCore;
 use crate::arena::ArenaBuffer;
 use crate::error::Error;
 use crate::pool::buffer::Buffer;

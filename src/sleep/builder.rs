@@ -1,6 +1,7 @@
 //! The builder of a sleeper.
 
-use super::sleeper::{Places, SleepAllocation, Sleeper, SleeperCore};
+use super::callbacks::{Callbacks, SleepAllocation};
+use super::sleeper::{Places, Sleeper, SleeperCore};
 use super::{Offload, chunk};
 use crate::arena::Allowance;
 use crate::cache::size_class::SizeClasses;
@@ -10,29 +11,9 @@ use crate::pool::Pool;
 use crate::sync::fork_arc::ForkArc;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use vrampool_backend::{Backend, MemoryKind};
-
-pub(super) type Callback = Box<dyn Fn(&SleepAllocation<'_>) + Send + Sync>;
-
-/// The hooks.
-#[derive(Default)]
-pub(super) struct Callbacks {
-    pub(super) on_malloc: Vec<Callback>,
-    pub(super) on_free: Vec<Callback>,
-}
-
-impl fmt::Debug for Callbacks {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { on_malloc, on_free } = self;
-        f.debug_struct("Callbacks")
-            .field("on_malloc", &on_malloc.len())
-            .field("on_free", &on_free.len())
-            .finish()
-    }
-}
 
 /// Builder of a [`Sleeper`].
 ///

@@ -56,6 +56,7 @@
 
 mod buffer;
 mod builder;
+mod callbacks;
 mod change;
 mod chunk;
 mod group;
@@ -68,8 +69,9 @@ mod usage;
 pub use crate::arena::{BlockState, Offload, SleepReport, SleepState, WakeReport};
 pub use buffer::{Access, AccessMut, SleepBuffer};
 pub use builder::SleeperBuilder;
+pub use callbacks::SleepAllocation;
 pub use change::Wake;
 pub use level::Level;
-pub use sleeper::{SleepAllocation, Sleeper};
+pub use sleeper::Sleeper;
 pub use tag::{DEFAULT_TAG, DEFERRABLE_TAGS, TagScope};
 pub use usage::SleepUsage;

@@ -1,7 +1,7 @@
 //! The sleeper: memory under tags with a common limit.
 
 use super::buffer::SleepBuffer;
-use super::builder::Callbacks;
+use super::callbacks::Callbacks;
 use super::group::Group;
 use super::loose::Loose;
 use super::tag;
@@ -15,18 +15,6 @@ use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use vrampool_backend::{Backend, MemoryKind, fork};
-
-/// A block, as callbacks are told of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct SleepAllocation<'a> {
-    /// The tag it was allocated under.
-    pub tag: &'a str,
-    /// Requested bytes.
-    pub bytes: u64,
-    /// Where it is on the device, where the device has addresses; a block that is freed asleep may have none.
-    pub address: Option<u64>,
-}
 
 /// Hands out memory that sleeps by tag: see [the module](super). A clone is another handle to the same
 /// sleeper.

@@ -19,8 +19,8 @@ impl Rivals for vrampool::opencl::OpenClDevice {}
 impl Rivals for vrampool::wgpu::WgpuDevice {}
 
 mod cuda {
-    use super::super::allocator::{Allocator, Driver};
     use super::{Effort, Error, Figures, Rivals, Workload};
+    use crate::bench::allocator::{Allocator, Driver};
     use vrampool::cuda::{CudaDevice, CudaMemory, CudaStream, DriverPool, PoolHandle};
     use vrampool::{Backend, BackendError, Placement};
 

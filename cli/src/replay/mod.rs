@@ -8,7 +8,6 @@ use crate::pool_options::{PoolOptions, build, bytes_or_unlimited};
 use crate::record_options::RecordOptions;
 use crate::stdout::print;
 use crate::trace_options::TraceOptions;
-use bytesize::ByteSize;
 use clap::{Args, value_parser};
 use indicatif::{ProgressBar, ProgressStyle};
 use row::Row;
@@ -148,9 +147,4 @@ fn replay<B: Backend>(
 fn recorded_events(arguments: &Arguments, trace: &Trace) -> u64 {
     let allocations = trace.events().iter().filter(|event| event.op == Op::Allocate).count() as u64;
     (2 * allocations * u64::from(arguments.passes.get()) + 512) * u64::from(arguments.threads)
-}
-
-/// Bytes as people read them.
-fn human(bytes: u64) -> String {
-    ByteSize(bytes).to_string()
 }

@@ -1,7 +1,7 @@
 //! Results of passes as a table.
 
-use super::human;
 use super::row::Row;
+use bytesize::ByteSize;
 use comfy_table::{CellAlignment, Table, presets};
 
 const COLUMNS: [&str; 13] = [
@@ -50,4 +50,9 @@ pub(crate) fn of(rows: &[Row]) -> Table {
         column.set_cell_alignment(CellAlignment::Right);
     }
     table
+}
+
+/// Bytes as people read them.
+fn human(bytes: u64) -> String {
+    ByteSize(bytes).to_string()
 }

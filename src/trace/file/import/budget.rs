@@ -4,6 +4,11 @@ use crate::trace::file::error::Fault;
 use std::collections::HashMap;
 use std::hash::Hash;
 
+/// Bytes that reading a snapshot may take: for what surrounds its events, and for each event that it may
+/// have.
+pub(super) const MEMORY: u64 = 64 << 20;
+pub(super) const MEMORY_PER_EVENT: u64 = 512;
+
 /// Bytes that a small file may take.
 const BASE: u64 = 1 << 20;
 

@@ -25,11 +25,6 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-/// Bytes that reading a snapshot may take: for what surrounds its events, and for each event that it may
-/// have.
-const MEMORY: u64 = 64 << 20;
-const MEMORY_PER_EVENT: u64 = 512;
-
 /// Options for reading a trace of any [`Format`], gzip-compressed or not.
 ///
 /// * The format is told by the content, unless it is [given](Self::format).

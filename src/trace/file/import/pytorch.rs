@@ -8,15 +8,16 @@
 
 use super::addresses::{Addresses, Recorded, Terms};
 use super::budget::Budget;
+use super::budget::{MEMORY, MEMORY_PER_EVENT};
 use super::packed::{Packed, Value};
 use super::pickle;
 use super::pickled::Pickled;
 use super::words::Word;
-use super::{Limits, MEMORY, MEMORY_PER_EVENT};
 use crate::trace::file::doubt::{Doubt, Doubts};
 use crate::trace::file::error::Fault;
 use crate::trace::file::other_devices::OtherDevices;
 use crate::trace::file::place::Place;
+use crate::trace::file::reader::Limits;
 use crate::trace::file::reader::Trace;
 use std::collections::HashMap;
 use std::io::BufRead;

@@ -1,6 +1,5 @@
 //! RMM's log (`logging_resource_adaptor`): `Thread,Time,Action,Pointer,Size,Stream`.
 
-use super::Limits;
 use super::addresses::{Addresses, Recorded, Terms};
 use super::budget::Budget;
 use crate::trace::file::bounds::RMM_HEADER;
@@ -9,6 +8,7 @@ use crate::trace::file::doubt::{Doubt, Doubts};
 use crate::trace::file::error::Fault;
 use crate::trace::file::lines::Lines;
 use crate::trace::file::place::Place;
+use crate::trace::file::reader::Limits;
 use crate::trace::file::reader::Trace;
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hasher};

@@ -1,0 +1,28 @@
+//! One array of a plan.
+
+use super::request::{ChunkLayout, Role};
+use super::{ArrayId, ClientId};
+use vrampool_backend::MemoryKind;
+
+/// An array of a plan.
+#[derive(Debug, Clone)]
+pub(crate) struct PlanArray {
+    pub(crate) id: ArrayId,
+    pub(crate) client: ClientId,
+    pub(crate) label: String,
+    pub(crate) layout: ChunkLayout,
+    pub(crate) role: Role,
+    pub(crate) kind: MemoryKind,
+}
+
+impl PlanArray {
+    /// Whether all streams use the same memory.
+    pub(crate) fn is_shared(&self) -> bool {
+        !self.layout.is_cut && self.role != Role::Scratch
+    }
+
+    /// Whether it allows one stream only.
+    pub(crate) fn is_sole(&self) -> bool {
+        !self.layout.is_cut && self.role.is_downloaded()
+    }
+}
