@@ -1,4 +1,4 @@
-//! What a pool answers instead of a buffer.
+//! Errors of a pool.
 
 use crate::any::found::NotOpened;
 use crate::arena::engine::ArenaError;
@@ -51,7 +51,7 @@ pub enum Error {
     },
     /// The memory is [asleep](crate::DeviceArena::sleep): physical memory behind it is the device's.
     #[error(
-        "{requested} bytes are asked for of memory that is asleep, with {live} bytes of live blocks; wake it first, or ask \
+        "{requested} bytes are requested from memory that is asleep, with {live} bytes of live blocks; wake it first, or use \
          memory that is awake"
     )]
     Asleep {
@@ -60,18 +60,18 @@ pub enum Error {
         /// Bytes of live blocks that are asleep with it.
         live: u64,
     },
-    /// A setting that cannot be.
+    /// An invalid setting.
     #[error("invalid {field} `{value}`: {reason}")]
     Configuration {
         /// The builder's method or the field's name.
         field: &'static str,
-        /// What was given.
+        /// The rejected value.
         value: String,
-        /// What is wrong with it and what would be right.
+        /// The reason, and the valid values.
         reason: String,
     },
     /// An environment variable that cannot be read.
-    #[error("invalid environment variable {variable}=`{value}`: {reason}; set it right or unset it")]
+    #[error("invalid environment variable {variable}=`{value}`: {reason}; correct or unset it")]
     Environment {
         /// Its name.
         variable: &'static str,
@@ -182,9 +182,9 @@ pub struct OutOfMemory {
     pub live: u64,
     /// Bytes idle in this pool's buckets.
     pub cached: u64,
-    /// Bytes counted against the pool's limit: live, idle, promised to other requests, and being given back.
+    /// Bytes counted against the pool's limit: live, idle, reserved for other requests, and being given back.
     pub held: u64,
-    /// Who refused.
+    /// The limit or the device that caused the failure.
     pub shortage: Shortage,
 }
 
@@ -192,7 +192,7 @@ impl fmt::Display for OutOfMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "out of memory: {} bytes were asked for (class {}); the pool holds {} ({} live, {} idle)",
+            "out of memory: {} bytes were requested (class {}); the pool holds {} ({} live, {} idle)",
             self.requested,
             ByteSize(self.class),
             ByteSize(self.held),
@@ -201,7 +201,7 @@ impl fmt::Display for OutOfMemory {
         )?;
         match &self.shortage {
             Shortage::Limit(limit) if self.class > *limit => {
-                write!(f, " and its limit is {}; raise `limit` or ask for less at a time", ByteSize(*limit))
+                write!(f, " and its limit is {}; raise `limit`, or request less at a time", ByteSize(*limit))
             }
             Shortage::Limit(limit) => write!(
                 f,

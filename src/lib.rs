@@ -1,4 +1,70 @@
-#![doc = include_str!("../README.md")]
+//! A bounded caching buffer pool for device memory.
+//!
+//! * A [`Pool`] keeps released buffers in buckets of size classes and hands them out again. Idle bytes
+//!   ([`Builder::max_cached_bytes`]), idle buffers in a bucket ([`Builder::max_buffers_per_bucket`]) and bytes
+//!   taken from the device ([`Builder::limit`]) have caps that hold at every instant, under any number of
+//!   threads.
+//! * A [`Buffer`] is used through a stream, and waits between streams are inserted on the device: memory is
+//!   never handed out while earlier work may still touch it.
+//! * A [`Source`] serves misses: the device, an [arena], virtual memory, or the driver's own pool.
+//!   [`SizeClasses`] state how requests round up; [`fitted`] learns them.
+//! * [`any`] opens a backend that is chosen at run time. A backend of your own implements [`Backend`].
+//! * [`sleep`] releases memory by tag and restores it at the same addresses, [`broker`] cuts batches into
+//!   chunks that fit a share of the device, [`hooks`] watch requests.
+//! * `trace` (feature) records, reads, writes and replays allocation traces; `metrics` (feature) publishes
+//!   statistics.
+//!
+//! ```
+//! # #[cfg(feature = "host")]
+//! # fn main() -> Result<(), vrampool::Error> {
+//! use vrampool::{Backend, Pool, host::HostDevice};
+//!
+//! let device = HostDevice::new();
+//! let stream = device.create_stream()?;
+//! let pool = Pool::builder(&device).max_cached_bytes(1 << 30).max_buffers_per_bucket(32).build()?;
+//! for step in 0..100u8 {
+//!     let mut activations = pool.allocate(40_000, &stream)?; // from the second step on a hit
+//!     activations.write(&stream, &[step; 40_000])?; // in order on the stream, and later
+//! } // dropped: back in its bucket
+//! assert_eq!(pool.stats().misses, 1);
+//! # Ok(())
+//! # }
+//! # #[cfg(not(feature = "host"))]
+//! # fn main() {}
+//! ```
+//!
+//! A device that is chosen at run time, and a hook:
+//!
+//! ```
+//! # #[cfg(feature = "host")]
+//! # fn main() -> Result<(), vrampool::Error> {
+//! use std::sync::Arc;
+//! use vrampool::{Backend, Pool, any, hooks::CallSites};
+//!
+//! let device = any::open("auto")?; // or "cuda:1", "host"
+//! let stream = device.create_stream()?;
+//! let sites = Arc::new(CallSites::new());
+//! let pool = Pool::builder(&device).hook(Arc::clone(&sites)).build()?;
+//! let weights = pool.allocate(40_000, &stream)?;
+//! println!("{}", sites.report()); // each line of code that allocates, most bytes first
+//! assert_eq!(sites.report().total().live_bytes, weights.class());
+//! # Ok(())
+//! # }
+//! # #[cfg(not(feature = "host"))]
+//! # fn main() {}
+//! ```
+//!
+//! # Features
+//!
+//! | feature | adds |
+//! |---|---|
+//! | `host` (default) | `vrampool::host`, the embedded backend |
+//! | `cuda` | `vrampool::cuda`, NVIDIA GPUs; the driver is looked for at run time |
+//! | `opencl` | `vrampool::opencl`, OpenCL devices; the library is looked for at run time |
+//! | `wgpu` | `vrampool::wgpu`, GPUs through Vulkan, or a `wgpu::Device` of the program |
+//! | `metrics` | `vrampool::metrics`: publishes through the `metrics` facade |
+//! | `prometheus` | `vrampool::metrics::Exporter`: an endpoint for Prometheus |
+//! | `trace` | `vrampool::trace`: allocation traces recorded, read, written and replayed |
 #![forbid(unsafe_code)]
 // Not in the workspace's lints, because tests may.
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]

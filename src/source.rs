@@ -184,37 +184,37 @@ impl<B: Backend> Supply<B> {
         self.arena.as_ref().is_none_or(|arena| arena.kind() != key.kind)
     }
 
-    /// Memory of `key`. Before an arena maps more for it, `spare` may give back to it what is to serve
+    /// Memory of `key`. Before an arena maps more for it, `reclaim` may give back to it what is to serve
     /// instead.
     pub(crate) fn allocate(
         &self,
         key: Key,
         stream: &B::Stream,
-        spare: impl FnMut() -> bool,
-    ) -> Result<Extent<B>, Error> {
+        reclaim: impl FnMut() -> bool,
+    ) -> Result<SourceMemory<B>, Error> {
         match &self.arena {
             Some(arena) if arena.kind() == key.kind => {
-                Ok(Extent::Arena(arena.allocate_sparing(key.class, stream, spare)?))
+                Ok(SourceMemory::Arena(arena.allocate_reclaiming(key.class, stream, reclaim)?))
             }
             _ if self.source == Source::Driver => {
                 let memory = self.device.allocate_on(key.class, key.kind, stream)?;
-                Ok(Extent::Driver(Some(memory), self.device.clone()))
+                Ok(SourceMemory::Driver(Some(memory), self.device.clone()))
             }
-            _ => Ok(Extent::Direct(self.device.allocate(key.class, key.kind)?)),
+            _ => Ok(SourceMemory::Direct(self.device.allocate(key.class, key.kind)?)),
         }
     }
 }
 
 /// Memory that a source gave.
 #[derive(Debug)]
-pub(crate) enum Extent<B: Backend> {
+pub(crate) enum SourceMemory<B: Backend> {
     Direct(B::Memory),
     Arena(ArenaBuffer<B>),
     /// And the device that takes it back in the order of a stream. `None` only while dropping.
     Driver(Option<B::Memory>, B),
 }
 
-impl<B: Backend> Extent<B> {
+impl<B: Backend> SourceMemory<B> {
     /// The memory, which keeps an arena's block where it is.
     pub(crate) fn memory(&self) -> HeldMemory<'_, B::Memory> {
         match self {

@@ -1,12 +1,10 @@
 //! Bad input gets a typed error that names field and remedy, and nothing is lost.
 
-mod audit;
-
-use audit::AuditDevice;
 use vrampool::host::{Call, HostDevice};
 use vrampool::{
     Backend, BackendError, DeviceArena, Error, FittedClasses, Pool, SizeClasses, Source, Stager, UNLIMITED,
 };
+use vrampool_test_support::AuditDevice;
 
 const KIB: u64 = 1024;
 

@@ -2,12 +2,10 @@
 //! refuses the rest, and loses nothing. (`graph_memory` is about memory that is meant for captures,
 //! `cuda_capture` about real ones.)
 
-mod audit;
-
-use audit::AuditDevice;
 use proptest::prelude::*;
 use vrampool::host::{HostDevice, HostStream};
 use vrampool::{Backend, Buffer, Builder, Error, Forbidden, Pool, SizeClasses, Source};
+use vrampool_test_support::AuditDevice;
 
 type Device = AuditDevice<HostDevice>;
 

@@ -1,13 +1,11 @@
 //! A growing arena at its limit, or the device's, while a stream is captured: what that stream freed is no
 //! part of what others get, and all the rest serves them, in however many pieces it is.
 
-mod audit;
-
-use audit::AuditDevice;
 use proptest::prelude::*;
 use vrampool::arena::ArenaError;
 use vrampool::host::{HostDevice, HostStream};
 use vrampool::{ArenaBuffer, Backend, BackendError, DeviceArena, Error, Forbidden};
+use vrampool_test_support::AuditDevice;
 
 type Device = AuditDevice<HostDevice>;
 

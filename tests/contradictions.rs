@@ -23,7 +23,7 @@ fn read(bytes: &[u8]) -> Read {
     if let [first, ..] = trace.warnings() {
         let error = import(bytes).strict(true).parse(bytes).expect_err("strict");
         assert!(matches!(error.fault, Fault::Doubtful(doubt) if doubt == first.doubt), "{error}");
-        assert!(error.to_string().contains("or read it without `strict`"), "{error}");
+        assert!(error.to_string().contains("or read the trace without `strict`"), "{error}");
         assert_eq!((error.line, error.device, error.event), (first.line, first.device, first.event));
         assert!(first.to_string().contains(&first.doubt.to_string()));
     } else {

@@ -2,12 +2,10 @@
 //! its process, because a capture forbids other threads of it some calls.
 #![cfg(feature = "cuda")]
 
-#[path = "cuda/gpu.rs"]
-mod gpu;
-
 use vrampool::cuda::cudarc::driver::sys::{CUgraphInstantiate_flags_enum, CUstreamCaptureMode};
 use vrampool::cuda::{CudaDevice, CudaStream};
 use vrampool::{Backend, Error, Forbidden, GraphMemory, Pool, Source};
+use vrampool_test_support::{require, streams};
 
 const BYTES: u64 = 64 << 10;
 
@@ -53,9 +51,9 @@ fn a_plain_pool_spoils_no_capture(device: &CudaDevice, pool: &Pool<CudaDevice>, 
 
 #[test]
 fn a_graph_finds_its_memory_as_it_left_it_and_others_get_other_memory() {
-    let Some(device) = gpu::device() else { return };
+    let Some(device) = require("cuda", || CudaDevice::open(0)) else { return };
     for source in Source::ALL {
-        let [stream]: [CudaStream; 1] = gpu::streams(&device);
+        let [stream]: [CudaStream; 1] = streams(&device);
         let pool = Pool::builder(&device).source(source).limit(64 << 20).build().expect("a pool");
         let memory = GraphMemory::new(&pool, &stream);
         let mut result = pool.allocate(BYTES, &stream).expect("memory");

@@ -2,13 +2,10 @@
 //! Alone in its process, because it takes everything.
 #![cfg(feature = "cuda")]
 
-#[path = "cuda/gpu.rs"]
-mod gpu;
-
-use gpu::Count;
 use std::sync::Mutex;
-use vrampool::cuda::{CudaStream, DriverPool, PoolHandle, TestKernels};
+use vrampool::cuda::{CudaDevice, CudaStream, DriverPool, PoolHandle, TestKernels};
 use vrampool::{Backend, Error, Placement, Pool, Rung, Shortage, SizeClasses, Source};
+use vrampool_test_support::{Count, require, streams};
 
 /// Each test here takes everything.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -19,9 +16,9 @@ const GIB: u64 = 1 << 30;
 #[test]
 fn the_last_gib_is_shared_out_and_more_is_an_error_that_explains() {
     let _alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let Some(device) = gpu::device() else { return };
+    let Some(device) = require("cuda", || CudaDevice::open(0)) else { return };
     let kernels = TestKernels::load(&device).expect("kernels");
-    let [stream]: [CudaStream; 1] = gpu::streams(&device);
+    let [stream]: [CudaStream; 1] = streams(&device);
     let before = device.memory_info().expect("memory info");
     let held = device.allocate(before.free_bytes - GIB, Placement::Device.into()).expect("all but a GiB");
     for source in [Source::Direct, Source::Driver] {
@@ -40,7 +37,7 @@ fn the_last_gib_is_shared_out_and_more_is_an_error_that_explains() {
         assert!(error.is_out_of_memory(), "{error}");
         let text = error.to_string();
         println!("{source}: {text}");
-        assert!(text.contains("4294967296 bytes were asked for") && text.contains("are free"), "{text}");
+        assert!(text.contains("4294967296 bytes were requested") && text.contains("are free"), "{text}");
         assert!(text.contains("drop live buffers"), "{text}");
         let Error::OutOfMemory(error) = error else { panic!("{text}") };
         assert!(matches!(error.shortage, Shortage::Device(_)), "{error:?}");
@@ -73,8 +70,8 @@ fn the_last_gib_is_shared_out_and_more_is_an_error_that_explains() {
 #[test]
 fn what_one_pool_keeps_is_given_back_for_others() {
     let _alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let Some(device) = gpu::device() else { return };
-    let [stream]: [CudaStream; 1] = gpu::streams(&device);
+    let Some(device) = require("cuda", || CudaDevice::open(0)) else { return };
+    let [stream]: [CudaStream; 1] = streams(&device);
     let pool = DriverPool::new(&device, PoolHandle::Created).expect("a pool");
     pool.set_release_threshold(u64::MAX).expect("a threshold");
     let free = device.memory_info().expect("memory info").free_bytes;

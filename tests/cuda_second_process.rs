@@ -3,15 +3,13 @@
 //! host's device is in `tests/broker/others.rs`.
 #![cfg(feature = "cuda")]
 
-#[path = "cuda/gpu.rs"]
-mod gpu;
-
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Condvar, Mutex};
 use vrampool::broker::{ArrayRequest, Broker, Client, Plan};
 use vrampool::cuda::CudaDevice;
 use vrampool::{Backend, BackendError, Placement};
+use vrampool_test_support::{require, skip};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -38,7 +36,7 @@ fn second_process() {
     if std::env::var_os(SECOND).is_none() {
         return;
     }
-    let device = gpu::device().expect("the first process has it");
+    let device = require("cuda", || CudaDevice::open(0)).expect("the first process has it");
     let (mut taken, mut piece) = (Vec::new(), 8 * GIB);
     loop {
         let free = device.memory_info().expect("figures").free_bytes;
@@ -104,7 +102,7 @@ enum Outcome {
 
 #[test]
 fn a_second_process_takes_the_gpu_in_the_middle() {
-    let Some(device) = gpu::device() else { return };
+    let Some(device) = require("cuda", || CudaDevice::open(0)) else { return };
     if vrampool_cuda_simulator_control::Simulator::loaded().is_some() {
         eprintln!(
             "skipped: a simulated device is its process's own, and this needs two processes on one device"
@@ -114,13 +112,7 @@ fn a_second_process_takes_the_gpu_in_the_middle() {
     let free = device.memory_info().expect("figures").free_bytes;
     let shown = free >= LEAST_FREE && (0..3).any(|_| run_with_second(&device) == Outcome::Shown);
     if !shown {
-        let required = std::env::var("VRAMPOOL_REQUIRE").unwrap_or_default();
-        let reason = format!("others use the GPU: {free} bytes were free at first");
-        assert!(
-            !required.split(',').any(|required| required == "cuda"),
-            "VRAMPOOL_REQUIRE names cuda, and {reason}"
-        );
-        eprintln!("skipped: {reason}");
+        skip("cuda", format_args!("others use the GPU: {free} bytes were free at first"));
     }
 }
 

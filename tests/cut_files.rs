@@ -12,11 +12,11 @@ fn trace() -> Trace {
     Import::new().parse(SNAPSHOT).expect("a snapshot")
 }
 
-fn written(format: Format, is_compressed: bool) -> Vec<u8> {
-    let (trace, mut bytes) = (trace(), Vec::new());
+fn written(trace: &Trace, format: Format, is_compressed: bool) -> Vec<u8> {
+    let mut bytes = Vec::new();
     let written = match is_compressed {
-        true => Export::new(format).write_gzip(&trace, &mut bytes),
-        false => Export::new(format).write(&trace, &mut bytes),
+        true => Export::new(format).write_gzip(trace, &mut bytes),
+        false => Export::new(format).write(trace, &mut bytes),
     };
     written.expect("memory takes everything");
     bytes
@@ -24,14 +24,15 @@ fn written(format: Format, is_compressed: bool) -> Vec<u8> {
 
 /// Each valid file whose end can be told from its content.
 fn files() -> Vec<(&'static str, Vec<u8>)> {
-    let windows = String::from_utf8(written(Format::Csv, false)).expect("text").replace('\n', "\r\n");
+    let windows =
+        String::from_utf8(written(&trace(), Format::Csv, false)).expect("text").replace('\n', "\r\n");
     vec![
-        ("csv", written(Format::Csv, false)),
+        ("csv", written(&trace(), Format::Csv, false)),
         ("csv with Windows' line ends", windows.into()),
-        ("csv.gz", written(Format::Csv, true)),
-        ("rmm.gz", written(Format::Rmm, true)),
-        ("pickle", written(Format::PyTorch, false)),
-        ("pickle.gz", written(Format::PyTorch, true)),
+        ("csv.gz", written(&trace(), Format::Csv, true)),
+        ("rmm.gz", written(&trace(), Format::Rmm, true)),
+        ("pickle", written(&trace(), Format::PyTorch, false)),
+        ("pickle.gz", written(&trace(), Format::PyTorch, true)),
         ("PyTorch's pickle", SNAPSHOT.into()),
     ]
 }
@@ -52,11 +53,22 @@ fn a_large_file_ends_early_too() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/traces");
     let file = std::fs::read(format!("{folder}/resnet50.csv.gz")).expect("a trace");
     let trace = Import::new().parse(&file[..]).expect("a trace");
-    let mut plain = Vec::new();
-    Export::new(Format::Csv).write(&trace, &mut plain).expect("memory takes everything");
+    let plain = written(&trace, Format::Csv, false);
+    // A part of it, because it is read 500 times.
+    let lines: Vec<_> = std::str::from_utf8(&plain).expect("text").lines().skip(1).take(1500).collect();
+    let part = format!("op,id,size,stream,t_us\n{}\n", lines.join("\n"));
+    let part = Import::new().parse(part.as_bytes()).expect("a trace");
+    let files = [
+        file,
+        plain,
+        written(&part, Format::PyTorch, false),
+        written(&part, Format::PyTorch, true),
+        written(&part, Format::Rmm, true),
+    ];
     let cuts = std::env::var("VRAMPOOL_CUTS").ok().and_then(|cuts| cuts.parse().ok()).unwrap_or(500);
     std::thread::scope(|scope| {
-        for (file, seed) in [file, plain].into_iter().zip(7..) {
+        for (file, seed) in files.into_iter().zip(7..) {
+            assert!(file.len() > 5_000, "{} bytes", file.len());
             scope.spawn(move || {
                 let mut random = fastrand::Rng::with_seed(seed);
                 for _ in 0..cuts {
@@ -72,7 +84,7 @@ fn a_large_file_ends_early_too() {
 /// RMM's logs, and files of earlier versions, say nowhere how long they are.
 #[test]
 fn a_file_without_an_end_is_cut_at_the_end_of_a_line_or_noticed() {
-    let old = String::from_utf8(written(Format::Csv, false)).expect("text").replace(",v2\n", "\n");
+    let old = String::from_utf8(written(&trace(), Format::Csv, false)).expect("text").replace(",v2\n", "\n");
     let old = &old[..old.find("end,").expect("a last line")];
     for file in [RMM, old.as_bytes()] {
         let whole = Import::new().parse(file).expect("a trace");
@@ -107,7 +119,7 @@ fn more_behind_the_end_is_an_error() {
             assert!(is_told || name == "rmm.gz", "{name}: {error}");
         }
     }
-    let member = written(Format::PyTorch, true);
+    let member = written(&trace(), Format::PyTorch, true);
     let error = Import::new().parse(&[member.clone(), member].concat()[..]).expect_err("two snapshots");
     assert!(matches!(error.fault, Fault::Trailing), "{error}");
 }
@@ -115,7 +127,7 @@ fn more_behind_the_end_is_an_error() {
 #[test]
 fn one_flipped_bit_of_a_compressed_file_is_an_error() {
     for format in [Format::Csv, Format::PyTorch, Format::Rmm] {
-        let (file, mut unused) = (written(format, true), 0);
+        let (file, mut unused) = (written(&trace(), format, true), 0);
         // Behind the ten bytes of gzip's header, whose time and system mean nothing.
         for bit in 80..8 * file.len() {
             let mut flipped = file.clone();
@@ -133,7 +145,7 @@ fn one_flipped_bit_of_a_compressed_file_is_an_error() {
 
 #[test]
 fn one_flipped_bit_of_a_csv_file_is_an_error() {
-    let file = written(Format::Csv, false);
+    let file = written(&trace(), Format::Csv, false);
     for bit in 0..8 * file.len() {
         let mut flipped = file.clone();
         flipped[bit / 8] ^= 1 << (bit % 8);
@@ -143,11 +155,12 @@ fn one_flipped_bit_of_a_csv_file_is_an_error() {
 
 #[test]
 fn cut_classes_end_early() {
-    let classes = FittedClasses::new([512, 1 << 20, 77]).expect("sizes");
-    let text = classes.to_string();
-    for end in 0..text.len() {
-        let error = text[..end].parse::<FittedClasses>().expect_err("it is cut");
-        assert!(error.to_string().contains("ends early"), "{end} bytes: {error}");
+    for classes in [vec![512, 1 << 20, 77], (1..200).map(|number| number << 20 | number).collect()] {
+        let text = FittedClasses::new(classes).expect("sizes").to_string();
+        for end in 0..text.len() {
+            let error = text[..end].parse::<FittedClasses>().expect_err("it is cut");
+            assert!(error.to_string().contains("ends early"), "{end} bytes: {error}");
+        }
     }
     let error = "vrampool fitted classes 1\n512\n1048".parse::<FittedClasses>().expect_err("it is cut");
     assert!(error.to_string().contains("line 3: the file ends early"), "{error}");

@@ -2,11 +2,9 @@
 //! from other forks, whose children end as processes do: what drivers do then is theirs.
 #![cfg(all(target_os = "linux", feature = "cuda", feature = "opencl", feature = "wgpu"))]
 
-mod in_child;
-
-use in_child::{assert_forked, assert_refused, end_at_once, in_child_that_ends};
 use std::mem::ManuallyDrop;
 use vrampool::{Backend, Event, Placement, Pool, Region};
+use vrampool_test_support::{assert_forked, end_at_once, in_child_that_ends};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -25,17 +23,17 @@ fn assert_objects_refuse_a_child<B: Backend>(device: B) {
             let (event, buffer, memory, pool, stream, device) = &mut *mine;
             assert_forked(pool.allocate(KIB, stream));
             assert_forked(buffer.read(stream, &mut [1; 4]));
-            assert_refused(event.is_complete());
-            assert_refused(device.create_stream());
-            assert_refused(device.synchronize(stream));
-            assert_refused(device.record(stream));
-            assert_refused(device.wait(stream, event));
-            assert_refused(device.flush(stream).and_then(|()| device.reclaim()));
-            assert_refused(device.memory_info());
-            assert_refused(device.allocate(KIB, Placement::Device.into()));
-            assert_refused(device.write_mapped(memory, 0, &[1]));
-            assert_refused(device.read_mapped(memory, 0, &mut [1]));
-            assert_refused(device.download(stream, Region::whole(&*memory, stream), &mut vec![0; 4096]));
+            assert_forked(event.is_complete());
+            assert_forked(device.create_stream());
+            assert_forked(device.synchronize(stream));
+            assert_forked(device.record(stream));
+            assert_forked(device.wait(stream, event));
+            assert_forked(device.flush(stream).and_then(|()| device.reclaim()));
+            assert_forked(device.memory_info());
+            assert_forked(device.allocate(KIB, Placement::Device.into()));
+            assert_forked(device.write_mapped(memory, 0, &[1]));
+            assert_forked(device.read_mapped(memory, 0, &mut [1]));
+            assert_forked(device.download(stream, Region::whole(&*memory, stream), &mut vec![0; 4096]));
             // SAFETY: this process drops them here and ends, and the parent drops its own.
             unsafe { ManuallyDrop::drop(&mut mine) };
         };
@@ -72,12 +70,7 @@ fn objects_of_the_cuda_driver_refuse_a_child_without_a_call_of_the_driver() {
     use vrampool::{Event, Placement, Pool, Region, Source};
     use vrampool_cuda_simulator_control::Simulator;
 
-    let Some(simulator) = Simulator::loaded() else {
-        eprintln!(
-            "skipped: the simulated CUDA driver is not loaded (backends/cuda/simulator/run.sh loads it)"
-        );
-        return;
-    };
+    let Some(simulator) = Simulator::or_skip() else { return };
     let device = CudaDevice::open(0).expect("the simulated driver has a device");
     let stream = device.create_stream().expect("a stream");
     let pool = Pool::builder(&device).source(Source::Virtual).limit(64 * MIB).build().expect("a pool");
@@ -98,32 +91,32 @@ fn objects_of_the_cuda_driver_refuse_a_child_without_a_call_of_the_driver() {
         let (event, buffer, memory, _, _, range, physical, driver_pool, pool, stream, device) = &mut *mine;
         assert_forked(pool.allocate(KIB, stream));
         assert_forked(buffer.read(stream, &mut [1]));
-        assert_refused(event.is_complete());
-        assert_refused(device.create_stream());
-        assert_refused(device.null_stream());
-        assert_refused(device.per_thread_stream());
-        assert_refused(device.synchronize(stream));
-        assert_refused(device.synchronize_all());
-        assert_refused(device.record(stream));
-        assert_refused(device.wait(stream, event));
-        assert_refused(device.is_capturing(stream));
-        assert_refused(device.capture_of(stream));
-        assert_refused(device.memory_info());
-        assert_refused(device.ensure_context());
-        assert_refused(device.allocate(KIB, Placement::Device.into()));
-        assert_refused(device.allocate_on(KIB, Placement::Device.into(), stream));
-        assert_refused(device.write_mapped(memory, 0, &[1]));
-        assert_refused(device.read_mapped(memory, 0, &mut [1]));
-        assert_refused(device.reserve(2 * MIB));
-        assert_refused(device.create_physical(2 * MIB, Placement::Device.into()));
-        assert_refused(device.map(range, 0, physical));
-        assert_refused(device.unmap(range, 0, 2 * MIB));
-        assert_refused(stream.view::<u8>(Region::whole(&*memory, stream)).map(drop));
-        assert_refused(driver_pool.used_bytes());
-        assert_refused(driver_pool.trim_to(0));
+        assert_forked(event.is_complete());
+        assert_forked(device.create_stream());
+        assert_forked(device.null_stream());
+        assert_forked(device.per_thread_stream());
+        assert_forked(device.synchronize(stream));
+        assert_forked(device.synchronize_all());
+        assert_forked(device.record(stream));
+        assert_forked(device.wait(stream, event));
+        assert_forked(device.is_capturing(stream));
+        assert_forked(device.capture_of(stream));
+        assert_forked(device.memory_info());
+        assert_forked(device.ensure_context());
+        assert_forked(device.allocate(KIB, Placement::Device.into()));
+        assert_forked(device.allocate_on(KIB, Placement::Device.into(), stream));
+        assert_forked(device.write_mapped(memory, 0, &[1]));
+        assert_forked(device.read_mapped(memory, 0, &mut [1]));
+        assert_forked(device.reserve(2 * MIB));
+        assert_forked(device.create_physical(2 * MIB, Placement::Device.into()));
+        assert_forked(device.map(range, 0, physical));
+        assert_forked(device.unmap(range, 0, 2 * MIB));
+        assert_forked(stream.view::<u8>(Region::whole(&*memory, stream)).map(drop));
+        assert_forked(driver_pool.used_bytes());
+        assert_forked(driver_pool.trim_to(0));
         assert!(driver_pool.malloc_on(KIB, stream).is_err());
-        assert_refused(CudaDevice::open(0));
-        assert_refused(stream.retire());
+        assert_forked(CudaDevice::open(0));
+        assert_forked(stream.retire());
         // SAFETY: this process drops them here and ends, and the parent drops its own.
         unsafe { ManuallyDrop::drop(&mut mine) };
         assert_eq!(simulator.calls(), calls, "calls of the driver");

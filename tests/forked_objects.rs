@@ -2,9 +2,6 @@
 //! nothing, and nobody waits. `forks` has pools, `forked_drivers` objects of drivers.
 #![cfg(all(feature = "host", target_os = "linux"))]
 
-mod in_child;
-
-use in_child::{assert_forked, end_at_once, in_child_that_ends};
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,6 +11,7 @@ use vrampool::broker::{ArrayRequest, Broker, BrokerError, BrokerStats, Client, H
 use vrampool::host::HostDevice;
 use vrampool::sleep::{SleepUsage, Sleeper, Wake};
 use vrampool::{Backend, BlockState, DeviceArena, GraphMemory, SleepState, Stager, persistent_pool};
+use vrampool_test_support::{assert_forked, end_at_once, in_child_that_ends};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;

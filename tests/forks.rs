@@ -2,15 +2,13 @@
 //! typed, dropping does nothing, nobody waits, and no memory is shared.
 #![cfg(all(feature = "host", target_os = "linux"))]
 
-mod in_child;
-
-use in_child::{assert_forked, assert_refused, in_child};
 use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use vrampool::backend::VirtualMemory;
 use vrampool::host::HostDevice;
 use vrampool::{Backend, DeviceArena, Memory, Offload, Placement, Pool, PoolStats, Source};
+use vrampool_test_support::{assert_forked, in_child};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -96,13 +94,13 @@ fn a_child_fails_typed_waits_for_nobody_and_shares_nothing() {
                         (pool.trim(), pool.stats(), pool.limit()),
                         (0, PoolStats::default(), 64 * MIB)
                     );
-                    assert_refused(device.allocate(100, Placement::Device.into()));
-                    assert_refused(device.create_stream());
-                    assert_refused(device.synchronize(stream));
-                    assert_refused(device.record(stream));
-                    assert_refused(device.memory_info());
-                    assert_refused(device.write_mapped(memory, 0, &[1]));
-                    assert_refused(device.reserve(2 * MIB));
+                    assert_forked(device.allocate(100, Placement::Device.into()));
+                    assert_forked(device.create_stream());
+                    assert_forked(device.synchronize(stream));
+                    assert_forked(device.record(stream));
+                    assert_forked(device.memory_info());
+                    assert_forked(device.write_mapped(memory, 0, &[1]));
+                    assert_forked(device.reserve(2 * MIB));
                     // SAFETY: this process drops them here and ends, and the parent drops its own.
                     unsafe { ManuallyDrop::drop(&mut mine) };
                 });

@@ -1,10 +1,8 @@
 //! What a graph uses is nobody else's while the graph lives, and a capture makes no call that is forbidden.
 
-mod audit;
-
-use audit::AuditDevice;
 use vrampool::host::HostDevice;
 use vrampool::{Backend, Error, GraphMemory, Memory, Pool};
+use vrampool_test_support::AuditDevice;
 
 #[test]
 fn a_captured_step_takes_what_its_warm_up_left_and_calls_nobody() {

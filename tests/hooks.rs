@@ -338,6 +338,17 @@ fn threads_keep_buffers_with_hooks_too() {
     }
 }
 
+/// A thread's variables are destroyed one after the other: a destructor of the program's may need one that is
+/// gone.
+#[test]
+fn a_hook_of_a_forgotten_scope_is_not_destroyed_as_its_thread_ends() {
+    let hook = Recorder::new("forgotten");
+    let entered = Arc::clone(&hook);
+    let thread = thread::spawn(|| std::mem::forget(Scoped::enter(entered).expect("a scope")));
+    thread.join().expect("no panic");
+    assert_eq!(Arc::strong_count(&hook), 2, "the forgotten one is left");
+}
+
 #[test]
 fn a_scope_is_its_threads_own_and_ends_when_it_is_dropped() {
     let device = device();

@@ -1,9 +1,6 @@
 //! What threads keep to themselves: a hit costs no call of the driver and no heap, and what is kept comes
 //! back.
 
-mod audit;
-
-use audit::AuditDevice;
 use fastrand::Rng;
 use proptest::prelude::*;
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -12,6 +9,7 @@ use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::thread;
 use vrampool::host::{Call, HostDevice};
 use vrampool::{Backend, Buffer, Builder, FittedClasses, Pool, SizeClasses, Source, UNLIMITED};
+use vrampool_test_support::AuditDevice;
 
 type Device = AuditDevice<HostDevice>;
 
@@ -397,12 +395,11 @@ fn hand_overs_do_not_drift_memory_to_one_side() {
     assert!(stats.hit_rate() > 0.99, "{stats:?}");
 }
 
-/// Threads that find no slot left get some from those that have them.
+/// All of the limit is live at times. In an arena, which has holes between its blocks, less.
 #[test]
 fn no_thread_is_refused_for_what_others_keep_idle() {
     const THREADS: u64 = 16;
-    const MOST: u64 = 3 << 20;
-    for source in [Source::Direct, Source::Virtual] {
+    for (source, most) in [(Source::Direct, 4 << 20), (Source::Virtual, 3 << 20)] {
         let device = device();
         let limit = 64 << 20;
         let pool = pool(&device, |builder| {
@@ -420,11 +417,10 @@ fn no_thread_is_refused_for_what_others_keep_idle() {
                     start.wait();
                     for _ in 0..20_000 {
                         let size = 4096 << rng.u64(..9);
-                        while bytes + size > MOST {
+                        while bytes + size > most {
                             let gone: Buffer<Device> = live.swap_remove(rng.usize(..live.len()));
                             bytes -= gone.len();
                         }
-                        // 48 MiB are live at most, and an eighth of the limit is idle in magazines.
                         live.push(pool.allocate(size, &stream).expect("within the limit"));
                         bytes += size;
                     }
@@ -435,6 +431,39 @@ fn no_thread_is_refused_for_what_others_keep_idle() {
     }
 }
 
+/// What a thread keeps idle reaches others at its next call, and a request waits for that.
+#[test]
+fn a_request_waits_for_what_a_running_thread_keeps_idle() {
+    for limited in [true, false] {
+        let device = AuditDevice::new(HostDevice::builder().capacity(1024 * KIB).build());
+        let pool = pool(&device, |builder| {
+            let limit = if limited { 1024 * KIB } else { UNLIMITED };
+            builder.size_classes(SizeClasses::Multiple(KIB)).borrow_classes(0).limit(limit)
+        });
+        let stream = device.create_stream().expect("a stream");
+        let (keeps, has_kept) = mpsc::channel();
+        let (end, ended) = mpsc::channel::<()>();
+        thread::scope(|scope| {
+            let (pool, device) = (&pool, &device);
+            scope.spawn(move || {
+                let stream = device.create_stream().expect("a stream");
+                pairs(pool, &stream, &[60 * KIB, 40 * KIB, 20 * KIB], 10);
+                keeps.send(()).expect("somebody waits");
+                while ended.try_recv() == Err(mpsc::TryRecvError::Empty) {
+                    pairs(pool, &stream, &[KIB], 1);
+                }
+            });
+            has_kept.recv().expect("it works");
+            assert!(pool.stats().bytes_cached >= 100 * KIB);
+            let sizes = [100 * KIB; 10].into_iter().chain([22 * KIB]);
+            let allocate = |bytes| pool.allocate(bytes, &stream).expect("the other thread gives it back");
+            let live: Vec<_> = sizes.map(allocate).collect();
+            drop((end, live));
+        });
+    }
+}
+
+/// Threads that find no slot left get some from those that have them.
 #[test]
 fn slots_go_to_threads_that_need_them() {
     let device = device();

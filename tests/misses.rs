@@ -2,12 +2,12 @@
 //! with accounts as if each had been asked of the device, and with nothing kept that is the arena's.
 
 use proptest::prelude::*;
-use std::sync::mpsc::{Sender, channel};
 use vrampool::arena::Zone;
 use vrampool::host::{Call, HostDevice, HostStream};
 use vrampool::{
     ArenaBuffer, Backend, Buffer, DeviceArena, Placement, Pool, PoolStats, Region, RegionMut, Source,
 };
+use vrampool_test_support::close_gate;
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -60,16 +60,6 @@ impl Scene {
     fn free_bytes(&self) -> u64 {
         self.device.memory_info().expect("no fault").free_bytes
     }
-}
-
-/// Holds all later work on `stream` back until the sender is dropped.
-fn close_gate(stream: &HostStream) -> Sender<()> {
-    let (open, gate) = channel::<()>();
-    let hold = move |[]: [&[u8]; 0], []: [&mut [u8]; 0]| {
-        let _ = gate.recv();
-    };
-    stream.launch(([] as [Region<'_, _>; 0]).map(|r| r), [], hold).expect("queued");
-    open
 }
 
 /// The value that a stream that is held back reads, of a buffer that went back before and is written by the

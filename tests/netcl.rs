@@ -1,14 +1,12 @@
 //! netcl's acceptance cases a1 to a16 (its `PersistentBufferPool`, versions 0.2.0 and 0.4.4), as they hold
 //! here. a1 and the golden vectors are with the size classes, a2 with the environment.
 
-mod audit;
-
-use audit::AuditDevice;
 use vrampool::host::{Call, DeviceKind, HostDevice};
 use vrampool::{
     Backend, BackendError, Buffer, MemoryKind, Placement, Pool, Rung, SizeClasses, Stager, UNLIMITED, Upload,
     Usage, persistent_pool,
 };
+use vrampool_test_support::{AuditDevice, close_gate};
 
 const KIB: u64 = 1024;
 const MIB: u64 = 1024 * KIB;
@@ -205,14 +203,13 @@ fn a12_memory_is_not_freed_under_work_that_uses_it() {
     let pool = Pool::builder(&device).max_cached_bytes(0).build().expect("a pool");
     let mut buffer = pool.allocate(64 * KIB, &stream).expect("memory");
     let out = device.allocate(64 * KIB, Placement::Device.into()).expect("memory");
-    let (open, gate) = std::sync::mpsc::channel::<()>();
-    stream.launch::<u8, 0, 0>([], [], move |[], []| gate.recv().expect("opened")).expect("a gate");
+    let open = close_gate(&stream);
     buffer.write(&stream, &[7; 64 * 1024]).expect("queued");
     let region = buffer.on(&stream).expect("a region");
     device.copy(&stream, region, vrampool::RegionMut::whole(&out, &stream)).expect("queued");
     drop(buffer);
     assert_eq!(pool.stats().bytes_held, 0);
-    open.send(()).expect("the gate waits");
+    drop(open);
     let mut bytes = vec![0; 64 * 1024];
     device.download(&stream, vrampool::Region::whole(&out, &stream), &mut bytes).expect("done");
     assert!(bytes.iter().all(|&b| b == 7));
@@ -225,8 +222,7 @@ fn a13_the_stager_never_waits_and_reuses_a_slot_only_after_its_event() {
     let stager = Stager::with_max_bytes(&device, 2 * MIB);
     let batch = vec![1u8; 100 * KIB as usize];
     let mut target = pool.allocate(batch.len() as u64, &stream).expect("memory");
-    let (open, gate) = std::sync::mpsc::channel::<()>();
-    stream.launch::<u8, 0, 0>([], [], move |[], []| gate.recv().expect("opened")).expect("a gate");
+    let open = close_gate(&stream);
     let mut staged = Vec::new();
     for expect_staged in [true, true, false] {
         match stager.upload(&stream, &batch, target.on_mut(&stream).expect("a region")).expect("queued") {
@@ -237,7 +233,7 @@ fn a13_the_stager_never_waits_and_reuses_a_slot_only_after_its_event() {
     }
     assert_eq!(stager.pinned_bytes(), 2 * MIB, "slots of at least 1 MiB, within the cap");
     assert_eq!(stager.trim(), 0, "busy slots stay");
-    open.send(()).expect("the gate waits");
+    drop(open);
     device.synchronize(&stream).expect("no fault");
     assert!(staged.iter().all(|event| vrampool::Event::is_complete(&**event).expect("no fault")));
     let again = stager.upload(&stream, &batch, target.on_mut(&stream).expect("a region")).expect("queued");

@@ -11,24 +11,15 @@ use vrampool::{
     Backend, Buffer, DeviceArena, Error, Memory, Placement, Pool, Region, RegionMut, SizeClasses, Source,
     Stager, Upload,
 };
+use vrampool_test_support::{Count, require};
 
-/// Every device, as it is and as if it were discrete. Skipped where there is none, unless `VRAMPOOL_REQUIRE`
-/// names it.
+/// Returns every device, as it is and as if it were discrete, or skips the test without one.
 fn devices() -> Vec<OpenClDevice> {
-    match list() {
-        Ok(devices) => {
-            let builder = |ordinal| OpenClDevice::builder(ordinal).limit(64 << 20);
-            let both = |ordinal| [builder(ordinal), builder(ordinal).kind(DeviceKind::Discrete)];
-            let builders = devices.iter().flat_map(|device| both(device.ordinal));
-            builders.map(|builder| builder.build().expect("a device")).collect()
-        }
-        Err(error) => {
-            let required = std::env::var("VRAMPOOL_REQUIRE").unwrap_or_default();
-            assert!(!required.split(',').any(|required| required == "opencl"), "{error}");
-            eprintln!("skipped: {error}");
-            Vec::new()
-        }
-    }
+    let devices = require("opencl", list).unwrap_or_default();
+    let builder = |ordinal| OpenClDevice::builder(ordinal).limit(64 << 20);
+    let both = |ordinal| [builder(ordinal), builder(ordinal).kind(DeviceKind::Discrete)];
+    let builders = devices.iter().flat_map(|device| both(device.ordinal));
+    builders.map(|builder| builder.build().expect("a device")).collect()
 }
 
 fn wrong_bytes(
@@ -38,13 +29,10 @@ fn wrong_bytes(
     buffer: &Buffer<OpenClDevice>,
     seed: u64,
 ) -> u64 {
-    let count = device.allocate(8, Placement::Device.into()).expect("memory");
-    device.fill(stream, RegionMut::whole(&count, stream), 0).expect("a fill");
+    let count = Count::new(device, stream);
     let region = buffer.on(stream).expect("a region");
-    kernels.count_mismatches(stream, region, seed, RegionMut::whole(&count, stream)).expect("queued");
-    let mut bytes = [0; 8];
-    device.download(stream, Region::whole(&count, stream), &mut bytes).expect("a download");
-    u64::from_ne_bytes(bytes)
+    kernels.count_mismatches(stream, region, seed, count.on(stream)).expect("queued");
+    count.read(stream)
 }
 
 /// Buffers come and go on two streams; what a kernel wrote to each is there when it goes.

@@ -1,9 +1,6 @@
 //! A device whose calls panic: the panic goes on, the books are right, nobody waits for ever, and no byte is
 //! lost.
 
-mod audit;
-
-use audit::AuditDevice;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::channel;
@@ -11,6 +8,7 @@ use std::thread;
 use std::time::Duration;
 use vrampool::host::{Call, DeviceKind, HostDevice, HostStream};
 use vrampool::{Allowance, ArenaBuffer, Backend, DeviceArena, Error, Offload, SleepState};
+use vrampool_test_support::AuditDevice;
 
 type Device = AuditDevice<HostDevice>;
 

@@ -2,8 +2,6 @@
 
 #![cfg(all(feature = "host", feature = "prometheus"))]
 
-mod require;
-
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{Command, Output, Stdio};
@@ -11,12 +9,13 @@ use vrampool::broker::{Broker, Client};
 use vrampool::host::HostDevice;
 use vrampool::metrics::Exporter;
 use vrampool::{Backend, Pool};
+use vrampool_test_support::program;
 
 const SHIPPED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/grafana/prometheus");
 
 #[test]
 fn promtool_accepts_configuration_rules_and_their_unit_tests() {
-    let Some(promtool) = require::program("promtool") else { return };
+    let Some(promtool) = program("promtool") else { return };
     for arguments in [
         ["check", "config", "prometheus.yml"],
         ["check", "rules", "rules/vrampool.yml"],
@@ -29,7 +28,7 @@ fn promtool_accepts_configuration_rules_and_their_unit_tests() {
 
 #[test]
 fn promtool_accepts_what_is_served() {
-    let Some(promtool) = require::program("promtool") else { return };
+    let Some(promtool) = program("promtool") else { return };
     let device = HostDevice::new();
     let pool = Pool::builder(&device).name("served").build().expect("a pool");
     let stream = device.create_stream().expect("a stream");

@@ -1,9 +1,6 @@
 //! An arena forgets its blocks while a pool over it keeps some idle: no request gets one of those, no stale
 //! buffer has an address, and nothing keeps a range that was replaced.
 
-mod audit;
-
-use audit::AuditDevice;
 use proptest::prelude::*;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -11,6 +8,7 @@ use std::sync::mpsc::channel;
 use std::thread;
 use vrampool::host::{Call, HostDevice, HostStream};
 use vrampool::{Allowance, Backend, Buffer, DeviceArena, Error, Offload, Pool, SizeClasses, Source};
+use vrampool_test_support::AuditDevice;
 
 type Device = AuditDevice<HostDevice>;
 

@@ -1,13 +1,11 @@
 //! Memory is never handed out while earlier work may still touch it, and the host is not blocked for that.
 
-mod audit;
-
-use audit::AuditDevice;
 use proptest::prelude::*;
 use std::collections::VecDeque;
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::channel;
 use vrampool::host::{Call, HostDevice};
 use vrampool::{Backend, DeviceArena, Error, Event, Placement, Pool, Region, RegionMut, Source};
+use vrampool_test_support::{AuditDevice, close_gate, streams};
 
 type Device = AuditDevice<HostDevice>;
 type Memory = <Device as Backend>::Memory;
@@ -15,20 +13,6 @@ type Stream = <HostDevice as Backend>::Stream;
 
 fn device() -> Device {
     AuditDevice::new(HostDevice::builder().granularity(4096).build())
-}
-
-fn streams<const N: usize>(device: &Device) -> [Stream; N] {
-    std::array::from_fn(|_| device.create_stream().expect("a stream"))
-}
-
-/// Holds all later work on `stream` back until the sender is dropped.
-fn close_gate(stream: &Stream) -> Sender<()> {
-    let (open, gate) = channel::<()>();
-    let hold = move |[]: [&[u8]; 0], []: [&mut [u8]; 0]| {
-        let _ = gate.recv();
-    };
-    stream.launch(([] as [Region<'_, _>; 0]).map(|r| r), [], hold).expect("queued");
-    open
 }
 
 fn result_memory(device: &Device, bytes: u64) -> Memory {

@@ -1,15 +1,13 @@
 //! A hundred million operations by up to sixteen threads that come and go: the caps hold at every look, and
 //! in the end everything is given back.
 
-mod audit;
-
-use audit::AuditDevice;
 use fastrand::Rng;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use vrampool::host::HostDevice;
 use vrampool::{Backend, Buffer, Pool, PoolStats};
+use vrampool_test_support::AuditDevice;
 
 type Device = AuditDevice<HostDevice>;
 type Stream = <Device as Backend>::Stream;

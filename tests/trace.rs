@@ -26,19 +26,19 @@ fn what_makes_no_sense_is_refused_by_line_field_and_remedy() {
     let table: [(&str, u64, Option<&str>, &str); 26] = [
         ("x,1,1,0,0", 2, Some("op"), "write `a` for an allocation or `f` for a free"),
         ("A,1,1,0,0", 2, Some("op"), "write `a`"),
-        (",1,1,0,0", 2, Some("op"), "`` is no operation"),
+        (",1,1,0,0", 2, Some("op"), "`` is not an operation"),
         ("\n", 2, Some("op"), "write `a`"),
-        ("a", 2, Some("id"), "missing; a line has the five fields"),
+        ("a", 2, Some("id"), "missing; write the five fields"),
         ("a,1", 2, Some("size"), "missing"),
         ("a,1,1", 2, Some("stream"), "missing"),
         ("a,1,1,0", 2, Some("t_us"), "missing"),
-        ("a,1,1,0,0,7", 2, Some("t_us"), "more fields follow it; a line has the five fields"),
-        ("a,,1,0,0", 2, Some("id"), "`` is no number; write a whole number"),
-        ("a,1,1k,0,0", 2, Some("size"), "`1k` is no number"),
-        ("a,1,+1,0,0", 2, Some("size"), "`+1` is no number"),
-        ("a,1, 1,0,0", 2, Some("size"), "` 1` is no number"),
-        ("a,1,1,0,1.5", 2, Some("t_us"), "`1.5` is no number"),
-        ("a,1,1,\u{1b}[31m,0", 2, Some("stream"), "`\\x1b[31m` is no number"),
+        ("a,1,1,0,0,7", 2, Some("t_us"), "more fields follow the last one; write only the five fields"),
+        ("a,,1,0,0", 2, Some("id"), "`` is not a number; write a whole number"),
+        ("a,1,1k,0,0", 2, Some("size"), "`1k` is not a number"),
+        ("a,1,+1,0,0", 2, Some("size"), "`+1` is not a number"),
+        ("a,1, 1,0,0", 2, Some("size"), "` 1` is not a number"),
+        ("a,1,1,0,1.5", 2, Some("t_us"), "`1.5` is not a number"),
+        ("a,1,1,\u{1b}[31m,0", 2, Some("stream"), "`\\x1b[31m` is not a number"),
         ("a,1,-1,0,0", 2, Some("size"), "`-1` is negative; write a whole number"),
         ("a,1,1,-3,0", 2, Some("stream"), "`-3` is negative"),
         ("a,1,18446744073709551616,0,0", 2, Some("size"), "too large; write a whole number"),
@@ -57,14 +57,9 @@ fn what_makes_no_sense_is_refused_by_line_field_and_remedy() {
             Some("id"),
             "freed in line 3; give each allocation an id of its own",
         ),
-        (
-            "a,1,18446744073709551615,0,0\na,2,1,0,0",
-            3,
-            Some("size"),
-            "exceed 2^64 - 1; no device has that many",
-        ),
-        ("a,1,1,0,0\r\r\n", 2, Some("t_us"), "`0\\r` is no number"),
-        (&long, 2, None, "longer than 256 bytes; a line is"),
+        ("a,1,18446744073709551615,0,0\na,2,1,0,0", 3, Some("size"), "exceed 2^64 - 1; check the sizes"),
+        ("a,1,1,0,0\r\r\n", 2, Some("t_us"), "`0\\r` is not a number"),
+        (&long, 2, None, "longer than 256 bytes; write the five fields"),
     ];
     for (events, line, field, text) in table {
         let error = error_of(events);
@@ -175,14 +170,14 @@ fn as_many_streams_as_there_can_be_and_no_more() {
     assert_eq!(Trace::parse(text.as_bytes()).expect("not too many").events().len(), MAX_STREAMS);
     let error = error_of(&events(MAX_STREAMS + 1));
     assert!(matches!(error.fault, Fault::TooManyStreams { .. }) && error.field == Some("stream"), "{error}");
-    assert!(error.to_string().contains("one more than the 1024 that are supported"), "{error}");
+    assert!(error.to_string().contains("exceeds the maximum of 1024 streams"), "{error}");
 }
 
 #[test]
 fn files_that_cannot_be_read_are_named() {
     let error = Trace::read("no/such/file.csv").expect_err("no such file");
     assert!(matches!(error.fault, Fault::Open(_)) && error.line.is_none(), "{error}");
-    assert!(error.to_string().starts_with("no/such/file.csv: it cannot be opened"), "{error}");
+    assert!(error.to_string().starts_with("no/such/file.csv: the file cannot be opened"), "{error}");
     let error = Trace::read(env!("CARGO_MANIFEST_DIR")).expect_err("a directory");
     assert!(matches!(error.fault, Fault::Read(_) | Fault::Open(_)), "{error}");
     assert!(std::error::Error::source(&error).is_some());

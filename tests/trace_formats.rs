@@ -1,14 +1,12 @@
 //! Traces in the formats of other programs: what is read, what is written, and what is refused.
 #![cfg(feature = "trace")]
 
-#[path = "require/mod.rs"]
-mod require;
-
 use proptest::prelude::*;
 use std::collections::HashMap;
 use std::io::Read;
 use std::process::Command;
 use vrampool::trace::{Event, Export, ExportError, Fault, Format, Import, Limits, Op, Trace, TraceError};
+use vrampool_test_support::program;
 
 const HEADER: &str = "op,id,size,stream,t_us\n";
 const FORMATS: [Format; 3] = [Format::Csv, Format::Rmm, Format::PyTorch];
@@ -54,7 +52,7 @@ fn a_snapshot_is_its_history_and_what_was_there_before() {
     assert_eq!(lines(other.events()), ["a,0,2097152,0,0"]);
     let error = Import::new().device(2).parse(SNAPSHOT).expect_err("no such device");
     assert!(matches!(error.fault, Fault::NoDevice { device: 2, devices: 2 }), "{error}");
-    assert!(error.to_string().contains("it is one of 2 devices"), "{error}");
+    assert!(error.to_string().contains("choose one of its 2 devices"), "{error}");
 }
 
 #[test]
@@ -94,7 +92,7 @@ fn what_rmm_does_not_write_is_refused_by_line_and_field() {
         ("1,0,free,0x1,+1,0", "Size", "whole number"),
         ("1,0,free,0x1,-1,0", "Size", "whole number"),
         ("1,0,free,0x1,1,\u{1b}[2J", "Stream", "\\x1b[2J"),
-        ("1,0,allocate,0x1,1,0\n1,0,allocate,0x1,1,0", "Pointer", "something at 0x1 is live already"),
+        ("1,0,allocate,0x1,1,0\n1,0,allocate,0x1,1,0", "Pointer", "an allocation at 0x1 is already live"),
     ];
     for (text, field, words) in table {
         let text = format!("Thread,Time,Action,Pointer,Size,Stream\n{text}\n");
@@ -137,7 +135,7 @@ fn nothing_in_a_pickle_is_run() {
         let error = Import::new().format(Format::PyTorch).parse(pickle).expect_err(name);
         assert!(matches!(error.fault, Fault::Opcode { name: found, .. } if found == name), "{name}: {error}");
         assert!(
-            error.offset.is_some() && error.to_string().contains("nothing of a pickle is run"),
+            error.offset.is_some() && error.to_string().contains("pickles are never executed"),
             "{error}"
         );
     }
@@ -215,7 +213,7 @@ fn what_is_no_snapshot_is_said_to_be_none() {
     let error = Import::new().format(Format::PyTorch).parse(twice.as_bytes()).expect_err("twice");
     assert!(matches!(error.fault, Fault::AddressLive { address: 9 }), "{error}");
     assert_eq!((error.device, error.event), (Some(0), Some(1)), "{error}");
-    assert!(error.to_string().starts_with("trace, device 0, event 1: something at 0x9"), "{error}");
+    assert!(error.to_string().starts_with("trace, device 0, event 1: an allocation at 0x9"), "{error}");
 }
 
 #[test]
@@ -307,7 +305,7 @@ fn what_has_no_addresses_is_written_as_csv_alone() {
 
 #[test]
 fn python_reads_the_snapshots_that_are_written() {
-    let Some(python) = require::program("python3") else { return };
+    let Some(python) = program("python3") else { return };
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("snapshot.pickle");
     let trace = Import::new().parse(SNAPSHOT).expect("a snapshot");

@@ -1,14 +1,12 @@
 //! Requests that wait for memory that is being given back get it in the order in which they came. No later
 //! request takes it, whether the limit or the device refused the earlier ones.
 
-mod audit;
-
-use audit::AuditDevice;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::thread;
 use vrampool::host::HostDevice;
 use vrampool::{Backend, Pool, Rung, SizeClasses, Source};
+use vrampool_test_support::AuditDevice;
 
 const KIB: u64 = 1024;
 const ROUNDS: usize = 20;

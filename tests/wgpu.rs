@@ -4,47 +4,17 @@
 
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
-use vrampool::wgpu::{TestKernels, WgpuDevice, WgpuMemory, WgpuStream, wgpu};
+use vrampool::wgpu::{TestKernels, WgpuDevice, wgpu};
 use vrampool::{
-    ArenaBuffer, Backend, DeviceArena, Error, Placement, Pool, Region, RegionMut, SizeClasses, Stager,
-    UNLIMITED, Upload,
+    ArenaBuffer, Backend, DeviceArena, Error, Placement, Pool, Rung, SizeClasses, Stager, UNLIMITED, Upload,
 };
+use vrampool_test_support::{Count, require};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
 fn device() -> Option<WgpuDevice> {
-    match WgpuDevice::open(0) {
-        Ok(device) => Some(device),
-        Err(error) => {
-            let required = std::env::var("VRAMPOOL_REQUIRE").unwrap_or_default();
-            assert!(
-                !required.split(',').any(|name| name == "wgpu"),
-                "VRAMPOOL_REQUIRE names wgpu, and {error}"
-            );
-            eprintln!("skipped: {error}");
-            None
-        }
-    }
-}
-
-/// Bytes that were found wrong, counted by the device.
-struct Count(WgpuDevice, WgpuMemory);
-
-impl Count {
-    fn new(device: &WgpuDevice) -> Self {
-        Self(device.clone(), device.allocate(8, Placement::Device.into()).expect("memory"))
-    }
-
-    fn on(&self, stream: &WgpuStream) -> RegionMut<'_, WgpuMemory> {
-        RegionMut::whole(&self.1, stream)
-    }
-
-    fn read(&self, stream: &WgpuStream) -> u64 {
-        let mut bytes = [0; 8];
-        self.0.download(stream, Region::whole(&self.1, stream), &mut bytes).expect("a copy");
-        u64::from_le_bytes(bytes)
-    }
+    require("wgpu", || WgpuDevice::open(0))
 }
 
 /// Buffers of all sizes come and go on several streams and threads; nobody finds a byte that somebody else
@@ -64,7 +34,8 @@ fn no_byte_is_anybody_elses() {
                 scope.spawn(move || {
                     let mut rng = fastrand::Rng::with_seed(thread);
                     let streams = [0; 2].map(|_| device.create_stream().expect("a stream"));
-                    let count = Count::new(device);
+                    let count = Count::new(device, &streams[0]);
+                    device.synchronize(&streams[0]).expect("no fault");
                     let mut live = Vec::new();
                     for round in 0..300u64 {
                         let seed = thread << 32 | round;
@@ -96,7 +67,7 @@ fn data_survives_compaction_through_a_staging_buffer() {
     for (hole, block) in [(2 * MIB, 256 * KIB), (MIB, MIB), (256 * KIB, 2 * MIB), (256, 3 * MIB), (128, 1000)]
     {
         let arena = DeviceArena::builder(&device).limit(64 * MIB).build().expect("an arena");
-        let count = Count::new(&device);
+        let count = Count::new(&device, &stream);
         let mut holes = Vec::new();
         let mut blocks: Vec<ArenaBuffer<_>> = Vec::new();
         for seed in 0..6 {
@@ -196,11 +167,18 @@ fn own_copy(device: &WgpuDevice, from: &wgpu::Buffer, offset: u64) -> Vec<u8> {
 
 /// A device of the program's own, with which nobody else's memory is counted.
 fn own_device() -> WgpuDevice {
+    own_device_with(|_| ())
+}
+
+fn own_device_with(change: impl FnOnce(&mut wgpu::Limits)) -> WgpuDevice {
+    let mut required_limits = wgpu::Limits::default();
+    change(&mut required_limits);
+    let descriptor = wgpu::DeviceDescriptor { required_limits, ..wgpu::DeviceDescriptor::default() };
     let instance = wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle());
     let parts = async {
         let adapters = instance.enumerate_adapters(wgpu::Backends::PRIMARY).await;
         let adapter = adapters.into_iter().next().expect("an adapter");
-        adapter.request_device(&wgpu::DeviceDescriptor::default()).await.expect("a device")
+        adapter.request_device(&descriptor).await.expect("a device")
     };
     match pin!(parts).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready((device, queue)) => WgpuDevice::from_parts(device, queue).expect("a device"),
@@ -242,4 +220,97 @@ fn a_pool_and_an_arena_hold_no_more_than_their_limits_and_what_is_documented() {
     drop(buffer);
     drop(own);
     assert!(held() <= 4 * MIB, "{} bytes are left of a pool", held());
+}
+
+/// A pool on a device whose buffers are small: what it allocates can be written, filled and read.
+#[test]
+fn a_pool_on_a_device_of_small_buffers_transfers_what_it_allocates() {
+    if device().is_none() {
+        return;
+    }
+    for largest in [4 * MIB, 512 * KIB] {
+        let device = own_device_with(|limits| {
+            limits.max_buffer_size = largest;
+            limits.max_storage_buffer_binding_size = limits.max_storage_buffer_binding_size.min(largest);
+            limits.max_uniform_buffer_binding_size = limits.max_uniform_buffer_binding_size.min(largest);
+        });
+        let stream = device.create_stream().expect("a stream");
+        let arena = DeviceArena::builder(&device).limit(largest).build().expect("an arena");
+        for pool in [Pool::builder(&device), Pool::builder(&device).arena(&arena)] {
+            let pool = pool.size_classes(SizeClasses::Exact(256)).build().expect("a pool");
+            for bytes in [1001, largest * 3 / 4, largest] {
+                let mut buffer = pool.allocate(bytes, &stream).expect("memory");
+                let data: Vec<u8> = (0..bytes).map(|byte| (byte * 7 + (byte >> 8)) as u8).collect();
+                let mut read = vec![0; bytes as usize];
+                buffer.write(&stream, &data).expect("a write");
+                buffer.read(&stream, &mut read).expect("a read");
+                assert!(read == data, "{bytes} of {largest}");
+                device.fill(&stream, buffer.on_mut(&stream).expect("a region"), 9).expect("a fill");
+                buffer.read(&stream, &mut read).expect("a read");
+                assert!(read == vec![9; bytes as usize], "{bytes} of {largest}");
+            }
+            let error = pool.allocate(largest + 256, &stream).expect_err("larger than a buffer may be");
+            assert!(!error.is_device_lost(), "{error}");
+        }
+    }
+}
+
+/// The variable by which this program tells itself that its address space is limited.
+#[cfg(target_os = "linux")]
+const LIMITED: &str = "VRAMPOOL_TEST_LIMITED";
+
+/// In a process of its own, whose address space is soon full: idle memory of one kind makes room for the other.
+#[test]
+#[cfg(target_os = "linux")]
+fn idle_memory_makes_room_for_host_visible_memory() {
+    let Some(device) = device() else { return };
+    if !device.properties().is_integrated() {
+        return eprintln!(
+            "skipped: an address space does not limit the memory of {}",
+            device.properties().name
+        );
+    }
+    if std::env::var_os(LIMITED).is_some() {
+        return fill_with_idle_memory(&device);
+    }
+    // KiB: what the driver's compiler takes, and some buffers.
+    let outcome = std::process::Command::new("sh")
+        .args(["-c", "ulimit -v 2200000; exec \"$0\" --exact \"$1\" --nocapture"])
+        .arg(std::env::current_exe().expect("this program"))
+        .arg("idle_memory_makes_room_for_host_visible_memory")
+        .env(LIMITED, "1")
+        .output()
+        .expect("a shell");
+    let said =
+        String::from_utf8_lossy(&outcome.stdout).into_owned() + &String::from_utf8_lossy(&outcome.stderr);
+    assert!(outcome.status.success() && said.contains("idle memory made room"), "{said}");
+}
+
+#[cfg(target_os = "linux")]
+fn fill_with_idle_memory(device: &WgpuDevice) {
+    const PIECE: u64 = 128 * MIB;
+    let stream = device.create_stream().expect("a stream");
+    for (idle, wanted) in
+        [(Placement::Device, Placement::HostVisible), (Placement::HostVisible, Placement::Device)]
+    {
+        let pool = Pool::builder(device).size_classes(SizeClasses::Multiple(MIB)).build().expect("a pool");
+        let mut held = Vec::new();
+        let error = loop {
+            match pool.allocate_kind(PIECE, idle, &stream) {
+                Ok(buffer) => held.push(buffer),
+                Err(error) => break error,
+            }
+            assert!(held.len() < 64, "the address space is not limited");
+        };
+        assert!(error.is_out_of_memory(), "{error}");
+        let error = pool.allocate_kind(200 * MIB, wanted, &stream).expect_err("all of it is live");
+        assert!(error.is_out_of_memory(), "{error}");
+        let all = held.len() as u64 * PIECE;
+        drop(held);
+        assert_eq!(pool.stats().bytes_cached, all, "{idle:?}");
+        let trims = pool.stats().rung(Rung::Trim);
+        drop(pool.allocate_kind(200 * MIB, wanted, &stream).expect("what is idle makes room"));
+        assert!(pool.stats().rung(Rung::Trim) > trims, "{idle:?}");
+    }
+    println!("idle memory made room");
 }

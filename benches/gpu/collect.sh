@@ -9,7 +9,7 @@ cd "$(dirname "$0")/../.."
 
 # Each test program under the name of its package and its own.
 python=${PYTHON:-python3}
-cargo test --workspace --all-features --locked --no-run --message-format=json 2>/dev/null |
+cargo test --workspace --all-features --locked --no-run --quiet --message-format=json |
     "$python" -c '
 import json, shutil, subprocess, sys
 from pathlib import Path
@@ -40,10 +40,10 @@ for line in sys.stdin:
 ' "$folder"
 [ "${2:-}" != tests ] || exit 0
 
-cargo build --release --workspace --all-features --locked --bin vrampool
-cargo build --release --workspace --all-features --locked -p vrampool-c
+cargo build --release -p vrampool-cli -p vrampool-c --all-features --locked --bin vrampool --lib
 target=$(cargo metadata --format-version 1 --no-deps --locked | "$python" -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')
 cp "$target/release/vrampool" "$target/release/libvrampool_c.so" bindings/c/include/vrampool.h "$folder"
 strip "$folder/vrampool"
+strip --strip-debug "$folder/libvrampool_c.so"
 rm -f "$folder"/*.whl
-"$python" -m pip --disable-pip-version-check wheel --quiet --no-deps --wheel-dir "$folder" bindings/python
+VRAMPOOL_BUILT_LIBRARY="$folder/libvrampool_c.so" "$python" -m pip --disable-pip-version-check wheel --quiet --no-deps --wheel-dir "$folder" bindings/python

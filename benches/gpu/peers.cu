@@ -4,8 +4,8 @@
 //     peers TRACE.csv...
 //
 // prints one JSON object a row: `case`, `peer`, and `ns` for an allocation with its free (the least of five rounds), or for a trace
-// `ns_per_op`, `peak_requested` and `peak_reserved`, bytes. vrampool's rows come first and once more last, because other work may
-// disturb the machine meanwhile.
+// `ns_per_op`, `peak_requested` and `peak_reserved`, bytes. Every peer runs twice, the second time in reverse order, because other work
+// may disturb the machine meanwhile. Requests of a trace go to the streams that it names.
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAStream.h>
@@ -246,6 +246,7 @@ struct Event {
     unsigned id;
     bool is_allocation;
     size_t bytes;
+    int stream;
 };
 
 struct Trace {
@@ -279,7 +280,8 @@ static Trace load(const std::string &path) {
         } else {
             live -= bytes = sizes[id];
         }
-        trace.events.push_back({id, kind == 'a', bytes});
+        if (stream < 0 || stream > 1) throw std::runtime_error(path + " has more than two streams");
+        trace.events.push_back({id, kind == 'a', bytes, stream});
     }
     std::fclose(file);
     return trace;
@@ -288,19 +290,21 @@ static Trace load(const std::string &path) {
 static void replay(const Trace &trace, Peer &peer, const char *pass) {
     std::vector<void *> blocks(trace.ids);
     std::vector<size_t> sizes(trace.ids);
+    std::vector<int> streams(trace.ids);
     auto begin = Clock::now();
     for (const auto &event : trace.events) {
         if (event.is_allocation) {
-            blocks[event.id] = peer.allocate(event.bytes);
+            blocks[event.id] = peer.allocate(event.bytes, event.stream);
             sizes[event.id] = event.bytes;
+            streams[event.id] = event.stream;
         } else {
-            peer.free(blocks[event.id], event.bytes);
+            peer.free(blocks[event.id], event.bytes, event.stream);
             blocks[event.id] = nullptr;
         }
     }
     auto ns = std::chrono::duration<double, std::nano>(Clock::now() - begin).count() / trace.events.size();
     for (unsigned id = 0; id < trace.ids; ++id) {
-        if (blocks[id]) peer.free(blocks[id], sizes[id]);
+        if (blocks[id]) peer.free(blocks[id], sizes[id], streams[id]);
     }
     std::printf(
         "{\"case\":\"%s\",\"peer\":\"%s\",\"pass\":\"%s\",\"ns_per_op\":%.1f,\"peak_requested\":%zu,\"peak_reserved\":%zu}\n",
@@ -331,29 +335,37 @@ int main(int argc, char **argv) {
     CHECK(cudaFree(nullptr));
     std::vector<Trace> traces;
     for (int index = 1; index < argc; ++index) traces.push_back(load(argv[index]));
-    auto ours = [&] {
-        compare(traces, 1, [](size_t) { return std::make_unique<Vrampool>("vrampool", "source=virtual"); });
-        compare(traces, 1, [](size_t) {
-            return std::make_unique<Vrampool>("vrampool, direct", "source=direct; max_cached=unlimited; max_per_bucket=unlimited");
-        });
-    };
-    ours();
     c10::cuda::CUDACachingAllocator::init(c10::cuda::device_count());
-    compare(traces, 1, [](size_t) { return std::make_unique<Torch>(); });
     using namespace rmm::mr;
-    compare(traces, 1, [](size_t capacity) {
-        auto pool = std::make_unique<pool_memory_resource>(cuda_memory_resource{}, 256 * MIB);
-        return std::make_unique<Rmm<pool_memory_resource>>("rmm pool", std::move(pool), capacity);
-    });
-    compare(traces, 1, [](size_t capacity) {
-        auto arena = std::make_unique<arena_memory_resource>(cuda_memory_resource{}, capacity);
-        return std::make_unique<Rmm<arena_memory_resource>>("rmm arena", std::move(arena), capacity);
-    });
-    compare(traces, 1, [](size_t capacity) {
-        auto bins = std::make_unique<binning_memory_resource>(pool_memory_resource(cuda_memory_resource{}, 256 * MIB), 10, 22);
-        return std::make_unique<Rmm<binning_memory_resource>>("rmm binning", std::move(bins), capacity);
-    });
-    compare(traces, 4, [](size_t) { return std::make_unique<Async>(); });
-    compare({}, 200, [](size_t) { return std::make_unique<Plain>(); });
-    ours();
+    std::vector<std::function<void()>> peers{
+        [&] { compare(traces, 1, [](size_t) { return std::make_unique<Vrampool>("vrampool", "source=virtual"); }); },
+        [&] {
+            compare(traces, 1, [](size_t) {
+                return std::make_unique<Vrampool>("vrampool, direct", "source=direct; max_cached=unlimited; max_per_bucket=unlimited");
+            });
+        },
+        [&] { compare(traces, 1, [](size_t) { return std::make_unique<Torch>(); }); },
+        [&] {
+            compare(traces, 1, [](size_t capacity) {
+                auto pool = std::make_unique<pool_memory_resource>(cuda_memory_resource{}, 256 * MIB);
+                return std::make_unique<Rmm<pool_memory_resource>>("rmm pool", std::move(pool), capacity);
+            });
+        },
+        [&] {
+            compare(traces, 1, [](size_t capacity) {
+                auto arena = std::make_unique<arena_memory_resource>(cuda_memory_resource{}, capacity);
+                return std::make_unique<Rmm<arena_memory_resource>>("rmm arena", std::move(arena), capacity);
+            });
+        },
+        [&] {
+            compare(traces, 1, [](size_t capacity) {
+                auto bins = std::make_unique<binning_memory_resource>(pool_memory_resource(cuda_memory_resource{}, 256 * MIB), 10, 22);
+                return std::make_unique<Rmm<binning_memory_resource>>("rmm binning", std::move(bins), capacity);
+            });
+        },
+        [&] { compare(traces, 4, [](size_t) { return std::make_unique<Async>(); }); },
+        [&] { compare({}, 200, [](size_t) { return std::make_unique<Plain>(); }); },
+    };
+    for (auto &peer : peers) peer();
+    for (auto peer = peers.rbegin(); peer != peers.rend(); ++peer) (*peer)();
 }

@@ -3,7 +3,7 @@
 #
 # BINARIES is what collect.sh made. Of RESULTS, results.jsonl has a line for each thing that was run, peers.jsonl and the folders beside
 # it the figures. Parts are listed below, each with its limit in seconds; what lacks something (PyTorch, nvcc, RMM) says so and
-# counts as not run. On the simulated driver (VRAMPOOL_SIMULATOR is set) only the parts run that make sense there.
+# counts as not run. On the simulated driver (VRAMPOOL_SIMULATOR is set), ask for `suites` and `sanitizer`, which make sense there.
 # Exits with 1 if anything failed.
 set -uo pipefail
 binaries=$(realpath "$1")
@@ -23,13 +23,17 @@ else
     [ -n "$gpu" ] || { echo "there is no NVIDIA GPU here" >&2; exit 1; }
 fi
 commit=${VRAMPOOL_COMMIT:-$(git rev-parse --short HEAD 2>/dev/null || echo unknown)}
+versions=$("$python" -c 'import platform, sys
+try: import torch; found = torch.__version__
+except ImportError: found = "none"
+print(platform.python_version() + ", PyTorch " + found)' 2>/dev/null || echo unknown)
 
 failed=0
 summary=()
 # One line of results.jsonl: PART NAME OUTCOME SECONDS WHY.
 note() {
-    printf '{"part":"%s","name":"%s","outcome":"%s","seconds":%s,"why":"%s","gpu":"%s","driver":"%s","commit":"%s","date":"%s"}\n' \
-        "$1" "$2" "$3" "$4" "${5:-}" "$gpu" "${driver# }" "$commit" "$(date -u +%F)" >>"$results/results.jsonl"
+    printf '{"part":"%s","name":"%s","outcome":"%s","seconds":%s,"why":"%s","gpu":"%s","driver":"%s","python":"%s","commit":"%s","date":"%s"}\n' \
+        "$1" "$2" "$3" "$4" "${5:-}" "$gpu" "${driver# }" "$versions" "$commit" "$(date -u +%F)" >>"$results/results.jsonl"
     summary+=("$(printf '%-10s %-40s %-8s %4s s  %s' "$1" "$2" "$3" "$4" "${5:-}")")
     [ "$3" != failed ] || failed=1
 }
@@ -51,6 +55,8 @@ try() {
 # Begins a part, if it is asked for.
 part() {
     [ ${#parts[@]} = 0 ] || [[ " ${parts[*]} " == *" $1 "* ]] || return 1
+    # What an earlier run said of it is no longer so.
+    [ ! -e "$results/results.jsonl" ] || { grep -v "^{\"part\":\"$1\"" "$results/results.jsonl" >"$results/kept.jsonl" || true; mv "$results/kept.jsonl" "$results/results.jsonl"; }
     printf '\n== %s\n' "$1"
 }
 lacks() { # PART NAME WHAT
@@ -83,9 +89,19 @@ if part sanitizer; then
     else
         memcheck=("$sanitizer" --tool memcheck --leak-check full --report-api-errors no --error-exitcode 1)
         export VRAMPOOL_REQUIRE=cuda
-        for suite in vrampool-cuda.{gpu,capture,out_of_memory,physical,waiting} vrampool.{cuda_capture,cupy} vrampool-c.{torch_on_cuda,all_or_nothing}; do
+        for suite in vrampool-cuda.{gpu,capture,out_of_memory,physical,waiting} vrampool.{cuda,cuda_capture,cupy} vrampool-c.{torch_on_cuda,streams_on_cuda,all_or_nothing}; do
             try sanitizer "$suite" 60 "${memcheck[@]}" "$binaries/$suite" --test-threads 4
         done
+        # Kernels that share memory between their threads: those of the program.
+        try sanitizer racecheck 60 "$sanitizer" --tool racecheck --error-exitcode 1 "$binaries/vrampool" train --backend cuda --epochs 1
+        if "$python" -c 'import torch' 2>/dev/null && ls "$binaries"/vrampool-*.whl >/dev/null 2>&1; then
+            package=$(mktemp -d)
+            "$python" -m zipfile -e "$binaries"/vrampool-*.whl "$package"
+            try sanitizer python 120 env PYTHONPATH="$package" VRAMPOOL_REQUIRE=gpu "${memcheck[@]}" --leak-check no "$python" \
+                bindings/python/benches/oom.py --quick --steps 2
+        else
+            lacks sanitizer python "PyTorch and vrampool's wheel are needed"
+        fi
     fi
 fi
 
@@ -102,6 +118,7 @@ if part speed; then
             gunzip -c "$trace" >"$results/speed/work/traces/$(basename "$trace" .gz)"
         done
         try speed peers 150 bash -c "'$results/speed/work/peers' '$results/speed/work/traces/'*.csv >'$results/peers.jsonl'"
+        try speed behind 10 "$python" benches/tables.py --behind --gpu "$results"
         rm -rf "$results/speed/work"
     fi
 fi
@@ -114,9 +131,14 @@ if part replay; then
         try replay "$source" 90 "$binaries/vrampool" replay "${backend[@]}" "${flags[@]}" --passes 12 --json benches/traces/{gpt2,resnet50,multistream,serve_mixed}.csv.gz
     done
     try replay touch 90 "$binaries/vrampool" replay "${backend[@]}" --source virtual --touch benches/traces/{gpt2,resnet50,multistream,serve_mixed}.csv.gz
-    try replay bench 90 "$binaries/vrampool" bench "${backend[@]}" --only pair,cuarena_1,cuarena_2,cuarena_3,cuarena_4,cuarena_5,cuarena_6
+    try replay bench 90 "$binaries/vrampool" bench "${backend[@]}" --json --only pair,cuarena_1,cuarena_2,cuarena_3,cuarena_4,cuarena_5,cuarena_6
+    try replay sleep 60 "$binaries/vrampool" bench "${backend[@]}" --json --only sleep --sleep-gib 8
     try replay train 60 "$binaries/vrampool" train "${backend[@]}" --json
     try replay soak 60 "$binaries/vrampool" soak "${backend[@]}" --seconds 40
+    # The figures, a line each, with the run that they are of.
+    for run in virtual fixed driver bench sleep train; do
+        { grep -h '^{' "$results/replay/$run.txt" || true; } | sed "s/^{/{\"run\":\"$run\",/"
+    done >"$results/replay.jsonl"
 fi
 
 # 4. PyTorch and CuPy over both routes, and vLLM's allocator.
@@ -125,7 +147,16 @@ if part pytorch; then
     if [ -z "$wheel" ] || ! "$python" -c 'import torch' 2>/dev/null; then
         lacks pytorch all "PyTorch and vrampool's wheel are needed"
     else
-        try pytorch workloads 540 env SECONDS_IN_ALL="${PYTORCH_SECONDS:-400}" bindings/python/benches/run_on_gpu.sh "$wheel" "$results/pytorch"
+        try pytorch workloads 575 env SECONDS_IN_ALL="${PYTORCH_SECONDS:-560}" bindings/python/benches/run_on_gpu.sh "$wheel" "$results/pytorch"
+    fi
+fi
+
+# 6. vLLM's own tests of its memory allocator, those that need no model: VLLM_TESTS is vLLM's tests/basic_correctness/test_cumem.py.
+if part vllm; then
+    if [ -z "${VLLM_TESTS:-}" ] || ! "$python" -c 'import torch, pytest' 2>/dev/null || ! ls "$binaries"/vrampool-*.whl >/dev/null 2>&1; then
+        lacks vllm test_cumem "VLLM_TESTS, PyTorch and vrampool's wheel are needed"
+    else
+        try vllm test_cumem 120 "$here/vllm.sh" "$binaries"/vrampool-*.whl "$VLLM_TESTS"
     fi
 fi
 

@@ -17,12 +17,12 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
-/// Everything, as JSON has it.
+/// The JSON object.
 #[derive(Debug, Serialize)]
 struct Listing {
     devices: Vec<Row>,
     unavailable: Vec<Unavailable>,
-    /// What `auto` opens where the environment names nothing.
+    /// The device that `auto` opens if the environment variable is unset.
     best: Option<String>,
 }
 
@@ -41,7 +41,7 @@ struct Unavailable {
     reason: String,
 }
 
-/// Prints what there is.
+/// Prints the available devices.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     let listing = Listing::from(any::devices());
     let text = if arguments.json { serde_json::to_string(&listing)? } else { listing.table() };

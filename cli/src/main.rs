@@ -26,10 +26,10 @@ use interrupt::Interrupted;
 use std::process::ExitCode;
 use stdout::{Closed, warn};
 
-/// The exit code of a program that the system ends because nobody reads its output.
+/// The exit code of a program that a closed output pipe ends.
 const CLOSED: u8 = 128 + 13;
 
-/// A bounded caching buffer pool for device memory, at work.
+/// Run, measure and inspect bounded caching buffer pools for device memory.
 #[derive(Debug, Parser)]
 #[command(name = "vrampool", bin_name = "vrampool", version)]
 struct Arguments {
@@ -39,21 +39,21 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Train a network on handwritten digits; every tensor of every step comes from a pool.
+    /// Train a network on handwritten digits, with every tensor in pool buffers.
     Train(train::Arguments),
-    /// Drive a pool with recorded allocation traces.
+    /// Replay recorded allocation traces through a pool.
     Replay(replay::Arguments),
-    /// Use pools of every source at random, for hours, and report what they take of the process.
+    /// Run random traffic on pools of every source for hours, and report the resource usage.
     Soak(soak::Arguments),
-    /// Look at recorded allocation traces, and write them in other formats.
+    /// Show recorded allocation traces, and convert them to other formats.
     Trace(trace::Arguments),
-    /// Sweep through the parameters of an equation, in chunks that fit its share of a device.
+    /// Solve an equation for many parameters, in chunks that fit a share of a device.
     Solve(solve::Arguments),
-    /// Fit size classes to what a recorded trace asks for.
+    /// Fit size classes to the requests of a recorded trace.
     Fit(fit::Arguments),
-    /// Time what allocating and freeing costs.
+    /// Measure the time of allocating and freeing.
     Bench(bench::Arguments),
-    /// List what there is to run on, and why the rest is not there.
+    /// List available devices, and why each other backend is unavailable.
     Devices(devices::Arguments),
 }
 

@@ -1,25 +1,26 @@
-//! The flags that choose a pool's device, caps and classes, the same for every command.
+//! The flags for a pool's device, caps and classes, common to all commands with a pool.
 
 use bytesize::ByteSize;
 use clap::Args;
 use std::path::{Path, PathBuf};
 use vrampool::any::Name;
-use vrampool::{Backend, Builder, FittedClasses, SizeClasses, Source, UNLIMITED};
+use vrampool::{Backend, Builder, FittedClasses, Pool, SizeClasses, Source, UNLIMITED};
 
-/// Flags of every command that makes a pool.
+/// Flags of every command with a pool.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct PoolOptions {
     /// The device to run on, by a name that `devices` shows, or `auto` [default: VRAMPOOL_BACKEND, or host]
     #[arg(long, value_name = "DEVICE")]
     pub(crate) backend: Option<Name>,
-    /// What serves misses: direct, arena, virtual, driver
+    /// Source of memory for misses: direct, arena, virtual, driver
     #[arg(long, default_value_t)]
     pub(crate) source: Source,
-    /// `fixed`, `power-of-two`, `geometric[:PER_DOUBLING[:FROM]]`, `multiple:SIZE`, `exact[:SIZE]`, `tight`,
-    /// or `fitted:FILE` with a file that `fit` wrote [default: fixed, tight where the source is virtual]
+    /// Size classes: `fixed`, `power-of-two`, `geometric[:PER_DOUBLING[:FROM]]`, `multiple:SIZE`,
+    /// `exact[:SIZE]`, `tight`, or `fitted:FILE` with a file that `fit` wrote [default: fixed; tight if the
+    /// source is virtual]
     #[arg(long, value_name = "CLASSES", value_parser = size_classes)]
     pub(crate) size_classes: Option<Classes>,
-    /// From how many of the next larger classes an empty geometric class borrows [default: 2]
+    /// Number of next larger classes that an empty geometric class borrows from [default: 2]
     #[arg(long, value_name = "COUNT")]
     pub(crate) borrow_classes: Option<usize>,
     /// Cap on idle bytes, as 64KiB or 4GiB, or `unlimited` [default: VRAMPOOL_MAX_CACHED_GB, or 4GiB]
@@ -50,7 +51,7 @@ impl PoolOptions {
         self.size_classes.iter().filter_map(|classes| classes.file.as_deref())
     }
 
-    /// Sets what was given, and leaves the rest to defaults and environment.
+    /// Applies the flags that are set; defaults and environment variables apply to the others.
     pub(crate) fn apply<B: Backend>(&self, builder: Builder<B>) -> Builder<B> {
         let mut builder = builder.source(self.source);
         if let Some(classes) = &self.size_classes {
@@ -75,7 +76,15 @@ impl PoolOptions {
     }
 }
 
-/// Reads a rule, or what `fitted:` is followed by: a file.
+/// Makes a pool, whose source may take memory or addresses at once.
+pub(crate) fn build<B: Backend>(builder: Builder<B>) -> Result<Pool<B>, String> {
+    builder.build().map_err(|error| match error.is_out_of_memory() {
+        true => format!("{error}; give a smaller --limit, or raise that of the address space (ulimit -v)"),
+        false => error.to_string(),
+    })
+}
+
+/// Parses a rule, or reads the file that follows `fitted:`.
 fn size_classes(text: &str) -> Result<Classes, String> {
     match text.strip_prefix("fitted:") {
         Some(path) => match FittedClasses::load(path) {
@@ -89,14 +98,14 @@ fn size_classes(text: &str) -> Result<Classes, String> {
     }
 }
 
-/// Reads `64KiB`, `4GiB`, `1000`, or `unlimited`.
+/// Parses `64KiB`, `4GiB`, `1000`, or `unlimited`.
 pub(crate) fn bytes_or_unlimited(text: &str) -> Result<u64, String> {
     if text == "unlimited" {
         return Ok(UNLIMITED);
     }
     match text.parse::<ByteSize>() {
         Ok(size) if size.as_u64() < UNLIMITED => Ok(size.as_u64()),
-        Ok(_) => Err("a size of 2^64 bytes or more is none; write `unlimited` for no cap".into()),
+        Ok(_) => Err("a size must be less than 2^64 bytes; write `unlimited` for no cap".into()),
         Err(_) => Err("a size is a number with an optional unit, as in 64KiB or 4GiB, or `unlimited`".into()),
     }
 }

@@ -1,4 +1,4 @@
-//! The flag that records what a pool serves, the same for every command that has it.
+//! The flag that records the requests of a pool, common to several commands.
 
 use crate::stdout::warn;
 use clap::Args;
@@ -11,13 +11,13 @@ use vrampool::{Backend, Builder};
 /// Flags of commands whose pool may be recorded.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct RecordOptions {
-    /// Record what the pool serves to this file: as PyTorch's snapshot where its name ends with .pickle or
-    /// .pkl, else as CSV; and gzip-compressed where .gz follows
+    /// Record the requests of the pool to this file: as a PyTorch snapshot if its name ends with .pickle or
+    /// .pkl, else as CSV; gzip-compressed if .gz follows
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
 }
 
-/// A recording under way, if there is to be one.
+/// The recording, if one was requested.
 pub(crate) struct Recording(Option<(Output, Recorder)>);
 
 impl RecordOptions {
@@ -59,8 +59,7 @@ impl Recording {
         }
     }
 
-    /// Writes what was recorded, and says on standard error what there was no room for. Returns how many
-    /// events were written.
+    /// Writes the recording and reports dropped events on standard error. Returns the events written.
     pub(crate) fn save(self) -> Result<u64, Box<dyn Error>> {
         let Some((output, recorder)) = self.0 else { return Ok(0) };
         let path = output.path().to_owned();

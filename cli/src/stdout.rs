@@ -1,4 +1,4 @@
-//! Printing to standard output; a reader that is gone ends the program quietly.
+//! Printing to standard output. A closed pipe ends the program without an error message.
 
 use std::error::Error;
 use std::fmt::Display;

@@ -1,4 +1,4 @@
-//! The flags for reading a trace, the same for every command that reads one.
+//! The flags for reading a trace, common to all commands that read traces.
 
 use crate::stdout::warn;
 use clap::Args;
@@ -12,7 +12,7 @@ pub(crate) struct TraceOptions {
     /// The maximum number of events in a trace
     #[arg(long, value_name = "COUNT", default_value_t = Limits::default().max_events)]
     max_events: u32,
-    /// Fail where a trace contradicts itself, or may have been cut, instead of printing a warning
+    /// Fail if a trace contradicts itself or may be truncated, instead of printing a warning
     #[arg(long)]
     strict: bool,
 }

@@ -4,16 +4,14 @@
 use serde_json::Value;
 use std::process::Command;
 use vrampool::any;
+use vrampool_test_support::skip;
 
-/// The names of all devices. A backend without one is told of, and is a failure where `VRAMPOOL_REQUIRE`, a
-/// list separated by commas, names it.
+/// Returns the names of all devices except the host. A backend without a device is reported, and fails the
+/// test if `VRAMPOOL_REQUIRE` lists it.
 fn names() -> Vec<String> {
     let devices = any::devices();
-    let required = std::env::var("VRAMPOOL_REQUIRE").unwrap_or_default();
     for absent in &devices.absent {
-        let is_required = required.split(',').any(|required| required == absent.backend);
-        assert!(!is_required, "VRAMPOOL_REQUIRE names {}, and {}", absent.backend, absent.reason);
-        eprintln!("skipped: {}", absent.reason);
+        skip(absent.backend, &absent.reason);
     }
     devices.there.into_iter().map(|device| device.name).filter(|name| name != "host").collect()
 }

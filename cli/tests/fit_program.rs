@@ -89,7 +89,7 @@ fn an_empty_trace_teaches_nothing_and_that_is_well() {
         let arguments = [&["fit", text(&trace), "--output", text(&classes)], json].concat();
         let (code, out, err) = vrampool(&arguments);
         assert_eq!(code, Some(0), "{out}");
-        assert!(err.contains("warning: ") && err.contains("no last line that counts its events"), "{err}");
+        assert!(err.contains("warning: ") && err.contains("no last line with the number of events"), "{err}");
     }
     assert_eq!(
         std::fs::read_to_string(&classes).expect("a file"),
@@ -110,7 +110,7 @@ fn what_goes_wrong_is_said() {
     let bad = trace("bad.csv", "op,id,size,stream,t_us\na,0,-5,0,0\n");
     let cut = trace("cut.csv.gz", "\u{1f}");
     for (arguments, words) in [
-        (vec!["no/such/file"], "error: no/such/file: it cannot be opened"),
+        (vec!["no/such/file"], "error: no/such/file: the file cannot be opened"),
         (vec![text(&bad)], "line 2, field `size`: `-5` is negative"),
         (vec![text(&cut)], "the file ends early"),
         (vec![TRACE, "--max-events", "10"], "raise `max_events`"),
@@ -128,8 +128,8 @@ fn what_goes_wrong_is_said() {
     let (order, none) = (format!("fitted:{}", text(&order)), format!("fitted:{}", text(&at("none"))));
     for (classes, words) in [
         (order.as_str(), "order.classes, line 4: 512 is not larger"),
-        (&none, "none: it cannot be opened"),
-        ("fitted:", "it cannot be opened"),
+        (&none, "none: the file cannot be opened"),
+        ("fitted:", "the file cannot be opened"),
         ("fitted", "by `FittedClasses::load`"),
     ] {
         for command in [&["replay", TRACE][..], &["train", "--epochs", "1"]] {

@@ -1,9 +1,6 @@
 //! A real Prometheus scrapes a running job with the shipped configuration, and a starved cache makes the
 //! alert fire.
 
-#[path = "../../tests/require/mod.rs"]
-mod require;
-
 use serde_json::Value;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -14,6 +11,7 @@ use std::time::{Duration, Instant};
 use vrampool::host::HostDevice;
 use vrampool::metrics::{DEFAULT_ADDRESS, Exporter};
 use vrampool::{Backend, Pool, Source, UNLIMITED};
+use vrampool_test_support::program;
 
 const SHIPPED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../grafana/prometheus");
 
@@ -84,7 +82,7 @@ impl Server {
 
 #[test]
 fn prometheus_scrapes_a_job_and_a_starved_cache_fires_the_alert() {
-    let Some(program) = require::program("prometheus") else { return };
+    let Some(program) = program("prometheus") else { return };
     let folder = tempfile::tempdir().expect("a folder");
 
     // A job of three pools: one caches nothing, one all there is, and one is virtual, whose large buffers are

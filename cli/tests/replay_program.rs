@@ -105,7 +105,7 @@ fn without_json_it_is_a_table() {
 fn what_goes_wrong_is_said_and_the_exit_status_is_1() {
     let (code, out, err) = replay(&["no/such/file", "--json"]);
     assert_eq!((code, out.lines().count()), (Some(1), 2), "the file before it was replayed");
-    assert!(err.starts_with("error: no/such/file: it cannot be opened"), "{err}");
+    assert!(err.starts_with("error: no/such/file: the file cannot be opened"), "{err}");
     for (arguments, text) in [
         (["--limit", "100MiB"], "raise `limit`"),
         (["--device-memory", "100MiB"], "drop live buffers"),

@@ -82,13 +82,13 @@ fn what_goes_wrong_is_said_and_the_exit_status_is_1() {
     let snapshot = format!("{ROOT}/tests/golden/snapshot.pickle");
     let nowhere = path(folder.path(), "no/such/folder/out.csv");
     for (arguments, text) in [
-        (&["trace", "show", "no/such/file"][..], "no/such/file: it cannot be opened"),
+        (&["trace", "show", "no/such/file"][..], "no/such/file: the file cannot be opened"),
         (&["trace", "show", &evil], "byte 2: the pickle has instruction 0x63 (GLOBAL)"),
-        (&["trace", "show", &snapshot, "--device", "7"], "nothing of device 7"),
+        (&["trace", "show", &snapshot, "--device", "7"], "no events of device 7"),
         (&["trace", "show", &snapshot, "--from", "csv"], "is not the header"),
         (&["trace", "show", &snapshot, "--max-events", "3"], "raise `max_events`"),
         (&["trace", "convert", &snapshot, &nowhere], "no/such/folder/out.csv: the file cannot be created"),
-        (&["replay", &snapshot, &snapshot, "--record", &nowhere], "a recording is of one trace"),
+        (&["replay", &snapshot, &snapshot, "--record", &nowhere], "a recording covers one trace"),
         (
             &["replay", &snapshot, "--passes", "1", "--record", &nowhere],
             "no/such/folder/out.csv: the file cannot be created",

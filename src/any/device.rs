@@ -1,4 +1,4 @@
-//! The contract, by the backend behind each enum.
+//! The backend contract for [`AnyDevice`], by the variant.
 #![allow(unused_variables, reason = "no backend may be compiled in")]
 
 use super::variants::{AnyDevice, AnyEvent, AnyMemory, AnyStream, on_each};

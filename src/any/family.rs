@@ -1,4 +1,4 @@
-//! The backends there could be: what their devices are called, and how they are listed and opened.
+//! The compiled-in backends: names of their devices, listing and opening.
 
 use super::found::{HOST, Listed};
 use super::variants::AnyDevice;
@@ -9,9 +9,9 @@ use vrampool_backend::BackendError;
 pub(super) struct Family {
     /// The backend's name, which is its feature's too.
     pub(super) name: &'static str,
-    /// How its devices are named.
+    /// The naming scheme of its devices.
     pub(super) forms: &'static [&'static str],
-    /// What is there with its feature.
+    /// Its functions, if its feature is enabled.
     pub(super) compiled: Option<Compiled>,
 }
 
@@ -64,7 +64,7 @@ impl Family {
         self.forms.len() > 1
     }
 
-    /// Why nothing of it is there, when it is not compiled in.
+    /// Returns the error for a backend that is not compiled in.
     pub(super) fn not_compiled(&self) -> BackendError {
         let reason = format!("this program was built without the feature `{}`", self.name);
         BackendError::Unavailable { backend: self.name, reason }

@@ -1,4 +1,4 @@
-//! The devices that were found, and the error that says which there are.
+//! The available devices, and the error that lists them.
 
 use std::fmt;
 use vrampool_backend::{BackendError, DeviceKind};
@@ -10,7 +10,7 @@ pub(super) const HOST: &str = "host";
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Listed {
-    /// What [`open`](super::open) opens it by.
+    /// The name for [`open`](super::open).
     pub name: String,
     /// The backend's name.
     pub backend: &'static str,
@@ -36,7 +36,7 @@ pub struct Absent {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Devices {
-    /// What can be opened.
+    /// The available devices.
     pub there: Vec<Listed>,
     /// The other backends.
     pub absent: Vec<Absent>,
@@ -48,14 +48,14 @@ pub struct Devices {
 pub struct NotOpened {
     /// The name that was asked for.
     pub name: String,
-    /// Why not.
+    /// The reason.
     pub cause: BackendError,
-    /// What there is instead.
+    /// The available devices.
     pub devices: Devices,
 }
 
 impl Devices {
-    /// What `auto` opens where the environment names nothing, if it opens.
+    /// Returns the device that `auto` opens if the environment variable is unset, if one is available.
     #[must_use]
     pub fn best(&self) -> Option<&Listed> {
         self.by_preference().next()

@@ -1,10 +1,10 @@
-//! Asking every backend for its devices.
+//! Listing the devices of every backend.
 
 use super::family::FAMILIES;
 use super::found::{Absent, Devices};
 use vrampool_backend::BackendError;
 
-/// Asks every backend for its devices and opens none of them. Takes as long as their drivers take.
+/// Lists the devices of every backend without opening them. The duration depends on the drivers.
 ///
 /// ```
 /// for device in vrampool::any::devices().there {

@@ -12,7 +12,7 @@
 //! | `auto` | what the environment variable `VRAMPOOL_BACKEND` names; without it the best there is |
 //! | `cuda`, `cuda:1`, `cuda:GPU-01234567` | an NVIDIA GPU: the first, by number, by the beginning of its UUID |
 //! | `opencl`, `opencl:1` | an OpenCL device: the first, by number |
-//! | `wgpu`, `wgpu:1` | a GPU through Vulkan: the first, by number |
+//! | `wgpu`, `wgpu:1` | a GPU through Vulkan, Metal or DirectX 12: the first, by number |
 //! | `host` | the host's own memory; the same device whenever it is opened |
 //!
 //! The best is a GPU by CUDA, else by OpenCL, else by wgpu, else the host's own memory. Of several the first

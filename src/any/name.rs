@@ -1,4 +1,4 @@
-//! What a device is asked for by, and what is chosen when nothing is.
+//! Names of devices, and the default device.
 
 use super::family::{FAMILIES, Family};
 use super::found::NotOpened;

@@ -1,4 +1,4 @@
-//! The enums, and the ways into and out of their variants.
+//! The enums, and conversions to and from their variants.
 
 #[cfg(feature = "cuda")]
 use vrampool_cuda::{CudaDevice, CudaEvent, CudaMemory, CudaStream};
@@ -9,7 +9,7 @@ use vrampool_opencl::{OpenClDevice, OpenClEvent, OpenClMemory, OpenClStream};
 #[cfg(feature = "wgpu")]
 use vrampool_wgpu::{WgpuDevice, WgpuEvent, WgpuMemory, WgpuStream};
 
-/// Does the same with the value in a variant, whichever it is.
+/// Runs the same code on the value of any variant.
 macro_rules! on_each {
     ($any:expr, $value:ident => $result:expr) => {
         match *$any {

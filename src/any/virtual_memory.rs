@@ -1,4 +1,4 @@
-//! Virtual memory, by the backend behind the enums.
+//! Virtual memory for the enums, by the variant.
 #![allow(dead_code, unused_imports, unused_variables, reason = "no backend may be compiled in")]
 
 use super::variants::{AnyDevice, AnyMemory, on_each};

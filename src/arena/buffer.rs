@@ -1,8 +1,8 @@
 //! An allocated block of an arena.
 
 use super::hazards::ranges::Streams;
-use super::live_block::Slot;
-use super::{Shared, State};
+use super::live_block::LiveBlock;
+use super::{ArenaCore, State};
 use crate::arena::engine::{ArenaError, BlockId};
 use crate::error::Error;
 use crate::streams::order::{After, Need};
@@ -18,7 +18,7 @@ use vrampool_backend::{Backend, CaptureId, HeldMemory, Hold, Memory, Region, Reg
 /// The way to its bytes goes through a stream, as with [`Buffer`](crate::Buffer). It follows its data: a
 /// compaction moves it when no region of it exists, and the next region is where the data is.
 pub struct ArenaBuffer<B: Backend> {
-    pub(super) arena: Arc<Shared<B>>,
+    pub(super) arena: Arc<ArenaCore<B>>,
     /// `None` only while dropping, or emptied.
     pub(super) range: Option<Arc<B::Memory>>,
     /// It has no block.
@@ -37,7 +37,7 @@ pub struct ArenaBuffer<B: Backend> {
 
 impl<B: Backend> ArenaBuffer<B> {
     pub(super) fn new(
-        arena: Arc<Shared<B>>,
+        arena: Arc<ArenaCore<B>>,
         range: Arc<B::Memory>,
         block: BlockId,
         (len, size, alignment): (u64, u64, u64),
@@ -160,7 +160,7 @@ impl<B: Backend> ArenaBuffer<B> {
     }
 
     /// A hold of its slot, which is under the lock.
-    fn hold_of(&self, slot: &mut Slot<B::Stream>) -> Hold<'_> {
+    fn hold_of(&self, slot: &mut LiveBlock<B::Stream>) -> Hold<'_> {
         Hold::new(self.holds.get_or_init(|| Arc::clone(slot.holds())))
     }
 
@@ -193,7 +193,8 @@ impl<B: Backend> ArenaBuffer<B> {
 
     /// Its first `len` bytes for reading; `len` is at most its size.
     pub(crate) fn region(&self, len: u64, stream: &B::Stream) -> Result<Region<'_, B::Memory>, Error> {
-        let (hold, offset, _) = self.hold(stream, After::Contents, Slot::before_read, Slot::read_by)?;
+        let (hold, offset, _) =
+            self.hold(stream, After::Contents, LiveBlock::before_read, LiveBlock::read_by)?;
         Ok(Region::new(&**self.range(), offset, len, stream)?.held(hold))
     }
 
@@ -203,7 +204,8 @@ impl<B: Backend> ArenaBuffer<B> {
         len: u64,
         stream: &B::Stream,
     ) -> Result<RegionMut<'_, B::Memory>, Error> {
-        let (hold, offset, _) = self.hold(stream, After::Contents, Slot::before_write, Slot::written_by)?;
+        let (hold, offset, _) =
+            self.hold(stream, After::Contents, LiveBlock::before_write, LiveBlock::written_by)?;
         let room = self.size.saturating_sub(len);
         Ok(RegionMut::new(&**self.range(), offset, len, stream)?.with_room(room).held(hold))
     }
@@ -222,7 +224,8 @@ impl<B: Backend> ArenaBuffer<B> {
     /// As [`used_on`](Self::used_on), for work that goes through the device. Returns the capture in which
     /// alone it is so.
     pub(crate) fn lend(&self, stream: &B::Stream) -> Result<Option<CaptureId>, Error> {
-        self.hold(stream, After::Contents, Slot::before_read, Slot::read_by).map(|(.., capture)| capture)
+        self.hold(stream, After::Contents, LiveBlock::before_read, LiveBlock::read_by)
+            .map(|(.., capture)| capture)
     }
 
     /// Says that work on `stream` uses it, and has that wait for nothing: the program's own order does. Who
@@ -254,7 +257,7 @@ impl<B: Backend> ArenaBuffer<B> {
     /// Makes `stream` wait for every stream that used it, and its order the block's own. Returns the capture
     /// in which alone it is so.
     pub(crate) fn hand_over(&self, stream: &B::Stream, after: After) -> Result<Option<CaptureId>, Error> {
-        self.hold(stream, after, Slot::before_write, Slot::written_by).map(|(.., capture)| capture)
+        self.hold(stream, after, LiveBlock::before_write, LiveBlock::written_by).map(|(.., capture)| capture)
     }
 
     /// Keeps it where it is, and puts what `stream` does from now on behind the work of those who are
@@ -263,8 +266,8 @@ impl<B: Backend> ArenaBuffer<B> {
         &self,
         stream: &B::Stream,
         after: After,
-        before: impl FnOnce(&Slot<B::Stream>, &B::Stream) -> Streams<B::Stream>,
-        then: impl FnOnce(&mut Slot<B::Stream>, &B::Stream, Option<CaptureId>),
+        before: impl FnOnce(&LiveBlock<B::Stream>, &B::Stream) -> Streams<B::Stream>,
+        then: impl FnOnce(&mut LiveBlock<B::Stream>, &B::Stream, Option<CaptureId>),
     ) -> Result<(Hold<'_>, u64, Option<CaptureId>), Error> {
         self.arena.check_device(stream)?;
         let mut state = self.arena.awake(self.block, self.len)?;
@@ -304,8 +307,8 @@ impl<B: Backend> Drop for ArenaBuffer<B> {
         let freed = state.free(self.block);
         let range = state.keep_handle(self.range.take());
         drop(state);
-        if let Some(to_mark) = &freed.to_mark {
-            self.arena.mark(to_mark);
+        if let Some(to_record) = &freed.to_record {
+            self.arena.record_points(to_record);
         }
         drop((freed, range, backup));
     }

@@ -2,11 +2,11 @@
 
 use super::mapping::make::virtual_memory;
 use super::mapping::pages::Backing;
-use super::mapping::quota::{Allowance, Share};
+use super::mapping::quota::{Allowance, QuotaUse};
 use super::resets::Resets;
 use super::sleep::GivingBack;
 use super::state::{LockedState, State};
-use super::{DeviceArena, Reclaim, Shared};
+use super::{ArenaCore, DeviceArena, Reclaim};
 use crate::arena::engine::{Arena, ArenaLayout};
 use crate::error::Error;
 use crate::sync::Condvar;
@@ -193,7 +193,7 @@ impl<B: Backend> ArenaBuilder<B> {
         };
         log::debug!("arena on {id}: {:?}, at {:?}", self.kind, state.range.address());
         let reclaim = Reclaim(self.device.clone());
-        let shared = Shared {
+        let core = ArenaCore {
             id,
             device: self.device,
             kind: self.kind,
@@ -202,14 +202,14 @@ impl<B: Backend> ArenaBuilder<B> {
             changing: LongMutex::new(()),
             giving_back: GivingBack::default(),
             resets: Resets::default(),
-            share: Share::of(self.allowance),
+            share: QuotaUse::of(self.allowance),
             mapping_calls: AtomicU64::new(0),
             mapping_nanoseconds: AtomicU64::new(0),
             waits: AtomicU64::new(0),
-            is_marked: AtomicBool::new(false),
+            has_points: AtomicBool::new(false),
             _reclaim: reclaim,
         };
-        Ok(DeviceArena { shared: Arc::new(shared) })
+        Ok(DeviceArena { core: Arc::new(core) })
     }
 
     fn growing_state(&self, alignment: u64) -> Result<State<B>, Error> {
@@ -240,8 +240,8 @@ impl<B: Backend> ArenaBuilder<B> {
                 device.reserve(bytes).map(|range| (range, 0, bytes))
             }
             None => {
-                let shared = self.allowance.as_ref().map_or(u64::MAX, |allowance| allowance.limit());
-                reserve_for(device, limit.min(total).min(shared), granularity)
+                let quota = self.allowance.as_ref().map_or(u64::MAX, |allowance| allowance.limit());
+                reserve_for(device, limit.min(total).min(quota), granularity)
             }
         };
         let (range, front, addresses) = reserved.inspect_err(|error| {

@@ -86,7 +86,7 @@ impl<B: Backend> ArenaBuffer<B> {
     }
 
     /// As [`empty`](Self::empty) of a block that several streams used. Answers what is to be done without any
-    /// lock: to mark how far those are, and to drop handles.
+    /// lock: to record how far those are, and to drop handles.
     #[cold]
     pub(crate) fn empty_shared(&mut self) -> Option<impl FnOnce() + Send + use<B>> {
         if self.stitched_at.is_some() {
@@ -97,8 +97,8 @@ impl<B: Backend> ArenaBuffer<B> {
         let State { slots, .. } = &mut *state;
         slots.get(self.block).filter(|slot| slot.is_shared() && !slot.moving)?;
         let slot = slots.remove(self.block)?;
-        let (gone, to_mark) = match state.defer(self.block, &slot) {
-            Some(to_mark) => (Streams::new(), to_mark),
+        let (gone, to_record) = match state.defer(self.block, &slot) {
+            Some(to_record) => (Streams::new(), to_record),
             None => state.free_shared(self.block, &slot),
         };
         self.stream = Some(slot.writer.clone());
@@ -106,8 +106,8 @@ impl<B: Backend> ArenaBuffer<B> {
         drop(state);
         self.becomes_empty();
         Some(move || {
-            arena.mark(&to_mark);
-            drop((gone, to_mark, slot, handle));
+            arena.record_points(&to_record);
+            drop((gone, to_record, slot, handle));
         })
     }
 
@@ -151,10 +151,10 @@ impl<B: Backend> State<B> {
     #[inline(always)]
     fn take_anew(&mut self, (bytes, size): (u64, u64), stream: &B::Stream) -> Option<(BlockId, u64, u64)> {
         self.tell_engine();
-        let are_apart = self.marks.were_any() && self.is_large(size);
-        let block = if are_apart { self.place_settled(size, stream)? } else { self.place(bytes, size)? };
+        let avoids_waits = self.timeline.were_any() && self.is_large(size);
+        let block = if avoids_waits { self.place_settled(size, stream)? } else { self.place(bytes, size)? };
         let (offset, size) = self.engine.extent(block);
-        if !are_apart && !self.unsettled.is_settled_for(&(offset..offset + size), stream) {
+        if !avoids_waits && !self.unsettled.is_settled_for(&(offset..offset + size), stream) {
             // Whoever takes the usual way gets the same block, or one that it waits less for.
             self.free_freed(block);
             return None;

@@ -10,7 +10,7 @@ use vrampool_backend::{CaptureId, Stream};
 
 #[derive(Debug)]
 #[repr(C)]
-pub(super) struct Slot<S> {
+pub(super) struct LiveBlock<S> {
     /// Further streams, where there are any: a block is hardly ever used by more than one.
     others: Option<Box<Others<S>>>,
     /// Regions of it that exist, from the first one on.
@@ -37,7 +37,7 @@ impl<S> Default for Others<S> {
     }
 }
 
-impl<S: Stream> Slot<S> {
+impl<S: Stream> LiveBlock<S> {
     /// Whether other streams than the writer use it.
     #[inline]
     pub(super) fn is_shared(&self) -> bool {
@@ -159,9 +159,9 @@ impl<S: Stream> Slot<S> {
 
 /// The slots of all live blocks and of no others, each where the block's record is among the engine's.
 #[derive(Debug)]
-pub(super) struct Slots<S>(Vec<Option<(BlockId, Slot<S>)>>);
+pub(super) struct LiveBlocks<S>(Vec<Option<(BlockId, LiveBlock<S>)>>);
 
-impl<S> Slots<S> {
+impl<S> LiveBlocks<S> {
     pub(super) fn new() -> Self {
         Self(Vec::new())
     }
@@ -169,7 +169,7 @@ impl<S> Slots<S> {
     /// The slot of a block, unless it was freed, or forgotten by a reset or a resize: names are never given
     /// again.
     #[inline]
-    pub(super) fn get(&self, block: BlockId) -> Option<&Slot<S>> {
+    pub(super) fn get(&self, block: BlockId) -> Option<&LiveBlock<S>> {
         match self.0.get(block.index() as usize) {
             Some(Some((name, slot))) if *name == block => Some(slot),
             _ => None,
@@ -178,7 +178,7 @@ impl<S> Slots<S> {
 
     /// As [`get`](Self::get).
     #[inline]
-    pub(super) fn get_mut(&mut self, block: BlockId) -> Option<&mut Slot<S>> {
+    pub(super) fn get_mut(&mut self, block: BlockId) -> Option<&mut LiveBlock<S>> {
         match self.0.get_mut(block.index() as usize) {
             Some(Some((name, slot))) if *name == block => Some(slot),
             _ => None,
@@ -189,7 +189,7 @@ impl<S> Slots<S> {
     /// elsewhere would be stored in parts and moved in larger ones, for which a processor waits until they
     /// have reached the cache.
     #[inline(always)]
-    pub(super) fn insert(&mut self, block: BlockId, writer: S) -> &mut Slot<S> {
+    pub(super) fn insert(&mut self, block: BlockId, writer: S) -> &mut LiveBlock<S> {
         let place = block.index() as usize;
         if place >= self.0.len() {
             self.0.resize_with(place + 1, || None);
@@ -197,7 +197,7 @@ impl<S> Slots<S> {
         let place = &mut self.0[place];
         // A slot goes with its block: there is nothing to be dropped.
         mem::forget(place.take());
-        let (_, slot) = place.insert((block, Slot { others: None, holds: None, writer, moving: false }));
+        let (_, slot) = place.insert((block, LiveBlock { others: None, holds: None, writer, moving: false }));
         slot
     }
 
@@ -205,7 +205,7 @@ impl<S> Slots<S> {
     #[inline]
     pub(super) fn sole_user(&self, block: BlockId) -> Option<&S> {
         match self.0.get(block.index() as usize) {
-            Some(Some((name, Slot { others: None, writer, moving: false, .. }))) if *name == block => {
+            Some(Some((name, LiveBlock { others: None, writer, moving: false, .. }))) if *name == block => {
                 Some(writer)
             }
             _ => None,
@@ -215,7 +215,7 @@ impl<S> Slots<S> {
     /// Removes the slot of a block that [one stream alone](Self::sole_user) uses; answers that.
     #[inline]
     pub(super) fn take_sole(&mut self, block: BlockId) -> Option<S> {
-        let (_, Slot { others, holds, writer, .. }) = self.0.get_mut(block.index() as usize)?.take()?;
+        let (_, LiveBlock { others, holds, writer, .. }) = self.0.get_mut(block.index() as usize)?.take()?;
         // There are none to be dropped.
         mem::forget(others);
         if holds.is_some() {
@@ -225,21 +225,21 @@ impl<S> Slots<S> {
     }
 
     #[inline]
-    pub(super) fn remove(&mut self, block: BlockId) -> Option<Slot<S>> {
+    pub(super) fn remove(&mut self, block: BlockId) -> Option<LiveBlock<S>> {
         let place = self.0.get_mut(block.index() as usize)?;
         place.take_if(|(name, _)| *name == block).map(|(_, slot)| slot)
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Slot<S>> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &LiveBlock<S>> {
         self.0.iter().flatten().map(|(_, slot)| slot)
     }
 
-    pub(super) fn named(&self) -> impl Iterator<Item = (BlockId, &Slot<S>)> {
+    pub(super) fn named(&self) -> impl Iterator<Item = (BlockId, &LiveBlock<S>)> {
         self.0.iter().flatten().map(|(block, slot)| (*block, slot))
     }
 
     /// Takes all out.
-    pub(super) fn drain(&mut self) -> impl Iterator<Item = (BlockId, Slot<S>)> {
+    pub(super) fn drain(&mut self) -> impl Iterator<Item = (BlockId, LiveBlock<S>)> {
         self.0.drain(..).flatten()
     }
 }

@@ -34,7 +34,7 @@ pub use compaction::{Compaction, Moved};
 pub(crate) use fast_path::Refill;
 pub(crate) use mapping::make::mapping_calls_of_this_thread;
 pub use mapping::quota::Allowance;
-use mapping::quota::Share;
+use mapping::quota::QuotaUse;
 pub(crate) use reserved::ReservedPeak;
 pub use sleep::{BlockState, Offload, SleepReport, SleepState, WakeReport};
 pub(crate) use sleep::{Falling, Stored, Waking, can_pin, on_a_stream};
@@ -91,12 +91,12 @@ use vrampool_backend::{Backend, CaptureId, DeviceId, MemoryKind, Stream, fork};
 /// ```
 #[derive(Debug)]
 pub struct DeviceArena<B: Backend> {
-    shared: Arc<Shared<B>>,
+    core: Arc<ArenaCore<B>>,
 }
 
 impl<B: Backend> Clone for DeviceArena<B> {
     fn clone(&self) -> Self {
-        Self { shared: Arc::clone(&self.shared) }
+        Self { core: Arc::clone(&self.core) }
     }
 }
 
@@ -104,14 +104,14 @@ impl<B: Backend> Drop for DeviceArena<B> {
     fn drop(&mut self) {
         if fork::is_child() {
             // It is never dropped then.
-            mem::forget(Arc::clone(&self.shared));
+            mem::forget(Arc::clone(&self.core));
         }
     }
 }
 
 /// What an arena's handles and its buffers share.
 #[derive(Debug)]
-struct Shared<B: Backend> {
+struct ArenaCore<B: Backend> {
     device: B,
     id: DeviceId,
     kind: MemoryKind,
@@ -123,14 +123,14 @@ struct Shared<B: Backend> {
     giving_back: GivingBack,
     resets: Resets,
     /// Behind the state, and so given back once its memory is.
-    share: Share,
+    share: QuotaUse,
     /// Calls of the device for virtual memory, and their time.
     mapping_calls: AtomicU64,
     mapping_nanoseconds: AtomicU64,
     /// Waits put between streams.
     waits: AtomicU64,
-    /// Whether there are marks: a hint.
-    is_marked: AtomicBool,
+    /// Whether the timeline has points: a hint.
+    has_points: AtomicBool,
     /// Last of all, once its memory is dropped.
     _reclaim: Reclaim<B>,
 }
@@ -189,33 +189,33 @@ impl<B: Backend> DeviceArena<B> {
         alignment: u64,
         stream: &B::Stream,
     ) -> Result<ArenaBuffer<B>, Error> {
-        self.shared.check_device(stream)?;
-        let is_captured = self.shared.is_captured(stream);
-        let mut state = self.shared.lock_for_request();
+        self.core.check_device(stream)?;
+        let is_captured = self.core.is_captured(stream);
+        let mut state = self.core.lock_for_request();
         if state.backing.is_some() {
             // All of it is stable.
             drop(state);
-            return self.shared.allocate_growing((bytes, alignment), stream, || false);
+            return self.core.allocate_growing((bytes, alignment), stream, || false);
         }
         let block = state.with_deferred(|engine| engine.allocate_aligned(bytes, alignment, zone))?;
         let request = (bytes, alignment);
-        let served = self.shared.hand_out((state, is_captured), Taken::plain(block), request, stream);
-        self.shared.or_elsewhere(served, zone, request, stream)
+        let served = self.core.hand_out((state, is_captured), Taken::plain(block), request, stream);
+        self.core.or_elsewhere(served, zone, request, stream)
     }
 
-    /// As [`allocate`](Self::allocate); before more is mapped for it `spare` may give back what is to serve
+    /// As [`allocate`](Self::allocate); before more is mapped for it `reclaim` may give back what is to serve
     /// instead.
-    pub(crate) fn allocate_sparing(
+    pub(crate) fn allocate_reclaiming(
         &self,
         bytes: u64,
         stream: &B::Stream,
-        spare: impl FnMut() -> bool,
+        reclaim: impl FnMut() -> bool,
     ) -> Result<ArenaBuffer<B>, Error> {
         if !self.is_growing() {
             return self.allocate(bytes, stream);
         }
-        self.shared.check_device(stream)?;
-        self.shared.allocate_growing((bytes, 1), stream, spare)
+        self.core.check_device(stream)?;
+        self.core.allocate_growing((bytes, 1), stream, reclaim)
     }
 
     /// A block for `count` elements of `T`, aligned for them too.
@@ -230,7 +230,7 @@ impl<B: Backend> DeviceArena<B> {
     }
 }
 
-impl<B: Backend> Shared<B> {
+impl<B: Backend> ArenaCore<B> {
     fn check_device(&self, stream: &B::Stream) -> Result<(), Error> {
         fork::check()?;
         let given = stream.device();
@@ -249,7 +249,7 @@ impl<B: Backend> Shared<B> {
         (bytes, alignment): (u64, u64),
         stream: &B::Stream,
     ) -> Result<ArenaBuffer<B>, Error> {
-        let Taken { block, stitched } = state.keep_apart(taken, alignment, (stream, is_captured))?;
+        let Taken { block, stitched } = state.keep_without_wait(taken, alignment, (stream, is_captured))?;
         let (_, mut size, mut before) = state.settle(block, stream);
         if let Some(place) = &stitched {
             (size, before) = state.settle_more(&place.more, stream, (size, before));
@@ -310,7 +310,7 @@ impl<B: Backend> Shared<B> {
             slot.awaits_nobody();
         }
         for (user, mark) in &before.streams {
-            unsettled.waited(user, stream, mark.as_ref().map_or(before.era, |mark| mark.era));
+            unsettled.waited(user, stream, mark.as_ref().map_or(before.era, |point| point.era));
         }
         Ok(())
     }
@@ -350,7 +350,7 @@ impl<B: Backend> Shared<B> {
     }
 }
 
-impl<B: Backend> Drop for Shared<B> {
+impl<B: Backend> Drop for ArenaCore<B> {
     fn drop(&mut self) {
         log::info!("arena on {}: given back", self.id);
     }

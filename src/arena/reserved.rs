@@ -74,19 +74,19 @@ impl<B: Backend> DeviceArena<B> {
     /// ranges of before a [resize](Self::resize) that buffers keep.
     #[must_use]
     pub fn reserved_bytes(&self) -> u64 {
-        if fork::is_child() { 0 } else { self.shared.state.lock_with_deferred().reserved_bytes() }
+        if fork::is_child() { 0 } else { self.core.state.lock_with_deferred().reserved_bytes() }
     }
 
     /// The most of [`reserved_bytes`](Self::reserved_bytes) from now on.
     pub(crate) fn watch_reserved(&self) -> ReservedPeak {
-        let state = self.shared.state.lock_with_deferred();
+        let state = self.core.state.lock_with_deferred();
         state.reserved_peaks.watch(state.reserved_bytes())
     }
 
     /// Starts a peak anew from now.
     pub(crate) fn reset_reserved(&self, peak: &ReservedPeak) {
         // Under the lock, so that no growth in between is lost.
-        let state = self.shared.state.lock_with_deferred();
+        let state = self.core.state.lock_with_deferred();
         peak.0.store(state.reserved_bytes(), Ordering::Relaxed);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::DeviceArena;
 use super::hazards::ranges::Unsettled;
-use super::live_block::Slot;
+use super::live_block::LiveBlock;
 use super::state::State;
 use crate::arena::engine::{ArenaError, ArenaLayout, Zone};
 use crate::error::Error;
@@ -24,7 +24,7 @@ impl Resets {
     }
 
     /// The blocks of before are gone. To be called without any lock: destructors run in here.
-    pub(super) fn announce(&self) {
+    pub(super) fn notify(&self) {
         let all: Vec<Told> = self.0.lock().clone();
         let gone: Vec<Told> = all.into_iter().filter(|told| !told()).collect();
         self.0.lock().retain(|told| !gone.iter().any(|gone| Arc::ptr_eq(gone, told)));
@@ -42,24 +42,24 @@ impl<B: Backend> DeviceArena<B> {
     pub fn reset(&self) -> Result<(), Error> {
         fork::check()?;
         self.forget_blocks()?;
-        self.shared.resets.announce();
+        self.core.resets.notify();
         Ok(())
     }
 
     /// Calls that after each reset, until it returns `false`.
     pub(crate) fn on_reset(&self, told: impl Fn() -> bool + Send + Sync + 'static) {
-        self.shared.resets.tell(told);
+        self.core.resets.tell(told);
     }
 
     fn forget_blocks(&self) -> Result<(), Error> {
-        let _quiet = self.shared.changing.lock();
-        let mut state = self.shared.state.lock();
+        let _quiet = self.core.changing.lock();
+        let mut state = self.core.state.lock();
         if !state.is_awake() {
             drop(state);
-            return self.shared.wake_empty();
+            return self.core.wake_empty();
         }
         let State { engine, slots, unsettled, backing, .. } = &mut *state;
-        if slots.iter().any(Slot::is_held) {
+        if slots.iter().any(LiveBlock::is_held) {
             return Err(ArenaError::Pinned.into());
         }
         let mut gone = Vec::new();
@@ -92,17 +92,17 @@ impl<B: Backend> DeviceArena<B> {
         if self.is_growing() {
             return self.set_limit(bytes);
         }
-        let quiet = self.shared.changing.lock();
+        let quiet = self.core.changing.lock();
         let (capacity, stable, alignment) =
             (self.capacity(), self.capacity_of(Zone::Stable), self.alignment());
         // A share, so its product with the new size fits; u128 keeps it exact on the way.
         let stable = (u128::from(stable) * u128::from(bytes) / u128::from(capacity.max(1))) as u64;
         let layout =
             ArenaLayout::new(bytes).alignment(alignment).stable_bytes(stable / alignment * alignment);
-        let mut resized = State::reserve(&self.shared.device, self.shared.kind, layout, bytes)?;
-        let mut state = self.shared.state.lock();
+        let mut resized = State::reserve(&self.core.device, self.core.kind, layout, bytes)?;
+        let mut state = self.core.state.lock();
         resized.peak = state.peak;
-        // Marks and waits that are on their way say nothing of the new range.
+        // Points and waits that are on their way say nothing of the new range.
         resized.unsettled = Unsettled::after(&mut state.unsettled);
         resized.reserved_peaks = state.reserved_peaks.clone();
         resized.former_ranges = std::mem::take(&mut state.former_ranges);
@@ -111,8 +111,8 @@ impl<B: Backend> DeviceArena<B> {
         let old = std::mem::replace(&mut *state, resized);
         drop(state);
         drop(quiet);
-        log::info!("arena on {}: resized from {capacity} to {bytes} bytes", self.shared.id);
-        self.shared.resets.announce();
+        log::info!("arena on {}: resized from {capacity} to {bytes} bytes", self.core.id);
+        self.core.resets.notify();
         drop(old);
         Ok(())
     }

@@ -27,7 +27,7 @@ impl<B: Backend> ArenaBuffer<B> {
             if !are_of_one {
                 return Ok(old.arena.device.copy(stream, source, destination)?);
             }
-            let arena = super::DeviceArena { shared: Arc::clone(&old.arena) };
+            let arena = super::DeviceArena { core: Arc::clone(&old.arena) };
             Copier::new(&arena, Arc::clone(old.range()), stream).move_to(
                 source.offset(),
                 destination.offset(),
@@ -104,7 +104,7 @@ impl<B: Backend> ArenaBuffer<B> {
             }
             Err(error) if error.is_out_of_memory() => {
                 drop(state);
-                let arena = super::DeviceArena { shared: Arc::clone(&self.arena) };
+                let arena = super::DeviceArena { core: Arc::clone(&self.arena) };
                 let mut new = arena.allocate_aligned(zone, bytes, self.alignment, stream)?;
                 keep(self, &mut new)?;
                 *self = new;

@@ -2,8 +2,8 @@
 
 use super::hazards::pending_free::Deferred;
 use super::hazards::ranges::{Awaited, Streams, Unsettled, add, await_also};
-use super::hazards::timeline::{Before, Marks};
-use super::live_block::{Slot, Slots};
+use super::hazards::timeline::{Before, Timeline};
+use super::live_block::{LiveBlock, LiveBlocks};
 use super::mapping::pages::Backing;
 use super::reserved::{FormerRanges, ReservedPeaks};
 use super::sleep::Sleep;
@@ -26,17 +26,17 @@ pub(super) struct State<B: Backend> {
     /// The handle of the stream whose block was freed last, for a further block.
     stream: Option<B::Stream>,
     pub(super) engine: Arena,
-    pub(super) slots: Slots<B::Stream>,
+    pub(super) slots: LiveBlocks<B::Stream>,
     pub(super) unsettled: Unsettled<B::Stream>,
-    pub(super) marks: Marks<B>,
+    pub(super) timeline: Timeline<B>,
     pub(super) deferred: Deferred<B::Stream>,
     /// Of a growing arena.
     pub(super) backing: Option<Backing<B>>,
     /// Of an arena of fixed size.
     pub(super) former_ranges: FormerRanges<B::Memory>,
     pub(super) reserved_peaks: ReservedPeaks,
-    /// Whether a request gets memory that takes no wait, if there is some, also where no stream is marked: in
-    /// a range of fixed size.
+    /// Whether a request gets memory that takes no wait, if there is some, also where no stream has a point:
+    /// in a range of fixed size.
     pub(super) prefers_settled: bool,
     pub(super) sleep: Sleep<B>,
     /// Bytes of blocks that a compaction uses for itself.
@@ -114,19 +114,19 @@ impl<B: Backend> LockedState<B> {
 pub(super) struct Freed<S> {
     _gone: (Option<S>, Option<Streams<S>>),
     /// If several streams used it.
-    pub(super) to_mark: Option<ToMark<S>>,
+    pub(super) to_record: Option<ToRecord<S>>,
 }
 
-/// Streams that are to be [marked](super::hazards::timeline) now that an era is over.
+/// Streams whose [points](super::hazards::timeline) are to be recorded now that an era is over.
 #[derive(Debug)]
-pub(super) struct ToMark<S> {
+pub(super) struct ToRecord<S> {
     pub(super) streams: Streams<S>,
     pub(super) era: u64,
 }
 
 impl<S> Default for Freed<S> {
     fn default() -> Self {
-        Self { _gone: (None, None), to_mark: None }
+        Self { _gone: (None, None), to_record: None }
     }
 }
 
@@ -180,9 +180,9 @@ impl<B: Backend> State<B> {
             handles: Vec::with_capacity(HANDLES),
             stream: None,
             engine,
-            slots: Slots::new(),
+            slots: LiveBlocks::new(),
             unsettled: Unsettled::new(),
-            marks: Marks::new(),
+            timeline: Timeline::new(),
             deferred: Deferred::new(device),
             // Streams that never run side by side wait for nothing.
             prefers_settled: backing.is_none()
@@ -245,9 +245,9 @@ impl<B: Backend> State<B> {
         let gone = self.unsettled.take_gone();
         let mut replaced = (!gone.is_empty()).then_some(gone);
         if slot.is_shared()
-            && let Some(to_mark) = self.defer(block, &slot)
+            && let Some(to_record) = self.defer(block, &slot)
         {
-            return Freed { _gone: (self.stream.replace(slot.writer), replaced), to_mark: Some(to_mark) };
+            return Freed { _gone: (self.stream.replace(slot.writer), replaced), to_record: Some(to_record) };
         }
         if !slot.more().is_empty() {
             let others = self.free_more(&slot);
@@ -263,28 +263,28 @@ impl<B: Backend> State<B> {
                 replaced.get_or_insert_default().extend(gone);
             }
         }
-        let to_mark =
-            slot.is_shared().then(|| ToMark { streams: slot.users(), era: self.unsettled.begin_era() });
-        Freed { _gone: (self.stream.replace(slot.writer), replaced), to_mark }
+        let to_record =
+            slot.is_shared().then(|| ToRecord { streams: slot.users(), era: self.unsettled.begin_era() });
+        Freed { _gone: (self.stream.replace(slot.writer), replaced), to_record }
     }
 
     /// Frees a block that several streams used, whose slot is gone, and that is not stitched. Answers handles
-    /// that are to be dropped without the lock, and who is to be marked.
+    /// that are to be dropped without the lock, and whose points are to be recorded.
     #[cold]
     pub(super) fn free_shared(
         &mut self,
         block: BlockId,
-        slot: &Slot<B::Stream>,
-    ) -> (Streams<B::Stream>, ToMark<B::Stream>) {
+        slot: &LiveBlock<B::Stream>,
+    ) -> (Streams<B::Stream>, ToRecord<B::Stream>) {
         let (offset, size) = self.engine.extent(block);
         let gone = self.unsettled.put(offset..offset + size, slot.users());
         self.free_freed(block);
-        (gone, ToMark { streams: slot.users(), era: self.unsettled.begin_era() })
+        (gone, ToRecord { streams: slot.users(), era: self.unsettled.begin_era() })
     }
 
     /// Frees the other blocks of a stitched one.
     #[cold]
-    fn free_more(&mut self, slot: &Slot<B::Stream>) -> Streams<B::Stream> {
+    fn free_more(&mut self, slot: &LiveBlock<B::Stream>) -> Streams<B::Stream> {
         let mut replaced = Streams::new();
         for &block in slot.more() {
             let (offset, size) = self.engine.extent(block);
@@ -319,8 +319,8 @@ impl<B: Backend> State<B> {
     #[cold]
     pub(super) fn points_of(&mut self, awaited: Awaited<B::Stream>) -> Before<B> {
         let point = |(user, era): (B::Stream, u64)| {
-            let mark = self.marks.behind(user.id(), era).cloned();
-            (user, mark)
+            let point = self.timeline.behind(user.id(), era).cloned();
+            (user, point)
         };
         Before { streams: awaited.into_iter().map(point).collect(), era: self.unsettled.begin_era() }
     }

@@ -16,13 +16,13 @@ impl<B: Backend> DeviceArena<B> {
     /// The device it is on.
     #[must_use]
     pub fn device(&self) -> &B {
-        &self.shared.device
+        &self.core.device
     }
 
     /// The kind of its memory.
     #[must_use]
     pub fn kind(&self) -> MemoryKind {
-        self.shared.kind
+        self.core.kind
     }
 
     /// What sizes round up to and offsets are multiples of, bytes.
@@ -140,14 +140,14 @@ impl<B: Backend> DeviceArena<B> {
     /// Calls of the device that a growing arena made for virtual memory so far, and their time.
     #[must_use]
     pub fn mapping_calls(&self) -> (u64, Duration) {
-        let nanoseconds = self.shared.mapping_nanoseconds.load(Ordering::Relaxed);
-        (self.shared.mapping_calls.load(Ordering::Relaxed), Duration::from_nanos(nanoseconds))
+        let nanoseconds = self.core.mapping_nanoseconds.load(Ordering::Relaxed);
+        (self.core.mapping_calls.load(Ordering::Relaxed), Duration::from_nanos(nanoseconds))
     }
 
     /// Waits that it put between streams so far.
     #[must_use]
     pub fn stream_waits(&self) -> u64 {
-        self.shared.waits.load(Ordering::Relaxed)
+        self.core.waits.load(Ordering::Relaxed)
     }
 
     /// All blocks, live and free, in the order of their addresses.
@@ -178,11 +178,11 @@ impl<B: Backend> DeviceArena<B> {
 
     /// For what is free, and where. `None` in a forked child.
     fn whole(&self) -> Option<MutexGuard<'_, State<B>>> {
-        (!fork::is_child()).then(|| self.shared.state.lock())
+        (!fork::is_child()).then(|| self.core.state.lock())
     }
 
     /// For all else. `None` in a forked child.
     fn locked(&self) -> Option<MutexGuard<'_, State<B>>> {
-        (!fork::is_child()).then(|| self.shared.state.lock_with_deferred())
+        (!fork::is_child()).then(|| self.core.state.lock_with_deferred())
     }
 }

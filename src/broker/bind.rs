@@ -1,9 +1,9 @@
-//! A grant's memory by streams, and the data of its arrays.
+//! The device memory of a plan, split by stream, and the data of its arrays.
 
 use super::course::{Piece, Rows};
 use super::plan::{Data, Way};
 use super::request::Role;
-use super::slot::{Slot, unknown};
+use super::slot::{StreamSlot, unknown};
 use super::state::{Grant, Held};
 use super::{ArrayId, BrokerError};
 use vrampool_backend::Backend;
@@ -13,11 +13,15 @@ pub(super) fn sort<B: Backend>(
     grant: &Grant,
     streams: &[B::Stream],
     memory: Vec<Held<B>>,
-) -> (Vec<Slot<B>>, Vec<Option<Held<B>>>) {
+) -> (Vec<StreamSlot<B>>, Vec<Option<Held<B>>>) {
     let none = || grant.arrays.iter().map(|_| None).collect::<Vec<_>>();
     let len = grant.partition.chunk_len();
-    let slot =
-        |(index, stream): (usize, &B::Stream)| Slot { index, stream: stream.clone(), len, memory: none() };
+    let slot = |(index, stream): (usize, &B::Stream)| StreamSlot {
+        index,
+        stream: stream.clone(),
+        len,
+        memory: none(),
+    };
     let mut slots: Vec<_> = streams.iter().take(grant.slots).enumerate().map(slot).collect();
     let mut common = none();
     for held in memory {
@@ -33,7 +37,7 @@ pub(super) fn sort<B: Backend>(
 
 /// Orders memory behind whatever used it: each stream's own on that stream, what all share on the first.
 pub(super) fn hand_over<B: Backend>(
-    slots: &mut [Slot<B>],
+    slots: &mut [StreamSlot<B>],
     common: &mut [Option<Held<B>>],
 ) -> Result<(), BrokerError> {
     let Some(first) = slots.first().map(|slot| slot.stream.clone()) else { return Ok(()) };

@@ -1,10 +1,10 @@
-//! How a broker is to be.
+//! The builder of a broker.
 
 use super::handle::{Broker, new_pool};
 use super::host_array::SpillAccount;
 use super::share::Shares;
 use super::spill_directory;
-use super::state::{Settings, Shared, State, WarningHook};
+use super::state::{BrokerCore, Settings, State, WarningHook};
 use super::turn::Turn;
 use super::{Allocator, BrokerCounts, BrokerError, LimitMode, Warning};
 use crate::cache::size_class::SizeClasses;
@@ -26,7 +26,7 @@ const SMALLEST_BLOCK: u64 = 64 << 10;
 /// The most bytes of staging blocks by default (netcl's).
 const STAGING_BYTES: u64 = 512 << 20;
 
-/// How a [`Broker`] is to be.
+/// Builder of a [`Broker`].
 ///
 /// ```
 /// # use vrampool::broker::{Allocator, Broker};
@@ -57,6 +57,13 @@ pub struct BrokerBuilder<B: Backend> {
     on_warning: Option<WarningHook>,
 }
 
+impl<B: Backend> Broker<B> {
+    /// Returns a builder for a broker on `device`.
+    pub fn builder(device: &B) -> BrokerBuilder<B> {
+        BrokerBuilder::new(device)
+    }
+}
+
 impl<B: Backend> BrokerBuilder<B> {
     pub(super) fn new(device: &B) -> Self {
         Self {
@@ -84,7 +91,7 @@ impl<B: Backend> BrokerBuilder<B> {
         self
     }
 
-    /// Who allocates. Default: [`Allocator::Pool`]. [`Broker::set_allocator`] changes it later.
+    /// Sets the allocator. Default: [`Allocator::Pool`]. [`Broker::set_allocator`] changes it later.
     pub fn allocator(mut self, allocator: Allocator) -> Self {
         self.allocator = allocator;
         self
@@ -96,7 +103,7 @@ impl<B: Backend> BrokerBuilder<B> {
         self
     }
 
-    /// How arrays round up. Default: multiples of 512 bytes; chunks are few and large.
+    /// Sets the size classes of arrays. Default: multiples of 512 bytes; chunks are few and large.
     pub fn size_classes(mut self, classes: SizeClasses) -> Self {
         self.classes = classes;
         self
@@ -166,7 +173,7 @@ impl<B: Backend> BrokerBuilder<B> {
         self
     }
 
-    /// Makes the broker. Takes no memory.
+    /// Creates the broker. Allocates no memory.
     ///
     /// # Errors
     /// [`BrokerError::Setting`] for settings that cannot be; those of
@@ -202,7 +209,7 @@ impl<B: Backend> BrokerBuilder<B> {
             BlockBounds { smallest: SMALLEST_BLOCK, largest, most: staging_bytes, grants_first: true };
         let granularity = self.granularity.unwrap_or_else(|| granularity(&self.device));
         let pool = new_pool(&self.device, self.allocator, self.classes, self.budget)?;
-        Ok(Broker::of(Shared {
+        Ok(Broker::of(BrokerCore {
             staging: Staging::new(&self.device, ledger.clone(), bounds),
             ledger,
             spilled: SpillAccount::default(),
@@ -237,7 +244,7 @@ impl<B: Backend> BrokerBuilder<B> {
     }
 }
 
-/// What a device with memory of its own allocates in, as far as it tells.
+/// Returns the allocation granularity of a discrete device, if the device reports it.
 fn granularity<B: Backend>(device: &B) -> u64 {
     if device.properties().kind != DeviceKind::Discrete {
         return 1;

@@ -1,8 +1,8 @@
-//! Who asks a broker for memory.
+//! Clients of a broker: their settings and their handles.
 
 use super::handle::{group_name, idle};
 use super::request::Queued;
-use super::state::{Entry, Group, InvalidateHook, ReadyHook, Shared};
+use super::state::{BrokerCore, Entry, Group, InvalidateHook, ReadyHook};
 use super::{ArrayId, ArrayRequest, BrokerError, ClientId, ClientStats, LimitMode, Response, Share, Warning};
 use crate::sync::fork_arc::ForkArc;
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use vrampool_backend::{Backend, fork};
 
-/// What a client is to be, for [`Broker::register`](super::Broker::register).
+/// Settings of a client, for [`Broker::register`](super::Broker::register).
 #[derive(Clone)]
 #[must_use]
 pub struct Client {
@@ -76,19 +76,19 @@ impl fmt::Debug for Client {
 #[derive(Debug)]
 #[must_use = "dropping it deregisters the client"]
 pub struct ClientHandle<B: Backend> {
-    shared: ForkArc<Shared<B>>,
+    core: ForkArc<BrokerCore<B>>,
     id: ClientId,
     name: String,
 }
 
 impl<B: Backend> ClientHandle<B> {
-    pub(super) fn register(shared: &ForkArc<Shared<B>>, client: Client) -> Result<Self, BrokerError> {
+    pub(super) fn register(core: &ForkArc<BrokerCore<B>>, client: Client) -> Result<Self, BrokerError> {
         fork::check()?;
         static NEXT: AtomicU64 = AtomicU64::new(1);
         // Relaxed: only distinctness matters.
         let id = ClientId(NEXT.fetch_add(1, Ordering::Relaxed));
-        let handle = Self { shared: shared.clone(), id, name: client.name };
-        let mut state = shared.state.lock();
+        let handle = Self { core: core.clone(), id, name: client.name };
+        let mut state = core.state.lock();
         let warned = state.shares.set(id, client.share);
         let warned = match warned {
             Ok(warned) => warned,
@@ -128,7 +128,7 @@ impl<B: Backend> ClientHandle<B> {
         Ok(handle)
     }
 
-    /// Which client it is.
+    /// Returns the client's id.
     #[must_use]
     pub fn id(&self) -> ClientId {
         self.id
@@ -149,7 +149,7 @@ impl<B: Backend> ClientHandle<B> {
         fork::check()?;
         request.check()?;
         let id = ArrayId::next();
-        let mut state = self.shared.state.lock();
+        let mut state = self.core.state.lock();
         let entry = state.entry(self.id)?;
         entry.queue.retain(|queued| queued.request.label != request.label);
         entry.queue.push(Queued { id, request });
@@ -163,7 +163,7 @@ impl<B: Backend> ClientHandle<B> {
     /// None while the handle is there.
     pub fn withdraw(&self) -> Result<(), BrokerError> {
         fork::check()?;
-        self.shared.state.lock().entry(self.id)?.queue.clear();
+        self.core.state.lock().entry(self.id)?.queue.clear();
         Ok(())
     }
 
@@ -176,7 +176,7 @@ impl<B: Backend> ClientHandle<B> {
     pub fn forget(&self, label: &str) -> Result<bool, BrokerError> {
         fork::check()?;
         let mut unwanted = Vec::new();
-        let mut state = self.shared.state.lock();
+        let mut state = self.core.state.lock();
         let entry = state.entry(self.id)?;
         let is_label = |queued: &Queued| queued.request.label == label;
         let ids: Vec<_> = entry
@@ -209,7 +209,7 @@ impl<B: Backend> ClientHandle<B> {
     /// [`BrokerError::Share`]; it keeps the one that it had.
     pub fn set_share(&self, share: Share) -> Result<(), BrokerError> {
         fork::check()?;
-        let mut state = self.shared.state.lock();
+        let mut state = self.core.state.lock();
         let warned = state.shares.set(self.id, share)?;
         if share != Share::Auto {
             state.mode = LimitMode::Active;
@@ -227,9 +227,9 @@ impl<B: Backend> ClientHandle<B> {
     /// [`BrokerError::Busy`] while either group runs.
     pub fn move_to(&self, group: &str) -> Result<(), BrokerError> {
         fork::check()?;
-        let _turn = self.shared.turn.take()?;
+        let _turn = self.core.turn.take()?;
         let group = group_name(group);
-        let mut state = self.shared.state.lock();
+        let mut state = self.core.state.lock();
         let old = state.entry(self.id)?.group.clone();
         if old == group {
             return Ok(());
@@ -258,7 +258,7 @@ impl<B: Backend> ClientHandle<B> {
         if fork::is_child() {
             return String::new();
         }
-        self.shared.state.lock().clients.get(&self.id).map(|entry| entry.group.clone()).unwrap_or_default()
+        self.core.state.lock().clients.get(&self.id).map(|entry| entry.group.clone()).unwrap_or_default()
     }
 
     /// Says that it begins work of its own with its memory, which is not taken back before
@@ -268,7 +268,7 @@ impl<B: Backend> ClientHandle<B> {
     /// None while the handle is there.
     pub fn begin_work(&self) -> Result<(), BrokerError> {
         fork::check()?;
-        let mut state = self.shared.state.lock();
+        let mut state = self.core.state.lock();
         state.clock += 1;
         let clock = state.clock;
         let entry = state.entry(self.id)?;
@@ -284,8 +284,8 @@ impl<B: Backend> ClientHandle<B> {
     /// What the device reports; the work counts as in flight then.
     pub fn end_work(&self, stream: &B::Stream) -> Result<(), BrokerError> {
         fork::check()?;
-        let event = self.shared.device.record(stream)?;
-        let mut state = self.shared.state.lock();
+        let event = self.core.device.record(stream)?;
+        let mut state = self.core.state.lock();
         let entry = state.entry(self.id)?;
         entry.pending.retain(|event| matches!(vrampool_backend::Event::is_complete(event), Ok(false)));
         entry.pending.push(event);
@@ -293,19 +293,19 @@ impl<B: Backend> ClientHandle<B> {
         Ok(())
     }
 
-    /// What it has.
+    /// Returns the client's memory figures.
     #[must_use]
     pub fn stats(&self) -> ClientStats {
         if fork::is_child() {
             return ClientStats::default();
         }
-        let state = self.shared.state.lock();
+        let state = self.core.state.lock();
         state.clients.get(&self.id).map(|entry| state.stats_of(self.id, entry)).unwrap_or_default()
     }
 
     fn warn_of(&self, sum: Option<f64>) {
         if let Some(sum) = sum {
-            self.shared.warn(&Warning::SharesNearlyAll { sum });
+            self.core.warn(&Warning::SharesNearlyAll { sum });
         }
     }
 }
@@ -328,12 +328,12 @@ impl<B: Backend> Drop for ClientHandle<B> {
         if fork::is_child() {
             return;
         }
-        let mut state = self.shared.state.lock();
+        let mut state = self.core.state.lock();
         let parts = &mut *state;
         parts.shares.remove(self.id);
         let entry = parts.clients.remove(&self.id);
         // A publisher has another handle to the final figures.
-        if let Some(entry) = entry.as_ref().filter(|_| Arc::strong_count(&self.shared.last) > 1) {
+        if let Some(entry) = entry.as_ref().filter(|_| Arc::strong_count(&self.core.last) > 1) {
             parts.note_deregistered(self.id, entry);
         }
         let mut gone = None;

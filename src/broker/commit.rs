@@ -1,9 +1,9 @@
-//! From requests to memory: one partition for a group, and the memory for it.
+//! Commits: one partition for all requests of a group, and the allocation of its memory.
 
 use super::client::take_empty;
 use super::footprint::{Demand, Rounding};
 use super::partition::{MANY_CHUNKS, Partition, fit};
-use super::state::{Grant, Held, PlanArray, Shared, State, arrays, batch};
+use super::state::{BrokerCore, Grant, Held, PlanArray, State, arrays, batch};
 use super::{BrokerCounts, BrokerError, ClientId, Footprint, Response, Warning};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub(crate) struct InRun<B: Backend> {
     pub(crate) clients: Vec<ClientId>,
 }
 
-/// How a run ended.
+/// The outcome of a run.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Ended {
     /// Whether its data went with its arrays, so that it ran at all.
@@ -45,7 +45,7 @@ impl Ended {
     }
 }
 
-impl<B: Backend> Shared<B> {
+impl<B: Backend> BrokerCore<B> {
     /// Grants what a group asks for.
     pub(crate) fn commit(&self, group: &str) -> Result<Arc<Grant>, BrokerError> {
         let _turn = self.turn.take()?;
@@ -258,7 +258,7 @@ impl<B: Backend> Shared<B> {
         }
     }
 
-    /// Gives back all that the clients of a group hold and no run uses.
+    /// Releases all memory that the clients of a group hold and no run uses.
     pub(crate) fn drop_memory(&self, group: &str) {
         let mut unwanted = Vec::new();
         let mut state = self.state.lock();
@@ -353,13 +353,13 @@ impl<B: Backend> Shared<B> {
         }
     }
 
-    /// How memory of the current pool rounds.
+    /// Returns the rounding of the current pool.
     pub(crate) fn rounding(&self) -> Rounding {
         self.pool().1
     }
 }
 
-/// What a grant is for one client.
+/// Returns the part of a grant for one client.
 pub(crate) fn response(client: ClientId, grant: &Grant) -> Response {
     let own = grant.arrays.iter().filter(|array| array.client == client);
     Response {

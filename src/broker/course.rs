@@ -1,12 +1,12 @@
-//! Which chunk is next, and whose are the bytes that it reads and writes.
+//! The order of chunks in a run, and the host ranges that each chunk reads and writes.
 
-use super::request::Layout;
+use super::request::ChunkLayout;
 use super::{BrokerError, Stage};
 use parking_lot::Mutex;
 use std::ops::Range;
 
 /// Bytes that results go to, by array: a slice for each row.
-pub(crate) type Rows<'a> = Vec<Option<(Layout, Vec<&'a mut [u8]>)>>;
+pub(crate) type Rows<'a> = Vec<Option<(ChunkLayout, Vec<&'a mut [u8]>)>>;
 
 /// The batch on its way through: streams take chunks from its front until nothing is left, or one failed.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ struct State<'a> {
     index: u64,
     /// Runs a chunk from now on.
     len: u64,
-    /// What each stream has memory for; 0 where it is gone.
+    /// The number of runs that each stream has memory for; 0 after its memory is released.
     slots: Vec<u64>,
     /// What is left of the bytes that results go to, by array: a slice for each row.
     rows: Rows<'a>,
@@ -50,7 +50,7 @@ pub(crate) struct Piece<'a> {
     pub(crate) rows: Vec<Option<Vec<&'a mut [u8]>>>,
 }
 
-/// How far it got.
+/// The progress.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Reached {
     pub(crate) runs: u64,
@@ -89,7 +89,7 @@ impl<'a> Course<'a> {
         let len = most.min(state.len).max(1).min(state.runs - state.next);
         let range = state.next..state.next + len;
         let index = state.index;
-        let split = |rest: &mut Option<(Layout, Vec<&'a mut [u8]>)>| {
+        let split = |rest: &mut Option<(ChunkLayout, Vec<&'a mut [u8]>)>| {
             let (layout, rows) = rest.as_mut()?;
             let bytes = usize::try_from(layout.row_bytes(len)).unwrap_or(usize::MAX);
             let front = |row: &mut &'a mut [u8]| {
@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     fn chunks_follow_one_another_and_their_bytes_are_theirs() {
-        let layout = Layout { is_cut: true, rows: 2, runs: 10, run_bytes: 1 };
+        let layout = ChunkLayout { is_cut: true, rows: 2, runs: 10, run_bytes: 1 };
         let mut bytes: Vec<u8> = (0..20).collect();
         let rows = bytes.chunks_mut(10).collect();
         let course = Course::new(10, 4, 2, vec![None, Some((layout, rows))]);

@@ -1,4 +1,4 @@
-//! What a broker answers instead of doing what it was asked.
+//! Errors of a broker.
 
 use super::{ChunkError, ClientId, ShareError};
 use crate::error::Error;
@@ -6,7 +6,7 @@ use std::io;
 use std::ops::Range;
 use vrampool_backend::BackendError;
 
-/// Why a broker did not do what it was asked. A call that fails has changed nothing, but where it says so.
+/// An error of a broker. A failed call has no effect, except where its documentation says otherwise.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BrokerError {
@@ -21,7 +21,7 @@ pub enum BrokerError {
     Request {
         /// The array's label.
         label: String,
-        /// What is wrong with it.
+        /// The reason, and the valid values.
         reason: String,
     },
     /// Nothing was ever asked for in this group.
@@ -37,13 +37,13 @@ pub enum BrokerError {
         group: String,
     },
     /// A callback of a client's asked the broker for what only its caller may.
-    #[error("a broker cannot commit from within a callback that it calls while it commits; do it afterwards")]
+    #[error("a broker cannot commit within a callback of a commit; commit after the callback returns")]
     Reentrant,
-    /// The client is not registered any more.
-    #[error("{0} is not registered; its handle was dropped")]
+    /// The client is no longer registered.
+    #[error("{0} is not registered because its handle was dropped; register the client again")]
     Gone(ClientId),
     /// Data and array do not go together.
-    #[error("array `{label}` is {array} bytes and its data {data}; they must be as long")]
+    #[error("array `{label}` has {array} bytes, but its data {data}; give data of the same length")]
     Length {
         /// The array's label.
         label: String,
@@ -59,9 +59,9 @@ pub enum BrokerError {
         chunk: u64,
         /// Its runs.
         range: Range<u64>,
-        /// What was being done, or was found to have failed at the end of the chunk.
+        /// The stage that failed, or whose failure was found at the end of the chunk.
         stage: Stage,
-        /// Why it failed.
+        /// The cause.
         source: Box<BrokerError>,
     },
     /// Memory of the device or its pool.
@@ -69,14 +69,14 @@ pub enum BrokerError {
     Memory(#[from] Error),
     /// A file on the host that holds what is too large for its memory.
     #[error(
-        "{call} a file for {bytes} bytes of the host's failed: {source}; choose a directory with room for it"
+        "{call} a file for {bytes} bytes of host arrays failed: {source}; choose a directory with enough space"
     )]
     Spill {
-        /// What was being done.
+        /// The operation.
         call: &'static str,
         /// The file's bytes.
         bytes: u64,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// A setting that cannot be.
@@ -84,12 +84,12 @@ pub enum BrokerError {
     Setting {
         /// The builder's method.
         field: &'static str,
-        /// What is wrong with it.
+        /// The reason, and the valid values.
         reason: String,
     },
 }
 
-/// What is done with a chunk, in order.
+/// The stages of a chunk, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Stage {
@@ -151,7 +151,7 @@ impl BrokerError {
     }
 }
 
-/// What a broker thinks its user should know. Each is in the log too.
+/// A warning of a broker. Each is logged, too.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Warning {

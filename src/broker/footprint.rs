@@ -1,4 +1,4 @@
-//! How much of a device arrays take: what the pool and the device round up to is counted.
+//! The device memory that arrays take, including what the pool and the device add by rounding.
 
 use super::Footprint;
 use super::state::PlanArray;
@@ -6,7 +6,7 @@ use crate::cache::size_class::SizeClasses;
 use crate::pool::Pool;
 use vrampool_backend::Backend;
 
-/// How large memory really is.
+/// The size of memory after rounding.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rounding {
     classes: SizeClasses,

@@ -1,10 +1,10 @@
-//! Rows of an array put together into a chunk, and a chunk taken apart into rows.
+//! Gathering rows of an array into a chunk, and scattering a chunk into rows.
 
 use super::BrokerError;
 use super::course::Piece;
-use super::request::Layout;
+use super::request::ChunkLayout;
 use super::transfer::{Mover, Side};
-use crate::staging::Block;
+use crate::staging::PinnedBlock;
 use std::ops::Range;
 use vrampool_backend::Backend;
 
@@ -12,11 +12,11 @@ impl<B: Backend> Mover<'_, B> {
     /// Puts a range of the dense chunk together in a block.
     pub(super) fn fill(
         &mut self,
-        block: &Block<B>,
+        block: &PinnedBlock<B>,
         side: Side<'_, B>,
         piece: &Piece<'_>,
         array: usize,
-        layout: Layout,
+        layout: ChunkLayout,
         part: &Range<u64>,
     ) -> Result<(), BrokerError> {
         // In one go where it lies together.
@@ -51,7 +51,7 @@ impl<B: Backend> Mover<'_, B> {
         side: Side<'_, B>,
         piece: &Piece<'_>,
         array: usize,
-        layout: Layout,
+        layout: ChunkLayout,
         part: &Range<u64>,
         into: &mut [u8],
     ) -> Result<(), BrokerError> {
@@ -81,7 +81,7 @@ impl<B: Backend> Mover<'_, B> {
         side: Side<'_, B>,
         piece: &mut Piece<'_>,
         array: usize,
-        layout: Layout,
+        layout: ChunkLayout,
         part: &Range<u64>,
         scratch: &mut Vec<u8>,
         read: impl Fn(u64, &mut [u8]) -> Result<(), BrokerError>,
@@ -117,14 +117,14 @@ impl<B: Backend> Mover<'_, B> {
 }
 
 /// The row that a range of the dense chunk lies in, and where, if it is one.
-fn single_row(layout: Layout, piece: &Piece<'_>, part: &Range<u64>) -> Option<(u64, u64)> {
+fn single_row(layout: ChunkLayout, piece: &Piece<'_>, part: &Range<u64>) -> Option<(u64, u64)> {
     let row_bytes = layout.row_bytes(piece.range.end - piece.range.start);
     let row = part.start.checked_div(row_bytes)?;
     (part.end <= (row + 1) * row_bytes).then(|| (row, part.start - row * row_bytes))
 }
 
 fn for_rows(
-    layout: Layout,
+    layout: ChunkLayout,
     piece: &Piece<'_>,
     part: &Range<u64>,
     each: impl FnMut(u64, u64, Range<usize>) -> Result<(), BrokerError>,
@@ -135,7 +135,7 @@ fn for_rows(
 /// Calls `each` for the parts of rows in a range of the dense chunk: the row, where in it, and where in the
 /// range.
 fn for_rows_of(
-    layout: Layout,
+    layout: ChunkLayout,
     len: u64,
     part: &Range<u64>,
     mut each: impl FnMut(u64, u64, Range<usize>) -> Result<(), BrokerError>,

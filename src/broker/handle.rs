@@ -1,9 +1,8 @@
-//! The broker as its users have it.
+//! The public handle of a broker.
 
-use super::builder::BrokerBuilder;
 use super::client::{Client, ClientHandle};
 use super::host_array::{Bytes, Spilled, choose};
-use super::state::{Group, Shared};
+use super::state::{BrokerCore, Group};
 use super::{
     Allocator, BrokerError, BrokerStats, DEFAULT_GROUP, HostArray, HostBacking, LimitMode, PinnedLedger,
     Plan, RegisteredClient,
@@ -22,23 +21,18 @@ use vrampool_backend::{Backend, BackendError, Capabilities, Placement, fork};
 /// returns [`BackendError::Forked`]. Figures are zero, settings their defaults, and drops have no effect.
 #[derive(Debug)]
 pub struct Broker<B: Backend> {
-    pub(super) shared: ForkArc<Shared<B>>,
+    pub(super) core: ForkArc<BrokerCore<B>>,
 }
 
 impl<B: Backend> Clone for Broker<B> {
     fn clone(&self) -> Self {
-        Self { shared: self.shared.clone() }
+        Self { core: self.core.clone() }
     }
 }
 
 impl<B: Backend> Broker<B> {
-    /// How to make one for `device`.
-    pub fn builder(device: &B) -> BrokerBuilder<B> {
-        BrokerBuilder::new(device)
-    }
-
-    pub(super) fn of(shared: Shared<B>) -> Self {
-        Self { shared: ForkArc::new(shared) }
+    pub(super) fn of(core: BrokerCore<B>) -> Self {
+        Self { core: ForkArc::new(core) }
     }
 
     /// A client, until the handle is dropped.
@@ -46,7 +40,7 @@ impl<B: Backend> Broker<B> {
     /// # Errors
     /// [`BrokerError::Share`] when it cannot have its share; nothing was registered then.
     pub fn register(&self, client: Client) -> Result<ClientHandle<B>, BrokerError> {
-        ClientHandle::register(&self.shared, client)
+        ClientHandle::register(&self.core, client)
     }
 
     /// Grants what the clients of `group` have queued: memory for all of it, or for as many runs at a time as
@@ -60,17 +54,17 @@ impl<B: Backend> Broker<B> {
     /// was queued stays queued; memory that the group had may be gone.
     pub fn commit(&self, group: &str) -> Result<Plan<B>, BrokerError> {
         fork::check()?;
-        let grant = self.shared.commit(group)?;
-        Ok(Plan::new(&self.shared, group, grant))
+        let grant = self.core.commit(group)?;
+        Ok(Plan::new(&self.core, group, grant))
     }
 
     /// Bytes that `group` may take on top of what its clients hold.
     ///
     /// # Errors
-    /// What the device reports.
+    /// Errors that the device reports.
     pub fn available(&self, group: &str) -> Result<u64, BrokerError> {
         fork::check()?;
-        self.shared.available(group)
+        self.core.available(group)
     }
 
     /// On how many streams a group runs its chunks at most. Default: 1, chunk after chunk. With more, as many
@@ -83,7 +77,7 @@ impl<B: Backend> Broker<B> {
         if streams == 0 {
             return Err(BrokerError::Setting { field: "streams", reason: "work runs on 1 at least".into() });
         }
-        let mut state = self.shared.state.lock();
+        let mut state = self.core.state.lock();
         let group = idle(state.groups.entry(group.to_owned()).or_default(), group)?;
         if group.most_streams != streams {
             group.most_streams = streams;
@@ -106,7 +100,7 @@ impl<B: Backend> Broker<B> {
                 reason: "a chunk has 1 run at least".into(),
             });
         }
-        let mut state = self.shared.state.lock();
+        let mut state = self.core.state.lock();
         let group = idle(state.groups.entry(group.to_owned()).or_default(), group)?;
         if group.most_runs != runs {
             group.most_runs = runs;
@@ -118,10 +112,10 @@ impl<B: Backend> Broker<B> {
     /// The stream of a group: its own, made when it is first asked for, and no other group's.
     ///
     /// # Errors
-    /// What the device reports.
+    /// Errors that the device reports.
     pub fn stream(&self, group: &str) -> Result<B::Stream, BrokerError> {
         fork::check()?;
-        Ok(self.shared.streams(group, 1)?.swap_remove(0))
+        Ok(self.core.streams(group, 1)?.swap_remove(0))
     }
 
     /// Has all groups that are not running make new streams when they next need them, as after a failure of
@@ -131,7 +125,7 @@ impl<B: Backend> Broker<B> {
             return;
         }
         let mut old = Vec::new();
-        for group in self.shared.state.lock().groups.values_mut().filter(|group| !group.is_running) {
+        for group in self.core.state.lock().groups.values_mut().filter(|group| !group.is_running) {
             old.append(&mut group.streams);
         }
     }
@@ -141,7 +135,7 @@ impl<B: Backend> Broker<B> {
         if fork::is_child() {
             return;
         }
-        let mut state = self.shared.state.lock();
+        let mut state = self.core.state.lock();
         if std::mem::replace(&mut state.mode, mode) != mode {
             state.groups.values_mut().for_each(Group::replan);
         }
@@ -150,7 +144,7 @@ impl<B: Backend> Broker<B> {
     /// Whether shares are kept.
     #[must_use]
     pub fn limit_mode(&self) -> LimitMode {
-        if fork::is_child() { LimitMode::default() } else { self.shared.state.lock().mode }
+        if fork::is_child() { LimitMode::default() } else { self.core.state.lock().mode }
     }
 
     /// Has another allocate from now on. What clients hold stays theirs until they plan anew, and their
@@ -161,12 +155,12 @@ impl<B: Backend> Broker<B> {
     pub fn set_allocator(&self, allocator: Allocator) -> Result<(), BrokerError> {
         fork::check()?;
         let (classes, _turn) = {
-            let turn = self.shared.turn.take()?;
-            (self.shared.pool().0.size_classes(), turn)
+            let turn = self.core.turn.take()?;
+            (self.core.pool().0.size_classes(), turn)
         };
-        let new = new_pool(&self.shared.device, allocator, classes, self.shared.settings.budget)?;
-        self.shared.state.lock().allocator = allocator;
-        let old = std::mem::replace(&mut *self.shared.pool.write(), new);
+        let new = new_pool(&self.core.device, allocator, classes, self.core.settings.budget)?;
+        self.core.state.lock().allocator = allocator;
+        let old = std::mem::replace(&mut *self.core.pool.write(), new);
         // Out of the lock: it gives idle memory back.
         drop(old);
         Ok(())
@@ -175,7 +169,7 @@ impl<B: Backend> Broker<B> {
     /// The kind of allocator in use.
     #[must_use]
     pub fn allocator(&self) -> Allocator {
-        if fork::is_child() { Allocator::default() } else { self.shared.state.lock().allocator }
+        if fork::is_child() { Allocator::default() } else { self.core.state.lock().allocator }
     }
 
     /// The sum of fixed shares, and what they leave to automatic clients: parts of the device.
@@ -184,21 +178,21 @@ impl<B: Backend> Broker<B> {
         if fork::is_child() {
             return (0.0, 0.0);
         }
-        let state = self.shared.state.lock();
+        let state = self.core.state.lock();
         (state.shares.fixed_sum(), state.shares.automatic_sum())
     }
 
-    /// Takes back all memory that clients hold and no work uses. Answers how many bytes that were.
+    /// Releases all memory that clients hold and no work uses. Returns the number of bytes.
     ///
     /// # Errors
     /// [`BrokerError::Reentrant`] from a callback of the broker's.
     #[allow(clippy::must_use_candidate, reason = "called for what it does; the figure is extra")]
     pub fn evict_all(&self) -> Result<u64, BrokerError> {
         fork::check()?;
-        let _turn = self.shared.turn.take()?;
-        let freed = self.shared.evict_idle(None, u64::MAX);
-        self.shared.pool().0.trim();
-        self.shared.staging.trim();
+        let _turn = self.core.turn.take()?;
+        let freed = self.core.evict_idle(None, u64::MAX);
+        self.core.pool().0.trim();
+        self.core.staging.trim();
         Ok(freed)
     }
 
@@ -209,7 +203,7 @@ impl<B: Backend> Broker<B> {
     /// [`BrokerError::Spill`], [`BrokerError::Memory`].
     pub fn host_array(&self, bytes: u64) -> Result<HostArray<B>, BrokerError> {
         fork::check()?;
-        let settings = &self.shared.settings;
+        let settings = &self.core.settings;
         match choose(bytes, settings.spill_threshold, settings.pinned_max) {
             HostBacking::Pinned => match self.pinned(bytes, false)? {
                 Some(array) => Ok(array),
@@ -242,8 +236,8 @@ impl<B: Backend> Broker<B> {
                 Ok(HostArray { bytes: Bytes::Pageable(held) })
             }
             HostBacking::File => {
-                let directory = &self.shared.settings.spill_directory;
-                let file = Spilled::create(directory, bytes, &self.shared.spilled)?;
+                let directory = &self.core.settings.spill_directory;
+                let file = Spilled::create(directory, bytes, &self.core.spilled)?;
                 Ok(HostArray { bytes: Bytes::File(file) })
             }
         }
@@ -251,23 +245,23 @@ impl<B: Backend> Broker<B> {
 
     /// Pinned memory where the ledger has room, after what is kept was given back, and the device grants it.
     fn pinned(&self, len: u64, force: bool) -> Result<Option<HostArray<B>>, BrokerError> {
-        let shared = &self.shared;
-        let has_any = shared.device.properties().capabilities.contains(Capabilities::HOST_VISIBLE);
+        let core = &self.core;
+        let has_any = core.device.properties().capabilities.contains(Capabilities::HOST_VISIBLE);
         if len == 0 || !has_any {
             return Ok(None);
         }
-        let granule = shared.device.properties().copy_granularity.max(1);
+        let granule = core.device.properties().copy_granularity.max(1);
         let bytes = len.checked_next_multiple_of(granule).unwrap_or(len);
-        let ledger = &shared.ledger;
+        let ledger = &core.ledger;
         let reservation = ledger.reserve(bytes).or_else(|| {
-            shared.staging.trim();
+            core.staging.trim();
             ledger.reserve(bytes)
         });
         let reservation = if force { reservation.or_else(|| Some(ledger.force(bytes))) } else { reservation };
         let Some(reservation) = reservation else { return Ok(None) };
-        match shared.device.allocate(bytes, Placement::HostVisible.into()) {
+        match core.device.allocate(bytes, Placement::HostVisible.into()) {
             Ok(memory) => {
-                let device = shared.device.clone();
+                let device = core.device.clone();
                 Ok(Some(HostArray {
                     bytes: Bytes::Pinned { memory, len, device, _reservation: reservation },
                 }))
@@ -280,44 +274,44 @@ impl<B: Backend> Broker<B> {
     /// The account of pinned memory.
     #[must_use]
     pub fn pinned_ledger(&self) -> &PinnedLedger {
-        &self.shared.ledger
+        &self.core.ledger
     }
 
-    /// What it has given out.
+    /// Returns the statistics.
     pub fn stats(&self) -> BrokerStats {
-        if fork::is_child() { BrokerStats::default() } else { self.shared.stats() }
+        if fork::is_child() { BrokerStats::default() } else { self.core.stats() }
     }
 
     /// The clients that are registered, in the order in which they came.
     #[must_use]
     pub fn clients(&self) -> Vec<RegisteredClient> {
-        if fork::is_child() { Vec::new() } else { self.shared.state.lock().registered().collect() }
+        if fork::is_child() { Vec::new() } else { self.core.state.lock().registered().collect() }
     }
 
     /// Its name, for metrics.
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.shared.settings.name
+        &self.core.settings.name
     }
 
     /// What the device allocates in, bytes: each array of a chunk takes a multiple of it, so that a share of
     /// less holds none.
     #[must_use]
     pub fn granularity(&self) -> u64 {
-        self.shared.settings.granularity
+        self.core.settings.granularity
     }
 
     /// The device it shares.
     #[must_use]
     pub fn device(&self) -> &B {
-        &self.shared.device
+        &self.core.device
     }
 
     /// The pool that serves requests now. In a child that was forked during
     /// [`set_allocator`](Self::set_allocator) it may not return.
     #[must_use]
     pub fn pool(&self) -> Pool<B> {
-        self.shared.pool().0
+        self.core.pool().0
     }
 }
 

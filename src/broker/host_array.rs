@@ -1,4 +1,4 @@
-//! Arrays of the host: pinned, pageable, or in a file.
+//! Host arrays: pinned, pageable, or in a file.
 
 use super::BrokerError;
 use crate::output::size_limit as file_size;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use vrampool_backend::{Backend, fork};
 
-/// Where an array of the host's lives.
+/// The memory of a host array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum HostBacking {
@@ -53,7 +53,7 @@ impl<B: Backend> HostArray<B> {
         self.len() == 0
     }
 
-    /// Where it lives.
+    /// Returns the kind of memory.
     #[must_use]
     pub fn backing(&self) -> HostBacking {
         match &self.bytes {
@@ -116,7 +116,7 @@ pub(crate) struct Spilled {
     account: SpillAccount,
 }
 
-/// How many bytes are in such files. A clone is the same account.
+/// The account of bytes in spill files. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SpillAccount(Arc<AtomicU64>);
 
@@ -186,6 +186,17 @@ fn write_at(file: &File, mut bytes: &[u8], mut offset: u64) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Platforms whose files cannot be read at an offset, such as a browser, have no spill files either: creating one fails.
+#[cfg(not(any(unix, windows)))]
+fn read_at(_: &File, _: &mut [u8], _: u64) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+#[cfg(not(any(unix, windows)))]
+fn write_at(_: &File, _: &[u8], _: u64) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
 }
 
 /// What an array of so many bytes is to be kept in: over `spill_threshold` a file, up to `pinned_max` pinned

@@ -101,7 +101,7 @@ pub use slot::Chunk;
 pub use stats::{BrokerCounts, BrokerStats, ClientStats, RegisteredClient};
 
 pub(crate) use partition::Footprint;
-pub(crate) use request::Layout;
+pub(crate) use request::ChunkLayout;
 pub(crate) use stats::LastFigures;
 #[cfg(feature = "metrics")]
 pub(crate) use weak::WeakBroker;
@@ -136,7 +136,7 @@ impl ArrayId {
     }
 }
 
-/// Who allocates for a broker's clients.
+/// The allocator of a broker's clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Allocator {
     /// The device, for each array anew; what is given back is the device's at once. CuBIE's `default`.

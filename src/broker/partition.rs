@@ -1,4 +1,4 @@
-//! How many runs go through a device at a time. Numbers only.
+//! The number of runs per chunk. Numbers only.
 
 use std::ops::Range;
 
@@ -22,7 +22,7 @@ pub struct Partition {
     chunk_len: u64,
 }
 
-/// Why a batch cannot be cut so that it fits.
+/// The reason that a batch cannot be cut into chunks that fit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChunkError {
@@ -37,7 +37,7 @@ pub enum ChunkError {
         /// Bytes there are.
         available: u64,
     },
-    /// What may not be cut leaves no room for the rest.
+    /// Arrays that may not be cut leave no room for the rest.
     #[error("{}", no_room(*unchunkable, *available))]
     UnchunkableTooLarge {
         /// Bytes of arrays that may not be cut.
@@ -125,7 +125,7 @@ impl Partition {
         self.chunk_len
     }
 
-    /// How many chunks there are.
+    /// Returns the number of chunks.
     #[must_use]
     pub fn chunks(&self) -> u64 {
         self.runs.div_ceil(self.chunk_len)
@@ -145,7 +145,7 @@ impl Partition {
     }
 }
 
-/// What a batch takes, on however many streams at a time.
+/// The memory that a batch takes, by the number of streams.
 pub(crate) trait Footprint {
     /// Bytes of chunkable arrays, all runs, as asked for.
     fn chunkable(&self) -> u64;

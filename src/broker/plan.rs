@@ -1,18 +1,18 @@
-//! What a commit answers: memory for a batch, and the way to run it.
+//! The result of a commit: memory for a batch, and its execution.
 
 use super::commit::response;
 use super::host_array::{Bytes, Spilled};
 use super::partition::Partition;
 use super::run::{Progress, RunReport};
 use super::slot::Chunk;
-use super::state::{Grant, Shared};
+use super::state::{BrokerCore, Grant};
 use super::{ArrayId, BrokerError, ClientHandle, HostArray, run};
 use crate::sync::fork_arc::ForkArc;
 use std::fmt;
 use std::sync::Arc;
 use vrampool_backend::{Backend, fork};
 
-/// What was granted to one client.
+/// The memory granted to one client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Response {
@@ -29,14 +29,14 @@ pub struct Response {
 /// anew, in chunks that fit then.
 #[derive(Debug)]
 pub struct Plan<B: Backend> {
-    shared: ForkArc<Shared<B>>,
+    core: ForkArc<BrokerCore<B>>,
     group: String,
     grant: Arc<Grant>,
 }
 
 impl<B: Backend> Plan<B> {
-    pub(super) fn new(shared: &ForkArc<Shared<B>>, group: &str, grant: Arc<Grant>) -> Self {
-        Self { shared: shared.clone(), group: group.to_owned(), grant }
+    pub(super) fn new(core: &ForkArc<BrokerCore<B>>, group: &str, grant: Arc<Grant>) -> Self {
+        Self { core: core.clone(), group: group.to_owned(), grant }
     }
 
     /// How the batch was cut at the commit. A run after others took memory may cut finer.
@@ -59,13 +59,7 @@ impl<B: Backend> Plan<B> {
 
     /// A run of the batch: bind data to arrays, then [run](Execution::run) it.
     pub fn execution(&self) -> Execution<'_, B> {
-        Execution {
-            shared: &self.shared,
-            group: &self.group,
-            data: Vec::new(),
-            progress: None,
-            is_timed: false,
-        }
+        Execution { core: &self.core, group: &self.group, data: Vec::new(), progress: None, is_timed: false }
     }
 
     /// Runs `work` for each chunk, without data of the host's: as [`execution`](Self::execution) and
@@ -81,7 +75,7 @@ impl<B: Backend> Plan<B> {
     }
 }
 
-/// Where an array's data come from.
+/// The source of an array's data.
 #[derive(Debug)]
 pub enum HostSource<'a, B: Backend> {
     /// Bytes as they lie in memory.
@@ -90,7 +84,7 @@ pub enum HostSource<'a, B: Backend> {
     Array(&'a HostArray<B>),
 }
 
-/// Where an array's data go to.
+/// The destination of an array's data.
 #[derive(Debug)]
 pub enum HostSink<'a, B: Backend> {
     /// Bytes as they lie in memory.
@@ -142,7 +136,7 @@ impl<B: Backend> Data<'_, B> {
     }
 }
 
-/// What happens to data that are bound.
+/// The use of bound data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
     Up,
@@ -155,7 +149,7 @@ type ProgressHook<'a> = Box<dyn Fn(&Progress) + Sync + 'a>;
 /// A run that is being prepared.
 #[must_use = "nothing happens before `run`"]
 pub struct Execution<'a, B: Backend> {
-    shared: &'a Shared<B>,
+    core: &'a BrokerCore<B>,
     group: &'a str,
     data: Vec<(ArrayId, Way, Data<'a, B>)>,
     progress: Option<ProgressHook<'a>>,
@@ -225,8 +219,8 @@ impl<'a, B: Backend> Execution<'a, B> {
         F: Fn(&Chunk<'_, B>, &B::Stream) -> Result<(), BrokerError> + Sync,
     {
         fork::check()?;
-        let Self { shared, group, data, progress, is_timed } = self;
-        run::run(shared, group, data, progress.as_deref(), is_timed, &work)
+        let Self { core, group, data, progress, is_timed } = self;
+        run::run(core, group, data, progress.as_deref(), is_timed, &work)
     }
 }
 

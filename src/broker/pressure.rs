@@ -1,20 +1,20 @@
-//! What is free, and what idle clients give back when that is too little.
+//! Free device memory, and eviction of idle clients when it is insufficient.
 
-use super::state::{Held, InvalidateHook, Settings, Shared, State};
+use super::state::{BrokerCore, Held, InvalidateHook, Settings, State};
 use super::{BrokerError, ClientId, LimitMode, Warning};
 use vrampool_backend::{Backend, BackendError, Event};
 
 /// From which part of its cap a group's headroom is little (CuBIE's).
 const LITTLE_HEADROOM: u64 = 20;
 
-/// What a client gave back.
+/// The memory that a client released.
 struct Evicted<B: Backend> {
     client: ClientId,
     memory: Vec<Held<B>>,
     hook: Option<InvalidateHook>,
 }
 
-impl<B: Backend> Shared<B> {
+impl<B: Backend> BrokerCore<B> {
     /// Bytes that clients may still take of the device, whoever else uses it: what the device reports as
     /// free, and idle memory of the pool, less the reserve. Where a device does not report, what clients hold
     /// counts against its bytes.
@@ -30,7 +30,7 @@ impl<B: Backend> Shared<B> {
             (self.pool.read().clone(), state.held())
         };
         let free = match self.device.memory_info() {
-            Ok(info) => info.free_bytes.saturating_add(pool.handle.shared.cached_bytes()),
+            Ok(info) => info.free_bytes.saturating_add(pool.stats().bytes_cached),
             Err(BackendError::Unsupported { .. }) => self.settings.total.saturating_sub(held),
             Err(error) => return Err(error.into()),
         };
@@ -162,7 +162,7 @@ impl<B: Backend> Shared<B> {
     }
 }
 
-/// Who may be asked to give back, in the order in which they are.
+/// Returns the eviction candidates, in order.
 fn idle_clients<B: Backend>(state: &State<B>, group: Option<&str>) -> Vec<ClientId> {
     let is_idle = |group: &str| state.groups.get(group).is_none_or(|group| !group.is_running);
     let mut idle: Vec<_> = state

@@ -1,9 +1,9 @@
-//! What a client asks for: arrays, of which some may be cut along an axis.
+//! Requests of a client: arrays, some of which may be cut along an axis.
 
 use super::{ArrayId, BrokerError};
 use vrampool_backend::MemoryKind;
 
-/// What happens to an array in a run.
+/// The role of an array in a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Role {
     /// Copied to the device before a chunk is computed.
@@ -166,11 +166,11 @@ impl ArrayRequest {
         Ok(())
     }
 
-    /// How it lies in memory when it is cut along a batch of `runs`.
-    pub(crate) fn layout(&self, runs: u64) -> Result<Layout, BrokerError> {
+    /// Returns the layout of the array when it is cut along a batch of `runs`.
+    pub(crate) fn layout(&self, runs: u64) -> Result<ChunkLayout, BrokerError> {
         let bytes = self.bytes().unwrap_or(u64::MAX);
         let Some(axis) = self.chunk_axis.filter(|_| self.is_chunkable()) else {
-            return Ok(Layout { is_cut: false, rows: 1, runs, run_bytes: bytes });
+            return Ok(ChunkLayout { is_cut: false, rows: 1, runs, run_bytes: bytes });
         };
         let extent = self.shape[axis];
         if extent != runs {
@@ -180,24 +180,24 @@ impl ArrayRequest {
         }
         let rows = self.shape[..axis].iter().product();
         let run_bytes = self.shape[axis + 1..].iter().product::<u64>() * self.element_bytes;
-        Ok(Layout { is_cut: true, rows, runs, run_bytes })
+        Ok(ChunkLayout { is_cut: true, rows, runs, run_bytes })
     }
 }
 
 /// An array as rows of runs of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Layout {
+pub(crate) struct ChunkLayout {
     /// Whether a chunk has a part of it.
     pub(crate) is_cut: bool,
-    /// What comes before the chunk axis.
+    /// Elements before the chunk axis.
     pub(crate) rows: u64,
     /// Along the chunk axis.
     pub(crate) runs: u64,
-    /// What comes behind it; all bytes where nothing is cut.
+    /// Bytes behind the chunk axis; all bytes if the array is not cut.
     pub(crate) run_bytes: u64,
 }
 
-impl Layout {
+impl ChunkLayout {
     /// Bytes of all of it.
     pub(crate) fn bytes(&self) -> u64 {
         if self.is_cut { self.rows * self.runs * self.run_bytes } else { self.run_bytes }
@@ -213,7 +213,7 @@ impl Layout {
         if self.is_cut { len * self.run_bytes } else { self.run_bytes }
     }
 
-    /// Where a chunk's row begins in the array.
+    /// Returns the offset of a chunk's row in the array.
     pub(crate) fn row_start(&self, row: u64, first_run: u64) -> u64 {
         if self.is_cut { (row * self.runs + first_run) * self.run_bytes } else { 0 }
     }

@@ -1,4 +1,4 @@
-//! A batch on its way through the device.
+//! The execution of a batch on the device.
 
 use super::bind::{bound, hand_over, rows, sort};
 use super::commit::{Ended, InRun};
@@ -6,17 +6,18 @@ use super::course::{Course, Failure};
 use super::plan::{Data, Way};
 use super::request::Role;
 use super::session::{ProgressHook, Session};
-use super::slot::{Chunk, Slot};
-use super::state::{Grant, Held, Shared};
+use super::slot::{Chunk, StreamSlot};
+use super::state::{BrokerCore, Grant, Held};
 use super::transfer::Side;
 use super::{ArrayId, BrokerError, ClientId, Stage};
+use crate::sync::Instant;
 use std::ops::Range;
 use std::panic::resume_unwind;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use vrampool_backend::Backend;
 
-/// How far a run is.
+/// The progress of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Progress {
@@ -34,7 +35,7 @@ pub struct Progress {
     pub chunk_len: u64,
 }
 
-/// What a run did.
+/// The report of a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RunReport {
@@ -46,13 +47,13 @@ pub struct RunReport {
     pub chunk_len: u64,
     /// Streams that they were run on.
     pub streams: usize,
-    /// How often chunks became finer on the way, because others needed memory.
+    /// Reductions of the chunk size, because other programs or clients needed memory.
     pub shrinks: u64,
     /// Bytes copied to the device and from it.
     pub bytes_copied: u64,
-    /// How long it took.
+    /// The duration.
     pub elapsed: Duration,
-    /// What was when, of a [timed](super::Execution::timed) run, in no order.
+    /// The timeline of a [timed](super::Execution::timed) run, unordered.
     pub spans: Vec<Span>,
 }
 
@@ -66,7 +67,7 @@ pub struct Span {
     pub range: Range<u64>,
     /// The number of the stream among those of the run.
     pub stream: usize,
-    /// What it was.
+    /// The stage.
     pub stage: Stage,
     /// When it began, from the beginning of the run.
     pub start: Duration,
@@ -75,7 +76,7 @@ pub struct Span {
 }
 
 pub(crate) fn run<'a, B, F>(
-    shared: &'a Shared<B>,
+    core: &'a BrokerCore<B>,
     group: &'a str,
     data: Vec<(ArrayId, Way, Data<'a, B>)>,
     progress: Option<&ProgressHook<'_>>,
@@ -86,10 +87,10 @@ where
     B: Backend,
     F: Fn(&Chunk<'_, B>, &B::Stream) -> Result<(), BrokerError> + Sync,
 {
-    let mut running = Running::begin(shared, group)?;
+    let mut running = Running::begin(core, group)?;
     let grant = Arc::clone(&running.grant);
     let ordered = hand_over(&mut running.slots, &mut running.common);
-    shared.staging.ask_again();
+    core.staging.ask_again();
     let mut panic = None;
     let outcome = ordered.and_then(|()| bound(&grant, data)).and_then(|mut data| {
         let (rows, mut whole) = rows(&grant, &mut data);
@@ -97,10 +98,10 @@ where
         let course =
             Course::new(grant.partition.runs(), grant.partition.chunk_len(), running.slots.len(), rows);
         let session = Session {
-            shared,
+            core,
             group,
             grant: &grant,
-            rounding: shared.rounding(),
+            rounding: core.rounding(),
             sides: &sides,
             course: &course,
             common: &running.common,
@@ -156,20 +157,20 @@ where
 
 /// A run under way. However it ends, its memory is its clients' again then, and the group may run again.
 struct Running<'a, B: Backend> {
-    shared: &'a Shared<B>,
+    core: &'a BrokerCore<B>,
     group: &'a str,
     grant: Arc<Grant>,
     clients: Vec<ClientId>,
-    slots: Vec<Slot<B>>,
+    slots: Vec<StreamSlot<B>>,
     common: Vec<Option<Held<B>>>,
     ended: Ended,
 }
 
 impl<'a, B: Backend> Running<'a, B> {
-    fn begin(shared: &'a Shared<B>, group: &'a str) -> Result<Self, BrokerError> {
-        let InRun { grant, streams, memory, clients } = shared.begin(group)?;
+    fn begin(core: &'a BrokerCore<B>, group: &'a str) -> Result<Self, BrokerError> {
+        let InRun { grant, streams, memory, clients } = core.begin(group)?;
         let (slots, common) = sort(&grant, &streams, memory);
-        Ok(Self { shared, group, grant, clients, slots, common, ended: Ended::default() })
+        Ok(Self { core, group, grant, clients, slots, common, ended: Ended::default() })
     }
 }
 
@@ -179,6 +180,6 @@ impl<B: Backend> Drop for Running<'_, B> {
         let memory = own.chain(self.common.drain(..)).flatten().collect();
         let clients = std::mem::take(&mut self.clients);
         let has_failed = self.ended.has_failed || std::thread::panicking();
-        self.shared.finish(self.group, &self.grant, clients, memory, Ended { has_failed, ..self.ended });
+        self.core.finish(self.group, &self.grant, clients, memory, Ended { has_failed, ..self.ended });
     }
 }

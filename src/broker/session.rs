@@ -1,25 +1,26 @@
-//! What the streams of a run do: a thread for each, and chunk after chunk on each.
+//! The threads of a run: one per stream, each processing chunk after chunk.
 
 use super::course::{Course, Failure, Piece};
 use super::footprint::{Demand, Rounding};
 use super::request::Role;
 use super::run::{Progress, Span};
-use super::slot::{Chunk, Slot, unknown};
-use super::state::{Grant, Held, Shared};
+use super::slot::{Chunk, StreamSlot, unknown};
+use super::state::{BrokerCore, Grant, Held};
 use super::transfer::{Mover, Side};
 use super::{BrokerError, Footprint, Stage, Warning};
+use crate::sync::Instant;
 use parking_lot::Mutex;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use vrampool_backend::Backend;
 
 pub(super) type ProgressHook<'a> = dyn Fn(&Progress) + Sync + 'a;
 pub(super) type Panic = Box<dyn Any + Send>;
 
-/// What the threads of a run share.
+/// State that the threads of a run share.
 pub(super) struct Session<'a, B: Backend, F> {
-    pub(super) shared: &'a Shared<B>,
+    pub(super) core: &'a BrokerCore<B>,
     pub(super) group: &'a str,
     pub(super) grant: &'a Grant,
     pub(super) rounding: Rounding,
@@ -41,9 +42,9 @@ where
     F: Fn(&Chunk<'_, B>, &B::Stream) -> Result<(), BrokerError> + Sync,
 {
     /// Runs the course on all streams: the first by this thread, each other one by a thread of its own.
-    /// Answers what a thread threw.
-    pub(super) fn drive_all(&self, slots: &mut [Slot<B>]) -> Option<Panic> {
-        let guarded = |slot: &mut Slot<B>| {
+    /// Returns the panic of a thread.
+    pub(super) fn drive_all(&self, slots: &mut [StreamSlot<B>]) -> Option<Panic> {
+        let guarded = |slot: &mut StreamSlot<B>| {
             let outcome = catch_unwind(AssertUnwindSafe(|| self.drive(slot)));
             outcome.inspect_err(|_| self.course.stop()).err()
         };
@@ -72,7 +73,7 @@ where
     }
 
     /// Runs chunks on one stream until none is left.
-    fn drive(&self, slot: &mut Slot<B>) {
+    fn drive(&self, slot: &mut StreamSlot<B>) {
         // With nothing left there is nothing to fit memory for, nor to fail.
         while !self.course.is_finished() {
             self.watch();
@@ -104,9 +105,9 @@ where
     }
 
     /// One chunk: to the device, through the caller's work, and back.
-    fn execute(&self, slot: &Slot<B>, piece: &mut Piece<'_>) -> Result<(), (Stage, BrokerError)> {
+    fn execute(&self, slot: &StreamSlot<B>, piece: &mut Piece<'_>) -> Result<(), (Stage, BrokerError)> {
         let stream = &slot.stream;
-        let mut mover = Mover::new(&self.shared.device, &self.shared.staging, stream);
+        let mut mover = Mover::new(&self.core.device, &self.core.staging, stream);
         let outcome = self.stages(slot, piece, &mut mover);
         if outcome.is_err() {
             // Nothing of the caller's is used any more when the error is known.
@@ -118,7 +119,7 @@ where
 
     fn stages(
         &self,
-        slot: &Slot<B>,
+        slot: &StreamSlot<B>,
         piece: &mut Piece<'_>,
         mover: &mut Mover<'_, B>,
     ) -> Result<(), (Stage, BrokerError)> {
@@ -177,7 +178,7 @@ where
         if !self.is_timed {
             return Ok(());
         }
-        self.shared.device.synchronize(chunk.stream).map_err(|error| (stage, error.into()))?;
+        self.core.device.synchronize(chunk.stream).map_err(|error| (stage, error.into()))?;
         let (start, end) = (*since, self.start.elapsed());
         *since = end;
         let (range, stream) = (chunk.range.clone(), chunk.slot);
@@ -193,7 +194,7 @@ where
         which: fn(Role) -> bool,
     ) -> Result<(), BrokerError> {
         let stage = if which(Role::Input) { Stage::Upload } else { Stage::Download };
-        let mut mover = Mover::new(&self.shared.device, &self.shared.staging, stream);
+        let mut mover = Mover::new(&self.core.device, &self.core.staging, stream);
         let mut outcome = Ok(());
         for (index, array) in self.grant.arrays.iter().enumerate() {
             let Some(held) = self.common[index].as_ref().filter(|_| which(array.role)) else { continue };
@@ -226,7 +227,7 @@ where
 
     /// Has a stream's memory be as the course says; false: there is too little, and others go on with what it
     /// had.
-    fn refit(&self, slot: &mut Slot<B>) -> Result<bool, BrokerError> {
+    fn refit(&self, slot: &mut StreamSlot<B>) -> Result<bool, BrokerError> {
         loop {
             let len = self.course.len();
             if slot.len <= len {
@@ -234,15 +235,15 @@ where
             }
             for (array, memory) in self.grant.arrays.iter().zip(&mut slot.memory) {
                 if let Some(held) = memory.take_if(|held| held.layout.is_cut) {
-                    self.shared.release(array.client, held);
+                    self.core.release(array.client, held);
                 }
             }
-            let pool = self.shared.pool().0;
+            let pool = self.core.pool().0;
             pool.trim();
             let mut outcome = Ok(());
             for (array, memory) in self.grant.arrays.iter().zip(&mut slot.memory) {
                 if array.layout.is_cut {
-                    match self.shared.allocate(array, Some(slot.index), len, &slot.stream) {
+                    match self.core.allocate(array, Some(slot.index), len, &slot.stream) {
                         Ok(held) => *memory = Some(held),
                         Err(error) => {
                             outcome = Err(error);
@@ -264,7 +265,7 @@ where
                     let others = self.course.set_slot(slot.index, 0);
                     for (array, memory) in self.grant.arrays.iter().zip(&mut slot.memory) {
                         if let Some(held) = memory.take() {
-                            self.shared.release(array.client, held);
+                            self.core.release(array.client, held);
                         }
                     }
                     return if error.is_out_of_memory() && others > 0 { Ok(false) } else { Err(error) };
@@ -275,7 +276,7 @@ where
 
     /// Shortens chunks where others left less free than half of the reserve, by as much as gives it back.
     fn watch(&self) {
-        let (reserve, device) = (self.shared.settings.reserve, &self.shared.device);
+        let (reserve, device) = (self.core.settings.reserve, &self.core.device);
         // One looks at a time, and not before everybody followed the last time.
         let Some(_watching) = self.watching.try_lock().filter(|_| reserve > 0) else { return };
         let Some((len, streams)) = self.course.settled().filter(|&(len, _)| len > 1) else { return };
@@ -283,7 +284,7 @@ where
         if free() >= reserve / 2 {
             return;
         }
-        self.shared.pool().0.trim();
+        self.core.pool().0.trim();
         let missing = reserve.saturating_sub(free());
         if missing <= reserve / 2 {
             return;
@@ -302,7 +303,7 @@ where
     fn shorten(&self, len: u64) {
         if self.course.shorten(len) {
             let group = self.group.to_owned();
-            self.shared.warn(&Warning::Shrunk { group, chunk_len: len.max(1) });
+            self.core.warn(&Warning::Shrunk { group, chunk_len: len.max(1) });
         }
     }
 }

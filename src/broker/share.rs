@@ -1,14 +1,14 @@
-//! Who gets how much of a device. Numbers only.
+//! Shares: the part of the device that each client may hold. Numbers only.
 
 use super::ClientId;
 use std::collections::BTreeMap;
 
-/// What fixed shares must leave where clients have automatic ones (CuBIE's).
+/// The fraction that fixed shares must leave to automatic clients, as in CuBIE.
 pub(crate) const FLOOR: f64 = 0.05;
-/// What sums of fractions may be off by.
+/// Tolerance for sums of fractions.
 const SLACK: f64 = 1e-9;
 
-/// How much of a device a client may hold.
+/// The part of a device that a client may hold.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 #[non_exhaustive]
 pub enum Share {
@@ -31,28 +31,28 @@ pub enum LimitMode {
     Active,
 }
 
-/// Why a client cannot have a share.
+/// The reason that a share is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ShareError {
     /// Not a part of a device.
-    #[error("a share of {share} is none; it is a part of the device, 0 to 1, or 1 byte to all of its")]
+    #[error(
+        "a share of {share} is invalid; give a fraction of the device between 0 and 1, or 1 byte up to the whole device"
+    )]
     OutOfRange {
-        /// What was given, as a part of the device.
+        /// The share, as a fraction of the device.
         share: f64,
     },
     /// More than is left.
-    #[error(
-        "fixed shares would be {sum:.3} of the device together, which is more than all of it; give smaller shares"
-    )]
+    #[error("fixed shares would add up to {sum:.3} of the device, which exceeds 1; give smaller shares")]
     ExceedsTotal {
         /// All fixed shares, with the one asked for.
         sum: f64,
     },
-    /// What fixed shares would leave is less than 5 % of the device, and there are automatic clients.
+    /// Fixed shares would leave less than 5 % of the device to automatic clients.
     #[error(
-        "fixed shares of {sum:.3} leave automatic clients less than {FLOOR} of the device; give smaller fixed shares, or none \
-         automatic ones"
+        "fixed shares of {sum:.3} in total leave automatic clients less than {FLOOR} of the device; give smaller fixed shares, or \
+         register no automatic clients"
     )]
     BelowFloor {
         /// All fixed shares, with the one asked for.

@@ -1,4 +1,4 @@
-//! What one stream has for its chunks, and a chunk as the caller's work sees it.
+//! The memory of one stream for its chunks, and the view of a chunk that the caller's work gets.
 
 use super::state::{Grant, Held};
 use super::{ArrayId, BrokerError};
@@ -8,7 +8,7 @@ use vrampool_backend::{Backend, Region, RegionMut};
 
 /// A stream, and memory for chunks of up to `len` runs.
 #[derive(Debug)]
-pub(crate) struct Slot<B: Backend> {
+pub(crate) struct StreamSlot<B: Backend> {
     pub(crate) index: usize,
     pub(crate) stream: B::Stream,
     pub(crate) len: u64,
@@ -40,7 +40,7 @@ impl<'a, B: Backend> Chunk<'a, B> {
         self.range.clone()
     }
 
-    /// How many runs it has.
+    /// Returns the number of runs.
     #[must_use]
     pub fn runs(&self) -> u64 {
         self.range.end - self.range.start

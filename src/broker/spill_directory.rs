@@ -1,5 +1,5 @@
-//! Where arrays that do not fit the host's memory are kept by default: on a disk, not in a file system that
-//! is memory itself.
+//! The default directory for arrays that exceed the host's memory: on a disk, not in a file system that is
+//! itself in memory.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! What a broker, its clients and its plans share.
+//! The state that a broker shares with its clients and plans.
 
 use super::footprint::Rounding;
 use super::host_array::SpillAccount;
@@ -7,8 +7,8 @@ use super::request::{ArrayRequest, Queued};
 use super::share::Shares;
 use super::turn::Turn;
 use super::{
-    Allocator, ArrayId, BrokerCounts, BrokerError, BrokerStats, ClientId, ClientStats, LastFigures, Layout,
-    LimitMode, RegisteredClient, Response, Role, Warning,
+    Allocator, ArrayId, BrokerCounts, BrokerError, BrokerStats, ChunkLayout, ClientId, ClientStats,
+    LastFigures, LimitMode, RegisteredClient, Response, Role, Warning,
 };
 use crate::pool::Pool;
 use crate::pool::buffer::Buffer;
@@ -21,7 +21,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use vrampool_backend::{Backend, MemoryKind};
 
-pub(crate) struct Shared<B: Backend> {
+pub(crate) struct BrokerCore<B: Backend> {
     pub(crate) device: B,
     pub(crate) settings: Settings,
     pub(crate) ledger: PinnedLedger,
@@ -37,7 +37,7 @@ pub(crate) struct Shared<B: Backend> {
     pub(crate) last: Arc<OnceLock<LastFigures>>,
 }
 
-impl<B: Backend> Drop for Shared<B> {
+impl<B: Backend> Drop for BrokerCore<B> {
     fn drop(&mut self) {
         if Arc::strong_count(&self.last) > 1 {
             let figures = LastFigures { stats: self.stats(), clients: self.listed_clients() };
@@ -47,7 +47,7 @@ impl<B: Backend> Drop for Shared<B> {
     }
 }
 
-/// What does not change.
+/// Settings that do not change.
 pub(crate) struct Settings {
     pub(crate) name: String,
     pub(crate) total: u64,
@@ -80,7 +80,7 @@ pub(crate) struct State<B: Backend> {
     pub(crate) deregistered: VecDeque<RegisteredClient>,
 }
 
-/// How many deregistered clients keep their final counts for publishers.
+/// Number of deregistered clients whose final counters are kept for publishers.
 pub(crate) const DEREGISTERED: usize = 256;
 
 /// A client, as the broker knows it.
@@ -88,9 +88,9 @@ pub(crate) struct Entry<B: Backend> {
     pub(crate) name: String,
     pub(crate) group: String,
     pub(crate) queue: Vec<Queued>,
-    /// What was committed.
+    /// The committed requests.
     pub(crate) requests: Vec<Queued>,
-    /// What it holds and no run uses at this moment.
+    /// The grant, unless a run uses it.
     pub(crate) memory: Vec<Held<B>>,
     /// Bytes that it holds, in a run too.
     pub(crate) held: u64,
@@ -109,7 +109,7 @@ pub(crate) struct Entry<B: Backend> {
 pub(crate) struct Group<B: Backend> {
     /// On how many streams it runs at most.
     pub(crate) most_streams: usize,
-    /// How many runs a chunk has at most.
+    /// The maximum number of runs per chunk.
     pub(crate) most_runs: u64,
     pub(crate) streams: Vec<B::Stream>,
     pub(crate) grant: Option<Arc<Grant>>,
@@ -146,7 +146,7 @@ impl<B: Backend> Group<B> {
     }
 }
 
-/// What a commit answered.
+/// The result of a commit.
 #[derive(Debug)]
 pub(crate) struct Grant {
     pub(crate) partition: Partition,
@@ -170,7 +170,7 @@ pub(crate) struct PlanArray {
     pub(crate) id: ArrayId,
     pub(crate) client: ClientId,
     pub(crate) label: String,
-    pub(crate) layout: Layout,
+    pub(crate) layout: ChunkLayout,
     pub(crate) role: Role,
     pub(crate) kind: MemoryKind,
 }
@@ -194,12 +194,12 @@ pub(crate) struct Held<B: Backend> {
     pub(crate) slot: Option<usize>,
     /// Runs that it is for.
     pub(crate) len: u64,
-    pub(crate) layout: Layout,
+    pub(crate) layout: ChunkLayout,
     pub(crate) footprint: u64,
     pub(crate) buffer: Buffer<B>,
 }
 
-impl<B: Backend> Shared<B> {
+impl<B: Backend> BrokerCore<B> {
     pub(crate) fn warn(&self, warning: &Warning) {
         log::warn!("broker: {warning}");
         if let Some(hook) = &self.settings.on_warning {
@@ -387,7 +387,7 @@ impl<B: Backend> fmt::Debug for Entry<B> {
     }
 }
 
-impl<B: Backend> fmt::Debug for Shared<B> {
+impl<B: Backend> fmt::Debug for BrokerCore<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Broker")
             .field("device", &self.device.id())

@@ -1,8 +1,8 @@
-//! What a broker and its clients have, and what was done for them.
+//! Statistics of a broker and of its clients.
 
 use super::ClientId;
 
-/// What a client has. Bytes.
+/// Memory figures of a client, bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[non_exhaustive]
 pub struct ClientStats {
@@ -10,11 +10,11 @@ pub struct ClientStats {
     pub proportion: f64,
     /// The same in bytes.
     pub cap: u64,
-    /// What it holds, rounding counted.
+    /// Bytes held, including rounding.
     pub held: u64,
     /// The most it held.
     pub peak_held: u64,
-    /// How often its memory was taken back.
+    /// Evictions of its memory.
     pub evictions: u64,
     /// Chunks of its group's runs that are done, since it is in that group or any before.
     pub chunks: u64,
@@ -26,13 +26,13 @@ pub struct ClientStats {
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct RegisteredClient {
-    /// Which client it is.
+    /// The client's id.
     pub id: ClientId,
     /// Its name, which others may have too.
     pub name: String,
     /// The group it is in.
     pub group: String,
-    /// What it has.
+    /// Its memory figures.
     pub stats: ClientStats,
 }
 
@@ -44,13 +44,13 @@ pub struct RegisteredClient {
 pub struct BrokerStats {
     /// Clients that are registered.
     pub clients: usize,
-    /// What they hold of the device, rounding counted.
+    /// Device bytes that they hold, including rounding.
     pub held: u64,
-    /// What the pool keeps for them besides.
+    /// Idle bytes in the pool.
     pub idle: u64,
-    /// What they may hold together; [`UNLIMITED`](crate::UNLIMITED) without a bound.
+    /// Limit on the bytes that all clients hold; [`UNLIMITED`](crate::UNLIMITED) if unset.
     pub budget: u64,
-    /// What is left to others.
+    /// Bytes left to other programs.
     pub reserve: u64,
     /// Pinned blocks for copies.
     pub staging: u64,
@@ -64,7 +64,7 @@ pub struct BrokerStats {
     pub pinned_budget: u64,
     /// Bytes of the host's arrays that are in files.
     pub spilled: u64,
-    /// What was done.
+    /// Counters of operations.
     pub counts: BrokerCounts,
 }
 
@@ -77,7 +77,7 @@ pub(crate) struct LastFigures {
     pub(crate) clients: Vec<RegisteredClient>,
 }
 
-/// What a broker did since it was made.
+/// Counters of a broker since its creation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BrokerCounts {
@@ -90,7 +90,7 @@ pub struct BrokerCounts {
     /// How often others took memory between the question what is free and the allocation, so that a commit
     /// tried again.
     pub retries: u64,
-    /// How often a client's memory was taken back.
+    /// Evictions of a client's memory.
     pub evictions: u64,
     /// Bytes of that.
     pub evicted_bytes: u64,
@@ -100,13 +100,13 @@ pub struct BrokerCounts {
     pub failed_runs: u64,
     /// Chunks that are done.
     pub chunks: u64,
-    /// How often chunks became finer in the middle of a run.
+    /// Reductions of the chunk size during a run.
     pub shrinks: u64,
     /// Bytes copied to the device and from it.
     pub bytes_copied: u64,
-    /// How often one who plans waited for another who did.
+    /// Waits of commits for other commits.
     pub turn_waits: u64,
-    /// How often a copy waited for a staging block.
+    /// Waits of copies for a staging block.
     pub staging_waits: u64,
 }
 

@@ -1,11 +1,11 @@
-//! Data between the host's arrays and a chunk on the device: straight where the array is pinned and rows are
-//! long, else gathered into pinned blocks and scattered out of them.
+//! Copies between host arrays and a chunk on the device: direct if the array is pinned and its rows are long,
+//! otherwise through pinned blocks.
 
 use super::BrokerError;
 use super::course::Piece;
 use super::plan::Data;
-use super::request::Layout;
-use crate::staging::{Answer, Block, Staging};
+use super::request::ChunkLayout;
+use crate::staging::{Answer, PinnedBlock, Staging};
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
@@ -63,14 +63,14 @@ pub(crate) struct Mover<'a, B: Backend> {
 #[derive(Debug)]
 struct Landing<B: Backend> {
     array: usize,
-    layout: Layout,
+    layout: ChunkLayout,
     dense: Range<u64>,
     from: Arrived<B>,
 }
 
 #[derive(Debug)]
 enum Arrived<B: Backend> {
-    Block(Block<B>),
+    Block(PinnedBlock<B>),
     Bytes(Vec<u8>),
 }
 
@@ -94,7 +94,7 @@ impl<'a, B: Backend> Mover<'a, B> {
         side: Side<'_, B>,
         piece: &Piece<'_>,
         array: usize,
-        layout: Layout,
+        layout: ChunkLayout,
         target: &Region<'_, B::Memory>,
     ) -> Result<(), BrokerError> {
         let len = piece.range.end - piece.range.start;
@@ -154,7 +154,7 @@ impl<'a, B: Backend> Mover<'a, B> {
         side: Side<'_, B>,
         piece: &mut Piece<'_>,
         array: usize,
-        layout: Layout,
+        layout: ChunkLayout,
         source: &Region<'_, B::Memory>,
         sides: &[Side<'_, B>],
     ) -> Result<(), BrokerError> {
@@ -263,7 +263,7 @@ impl<'a, B: Backend> Mover<'a, B> {
 
     /// A block; waits for one where others have all. It holds none itself meanwhile, so that whoever waits,
     /// waits for work alone.
-    fn block(&mut self, bytes: u64) -> Result<Option<Block<B>>, BrokerError> {
+    fn block(&mut self, bytes: u64) -> Result<Option<PinnedBlock<B>>, BrokerError> {
         let mut has_waited = false;
         loop {
             match self.staging.try_block(bytes)? {
@@ -285,7 +285,7 @@ impl<'a, B: Backend> Mover<'a, B> {
         bytes: u64,
         piece: &mut Piece<'_>,
         sides: &[Side<'_, B>],
-    ) -> Result<Option<Block<B>>, BrokerError> {
+    ) -> Result<Option<PinnedBlock<B>>, BrokerError> {
         let mut has_waited = false;
         loop {
             match self.staging.try_block(bytes)? {
@@ -298,7 +298,7 @@ impl<'a, B: Backend> Mover<'a, B> {
         }
     }
 
-    fn is_straight(&self, layout: Layout, range: &Range<u64>) -> bool {
+    fn is_straight(&self, layout: ChunkLayout, range: &Range<u64>) -> bool {
         let row = layout.row_bytes(range.end - range.start);
         let strides = [row, layout.row_start(0, range.start), layout.row_start(1, 0)];
         (layout.rows == 1 || row >= LONG_ROW)
@@ -308,7 +308,7 @@ impl<'a, B: Backend> Mover<'a, B> {
     /// Calls `copy` for each row, with where it is in the array, where in the chunk, and how long it is.
     fn straight(
         &self,
-        layout: Layout,
+        layout: ChunkLayout,
         range: &Range<u64>,
         copy: impl Fn(&Self, u64, u64, u64) -> Result<(), BrokerError>,
     ) -> Result<(), BrokerError> {

@@ -1,12 +1,12 @@
-//! Whose turn it is to plan.
+//! The lock that serializes commits.
 
 use super::BrokerError;
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::ThreadId;
 
-/// A lock that is held while clients are called, and so refuses the thread that holds it instead of waiting
-/// for ever.
+/// A lock that is held during callbacks to clients. Taking it again on the thread that holds it is an error,
+/// not a deadlock.
 #[derive(Debug, Default)]
 pub(crate) struct Turn {
     lock: Mutex<()>,
@@ -36,7 +36,7 @@ impl Turn {
         Ok(TurnGuard { turn: self, _lock: lock })
     }
 
-    /// How often one waited for another.
+    /// Returns the number of waits.
     pub(crate) fn waits(&self) -> u64 {
         self.waits.load(Ordering::Relaxed)
     }

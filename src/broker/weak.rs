@@ -1,6 +1,6 @@
-//! A broker as publishers have it: not kept alive, with its final figures once it has ended.
+//! A weak handle for publishers: keeps no broker alive, and keeps its final statistics.
 
-use super::state::Shared;
+use super::state::BrokerCore;
 use super::{Broker, LastFigures, RegisteredClient};
 use crate::sync::fork_arc::ForkArc;
 use std::sync::{Arc, OnceLock, Weak};
@@ -9,17 +9,17 @@ use vrampool_backend::{Backend, fork};
 /// A broker that others keep, and its figures once it has ended.
 #[derive(Debug)]
 pub(crate) struct WeakBroker<B: Backend> {
-    shared: Weak<Shared<B>>,
+    core: Weak<BrokerCore<B>>,
     last: Arc<OnceLock<LastFigures>>,
 }
 
 impl<B: Backend> WeakBroker<B> {
     pub(crate) fn upgrade(&self) -> Option<Broker<B>> {
-        ForkArc::upgrade(&self.shared).map(|shared| Broker { shared })
+        ForkArc::upgrade(&self.core).map(|core| Broker { core })
     }
 
     pub(crate) fn is_there(&self) -> bool {
-        self.shared.strong_count() > 0
+        self.core.strong_count() > 0
     }
 
     /// The figures of a broker that ended, of the moment when its last handle, client or plan was dropped.
@@ -36,24 +36,24 @@ impl<B: Backend> WeakBroker<B> {
 
     /// Where the broker is in memory, which tells it from all others.
     pub(crate) fn place(&self) -> usize {
-        self.shared.as_ptr().addr()
+        self.core.as_ptr().addr()
     }
 }
 
 impl<B: Backend> Broker<B> {
     pub(crate) fn downgrade(&self) -> WeakBroker<B> {
-        WeakBroker { shared: ForkArc::downgrade(&self.shared), last: Arc::clone(&self.shared.last) }
+        WeakBroker { core: ForkArc::downgrade(&self.core), last: Arc::clone(&self.core.last) }
     }
 
     /// The broker itself, if this is the only handle to it.
     pub(crate) fn into_last(self) -> Option<impl Send + use<B>> {
-        ForkArc::into_inner(self.shared)
+        ForkArc::into_inner(self.core)
     }
 
     /// As [`clients`](Self::clients), and the clients that deregistered last since the broker was first
     /// [downgraded](Self::downgrade): with their final counts, and nothing held. At most 256 of them.
     pub(crate) fn listed_clients(&self) -> Vec<RegisteredClient> {
-        if fork::is_child() { Vec::new() } else { self.shared.listed_clients() }
+        if fork::is_child() { Vec::new() } else { self.core.listed_clients() }
     }
 }
 

@@ -15,6 +15,10 @@ use crate::cache::caps::Caps;
 /// thread serves no other, so a request that fits within the rest is never refused for it.
 const MAGAZINES_OF_LIMIT: u64 = 8;
 
+/// The part that they may have of what the limit leaves beside live memory: the closer that is, the fewer
+/// bytes are out of reach. They are called back when they have twice as much.
+const MAGAZINES_OF_REST: u64 = 4;
+
 /// Bytes by where they are.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Bytes {
@@ -34,7 +38,7 @@ impl Bytes {
     }
 }
 
-/// The most bytes there ever were: with borrowers, as far as threads have [told](Budget::tell); cached with
+/// The most bytes there ever were: with borrowers, as far as threads have [told](Accounts::tell); cached with
 /// all that magazines had slots for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Peak {
@@ -55,7 +59,7 @@ pub(crate) struct Lent {
 
 /// What a miss has to do before it may ask the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Room {
+pub(crate) enum Admission {
     /// Give at least this much idle memory back first; 0 = none.
     Evict(u64),
     /// Wait: another thread is giving back enough.
@@ -65,7 +69,7 @@ pub(crate) enum Room {
 }
 
 #[derive(Debug)]
-pub(crate) struct Budget {
+pub(crate) struct Accounts {
     pub(crate) caps: Caps,
     pub(crate) now: Bytes,
     pub(crate) peak: Peak,
@@ -75,6 +79,8 @@ pub(crate) struct Budget {
     pub(crate) requested: u64,
     /// Bytes of the slots that threads' magazines have, filled or not. They count as cached.
     pub(crate) leased: u64,
+    /// The part of these whose threads did not give them back in time when they were called back.
+    unanswered: u64,
     /// The highest end of a block in an arena of fixed size.
     pub(crate) peak_end: u64,
     /// Bytes taken from the device in all.
@@ -87,7 +93,7 @@ pub(crate) struct Budget {
     freed: u64,
 }
 
-impl Budget {
+impl Accounts {
     pub(crate) fn new(caps: Caps) -> Self {
         Self {
             caps,
@@ -96,6 +102,7 @@ impl Budget {
             requested: 0,
             live: 0,
             leased: 0,
+            unanswered: 0,
             peak_end: 0,
             allocated: 0,
             freeing: 0,
@@ -117,15 +124,15 @@ impl Budget {
 
     /// What a miss of `class` bytes has to do first.
     #[inline]
-    pub(crate) fn room(&self, class: u64) -> Room {
-        let Some(needed) = self.now.charged.checked_add(class) else { return Room::Full };
+    pub(crate) fn admission(&self, class: u64) -> Admission {
+        let Some(needed) = self.now.charged.checked_add(class) else { return Admission::Full };
         let over_limit = needed.saturating_sub(self.caps.limit);
         if over_limit > self.now.cached {
             let all = self.now.cached.saturating_add(self.freeing);
-            return if over_limit <= all { Room::Wait } else { Room::Full };
+            return if over_limit <= all { Admission::Wait } else { Admission::Full };
         }
         let over_budget = needed.saturating_sub(self.caps.budget);
-        Room::Evict(over_limit.max(over_budget.min(self.now.cached)))
+        Admission::Evict(over_limit.max(over_budget.min(self.now.cached)))
     }
 
     /// Idle memory left its bucket for good and is about to be given back.
@@ -134,10 +141,10 @@ impl Budget {
         self.freeing += bytes;
     }
 
-    /// Promises `class` bytes to a miss, of which up to `evicted` are its own evictions that are not given
+    /// Reserves `class` bytes for a miss, of which up to `evicted` are its own evictions that are not given
     /// back yet: it takes their place, so nobody else can take it in between. Answers how much of them comes
     /// back to the device.
-    pub(crate) fn promise(&mut self, class: u64, evicted: u64) -> u64 {
+    pub(crate) fn reserve(&mut self, class: u64, evicted: u64) -> u64 {
         let replaced = class.min(evicted);
         self.freeing -= replaced;
         self.now.charged += class - replaced;
@@ -151,12 +158,12 @@ impl Budget {
         self.now.charged -= bytes;
     }
 
-    /// The device did not keep a promise.
-    pub(crate) fn broken(&mut self, class: u64) {
+    /// The device did not deliver reserved bytes.
+    pub(crate) fn cancel(&mut self, class: u64) {
         self.now.charged -= class;
     }
 
-    /// The device kept a promise.
+    /// The device delivered reserved bytes.
     #[inline]
     pub(crate) fn allocated(&mut self, class: u64, requested: u64) {
         self.allocated = self.allocated.saturating_add(class);
@@ -166,7 +173,7 @@ impl Budget {
         self.lend(class, requested);
     }
 
-    /// A source that was promised nothing gave `class` bytes at once.
+    /// A source without a reservation gave `class` bytes at once.
     #[inline]
     pub(crate) fn taken(&mut self, class: u64, requested: u64) {
         self.now.charged += class;
@@ -235,8 +242,37 @@ impl Budget {
     /// already.
     pub(crate) fn leasable(&self, class: u64, kept: u64) -> u64 {
         let cacheable = self.caps.max_cached_bytes.saturating_sub(self.now.cached + self.leased);
-        let bytes = cacheable.min((self.caps.limit / MAGAZINES_OF_LIMIT).saturating_sub(self.leased));
+        let most = (self.caps.limit / MAGAZINES_OF_LIMIT).min(self.rest() / MAGAZINES_OF_REST);
+        let bytes = cacheable.min(most.saturating_sub(self.leased));
         self.caps.max_buffers_per_bucket.saturating_sub(kept).min(bytes / class)
+    }
+
+    /// What the limit leaves beside live memory, as far as threads have told.
+    fn rest(&self) -> u64 {
+        self.caps.limit.saturating_sub(positive(self.live))
+    }
+
+    /// Whether magazines have much more than they would get now: live memory grew since.
+    pub(crate) fn is_overleased(&self) -> bool {
+        self.leased > self.rest() / MAGAZINES_OF_REST * 2
+    }
+
+    /// Whether `class` bytes may fit within the limit once magazines are given back that were called back,
+    /// by threads that have answered so far.
+    pub(crate) fn may_fit_without_magazines(&self, class: u64) -> bool {
+        let there = self.now.cached.saturating_add(self.freeing).saturating_add(self.awaited());
+        let needed = self.now.charged.saturating_add(class);
+        needed.saturating_sub(self.caps.limit) <= there
+    }
+
+    /// Bytes of slots whose threads may give them back.
+    pub(crate) fn awaited(&self) -> u64 {
+        self.leased - self.unanswered
+    }
+
+    /// Threads that have slots now did not give them back in time. They are not waited for again.
+    pub(crate) fn give_up_waiting(&mut self) {
+        self.unanswered = self.leased;
     }
 
     pub(crate) fn lease(&mut self, bytes: u64) {
@@ -246,6 +282,7 @@ impl Budget {
 
     pub(crate) fn unlease(&mut self, bytes: u64) {
         self.leased -= bytes;
+        self.unanswered = self.unanswered.min(self.leased);
     }
 
     /// What will have come back in all once everything that is on its way now has.
@@ -281,8 +318,8 @@ mod tests {
     use super::*;
     use crate::environment::UNLIMITED;
 
-    fn budget(limit: u64, soft: u64) -> Budget {
-        Budget::new(Caps {
+    fn accounts(limit: u64, soft: u64) -> Accounts {
+        Accounts::new(Caps {
             max_cached_bytes: UNLIMITED,
             max_buffers_per_bucket: UNLIMITED,
             limit,
@@ -293,69 +330,90 @@ mod tests {
 
     #[test]
     fn a_miss_takes_the_place_of_what_it_evicts() {
-        let mut budget = budget(100, UNLIMITED);
-        budget.promise(60, 0);
-        budget.allocated(60, 60);
-        budget.returned(60, 60);
-        budget.cached(60);
-        assert_eq!(budget.room(70), Room::Evict(30));
-        budget.evict(60);
-        assert_eq!(budget.promise(70, 60), 0, "all that was evicted is replaced");
-        assert_eq!(budget.now.charged, 70);
-        assert_eq!(budget.room(40), Room::Full, "nobody else gets the place in between");
-        budget.broken(70);
-        assert_eq!(budget.now, Bytes::default());
-        assert_eq!(budget.peak.held, 60, "what the device did not give was not held");
+        let mut accounts = accounts(100, UNLIMITED);
+        accounts.reserve(60, 0);
+        accounts.allocated(60, 60);
+        accounts.returned(60, 60);
+        accounts.cached(60);
+        assert_eq!(accounts.admission(70), Admission::Evict(30));
+        accounts.evict(60);
+        assert_eq!(accounts.reserve(70, 60), 0, "all that was evicted is replaced");
+        assert_eq!(accounts.now.charged, 70);
+        assert_eq!(accounts.admission(40), Admission::Full, "nobody else gets the place in between");
+        accounts.cancel(70);
+        assert_eq!(accounts.now, Bytes::default());
+        assert_eq!(accounts.peak.held, 60, "what the device did not give was not held");
     }
 
     #[test]
     fn surplus_of_an_eviction_comes_back() {
-        let mut budget = budget(100, UNLIMITED);
-        budget.promise(90, 0);
-        budget.allocated(90, 90);
-        budget.returned(90, 90);
-        budget.cached(90);
-        budget.evict(90);
-        assert_eq!(budget.promise(20, 90), 70);
-        assert_eq!(budget.room(80), Room::Wait, "70 are on their way back");
-        assert_eq!(budget.room(81), Room::Full);
-        budget.freed(70);
-        assert_eq!(budget.room(80), Room::Evict(0));
+        let mut accounts = accounts(100, UNLIMITED);
+        accounts.reserve(90, 0);
+        accounts.allocated(90, 90);
+        accounts.returned(90, 90);
+        accounts.cached(90);
+        accounts.evict(90);
+        assert_eq!(accounts.reserve(20, 90), 70);
+        assert_eq!(accounts.admission(80), Admission::Wait, "70 are on their way back");
+        assert_eq!(accounts.admission(81), Admission::Full);
+        accounts.freed(70);
+        assert_eq!(accounts.admission(80), Admission::Evict(0));
     }
 
     #[test]
-    fn what_others_are_promised_is_no_part_of_the_peak() {
-        let mut budget = budget(100, UNLIMITED);
-        budget.promise(30, 0);
-        budget.promise(50, 0);
-        budget.allocated(30, 30);
-        assert_eq!((budget.now.charged, budget.now.held(), budget.peak.held), (80, 30, 30));
-        budget.broken(50);
-        assert_eq!((budget.now.charged, budget.now.held(), budget.peak.held), (30, 30, 30));
+    fn what_is_reserved_for_others_is_no_part_of_the_peak() {
+        let mut accounts = accounts(100, UNLIMITED);
+        accounts.reserve(30, 0);
+        accounts.reserve(50, 0);
+        accounts.allocated(30, 30);
+        assert_eq!((accounts.now.charged, accounts.now.held(), accounts.peak.held), (80, 30, 30));
+        accounts.cancel(50);
+        assert_eq!((accounts.now.charged, accounts.now.held(), accounts.peak.held), (30, 30, 30));
     }
 
     #[test]
     fn empty_slots_are_no_part_of_what_was_idle() {
-        let mut budget = budget(100, UNLIMITED);
-        budget.promise(60, 0);
-        budget.allocated(60, 60);
-        budget.lease(80);
-        assert_eq!(budget.peak.cached, 60, "magazines keep no more than is out");
-        budget.returned(60, 60);
-        budget.cached(60);
-        assert_eq!(budget.peak.cached, 60, "it is in the bucket, and in no slot");
+        let mut accounts = accounts(100, UNLIMITED);
+        accounts.reserve(60, 0);
+        accounts.allocated(60, 60);
+        accounts.lease(80);
+        assert_eq!(accounts.peak.cached, 60, "magazines keep no more than is out");
+        accounts.returned(60, 60);
+        accounts.cached(60);
+        assert_eq!(accounts.peak.cached, 60, "it is in the bucket, and in no slot");
+    }
+
+    #[test]
+    fn slots_shrink_with_what_the_limit_leaves() {
+        let mut accounts = accounts(800, UNLIMITED);
+        assert_eq!(accounts.leasable(1, 0), 100, "an eighth of the limit");
+        accounts.allocated(640, 640);
+        assert_eq!(accounts.leasable(1, 0), 40, "a quarter of the rest");
+        accounts.lease(40);
+        assert_eq!((accounts.leasable(1, 0), accounts.is_overleased()), (0, false));
+        accounts.allocated(100, 100);
+        assert!(accounts.is_overleased());
+        accounts.allocated(50, 50);
+        assert_eq!(accounts.admission(20), Admission::Full);
+        assert!(accounts.may_fit_without_magazines(50) && !accounts.may_fit_without_magazines(51));
+        accounts.give_up_waiting();
+        assert!(!accounts.may_fit_without_magazines(50), "it is waited for once");
+        accounts.unlease(30);
+        assert_eq!(accounts.awaited(), 0);
+        accounts.lease(5);
+        assert_eq!(accounts.awaited(), 5);
     }
 
     #[test]
     fn the_soft_budget_evicts_but_does_not_refuse() {
-        let mut budget = budget(UNLIMITED, 50);
-        assert_eq!(budget.room(80), Room::Evict(0));
-        budget.promise(40, 0);
-        budget.allocated(40, 40);
-        budget.returned(40, 40);
-        budget.cached(40);
-        assert_eq!(budget.room(20), Room::Evict(10));
-        assert_eq!(budget.room(80), Room::Evict(40));
-        assert_eq!(budget.room(u64::MAX), Room::Full, "sums that overflow are no room");
+        let mut accounts = accounts(UNLIMITED, 50);
+        assert_eq!(accounts.admission(80), Admission::Evict(0));
+        accounts.reserve(40, 0);
+        accounts.allocated(40, 40);
+        accounts.returned(40, 40);
+        accounts.cached(40);
+        assert_eq!(accounts.admission(20), Admission::Evict(10));
+        assert_eq!(accounts.admission(80), Admission::Evict(40));
+        assert_eq!(accounts.admission(u64::MAX), Admission::Full, "sums that overflow are no room");
     }
 }

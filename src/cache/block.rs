@@ -1,12 +1,12 @@
 //! The record of a block: its memory, class, stream order and pool.
 
 use crate::arena::Refill;
-use crate::cache::core::Shared;
+use crate::cache::core::PoolCore;
 use crate::cache::magazine::class_table;
-use crate::cache::magazine::class_table::NO_LANE;
+use crate::cache::magazine::class_table::NO_LIST;
 use crate::error::{Error, Forbidden};
 use crate::source::Key;
-use crate::source::{Extent, Supply};
+use crate::source::{SourceMemory, Supply};
 use crate::streams::order::{After, Need};
 use crate::streams::users::Readers;
 use parking_lot::Mutex;
@@ -35,17 +35,17 @@ pub(crate) struct Block {
     ready_on: AtomicU64,
     /// The stream that got it or wrote it last.
     pub(crate) stream: StreamId,
-    /// The [generation](Shared::generation) of the pool's that it is of.
+    /// The [generation](PoolCore::generation) of the pool's that it is of.
     pub(crate) generation: u64,
-    /// Which lane of a magazine takes it, if that is for its class alone.
-    pub(crate) lane: u8,
-    pub(crate) pool: Arc<Shared>,
+    /// Which list of a magazine takes it, if that is for its class alone.
+    pub(crate) list: u8,
+    pub(crate) pool: Arc<PoolCore>,
     /// What a recorder calls the request that it serves; 0 when none was recorded.
     #[cfg(feature = "trace")]
     pub(crate) recorded: u64,
-    /// As its lane, which a block of a pool that is recorded does not have; known when it is handed out.
+    /// As its list, which a block of a pool that is recorded does not have; known when it is handed out.
     #[cfg(feature = "trace")]
-    pub(crate) recorded_lane: u8,
+    pub(crate) recorded_list: u8,
     /// Where it is, once that is known and as long as it stays there; 0 else.
     place: AtomicU64,
     /// The [`Body`] of its backend. A box of its own, so that what moves is one word.
@@ -61,9 +61,9 @@ trait Content: Any + Send + Sync {
     fn empty(&mut self) -> bool;
     /// As [`Block::empty_shared`].
     fn empty_shared(&mut self) -> Option<Errand>;
-    /// As [`Extent::address`].
+    /// As [`SourceMemory::address`].
     fn address(&self) -> Option<(u64, bool)>;
-    /// As [`Extent::parts`].
+    /// As [`SourceMemory::parts`].
     fn parts(&self) -> Vec<Range<u64>>;
     /// As [`Block::ticket`].
     fn ticket(&mut self) -> &mut Option<Ticket>;
@@ -71,7 +71,7 @@ trait Content: Any + Send + Sync {
 
 /// What a block of one backend is.
 struct Body<B: Backend> {
-    extent: Extent<B>,
+    extent: SourceMemory<B>,
     /// The stream that got it or wrote it last.
     stream: B::Stream,
     /// Streams that read it since.
@@ -83,7 +83,7 @@ impl<B: Backend> Drop for Body<B> {
     /// Memory of a driver's pool goes back in the order of the stream that wrote it, which waits for those
     /// that read it.
     fn drop(&mut self) {
-        let Extent::Driver(memory, device) = &mut self.extent else { return };
+        let SourceMemory::Driver(memory, device) = &mut self.extent else { return };
         let Some(memory) = memory.take() else { return };
         for reader in self.readers.get_mut().iter() {
             // What was captured is not under way, and neither the device nor the host could wait for it.
@@ -102,11 +102,11 @@ impl<B: Backend> Drop for Body<B> {
 
 impl Block {
     pub(crate) fn new<B: Backend>(
-        extent: Extent<B>,
+        extent: SourceMemory<B>,
         key: Key,
         requested: u64,
         stream: &B::Stream,
-        (pool, generation): (&Arc<Shared>, u64),
+        (pool, generation): (&Arc<PoolCore>, u64),
     ) -> Box<Self> {
         let body = Body { extent, stream: stream.clone(), readers: Mutex::default(), ticket: None };
         Box::new(Block {
@@ -116,12 +116,12 @@ impl Block {
             ready_on: AtomicU64::new(stream.id().get()),
             stream: stream.id(),
             generation,
-            lane: quick_lane_of(pool, key),
+            list: quick_list_of(pool, key),
             pool: Arc::clone(pool),
             #[cfg(feature = "trace")]
             recorded: 0,
             #[cfg(feature = "trace")]
-            recorded_lane: NO_LANE,
+            recorded_list: NO_LIST,
             place: AtomicU64::new(0),
             body: Box::new(body),
         })
@@ -179,7 +179,7 @@ impl Block {
         stream: &B::Stream,
     ) -> Option<(u64, [Option<B::Stream>; 2])> {
         let body = self.body_mut::<B>();
-        let Extent::Arena(buffer) = &mut body.extent else { return None };
+        let SourceMemory::Arena(buffer) = &mut body.extent else { return None };
         let Refill { end, address, gone } = buffer.refill(class, stream)?;
         let id = stream.id();
         let other = (body.stream.id() != id).then(|| mem::replace(&mut body.stream, stream.clone()));
@@ -187,7 +187,7 @@ impl Block {
         (self.key.class, self.requested, self.stream) = (class, requested, id);
         *self.ready_on.get_mut() = id.get();
         *self.place.get_mut() = address;
-        self.lane = quick_lane_of(&self.pool, self.key);
+        self.list = quick_list_of(&self.pool, self.key);
         Some((end, [gone, other]))
     }
 
@@ -253,14 +253,14 @@ impl Block {
     pub(crate) fn lend<B: Backend>(&self, stream: &B::Stream) -> Result<u64, Error> {
         let Body { extent, stream: writer, readers, .. } = self.body::<B>();
         let mut capture = match extent {
-            Extent::Arena(buffer) => buffer.lend(stream)?,
-            Extent::Direct(_) | Extent::Driver(..) => None,
+            SourceMemory::Arena(buffer) => buffer.lend(stream)?,
+            SourceMemory::Direct(_) | SourceMemory::Driver(..) => None,
         };
         if writer.id() == stream.id() || readers.lock().is_behind(stream.id()) {
             return Ok(0);
         }
         let mut waits = 0;
-        if let Extent::Direct(_) | Extent::Driver(..) = extent {
+        if let SourceMemory::Direct(_) | SourceMemory::Driver(..) = extent {
             let device = &self.pool.supply::<B>().device;
             (waits, capture) = self.need().order(device, [writer].into_iter(), stream, After::Contents)?;
         }
@@ -271,7 +271,7 @@ impl Block {
     /// Notes that `stream`, which is not captured, uses it, and makes it wait for nothing.
     pub(crate) fn record_stream<B: Backend>(&self, stream: &B::Stream) -> Result<(), Error> {
         let body = self.body::<B>();
-        if let Extent::Arena(buffer) = &body.extent {
+        if let SourceMemory::Arena(buffer) = &body.extent {
             // It may be another stream's own there: of who moved it, say.
             buffer.note_stream(stream)?;
         }
@@ -309,8 +309,8 @@ impl Block {
         let body = self.body_mut::<B>();
         let (waits, capture) = match &body.extent {
             // It knows more: who moved it, say. It counts its waits, too.
-            Extent::Arena(buffer) => (0, buffer.hand_over(stream, after)?),
-            Extent::Direct(_) | Extent::Driver(..) => {
+            SourceMemory::Arena(buffer) => (0, buffer.hand_over(stream, after)?),
+            SourceMemory::Direct(_) | SourceMemory::Driver(..) => {
                 let Supply { device, .. } = pool.supply::<B>();
                 let users = std::iter::once(&body.stream).chain(body.readers.get_mut().iter());
                 need.order(device, users, stream, after)?
@@ -338,13 +338,13 @@ impl<B: Backend> Content for Body<B> {
     fn empty(&mut self) -> bool {
         match &mut self.extent {
             // Handles of readers are not for the pool's lock to drop.
-            Extent::Arena(buffer) => self.readers.get_mut().is_empty() && buffer.empty(),
-            Extent::Direct(_) | Extent::Driver(..) => false,
+            SourceMemory::Arena(buffer) => self.readers.get_mut().is_empty() && buffer.empty(),
+            SourceMemory::Direct(_) | SourceMemory::Driver(..) => false,
         }
     }
 
     fn empty_shared(&mut self) -> Option<Errand> {
-        let Extent::Arena(buffer) = &mut self.extent else { return None };
+        let SourceMemory::Arena(buffer) = &mut self.extent else { return None };
         let errand = buffer.empty_shared()?;
         let readers = mem::take(self.readers.get_mut());
         Some(Box::new(move || {
@@ -366,18 +366,18 @@ impl<B: Backend> Content for Body<B> {
     }
 }
 
-/// Which lane of a magazine takes blocks of `key`, if that is for their class alone.
+/// Which list of a magazine takes blocks of `key`, if that is for their class alone.
 #[cfg(feature = "trace")]
-pub(crate) fn lane_of(pool: &Shared, key: Key) -> u8 {
-    let is_kept = pool.lanes.are_unshared() && pool.has_magazine_for(key);
-    if is_kept { class_table::number(key.class) } else { NO_LANE }
+pub(crate) fn list_of(pool: &PoolCore, key: Key) -> u8 {
+    let is_kept = pool.class_table.are_unshared() && pool.has_magazine_for(key);
+    if is_kept { class_table::number(key.class) } else { NO_LIST }
 }
 
 /// The same, where the quick way back, which sees no block, may know.
 #[inline]
-fn quick_lane_of(pool: &Shared, key: Key) -> u8 {
-    let is_kept = pool.lanes.are_quick() && pool.has_magazine_for(key);
-    if is_kept { class_table::number(key.class) } else { NO_LANE }
+fn quick_list_of(pool: &PoolCore, key: Key) -> u8 {
+    let is_kept = pool.class_table.are_quick() && pool.has_magazine_for(key);
+    if is_kept { class_table::number(key.class) } else { NO_LIST }
 }
 
 impl fmt::Debug for Block {

@@ -5,7 +5,7 @@ use crate::cache::counts::Counters;
 use crate::cache::depot::Depot;
 use crate::cache::depot_lock::Place;
 use crate::cache::magazine;
-use crate::cache::magazine::class_table::Lanes;
+use crate::cache::magazine::class_table::ClassTable;
 use crate::cache::magazine::{NO_SLOT, SLOTS};
 use crate::cache::orphans;
 use crate::cache::recorded::{RecordedBy, Records};
@@ -21,7 +21,7 @@ use vrampool_backend::{Backend, DeviceId, Hooks, MemoryKind};
 
 /// What a pool's handles, buffers and idle blocks share.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct PoolCore {
     pub(crate) device: DeviceId,
     pub(crate) name: String,
     pub(crate) kind: MemoryKind,
@@ -29,7 +29,7 @@ pub(crate) struct Shared {
     /// The most that the device gives at once.
     pub(crate) max_allocation: u64,
     pub(crate) caps: Caps,
-    pub(crate) lanes: Lanes,
+    pub(crate) class_table: ClassTable,
     /// Under which number threads keep magazines for it.
     pub(crate) slot: u8,
     /// What magazines have to be of to be used. Another one calls their memory back. Read by every hit, so
@@ -42,6 +42,15 @@ pub(crate) struct Shared {
     pub(super) place: Place,
     /// The [`Supply`] of its backend.
     supply: Box<dyn Any + Send + Sync>,
+}
+
+/// What another epoch is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Recall {
+    /// Slots, for threads that have none. Blocks go to the depot.
+    Slots,
+    /// Memory. Blocks go to the source.
+    Memory,
 }
 
 /// The epoch of pools that no handle is left of.
@@ -61,7 +70,7 @@ loom::lazy_static! {
 /// Which slots pools have.
 static TAKEN: GlobalMutex<[bool; SLOTS]> = GlobalMutex::new([false; SLOTS]);
 
-impl Shared {
+impl PoolCore {
     pub(crate) fn new<B: Backend>(
         name: String,
         kind: MemoryKind,
@@ -72,7 +81,7 @@ impl Shared {
         supply: Supply<B>,
     ) -> Arc<Self> {
         let largest = caps.magazine_bytes.min(caps.magazine_class).min(caps.cached_class);
-        let (lanes, records) = recorded_by.lanes(&hooks, classes, largest);
+        let (class_table, records) = recorded_by.class_table(&hooks, classes, largest);
         let arena = supply.arena().cloned();
         let pool = Arc::new(Self {
             device: supply.device.id(),
@@ -81,7 +90,7 @@ impl Shared {
             kind,
             classes,
             caps,
-            lanes,
+            class_table,
             records,
             hooks,
             slot: if caps.has_magazines() { take_slot() } else { NO_SLOT },
@@ -102,7 +111,7 @@ impl Shared {
         self.place.0.lock()
     }
 
-    /// Memory was given back, or a promise was broken. To be called without the lock.
+    /// Memory was given back, or a reservation was cancelled. To be called without the lock.
     pub(crate) fn notify_freed(&self) {
         self.place.0.notify_freed();
     }
@@ -131,7 +140,7 @@ impl Shared {
     pub(crate) fn close(&self) {
         magazine::leave(self);
         let mut depot = self.depot();
-        let (idle, spares) = depot.close();
+        let (idle, records) = depot.close();
         let magazines = depot.tallies.len();
         self.epoch.store(CLOSED_EPOCH, Relaxed);
         drop(depot);
@@ -141,7 +150,7 @@ impl Shared {
         // Release: pairs with the acquire of a thread that looks for racks of closed pools, and so finds this
         // one's epoch closed.
         CLOSED.fetch_add(1, Release);
-        drop(spares);
+        drop(records);
         self.give_back(idle);
         orphans::expect(magazines);
         orphans::free();
@@ -150,25 +159,25 @@ impl Shared {
     /// Counts and bytes, and the highest end of a block in an arena of fixed size; the peaks, as of all that
     /// this thread did and what others told.
     pub(crate) fn stats(&self) -> (PoolStats, u64) {
-        magazine::look(self, |rack| {
+        magazine::inspect(self, |rack| {
             let mut depot = self.depot();
             rack.into_iter().for_each(|rack| depot.settle(rack));
-            (depot.stats(), depot.budget.peak_end)
+            (depot.stats(), depot.accounts.peak_end)
         })
     }
 
     /// Starts the peaks anew from now; `end` is the end of the highest block in an arena of fixed size.
     pub(crate) fn reset_peaks(&self, end: u64) {
-        magazine::look(self, |rack| {
+        magazine::inspect(self, |rack| {
             let mut depot = self.depot();
             rack.into_iter().for_each(|rack| depot.settle(rack));
-            depot.budget.reset_peaks(end);
+            depot.accounts.reset_peaks(end);
         });
     }
 
     /// Bytes that are idle, as of all that this thread did and what others told.
     pub(crate) fn cached_bytes(&self) -> u64 {
-        self.depot().budget.now.cached
+        self.depot().accounts.now.cached
     }
 
     pub(crate) fn count_failure(&self, counter: impl FnOnce(&mut Counters) -> &mut u64) {

@@ -11,7 +11,8 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Counters {
     /// Out of the depot: lent, or idle in a magazine. What one way counts up and another down is not next to
-    /// what else these count, for the reason that [`Budget::requested`](crate::cache::accounts::Budget::requested) is not.
+    /// what else these count, for the reason that
+    /// [`Accounts::requested`](crate::cache::accounts::Accounts::requested) is not.
     pub(crate) live_buffers: u64,
     pub(crate) drops_over_count: u64,
     pub(crate) source_allocations: u64,
@@ -51,27 +52,27 @@ impl Depot {
         for (class, requests, idle) in self.buckets.counts() {
             add(class, requests, idle);
         }
-        let mut in_magazines = InMagazines { requested: self.budget.requested, ..InMagazines::default() };
+        let mut in_magazines = InMagazines { requested: self.accounts.requested, ..InMagazines::default() };
         for tally in &self.tallies {
-            let last = tally.last_lent();
-            for (number, lane) in tally.used_lanes() {
+            let last = tally.hot_lent();
+            for (number, list) in tally.used_lists() {
                 // A block on its way between two threads may be seen in both.
-                let unseen = (self.budget.now.out - in_magazines.bytes) / lane.class();
-                let out = u64::from(last.is_some_and(|(lane, _)| lane == number));
-                let idle = lane
+                let unseen = (self.accounts.now.out - in_magazines.bytes) / list.class();
+                let out = u64::from(last.is_some_and(|(list, _)| list == number));
+                let idle = list
                     .idle()
                     .saturating_sub(out)
                     .min(unseen)
                     .min(self.counters.live_buffers - in_magazines.buffers);
-                add(lane.class(), Requests { hits: lane.hits(), misses: 0 }, idle);
+                add(list.class(), Requests { hits: list.hits(), misses: 0 }, idle);
                 in_magazines.buffers += idle;
-                in_magazines.bytes += idle * lane.class();
+                in_magazines.bytes += idle * list.class();
             }
             in_magazines.requested = in_magazines.requested.wrapping_add(tally.requested().sum());
             in_magazines.requested =
                 in_magazines.requested.wrapping_add(last.map_or(0, |(_, requested)| requested));
         }
         in_magazines.requested = positive(in_magazines.requested);
-        PoolStats::new(&self.budget, &self.counters, &in_magazines, buckets.into_values().collect())
+        PoolStats::new(&self.accounts, &self.counters, &in_magazines, buckets.into_values().collect())
     }
 }

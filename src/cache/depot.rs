@@ -2,7 +2,7 @@
 //! nothing in here calls the device, and no block is dropped in here. What goes between it and threads'
 //! magazines is in `magazine_exchange`.
 
-use crate::cache::accounts::Budget;
+use crate::cache::accounts::Accounts;
 use crate::cache::block::Block;
 use crate::cache::buckets::Buckets;
 use crate::cache::caps::Caps;
@@ -26,7 +26,7 @@ pub(crate) struct Depot {
     /// From how many of the next classes an empty one borrows.
     borrow_classes: usize,
     pub(crate) buckets: Buckets,
-    pub(crate) budget: Budget,
+    pub(crate) accounts: Accounts,
     pub(crate) counters: Counters,
     /// Ticks with every request; a bucket's stamp tells when it was last asked for.
     pub(super) clock: u64,
@@ -38,7 +38,7 @@ pub(crate) struct Depot {
     /// called back.
     pub(crate) without_slot: u64,
     /// Records without memory.
-    pub(crate) spares: Vec<Box<Block>>,
+    pub(crate) records: Vec<Box<Block>>,
     /// How often the source forgot its blocks, and how many blocks of before are out of the depot.
     pub(crate) generation: u64,
     pub(super) forgotten: u64,
@@ -61,13 +61,13 @@ impl Depot {
             classes,
             borrow_classes,
             buckets: Buckets::new(classes),
-            budget: Budget::new(caps),
+            accounts: Accounts::new(caps),
             counters: Counters::default(),
             clock: 0,
             tallies: Vec::new(),
             trimmed: 0,
             without_slot: 0,
-            spares: Vec::new(),
+            records: Vec::new(),
             generation: 0,
             forgotten: 0,
             dead: Vec::new(),
@@ -100,19 +100,19 @@ impl Depot {
             self.settle(rack);
         }
         self.clock += 1;
-        let is_for_lane = rack.is_some() && self.lane_of(key).is_some();
+        let is_for_list = rack.is_some() && self.list_of(key).is_some();
         let bucket = self.buckets.of(&key);
         bucket.last_request = self.clock;
-        if !is_for_lane && let Some(block) = bucket.take(stream) {
+        if !is_for_list && let Some(block) = bucket.take(stream) {
             bucket.requests.hits += 1;
             return Some(self.lend(block, requested));
         }
-        if self.budget.now.cached == 0 && rack.is_none_or(|rack| rack.leased.get() == 0) {
+        if self.accounts.now.cached == 0 && rack.is_none_or(|rack| rack.leased.get() == 0) {
             // No class has any to lend.
             bucket.requests.misses += 1;
             return None;
         }
-        let mut taken = if is_for_lane { self.find(key, stream, rack) } else { None };
+        let mut taken = if is_for_list { self.find(key, stream, rack) } else { None };
         if taken.is_none() {
             // One of the next larger classes lends.
             let mut lenders = self.classes.lenders(key.class).take(self.borrow_classes);
@@ -123,7 +123,7 @@ impl Depot {
             Some(block) => {
                 requests.hits += 1;
                 block.requested = requested;
-                self.budget.lend(block.key.class, requested);
+                self.accounts.lend(block.key.class, requested);
             }
             None => requests.misses += 1,
         }
@@ -148,7 +148,7 @@ impl Depot {
     /// Whether there is no idle block of `key`, which may be kept, nor of a class that could lend one.
     #[inline]
     pub(crate) fn has_nothing_for(&mut self, key: Key) -> bool {
-        self.budget.now.cached == 0
+        self.accounts.now.cached == 0
             || (self.buckets.find(&key).is_none_or(|bucket| bucket.idle.is_empty())
                 && self.classes.lenders(key.class).next().is_none())
     }
@@ -156,7 +156,7 @@ impl Depot {
     #[inline]
     pub(crate) fn count_miss(&mut self, mut key: Key) {
         self.clock += 1;
-        if !self.budget.caps.cache(key.class) {
+        if !self.accounts.caps.cache(key.class) {
             // Nothing is ever idle there, so a bucket for each class would have nothing to tell but this.
             key.class = self.classes.reported(key.class);
         }
@@ -170,8 +170,8 @@ impl Depot {
     fn lend(&mut self, mut block: Box<Block>, requested: u64) -> Box<Block> {
         block.requested = requested;
         self.counters.live_buffers += 1;
-        self.budget.reused(block.key.class);
-        self.budget.lend(block.key.class, requested);
+        self.accounts.reused(block.key.class);
+        self.accounts.lend(block.key.class, requested);
         block
     }
 
@@ -179,7 +179,7 @@ impl Depot {
     pub(crate) fn find_stored(&mut self, key: Key, stream: StreamId) -> Option<Box<Block>> {
         let block = self.buckets.find(&key)?.take(stream)?;
         self.counters.live_buffers += 1;
-        self.budget.reused(key.class);
+        self.accounts.reused(key.class);
         Some(block)
     }
 
@@ -189,7 +189,7 @@ impl Depot {
         let Some(bucket) = self.buckets.find(&key) else { return Vec::new() };
         let blocks = bucket.take_ready(stream, most);
         self.counters.live_buffers += blocks.len() as u64;
-        self.budget.reused(key.class * blocks.len() as u64);
+        self.accounts.reused(key.class * blocks.len() as u64);
         blocks
     }
 
@@ -221,11 +221,11 @@ impl Depot {
     pub(crate) fn store(&mut self, block: Box<Block>) {
         self.counters.live_buffers -= 1;
         if self.is_forgotten(&block) {
-            self.budget.dropped(block.key.class);
+            self.accounts.dropped(block.key.class);
             self.dead.push(block);
             return;
         }
-        self.budget.cached(block.key.class);
+        self.accounts.cached(block.key.class);
         self.buckets.of(&block.key).idle.push_back(block);
     }
 
@@ -234,7 +234,7 @@ impl Depot {
         let _ = self.is_forgotten(block);
         self.counters.live_buffers -= 1;
         self.counters.evictions += 1;
-        self.budget.dropped(block.key.class);
+        self.accounts.dropped(block.key.class);
     }
 
     /// Blocks to be given to the source by whoever can.
@@ -246,18 +246,18 @@ impl Depot {
     #[inline]
     pub(crate) fn keep(&mut self, block: Box<Block>) -> Option<Box<Block>> {
         let class = block.key.class;
-        let is_kept = !self.closed && block.generation == self.generation && self.budget.caps.cache(class);
-        if !is_kept || !self.budget.may_cache(class) {
+        let is_kept = !self.closed && block.generation == self.generation && self.accounts.caps.cache(class);
+        if !is_kept || !self.accounts.may_cache(class) {
             return Some(block);
         }
         let bucket = self.buckets.of(&block.key);
-        if !self.budget.bucket_may_keep(bucket.kept()) {
+        if !self.accounts.bucket_may_keep(bucket.kept()) {
             return Some(block);
         }
-        self.budget.returned(class, block.requested);
+        self.accounts.returned(class, block.requested);
         bucket.idle.push_back(block);
         self.counters.live_buffers -= 1;
-        self.budget.cached(class);
+        self.accounts.cached(class);
         None
     }
 
@@ -271,37 +271,37 @@ impl Depot {
         let is_forgotten = self.is_forgotten(&block);
         let unplaced = match rack {
             Some(rack)
-                if !self.closed && !is_forgotten && self.budget.caps.magazines_take(block.key.class) =>
+                if !self.closed && !is_forgotten && self.accounts.caps.magazines_take(block.key.class) =>
             {
-                self.keep_in_lane(block, rack)
+                self.keep_in_list(block, rack)
             }
             _ => Some(block),
         };
         let block = unplaced?;
         let class = block.key.class;
-        self.budget.returned(class, block.requested);
+        self.accounts.returned(class, block.requested);
         if self.closed || is_forgotten {
             self.counters.live_buffers -= 1;
-            self.budget.dropped(class);
+            self.accounts.dropped(class);
             return Some(block);
         }
-        if !self.budget.caps.cache(class) {
+        if !self.accounts.caps.cache(class) {
             return Some(self.unkept(block, false));
         }
-        if !self.budget.may_cache(class) {
+        if !self.accounts.may_cache(class) {
             self.counters.drops_over_bytes += 1;
-            let with_others = self.budget.leased > rack.map_or(0, |rack| rack.leased.get());
+            let with_others = self.accounts.leased > rack.map_or(0, |rack| rack.leased.get());
             return Some(self.unkept(block, with_others));
         }
         let bucket = self.buckets.of(&block.key);
-        if !self.budget.bucket_may_keep(bucket.kept()) {
+        if !self.accounts.bucket_may_keep(bucket.kept()) {
             self.counters.drops_over_count += 1;
             let with_others = bucket.leased > rack.map_or(0, |rack| rack.slots_of(class));
             return Some(self.unkept(block, with_others));
         }
         bucket.idle.push_back(block);
         self.counters.live_buffers -= 1;
-        self.budget.cached(class);
+        self.accounts.cached(class);
         None
     }
 
@@ -310,7 +310,7 @@ impl Depot {
     fn unkept(&mut self, block: Box<Block>, with_others: bool) -> Box<Block> {
         self.without_slot += u64::from(with_others);
         self.counters.live_buffers -= 1;
-        self.budget.dropped(block.key.class);
+        self.accounts.dropped(block.key.class);
         block
     }
 

@@ -8,12 +8,13 @@
 
 use crate::cache::depot::Depot;
 use crate::sync::{Condvar, GlobalMutex, Mutex, MutexGuard};
+use std::time::Duration;
 
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct LockedDepot {
     depot: Mutex<Depot>,
-    /// Signalled when memory was given back or a promise was broken.
+    /// Signalled when memory was given back or a reservation was cancelled.
     freed: Condvar,
 }
 
@@ -58,7 +59,16 @@ impl LockedDepot {
         self.freed.wait(depot)
     }
 
-    /// Memory was given back, or a promise was broken. To be called without the lock.
+    /// As [`wait`](Self::wait), for at most so long.
+    pub(crate) fn wait_at_most<'a>(
+        &self,
+        depot: MutexGuard<'a, Depot>,
+        time: Duration,
+    ) -> MutexGuard<'a, Depot> {
+        self.freed.wait_at_most(depot, time)
+    }
+
+    /// Memory was given back, or a reservation was cancelled. To be called without the lock.
     #[inline]
     pub(crate) fn notify_freed(&self) {
         self.freed.notify_all();

@@ -1,6 +1,6 @@
 //! Takes idle blocks out of the depot, and grants misses permission to ask the source.
 
-use crate::cache::accounts::Room;
+use crate::cache::accounts::Admission;
 use crate::cache::block::Block;
 use crate::cache::depot::Depot;
 use crate::cache::oom_rung::Rung;
@@ -24,7 +24,7 @@ impl Depot {
     /// Whether a miss of `class` bytes has to give anything back.
     #[inline]
     pub(crate) fn is_short_of(&self, class: u64) -> bool {
-        !self.waiting.is_empty() || self.budget.room(class) != Room::Evict(0)
+        !self.waiting.is_empty() || self.accounts.admission(class) != Admission::Evict(0)
     }
 
     /// A request of `class` bytes begins to wait. Returns its number.
@@ -48,28 +48,29 @@ impl Depot {
 
     /// Whether `class` bytes do not fit within the limit even when the depot gives back all it has.
     pub(crate) fn is_over_limit_with(&self, class: u64) -> bool {
-        !matches!(self.budget.room(class), Room::Evict(_))
+        !matches!(self.accounts.admission(class), Admission::Evict(_))
     }
 
     /// Whether a miss of `class` bytes may ask the device, and what it must give back first. One that waits
     /// has a number: first come, first served. `may_wait`: others who wait come first.
     pub(crate) fn permit(&mut self, class: u64, number: Option<u64>, may_wait: bool) -> Permit {
         let before = if may_wait { self.waited_for_before(number.unwrap_or(u64::MAX)) } else { 0 };
-        let room = self.budget.room(class);
-        let is_behind = before > 0 && room != Room::Full;
-        if is_behind && !matches!(self.budget.room(class.saturating_add(before)), Room::Evict(_)) {
+        let admission = self.accounts.admission(class);
+        let is_behind = before > 0 && admission != Admission::Full;
+        if is_behind && !matches!(self.accounts.admission(class.saturating_add(before)), Admission::Evict(_))
+        {
             return Permit::Wait;
         }
-        match room {
-            Room::Wait => Permit::Wait,
-            Room::Full => Permit::Refused,
-            Room::Evict(bytes) => {
+        match admission {
+            Admission::Wait => Permit::Wait,
+            Admission::Full => Permit::Refused,
+            Admission::Evict(bytes) => {
                 let evicted = self.evict(bytes);
                 if !evicted.is_empty() {
                     self.count(Rung::Evict);
                 }
                 let bytes = evicted.iter().map(|block| block.key.class).sum();
-                let surplus = self.budget.promise(class, bytes);
+                let surplus = self.accounts.reserve(class, bytes);
                 Permit::Granted { evicted, surplus }
             }
         }
@@ -93,7 +94,7 @@ impl Depot {
             }
         }
         self.counters.evictions += evicted.len() as u64;
-        self.budget.evict(gone);
+        self.accounts.evict(gone);
         evicted
     }
 
@@ -101,7 +102,7 @@ impl Depot {
     pub(crate) fn evict_ready(&mut self, kind: MemoryKind, stream: StreamId) -> Vec<Box<Block>> {
         let evicted = self.buckets.take_all_ready(kind, stream);
         self.counters.evictions += evicted.len() as u64;
-        self.budget.evict(evicted.iter().map(|block| block.key.class).sum());
+        self.accounts.evict(evicted.iter().map(|block| block.key.class).sum());
         evicted
     }
 
@@ -117,10 +118,10 @@ impl Depot {
         }
     }
 
-    /// Nothing is kept from now on. Answers idle blocks, and spare records to be dropped.
+    /// Nothing is kept from now on. Answers idle blocks, and recycled records to be dropped.
     pub(crate) fn close(&mut self) -> (Vec<Box<Block>>, Vec<Box<Block>>) {
         self.closed = true;
-        (self.evict(u64::MAX), mem::take(&mut self.spares))
+        (self.evict(u64::MAX), mem::take(&mut self.records))
     }
 
     /// The source forgot all its blocks. Returns the idle ones.

@@ -2,19 +2,19 @@
 //! this module.
 
 use crate::cache::block::Block;
-use crate::cache::core::Shared;
+use crate::cache::core::PoolCore;
 use crate::error::Error;
-use crate::source::Extent;
 use crate::source::Key;
+use crate::source::SourceMemory;
 use std::panic::Location;
 use std::sync::Arc;
 use vrampool_backend::{Announced, Backend, HookEvent, MemoryKind, Occasion, Stream, Ticket};
 
-impl Shared {
+impl PoolCore {
     /// As [`allocate`](Self::allocate), between its hooks.
     #[cold]
     #[inline(never)]
-    pub(crate) fn allocate_announced<B: Backend>(
+    pub(crate) fn allocate_hooked<B: Backend>(
         self: &Arc<Self>,
         bytes: u64,
         kind: MemoryKind,
@@ -33,16 +33,16 @@ impl Shared {
     }
 
     /// Asks the source for memory, between the hooks if that is to ask the driver.
-    pub(crate) fn ask_announced<B: Backend>(
+    pub(crate) fn ask_hooked<B: Backend>(
         &self,
         key: Key,
         stream: &B::Stream,
         request: Option<&Announced<'_>>,
-    ) -> Result<Extent<B>, Error> {
+    ) -> Result<SourceMemory<B>, Error> {
         let supply = self.supply::<B>();
         let event = request.filter(|_| supply.asks_driver(key)).map(|request| request.event().clone());
         let announced = event.and_then(|event| self.hooks.announce(Occasion::Allocation, event));
-        let extent = supply.allocate(key, stream, || self.spare(key, stream.id()))?;
+        let extent = supply.allocate(key, stream, || self.free_for_source(key, stream.id()))?;
         if let Some(announced) = announced {
             announced.done(key.class, extent.address().map(|(address, _)| address));
         }
@@ -52,7 +52,7 @@ impl Shared {
     /// A buffer's way back, between its pool's hooks.
     #[cold]
     #[inline(never)]
-    pub(crate) fn release_announced(mut block: Box<Block>) {
+    pub(crate) fn release_hooked(mut block: Box<Block>) {
         // The block takes its own handle along.
         let pool = Arc::clone(&block.pool);
         let announced = block.ticket().take().and_then(|ticket| {
@@ -60,7 +60,7 @@ impl Shared {
             event.address = block.address();
             pool.hooks.announce(Occasion::Free, event)
         });
-        Self::release_unannounced(block);
+        Self::release_unhooked(block);
         drop(announced);
     }
 

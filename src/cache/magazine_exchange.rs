@@ -7,7 +7,7 @@ use crate::cache::block::Block;
 use crate::cache::buckets::SAME_STREAM_SEARCH;
 use crate::cache::depot::Depot;
 use crate::cache::magazine::class_table;
-use crate::cache::magazine::counters::{LaneTally, Tally};
+use crate::cache::magazine::counters::{ListTally, Tally};
 use crate::cache::magazine::rack::{Habit, Leaving, Rack};
 use crate::source::Key;
 use crate::sync::AtomicU64;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use vrampool_backend::StreamId;
 
-/// No lane has more slots, whatever the caps: what goes over at a time takes as long.
+/// No list has more slots, whatever the caps: what goes over at a time takes as long.
 const MAX_SLOTS: u64 = 64;
 
 /// No thread leases more than this part of a bucket's cap: others have to have slots, too.
@@ -39,12 +39,12 @@ impl Depot {
     pub(crate) fn dismiss(&mut self, rack: &Rack, epoch: u64, leaving: Leaving) -> Vec<Box<Block>> {
         let keep = !self.is_closed() && (epoch >= self.trimmed || leaving == Leaving::Thread);
         let mut gone = Vec::new();
-        for (lane, tally) in rack.tally.used_lanes() {
+        for (list, tally) in rack.tally.used_lists() {
             let key = self.key_of(tally.class());
             self.buckets.requests(key).hits += tally.hits();
-            let mut blocks = rack.unstack_below(lane, 0);
+            let mut blocks = rack.unstack_below(list, 0);
             blocks.iter().for_each(|_| tally.pop());
-            self.unlease(rack, lane, tally.slots());
+            self.unlease(rack, list, tally.slots());
             tally.set_class(0);
             if keep {
                 blocks.reverse();
@@ -63,91 +63,91 @@ impl Depot {
     /// An idle block of one class: one of this thread's own that needs no wait, else the depot's best, else
     /// another of its own.
     pub(crate) fn find(&mut self, key: Key, stream: StreamId, rack: Option<&Rack>) -> Option<Box<Block>> {
-        let Some((rack, lane)) = rack.zip(self.lane_of(key)) else {
+        let Some((rack, list)) = rack.zip(self.list_of(key)) else {
             return self.find_stored(key, stream);
         };
-        let ready = rack.unstack(lane, SAME_STREAM_SEARCH, |block| {
+        let ready = rack.unstack(list, SAME_STREAM_SEARCH, |block| {
             block.key.class == key.class && block.is_ready_on(stream)
         });
         if ready.is_none()
             && let Some(stored) = self.find_stored(key, stream)
         {
-            self.refill(rack, lane, key, stream);
+            self.refill(rack, list, key, stream);
             return Some(stored);
         }
-        let own = ready.or_else(|| rack.unstack(lane, 1, |block| block.key.class == key.class))?;
-        rack.tally.lane(lane).pop();
+        let own = ready.or_else(|| rack.unstack(list, 1, |block| block.key.class == key.class))?;
+        rack.tally.list(list).pop();
         Some(own)
     }
 
-    /// Moves blocks that need no wait, and a slot for the one that was just taken, to a lane that had none:
+    /// Moves blocks that need no wait, and a slot for the one that was just taken, to a list that had none:
     /// at each time twice as many as the last, if blocks come back to it at all.
-    fn refill(&mut self, rack: &Rack, lane: u8, key: Key, stream: StreamId) {
-        let Some(tally) = self.claim(rack, lane, key) else { return };
-        let habit = rack.habit(lane).get();
+    fn refill(&mut self, rack: &Rack, list: u8, key: Key, stream: StreamId) {
+        let Some(tally) = self.claim(rack, list, key) else { return };
+        let habit = rack.habit(list).get();
         let idle = tally.idle();
         if idle + (tally.hits() - habit.hits) <= habit.idle {
             // Its blocks go to other threads. The slots they had are of no use here.
-            self.unlease(rack, lane, tally.slots() - idle);
+            self.unlease(rack, list, tally.slots() - idle);
         }
         let most = self.most_slots(key.class);
         let wanted = (habit.refill * 2).clamp(1, most);
         if tally.slots() < most {
-            self.lease(rack, lane, key, 1);
+            self.lease(rack, list, key, 1);
         }
         let more = wanted.saturating_sub(idle).min(self.affordable(rack, key.class) + tally.slots() - idle);
         let moved = self.unstore_ready(key, stream, more);
         let places = (idle + moved.len() as u64).saturating_sub(tally.slots());
-        self.lease(rack, lane, key, places);
+        self.lease(rack, list, key, places);
         for block in moved {
             if tally.push() {
-                rack.stack(lane, block);
+                rack.stack(list, block);
             } else {
                 self.store(block);
             }
         }
-        rack.habit(lane).set(Habit { refill: wanted, hits: tally.hits(), idle: tally.idle() });
+        rack.habit(list).set(Habit { refill: wanted, hits: tally.hits(), idle: tally.idle() });
     }
 
-    /// Keeps a block that came back in its lane, for which it leases slots, or, when the lane has all it may
+    /// Keeps a block that came back in its list, for which it leases slots, or, when the list has all it may
     /// have, moves the older half of its blocks to the bucket. Answers a block that finds no place.
-    pub(crate) fn keep_in_lane(&mut self, block: Box<Block>, rack: &Rack) -> Option<Box<Block>> {
+    pub(crate) fn keep_in_list(&mut self, block: Box<Block>, rack: &Rack) -> Option<Box<Block>> {
         let key = block.key;
-        let Some(lane) = self.lane_of(key) else { return Some(block) };
-        let Some(tally) = self.claim(rack, lane, key) else { return Some(block) };
+        let Some(list) = self.list_of(key) else { return Some(block) };
+        let Some(tally) = self.claim(rack, list, key) else { return Some(block) };
         let (slots, most) = (tally.slots(), self.most_slots(key.class));
         if !tally.has_room() {
             if slots < most {
                 let more = slots.clamp(1, most - slots).min(self.affordable(rack, key.class));
-                self.lease(rack, lane, key, more);
+                self.lease(rack, list, key, more);
             } else {
-                self.spill(rack, lane, key);
+                self.spill(rack, list, key);
             }
         }
         if !tally.push() {
             return Some(block);
         }
-        self.budget.returned(key.class, block.requested);
-        rack.stack(lane, block);
+        self.accounts.returned(key.class, block.requested);
+        rack.stack(list, block);
         None
     }
 
-    /// Moves the older half of a full lane to the bucket, and leases the slots anew as far as the caps allow.
-    fn spill(&mut self, rack: &Rack, lane: u8, key: Key) {
-        let tally = rack.tally.lane(lane);
-        let mut spilled = rack.unstack_below(lane, tally.idle() / 2);
+    /// Moves the older half of a full list to the bucket, and leases the slots anew as far as the caps allow.
+    fn spill(&mut self, rack: &Rack, list: u8, key: Key) {
+        let tally = rack.tally.list(list);
+        let mut spilled = rack.unstack_below(list, tally.idle() / 2);
         spilled.reverse();
         let places = spilled.len() as u64;
         spilled.iter().for_each(|_| tally.pop());
-        self.unlease(rack, lane, places);
+        self.unlease(rack, list, places);
         spilled.into_iter().for_each(|block| self.store(block));
-        self.lease(rack, lane, key, places);
+        self.lease(rack, list, key, places);
     }
 
-    /// The lane for `key`, for this class if it is free.
-    fn claim<'a>(&mut self, rack: &'a Rack, lane: u8, key: Key) -> Option<&'a LaneTally> {
-        rack.stow();
-        let tally = rack.tally.lane(lane);
+    /// The list for `key`, for this class if it is free.
+    fn claim<'a>(&mut self, rack: &'a Rack, list: u8, key: Key) -> Option<&'a ListTally> {
+        rack.flush_hot();
+        let tally = rack.tally.list(list);
         if tally.class() != key.class {
             if tally.slots() > 0 {
                 return None;
@@ -157,48 +157,48 @@ impl Depot {
                 self.buckets.requests(before).hits += tally.hits();
             }
             tally.set_class(key.class);
-            rack.habit(lane).set(Habit::default());
+            rack.habit(list).set(Habit::default());
         }
         Some(tally)
     }
 
-    /// The lane of what magazines take.
-    pub(crate) fn lane_of(&self, key: Key) -> Option<u8> {
-        let takes = key.kind == self.kind && self.budget.caps.magazines_take(key.class);
+    /// The list of what magazines take.
+    pub(crate) fn list_of(&self, key: Key) -> Option<u8> {
+        let takes = key.kind == self.kind && self.accounts.caps.magazines_take(key.class);
         takes.then(|| class_table::number(key.class))
     }
 
     /// The most slots that a thread may have for one class.
     fn most_slots(&self, class: u64) -> u64 {
-        let caps = &self.budget.caps;
+        let caps = &self.accounts.caps;
         let share = (caps.max_buffers_per_bucket / SHARE_OF_BUCKET).max(1);
         MAX_SLOTS.min(share).min((caps.magazine_bytes / class).max(1))
     }
 
     /// How many more blocks of a class a thread may keep in all.
     fn affordable(&self, rack: &Rack, class: u64) -> u64 {
-        self.budget.caps.magazine_bytes.saturating_sub(rack.leased.get()) / class
+        self.accounts.caps.magazine_bytes.saturating_sub(rack.leased.get()) / class
     }
 
-    /// Leases up to `slots` more to a lane, as many as the caps allow.
-    fn lease(&mut self, rack: &Rack, lane: u8, key: Key, slots: u64) {
+    /// Leases up to `slots` more to a list, as many as the caps allow.
+    fn lease(&mut self, rack: &Rack, list: u8, key: Key, slots: u64) {
         let wanted = slots.min(self.affordable(rack, key.class));
         if wanted == 0 {
             return;
         }
         let bucket = self.buckets.of(&key);
-        let granted = wanted.min(self.budget.leasable(key.class, bucket.kept()));
+        let granted = wanted.min(self.accounts.leasable(key.class, bucket.kept()));
         bucket.leased += granted;
-        self.budget.lease(granted * key.class);
+        self.accounts.lease(granted * key.class);
         rack.leased.set(rack.leased.get() + granted * key.class);
-        rack.tally.lane(lane).lease(granted);
+        rack.tally.list(list).lease(granted);
     }
 
-    fn unlease(&mut self, rack: &Rack, lane: u8, slots: u64) {
-        let tally = rack.tally.lane(lane);
+    fn unlease(&mut self, rack: &Rack, list: u8, slots: u64) {
+        let tally = rack.tally.list(list);
         let key = self.key_of(tally.class());
         self.buckets.of(&key).leased -= slots;
-        self.budget.unlease(slots * key.class);
+        self.accounts.unlease(slots * key.class);
         rack.leased.set(rack.leased.get() - slots * key.class);
         tally.unlease(slots);
     }
@@ -214,7 +214,7 @@ impl Depot {
     #[inline(never)]
     fn settle_lent(&mut self, rack: &Rack) {
         let (lent, most) = rack.take_lent();
-        self.budget.tell(lent, most);
+        self.accounts.tell(lent, most);
     }
 
     /// Whether blocks are dropped for want of slots that threads' magazines have, so often that these should

@@ -2,14 +2,14 @@
 //!
 //! * `size_class`: what a request rounds up to; `buckets` and `depot`: idle blocks, and the lock around them
 //!   (`depot_lock`);
-//! * `magazine`: what each thread keeps to itself; `magazine_exchange`: blocks and slots between a thread and the depot;
-//!   `orphans`: what threads that ended left;
-//! * `accounts` and `caps`: bytes, and what bounds them; `reservation`: bytes counted before the source delivers them;
-//!   `retry_queue`: who asks a device that refused, in order;
+//! * `magazine`: what each thread keeps to itself; `magazine_exchange`: blocks and slots between a thread and
+//!   the depot; `orphans`: what threads that ended left;
+//! * `accounts` and `caps`: bytes, and what bounds them; `reservation`: bytes counted before the source
+//!   delivers them; `retry_queue`: who asks a device that refused, in order;
 //! * `release`: the free path; `reclaim` and `evict`: idle memory back to the source; `counts` and
 //!   `stats`: what a pool tells;
 //! * `hook_calls` and `recorded`: both paths with hooks or a recorder;
-//! * `block`: one block's record; `spare_records`: records kept for further blocks; `core`: what a pool's handles,
+//! * `block`: one block's record; `recycle`: records kept for further blocks; `core`: what a pool's handles,
 //!   buffers and blocks share.
 
 pub(crate) mod accounts;
@@ -28,10 +28,10 @@ pub(crate) mod oom_rung;
 pub(crate) mod orphans;
 pub(crate) mod reclaim;
 pub(crate) mod recorded;
+pub(crate) mod recycle;
 pub(crate) mod release;
 pub(crate) mod reservation;
 pub(crate) mod retry_queue;
 pub(crate) mod served_by;
 pub(crate) mod size_class;
-pub(crate) mod spare_records;
 pub(crate) mod stats;

@@ -10,7 +10,7 @@
 //! started, and in a child process, the calls above free the blocks.
 
 use crate::cache::block::Block;
-use crate::cache::core::Shared;
+use crate::cache::core::PoolCore;
 use crate::sync::{GlobalCondvar, GlobalMutex, GlobalU64};
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -20,7 +20,7 @@ use std::sync::atomic::Ordering::Relaxed;
 /// Blocks of one pool that an ended thread kept.
 struct Left {
     blocks: Vec<Box<Block>>,
-    pool: Arc<Shared>,
+    pool: Arc<PoolCore>,
 }
 
 struct Ended {
@@ -63,7 +63,7 @@ pub(crate) fn gave_up() {
 }
 
 /// Lists the blocks that an ending thread kept of a pool. No destructor of a block or a pool runs here.
-pub(crate) fn leave(pool: Arc<Shared>, blocks: Vec<Box<Block>>, is_closed: bool) {
+pub(crate) fn leave(pool: Arc<PoolCore>, blocks: Vec<Box<Block>>, is_closed: bool) {
     let pool = match blocks.is_empty() {
         false => Some(pool),
         // Only the last handle has something to drop.

@@ -1,21 +1,25 @@
 //! Returns idle memory to the source: on trim, for a request that would exceed a cap, on out-of-memory of
 //! the device.
 
-use crate::cache::core::{Shared, next_epoch};
+use crate::cache::core::{PoolCore, Recall, next_epoch};
 use crate::cache::depot::Depot;
 use crate::cache::evict::Permit;
 use crate::cache::magazine;
 use crate::cache::oom_rung::Rung;
 use crate::cache::orphans;
 use crate::cache::release::is_giving_back;
-use crate::cache::reservation::{NoRoom, Promise};
+use crate::cache::reservation::{NoRoom, Reservation};
 use crate::error::Error;
 use crate::source::Key;
 use crate::sync::MutexGuard;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
 use vrampool_backend::StreamId;
 
-impl Shared {
+/// For how long a request that finds no memory waits for threads that keep some idle and make no call.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+impl PoolCore {
     /// Begins another epoch: every thread gives up its magazines when it next calls the pool.
     pub(crate) fn recall(&self, depot: &mut Depot, what: Recall) {
         if depot.is_closed() {
@@ -33,8 +37,8 @@ impl Shared {
         magazine::leave(self);
         let mut depot = self.depot();
         let surplus =
-            depot.budget.now.cached.saturating_add(depot.budget.leased).saturating_sub(cached_bytes);
-        if surplus > depot.budget.now.cached {
+            depot.accounts.now.cached.saturating_add(depot.accounts.leased).saturating_sub(cached_bytes);
+        if surplus > depot.accounts.now.cached {
             self.recall(&mut depot, Recall::Memory);
         }
         let idle = depot.evict(surplus);
@@ -60,14 +64,14 @@ impl Shared {
         true
     }
 
-    /// Gets a promise of `class` bytes within limit and budget, giving idle memory back where they demand it.
+    /// Reserves `class` bytes within limit and budget, giving idle memory back where they demand it.
     /// The error is the limit, or what `relief` answers, which is asked before anything is given back or
     /// waited for.
     pub(crate) fn make_room(
         &self,
         class: u64,
         relief: impl Fn() -> Result<(), Error>,
-    ) -> Result<Promise<'_>, NoRoom> {
+    ) -> Result<Reservation<'_>, NoRoom> {
         let (mut number, mut recalled) = (None, false);
         let mut depot = self.depot();
         let outcome = loop {
@@ -78,8 +82,10 @@ impl Shared {
                 magazine::leave(self);
                 orphans::free();
                 depot = self.depot();
-                if depot.is_over_limit_with(class) && depot.budget.leased > 0 {
+                if depot.is_over_limit_with(class) && depot.accounts.leased > 0 {
                     self.recall(&mut depot, Recall::Memory);
+                } else if depot.accounts.is_overleased() {
+                    self.recall(&mut depot, Recall::Slots);
                 }
             }
             // In a destructor nobody waits: what is to come back may be what is being dropped.
@@ -92,11 +98,15 @@ impl Shared {
                     }
                     depot = self.wait_for_freed(depot);
                 }
+                Permit::Refused if may_wait && depot.accounts.may_fit_without_magazines(class) => {
+                    // Where threads that were called back give nothing, this is true only once.
+                    depot = self.wait_for_magazines(depot, |depot| !depot.is_over_limit_with(class));
+                }
                 permit => break permit,
             }
         };
         let do_others_wait = number.is_some_and(|number| depot.end_wait(number));
-        let limit = depot.budget.caps.limit;
+        let limit = depot.accounts.caps.limit;
         drop(depot);
         if do_others_wait {
             // Perhaps one of them is first now.
@@ -104,10 +114,11 @@ impl Shared {
         }
         match outcome {
             Permit::Granted { evicted, surplus } => {
-                // From here on the promise is kept or broken, whatever a destructor or the device does.
-                let promise = Promise::new(self, class);
+                // From here on the reservation is committed or cancelled, whatever a destructor or the device
+                // does.
+                let reservation = Reservation::new(self, class);
                 self.give_back_counting(evicted, surplus);
-                Ok(promise)
+                Ok(reservation)
             }
             Permit::Wait | Permit::Refused => Err(NoRoom::Limit(limit)),
         }
@@ -118,7 +129,7 @@ impl Shared {
         magazine::leave(self);
         orphans::free();
         let mut depot = self.depot();
-        if depot.budget.now.cached == 0 {
+        if depot.accounts.now.cached == 0 {
             return false;
         }
         depot.count(Rung::Trim);
@@ -134,7 +145,7 @@ impl Shared {
         magazine::leave(self);
         orphans::free();
         let mut depot = self.depot();
-        if depot.budget.leased > 0 {
+        if depot.accounts.leased > 0 {
             self.recall(&mut depot, Recall::Memory);
         }
         depot.count(Rung::Trim);
@@ -143,18 +154,43 @@ impl Shared {
         self.give_back(idle);
         if !is_giving_back() {
             // It may be just what is missing.
-            let mut depot = self.depot();
-            let quiet = depot.budget.freed_when_quiet();
-            if !depot.budget.has_freed(quiet) {
+            let mut depot = self.wait_for_magazines(self.depot(), |_| false);
+            let quiet = depot.accounts.freed_when_quiet();
+            if !depot.accounts.has_freed(quiet) {
                 depot.count(Rung::Wait);
             }
-            while !depot.budget.has_freed(quiet) {
+            while !depot.accounts.has_freed(quiet) {
                 depot = self.wait_for_freed(depot);
             }
         }
     }
 
-    /// Lets the depot go until memory was freed, a promise was broken, or a request had its answer.
+    /// Calls magazines back and waits until other threads have given them back, which each does at its next
+    /// call, or there is `enough`. A thread that makes no call is waited for [once](PATIENCE).
+    fn wait_for_magazines(
+        &self,
+        mut depot: MutexGuard<'static, Depot>,
+        enough: impl Fn(&Depot) -> bool,
+    ) -> MutexGuard<'static, Depot> {
+        let mut until = None;
+        while depot.accounts.awaited() > 0 && !enough(&depot) {
+            if until.is_none() {
+                depot.count(Rung::Wait);
+            }
+            let until = *until.get_or_insert_with(|| Instant::now() + PATIENCE);
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() || cfg!(model) {
+                depot.accounts.give_up_waiting();
+                break;
+            }
+            // Again after each notice: a thread that gave magazines back may have others by now.
+            self.recall(&mut depot, Recall::Memory);
+            depot = self.place.0.wait_at_most(depot, left);
+        }
+        depot
+    }
+
+    /// Lets the depot go until memory was freed, a reservation was cancelled, or a request had its answer.
     pub(crate) fn wait_for_freed(&self, depot: MutexGuard<'static, Depot>) -> MutexGuard<'static, Depot> {
         self.place.0.wait(depot)
     }
@@ -165,7 +201,7 @@ impl Shared {
     /// captured stream's nobody else gets. So does what is of another kind, which is not the source's.
     /// Magazines of other threads are called back for the next time. Answers whether it gave anything back,
     /// and so is to be asked again.
-    pub(crate) fn spare(&self, key: Key, stream: StreamId) -> bool {
+    pub(crate) fn free_for_source(&self, key: Key, stream: StreamId) -> bool {
         if !self.caps.cache(key.class) {
             // All that is idle is smaller.
             return false;
@@ -176,7 +212,7 @@ impl Shared {
             drop(depot);
             magazine::leave(self);
             depot = self.depot();
-            if depot.budget.leased > 0 {
+            if depot.accounts.leased > 0 {
                 self.recall(&mut depot, Recall::Slots);
             }
             idle = depot.evict_ready(key.kind, stream);
@@ -185,19 +221,10 @@ impl Shared {
             return false;
         }
         // With their records kept: what is idle now is asked for again.
-        let unspared = idle.into_iter().filter_map(|block| depot.recycle(block)).collect();
+        let refused = idle.into_iter().filter_map(|block| depot.recycle(block)).collect();
         drop(depot);
         self.notify_freed();
-        self.give_back(unspared);
+        self.give_back(refused);
         true
     }
-}
-
-/// What another epoch is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Recall {
-    /// Slots, for threads that have none. Blocks go to the depot.
-    Slots,
-    /// Memory. Blocks go to the source.
-    Memory,
 }

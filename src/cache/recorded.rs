@@ -1,22 +1,22 @@
 //! The optional recorder of a pool, and the recorded paths of allocation and release. Without the feature
 //! `trace` no pool has one.
 //!
-//! The lock-free fast paths find no lane in a recorded pool, so pools without a recorder have no overhead.
+//! The lock-free fast paths find no list in a recorded pool, so pools without a recorder have no overhead.
 //! Behind the recorder the magazines work as usual.
 
 use crate::cache::block::Block;
 #[cfg(feature = "trace")]
-use crate::cache::block::lane_of;
-use crate::cache::core::Shared;
+use crate::cache::block::list_of;
+use crate::cache::core::PoolCore;
 #[cfg(feature = "trace")]
 use crate::cache::magazine;
-use crate::cache::magazine::class_table::Lanes;
+use crate::cache::magazine::class_table::ClassTable;
 #[cfg(feature = "trace")]
-use crate::cache::magazine::class_table::NO_LANE;
+use crate::cache::magazine::class_table::NO_LIST;
 #[cfg(feature = "trace")]
 use crate::cache::magazine::hot;
 #[cfg(feature = "trace")]
-use crate::cache::magazine::hot::Look;
+use crate::cache::magazine::hot::Peek;
 use crate::cache::size_class::SizeClasses;
 #[cfg(feature = "trace")]
 use crate::recorder::{Recorder, WeakRecorder};
@@ -31,14 +31,14 @@ pub(crate) struct RecordedBy(#[cfg(feature = "trace")] Option<Recorder>);
 #[derive(Debug, Default)]
 pub(crate) struct Records(#[cfg(feature = "trace")] Option<Recording>);
 
-/// The recorder, and the lanes that the pool would have without it.
+/// The recorder, and the lists that the pool would have without it.
 #[cfg(feature = "trace")]
 #[derive(Debug)]
 struct Recording {
     number: u64,
     recorder: WeakRecorder,
     /// None where there are hooks, which see every request.
-    lanes: Option<Lanes>,
+    lists: Option<ClassTable>,
 }
 
 /// What a pool that is recorded has at hand for a request.
@@ -47,10 +47,10 @@ pub(crate) enum Taken {
     Recorded(Box<Block>),
     /// Something else is due first.
     Unrecorded(Box<Block>),
-    /// There may be one of this lane: the one that came back last, or not.
+    /// There may be one of this list: the one that came back last, or not.
     NotYet {
-        lane: u8,
-        is_last: bool,
+        list: u8,
+        is_hot: bool,
     },
     Nothing,
 }
@@ -61,20 +61,25 @@ impl RecordedBy {
         Self(Some(recorder.clone()))
     }
 
-    /// The lanes of a pool with it, and with it those for its own quick ways.
-    pub(crate) fn lanes(&self, hooks: &Hooks, classes: SizeClasses, largest: u64) -> (Lanes, Records) {
+    /// The lists of a pool with it, and with it those for its own quick ways.
+    pub(crate) fn class_table(
+        &self,
+        hooks: &Hooks,
+        classes: SizeClasses,
+        largest: u64,
+    ) -> (ClassTable, Records) {
         let is_watched = !hooks.is_empty();
         #[cfg(feature = "trace")]
         if let Some(recorder) = &self.0 {
-            let (lanes, own) = match is_watched {
-                true => (Lanes::watched(largest), None),
-                false => (Lanes::recorded(classes, largest), Some(Lanes::new(classes, largest))),
+            let (lists, own) = match is_watched {
+                true => (ClassTable::watched(largest), None),
+                false => (ClassTable::recorded(classes, largest), Some(ClassTable::new(classes, largest))),
             };
             let (number, recorder) = (recorder.number(), recorder.downgrade());
-            return (lanes, Records(Some(Recording { number, recorder, lanes: own })));
+            return (lists, Records(Some(Recording { number, recorder, lists: own })));
         }
-        let lanes = if is_watched { Lanes::watched(largest) } else { Lanes::new(classes, largest) };
-        (lanes, Records::default())
+        let lists = if is_watched { ClassTable::watched(largest) } else { ClassTable::new(classes, largest) };
+        (lists, Records::default())
     }
 }
 
@@ -89,11 +94,11 @@ impl Records {
     /// The block that came back last, of a pool that is recorded, if that serves the request and nothing else
     /// is due first.
     #[inline(always)]
-    pub(crate) fn take(&self, pool: &Shared, requested: u64, stream: StreamId) -> Taken {
-        let Some((number, lane)) = self.lane_of_request(requested) else { return Taken::Nothing };
-        match hot::look(pool, lane, requested, stream) {
-            Look::Lent(Some(mut block)) => {
-                block.recorded_lane = lane;
+    pub(crate) fn take(&self, pool: &PoolCore, requested: u64, stream: StreamId) -> Taken {
+        let Some((number, list)) = self.list_of_request(requested) else { return Taken::Nothing };
+        match hot::peek(pool, list, requested, stream) {
+            Peek::Lent(Some(mut block)) => {
+                block.recorded_list = list;
                 match Recorder::note_allocation_of(number, requested, stream) {
                     Some(number) => {
                         block.recorded = number;
@@ -102,42 +107,43 @@ impl Records {
                     None => Taken::Unrecorded(block),
                 }
             }
-            Look::Lent(None) => Taken::Nothing,
-            Look::Unproven => Taken::NotYet { lane, is_last: true },
-            Look::Elsewhere => Taken::NotYet { lane, is_last: false },
+            Peek::Lent(None) => Taken::Nothing,
+            Peek::Unproven => Taken::NotYet { list, is_hot: true },
+            Peek::Elsewhere => Taken::NotYet { list, is_hot: false },
         }
     }
 
     #[inline(always)]
-    fn lane_of_request(&self, requested: u64) -> Option<(u64, u8)> {
-        let Recording { number, lanes, .. } = self.0.as_ref()?;
-        Some((*number, lanes.as_ref()?.of_request(requested)?))
+    fn list_of_request(&self, requested: u64) -> Option<(u64, u8)> {
+        let Recording { number, lists, .. } = self.0.as_ref()?;
+        Some((*number, lists.as_ref()?.of_request(requested)?))
     }
 
-    /// Whether a lane of a pool that is recorded was tried for a request.
+    /// Whether a list of a pool that is recorded was tried for a request.
     pub(crate) fn has_tried(&self, requested: u64) -> bool {
-        self.lane_of_request(requested).is_some_and(|(_, lane)| lane != NO_LANE)
+        self.list_of_request(requested).is_some_and(|(_, list)| list != NO_LIST)
     }
 
-    /// As [`take`](Self::take), of a block of `lane`, of which it is known whether it can only be the last.
+    /// As [`take`](Self::take), of a block of `list`, of which it is known whether it can only be the hot
+    /// one.
     #[inline(always)]
     pub(crate) fn take_of(
-        lane: u8,
-        is_last: bool,
-        pool: &Shared,
+        list: u8,
+        is_hot: bool,
+        pool: &PoolCore,
         requested: u64,
         stream: StreamId,
     ) -> Option<Box<Block>> {
-        let mut block = match is_last {
-            true => magazine::take_last(pool, requested, stream),
-            false => magazine::take_from_lane(pool, lane, requested, stream),
+        let mut block = match is_hot {
+            true => magazine::take_hot(pool, requested, stream),
+            false => magazine::take_from_list(pool, list, requested, stream),
         }?;
-        block.recorded_lane = lane;
+        block.recorded_list = list;
         Self::record(&mut block);
         Some(block)
     }
 
-    /// A request was served by `block`, whose lane is known.
+    /// A request was served by `block`, whose list is known.
     #[inline(always)]
     pub(crate) fn record(block: &mut Block) {
         let Some(Recording { number, recorder, .. }) = &block.pool.records.0 else { return };
@@ -157,11 +163,11 @@ impl Records {
     #[cold]
     #[inline(never)]
     fn request_recorded(block: &mut Block) {
-        block.recorded_lane = lane_of(&block.pool, block.key);
+        block.recorded_list = list_of(&block.pool, block.key);
         Self::record(block);
     }
 
-    /// The block comes back, and does not say to which lane. Answers it if it did not find a place in this
+    /// The block comes back, and does not say to which list. Answers it if it did not find a place in this
     /// thread's magazines.
     #[inline(always)]
     pub(crate) fn put(block: Box<Block>) -> Option<Box<Block>> {
@@ -194,9 +200,9 @@ impl Records {
     fn put_noted(mut block: Box<Block>) -> Option<Box<Block>> {
         // Nowhere on its further way is its free recorded again.
         block.recorded = 0;
-        match block.recorded_lane {
-            NO_LANE => Some(block),
-            lane => magazine::put(lane, block),
+        match block.recorded_list {
+            NO_LIST => Some(block),
+            list => magazine::put(list, block),
         }
     }
 }
@@ -207,11 +213,11 @@ impl Records {
         true
     }
 
-    pub(crate) fn take(&self, _: &Shared, _: u64, _: StreamId) -> Taken {
+    pub(crate) fn take(&self, _: &PoolCore, _: u64, _: StreamId) -> Taken {
         Taken::Nothing
     }
 
-    pub(crate) fn take_of(_: u8, _: bool, _: &Shared, _: u64, _: StreamId) -> Option<Box<Block>> {
+    pub(crate) fn take_of(_: u8, _: bool, _: &PoolCore, _: u64, _: StreamId) -> Option<Box<Block>> {
         None
     }
 

@@ -1,9 +1,8 @@
 //! A buffer's way back: to this thread's magazine, to the depot, or to the source.
 
 use crate::cache::block::Block;
-use crate::cache::core::Shared;
+use crate::cache::core::{PoolCore, Recall};
 use crate::cache::magazine;
-use crate::cache::reclaim::Recall;
 use std::cell::Cell;
 use std::sync::Arc;
 
@@ -13,11 +12,11 @@ thread_local! {
     static GIVING_BACK: Cell<bool> = const { Cell::new(false) };
 }
 
-impl Shared {
+impl PoolCore {
     /// A buffer's way back.
     #[inline]
     pub(crate) fn release(block: Box<Block>) {
-        if let Some(block) = magazine::put(block.lane, block) {
+        if let Some(block) = magazine::put(block.list, block) {
             Self::release_to_depot(block);
         }
     }
@@ -26,17 +25,17 @@ impl Shared {
     #[inline(never)]
     fn release_to_depot(block: Box<Block>) {
         // Those of pools with hooks are not.
-        if !block.pool.lanes.are_quick() && !block.pool.hooks.is_empty() {
-            Self::release_announced(block);
+        if !block.pool.class_table.are_quick() && !block.pool.hooks.is_empty() {
+            Self::release_hooked(block);
         } else {
-            Self::release_unannounced(block);
+            Self::release_unhooked(block);
         }
     }
 
     #[inline]
-    pub(crate) fn release_unannounced(mut block: Box<Block>) {
-        if !block.pool.lanes.are_unshared() && block.pool.has_magazine_for(block.key) {
-            match magazine::put_in_shared_lane(block) {
+    pub(crate) fn release_unhooked(mut block: Box<Block>) {
+        if !block.pool.class_table.are_unshared() && block.pool.has_magazine_for(block.key) {
+            match magazine::put_in_shared_list(block) {
                 Some(unplaced) => block = unplaced,
                 None => return,
             }
@@ -107,7 +106,7 @@ impl Shared {
 
 /// Reports memory as given back once its destructors ran, also when one panics.
 struct GiveBack<'a> {
-    pool: &'a Shared,
+    pool: &'a PoolCore,
     count: u64,
     freed: u64,
     was: bool,
@@ -118,7 +117,7 @@ impl Drop for GiveBack<'_> {
         GIVING_BACK.set(self.was);
         let mut depot = self.pool.depot();
         depot.counters.source_frees += self.count;
-        depot.budget.freed(self.freed);
+        depot.accounts.freed(self.freed);
         drop(depot);
         self.pool.notify_freed();
     }

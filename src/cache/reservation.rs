@@ -1,13 +1,13 @@
 //! Guards of a miss that is in progress: its reserved bytes, which are released if the source fails, and its
 //! position in the retry queue.
 
-use crate::cache::core::Shared;
+use crate::cache::core::PoolCore;
 use crate::cache::oom_rung::Rung;
 use crate::cache::release::is_giving_back;
 use crate::cache::served_by::ServedBy;
 use crate::error::Error;
 
-/// Why there is no promise.
+/// Why there is no reservation.
 #[derive(Debug)]
 pub(crate) enum NoRoom {
     /// The pool's limit, bytes.
@@ -18,29 +18,29 @@ pub(crate) enum NoRoom {
 
 /// Bytes that a miss may take from the device. Dropped unkept, also by a panic, they are free again.
 #[derive(Debug)]
-pub(crate) struct Promise<'a> {
-    pool: &'a Shared,
+pub(crate) struct Reservation<'a> {
+    pool: &'a PoolCore,
     class: u64,
     kept: bool,
 }
 
-impl<'a> Promise<'a> {
-    pub(crate) fn new(pool: &'a Shared, class: u64) -> Self {
+impl<'a> Reservation<'a> {
+    pub(crate) fn new(pool: &'a PoolCore, class: u64) -> Self {
         Self { pool, class, kept: false }
     }
 
     /// The source gave them. `end` is the end of the highest block if it is an arena of fixed size.
     /// It was asked in that generation.
-    pub(crate) fn keep(mut self, requested: u64, end: u64, generation: u64, server: ServedBy) {
+    pub(crate) fn commit(mut self, requested: u64, end: u64, generation: u64, server: ServedBy) {
         self.kept = true;
-        self.pool.depot().promise_kept(self.class, requested, end, generation, server);
+        self.pool.depot().commit_reservation(self.class, requested, end, generation, server);
     }
 }
 
-impl Drop for Promise<'_> {
+impl Drop for Reservation<'_> {
     fn drop(&mut self) {
         if !self.kept {
-            self.pool.depot().budget.broken(self.class);
+            self.pool.depot().accounts.cancel(self.class);
             self.pool.notify_freed();
         }
     }
@@ -50,14 +50,14 @@ impl Drop for Promise<'_> {
 /// which they came; dropped, also by a panic, it lets the next one ask.
 #[derive(Debug)]
 pub(crate) struct Turn<'a> {
-    pool: &'a Shared,
+    pool: &'a PoolCore,
     number: u64,
 }
 
 impl<'a> Turn<'a> {
     /// Behind all that are there. None in a destructor, where nobody waits: what others wait for may be what
     /// is being dropped.
-    pub(crate) fn begin(pool: &'a Shared) -> Option<Self> {
+    pub(crate) fn begin(pool: &'a PoolCore) -> Option<Self> {
         (!is_giving_back()).then(|| Self { pool, number: pool.depot().turns.begin() })
     }
 

@@ -1,7 +1,7 @@
 //! Statistics of a pool.
 
 use crate::arena::DeviceArena;
-use crate::cache::accounts::Budget;
+use crate::cache::accounts::Accounts;
 use crate::cache::counts::{Counters, InMagazines};
 use crate::cache::oom_rung::Rung;
 use crate::cache::served_by::ServedBy;
@@ -51,7 +51,7 @@ pub struct PoolStats {
     pub bytes_cached: u64,
     /// Bytes live and idle.
     pub bytes_held: u64,
-    /// Bytes promised to requests that the source has not served yet, and bytes that are being given back to
+    /// Bytes reserved for requests that the source has not served yet, and bytes that are being given back to
     /// it. They count against `limit` and `budget`, with `bytes_held`.
     pub bytes_in_transit: u64,
     /// What serves misses.
@@ -149,14 +149,14 @@ impl BucketStats {
 impl PoolStats {
     /// Of a pool whose source is direct.
     pub(crate) fn new(
-        budget: &Budget,
+        accounts: &Accounts,
         counters: &Counters,
         in_magazines: &InMagazines,
         buckets: Vec<BucketStats>,
     ) -> Self {
-        let live = budget.now.out - in_magazines.bytes;
+        let live = accounts.now.out - in_magazines.bytes;
         let requested = in_magazines.requested.min(live);
-        let held = budget.now.held();
+        let held = accounts.now.held();
         Self {
             hits: buckets.iter().map(|bucket| bucket.hits).sum(),
             misses: buckets.iter().map(|bucket| bucket.misses).sum(),
@@ -164,22 +164,22 @@ impl PoolStats {
             served_by_driver: counters.served_by_driver,
             bytes_requested: requested,
             bytes_live: live,
-            bytes_cached: budget.now.cached + in_magazines.bytes,
+            bytes_cached: accounts.now.cached + in_magazines.bytes,
             bytes_held: held,
-            bytes_in_transit: budget.now.charged - held,
+            bytes_in_transit: accounts.now.charged - held,
             source: Source::Direct,
             bytes_reserved: held,
-            bytes_allocated: budget.allocated,
-            peak_requested: budget.peak.requested.max(requested),
-            peak_live: budget.peak.live.max(live),
-            peak_cached: budget.peak.cached,
-            peak_held: budget.peak.held,
-            peak_reserved: budget.peak.held,
-            peak_needed: budget.peak.held,
-            max_cached_bytes: budget.caps.max_cached_bytes,
-            max_buffers_per_bucket: budget.caps.max_buffers_per_bucket,
-            limit: budget.caps.limit,
-            budget: budget.caps.budget,
+            bytes_allocated: accounts.allocated,
+            peak_requested: accounts.peak.requested.max(requested),
+            peak_live: accounts.peak.live.max(live),
+            peak_cached: accounts.peak.cached,
+            peak_held: accounts.peak.held,
+            peak_reserved: accounts.peak.held,
+            peak_needed: accounts.peak.held,
+            max_cached_bytes: accounts.caps.max_cached_bytes,
+            max_buffers_per_bucket: accounts.caps.max_buffers_per_bucket,
+            limit: accounts.caps.limit,
+            budget: accounts.caps.budget,
             live_buffers: counters.live_buffers - in_magazines.buffers,
             source_allocations: counters.source_allocations,
             source_frees: counters.source_frees,

@@ -1,4 +1,4 @@
-//! A profile by the line of code that asks.
+//! A profile of requests by source line.
 
 use bytesize::ByteSize;
 use parking_lot::Mutex;
@@ -26,11 +26,11 @@ struct Counts {
     live: FxHashSet<u64>,
 }
 
-/// What one line of code asked for.
+/// The requests of one source line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct CallSite {
-    /// Where it is; `None` for a total.
+    /// The source location; `None` for a total.
     pub site: Option<&'static Location<'static>>,
     /// Requests.
     pub requests: u64,
@@ -50,7 +50,7 @@ pub struct CallSite {
     pub peak_bytes: u64,
 }
 
-/// What [`CallSites`] counted, as rows or as a table.
+/// The counts of [`CallSites`], as rows or as a table.
 ///
 /// ```text
 ///       used   acquired       live       peak   requests   failures  site
@@ -70,7 +70,7 @@ impl CallSites {
         Self::default()
     }
 
-    /// What was counted so far.
+    /// Returns the counts so far.
     #[must_use]
     pub fn report(&self) -> CallSiteReport {
         let mut rows: Vec<_> = self.counts.lock().sites.values().copied().collect();

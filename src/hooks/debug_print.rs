@@ -1,4 +1,4 @@
-//! A line for everything that happens.
+//! A hook that writes a line for each event of a pool.
 
 use parking_lot::Mutex;
 use std::fmt::{self, Write as _};
@@ -96,7 +96,7 @@ impl<W> fmt::Debug for DebugPrint<W> {
     }
 }
 
-/// What is between the quotes of a JSON string.
+/// Escapes the contents of a JSON string.
 struct Escaped<'a, T>(&'a T);
 
 impl<T: fmt::Display> fmt::Display for Escaped<'_, T> {

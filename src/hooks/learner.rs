@@ -1,4 +1,4 @@
-//! What is asked of pools, kept to fit size classes to.
+//! A hook that records request sizes, from which size classes are fitted.
 
 use crate::cache::size_class::fitted::Demand;
 use parking_lot::Mutex;
@@ -27,7 +27,7 @@ struct Learned {
 }
 
 impl Learner {
-    /// How many requests are kept by default: some 20 to 40 MiB.
+    /// Default number of requests that are kept, 20 to 40 MiB.
     pub const DEFAULT_REQUESTS: u64 = 1 << 20;
 
     /// Keeps the first [`DEFAULT_REQUESTS`](Self::DEFAULT_REQUESTS).
@@ -42,7 +42,7 @@ impl Learner {
         Self { most_requests, learned: Mutex::default() }
     }
 
-    /// What was asked for so far.
+    /// Returns the requests so far.
     #[must_use]
     pub fn demand(&self) -> Demand {
         self.learned.lock().demand.clone()

@@ -1,13 +1,25 @@
-//! Hooks that a thread enters and leaves.
+//! Hooks that are active on one thread, within a scope.
 
 use crate::error::Error;
 use std::cell::RefCell;
 use std::marker::PhantomData;
+use std::mem;
 use std::sync::Arc;
 use vrampool_backend::{Hook, HookEvent, Hooks};
 
 thread_local! {
-    static ENTERED: RefCell<Hooks> = RefCell::default();
+    static ENTERED: Entered = Entered::default();
+}
+
+#[derive(Debug, Default)]
+struct Entered(RefCell<Hooks>);
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        // Those of scopes that were forgotten stay so: their destructors are the program's, which may use
+        // variables of this thread that are gone.
+        mem::forget(self.0.take());
+    }
 }
 
 /// A hook that passes on to those [entered](Self::enter) on the thread that calls the pool: CuPy's
@@ -52,7 +64,7 @@ impl Scoped {
         let (name, hook) = (hook.name().to_owned(), Arc::new(hook));
         // Another handle, so that none is destroyed within the borrow: its destructor may enter or leave
         // others.
-        let entered = ENTERED.try_with(|entered| entered.borrow_mut().add(Arc::clone(&hook)).is_ok());
+        let entered = ENTERED.try_with(|entered| entered.0.borrow_mut().add(Arc::clone(&hook)).is_ok());
         let reason = match entered {
             Ok(true) => return Ok(Scope { name, this_thread: PhantomData }),
             Ok(false) => "one of that name is entered on this thread; leave it first, or name them apart",
@@ -64,14 +76,14 @@ impl Scoped {
     /// Those entered now: one of them may enter or leave others.
     fn entered(self) -> Hooks {
         // Gone, in the destructor of another thread-local variable.
-        ENTERED.try_with(|entered| entered.borrow().clone()).unwrap_or_default()
+        ENTERED.try_with(|entered| entered.0.borrow().clone()).unwrap_or_default()
     }
 }
 
 impl Drop for Scope {
     fn drop(&mut self) {
         // Gone, in the destructor of another thread-local variable: then so is the hook.
-        let left = ENTERED.try_with(|entered| entered.borrow_mut().remove(&self.name));
+        let left = ENTERED.try_with(|entered| entered.0.borrow_mut().remove(&self.name));
         // Behind the borrow, as above.
         drop(left);
     }

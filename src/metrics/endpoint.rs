@@ -66,8 +66,10 @@ impl Endpoint {
 
     async fn answer(&self, connection: TcpStream) {
         let service = service_fn(|request| std::future::ready(Ok::<_, Infallible>(self.respond(&request))));
-        let connection =
-            http1::Builder::new().keep_alive(false).serve_connection(TokioIo::new(connection), service);
+        let connection = http1::Builder::new()
+            .keep_alive(false)
+            .writev(false)
+            .serve_connection(TokioIo::new(connection), service);
         match timeout(DEADLINE, connection).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => log::debug!("metrics: a client's connection failed: {error}"),
@@ -97,7 +99,6 @@ impl Endpoint {
                 response.headers_mut().insert(VARY, HeaderValue::from_name(ACCEPT));
                 response
             }
-            "/health" => plain(StatusCode::OK, "OK"),
             _ => plain(StatusCode::NOT_FOUND, "metrics are at /metrics\n"),
         }
     }

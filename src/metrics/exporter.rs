@@ -22,6 +22,10 @@ pub const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOC
 /// when they are scraped; between scrapes the thread sleeps. The answer is in OpenMetrics' format where the
 /// scraper asks for it, else in Prometheus's own. Pools and brokers are not kept alive.
 ///
+/// `GET` and, as HTTP requires of a server, `HEAD` of `/metrics` and `/` are served. Another path is answered
+/// with 404, another method with 405. At most 32 connections are served at a time, each for one request and
+/// for at most 10 seconds; others wait in the system's queue.
+///
 /// ```no_run
 /// # use vrampool::{Pool, host::HostDevice, metrics::{DEFAULT_ADDRESS, Exporter}};
 /// # fn main() -> Result<(), vrampool::Error> {

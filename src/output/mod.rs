@@ -16,6 +16,7 @@
 
 pub(crate) mod checksum;
 mod error;
+mod folder;
 mod identity;
 mod part;
 pub(crate) mod size_limit;
@@ -23,6 +24,7 @@ pub(crate) mod size_limit;
 mod unnamed;
 
 pub use error::{OutputError, OutputFault};
+use folder::folder_of;
 pub use identity::shown;
 
 use crate::output::size_limit as file_size;
@@ -220,14 +222,6 @@ fn named(path: &Path) -> io::Result<PathBuf> {
         }
     }
     Err(io::Error::other("too many symbolic links"))
-}
-
-/// The folder that a file is in.
-fn folder_of(path: &Path) -> &Path {
-    match path.parent() {
-        Some(folder) if folder != Path::new("") => folder,
-        _ => Path::new("."),
-    }
 }
 
 /// A file for the content of a device, which needs no folder.

@@ -1,6 +1,6 @@
 //! The temporary file that an output is written to.
 
-use super::folder_of;
+use super::folder::folder_of;
 #[cfg(target_os = "linux")]
 use super::unnamed::Unnamed;
 use std::fs::File;

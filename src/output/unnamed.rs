@@ -1,6 +1,6 @@
 //! Linux's files without a name (`O_TMPFILE`), and how such a file replaces another one.
 
-use super::folder_of;
+use super::folder::folder_of;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, linkat, openat};
 use rustix::io::Errno;
 use std::fs::{self, File};

@@ -2,14 +2,14 @@
 
 use crate::arena;
 use crate::cache::block::Block;
-use crate::cache::core::Shared;
+use crate::cache::core::PoolCore;
 use crate::cache::magazine;
-use crate::cache::magazine::class_table::NO_LANE;
+use crate::cache::magazine::class_table::NO_LIST;
 use crate::cache::magazine::rack::Rack;
 use crate::cache::orphans;
+use crate::cache::recycle::Found;
 use crate::cache::reservation::NoRoom;
 use crate::cache::served_by::ServedBy;
-use crate::cache::spare_records::Found;
 use crate::error::{Error, Forbidden, Shortage};
 use crate::source::Key;
 use crate::streams::order::{After, Need};
@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use vrampool_backend::{Announced, Backend, MemoryKind, Stream, fork};
 
-impl Shared {
+impl PoolCore {
     /// # Errors
     /// [`Error::WrongDevice`] for a stream of another device;
     /// [`BackendError::Forked`](vrampool_backend::BackendError).
@@ -33,13 +33,13 @@ impl Shared {
 
     /// Serves a request too large for magazines with as little as possible: by the newest idle block, if that
     /// needs no wait, or, where nothing idle would serve, by its source. No answer means nothing: take the
-    /// usual way. Pools with hooks do so for every request, because lanes of theirs are below none.
+    /// usual way. Pools with hooks do so for every request, because lists of theirs are below none.
     pub(crate) fn allocate_large<B: Backend>(
         self: &Arc<Self>,
         bytes: u64,
         stream: &B::Stream,
     ) -> Option<Result<Box<Block>, Error>> {
-        if !self.lanes.are_below(bytes) {
+        if !self.class_table.are_below(bytes) {
             return None;
         }
         let key = Key {
@@ -57,8 +57,8 @@ impl Shared {
                 return None;
             }
         }
-        // A spare's stream is one of the pool's device.
-        if !depot.spare_is_of(stream.id()) && self.check_device(stream).is_err() {
+        // A recycled record's stream is one of the pool's device.
+        if !depot.next_record_is_of(stream.id()) && self.check_device(stream).is_err() {
             return None;
         }
         let mut fresh = depot.serve::<B>(key, bytes, stream, &mut gone);
@@ -66,9 +66,9 @@ impl Shared {
             && let Some(arena) = self.supply::<B>().arena()
         {
             drop(depot);
-            let has_looked = arena.look();
+            let has_polled = arena.poll();
             depot = self.depot();
-            fresh = if has_looked { depot.serve::<B>(key, bytes, stream, &mut gone) } else { None };
+            fresh = if has_polled { depot.serve::<B>(key, bytes, stream, &mut gone) } else { None };
         }
         depot.count_miss(key);
         drop(depot);
@@ -135,10 +135,10 @@ impl Shared {
             return at_depot(None);
         }
         if !self.has_magazine_for(key) {
-            return magazine::look(self, at_depot);
+            return magazine::inspect(self, at_depot);
         }
-        let was_tried = self.lanes.of_request(requested).is_some_and(|lane| lane != NO_LANE)
-            || self.lanes.are_unshared() && self.records.has_tried(requested);
+        let was_tried = self.class_table.of_request(requested).is_some_and(|list| list != NO_LIST)
+            || self.class_table.are_unshared() && self.records.has_tried(requested);
         if !was_tried && let Some(block) = magazine::take_class(self, key.class, requested, stream.id()) {
             return (Some(block), Found::Idle);
         }
@@ -185,7 +185,7 @@ impl Shared {
             orphans::free();
         }
         let calls = arena::mapping_calls_of_this_thread();
-        let promise = self.make_room(key.class, relief).map_err(|refusal| match refusal {
+        let reservation = self.make_room(key.class, relief).map_err(|refusal| match refusal {
             NoRoom::Limit(limit) => {
                 self.count_failure(|counters| &mut counters.failed_by_limit);
                 self.out_of_memory(key, requested, Shortage::Limit(limit))
@@ -201,11 +201,11 @@ impl Shared {
             Ok(extent) => {
                 let calls_driver = supply.asks_driver(key) || arena::mapping_calls_of_this_thread() != calls;
                 let server = if calls_driver { ServedBy::Driver } else { ServedBy::Arena };
-                promise.keep(requested, supply.highest_end(), generation, server);
+                reservation.commit(requested, supply.highest_end(), generation, server);
                 Ok(Block::new(extent, key, requested, stream, (self, generation)))
             }
             Err(error) if error.is_out_of_memory() => {
-                drop(promise);
+                drop(reservation);
                 self.count_failure(|counters| &mut counters.failed_by_device);
                 Err(match error {
                     Error::Backend(error) => self.out_of_memory(key, requested, Shortage::Device(error)),
@@ -214,7 +214,7 @@ impl Shared {
                 })
             }
             Err(error) => {
-                drop(promise);
+                drop(reservation);
                 self.count_failure(|counters| &mut counters.failed_by_backend);
                 Err(error)
             }

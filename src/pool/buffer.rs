@@ -1,7 +1,7 @@
 //! An allocated buffer of a pool.
 
 use crate::cache::block::Block;
-use crate::cache::core::Shared;
+use crate::cache::core::PoolCore;
 use crate::error::Error;
 use crate::streams::order::After;
 use std::fmt;
@@ -178,6 +178,23 @@ impl<B: Backend> Buffer<B> {
         }
     }
 
+    /// Orders later work on `stream` behind all work that used the buffer so far, as the pool does for the next
+    /// borrower: the contents are not kept, so failed earlier work is over and is no error.
+    ///
+    /// # Errors
+    /// As [`on`](Self::on).
+    pub fn reuse_on(&mut self, stream: &B::Stream) -> Result<(), Error> {
+        match &mut *self.block {
+            Some(block) => {
+                block.pool.check_device(stream)?;
+                let waits = block.hand_over::<B>(stream, After::Work)?;
+                block.pool.count_waits(waits);
+                Ok(())
+            }
+            None => unreachable!("a buffer has its block until it is dropped"),
+        }
+    }
+
     /// Copies `bytes` from the host to the buffer's start, in order on `stream`. `bytes` may be reused at
     /// once.
     ///
@@ -239,20 +256,6 @@ impl<B: Backend> Buffer<B> {
         self.region_mut(self.class(), stream)
     }
 
-    /// Orders later work on `stream` behind all work so far, for new contents: work that failed is over, and
-    /// is no error.
-    pub(crate) fn reuse_on(&mut self, stream: &B::Stream) -> Result<(), Error> {
-        match &mut *self.block {
-            Some(block) => {
-                block.pool.check_device(stream)?;
-                let waits = block.hand_over::<B>(stream, After::Work)?;
-                block.pool.count_waits(waits);
-                Ok(())
-            }
-            None => unreachable!("a buffer has its block until it is dropped"),
-        }
-    }
-
     fn region_mut(&mut self, len: u64, stream: &B::Stream) -> Result<RegionMut<'_, B::Memory>, Error> {
         match &mut *self.block {
             Some(block) => {
@@ -273,7 +276,7 @@ impl<B: Backend> Drop for Buffer<B> {
             if fork::is_child() {
                 return mem::forget(block);
             }
-            Shared::release(block);
+            PoolCore::release(block);
         }
     }
 }

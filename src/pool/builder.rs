@@ -2,7 +2,7 @@
 
 use crate::arena::DeviceArena;
 use crate::cache::caps::Caps;
-use crate::cache::core::Shared;
+use crate::cache::core::PoolCore;
 use crate::cache::recorded::RecordedBy;
 use crate::cache::size_class::SizeClasses;
 use crate::environment;
@@ -81,6 +81,13 @@ pub struct Builder<B: Backend> {
     magazine_class: Option<u64>,
     hooks: Vec<Arc<dyn Hook>>,
     recorded_by: RecordedBy,
+}
+
+impl<B: Backend> Pool<B> {
+    /// How to make a pool on `device`.
+    pub fn builder(device: &B) -> Builder<B> {
+        Builder::new(device)
+    }
 }
 
 impl<B: Backend> Builder<B> {
@@ -313,11 +320,11 @@ impl<B: Backend> Builder<B> {
             Source::Driver => self.check_driver_pool()?,
             Source::Arena | Source::Virtual => Some(self.arena_for(kind, caps.limit)?),
         };
-        let watch = (named_apart(self.hooks)?, &self.recorded_by);
+        let watch = (with_own_names(self.hooks)?, &self.recorded_by);
         let is_shared = self.arena.is_some();
         let supply = Supply::new(self.device, self.source, arena, is_shared, self.addresses_stay);
-        let shared = Shared::new(self.name, kind, caps, classes, self.borrow_classes, watch, supply);
-        Ok(Pool::new(shared, self.recorded_by))
+        let core = PoolCore::new(self.name, kind, caps, classes, self.borrow_classes, watch, supply);
+        Ok(Pool::new(core, self.recorded_by))
     }
 
     fn check_driver_pool(&self) -> Result<Option<DeviceArena<B>>, Error> {
@@ -345,8 +352,9 @@ impl<B: Backend> Builder<B> {
             None if limit == 0 => Err(Error::Configuration {
                 field: "limit",
                 value: limit.to_string(),
-                reason: "an arena of no bytes serves nothing; raise `limit` or choose the direct source"
-                    .into(),
+                reason:
+                    "an arena of 0 bytes cannot serve requests; raise `limit` or choose the direct source"
+                        .into(),
             }),
             None => {
                 let bytes = if limit == UNLIMITED { 0 } else { limit };
@@ -366,7 +374,7 @@ impl<B: Backend> Builder<B> {
     }
 }
 
-fn named_apart(hooks: Vec<Arc<dyn Hook>>) -> Result<Hooks, Error> {
+fn with_own_names(hooks: Vec<Arc<dyn Hook>>) -> Result<Hooks, Error> {
     let mut named = Hooks::default();
     for hook in hooks {
         let value = hook.name().to_owned();

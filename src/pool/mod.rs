@@ -10,14 +10,13 @@ mod trim;
 
 use crate::arena::DeviceArena;
 use crate::cache::block::Block;
-use crate::cache::core::Shared;
+use crate::cache::core::PoolCore;
 use crate::cache::magazine;
 use crate::cache::recorded::{RecordedBy, Records, Taken};
 use crate::cache::size_class::SizeClasses;
 use crate::cache::stats::PoolStats;
 use crate::error::Error;
 use crate::pool::buffer::Buffer;
-use crate::pool::builder::Builder;
 use crate::source::Source;
 use std::marker::PhantomData;
 use std::mem;
@@ -86,7 +85,7 @@ impl<B: Backend> Clone for Pool<B> {
 /// What all clones of a pool share and buffers do not: when it goes, the pool closes.
 #[derive(Debug)]
 pub(crate) struct Handle<B: Backend> {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) core: Arc<PoolCore>,
     /// Kept for whoever reads it as long as the pool serves.
     _recorded_by: RecordedBy,
     /// Its figures when it ended, for whoever publishes them.
@@ -98,21 +97,21 @@ impl<B: Backend> Drop for Handle<B> {
     fn drop(&mut self) {
         if fork::is_child() {
             // It is never dropped then.
-            return mem::forget(Arc::clone(&self.shared));
+            return mem::forget(Arc::clone(&self.core));
         }
         if Arc::strong_count(&self.last) > 1 {
             // Nobody else sets it.
             let _ = self.last.set(self.stats());
         }
-        self.shared.close();
-        self.shared.supply::<B>().close();
+        self.core.close();
+        self.core.supply::<B>().close();
     }
 }
 
 impl<B: Backend> Handle<B> {
     fn stats(&self) -> PoolStats {
-        let supply = self.shared.supply::<B>();
-        let (stats, peak_end) = self.shared.stats();
+        let supply = self.core.supply::<B>();
+        let (stats, peak_end) = self.core.stats();
         match supply.arena() {
             Some(arena) => stats.with_arena(supply.source(), arena, (supply.reserved_peak(), peak_end)),
             None if supply.source() == Source::Driver => stats.with_driver_pool(),
@@ -122,19 +121,14 @@ impl<B: Backend> Handle<B> {
 }
 
 impl<B: Backend> Pool<B> {
-    /// How to make a pool on `device`.
-    pub fn builder(device: &B) -> Builder<B> {
-        Builder::new(device)
-    }
-
-    pub(crate) fn new(shared: Arc<Shared>, recorded_by: RecordedBy) -> Self {
+    pub(crate) fn new(core: Arc<PoolCore>, recorded_by: RecordedBy) -> Self {
         let last = Arc::default();
-        Self { handle: Arc::new(Handle { shared, _recorded_by: recorded_by, last, backend: PhantomData }) }
+        Self { handle: Arc::new(Handle { core, _recorded_by: recorded_by, last, backend: PhantomData }) }
     }
 
     #[inline]
-    fn shared(&self) -> &Arc<Shared> {
-        &self.handle.shared
+    fn core(&self) -> &Arc<PoolCore> {
+        &self.handle.core
     }
 
     /// A buffer of `bytes` bytes for work on `stream`, of the pool's own kind of memory. 0 bytes are allowed.
@@ -158,12 +152,12 @@ impl<B: Backend> Pool<B> {
     #[inline(always)]
     #[track_caller]
     pub fn allocate(&self, bytes: u64, stream: &B::Stream) -> Result<Buffer<B>, Error> {
-        let shared = self.shared();
+        let core = self.core();
         if fork::is_child() {
             return Err(BackendError::Forked.into());
         }
         // A block's stream is one of the pool's device, so a hit need not check the device.
-        match magazine::take(shared, bytes, stream.id()) {
+        match magazine::take(core, bytes, stream.id()) {
             Some(block) => Ok(Buffer::new(block)),
             None => self.allocate_past_magazines(bytes, stream),
         }
@@ -202,7 +196,7 @@ impl<B: Backend> Pool<B> {
     #[inline(never)]
     #[track_caller]
     fn allocate_past_magazines(&self, bytes: u64, stream: &B::Stream) -> Result<Buffer<B>, Error> {
-        match self.shared().records.is_empty() {
+        match self.core().records.is_empty() {
             true => self.allocate_unrecorded(bytes, stream),
             false => self.allocate_recorded(bytes, stream),
         }
@@ -212,11 +206,11 @@ impl<B: Backend> Pool<B> {
     #[inline(never)]
     #[track_caller]
     fn allocate_recorded(&self, bytes: u64, stream: &B::Stream) -> Result<Buffer<B>, Error> {
-        let shared = self.shared();
-        match shared.records.take(shared, bytes, stream.id()) {
+        let core = self.core();
+        match core.records.take(core, bytes, stream.id()) {
             Taken::Recorded(block) => Ok(Buffer::new(block)),
             Taken::Unrecorded(block) => Self::record(block),
-            Taken::NotYet { lane, is_last } => self.allocate_from_lane(lane, is_last, bytes, stream),
+            Taken::NotYet { list, is_hot } => self.allocate_from_list(list, is_hot, bytes, stream),
             Taken::Nothing => self.allocate_unrecorded(bytes, stream),
         }
     }
@@ -230,15 +224,15 @@ impl<B: Backend> Pool<B> {
 
     #[inline(never)]
     #[track_caller]
-    fn allocate_from_lane(
+    fn allocate_from_list(
         &self,
-        lane: u8,
-        is_last: bool,
+        list: u8,
+        is_hot: bool,
         bytes: u64,
         stream: &B::Stream,
     ) -> Result<Buffer<B>, Error> {
-        let shared = self.shared();
-        match Records::take_of(lane, is_last, shared, bytes, stream.id()) {
+        let core = self.core();
+        match Records::take_of(list, is_hot, core, bytes, stream.id()) {
             Some(block) => Ok(Buffer::new(block)),
             None => self.allocate_unrecorded(bytes, stream),
         }
@@ -247,14 +241,14 @@ impl<B: Backend> Pool<B> {
     #[inline(never)]
     #[track_caller]
     fn allocate_unrecorded(&self, bytes: u64, stream: &B::Stream) -> Result<Buffer<B>, Error> {
-        let shared = self.shared();
-        match shared.allocate_large::<B>(bytes, stream) {
+        let core = self.core();
+        match core.allocate_large::<B>(bytes, stream) {
             Some(served) => {
                 let mut block = served?;
-                shared.records.request(&mut block);
+                core.records.request(&mut block);
                 Ok(Buffer::new(block))
             }
-            None => self.allocate_by_depot(bytes, shared.kind, stream),
+            None => self.allocate_by_depot(bytes, core.kind, stream),
         }
     }
 
@@ -267,12 +261,12 @@ impl<B: Backend> Pool<B> {
         kind: MemoryKind,
         stream: &B::Stream,
     ) -> Result<Buffer<B>, Error> {
-        let shared = self.shared();
-        let mut block = match shared.hooks.is_empty() {
-            true => shared.allocate::<B>(bytes, kind, stream, None)?,
-            false => shared.allocate_announced::<B>(bytes, kind, stream, Location::caller())?,
+        let core = self.core();
+        let mut block = match core.hooks.is_empty() {
+            true => core.allocate::<B>(bytes, kind, stream, None)?,
+            false => core.allocate_hooked::<B>(bytes, kind, stream, Location::caller())?,
         };
-        shared.records.request(&mut block);
+        core.records.request(&mut block);
         Ok(Buffer::new(block))
     }
 
@@ -285,14 +279,14 @@ impl<B: Backend> Pool<B> {
     pub fn allocate_zeroed(&self, bytes: u64, stream: &B::Stream) -> Result<Buffer<B>, Error> {
         let mut buffer = self.allocate(bytes, stream)?;
         let filled = buffer.whole_class(stream).and_then(|bytes| Ok(self.device().fill(stream, bytes, 0)?));
-        filled.inspect_err(|_| self.shared().count_failure(|counters| &mut counters.failed_by_backend))?;
+        filled.inspect_err(|_| self.core().count_failure(|counters| &mut counters.failed_by_backend))?;
         Ok(buffer)
     }
 
     /// The arena that serves its misses, if one does.
     #[must_use]
     pub fn arena(&self) -> Option<&DeviceArena<B>> {
-        self.shared().supply::<B>().arena()
+        self.core().supply::<B>().arena()
     }
 
     /// The pool's counts and bytes, all of one moment; an arena's own (reserved bytes, its waits) are read
@@ -308,38 +302,38 @@ impl<B: Backend> Pool<B> {
     #[must_use]
     pub fn limit(&self) -> u64 {
         match fork::is_child() {
-            true => self.shared().caps.limit,
-            false => self.shared().depot().budget.caps.limit,
+            true => self.core().caps.limit,
+            false => self.core().depot().accounts.caps.limit,
         }
     }
 
     /// The pool's name in metrics.
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.shared().name
+        &self.core().name
     }
 
     /// The device it serves.
     #[must_use]
     pub fn device(&self) -> &B {
-        &self.shared().supply::<B>().device
+        &self.core().supply::<B>().device
     }
 
     /// The kind of memory that [`allocate`](Self::allocate) gives.
     #[must_use]
     pub fn kind(&self) -> MemoryKind {
-        self.shared().kind
+        self.core().kind
     }
 
     /// How it rounds sizes.
     #[must_use]
     pub fn size_classes(&self) -> SizeClasses {
-        self.shared().classes
+        self.core().classes
     }
 
     /// What serves its misses.
     #[must_use]
     pub fn source(&self) -> Source {
-        self.shared().supply::<B>().source()
+        self.core().supply::<B>().source()
     }
 }

@@ -1,15 +1,15 @@
 //! The out-of-memory ladder: what is tried, in order, when the device refuses memory to a miss.
 
 use crate::arena::engine::ArenaError;
-use crate::cache::core::Shared;
+use crate::cache::core::PoolCore;
 use crate::cache::oom_rung::Rung;
 use crate::cache::reservation::Turn;
 use crate::environment::UNLIMITED;
 use crate::error::{Error, Forbidden, OutOfMemory, Shortage};
-use crate::source::{Extent, Key};
+use crate::source::{Key, SourceMemory};
 use vrampool_backend::{Announced, Backend};
 
-impl Shared {
+impl PoolCore {
     /// Asks the source; while it is out of memory, gives back least recently requested classes of the size
     /// asked for, then everything, and asks again; and last, closes the holes of an arena. `relief` is asked
     /// before any of that. Whoever gives everything back waits for memory on its way back, and asks before
@@ -20,9 +20,9 @@ impl Shared {
         stream: &B::Stream,
         request: Option<&Announced<'_>>,
         relief: impl Fn() -> Result<(), Error>,
-    ) -> Result<Extent<B>, Error> {
-        let ask = || self.ask_announced::<B>(key, stream, request);
-        let may_help = |answer: &Result<Extent<B>, Error>| match answer {
+    ) -> Result<SourceMemory<B>, Error> {
+        let ask = || self.ask_hooked::<B>(key, stream, request);
+        let may_help = |answer: &Result<SourceMemory<B>, Error>| match answer {
             // All that is left was used by captured streams: other memory may coalesce.
             Err(Error::Capture { forbidden: Forbidden::Wait, .. }) => !self.is_capturing::<B>(stream),
             Err(error) => error.is_out_of_memory(),

@@ -7,13 +7,13 @@ use std::mem;
 use vrampool_backend::{Backend, fork};
 
 impl<B: Backend> Pool<B> {
-    /// Gives all idle memory back to the device. Answers how many bytes that were. With [`Source::Virtual`](crate::Source::Virtual)
-    /// idle memory goes back to the arena, and the arena [releases](DeviceArena::release) to the device every
-    /// piece of physical memory in which nothing is live, after the host has waited for the work that used
-    /// it; what the device refuses stays the arena's, and the log has it. What the device itself keeps of
-    /// dropped memory it [gives back](Backend::reclaim): wgpu waits for submitted work. Memory in the
-    /// magazines of other threads comes back at their next call; when a thread has ended since, at the next
-    /// trim.
+    /// Gives all idle memory back to the device. Answers how many bytes that were. With
+    /// [`Source::Virtual`](crate::Source::Virtual) idle memory goes back to the arena, and the arena
+    /// [releases](DeviceArena::release) to the device every piece of physical memory in which nothing is
+    /// live, after the host has waited for the work that used it; what the device refuses stays the arena's,
+    /// and the log has it. What the device itself keeps of dropped memory it [gives back](Backend::reclaim):
+    /// wgpu waits for submitted work. Memory in the magazines of other threads comes back at their next call;
+    /// when a thread has ended since, at the next trim.
     #[doc(alias = "clear")]
     #[doc(alias = "empty_cache")]
     #[allow(clippy::must_use_candidate, reason = "called for what it does; the figure is extra")]
@@ -22,29 +22,29 @@ impl<B: Backend> Pool<B> {
     }
 
     /// Gives idle memory back until at most `cached_bytes` are idle, classes that were asked for longest ago
-    /// first. Answers how many bytes were given back. With [`Source::Virtual`](crate::Source::Virtual) at most `cached_bytes` are
-    /// spare then, idle ones and physical memory of the arena's beyond what is live together, or no more
-    /// piece of it is free as a whole; else as [`trim`](Self::trim).
+    /// first. Answers how many bytes were given back. With [`Source::Virtual`](crate::Source::Virtual) at
+    /// most `cached_bytes` are spare then, idle ones and physical memory of the arena's beyond what is live
+    /// together, or no more piece of it is free as a whole; else as [`trim`](Self::trim).
     #[allow(clippy::must_use_candidate, reason = "called for what it does; the figure is extra")]
     pub fn trim_to(&self, cached_bytes: u64) -> u64 {
         if fork::is_child() {
             return 0;
         }
-        let shared = self.shared();
-        let given_back = shared.trim_to(cached_bytes);
+        let core = self.core();
+        let given_back = core.trim_to(cached_bytes);
         if let Some(arena) = self.arena().filter(|arena| arena.is_growing()) {
-            let spare = cached_bytes.saturating_sub(shared.cached_bytes());
-            if let Err(error) = arena.release(spare) {
-                log::warn!("pool {}: memory is kept that was to be given back: {error}", shared.name);
+            let spare_bytes = cached_bytes.saturating_sub(core.cached_bytes());
+            if let Err(error) = arena.release(spare_bytes) {
+                log::warn!("pool {}: memory is kept that was to be given back: {error}", core.name);
             }
         }
-        shared.supply::<B>().reclaim();
+        core.supply::<B>().reclaim();
         given_back
     }
 
-    /// Gives back to the device what a pool with [`Source::Virtual`](crate::Source::Virtual) did not need since the last call, as
-    /// [`DeviceArena::decay`]: for calling once in a while. What is idle in the pool counts as needed. Answers how many bytes
-    /// of physical memory that were; 0 with another source.
+    /// Gives back to the device what a pool with [`Source::Virtual`](crate::Source::Virtual) did not need
+    /// since the last call, as [`DeviceArena::decay`]: for calling once in a while. What is idle in the pool
+    /// counts as needed. Answers how many bytes of physical memory that were; 0 with another source.
     ///
     /// # Errors
     /// As [`DeviceArena::decay`].
@@ -62,7 +62,7 @@ impl<B: Backend> Pool<B> {
     pub fn settle_for(&self, stream: &B::Stream) -> Result<(), Error> {
         fork::check()?;
         let Some(arena) = self.arena() else { return Ok(()) };
-        self.shared().trim_to(0);
+        self.core().trim_to(0);
         arena.settle_for(stream)
     }
 
@@ -80,9 +80,9 @@ impl<B: Backend> Pool<B> {
     ) -> Result<Compaction, Error> {
         fork::check()?;
         if self.arena().is_some() {
-            self.shared().trim_to(0);
+            self.core().trim_to(0);
         }
-        let Some(arena) = self.shared().supply::<B>().movable() else { return Ok(Compaction::default()) };
+        let Some(arena) = self.core().supply::<B>().movable() else { return Ok(Compaction::default()) };
         arena.compact(stream, budget_bytes, on_move)
     }
 
@@ -110,15 +110,15 @@ impl<B: Backend> Pool<B> {
     /// The limit is then as it was; idle memory may have been given back.
     pub fn set_limit(&self, bytes: u64) -> Result<(), Error> {
         fork::check()?;
-        let shared = self.shared();
-        let before = mem::replace(&mut shared.depot().budget.caps.limit, bytes);
-        let charged = shared.depot().budget.now.charged;
+        let core = self.core();
+        let before = mem::replace(&mut core.depot().accounts.caps.limit, bytes);
+        let charged = core.depot().accounts.now.charged;
         let mapped = self.arena().filter(|arena| arena.is_growing()).map_or(0, DeviceArena::reserved_bytes);
         let surplus = charged.max(mapped).saturating_sub(bytes);
         if surplus > 0 {
-            self.trim_to(shared.cached_bytes().saturating_sub(surplus));
+            self.trim_to(core.cached_bytes().saturating_sub(surplus));
         }
-        shared.supply::<B>().set_limit(bytes).inspect_err(|_| shared.depot().budget.caps.limit = before)
+        core.supply::<B>().set_limit(bytes).inspect_err(|_| core.depot().accounts.caps.limit = before)
     }
 
     /// Starts the peaks in [`stats`](Self::stats) anew from what is there now.
@@ -126,8 +126,8 @@ impl<B: Backend> Pool<B> {
         if fork::is_child() {
             return;
         }
-        let supply = self.shared().supply::<B>();
+        let supply = self.core().supply::<B>();
         supply.reset_reserved_peak();
-        self.shared().reset_peaks(supply.highest_end());
+        self.core().reset_peaks(supply.highest_end());
     }
 }

@@ -1,4 +1,4 @@
-//! One thread's part of a recording.
+//! The log of one thread of a recording.
 //!
 //! Only the thread itself writes: two words an event, of which the second to be written publishes both.
 //! Whoever reads sees what was published, at any time; a lock there is for the list of chunks alone.
@@ -49,7 +49,7 @@ pub(super) struct Logged {
     pub(super) t_us: u64,
 }
 
-/// What one thread recorded, for everybody to read.
+/// The events of one thread, readable by any thread.
 #[derive(Debug)]
 pub(super) struct Log {
     number: u64,
@@ -62,7 +62,7 @@ pub(super) struct Log {
 #[derive(Debug)]
 pub(super) struct Writer {
     face: Arc<Face>,
-    /// Where in the chunk the next event goes.
+    /// The index of the next event in the chunk.
     at: usize,
     chunk: Arc<Chunk>,
     /// The number of the chunk's first event, if that is an allocation.
@@ -134,7 +134,7 @@ impl Log {
         (self.number + 1) << NUMBER_BITS
     }
 
-    /// What was published by now.
+    /// Returns the events published so far.
     pub(super) fn read(&self) -> Vec<Logged> {
         let chunks = self.chunks.lock().clone();
         let words = chunks.into_iter().flat_map(|chunk| chunk.events());
@@ -166,7 +166,7 @@ pub(super) fn with<T>(recorder: &Recorder, act: impl Fn(&mut Writer) -> T) -> T 
     acted.unwrap_or_else(|| act(recorder.0.last.lock().get_or_insert_with(|| Writer::new(recorder))))
 }
 
-/// How many writers this thread has.
+/// Returns the number of writers of this thread.
 #[cfg(all(test, feature = "host"))]
 pub(super) fn writers() -> usize {
     let last = LAST.with(|last| last.borrow().is_some());
@@ -204,7 +204,7 @@ impl Writer {
         Self { face, at: 0, chunk, first, room: 0, log, recorder: recorder.downgrade() }
     }
 
-    /// Answers the allocation's number; 0 where there is no room for it.
+    /// Returns the allocation's number, or 0 if the log is full.
     pub(super) fn allocated(&mut self, bytes: u64, stream: StreamId) -> u64 {
         if self.room < 2 && !self.find_room() {
             return 0;
@@ -244,7 +244,7 @@ impl Writer {
         self.at.is_multiple_of(LOOK)
     }
 
-    /// Answers the event's number.
+    /// Returns the event's number.
     #[inline(always)]
     fn write(&mut self, op: u64, stream: StreamId, second: u64) -> u64 {
         // Always less: a pause comes first.
@@ -265,7 +265,7 @@ impl Writer {
         if !self.is_pause_due() {
             return;
         }
-        self.face.look_at_the_clock();
+        self.face.read_clock();
         if self.at == Chunk::EVENTS {
             // Of a recorder that is gone, nobody reads it.
             let recorder = self.recorder();

@@ -1,4 +1,4 @@
-//! The logs of several threads as one sequence of events.
+//! Merging the logs of several threads into one sequence of events.
 
 use super::log::{Log, Logged};
 use crate::trace::file::event::{Event, Op};

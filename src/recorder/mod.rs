@@ -3,6 +3,7 @@
 mod log;
 mod merge;
 
+use crate::sync::Instant;
 use crate::trace::file::error::TraceError;
 use crate::trace::file::place::Place;
 use crate::trace::file::reader::Trace;
@@ -12,7 +13,6 @@ use std::fmt;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
-use std::time::Instant;
 use vrampool_backend::StreamId;
 
 /// How far the recorder's clock may be behind before who looks at it sets it, microseconds: so that a word
@@ -52,8 +52,8 @@ const LAST: u64 = (1 << 40) - 1;
 /// let _kept = pool.allocate(500, &stream)?;
 ///
 /// let trace = recorder.trace("example")?;
-/// assert_eq!(trace.events().iter().map(|event| event.op).collect::<Vec<_>>(), [Op::Allocate, Op::Free, Op::Allocate]);
-/// assert_eq!(trace.peak_requested(), 1000);
+/// assert_eq!(trace.events().iter().map(|event| event.op).collect::<Vec<_>>(), [Op::Allocate, Op::Free,
+/// Op::Allocate]); assert_eq!(trace.peak_requested(), 1000);
 /// # Ok(())
 /// # }
 /// ```
@@ -64,7 +64,7 @@ pub struct Recorder(Arc<Recording>);
 #[derive(Debug, Clone)]
 pub(crate) struct WeakRecorder(Weak<Recording>);
 
-/// What all handles and all threads share.
+/// State that all handles and threads share.
 struct Recording {
     face: Arc<Face>,
     /// Events for which there is room that no thread has.
@@ -76,7 +76,7 @@ struct Recording {
     last: Mutex<Option<Writer>>,
 }
 
-/// What every event reads: nothing that is written more often is beside it.
+/// Fields that every event reads, apart from fields that are written more often.
 #[repr(align(128))]
 #[derive(Debug)]
 struct Face {
@@ -91,7 +91,7 @@ struct Face {
 const MOST_EVENTS: u64 = 1 << 39;
 
 impl Recorder {
-    /// How many events are recorded by default, which take 16 MiB.
+    /// Default capacity in events, which take 16 MiB.
     pub const DEFAULT_EVENTS: u64 = 1 << 20;
 
     /// Records the first [`DEFAULT_EVENTS`](Self::DEFAULT_EVENTS).
@@ -282,7 +282,7 @@ impl Face {
         self.now.load(Relaxed)
     }
 
-    fn look_at_the_clock(&self) {
+    fn read_clock(&self) {
         let now = u64::try_from(self.began.elapsed().as_micros()).map_or(LAST, |now| now.min(LAST));
         if now >= self.now() + STALE {
             self.now.fetch_max(now, Relaxed);

@@ -1,10 +1,10 @@
-//! A block that sleeps with its tag.
+//! A buffer that sleeps and wakes with its tag.
 
 use super::BlockState;
 use super::builder::Callback;
-use super::group::Block;
+use super::group::GroupBlock;
 use super::loose::{CheckedOut, LooseBuffer};
-use super::sleeper::{Shared, SleepAllocation};
+use super::sleeper::{SleepAllocation, SleeperCore};
 use crate::arena::ArenaBuffer;
 use crate::error::Error;
 use crate::pool::buffer::Buffer;
@@ -20,25 +20,30 @@ use vrampool_backend::{Backend, Memory, Region, RegionMut, fork};
 /// it is other memory after each wake.
 pub struct SleepBuffer<B: Backend> {
     /// `None` only while dropping.
-    block: Option<Block<B>>,
+    block: Option<GroupBlock<B>>,
     tag: Arc<str>,
     len: u64,
-    sleeper: ForkArc<Shared<B>>,
+    sleeper: ForkArc<SleeperCore<B>>,
 }
 
 impl<B: Backend> SleepBuffer<B> {
-    pub(super) fn new(block: Block<B>, tag: Arc<str>, len: u64, sleeper: ForkArc<Shared<B>>) -> Self {
+    pub(super) fn new(
+        block: GroupBlock<B>,
+        tag: Arc<str>,
+        len: u64,
+        sleeper: ForkArc<SleeperCore<B>>,
+    ) -> Self {
         Self { block: Some(block), tag, len, sleeper }
     }
 
-    fn block(&self) -> &Block<B> {
+    fn block(&self) -> &GroupBlock<B> {
         match &self.block {
             Some(block) => block,
             None => unreachable!("a buffer has its block until it is dropped"),
         }
     }
 
-    /// Bytes that were asked for.
+    /// Returns the requested bytes.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.len
@@ -50,21 +55,21 @@ impl<B: Backend> SleepBuffer<B> {
         self.len == 0
     }
 
-    /// What it was allocated under.
+    /// Returns the tag it was allocated under.
     #[must_use]
     pub fn tag(&self) -> &str {
         &self.tag
     }
 
-    /// Where its contents are. Waits for a sleep or a wake that is under way.
+    /// Returns the state of its contents. Waits for a pending sleep or wake.
     #[must_use]
     pub fn state(&self) -> BlockState {
         if fork::is_child() {
             return BlockState::AsleepDiscarded;
         }
         match self.block() {
-            Block::Arena(buffer) => buffer.state(),
-            Block::Loose(buffer) => buffer.state(),
+            GroupBlock::Arena(buffer) => buffer.state(),
+            GroupBlock::Loose(buffer) => buffer.state(),
         }
     }
 
@@ -76,8 +81,8 @@ impl<B: Backend> SleepBuffer<B> {
             return None;
         }
         match self.block() {
-            Block::Arena(buffer) => Some(buffer.range().address()? + buffer.offset().ok()?),
-            Block::Loose(buffer) => buffer.address(),
+            GroupBlock::Arena(buffer) => Some(buffer.range().address()? + buffer.offset().ok()?),
+            GroupBlock::Loose(buffer) => buffer.address(),
         }
     }
 
@@ -88,11 +93,11 @@ impl<B: Backend> SleepBuffer<B> {
     pub fn access(&self) -> Result<Access<'_, B>, Error> {
         fork::check()?;
         let way = match self.block() {
-            Block::Arena(buffer) => {
+            GroupBlock::Arena(buffer) => {
                 buffer.check_awake()?;
                 Way::Arena(buffer)
             }
-            Block::Loose(buffer) => Way::Loose(buffer.access()?),
+            GroupBlock::Loose(buffer) => Way::Loose(buffer.access()?),
         };
         Ok(Access { way, len: self.len })
     }
@@ -105,11 +110,11 @@ impl<B: Backend> SleepBuffer<B> {
         fork::check()?;
         let len = self.len;
         let way = match &mut self.block {
-            Some(Block::Arena(buffer)) => {
+            Some(GroupBlock::Arena(buffer)) => {
                 buffer.check_awake()?;
                 WayMut::Arena(buffer)
             }
-            Some(Block::Loose(buffer)) => WayMut::Loose(LooseBuffer::access_mut(buffer)?),
+            Some(GroupBlock::Loose(buffer)) => WayMut::Loose(LooseBuffer::access_mut(buffer)?),
             None => unreachable!("a buffer has its block until it is dropped"),
         };
         Ok(AccessMut { way, len })
@@ -136,7 +141,7 @@ impl<B: Backend> SleepBuffer<B> {
         Ok(self.sleeper.device.download(stream, region, bytes)?)
     }
 
-    /// Tells all of these of it.
+    /// Notifies all of these.
     pub(super) fn tell(&self, told: &[Callback]) {
         if !told.is_empty() {
             let allocation = SleepAllocation { tag: &self.tag, bytes: self.len, address: self.address() };
@@ -171,7 +176,7 @@ pub struct Access<'a, B: Backend> {
 #[derive(Debug)]
 enum Way<'a, B: Backend> {
     Arena(&'a ArenaBuffer<B>),
-    /// What it is until this goes: sleep is refused meanwhile.
+    /// Keeps the buffer awake until the guard is dropped: sleeping fails meanwhile.
     Loose(Arc<Buffer<B>>),
 }
 

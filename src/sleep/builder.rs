@@ -1,6 +1,6 @@
-//! How a sleeper is to be.
+//! The builder of a sleeper.
 
-use super::sleeper::{Places, Shared, SleepAllocation, Sleeper};
+use super::sleeper::{Places, SleepAllocation, Sleeper, SleeperCore};
 use super::{Offload, chunk};
 use crate::arena::Allowance;
 use crate::cache::size_class::SizeClasses;
@@ -17,7 +17,7 @@ use vrampool_backend::{Backend, MemoryKind};
 
 pub(super) type Callback = Box<dyn Fn(&SleepAllocation<'_>) + Send + Sync>;
 
-/// Who is told of blocks.
+/// The hooks.
 #[derive(Default)]
 pub(super) struct Callbacks {
     pub(super) on_malloc: Vec<Callback>,
@@ -34,7 +34,7 @@ impl fmt::Debug for Callbacks {
     }
 }
 
-/// How a [`Sleeper`] is to be.
+/// Builder of a [`Sleeper`].
 ///
 /// ```
 /// # use vrampool::{Backend, host::HostDevice, sleep::{Offload, Sleeper}};
@@ -56,6 +56,21 @@ pub struct SleeperBuilder<B: Backend> {
     offload: Offload,
     chunk_bytes: Option<u64>,
     callbacks: Callbacks,
+}
+
+impl<B: Backend> Sleeper<B> {
+    /// A sleeper without a limit, as the environment has it.
+    ///
+    /// # Errors
+    /// As [`SleeperBuilder::build`].
+    pub fn new(device: &B) -> Result<Self, Error> {
+        Self::builder(device).build()
+    }
+
+    /// Returns a builder.
+    pub fn builder(device: &B) -> SleeperBuilder<B> {
+        SleeperBuilder::new(device)
+    }
 }
 
 impl<B: Backend> SleeperBuilder<B> {
@@ -83,7 +98,7 @@ impl<B: Backend> SleeperBuilder<B> {
         self
     }
 
-    /// What "offload" means for tags that are kept. Default: [`Offload::Pinned`].
+    /// Sets the storage for contents of tags that are kept. Default: [`Offload::Pinned`].
     pub fn offload(mut self, offload: Offload) -> Self {
         self.offload = offload;
         self
@@ -110,7 +125,7 @@ impl<B: Backend> SleeperBuilder<B> {
         self
     }
 
-    /// Makes the sleeper. It takes no memory yet.
+    /// Creates the sleeper. Allocates no memory.
     ///
     /// # Errors
     /// [`Error::Configuration`] for a limit below the device's granularity; [`Error::Environment`] for a
@@ -145,7 +160,7 @@ impl<B: Backend> SleeperBuilder<B> {
                 Places::Loose(pool.build()?)
             }
         };
-        let shared = Shared {
+        let core = SleeperCore {
             // Relaxed: only distinctness matters.
             id: SLEEPERS.fetch_add(1, Ordering::Relaxed),
             device: self.device,
@@ -157,6 +172,6 @@ impl<B: Backend> SleeperBuilder<B> {
             changing: Mutex::new(()),
             callbacks: self.callbacks,
         };
-        Ok(Sleeper { shared: ForkArc::new(shared) })
+        Ok(Sleeper { core: ForkArc::new(core) })
     }
 }

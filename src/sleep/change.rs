@@ -1,4 +1,4 @@
-//! Sleep, discard and wake, over several tags: all of them or none.
+//! Sleep, discard and wake of several tags, each all or nothing.
 
 use super::group::Group;
 use super::sleeper::Sleeper;
@@ -8,7 +8,7 @@ use crate::error::Error;
 use std::sync::Arc;
 use vrampool_backend::{Backend, fork};
 
-/// What is to wake.
+/// The tags to wake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wake<'a> {
     /// Everything.
@@ -35,7 +35,7 @@ impl<B: Backend> Sleeper<B> {
     /// # Errors
     /// As [`DeviceArena::sleep`](crate::DeviceArena::sleep); every tag is as it was then.
     pub fn sleep(&self, offload: &[&str]) -> Result<SleepReport, Error> {
-        let kept = self.shared.offload;
+        let kept = self.core.offload;
         self.fall_asleep(|tag| Some(if offload.contains(&tag) { kept } else { Offload::Discard }))
     }
 
@@ -44,7 +44,7 @@ impl<B: Backend> Sleeper<B> {
     /// # Errors
     /// As [`sleep`](Self::sleep).
     pub fn sleep_tags(&self, tags: &[&str]) -> Result<SleepReport, Error> {
-        let kept = self.shared.offload;
+        let kept = self.core.offload;
         self.fall_asleep(|tag| tags.contains(&tag).then_some(kept))
     }
 
@@ -71,8 +71,8 @@ impl<B: Backend> Sleeper<B> {
 
     fn fall_asleep(&self, policy: impl Fn(&str) -> Option<Offload>) -> Result<SleepReport, Error> {
         fork::check()?;
-        let _alone = self.shared.changing.lock();
-        let groups = self.shared.groups();
+        let _alone = self.core.changing.lock();
+        let groups = self.core.groups();
         // All that fell so far wake when one fails: nothing is given back before all have.
         let (mut falling, mut report) = (Vec::new(), SleepReport::default());
         for (tag, group) in &groups {
@@ -113,12 +113,12 @@ impl<B: Backend> Sleeper<B> {
     /// works.
     pub fn wake_up(&self, wake: Wake<'_>) -> Result<WakeReport, Error> {
         fork::check()?;
-        let _alone = self.shared.changing.lock();
-        let groups = self.shared.groups();
+        let _alone = self.core.changing.lock();
+        let groups = self.core.groups();
         let woken: Vec<_> =
             groups.iter().filter(|(tag, _)| wake.wakes(tag)).map(|(_, group)| group).collect();
         match Self::wake_groups(&woken) {
-            Err(error) if error.is_out_of_memory() && self.shared.relieve() > 0 => Self::wake_groups(&woken),
+            Err(error) if error.is_out_of_memory() && self.core.relieve() > 0 => Self::wake_groups(&woken),
             outcome => outcome,
         }
     }

@@ -1,10 +1,10 @@
-//! How large one piece of physical memory is at most.
+//! The maximum size of one piece of physical memory.
 
 use crate::environment;
 use crate::environment::{Lookup, Settings};
 use crate::error::Error;
 
-/// What a piece is without a setting, MiB.
+/// Default size of a piece, MiB.
 const DEFAULT: u64 = 256;
 
 /// Bytes of a piece at most, rounded up to the granularity: from `VRAMPOOL_SLEEP_CHUNK_MB`,

@@ -1,4 +1,4 @@
-//! The blocks of a tag: in a growing arena, or each by itself.
+//! The blocks of a tag: in a growing arena, or as separate allocations.
 
 use super::loose::{Falling as LooseFalling, Loose, LooseBuffer, Waking as LooseWaking};
 use super::{Offload, SleepReport, SleepState, SleepUsage, WakeReport};
@@ -15,7 +15,7 @@ pub(super) enum Group<B: Backend> {
 
 /// A block of a group.
 #[derive(Debug)]
-pub(super) enum Block<B: Backend> {
+pub(super) enum GroupBlock<B: Backend> {
     Arena(ArenaBuffer<B>),
     Loose(LooseBuffer<B>),
 }
@@ -44,10 +44,10 @@ impl<B: Backend> Clone for Group<B> {
 }
 
 impl<B: Backend> Group<B> {
-    pub(super) fn allocate(&self, bytes: u64, stream: &B::Stream) -> Result<Block<B>, Error> {
+    pub(super) fn allocate(&self, bytes: u64, stream: &B::Stream) -> Result<GroupBlock<B>, Error> {
         match self {
-            Self::Arena(arena) => arena.allocate(bytes, stream).map(Block::Arena),
-            Self::Loose(loose) => loose.allocate(bytes, stream).map(Block::Loose),
+            Self::Arena(arena) => arena.allocate(bytes, stream).map(GroupBlock::Arena),
+            Self::Loose(loose) => loose.allocate(bytes, stream).map(GroupBlock::Loose),
         }
     }
 
@@ -65,7 +65,7 @@ impl<B: Backend> Group<B> {
         })
     }
 
-    /// Gives free memory back; answers how many bytes.
+    /// Releases free memory and returns the number of bytes.
     pub(super) fn trim(&self) -> Result<u64, Error> {
         match self {
             Self::Arena(arena) => arena.release(0),
@@ -81,7 +81,7 @@ impl<B: Backend> Group<B> {
         }
     }
 
-    /// What its contents became when it fell asleep; `None` when it is awake.
+    /// Returns the storage of its contents; `None` while it is awake.
     pub(super) fn offload(&self) -> Option<Offload> {
         match self {
             Self::Arena(arena) => arena.offload(),

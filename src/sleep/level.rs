@@ -1,4 +1,4 @@
-//! Which tags a level of sleep keeps.
+//! The tags whose contents a sleep level keeps.
 
 use crate::error::Error;
 

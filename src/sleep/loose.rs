@@ -1,5 +1,5 @@
-//! Blocks that are each an allocation of the device's own, on a device without virtual memory: asleep they
-//! are freed, and awake they are others.
+//! Blocks on a device without virtual memory: separate allocations, which are freed to sleep and allocated
+//! anew, at other addresses, to wake.
 
 use super::{BlockState, Offload, SleepReport, SleepState, SleepUsage, WakeReport};
 use crate::arena::engine::ArenaError;
@@ -14,27 +14,27 @@ use vrampool_backend::{Backend, Memory};
 /// The blocks of a tag.
 #[derive(Debug)]
 pub(super) struct Loose<B: Backend> {
-    shared: Arc<Shared<B>>,
+    core: Arc<LooseCore<B>>,
 }
 
 impl<B: Backend> Clone for Loose<B> {
     fn clone(&self) -> Self {
-        Self { shared: Arc::clone(&self.shared) }
+        Self { core: Arc::clone(&self.core) }
     }
 }
 
 #[derive(Debug)]
-struct Shared<B: Backend> {
+struct LooseCore<B: Backend> {
     /// Keeps nothing; its limit is that of all tags.
     pool: Pool<B>,
     /// One sleep, wake or allocation at a time.
     changing: Mutex<()>,
     cells: Mutex<Vec<Weak<Cell<B>>>>,
-    /// What its contents became; none when it is awake.
+    /// The stored contents; unset while it is awake.
     offload: Mutex<Option<Offload>>,
 }
 
-/// Where a block's bytes are.
+/// The location of a block's bytes.
 #[derive(Debug)]
 struct Cell<B: Backend> {
     held: Mutex<Held<B>>,
@@ -62,22 +62,22 @@ pub(super) struct LooseBuffer<B: Backend> {
 impl<B: Backend> Loose<B> {
     pub(super) fn new(pool: &Pool<B>) -> Self {
         let (cells, offload) = (Mutex::new(Vec::new()), Mutex::new(None));
-        let shared = Shared { pool: pool.clone(), changing: Mutex::new(()), cells, offload };
-        Self { shared: Arc::new(shared) }
+        let core = LooseCore { pool: pool.clone(), changing: Mutex::new(()), cells, offload };
+        Self { core: Arc::new(core) }
     }
 
     pub(super) fn allocate(&self, bytes: u64, stream: &B::Stream) -> Result<LooseBuffer<B>, Error> {
-        let shared = &self.shared;
-        let granularity = shared.pool.device().properties().copy_granularity;
+        let core = &self.core;
+        let granularity = core.pool.device().properties().copy_granularity;
         // What is too large for that is refused by the pool.
         let bytes = bytes.checked_next_multiple_of(granularity).unwrap_or(bytes);
-        let _quiet = shared.changing.lock();
-        if shared.offload.lock().is_some() {
+        let _quiet = core.changing.lock();
+        if core.offload.lock().is_some() {
             return Err(self.asleep(bytes));
         }
-        let buffer = Arc::new(shared.pool.allocate(bytes, stream)?);
+        let buffer = Arc::new(core.pool.allocate(bytes, stream)?);
         let cell = Arc::new(Cell { held: Mutex::new(Held::Here(buffer)), bytes });
-        let mut cells = shared.cells.lock();
+        let mut cells = core.cells.lock();
         if cells.len() == cells.capacity() {
             cells.retain(|cell| cell.strong_count() > 0);
         }
@@ -90,16 +90,16 @@ impl<B: Backend> Loose<B> {
     }
 
     fn cells(&self) -> Vec<Arc<Cell<B>>> {
-        self.shared.cells.lock().iter().filter_map(Weak::upgrade).collect()
+        self.core.cells.lock().iter().filter_map(Weak::upgrade).collect()
     }
 
     /// Saves the contents of all blocks; `None` when they are asleep.
     pub(super) fn begin_sleep(&self, offload: Offload) -> Result<Option<Falling<'_, B>>, Error> {
-        let alone = self.shared.changing.lock();
-        if self.shared.offload.lock().is_some() {
+        let alone = self.core.changing.lock();
+        if self.core.offload.lock().is_some() {
             return Ok(None);
         }
-        let mut falling = Falling { shared: &self.shared, _alone: alone, blocks: Vec::new(), offload };
+        let mut falling = Falling { core: &self.core, _alone: alone, blocks: Vec::new(), offload };
         for cell in self.cells() {
             let mut held = cell.held.lock();
             match std::mem::replace(&mut *held, Held::Changing) {
@@ -120,12 +120,12 @@ impl<B: Backend> Loose<B> {
 
     /// Gets memory and contents for all blocks; `None` when they are awake.
     pub(super) fn begin_wake(&self) -> Result<Option<Waking<'_, B>>, Error> {
-        let alone = self.shared.changing.lock();
-        if self.shared.offload.lock().is_none() {
+        let alone = self.core.changing.lock();
+        if self.core.offload.lock().is_none() {
             return Ok(None);
         }
         let mut waking =
-            Waking { shared: &self.shared, _alone: alone, blocks: Vec::new(), mapped: 0, restored: 0 };
+            Waking { core: &self.core, _alone: alone, blocks: Vec::new(), mapped: 0, restored: 0 };
         for cell in self.cells() {
             let mut held = cell.held.lock();
             match std::mem::replace(&mut *held, Held::Changing) {
@@ -141,16 +141,16 @@ impl<B: Backend> Loose<B> {
     }
 
     pub(super) fn state(&self) -> SleepState {
-        match self.shared.changing.try_lock() {
-            Some(_) if self.shared.offload.lock().is_some() => SleepState::Asleep,
+        match self.core.changing.try_lock() {
+            Some(_) if self.core.offload.lock().is_some() => SleepState::Asleep,
             Some(_) => SleepState::Awake,
             None => SleepState::Changing,
         }
     }
 
     pub(super) fn offload(&self) -> Option<Offload> {
-        let _quiet = self.shared.changing.lock();
-        *self.shared.offload.lock()
+        let _quiet = self.core.changing.lock();
+        *self.core.offload.lock()
     }
 
     pub(super) fn usage(&self) -> SleepUsage {
@@ -177,7 +177,7 @@ impl<B: Backend> Loose<B> {
 }
 
 impl<B: Backend> LooseBuffer<B> {
-    /// What it is, once it is not changing.
+    /// Returns the state, after a pending change is complete.
     fn settled(&self) -> MutexGuard<'_, Held<B>> {
         loop {
             let held = self.cell.held.lock();
@@ -185,7 +185,7 @@ impl<B: Backend> LooseBuffer<B> {
                 return held;
             }
             drop(held);
-            drop(self.group.shared.changing.lock());
+            drop(self.group.core.changing.lock());
         }
     }
 
@@ -214,9 +214,9 @@ impl<B: Backend> LooseBuffer<B> {
                     drop(held);
                     return Ok(CheckedOut { cell: &self.cell, buffer: Some(buffer) });
                 }
-                Err(shared) => {
+                Err(buffer) => {
                     // Somebody forgot an access.
-                    *held = Held::Here(shared);
+                    *held = Held::Here(buffer);
                     ArenaError::Pinned.into()
                 }
             },
@@ -291,7 +291,7 @@ struct Restored<B: Backend> {
 /// Blocks whose contents are saved, and that are there still. A drop puts them back.
 #[derive(Debug)]
 pub(super) struct Falling<'a, B: Backend> {
-    shared: &'a Shared<B>,
+    core: &'a LooseCore<B>,
     _alone: MutexGuard<'a, ()>,
     blocks: Vec<Saved<B>>,
     offload: Offload,
@@ -302,7 +302,7 @@ impl<B: Backend> Falling<'_, B> {
         if self.blocks.is_empty() {
             return Ok(());
         }
-        let (device, offload) = (self.shared.pool.device(), self.offload);
+        let (device, offload) = (self.core.pool.device(), self.offload);
         let mut pins = offload == Offload::Pinned && can_pin(device);
         on_a_stream(device, |stream| {
             for Saved { buffer, stored, .. } in &mut self.blocks {
@@ -321,7 +321,7 @@ impl<B: Backend> Falling<'_, B> {
 
     pub(super) fn commit(mut self) -> SleepReport {
         let mut report = SleepReport::default();
-        *self.shared.offload.lock() = Some(self.offload);
+        *self.core.offload.lock() = Some(self.offload);
         for Saved { cell, buffer, stored } in self.blocks.drain(..) {
             report.freed += buffer.class();
             match &stored {
@@ -346,7 +346,7 @@ impl<B: Backend> Drop for Falling<'_, B> {
 /// Blocks that have memory and contents again, and their backups still. A drop puts them to sleep.
 #[derive(Debug)]
 pub(super) struct Waking<'a, B: Backend> {
-    shared: &'a Shared<B>,
+    core: &'a LooseCore<B>,
     _alone: MutexGuard<'a, ()>,
     blocks: Vec<Restored<B>>,
     mapped: u64,
@@ -358,7 +358,7 @@ impl<B: Backend> Waking<'_, B> {
         if self.blocks.is_empty() {
             return Ok(());
         }
-        let (device, pool) = (self.shared.pool.device(), &self.shared.pool);
+        let (device, pool) = (self.core.pool.device(), &self.core.pool);
         on_a_stream(device, |stream| {
             for Restored { cell, stored, buffer } in &mut self.blocks {
                 let buffer = buffer.insert(pool.allocate(cell.bytes, stream)?);
@@ -373,7 +373,7 @@ impl<B: Backend> Waking<'_, B> {
     }
 
     pub(super) fn commit(mut self) -> WakeReport {
-        *self.shared.offload.lock() = None;
+        *self.core.offload.lock() = None;
         for Restored { cell, buffer, .. } in self.blocks.drain(..) {
             if let Some(buffer) = buffer {
                 *cell.held.lock() = Held::Here(Arc::new(buffer));

@@ -1,7 +1,7 @@
-//! Memory under tags, and the limit that they share.
+//! The sleeper: memory under tags with a common limit.
 
 use super::buffer::SleepBuffer;
-use super::builder::{Callbacks, SleeperBuilder};
+use super::builder::Callbacks;
 use super::group::Group;
 use super::loose::Loose;
 use super::tag;
@@ -20,9 +20,9 @@ use vrampool_backend::{Backend, MemoryKind, fork};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SleepAllocation<'a> {
-    /// What it was allocated under.
+    /// The tag it was allocated under.
     pub tag: &'a str,
-    /// Bytes that were asked for.
+    /// Requested bytes.
     pub bytes: u64,
     /// Where it is on the device, where the device has addresses; a block that is freed asleep may have none.
     pub address: Option<u64>,
@@ -36,18 +36,18 @@ pub struct SleepAllocation<'a> {
 /// no effect and call no hook.
 #[derive(Debug)]
 pub struct Sleeper<B: Backend> {
-    pub(super) shared: ForkArc<Shared<B>>,
+    pub(super) core: ForkArc<SleeperCore<B>>,
 }
 
 impl<B: Backend> Clone for Sleeper<B> {
     fn clone(&self) -> Self {
-        Self { shared: self.shared.clone() }
+        Self { core: self.core.clone() }
     }
 }
 
-/// What a sleeper's handles and its blocks share.
+/// State that a sleeper's handles and blocks share.
 #[derive(Debug)]
-pub(super) struct Shared<B: Backend> {
+pub(super) struct SleeperCore<B: Backend> {
     pub(super) id: u64,
     pub(super) device: B,
     pub(super) kind: MemoryKind,
@@ -61,7 +61,7 @@ pub(super) struct Shared<B: Backend> {
     pub(super) callbacks: Callbacks,
 }
 
-/// Where blocks are.
+/// The location of blocks.
 #[derive(Debug)]
 pub(super) enum Places<B: Backend> {
     /// In a growing arena for each tag.
@@ -71,24 +71,11 @@ pub(super) enum Places<B: Backend> {
 }
 
 impl<B: Backend> Sleeper<B> {
-    /// A sleeper without a limit, as the environment has it.
-    ///
-    /// # Errors
-    /// As [`SleeperBuilder::build`].
-    pub fn new(device: &B) -> Result<Self, Error> {
-        Self::builder(device).build()
-    }
-
-    /// How to make one of your choice.
-    pub fn builder(device: &B) -> SleeperBuilder<B> {
-        SleeperBuilder::new(device)
-    }
-
     /// Opens a scope: what this thread allocates is tagged so until the guard is dropped, or in an inner
     /// scope otherwise. Free memory of the tag is given back first, so that what was loaded under it before
     /// and dropped is not in the way.
     pub fn tag(&self, tag: &str) -> TagScope {
-        let groups = self.shared.groups_by_tag();
+        let groups = self.core.groups_by_tag();
         let known = groups.and_then(|groups| {
             let (tag, group) = groups.get_key_value(tag)?;
             Some((Arc::clone(tag), group.clone()))
@@ -102,13 +89,13 @@ impl<B: Backend> Sleeper<B> {
                 tag
             }
         };
-        TagScope::enter(self.shared.id, &tag)
+        TagScope::enter(self.core.id, &tag)
     }
 
     /// The tag that this thread allocates under now.
     #[must_use]
     pub fn current_tag(&self) -> Arc<str> {
-        tag::current(self.shared.id).unwrap_or_else(|| Arc::from(DEFAULT_TAG))
+        tag::current(self.core.id).unwrap_or_else(|| Arc::from(DEFAULT_TAG))
     }
 
     /// A block of `bytes` bytes (at least 1), under the tag of this thread's innermost [scope](Self::tag),
@@ -142,14 +129,14 @@ impl<B: Backend> Sleeper<B> {
         stream: &B::Stream,
     ) -> Result<SleepBuffer<B>, Error> {
         fork::check()?;
-        let shared = &self.shared;
-        let group = shared.group(tag)?;
+        let core = &self.core;
+        let group = core.group(tag)?;
         let block = match group.allocate(bytes, stream) {
-            Err(error) if error.is_out_of_memory() && shared.relieve() > 0 => group.allocate(bytes, stream),
+            Err(error) if error.is_out_of_memory() && core.relieve() > 0 => group.allocate(bytes, stream),
             outcome => outcome,
         };
-        let buffer = SleepBuffer::new(block?, Arc::clone(tag), bytes, shared.clone());
-        buffer.tell(&shared.callbacks.on_malloc);
+        let buffer = SleepBuffer::new(block?, Arc::clone(tag), bytes, core.clone());
+        buffer.tell(&core.callbacks.on_malloc);
         Ok(buffer)
     }
 
@@ -157,13 +144,13 @@ impl<B: Backend> Sleeper<B> {
     /// has an address or a handle in it (a bind group, a captured graph) must be built anew.
     #[must_use]
     pub fn stable_addresses(&self) -> bool {
-        matches!(self.shared.places, Places::Addresses { .. })
+        matches!(self.core.places, Places::Addresses { .. })
     }
 
     /// The most bytes that are mapped as one piece; `None` where nothing is mapped.
     #[must_use]
     pub fn chunk_bytes(&self) -> Option<u64> {
-        match self.shared.places {
+        match self.core.places {
             Places::Addresses { chunk_bytes, .. } => Some(chunk_bytes),
             Places::Loose(_) => None,
         }
@@ -172,48 +159,48 @@ impl<B: Backend> Sleeper<B> {
     /// The device it is on.
     #[must_use]
     pub fn device(&self) -> &B {
-        &self.shared.device
+        &self.core.device
     }
 
     /// All tags that anything was allocated under, in the order of the alphabet.
     #[must_use]
     pub fn tags(&self) -> Vec<Arc<str>> {
-        self.shared.groups_by_tag().map_or_else(Vec::new, |groups| groups.keys().cloned().collect())
+        self.core.groups_by_tag().map_or_else(Vec::new, |groups| groups.keys().cloned().collect())
     }
 
     /// Whether the memory of a tag can be used; a tag that nothing was allocated under is awake.
     #[must_use]
     pub fn state_of(&self, tag: &str) -> SleepState {
-        match self.shared.groups_by_tag() {
+        match self.core.groups_by_tag() {
             Some(groups) => groups.get(tag).map_or(SleepState::Awake, Group::state),
             None => SleepState::Asleep,
         }
     }
 
-    /// What all tags have. Not one moment's: tags are asked one by one.
+    /// Returns the usage of all tags. Not one consistent snapshot: tags are read one by one.
     pub fn usage(&self) -> SleepUsage {
         let mut usage = SleepUsage::default();
-        self.shared.groups().iter().for_each(|(_, group)| usage += group.usage());
+        self.core.groups().iter().for_each(|(_, group)| usage += group.usage());
         usage
     }
 
-    /// What one tag has.
+    /// Returns the usage of one tag.
     pub fn usage_of(&self, tag: &str) -> SleepUsage {
-        let groups = self.shared.groups_by_tag();
+        let groups = self.core.groups_by_tag();
         groups.and_then(|groups| groups.get(tag).map(Group::usage)).unwrap_or_default()
     }
 
-    /// Gives free memory of all tags that are awake back to the device. Answers how many bytes.
+    /// Releases free memory of all awake tags to the device. Returns the number of bytes.
     ///
     /// # Errors
     /// As [`DeviceArena::release`].
     pub fn trim(&self) -> Result<u64, Error> {
         fork::check()?;
-        self.shared.groups().iter().try_fold(0, |sum, (_, group)| Ok(sum + group.trim()?))
+        self.core.groups().iter().try_fold(0, |sum, (_, group)| Ok(sum + group.trim()?))
     }
 }
 
-impl<B: Backend> Shared<B> {
+impl<B: Backend> SleeperCore<B> {
     /// `None` in a forked child, where the lock may be held for ever.
     fn groups_by_tag(&self) -> Option<MutexGuard<'_, BTreeMap<Arc<str>, Group<B>>>> {
         (!fork::is_child()).then(|| self.groups.lock())
@@ -243,7 +230,7 @@ impl<B: Backend> Shared<B> {
         Ok(group)
     }
 
-    /// Gives free memory of all tags back, because there is too little. Answers how many bytes.
+    /// Releases free memory of all tags when memory is insufficient. Returns the number of bytes.
     pub(super) fn relieve(&self) -> u64 {
         let groups = self.groups();
         let freed = groups.iter().map(|(tag, group)| {

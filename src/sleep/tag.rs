@@ -1,11 +1,11 @@
-//! Which tag a thread allocates under.
+//! The tag that a thread allocates under.
 
 use std::cell::RefCell;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What is allocated outside any scope is tagged so.
+/// The tag of allocations outside any scope.
 pub const DEFAULT_TAG: &str = "default";
 
 /// Tags that a [wake of some tags](super::Wake::Tags) leaves asleep unless it names them. What has another

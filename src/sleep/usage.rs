@@ -1,4 +1,4 @@
-//! What is mapped, live and asleep.
+//! Usage figures: mapped, live and sleeping bytes.
 
 use std::ops::AddAssign;
 

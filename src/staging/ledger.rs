@@ -1,4 +1,4 @@
-//! How many pinned bytes there may be: numbers, of which the host's memory is read from the system.
+//! The account of pinned bytes and its limit, which depends on the host's memory.
 
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -101,7 +101,7 @@ impl PinnedLedger {
 }
 
 impl PinnedReservation {
-    /// How many bytes.
+    /// Returns the number of bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes

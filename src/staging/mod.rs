@@ -1,5 +1,5 @@
-//! Pinned blocks that copies go through, as many as a bound allows: who gets none waits, or goes another way.
-//! A broker's runs have them, and a [`Stager`](crate::Stager).
+//! Pinned blocks for staged copies, up to a limit. Without a free block a caller waits or copies directly.
+//! The runs of a broker and the [`Stager`](crate::Stager) use them.
 
 pub(crate) mod ledger;
 pub(crate) mod stager;
@@ -17,7 +17,7 @@ use vrampool_backend::{Backend, BackendError, Capabilities, Event, Memory, Place
 /// complete.
 const NAP: Duration = Duration::from_micros(200);
 
-/// How large blocks are, and how many there may be. Bytes; sizes are powers of two.
+/// Block sizes and the limit on their number. Bytes; sizes are powers of two.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BlockBounds {
     pub(crate) smallest: u64,
@@ -51,22 +51,22 @@ struct Blocks<B: Backend> {
 
 #[derive(Debug)]
 struct Parked<B: Backend> {
-    block: Block<B>,
+    block: PinnedBlock<B>,
     /// The copy that still uses it, perhaps.
     busy: Option<Arc<B::Event>>,
 }
 
 /// A pinned block in somebody's hands.
 #[derive(Debug)]
-pub(crate) struct Block<B: Backend> {
+pub(crate) struct PinnedBlock<B: Backend> {
     pub(crate) memory: B::Memory,
     reservation: PinnedReservation,
 }
 
-/// What there is for one who asks.
+/// The available memory for a request.
 #[derive(Debug)]
 pub(crate) enum Answer<B: Backend> {
-    Block(Block<B>),
+    Block(PinnedBlock<B>),
     /// None now; one will come back.
     Later,
     /// None ever: there is no pinned memory.
@@ -95,7 +95,7 @@ impl<B: Backend> Staging<B> {
         (blocks.bytes, blocks.peak)
     }
 
-    /// How often one who asked had to wait.
+    /// Returns the number of requests that had to wait.
     pub(crate) fn waits(&self) -> u64 {
         self.blocks.lock().waits
     }
@@ -177,17 +177,17 @@ impl<B: Backend> Staging<B> {
 
     /// A block of `size` bytes, which are counted already; out of memory where the ledger refuses as well.
     /// The only one is forced.
-    fn make(&self, size: u64, is_only: bool) -> Result<Block<B>, BackendError> {
+    fn make(&self, size: u64, is_only: bool) -> Result<PinnedBlock<B>, BackendError> {
         let reservation = self.ledger.reserve(size);
         let is_forced = is_only && self.bounds.grants_first;
         let reservation =
             if is_forced { reservation.or_else(|| Some(self.ledger.force(size))) } else { reservation };
         let reservation = reservation.ok_or(BackendError::OutOfMemory { requested: size, free: None })?;
         let memory = self.device.allocate(size, Placement::HostVisible.into())?;
-        Ok(Block { memory, reservation })
+        Ok(PinnedBlock { memory, reservation })
     }
 
-    /// What was refused may be granted now.
+    /// Notifies waiting requests that they may succeed now.
     pub(crate) fn ask_again(&self) {
         self.blocks.lock().is_refused = false;
     }
@@ -199,20 +199,20 @@ impl<B: Backend> Staging<B> {
     }
 
     /// Gives a block back, which a copy before `busy` may still use.
-    pub(crate) fn park(&self, mut block: Block<B>, busy: Option<Arc<B::Event>>) {
+    pub(crate) fn park(&self, mut block: PinnedBlock<B>, busy: Option<Arc<B::Event>>) {
         block.reservation.set_retained(true);
         self.blocks.lock().parked.push(Parked { block, busy });
         self.returned.notify_all();
     }
 
     /// A block of which nobody knows whether it is still used: it is dropped, which is safe.
-    pub(crate) fn drop_block(&self, block: Block<B>) {
+    pub(crate) fn drop_block(&self, block: PinnedBlock<B>) {
         let size = block.memory.len();
         drop(block);
         self.forget(size);
     }
 
-    /// Gives back to the device what no copy uses. Answers how many bytes that were.
+    /// Releases idle blocks to the device. Returns the number of bytes.
     pub(crate) fn trim(&self) -> u64 {
         let mut idle = Vec::new();
         let mut blocks = self.blocks.lock();

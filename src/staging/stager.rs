@@ -1,7 +1,7 @@
-//! Pinned staging: uploads that do not block the host behind the work on the stream.
+//! Uploads through pinned blocks, which do not block the host while work on the stream is pending.
 
 use super::ledger::PinnedLedger;
-use super::{Answer, Block, BlockBounds, Staging};
+use super::{Answer, BlockBounds, PinnedBlock, Staging};
 use crate::environment;
 use crate::environment::{Lookup, Settings};
 use crate::error::Error;
@@ -15,7 +15,7 @@ const DEFAULT_BYTES: u64 = 512 << 20;
 /// The largest: no slice is longer.
 const LARGEST_SLOT: u64 = 1 << 63;
 
-/// How an upload went.
+/// The outcome of an upload.
 #[derive(Debug)]
 pub enum Upload<E> {
     /// By a pinned slot, without blocking. The event completes when the bytes are on the device.
@@ -121,7 +121,7 @@ impl<B: Backend> Stager<B> {
 
     fn stage(
         &self,
-        slot: Block<B>,
+        slot: PinnedBlock<B>,
         stream: &B::Stream,
         source: &[u8],
         destination: RegionMut<'_, B::Memory>,

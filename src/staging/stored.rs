@@ -1,4 +1,4 @@
-//! Host memory that holds what a device's memory held.
+//! Host memory that holds a copy of device memory.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use vrampool_backend::{Backend, BackendError, Capabilities, Memory, Placement, Region, RegionMut};

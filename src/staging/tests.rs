@@ -13,7 +13,7 @@ fn staging(budget: u64, max_bytes: u64) -> Staging<HostDevice> {
     Staging::new(&HostDevice::new(), PinnedLedger::new(budget), bounds)
 }
 
-fn block(staging: &Staging<HostDevice>, bytes: u64) -> Block<HostDevice> {
+fn block(staging: &Staging<HostDevice>, bytes: u64) -> PinnedBlock<HostDevice> {
     match staging.try_block(bytes).expect("no failure") {
         Answer::Block(block) => block,
         answer => panic!("{answer:?}"),

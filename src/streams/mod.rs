@@ -1,4 +1,4 @@
-//! Order between streams: who uses a block (`users`), and what a captured stream may not be made to do
+//! Order between streams: the streams that use a block (`users`), and the operations that a capture forbids
 //! (`order`).
 
 pub(crate) mod order;

@@ -11,7 +11,7 @@ pub(crate) struct Need {
     pub(crate) class: u64,
 }
 
-/// What a stream waits for.
+/// The point that a stream waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum After {
     /// Contents that another stream wrote: there are none if its work failed.

@@ -1,4 +1,4 @@
-//! Which streams use a block besides the one that got it or wrote it last.
+//! The streams that use a block, other than its owner and its last writer.
 //!
 //! Most of these streams are ordered after the last writer. The exceptions are streams that were only
 //! registered, and streams that are ordered only within a capture that has ended.

@@ -22,6 +22,12 @@ pub(crate) use loom::sync::atomic::AtomicU64;
 #[cfg(not(model))]
 pub(crate) use std::sync::atomic::AtomicU64;
 
+/// The system's clock, or a browser's: the standard library has none there.
+#[cfg(not(all(target_family = "wasm", target_os = "unknown")))]
+pub(crate) use std::time::Instant;
+#[cfg(all(target_family = "wasm", target_os = "unknown"))]
+pub(crate) use web_time::Instant;
+
 /// What outlives a pool, and so a model's run: no model follows it.
 pub(crate) use parking_lot::{Condvar as GlobalCondvar, Mutex as GlobalMutex};
 pub(crate) use std::sync::atomic::AtomicU64 as GlobalU64;
@@ -142,6 +148,24 @@ mod real {
             guard
         }
 
+        /// As [`wait`](Self::wait), for at most so long.
+        pub(crate) fn wait_at_most<'a, T>(
+            &self,
+            guard: MutexGuard<'a, T>,
+            time: Duration,
+        ) -> MutexGuard<'a, T> {
+            let mutex = guard.mutex;
+            self.waiting.fetch_add(1, Relaxed);
+            let mut notices = self.notices.lock();
+            let known = *notices;
+            drop(guard);
+            self.sleepers.wait_while_for(&mut notices, |notices| *notices == known, time);
+            drop(notices);
+            let guard = mutex.lock();
+            self.waiting.fetch_sub(1, Relaxed);
+            guard
+        }
+
         #[inline]
         pub(crate) fn notify_all(&self) {
             if self.waiting.load(Relaxed) > 0 {
@@ -207,6 +231,15 @@ mod modelled {
 
         pub(crate) fn wait<'a, T>(&self, mut guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
             guard.0 = guard.0.take().and_then(|held| self.0.wait(held).ok());
+            guard
+        }
+
+        /// A model has no time to wait for.
+        pub(crate) fn wait_at_most<'a, T>(
+            &self,
+            guard: MutexGuard<'a, T>,
+            _time: std::time::Duration,
+        ) -> MutexGuard<'a, T> {
             guard
         }
 

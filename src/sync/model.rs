@@ -1,7 +1,8 @@
 //! Every interleaving of a few threads at the pool, by a model checker: refill, exchange, frees on other
 //! threads, trims, threads' ends and the pool's keep the caps at every instant, and lose nothing.
 //!
-//! `RUSTFLAGS="--cfg model" cargo test --lib --release --no-default-features --target-dir target/model model::`
+//! `RUSTFLAGS="--cfg model" cargo test --lib --release --no-default-features --target-dir target/model
+//! model::`
 
 use crate::cache::magazine;
 use crate::pool::Pool;
@@ -159,7 +160,7 @@ impl Scene {
     }
 
     /// A look from above, which must be right whatever else goes on.
-    fn look(&self) {
+    fn observe(&self) {
         let (stats, caps) = (self.pool.stats(), self.caps);
         assert!(
             stats.bytes_cached <= caps.cached * CLASS && stats.peak_cached <= caps.cached * CLASS,
@@ -172,7 +173,7 @@ impl Scene {
 
     /// When all is quiet: what is there is what is taken, and all of it can be had back.
     fn rest(&self, live: u64) {
-        self.look();
+        self.observe();
         let stats = self.pool.stats();
         assert_eq!((stats.live_buffers, stats.bytes_live), (live, live * CLASS), "{stats:?}");
         assert_eq!(stats.bytes_held, stats.bytes_live + stats.bytes_cached);
@@ -219,7 +220,7 @@ fn refill_and_exchange() {
             move || work(&scene)
         });
         work(&scene);
-        scene.look();
+        scene.observe();
         other.join().expect("no panic");
         scene.rest(0);
     });
@@ -239,7 +240,7 @@ fn free_on_another_thread() {
             }
         });
         drop(scene.allocate());
-        scene.look();
+        scene.observe();
         other.join().expect("no panic");
         handed_over.lock().expect("no panic").clear();
         scene.rest(0);
@@ -259,7 +260,7 @@ fn trim() {
             }
         });
         scene.pool.trim();
-        scene.look();
+        scene.observe();
         other.join().expect("no panic");
         scene.rest(0);
     });
@@ -278,7 +279,7 @@ fn thread_end() {
             }
         });
         let mine = scene.allocate();
-        scene.look();
+        scene.observe();
         let live = mine.is_some();
         other.join().expect("no panic");
         scene.rest(u64::from(live));
@@ -336,7 +337,7 @@ fn memory_pressure() {
         let scene = Scene::new(Caps { cached: 4, bucket: 1, limit: 1 });
         let work = |scene: &Scene| {
             drop(scene.allocate());
-            scene.look();
+            scene.observe();
         };
         let other = spawn({
             let scene = Arc::clone(&scene);
@@ -366,7 +367,7 @@ fn three_threads() {
             }),
         ];
         drop(scene.allocate());
-        scene.look();
+        scene.observe();
         for other in others {
             other.join().expect("no panic");
         }

@@ -1,4 +1,4 @@
-//! Writing and verifying by the kernels that come with backends, and on a device that is chosen at run time.
+//! Writing and verifying memory with the test kernels of the backend of an `AnyDevice`.
 #![allow(unused_variables, reason = "no backend may be compiled in")]
 
 #[cfg(feature = "host")]
@@ -68,7 +68,7 @@ impl AnyTouch {
     /// For `device`, whose kernels it may have to compile.
     ///
     /// # Errors
-    /// What the driver reports.
+    /// Errors that the driver reports.
     pub fn load(device: &AnyDevice) -> Result<Self, BackendError> {
         match *device {
             #[cfg(feature = "cuda")]

@@ -1,4 +1,4 @@
-//! Writing and verifying on the host device.
+//! Writing and verifying memory on the host device.
 
 use super::touch::Touch;
 use vrampool_backend::{BackendError, Region, RegionMut};

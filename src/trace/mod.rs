@@ -73,14 +73,13 @@ mod worker;
 
 pub use crate::recorder::Recorder;
 pub use any_touch::AnyTouch;
+pub use file::bounds::{MAX_LINE, MAX_STREAMS};
 pub use file::doubt::{Doubt, Warning};
 pub use file::error::{Fault, TraceError};
 pub use file::event::{Event, Op};
 pub use file::export::{Export, ExportError, Losses};
 pub use file::format::{Format, UnknownFormat};
 pub use file::import::Import;
-pub use file::ledger::MAX_STREAMS;
-pub use file::lines::MAX_LINE;
 pub use file::other_devices::OtherDevices;
 pub use file::reader::{Limits, Trace};
 pub use file::summary::{SizeRange, Summary};

@@ -1,4 +1,4 @@
-//! A trace as the steps of a replay: places in a table instead of ids, streams numbered from 0.
+//! A trace compiled to replay steps: table indices instead of ids, streams numbered from 0.
 
 use super::file::event::Op;
 use super::file::reader::Trace;
@@ -27,9 +27,9 @@ pub(crate) enum Step {
 pub(crate) struct Program {
     /// The n-th is the trace's n-th event.
     pub(crate) steps: Vec<Step>,
-    /// How many slots there are: as many as buffers are ever live at once.
+    /// Number of slots: the peak number of live buffers.
     pub(crate) slots: usize,
-    /// How many streams there are.
+    /// Number of streams.
     pub(crate) streams: usize,
 }
 

@@ -1,4 +1,4 @@
-//! A trace driven through a pool, and measured.
+//! Replaying a trace through a pool, and measuring it.
 
 use super::file::reader::Trace;
 use super::program::Program;
@@ -63,7 +63,7 @@ impl Replay {
         self
     }
 
-    /// How often the trace is replayed, one time after the other. Default: 1.
+    /// Sets the number of consecutive passes. Default: 1.
     pub fn passes(mut self, passes: u32) -> Self {
         self.passes = passes;
         self

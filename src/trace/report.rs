@@ -1,4 +1,4 @@
-//! What a replay measures, and why one fails.
+//! Measurements and errors of a replay.
 
 use crate::error::Error;
 use std::io;
@@ -10,9 +10,9 @@ use vrampool_backend::BackendError;
 #[non_exhaustive]
 #[must_use]
 pub struct Pass {
-    /// Which one of the run, from 0.
+    /// Number of the pass, from 0.
     pub index: u32,
-    /// How many threads replayed the trace, each of them all of it.
+    /// Number of threads, each of which replayed the whole trace.
     pub threads: u32,
     /// Allocations and frees, of all threads together.
     pub ops: u64,
@@ -31,7 +31,7 @@ pub struct Pass {
     pub hit_rate: f64,
     /// Calls of the driver, as [`PoolStats::driver_calls`](crate::PoolStats::driver_calls) counts them.
     pub driver_calls: u64,
-    /// What a virtual source's calls of the driver took.
+    /// Time in driver calls of a virtual source.
     pub mapping_time: Duration,
     /// Waits that the pool put between streams.
     pub stream_waits: u64,
@@ -82,12 +82,12 @@ pub enum ReplayError {
         trace: String,
         /// In which pass, from 0.
         pass: u32,
-        /// What failed.
+        /// The cause.
         source: Error,
     },
     /// The device has no stream for each of the trace's, for each thread.
     #[error(
-        "{trace}: {streams} streams were needed and {made} could be made: {source}; replay with fewer threads"
+        "{trace}: {streams} streams are needed, but only {made} could be created: {source}; replay with fewer threads"
     )]
     Streams {
         /// The trace's name.

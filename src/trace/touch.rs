@@ -1,4 +1,4 @@
-//! What a replay can do with the memory that it gets, so that memory which is handed out too early shows.
+//! Writing and verifying memory during a replay, which detects memory that is handed out too early.
 
 use crate::error::Error;
 use crate::pool::buffer::Buffer;
@@ -12,7 +12,7 @@ pub trait Touch<B: Backend>: fmt::Debug + Sync {
     /// Writes `bytes` so that it can be told which `seed` wrote them, and where.
     ///
     /// # Errors
-    /// What the device reports.
+    /// Errors that the device reports.
     fn write(
         &self,
         stream: &B::Stream,
@@ -24,7 +24,7 @@ pub trait Touch<B: Backend>: fmt::Debug + Sync {
     /// writes them.
     ///
     /// # Errors
-    /// What the device reports.
+    /// Errors that the device reports.
     fn verify(
         &self,
         stream: &B::Stream,
@@ -39,7 +39,7 @@ const COUNT: u64 = size_of::<u64>() as u64;
 
 /// Who wrote what into one worker's buffers, and what was found wrong.
 #[derive(Debug)]
-pub(crate) struct Marks<'a, B: Backend> {
+pub(crate) struct Verifier<'a, B: Backend> {
     touch: &'a dyn Touch<B>,
     device: B,
     /// A count for each stream, so that streams need not wait for each other.
@@ -49,7 +49,7 @@ pub(crate) struct Marks<'a, B: Backend> {
     next_seed: u64,
 }
 
-impl<'a, B: Backend> Marks<'a, B> {
+impl<'a, B: Backend> Verifier<'a, B> {
     /// For so many slots. Seeds begin at `first_seed`.
     pub(crate) fn new(
         touch: &'a dyn Touch<B>,
@@ -90,7 +90,7 @@ impl<'a, B: Backend> Marks<'a, B> {
         Ok(self.touch.write(stream, buffer.on_mut(stream)?, self.writers[slot].0)?)
     }
 
-    /// Which stream wrote the buffer in a slot.
+    /// Returns the stream that wrote the buffer in a slot.
     pub(crate) fn writer(&self, slot: usize) -> u16 {
         self.writers[slot].1
     }

@@ -1,15 +1,15 @@
-//! One thread's part in a replay.
+//! One thread of a replay.
 
 use super::program::{Program, Step};
-use super::touch::{Marks, Touch};
+use super::touch::{Touch, Verifier};
 use crate::error::Error;
 use crate::pool::Pool;
 use crate::pool::buffer::Buffer;
+use crate::sync::Instant;
 use std::io;
 use std::sync::Barrier;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{Builder, Scope, ScopedJoinHandle};
-use std::time::Instant;
 use vrampool_backend::Backend;
 
 /// Streams of its own, and the buffers that are live.
@@ -19,10 +19,10 @@ pub(crate) struct Worker<'a, B: Backend> {
     pool: &'a Pool<B>,
     streams: Vec<B::Stream>,
     slots: Vec<Option<Buffer<B>>>,
-    marks: Option<Marks<'a, B>>,
+    verifier: Option<Verifier<'a, B>>,
 }
 
-/// How one thread's part in a pass went.
+/// The result of one thread in a pass.
 #[derive(Debug)]
 pub(crate) struct Lap {
     pub(crate) began: Instant,
@@ -40,21 +40,21 @@ pub(crate) struct Halt {
 impl<'a, B: Backend> Worker<'a, B> {
     /// `streams` has one for each of the program's.
     pub(crate) fn new(program: &'a Program, pool: &'a Pool<B>, streams: Vec<B::Stream>) -> Self {
-        Self { program, pool, streams, slots: (0..program.slots).map(|_| None).collect(), marks: None }
+        Self { program, pool, streams, slots: (0..program.slots).map(|_| None).collect(), verifier: None }
     }
 
     /// The same, writing and verifying all that it gets. No two workers have the same `first_seed`, nor one
     /// within 2⁴⁸.
     pub(crate) fn touching(mut self, touch: &'a dyn Touch<B>, first_seed: u64) -> Result<Self, Error> {
         let Self { program, pool, streams, .. } = &self;
-        self.marks = Some(Marks::new(touch, pool.device(), streams, program.slots, first_seed)?);
+        self.verifier = Some(Verifier::new(touch, pool.device(), streams, program.slots, first_seed)?);
         Ok(self)
     }
 
     /// Replays the program. What it does not free stays live, also after an error.
     pub(crate) fn run(&mut self) -> Lap {
         let began = Instant::now();
-        let outcome = if self.marks.is_some() { self.steps(Self::touch) } else { self.steps(Self::step) };
+        let outcome = if self.verifier.is_some() { self.steps(Self::touch) } else { self.steps(Self::step) };
         Lap { began, ended: Instant::now(), outcome }
     }
 
@@ -70,15 +70,15 @@ impl<'a, B: Backend> Worker<'a, B> {
     /// Drops what is still live. Answers how many bytes were not as they were written, if anybody looked.
     pub(crate) fn clear(&mut self) -> Result<Option<u64>, Error> {
         let mut outcome = Ok(None);
-        if let Some(marks) = &self.marks {
+        if let Some(verifier) = &self.verifier {
             let verified = self.slots.iter().enumerate().try_for_each(|(slot, buffer)| match buffer {
                 Some(buffer) => {
-                    let writer = marks.writer(slot);
-                    marks.verify(slot, buffer, writer, &self.streams[usize::from(writer)])
+                    let writer = verifier.writer(slot);
+                    verifier.verify(slot, buffer, writer, &self.streams[usize::from(writer)])
                 }
                 None => Ok(()),
             });
-            outcome = verified.and_then(|()| marks.settle(&self.streams).map(Some));
+            outcome = verified.and_then(|()| verifier.settle(&self.streams).map(Some));
         }
         self.slots.fill_with(|| None);
         outcome
@@ -104,12 +104,12 @@ impl<'a, B: Backend> Worker<'a, B> {
 impl<B: Backend> Worker<'_, B> {
     /// A step, and what it gets is written, and what it frees verified before, on the stream of the free.
     fn touch(&mut self, step: Step) -> Result<(), Error> {
-        let Self { pool, streams, slots, marks: Some(marks), .. } = self else { return Ok(()) };
+        let Self { pool, streams, slots, verifier: Some(verifier), .. } = self else { return Ok(()) };
         match step {
             Step::Allocate { size, slot, stream: number } => {
                 let (slot, stream) = (slot as usize, &streams[usize::from(number)]);
                 let mut buffer = pool.allocate(size, stream)?;
-                marks.write(slot, &mut buffer, number, stream)?;
+                verifier.write(slot, &mut buffer, number, stream)?;
                 slots[slot] = Some(buffer);
             }
             Step::Free { slot } | Step::FreeOn { slot, .. } => {
@@ -117,9 +117,9 @@ impl<B: Backend> Worker<'_, B> {
                 if let Some(buffer) = slots[slot].take() {
                     let by = match step {
                         Step::FreeOn { stream, .. } => stream,
-                        _ => marks.writer(slot),
+                        _ => verifier.writer(slot),
                     };
-                    marks.verify(slot, &buffer, by, &streams[usize::from(by)])?;
+                    verifier.verify(slot, &buffer, by, &streams[usize::from(by)])?;
                 }
             }
         }
@@ -191,7 +191,7 @@ impl<'scope> Hand<'scope> {
         }
     }
 
-    /// Makes it drop what is live, and waits until it has. Answers as [`Worker::clear`].
+    /// Drops its live buffers, and waits for that. Returns the same as [`Worker::clear`].
     pub(crate) fn clear(&self) -> io::Result<Result<Option<u64>, Error>> {
         self.order(Order::Clear)?;
         match self.replies.recv() {

@@ -6,6 +6,7 @@ use vrampool::backend::DeviceKind;
 use vrampool::broker::{ArrayRequest, Broker, BrokerError, ChunkError, Client, Share, Warning};
 use vrampool::host::HostDevice;
 use vrampool::{Backend, Event, Placement};
+use vrampool_test_support::close_gate;
 
 fn bytes(label: &str, count: u64) -> ArrayRequest {
     ArrayRequest::scratch(label, [count], 1)
@@ -131,15 +132,14 @@ fn test_active_cap_chunks_with_free_device_memory() {
 fn test_active_cap_chunking_leaves_unrelated_stream_running() {
     let device = device(100 * MIB);
     let (broker, _) = broker(&device);
-    let (go, wait) = std::sync::mpsc::channel::<()>();
     let stuck = broker.stream("unrelated").expect("a stream");
-    stuck.launch([], [], move |[], []: [&mut [u8]; 0]| wait.recv().expect("the test sends")).expect("queued");
+    let open = close_gate(&stuck);
     let behind = device.record(&stuck).expect("recorded");
     let capped = broker.register(Client::new("capped").share(Share::Fixed(0.1))).expect("a client");
     capped.queue(bytes("x", 30 * MIB)).expect("queued");
     let plan = broker.commit("default").expect("it fits in three");
     assert_eq!((plan.partition().chunks(), behind.is_complete()), (3, Ok(false)));
-    go.send(()).expect("the kernel waits");
+    drop(open);
     device.synchronize(&stuck).expect("no failure");
 }
 

@@ -15,6 +15,7 @@ use super::{MIB, Squarer, broker, device};
 use vrampool::Backend;
 use vrampool::broker::{ArrayRequest, Broker, BrokerError, Client, Share};
 use vrampool::host::{Call, HostDevice};
+use vrampool_test_support::close_gate;
 
 /// #567 and #576.
 #[test]
@@ -95,12 +96,11 @@ fn an_eviction_leaves_what_is_spilled() {
 fn a_run_waits_for_its_own_streams_alone() {
     let device = device(MIB);
     let (broker, _) = broker(&device);
-    let (go, wait) = std::sync::mpsc::channel::<()>();
     let stuck = broker.stream("stuck").expect("a stream");
-    stuck.launch([], [], move |[], []: [&mut [u8]; 0]| wait.recv().expect("the test sends")).expect("queued");
+    let open = close_gate(&stuck);
     let squarer = Squarer::new(&broker, Client::new("client"), 100_000);
     squarer.run(&broker.commit("default").expect("it fits")).expect("the other stream is nobody's business");
-    go.send(()).expect("the kernel waits");
+    drop(open);
     device.synchronize(&stuck).expect("no failure");
 }
 

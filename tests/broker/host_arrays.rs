@@ -3,6 +3,7 @@
 use super::{MIB, Squarer, device, floats, numbers};
 use vrampool::broker::{Broker, BrokerError, Client, HostBacking, HostSource};
 use vrampool::{Backend, BackendError, Event};
+use vrampool_test_support::close_gate;
 
 #[test]
 fn test_choose_host_memory_type_applies_policy() {
@@ -95,9 +96,8 @@ fn test_host_spill_does_not_wait_for_unrelated_stream() {
     let device = device(200_000);
     let broker =
         Broker::builder(&device).staging(64 << 10, 64 << 10).spill_threshold(1).build().expect("a broker");
-    let (go, wait) = std::sync::mpsc::channel::<()>();
     let stuck = broker.stream("unrelated").expect("a stream");
-    stuck.launch([], [], move |[], []: [&mut [u8]; 0]| wait.recv().expect("the test sends")).expect("queued");
+    let open = close_gate(&stuck);
     let behind = device.record(&stuck).expect("recorded");
     let squarer = Squarer::new(&broker, Client::new("client"), 50_000);
     let plan = broker.commit("default").expect("it fits in parts");
@@ -108,7 +108,7 @@ fn test_host_spill_does_not_wait_for_unrelated_stream() {
     run.run(|chunk, stream| squarer.work(chunk, stream)).expect("the other is nobody's business");
     assert_eq!(behind.is_complete(), Ok(false));
     assert!(broker.stats().peak_staging <= 64 << 10);
-    go.send(()).expect("the kernel waits");
+    drop(open);
     device.synchronize(&stuck).expect("no failure");
 }
 

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use vrampool::broker::{ArrayRequest, Broker, BrokerError, Client, ClientHandle, Share};
 use vrampool::host::{Call, HostDevice};
 use vrampool::{Backend, Placement};
+use vrampool_test_support::close_gate;
 
 /// A client in a group of its name, with one array that cannot be cut, and a count of how often that was
 /// taken back.
@@ -40,14 +41,11 @@ fn test_inflight_owner_is_not_evicted() {
     assert!(matches!(error, BrokerError::Chunk(_)), "{error}");
     // Work that is enqueued and not done is in flight as well.
     let stream = broker.stream("working").expect("a stream");
-    let (go, wait) = std::sync::mpsc::channel::<()>();
-    stream
-        .launch([], [], move |[], []: [&mut [u8]; 0]| wait.recv().expect("the test sends"))
-        .expect("queued");
+    let open = close_gate(&stream);
     working.end_work(&stream).expect("recorded");
     assert!(broker.commit("needy").is_err());
     assert_eq!(taken.load(Relaxed), 0);
-    go.send(()).expect("the kernel waits");
+    drop(open);
     broker.device().synchronize(&stream).expect("no failure");
     assert!(broker.commit("needy").is_ok());
     assert_eq!(taken.load(Relaxed), 1);

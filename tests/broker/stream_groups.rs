@@ -10,6 +10,7 @@ use super::{MIB, broker, device};
 use vrampool::broker::{ArrayRequest, Broker, Client, ClientHandle, ClientId, DEFAULT_GROUP};
 use vrampool::host::{Call, HostDevice, HostStream};
 use vrampool::{Backend, Stream};
+use vrampool_test_support::close_gate;
 
 fn register(broker: &Broker<HostDevice>, group: &str) -> ClientHandle<HostDevice> {
     broker.register(Client::new("client").group(group)).expect("a client")
@@ -229,10 +230,9 @@ fn test_reinit_streams_replaces_all() {
 #[test]
 fn no_group_has_a_stream_that_waits_for_others() {
     let (broker, _) = broker(&device(MIB));
-    let (go, wait) = std::sync::mpsc::channel::<()>();
     let stuck = stream(&broker, "stuck");
-    stuck.launch([], [], move |[], []: [&mut [u8]; 0]| wait.recv().expect("the test sends")).expect("queued");
+    let open = close_gate(&stuck);
     broker.device().synchronize(&stream(&broker, DEFAULT_GROUP)).expect("no failure");
-    go.send(()).expect("the kernel waits");
+    drop(open);
     broker.device().synchronize(&stuck).expect("no failure");
 }

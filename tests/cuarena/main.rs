@@ -17,10 +17,10 @@ mod regions;
 mod untested;
 
 use probe::Probe;
-use std::sync::mpsc::{Sender, channel};
 use vrampool::arena::{SpanState, Zone};
 use vrampool::host::{DeviceKind, HostDevice, HostMemory, HostStream};
 use vrampool::{ArenaBuffer, ArenaBuilder, Backend, DeviceArena, Placement};
+use vrampool_test_support::{close_gate, pattern};
 
 const KB: u64 = 1 << 10;
 const MB: u64 = 1 << 20;
@@ -73,13 +73,6 @@ fn probed(limit: u64) -> Setup<Probe> {
     Setup::on(Probe::new(discrete()), |builder| builder.limit(limit).memory(Placement::Device))
 }
 
-/// Bytes that tell every seed and every position.
-fn pattern(seed: u64, bytes: u64) -> Vec<u8> {
-    let mut pattern = vec![0; bytes as usize];
-    fastrand::Rng::with_seed(seed).fill(&mut pattern);
-    pattern
-}
-
 fn contents<B: Backend>(buffer: &ArenaBuffer<B>, stream: &B::Stream) -> Vec<u8> {
     let mut bytes = vec![0; buffer.len() as usize];
     buffer.read(stream, &mut bytes).expect("no fault");
@@ -89,16 +82,6 @@ fn contents<B: Backend>(buffer: &ArenaBuffer<B>, stream: &B::Stream) -> Vec<u8> 
 /// Whether it still has the pattern. Not an `assert_eq`, which would print megabytes.
 fn holds<B: Backend>(buffer: &ArenaBuffer<B>, stream: &B::Stream, seed: u64) -> bool {
     contents(buffer, stream) == pattern(seed, buffer.len())
-}
-
-/// Holds all later work on `stream` back until the sender is dropped.
-fn close_gate(stream: &HostStream) -> Sender<()> {
-    let (open, gate) = channel::<()>();
-    let hold = move |[]: [&[u8]; 0], []: [&mut [u8]; 0]| {
-        let _ = gate.recv();
-    };
-    stream.launch([], [], hold).expect("queued");
-    open
 }
 
 /// Panics unless pieces follow each other without gap or free neighbours, and the sums are those of the

@@ -1,14 +1,14 @@
 //! A pool over the driver's own: in the order of streams, and nothing of others' touched.
 
 use crate::MIB;
-use crate::gpu;
-use vrampool::cuda::{CudaStream, DriverPool, PoolHandle};
+use vrampool::cuda::{CudaDevice, CudaStream, DriverPool, PoolHandle};
 use vrampool::{Backend, Memory, Placement, Pool, Source};
+use vrampool_test_support::{require, streams};
 
 #[test]
 fn a_miss_is_the_drivers_and_what_is_trimmed_is_free_again() {
-    let Some(device) = gpu::device() else { return };
-    let [stream]: [CudaStream; 1] = gpu::streams(&device);
+    let Some(device) = require("cuda", || CudaDevice::open(0)) else { return };
+    let [stream]: [CudaStream; 1] = streams(&device);
     let pool = Pool::builder(&device).source(Source::Driver).build().expect("a pool");
     let drivers = DriverPool::new(&device, PoolHandle::Current).expect("a pool");
     // Other tests use the driver's pool too.
@@ -29,8 +29,8 @@ fn a_miss_is_the_drivers_and_what_is_trimmed_is_free_again() {
 /// The driver has no pool of pinned or managed memory.
 #[test]
 fn other_kinds_come_from_the_device() {
-    let Some(device) = gpu::device() else { return };
-    let [stream]: [CudaStream; 1] = gpu::streams(&device);
+    let Some(device) = require("cuda", || CudaDevice::open(0)) else { return };
+    let [stream]: [CudaStream; 1] = streams(&device);
     let pool = Pool::builder(&device).source(Source::Driver).build().expect("a pool");
     for placement in [Placement::HostVisible, Placement::Managed] {
         let mut buffer = pool.allocate_kind(4096, placement, &stream).expect("memory");
@@ -43,7 +43,7 @@ fn other_kinds_come_from_the_device() {
 
 #[test]
 fn pools_of_two_threads_and_streams_do_not_mix() {
-    let Some(device) = gpu::device() else { return };
+    let Some(device) = require("cuda", || CudaDevice::open(0)) else { return };
     let pool = Pool::builder(&device).source(Source::Driver).build().expect("a pool");
     std::thread::scope(|scope| {
         for value in 1..=4u8 {

@@ -1,10 +1,11 @@
 //! Metrics name a GPU as NVIDIA's own tools do, so that they join with those of its DCGM exporter.
 
-use crate::gpu;
 use metrics_exporter_prometheus::PrometheusBuilder;
 use vrampool::any::AnyDevice;
+use vrampool::cuda::CudaDevice;
 use vrampool::metrics::publish;
 use vrampool::{Backend, Pool};
+use vrampool_test_support::require;
 
 /// `GPU-`, and hexadecimal digits in groups of 8, 4, 4, 4 and 12.
 fn is_uuid(label: &str) -> bool {
@@ -26,7 +27,7 @@ fn label_of<B: Backend>(device: &B) -> String {
 
 #[test]
 fn the_label_of_a_gpu_is_its_uuid() {
-    let Some(device) = gpu::device() else { return };
+    let Some(device) = require("cuda", || CudaDevice::open(0)) else { return };
     let label = label_of(&device);
     assert!(is_uuid(&label), "{label}");
     assert_eq!(label, device.uuid().to_string());

@@ -2,10 +2,6 @@
 //! says so, where there is none.
 #![cfg(feature = "cuda")]
 
-#[path = "../audit/mod.rs"]
-mod audit;
-mod gpu;
-
 mod driver_pool;
 #[cfg(feature = "prometheus")]
 mod label;

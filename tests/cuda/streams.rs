@@ -1,12 +1,11 @@
 //! Memory is never handed out while earlier work may still touch it: with the pool's waits taken out it is,
 //! and shows.
 
-use crate::audit::AuditDevice;
-use crate::gpu;
 use std::time::Duration;
 use vrampool::cuda::{CudaDevice, CudaStream, TestKernels};
 use vrampool::{Backend, Placement, Pool, Region, RegionMut, Source};
 use vrampool_cuda_simulator_control::{ExpectedReports, Simulator};
+use vrampool_test_support::{AuditDevice, require, streams};
 
 type Device = AuditDevice<CudaDevice>;
 
@@ -18,7 +17,7 @@ const BUSY: Duration = Duration::from_micros(200);
 /// borrows the same memory in the meantime. `reader`: whether a third stream reads it, not `a`.
 fn spoilt(device: &Device, kernels: &TestKernels, source: Source, with_reader: bool) -> usize {
     let pool = Pool::builder(device).source(source).limit(4 << 20).build().expect("a pool");
-    let [a, b, c]: [CudaStream; 3] = gpu::streams(device.inner());
+    let [a, b, c]: [CudaStream; 3] = streams(device.inner());
     let result = device.allocate(BYTES, Placement::Device.into()).expect("memory");
     let reader = if with_reader { &c } else { &a };
     let mut bytes = vec![0; BYTES as usize];
@@ -46,7 +45,7 @@ fn spoilt(device: &Device, kernels: &TestKernels, source: Source, with_reader: b
 
 #[test]
 fn another_streams_memory_is_spoilt_without_the_wait_and_never_with_it() {
-    let Some(gpu) = gpu::device() else { return };
+    let Some(gpu) = require("cuda", || CudaDevice::open(0)) else { return };
     let kernels = TestKernels::load(&gpu).expect("kernels");
     for source in Source::ALL {
         for with_reader in [false, true] {
@@ -72,13 +71,13 @@ fn another_streams_memory_is_spoilt_without_the_wait_and_never_with_it() {
 /// What goes back to the source is not somebody else's before the work on it is done, though nobody waits.
 #[test]
 fn memory_goes_back_behind_the_streams_that_read_it() {
-    let Some(device) = gpu::device() else { return };
+    let Some(device) = require("cuda", || CudaDevice::open(0)) else { return };
     let kernels = TestKernels::load(&device).expect("kernels");
     for source in Source::ALL {
         // Nothing is kept, so that every buffer goes back to the source at once.
         let builder = Pool::builder(&device).source(source).limit(4 << 20);
         let pool = builder.max_cached_bytes(0).build().expect("a pool");
-        let [a, b, c]: [CudaStream; 3] = gpu::streams(&device);
+        let [a, b, c]: [CudaStream; 3] = streams(&device);
         let result = device.allocate(BYTES, Placement::Device.into()).expect("memory");
         let mut bytes = vec![0; BYTES as usize];
         for round in 0..200 {
@@ -101,10 +100,10 @@ fn memory_goes_back_behind_the_streams_that_read_it() {
 /// A stream that others destroy is retired; what was on it is found again, and goes back, all the same.
 #[test]
 fn memory_of_a_retired_stream_is_reused_and_freed() {
-    let Some(device) = gpu::device() else { return };
+    let Some(device) = require("cuda", || CudaDevice::open(0)) else { return };
     for source in Source::ALL {
         let pool = Pool::builder(&device).source(source).limit(4 << 20).build().expect("a pool");
-        let [dead, alive]: [CudaStream; 2] = gpu::streams(&device);
+        let [dead, alive]: [CudaStream; 2] = streams(&device);
         let mut buffers = [(); 2].map(|()| pool.allocate(BYTES, &dead).expect("memory"));
         for buffer in &mut buffers {
             device.fill(&dead, buffer.on_mut(&dead).expect("a region"), 1).expect("queued");

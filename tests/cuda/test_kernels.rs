@@ -1,8 +1,8 @@
 //! The kernels for tests refuse what would leave a region.
 
-use crate::gpu;
 use vrampool::cuda::{CudaDevice, CudaMemory, CudaStream, TestKernels};
 use vrampool::{Backend, Placement, Region, RegionMut};
+use vrampool_test_support::require;
 
 struct Setup {
     device: CudaDevice,
@@ -12,7 +12,7 @@ struct Setup {
 
 impl Setup {
     fn new() -> Option<Self> {
-        let device = gpu::device()?;
+        let device = require("cuda", || CudaDevice::open(0))?;
         let stream = device.create_stream().expect("a stream");
         let kernels = TestKernels::load(&device).expect("kernels");
         Some(Self { device, stream, kernels })

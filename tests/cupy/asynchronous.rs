@@ -1,13 +1,14 @@
 //! TestMemoryAsyncPool, TestParseMempoolLimitEnvVar, and what its users complain of.
 
-use crate::{UNIT, gpu};
+use crate::UNIT;
 use vrampool::cuda::{CudaDevice, CudaStream, DriverPool, DriverPoolError, DriverPools, Limit, PoolHandle};
 use vrampool::{Backend, BackendError, Memory, Placement, Stream};
+use vrampool_test_support::require;
 
 const MIB: u64 = 1 << 20;
 
 fn setup() -> Option<(CudaDevice, DriverPool, CudaStream)> {
-    let device = gpu::device()?;
+    let device = require("cuda", || CudaDevice::open(0))?;
     let pool = DriverPool::new(&device, PoolHandle::Created).expect("a pool");
     let stream = device.create_stream().expect("a stream");
     Some((device, pool, stream))
@@ -144,7 +145,7 @@ fn a_limit_is_hard_and_is_not_the_release_threshold() {
 /// cupy#5191: what other libraries set stays.
 #[test]
 fn making_a_pool_changes_nothing_for_others() {
-    let Some(device) = gpu::device() else { return };
+    let Some(device) = require("cuda", || CudaDevice::open(0)) else { return };
     let current = DriverPool::new(&device, PoolHandle::Current).expect("a pool");
     let before = current.release_threshold();
     for handle in [PoolHandle::Default, PoolHandle::Current, PoolHandle::Created] {

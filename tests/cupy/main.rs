@@ -14,8 +14,6 @@ mod allocator;
 #[cfg(feature = "cuda")]
 mod asynchronous;
 #[cfg(feature = "cuda")]
-#[path = "../cuda/gpu.rs"]
-mod gpu;
 mod hooks;
 mod pinned;
 mod pool;

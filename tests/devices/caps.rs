@@ -1,10 +1,10 @@
 //! The caps hold at every instant, whichever source serves misses and however many threads ask.
 
-use crate::audit::AuditDevice;
 use crate::there;
 use crate::{KIB, MIB};
 use fastrand::Rng;
 use vrampool::{Backend, Pool};
+use vrampool_test_support::AuditDevice;
 
 const LIMIT: u64 = 64 * MIB;
 const CACHED: u64 = 8 * MIB;

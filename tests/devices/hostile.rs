@@ -1,14 +1,15 @@
 //! Hostile use, on every device where it makes sense: threads that end, memory that runs out, work that
 //! nobody submits, streams that come and go, lengths that are a multiple of nothing, and work that waits.
 
-use crate::audit::AuditDevice;
 use crate::kept_queue::KeptQueue;
 use crate::there;
-use crate::{KIB, MIB};
+use crate::{DROPPED, KIB, MIB, STAGING};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread::{self, ThreadId};
 use vrampool::backend::Capabilities;
 use vrampool::{Backend, DeviceArena, Placement, Pool, SizeClasses, Source};
+use vrampool_cuda_simulator_control::Simulator;
+use vrampool_test_support::AuditDevice;
 
 /// A destructor of a thread's own variables must call no driver, whose own may be gone.
 #[test]
@@ -99,9 +100,6 @@ fn idle_memory_makes_room_for_host_visible_memory() {
 #[test]
 fn dropped_memory_comes_back_before_there_is_none() {
     const LIMIT: u64 = 64 * MIB;
-    // What the driver may hold of dropped memory, and for staging and kernels.
-    const DROPPED: u64 = 32 * MIB;
-    const STAGING: u64 = 8 * MIB;
     there::on_each(|there| {
         let Some(there) = there.alone(LIMIT) else { return };
         let [stream] = there.streams();
@@ -147,7 +145,7 @@ fn memory_outlives_many_streams() {
             let pool = Pool::builder(&there.device).memory(placement).build().expect("a pool");
             let [first] = there.streams();
             let mut buffer = pool.allocate(64 * KIB, &first).expect("memory");
-            let (before, mut queues) = (threads(), Vec::new());
+            let (before, streams, mut queues) = (threads(), simulated_streams(), Vec::new());
             for round in 0..STREAMS {
                 let [stream] = there.streams();
                 queues.push(KeptQueue::of(&stream));
@@ -157,6 +155,11 @@ fn memory_outlives_many_streams() {
                 assert_eq!(count.read(), 0, "{}, {placement:?}, {round}", there.name);
             }
             assert!(threads() < before + STREAMS / 4, "{}: streams that are gone have threads", there.name);
+            assert!(
+                simulated_streams() < streams + STREAMS / 4,
+                "{}: streams that are gone are the driver's",
+                there.name
+            );
             let kept = queues.iter().filter(|queue| queue.is_kept()).count();
             assert!(kept < STREAMS as usize / 4, "{}, {placement:?}: {kept} queues are kept", there.name);
             let count = there.count(&first);
@@ -164,6 +167,12 @@ fn memory_outlives_many_streams() {
             assert_eq!(count.read(), 0, "{}, {placement:?}", there.name);
         }
     });
+}
+
+/// Streams of the simulated CUDA driver, where it is loaded.
+fn simulated_streams() -> u32 {
+    let leaks = Simulator::loaded().map(Simulator::leaks).unwrap_or_default();
+    leaks.iter().find_map(|line| line.strip_suffix(" streams")?.parse().ok()).unwrap_or(0)
 }
 
 /// Threads of this process, where that can be told.

@@ -2,11 +2,10 @@
 //! skipped by its capabilities, and said; nothing here asks which backend it is.
 #![cfg(feature = "trace")]
 
-#[path = "../audit/mod.rs"]
-mod audit;
 mod there;
 
 mod backends;
+mod bounds;
 mod broker;
 mod caps;
 mod compaction;
@@ -21,3 +20,7 @@ mod traces;
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
+/// What a driver may hold beyond a pool: of dropped memory, as the documentation bounds it, and for staging and
+/// kernels.
+const DROPPED: u64 = 32 * MIB;
+const STAGING: u64 = 8 * MIB;

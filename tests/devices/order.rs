@@ -1,7 +1,6 @@
 //! Memory is never handed out, nor read, while earlier work on another stream may still touch it: random work
 //! on several streams verifies every buffer; and the same work without the pool's waits does not.
 
-use crate::audit::{AuditDevice, AuditMemory};
 use crate::there::{self, There};
 use crate::{KIB, MIB};
 use fastrand::Rng;
@@ -9,6 +8,7 @@ use vrampool::any::{AnyDevice, AnyMemory, AnyStream};
 use vrampool::backend::Capabilities;
 use vrampool::{Backend, BackendError, Placement, Pool, Region, RegionMut, Source};
 use vrampool_cuda_simulator_control::Simulator;
+use vrampool_test_support::{AuditDevice, AuditMemory};
 
 type Device = AuditDevice<AnyDevice>;
 

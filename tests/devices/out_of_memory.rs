@@ -25,7 +25,7 @@ fn the_limit_gives_idle_memory_back_and_then_an_error_that_explains() {
             let error = pool.allocate(32 * MIB, &stream).expect_err("more than the limit leaves");
             assert!(error.is_out_of_memory(), "{error}");
             let text = error.to_string();
-            assert!(text.contains("33554432 bytes were asked for"), "{text}");
+            assert!(text.contains("33554432 bytes were requested"), "{text}");
             assert!(text.contains("drop live buffers"), "{text}");
             let Error::OutOfMemory(error) = error else { panic!("{text}") };
             let is_told = match error.shortage {

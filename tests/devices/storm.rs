@@ -1,11 +1,11 @@
 //! A storm of work: four threads share four streams and one pool, and every content is checked, by kernels
 //! and by the host.
 
-use crate::MIB;
 use crate::there::{self, Count, There};
+use crate::{DROPPED, MIB, STAGING};
 use fastrand::Rng;
 use vrampool::any::{AnyDevice, AnyStream};
-use vrampool::{Backend, Buffer, Pool, Source};
+use vrampool::{Backend, Buffer, Pool};
 
 const THREADS: u64 = 4;
 /// Of each thread. With this it takes some 30 seconds where two processors are all the devices that there
@@ -58,6 +58,12 @@ struct Storm<'a> {
 impl Storm<'_> {
     fn stream(&mut self) -> AnyStream {
         self.streams[self.rng.usize(..self.streams.len())].clone()
+    }
+
+    /// What the driver holds, by its own counter, is bounded by the limit.
+    fn check_held(&self) {
+        let held = self.there.held().unwrap_or(0);
+        assert!(held <= LIMIT + DROPPED + STAGING, "{}: {held} bytes are held", self.there.name);
     }
 
     fn step(&mut self) {
@@ -158,7 +164,8 @@ impl Storm<'_> {
 #[test]
 fn every_content_in_a_storm_is_right() {
     there::on_each(|there| {
-        for source in there.sources().into_iter().filter(|source| *source != Source::Driver) {
+        let there = &there.counted();
+        for source in there.sources() {
             let pool = Pool::builder(&there.device).source(source).limit(LIMIT).max_cached_bytes(LIMIT / 4);
             let pool = pool.build().expect("a pool");
             let streams: [AnyStream; 4] = there.streams();
@@ -169,7 +176,12 @@ fn every_content_in_a_storm_is_right() {
                         let (rng, count) = (Rng::with_seed(seed), there.count(&streams[0]));
                         let mut storm =
                             Storm { there, pool, streams, rng, held: Vec::new(), count, checked: 0 };
-                        (0..OPERATIONS).for_each(|_| storm.step());
+                        for operation in 0..OPERATIONS {
+                            storm.step();
+                            if operation % 64 == 0 {
+                                storm.check_held();
+                            }
+                        }
                         storm.end()
                     })
                 };
@@ -179,6 +191,8 @@ fn every_content_in_a_storm_is_right() {
             assert!(checked > u64::from(OPERATIONS) / 4, "{}, {source}: {checked} contents", there.name);
             eprintln!("{}, {source}: {checked} contents", there.name);
             pool.trim();
+            let (held, reserved) = (there.held().unwrap_or(0), pool.stats().bytes_reserved);
+            assert!(held <= reserved + STAGING, "{}, {source}: {held} bytes are held", there.name);
             assert_eq!(
                 (pool.stats().bytes_live, pool.stats().bytes_cached),
                 (0, 0),

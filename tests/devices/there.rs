@@ -76,16 +76,21 @@ impl There {
     /// The same device with so much memory, or whatever else [`limited`](Self::limited) returns; no other
     /// test's memory is counted in what its driver [holds](Self::held).
     pub(crate) fn alone(&self, bytes: u64) -> Option<Self> {
-        #[cfg(feature = "wgpu")]
-        if let AnyDevice::Wgpu(_) = self.device {
-            let device = own_wgpu_device().with_memory_limit(bytes).expect("a device").into();
-            let touch = AnyTouch::load(&device).expect("kernels");
-            return Some(Self { name: format!("{}, {bytes} bytes of it", self.name), device, touch });
-        }
-        self.limited(bytes)
+        self.counted().limited(bytes)
     }
 
-    /// Bytes that the driver has from the system for a device that is [alone](Self::alone), if it reports
+    /// The same device; no other test's memory is counted in what its driver [holds](Self::held).
+    pub(crate) fn counted(&self) -> Self {
+        let device = match &self.device {
+            #[cfg(feature = "wgpu")]
+            AnyDevice::Wgpu(_) => own_wgpu_device().into(),
+            device => device.clone(),
+        };
+        let touch = AnyTouch::load(&device).expect("kernels");
+        Self { name: self.name.clone(), device, touch }
+    }
+
+    /// Bytes that the driver has from the system for a device that is [counted](Self::counted), if it reports
     /// them.
     pub(crate) fn held(&self) -> Option<u64> {
         match &self.device {

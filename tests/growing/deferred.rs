@@ -1,6 +1,5 @@
 //! Blocks that several streams used are set apart when they are freed: what that must not change, or cost.
 
-use super::audit::AuditDevice;
 use super::streams::{place, stall};
 use super::{PAGE, has_virtual_memory};
 use std::sync::Arc;
@@ -9,6 +8,7 @@ use std::time::Duration;
 use vrampool::arena::Zone::Dynamic;
 use vrampool::host::{Call, HostDevice, HostStream};
 use vrampool::{Allowance, Backend, DeviceArena, Event, UNLIMITED};
+use vrampool_test_support::AuditDevice;
 
 fn scene(pages: u64, is_growing: bool) -> (HostDevice, DeviceArena<HostDevice>, [HostStream; 3]) {
     let device = HostDevice::builder().capacity(1 << 30).granularity(PAGE).build();

@@ -1,11 +1,11 @@
 //! Who is known to be done with what is free is not waited for, whatever it was given since.
 
-use super::audit::AuditDevice;
 use super::streams::{PATIENCE, stall};
 use super::{PAGE, has_virtual_memory};
 use std::sync::mpsc::channel;
 use vrampool::host::{HostDevice, HostStream};
 use vrampool::{Backend, DeviceArena, Offload};
+use vrampool_test_support::AuditDevice;
 
 type Device = AuditDevice<HostDevice>;
 

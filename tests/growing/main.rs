@@ -1,8 +1,6 @@
 //! Growing arenas: nothing is lost or spoilt, the books are the device's, and no physical byte is there
 //! without need.
 
-#[path = "../audit/mod.rs"]
-mod audit;
 mod bounds;
 mod deferred;
 mod deferred_law;
@@ -20,10 +18,10 @@ mod repeated;
 mod streams;
 mod threads;
 
-use audit::AuditDevice;
 use vrampool::arena::SpanState;
 use vrampool::host::{HostDevice, HostStream};
 use vrampool::{ArenaBuffer, ArenaBuilder, Backend, DeviceArena, Error, Memory};
+use vrampool_test_support::{AuditDevice, pattern};
 
 type Device = AuditDevice<HostDevice>;
 
@@ -57,11 +55,6 @@ fn scene(build: impl FnOnce(ArenaBuilder<Device>) -> ArenaBuilder<Device>) -> Sc
     let streams = std::array::from_fn(|_| device.create_stream().expect("a stream"));
     let arena = build(DeviceArena::builder(&device).growing()).build().expect("an arena");
     Scene { device, arena, streams }
-}
-
-fn pattern(seed: u64, bytes: u64) -> Vec<u8> {
-    let mut random = fastrand::Rng::with_seed(seed);
-    (0..bytes).map(|_| random.u8(..)).collect()
 }
 
 impl Scene {

@@ -1,11 +1,11 @@
 //! Where streams share blocks each mostly gets what it had last, and leaves to the others what they had: what
 //! a stream that is behind got of theirs they would have to wait for.
 
-use super::audit::AuditDevice;
 use super::streams::{place, stall};
 use super::{PAGE, has_virtual_memory};
 use vrampool::host::{HostDevice, HostStream};
 use vrampool::{ArenaBuffer, Backend, DeviceArena, Pool, SizeClasses, Source};
+use vrampool_test_support::AuditDevice;
 
 fn scene() -> (HostDevice, DeviceArena<HostDevice>, [HostStream; 3]) {
     scene_of(64)

@@ -1,6 +1,5 @@
 //! Memory that several streams used: nobody gets it too early, and nobody waits for more than he must.
 
-use super::audit::AuditDevice;
 use super::{PAGE, has_virtual_memory};
 use proptest::prelude::*;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,6 +11,7 @@ use vrampool::{
     ArenaBuffer, Backend, Buffer, DeviceArena, Error, Event, Forbidden, Offload, Pool, Region, RegionMut,
     Source,
 };
+use vrampool_test_support::AuditDevice;
 
 /// Only a test that fails waits so long.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);

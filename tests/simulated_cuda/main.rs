@@ -4,6 +4,7 @@
 #![cfg(feature = "cuda")]
 
 mod control;
+mod detector;
 mod faults;
 mod green_contexts;
 mod ignored_waits;
@@ -28,18 +29,7 @@ struct Simulated {
 impl Simulated {
     fn open() -> Option<Self> {
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(simulator) = Simulator::loaded() else {
-            let required = std::env::var("VRAMPOOL_REQUIRE").unwrap_or_default();
-            let is_required = required.split(',').any(|name| name == "cuda-simulator");
-            assert!(
-                !is_required,
-                "VRAMPOOL_REQUIRE names cuda-simulator, and the simulated driver is not loaded"
-            );
-            eprintln!(
-                "skipped: the simulated CUDA driver is not loaded (backends/cuda/simulator/run.sh loads it)"
-            );
-            return None;
-        };
+        let simulator = Simulator::or_skip()?;
         // Small pages keep the scenes short.
         simulator.set_granularity(64 << 10);
         let device = CudaDevice::open(0).expect("the simulated driver has a device");

@@ -53,6 +53,39 @@ fn is_all(bytes: &[u8], value: u8) -> bool {
     bytes == vec![value; bytes.len()]
 }
 
+/// Runs a part of a scene with a pool and streams. Where a call failed in it, nothing of the pool is live, and
+/// it serves the next request.
+fn on_pool<const N: usize>(
+    pool: &Pool<CudaDevice>,
+    part: impl FnOnce([CudaStream; N]) -> Outcome,
+) -> Outcome {
+    let outcome = streams(pool.device()).and_then(part);
+    let accounts = || {
+        let stats = pool.stats();
+        let idle = (stats.bytes_live, stats.bytes_in_transit, stats.bytes_held - stats.bytes_cached);
+        assert_eq!(idle, (0, 0, 0), "{outcome:?}: {stats:?}");
+    };
+    accounts();
+    if outcome.is_err() {
+        let [stream] = after_a_fault(pool.device());
+        let mut next = pool.allocate(4 * KIB, &stream).expect("the pool serves on");
+        let mut read = vec![0; 4 * KIB as usize];
+        next.write(&stream, &vec![3; read.len()]).expect("queued");
+        next.read(&stream, &mut read).expect("no fault");
+        assert!(is_all(&read, 3));
+        drop(next);
+        accounts();
+    }
+    outcome
+}
+
+/// A stream for what comes after a call that failed.
+fn after_a_fault(device: &CudaDevice) -> [CudaStream; 1] {
+    // `cudarc` keeps an error of a destructor for its next call.
+    let _ = device.context().check_err();
+    streams(device).expect("the fault is over")
+}
+
 /// Fills a new buffer on one stream and reads it on another.
 fn write_and_read(
     pool: &Pool<CudaDevice>,
@@ -69,46 +102,49 @@ fn write_and_read(
 
 fn hit_and_miss(device: &CudaDevice) -> Outcome {
     let pool = Pool::builder(device).build()?;
-    let [stream] = streams(device)?;
-    let mut right = true;
-    for value in 1..=3 {
-        right &= write_and_read(&pool, 4 * KIB, value, [&stream, &stream])?;
-        right &= write_and_read(&pool, 40 * KIB, value, [&stream, &stream])?;
-    }
-    pool.trim();
-    Ok(right)
+    on_pool(&pool, |[stream]| {
+        let mut right = true;
+        for value in 1..=3 {
+            right &= write_and_read(&pool, 4 * KIB, value, [&stream, &stream])?;
+            right &= write_and_read(&pool, 40 * KIB, value, [&stream, &stream])?;
+        }
+        pool.trim();
+        Ok(right)
+    })
 }
 
 fn fixed_arena(device: &CudaDevice) -> Outcome {
     let arena = DeviceArena::builder(device).limit(8 * MIB).build()?;
     let pool = Pool::builder(device).arena(&arena).build()?;
-    let [one, two] = streams(device)?;
-    let mut right = true;
-    for value in 1..=3 {
-        right &= write_and_read(&pool, 40 * KIB, value, [&one, &two])?;
-        right &= write_and_read(&pool, 24 * KIB, value, [&two, &one])?;
-    }
-    Ok(right)
+    on_pool(&pool, |[one, two]| {
+        let mut right = true;
+        for value in 1..=3 {
+            right &= write_and_read(&pool, 40 * KIB, value, [&one, &two])?;
+            right &= write_and_read(&pool, 24 * KIB, value, [&two, &one])?;
+        }
+        Ok(right)
+    })
 }
 
 fn virtual_growth(device: &CudaDevice) -> Outcome {
     let page = page(device)?;
     let pool = Pool::builder(device).source(Source::Virtual).limit(32 * page).build()?;
-    let [stream] = streams(device)?;
-    let mut kept = Vec::new();
-    let mut right = true;
-    for value in 1..=6 {
-        let mut buffer = pool.allocate(7 * page / 2, &stream)?;
-        device.fill(&stream, buffer.on_mut(&stream)?, value)?;
-        kept.push((value, buffer));
-    }
-    for (value, buffer) in kept {
-        let mut read = vec![0; (7 * page / 2) as usize];
-        buffer.read(&stream, &mut read)?;
-        right &= is_all(&read, value);
-    }
-    pool.trim();
-    Ok(right)
+    on_pool(&pool, |[stream]| {
+        let mut kept = Vec::new();
+        let mut right = true;
+        for value in 1..=6 {
+            let mut buffer = pool.allocate(7 * page / 2, &stream)?;
+            device.fill(&stream, buffer.on_mut(&stream)?, value)?;
+            kept.push((value, buffer));
+        }
+        for (value, buffer) in kept {
+            let mut read = vec![0; (7 * page / 2) as usize];
+            buffer.read(&stream, &mut read)?;
+            right &= is_all(&read, value);
+        }
+        pool.trim();
+        Ok(right)
+    })
 }
 
 /// Holes that no request fits into by itself become one range.
@@ -116,117 +152,146 @@ fn stitching(device: &CudaDevice) -> Outcome {
     let page = page(device)?;
     let pool = Pool::builder(device).source(Source::Virtual).limit(32 * page);
     let pool = pool.size_classes(SizeClasses::Exact(512)).build()?;
-    let [one, two] = streams(device)?;
-    let mut pieces = Vec::new();
-    for value in 0..8u8 {
-        let mut piece = pool.allocate(4 * page, &one)?;
-        device.fill(&one, piece.on_mut(&one)?, value)?;
-        pieces.push((value, piece));
-    }
-    let mut number = 0;
-    pieces.retain(|_| {
-        number += 1;
-        number % 2 == 0
-    });
-    let mut right = write_and_read(&pool, 12 * page, 77, [&two, &one])?;
-    for (value, piece) in pieces {
-        let mut read = vec![0; (4 * page) as usize];
-        piece.read(&two, &mut read)?;
-        right &= is_all(&read, value);
-    }
-    pool.trim();
-    Ok(right)
+    on_pool(&pool, |[one, two]| {
+        let mut pieces = Vec::new();
+        for value in 0..8u8 {
+            let mut piece = pool.allocate(4 * page, &one)?;
+            device.fill(&one, piece.on_mut(&one)?, value)?;
+            pieces.push((value, piece));
+        }
+        let mut number = 0;
+        pieces.retain(|_| {
+            number += 1;
+            number % 2 == 0
+        });
+        let mut right = write_and_read(&pool, 12 * page, 77, [&two, &one])?;
+        for (value, piece) in pieces {
+            let mut read = vec![0; (4 * page) as usize];
+            piece.read(&two, &mut read)?;
+            right &= is_all(&read, value);
+        }
+        pool.trim();
+        Ok(right)
+    })
 }
 
 /// Memory is written on one stream, read on a second, dropped, and written on a third.
 fn cross_stream(device: &CudaDevice, source: Source) -> Outcome {
     let pool = Pool::builder(device).source(source).limit(8 * MIB).build()?;
-    let [one, two, three] = streams(device)?;
-    let result = device.allocate(16 * KIB, Placement::Device.into())?;
-    let mut right = true;
-    for value in 1..=4 {
-        let mut buffer = pool.allocate(16 * KIB, &one)?;
-        device.fill(&one, buffer.on_mut(&one)?, value)?;
-        device.copy(&two, buffer.on(&two)?, vrampool::RegionMut::whole(&result, &two))?;
-        drop(buffer);
-        let mut next = pool.allocate(16 * KIB, &three)?;
-        device.fill(&three, next.on_mut(&three)?, 99)?;
-        let mut read = vec![0; 16 * KIB as usize];
-        device.download(&two, vrampool::Region::whole(&result, &two), &mut read)?;
-        right &= is_all(&read, value);
-        next.read(&one, &mut read)?;
-        right &= is_all(&read, 99);
-    }
-    pool.trim();
-    device.synchronize(&three)?;
-    Ok(right)
+    on_pool(&pool, |[one, two, three]| {
+        let result = device.allocate(16 * KIB, Placement::Device.into())?;
+        let mut right = true;
+        for value in 1..=4 {
+            let mut buffer = pool.allocate(16 * KIB, &one)?;
+            device.fill(&one, buffer.on_mut(&one)?, value)?;
+            device.copy(&two, buffer.on(&two)?, vrampool::RegionMut::whole(&result, &two))?;
+            drop(buffer);
+            let mut next = pool.allocate(16 * KIB, &three)?;
+            device.fill(&three, next.on_mut(&three)?, 99)?;
+            let mut read = vec![0; 16 * KIB as usize];
+            device.download(&two, vrampool::Region::whole(&result, &two), &mut read)?;
+            right &= is_all(&read, value);
+            next.read(&one, &mut read)?;
+            right &= is_all(&read, 99);
+        }
+        pool.trim();
+        device.synchronize(&three)?;
+        Ok(right)
+    })
 }
 
 fn sleep_and_wake(device: &CudaDevice) -> Outcome {
     let page = page(device)?;
     let sleeper = Sleeper::builder(device).build()?;
-    let [one, two] = streams(device)?;
-    let mut kept = sleeper.allocate_tagged("weights", 3 * page, &one)?;
-    let lost = sleeper.allocate_tagged("kv_cache", 2 * page, &one)?;
-    let written = vec![5; (3 * page) as usize];
-    kept.write(&one, &written)?;
-    let _ = sleeper.sleep(&["weights"])?;
-    let _ = sleeper.wake_up(Wake::All)?;
-    let mut read = vec![0; written.len()];
-    kept.read(&two, &mut read)?;
-    drop((kept, lost));
-    Ok(read == written)
+    let slept = |[one, two]: [CudaStream; 2]| -> Outcome {
+        let mut kept = sleeper.allocate_tagged("weights", 3 * page, &one)?;
+        let lost = sleeper.allocate_tagged("kv_cache", 2 * page, &one)?;
+        let written = vec![5; (3 * page) as usize];
+        kept.write(&one, &written)?;
+        let _ = sleeper.sleep(&["weights"])?;
+        let _ = sleeper.wake_up(Wake::All)?;
+        let mut read = vec![0; written.len()];
+        kept.read(&two, &mut read)?;
+        drop((kept, lost));
+        Ok(read == written)
+    };
+    let assert_idle = || {
+        while sleeper.usage().backups > 0 {
+            // Another thread gives them back.
+            std::thread::yield_now();
+        }
+        assert_eq!(sleeper.usage().live + sleeper.usage().asleep, 0, "{:?}", sleeper.usage());
+    };
+    let outcome = streams(device).and_then(slept);
+    assert_idle();
+    if outcome.is_err() {
+        let _ = after_a_fault(device);
+        let _ = sleeper.wake_up(Wake::All).expect("the sleeper serves on");
+        assert!(streams(device).and_then(slept).expect("the sleeper serves on"));
+        assert_idle();
+    }
+    outcome
 }
 
 fn capture(device: &CudaDevice) -> Outcome {
     let pool = Pool::builder(device).build()?;
-    let [stream] = streams(device)?;
-    let memory = GraphMemory::new(&pool, &stream);
-    let mut result = pool.allocate(16 * KIB, &stream)?;
-    let mut step = || -> Result<(), vrampool::Error> {
-        let mut first = memory.allocate(16 * KIB)?;
-        device.fill(&stream, first.on_mut(&stream)?, 6)?;
-        device.copy(&stream, first.on(&stream)?, result.on_mut(&stream)?)?;
-        Ok(())
-    };
-    step()?;
-    device.synchronize(&stream)?;
-    stream.cudarc().begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL)?;
-    let captured = step();
-    // The capture ends whatever was captured.
-    let flags = CUgraphInstantiate_flags_enum::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
-    let graph = stream.cudarc().end_capture(flags);
-    captured?;
-    let graph = graph?.ok_or("an empty graph")?;
-    let mut right = true;
-    for _ in 0..3 {
-        let mut other = pool.allocate(16 * KIB, &stream)?;
-        device.fill(&stream, other.on_mut(&stream)?, 9)?;
-        graph.launch()?;
-        drop(other);
-        let mut read = vec![0; 16 * KIB as usize];
-        result.read(&stream, &mut read)?;
-        right &= is_all(&read, 6);
-    }
-    Ok(right)
+    on_pool(&pool, |[stream]| {
+        let memory = GraphMemory::new(&pool, &stream);
+        let mut result = pool.allocate(16 * KIB, &stream)?;
+        let mut step = || -> Result<(), vrampool::Error> {
+            let mut first = memory.allocate(16 * KIB)?;
+            device.fill(&stream, first.on_mut(&stream)?, 6)?;
+            device.copy(&stream, first.on(&stream)?, result.on_mut(&stream)?)?;
+            Ok(())
+        };
+        step()?;
+        device.synchronize(&stream)?;
+        stream.cudarc().begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL)?;
+        let captured = step();
+        // The capture ends whatever was captured.
+        let flags = CUgraphInstantiate_flags_enum::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
+        let graph = stream.cudarc().end_capture(flags);
+        captured?;
+        let graph = graph?.ok_or("an empty graph")?;
+        let mut right = true;
+        for _ in 0..3 {
+            let mut other = pool.allocate(16 * KIB, &stream)?;
+            device.fill(&stream, other.on_mut(&stream)?, 9)?;
+            graph.launch()?;
+            drop(other);
+            let mut read = vec![0; 16 * KIB as usize];
+            result.read(&stream, &mut read)?;
+            right &= is_all(&read, 6);
+        }
+        Ok(right)
+    })
 }
 
 fn stager(device: &CudaDevice) -> Outcome {
     let pool = Pool::builder(device).build()?;
-    let [one, two] = streams(device)?;
     let stager = Stager::new(device)?;
-    let mut right = true;
-    for value in 1..=4 {
-        let mut buffer = pool.allocate(32 * KIB, &one)?;
+    let staged = |value: u8, [one, two]: [&CudaStream; 2]| -> Outcome {
+        let mut buffer = pool.allocate(32 * KIB, one)?;
         let bytes = vec![value; 32 * KIB as usize];
-        let region = buffer.on_mut(&one)?;
-        let _ = stager.upload(&one, &bytes, region)?;
+        let region = buffer.on_mut(one)?;
+        let _ = stager.upload(one, &bytes, region)?;
         let mut read = vec![0; bytes.len()];
-        buffer.read(&two, &mut read)?;
-        right &= read == bytes;
+        buffer.read(two, &mut read)?;
+        Ok(read == bytes)
+    };
+    let outcome = on_pool(&pool, |[one, two]| {
+        let mut right = true;
+        for value in 1..=4 {
+            right &= staged(value, [&one, &two])?;
+        }
+        stager.trim();
+        Ok(right)
+    });
+    if outcome.is_err() {
+        let [stream] = after_a_fault(device);
+        assert!(staged(5, [&stream, &stream]).expect("the stager serves on"));
     }
-    stager.trim();
-    Ok(right)
+    outcome
 }
 
 fn broker_run(device: &CudaDevice) -> Outcome {
@@ -236,10 +301,18 @@ fn broker_run(device: &CudaDevice) -> Outcome {
     let runs = share * 2 / 5;
     let client = broker.register(Client::new("client").share(Share::Bytes(share)))?;
     let array = client.queue(ArrayRequest::in_out("x", [runs], 4))?;
-    broker.set_streams("default", 2)?;
-    let plan = broker.commit("default")?;
-    let mut bytes = vec![9; 4 * runs as usize];
-    let execution = plan.execution().exchange(array, &mut bytes[..]);
-    execution.run(|chunk, stream| Ok(device.fill(stream, chunk.region_mut(array)?, 7)?))?;
-    Ok(is_all(&bytes, 7))
+    let run = || -> Outcome {
+        broker.set_streams("default", 2)?;
+        let plan = broker.commit("default")?;
+        let mut bytes = vec![9; 4 * runs as usize];
+        let execution = plan.execution().exchange(array, &mut bytes[..]);
+        execution.run(|chunk, stream| Ok(device.fill(stream, chunk.region_mut(array)?, 7)?))?;
+        Ok(is_all(&bytes, 7))
+    };
+    let outcome = run();
+    if outcome.is_err() {
+        let _ = after_a_fault(device);
+        assert!(run().expect("the broker serves on"));
+    }
+    outcome
 }

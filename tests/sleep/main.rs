@@ -12,6 +12,7 @@ mod vllm;
 
 use vrampool::host::{Backend, DeviceKind, HostDevice, HostStream};
 use vrampool::{ArenaBuffer, ArenaBuilder, DeviceArena};
+use vrampool_test_support::pattern;
 
 const MIB: u64 = 1 << 20;
 
@@ -81,19 +82,6 @@ impl Setup {
     fn all_hold(&self, blocks: &[(u64, ArenaBuffer<HostDevice>)]) -> bool {
         blocks.iter().all(|(seed, buffer)| self.holds(buffer, *seed))
     }
-}
-
-/// No two seeds have the same, and no two pages of one.
-fn pattern(seed: u64, bytes: u64) -> Vec<u8> {
-    let mut rng = fastrand::Rng::with_seed(seed);
-    let mut page = [0; 4096];
-    rng.fill(&mut page);
-    let mut pattern = page.repeat((bytes as usize).div_ceil(4096));
-    for (number, page) in (0u64..).zip(pattern.chunks_exact_mut(4096)) {
-        page[..8].copy_from_slice(&number.to_le_bytes());
-    }
-    pattern.truncate(bytes as usize);
-    pattern
 }
 
 /// The address of a buffer's bytes on the device.

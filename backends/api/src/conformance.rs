@@ -1,4 +1,4 @@
-//! What every backend must do, as a function that anyone can run on a device.
+//! The conformance suite: checks that a device fulfils the contract.
 //!
 //! ```
 //! use vrampool_backend::{Backend, conformance};

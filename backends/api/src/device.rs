@@ -1,4 +1,4 @@
-//! A device: what it is, what it has left, and the work it does.
+//! A device: properties, free memory, allocation and work.
 
 use crate::{
     BackendError, CaptureId, Event, Memory, MemoryKind, Placement, Region, RegionMut, SharedHandles, Stream,

@@ -25,7 +25,7 @@
 pub enum BackendError {
     /// The device has not enough memory. Only this error makes a pool trim and try again.
     #[error(
-        "the device is out of memory: {requested} bytes were asked for{}",
+        "the device is out of memory: {requested} bytes were requested{}",
         free.map(|free| format!(" and {free} are free")).unwrap_or_default()
     )]
     OutOfMemory {

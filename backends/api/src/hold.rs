@@ -1,4 +1,4 @@
-//! Holds: memory that must stay where it is while somebody may use its address.
+//! Holds, which keep memory at its address while code outside the pool may use that address.
 
 use std::fmt;
 use std::ops::Deref;

@@ -1,4 +1,4 @@
-//! What watches a pool: called around every request, every allocation of the driver's, and every free.
+//! Hooks of a pool: called around each request, each driver allocation, and each free.
 
 use crate::DeviceId;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! How much of the host's memory a process may use.
+//! The host memory that a process may use.
 
 use std::fs;
 use std::path::{Path, PathBuf};

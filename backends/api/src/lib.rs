@@ -20,6 +20,8 @@
 // Not in the workspace's lints, because tests may.
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
+mod account;
+pub mod arguments;
 pub mod conformance;
 mod device;
 mod error;
@@ -29,11 +31,13 @@ mod hook;
 mod hooks;
 mod host_memory;
 mod memory;
+mod open_devices;
 mod region;
 mod shared_handles;
 mod stream;
 mod virtual_memory;
 
+pub use account::{Account, Charge};
 pub use device::{Backend, Capabilities, DeviceId, DeviceKind, MemoryInfo, Properties};
 pub use error::BackendError;
 pub use hold::{HeldMemory, Hold};
@@ -41,6 +45,7 @@ pub use hook::{Hook, HookEvent, Outcome, Ticket};
 pub use hooks::{Announced, Hooks, Occasion};
 pub use host_memory::host_memory;
 pub use memory::{Memory, MemoryKind, Placement, Usage};
+pub use open_devices::OpenDevices;
 pub use region::{Region, RegionMut};
 pub use shared_handles::{ShareableHandle, ShareableKind, SharedHandles};
 pub use stream::{CaptureId, Event, Stream, StreamId};

@@ -1,4 +1,4 @@
-//! Memory, and where it is placed.
+//! Memory and its placement.
 
 use std::fmt;
 

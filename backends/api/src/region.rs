@@ -1,4 +1,4 @@
-//! Ranges of a memory, as seen from one stream.
+//! Ranges of memory, each bound to a stream.
 
 use crate::{BackendError, Hold, Memory, Stream, StreamId};
 use std::ops::{Bound, RangeBounds};

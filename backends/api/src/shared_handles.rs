@@ -1,4 +1,4 @@
-//! Physical memory handed from one process to another.
+//! Handles that share physical memory between processes.
 
 use crate::{BackendError, MemoryKind, Physical};
 use std::fmt;

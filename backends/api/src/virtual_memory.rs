@@ -1,4 +1,4 @@
-//! Address space and physical memory apart: reserve, create, map, unmap.
+//! Virtual memory: reserving address space, creating physical memory, mapping and unmapping.
 
 use crate::{BackendError, DeviceId, MemoryKind};
 use std::any::Any;

@@ -4,7 +4,8 @@
 #     backends/cuda/simulator/run.sh cargo test -p vrampool-cuda
 #     VRAMPOOL_SIMULATOR=devices=2,strict=1 backends/cuda/simulator/run.sh cargo test -p vrampool --features cuda --test cuda
 #
-# README.md lists the settings. The tests are told that a CUDA device is required, so that none is skipped.
+# README.md lists the settings. The tests are told that a CUDA device and the simulated driver are required, so that none
+# is skipped.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../../.." && pwd)
 target=$(cargo metadata --manifest-path "$root/Cargo.toml" --format-version 1 --no-deps --locked |
@@ -18,5 +19,5 @@ mv "$driver/new.$$" "$driver/libcuda.so.1"
 ln -sf libcuda.so.1 "$driver/libcuda.so"
 export LD_LIBRARY_PATH="$driver${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 export VRAMPOOL_SIMULATOR=${VRAMPOOL_SIMULATOR-strict=1}
-export VRAMPOOL_REQUIRE=${VRAMPOOL_REQUIRE:+$VRAMPOOL_REQUIRE,}cuda
+export VRAMPOOL_REQUIRE=${VRAMPOOL_REQUIRE:+$VRAMPOOL_REQUIRE,}cuda,cuda-simulator
 exec "$@"

@@ -1,6 +1,6 @@
-//! What a memory counts as handed out in a driver's pool, and the hooks that are told when it comes back.
+//! The bytes that memory counts for in a driver pool, and the hooks that its release calls.
 
-use crate::driver_pool::Shared;
+use crate::driver_pool::DriverPoolCore;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -8,7 +8,7 @@ use vrampool_backend::{HookEvent, Hooks, Occasion, Outcome, fork};
 
 /// What a memory counts as handed out, until it is dropped. Keeps its pool alive.
 pub(crate) struct Charge {
-    pool: Arc<Shared>,
+    pool: Arc<DriverPoolCore>,
     bytes: u64,
     told: Option<Arc<Told>>,
 }
@@ -24,7 +24,7 @@ pub(crate) struct Leave(Arc<Told>);
 
 impl Charge {
     /// For bytes that the pool counts already.
-    pub(crate) fn new(pool: Arc<Shared>, bytes: u64) -> Self {
+    pub(crate) fn new(pool: Arc<DriverPoolCore>, bytes: u64) -> Self {
         Self { pool, bytes, told: None }
     }
 

@@ -9,11 +9,10 @@ use crate::memory::{CudaMemory, origin_of, span};
 use crate::stream::{CudaStream, StreamTable};
 use crate::virtual_memory::PhysicalMaker;
 use cudarc::driver::{CudaContext, sys::CUdevice_attribute as Attribute};
-use parking_lot::Mutex;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use vrampool_backend::{
-    Backend, BackendError, Capabilities, CaptureId, DeviceId, DeviceKind, MemoryInfo, MemoryKind, Placement,
-    Properties, Region, RegionMut, SharedHandles, Stream, VirtualMemory, fork,
+    Backend, BackendError, Capabilities, CaptureId, DeviceId, DeviceKind, MemoryInfo, MemoryKind,
+    OpenDevices, Placement, Properties, Region, RegionMut, SharedHandles, VirtualMemory, arguments, fork,
 };
 
 pub(crate) const BACKEND: &str = "cuda";
@@ -25,12 +24,12 @@ const ALIGNMENT: u64 = 256;
 /// let go with the last handle, stream, event and memory.
 #[derive(Debug, Clone)]
 pub struct CudaDevice {
-    shared: Arc<Shared>,
+    core: Arc<DeviceCore>,
 }
 
 /// What a device's handles, streams and events share.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct DeviceCore {
     id: DeviceId,
     properties: Properties,
     listed: Listed,
@@ -43,7 +42,7 @@ pub(crate) struct Shared {
     context: Context,
 }
 
-impl Shared {
+impl DeviceCore {
     pub(crate) fn id(&self) -> DeviceId {
         self.id
     }
@@ -92,8 +91,8 @@ impl Shared {
         properties.capabilities.set(Capabilities::CONCURRENT_STREAMS, concurrent);
         let maker = PhysicalMaker::of(library, device)?;
         properties.capabilities.set(Capabilities::VIRTUAL_MEMORY, maker.is_some());
-        let shared = maker.as_ref().is_some_and(PhysicalMaker::is_said_to_share);
-        properties.capabilities.set(Capabilities::SHARED_HANDLES, shared);
+        let shares = maker.as_ref().is_some_and(PhysicalMaker::is_said_to_share);
+        properties.capabilities.set(Capabilities::SHARED_HANDLES, shares);
         // A device has one primary context at a time, and may have others, which are told apart by where they
         // are.
         let key = if context.cudarc().is_primary() {
@@ -115,7 +114,7 @@ impl Shared {
 }
 
 /// Every device that somebody has a handle to: one for each context, so that one stream has one id.
-static OPEN: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
+static OPEN: OpenDevices<DeviceCore> = OpenDevices::new();
 
 impl CudaDevice {
     /// The device with this number among those the process sees, in its primary context, which every other
@@ -150,93 +149,63 @@ impl CudaDevice {
 
     /// The one that somebody has a handle to, of this id.
     pub(crate) fn opened(id: DeviceId) -> Option<Self> {
-        // Let go behind the lock: the last handle to a device must not be dropped there.
         if fork::is_child() {
             return None;
         }
-        let devices: Vec<_> = OPEN.lock().iter().filter_map(Weak::upgrade).collect();
-        devices.into_iter().find(|device| device.id == id).map(|shared| Self { shared })
+        OPEN.find(|device| device.id == id).map(|core| Self { core })
     }
 
     fn of(context: Context) -> Result<Self, BackendError> {
         fork::opening()?;
-        // Upgraded under the lock and let go behind it: the last handle to a device must not be dropped
-        // there.
-        let alive = |open: &[Weak<Shared>]| open.iter().filter_map(Weak::upgrade).collect::<Vec<_>>();
-        let find = |devices: &[Arc<Shared>]| {
-            devices.iter().find(|device| device.context.is_same(context.cudarc())).map(Arc::clone)
-        };
-        let devices = alive(&OPEN.lock());
-        if let Some(shared) = find(&devices) {
-            return Ok(Self { shared });
-        }
-        let new = Arc::new(Shared::new(context.clone())?);
-        let mut open = OPEN.lock();
-        // Again, because another thread may have opened it in between.
-        let devices = alive(&open);
-        let shared = find(&devices).unwrap_or_else(|| {
-            open.retain(|device| device.strong_count() > 0);
-            open.push(Arc::downgrade(&new));
-            Arc::clone(&new)
-        });
-        drop(open);
-        Ok(Self { shared })
+        let is_it = |device: &DeviceCore| device.context.is_same(context.cudarc());
+        let core = OPEN.find_or_open(is_it, || DeviceCore::new(context.clone()))?;
+        Ok(Self { core })
     }
 
     /// Its number among the devices this process sees.
     #[must_use]
     pub fn ordinal(&self) -> usize {
-        self.shared.listed.ordinal
+        self.core.listed.ordinal
     }
 
     /// What no other device has.
     #[must_use]
     pub fn uuid(&self) -> Uuid {
-        self.shared.listed.uuid
+        self.core.listed.uuid
     }
 
     /// Its context as `cudarc` has it, for loading modules and for libraries.
     #[must_use]
     pub fn context(&self) -> &Arc<CudaContext> {
-        self.shared.context.cudarc()
+        self.core.context.cudarc()
     }
 
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
-        &self.shared
+    pub(crate) fn core(&self) -> &Arc<DeviceCore> {
+        &self.core
     }
 
     fn check_stream(&self, stream: &CudaStream) -> Result<(), BackendError> {
         fork::check()?;
-        if stream.device() == self.shared.id {
-            return Ok(());
-        }
-        Err(BackendError::invalid("stream", format!("it is one of device {}", stream.device())))
+        arguments::check_stream(stream, self.core.id)
     }
 
     fn check_mapped(&self, memory: &CudaMemory) -> Result<(), BackendError> {
         fork::check()?;
-        if !self.shared.context.is_same(memory.allocation().context().cudarc()) {
+        if !self.core.context.is_same(memory.allocation().context().cudarc()) {
             return Err(BackendError::invalid("memory", "it is another device's"));
         }
-        if memory.kind().placement == Placement::Managed && !self.shared.concurrent_managed_access {
+        if memory.kind().placement == Placement::Managed && !self.core.concurrent_managed_access {
             return Err(BackendError::Unsupported { operation: "mapping managed memory while it works" });
         }
         Ok(())
     }
 }
 
-fn same_length(left: u64, right: u64) -> Result<(), BackendError> {
-    if left == right {
-        return Ok(());
-    }
-    Err(BackendError::invalid("length", format!("{left} bytes cannot be copied to {right}")))
-}
-
 impl Drop for CudaDevice {
     fn drop(&mut self) {
         if fork::is_child() {
             // The device is the parent's: it is never dropped here.
-            std::mem::forget(Arc::clone(&self.shared));
+            std::mem::forget(Arc::clone(&self.core));
         }
     }
 }
@@ -247,7 +216,7 @@ impl Backend for CudaDevice {
     type Event = CudaEvent;
 
     fn id(&self) -> DeviceId {
-        self.shared.id
+        self.core.id
     }
 
     fn label(&self) -> String {
@@ -255,16 +224,16 @@ impl Backend for CudaDevice {
     }
 
     fn properties(&self) -> &Properties {
-        &self.shared.properties
+        &self.core.properties
     }
 
     fn memory_info(&self) -> Result<MemoryInfo, BackendError> {
-        let (free_bytes, total_bytes) = self.shared.context.enter()?.memory_info()?;
+        let (free_bytes, total_bytes) = self.core.context.enter()?.memory_info()?;
         Ok(MemoryInfo { free_bytes, total_bytes })
     }
 
     fn allocate(&self, bytes: u64, kind: MemoryKind) -> Result<CudaMemory, BackendError> {
-        let properties = &self.shared.properties;
+        let properties = &self.core.properties;
         fork::check()?;
         if bytes == 0 {
             return Err(BackendError::invalid("bytes", "an allocation has at least 1"));
@@ -280,7 +249,7 @@ impl Backend for CudaDevice {
             }
             _ => {}
         }
-        let allocation = self.shared.context.allocate(bytes, origin_of(kind))?;
+        let allocation = self.core.context.allocate(bytes, origin_of(kind))?;
         Ok(CudaMemory::new(allocation, kind))
     }
 
@@ -292,7 +261,7 @@ impl Backend for CudaDevice {
         stream: &CudaStream,
     ) -> Result<CudaMemory, BackendError> {
         self.check_stream(stream)?;
-        if kind.placement != Placement::Device || bytes == 0 || bytes > self.shared.properties.total_bytes {
+        if kind.placement != Placement::Device || bytes == 0 || bytes > self.core.properties.total_bytes {
             return self.allocate(bytes, kind);
         }
         Ok(CudaMemory::new(driver_pool::allocate_current(self, bytes, stream)?, kind))
@@ -306,14 +275,14 @@ impl Backend for CudaDevice {
 
     fn create_stream(&self) -> Result<CudaStream, BackendError> {
         // Leaves this thread's context as it was.
-        let _current = self.shared.context.enter()?;
+        let _current = self.core.context.enter()?;
         let create = || self.context().new_stream();
         // `cudarc` keeps an error of a destructor for the next call, whoever makes it: not this one's, so it
         // is put back.
         let stream =
             create().or_else(|earlier| create().inspect(|_| self.context().record_err::<()>(Err(earlier))));
-        let library = self.shared.context.library();
-        CudaStream::of(&self.shared, stream.map_err(|error| from_cudarc(library, "cuStreamCreate", error))?)
+        let library = self.core.context.library();
+        CudaStream::of(&self.core, stream.map_err(|error| from_cudarc(library, "cuStreamCreate", error))?)
     }
 
     fn is_capturing(&self, stream: &CudaStream) -> Result<bool, BackendError> {
@@ -321,7 +290,7 @@ impl Backend for CudaDevice {
         if stream.queue().is_retired() {
             return Ok(false);
         }
-        self.shared.context.enter()?.is_capturing(stream.queue())
+        self.core.context.enter()?.is_capturing(stream.queue())
     }
 
     fn capture_of(&self, stream: &CudaStream) -> Result<Option<CaptureId>, BackendError> {
@@ -329,7 +298,7 @@ impl Backend for CudaDevice {
         if stream.queue().is_retired() {
             return Ok(None);
         }
-        Ok(self.shared.context.enter()?.capture_of(stream.queue())?.map(CaptureId::new))
+        Ok(self.core.context.enter()?.capture_of(stream.queue())?.map(CaptureId::new))
     }
 
     fn synchronize(&self, stream: &CudaStream) -> Result<(), BackendError> {
@@ -337,24 +306,24 @@ impl Backend for CudaDevice {
         if stream.queue().is_retired() {
             return Ok(());
         }
-        self.shared.context.enter()?.synchronize(stream.queue())
+        self.core.context.enter()?.synchronize(stream.queue())
     }
 
     fn record(&self, stream: &CudaStream) -> Result<CudaEvent, BackendError> {
         self.check_stream(stream)?;
-        let context = &self.shared.context;
+        let context = &self.core.context;
         if stream.queue().is_retired() {
             // All its work is done, and an event that was never recorded is complete.
-            return Ok(CudaEvent::new(Arc::new(RawEvent::new(context)?), &self.shared));
+            return Ok(CudaEvent::new(Arc::new(RawEvent::new(context)?), &self.core));
         }
-        let event = CudaEvent::new(self.shared.events.take(context)?, &self.shared);
+        let event = CudaEvent::new(self.core.events.take(context)?, &self.core);
         context.enter()?.record(stream.queue(), event.raw())?;
         Ok(event)
     }
 
     fn wait(&self, stream: &CudaStream, event: &CudaEvent) -> Result<(), BackendError> {
         self.check_stream(stream)?;
-        self.shared.context.enter()?.wait(stream.queue(), event.raw())
+        self.core.context.enter()?.wait(stream.queue(), event.raw())
     }
 
     fn copy(
@@ -366,8 +335,8 @@ impl Backend for CudaDevice {
         let destination = destination.as_region();
         self.check_stream(stream)?;
         stream.check_regions(Some(&source), Some(&destination))?;
-        same_length(source.len(), destination.len())?;
-        self.shared.context.enter()?.copy(stream.queue(), span(&source)?, span(&destination)?)
+        arguments::same_length(source.len(), destination.len())?;
+        self.core.context.enter()?.copy(stream.queue(), span(&source)?, span(&destination)?)
     }
 
     fn fill(
@@ -379,7 +348,7 @@ impl Backend for CudaDevice {
         let destination = destination.as_region();
         self.check_stream(stream)?;
         stream.check_regions(None, Some(&destination))?;
-        self.shared.context.enter()?.fill(stream.queue(), span(&destination)?, value)
+        self.core.context.enter()?.fill(stream.queue(), span(&destination)?, value)
     }
 
     fn upload(
@@ -391,8 +360,8 @@ impl Backend for CudaDevice {
         let destination = destination.as_region();
         self.check_stream(stream)?;
         stream.check_regions(None, Some(&destination))?;
-        same_length(source.len() as u64, destination.len())?;
-        self.shared.context.enter()?.upload(stream.queue(), source, span(&destination)?)
+        arguments::same_length(source.len() as u64, destination.len())?;
+        self.core.context.enter()?.upload(stream.queue(), source, span(&destination)?)
     }
 
     fn download(
@@ -403,8 +372,8 @@ impl Backend for CudaDevice {
     ) -> Result<(), BackendError> {
         self.check_stream(stream)?;
         stream.check_regions(Some(&source), None)?;
-        same_length(source.len(), destination.len() as u64)?;
-        self.shared.context.enter()?.download(stream.queue(), span(&source)?, destination)
+        arguments::same_length(source.len(), destination.len() as u64)?;
+        self.core.context.enter()?.download(stream.queue(), span(&source)?, destination)
     }
 
     fn write_mapped(&self, memory: &CudaMemory, offset: u64, bytes: &[u8]) -> Result<(), BackendError> {

@@ -45,14 +45,14 @@ const RELAXED: c_int = 2;
 #[derive(Debug)]
 pub(crate) struct Context {
     library: &'static Library,
-    shared: Arc<CudaContext>,
+    core: Arc<CudaContext>,
     /// Last: what is before it would make the context current when it is dropped, and leave it so.
     cover: Cover,
 }
 
 impl Clone for Context {
     fn clone(&self) -> Self {
-        Self::of(self.library, Arc::clone(&self.shared))
+        Self::of(self.library, Arc::clone(&self.core))
     }
 }
 
@@ -60,11 +60,11 @@ impl Drop for Context {
     fn drop(&mut self) {
         if fork::is_child() {
             // The context is the parent's: it is never dropped here.
-            return mem::forget(Arc::clone(&self.shared));
+            return mem::forget(Arc::clone(&self.core));
         }
-        if Arc::strong_count(&self.shared) == 1 {
+        if Arc::strong_count(&self.core) == 1 {
             self.cover = Cover::with(self);
-            if !self.shared.is_primary() {
+            if !self.core.is_primary() {
                 // Destroying a context takes it off the stack, which letting a primary one go does not.
                 self.cover.keep();
             }
@@ -83,23 +83,23 @@ impl Context {
         // `cudarc` makes the context current for good, unless it is current already.
         // SAFETY: the context was retained above and is released below.
         let pushed = unsafe { (library.cuCtxPushCurrent_v2)(handle) } == 0;
-        let shared = CudaContext::new(ordinal);
+        let core = CudaContext::new(ordinal);
         if pushed {
             // SAFETY: it takes off the stack what was put there above.
             let _ = unsafe { (library.cuCtxPopCurrent_v2)(&raw mut handle) };
         }
         // SAFETY: the context was retained above, once; `cudarc` has retained it for itself.
         let _ = unsafe { (library.cuDevicePrimaryCtxRelease_v2)(device) };
-        let shared = shared.map_err(|error| from_cudarc(library, "cuDevicePrimaryCtxRetain", error))?;
-        Ok(Self::of(library, shared))
+        let core = core.map_err(|error| from_cudarc(library, "cuDevicePrimaryCtxRetain", error))?;
+        Ok(Self::of(library, core))
     }
 
-    pub(crate) fn of(library: &'static Library, shared: Arc<CudaContext>) -> Self {
-        Self { library, shared, cover: Cover::default() }
+    pub(crate) fn of(library: &'static Library, core: Arc<CudaContext>) -> Self {
+        Self { library, core, cover: Cover::default() }
     }
 
     pub(crate) fn cudarc(&self) -> &Arc<CudaContext> {
-        &self.shared
+        &self.core
     }
 
     pub(crate) fn library(&self) -> &'static Library {
@@ -107,22 +107,27 @@ impl Context {
     }
 
     pub(crate) fn is_same(&self, other: &CudaContext) -> bool {
-        self.shared.cu_ctx() == other.cu_ctx()
+        self.core.cu_ctx() == other.cu_ctx()
+    }
+
+    /// Whether it is current on this thread. Where the driver does not say, it is pushed again.
+    fn is_current(&self) -> bool {
+        let mut current = std::ptr::null_mut();
+        // SAFETY: the driver is initialised; the call writes one handle to `current`.
+        let code = unsafe { (self.library.cuCtxGetCurrent)(&raw mut current) };
+        code == 0 && current == self.core.cu_ctx()
     }
 
     /// Makes the context current on this thread, and leaves it so.
     pub(crate) fn make_current(&self) -> Result<(), BackendError> {
         fork::check()?;
         let library = self.library;
-        let mut current = std::ptr::null_mut();
-        // SAFETY: the driver is initialised; the call writes one handle to `current`.
-        library.check("cuCtxGetCurrent", unsafe { (library.cuCtxGetCurrent)(&raw mut current) })?;
-        if current == self.shared.cu_ctx() {
+        if self.is_current() {
             return Ok(());
         }
         // SAFETY: the context exists. When it is gone, calls on this thread answer so, until another one is
         // current.
-        library.check("cuCtxSetCurrent", unsafe { (library.cuCtxSetCurrent)(self.shared.cu_ctx()) })
+        library.check("cuCtxSetCurrent", unsafe { (library.cuCtxSetCurrent)(self.core.cu_ctx()) })
     }
 
     /// Makes the context current on this thread until the result is dropped. Fails in a forked child, so that
@@ -130,13 +135,10 @@ impl Context {
     pub(crate) fn enter(&self) -> Result<Current<'_>, BackendError> {
         fork::check()?;
         let library = self.library;
-        let mut current = std::ptr::null_mut();
-        // SAFETY: the driver is initialised; the call writes one handle to `current`.
-        library.check("cuCtxGetCurrent", unsafe { (library.cuCtxGetCurrent)(&raw mut current) })?;
-        let pushed = current != self.shared.cu_ctx();
+        let pushed = !self.is_current();
         if pushed {
-            // SAFETY: the context exists for as long as `self.shared` does, which outlives the result.
-            let code = unsafe { (library.cuCtxPushCurrent_v2)(self.shared.cu_ctx()) };
+            // SAFETY: the context exists for as long as `self.core` does, which outlives the result.
+            let code = unsafe { (library.cuCtxPushCurrent_v2)(self.core.cu_ctx()) };
             library.check("cuCtxPushCurrent", code)?;
         }
         Ok(Current { context: self, pushed, this_thread: PhantomData })
@@ -276,22 +278,25 @@ impl Current<'_> {
 /// what is not captured.
 struct Relaxed {
     library: &'static Library,
-    before: c_int,
+    /// The thread's own mode; none where the driver did not change it.
+    before: Option<c_int>,
 }
 
 impl Relaxed {
     fn new(library: &'static Library) -> Self {
-        let mut before = RELAXED;
-        // SAFETY: the call swaps `before`, which lives here, with the mode of this thread.
-        let _ = unsafe { (library.cuThreadExchangeStreamCaptureMode)(&raw mut before) };
-        Self { library, before }
+        let mut mode = RELAXED;
+        // SAFETY: the call swaps `mode`, which lives here, with the mode of this thread.
+        let code = unsafe { (library.cuThreadExchangeStreamCaptureMode)(&raw mut mode) };
+        Self { library, before: (code == 0).then_some(mode) }
     }
 }
 
 impl Drop for Relaxed {
     fn drop(&mut self) {
-        // SAFETY: as in `new`; `before` is a mode that the driver gave.
-        let _ = unsafe { (self.library.cuThreadExchangeStreamCaptureMode)(&raw mut self.before) };
+        if let Some(mut mode) = self.before {
+            // SAFETY: as in `new`; `mode` is a mode that the driver gave.
+            let _ = unsafe { (self.library.cuThreadExchangeStreamCaptureMode)(&raw mut mode) };
+        }
     }
 }
 

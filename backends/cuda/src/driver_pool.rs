@@ -67,11 +67,11 @@ pub enum PoolHandle {
 #[derive(Debug, Clone)]
 #[doc(alias = "MemoryAsyncPool")]
 pub struct DriverPool {
-    shared: Arc<Shared>,
+    core: Arc<DriverPoolCore>,
     hooks: Hooks,
 }
 
-pub(crate) struct Shared {
+pub(crate) struct DriverPoolCore {
     /// For its properties and streams.
     device: CudaDevice,
     raw: RawPool,
@@ -87,7 +87,7 @@ impl DriverPool {
     /// [`BackendError::Unsupported`] where the device has no pools; [`BackendError::InvalidArgument`] for a
     /// variable that cannot be read; else what the driver reports.
     pub fn new(device: &CudaDevice, handle: PoolHandle) -> Result<Self, BackendError> {
-        let (context, number) = (device.shared().context(), device_number(device)?);
+        let (context, number) = (device.core().context(), device_number(device)?);
         let raw = match handle {
             PoolHandle::Default => RawPool::default_of(context, number),
             PoolHandle::Current => RawPool::current_of(context, number),
@@ -98,8 +98,8 @@ impl DriverPool {
 
     pub(crate) fn of(device: &CudaDevice, raw: RawPool) -> Result<Self, BackendError> {
         let (handed_out, limit) = (AtomicU64::new(0), AtomicU64::new(UNLIMITED));
-        let shared = Arc::new(Shared { device: device.clone(), raw, handed_out, limit });
-        let pool = Self { shared, hooks: Hooks::default() };
+        let core = Arc::new(DriverPoolCore { device: device.clone(), raw, handed_out, limit });
+        let pool = Self { core, hooks: Hooks::default() };
         if let Some(limit) = Limit::from_environment()? {
             pool.set_limit(limit)?;
         }
@@ -120,14 +120,14 @@ impl DriverPool {
     /// The device it is on.
     #[must_use]
     pub fn device(&self) -> &CudaDevice {
-        &self.shared.device
+        &self.core.device
     }
 
     /// The driver's own handle, for other libraries. They are done with it before the last handle here is
     /// dropped, where the pool was created here.
     #[must_use]
     pub fn raw_handle(&self) -> CUmemoryPool {
-        self.shared.raw.handle()
+        self.core.raw.handle()
     }
 
     /// `bytes` of device memory, rounded up to 512, in the order of this thread's
@@ -137,7 +137,7 @@ impl DriverPool {
     /// As [`malloc_on`](Self::malloc_on).
     #[track_caller]
     pub fn malloc(&self, bytes: u64) -> Result<CudaMemory, DriverPoolError> {
-        self.malloc_on(bytes, &self.shared.device.current_stream()?)
+        self.malloc_on(bytes, &self.core.device.current_stream()?)
     }
 
     /// As [`malloc`](Self::malloc), in the order of `stream`: work on it may use the memory at once.
@@ -155,7 +155,7 @@ impl DriverPool {
         }
         let rounded = bytes.checked_next_multiple_of(UNIT).unwrap_or(u64::MAX);
         let ticket = Ticket::new(Location::caller());
-        let mut event = HookEvent::new(NAME, self.shared.device.id(), ticket, bytes, rounded);
+        let mut event = HookEvent::new(NAME, self.core.device.id(), ticket, bytes, rounded);
         let request = self.hooks.announce(Occasion::Request, event.clone());
         let (allocation, mut charge) = self.take(bytes, stream, request.as_ref())?;
         if let Some(request) = request {
@@ -173,15 +173,15 @@ impl DriverPool {
         stream: &CudaStream,
         request: Option<&Announced<'_>>,
     ) -> Result<(Allocation, Charge), DriverPoolError> {
-        let shared = &self.shared;
-        if stream.device() != shared.device.id() {
+        let core = &self.core;
+        if stream.device() != core.device.id() {
             return Err(wrong_device(stream.device()).into());
         }
         let charge = self.charge(bytes)?;
         // 0 bytes are not the driver's.
         let event = request.filter(|_| charge.bytes() > 0).map(|request| request.event().clone());
         let announced = event.and_then(|event| self.hooks.announce(Occasion::Allocation, event));
-        let allocation = allocate(&shared.raw, charge.bytes(), stream).map_err(|error| match error {
+        let allocation = allocate(&core.raw, charge.bytes(), stream).map_err(|error| match error {
             BackendError::OutOfMemory { .. } => self.out_of_memory(bytes, Some(error)),
             error => error.into(),
         })?;
@@ -193,7 +193,7 @@ impl DriverPool {
 
     /// Counts the bytes as handed out, where the limit allows it.
     fn charge(&self, bytes: u64) -> Result<Charge, DriverPoolError> {
-        let pool = Arc::clone(&self.shared);
+        let pool = Arc::clone(&self.core);
         let Some(rounded) = bytes.checked_next_multiple_of(UNIT) else {
             return Err(self.out_of_memory(bytes, None));
         };
@@ -221,7 +221,7 @@ impl DriverPool {
     /// # Errors
     /// What the driver reports, failures of the stream's work included.
     pub fn free_all_blocks(&self, stream: Option<&CudaStream>) -> Result<(), BackendError> {
-        let device = &self.shared.device;
+        let device = &self.core.device;
         match stream {
             Some(stream) => device.synchronize(stream)?,
             None => device.synchronize(&device.current_stream()?)?,
@@ -235,13 +235,13 @@ impl DriverPool {
     /// # Errors
     /// What the driver reports.
     pub fn trim_to(&self, keep: u64) -> Result<(), BackendError> {
-        self.shared.raw.trim_to(keep)
+        self.core.raw.trim_to(keep)
     }
 
     /// Bytes that this and its clones handed out and that were not dropped, rounded. What the limit bounds.
     #[must_use]
     pub fn handed_out(&self) -> u64 {
-        self.shared.handed_out.load(Relaxed)
+        self.core.handed_out.load(Relaxed)
     }
 
     /// Bytes of the driver's pool that are in use, by anybody in the process.
@@ -249,7 +249,7 @@ impl DriverPool {
     /// # Errors
     /// What the driver reports.
     pub fn used_bytes(&self) -> Result<u64, BackendError> {
-        self.shared.raw.figure(Figure::Used)
+        self.core.raw.figure(Figure::Used)
     }
 
     /// Bytes that the driver's pool has and nobody uses.
@@ -267,7 +267,7 @@ impl DriverPool {
     /// # Errors
     /// What the driver reports.
     pub fn total_bytes(&self) -> Result<u64, BackendError> {
-        self.shared.raw.figure(Figure::Reserved)
+        self.core.raw.figure(Figure::Reserved)
     }
 
     /// The driver does not say how many free blocks its pools have.
@@ -284,8 +284,8 @@ impl DriverPool {
     /// [`BackendError::InvalidArgument`] for a share that is none; what the driver reports.
     pub fn set_limit(&self, limit: Limit) -> Result<(), BackendError> {
         fork::check()?;
-        let bytes = limit.bytes(|| Ok(self.shared.device.memory_info()?.total_bytes))?;
-        self.shared.limit.store(bytes.unwrap_or(UNLIMITED), Relaxed);
+        let bytes = limit.bytes(|| Ok(self.core.device.memory_info()?.total_bytes))?;
+        self.core.limit.store(bytes.unwrap_or(UNLIMITED), Relaxed);
         Ok(())
     }
 
@@ -293,7 +293,7 @@ impl DriverPool {
     #[must_use]
     #[doc(alias = "get_limit")]
     pub fn limit(&self) -> u64 {
-        self.shared.limit.load(Relaxed)
+        self.core.limit.load(Relaxed)
     }
 
     /// How many bytes the driver keeps when a wait for work finds more of them free. 0: none, a new pool's.
@@ -301,7 +301,7 @@ impl DriverPool {
     /// # Errors
     /// What the driver reports.
     pub fn release_threshold(&self) -> Result<u64, BackendError> {
-        self.shared.raw.figure(Figure::ReleaseThreshold)
+        self.core.raw.figure(Figure::ReleaseThreshold)
     }
 
     /// Sets the [threshold](Self::release_threshold). It is the driver's pool's: of the default and the
@@ -310,7 +310,7 @@ impl DriverPool {
     /// # Errors
     /// What the driver reports.
     pub fn set_release_threshold(&self, bytes: u64) -> Result<(), BackendError> {
-        self.shared.raw.set_release_threshold(bytes)
+        self.core.raw.set_release_threshold(bytes)
     }
 }
 
@@ -320,7 +320,7 @@ pub(crate) fn allocate_current(
     bytes: u64,
     stream: &CudaStream,
 ) -> Result<Allocation, BackendError> {
-    let raw = RawPool::current_of(device.shared().context(), device_number(device)?)?;
+    let raw = RawPool::current_of(device.core().context(), device_number(device)?)?;
     allocate(&raw, bytes, stream)
 }
 
@@ -357,7 +357,7 @@ fn relieve(raw: &RawPool, stream: &CudaStream, everything: bool) -> Result<(), B
 
 /// The driver's number of a device that has pools.
 pub(crate) fn device_number(device: &CudaDevice) -> Result<i32, BackendError> {
-    let raw = RawDevice::at(device.shared().context().library(), device.ordinal())?;
+    let raw = RawDevice::at(device.core().context().library(), device.ordinal())?;
     if raw.attribute(Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED)? == 0 {
         return Err(BackendError::Unsupported { operation: "allocating in the order of a stream" });
     }
@@ -368,9 +368,9 @@ fn wrong_device(id: DeviceId) -> BackendError {
     BackendError::invalid("stream", format!("it is one of device {id}"))
 }
 
-impl fmt::Debug for Shared {
+impl fmt::Debug for DriverPoolCore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared")
+        f.debug_struct("DriverPoolCore")
             .field("device", &self.device.ordinal())
             .field("raw", &self.raw)
             .field("handed_out", &self.handed_out)

@@ -1,4 +1,4 @@
-//! The driver's pools of all devices.
+//! The driver pools of all devices.
 
 use crate::device::CudaDevice;
 use crate::driver_pool::{DriverPool, PoolHandle};

@@ -1,4 +1,4 @@
-//! From the driver's numbers to the contract's errors.
+//! Conversion of driver result codes to errors of the contract.
 
 use crate::driver::Library;
 use std::ffi::c_int;

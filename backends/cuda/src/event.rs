@@ -1,6 +1,6 @@
-//! Points in streams, and the events that mark them, used again and again.
+//! Points in streams, and the driver events that mark them, which are reused.
 
-use crate::device::Shared;
+use crate::device::DeviceCore;
 use crate::driver::{Context, RawEvent};
 use parking_lot::Mutex;
 use std::mem;
@@ -36,11 +36,11 @@ impl EventCache {
 #[derive(Debug)]
 pub struct CudaEvent {
     raw: Arc<RawEvent>,
-    device: Arc<Shared>,
+    device: Arc<DeviceCore>,
 }
 
 impl CudaEvent {
-    pub(crate) fn new(raw: Arc<RawEvent>, device: &Arc<Shared>) -> Self {
+    pub(crate) fn new(raw: Arc<RawEvent>, device: &Arc<DeviceCore>) -> Self {
         Self { raw, device: Arc::clone(device) }
     }
 

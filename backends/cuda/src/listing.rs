@@ -1,4 +1,4 @@
-//! The devices that the driver lists, and the names they are asked for by.
+//! Available devices and their names.
 
 use crate::device::CudaDevice;
 use crate::driver::{Library, RawDevice};
@@ -97,7 +97,7 @@ impl CudaDevice {
     /// Its generation, as major and minor.
     #[must_use]
     pub fn compute_capability(&self) -> (u32, u32) {
-        self.shared().listed().compute_capability
+        self.core().listed().compute_capability
     }
 }
 

@@ -1,6 +1,6 @@
-//! Which ranges of a reservation have memory behind them: numbers only.
+//! The mapped ranges of a reservation: numbers only.
 //!
-//! Ranges lie inside the reservation and have bytes; who asks has checked that.
+//! Callers check that ranges are not empty and lie inside the reservation.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What a driver's pool answers instead of memory.
+//! Errors of a driver pool.
 
 use vrampool_backend::BackendError;
 
@@ -8,7 +8,7 @@ use vrampool_backend::BackendError;
 pub enum DriverPoolError {
     /// There is not enough, and giving unused memory back did not help.
     #[error(
-        "out of memory: {requested} bytes were asked for, {handed_out} are handed out{}{}; {}",
+        "out of memory: {requested} bytes were requested, {handed_out} are live{}{}; {}",
         reserved.map(|bytes| format!(" of {bytes} that the driver's pool has")).unwrap_or_default(),
         limit.map(|bytes| format!(", and the limit is {bytes}")).unwrap_or_default(),
         match cause {

@@ -1,4 +1,4 @@
-//! How much a driver's pool may hand out.
+//! The limit of a driver pool.
 
 use std::str::FromStr;
 use vrampool_backend::BackendError;

@@ -1,6 +1,6 @@
-//! Streams: made here, or other people's.
+//! Streams: created here, or foreign.
 
-use crate::device::{CudaDevice, Shared};
+use crate::device::{CudaDevice, DeviceCore};
 use crate::driver::{Cover, Queue};
 use crate::memory::CudaMemory;
 use parking_lot::Mutex;
@@ -29,7 +29,7 @@ struct Inner {
     /// After the stream, whose dropping would make its context current for good, and before the context
     /// itself.
     cover: Cover,
-    device: Arc<Shared>,
+    device: Arc<DeviceCore>,
 }
 
 /// The streams of a device that somebody has a handle to, by the driver's number.
@@ -61,7 +61,7 @@ impl CudaDevice {
     /// # Errors
     /// What the driver reports, failures of the work included.
     pub fn synchronize_all(&self) -> Result<(), BackendError> {
-        let context = self.shared().context();
+        let context = self.core().context();
         context.enter()?.synchronize_all()?;
         context.settle_peers()
     }
@@ -72,7 +72,7 @@ impl CudaDevice {
     /// What the driver reports.
     pub fn null_stream(&self) -> Result<CudaStream, BackendError> {
         fork::check()?;
-        CudaStream::of(self.shared(), self.context().default_stream())
+        CudaStream::of(self.core(), self.context().default_stream())
     }
 
     /// The calling thread's own default stream. On another thread, what is done with it runs on the null
@@ -82,7 +82,7 @@ impl CudaDevice {
     /// What the driver reports.
     pub fn per_thread_stream(&self) -> Result<CudaStream, BackendError> {
         fork::check()?;
-        CudaStream::of(self.shared(), self.context().per_thread_stream())
+        CudaStream::of(self.core(), self.context().per_thread_stream())
     }
 
     /// A stream of the program's own. It lives as long as a handle to it. Where it is the per-thread default
@@ -95,17 +95,17 @@ impl CudaDevice {
             mem::forget(stream);
             return Err(BackendError::Forked);
         }
-        if !self.shared().context().is_same(stream.context()) {
+        if !self.core().context().is_same(stream.context()) {
             return Err(BackendError::invalid("stream", "it is one of another context"));
         }
-        CudaStream::of(self.shared(), stream)
+        CudaStream::of(self.core(), stream)
     }
 }
 
 impl CudaStream {
     /// The handle to `stream`, a stream of `device`'s context.
     pub(crate) fn of(
-        device: &Arc<Shared>,
+        device: &Arc<DeviceCore>,
         stream: Arc<cudarc::driver::CudaStream>,
     ) -> Result<Self, BackendError> {
         let queue = Queue::new(stream);
@@ -162,7 +162,7 @@ impl CudaStream {
         &self.inner.queue
     }
 
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
+    pub(crate) fn core(&self) -> &Arc<DeviceCore> {
         &self.inner.device
     }
 

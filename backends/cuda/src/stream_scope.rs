@@ -1,13 +1,25 @@
-//! A thread's current stream: the one that work goes to where none is named.
+//! The current stream of a thread: the default for work without an explicit stream.
 
 use crate::device::CudaDevice;
 use crate::stream::CudaStream;
 use std::cell::RefCell;
 use std::marker::PhantomData;
+use std::mem;
 use vrampool_backend::{Backend, BackendError, Stream};
 
 thread_local! {
-    static ENTERED: RefCell<Vec<CudaStream>> = const { RefCell::new(Vec::new()) };
+    static ENTERED: Entered = const { Entered(RefCell::new(Vec::new())) };
+}
+
+#[derive(Debug)]
+struct Entered(RefCell<Vec<CudaStream>>);
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        // Those of scopes that were forgotten stay so: the last handle to a stream calls the driver, whose own
+        // variables of this thread may be gone.
+        self.0.take().into_iter().for_each(mem::forget);
+    }
 }
 
 /// Makes a stream its thread's current one until it is dropped ([`CudaStream::enter`]).
@@ -20,7 +32,9 @@ pub struct StreamScope {
 
 impl Drop for StreamScope {
     fn drop(&mut self) {
-        let left = ENTERED.with_borrow_mut(|entered| {
+        // Gone, in the destructor of another thread-local variable.
+        let left = ENTERED.try_with(|entered| {
+            let mut entered = entered.0.borrow_mut();
             // The newest of its own: scopes need not be dropped in reverse order.
             let own = entered.iter().rposition(|stream| stream.id() == self.stream.id());
             own.map(|own| entered.remove(own))
@@ -31,9 +45,9 @@ impl Drop for StreamScope {
 
 impl CudaStream {
     /// Makes it the [current stream](CudaDevice::current_stream) of this thread, for its device, until the
-    /// result is dropped.
+    /// result is dropped. In the destructor of a thread-local variable it may have no effect.
     pub fn enter(&self) -> StreamScope {
-        ENTERED.with_borrow_mut(|entered| entered.push(self.clone()));
+        let _ = ENTERED.try_with(|entered| entered.0.borrow_mut().push(self.clone()));
         StreamScope { stream: self.clone(), this_thread: PhantomData }
     }
 }
@@ -45,8 +59,10 @@ impl CudaDevice {
     /// # Errors
     /// What the driver reports.
     pub fn current_stream(&self) -> Result<CudaStream, BackendError> {
-        let entered = ENTERED
-            .with_borrow(|entered| entered.iter().rfind(|stream| stream.device() == self.id()).cloned());
-        entered.map_or_else(|| self.null_stream(), Ok)
+        let newest = |entered: &Entered| {
+            let entered = entered.0.borrow();
+            entered.iter().rfind(|stream| stream.device() == self.id()).cloned()
+        };
+        ENTERED.try_with(newest).ok().flatten().map_or_else(|| self.null_stream(), Ok)
     }
 }

@@ -1,4 +1,4 @@
-//! Typed views of regions, for kernels and for libraries that `cudarc` calls.
+//! Typed views of regions, for kernels and for libraries called through `cudarc`.
 
 use crate::memory::CudaMemory;
 use crate::stream::CudaStream;

@@ -1,5 +1,4 @@
-//! A device's virtual memory: what is checked before the driver is asked, and how its physical memory is
-//! made.
+//! Virtual memory of a device: checks before driver calls, and creation of physical memory.
 
 use crate::device::CudaDevice;
 use crate::driver::{Context, Library, PhysicalTraits, RawDevice, RawPhysical};
@@ -120,11 +119,11 @@ impl CudaDevice {
     /// # Errors
     /// What the driver reports.
     pub fn ensure_context(&self) -> Result<(), BackendError> {
-        self.shared().context().make_current()
+        self.core().context().make_current()
     }
 
     pub(crate) fn maker(&self) -> Result<&PhysicalMaker, BackendError> {
-        self.shared().maker().ok_or(BackendError::Unsupported { operation: "virtual memory" })
+        self.core().maker().ok_or(BackendError::Unsupported { operation: "virtual memory" })
     }
 
     /// Physical memory of `bytes` bytes, refused where the driver need not be asked.
@@ -140,13 +139,13 @@ impl CudaDevice {
             let free = self.memory_info().ok().map(|info| info.free_bytes);
             return Err(BackendError::OutOfMemory { requested: bytes, free });
         }
-        Ok(Physical::new(bytes, maker.create(self.shared().context(), bytes, shareable)?))
+        Ok(Physical::new(bytes, maker.create(self.core().context(), bytes, shareable)?))
     }
 
     /// What the driver made, of this device.
     pub(crate) fn raw_physical<'a>(&self, physical: &'a Physical) -> Result<&'a RawPhysical, BackendError> {
         let raw = physical.driver::<RawPhysical>()?;
-        match self.shared().context().is_same(raw.context().cudarc()) {
+        match self.core().context().is_same(raw.context().cudarc()) {
             true => Ok(raw),
             false => Err(BackendError::invalid("physical", "it is memory of another device")),
         }
@@ -154,10 +153,10 @@ impl CudaDevice {
 
     fn check_reservation(&self, reservation: &CudaMemory, offset: u64) -> Result<(), BackendError> {
         fork::check()?;
-        if !self.shared().context().is_same(reservation.allocation().context().cudarc()) {
+        if !self.core().context().is_same(reservation.allocation().context().cudarc()) {
             return Err(BackendError::invalid("reservation", "it is another device's"));
         }
-        let granularity = self.maker()?.granularity(self.shared().context())?;
+        let granularity = self.maker()?.granularity(self.core().context())?;
         match offset.is_multiple_of(granularity) {
             true => Ok(()),
             false => Err(BackendError::invalid(
@@ -195,7 +194,7 @@ impl VirtualMemory for CudaDevice {
 
     fn granularity(&self, kind: MemoryKind) -> Result<u64, BackendError> {
         match kind.placement {
-            Placement::Device => self.maker()?.granularity(self.shared().context()),
+            Placement::Device => self.maker()?.granularity(self.core().context()),
             _ => Err(BackendError::Unsupported { operation: "mapping memory that is not the device's own" }),
         }
     }
@@ -203,7 +202,7 @@ impl VirtualMemory for CudaDevice {
     fn reserve(&self, bytes: u64) -> Result<CudaMemory, BackendError> {
         let kind = Placement::Device.into();
         check_size(bytes, self.granularity(kind)?)?;
-        Ok(CudaMemory::new(self.shared().context().reserve(bytes)?, kind))
+        Ok(CudaMemory::new(self.core().context().reserve(bytes)?, kind))
     }
 
     fn create_physical(&self, bytes: u64, kind: MemoryKind) -> Result<Physical, BackendError> {
@@ -233,7 +232,7 @@ impl VirtualMemory for CudaDevice {
         if !devices.is_empty() {
             return access(&devices.iter().map(|&id| Self::number_of(id)).collect::<Result<Vec<_>, _>>()?);
         }
-        let peers = self.shared().context().peers();
+        let peers = self.core().context().peers();
         if peers.is_empty() {
             return access(&[own]);
         }
@@ -261,11 +260,11 @@ impl VirtualMemory for CudaDevice {
 
     /// Whether the process has the primary context of another device that can access this one's memory.
     fn has_others(&self) -> bool {
-        !fork::is_child() && self.shared().context().has_active_peers()
+        !fork::is_child() && self.core().context().has_active_peers()
     }
 
     fn settle_others(&self) -> Result<(), BackendError> {
         fork::check()?;
-        self.shared().context().settle_peers()
+        self.core().context().settle_peers()
     }
 }

@@ -1,17 +1,15 @@
 //! While a stream is captured into a graph, memory comes and goes, and nothing borrowed gets into the graph.
 //! Alone in its process, because a capture forbids other threads of it some calls.
 
-#[path = "require/mod.rs"]
-mod require;
-
 use vrampool_cuda::cudarc::driver::sys::{CUgraphInstantiate_flags_enum, CUstreamCaptureMode};
-use vrampool_cuda::{Backend, BackendError, Event, Placement, Region, RegionMut, VirtualMemory};
+use vrampool_cuda::{Backend, BackendError, CudaDevice, Event, Placement, Region, RegionMut, VirtualMemory};
+use vrampool_test_support::require;
 
 const BYTES: u64 = 4096;
 
 #[test]
 fn a_capture_is_neither_spoilt_nor_in_the_way() {
-    let Some(device) = require::device() else { return };
+    let Some(device) = require("cuda", || CudaDevice::open(0)) else { return };
     let stream = device.create_stream().expect("a stream");
     let target = device.allocate(BYTES, Placement::Device.into()).expect("memory");
     let fill = |value| device.fill(&stream, RegionMut::whole(&target, &stream), value).expect("a fill");

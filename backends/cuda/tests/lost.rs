@@ -3,14 +3,13 @@
 
 #[path = "gpu/kernels.rs"]
 mod kernels;
-#[path = "require/mod.rs"]
-mod require;
 
-use vrampool_cuda::{Backend, BackendError, Event, Placement, RegionMut};
+use vrampool_cuda::{Backend, BackendError, CudaDevice, Event, Placement, RegionMut};
+use vrampool_test_support::require;
 
 #[test]
 fn a_bad_address_loses_the_device_and_says_so() {
-    let Some(device) = require::device() else { return };
+    let Some(device) = require("cuda", || CudaDevice::open(0)) else { return };
     let stream = device.create_stream().expect("a stream");
     let memory = device.allocate(4096, Placement::Device.into()).expect("memory");
     let pinned = device.allocate(4096, Placement::HostVisible.into()).expect("memory");

@@ -1,9 +1,7 @@
 //! The device's memory really runs out, and comes back. Alone in its process, because it takes everything.
 
-#[path = "require/mod.rs"]
-mod require;
-
-use vrampool_cuda::{Backend, BackendError, Memory, Placement, VirtualMemory};
+use vrampool_cuda::{Backend, BackendError, CudaDevice, Memory, Placement, VirtualMemory};
+use vrampool_test_support::require;
 
 const GIB: u64 = 1 << 30;
 
@@ -19,7 +17,7 @@ fn refused<T: std::fmt::Debug>(answer: Result<T, BackendError>) {
 
 #[test]
 fn a_full_card_is_a_typed_error_and_what_is_dropped_comes_back() {
-    let Some(device) = require::device() else { return };
+    let Some(device) = require("cuda", || CudaDevice::open(0)) else { return };
     let before = device.memory_info().expect("memory info");
     assert!(before.free_bytes <= before.total_bytes);
     let held = device.allocate(before.free_bytes - GIB, Placement::Device.into()).expect("all but a GiB");

@@ -1,10 +1,8 @@
 //! What virtual memory takes of the device, and gives back. Alone in its process, so that what the device has
 //! left says so.
 
-#[path = "require/mod.rs"]
-mod require;
-
 use vrampool_cuda::{Backend, BackendError, CudaDevice, Memory, MemoryKind, Placement, VirtualMemory};
+use vrampool_test_support::require;
 
 const BYTES: u64 = 256 << 20;
 /// What else may come and go meanwhile.
@@ -67,7 +65,7 @@ fn what_cannot_be_mapped_is_not_kept_either(device: &CudaDevice, before: u64) {
 
 #[test]
 fn what_is_taken_comes_back() {
-    let Some(device) = require::device() else { return };
+    let Some(device) = require("cuda", || CudaDevice::open(0)) else { return };
     if device.virtual_memory().is_none() {
         eprintln!("skipped: the device has no virtual memory");
         return;

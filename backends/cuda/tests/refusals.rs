@@ -6,8 +6,8 @@
 use std::process::Command;
 use vrampool_cuda::cudarc::driver::{DriverError, sys};
 use vrampool_cuda::{
-    Backend, BackendError, Capabilities, CudaDevice, CudaStream, MemoryKind, Placement, ShareableKind,
-    SharedHandles, VirtualMemory,
+    Backend, BackendError, Capabilities, CudaDevice, CudaMemory, CudaStream, DriverPool, Memory, MemoryKind,
+    Placement, PoolHandle, Region, RegionMut, ShareableKind, SharedHandles, VirtualMemory,
 };
 use vrampool_cuda_simulator_control::Simulator;
 
@@ -25,12 +25,7 @@ fn run(name: &str, settings: &str) -> Option<String> {
 }
 
 fn run_with(name: &str, settings: &str, variables: &[(&str, &str)]) -> Option<String> {
-    if Simulator::loaded().is_none() {
-        eprintln!(
-            "skipped: the simulated CUDA driver is not loaded (backends/cuda/simulator/run.sh loads it)"
-        );
-        return None;
-    }
+    Simulator::or_skip()?;
     let output = Command::new(std::env::current_exe().expect("this program"))
         .args(["--exact", name, "--nocapture", "--ignored"])
         .env("VRAMPOOL_SIMULATOR", format!("strict=1,{settings}"))
@@ -78,18 +73,15 @@ fn is_there_and_has_none() {
 /// A copy of the simulated driver in which the name of one function is another.
 #[test]
 fn a_driver_without_the_functions_serves_without_virtual_memory() {
+    if Simulator::or_skip().is_none() {
+        return;
+    }
     let paths = std::env::var("LD_LIBRARY_PATH").unwrap_or_default();
     let driver = paths
         .split(':')
         .map(|path| format!("{path}/libcuda.so.1"))
-        .find(|path| Simulator::loaded().is_some() && std::path::Path::new(path).exists());
-    let Some(driver) = driver else {
-        eprintln!(
-            "skipped: the simulated CUDA driver is not loaded (backends/cuda/simulator/run.sh loads it)"
-        );
-        return;
-    };
-    let mut bytes = std::fs::read(driver).expect("the driver");
+        .find(|path| std::path::Path::new(path).exists());
+    let mut bytes = std::fs::read(driver.expect("a path of the loader has it")).expect("the driver");
     let name = format!("\0{MISSING}\0").into_bytes();
     let places: Vec<usize> =
         (0..bytes.len() - name.len()).filter(|&at| bytes[at..].starts_with(&name)).collect();
@@ -268,4 +260,94 @@ fn waits_beside_an_earlier_error() {
 #[test]
 fn a_wait_for_all_work_reports_no_error_of_another_call() {
     run("waits_beside_an_earlier_error", "");
+}
+
+/// Fails unless memory has what was written to it.
+fn check_it_serves(device: &CudaDevice, memory: &CudaMemory) {
+    let stream = device.create_stream().expect("a stream");
+    let (data, mut read) = (vec![5; memory.len() as usize], vec![0; memory.len() as usize]);
+    device.upload(&stream, &data, RegionMut::whole(memory, &stream)).expect("an upload");
+    device.download(&stream, Region::whole(memory, &stream), &mut read).expect("a download");
+    assert!(read == data);
+}
+
+#[test]
+#[ignore = "another test starts it"]
+fn is_integrated() {
+    let device = CudaDevice::open(0).expect("a device");
+    assert!(device.properties().is_integrated());
+    let before = free(&device);
+    for placement in [Placement::Device, Placement::HostVisible, Placement::Managed] {
+        check_it_serves(&device, &device.allocate(PAGE, placement.into()).expect("memory"));
+    }
+    check_nothing_is_left(&device, before);
+}
+
+#[test]
+fn a_device_that_shares_the_hosts_memory_is_integrated() {
+    run("is_integrated", "integrated=1");
+}
+
+#[test]
+#[ignore = "another test starts it"]
+fn asks_peers() {
+    let [first, second] = [0, 1].map(|ordinal| CudaDevice::open(ordinal).expect("two devices"));
+    let before = free(&first);
+    let reservation = first.reserve(PAGE).expect("addresses");
+    let physical = first.create_and_map(&reservation, 0, PAGE, kind()).expect("memory");
+    check_it_serves(&first, &reservation);
+    check_it_serves(&second, &second.allocate(PAGE, kind()).expect("memory"));
+    let calls = || simulator().calls_of("cuDevicePrimaryCtxGetState").expect("a name");
+    let so_far = calls();
+    first.unmap_and_release(&reservation, 0, physical).expect("unmapped");
+    println!("asked {} peers", calls() - so_far);
+    drop(reservation);
+    check_nothing_is_left(&first, before);
+}
+
+/// Memory is mapped for the devices that reach it, and unmapped when their work is done. Others are not asked.
+#[test]
+fn only_devices_that_reach_memory_are_asked_before_it_is_unmapped() {
+    for (peers, asked) in [(1, "asked 1 peers"), (0, "asked 0 peers")] {
+        let Some(text) = run("asks_peers", &format!("devices=2,peers={peers}")) else { return };
+        assert!(text.contains(asked), "{peers}: {text}");
+    }
+}
+
+#[test]
+#[ignore = "another test starts it"]
+fn has_no_pools() {
+    let device = CudaDevice::open(0).expect("a device");
+    let before = free(&device);
+    assert!(!device.properties().capabilities.contains(Capabilities::STREAM_ORDERED));
+    for handle in [PoolHandle::Default, PoolHandle::Current, PoolHandle::Created] {
+        let error = DriverPool::new(&device, handle).expect_err("no pools");
+        assert!(matches!(error, BackendError::Unsupported { .. }), "{error}");
+    }
+    let stream = device.create_stream().expect("a stream");
+    let error = device.allocate_on(PAGE, kind(), &stream).map(drop);
+    assert!(matches!(error, Err(BackendError::Unsupported { .. })), "{error:?}");
+    check_it_serves(&device, &device.allocate(PAGE, kind()).expect("memory"));
+    check_nothing_is_left(&device, before);
+}
+
+#[test]
+fn a_device_without_pools_says_so_and_serves_without() {
+    run("has_no_pools", "pools=0");
+}
+
+#[test]
+#[ignore = "another test starts it"]
+fn opens_or_not() {
+    println!("{:?}", CudaDevice::open(0).map(drop));
+}
+
+#[test]
+fn a_driver_that_is_too_old_is_unavailable_and_its_version_is_named() {
+    let Some(text) = run("opens_or_not", "version=11080") else { return };
+    assert!(text.contains("Unavailable") && text.contains("CUDA 11.8; install 12.0 or newer"), "{text}");
+    for version in [12_000, 14_020] {
+        let Some(text) = run("opens_or_not", &format!("version={version}")) else { return };
+        assert!(text.contains("Ok(())"), "{version}: {text}");
+    }
 }

@@ -3,14 +3,13 @@
 
 #[path = "gpu/kernels.rs"]
 mod kernels;
-#[path = "require/mod.rs"]
-mod require;
 
 use kernels::Kernels;
 use std::time::Duration;
 use vrampool_cuda::{
     Backend, CudaDevice, CudaMemory, CudaStream, Event, Placement, RegionMut, VirtualMemory,
 };
+use vrampool_test_support::require;
 
 /// Longer than any call takes that does not wait.
 const BUSY: Duration = Duration::from_millis(100);
@@ -97,7 +96,7 @@ fn neither_recording_nor_waiting_blocks_the_host(device: &CudaDevice, kernels: &
 
 #[test]
 fn freeing_waits_and_events_do_not() {
-    let Some(device) = require::device() else { return };
+    let Some(device) = require("cuda", || CudaDevice::open(0)) else { return };
     // Kept to the end: letting a module go waits too.
     let kernels = Kernels::new(&device);
     neither_recording_nor_waiting_blocks_the_host(&device, &kernels);

@@ -1,7 +1,7 @@
-//! How a host device is to be.
+//! The builder of a host device.
 
 use crate::capacity::Capacity;
-use crate::device::{HostDevice, Shared};
+use crate::device::{DeviceCore, HostDevice};
 use crate::driver::{ALIGNMENT, Claims};
 use crate::fault::Faults;
 use std::sync::Arc;
@@ -122,7 +122,7 @@ impl HostBuilder {
             properties.capabilities |= MAPPING;
         }
         let key = u128::from(NEXT.fetch_add(1, Ordering::Relaxed));
-        HostDevice::of(Shared {
+        HostDevice::of(DeviceCore {
             id: DeviceId { backend: "host", key },
             properties,
             capacity: Capacity::new(capacity),
@@ -158,7 +158,21 @@ fn machine_memory() -> u64 {
 fn machine_memory() -> u64 {
     let mut system = sysinfo::System::new();
     system.refresh_memory();
-    system.total_memory()
+    known_or_assumed(system.total_memory())
+}
+
+/// What the system reports, or a guess where it reports nothing, as Wine does: a device of 0 bytes would be of no
+/// use.
+#[cfg(any(not(target_os = "linux"), test))]
+fn known_or_assumed(bytes: u64) -> u64 {
+    const ASSUMED: u64 = 4 << 30;
+    if bytes > 0 {
+        return bytes;
+    }
+    log::warn!(
+        "the system does not report its memory; the host device has {ASSUMED} bytes, unless it is given a capacity"
+    );
+    ASSUMED
 }
 
 /// What is nearest to a granularity that is asked for.
@@ -166,4 +180,15 @@ fn machine_memory() -> u64 {
 fn granularity(bytes: u64) -> u64 {
     // No size above half of all is a power of two, nor can that much be reserved.
     bytes.clamp(rustix::param::page_size() as u64, 1 << 62).next_power_of_two()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::known_or_assumed;
+
+    #[test]
+    fn a_system_that_reports_no_memory_has_some() {
+        assert_eq!(known_or_assumed(1 << 20), 1 << 20);
+        assert_eq!(known_or_assumed(0), 4 << 30);
+    }
 }

@@ -1,4 +1,4 @@
-//! How much memory a device has, and who waits for it.
+//! The memory capacity of a device, and the allocations that wait for memory.
 
 #[cfg(target_os = "linux")]
 use crate::account::Account;

@@ -10,7 +10,7 @@ use crossbeam_channel::bounded;
 use std::sync::Arc;
 use std::time::Duration;
 use vrampool_backend::{
-    Backend, BackendError, DeviceId, MemoryInfo, MemoryKind, Properties, Region, RegionMut,
+    Backend, BackendError, DeviceId, MemoryInfo, MemoryKind, Properties, Region, RegionMut, arguments,
 };
 #[cfg(target_os = "linux")]
 use {
@@ -25,12 +25,12 @@ use {
 /// no room until then waits, as a GPU's driver does.
 #[derive(Debug, Clone)]
 pub struct HostDevice {
-    shared: Arc<Shared>,
+    core: Arc<DeviceCore>,
 }
 
 /// What a device's handles, streams and memory share.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct DeviceCore {
     pub(crate) id: DeviceId,
     pub(crate) properties: Properties,
     pub(crate) capacity: Capacity,
@@ -45,7 +45,7 @@ pub(crate) struct Shared {
     pub(crate) files: Files,
 }
 
-impl Shared {
+impl DeviceCore {
     pub(crate) fn id(&self) -> DeviceId {
         self.id
     }
@@ -105,31 +105,31 @@ impl HostDevice {
         HostBuilder::default()
     }
 
-    pub(crate) fn of(shared: Shared) -> Self {
-        Self { shared: Arc::new(shared) }
+    pub(crate) fn of(core: DeviceCore) -> Self {
+        Self { core: Arc::new(core) }
     }
 
     #[cfg(target_os = "linux")]
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
-        &self.shared
+    pub(crate) fn core(&self) -> &Arc<DeviceCore> {
+        &self.core
     }
 
     /// Its faults and the count of its calls.
     #[must_use]
     pub fn faults(&self) -> &Faults {
-        &self.shared.faults
+        &self.core.faults
     }
 
     /// How often work met a range that other work was using at that moment: 0 as long as every wait is there.
     #[must_use]
     pub fn races(&self) -> u64 {
-        self.shared.claims.races()
+        self.core.claims.races()
     }
 
     /// Changes how much memory there is in all, bytes, while it runs: memory runs out at this byte from now
     /// on.
     pub fn set_capacity(&self, bytes: u64) {
-        self.shared.capacity.set_total(bytes);
+        self.core.capacity.set_total(bytes);
     }
 
     /// Counts what it has taken together with devices of other processes, and of this one, that name the same
@@ -155,17 +155,17 @@ impl HostDevice {
     /// What the system reports; [`BackendError::InvalidArgument`] the second time.
     #[cfg(target_os = "linux")]
     pub fn share_capacity(&self, directory: &std::path::Path) -> Result<(), BackendError> {
-        self.shared.capacity.share(crate::account::Account::open(directory)?)
+        self.core.capacity.share(crate::account::Account::open(directory)?)
     }
 
     #[cfg(target_os = "linux")]
     fn has(&self, capability: Capabilities) -> bool {
-        self.shared.properties.capabilities.contains(capability)
+        self.core.properties.capabilities.contains(capability)
     }
 
     fn check_mapped(&self, memory: &HostMemory, offset: u64, len: usize) -> Result<(), BackendError> {
-        self.shared.faults.check(Call::Mapped)?;
-        if !memory.is_of(&self.shared) {
+        self.core.faults.check(Call::Mapped)?;
+        if !memory.is_of(&self.core) {
             return Err(BackendError::invalid("memory", "it is another device's"));
         }
         let end = offset.checked_add(len as u64).filter(|&end| end <= vrampool_backend::Memory::len(memory));
@@ -177,19 +177,8 @@ impl HostDevice {
     }
 
     fn check_stream(&self, stream: &HostStream) -> Result<(), BackendError> {
-        use vrampool_backend::Stream;
-        if stream.device() == self.shared.id {
-            return Ok(());
-        }
-        Err(BackendError::invalid("stream", format!("it is one of device {}", stream.device())))
+        arguments::check_stream(stream, self.core.id)
     }
-}
-
-fn same_length(left: u64, right: u64) -> Result<(), BackendError> {
-    if left == right {
-        return Ok(());
-    }
-    Err(BackendError::invalid("length", format!("{left} bytes cannot be copied to {right}")))
 }
 
 impl Backend for HostDevice {
@@ -198,31 +187,31 @@ impl Backend for HostDevice {
     type Event = HostEvent;
 
     fn id(&self) -> DeviceId {
-        self.shared.id
+        self.core.id
     }
 
     fn properties(&self) -> &Properties {
-        &self.shared.properties
+        &self.core.properties
     }
 
     fn memory_info(&self) -> Result<MemoryInfo, BackendError> {
-        self.shared.faults.check(Call::MemoryInfo)?;
-        let (free_bytes, total_bytes) = self.shared.capacity.info()?;
+        self.core.faults.check(Call::MemoryInfo)?;
+        let (free_bytes, total_bytes) = self.core.capacity.info()?;
         Ok(MemoryInfo { free_bytes, total_bytes })
     }
 
     fn allocate(&self, bytes: u64, kind: MemoryKind) -> Result<HostMemory, BackendError> {
-        self.shared.faults.check(Call::Allocate)?;
+        self.core.faults.check(Call::Allocate)?;
         if bytes == 0 {
             return Err(BackendError::invalid("bytes", "an allocation has at least 1"));
         }
-        let most = self.shared.properties.max_allocation;
+        let most = self.core.properties.max_allocation;
         if bytes > most && most < isize::MAX as u64 {
             let reason = format!("{bytes} are more than the {most} that one allocation may have");
             return Err(BackendError::invalid("bytes", reason));
         }
-        self.shared.pause_before_allocation();
-        HostMemory::new(&self.shared, bytes, kind, !on_a_stream())
+        self.core.pause_before_allocation();
+        HostMemory::new(&self.core, bytes, kind, !on_a_stream())
     }
 
     /// Work keeps what it uses, so that memory of this device goes in any order.
@@ -237,25 +226,25 @@ impl Backend for HostDevice {
     }
 
     fn create_stream(&self) -> Result<HostStream, BackendError> {
-        self.shared.faults.check(Call::CreateStream)?;
-        HostStream::spawn(&self.shared)
+        self.core.faults.check(Call::CreateStream)?;
+        HostStream::spawn(&self.core)
     }
 
     fn synchronize(&self, stream: &HostStream) -> Result<(), BackendError> {
         self.check_stream(stream)?;
-        self.shared.faults.check(Call::Synchronize)?;
+        self.core.faults.check(Call::Synchronize)?;
         stream.synchronize()
     }
 
     fn record(&self, stream: &HostStream) -> Result<HostEvent, BackendError> {
         self.check_stream(stream)?;
-        self.shared.faults.check(Call::Record)?;
+        self.core.faults.check(Call::Record)?;
         stream.record()
     }
 
     fn wait(&self, stream: &HostStream, event: &HostEvent) -> Result<(), BackendError> {
         self.check_stream(stream)?;
-        self.shared.faults.check(Call::Wait)?;
+        self.core.faults.check(Call::Wait)?;
         stream.wait(event)
     }
 
@@ -266,10 +255,10 @@ impl Backend for HostDevice {
         destination: RegionMut<'_, HostMemory>,
     ) -> Result<(), BackendError> {
         self.check_stream(stream)?;
-        self.shared.faults.check(Call::Copy)?;
+        self.core.faults.check(Call::Copy)?;
         let (reads, writes) = ([source], [destination.as_region()]);
         stream.check_regions(&reads, &writes)?;
-        same_length(reads[0].len(), writes[0].len())?;
+        arguments::same_length(reads[0].len(), writes[0].len())?;
         stream.enqueue(&reads, &writes, |[source], [destination]| destination.copy_from_slice(source))
     }
 
@@ -280,7 +269,7 @@ impl Backend for HostDevice {
         value: u8,
     ) -> Result<(), BackendError> {
         self.check_stream(stream)?;
-        self.shared.faults.check(Call::Fill)?;
+        self.core.faults.check(Call::Fill)?;
         let writes = [destination.as_region()];
         stream.check_regions(&[], &writes)?;
         stream.enqueue(&[], &writes, move |[], [bytes]| bytes.fill(value))
@@ -293,10 +282,10 @@ impl Backend for HostDevice {
         destination: RegionMut<'_, HostMemory>,
     ) -> Result<(), BackendError> {
         self.check_stream(stream)?;
-        self.shared.faults.check(Call::Upload)?;
+        self.core.faults.check(Call::Upload)?;
         let writes = [destination.as_region()];
         stream.check_regions(&[], &writes)?;
-        same_length(source.len() as u64, writes[0].len())?;
+        arguments::same_length(source.len() as u64, writes[0].len())?;
         let source = source.to_vec();
         stream.enqueue(&[], &writes, move |[], [bytes]| bytes.copy_from_slice(&source))
     }
@@ -308,10 +297,10 @@ impl Backend for HostDevice {
         destination: &mut [u8],
     ) -> Result<(), BackendError> {
         self.check_stream(stream)?;
-        self.shared.faults.check(Call::Download)?;
+        self.core.faults.check(Call::Download)?;
         let reads = [source];
         stream.check_regions(&reads, &[])?;
-        same_length(reads[0].len(), destination.len() as u64)?;
+        arguments::same_length(reads[0].len(), destination.len() as u64)?;
         let (sender, receiver) = bounded(1);
         stream.enqueue(&reads, &[], move |[bytes], []| {
             // Nobody listens any more when the caller's synchronisation failed.
@@ -331,14 +320,14 @@ impl Backend for HostDevice {
         self.check_mapped(memory, offset, bytes.len())?;
         let span = memory.span(offset, bytes.len() as u64);
         let _turn = memory.host_turn();
-        self.shared.claims.with([], [span], |[], [mapped]| mapped.copy_from_slice(bytes))
+        self.core.claims.with([], [span], |[], [mapped]| mapped.copy_from_slice(bytes))
     }
 
     fn read_mapped(&self, memory: &HostMemory, offset: u64, bytes: &mut [u8]) -> Result<(), BackendError> {
         self.check_mapped(memory, offset, bytes.len())?;
         let span = memory.span(offset, bytes.len() as u64);
         let _turn = memory.host_turn();
-        self.shared.claims.with([span], [], |[mapped], []| bytes.copy_from_slice(mapped))
+        self.core.claims.with([span], [], |[mapped], []| bytes.copy_from_slice(mapped))
     }
     #[cfg(target_os = "linux")]
     fn virtual_memory(&self) -> Option<&dyn VirtualMemory<Memory = HostMemory>> {

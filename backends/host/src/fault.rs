@@ -1,4 +1,4 @@
-//! Calls, counted and made to fail on demand.
+//! Call counters and injected faults.
 
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,6 +1,6 @@
 //! Memory of the host device.
 
-use crate::device::Shared;
+use crate::device::DeviceCore;
 use crate::driver::{Block, Bytes, Reservation, Span};
 use crate::fault::Call;
 use parking_lot::{Mutex, MutexGuard};
@@ -22,12 +22,12 @@ pub struct HostMemory {
 pub(crate) struct Allocation {
     bytes: Bytes,
     kind: MemoryKind,
-    device: Arc<Shared>,
+    device: Arc<DeviceCore>,
 }
 
 impl HostMemory {
     pub(crate) fn new(
-        device: &Arc<Shared>,
+        device: &Arc<DeviceCore>,
         bytes: u64,
         kind: MemoryKind,
         may_wait: bool,
@@ -44,11 +44,11 @@ impl HostMemory {
     }
 
     #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "there are no reservations"))]
-    pub(crate) fn reserved(device: &Arc<Shared>, reservation: Reservation) -> Self {
+    pub(crate) fn reserved(device: &Arc<DeviceCore>, reservation: Reservation) -> Self {
         Self::of(device, Bytes::Reserved(reservation), MemoryKind::default())
     }
 
-    fn of(device: &Arc<Shared>, bytes: Bytes, kind: MemoryKind) -> Self {
+    fn of(device: &Arc<DeviceCore>, bytes: Bytes, kind: MemoryKind) -> Self {
         let allocation = Arc::new(Allocation { bytes, kind, device: Arc::clone(device) });
         Self { allocation, host: Mutex::new(()) }
     }
@@ -64,7 +64,7 @@ impl HostMemory {
         self.allocation.kind
     }
 
-    pub(crate) fn is_of(&self, device: &Arc<Shared>) -> bool {
+    pub(crate) fn is_of(&self, device: &Arc<DeviceCore>) -> bool {
         Arc::ptr_eq(&self.allocation.device, device)
     }
 
@@ -109,13 +109,13 @@ impl Drop for HostMemory {
         if fork::is_child() {
             return std::mem::forget(Arc::clone(&self.allocation));
         }
-        let shared = &self.allocation.device;
+        let core = &self.allocation.device;
         // Counting cannot fail, and a lost device frees all the same.
-        let _ = shared.faults().check(Call::Free);
+        let _ = core.faults().check(Call::Free);
         // Queued work may still hold the allocation; until it is done the bytes count as taken, and as
         // dropped.
         match &self.allocation.bytes {
-            Bytes::Own(block) => shared.capacity().drop_later(block.len()),
+            Bytes::Own(block) => core.capacity().drop_later(block.len()),
             Bytes::Reserved(reservation) => reservation.let_go(),
         }
     }

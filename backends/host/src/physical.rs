@@ -3,7 +3,7 @@
 //! What stays in this process is a range of one file, so that thousands of handles need one descriptor; given
 //! back, it becomes a hole. What can be exported has a file of its own, sealed so that nobody can cut it.
 
-use crate::device::Shared;
+use crate::device::DeviceCore;
 use crate::driver::{Place, Space};
 use crate::fault::Call;
 use crate::stream::on_a_stream;
@@ -105,7 +105,7 @@ pub(crate) struct Backing {
     pub(crate) len: u64,
     pub(crate) kind: MemoryKind,
     pub(crate) origin: Origin,
-    pub(crate) device: Arc<Shared>,
+    pub(crate) device: Arc<DeviceCore>,
 }
 
 impl Backing {
@@ -162,7 +162,7 @@ impl Drop for Handle {
 
 /// Memory that the device pays for; `file` finds it.
 pub(crate) fn create(
-    device: &Arc<Shared>,
+    device: &Arc<DeviceCore>,
     bytes: u64,
     kind: MemoryKind,
     origin: Origin,
@@ -216,10 +216,10 @@ mod tests {
     #[test]
     fn memory_that_is_given_back_goes_back_to_the_system() {
         let device = HostDevice::builder().granularity(4096).build();
-        let shared = device.shared();
+        let core = device.core();
         let create = || {
-            let file = || shared.files().take(1 << 20);
-            create(shared, 1 << 20, Placement::Device.into(), Origin::Private, file).expect("memory")
+            let file = || core.files().take(1 << 20);
+            create(core, 1 << 20, Placement::Device.into(), Origin::Private, file).expect("memory")
         };
         let [one, two] = [create(), create()];
         let (file, offset) = {
@@ -244,12 +244,12 @@ mod tests {
         let device = HostDevice::builder().capacity(1 << 20).build();
         let error = BackendError::invalid("a test", "there is none");
         let file = || Err(error.clone());
-        let answer = create(device.shared(), 1 << 20, Placement::Device.into(), Origin::Private, file);
+        let answer = create(device.core(), 1 << 20, Placement::Device.into(), Origin::Private, file);
         assert_eq!(answer.err(), Some(error.clone()));
-        assert_eq!(device.shared().capacity().info(), Ok((1 << 20, 1 << 20)));
+        assert_eq!(device.core().capacity().info(), Ok((1 << 20, 1 << 20)));
         let much = HostDevice::builder().capacity(u64::MAX).build();
-        let answer = much.shared().files().take(FILE_BYTES + 1);
+        let answer = much.core().files().take(FILE_BYTES + 1);
         assert!(answer.is_err_and(|error| error.is_out_of_memory()), "no file is as large");
-        assert!(much.shared().files().take(FILE_BYTES).is_ok() && much.shared().files().take(1).is_ok());
+        assert!(much.core().files().take(FILE_BYTES).is_ok() && much.core().files().take(1).is_ok());
     }
 }

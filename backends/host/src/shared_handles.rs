@@ -1,4 +1,4 @@
-//! Physical memory for other processes, on Linux: a file in memory.
+//! Sharing of physical memory between processes on Linux: a file in memory.
 
 use crate::device::HostDevice;
 use crate::fault::Call;
@@ -30,18 +30,18 @@ impl SharedHandles for HostDevice {
         kind: MemoryKind,
         shareable: ShareableKind,
     ) -> Result<Physical, BackendError> {
-        self.shared().faults().check(Call::CreatePhysical)?;
+        self.core().faults().check(Call::CreatePhysical)?;
         if shareable != ShareableKind::FileDescriptor {
             return Err(BackendError::Unsupported { operation: "handles that are no file descriptors" });
         }
         self.check_bytes(bytes)?;
-        self.shared().pause_before_allocation();
-        physical::create(self.shared(), bytes, kind, Origin::Shareable, || Ok((Arc::new(sealed(bytes)?), 0)))
+        self.core().pause_before_allocation();
+        physical::create(self.core(), bytes, kind, Origin::Shareable, || Ok((Arc::new(sealed(bytes)?), 0)))
     }
 
     /// What was imported can be exported again.
     fn export(&self, physical: &Physical) -> Result<ShareableHandle, BackendError> {
-        self.shared().faults().check(Call::Export)?;
+        self.core().faults().check(Call::Export)?;
         let backing = self.check_physical(physical)?.backing();
         if backing.origin == Origin::Private {
             return Err(BackendError::invalid("physical", "it was not created shareable"));
@@ -51,7 +51,7 @@ impl SharedHandles for HostDevice {
     }
 
     fn import(&self, handle: ShareableHandle, bytes: u64) -> Result<Physical, BackendError> {
-        self.shared().faults().check(Call::Import)?;
+        self.core().faults().check(Call::Import)?;
         self.check_bytes(bytes)?;
         let ShareableHandle::FileDescriptor(descriptor) = handle else {
             return Err(BackendError::Unsupported { operation: "handles that are no file descriptors" });
@@ -63,7 +63,7 @@ impl SharedHandles for HostDevice {
             len: bytes,
             kind: MemoryKind::default(),
             origin: Origin::Imported,
-            device: Arc::clone(self.shared()),
+            device: Arc::clone(self.core()),
         }))
     }
 }

@@ -1,6 +1,6 @@
 //! Streams: threads that run work in order and later; and events, points in them.
 
-use crate::device::Shared;
+use crate::device::DeviceCore;
 use crate::driver::ALIGNMENT;
 use crate::fault::{Call, lost};
 use crate::memory::{HeldRange, HostMemory};
@@ -23,7 +23,7 @@ pub(crate) fn on_a_stream() -> bool {
     WORKER_OF.with(|worker| worker.get().is_some())
 }
 
-type Run = dyn FnOnce(&Shared) -> Result<(), BackendError> + Send;
+type Run = dyn FnOnce(&DeviceCore) -> Result<(), BackendError> + Send;
 
 enum Work {
     Run(Box<Run>),
@@ -47,7 +47,7 @@ struct Inner {
     /// Pieces of work that were queued and are not done.
     pending: Arc<AtomicU64>,
     failure: Arc<Failure>,
-    device: Arc<Shared>,
+    device: Arc<DeviceCore>,
 }
 
 #[derive(Debug)]
@@ -61,7 +61,7 @@ enum Queue {
 #[derive(Debug, Clone)]
 pub struct HostEvent {
     flag: Arc<Flag>,
-    device: Arc<Shared>,
+    device: Arc<DeviceCore>,
 }
 
 #[derive(Debug, Default)]
@@ -145,7 +145,7 @@ impl Stream for HostStream {
 }
 
 impl HostStream {
-    pub(crate) fn spawn(device: &Arc<Shared>) -> Result<Self, BackendError> {
+    pub(crate) fn spawn(device: &Arc<DeviceCore>) -> Result<Self, BackendError> {
         let (queue, work) = unbounded();
         let id = StreamId::next();
         let failure = Arc::new(Failure::default());
@@ -214,7 +214,8 @@ impl HostStream {
     /// # let stream = device.create_stream()?;
     /// # let x = device.allocate(64, Placement::Device.into())?;
     /// # let y = device.allocate(64, Placement::Device.into())?;
-    /// stream.launch([Region::whole(&x, &stream)], [RegionMut::whole(&y, &stream)], |[x], [y]: [&mut [f32]; 1]| {
+    /// stream.launch([Region::whole(&x, &stream)], [RegionMut::whole(&y, &stream)], |[x], [y]: [&mut [f32];
+    /// 1]| {
     ///     y.iter_mut().zip(x).for_each(|(y, x)| *y = x + 1.0);
     /// })?;
     /// # device.synchronize(&stream)?;
@@ -363,7 +364,7 @@ struct Worker {
     work: Receiver<Work>,
     pending: Arc<AtomicU64>,
     failure: Arc<Failure>,
-    device: Arc<Shared>,
+    device: Arc<DeviceCore>,
 }
 
 impl Worker {

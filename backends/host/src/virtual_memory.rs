@@ -1,4 +1,4 @@
-//! Address space and physical memory apart, on Linux.
+//! Virtual memory on Linux.
 
 use crate::device::HostDevice;
 use crate::driver::Reservation;
@@ -19,27 +19,27 @@ impl VirtualMemory for HostDevice {
     type Memory = HostMemory;
 
     fn granularity(&self, _: MemoryKind) -> Result<u64, BackendError> {
-        Ok(self.shared().granularity)
+        Ok(self.core().granularity)
     }
 
     fn reserve(&self, bytes: u64) -> Result<HostMemory, BackendError> {
-        self.shared().faults().check(Call::Reserve)?;
+        self.core().faults().check(Call::Reserve)?;
         self.check_bytes(bytes)?;
-        Ok(HostMemory::reserved(self.shared(), Reservation::new(bytes)?))
+        Ok(HostMemory::reserved(self.core(), Reservation::new(bytes)?))
     }
 
     fn create_physical(&self, bytes: u64, kind: MemoryKind) -> Result<Physical, BackendError> {
-        self.shared().faults().check(Call::CreatePhysical)?;
+        self.core().faults().check(Call::CreatePhysical)?;
         self.check_bytes(bytes)?;
-        self.shared().pause_before_allocation();
-        physical::create(self.shared(), bytes, kind, Origin::Private, || self.shared().files().take(bytes))
+        self.core().pause_before_allocation();
+        physical::create(self.core(), bytes, kind, Origin::Private, || self.core().files().take(bytes))
     }
 
     fn map(&self, reservation: &HostMemory, offset: u64, physical: &Physical) -> Result<(), BackendError> {
-        self.shared().faults().check(Call::Map)?;
+        self.core().faults().check(Call::Map)?;
         let reservation = self.check_range(reservation, offset, physical.len())?;
         let backing = self.check_physical(physical)?.backing();
-        reservation.turn(self.shared().claims(), offset, physical.len())?.map(physical, backing)
+        reservation.turn(self.core().claims(), offset, physical.len())?.map(physical, backing)
     }
 
     /// Devices of the host are one another's equals, but each has accounts and faults of its own: none but
@@ -51,25 +51,25 @@ impl VirtualMemory for HostDevice {
         bytes: u64,
         devices: &[DeviceId],
     ) -> Result<(), BackendError> {
-        self.shared().faults().check(Call::SetAccess)?;
+        self.core().faults().check(Call::SetAccess)?;
         let reservation = self.check_range(reservation, offset, bytes)?;
         if let Some(other) = devices.iter().find(|&&device| device != self.id()) {
             let reason = format!("{other} has no access to memory of {}", self.id());
             return Err(BackendError::invalid("devices", reason));
         }
-        reservation.turn(self.shared().claims(), offset, bytes)?.allow()
+        reservation.turn(self.core().claims(), offset, bytes)?.allow()
     }
 
     fn unmap(&self, reservation: &HostMemory, offset: u64, bytes: u64) -> Result<(), BackendError> {
-        self.shared().faults().check(Call::Unmap)?;
+        self.core().faults().check(Call::Unmap)?;
         let reservation = self.check_range(reservation, offset, bytes)?;
-        reservation.turn(self.shared().claims(), offset, bytes)?.unmap()
+        reservation.turn(self.core().claims(), offset, bytes)?.unmap()
     }
 }
 
 impl HostDevice {
     pub(crate) fn check_bytes(&self, bytes: u64) -> Result<(), BackendError> {
-        let granularity = self.shared().granularity;
+        let granularity = self.core().granularity;
         if bytes > 0 && bytes.is_multiple_of(granularity) {
             return Ok(());
         }
@@ -79,7 +79,7 @@ impl HostDevice {
 
     pub(crate) fn check_physical<'a>(&self, physical: &'a Physical) -> Result<&'a Handle, BackendError> {
         let handle: &Handle = physical.driver()?;
-        if std::sync::Arc::ptr_eq(&handle.backing().device, self.shared()) {
+        if std::sync::Arc::ptr_eq(&handle.backing().device, self.core()) {
             return Ok(handle);
         }
         Err(BackendError::invalid("physical", "it is memory of another device"))
@@ -91,13 +91,13 @@ impl HostDevice {
         offset: u64,
         bytes: u64,
     ) -> Result<&'a Reservation, BackendError> {
-        if !memory.is_of(self.shared()) {
+        if !memory.is_of(self.core()) {
             return Err(BackendError::invalid("reservation", "it is another device's"));
         }
         let reservation = memory.reservation();
         let reservation = reservation
             .ok_or_else(|| BackendError::invalid("reservation", "it is memory of another kind"))?;
-        let granularity = self.shared().granularity;
+        let granularity = self.core().granularity;
         if !offset.is_multiple_of(granularity) {
             let reason = format!("{offset} is no multiple of the granularity of {granularity}");
             return Err(BackendError::invalid("offset", reason));

@@ -7,7 +7,7 @@
 
 use crate::driver::{Allocation, RawEvent};
 use crate::releases::Releases;
-use crate::stream::Mark;
+use crate::stream::StreamPoint;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use vrampool_backend::BackendError;
@@ -22,7 +22,7 @@ pub(crate) struct Deferred {
 
 #[derive(Debug)]
 struct Waiting {
-    work: Vec<Mark>,
+    work: Vec<StreamPoint>,
     allocation: Arc<Allocation>,
 }
 
@@ -32,7 +32,7 @@ impl Deferred {
     }
 
     /// Frees memory that `work` uses, when that is done.
-    pub(crate) fn push(&self, work: Vec<Mark>, allocation: Arc<Allocation>) {
+    pub(crate) fn push(&self, work: Vec<StreamPoint>, allocation: Arc<Allocation>) {
         if work.is_empty() {
             return self.release(allocation);
         }

@@ -4,13 +4,13 @@ use crate::driver::{Context, Library, RawDevice};
 use crate::event::OpenClEvent;
 use crate::listing::{self, Listed};
 use crate::memory::{OpenClMemory, origin_of, span};
-use crate::shared::{Options, Shared};
+use crate::shared::{DeviceCore, Options};
 use crate::stream::{OpenClStream, QueueOrder};
 use opencl_sys as cl;
 use std::sync::Arc;
 use vrampool_backend::{
     Backend, BackendError, DeviceId, DeviceKind, MemoryInfo, MemoryKind, Properties, Region, RegionMut,
-    Stream, fork,
+    arguments, fork,
 };
 
 pub(crate) const BACKEND: &str = "opencl";
@@ -19,7 +19,7 @@ pub(crate) const BACKEND: &str = "opencl";
 /// the context is let go with the last handle, stream and memory.
 #[derive(Debug, Clone)]
 pub struct OpenClDevice {
-    shared: Arc<Shared>,
+    core: Arc<DeviceCore>,
     order: QueueOrder,
 }
 
@@ -59,7 +59,7 @@ impl OpenClBuilder {
     pub fn build(self) -> Result<OpenClDevice, BackendError> {
         let (library, device) = at(self.options.ordinal)?;
         let make = || Ok((Context::create(library, device)?, self.options));
-        Shared::find_or(|_| false, make).map(OpenClDevice::from)
+        DeviceCore::find_or(|_| false, make).map(OpenClDevice::from)
     }
 }
 
@@ -75,7 +75,7 @@ impl OpenClDevice {
         let (library, device) = at(ordinal)?;
         let options = Options { ordinal, is_common: true, ..Options::default() };
         let make = || Ok((Context::create(library, device)?, options));
-        Shared::find_or(|shared| shared.is_common(&device), make).map(Self::from)
+        DeviceCore::find_or(|core| core.is_common(&device), make).map(Self::from)
     }
 
     /// The device of this name: `opencl` (the first GPU, or where there is none the first device), `opencl:1`
@@ -96,10 +96,10 @@ impl OpenClDevice {
     pub(crate) fn of_foreign(context: Context, ordinal: usize) -> Result<Self, BackendError> {
         let device = context.device().handle();
         let (searched, options) = (context.clone(), Options { ordinal, ..Options::default() });
-        let is_it = |shared: &Shared| {
-            shared.context().is_same(&searched) && shared.context().device().handle() == device
+        let is_it = |core: &DeviceCore| {
+            core.context().is_same(&searched) && core.context().device().handle() == device
         };
-        Shared::find_or(is_it, || Ok((context, options))).map(Self::from)
+        DeviceCore::find_or(is_it, || Ok((context, options))).map(Self::from)
     }
 
     /// A handle to the same device whose [`create_stream`](Backend::create_stream) makes queues of this
@@ -113,20 +113,20 @@ impl OpenClDevice {
     /// What the list says of it.
     #[must_use]
     pub fn listed(&self) -> &Listed {
-        self.shared.listed()
+        self.core.listed()
     }
 
     /// Its context, for programs, kernels and libraries. It is good for as long as a handle to the device, or
     /// a count of the caller's own (`clRetainContext`), is there.
     #[must_use]
     pub fn context(&self) -> cl::cl_context {
-        self.shared.context().handle().raw()
+        self.core.context().handle().raw()
     }
 
     /// Its number in the driver.
     #[must_use]
     pub fn device(&self) -> cl::cl_device_id {
-        self.shared.context().device().handle().raw()
+        self.core.context().device().handle().raw()
     }
 
     /// A parameter of `clGetDeviceInfo` that is one number, such as `CL_DEVICE_MAX_WORK_GROUP_SIZE`.
@@ -136,7 +136,7 @@ impl OpenClDevice {
     /// reports.
     pub fn info(&self, parameter: cl::cl_device_info) -> Result<u64, BackendError> {
         fork::check()?;
-        self.shared.context().device().info_number(parameter)
+        self.core.context().device().info_number(parameter)
     }
 
     /// Bytes of dropped memory that are not free yet, because work may still use them or the driver is still
@@ -146,8 +146,8 @@ impl OpenClDevice {
         if fork::is_child() {
             return 0;
         }
-        self.shared.deferred().sweep();
-        self.shared.deferred().bytes()
+        self.core.deferred().sweep();
+        self.core.deferred().bytes()
     }
 
     /// A stream on a queue that runs work in any order that its barriers leave. What this crate enqueues is
@@ -161,24 +161,21 @@ impl OpenClDevice {
 
     fn create_stream_of(&self, order: QueueOrder) -> Result<OpenClStream, BackendError> {
         fork::check()?;
-        Ok(OpenClStream::of(&self.shared, self.shared.context().create_queue(order)?))
+        Ok(OpenClStream::of(&self.core, self.core.context().create_queue(order)?))
     }
 
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
-        &self.shared
+    pub(crate) fn core(&self) -> &Arc<DeviceCore> {
+        &self.core
     }
 
     fn check_stream(&self, stream: &OpenClStream) -> Result<(), BackendError> {
         fork::check()?;
-        if stream.device() == self.shared.id() {
-            return Ok(());
-        }
-        Err(BackendError::invalid("stream", format!("it is one of device {}", stream.device())))
+        arguments::check_stream(stream, self.core.id())
     }
 
     fn check_mapped(&self, memory: &OpenClMemory) -> Result<(), BackendError> {
         fork::check()?;
-        match self.shared.context().is_same(memory.allocation().context()) {
+        match self.core.context().is_same(memory.allocation().context()) {
             true => Ok(()),
             false => Err(BackendError::invalid("memory", "it is another device's")),
         }
@@ -189,14 +186,14 @@ impl Drop for OpenClDevice {
     fn drop(&mut self) {
         if fork::is_child() {
             // The device is the parent's: it is never dropped here.
-            std::mem::forget(Arc::clone(&self.shared));
+            std::mem::forget(Arc::clone(&self.core));
         }
     }
 }
 
-impl From<Arc<Shared>> for OpenClDevice {
-    fn from(shared: Arc<Shared>) -> Self {
-        Self { shared, order: QueueOrder::InOrder }
+impl From<Arc<DeviceCore>> for OpenClDevice {
+    fn from(core: Arc<DeviceCore>) -> Self {
+        Self { core, order: QueueOrder::InOrder }
     }
 }
 
@@ -213,32 +210,25 @@ fn at(ordinal: usize) -> Result<(&'static Library, RawDevice), BackendError> {
     }
 }
 
-fn same_length(left: u64, right: u64) -> Result<(), BackendError> {
-    if left == right {
-        return Ok(());
-    }
-    Err(BackendError::invalid("length", format!("{left} bytes cannot be copied to {right}")))
-}
-
 impl Backend for OpenClDevice {
     type Memory = OpenClMemory;
     type Stream = OpenClStream;
     type Event = OpenClEvent;
 
     fn id(&self) -> DeviceId {
-        self.shared.id()
+        self.core.id()
     }
 
     fn properties(&self) -> &Properties {
-        self.shared.properties()
+        self.core.properties()
     }
 
     /// By what was taken through this device's handles, and by what the driver says where it has AMD's
     /// extension: the standard has no such question.
     fn memory_info(&self) -> Result<MemoryInfo, BackendError> {
         fork::check()?;
-        self.shared.deferred().sweep();
-        let (total_bytes, free_bytes) = (self.shared.account().limit(), self.shared.free_bytes());
+        self.core.deferred().sweep();
+        let (total_bytes, free_bytes) = (self.core.account().limit(), self.core.free_bytes());
         Ok(MemoryInfo { free_bytes, total_bytes })
     }
 
@@ -247,30 +237,30 @@ impl Backend for OpenClDevice {
         if bytes == 0 {
             return Err(BackendError::invalid("bytes", "an allocation has at least 1"));
         }
-        let most = self.shared.properties().max_allocation;
+        let most = self.core.properties().max_allocation;
         if bytes > most {
             return Err(BackendError::invalid(
                 "bytes",
                 format!("{bytes} are more than the {most} that one allocation of this device may have"),
             ));
         }
-        let origin = origin_of(kind, &self.shared)?;
-        self.shared.deferred().sweep();
-        let allocation = match self.shared.allocate(bytes, origin) {
+        let origin = origin_of(kind, &self.core)?;
+        self.core.deferred().sweep();
+        let allocation = match self.core.allocate(bytes, origin) {
             // What was dropped under work is free when that is done.
-            Err(error) if error.is_out_of_memory() && self.shared.deferred().finish() => {
-                self.shared.allocate(bytes, origin)
+            Err(error) if error.is_out_of_memory() && self.core.deferred().finish() => {
+                self.core.allocate(bytes, origin)
             }
             answer => answer,
         }?;
-        Ok(OpenClMemory::new(&self.shared, allocation, kind))
+        Ok(OpenClMemory::new(&self.core, allocation, kind))
     }
 
     /// Frees what no work uses any more. Does not wait: work may be waiting for an event of the program's
     /// own.
     fn reclaim(&self) -> Result<(), BackendError> {
         fork::check()?;
-        self.shared.deferred().sweep();
+        self.core.deferred().sweep();
         Ok(())
     }
 
@@ -280,20 +270,20 @@ impl Backend for OpenClDevice {
 
     fn synchronize(&self, stream: &OpenClStream) -> Result<(), BackendError> {
         self.check_stream(stream)?;
-        self.shared.context().synchronize(stream.raw())
+        self.core.context().synchronize(stream.raw())
     }
 
     fn record(&self, stream: &OpenClStream) -> Result<OpenClEvent, BackendError> {
         self.check_stream(stream)?;
-        Ok(OpenClEvent::new(self.shared.context().record(stream.raw())?))
+        Ok(OpenClEvent::new(self.core.context().record(stream.raw())?))
     }
 
     fn wait(&self, stream: &OpenClStream, event: &OpenClEvent) -> Result<(), BackendError> {
         self.check_stream(stream)?;
-        if !self.shared.context().is_same(event.raw().context()) {
+        if !self.core.context().is_same(event.raw().context()) {
             return Err(BackendError::invalid("event", "it is one of another context"));
         }
-        self.shared.context().wait(stream.raw(), &[event.raw()])
+        self.core.context().wait(stream.raw(), &[event.raw()])
     }
 
     fn copy(
@@ -305,13 +295,13 @@ impl Backend for OpenClDevice {
         let destination = destination.as_region();
         self.check_stream(stream)?;
         stream.check_regions(Some(&source), Some(&destination))?;
-        same_length(source.len(), destination.len())?;
+        arguments::same_length(source.len(), destination.len())?;
         source.memory().use_on(stream);
         destination.memory().use_on(stream);
         if source.memory().is_mapped() && destination.memory().is_mapped() {
             destination.memory().give_to_kernels(stream)?;
         }
-        self.shared.context().copy(stream.raw(), span(&source)?, span(&destination)?)
+        self.core.context().copy(stream.raw(), span(&source)?, span(&destination)?)
     }
 
     fn fill(
@@ -325,7 +315,7 @@ impl Backend for OpenClDevice {
         stream.check_regions(None, Some(&destination))?;
         destination.memory().give_to_kernels(stream)?;
         destination.memory().use_on(stream);
-        self.shared.context().fill(stream.raw(), span(&destination)?, value)
+        self.core.context().fill(stream.raw(), span(&destination)?, value)
     }
 
     fn upload(
@@ -337,11 +327,11 @@ impl Backend for OpenClDevice {
         let destination = destination.as_region();
         self.check_stream(stream)?;
         stream.check_regions(None, Some(&destination))?;
-        same_length(source.len() as u64, destination.len())?;
+        arguments::same_length(source.len() as u64, destination.len())?;
         destination.memory().check_host(cl::CL_MEM_HOST_READ_ONLY)?;
         destination.memory().give_to_kernels(stream)?;
         destination.memory().use_on(stream);
-        self.shared.context().upload(stream.raw(), source, span(&destination)?)
+        self.core.context().upload(stream.raw(), source, span(&destination)?)
     }
 
     fn download(
@@ -352,11 +342,11 @@ impl Backend for OpenClDevice {
     ) -> Result<(), BackendError> {
         self.check_stream(stream)?;
         stream.check_regions(Some(&source), None)?;
-        same_length(source.len(), destination.len() as u64)?;
+        arguments::same_length(source.len(), destination.len() as u64)?;
         source.memory().check_host(cl::CL_MEM_HOST_WRITE_ONLY)?;
         source.memory().give_to_kernels(stream)?;
         source.memory().use_on(stream);
-        self.shared.context().download(stream.raw(), span(&source)?, destination)
+        self.core.context().download(stream.raw(), span(&source)?, destination)
     }
 
     fn write_mapped(&self, memory: &OpenClMemory, offset: u64, bytes: &[u8]) -> Result<(), BackendError> {

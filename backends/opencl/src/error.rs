@@ -1,4 +1,4 @@
-//! From the driver's numbers to the contract's errors.
+//! Conversion of driver result codes to errors of the contract.
 
 use opencl_sys::cl_int;
 use vrampool_backend::BackendError;

@@ -19,7 +19,6 @@
 // Not in the workspace's lints, because tests may.
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
-mod account;
 mod deferred;
 mod device;
 #[allow(unsafe_code, reason = "the one place that calls the driver; every block is argued")]

@@ -1,4 +1,4 @@
-//! The devices that the driver lists, and the names they are asked for by.
+//! Available devices and their names.
 
 use crate::driver::{Library, RawDevice};
 use opencl_sys as cl;

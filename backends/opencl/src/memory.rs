@@ -1,8 +1,8 @@
 //! Memory of an OpenCL device.
 
 use crate::driver::{Allocation, KERNEL, Origin, Span};
-use crate::shared::{Shared, SharedMemory};
-use crate::stream::{Mark, OpenClStream, User};
+use crate::shared::{DeviceCore, SharedMemory};
+use crate::stream::{OpenClStream, StreamPoint, User};
 use opencl_sys as cl;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub struct OpenClMemory {
     kind: MemoryKind,
     /// On which streams its address was used, where the driver knows nothing else of it.
     users: Mutex<Users>,
-    device: Arc<Shared>,
+    device: Arc<DeviceCore>,
 }
 
 /// Streams, each once. Those that are gone and done are forgotten whenever there are twice as many as were
@@ -57,7 +57,7 @@ impl Users {
 }
 
 impl OpenClMemory {
-    pub(crate) fn new(device: &Arc<Shared>, allocation: Allocation, kind: MemoryKind) -> Self {
+    pub(crate) fn new(device: &Arc<DeviceCore>, allocation: Allocation, kind: MemoryKind) -> Self {
         let users = Mutex::default();
         Self { allocation: Arc::new(allocation), kind, users, device: Arc::clone(device) }
     }
@@ -102,18 +102,18 @@ impl OpenClMemory {
 
     /// Makes its buffer, and not the address at which it is mapped, what later work on `stream` uses.
     pub(crate) fn give_to_kernels(&self, stream: &OpenClStream) -> Result<(), BackendError> {
-        self.allocation.give_to_kernels(|| self.mark_users())?;
+        self.allocation.give_to_kernels(|| self.record_users())?;
         self.allocation.context().settle(stream.raw(), &self.allocation)
     }
 
-    /// Marks the end of the work that uses it.
-    fn mark_users(&self) -> Result<Vec<Mark>, BackendError> {
+    /// Records the end of the work that uses it.
+    fn record_users(&self) -> Result<Vec<StreamPoint>, BackendError> {
         let users = std::mem::take(&mut *self.users.lock()).users;
-        let marks: Result<Vec<_>, _> = users.iter().map(User::mark).collect();
-        if marks.is_err() {
+        let points: Result<Vec<_>, _> = users.iter().map(User::point).collect();
+        if points.is_err() {
             self.users.lock().users.extend(users);
         }
-        marks
+        points
     }
 
     /// A range for the host's own reads or writes.
@@ -141,7 +141,7 @@ impl Drop for OpenClMemory {
             return std::mem::forget(Arc::clone(&self.device));
         }
         let work = match self.allocation.is_known_by_address() {
-            true => self.mark_users(),
+            true => self.record_users(),
             false => Ok(Vec::new()),
         };
         let allocation = Arc::clone(&self.allocation);
@@ -156,7 +156,7 @@ impl Drop for OpenClMemory {
 }
 
 /// The call that makes memory of a kind on a device.
-pub(crate) fn origin_of(kind: MemoryKind, device: &Shared) -> Result<Origin, BackendError> {
+pub(crate) fn origin_of(kind: MemoryKind, device: &DeviceCore) -> Result<Origin, BackendError> {
     const HOST: u64 = cl::CL_MEM_HOST_READ_ONLY | cl::CL_MEM_HOST_WRITE_ONLY | cl::CL_MEM_HOST_NO_ACCESS;
     const FINE: u64 = cl::CL_MEM_SVM_FINE_GRAIN_BUFFER | cl::CL_MEM_SVM_ATOMICS;
     let refuse = |reason: &str| Err(BackendError::invalid("usage", format!("{:#x}: {reason}", kind.usage.0)));

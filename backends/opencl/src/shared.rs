@@ -1,6 +1,5 @@
-//! What a device's handles, streams and memory share, and the devices that are open.
+//! The state that handles, streams and memory of a device share, and the registry of open devices.
 
-use crate::account::Account;
 use crate::deferred::Deferred;
 use crate::device::BACKEND;
 use crate::driver::{Allocation, Context, Library, Origin, RawDevice};
@@ -8,14 +7,13 @@ use crate::listing::{self, Listed};
 use crate::releases::Releases;
 use crate::stream::StreamTable;
 use opencl_sys as cl;
-use parking_lot::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
-use vrampool_backend::{BackendError, Capabilities, DeviceId, DeviceKind, Properties};
+use vrampool_backend::{Account, BackendError, Capabilities, DeviceId, DeviceKind, OpenDevices, Properties};
 
 /// What a device's handles, streams and memory share.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct DeviceCore {
     id: DeviceId,
     properties: Properties,
     listed: Listed,
@@ -40,7 +38,7 @@ pub(crate) enum SharedMemory {
     },
 }
 
-impl Shared {
+impl DeviceCore {
     pub(crate) fn id(&self) -> DeviceId {
         self.id
     }
@@ -70,21 +68,10 @@ impl Shared {
         is_it: impl Fn(&Self) -> bool,
         make: impl FnOnce() -> Result<(Context, Options), BackendError>,
     ) -> Result<Arc<Self>, BackendError> {
-        // From the look to the entry, so that nobody enters the same one in between.
-        static OPENING: Mutex<()> = Mutex::new(());
-        let _alone = OPENING.lock();
-        // Upgraded under the lock and let go behind it: the last handle to a device must not be dropped
-        // there.
-        let devices: Vec<_> = OPEN.lock().iter().filter_map(Weak::upgrade).collect();
-        if let Some(shared) = devices.iter().find(|device| is_it(device)) {
-            return Ok(Arc::clone(shared));
-        }
-        let (context, options) = make()?;
-        let shared = Arc::new(Self::new(context, options)?);
-        let mut open = OPEN.lock();
-        open.retain(|device| device.strong_count() > 0);
-        open.push(Arc::downgrade(&shared));
-        Ok(shared)
+        OPEN.find_or_open(is_it, || {
+            let (context, options) = make()?;
+            Self::new(context, options)
+        })
     }
 
     fn new(context: Context, options: Options) -> Result<Self, BackendError> {
@@ -117,7 +104,7 @@ impl Shared {
             properties,
             listed,
             shared_memory,
-            account: Arc::new(Account::new(limit)),
+            account: Account::new(limit),
             streams: StreamTable::default(),
             deferred,
             is_common: options.is_common,
@@ -153,12 +140,12 @@ impl Shared {
     pub(crate) fn allocate(&self, bytes: u64, origin: Origin) -> Result<Allocation, BackendError> {
         let charge = self.account.charge(bytes);
         let free = Some(self.free_bytes());
-        let charge = charge.ok_or(BackendError::OutOfMemory { requested: bytes, free })?;
+        let charge = charge.map_err(|_| BackendError::OutOfMemory { requested: bytes, free })?;
         self.context.allocate(bytes, origin, charge, free)
     }
 }
 
-impl Drop for Shared {
+impl Drop for DeviceCore {
     fn drop(&mut self) {
         self.deferred.finish();
     }
@@ -194,7 +181,7 @@ pub(crate) struct Options {
 
 /// Every device that somebody has a handle to: one for each device of each context, so that one queue has one
 /// id.
-static OPEN: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
+static OPEN: OpenDevices<DeviceCore> = OpenDevices::new();
 /// How often a common context was seen to be lost, and not used again. Part of the key of those that come
 /// after.
 static REPLACED: AtomicU64 = AtomicU64::new(0);

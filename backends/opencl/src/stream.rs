@@ -1,8 +1,8 @@
-//! Streams: made here, or other people's queues.
+//! Streams: created here, or foreign queues.
 
 use crate::driver::{Handle, Queue, RawEvent};
 use crate::memory::OpenClMemory;
-use crate::shared::Shared;
+use crate::shared::DeviceCore;
 use opencl_sys::cl_command_queue;
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -35,7 +35,7 @@ struct Inner {
     id: StreamId,
     queue: Queue,
     end: Arc<End>,
-    device: Arc<Shared>,
+    device: Arc<DeviceCore>,
 }
 
 /// The end of a stream's work, marked when the last handle is dropped.
@@ -52,7 +52,7 @@ pub(crate) struct User {
 
 /// The end of work that uses memory.
 #[derive(Debug)]
-pub(crate) enum Mark {
+pub(crate) enum StreamPoint {
     /// Of a stream that is there.
     Now(RawEvent),
     /// Of one that is gone.
@@ -86,7 +86,7 @@ impl Drop for Inner {
 
 impl OpenClStream {
     /// The handle to `queue`, a queue of `device`.
-    pub(crate) fn of(device: &Arc<Shared>, queue: Queue) -> Self {
+    pub(crate) fn of(device: &Arc<DeviceCore>, queue: Queue) -> Self {
         // Outlives the lock, which its destructor takes.
         let known;
         let mut streams = device.streams().streams.lock();
@@ -127,7 +127,7 @@ impl OpenClStream {
         &self.inner.queue
     }
 
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
+    pub(crate) fn core(&self) -> &Arc<DeviceCore> {
         &self.inner.device
     }
 
@@ -159,11 +159,11 @@ impl User {
     }
 
     /// Marks the end of its work so far.
-    pub(crate) fn mark(&self) -> Result<Mark, BackendError> {
+    pub(crate) fn point(&self) -> Result<StreamPoint, BackendError> {
         match self.stream.upgrade() {
-            Some(stream) => Ok(Mark::Now(stream.device.context().record(&stream.queue)?)),
+            Some(stream) => Ok(StreamPoint::Now(stream.device.context().record(&stream.queue)?)),
             None => match self.end.0.wait() {
-                Ok(_) => Ok(Mark::Last(Arc::clone(&self.end))),
+                Ok(_) => Ok(StreamPoint::Last(Arc::clone(&self.end))),
                 Err(error) => Err(error.clone()),
             },
         }
@@ -177,7 +177,7 @@ impl User {
     }
 }
 
-impl Mark {
+impl StreamPoint {
     pub(crate) fn event(&self) -> Option<&RawEvent> {
         match self {
             Self::Now(event) => Some(event),

@@ -120,7 +120,7 @@ impl<'a, T> OpenClView<'a, T> {
     /// [`BackendError::InvalidArgument`] when the region is empty, or does not begin at a multiple of
     /// [`Properties::alignment`](vrampool_backend::Properties::alignment); else what the driver reports.
     pub fn sub_buffer(&self) -> Result<OpenClSubBuffer<'a>, BackendError> {
-        let alignment = self.stream.shared().properties().alignment;
+        let alignment = self.stream.core().properties().alignment;
         if self.region.is_empty() || !self.region.offset().is_multiple_of(alignment) {
             return Err(BackendError::invalid(
                 "region",

@@ -1,10 +1,8 @@
 //! A device of OpenCL is what the contract says, on queues of either order.
 
-#[path = "require/mod.rs"]
-mod require;
-
 use vrampool_backend::conformance;
-use vrampool_opencl::{DeviceKind, OpenClDevice, QueueOrder};
+use vrampool_opencl::{DeviceKind, OpenClDevice, QueueOrder, list};
+use vrampool_test_support::require;
 
 /// What no device of OpenCL's has.
 const ABSENT: [&str; 6] = [
@@ -16,9 +14,15 @@ const ABSENT: [&str; 6] = [
     "shared_handles_are_to_the_same_memory",
 ];
 
+/// Returns every device, or skips the test without one.
+fn all_devices() -> Vec<OpenClDevice> {
+    let devices = require("opencl", list).unwrap_or_default();
+    devices.iter().map(|device| OpenClDevice::open(device.ordinal).expect("a listed device")).collect()
+}
+
 #[test]
 fn every_device_conforms_on_queues_of_either_order() {
-    for device in require::devices() {
+    for device in all_devices() {
         for order in [QueueOrder::InOrder, QueueOrder::OutOfOrder] {
             let report = conformance::check(&device.clone().with_queue_order(order)).expect("conforms");
             let skipped: Vec<_> = report.skipped.iter().map(|(name, _)| *name).collect();
@@ -29,7 +33,7 @@ fn every_device_conforms_on_queues_of_either_order() {
 
 #[test]
 fn every_device_conforms_whatever_it_passes_for() {
-    for device in require::devices() {
+    for device in all_devices() {
         for kind in [DeviceKind::Discrete, DeviceKind::Integrated] {
             let device = OpenClDevice::builder(device.listed().ordinal).kind(kind).build();
             conformance::check(&device.expect("a device")).expect("conforms");
@@ -39,7 +43,7 @@ fn every_device_conforms_whatever_it_passes_for() {
 
 #[test]
 fn every_device_conforms_on_several_threads_at_once() {
-    for device in require::devices() {
+    for device in all_devices() {
         std::thread::scope(|scope| {
             for order in [QueueOrder::InOrder, QueueOrder::OutOfOrder, QueueOrder::InOrder] {
                 let device = device.clone().with_queue_order(order);
@@ -51,7 +55,7 @@ fn every_device_conforms_on_several_threads_at_once() {
 
 #[test]
 fn devices_of_two_contexts_are_apart() {
-    for device in require::devices() {
+    for device in all_devices() {
         let other = OpenClDevice::builder(device.listed().ordinal).build().expect("a device");
         conformance::check_apart(&device, &other).expect("they are");
     }

@@ -1,16 +1,20 @@
 //! A kernel that breaks its context: what is asked of the device afterwards is a typed error, drops do no
 //! harm, and the device is opened again in another context. Alone in its process.
 
-#[path = "require/mod.rs"]
-mod require;
-
 use opencl3::command_queue::enqueue_nd_range_kernel;
 use opencl3::context::{Context, context::retain_context};
 use opencl3::kernel::Kernel;
 use opencl3::program::Program;
-use vrampool_opencl::{Backend, BackendError, OpenClDevice, OpenClStream, Placement, RegionMut};
+use vrampool_opencl::{Backend, BackendError, OpenClDevice, OpenClStream, Placement, RegionMut, list};
+use vrampool_test_support::require;
 
 const SOURCE: &str = "__kernel void nowhere(__global int *to, ulong far) { to[far + get_global_id(0)] = 1; }";
+
+/// Returns every device, or skips the test without one.
+fn all_devices() -> Vec<OpenClDevice> {
+    let devices = require("opencl", list).unwrap_or_default();
+    devices.iter().map(|device| OpenClDevice::open(device.ordinal).expect("a listed device")).collect()
+}
 
 /// Writes far beyond `view`'s buffer.
 fn write_to_nowhere(device: &OpenClDevice, stream: &OpenClStream) {
@@ -38,7 +42,7 @@ fn write_to_nowhere(device: &OpenClDevice, stream: &OpenClStream) {
 
 #[test]
 fn a_bad_address_loses_the_device_and_says_so() {
-    for device in require::devices() {
+    for device in all_devices() {
         // Elsewhere such a write is the process's own, or nothing.
         if !device.listed().platform.contains("NVIDIA") {
             eprintln!("skipped: {} does not guard its memory", device.properties().name);

@@ -3,11 +3,9 @@
 //! own.
 #![cfg(target_os = "linux")]
 
-#[path = "require/mod.rs"]
-mod require;
-
 use std::process::Command;
-use vrampool_opencl::{Backend, Placement};
+use vrampool_opencl::{Backend, OpenClDevice, Placement, list};
+use vrampool_test_support::require;
 
 /// Has no memory, and if it is told so no working queue either.
 const LIBRARY: &str = r#"
@@ -24,10 +22,16 @@ int clEnqueueMarkerWithWaitList(void *queue, unsigned count, void *list, void *e
 }
 "#;
 
+/// Returns every device, or skips the test without one.
+fn all_devices() -> Vec<OpenClDevice> {
+    let devices = require("opencl", list).unwrap_or_default();
+    devices.iter().map(|device| OpenClDevice::open(device.ordinal).expect("a listed device")).collect()
+}
+
 #[test]
 #[ignore = "the other test starts it, with a library before the real one"]
 fn asked_by_the_other_test() {
-    for device in require::devices() {
+    for device in all_devices() {
         let error = device.allocate(4096, Placement::Device.into()).expect_err("it answers -5");
         println!("out of memory: {}, lost: {}", error.is_out_of_memory(), error.is_device_lost());
     }
@@ -35,7 +39,7 @@ fn asked_by_the_other_test() {
 
 #[test]
 fn a_lack_of_resources_is_one_of_memory_only_where_the_context_works() {
-    if require::devices().is_empty() {
+    if all_devices().is_empty() {
         return;
     }
     if Command::new("cc").arg("--version").output().is_err() {

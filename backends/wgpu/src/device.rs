@@ -1,4 +1,4 @@
-//! A device of wgpu's.
+//! A wgpu device.
 
 use crate::driver;
 use crate::error::{blame, now};
@@ -6,14 +6,14 @@ use crate::event::WgpuEvent;
 use crate::gpu::Gpu;
 use crate::listing::{self, Listed};
 use crate::memory::{GRANULARITY, Span, WgpuMemory, usages_of};
-use crate::shared::{Identity, Shared};
+use crate::shared::{DeviceCore, Identity};
 use crate::stream::WgpuStream;
-use parking_lot::Mutex;
+use std::cell::Cell;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
 use vrampool_backend::{
-    Backend, BackendError, Capabilities, DeviceId, Memory, MemoryInfo, MemoryKind, Placement, Properties,
-    Region, RegionMut, Stream, fork,
+    Backend, BackendError, Capabilities, DeviceId, Memory, MemoryInfo, MemoryKind, OpenDevices, Placement,
+    Properties, Region, RegionMut, arguments, fork,
 };
 use wgpu::BufferUsages;
 
@@ -23,16 +23,13 @@ pub(crate) const BACKEND: &str = "wgpu";
 /// handle, stream, event and memory.
 #[derive(Debug, Clone)]
 pub struct WgpuDevice {
-    shared: Arc<Shared>,
+    core: Arc<DeviceCore>,
 }
 
 /// Every device that somebody has a handle to, so that one device of wgpu's has one order of work.
-static OPEN: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
+static OPEN: OpenDevices<DeviceCore> = OpenDevices::new();
 
-/// Which of them [`open`](WgpuDevice::open) opened, by number.
-static OPENED: Mutex<Vec<(usize, Weak<Shared>)>> = Mutex::new(Vec::new());
-
-/// How often one of those was found lost, and another opened in its place.
+/// How often a device of the list was found lost, and another opened in its place.
 static LOST: AtomicU64 = AtomicU64::new(0);
 
 impl WgpuDevice {
@@ -45,23 +42,21 @@ impl WgpuDevice {
     /// there is no adapter of this number; else what wgpu reports.
     pub fn open(ordinal: usize) -> Result<Self, BackendError> {
         fork::opening()?;
-        // Held meanwhile, so that two who come at once open one device.
-        let mut opened = OPENED.lock();
-        let known = opened.iter().filter(|(number, _)| *number == ordinal).find_map(|(_, one)| one.upgrade());
-        if let Some(shared) = known {
-            if shared.gpu.check().is_ok() {
-                return Ok(Self { shared });
-            }
-            // Relaxed: under the lock.
-            LOST.fetch_add(1, Ordering::Relaxed);
-        }
-        let device = Self::open_anew(ordinal)?;
-        opened.retain(|(number, one)| *number != ordinal && one.strong_count() > 0);
-        opened.push((ordinal, Arc::downgrade(&device.shared)));
-        Ok(device)
+        let is_lost = Cell::new(false);
+        let is_it = |core: &DeviceCore| {
+            let is_alive = core.is_listed(ordinal) && core.gpu.check().is_ok();
+            is_lost.set(is_lost.get() || core.is_listed(ordinal) && !is_alive);
+            is_alive
+        };
+        let core = OPEN.find_or_open(is_it, || {
+            // Relaxed: one device is opened at a time.
+            LOST.fetch_add(u64::from(is_lost.get()), Ordering::Relaxed);
+            Self::open_anew(ordinal)
+        })?;
+        Ok(Self { core })
     }
 
-    fn open_anew(ordinal: usize) -> Result<Self, BackendError> {
+    fn open_anew(ordinal: usize) -> Result<DeviceCore, BackendError> {
         let mut adapters = listing::adapters()?;
         if ordinal >= adapters.len() {
             let reason = format!("there are {} devices", adapters.len());
@@ -82,7 +77,7 @@ impl WgpuDevice {
         let listed = listing::describe(ordinal, &adapter.get_info());
         let gpu = Arc::new(Gpu::own(device, queue)?);
         let id = Identity::Listed { ordinal, times_lost: LOST.load(Ordering::Relaxed) };
-        Ok(Self::register(Arc::new(Shared::new(gpu, listed, id, None))))
+        Ok(DeviceCore::new(gpu, listed, id, None))
     }
 
     /// The device of this name: `wgpu` (the first), `wgpu:1`, or `1`.
@@ -94,10 +89,10 @@ impl WgpuDevice {
     }
 
     /// A device and queue that are there already: the ones of the program's own commands. Its error handler,
-    /// its callbacks and its other users are left alone. The same device of Vulkan's again is another handle;
-    /// one of another interface is another device to the pool, and so wrapped once.
+    /// its callbacks and its other users are left alone. The same device again is another handle. Waits for the
+    /// work that was submitted to the queue before.
     ///
-    /// Host-visible memory needs the feature `MAPPABLE_PRIMARY_BUFFERS`; big buffers need the limits asked
+    /// Host-visible memory needs Vulkan and the feature `MAPPABLE_PRIMARY_BUFFERS`; big buffers need the limits asked
     /// for when the device was made.
     ///
     /// # Errors
@@ -108,13 +103,20 @@ impl WgpuDevice {
             std::mem::forget((device, queue));
             return Err(error);
         }
-        let alive = OPEN.lock().iter().filter_map(Weak::upgrade).collect::<Vec<_>>();
-        if let Some(shared) = alive.into_iter().find(|shared| shared.gpu.is(&device, &queue)) {
-            return Ok(Self { shared });
+        let (searched, its_queue, mut is_new) = (device.clone(), queue.clone(), false);
+        let core = OPEN.find_or_open(
+            |core| core.gpu.is(&searched),
+            || {
+                is_new = true;
+                let listed = listing::describe(0, &device.adapter_info());
+                let gpu = Arc::new(Gpu::shared(device, queue)?);
+                Ok::<_, BackendError>(DeviceCore::new(gpu, listed, Identity::Unlisted, None))
+            },
+        )?;
+        if !is_new {
+            core.gpu.check_queue(&its_queue)?;
         }
-        let listed = listing::describe(0, &device.adapter_info());
-        let gpu = Arc::new(Gpu::shared(device, queue)?);
-        Ok(Self::register(Arc::new(Shared::new(gpu, listed, Identity::Unlisted, None))))
+        Ok(Self { core })
     }
 
     /// Another device to the pool, on the same device of wgpu's, that hands out at most `bytes` of memory at
@@ -123,59 +125,42 @@ impl WgpuDevice {
     /// # Errors
     /// [`BackendError::DeviceLost`].
     pub fn with_memory_limit(&self, bytes: u64) -> Result<Self, BackendError> {
-        self.shared.gpu.check()?;
-        let (gpu, listed) = (Arc::clone(&self.shared.gpu), self.shared.listed.clone());
-        Ok(Self { shared: Arc::new(Shared::new(gpu, listed, Identity::Unlisted, Some(bytes))) })
-    }
-
-    fn register(new: Arc<Shared>) -> Self {
-        let mut open = OPEN.lock();
-        open.retain(|device| device.strong_count() > 0);
-        // Another thread may have come with the same device in between. Let go behind the lock.
-        let alive = open.iter().filter_map(Weak::upgrade).collect::<Vec<_>>();
-        let same = alive.iter().find(|other| other.gpu.is(new.gpu.device(), new.gpu.queue())).map(Arc::clone);
-        let shared = same.unwrap_or_else(|| {
-            open.push(Arc::downgrade(&new));
-            new
-        });
-        drop(open);
-        Self { shared }
+        self.core.gpu.check()?;
+        let (gpu, listed) = (Arc::clone(&self.core.gpu), self.core.listed.clone());
+        Ok(Self { core: Arc::new(DeviceCore::new(gpu, listed, Identity::Unlisted, Some(bytes))) })
     }
 
     /// What the list says of it. Its number is that of the list it was opened from, and 0 for
     /// [the program's own](Self::from_parts).
     #[must_use]
     pub fn listed(&self) -> &Listed {
-        &self.shared.listed
+        &self.core.listed
     }
 
     /// The device, for pipelines and bind groups. To destroy it loses it.
     #[must_use]
     pub fn device(&self) -> &wgpu::Device {
-        self.shared.gpu.device()
+        self.core.gpu.device()
     }
 
     /// Its queue. What is submitted there is in order with the pool's work as [`WgpuStream`] says.
     #[must_use]
     pub fn queue(&self) -> &wgpu::Queue {
-        self.shared.gpu.queue()
+        self.core.gpu.queue()
     }
 
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
-        &self.shared
+    pub(crate) fn core(&self) -> &Arc<DeviceCore> {
+        &self.core
     }
 
     fn check_stream(&self, stream: &WgpuStream) -> Result<(), BackendError> {
         fork::check()?;
-        if stream.device() == self.shared.id {
-            return Ok(());
-        }
-        Err(BackendError::invalid("stream", format!("it is one of device {}", stream.device())))
+        arguments::check_stream(stream, self.core.id)
     }
 
     fn check_mapped(&self, memory: &WgpuMemory, offset: u64, bytes: usize) -> Result<(), BackendError> {
-        self.shared.gpu.check_known()?;
-        if !Arc::ptr_eq(memory.device(), &self.shared) {
+        self.core.gpu.check_known()?;
+        if !Arc::ptr_eq(memory.device(), &self.core) {
             return Err(BackendError::invalid("memory", "it is another device's"));
         }
         if memory.kind().placement != Placement::HostVisible {
@@ -188,7 +173,7 @@ impl WgpuDevice {
     }
 
     fn create(&self, size: u64, usage: BufferUsages) -> Result<wgpu::Buffer, BackendError> {
-        let gpu = &self.shared.gpu;
+        let gpu = &self.core.gpu;
         // Mapped once, the bytes count as written, so that wgpu does not clear what the host has put there.
         let mapped_at_creation = usage.contains(BufferUsages::MAP_READ | BufferUsages::MAP_WRITE);
         let label = Some("vrampool");
@@ -203,18 +188,11 @@ impl WgpuDevice {
     }
 }
 
-fn same_length(left: u64, right: u64) -> Result<(), BackendError> {
-    if left == right {
-        return Ok(());
-    }
-    Err(BackendError::invalid("length", format!("{left} bytes cannot be copied to {right}")))
-}
-
 impl Drop for WgpuDevice {
     fn drop(&mut self) {
         if fork::is_child() {
             // The device is the parent's: it is never dropped here.
-            std::mem::forget(Arc::clone(&self.shared));
+            std::mem::forget(Arc::clone(&self.core));
         }
     }
 }
@@ -225,19 +203,20 @@ impl Backend for WgpuDevice {
     type Event = WgpuEvent;
 
     fn id(&self) -> DeviceId {
-        self.shared.id
+        self.core.id
     }
 
     fn properties(&self) -> &Properties {
-        &self.shared.properties
+        &self.core.properties
     }
 
-    /// By `VK_EXT_memory_budget`, or of the [limit](WgpuDevice::with_memory_limit), whichever is less.
+    /// By `VK_EXT_memory_budget` or Metal's recommended working set, or of the
+    /// [limit](WgpuDevice::with_memory_limit), whichever is less.
     fn memory_info(&self) -> Result<MemoryInfo, BackendError> {
-        self.shared.gpu.check_known()?;
-        let total_bytes = self.shared.properties.total_bytes;
+        self.core.gpu.check_known()?;
+        let total_bytes = self.core.properties.total_bytes;
         let driver = driver::heap(self.device()).and_then(|heap| heap.free);
-        let limit = self.shared.free_bytes();
+        let limit = self.core.free_bytes();
         match driver.into_iter().chain(limit).min() {
             Some(free) => Ok(MemoryInfo { free_bytes: free.min(total_bytes), total_bytes }),
             None => Err(BackendError::Unsupported { operation: "telling how much memory is free" }),
@@ -246,7 +225,7 @@ impl Backend for WgpuDevice {
 
     fn allocate(&self, bytes: u64, kind: MemoryKind) -> Result<WgpuMemory, BackendError> {
         fork::check()?;
-        let properties = &self.shared.properties;
+        let properties = &self.core.properties;
         let usage = usages_of(kind, properties.capabilities.contains(Capabilities::HOST_VISIBLE))?;
         if bytes == 0 || bytes > properties.max_allocation {
             let reason = format!("a buffer has 1 to {} bytes, not {bytes}", properties.max_allocation);
@@ -254,19 +233,19 @@ impl Backend for WgpuDevice {
         }
         let size = bytes.next_multiple_of(GRANULARITY);
         // What is done with gives its memory back when wgpu is polled, and not before.
-        self.shared.settle_dropped()?;
-        let charge = || self.shared.account.as_ref().map(|account| account.charge(size)).transpose();
+        self.core.settle_dropped()?;
+        let charge = || self.core.account.as_ref().map(|account| account.charge(size)).transpose();
         let charge = match charge() {
             Err(_) => {
                 // So does what is not done with, later.
-                self.shared.finish_dropped()?;
+                self.core.finish_dropped()?;
                 charge()?
             }
             Ok(charge) => charge,
         };
         let buffer = match self.create(size, usage) {
             Err(error) if error.is_out_of_memory() => {
-                self.shared.reclaim()?;
+                self.core.reclaim()?;
                 self.create(size, usage)
             }
             other => other,
@@ -278,7 +257,7 @@ impl Backend for WgpuDevice {
             }
             other => blame("usage", other),
         })?;
-        Ok(WgpuMemory::new(buffer, bytes, kind, charge, &self.shared))
+        Ok(WgpuMemory::new(buffer, bytes, kind, charge, &self.core))
     }
 
     fn flush(&self, stream: &WgpuStream) -> Result<(), BackendError> {
@@ -289,32 +268,32 @@ impl Backend for WgpuDevice {
     /// Waits for all work of the device, and lets go of idle staging buffers too.
     fn reclaim(&self) -> Result<(), BackendError> {
         fork::check()?;
-        self.shared.reclaim()
+        self.core.reclaim()
     }
 
     fn create_stream(&self) -> Result<WgpuStream, BackendError> {
-        self.shared.gpu.check_known()?;
-        Ok(WgpuStream::new(&self.shared))
+        self.core.gpu.check_known()?;
+        Ok(WgpuStream::new(&self.core))
     }
 
     fn synchronize(&self, stream: &WgpuStream) -> Result<(), BackendError> {
         self.check_stream(stream)?;
-        self.shared.recorder.finish(&self.shared.gpu)
+        self.core.recorder.finish(&self.core.gpu)
     }
 
     fn record(&self, stream: &WgpuStream) -> Result<WgpuEvent, BackendError> {
         self.check_stream(stream)?;
-        self.shared.gpu.check_known()?;
-        Ok(WgpuEvent::new(self.shared.recorder.mark(), &self.shared))
+        self.core.gpu.check_known()?;
+        Ok(WgpuEvent::new(self.core.recorder.mark(), &self.core))
     }
 
     /// There is nothing to do: what is enqueued later is done later.
     fn wait(&self, stream: &WgpuStream, event: &WgpuEvent) -> Result<(), BackendError> {
         self.check_stream(stream)?;
-        if !Arc::ptr_eq(event.device(), &self.shared) {
+        if !Arc::ptr_eq(event.device(), &self.core) {
             return Err(BackendError::invalid("event", "it is another device's"));
         }
-        self.shared.gpu.check_known()
+        self.core.gpu.check_known()
     }
 
     fn copy(
@@ -326,7 +305,7 @@ impl Backend for WgpuDevice {
         let destination = destination.as_region();
         self.check_stream(stream)?;
         stream.check_regions(Some(&source), Some(&destination))?;
-        same_length(source.len(), destination.len())?;
+        arguments::same_length(source.len(), destination.len())?;
         let from = Span::around(&source, BufferUsages::COPY_SRC, "source")?;
         let to = Span::new(&destination, BufferUsages::COPY_DST, "destination")?;
         if from.buffer == to.buffer {
@@ -336,7 +315,7 @@ impl Backend for WgpuDevice {
             return Ok(());
         }
         let size = from.size.min(to.size);
-        self.shared.recorder.record(&self.shared.gpu, |commands| {
+        self.core.recorder.record(&self.core.gpu, |commands| {
             commands.encoder().copy_buffer_to_buffer(
                 from.buffer,
                 from.offset,
@@ -361,7 +340,7 @@ impl Backend for WgpuDevice {
         if to.size == 0 {
             return Ok(());
         }
-        self.shared.fill(to, value)
+        self.core.fill(to, value)
     }
 
     fn upload(
@@ -373,8 +352,8 @@ impl Backend for WgpuDevice {
         let destination = destination.as_region();
         self.check_stream(stream)?;
         stream.check_regions(None, Some(&destination))?;
-        same_length(source.len() as u64, destination.len())?;
-        self.shared.upload(source, Span::new(&destination, BufferUsages::COPY_DST, "destination")?)
+        arguments::same_length(source.len() as u64, destination.len())?;
+        self.core.upload(source, Span::new(&destination, BufferUsages::COPY_DST, "destination")?)
     }
 
     fn download(
@@ -385,8 +364,8 @@ impl Backend for WgpuDevice {
     ) -> Result<(), BackendError> {
         self.check_stream(stream)?;
         stream.check_regions(Some(&source), None)?;
-        same_length(source.len(), destination.len() as u64)?;
-        self.shared.download(Span::around(&source, BufferUsages::COPY_SRC, "source")?, destination)
+        arguments::same_length(source.len(), destination.len() as u64)?;
+        self.core.download(Span::around(&source, BufferUsages::COPY_SRC, "source")?, destination)
     }
 
     fn write_mapped(&self, memory: &WgpuMemory, offset: u64, bytes: &[u8]) -> Result<(), BackendError> {

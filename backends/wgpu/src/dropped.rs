@@ -5,11 +5,11 @@
 //! drop is done. When it is more than [`MOST`] the list is submitted, and an allocation waits until it is
 //! less.
 
-use crate::account::Charge;
 use crate::event::Batch;
 use crate::gpu::Gpu;
 use parking_lot::Mutex;
 use std::sync::Arc;
+use vrampool_backend::Charge;
 
 /// Bytes that are kept so at most when memory is allocated, beyond what is live.
 pub(crate) const MOST: u64 = 32 << 20;

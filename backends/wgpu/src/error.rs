@@ -1,4 +1,4 @@
-//! From what wgpu catches in an error scope to the contract's errors.
+//! Conversion of errors from wgpu error scopes to errors of the contract.
 
 use std::future::Future;
 use std::pin::pin;

@@ -1,6 +1,6 @@
-//! Points in the order of a device's work.
+//! Events: points in the submission order of a device.
 
-use crate::shared::Shared;
+use crate::shared::DeviceCore;
 use std::sync::{Arc, OnceLock};
 use vrampool_backend::{BackendError, Event, fork};
 
@@ -33,15 +33,15 @@ impl Batch {
 #[derive(Debug)]
 pub struct WgpuEvent {
     batch: Arc<Batch>,
-    device: Arc<Shared>,
+    device: Arc<DeviceCore>,
 }
 
 impl WgpuEvent {
-    pub(crate) fn new(batch: Arc<Batch>, device: &Arc<Shared>) -> Self {
+    pub(crate) fn new(batch: Arc<Batch>, device: &Arc<DeviceCore>) -> Self {
         Self { batch, device: Arc::clone(device) }
     }
 
-    pub(crate) fn device(&self) -> &Arc<Shared> {
+    pub(crate) fn device(&self) -> &Arc<DeviceCore> {
         &self.device
     }
 }

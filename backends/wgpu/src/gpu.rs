@@ -1,16 +1,18 @@
-//! wgpu's device and queue, asked so that nothing panics and a loss shows.
+//! The wgpu device and queue, wrapped so that no call panics and a lost device is detected.
 
-use crate::driver;
-use crate::error::{blame, caught};
+use crate::error::{blame, caught, now};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock};
 use vrampool_backend::{BackendError, fork};
 
 /// How wgpu's message begins where [`wgpu::Device::poll`] panics, which it does when the driver says that the
 /// device is lost.
 const POLL_PANIC: &str = "Error in Device::poll";
+
+/// How often a queue may be asked whose it is, while other threads poll the device.
+const QUEUE_ROUNDS: u32 = 64;
 
 /// A device and its queue.
 #[derive(Debug)]
@@ -21,8 +23,6 @@ pub(crate) struct Gpu {
     probe: wgpu::Buffer,
     lost: Arc<OnceLock<String>>,
     progress: Arc<Progress>,
-    /// What the driver calls it, where that is known.
-    handle: Option<u64>,
 }
 
 /// How far the device is with what was [submitted](Gpu::submit): the numbers of the last ones.
@@ -45,14 +45,20 @@ impl Drop for Done {
     }
 }
 
+/// A call that is always refused, with a validation error: in silence on a lost device alone.
+fn call_refused(device: &wgpu::Device) {
+    let usage = wgpu::BufferUsages::empty();
+    drop(device.create_buffer(&wgpu::BufferDescriptor {
+        label: None,
+        size: 4,
+        usage,
+        mapped_at_creation: false,
+    }));
+}
+
 impl Gpu {
     /// A device that others use too: its handlers stay theirs.
     pub(crate) fn shared(device: wgpu::Device, queue: wgpu::Queue) -> Result<Self, BackendError> {
-        let other = || BackendError::invalid("queue", "it is another device's");
-        let handle = match driver::handles(&device, &queue) {
-            Some((device, queue)) if device != queue => return Err(other()),
-            handles => handles.map(|(device, _)| device),
-        };
         let probe = caught(&device, "Device::create_buffer", || {
             let usage = wgpu::BufferUsages::COPY_DST;
             device.create_buffer(&wgpu::BufferDescriptor {
@@ -62,7 +68,8 @@ impl Gpu {
                 mapped_at_creation: false,
             })
         })?;
-        let gpu = Self { device, queue, probe, lost: Arc::default(), progress: Arc::default(), handle };
+        let gpu = Self { device, queue, probe, lost: Arc::default(), progress: Arc::default() };
+        gpu.check_queue(&gpu.queue)?;
         gpu.check()?;
         caught(&gpu.device, "Queue::write_buffer", || gpu.queue.write_buffer(&gpu.probe, 0, &[0; 4]))
             .map_err(|error| blame("queue", error))?;
@@ -80,10 +87,47 @@ impl Gpu {
         Ok(gpu)
     }
 
-    /// Whether it is this device. What cannot be told is another one.
-    pub(crate) fn is(&self, device: &wgpu::Device, queue: &wgpu::Queue) -> bool {
-        let handles = driver::handles(device, queue);
-        handles.is_some_and(|(device, queue)| device == queue && self.handle == Some(device))
+    /// Whether `other` is this device. A lost one is not.
+    ///
+    /// wgpu's own `==` compares numbers that every `wgpu::Instance` begins anew: two devices of two instances
+    /// may be equal. So `other` is given a call that it refuses. A scope of its own catches the error, unless
+    /// both are one device, whose innermost scope is this one's.
+    pub(crate) fn is(&self, other: &wgpu::Device) -> bool {
+        // In a browser, where errors are known later, the numbers are the process's.
+        if self.device != *other || cfg!(target_arch = "wasm32") {
+            return self.device == *other;
+        }
+        let outer = other.push_error_scope(wgpu::ErrorFilter::Validation);
+        let inner = self.device.push_error_scope(wgpu::ErrorFilter::Validation);
+        call_refused(other);
+        let is_inner = now(inner.pop()).flatten().is_some();
+        drop(now(outer.pop()));
+        is_inner
+    }
+
+    /// Refuses a queue of another device: what is submitted there is not reported as done to who waits for this
+    /// device. Waits for what was submitted before.
+    pub(crate) fn check_queue(&self, queue: &wgpu::Queue) -> Result<(), BackendError> {
+        if cfg!(target_arch = "wasm32") {
+            // Nobody can wait; a browser refuses the first write.
+            return Ok(());
+        }
+        for _ in 0..QUEUE_ROUNDS {
+            let (here, called) = (std::thread::current().id(), Arc::new(AtomicBool::new(false)));
+            queue.submit([]);
+            let call = Arc::clone(&called);
+            // Another thread that polls may call it instead, of this device or of the other one.
+            queue.on_submitted_work_done(move || call.store(std::thread::current().id() == here, Relaxed));
+            self.wait_idle()?;
+            if called.load(Relaxed) {
+                return Ok(());
+            }
+        }
+        // By the device alone: wgpu may panic over a buffer of one device and a queue of another.
+        match caught(&self.device, "", || call_refused(&self.device)) {
+            Err(_) => Err(BackendError::invalid("queue", "it is another device's")),
+            Ok(()) => Err(self.lose("wgpu takes no more calls")),
+        }
     }
 
     pub(crate) fn device(&self) -> &wgpu::Device {

@@ -1,4 +1,4 @@
-//! The adapters that wgpu lists, and the names they are asked for by.
+//! Available adapters and their names.
 
 use crate::device::BACKEND;
 use crate::error::now;
@@ -29,7 +29,8 @@ impl Listed {
     }
 }
 
-/// Every adapter that wgpu lists.
+/// Every adapter that wgpu lists by Vulkan, Metal or DirectX 12; where there is none, by OpenGL. wgpu's
+/// environment variable `WGPU_BACKEND`, such as `gl` or `dx12,vulkan`, chooses others.
 ///
 /// # Errors
 /// [`BackendError::Unavailable`] without a driver or a device.
@@ -42,22 +43,55 @@ pub fn list() -> Result<Vec<Listed>, BackendError> {
 /// In the order of their numbers; at least one.
 pub(crate) fn adapters() -> Result<Vec<wgpu::Adapter>, BackendError> {
     static INSTANCE: OnceLock<wgpu::Instance> = OnceLock::new();
-    let instance = INSTANCE.get_or_init(|| {
+    static FALLBACK: OnceLock<wgpu::Instance> = OnceLock::new();
+    let mut adapters = match wgpu::Backends::from_env() {
+        Some(chosen) => of_instance(&INSTANCE, chosen),
+        None => of_instance(&INSTANCE, wgpu::Backends::PRIMARY),
+    };
+    if adapters.is_empty() && wgpu::Backends::from_env().is_none() {
+        // An instance of its own, so that OpenGL's driver is loaded where nothing else is there.
+        adapters = of_instance(&FALLBACK, wgpu::Backends::GL);
+    }
+    if adapters.is_empty() {
+        return Err(BackendError::Unavailable { backend: BACKEND, reason: absent() });
+    }
+    adapters.sort_by_key(|adapter| adapter.get_info().device_type == wgpu::DeviceType::Cpu);
+    Ok(adapters)
+}
+
+fn of_instance(instance: &OnceLock<wgpu::Instance>, backends: wgpu::Backends) -> Vec<wgpu::Adapter> {
+    let instance = instance.get_or_init(|| {
         wgpu::Instance::new(wgpu::InstanceDescriptor {
-            backends: wgpu::Backends::PRIMARY,
+            backends,
             // The same in every build; validation layers are asked for by wgpu's environment variables.
             flags: wgpu::InstanceFlags::empty().with_env(),
             ..wgpu::InstanceDescriptor::new_without_display_handle()
         })
     });
-    let mut adapters = now(instance.enumerate_adapters(wgpu::Backends::PRIMARY)).unwrap_or_default();
-    if adapters.is_empty() {
-        let reason =
-            "no driver of Vulkan shows a device; Debian's mesa-vulkan-drivers has one for processors";
-        return Err(BackendError::Unavailable { backend: BACKEND, reason: reason.into() });
+    now(instance.enumerate_adapters(backends)).unwrap_or_default()
+}
+
+/// Why there is no adapter.
+fn absent() -> String {
+    let enabled = wgpu::Instance::enabled_backend_features();
+    let asked = wgpu::Backends::from_env().unwrap_or(enabled) & enabled;
+    let names = [
+        (wgpu::Backends::VULKAN, "Vulkan"),
+        (wgpu::Backends::METAL, "Metal"),
+        (wgpu::Backends::DX12, "DirectX 12"),
+        (wgpu::Backends::GL, "OpenGL"),
+    ];
+    let names: Vec<_> =
+        names.into_iter().filter(|(backend, _)| asked.contains(*backend)).map(|(_, name)| name).collect();
+    if names.is_empty() {
+        return "no interface that this program was built with is asked for; see WGPU_BACKEND".into();
     }
-    adapters.sort_by_key(|adapter| adapter.get_info().device_type == wgpu::DeviceType::Cpu);
-    Ok(adapters)
+    let help = if cfg!(target_os = "linux") {
+        "; Debian's mesa-vulkan-drivers has one of Vulkan for processors"
+    } else {
+        ""
+    };
+    format!("no driver of {} shows a device{help}", names.join(" or "))
 }
 
 pub(crate) fn describe(ordinal: usize, info: &wgpu::AdapterInfo) -> Listed {

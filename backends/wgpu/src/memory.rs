@@ -1,10 +1,9 @@
 //! Memory of a wgpu device.
 
-use crate::account::Charge;
-use crate::shared::Shared;
+use crate::shared::DeviceCore;
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
-use vrampool_backend::{BackendError, Memory, MemoryKind, Placement, Region, Usage, fork};
+use vrampool_backend::{BackendError, Charge, Memory, MemoryKind, Placement, Region, Usage, fork};
 use wgpu::BufferUsages;
 
 /// What offsets and lengths of copies and fills are a multiple of, bytes.
@@ -30,7 +29,7 @@ pub struct WgpuMemory {
     charge: Option<Charge>,
     /// Held while the host reads or writes the bytes, so that two threads never do at once.
     host: Mutex<()>,
-    device: Arc<Shared>,
+    device: Arc<DeviceCore>,
 }
 
 impl WgpuMemory {
@@ -43,7 +42,7 @@ impl WgpuMemory {
         len: u64,
         kind: MemoryKind,
         charge: Option<Charge>,
-        device: &Arc<Shared>,
+        device: &Arc<DeviceCore>,
     ) -> Self {
         Self { buffer, len, kind, charge, host: Mutex::new(()), device: Arc::clone(device) }
     }
@@ -69,7 +68,7 @@ impl WgpuMemory {
         &self.buffer
     }
 
-    pub(crate) fn device(&self) -> &Arc<Shared> {
+    pub(crate) fn device(&self) -> &Arc<DeviceCore> {
         &self.device
     }
 

@@ -1,4 +1,4 @@
-//! What kernels are given, checked before they are, and how many threads they get.
+//! Checks of kernel operands before a launch, and the number of threads.
 
 use crate::memory::{GRANULARITY, WgpuMemory};
 use crate::stream::WgpuStream;
@@ -32,7 +32,7 @@ impl<'a> Operand<'a> {
     ) -> Result<Self, BackendError> {
         stream.check_regions(Some(region), None)?;
         let refused = |reason: String| Err(BackendError::invalid("region", reason));
-        let (buffer, limits) = (region.memory().buffer(), stream.shared().limits());
+        let (buffer, limits) = (region.memory().buffer(), stream.core().limits());
         if !buffer.usage().contains(BufferUsages::STORAGE) {
             return refused(format!("its memory was allocated for {:?}, without STORAGE", buffer.usage()));
         }

@@ -5,7 +5,7 @@ use crate::error::blame;
 use crate::memory::WgpuMemory;
 use crate::operand::{Operand, apart};
 use crate::recorder::{PARAMETERS, PARAMETERS_SIZE};
-use crate::shared::Shared;
+use crate::shared::DeviceCore;
 use crate::stream::WgpuStream;
 use std::mem;
 use std::num::NonZero;
@@ -38,7 +38,7 @@ use vrampool_backend::{BackendError, Region, RegionMut, fork};
 #[derive(Debug)]
 pub struct Program {
     module: wgpu::ShaderModule,
-    device: Arc<Shared>,
+    device: Arc<DeviceCore>,
 }
 
 /// A kernel of a [`Program`]. Threads may share it.
@@ -53,7 +53,7 @@ pub struct Kernel {
     pipeline: wgpu::ComputePipeline,
     layout: wgpu::BindGroupLayout,
     regions: u32,
-    device: Arc<Shared>,
+    device: Arc<DeviceCore>,
 }
 
 impl Drop for Program {
@@ -81,13 +81,13 @@ impl Program {
     /// [`BackendError::InvalidArgument`] with wgpu's text when it refuses the source; else what wgpu reports.
     pub fn build(device: &WgpuDevice, source: &str) -> Result<Self, BackendError> {
         fork::check()?;
-        let gpu = device.shared().gpu();
+        let gpu = device.core().gpu();
         let source = wgpu::ShaderSource::Wgsl(source.into());
         let descriptor = wgpu::ShaderModuleDescriptor { label: Some("vrampool"), source };
         let module =
             gpu.ask("Device::create_shader_module", || gpu.device().create_shader_module(descriptor));
         let module = module.map_err(|error| blame("source", error))?;
-        Ok(Self { module, device: Arc::clone(device.shared()) })
+        Ok(Self { module, device: Arc::clone(device.core()) })
     }
 
     /// The entry point of this name, which takes so many regions.
@@ -152,7 +152,7 @@ impl Kernel {
         groups: (u32, u32),
     ) -> Result<(), BackendError> {
         fork::check()?;
-        if !Arc::ptr_eq(stream.shared(), &self.device) {
+        if !Arc::ptr_eq(stream.core(), &self.device) {
             return Err(BackendError::invalid("stream", "it is one of another device than the kernel"));
         }
         let written: Vec<_> = written.iter().map(RegionMut::as_region).collect();

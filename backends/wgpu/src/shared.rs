@@ -1,6 +1,5 @@
-//! What the handles to a device have in common.
+//! The state that all handles of a device share.
 
-use crate::account::{Account, Charge};
 use crate::device::BACKEND;
 use crate::driver;
 use crate::dropped::{self, Dropped};
@@ -11,11 +10,11 @@ use crate::recorder::Recorder;
 use crate::staging::{Readbacks, Sizes};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use vrampool_backend::{BackendError, Capabilities, DeviceId, Properties};
+use vrampool_backend::{Account, BackendError, Capabilities, Charge, DeviceId, Properties};
 
 /// What a device's handles, streams, events and memory share.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct DeviceCore {
     pub(crate) id: DeviceId,
     pub(crate) properties: Properties,
     pub(crate) listed: Listed,
@@ -32,7 +31,7 @@ pub(crate) struct Shared {
     pub(crate) gpu: Arc<Gpu>,
 }
 
-impl Shared {
+impl DeviceCore {
     pub(crate) fn id(&self) -> DeviceId {
         self.id
     }
@@ -105,6 +104,11 @@ impl Shared {
         &self.limits
     }
 
+    /// Whether it was opened by this number of the list.
+    pub(crate) fn is_listed(&self, ordinal: usize) -> bool {
+        self.id.key & (1 << 127 | u128::from(u64::MAX)) == ordinal as u128
+    }
+
     pub(crate) fn new(gpu: Arc<Gpu>, listed: Listed, id: Identity, limit: Option<u64>) -> Self {
         let limits = gpu.device().limits();
         let mut properties = Properties::new(BACKEND, listed.name.clone());
@@ -154,7 +158,7 @@ impl Identity {
     }
 }
 
-impl Drop for Shared {
+impl Drop for DeviceCore {
     fn drop(&mut self) {
         // What was enqueued is done, even if nobody can ask any more: other code may have the buffers. A
         // failure has nobody to go to.

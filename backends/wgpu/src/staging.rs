@@ -1,4 +1,4 @@
-//! Mapped buffers by which bytes come from the host and go to it, used again and again.
+//! Mapped buffers for transfers between host and device, which are reused.
 
 use crate::gpu::Gpu;
 use parking_lot::Mutex;

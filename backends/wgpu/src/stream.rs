@@ -1,7 +1,7 @@
 //! Handles to the one queue of a device.
 
 use crate::memory::WgpuMemory;
-use crate::shared::Shared;
+use crate::shared::DeviceCore;
 use std::sync::Arc;
 use vrampool_backend::{BackendError, DeviceId, Region, Stream, StreamId, fork};
 
@@ -14,11 +14,11 @@ use vrampool_backend::{BackendError, DeviceId, Region, Stream, StreamId, fork};
 #[derive(Debug, Clone)]
 pub struct WgpuStream {
     id: StreamId,
-    device: Arc<Shared>,
+    device: Arc<DeviceCore>,
 }
 
 impl WgpuStream {
-    pub(crate) fn new(device: &Arc<Shared>) -> Self {
+    pub(crate) fn new(device: &Arc<DeviceCore>) -> Self {
         Self { id: StreamId::next(), device: Arc::clone(device) }
     }
 
@@ -68,7 +68,7 @@ impl WgpuStream {
         Ok(answer)
     }
 
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
+    pub(crate) fn core(&self) -> &Arc<DeviceCore> {
         &self.device
     }
 

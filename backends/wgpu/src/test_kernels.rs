@@ -1,10 +1,10 @@
-//! Kernels that tests need of a device: a pattern, a count of its mismatches, and work that takes a while.
+//! Kernels for tests: writing a pattern, counting mismatches, and a delay.
 
 use crate::device::WgpuDevice;
 use crate::memory::WgpuMemory;
 use crate::operand::{Operand, apart, elements};
 use crate::program::{Kernel, Program};
-use crate::shared::Shared;
+use crate::shared::DeviceCore;
 use crate::stream::WgpuStream;
 use std::sync::Arc;
 use vrampool_backend::{BackendError, Region, RegionMut};
@@ -23,7 +23,7 @@ pub struct TestKernels {
     write_pattern: Kernel,
     count_mismatches: Kernel,
     occupy: Kernel,
-    device: Arc<Shared>,
+    device: Arc<DeviceCore>,
 }
 
 impl TestKernels {
@@ -37,9 +37,9 @@ impl TestKernels {
             write_pattern: program.kernel("write_pattern", 1)?,
             count_mismatches: program.kernel("count_mismatches", 2)?,
             occupy: program.kernel("occupy", 1)?,
-            device: Arc::clone(device.shared()),
+            device: Arc::clone(device.core()),
         };
-        device.shared().gpu().check()?;
+        device.core().gpu().check()?;
         Ok(kernels)
     }
 
@@ -106,7 +106,7 @@ impl TestKernels {
     }
 
     fn check_stream(&self, stream: &WgpuStream) -> Result<(), BackendError> {
-        if Arc::ptr_eq(stream.shared(), &self.device) {
+        if Arc::ptr_eq(stream.core(), &self.device) {
             return Ok(());
         }
         Err(BackendError::invalid("stream", "it is one of another device than the kernels"))

@@ -1,12 +1,12 @@
-//! Bytes from the host, to the host, and out of nothing.
+//! Uploads, downloads and fills.
 
 use crate::memory::Span;
 use crate::recorder::Commands;
-use crate::shared::Shared;
+use crate::shared::DeviceCore;
 use std::ops::Range;
 use vrampool_backend::BackendError;
 
-impl Shared {
+impl DeviceCore {
     /// Copies `source` to `to`, which is as long, or longer by what rounding added.
     pub(crate) fn upload(&self, source: &[u8], to: Span<'_>) -> Result<(), BackendError> {
         let most = self.sizes().piece;

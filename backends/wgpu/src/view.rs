@@ -1,4 +1,4 @@
-//! Regions as wgpu's commands take them.
+//! Conversion of regions to operands of wgpu commands.
 
 use crate::memory::WgpuMemory;
 use crate::stream::WgpuStream;

@@ -29,8 +29,9 @@ fn asked_by_the_other_test() {
 fn without_a_driver_there_is_no_device_and_no_panic() {
     let mut command = Command::new(std::env::current_exe().expect("this program"));
     command.args(["--exact", "asked_by_the_other_test", "--nocapture", "--ignored"]);
-    // The loader's two names for where drivers are; layers that would show a device are named elsewhere.
-    for name in ["VK_DRIVER_FILES", "VK_ICD_FILENAMES"] {
+    // The two names that Vulkan's loader has for where drivers are, and the one of OpenGL's; layers that would show
+    // a device are named elsewhere.
+    for name in ["VK_DRIVER_FILES", "VK_ICD_FILENAMES", "__EGL_VENDOR_LIBRARY_FILENAMES"] {
         command.env(name, "/nonexistent/driver.json");
     }
     let output = command.env_remove("VK_ADD_DRIVER_FILES").output().expect("it starts");

@@ -1,10 +1,8 @@
 //! A device that is destroyed: what is asked of it afterwards is a typed error, and drops do no harm.
 
-#[path = "require/mod.rs"]
-mod require;
-
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use vrampool_test_support::require;
 use vrampool_wgpu::{
     Backend, BackendError, Capabilities, Event, Memory, Placement, Program, Region, RegionMut, TestKernels,
     WgpuDevice, wgpu,
@@ -82,7 +80,7 @@ fn ways(open: impl Fn() -> Option<WgpuDevice>) {
 #[test]
 fn a_destroyed_device_says_so_whatever_is_asked_first() {
     let _alone = alone();
-    ways(require::device);
+    ways(|| require("wgpu", || WgpuDevice::open(0)));
 }
 
 #[test]
@@ -97,7 +95,7 @@ fn so_does_the_programs_own_whose_callback_is_not_ours() {
 #[test]
 fn the_reason_is_told() {
     let _alone = alone();
-    let Some(device) = require::device() else { return };
+    let Some(device) = require("wgpu", || WgpuDevice::open(0)) else { return };
     let stream = device.create_stream().expect("a stream");
     device.device().destroy();
     let _ = device.device().poll(wgpu::PollType::Poll);

@@ -1,13 +1,11 @@
 //! The device's memory really runs out, and comes back. Alone in its process, because it takes everything.
 
-#[path = "require/mod.rs"]
-mod require;
-
-use vrampool_wgpu::{Backend, BackendError, Placement, RegionMut};
+use vrampool_test_support::require;
+use vrampool_wgpu::{Backend, BackendError, Placement, RegionMut, WgpuDevice};
 
 #[test]
 fn a_full_card_is_a_typed_error_and_what_is_dropped_comes_back() {
-    let Some(device) = require::device() else { return };
+    let Some(device) = require("wgpu", || WgpuDevice::open(0)) else { return };
     if device.properties().is_integrated() {
         eprintln!("skipped: {} has the host's memory, which it does not bound", device.properties().name);
         return;
@@ -47,7 +45,7 @@ const LIMITED: &str = "VRAMPOOL_TEST_LIMITED";
 #[test]
 #[cfg(target_os = "linux")]
 fn a_lack_of_host_visible_memory_is_out_of_memory_too() {
-    let Some(device) = require::device() else { return };
+    let Some(device) = require("wgpu", || WgpuDevice::open(0)) else { return };
     if !device.properties().is_integrated() {
         eprintln!(
             "skipped: {} has memory of its own, which an address space does not limit",
@@ -74,7 +72,7 @@ fn a_lack_of_host_visible_memory_is_out_of_memory_too() {
 }
 
 #[cfg(target_os = "linux")]
-fn fill_the_address_space(device: &vrampool_wgpu::WgpuDevice) {
+fn fill_the_address_space(device: &WgpuDevice) {
     const PIECE: u64 = 128 << 20;
     for kind in [Placement::HostVisible, Placement::Device] {
         let mut held = Vec::new();

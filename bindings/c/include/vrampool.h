@@ -160,6 +160,10 @@ vrampool_status vrampool_destroy(vrampool_pool pool);
  * wgpu). */
 vrampool_status vrampool_allocate(vrampool_pool pool, uint64_t bytes, vrampool_stream stream, void **address);
 
+/* As vrampool_allocate, under this tag whatever the thread's scopes are: for programs whose tags do not follow threads. */
+vrampool_status vrampool_allocate_tagged(vrampool_pool pool, const char *tag, uint64_t bytes, vrampool_stream stream,
+                                         void **address);
+
 /* Frees a block, behind the work so far on `stream` and on the stream it was allocated for. Neither host nor device wait when
  * they are the same. `pool` is the block's, or 0 for whichever it is of; another one is VRAMPOOL_ERROR_MISMATCH, and the block
  * stays live. A null address is fine and does nothing. */
@@ -167,6 +171,16 @@ vrampool_status vrampool_free(vrampool_pool pool, void *address, vrampool_stream
 
 /* As vrampool_free, and says how many bytes were asked for; another number is VRAMPOOL_ERROR_MISMATCH, and the block stays. */
 vrampool_status vrampool_free_sized(vrampool_pool pool, void *address, uint64_t bytes, vrampool_stream stream);
+
+/* Frees the block whose address is at `*address`, which becomes null in the same step. Of several calls with the same `address`, in
+ * threads or signal handlers, one frees the block; the others return VRAMPOOL_ERROR_INVALID_POINTER, as for a null `*address`. On
+ * other failures `*address` is restored. `stream` points to a stream as of vrampool_free; null is the stream that the block was
+ * allocated for, which may have been retired since. */
+vrampool_status vrampool_free_at(void **address, const vrampool_stream *stream);
+
+/* As vrampool_free_at without a stream, for finalizers: a null `*address` is fine; failures are logged, leave vrampool_last_error
+ * unchanged, and the block stays live. Does nothing in a forked child. */
+void vrampool_drop_at(void **address);
 
 /* Says that work on `stream` uses the block too: its next borrower waits for the work so far on that stream (and the stream
  * waits for that of the stream the block was allocated for, as it does not for vrampool_torch_record_stream). */
@@ -298,6 +312,9 @@ vrampool_status vrampool_memory_info(vrampool_pool pool, uint64_t *free_bytes, u
 /* The backend of the pool's device, as "cuda" or "host": text that stays valid. Of a destroyed pool too, while blocks of it live. */
 vrampool_status vrampool_pool_backend(vrampool_pool pool, const char **name);
 
+/* The number of the pool's CUDA device; 0 of other backends. Of a destroyed pool too, while blocks of it live. */
+vrampool_status vrampool_pool_device(vrampool_pool pool, int *number);
+
 /* A snapshot of the pool's memory, as JSON, for vrampool_string_free:
  * {"version":1,"pool","device","backend","source","limit",
  *  "segments":[{"address","bytes","kind":"virtual|arena|direct|driver","tag",
@@ -314,6 +331,9 @@ vrampool_status vrampool_snapshot(vrampool_pool pool, char **json);
  * physical memory back and blocks keep their addresses; they must not be used, but may be freed. A sleep or a wake is for all
  * tags that it names or for none. What is kept sleeps before what is discarded: a sleep that fails leaves contents that were to
  * be kept as they are, and only one whose device fails at discarding may lose some of those that were to be gone. */
+
+/* Makes a tag if there is none, for vrampool_allocate_tagged. */
+vrampool_status vrampool_tag_create(vrampool_pool pool, const char *tag);
 
 /* Until the matching vrampool_tag_end, what this thread allocates from `pool` has this tag. Scopes nest, the inner one
  * counts. What is allocated outside has the tag "default".

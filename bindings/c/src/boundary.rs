@@ -9,11 +9,12 @@ use crate::fork;
 use crate::last_error;
 use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::ffi::{CStr, CString, c_char};
+use std::ffi::{CStr, CString, c_char, c_void};
 use std::fmt;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
+use std::sync::atomic::AtomicPtr;
 
 /// Does it, and keeps why not. No panic goes on into C. In a [forked](crate::fork) child nothing is done.
 #[inline(always)]
@@ -162,6 +163,38 @@ impl<'a> Bytes<'a> {
     }
 }
 
+/// A value of C's that may be missing: a `const T *`.
+#[repr(transparent)]
+pub struct Given<'a, T> {
+    place: *const T,
+    of: PhantomData<&'a T>,
+}
+
+impl<'a, T> From<&'a T> for Given<'a, T> {
+    fn from(place: &'a T) -> Self {
+        Self { place, of: PhantomData }
+    }
+}
+
+impl<T: Copy> Given<'_, T> {
+    /// None.
+    #[must_use]
+    pub fn null() -> Self {
+        Self { place: ptr::null(), of: PhantomData }
+    }
+
+    pub(crate) fn get(self) -> Option<T> {
+        // SAFETY: null, made of a reference, or C's promise: an aligned `T` that stays as it is during the call.
+        unsafe { self.place.as_ref() }.copied()
+    }
+}
+
+impl<T> fmt::Debug for Given<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Given").field(&self.place).finish()
+    }
+}
+
 /// Where an answer goes: a `T *`.
 #[repr(transparent)]
 pub struct Out<'a, T> {
@@ -202,6 +235,40 @@ impl<T> Out<'_, T> {
 impl<T> fmt::Debug for Out<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Out").field(&self.place).finish()
+    }
+}
+
+/// A place of C's that has the address of a block: a `void **`. Calls take what is there in one step, so that
+/// one of several has it.
+#[repr(transparent)]
+pub struct Place<'a> {
+    place: *const AtomicPtr<c_void>,
+    of: PhantomData<&'a AtomicPtr<c_void>>,
+}
+
+impl<'a> From<&'a AtomicPtr<c_void>> for Place<'a> {
+    fn from(place: &'a AtomicPtr<c_void>) -> Self {
+        Self { place, of: PhantomData }
+    }
+}
+
+impl<'a> Place<'a> {
+    /// Nowhere.
+    #[must_use]
+    pub fn null() -> Self {
+        Self { place: ptr::null(), of: PhantomData }
+    }
+
+    pub(crate) fn get(self) -> Option<&'a AtomicPtr<c_void>> {
+        // SAFETY: null, made of a reference, or C's promise: an aligned pointer that is there during the call, and
+        // changed meanwhile by calls alone that do so in one step.
+        unsafe { self.place.as_ref() }
+    }
+}
+
+impl fmt::Debug for Place<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Place").field(&self.place).finish()
     }
 }
 

@@ -85,6 +85,14 @@ impl CPool {
         }
     }
 
+    /// A block under a tag, whatever this thread's scope is.
+    pub(crate) fn allocate_tagged(&self, tag: &str, bytes: u64, stream: usize) -> Result<u64, Failure> {
+        match self.tagged(tag) {
+            Some(tagged) => self.allocate_under(&tagged, bytes, stream),
+            None => self.allocate_under(&*self.tagged_or_new(tag)?, bytes, stream),
+        }
+    }
+
     #[inline(always)]
     fn allocate_under(&self, tagged: &Tagged, bytes: u64, raw: usize) -> Result<u64, Failure> {
         if tagged.is_asleep() {

@@ -4,7 +4,7 @@ use crate::failure::{Failure, Status};
 use parking_lot::Mutex;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
 use std::mem;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -225,6 +225,16 @@ impl Home {
         forget();
         drop_left();
         Ok(())
+    }
+
+    /// The number of a CUDA device; 0 of others.
+    pub(crate) fn number(&self) -> c_int {
+        match &self.device {
+            #[cfg(feature = "cuda")]
+            AnyDevice::Cuda(device) => c_int::try_from(device.ordinal()).unwrap_or(c_int::MAX),
+            #[allow(unreachable_patterns, reason = "not without other backends")]
+            _ => 0,
+        }
     }
 
     /// Waits for all work on the device, of streams that nobody here knows too.

@@ -1,12 +1,10 @@
 //! Programs of C's and C++'s, compiled against the header with the system's compilers and run: what a user of
 //! the library does.
 
-#[path = "../../../tests/require/mod.rs"]
-mod require;
-
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
+use vrampool_test_support::program;
 
 fn here(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
@@ -53,7 +51,7 @@ fn compile(compiler: &Path, name: &str, arguments: &[&str]) -> PathBuf {
 
 #[test]
 fn every_function_does_what_the_header_says() {
-    let Some(cc) = require::program("cc") else { return };
+    let Some(cc) = program("cc") else { return };
     let source = here("tests/c/abi.c");
     let program = compile(&cc, "abi", &["-std=c11", source.to_str().expect("UTF-8")]);
     // It writes files where it is.
@@ -63,7 +61,7 @@ fn every_function_does_what_the_header_says() {
 
 /// A C program of `tests/c` that prints one line where all is well.
 fn c_program(name: &str, flags: &[&str], arguments: &[&str]) {
-    let Some(cc) = require::program("cc") else { return };
+    let Some(cc) = program("cc") else { return };
     let source = here(&format!("tests/c/{name}.c"));
     let flags = [&["-std=gnu11"], flags, &[source.to_str().expect("UTF-8")]].concat();
     let program = compile(&cc, name, &flags);
@@ -81,17 +79,25 @@ fn a_forked_child_fails_typed_waits_for_nobody_and_shares_nothing() {
     c_program("fork", &[], &[]);
 }
 
+/// Whatever the program does with SIGPIPE, which by default ends it.
+#[test]
+fn a_scraper_that_hangs_up_does_not_end_the_program() {
+    c_program("hangup", &[], &[]);
+}
+
 /// Valgrind finds no fault, and knows each instruction and system call. Other drivers are out of its sight:
 /// their faults are theirs.
 #[test]
 fn every_function_runs_under_memcheck() {
-    let (Some(cc), Some(valgrind)) = (require::program("cc"), require::program("valgrind")) else { return };
+    let (Some(cc), Some(valgrind)) = (program("cc"), program("valgrind")) else { return };
     let source = here("tests/c/abi.c");
     let program = compile(&cc, "memcheck", &["-std=c11", source.to_str().expect("UTF-8")]);
     let folder = program.parent().expect("a folder");
     let mut command = Command::new(valgrind);
     command.args(["--quiet", "--error-exitcode=9", "--fair-sched=yes"]).arg(&program).current_dir(folder);
-    for drivers in ["OCL_ICD_VENDORS", "VK_DRIVER_FILES", "VK_ICD_FILENAMES"] {
+    for drivers in
+        ["OCL_ICD_VENDORS", "VK_DRIVER_FILES", "VK_ICD_FILENAMES", "__EGL_VENDOR_LIBRARY_FILENAMES"]
+    {
         command.env(drivers, "/nonexistent");
     }
     assert_eq!(run(&mut command), "all is well\n");
@@ -101,7 +107,7 @@ fn every_function_runs_under_memcheck() {
 fn the_header_is_c_and_cpp_without_a_warning() {
     let header = here("include/vrampool.h");
     for (compiler, arguments) in [("cc", ["-std=c11", "-xc"]), ("c++", ["-std=c++11", "-xc++"])] {
-        let Some(compiler) = require::program(compiler) else { continue };
+        let Some(compiler) = program(compiler) else { continue };
         run(Command::new(compiler)
             .args(["-Wall", "-Wextra", "-Werror", "-pedantic", "-fsyntax-only"])
             .args(arguments)
@@ -112,7 +118,7 @@ fn the_header_is_c_and_cpp_without_a_warning() {
 /// Compiles and runs a program with libraries of PyTorch's names and classes, made here, for one of the two
 /// ABIs of C++'s strings.
 fn run_with_torch(name: &str, abi: u8) {
-    let Some(cpp) = require::program("c++") else { return };
+    let Some(cpp) = program("c++") else { return };
     let (fake, abi) = (here("tests/c/fake"), format!("-D_GLIBCXX_USE_CXX11_ABI={abi}"));
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("fake-{name}"));
     std::fs::create_dir_all(&folder).expect("a folder");

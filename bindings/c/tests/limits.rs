@@ -8,6 +8,11 @@ use vrampool_c::{
     Status, last_error_text, vrampool_allocate, vrampool_create, vrampool_destroy, vrampool_free,
     vrampool_set_limit, vrampool_tag_begin, vrampool_tag_end,
 };
+#[cfg(feature = "trace")]
+use vrampool_c::{
+    vrampool_file_write, vrampool_trace_convert, vrampool_trace_free, vrampool_trace_load,
+    vrampool_trace_save,
+};
 
 const MIB: u64 = 1 << 20;
 /// Whether this is the process with the limit.
@@ -23,19 +28,28 @@ fn allocate(pool: u64, bytes: u64) -> *mut c_void {
     address
 }
 
+/// Whether this is the process with the limit; if not, runs this test in such a process.
+fn is_inside(test: &str, limit: &str) -> bool {
+    if std::env::var_os(INSIDE).is_some() {
+        return true;
+    }
+    let program = std::env::current_exe().expect("its own path");
+    let script = format!("{limit}; exec \"$@\"");
+    let mut command = Command::new("sh");
+    command.args(["-c", &script, "sh"]).arg(program).args(["--exact", test]).env(INSIDE, "1");
+    let output = command.output().expect("it starts");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(text.contains("1 passed"), "{text}");
+    false
+}
+
 /// Of a small pool over virtual memory, tags included, addresses are a small multiple of its limit, however
 /// large the device is.
 #[test]
 fn a_small_pool_needs_few_addresses() {
-    if std::env::var_os(INSIDE).is_none() {
-        let program = std::env::current_exe().expect("its own path");
-        let mut command = Command::new("sh");
-        command.args(["-c", "ulimit -v 2000000; exec \"$@\"", "sh"]).arg(program).env(INSIDE, "1");
-        let output =
-            command.args(["--exact", "a_small_pool_needs_few_addresses"]).output().expect("it starts");
-        let text = String::from_utf8_lossy(&output.stdout);
-        assert_eq!(output.status.code(), Some(0), "{text}{}", String::from_utf8_lossy(&output.stderr));
-        return assert!(text.contains("1 passed"), "{text}");
+    if !is_inside("a_small_pool_needs_few_addresses", "ulimit -v 2000000") {
+        return;
     }
     for device in ["device=host", "device=host;host_capacity=1TiB"] {
         let (mut pool, tag) = (0, CString::new("weights").expect("no 0"));
@@ -52,4 +66,98 @@ fn a_small_pool_needs_few_addresses() {
         }
         ok(vrampool_destroy(pool));
     }
+}
+
+/// Small files that expand to lists and dictionaries without end.
+#[cfg(feature = "trace")]
+#[test]
+fn a_hostile_pickle_is_an_error_where_memory_is_short() {
+    if !is_inside("a_hostile_pickle_is_an_error_where_memory_is_short", "ulimit -v 1000000") {
+        return;
+    }
+    use flate2::{Compression, write::GzEncoder};
+    use std::io::Write;
+    let path = std::env::temp_dir().join(format!("vrampool-hostile-{}.pickle.gz", std::process::id()));
+    let name = CString::new(path.to_str().expect("UTF-8")).expect("no 0");
+    let key = b"h\x01h\x02".as_slice();
+    for (head, body, bytes) in [
+        (b"\x02".as_slice(), b"]".as_slice(), 28 << 20),
+        (b"\x02", b"}", 28 << 20),
+        (b"\x02](", b"N", 100 << 20),
+        (b"\x02N", b"\x94", 28 << 20),
+        (b"\x02}q\x00(X\x06\x00\x00\x00actionq\x01X\x05\x00\x00\x00allocq\x02", key, 28 << 20),
+    ] {
+        let mut file = GzEncoder::new(Vec::new(), Compression::best());
+        file.write_all(&[b"\x80", head].concat()).expect("memory takes everything");
+        (0..bytes / body.len() / 4096).for_each(|_| {
+            file.write_all(&body.repeat(4096)).expect("memory takes everything");
+        });
+        let file = file.finish().expect("memory takes everything");
+        assert!(file.len() < 200_000, "{} bytes", file.len());
+        std::fs::write(&path, file).expect("a file");
+        let mut trace = 0;
+        let status = vrampool_trace_load(
+            name.as_c_str().into(),
+            vrampool_c::boundary::Text::null(),
+            -1,
+            Out::from(&mut trace),
+        );
+        assert!(![Status::OK, Status::INTERNAL].contains(&status), "{}", last_error_text());
+        assert!(!last_error_text().is_empty());
+    }
+    std::fs::remove_file(&path).expect("a file");
+    let mut pool = 0;
+    ok(vrampool_create(c"device=host;host_capacity=8MiB".into(), Out::from(&mut pool)));
+    ok(vrampool_free(pool, allocate(pool, 1000), std::ptr::null_mut()));
+    ok(vrampool_destroy(pool));
+}
+
+/// A disk that takes no byte, and where the signal that comes with it ends whoever does not look before.
+#[cfg(feature = "trace")]
+#[test]
+fn a_save_on_a_full_disk_leaves_the_previous_file() {
+    const TEST: &str = "a_save_on_a_full_disk_leaves_the_previous_file";
+    const FOLDER: &str = "VRAMPOOL_TEST_FOLDER";
+    const LOG: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden/rmm.csv");
+    use vrampool_c::boundary::{Bytes, Text};
+    let text = |text: String| CString::new(text).expect("no 0");
+    if std::env::var_os(INSIDE).is_some() {
+        let folder = std::env::var(FOLDER).expect("a folder");
+        let [old, new] = ["old", "new"].map(|name| text(format!("{folder}/{name}")));
+        let (log, mut trace) = (text(LOG.into()), 0);
+        ok(vrampool_trace_load(log.as_c_str().into(), Text::null(), -1, Out::from(&mut trace)));
+        for path in [&old, &new] {
+            let path = || path.as_c_str().into();
+            let convert = vrampool_trace_convert(
+                log.as_c_str().into(),
+                Text::null(),
+                -1,
+                path(),
+                c"pytorch".into(),
+                Out::null(),
+                Out::null(),
+            );
+            for status in [
+                vrampool_trace_save(trace, path(), c"csv".into()),
+                vrampool_file_write(path(), Bytes::of(b"new"), 3),
+                convert,
+            ] {
+                assert!(![Status::OK, Status::INTERNAL].contains(&status), "{}", last_error_text());
+            }
+            assert!(last_error_text().contains("ulimit -f"), "{}", last_error_text());
+        }
+        return ok(vrampool_trace_free(trace));
+    }
+    let folder = std::env::temp_dir().join(format!("vrampool-full-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    std::fs::write(folder.join("old"), "old").expect("a file");
+    let limit = format!("export {FOLDER}='{}'; ulimit -f 0", folder.display());
+    is_inside(TEST, &limit);
+    let names: Vec<_> = std::fs::read_dir(&folder)
+        .expect("a folder")
+        .map(|entry| entry.expect("an entry").file_name())
+        .collect();
+    assert_eq!(names, ["old"], "nothing is left behind");
+    assert_eq!(std::fs::read(folder.join("old")).expect("a file"), b"old");
+    std::fs::remove_dir_all(&folder).expect("a folder");
 }

@@ -5,38 +5,19 @@
 //! `VRAMPOOL_SEED` where the random numbers start:
 //!
 //!     VRAMPOOL_CALLS=10000000 cargo test -p vrampool-c --test random_abi
+//!
+//! `fuzz/fuzz_targets/c_calls.rs` makes the same calls as a fuzzer chooses.
+
+mod random_calls;
 
 use fastrand::Rng;
-use std::ffi::{CStr, c_char, c_int, c_void};
+use random_calls::Choices;
 use std::process::Command;
-use std::ptr;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
-use vrampool_c::boundary::{Bytes, Out, Text, Texts};
-use vrampool_c::*;
 
 const THREADS: u64 = 8;
 /// Calls of one thread in one process.
 const CALLS: u64 = 2_500;
 const CHILD: &str = "VRAMPOOL_TEST_CHILD";
-
-/// Pools of these are made and destroyed at random.
-const OPTIONS: [&CStr; 8] = [
-    c"device=host; host_capacity=8MiB; source=direct",
-    c"device=host; host_capacity=32MiB; source=virtual; limit=16MiB",
-    c"device=host; host_capacity=8MiB; source=arena; limit=4MiB",
-    c"device=host; host_capacity=1MiB; source=direct; max_cached=0; magazine_bytes=0",
-    c"device=host; host_capacity=64KiB",
-    c"device=host; limit=20EiB",
-    c"limit",
-    c"size_classes=geometric:0",
-];
-
-/// What pools whose blocks are checked are made of: nobody destroys them, and nothing in them sleeps.
-const CALM: [&CStr; 2] = [
-    c"device=host; host_capacity=256MiB; source=direct; name=calm",
-    c"device=host; host_capacity=256MiB; source=virtual; limit=128MiB; name=calm too",
-];
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
@@ -47,11 +28,13 @@ fn random_calls_of_threads_are_answered_and_leave_nothing() {
     let (calls, first) = (number("VRAMPOOL_CALLS").unwrap_or(200_000), number("VRAMPOOL_SEED").unwrap_or(1));
     let children = calls.div_ceil(THREADS * CALLS);
     for seed in first..first + children {
-        let child = Command::new(std::env::current_exe().expect("this file"))
-            .args(["--exact", "one_sequence", "--nocapture"])
-            .env(CHILD, seed.to_string())
-            .output()
-            .expect("it starts");
+        let mut child = Command::new(std::env::current_exe().expect("this file"));
+        child.args(["--exact", "one_sequence", "--nocapture"]).env(CHILD, seed.to_string());
+        // Other drivers' faults are theirs, and to look for their devices takes a while.
+        for drivers in ["OCL_ICD_VENDORS", "VK_DRIVER_FILES", "VK_ICD_FILENAMES"] {
+            child.env(drivers, "/nonexistent");
+        }
+        let child = child.output().expect("it starts");
         let text = [child.stdout, child.stderr].concat();
         assert!(child.status.success(), "seed {seed}: {}\n{}", child.status, String::from_utf8_lossy(&text));
     }
@@ -61,471 +44,24 @@ fn random_calls_of_threads_are_answered_and_leave_nothing() {
 #[test]
 fn one_sequence() {
     let Some(seed) = number(CHILD) else { return };
-    // Devices are looked for where none is named, which takes a while.
-    assert_eq!(vrampool_torch_configure(c"device=host; host_capacity=32MiB".into()), Status::OK);
-    let shared = Shared { calm: CALM.map(create), ..Shared::default() };
-    std::thread::scope(|scope| {
-        let run = |thread| {
-            let rng = Rng::with_seed(seed * THREADS + thread);
-            let mut caller = Caller { shared: &shared, rng, own: Vec::new(), scopes: Vec::new() };
-            (0..CALLS).for_each(|_| caller.call());
-            caller.finish();
-        };
-        let threads: Vec<_> = (0..THREADS).map(|thread| scope.spawn(move || run(thread))).collect();
-        // A thread that is joined has left what it kept to itself; one whose scope ends may not have yet.
-        threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
-    });
-    shared.finish();
+    let choices = |thread| Choices::Random(Rng::with_seed(seed * THREADS + thread), CALLS);
+    let failed = random_calls::sequence((0..THREADS).map(choices).collect());
+    assert!(failed > 0, "wrong calls are refused");
 }
 
-fn create(options: &CStr) -> u64 {
-    let mut pool = 0;
-    assert_eq!(vrampool_create(options.into(), Out::from(&mut pool)), Status::OK, "{}", last_error_text());
-    pool
-}
-
-/// What all threads use, live or not any more.
-#[derive(Default)]
-struct Shared {
-    calm: [u64; 2],
-    pools: Mutex<Vec<u64>>,
-    /// Of pools that are destroyed at random, with their addresses, which may be another block's by now: so
-    /// they are freed with their pool's name.
-    blocks: Mutex<Vec<(u64, usize)>>,
-    streams: Mutex<Vec<(u64, usize)>>,
-    traces: Mutex<Vec<u64>>,
-    segments: Mutex<Vec<usize>>,
-    /// Blocks of PyTorch's, with their bytes and streams.
-    torch: Mutex<Vec<(usize, usize)>>,
-    failed: AtomicU64,
-}
-
-struct Caller<'a> {
-    shared: &'a Shared,
-    rng: Rng,
-    /// Blocks that no other thread knows, and what their bytes are.
-    own: Vec<Own>,
-    /// Pools of which this thread has a scope open.
-    scopes: Vec<u64>,
-}
-
-struct Own {
-    pool: u64,
-    address: usize,
-    bytes: usize,
-    value: u8,
-}
-
-/// A list's random member, or a number that never was one.
-fn some<T: Copy>(rng: &mut Rng, list: &Mutex<Vec<T>>, wrong: [T; 2]) -> T {
-    let list = list.lock().expect("no panic");
-    match rng.u8(..16) {
-        0 => wrong[0],
-        1 => wrong[1],
-        _ if list.is_empty() => wrong[0],
-        _ => list[rng.usize(..list.len())],
-    }
-}
-
-fn keep<T>(list: &Mutex<Vec<T>>, member: T) {
-    list.lock().expect("no panic").push(member);
-}
-
-fn take<T>(rng: &mut Rng, list: &Mutex<Vec<T>>) -> Option<T> {
-    let mut list = list.lock().expect("no panic");
-    (!list.is_empty()).then(|| list.len()).map(|len| list.swap_remove(rng.usize(..len)))
-}
-
-/// Text of the library's, which is freed.
-fn give_back(text: *mut c_char) {
-    assert_eq!(vrampool_string_free(text), Status::OK);
-}
-
-impl Caller<'_> {
-    fn call(&mut self) {
-        let status = match self.rng.u8(..100) {
-            0..30 => self.own_block(),
-            30..55 => self.shared_block(),
-            55..65 => self.pool(),
-            65..75 => self.stream(),
-            75..82 => self.figures(),
-            82..88 => self.sleep(),
-            88..93 => self.recording(),
-            93..97 => self.torch(),
-            97..99 => self.segment(),
-            _ => self.other(),
-        };
-        assert_ne!(status, Status::INTERNAL, "{}", last_error_text());
-        if status != Status::OK {
-            self.shared.failed.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    fn a_pool(&mut self) -> u64 {
-        let wild = some(&mut self.rng, &self.shared.pools, [0, u64::MAX]);
-        if self.rng.u8(..4) == 0 { self.shared.calm[self.rng.usize(..2)] } else { wild }
-    }
-
-    fn a_stream(&mut self) -> *mut c_void {
-        // Odd numbers are streams of the library's; some have one that was destroyed, or is another device's.
-        let wrong = [(0, 0), (0, 0xdead_beef)];
-        some(&mut self.rng, &self.shared.streams, wrong).1 as *mut c_void
-    }
-
-    fn a_size(&mut self) -> u64 {
-        match self.rng.u8(..20) {
-            0 => 0,
-            1 => u64::MAX,
-            2 => 1 << 40,
-            3..6 => self.rng.u64(1..4 << 20),
-            _ => self.rng.u64(1..20_000),
-        }
-    }
-
-    /// Writes to a block of its own, and finds that there later.
-    fn own_block(&mut self) -> Status {
-        if self.own.len() < 20 && self.rng.bool() {
-            let (pool, bytes) = (self.shared.calm[self.rng.usize(..2)], self.rng.usize(1..60_000));
-            let mut address = ptr::null_mut();
-            let status = vrampool_allocate(pool, bytes as u64, ptr::null_mut(), Out::from(&mut address));
-            if status == Status::OK {
-                let value = self.rng.u8(..);
-                // SAFETY: a block of so many bytes of the host device, which is the host's memory, and this
-                // thread's alone.
-                unsafe { address.cast::<u8>().write_bytes(value, bytes) };
-                self.own.push(Own { pool, address: address as usize, bytes, value });
-            }
-            return status;
-        }
-        match self.own.is_empty() {
-            true => Status::OK,
-            false => {
-                let index = self.rng.usize(..self.own.len());
-                let own = self.own.swap_remove(index);
-                self.free_own(&own)
-            }
-        }
-    }
-
-    fn free_own(&mut self, own: &Own) -> Status {
-        let &Own { pool, address, bytes, value } = own;
-        // SAFETY: it was written when it was allocated, and is not freed yet.
-        let found = unsafe { std::slice::from_raw_parts(address as *const u8, bytes) };
-        assert!(
-            found.iter().all(|&byte| byte == value),
-            "{bytes} bytes at {address:#x} are not {value} any more"
-        );
-        let freed = vrampool_free_sized(pool, address as *mut c_void, bytes as u64, ptr::null_mut());
-        assert_eq!(freed, Status::OK, "{}", last_error_text());
-        freed
-    }
-
-    fn shared_block(&mut self) -> Status {
-        let pool = some(&mut self.rng, &self.shared.pools, [1, u64::MAX]);
-        let (bytes, stream) = (self.a_size(), self.a_stream());
-        let (of, block) = some(&mut self.rng, &self.shared.blocks, [(pool, 0), (pool, 0x1234)]);
-        let block = block as *mut c_void;
-        match self.rng.u8(..12) {
-            0..5 => {
-                let mut address = ptr::null_mut();
-                let status = vrampool_allocate(pool, bytes, stream, Out::from(&mut address));
-                if status == Status::OK {
-                    keep(&self.shared.blocks, (pool, address as usize));
-                }
-                status
-            }
-            5 => vrampool_allocate(pool, bytes.min(1000), stream, Out::null()),
-            6..8 => {
-                let Some((of, taken)) = take(&mut self.rng, &self.shared.blocks) else { return Status::OK };
-                let status = vrampool_free(of, taken as *mut c_void, stream);
-                if ![Status::OK, Status::INVALID_POINTER].contains(&status) {
-                    keep(&self.shared.blocks, (of, taken));
-                }
-                status
-            }
-            8 => vrampool_free(of, block, stream),
-            9 => vrampool_free_sized(pool, block, bytes, stream),
-            10 => vrampool_record_stream(block, stream),
-            _ => {
-                let struct_size = self.rng.usize(..2 * size_of::<Block>());
-                let mut found = Block { struct_size, ..Block::default() };
-                vrampool_block_at(block, Out::from(&mut found))
-            }
-        }
-    }
-
-    fn pool(&mut self) -> Status {
-        match self.rng.u8(..8) {
-            0..2 => {
-                let (mut pool, options) = (0, OPTIONS[self.rng.usize(..OPTIONS.len())]);
-                let status = vrampool_create(options.into(), Out::from(&mut pool));
-                if status == Status::OK {
-                    keep(&self.shared.pools, pool);
-                }
-                status
-            }
-            2 => match take(&mut self.rng, &self.shared.pools) {
-                Some(pool) => vrampool_destroy(pool),
-                None => vrampool_destroy(77),
-            },
-            3 => vrampool_create(Text::null(), Out::null()),
-            4 => {
-                let pool = self.a_pool();
-                vrampool_trim(pool, self.rng.u64(..10) << 16, Out::null())
-            }
-            5 => vrampool_decay(self.a_pool(), Out::null()),
-            6 => vrampool_set_limit(
-                some(&mut self.rng, &self.shared.pools, [0, 1]),
-                [0, 1 << 20, 1 << 24, u64::MAX][self.rng.usize(..4)],
-            ),
-            _ => vrampool_reset_peaks(self.a_pool()),
-        }
-    }
-
-    fn stream(&mut self) -> Status {
-        let pool = self.a_pool();
-        match self.rng.u8(..8) {
-            0..2 => {
-                let mut stream = ptr::null_mut();
-                let status = vrampool_stream_create(pool, Out::from(&mut stream));
-                if status == Status::OK {
-                    keep(&self.shared.streams, (pool, stream as usize));
-                }
-                status
-            }
-            2 => match take(&mut self.rng, &self.shared.streams) {
-                Some((pool, stream)) => vrampool_stream_destroy(pool, stream as *mut c_void),
-                None => Status::OK,
-            },
-            3 => {
-                let stream = self.a_stream();
-                vrampool_stream_retire(pool, stream)
-            }
-            4 => vrampool_stream_create(pool, Out::null()),
-            _ => {
-                let stream = self.a_stream();
-                vrampool_stream_synchronize(pool, stream)
-            }
-        }
-    }
-
-    fn figures(&mut self) -> Status {
-        let pool = self.a_pool();
-        let (mut one, mut other, mut text) = (0, 0, ptr::null_mut());
-        let mut name = ptr::null();
-        match self.rng.u8(..8) {
-            0 => vrampool_get_limit(pool, Out::from(&mut one)),
-            1 => vrampool_memory_info(pool, Out::from(&mut one), Out::from(&mut other)),
-            2 => vrampool_pool_backend(pool, Out::from(&mut name)),
-            3 => vrampool_get_stats(pool, Out::null()),
-            4 | 5 => {
-                let mut stats = Stats { struct_size: self.rng.usize(..1000), ..Stats::default() };
-                vrampool_get_stats(pool, Out::from(&mut stats))
-            }
-            kind => {
-                let ask = if kind == 6 { vrampool_get_stats_json } else { vrampool_snapshot };
-                let status = ask(pool, Out::from(&mut text));
-                if status == Status::OK {
-                    give_back(text);
-                }
-                status
-            }
-        }
-    }
-
-    /// Of pools whose blocks nobody looks into.
-    fn sleep(&mut self) -> Status {
-        let pool = some(&mut self.rng, &self.shared.pools, [0, 5]);
-        let tags = [Text::from(c"weights"), Text::from(c"default"), Text::from(c""), Text::null()];
-        let count = self.rng.usize(..3);
-        let some_tags = Texts::of(&tags[self.rng.usize(..2)..]);
-        let mut report = SleepReport::default();
-        match self.rng.u8(..8) {
-            0 => {
-                let status = vrampool_tag_begin(pool, tags[self.rng.usize(..4)]);
-                if status == Status::OK {
-                    self.scopes.push(pool);
-                }
-                status
-            }
-            1 => {
-                let status = vrampool_tag_end(pool);
-                if status == Status::OK
-                    && let Some(innermost) = self.scopes.iter().rposition(|&scope| scope == pool)
-                {
-                    self.scopes.remove(innermost);
-                }
-                status
-            }
-            2 => vrampool_sleep(pool, some_tags, count, Out::from(&mut report)),
-            3 => vrampool_sleep_tags(pool, some_tags, count, c_int::from(self.rng.bool()), Out::null()),
-            4 => vrampool_wake(pool, some_tags, count, Out::from(&mut report)),
-            5 => vrampool_wake(pool, Texts::null(), 0, Out::null()),
-            6 => vrampool_sleep(pool, Texts::null(), usize::MAX, Out::null()),
-            _ => vrampool_is_asleep(pool, tags[self.rng.usize(..4)], Out::from(&mut 0)),
-        }
-    }
-
-    fn recording(&mut self) -> Status {
-        let (pool, known) = (self.a_pool(), some(&mut self.rng, &self.shared.traces, [0, 9]));
-        let (mut trace, mut dropped, mut text) = (0, 0, ptr::null_mut());
-        match self.rng.u8(..9) {
-            0..2 => vrampool_record_start(pool, [0, 10, 1000, 1 << 40][self.rng.usize(..4)]),
-            2..5 => {
-                let ask = if self.rng.bool() { vrampool_record_look } else { vrampool_record_stop };
-                let status = ask(pool, Out::from(&mut trace), Out::from(&mut dropped));
-                if status == Status::OK {
-                    keep(&self.shared.traces, trace);
-                }
-                status
-            }
-            5 => vrampool_trace_free(known),
-            6 => {
-                let status = vrampool_trace_show(known, Out::from(&mut text));
-                if status == Status::OK {
-                    give_back(text);
-                }
-                status
-            }
-            7 => vrampool_trace_save(known, c"/nonexistent/x.csv".into(), Text::null()),
-            _ => vrampool_trace_load(
-                c"/proc/self/maps".into(),
-                [Text::null(), c"csv".into(), c"moon".into()][self.rng.usize(..3)],
-                self.rng.i32(-2..3),
-                Out::from(&mut trace),
-            ),
-        }
-    }
-
-    /// Those answer to nobody: what they could not do is the last error.
-    fn torch(&mut self) -> Status {
-        vrampool_clear_error();
-        let (device, stream) = (self.rng.i32(-1..3), ptr::null_mut());
-        let id = MempoolId { first: 0, second: self.rng.u64(..3) };
-        match self.rng.u8(..13) {
-            0 => return vrampool_torch_configure(c"device=host; host_capacity=32MiB".into()),
-            1..6 => {
-                let bytes = self.rng.usize(..1 << 20);
-                let address = vrampool_torch_alloc_or_null(bytes, 0, stream);
-                if !address.is_null() {
-                    keep(&self.shared.torch, (address as usize, bytes));
-                }
-            }
-            6..8 => {
-                if let Some((address, bytes)) = take(&mut self.rng, &self.shared.torch) {
-                    vrampool_torch_free(address as *mut c_void, bytes, 0, stream);
-                }
-            }
-            8 => {
-                let (address, _) = some(&mut self.rng, &self.shared.torch, [(0, 0), (3, 3)]);
-                let stream = self.a_stream();
-                vrampool_torch_record_stream(address as *mut c_void, stream);
-            }
-            9 => vrampool_torch_begin_allocate_to_pool(0, id, CppFunction::null()),
-            10 => vrampool_torch_end_allocate_to_pool(0, id),
-            11 => vrampool_torch_release_pool(0, id),
-            _ => match self.rng.u8(..4) {
-                0 => vrampool_torch_reset(),
-                1 => vrampool_torch_memory_fraction([-1.0, 0.5, 1.0, f64::NAN][self.rng.usize(..4)], device),
-                2 => {
-                    let mut bytes = 0;
-                    vrampool_torch_base_alloc(self.rng.usize(..) as *mut c_void, Out::from(&mut bytes));
-                }
-                _ => return vrampool_torch_pool(device, Out::null()),
-            },
-        }
-        vrampool_last_error_code()
-    }
-
-    fn segment(&mut self) -> Status {
-        vrampool_clear_error();
-        match self.rng.u8(..4) {
-            0 => {
-                let bytes = [1, 4 << 20, usize::MAX][self.rng.usize(..3)];
-                let segment = vrampool_segment_alloc(bytes, 0, ptr::null_mut());
-                if !segment.is_null() {
-                    keep(&self.shared.segments, segment as usize);
-                }
-            }
-            1 => {
-                if let Some(segment) = take(&mut self.rng, &self.shared.segments) {
-                    vrampool_segment_free(segment as *mut c_void, 1, 0, ptr::null_mut());
-                }
-            }
-            2 => {
-                let segment = some(&mut self.rng, &self.shared.segments, [0, 8]);
-                return vrampool_segment_unmap_and_release(0, self.rng.u64(..9), segment as u64, 1);
-            }
-            _ => {
-                let segment = some(&mut self.rng, &self.shared.segments, [0, 8]);
-                return vrampool_segment_create_and_map(0, self.rng.u64(..9), segment as u64, 1);
-            }
-        }
-        vrampool_last_error_code()
-    }
-
-    fn other(&mut self) -> Status {
-        match self.rng.u8(..8) {
-            0 => {
-                let _ = vrampool_status_name(Status(self.rng.i32(..)));
-                vrampool_last_error_code()
-            }
-            1 => vrampool_string_free(ptr::null_mut()),
-            2 => vrampool_file_write(c"/nonexistent/x".into(), Bytes::of(&[1]), 1),
-            3 => vrampool_segment_callbacks(None, None, ptr::null_mut()),
-            4 => vrampool_start_metrics(c"no address".into()),
-            5 => vrampool_stop_metrics(),
-            6 => {
-                vrampool_torch_init(self.rng.i32(..));
-                let _ = (vrampool_version(), vrampool_abi_version(), vrampool_torch_throws());
-                Status::OK
-            }
-            _ => {
-                let mut text = ptr::null_mut();
-                let status = vrampool_torch_pools(Out::from(&mut text));
-                give_back(text);
-                status
-            }
-        }
-    }
-
-    fn finish(mut self) {
-        for own in std::mem::take(&mut self.own) {
-            let _ = self.free_own(&own);
-        }
-        for pool in self.scopes {
-            assert_eq!(vrampool_tag_end(pool), Status::OK, "{}", last_error_text());
-        }
-    }
-}
-
-impl Shared {
-    /// Gives everything back. Nothing is live then.
-    fn finish(self) {
-        assert!(self.failed.into_inner() > 0, "wrong calls are refused");
-        for (pool, address) in self.blocks.into_inner().expect("no panic") {
-            // Another thread may have freed it, and it may be another pool's now.
-            let freed = vrampool_free(pool, address as *mut c_void, ptr::null_mut());
-            let expected = [Status::OK, Status::INVALID_POINTER, Status::MISMATCH];
-            assert!(expected.contains(&freed), "{}", last_error_text());
-        }
-        for (address, bytes) in self.torch.into_inner().expect("no panic") {
-            vrampool_torch_free(address as *mut c_void, bytes, 0, ptr::null_mut());
-        }
-        for segment in self.segments.into_inner().expect("no panic") {
-            vrampool_segment_free(segment as *mut c_void, 1, 0, ptr::null_mut());
-        }
-        for pool in self.calm {
-            let _ = vrampool_record_stop(pool, Out::null(), Out::null());
-            assert_eq!(vrampool_trim(pool, 0, Out::null()), Status::OK);
-            let mut stats = Stats { struct_size: size_of::<Stats>(), ..Stats::default() };
-            assert_eq!(vrampool_get_stats(pool, Out::from(&mut stats)), Status::OK);
-            assert_eq!((stats.live_buffers, stats.bytes_live, stats.bytes_held), (0, 0, 0), "{stats:?}");
-            let (mut free, mut total) = (0, 0);
-            assert_eq!(vrampool_memory_info(pool, Out::from(&mut free), Out::from(&mut total)), Status::OK);
-            assert_eq!(free, total);
-            assert_eq!(vrampool_destroy(pool), Status::OK);
-        }
-        assert_eq!(vrampool_torch_shutdown(), Status::OK);
+/// A function that is new in the header is called, too.
+#[test]
+fn every_function_of_the_header_is_called() {
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let (header, calls) = (include_str!("../include/vrampool.h"), include_str!("random_calls/mod.rs"));
+    let called: Vec<_> = calls.split(|c| !is_name(c)).collect();
+    let declared = header.lines().filter(|line| !line.starts_with([' ', '/', '#']) && !line.contains("(*"));
+    let functions: Vec<_> = declared
+        .filter_map(|line| line.split_once('(')?.0.rsplit(|c| !is_name(c)).next())
+        .filter(|name| name.starts_with("vrampool_"))
+        .collect();
+    assert!(functions.len() > 60, "{functions:?}");
+    for function in functions {
+        assert!(called.contains(&function), "nobody calls {function}: add it to random_calls/mod.rs");
     }
 }

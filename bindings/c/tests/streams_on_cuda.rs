@@ -158,10 +158,7 @@ fn reuses_a_handle() {
 /// is told to.
 #[test]
 fn a_handle_that_comes_again_is_another_stream() {
-    if Simulator::loaded().is_none() {
-        eprintln!(
-            "skipped: the simulated CUDA driver is not loaded (backends/cuda/simulator/run.sh loads it)"
-        );
+    if Simulator::or_skip().is_none() {
         return;
     }
     let output = Command::new(std::env::current_exe().expect("this program"))

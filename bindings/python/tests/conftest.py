@@ -63,6 +63,14 @@ def place(request: pytest.FixtureRequest) -> dict[str, Any]:
 
 
 @pytest.fixture
+def two_devices(place: dict[str, Any]) -> None:
+    """Skips a test where the driver simulates one device."""
+    devices = [device for device in vrampool.devices()["devices"] if device["backend"] == "cuda"]
+    if not place and len(devices) < 2:
+        pytest.skip("the driver simulates one device (VRAMPOOL_SIMULATOR=devices=2)")
+
+
+@pytest.fixture
 def pool(place: dict[str, Any]) -> Iterator[vrampool.Pool]:
     """A pool of 32 MiB; all is given back in the end.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import types
 from collections.abc import Iterator
 from typing import Any
@@ -42,6 +43,22 @@ class MemPool:
         self.id = (0, 7)
 
 
+class HostTensor:
+    """Bytes, of which a copy may fail."""
+
+    #: What a copy raises, once.
+    failure: BaseException | None = None
+
+    def __init__(self, address: int, size: int, keep: object = None) -> None:
+        self.address, self.size, self.keep = address, size, keep
+
+    def copy_(self, source: HostTensor) -> None:
+        failure, HostTensor.failure = HostTensor.failure, None
+        if failure is not None:
+            raise failure
+        ctypes.memmove(self.address, source.address, self.size)
+
+
 class Torch(types.ModuleType):
     """The module."""
 
@@ -64,14 +81,18 @@ class Torch(types.ModuleType):
         memory._snapshot = memory._dump_snapshot = self._refuse
         cuda.memory = memory
         cuda.is_initialized = lambda: self.is_used
-        cuda.current_device = lambda: 0
-        cuda.synchronize = lambda device: self.log.append(("synchronize", device))
+        self.has_gpu = True
+        cuda.is_available = lambda: self.has_gpu
+        cuda.current_device = self._current
+        cuda._utils = types.SimpleNamespace(_get_device_index=self._index)
+        cuda.synchronize = lambda device=None: self.log.append(("synchronize", device))
+        cuda.empty_cache = lambda: self.log.append("empty_cache")
         cuda.MemPool = MemPool
         cuda.use_mem_pool = self._use
         core: Any = types.SimpleNamespace(_cuda_customAllocator=None)
         for name in ("_cuda_beginAllocateToPool", "_cuda_endAllocateToPool", "_cuda_releasePool"):
             setattr(core, name, lambda device, id, name=name: self.log.append((name, device, id)))
-        self.cuda, self._C = cuda, core
+        self.cuda, self._C, self.uint8 = cuda, core, "uint8"
         # From 2.9 on: of the native allocator, whatever the current one is.
         accelerator: Any = types.ModuleType("torch.accelerator")
         accelerator.memory = types.ModuleType("torch.accelerator.memory")
@@ -88,8 +109,25 @@ class Torch(types.ModuleType):
     def _refuse(*_: object) -> None:
         raise RuntimeError("CUDAPluggableAllocator does not yet support getDeviceStats")
 
+    def _current(self) -> int:
+        if not self.has_gpu:
+            raise RuntimeError("No CUDA GPUs are available")
+        return 0
+
+    def _index(self, device: object, optional: bool = False) -> int:
+        _, colon, number = str(device).partition(":")
+        return int(number) if colon else self._current()
+
+    def as_tensor(self, of: Any, device: str) -> HostTensor:
+        interface = of.__cuda_array_interface__
+        return HostTensor(interface["data"][0], interface["shape"][0])
+
+    def empty(self, size: int, *, dtype: object, device: str, pin_memory: bool) -> HostTensor:
+        memory = (ctypes.c_ubyte * size)()
+        return HostTensor(ctypes.addressof(memory), size, memory)
+
     @contextlib.contextmanager
-    def _use(self, pool: MemPool, device: int) -> Iterator[None]:
+    def _use(self, pool: MemPool, device: int | None = None) -> Iterator[None]:
         self.log.append(("begin", device, pool.id))
         yield
         self.log.append(("end", device, pool.id))

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Builds the wheel, installs it into a clean environment, and runs the tests and the check of types there. Needs cargo, Python
-# 3.10 or later, and the registries of both. The target folder is cargo's; the profile is the one that checks build anyway.
+# Builds the wheel, installs it into a clean environment, and runs the tests and the check of types there. On the
+# simulated CUDA driver the tests run with one device and with two. Needs cargo, Python 3.10 or later, and the registries of
+# both. The target folder is cargo's; the profile is the one that checks build anyway.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python3}
@@ -10,11 +11,17 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 "$python" -m venv "$work/env"
 "$work/env/bin/pip" --disable-pip-version-check wheel --quiet --no-deps --wheel-dir "$work" .
-"$work/env/bin/pip" --disable-pip-version-check install --quiet "$work"/vrampool-*.whl 'pytest>=8' 'mypy>=1.15'
+"$work/env/bin/pip" --disable-pip-version-check install --quiet "$work"/vrampool-*.whl 'pytest>=8' 'mypy>=1.15' numpy
 # From elsewhere than the sources: what is tested is what was installed.
 cp -r tests benches pyproject.toml hatch_build.py "$work"
 cd "$work"
 unset PYTHONPATH VRAMPOOL_LIBRARY
-env/bin/python -m pytest -q -p no:cacheprovider
+if [ -z "${VRAMPOOL_SIMULATOR:-}" ]; then
+    env/bin/python -m pytest -q -p no:cacheprovider
+else
+    for devices in 1 2; do
+        VRAMPOOL_SIMULATOR=$VRAMPOOL_SIMULATOR,devices=$devices env/bin/python -m pytest -q -p no:cacheprovider
+    done
+fi
 env/bin/python -m mypy --cache-dir "$work/types" -p vrampool
 env/bin/python -m mypy --cache-dir "$work/types" tests benches hatch_build.py

@@ -148,6 +148,7 @@ def test_memory_is_for_the_current_stream_and_others_are_recorded(place: dict[st
         assert allocator.used_bytes() == 0
 
 
+@pytest.mark.usefixtures("two_devices")
 def test_each_device_has_a_pool(place: dict[str, Any], cupy: CuPy) -> None:
     allocator = vc.CuPyAllocator(**place)
     first = allocator.malloc(MIB)
@@ -216,3 +217,48 @@ def test_options_that_cannot_be_are_told_at_once(cupy: CuPy) -> None:
     with pytest.raises(vrampool.ConfigurationError):
         vc.install(limit=-1)
     assert cupy.set_to is None
+
+
+def test_tags_are_of_the_context(place: dict[str, Any], cupy: CuPy) -> None:
+    allocator = vc.CuPyAllocator(**place)
+    pool = allocator.pool()
+    with pool.tag("weights"):
+        weights = allocator.malloc(1000)
+    plain = allocator.malloc(1000)
+    tags = {
+        block["block"]: segment["tag"]
+        for segment in pool.snapshot()["segments"]
+        for block in segment["blocks"]
+        if block["state"] == "live"
+    }
+    assert tags == {weights.ptr: "weights", plain.ptr: "default"}
+    del weights, plain
+
+
+def test_an_exception_at_any_instruction_of_malloc_leaks_nothing(place: dict[str, Any], cupy: CuPy) -> None:
+    allocator = vc.CuPyAllocator(**place)
+    allocator.malloc(1000)
+    at = count = 0
+    tracer = sys.gettrace()
+
+    def trace(frame: types.FrameType, event: str, _: object) -> Any:
+        nonlocal count
+        if "vrampool" not in frame.f_code.co_filename:
+            return None
+        frame.f_trace_opcodes = True
+        count += 1
+        if event == "opcode" and count == at:
+            raise KeyboardInterrupt
+        return trace
+
+    while count >= at:
+        at, count = at + 1, 0
+        try:
+            sys.settrace(trace)
+            allocator.malloc(1000)
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(tracer)
+        assert allocator.pool().stats().live_buffers == 0
+    assert at > 50

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import pickle
 import random
@@ -249,6 +250,7 @@ def test_statistics_have_pytorchs_names(fresh: Configure) -> None:
     assert vt.memory_reserved() == 0
 
 
+@pytest.mark.usefixtures("two_devices")
 def test_each_device_has_a_pool_of_its_own(fresh: Configure) -> None:
     fresh()
     assert vt.snapshot()["segments"] == []
@@ -348,3 +350,59 @@ def test_limits_are_changed_and_shares_are_checked(fresh: Configure) -> None:
             vt.set_per_process_memory_fraction(wrong)
         assert LIBRARY.last_failure() is None
     assert vt.pool().limit == 32 * MIB
+
+
+def test_without_a_gpu_pytorchs_functions_answer_as_pytorchs_own(fresh: Configure, torch: Torch, tmp_path: Path) -> None:
+    torch.has_gpu = False
+    vt.install(limit="1GiB")
+    for device in (None, 0, "cuda", "cuda:1"):
+        for module in (torch.cuda, torch.cuda.memory, torch.accelerator, torch.accelerator.memory):
+            assert module.memory_stats(device) == {}
+            module.reset_peak_memory_stats(device)
+        for figure in (vt.memory_allocated, vt.max_memory_allocated, vt.memory_reserved, vt.max_memory_reserved):
+            assert figure(device) == 0
+        assert "live blocks" in torch.cuda.memory_summary(device)
+        assert torch.cuda.memory._snapshot(device)["segments"] == []
+        assert vt.get_per_process_memory_fraction(device) == 1.0
+    assert torch.cuda.memory_snapshot() == []
+    torch.cuda.memory._dump_snapshot(str(tmp_path / "dump"))
+    torch.accelerator.empty_cache()
+    vt.empty_cache()
+    assert vt.pools() == {}
+
+
+def test_a_tag_of_a_thread_is_not_opened_within_another_tasks(fresh: Configure) -> None:
+    fresh()
+
+    async def first(opened: asyncio.Event, tried: asyncio.Event) -> None:
+        with vt.tag("weights"):
+            opened.set()
+            await tried.wait()
+
+    async def second(opened: asyncio.Event, tried: asyncio.Event) -> None:
+        await opened.wait()
+        try:
+            with pytest.raises(vrampool.BusyError, match="before `await`"), vt.tag("kv_cache"):
+                pass
+        finally:
+            tried.set()
+
+    async def main() -> None:
+        events = asyncio.Event(), asyncio.Event()
+        await asyncio.gather(first(*events), second(*events))
+
+    asyncio.run(main())
+    with vt.tag("weights"), vt.tag("kv_cache"):
+        address = alloc(1000)
+    assert [segment["vrampool_tag"] for segment in vt.snapshot()["segments"] if segment["active_size"]] == ["kv_cache"]
+    with vt.pool().allocate(1000):
+        pass
+    free(address, 1000)
+
+
+def test_sizes_of_pytorchs_pools_are_text_or_numbers(fresh: Configure) -> None:
+    fresh(limit="32MiB")
+    vt.set_limit("16MiB")
+    assert vt.pool().limit == 16 * MIB
+    with pytest.raises(TypeError):
+        vt.set_limit(1.5)  # type: ignore[arg-type]

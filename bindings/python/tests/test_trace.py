@@ -96,6 +96,7 @@ def test_a_pool_that_is_closed_meanwhile_is_told() -> None:
     assert recording.dropped == 0
 
 
+@pytest.mark.usefixtures("two_devices")
 def test_pytorchs_pool_is_recorded_without_saying_which(fresh: Callable[..., None]) -> None:
     fresh()
     vrampool.torch.pool(1).allocate(MIB).free()

@@ -1,4 +1,4 @@
-//! What is compared: the device itself, an arena on it, a pool on it, the arena's engine without memory.
+//! The compared allocators: the device, an arena on it, a pool on it, and the arena engine without memory.
 
 use vrampool::arena::{Arena, ArenaError, ArenaLayout, BlockId, Zone};
 use vrampool::{ArenaBuffer, Backend, BackendError, Buffer, DeviceArena, Error, MemoryKind, Pool, Source};

@@ -1,4 +1,4 @@
-//! How long things take: warm up, samples, figures.
+//! Time measurement: warm-up, samples and figures.
 
 use std::ops::Range;
 use std::time::Instant;

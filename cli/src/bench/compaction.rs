@@ -1,4 +1,4 @@
-//! cuArena's benchmark 5: holes closed, and an allocation behind them.
+//! Benchmark 5 of cuArena: compaction, followed by an allocation.
 
 use super::clock::{Effort, Figures, Samples};
 use super::name::Name;

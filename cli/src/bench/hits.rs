@@ -1,4 +1,4 @@
-//! What a hit costs, and whether threads slow each other down.
+//! The time of a hit, and its scaling over threads.
 
 use super::allocator::{Allocator, Pooled};
 use super::clock::{Effort, Samples};

@@ -1,5 +1,5 @@
-//! What a miss costs that an arena serves, with the drop that goes back to it: a pool that keeps nothing,
-//! beside the arena alone and the device alone.
+//! The time of a miss that an arena serves, and of the drop that returns the block: a pool without a cache,
+//! compared with the arena alone and the device alone.
 
 use super::allocator::{Allocator, Driver, OnDevice, Pooled};
 use super::clock::{Effort, Figures};

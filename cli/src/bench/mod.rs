@@ -1,4 +1,4 @@
-//! `vrampool bench`: what a pair of allocate and free costs, cuArena's benchmarks among others.
+//! `vrampool bench`: the time of a pair of allocate and free, including the benchmarks of cuArena.
 
 mod allocator;
 mod clock;
@@ -29,22 +29,33 @@ use std::path::PathBuf;
 use vrampool::any;
 use vrampool::output::Output;
 
-/// What the figures are, for the help.
+/// Explanation of the figures, for the help.
 const FIGURES: &str = "\
-Figures are nanoseconds for one pair of allocate and free: of 500 samples after 50 to warm up, the mean, the (upper) median,
-the least and the most. A sample is many pairs where one is too short for the clock: 64 in cuarena_1, 3 and 6 and pair,
-4096 in arena_lifo, arena_random, hit_pair and miss_pair (there 64 by the driver), the 512 and 8 pairs of a round in
-cuarena_2 and 4, 32 handed over. In cuarena_5 it is one compaction with the wait for its copies (or, by the driver, these
-copies alone), and one allocation.
+Figures are nanoseconds for one pair of allocate and free. Of 500 samples after 50 warm-up samples, the table
+has the mean, the (upper) median, the minimum and the maximum. If one pair is too short for the clock, a
+sample is many pairs:
+- 64 in cuarena_1, cuarena_3, cuarena_6 and pair
+- 4096 in arena_lifo, arena_random, hit_pair and miss_pair (64 in miss_pair by the driver)
+- the 512 and 8 pairs of a round in cuarena_2 and cuarena_4
+- 32 where another thread frees
+In cuarena_5, a sample is one compaction, including the wait for its copies (for the driver, the copies
+alone), and one allocation.
 
-Allocators: driver, the device's own allocate and free; arena, a range of 4 GiB on the device, in arena_lifo and
-arena_random the numbers alone; device_arena, there, one on the device; pool, with caps that keep all that is freed, but
-in miss_pair nothing, with an arena behind it; in pair, hit, such a pool, and miss, one over an arena that keeps nothing.
-In sleep a growing arena of blocks of 256 MiB sleeps and wakes, by pinned host memory and without its contents: bytes that the
-device says to have more, seconds, rates over the bytes that were copied, beside those of plain pinned copies, and bytes that
-came back wrong. It has lines of its own.
-On NVIDIA GPUs also: async, cudaMallocAsync of a pool that keeps what is freed; async_default, of one with the driver's
-own threshold; managed, of at most 64 MiB in all.";
+Allocators:
+- driver: the device's own allocate and free
+- arena: a range of 4 GiB on the device; in arena_lifo and arena_random, the numbers alone
+- device_arena: in arena_lifo and arena_random, an arena on the device
+- pool: a pool whose caps keep everything that is freed; in miss_pair, a pool without a cache over an arena
+- hit, in pair: a pool that keeps everything that is freed
+- miss, in pair: a pool without a cache over an arena
+On NVIDIA GPUs also:
+- async: cudaMallocAsync with a pool that keeps what is freed
+- async_default: the same with the driver's own threshold
+- managed: managed memory, at most 64 MiB in all
+
+In sleep, a growing arena with blocks of 256 MiB sleeps and wakes, with its contents in pinned host memory and
+without its contents. Its lines report the free memory gained on the device, seconds, the rate of copied
+bytes, the rate of plain pinned copies, and the number of wrong bytes after waking.";
 
 /// Flags of `vrampool bench`.
 #[derive(Debug, Clone, Args)]
@@ -53,25 +64,25 @@ pub(crate) struct Arguments {
     /// The device to run on, by a name that `devices` shows, or `auto` [default: VRAMPOOL_BACKEND, or host]
     #[arg(long, value_name = "DEVICE")]
     backend: Option<any::Name>,
-    /// Which benchmarks to run, repeated or separated by commas [default: all but sleep]
+    /// Benchmarks to run, repeated or separated by commas [default: all except sleep]
     #[arg(long, value_enum, value_name = "NAME", value_delimiter = ',')]
     only: Vec<Name>,
-    /// Print one JSON object a line, one line a case and allocator, instead of a table
+    /// Print one JSON object per line, for each case and allocator, instead of a table
     #[arg(long)]
     json: bool,
-    /// Also draw throughput over threads, as hit_pair measures it, to this SVG file
+    /// Also plot throughput over threads, as measured by hit_pair, to this SVG file
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
-    /// How much memory sleeps and wakes in sleep, GiB
-    /// [default: 1 on a device that shares the host's memory; else half of what is free, at most 32]
+    /// Memory for the sleep benchmark, GiB
+    /// [default: 1 on a device that shares the host's memory; else half of the free memory, at most 32]
     #[arg(long, value_name = "GIB", value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     sleep_gib: Option<u64>,
-    /// Too few samples to mean anything, to try the command out
+    /// Take few samples, to test the command; the figures are not meaningful
     #[arg(long, hide = true)]
     quick: bool,
 }
 
-/// A benchmark that could not be run.
+/// The failure of a benchmark.
 #[derive(Debug, thiserror::Error)]
 #[error("{bench}: {source}")]
 struct Failed {
@@ -79,10 +90,10 @@ struct Failed {
     source: vrampool::Error,
 }
 
-/// Memory of the host device. Little of it is touched, so it may be more than there is.
+/// Capacity of the host device. Little of it is used, so it may exceed physical memory.
 const DEVICE_MEMORY: u64 = 1 << 40;
 
-/// Runs the benchmarks and prints what they measured.
+/// Runs the benchmarks and prints their results.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     device::run(arguments.backend.as_ref(), Benchmarks(arguments))
 }
@@ -140,7 +151,7 @@ fn measure_sleep<D: Device>(arguments: &Arguments, device: &D) -> Result<(), Box
     print(sleep::table(&rows))
 }
 
-/// Drawn between benchmarks only, and not at all when standard error is no terminal.
+/// A progress bar, drawn between benchmarks only, and only if standard error is a terminal.
 fn progress_bar(benchmarks: usize) -> ProgressBar {
     let bar = ProgressBar::new(benchmarks as u64);
     match ProgressStyle::with_template("{bar:30} {pos}/{len} benchmarks  {msg}") {

@@ -1,4 +1,4 @@
-//! Which benchmarks there are.
+//! The names of the benchmarks.
 
 use super::clock::Effort;
 use super::rivals::Rivals;

@@ -1,4 +1,4 @@
-//! Single pairs of everything there is, one after the other in one process, so that ratios can be read.
+//! Single pairs of every allocator in one process, so that their ratios are comparable.
 
 use super::allocator::{Driver, OnDevice, Pooled};
 use super::clock::Effort;

@@ -1,4 +1,4 @@
-//! Throughput over threads as a picture.
+//! A plot of throughput over threads.
 
 use super::name::Name;
 use super::row::Row;

@@ -1,4 +1,4 @@
-//! Pairs among many live blocks of all sizes: what a busy arena is like.
+//! Pairs among many live blocks of all sizes, as in a busy arena.
 
 use super::allocator::{Allocator, Engine, OnDevice};
 use super::clock::{Effort, Figures, Samples};

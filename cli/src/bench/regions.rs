@@ -1,4 +1,4 @@
-//! cuArena's benchmark 6: the stable region beside the dynamic one.
+//! Benchmark 6 of cuArena: the stable zone compared with the dynamic zone.
 
 use super::allocator::OnDevice;
 use super::clock::Effort;

@@ -1,4 +1,4 @@
-//! What a device's driver has besides plain allocate and free, to be compared with.
+//! Other allocators of a device's driver, for comparison.
 
 use super::clock::{Effort, Figures};
 use super::workload::Workload;

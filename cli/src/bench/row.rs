@@ -1,4 +1,4 @@
-//! What one case measured, as a line of JSON.
+//! The result of one case as a line of JSON.
 
 use super::clock::Figures;
 use super::name::Name;

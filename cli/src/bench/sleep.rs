@@ -1,4 +1,4 @@
-//! A growing arena of some GiB that sleeps and wakes, beside plain pinned copies of as many bytes.
+//! Sleep and wake of a growing arena, compared with pinned copies of the same number of bytes.
 
 use crate::stdout;
 use comfy_table::{CellAlignment, Table, presets};

@@ -1,4 +1,4 @@
-//! Rows as a table for people.
+//! Results as a table.
 
 use super::row::Row;
 use comfy_table::{CellAlignment, Table, presets};

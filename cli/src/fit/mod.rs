@@ -19,13 +19,16 @@ use vrampool::{FittedClasses, SizeClasses};
 /// How often the spinner turns.
 const TICK: Duration = Duration::from_millis(100);
 
-/// What the figures are, for the help.
+/// Explanation of the figures, for the help.
 const FIGURES: &str = "\
-Chosen are the classes with which a pool that gives nothing back holds least when it serves the trace. The first table has
-each class that the trace then uses, with its requests and the most buffers live at once; those marked general are no learned
-ones, but one of 8 to a power of two (below 4 KiB multiples of 512 bytes), which all that was not learned gets. Padding is
-what requests got more than they asked for, over what they asked for. The second table compares with the other rules; held is
-what a pool without caps and without borrowing holds in the end, and its ratio is to the peak of bytes asked for.";
+The fitted classes minimize the bytes that a pool without caps holds after serving the trace.
+
+The first table lists each class that the trace uses, with its requests and the peak of live buffers. Classes
+marked general are not fitted: they are 8 classes per power of two (multiples of 512 bytes below 4 KiB), which
+serve all other sizes. Padding is the bytes added by rounding up, relative to the bytes requested.
+
+The second table compares the fit with the other rules. Held is the memory that a pool without caps and
+without borrowing holds at the end of the trace; its ratio is relative to the peak of requested bytes.";
 
 /// Flags of `vrampool fit`.
 #[derive(Debug, Clone, Args)]
@@ -35,7 +38,7 @@ pub(crate) struct Arguments {
     /// gzip-compressed or not
     #[arg(value_name = "TRACE")]
     file: PathBuf,
-    /// The most classes to learn
+    /// The maximum number of classes to fit
     #[arg(
         long, value_name = "COUNT", default_value_t = FittedClasses::DEFAULT_CLASSES as u64,
         value_parser = value_parser!(u64).range(..=FittedClasses::MAX_CLASSES as u64)
@@ -46,12 +49,12 @@ pub(crate) struct Arguments {
     output: Option<PathBuf>,
     #[command(flatten)]
     trace: TraceOptions,
-    /// Print one JSON object a line instead of tables: the fit, then each class, then each rule
+    /// Print one JSON object per line instead of tables: the fit, then each class, then each rule
     #[arg(long)]
     json: bool,
 }
 
-/// Fits classes to the trace, writes them, and prints what was learned.
+/// Fits classes to the trace, writes them, and prints a summary.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     let output = arguments.output.as_ref().map(Output::create).transpose()?;
     let output = output.map(|output| output.apart_from([&arguments.file])).transpose()?;
@@ -93,7 +96,7 @@ fn print_row(row: &impl Serialize) -> Result<(), Box<dyn Error>> {
     print(serde_json::to_string(row)?)
 }
 
-/// Not drawn when standard error is no terminal.
+/// A spinner, drawn only if standard error is a terminal.
 fn spinner() -> ProgressBar {
     let spinner = ProgressBar::new_spinner();
     spinner.enable_steady_tick(TICK);

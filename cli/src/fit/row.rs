@@ -1,4 +1,4 @@
-//! What was learned, as lines of JSON.
+//! Fitted classes as lines of JSON.
 
 use serde::Serialize;
 use std::fmt;

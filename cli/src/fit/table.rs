@@ -1,4 +1,4 @@
-//! What was learned as tables for people.
+//! Fitted classes as tables.
 
 use super::row::{Class, Rule};
 use bytesize::ByteSize;

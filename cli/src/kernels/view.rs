@@ -1,4 +1,4 @@
-//! Matrices of 32-bit floats as kernels see them: sizes, strides and a region of memory.
+//! Matrices of 32-bit floats as kernel operands: sizes, strides and a region of memory.
 
 use vrampool::{Region, RegionMut};
 

@@ -4,7 +4,7 @@ mod row;
 mod table;
 
 use crate::device::{self, Device};
-use crate::pool_options::{PoolOptions, bytes_or_unlimited};
+use crate::pool_options::{PoolOptions, build, bytes_or_unlimited};
 use crate::record_options::RecordOptions;
 use crate::stdout::print;
 use crate::trace_options::TraceOptions;
@@ -27,33 +27,34 @@ pub(crate) struct Arguments {
     files: Vec<PathBuf>,
     #[command(flatten)]
     pool: PoolOptions,
-    /// Threads that replay each trace at the same time, all of it each, on streams of their own
+    /// Threads that concurrently replay the whole of each trace, each on its own streams
     #[arg(long, value_name = "COUNT", default_value = "1", value_parser = value_parser!(u32).range(1..=1024))]
     threads: u32,
-    /// How often each trace is replayed on its pool: the first time cold, then warm
+    /// Passes of each trace on its pool; the first pass is cold, later ones are warm
     #[arg(long, value_name = "COUNT", default_value = "2")]
     passes: NonZeroU32,
-    /// Write every buffer on its stream, and verify it on the stream that frees it; a byte that changed is an
-    /// error
+    /// Write every buffer on its stream, and verify it on the stream that frees it; a mismatch is an error
     #[arg(long)]
     touch: bool,
-    /// Memory of the host device, or `unlimited`; without --touch none of it is used, so it may be more than
-    /// there is
+    /// Capacity of the host device, or `unlimited`; without --touch it may exceed physical memory, because no
+    /// buffer is written
     #[arg(long, value_name = "SIZE", default_value = "1TiB", value_parser = bytes_or_unlimited)]
     device_memory: u64,
     #[command(flatten)]
     trace: TraceOptions,
     #[command(flatten)]
     record: RecordOptions,
-    /// Print one JSON object a line, one line a pass, instead of a table
+    /// Print one JSON object per line, for each pass, instead of a table
     #[arg(long)]
     json: bool,
 }
 
-/// Replays every file on a pool of its own and prints what each pass measured.
+/// Replays every file on a pool of its own and prints the results of each pass.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     if arguments.record.is_given() && arguments.files.len() > 1 {
-        return Err("a recording is of one trace; replay one file with --record, or several without".into());
+        return Err(
+            "a recording covers one trace; replay one file with --record, or several files without it".into(),
+        );
     }
     arguments.record.check(arguments.inputs())?;
     device::run(arguments.pool.backend.as_ref(), Replays(arguments))
@@ -103,7 +104,7 @@ impl device::Run for Replays<'_> {
     }
 }
 
-/// Drawn between passes only, and not at all when standard error is no terminal.
+/// A progress bar, drawn between passes only, and only if standard error is a terminal.
 fn progress_bar(arguments: &Arguments) -> ProgressBar {
     let passes = arguments.files.len() as u64 * u64::from(arguments.passes.get());
     let bar = ProgressBar::new(passes);
@@ -125,7 +126,7 @@ fn replay<B: Backend>(
     bar.set_message(trace.name().to_owned());
     let recording = arguments.record.start(arguments.inputs(), recorded_events(arguments, &trace))?;
     let builder = arguments.pool.apply(Pool::builder(device).name(trace.name()));
-    let pool = recording.apply(builder).build()?;
+    let pool = build(recording.apply(builder))?;
     let replay = Replay::new(&trace).threads(arguments.threads).passes(arguments.passes.get());
     let mut corrupt = 0;
     let on_pass = |pass: &Pass| {

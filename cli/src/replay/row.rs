@@ -1,4 +1,4 @@
-//! What one pass measured, as a line of JSON.
+//! The result of one pass as a line of JSON.
 
 use crate::stdout;
 use serde::Serialize;

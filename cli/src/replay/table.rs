@@ -1,4 +1,4 @@
-//! Passes as a table for people.
+//! Results of passes as a table.
 
 use super::human;
 use super::row::Row;

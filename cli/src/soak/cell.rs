@@ -1,8 +1,9 @@
-//! One pool, its device and the threads that use it.
+//! One pool with its device and its threads.
 
 use crate::device::Device;
 use fastrand::Rng;
 use std::error::Error;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use vrampool::host::{Call, Faults};
@@ -17,8 +18,9 @@ const DEVICE: u64 = 2 * LIMIT;
 /// The size of a page of virtual memory, bytes, where one can choose.
 const PAGE: u64 = 64 << 10;
 
-/// So many bytes at the start and at the end of a buffer are written and checked.
+/// So many bytes at the start and at the end of a buffer are written and checked, of one buffer in so many.
 const MARK: u64 = 64;
+const MARKED: u8 = 4;
 
 /// One operation in so many is a trim, a sleep with a wake behind it, or a planned fault.
 const TRIMS: u32 = 4000;
@@ -73,7 +75,7 @@ struct Worker<D: Device> {
     bytes: u64,
 }
 
-/// A buffer, and what its first and last bytes are if they were written.
+/// A buffer, and what its first and last bytes are, if they were written.
 #[derive(Debug)]
 struct Live<D: Device> {
     buffer: Buffer<D>,
@@ -105,9 +107,10 @@ impl<D: Device> Cell<D> {
         std::thread::scope(|scope| {
             for (number, worker) in workers.iter_mut().enumerate() {
                 let (device, pool, counts, settings) = (&*device, &*pool, &counts, *settings);
+                let has_faults = settings.faults && device.faults().is_some();
                 scope.spawn(move || {
                     while Instant::now() < end {
-                        (0..64).for_each(|_| worker.step(pool, share, counts));
+                        (0..64).for_each(|_| worker.step(pool, share, has_faults, counts));
                         if number == 0 {
                             disturb(device, pool, settings, &mut worker.random);
                         }
@@ -161,28 +164,37 @@ impl<D: Device> Cell<D> {
 }
 
 impl<D: Device> Worker<D> {
-    fn step(&mut self, pool: &Pool<D>, share: u64, counts: &Counts) {
+    fn step(&mut self, pool: &Pool<D>, share: u64, has_faults: bool, counts: &Counts) {
         counts.operations.fetch_add(1, Relaxed);
         let began = Instant::now();
         // Mostly small, some large, none alike.
         let bytes = 1u64 << self.random.u32(0..24);
-        let bytes = self.random.u64(bytes..2 * bytes).min(share / 4).max(1);
+        let granularity = pool.device().properties().copy_granularity;
+        let bytes = self.random.u64(bytes..2 * bytes).min(share / 4).next_multiple_of(granularity);
         let frees = self.bytes + bytes > share || self.random.u8(..8) < 3;
         if frees && !self.live.is_empty() {
             let place = self.random.usize(..self.live.len());
             let gone = self.live.swap_remove(place);
             self.bytes -= gone.buffer.len();
-            if !gone.is_whole(&self.stream) {
-                counts.corrupt.fetch_add(1, Relaxed);
+            match gone.is_whole(pool.device(), &self.stream) {
+                Ok(true) => {}
+                Err(error) if is_expected(&error, has_faults) => {}
+                _ => _ = counts.corrupt.fetch_add(1, Relaxed),
             }
         } else {
             match pool.allocate(bytes, &self.stream) {
                 Ok(mut buffer) => {
-                    let mark = self.random.u8(..);
-                    let is_marked =
-                        self.random.u8(..4) == 0 && write(&mut buffer, &self.stream, mark).is_ok();
+                    let mut mark = (self.random.u8(..MARKED) == 0).then(|| self.random.u8(..));
+                    if let Some(value) = mark
+                        && let Err(error) = write(pool.device(), &mut buffer, &self.stream, value)
+                    {
+                        let is_expected = is_expected(&error, has_faults);
+                        counts.failed.fetch_add(1, Relaxed);
+                        counts.corrupt.fetch_add(u64::from(!is_expected), Relaxed);
+                        mark = None;
+                    }
                     self.bytes += bytes;
-                    self.live.push(Live { buffer, mark: is_marked.then_some(mark) });
+                    self.live.push(Live { buffer, mark });
                 }
                 Err(error) if error.is_out_of_memory() => {
                     counts.refused.fetch_add(1, Relaxed);
@@ -200,18 +212,49 @@ impl<D: Device> Worker<D> {
 }
 
 impl<D: Device> Live<D> {
-    /// Whether it has what was written to it. One that cannot be read, because its pool is asleep, counts as
-    /// whole.
-    fn is_whole(&self, stream: &D::Stream) -> bool {
-        let Some(mark) = self.mark else { return true };
-        let mut bytes = vec![0; self.buffer.len().min(MARK) as usize];
-        self.buffer.read(stream, &mut bytes).is_err() || bytes.iter().all(|&byte| byte == mark)
+    /// Whether both of its ends have what was written to them.
+    fn is_whole(&self, device: &D, stream: &D::Stream) -> Result<bool, vrampool::Error> {
+        let Some(mark) = self.mark else { return Ok(true) };
+        for end in ends(self.buffer.len()) {
+            let mut bytes = vec![0; (end.end - end.start) as usize];
+            let region = self.buffer.on(stream)?.slice(end)?;
+            device.download(stream, region, &mut bytes)?;
+            if bytes.iter().any(|&byte| byte != mark) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 }
 
-fn write<D: Device>(buffer: &mut Buffer<D>, stream: &D::Stream, mark: u8) -> Result<(), vrampool::Error> {
-    let bytes = vec![mark; buffer.len().min(MARK) as usize];
-    buffer.write(stream, &bytes)
+/// The first and the last bytes of so many.
+fn ends(bytes: u64) -> [Range<u64>; 2] {
+    let mark = bytes.min(MARK);
+    [0..mark, bytes - mark..bytes]
+}
+
+fn write<D: Device>(
+    device: &D,
+    buffer: &mut Buffer<D>,
+    stream: &D::Stream,
+    mark: u8,
+) -> Result<(), vrampool::Error> {
+    for end in ends(buffer.len()) {
+        let bytes = vec![mark; (end.end - end.start) as usize];
+        device.upload(stream, &bytes, buffer.on_mut(stream)?.slice(end)?)?;
+    }
+    Ok(())
+}
+
+/// Whether a pool that is asleep, or a planned fault, explains that a buffer was not read or written.
+fn is_expected(error: &vrampool::Error, has_faults: bool) -> bool {
+    match error {
+        vrampool::Error::Asleep { .. } => true,
+        vrampool::Error::Backend(BackendError::Driver { message, .. }) => {
+            has_faults && message == "injected fault"
+        }
+        _ => false,
+    }
 }
 
 /// What else happens to a pool, now and then: one call of [`Worker::step`] in 64 is followed by this.

@@ -19,22 +19,22 @@ use vrampool::any::Name;
 /// Flags of `vrampool soak`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Arguments {
-    /// How long it runs, hours; fractions are allowed
+    /// Duration of the run, hours; fractions are allowed
     #[arg(long, value_name = "HOURS", default_value = "3", conflicts_with = "seconds")]
     hours: f64,
-    /// How long it runs, seconds
+    /// Duration of the run, seconds
     #[arg(long, value_name = "SECONDS")]
     seconds: Option<u32>,
     /// The seed of the random traffic
     #[arg(long, value_name = "SEED", default_value = "1")]
     seed: u64,
-    /// Threads that use each pool at the same time
+    /// Threads that use each pool concurrently
     #[arg(long, value_name = "COUNT", default_value = "4", value_parser = value_parser!(u32).range(1..=256))]
     threads: u32,
-    /// Run without planned faults of the host device
+    /// Run without injected faults of the host device
     #[arg(long)]
     no_faults: bool,
-    /// The device to run on, as the other commands name it
+    /// The device to run on, by a name that `devices` shows, or `auto`
     #[arg(long, value_name = "NAME")]
     backend: Option<Name>,
 }
@@ -50,7 +50,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     let total = match arguments.seconds {
         Some(seconds) => Duration::from_secs(seconds.into()),
         None => Duration::try_from_secs_f64(arguments.hours * 3600.0)
-            .map_err(|_| format!("--hours {} is no time; give a positive number", arguments.hours))?,
+            .map_err(|_| format!("--hours {} is not a duration; give a positive number", arguments.hours))?,
     };
     device::run(arguments.backend.as_ref(), Soak { arguments, total })
 }

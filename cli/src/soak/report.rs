@@ -1,4 +1,4 @@
-//! What a run took, and whether it stayed flat.
+//! Resource usage of a run, and the check that it stays constant.
 
 use super::cell::{Cell, Counts};
 use crate::device::Device;
@@ -49,9 +49,12 @@ pub(crate) struct Whole {
     corrupt: u64,
     /// The last tenth over the second.
     time_ratio: f64,
+    /// The last tenth over the first, of the process and of the pools.
     mappings_ratio: f64,
     addresses_ratio: f64,
     resident_ratio: f64,
+    pool_mappings_ratio: f64,
+    pool_addresses_ratio: f64,
     pub(crate) findings: Vec<String>,
 }
 
@@ -119,15 +122,16 @@ impl Tenth {
     }
 }
 
-/// A run of an hour or more is to stay below this share of what its second tenth took: shorter ones warm up.
+/// A run of an hour or more is to stay below this share of what it took in its second tenth, of time, and in
+/// its first, of the process and of addresses. In shorter runs the first tenth of a pool is its warm-up.
 const FLAT: f64 = 1.2;
 const LONG: Duration = Duration::from_secs(3600);
 
 impl Whole {
     pub(crate) fn of(seed: u64, total: Duration, tenths: &[Tenth], mut findings: Vec<String>) -> Self {
         let sum = |count: fn(&Tenth) -> u64| tenths.iter().map(count).sum();
-        let ratio = |count: fn(&Tenth) -> f64| match tenths {
-            [_, second, .., last] => count(last) / count(second).max(1.0),
+        let over = |earlier: usize, count: fn(&Tenth) -> f64| match (tenths.get(earlier), tenths.last()) {
+            (Some(earlier), Some(last)) => count(last) / count(earlier).max(1.0),
             _ => 1.0,
         };
         let corrupt: u64 = sum(|tenth| tenth.corrupt);
@@ -136,16 +140,25 @@ impl Whole {
         }
         findings.extend(tenths.iter().flat_map(|tenth| tenth.findings.iter().cloned()));
         let ratios = [
-            ("time of an operation", ratio(|tenth| tenth.ns_per_operation)),
-            ("number of mappings", ratio(|tenth| tenth.process.mappings as f64)),
-            ("size of the address space", ratio(|tenth| tenth.process.address_bytes as f64)),
-            ("resident memory", ratio(|tenth| tenth.process.resident_bytes as f64)),
+            ("time of an operation", over(1, |tenth| tenth.ns_per_operation)),
+            ("number of mappings", over(0, |tenth| tenth.process.mappings as f64)),
+            ("size of the address space", over(0, |tenth| tenth.process.address_bytes as f64)),
+            ("resident memory", over(0, |tenth| tenth.process.resident_bytes as f64)),
+            ("number of the pools' mappings", over(0, |tenth| tenth.mappings as f64)),
+            ("addresses of the pools", over(0, |tenth| tenth.address_bytes as f64)),
         ];
         if total >= LONG {
             let grown = ratios.iter().filter(|(_, ratio)| *ratio > FLAT);
             findings.extend(grown.map(|(what, ratio)| format!("the {what} grew {ratio:.2} times")));
         }
-        let [time_ratio, mappings_ratio, addresses_ratio, resident_ratio] = ratios.map(|(_, ratio)| ratio);
+        let [
+            time_ratio,
+            mappings_ratio,
+            addresses_ratio,
+            resident_ratio,
+            pool_mappings_ratio,
+            pool_addresses_ratio,
+        ] = ratios.map(|(_, ratio)| ratio);
         Self {
             seed,
             operations: sum(|tenth| tenth.operations),
@@ -156,7 +169,42 @@ impl Whole {
             mappings_ratio,
             addresses_ratio,
             resident_ratio,
+            pool_mappings_ratio,
+            pool_addresses_ratio,
             findings,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Growth = (&'static str, fn(&mut Tenth));
+
+    #[test]
+    fn what_grows_in_a_long_run_is_a_finding() {
+        let growths: [Growth; 6] = [
+            ("time", |tenth| tenth.ns_per_operation *= 1.3),
+            ("mappings", |tenth| tenth.process.mappings *= 2),
+            ("address space", |tenth| tenth.process.address_bytes *= 2),
+            ("resident", |tenth| tenth.process.resident_bytes *= 2),
+            ("pools' mappings", |tenth| tenth.mappings *= 2),
+            ("addresses of the pools", |tenth| tenth.address_bytes *= 2),
+        ];
+        let flat = |number| Tenth {
+            ns_per_operation: 100.0,
+            mappings: 100,
+            address_bytes: 100,
+            process: Process { mappings: 100, address_bytes: 100, resident_bytes: 100, threads: 1 },
+            ..Tenth::new(number)
+        };
+        for (what, grow) in growths {
+            let mut tenths: Vec<_> = (1..=10).map(flat).collect();
+            tenths.iter_mut().skip(2).for_each(grow);
+            assert_eq!(Whole::of(1, Duration::from_secs(60), &tenths, vec![]).findings, [""; 0]);
+            let findings = Whole::of(1, LONG, &tenths, vec![]).findings;
+            assert!(matches!(findings.as_slice(), [finding] if finding.contains(what)), "{findings:?}");
         }
     }
 }

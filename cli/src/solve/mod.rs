@@ -40,39 +40,39 @@ pub(crate) struct Arguments {
     /// Oscillators to solve
     #[arg(long, value_name = "COUNT", default_value_t = 1 << 20, value_parser = value_parser!(u64).range(1..))]
     runs: u64,
-    /// Points in time at which the place of each is kept
+    /// Samples of each solution that are kept
     #[arg(long, value_name = "COUNT", default_value_t = 16, value_parser = value_parser!(u64).range(1..))]
     samples: u64,
-    /// Steps from each to the next: more work for as many bytes
+    /// Integration steps between two samples
     #[arg(long, value_name = "COUNT", default_value_t = 8, value_parser = value_parser!(u32).range(1..))]
     steps: u32,
-    /// Streams that chunks are run on at the same time
+    /// Streams that run chunks concurrently
     #[arg(long, value_name = "COUNT", default_value_t = 3, value_parser = value_parser!(u16).range(1..=64))]
     streams: u16,
-    /// Runs of a chunk at most [default: as many as fit]
+    /// Maximum number of runs per chunk [default: as many as fit]
     #[arg(long, value_name = "COUNT", value_parser = value_parser!(u64).range(1..))]
     chunk: Option<u64>,
-    /// Bytes of the device's that it may hold
-    /// [default: an 8th of the batch, and what the device allocates in for each stream]
+    /// Device memory that the solver may hold, bytes
+    /// [default: an eighth of the batch, plus one allocation granule of the device per stream]
     #[arg(long, value_name = "BYTES", value_parser = share_bytes)]
     share: Option<u64>,
-    /// Bytes of the device's that are left to others
+    /// Device memory that is left to other programs, bytes
     #[arg(long, value_name = "BYTES", default_value = "0", value_parser = bytes_or_unlimited)]
     reserve: u64,
-    /// Who allocates: default, pool, driver-pool
+    /// Allocator of the device memory: default, pool, driver-pool
     #[arg(long, default_value_t)]
     allocator: Allocator,
-    /// Where the host's arrays are [default: by their size]
+    /// Location of the host arrays [default: depends on their size]
     #[arg(long, value_enum)]
     host: Option<HostArrays>,
-    /// Write an SVG of what each stream did when
+    /// Write a timeline of copies and work on each stream to this SVG file
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
-    /// Solve on one stream also, and tell how much of copies and work several streams hide (with --chunk
-    /// chunks are as long on both)
+    /// Also solve on one stream, and report the time that overlapping copies and work saves; with --chunk,
+    /// both use chunks of that size
     #[arg(long)]
     compare: bool,
-    /// Milliseconds that each copy and each kernel takes longer, on the host device
+    /// Delay added to each copy and each kernel on the host device, milliseconds
     #[arg(long, value_name = "MS", default_value_t = 0)]
     latency: u64,
     /// Print the result as one JSON object
@@ -80,12 +80,12 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
-/// Where the host's arrays are.
+/// Location of the host arrays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum HostArrays {
-    /// In memory that the device copies by itself.
+    /// In pinned memory, which the device copies directly.
     Pinned,
-    /// In memory as any.
+    /// In ordinary pageable memory.
     Pageable,
     /// In files.
     File,

@@ -1,4 +1,4 @@
-//! Chunks over time as a picture: which stream copied, computed, and when.
+//! A plot of chunks over time: the copies and the work of each stream.
 
 use plotters::prelude::*;
 use std::error::Error;

@@ -1,4 +1,4 @@
-//! What a sweep came to: for people, and as JSON.
+//! The result of a sweep as text and as JSON.
 
 use bytesize::ByteSize;
 use comfy_table::{CellAlignment, Table, presets};

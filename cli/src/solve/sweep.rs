@@ -1,4 +1,4 @@
-//! A sweep through the parameters, and what it should have come to.
+//! A parameter sweep, and the check of its results.
 
 use crate::kernels::State;
 use std::error::Error;

@@ -1,4 +1,4 @@
-//! `vrampool trace`: traces looked at, and written in other formats.
+//! `vrampool trace`: shows traces, and converts them to other formats.
 
 mod row;
 mod table;
@@ -27,21 +27,21 @@ pub(crate) struct Arguments {
 enum Command {
     /// Write a trace in another format.
     Convert(Convert),
-    /// Show what is in a trace.
+    /// Show the contents of a trace.
     Show(Show),
 }
 
-/// Where a trace comes from.
+/// The trace to read.
 #[derive(Debug, Clone, Args)]
 struct Input {
     /// CSV with the header op,id,size,stream,t_us, RMM's log, or PyTorch's memory snapshot; gzip-compressed
     /// or not
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Its format: csv, rmm, pytorch [default: told by its content]
+    /// The format of the trace: csv, rmm, pytorch [default: detected from the content]
     #[arg(long, value_name = "FORMAT")]
     from: Option<Format>,
-    /// Which device of a snapshot [default: the first that has a history]
+    /// The device of a snapshot to read [default: the first with a history]
     #[arg(long, value_name = "NUMBER")]
     device: Option<u32>,
     #[command(flatten)]
@@ -52,10 +52,11 @@ struct Input {
 struct Convert {
     #[command(flatten)]
     input: Input,
-    /// The file to write; gzip-compressed where its name ends with .gz
+    /// The file to write; gzip-compressed if its name ends with .gz
     #[arg(value_name = "OUTPUT")]
     output: PathBuf,
-    /// Its format: csv, rmm, pytorch [default: pytorch where its name ends with .pickle or .pkl, else csv]
+    /// The format to write: csv, rmm, pytorch
+    /// [default: pytorch if the name ends with .pickle or .pkl, else csv]
     #[arg(long, value_name = "FORMAT")]
     to: Option<Format>,
 }
@@ -64,7 +65,7 @@ struct Convert {
 struct Show {
     #[command(flatten)]
     input: Input,
-    /// Print one JSON object a line instead of tables: the trace, then each range of sizes
+    /// Print one JSON object per line instead of tables: the trace, then each range of sizes
     #[arg(long)]
     json: bool,
 }
@@ -119,7 +120,7 @@ impl Show {
     }
 }
 
-/// Not drawn when standard error is no terminal.
+/// A spinner, drawn only if standard error is a terminal.
 fn spinner() -> ProgressBar {
     let spinner = ProgressBar::new_spinner();
     spinner.enable_steady_tick(TICK);

@@ -1,4 +1,4 @@
-//! What is in a trace as tables for people.
+//! The contents of a trace as tables.
 
 use bytesize::ByteSize;
 use comfy_table::{CellAlignment, Table, presets};

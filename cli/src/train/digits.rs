@@ -46,8 +46,8 @@ impl Digits {
         let mut digits = Self { pixels: Vec::new(), labels: Vec::new() };
         for (index, line) in text.lines().enumerate() {
             let wrong = || DigitsError::Row(index + 1);
-            let row: Vec<u8> =
-                line.split(',').map(str::parse).collect::<Result<_, _>>().map_err(|_| wrong())?;
+            let row: Result<Vec<u8>, _> = line.split(',').map(str::parse::<u8>).collect();
+            let row = row.map_err(|_| wrong())?;
             match row.split_last() {
                 Some((&label, pixels))
                     if pixels.len() == PIXELS

@@ -1,4 +1,4 @@
-//! One fully connected layer: weights, bias, and what Adam remembers of them.
+//! One fully connected layer: weights, bias, and the state of Adam.
 
 use super::compute::Compute;
 use super::matrix::Matrix;

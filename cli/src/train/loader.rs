@@ -1,4 +1,4 @@
-//! Batches on the device, copied there on a stream of their own while the batch before is worked on.
+//! Batches on the device, copied on a separate stream while the previous batch is processed.
 
 use super::digits::{Digits, PIXELS};
 use super::matrix::Matrix;

@@ -21,7 +21,7 @@ mod tally;
 use crate::device::{self, Device};
 use crate::interrupt::{Interrupt, Interrupted};
 use crate::kernels::Kernels;
-use crate::pool_options::PoolOptions;
+use crate::pool_options::{PoolOptions, build};
 use crate::record_options::{RecordOptions, Recording};
 use crate::stdout::print;
 use clap::Args;
@@ -49,17 +49,17 @@ const RATE: f32 = 2e-3;
 /// Flags of `vrampool train`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Arguments {
-    /// How often to go through the images that are learned from.
+    /// Epochs: passes through the training images.
     #[arg(long, value_name = "COUNT", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..))]
     epochs: u32,
-    /// Images a step; the last batch of an epoch has what is left.
+    /// Images per step; the last batch of an epoch may be smaller.
     #[arg(long, value_name = "IMAGES", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
     batch_size: u32,
-    /// Where the random numbers start: the same seed gives the same network.
+    /// Seed of the random numbers; the same seed gives the same network.
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Serve the pool's metrics to Prometheus there while training, as in 127.0.0.1:9184; port 0 chooses a
-    /// free port and prints it.
+    /// Serve the pool's metrics to Prometheus at this address while training, for example 127.0.0.1:9184;
+    /// port 0 selects a free port and prints it.
     #[arg(long, value_name = "ADDRESS")]
     metrics: Option<SocketAddr>,
     #[command(flatten)]
@@ -71,7 +71,7 @@ pub(crate) struct Arguments {
     pool: PoolOptions,
 }
 
-/// Trains on the device that was asked for, and prints the result.
+/// Trains on the selected device, and prints the result.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     // Before the output is created: who sees that may send a signal.
     let interrupt = arguments.record.is_given().then(Interrupt::listen).transpose()?;
@@ -105,7 +105,7 @@ fn train<B: Backend, K: Kernels<B>>(
     kernels: K,
 ) -> Result<Trained, Box<dyn Error>> {
     let Training { arguments, recording, interrupt } = training;
-    let pool = recording.apply(arguments.pool.apply(Pool::builder(device).name("train"))).build()?;
+    let pool = build(recording.apply(arguments.pool.apply(Pool::builder(device).name("train"))))?;
     let exporter = arguments.metrics.map(Exporter::listen).transpose()?;
     if let Some(exporter) = &exporter {
         exporter.add(&pool)?;
@@ -188,7 +188,7 @@ fn uneven<'a>(rows: &'a [usize], most: usize, rng: &mut Rng) -> impl Iterator<It
     })
 }
 
-/// A bar on stderr, where that is a terminal.
+/// A progress bar on standard error, if that is a terminal.
 fn progress(steps: u64) -> ProgressBar {
     let style = ProgressStyle::with_template("{bar:30} {pos}/{len} steps, {elapsed}, {msg}");
     let bar = ProgressBar::with_draw_target(Some(steps), ProgressDrawTarget::stderr());

@@ -1,4 +1,4 @@
-//! What a run has to show: one JSON object for programs, tables for people.
+//! The result of a run as a JSON object and as tables.
 
 use super::tally::Outcome;
 use bytesize::ByteSize;

@@ -30,7 +30,7 @@ enum Way<'a, B: Backend> {
     /// Over free memory of the arena behind the block: it is in nobody's way, and within the arena's bounds.
     Behind(Stage<'a, B>),
     /// Over memory of its own, on a device that copies between memories only.
-    Apart(B::Memory),
+    Staged(B::Memory),
 }
 
 /// A block of the arena that is nobody's, and so no part of its peak.
@@ -44,10 +44,10 @@ struct Stage<'a, B: Backend> {
 impl<'a, B: Backend> Stage<'a, B> {
     fn new(arena: &'a DeviceArena<B>, bytes: u64, stream: &B::Stream) -> Result<Self, Error> {
         // Counted as staged beforehand: what is used never seems more than it is.
-        arena.shared.state.lock_with_deferred().staged += bytes;
+        arena.core.state.lock_with_deferred().staged += bytes;
         let block = arena
             .allocate(bytes, stream)
-            .inspect_err(|_| arena.shared.state.lock_with_deferred().staged -= bytes)?;
+            .inspect_err(|_| arena.core.state.lock_with_deferred().staged -= bytes)?;
         let mut stage = Self { arena, block, offset: 0 };
         stage.offset = stage.block.offset()?;
         Ok(stage)
@@ -56,7 +56,7 @@ impl<'a, B: Backend> Stage<'a, B> {
 
 impl<B: Backend> Drop for Stage<'_, B> {
     fn drop(&mut self) {
-        let mut state = self.arena.shared.state.lock_with_deferred();
+        let mut state = self.arena.core.state.lock_with_deferred();
         // A range that was replaced in the meantime has nothing staged.
         state.staged = state.staged.saturating_sub(self.block.len());
     }
@@ -67,7 +67,7 @@ impl<B: Backend> Way<'_, B> {
         match self {
             Self::Pieces(bytes) => *bytes,
             Self::Behind(stage) => stage.block.len(),
-            Self::Apart(_) => STAGES[0],
+            Self::Staged(_) => STAGES[0],
         }
     }
 }
@@ -123,7 +123,7 @@ impl<'a, B: Backend> Copier<'a, B> {
     fn way(&self, from: u64, to: u64, bytes: u64) -> Result<Way<'a, B>, Error> {
         let device = self.arena.device();
         if !device.properties().capabilities.contains(Capabilities::COPY_WITHIN_MEMORY) {
-            return Ok(Way::Apart(device.allocate(STAGES[0], self.arena.kind())?));
+            return Ok(Way::Staged(device.allocate(STAGES[0], self.arena.kind())?));
         }
         let distance = from.abs_diff(to);
         if distance < bytes && distance < SMALLEST_PIECE {
@@ -145,7 +145,7 @@ impl<'a, B: Backend> Copier<'a, B> {
         let (memory, offset) = match way {
             Way::Pieces(_) => return Ok(device.copy(stream, source, destination)?),
             Way::Behind(stage) => (range, stage.offset),
-            Way::Apart(memory) => (memory, 0),
+            Way::Staged(memory) => (memory, 0),
         };
         device.copy(stream, source, RegionMut::new(memory, offset, bytes, stream)?)?;
         Ok(device.copy(stream, Region::new(memory, offset, bytes, stream)?, destination)?)

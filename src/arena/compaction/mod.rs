@@ -4,7 +4,7 @@ pub(in crate::arena) mod copier;
 
 use super::compaction::copier::Copier;
 use super::hazards::ranges::{Streams, add};
-use super::{DeviceArena, Shared, State};
+use super::{ArenaCore, DeviceArena, State};
 use crate::arena::engine::{BlockId, Move};
 use crate::error::{Error, Forbidden};
 use crate::streams::order::{After, Need};
@@ -59,13 +59,13 @@ impl<B: Backend> DeviceArena<B> {
         budget_bytes: u64,
         on_move: impl FnMut(Moved),
     ) -> Result<Compaction, Error> {
-        let shared = &self.shared;
-        shared.check_device(stream)?;
+        let core = &self.core;
+        core.check_device(stream)?;
         // A graph would move blocks again each time it is launched.
         let need = Need { requested: 0, class: 0 };
-        need.check(&shared.device, stream, Forbidden::Relief)?;
-        let alone = shared.changing.lock();
-        let state = shared.state.lock();
+        need.check(&core.device, stream, Forbidden::Relief)?;
+        let alone = core.changing.lock();
+        let state = core.state.lock();
         if state.backing.is_some() {
             // Nothing moves: holes are stitched.
             return Ok(Compaction::default());
@@ -75,20 +75,20 @@ impl<B: Backend> DeviceArena<B> {
         drop(state);
         let (mut report, mut moved, mut outcome) = (Compaction::default(), Vec::new(), Ok(()));
         for block in planned {
-            match shared.begin(block) {
+            match core.begin(block) {
                 Begun::Gone => {}
                 Begun::Held => report.held_blocks += 1,
                 Begun::Moving(pending) => {
                     let Move { from, to, bytes, .. } = pending.slide;
                     let mut is_copied = false;
                     let end;
-                    let moves = AssertUnwindSafe(|| match shared.wait_for_users(&pending, stream) {
+                    let moves = AssertUnwindSafe(|| match core.wait_for_users(&pending, stream) {
                         Err(error) => (Err(error), End::Untouched),
                         Ok(()) => match copier.move_to(from, to, bytes) {
                             Err(error) => (Err(error), End::TakenBack),
                             Ok(()) => {
                                 is_copied = true;
-                                (shared.put_behind_copy(&pending, stream), End::Copied)
+                                (core.put_behind_copy(&pending, stream), End::Copied)
                             }
                         },
                     });
@@ -97,23 +97,23 @@ impl<B: Backend> DeviceArena<B> {
                         Err(panic) => {
                             // The block is where its bytes are, and nobody waits for its move.
                             let end = if is_copied { End::Copied } else { End::TakenBack };
-                            let _ = shared.end(pending, stream, end);
-                            shared.state.lock().engine.release_vacated();
+                            let _ = core.end(pending, stream, end);
+                            core.state.lock().engine.release_vacated();
                             resume_unwind(panic);
                         }
                     };
-                    moved.extend(shared.end(pending, stream, end));
+                    moved.extend(core.end(pending, stream, end));
                     if outcome.is_err() {
                         break;
                     }
                 }
             }
         }
-        shared.state.lock().engine.release_vacated();
+        core.state.lock().engine.release_vacated();
         drop(alone);
         report.moved_blocks = moved.len() as u64;
         report.moved_bytes = moved.iter().map(|moved| moved.bytes).sum();
-        log::debug!("arena on {}: compacted, {report:?}", shared.id);
+        log::debug!("arena on {}: compacted, {report:?}", core.id);
         moved.into_iter().for_each(on_move);
         outcome.map(|()| report)
     }
@@ -157,7 +157,7 @@ impl<S> Pending<S> {
     }
 }
 
-impl<B: Backend> Shared<B> {
+impl<B: Backend> ArenaCore<B> {
     fn begin(&self, block: BlockId) -> Begun<B::Stream> {
         let mut state = self.state.lock();
         let State { engine, slots, unsettled, .. } = &mut *state;

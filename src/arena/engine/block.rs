@@ -1,6 +1,6 @@
 //! What callers hold of an arena's blocks, and what they see of them.
 
-use super::layout::Zone;
+use super::zone::Zone;
 
 /// Names a block of an [`Arena`](super::Arena): its offset can change, its name does not.
 ///

@@ -1,9 +1,9 @@
 //! The arena's own audit, for tests: every rule that its records keep, checked by a walk over all of them.
 
-use super::layout::Zone;
 use super::operations::Arena;
 use super::record::State;
 use super::table::end_of;
+use super::zone::Zone;
 use std::collections::HashSet;
 
 impl Arena {
@@ -63,7 +63,7 @@ impl Arena {
                             used += record.bytes;
                             live += 1;
                         }
-                        State::Doomed | State::Reserved | State::Vacated | State::Apart => {
+                        State::Doomed | State::Reserved | State::Vacated | State::Held => {
                             held += record.bytes
                         }
                         State::NoBlock => return wrong("is no block"),

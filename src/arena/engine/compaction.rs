@@ -16,10 +16,10 @@
 
 use super::block::BlockId;
 use super::error::ArenaError;
-use super::layout::Zone;
 use super::operations::Arena;
 use super::record::{Record, State, Tag};
 use super::table::{Table, end_of};
+use super::zone::Zone;
 
 /// One block's way from one offset to a lower one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! What an arena answers instead of doing what it was asked.
 
-use super::layout::Zone;
+use super::zone::Zone;
 
 /// Why an arena did not do what it was asked. A call that fails has changed nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -24,7 +24,7 @@ pub enum ArenaError {
     #[error("the arena has no stable zone; create it with one or ask for dynamic memory")]
     NoStableRegion,
     /// A request for nothing.
-    #[error("0 bytes were asked for; ask for at least 1")]
+    #[error("0 bytes were requested; request at least 1")]
     ZeroBytes,
     /// A size that does not fit 64 bits once rounded up to the alignment.
     #[error("{bytes} bytes, rounded up to the alignment, do not fit 64 bits; ask for less")]
@@ -82,7 +82,7 @@ pub enum ArenaError {
     #[error("the block is not pinned; unpin once for each pin")]
     NotPinned,
     /// More pins than are counted.
-    #[error("the block has 65535 pins, the most there can be; unpin it first")]
+    #[error("the block has the maximum of 65535 pins; unpin it first")]
     TooManyPins,
     /// The block is being moved.
     #[error("the block is being moved; commit or cancel the move first")]
@@ -94,9 +94,7 @@ pub enum ArenaError {
     #[error("the block is in the stable zone, where nothing moves; leave it where it is")]
     Stable,
     /// More blocks than are counted.
-    #[error(
-        "the arena has 2³¹ blocks, live and free, the most there can be; free some, or use larger blocks"
-    )]
+    #[error("the arena has the maximum of 2³¹ blocks, live and free; free some, or use larger blocks")]
     TooManyBlocks,
     /// The host has no memory for the arena's own records.
     #[error("the host has no memory left for the arena's records; free blocks, or host memory")]

@@ -3,10 +3,10 @@
 
 use super::block::{BlockId, Span, SpanState};
 use super::error::ArenaError;
-use super::layout::Zone;
 use super::operations::Arena;
 use super::record::{State, Tag};
 use super::table::end_of;
+use super::zone::Zone;
 
 impl Arena {
     /// What sizes round up to and offsets are multiples of, bytes.
@@ -112,13 +112,13 @@ impl Arena {
         if dynamic > self.dynamic.start { dynamic } else { stable }
     }
 
-    /// Where the last block ends that is neither free nor [set apart](Self::set_apart), bytes; 0 if there is
+    /// Where the last block ends that is neither free nor [held](Self::hold_at), bytes; 0 if there is
     /// none.
     pub(crate) fn live_end(&self) -> u64 {
         let end = |zone| {
             let mut last = self.table[end_of(zone)].before;
             while last != end_of(zone)
-                && (self.table[last].is_free() || self.table[last].state() == Some(State::Apart))
+                && (self.table[last].is_free() || self.table[last].state() == Some(State::Held))
             {
                 last = self.table[last].before;
             }

@@ -9,9 +9,9 @@
 //! then.
 
 use super::holes::Holes;
-use super::layout::Zone;
 use super::record::{ASIDE, NONE, Record};
 use super::table::{Table, end_of};
+use super::zone::Zone;
 use std::mem;
 
 /// How many blocks that may not fit are tried for an alignment above the arena's, before one that must fit is

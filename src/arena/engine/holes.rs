@@ -7,8 +7,8 @@
 
 use super::bins::{BINS, Occupied, ROW, Scale};
 use super::record::{NONE, Record};
-use super::table::Table;
-use super::trie::{ROOT, TWIN, hang_below, leaves_freely, smallest_below, smallest_of_bin, take_leaf};
+use super::table::{TWIN, Table};
+use super::trie::{ROOT, hang_below, leaves_freely, smallest_below, smallest_of_bin, take_leaf};
 use std::hint::select_unpredictable;
 
 #[derive(Debug)]

@@ -118,10 +118,12 @@ mod resize;
 mod space;
 mod table;
 mod trie;
+mod zone;
 
 pub use block::{BlockId, Span, SpanState};
 pub use compaction::{Move, MoveEnd, Plan};
 pub use error::ArenaError;
-pub use layout::{ArenaLayout, Zone};
+pub use layout::ArenaLayout;
 pub use operations::Arena;
-pub(crate) use places::{Moment, Room};
+pub(crate) use places::{FreeBlock, Moment};
+pub use zone::Zone;

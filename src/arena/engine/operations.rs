@@ -3,10 +3,11 @@
 use super::block::BlockId;
 use super::error::ArenaError;
 use super::free::FreeBlocks;
-use super::layout::{ArenaLayout, Zone};
+use super::layout::ArenaLayout;
 use super::record::{NONE, Record, State, Tag};
 use super::space::{Space, choose};
 use super::table::{Table, end_of};
+use super::zone::Zone;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Sub-allocates one range of bytes that it never touches: [the module](super) says how.

@@ -47,7 +47,7 @@ pub(super) enum State {
     /// A copy may still read or write it; may be the destination of a move as well.
     Vacated,
     /// Withheld by name, for whoever has nothing behind it, or a free that waits for its streams.
-    Apart,
+    Held,
     /// Not in use, or the end of a zone's ring.
     NoBlock,
 }
@@ -66,7 +66,7 @@ impl Tag {
             2 => State::Doomed,
             3 => State::Reserved,
             4 => State::Vacated,
-            5 => State::Apart,
+            5 => State::Held,
             _ => State::NoBlock,
         };
         Self { pins: word as u16, alignment: (word >> 16) as u8, state }

@@ -2,10 +2,10 @@
 
 use super::block::BlockId;
 use super::error::ArenaError;
-use super::layout::Zone;
 use super::operations::Arena;
 use super::space::choose;
 use super::table::end_of;
+use super::zone::Zone;
 
 impl Arena {
     /// Makes a block `bytes` long, rounded up to the alignment, where it is: shrinking always works, growing

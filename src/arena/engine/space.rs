@@ -2,9 +2,9 @@
 //! them.
 
 use super::free::FreeBlocks;
-use super::layout::Zone;
 use super::record::{ASIDE, Record};
 use super::table::Table;
+use super::zone::Zone;
 
 /// One zone.
 #[derive(Debug)]

@@ -7,10 +7,12 @@
 //! zone.
 
 use super::error::ArenaError;
-use super::layout::Zone;
 use super::record::{NONE, Record};
-use super::trie::TWIN;
+use super::zone::Zone;
 use std::ops::{Index, IndexMut};
+
+/// What the back link of a twin holds beside the slot of what is in front of it, which is below this.
+pub(super) const TWIN: u32 = 1 << 31;
 
 /// Slots at the front that are no blocks.
 const NO_BLOCKS: usize = 4;

@@ -20,10 +20,7 @@
 //! path is as long as the logarithm of the number of *different* sizes in the bin.
 
 use super::record::{NONE, Record};
-use super::table::Table;
-
-/// What the back link of a twin holds beside the slot of what is in front of it, which is below this.
-pub(super) const TWIN: u32 = 1 << 31;
+use super::table::{TWIN, Table};
 
 /// What the back link of a trie's root holds: it is like a twin, behind a slot that no block has, and where
 /// what is written does not matter.

@@ -6,7 +6,7 @@
 use crate::arena::engine::{ArenaError, BlockId, SpanState, Zone};
 use crate::arena::mapping::pages::{Growth, Holes, Stock};
 use crate::arena::state::{State, Taken};
-use crate::arena::{ArenaBuffer, Shared};
+use crate::arena::{ArenaBuffer, ArenaCore};
 use crate::error::{Error, Forbidden};
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use vrampool_backend::{Backend, Stream, StreamId};
 /// search.
 const ATTEMPTS: u32 = 3;
 
-impl<B: Backend> Shared<B> {
+impl<B: Backend> ArenaCore<B> {
     /// Returns the block that served a request, or, if a capture forbids it, other memory of that zone or the
     /// dynamic one.
     ///
@@ -149,7 +149,7 @@ impl<B: Backend> State<B> {
     }
 
     /// Plans the memory for a request that no [clear](Clear) hole serves: new memory, or a range that is
-    /// stitched of clear parts. The existing parts are set apart.
+    /// stitched of clear parts. The existing parts are held.
     ///
     /// # Errors
     /// [`ArenaError::NoSpace`] if neither fits within the limit.
@@ -188,15 +188,15 @@ impl<B: Backend> State<B> {
 
     /// The parts of holes that this stream may have at once or behind streams that are not refused, by
     /// offset: without what it would have to wait for otherwise; if it is captured, whatever those did, else
-    /// work without a [mark](super::timeline).
+    /// work without a [point](super::timeline).
     fn clear_parts(&self, stream: &B::Stream, refused: &Refused) -> Vec<Clear> {
-        let Self { engine, unsettled, marks, .. } = self;
+        let Self { engine, unsettled, timeline, .. } = self;
         let reach = unsettled.reach(stream);
         let is_in_the_way = |user: StreamId, era: u64| {
             refused.has(user)
                 && !reach.covers(user, era)
                 && !unsettled.is_done(user, era)
-                && (refused.is_captured || marks.behind(user, era).is_none())
+                && (refused.is_captured || timeline.behind(user, era).is_none())
         };
         let mut clear = Vec::new();
         for span in engine.blocks().filter(|span| matches!(span.state, SpanState::Free)) {

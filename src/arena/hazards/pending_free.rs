@@ -6,13 +6,13 @@
 
 use super::ranges::{Streams, Unsettled};
 use crate::arena::engine::{Arena, ArenaError, BlockId, Zone};
-use crate::arena::live_block::Slot;
-use crate::arena::state::{State, ToMark};
+use crate::arena::live_block::LiveBlock;
+use crate::arena::state::{State, ToRecord};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 use vrampool_backend::{Backend, Capabilities, Stream};
 
-/// So many are set apart at most: each look that finds something done goes through all of them.
+/// So many are held at most: each poll that finds something done goes through all of them.
 const MOST: usize = 256;
 
 #[derive(Debug)]
@@ -77,23 +77,23 @@ impl<S: Stream> Entry<S> {
 }
 
 impl<B: Backend> State<B> {
-    /// Sets a block apart, with those that were stitched to it, whose slot is gone; if that is of use.
-    /// Answers who is to be marked: all who read it, and who wrote it once in a while: mostly that stream is
-    /// who gets it next.
+    /// Holds a block, with those that were stitched to it, whose slot is gone; if that is of use.
+    /// Answers whose points are to be recorded: all who read it, and who wrote it once in a while: mostly
+    /// that stream is who gets it next.
     pub(in crate::arena) fn defer(
         &mut self,
         block: BlockId,
-        slot: &Slot<B::Stream>,
-    ) -> Option<ToMark<B::Stream>> {
+        slot: &LiveBlock<B::Stream>,
+    ) -> Option<ToRecord<B::Stream>> {
         let is_large = self.engine.zone(block) == Ok(Zone::Dynamic);
         if !self.deferred.is_wanted || !is_large || !self.is_awake() {
             return None;
         }
         let (users, era) = (slot.users(), self.unsettled.begin_era());
         let blocks: SmallVec<_> = std::iter::once(block).chain(slot.more().iter().copied()).collect();
-        blocks.iter().for_each(|&block| self.engine.set_freed_apart(block));
+        blocks.iter().for_each(|&block| self.engine.hold_freed(block));
         let (mut streams, writer) = (users.clone(), slot.writer.id());
-        if self.marks.has_lately(writer, era) {
+        if self.timeline.has_lately(writer, era) {
             streams.retain(|user| user.id() != writer);
         }
         if self.deferred.blocks.len() == MOST
@@ -103,7 +103,7 @@ impl<B: Backend> State<B> {
             self.placed_last = 0;
         }
         self.deferred.blocks.push_back(Entry { blocks, users, era });
-        Some(ToMark { streams, era })
+        Some(ToRecord { streams, era })
     }
 
     /// Frees those that all who read them are done with.
@@ -119,7 +119,7 @@ impl<B: Backend> State<B> {
     }
 
     /// Frees the one of that era: it is not known when those who used it are done.
-    pub(in crate::arena) fn let_go_unmarked(&mut self, era: u64) {
+    pub(in crate::arena) fn let_go_unrecorded(&mut self, era: u64) {
         let Self { engine, unsettled, deferred, .. } = self;
         if let Some(place) = deferred.blocks.iter().position(|entry| entry.era == era)
             && let Some(entry) = deferred.blocks.remove(place)
@@ -169,7 +169,7 @@ mod tests {
 
     /// So a look takes no longer however much a stream that does not get on has read.
     #[test]
-    fn no_more_are_set_apart_than_a_look_goes_through() {
+    fn no_more_are_held_than_a_poll_goes_through() {
         let device = HostDevice::new();
         let [own, reader] = [(); 2].map(|()| device.create_stream().expect("a stream"));
         let arena = DeviceArena::builder(&device).limit(1 << 20).build().expect("an arena");
@@ -179,9 +179,9 @@ mod tests {
         let blocks: Vec<_> = (0..2 * MOST).map(|_| arena.allocate(256, &own).expect("memory")).collect();
         blocks.iter().for_each(|block| block.record_stream(&reader).expect("no fault"));
         drop(blocks);
-        assert_eq!(arena.shared.state.lock_with_deferred().deferred.blocks.len(), MOST);
+        assert_eq!(arena.core.state.lock_with_deferred().deferred.blocks.len(), MOST);
         assert_eq!((arena.used(), arena.largest_free_block(Zone::Dynamic)), (0, 1 << 20));
-        assert!(arena.shared.state.lock_with_deferred().deferred.is_empty(), "whoever asks has all let go");
+        assert!(arena.core.state.lock_with_deferred().deferred.is_empty(), "whoever asks has all let go");
         go.send(()).expect("it listens");
     }
 }

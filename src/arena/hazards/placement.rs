@@ -2,15 +2,15 @@
 //! stream still uses a candidate, the alternatives are, in this order: other free memory, newly mapped
 //! memory, the earliest wait point.
 //!
-//! Only [marked](super::timeline) streams have a known position. A program whose streams share no block
-//! therefore gets the same placement in a growing arena as with one stream. A range of fixed size prefers
-//! memory that needs no wait, because the other stream's work may depend on the thread that requests.
+//! Only streams on the [timeline](super::timeline) have a known position. A program whose streams share no
+//! block therefore gets the same placement in a growing arena as with one stream. A range of fixed size
+//! prefers memory that needs no wait, because the other stream's work may depend on the thread that requests.
 
-use super::ranges::Reach;
-use crate::arena::engine::{ArenaError, BlockId, Room, Zone};
+use super::ranges::StreamOrder;
+use crate::arena::engine::{ArenaError, BlockId, FreeBlock, Zone};
 use crate::arena::mapping::pages::{Extent, Growth, Stock};
 use crate::arena::state::{State, Taken};
-use crate::arena::{ArenaBuffer, Shared};
+use crate::arena::{ArenaBuffer, ArenaCore};
 use crate::error::Error;
 use smallvec::SmallVec;
 use std::ops::Range;
@@ -20,7 +20,7 @@ use vrampool_backend::{Backend, Stream, StreamId};
 /// What a request may get that would have to wait for another stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::arena) enum Late {
-    /// Nothing, if it [rather](Shared::rather_grows) gets new memory.
+    /// Nothing, if it [rather](ArenaCore::rather_grows) gets new memory.
     Rather,
     /// Whatever there is.
     Any,
@@ -35,16 +35,16 @@ const OWN: usize = 24;
 /// Later than any era.
 const NOW: u64 = u64::MAX;
 
-impl<B: Backend> Shared<B> {
+impl<B: Backend> ArenaCore<B> {
     /// Whether a request gets new memory where it would have to wait for another stream.
     pub(in crate::arena) fn rather_grows(&self, state: &State<B>, request: (u64, u64)) -> bool {
-        self.share.is_unlimited() && state.may_grow_apart(request)
+        self.share.is_unlimited() && state.may_grow_without_wait(request)
     }
 
     /// For a request that would wait: memory that is mapped for it, if that may be, else what is there. None
     /// if nothing is.
     #[cold]
-    pub(in crate::arena) fn serve_apart(
+    pub(in crate::arena) fn serve_without_wait(
         self: &Arc<Self>,
         request: (u64, u64),
         stream: &B::Stream,
@@ -54,7 +54,7 @@ impl<B: Backend> Shared<B> {
         }
         // Who changes the arena may wait for a stream, for long.
         if let Some(_alone) = self.changing.try_lock()
-            && let Some(buffer) = self.grow_apart(request, stream)?
+            && let Some(buffer) = self.grow_without_wait(request, stream)?
         {
             return Ok(Some(buffer));
         }
@@ -62,13 +62,13 @@ impl<B: Backend> Shared<B> {
     }
 
     /// What takes no wait after another look, or new memory; none if that cannot be had.
-    fn grow_apart(
+    fn grow_without_wait(
         self: &Arc<Self>,
         request: (u64, u64),
         stream: &B::Stream,
     ) -> Result<Option<ArenaBuffer<B>>, Error> {
         let mut state = self.state.lock_with_deferred();
-        if !state.marks.is_empty() {
+        if !state.timeline.is_empty() {
             state = self.note_done(state);
         }
         if !state.is_awake() || !self.rather_grows(&state, request) {
@@ -77,7 +77,7 @@ impl<B: Backend> Shared<B> {
         if let Some(taken) = state.take_settled(request, Stock::Plenty, stream)? {
             return self.hand_out((state, Some(false)), taken, request, stream).map(Some);
         }
-        let Some((place, growth)) = state.plan_apart(request.0, stream) else { return Ok(None) };
+        let Some((place, growth)) = state.plan_without_wait(request.0, stream) else { return Ok(None) };
         let range = Arc::clone(&state.range);
         drop(state);
         let made = match self.make(&growth, &range, &[]) {
@@ -85,7 +85,7 @@ impl<B: Backend> Shared<B> {
             Err(mut unmade) => {
                 let mut state = self.state.lock_with_deferred();
                 state.keep_stuck(&growth, std::mem::take(&mut unmade.stuck));
-                state.refuse_apart();
+                state.note_growth_refused();
                 drop(state);
                 log::debug!("arena on {}: {}; a stream waits", self.id, unmade.into_error());
                 return Ok(None);
@@ -108,16 +108,16 @@ impl<B: Backend> Shared<B> {
 }
 
 impl<B: Backend> State<B> {
-    fn may_grow_apart(&self, (bytes, alignment): (u64, u64)) -> bool {
-        let Some(backing) = self.backing.as_ref().filter(|_| self.marks.were_any()) else { return false };
+    fn may_grow_without_wait(&self, (bytes, alignment): (u64, u64)) -> bool {
+        let Some(backing) = self.backing.as_ref().filter(|_| self.timeline.were_any()) else { return false };
         let size = bytes.checked_next_multiple_of(self.engine.alignment());
-        size.is_some_and(|size| backing.grows_apart(&self.engine, size, alignment))
+        size.is_some_and(|size| backing.grows_without_wait(&self.engine, size, alignment))
     }
 
     /// The device refused that.
-    pub(in crate::arena) fn refuse_apart(&mut self) {
+    pub(in crate::arena) fn note_growth_refused(&mut self) {
         if let Some(backing) = &mut self.backing {
-            backing.refuse_apart();
+            backing.note_growth_refused();
         }
     }
 
@@ -157,9 +157,9 @@ impl<B: Backend> State<B> {
         if is_settled { self.take_mapped(bytes, alignment, stock) } else { Ok(None) }
     }
 
-    /// What is to be made for a request that [rather](Shared::rather_grows) gets new memory, and its place
+    /// What is to be made for a request that [rather](ArenaCore::rather_grows) gets new memory, and its place
     /// there.
-    pub(in crate::arena) fn plan_apart(
+    pub(in crate::arena) fn plan_without_wait(
         &mut self,
         bytes: u64,
         stream: &B::Stream,
@@ -171,7 +171,7 @@ impl<B: Backend> State<B> {
         let bytes = bytes.checked_next_multiple_of(engine.alignment())?;
         let (free_end, end) = (engine.free_end(Zone::Dynamic), engine.end(Zone::Dynamic));
         let start = if unsettled.is_settled_for(&(free_end..end), stream) { free_end } else { end };
-        Some((Extent { start, bytes }, backing.plan_apart(engine, bytes, start)?))
+        Some((Extent { start, bytes }, backing.plan_without_wait(engine, bytes, start)?))
     }
 
     /// What was taken for a stream, or other bytes that it waits less for; if it is captured, that it does
@@ -179,7 +179,7 @@ impl<B: Backend> State<B> {
     ///
     /// # Errors
     /// [`ArenaError::TooManyBlocks`], [`ArenaError::HostMemory`]; nothing is taken then.
-    pub(in crate::arena) fn keep_apart(
+    pub(in crate::arena) fn keep_without_wait(
         &mut self,
         taken: Taken<B>,
         alignment: u64,
@@ -187,19 +187,19 @@ impl<B: Backend> State<B> {
     ) -> Result<Taken<B>, ArenaError> {
         let is_anywhere = taken.stitched.is_none() && alignment <= self.engine.alignment();
         match is_captured {
-            Some(is_captured) if is_anywhere && !self.marks.is_empty() => {
-                Ok(Taken::plain(self.place_apart(taken.block, stream, is_captured)?))
+            Some(is_captured) if is_anywhere && !self.timeline.is_empty() => {
+                Ok(Taken::plain(self.move_without_wait(taken.block, stream, is_captured)?))
             }
             // All of the range is there already: what waits for nothing costs nothing.
             _ if is_anywhere && self.prefers_settled => {
-                Ok(Taken::plain(self.place_apart(taken.block, stream, is_captured == Some(true))?))
+                Ok(Taken::plain(self.move_without_wait(taken.block, stream, is_captured == Some(true))?))
             }
             _ => Ok(taken),
         }
     }
 
     #[cold]
-    fn place_apart(
+    fn move_without_wait(
         &mut self,
         block: BlockId,
         stream: &B::Stream,
@@ -221,7 +221,7 @@ impl<B: Backend> State<B> {
             false => self.earliest(bytes, &reach, late),
         };
         match place {
-            Some((room, place)) => self.engine.allocate_in_room(room, place, bytes),
+            Some((room, place)) => self.engine.allocate_in_free(room, place, bytes),
             None => self.engine.allocate_at(start, bytes),
         }
     }
@@ -233,11 +233,11 @@ impl<B: Backend> State<B> {
     pub(in crate::arena) fn place_settled(&mut self, size: u64, stream: &B::Stream) -> Option<BlockId> {
         let own = self.place_without(size, OWN, |user, _| user != stream.id());
         let (room, place) = own.or_else(|| self.settled_place(size, &self.unsettled.reach(stream)))?;
-        self.engine.allocate_in_room(room, place, size).ok()
+        self.engine.allocate_in_free(room, place, size).ok()
     }
 
     /// A place for which a stream of that reach need not wait, in one of the smallest rooms.
-    fn settled_place(&self, bytes: u64, reach: &Reach) -> Option<(Room, u64)> {
+    fn settled_place(&self, bytes: u64, reach: &StreamOrder) -> Option<(FreeBlock, u64)> {
         self.place_without(bytes, PARTS, |user, era| !reach.covers(user, era))
     }
 
@@ -248,9 +248,9 @@ impl<B: Backend> State<B> {
         bytes: u64,
         most: usize,
         is_in_the_way: impl Fn(StreamId, u64) -> bool,
-    ) -> Option<(Room, u64)> {
+    ) -> Option<(FreeBlock, u64)> {
         let (free_end, mut left) = (self.engine.free_end(Zone::Dynamic), most);
-        for room in self.engine.rooms(bytes, most) {
+        for room in self.engine.fitting_blocks(bytes, most) {
             if room.offset == free_end {
                 left = most;
             }
@@ -278,15 +278,15 @@ impl<B: Backend> State<B> {
     }
 
     /// The place for which a stream of that reach would be less late than so, and least of all of them.
-    fn earliest(&self, bytes: u64, reach: &Reach, mut late: Option<u64>) -> Option<(Room, u64)> {
-        let (mut best, mut looks) = (None, PARTS);
-        let mut rooms: SmallVec<[Room; 32]> = self.engine.rooms(bytes, PARTS).collect();
+    fn earliest(&self, bytes: u64, reach: &StreamOrder, mut late: Option<u64>) -> Option<(FreeBlock, u64)> {
+        let (mut best, mut left) = (None, PARTS);
+        let mut rooms: SmallVec<[FreeBlock; 32]> = self.engine.fitting_blocks(bytes, PARTS).collect();
         rooms.sort_unstable_by_key(|room| room.offset);
         for room in rooms {
             let Range { start, mut end } = room.offset..room.offset + room.bytes;
-            let parts: SmallVec<[_; 16]> = self.lateness(&(start..end), reach).take(looks).collect();
-            looks -= parts.len();
-            if looks == 0 {
+            let parts: SmallVec<[_; 16]> = self.lateness(&(start..end), reach).take(left).collect();
+            left -= parts.len();
+            if left == 0 {
                 // What is behind those is not known.
                 end = parts.last().map_or(end, |(part, _)| end.min(part.end));
             }
@@ -304,7 +304,7 @@ impl<B: Backend> State<B> {
                     return best;
                 }
             }
-            if looks == 0 {
+            if left == 0 {
                 break;
             }
         }
@@ -312,10 +312,14 @@ impl<B: Backend> State<B> {
     }
 
     /// The parts of a range, and how late a stream of that reach would be behind those who freed each: an
-    /// era, or none if it need not wait. One without a mark is waited for as it is now; so is, if that can
+    /// era, or none if it need not wait. One without a point is waited for as it is now; so is, if that can
     /// be, one that is captured.
-    fn lateness(&self, range: &Range<u64>, reach: &Reach) -> impl Iterator<Item = (Range<u64>, Option<u64>)> {
-        let point = |user, era| self.marks.behind(user, era).map_or(NOW, |mark| mark.era);
+    fn lateness(
+        &self,
+        range: &Range<u64>,
+        reach: &StreamOrder,
+    ) -> impl Iterator<Item = (Range<u64>, Option<u64>)> {
+        let point = |user, era| self.timeline.behind(user, era).map_or(NOW, |point| point.era);
         self.unsettled.lateness(range, reach, point)
     }
 }

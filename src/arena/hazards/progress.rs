@@ -1,9 +1,9 @@
-//! Polls the [marks](super::timeline) of streams. Requests that find no memory without a wait trigger the
+//! Polls the [points](super::timeline) of streams. Requests that find no memory without a wait trigger the
 //! poll.
 
-use super::timeline::{Mark, OF_A_STREAM, Passed};
-use crate::arena::state::{State, ToMark};
-use crate::arena::{DeviceArena, Shared};
+use super::timeline::{OF_A_STREAM, Passed, StreamPoint};
+use crate::arena::state::{State, ToRecord};
+use crate::arena::{ArenaCore, DeviceArena};
 use crate::sync::MutexGuard;
 use smallvec::SmallVec;
 use std::mem;
@@ -12,65 +12,65 @@ use std::sync::atomic::Ordering;
 use vrampool_backend::{Backend, Capabilities, Event, Stream};
 
 impl<B: Backend> DeviceArena<B> {
-    /// Looks how far streams are, if some were marked and it is time. Answers whether it did.
-    pub(crate) fn look(&self) -> bool {
-        if !self.shared.is_marked.load(Ordering::Relaxed) {
+    /// Looks how far streams are, if some have points and it is time. Answers whether it did.
+    pub(crate) fn poll(&self) -> bool {
+        if !self.core.has_points.load(Ordering::Relaxed) {
             return false;
         }
-        let state = self.shared.state.lock_with_deferred();
-        let is_due = state.marks.is_due();
+        let state = self.core.state.lock_with_deferred();
+        let is_due = state.timeline.is_due();
         if is_due {
-            drop(self.shared.note_done(state));
+            drop(self.core.note_done(state));
         }
         is_due
     }
 }
 
-impl<B: Backend> Shared<B> {
+impl<B: Backend> ArenaCore<B> {
     /// Whether a request's own stream is captured, if that may matter. To be asked without the lock.
     #[inline]
     pub(in crate::arena) fn is_captured(&self, stream: &B::Stream) -> Option<bool> {
-        // Relaxed: who does not see a mark finds its memory as if there was none.
-        self.is_marked.load(Ordering::Relaxed).then(|| self.device.is_capturing(stream) != Ok(false))
+        // Relaxed: who does not see a point finds its memory as if there was none.
+        self.has_points.load(Ordering::Relaxed).then(|| self.device.is_capturing(stream) != Ok(false))
     }
 
     /// The state, for a request: with what streams are known to be done with.
     #[inline]
     pub(in crate::arena) fn lock_for_request(&self) -> MutexGuard<'_, State<B>> {
         let mut state = self.state.lock_with_deferred();
-        if state.marks.is_due() {
+        if state.timeline.is_due() {
             return self.note_done(state);
         }
-        state.marks.pass();
+        state.timeline.pass();
         state
     }
 
-    /// Asks for each stream how far it is with its marks.
+    /// Asks for each stream how far it is with its points.
     #[cold]
     pub(in crate::arena) fn note_done<'a>(
         &'a self,
         mut state: MutexGuard<'a, State<B>>,
     ) -> MutexGuard<'a, State<B>> {
-        let (mut asked, mut are_any_done) = (state.marks.asked(), false);
+        let (mut asked, mut are_any_done) = (state.timeline.asked(), false);
         // Not for as long as others add some.
         for rounds_left in (0..OF_A_STREAM).rev() {
             drop(state);
             // Any of these may be an event's last handle, whoever took the others: none is dropped under the
             // lock.
             let mut missed = SmallVec::<[_; 4]>::new();
-            asked.retain(|mark| {
-                let is_reached = mark.event.is_complete() == Ok(true);
+            asked.retain(|point| {
+                let is_reached = point.event.is_complete() == Ok(true);
                 if !is_reached {
-                    missed.push((mark.stream, mark.era));
+                    missed.push((point.stream, point.era));
                 }
                 is_reached
             });
             state = self.state.lock_with_deferred();
             let (mut gone, mut next) = (Passed::new(), Passed::new());
-            next.extend(missed.into_iter().filter_map(|(stream, era)| state.marks.instead(stream, era)));
-            for mark in &asked {
-                state.unsettled.done(mark.stream, mark.era);
-                next.extend(state.marks.take_until(mark, &mut gone));
+            next.extend(missed.into_iter().filter_map(|(stream, era)| state.timeline.instead(stream, era)));
+            for point in &asked {
+                state.unsettled.done(point.stream, point.era);
+                next.extend(state.timeline.take_until(point, &mut gone));
             }
             if asked.is_empty() && next.is_empty() {
                 break;
@@ -79,7 +79,7 @@ impl<B: Backend> Shared<B> {
             if rounds_left == 0 {
                 gone.append(&mut next);
             }
-            self.is_marked.store(!state.marks.is_empty(), Ordering::Relaxed);
+            self.has_points.store(!state.timeline.is_empty(), Ordering::Relaxed);
             drop(state);
             drop((mem::replace(&mut asked, next), gone));
             state = self.state.lock_with_deferred();
@@ -93,30 +93,30 @@ impl<B: Backend> Shared<B> {
         state
     }
 
-    /// Marks how far streams are, which is behind their work on all that was freed until that era was over.
+    /// Records how far streams are, which is behind their work on all that was freed until that era was over.
     /// One with which that fails is waited for as it is when its memory is had again; and what is captured is
     /// no work yet.
     #[cold]
-    pub(in crate::arena) fn mark(&self, ToMark { streams, era }: &ToMark<B::Stream>) {
+    pub(in crate::arena) fn record_points(&self, ToRecord { streams, era }: &ToRecord<B::Stream>) {
         // Streams that never run side by side need not be kept so, and to ask where they are may hurry them.
         if !self.device.properties().capabilities.contains(Capabilities::CONCURRENT_STREAMS) {
             return;
         }
-        let mut marks: Passed<B> = Passed::new();
+        let mut points: Passed<B> = Passed::new();
         for user in streams {
             if matches!(self.device.is_capturing(user), Ok(false))
                 && let Ok(event) = self.device.record(user)
             {
-                marks.push(Mark { stream: user.id(), era: *era, event: Arc::new(event) });
+                points.push(StreamPoint { stream: user.id(), era: *era, event: Arc::new(event) });
             }
         }
-        let are_all = marks.len() == streams.len();
+        let are_all = points.len() == streams.len();
         let mut state = self.state.lock_with_deferred();
         if !are_all {
-            state.let_go_unmarked(*era);
+            state.let_go_unrecorded(*era);
         }
-        let gone: SmallVec<[_; 2]> = marks.into_iter().map(|mark| state.marks.add(mark)).collect();
-        self.is_marked.store(!state.marks.is_empty(), Ordering::Relaxed);
+        let gone: SmallVec<[_; 2]> = points.into_iter().map(|point| state.timeline.add(point)).collect();
+        self.has_points.store(!state.timeline.is_empty(), Ordering::Relaxed);
         drop(state);
         drop(gone);
     }

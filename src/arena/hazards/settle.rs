@@ -15,20 +15,20 @@ impl<B: Backend> DeviceArena<B> {
     /// [`Error::WrongDevice`]; [`Error::Backend`] when the device fails, and then nothing is settled.
     pub fn settle_for(&self, stream: &B::Stream) -> Result<(), Error> {
         fork::check()?;
-        let shared = &self.shared;
-        shared.check_device(stream)?;
-        let mut state = shared.state.lock();
+        let core = &self.core;
+        core.check_device(stream)?;
+        let mut state = core.state.lock();
         // What is freed from here on is of another era, and not waited for.
         let (users, era) = (state.users_of_free(), state.unsettled.begin_era());
         drop(state);
         let mut settled: Streams<B::Stream> = Streams::new();
         for user in users.into_iter().filter(|user| user.id() != stream.id()) {
-            if !shared.device.is_capturing(&user)? {
-                shared.device.synchronize(&user)?;
+            if !core.device.is_capturing(&user)? {
+                core.device.synchronize(&user)?;
                 settled.push(user);
             }
         }
-        let mut state = shared.state.lock();
+        let mut state = core.state.lock();
         settled.iter().for_each(|user| state.unsettled.waited(user, stream, era));
         drop(state);
         Ok(())

@@ -7,7 +7,7 @@ use super::retire::{Rung, Rungs, no_mappings};
 use crate::arena::engine::{ArenaError, BlockId, Zone};
 use crate::arena::hazards::alternatives::Refused;
 use crate::arena::state::{State, Taken};
-use crate::arena::{ArenaBuffer, Shared};
+use crate::arena::{ArenaBuffer, ArenaCore};
 use crate::error::Error;
 use crate::sync::MutexGuard;
 use parking_lot::MutexGuard as LongMutexGuard;
@@ -15,12 +15,12 @@ use std::mem;
 use std::sync::Arc;
 use vrampool_backend::{Backend, BackendError};
 
-/// The parts of a growth that are there, set apart; `None` for those that are made.
+/// The parts of a growth that are there, held; `None` for those that are made.
 type HeldParts = Vec<Option<BlockId>>;
 
 /// The request, and what was tried for it so far. Nobody else changes the arena meanwhile.
 struct Attempt<'a, B: Backend> {
-    arena: &'a Arc<Shared<B>>,
+    arena: &'a Arc<ArenaCore<B>>,
     request: (u64, u64),
     stream: &'a B::Stream,
     zone: Zone,
@@ -42,7 +42,7 @@ enum Outcome<B: Backend> {
     Again,
 }
 
-impl<B: Backend> Shared<B> {
+impl<B: Backend> ArenaCore<B> {
     /// A block of what is mapped after another look, or of what is made for it: new memory, or a stitched
     /// range. Where streams are refused, of what is [clear](crate::arena::hazards::alternatives) of them
     /// alone.
@@ -68,7 +68,7 @@ impl<B: Backend> Shared<B> {
             rungs: Rungs::default(),
         };
         loop {
-            if let Outcome::Served(buffer) = attempt.look()? {
+            if let Outcome::Served(buffer) = attempt.step()? {
                 return Ok(buffer);
             }
         }
@@ -77,7 +77,7 @@ impl<B: Backend> Shared<B> {
 
 impl<B: Backend> Attempt<'_, B> {
     /// Takes what is there by now, or plans what is missing and makes it.
-    fn look(&mut self) -> Result<Outcome<B>, Error> {
+    fn step(&mut self) -> Result<Outcome<B>, Error> {
         let (bytes, alignment) = self.request;
         let mut state = self.arena.state.lock_with_deferred();
         if !state.is_awake() {
@@ -134,7 +134,7 @@ impl<B: Backend> Attempt<'_, B> {
     }
 
     /// What waits for streams, which may wait for whoever changes the arena.
-    fn among_others<T>(&mut self, wait: impl FnOnce(&Shared<B>) -> T) -> T {
+    fn among_others<T>(&mut self, wait: impl FnOnce(&ArenaCore<B>) -> T) -> T {
         drop(self.alone.take());
         let outcome = wait(self.arena);
         self.alone = Some(self.arena.changing.lock());

@@ -6,7 +6,7 @@ use super::pages::{Extent, Growth, Stock, Unkept, runs};
 use crate::arena::engine::{ArenaError, BlockId, Zone};
 use crate::arena::hazards::placement::Late;
 use crate::arena::state::{State, Taken};
-use crate::arena::{ArenaBuffer, Shared};
+use crate::arena::{ArenaBuffer, ArenaCore};
 use crate::error::{Error, Forbidden};
 use crate::streams::order::Need;
 use std::sync::Arc;
@@ -14,18 +14,18 @@ use vrampool_backend::{Backend, Physical};
 
 /// How often a pool is asked to give back what it keeps idle before more is mapped: for all that it has, and
 /// for what its thread has.
-const SPARES: u32 = 2;
+const RECLAIMS: u32 = 2;
 
-impl<B: Backend> Shared<B> {
-    /// A block of a growing arena. Before it maps more `spare` may give something back to it, which it then
+impl<B: Backend> ArenaCore<B> {
+    /// A block of a growing arena. Before it maps more `reclaim` may give something back to it, which it then
     /// looks at first; it answers whether it did.
     pub(in crate::arena) fn allocate_growing(
         self: &Arc<Self>,
         request: (u64, u64),
         stream: &B::Stream,
-        spare: impl FnMut() -> bool,
+        reclaim: impl FnMut() -> bool,
     ) -> Result<ArenaBuffer<B>, Error> {
-        let served = self.serve_growing(request, stream, spare);
+        let served = self.serve_growing(request, stream, reclaim);
         match &served {
             Ok(_) => served,
             Err(_) => {
@@ -39,7 +39,7 @@ impl<B: Backend> Shared<B> {
         self: &Arc<Self>,
         (bytes, alignment): (u64, u64),
         stream: &B::Stream,
-        mut spare: impl FnMut() -> bool,
+        mut reclaim: impl FnMut() -> bool,
     ) -> Result<ArenaBuffer<B>, Error> {
         let request = (bytes, alignment);
         if let Some(buffer) = self.serve_mapped(request, Stock::Plenty, Late::Rather, stream)? {
@@ -50,16 +50,16 @@ impl<B: Backend> Shared<B> {
         if let Err(refused) = need.check(&self.device, stream, Forbidden::Allocation) {
             return self.serve_mapped(request, Stock::None, Late::Any, stream)?.ok_or(refused);
         }
-        for _ in 0..SPARES {
+        for _ in 0..RECLAIMS {
             // Before the lock, which destructors may take.
-            if !spare() {
+            if !reclaim() {
                 break;
             }
             if let Some(buffer) = self.serve_mapped(request, Stock::Plenty, Late::Rather, stream)? {
                 return Ok(buffer);
             }
         }
-        if let Some(buffer) = self.serve_apart(request, stream)? {
+        if let Some(buffer) = self.serve_without_wait(request, stream)? {
             return Ok(buffer);
         }
         self.grow(request, stream, None)
@@ -67,7 +67,7 @@ impl<B: Backend> Shared<B> {
 }
 
 impl<B: Backend> State<B> {
-    /// What is to be made for a request, with the parts of it that are there, set apart.
+    /// What is to be made for a request, with the parts of it that are there, held.
     pub(in crate::arena) fn plan_growth(
         &mut self,
         bytes: u64,
@@ -98,7 +98,7 @@ impl<B: Backend> State<B> {
         self.backing.as_ref().map_or(Zone::Dynamic, |backing| backing.zone_of(bytes))
     }
 
-    /// Sets those parts of a growth apart that are there.
+    /// Holds those parts of a growth that are there.
     pub(in crate::arena) fn hold_parts(
         &mut self,
         growth: Growth,
@@ -110,7 +110,7 @@ impl<B: Backend> State<B> {
                 held.push(None);
                 continue;
             }
-            match engine.set_apart(extent.start, extent.bytes) {
+            match engine.hold_at(extent.start, extent.bytes) {
                 Ok(block) => held.push(Some(block)),
                 Err(error) => {
                     self.give_up(&held);
@@ -130,7 +130,7 @@ impl<B: Backend> State<B> {
         small > 0 && bytes <= free.saturating_add(room)
     }
 
-    /// Frees what was set apart for a growth that is not to be.
+    /// Frees what was held for a growth that is not to be.
     pub(in crate::arena) fn give_up(&mut self, held: &[Option<BlockId>]) {
         held.iter().flatten().for_each(|&block| self.engine.put_back(block));
     }
@@ -197,7 +197,7 @@ impl<B: Backend> State<B> {
             self.add_pieces(&extents, is_at_end, physical);
             let Self { engine, backing: Some(backing), .. } = self else { return true };
             for &extent in &extents {
-                let block = engine.set_apart(extent.start, extent.bytes);
+                let block = engine.hold_at(extent.start, extent.bytes);
                 backing.stuck.extend(block.map(|block| (extent, block)));
             }
             let is_last = |extent: &Extent| backing.zone_at(extent.start) == Zone::Dynamic;
@@ -244,7 +244,7 @@ mod tests {
         let arena = DeviceArena::builder(&device).growing().limit(64 * PAGE).within(&allowance).build();
         let arena = arena.expect("an arena");
         let block = arena.allocate(4 * PAGE, &stream).expect("memory");
-        let set_full = |is_full| arena.shared.state.lock().engine.host_is_full = is_full;
+        let set_full = |is_full| arena.core.state.lock().engine.host_is_full = is_full;
         [Call::SetAccess, Call::Unmap].iter().for_each(|&call| device.faults().fail_nth(call, 1));
         set_full(true);
         assert!(arena.allocate(8 * PAGE, &stream).is_err());

@@ -1,13 +1,13 @@
 //! Creates and maps physical memory and stitched ranges: either everything succeeds, or nothing changes.
 
 use super::pages::{Extent, Growth, runs};
-use crate::arena::Shared;
+use crate::arena::ArenaCore;
+use crate::sync::Instant;
 use std::any::Any;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
 use vrampool_backend::{Backend, BackendError, Physical, VirtualMemory};
 
 thread_local! {
@@ -61,7 +61,7 @@ impl Unmade {
     }
 }
 
-impl<B: Backend> Shared<B> {
+impl<B: Backend> ArenaCore<B> {
     /// Makes the memory of a growth, all or nothing, also when the device panics.
     pub(in crate::arena) fn make(
         &self,

@@ -1,6 +1,6 @@
 //! Physical memory that several arenas may have in all.
 
-use crate::arena::Shared;
+use crate::arena::ArenaCore;
 use crate::environment::UNLIMITED;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -70,12 +70,12 @@ impl Allowance {
 
 /// What an arena has of an allowance, if there is one; given back with the arena.
 #[derive(Debug)]
-pub(in crate::arena) struct Share {
+pub(in crate::arena) struct QuotaUse {
     allowance: Option<Arc<Allowance>>,
     taken: AtomicU64,
 }
 
-impl Share {
+impl QuotaUse {
     pub(in crate::arena) fn of(allowance: Option<Arc<Allowance>>) -> Self {
         Self { allowance, taken: AtomicU64::new(0) }
     }
@@ -93,13 +93,13 @@ impl Share {
     }
 }
 
-impl Drop for Share {
+impl Drop for QuotaUse {
     fn drop(&mut self) {
         self.give(self.taken.load(Ordering::Relaxed));
     }
 }
 
-impl<B: Backend> Shared<B> {
+impl<B: Backend> ArenaCore<B> {
     /// Takes so much of the allowance.
     pub(in crate::arena) fn take_allowance(&self, bytes: u64) -> Result<(), BackendError> {
         if let Some(allowance) = &self.share.allowance {
@@ -123,7 +123,7 @@ impl<B: Backend> Shared<B> {
 #[derive(Debug)]
 #[must_use = "it is returned at once otherwise, before the memory is"]
 pub(in crate::arena) struct Returned<'a> {
-    share: &'a Share,
+    share: &'a QuotaUse,
     bytes: u64,
 }
 

@@ -1,11 +1,11 @@
 //! A growing arena gives memory back.
 
-use super::pages::{Extent, Part, Stitched, apart_of, runs};
+use super::pages::{Extent, Part, Stitched, headroom_of, runs};
 use crate::arena::engine::{ArenaError, BlockId, Zone};
 use crate::arena::hazards::ranges::{Streams, add};
 use crate::arena::panics::caught;
 use crate::arena::state::State;
-use crate::arena::{DeviceArena, Shared};
+use crate::arena::{ArenaCore, DeviceArena};
 use crate::error::Error;
 use std::sync::Arc;
 use vrampool_backend::{Backend, BackendError, Stream, StreamId, fork};
@@ -36,7 +36,7 @@ impl Waited {
     }
 }
 
-/// Pieces on their way back to the device, set apart. Nobody uses them any more.
+/// Pieces on their way back to the device, held. Nobody uses them any more.
 #[derive(Debug)]
 struct Leaving<B: Backend> {
     /// By offset.
@@ -76,7 +76,7 @@ impl<B: Backend> DeviceArena<B> {
     /// [`Error::Backend`] when the device refuses; what it did not unmap is the arena's as before.
     pub fn release(&self, spare_bytes: u64) -> Result<u64, Error> {
         fork::check()?;
-        self.shared.release(&[Zone::Stable, Zone::Dynamic], spare_bytes)
+        self.core.release(&[Zone::Stable, Zone::Dynamic], spare_bytes)
     }
 
     /// As [`release`](Self::release), of what was not needed since the last call of this: for calling once in
@@ -88,27 +88,27 @@ impl<B: Backend> DeviceArena<B> {
     /// that.
     pub fn decay(&self) -> Result<u64, Error> {
         fork::check()?;
-        let mut state = self.shared.state.lock_with_deferred();
-        let State { engine, backing: Some(backing), marks, .. } = &mut *state else { return Ok(0) };
+        let mut state = self.core.state.lock_with_deferred();
+        let State { engine, backing: Some(backing), timeline, .. } = &mut *state else { return Ok(0) };
         let (used, peak) = (engine.used(), engine.peak_used());
         // What keeps streams from waiting for each other is needed too.
-        let apart = if marks.were_any() { apart_of(peak) } else { 0 };
+        let headroom = if timeline.were_any() { headroom_of(peak) } else { 0 };
         engine.reset_peak();
         let was_begun = std::mem::replace(&mut backing.decays, true);
         drop(state);
         if !was_begun {
             return Ok(0);
         }
-        let released = self.release((peak - used).saturating_add(apart));
+        let released = self.release((peak - used).saturating_add(headroom));
         // What was needed before one that failed counts as needed before the next one.
-        released.inspect_err(|_| self.shared.state.lock_with_deferred().engine.raise_peak(peak))
+        released.inspect_err(|_| self.core.state.lock_with_deferred().engine.raise_peak(peak))
     }
 
     /// Sets the most bytes of physical memory that a growing arena may have.
     pub(in crate::arena) fn set_limit(&self, bytes: u64) -> Result<(), Error> {
         // Not in the middle of a growth that reckons with another one.
-        let _alone = self.shared.changing.lock();
-        let mut state = self.shared.state.lock_with_deferred();
+        let _alone = self.core.changing.lock();
+        let mut state = self.core.state.lock_with_deferred();
         let Some(backing) = &mut state.backing else { return Ok(()) };
         let limit = bytes - bytes % backing.granularity;
         if limit < backing.mapped {
@@ -119,7 +119,7 @@ impl<B: Backend> DeviceArena<B> {
     }
 }
 
-impl<B: Backend> Shared<B> {
+impl<B: Backend> ArenaCore<B> {
     /// As [`DeviceArena::release`] of parts of the range. Who calls this holds no lock.
     pub(in crate::arena) fn release(&self, parts: &[Zone], spare_bytes: u64) -> Result<u64, Error> {
         let waited = self.wait_for_free(parts, spare_bytes)?;
@@ -182,7 +182,7 @@ impl<B: Backend> Shared<B> {
         Ok(released)
     }
 
-    /// Sets free pieces apart, the last ones first. None if nothing is to be done.
+    /// Holds free pieces, the last ones first. None if nothing is to be done.
     fn begin_release(&self, parts: &[Zone], spare_bytes: u64, waited: &Waited) -> Option<Leaving<B>> {
         let mut state = self.state.lock();
         if !state.keep_unkept() {
@@ -213,7 +213,7 @@ impl<B: Backend> Shared<B> {
             {
                 continue;
             }
-            let Ok(block) = engine.set_apart(extent.start, extent.bytes) else { continue };
+            let Ok(block) = engine.hold_at(extent.start, extent.bytes) else { continue };
             surplus -= extent.bytes;
             let done = unsettled.take(range);
             unsettled.keep_gone(done);

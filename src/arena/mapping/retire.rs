@@ -9,7 +9,7 @@
 
 use super::pages::{Extent, Retiring, Stitched, Weight, runs};
 use super::release::Waited;
-use crate::arena::Shared;
+use crate::arena::ArenaCore;
 use crate::arena::engine::{BlockId, Zone};
 use crate::arena::hazards::ranges::{Streams, add};
 use crate::arena::state::State;
@@ -47,7 +47,7 @@ pub(in crate::arena) fn no_mappings(requested: u64) -> BackendError {
     BackendError::OutOfMemory { requested, free: None }
 }
 
-impl<B: Backend> Shared<B> {
+impl<B: Backend> ArenaCore<B> {
     /// Retires ranges until those that are left take no more than three quarters of what they may. By who
     /// changes the arena alone.
     pub(in crate::arena) fn retire_surplus(&self) {

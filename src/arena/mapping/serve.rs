@@ -4,12 +4,12 @@ use super::pages::{Stock, Way};
 use crate::arena::engine::{ArenaError, BlockId, Zone};
 use crate::arena::hazards::placement::Late;
 use crate::arena::state::{State, Taken};
-use crate::arena::{ArenaBuffer, Shared};
+use crate::arena::{ArenaBuffer, ArenaCore};
 use crate::error::Error;
 use std::sync::Arc;
 use vrampool_backend::Backend;
 
-impl<B: Backend> Shared<B> {
+impl<B: Backend> ArenaCore<B> {
     /// A buffer of what is mapped; none if nothing serves that may be so late, if it is better to make some
     /// memory, or while the arena is asleep.
     pub(in crate::arena) fn serve_mapped(
@@ -105,7 +105,7 @@ impl<B: Backend> State<B> {
             Way::Stitched(memory, fit) => {
                 let mut blocks = Vec::with_capacity(fit.extents.len());
                 for extent in &fit.extents {
-                    match engine.allocate_in_room(backing.room_of(*extent), extent.start, extent.bytes) {
+                    match engine.allocate_in_free(backing.room_of(*extent), extent.start, extent.bytes) {
                         Ok(block) => blocks.push(block),
                         Err(error) => {
                             for block in blocks {

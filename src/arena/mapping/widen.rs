@@ -5,12 +5,12 @@
 //! their addresses: the old range stays until the last of them is freed, as a stitched range in use does.
 
 use super::pages::{Extent, Part, runs};
-use crate::arena::Shared;
+use crate::arena::ArenaCore;
 use crate::arena::builder::reserve_for;
 use std::sync::Arc;
 use vrampool_backend::{Backend, BackendError};
 
-impl<B: Backend> Shared<B> {
+impl<B: Backend> ArenaCore<B> {
     /// Sees to it that there are addresses for the limit, by who changes the arena alone. Where they cannot
     /// be had, those that there are serve.
     pub(in crate::arena) fn widen(&self) {

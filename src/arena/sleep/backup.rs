@@ -1,7 +1,7 @@
 //! What blocks hold, in host memory while they sleep.
 
 use super::Offload;
-use crate::arena::Shared;
+use crate::arena::ArenaCore;
 use crate::arena::mapping::pages::Extent;
 use crate::staging::stored::{Stored, can_pin, on_a_stream};
 use parking_lot::Mutex;
@@ -143,7 +143,7 @@ fn pack(live: &[Extent]) -> Vec<Vec<Extent>> {
     chunks
 }
 
-impl<B: Backend> Shared<B> {
+impl<B: Backend> ArenaCore<B> {
     /// Copies what live extents of the range, given by offset, hold to the host: all copies one behind the
     /// other, then one wait.
     pub(super) fn back_up(

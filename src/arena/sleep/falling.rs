@@ -1,11 +1,11 @@
 //! An arena falls asleep.
 
-use super::view::{Kept, Mapping, Reach, View};
+use super::view::{Kept, MapState, Mapping, View};
 use super::{Asleep, Backups, Offload, Sleep, SleepReport, SleepingPiece};
-use crate::arena::Shared;
+use crate::arena::ArenaCore;
 use crate::arena::engine::ArenaError;
 use crate::arena::hazards::ranges::{Streams, add};
-use crate::arena::live_block::Slot;
+use crate::arena::live_block::LiveBlock;
 use crate::arena::mapping::pages::{Extent, Part};
 use crate::arena::mapping::quota::Returned;
 use crate::arena::panics::caught;
@@ -20,7 +20,7 @@ use vrampool_backend::{Backend, BackendError};
 /// maps it again.
 #[derive(Debug)]
 pub(crate) struct Falling<'a, B: Backend> {
-    shared: &'a Shared<B>,
+    core: &'a ArenaCore<B>,
     _alone: LongGuard<'a, ()>,
     /// `None` once it is asleep, or awake again.
     arena: Option<Changing<B>>,
@@ -45,11 +45,11 @@ impl<B: Backend> Falling<'_, B> {
         let physical: Vec<_> = arena.pieces.iter_mut().filter_map(|piece| piece.physical.take()).collect();
         let freed = physical.iter().map(|physical| physical.len()).sum();
         // Only behind the memory is it there for others.
-        let returned = self.shared.settle_asleep(arena);
+        let returned = self.core.settle_asleep(arena);
         drop(physical);
         drop(returned);
         let Self { discarded, backed_up, .. } = self;
-        log::debug!("arena on {}: asleep, {freed} bytes given back, {backed_up} on the host", self.shared.id);
+        log::debug!("arena on {}: asleep, {freed} bytes given back, {backed_up} on the host", self.core.id);
         SleepReport { freed, backed_up, discarded, was_asleep: false }
     }
 }
@@ -57,15 +57,15 @@ impl<B: Backend> Falling<'_, B> {
 impl<B: Backend> Drop for Falling<'_, B> {
     fn drop(&mut self) {
         if let Some(mut arena) = self.arena.take() {
-            let (mapped, panic) = caught(|| self.shared.map_views(&mut arena.views, &arena.pieces));
+            let (mapped, panic) = caught(|| self.core.map_views(&mut arena.views, &arena.pieces));
             match mapped {
                 Ok(()) => {
-                    self.shared.state.lock().sleep = Sleep::Awake;
-                    self.shared.giving_back.take(arena.backups.into_stored());
+                    self.core.state.lock().sleep = Sleep::Awake;
+                    self.core.giving_back.take(arena.backups.into_stored());
                 }
                 Err(error) => {
-                    log::warn!("arena on {}: asleep with its memory, because {error}", self.shared.id);
-                    drop(self.shared.settle_asleep(arena));
+                    log::warn!("arena on {}: asleep with its memory, because {error}", self.core.id);
+                    drop(self.core.settle_asleep(arena));
                 }
             }
             panic.go_on();
@@ -73,7 +73,7 @@ impl<B: Backend> Drop for Falling<'_, B> {
     }
 }
 
-impl<B: Backend> Shared<B> {
+impl<B: Backend> ArenaCore<B> {
     pub(super) fn begin_sleep(&self, offload: Offload) -> Result<Option<Falling<'_, B>>, Error> {
         let waited = self.wait_for_others()?;
         let alone = self.changing.lock();
@@ -88,18 +88,18 @@ impl<B: Backend> Shared<B> {
             return Ok(None);
         }
         // Holds are taken under the lock that is held here.
-        if state.slots.iter().any(Slot::is_held) {
+        if state.slots.iter().any(LiveBlock::is_held) {
             return Err(ArenaError::Pinned.into());
         }
         let (mut users, live) = (state.users_of_free(), state.live());
-        state.slots.iter().flat_map(Slot::users).for_each(|user| add(&mut users, &user));
+        state.slots.iter().flat_map(LiveBlock::users).for_each(|user| add(&mut users, &user));
         let (pieces, views) = state.mapped();
         state.sleep = Sleep::Changing;
         drop(state);
         // From here on a drop takes everything back.
         let arena = Changing { pieces, views, backups: Backups::default(), offload };
         let mut falling =
-            Falling { shared: self, _alone: alone, arena: Some(arena), discarded: 0, backed_up: 0 };
+            Falling { core: self, _alone: alone, arena: Some(arena), discarded: 0, backed_up: 0 };
         falling.fall(&users, &live, offload)?;
         Ok(Some(falling))
     }
@@ -107,25 +107,25 @@ impl<B: Backend> Shared<B> {
 
 impl<B: Backend> Falling<'_, B> {
     fn fall(&mut self, users: &Streams<B::Stream>, live: &[Extent], offload: Offload) -> Result<(), Error> {
-        let (shared, Some(arena)) = (self.shared, &mut self.arena) else { return Ok(()) };
+        let (core, Some(arena)) = (self.core, &mut self.arena) else { return Ok(()) };
         let bytes = live.iter().map(|extent| extent.bytes).sum();
         // A wait for a captured stream would spoil the capture.
         let need = Need { requested: bytes, class: bytes };
-        users.iter().try_for_each(|user| need.check(&shared.device, user, Forbidden::Relief))?;
-        users.iter().try_for_each(|user| shared.device.synchronize(user))?;
-        shared.giving_back.wait();
+        users.iter().try_for_each(|user| need.check(&core.device, user, Forbidden::Relief))?;
+        users.iter().try_for_each(|user| core.device.synchronize(user))?;
+        core.giving_back.wait();
         if let Some(range) = arena.views.first() {
-            arena.backups = shared.back_up(&range.memory, live, offload)?;
+            arena.backups = core.back_up(&range.memory, live, offload)?;
         }
         match offload {
             Offload::Discard => self.discarded = bytes,
             _ => self.backed_up = bytes,
         }
-        Ok(shared.unmap_views(&mut arena.views)?)
+        Ok(core.unmap_views(&mut arena.views)?)
     }
 }
 
-impl<B: Backend> Shared<B> {
+impl<B: Backend> ArenaCore<B> {
     /// The arena is asleep, with what could not be let go. Returns the allowance of what is mapped no more,
     /// to be dropped behind its memory.
     pub(super) fn settle_asleep(&self, arena: Changing<B>) -> Returned<'_> {
@@ -160,9 +160,10 @@ impl<B: Backend> State<B> {
         let pieces = pieces
             .map(|(&extent, physical)| SleepingPiece { extent, physical: Some(physical.clone()) })
             .collect();
-        let in_range = |&extent: &Extent| Mapping { offset: extent.start, extent, reach: Reach::Accessible };
+        let in_range =
+            |&extent: &Extent| Mapping { offset: extent.start, extent, state: MapState::Accessible };
         let in_stitched =
-            |&Part { offset, piece }: &Part| Mapping { offset, extent: piece, reach: Reach::Accessible };
+            |&Part { offset, piece }: &Part| Mapping { offset, extent: piece, state: MapState::Accessible };
         let mut views = vec![View {
             memory: Arc::clone(&self.range),
             is_range: true,

@@ -20,7 +20,7 @@ pub(crate) use waking::Waking;
 
 use super::mapping::pages::Extent;
 use super::state::State;
-use super::{ArenaBuffer, DeviceArena, Shared};
+use super::{ArenaBuffer, ArenaCore, DeviceArena};
 use crate::arena::engine::BlockId;
 use crate::error::Error;
 use crate::sync::MutexGuard;
@@ -207,13 +207,13 @@ impl<B: Backend> DeviceArena<B> {
     /// Sleeps, but can be taken back still: by a drop. `None` when it is asleep.
     pub(crate) fn begin_sleep(&self, offload: Offload) -> Result<Option<Falling<'_, B>>, Error> {
         fork::check()?;
-        self.shared.begin_sleep(offload)
+        self.core.begin_sleep(offload)
     }
 
     /// Wakes, but can be taken back still: by a drop. `None` when it is awake.
     pub(crate) fn begin_wake(&self) -> Result<Option<Waking<'_, B>>, Error> {
         fork::check()?;
-        self.shared.begin_wake()
+        self.core.begin_wake()
     }
 
     /// Whether its memory can be used at this moment: never in a forked child.
@@ -222,7 +222,7 @@ impl<B: Backend> DeviceArena<B> {
         if fork::is_child() {
             return SleepState::Asleep;
         }
-        match self.shared.state.lock_with_deferred().sleep {
+        match self.core.state.lock_with_deferred().sleep {
             Sleep::Awake => SleepState::Awake,
             Sleep::Changing => SleepState::Changing,
             Sleep::Asleep(_) => SleepState::Asleep,
@@ -235,11 +235,11 @@ impl<B: Backend> DeviceArena<B> {
         if fork::is_child() {
             return 0;
         }
-        let held = match &self.shared.state.lock_with_deferred().sleep {
+        let held = match &self.core.state.lock_with_deferred().sleep {
             Sleep::Asleep(asleep) => asleep.backup_bytes(),
             _ => 0,
         };
-        held + self.shared.giving_back.bytes()
+        held + self.core.giving_back.bytes()
     }
 
     /// What its contents became when it fell asleep; `None` when it is awake. Waits for a change that is
@@ -248,7 +248,7 @@ impl<B: Backend> DeviceArena<B> {
         if fork::is_child() {
             return None;
         }
-        match &self.shared.unchanging().sleep {
+        match &self.core.unchanging().sleep {
             Sleep::Asleep(asleep) => Some(asleep.offload),
             _ => None,
         }
@@ -277,7 +277,7 @@ impl<B: Backend> ArenaBuffer<B> {
     }
 }
 
-impl<B: Backend> Shared<B> {
+impl<B: Backend> ArenaCore<B> {
     /// The state, while neither a sleep nor a wake is under way.
     fn unchanging(&self) -> MutexGuard<'_, State<B>> {
         loop {

@@ -1,7 +1,7 @@
 //! A memory in which pieces of an arena's physical memory are mapped.
 
 use super::SleepingPiece;
-use crate::arena::Shared;
+use crate::arena::ArenaCore;
 use crate::arena::mapping::pages::Extent;
 use std::sync::{Arc, Weak};
 use vrampool_backend::{Backend, BackendError};
@@ -25,12 +25,12 @@ pub(super) type Kept<B> = View<Arc<<B as Backend>::Memory>>;
 pub(super) struct Mapping {
     pub(super) offset: u64,
     pub(super) extent: Extent,
-    pub(super) reach: Reach,
+    pub(super) state: MapState,
 }
 
 /// How far a piece came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Reach {
+pub(super) enum MapState {
     Out,
     Mapped,
     Accessible,
@@ -38,7 +38,7 @@ pub(super) enum Reach {
 
 impl Mapping {
     pub(super) fn is_mapped(&self) -> bool {
-        self.reach != Reach::Out
+        self.state != MapState::Out
     }
 }
 
@@ -83,14 +83,15 @@ impl<M> View<Arc<M>> {
     }
 }
 
-impl<B: Backend> Shared<B> {
-    /// Takes everything out of the views, which no work of any device uses any more. What was taken out when a call fails is noted there.
+impl<B: Backend> ArenaCore<B> {
+    /// Takes everything out of the views, which no work of any device uses any more. What was taken out when a
+    /// call fails is noted there.
     pub(super) fn unmap_views(&self, views: &mut [Kept<B>]) -> Result<(), BackendError> {
         let device = self.virtual_memory()?;
         for view in views {
             for (start, bytes, of) in view.runs(Mapping::is_mapped) {
                 self.timed(|| device.unmap_settled(&view.memory, start, bytes))?;
-                view.mappings[of].iter_mut().for_each(|mapping| mapping.reach = Reach::Out);
+                view.mappings[of].iter_mut().for_each(|mapping| mapping.state = MapState::Out);
             }
         }
         Ok(())
@@ -110,11 +111,11 @@ impl<B: Backend> Shared<B> {
                 let piece = place.ok().and_then(|place| pieces.get(place));
                 let Some(physical) = piece.and_then(|piece| piece.physical.as_ref()) else { continue };
                 self.timed(|| device.map(&view.memory, mapping.offset, physical))?;
-                mapping.reach = Reach::Mapped;
+                mapping.state = MapState::Mapped;
             }
-            for (start, bytes, of) in view.runs(|mapping| mapping.reach == Reach::Mapped) {
+            for (start, bytes, of) in view.runs(|mapping| mapping.state == MapState::Mapped) {
                 self.timed(|| device.set_access(&view.memory, start, bytes, &[]))?;
-                view.mappings[of].iter_mut().for_each(|mapping| mapping.reach = Reach::Accessible);
+                view.mappings[of].iter_mut().for_each(|mapping| mapping.state = MapState::Accessible);
             }
         }
         Ok(())

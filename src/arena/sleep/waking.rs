@@ -3,7 +3,7 @@
 use super::falling::Changing;
 use super::view::Mapping;
 use super::{Sleep, SleepingPiece, WakeReport};
-use crate::arena::Shared;
+use crate::arena::ArenaCore;
 use crate::arena::engine::BlockId;
 use crate::arena::engine::Zone;
 use crate::arena::mapping::pages::{Extent, Part};
@@ -16,7 +16,7 @@ use vrampool_backend::{Backend, BackendError};
 /// An arena that has memory and contents again, and its backups still. A drop puts it to sleep.
 #[derive(Debug)]
 pub(crate) struct Waking<'a, B: Backend> {
-    shared: &'a Shared<B>,
+    core: &'a ArenaCore<B>,
     _alone: LongGuard<'a, ()>,
     /// `None` once it is awake, or asleep again.
     arena: Option<Changing<B>>,
@@ -32,7 +32,7 @@ impl<B: Backend> Waking<'_, B> {
     /// It is awake. This does not fail.
     pub(crate) fn commit(mut self) -> WakeReport {
         let Some(arena) = self.arena.take() else { return WakeReport::default() };
-        let mut state = self.shared.state.lock();
+        let mut state = self.core.state.lock();
         let state_now = &mut *state;
         let mut handles = Vec::with_capacity(arena.views.len());
         if let Some(backing) = &mut state_now.backing {
@@ -68,29 +68,29 @@ impl<B: Backend> Waking<'_, B> {
         state.sleep = Sleep::Awake;
         drop(state);
         drop(handles);
-        self.shared.giving_back.take(arena.backups.into_stored());
+        self.core.giving_back.take(arena.backups.into_stored());
         let Self { mapped, restored, .. } = self;
-        log::debug!("arena on {}: awake, {mapped} bytes taken, {restored} restored", self.shared.id);
+        log::debug!("arena on {}: awake, {mapped} bytes taken, {restored} restored", self.core.id);
         WakeReport { mapped, restored, was_awake: false }
     }
 
     fn wake(&mut self, live: &[Extent]) -> Result<(), Error> {
-        let (shared, Some(arena)) = (self.shared, &mut self.arena) else { return Ok(()) };
-        let device = shared.virtual_memory()?;
+        let (core, Some(arena)) = (self.core, &mut self.arena) else { return Ok(()) };
+        let device = core.virtual_memory()?;
         for (index, piece) in arena.pieces.iter_mut().enumerate() {
             if piece.physical.is_none() && is_needed(live, piece.extent) {
                 let bytes = piece.extent.bytes;
-                shared.take_allowance(bytes)?;
-                let taken = shared.allowance_of(bytes);
-                piece.physical = Some(shared.timed(|| device.create_physical(bytes, shared.kind))?);
+                core.take_allowance(bytes)?;
+                let taken = core.allowance_of(bytes);
+                piece.physical = Some(core.timed(|| device.create_physical(bytes, core.kind))?);
                 taken.keep();
                 self.made.push(index);
                 self.mapped += bytes;
             }
         }
-        shared.map_views(&mut arena.views, &arena.pieces)?;
+        core.map_views(&mut arena.views, &arena.pieces)?;
         if let Some(range) = arena.views.first() {
-            self.restored = shared.restore(&range.memory, &arena.backups, live)?;
+            self.restored = core.restore(&range.memory, &arena.backups, live)?;
         }
         Ok(())
     }
@@ -100,7 +100,7 @@ impl<B: Backend> Drop for Waking<'_, B> {
     fn drop(&mut self) {
         let Some(mut arena) = self.arena.take() else { return };
         let mut gone = Vec::new();
-        let (unmapped, panic) = caught(|| self.shared.unmap_views(&mut arena.views));
+        let (unmapped, panic) = caught(|| self.core.unmap_views(&mut arena.views));
         match unmapped {
             Ok(()) => {
                 for &index in &self.made {
@@ -108,9 +108,9 @@ impl<B: Backend> Drop for Waking<'_, B> {
                 }
             }
             // What is mapped keeps its memory; it is kept with it, for the next wake.
-            Err(error) => log::warn!("arena on {}: asleep with memory, because {error}", self.shared.id),
+            Err(error) => log::warn!("arena on {}: asleep with memory, because {error}", self.core.id),
         }
-        let mut state = self.shared.state.lock();
+        let mut state = self.core.state.lock();
         for gap in self.gaps.drain(..) {
             state.engine.put_back(gap);
         }
@@ -120,14 +120,14 @@ impl<B: Backend> Drop for Waking<'_, B> {
         }
         drop(state);
         // Only behind the memory is it there for others.
-        let returned = self.shared.settle_asleep(arena);
+        let returned = self.core.settle_asleep(arena);
         drop(gone);
         drop(returned);
         panic.go_on();
     }
 }
 
-impl<B: Backend> Shared<B> {
+impl<B: Backend> ArenaCore<B> {
     pub(super) fn begin_wake(&self) -> Result<Option<Waking<'_, B>>, Error> {
         let alone = self.changing.lock();
         let mut state = self.state.lock();
@@ -146,7 +146,7 @@ impl<B: Backend> Shared<B> {
         drop(state);
         // From here on a drop takes everything back.
         let mut waking = Waking {
-            shared: self,
+            core: self,
             _alone: alone,
             arena: Some(arena),
             gaps: Vec::new(),
@@ -216,7 +216,7 @@ impl<B: Backend> super::State<B> {
         }
         let mut gaps = Vec::new();
         for SleepingPiece { extent, .. } in pieces.iter().filter(|piece| !comes(piece)) {
-            match self.engine.set_apart(extent.start, extent.bytes) {
+            match self.engine.hold_at(extent.start, extent.bytes) {
                 Ok(gap) => gaps.push(gap),
                 Err(error) => {
                     for gap in gaps {

@@ -1,21 +1,21 @@
-//! Which lane of a magazine serves which request. Numbers only.
+//! Which list of a magazine serves which request. Numbers only.
 //!
 //! The *number* of a size is its power of two and the next three bits. If no class begins inside one of
-//! these eighths (fixed classes, powers of two, up to eight classes a doubling), each class has a lane of
-//! its own, and a table maps most requests to lanes without rounding. Otherwise classes share lanes, and a
+//! these eighths (fixed classes, powers of two, up to eight classes a doubling), each class has a list of
+//! its own, and a table maps most requests to lists without rounding. Otherwise classes share lists, and a
 //! lookup compares classes.
 
 use crate::cache::size_class::SizeClasses;
 
-/// Lanes of a rack. So many that a `u8` needs no check.
+/// ClassTable of a rack. So many that a `u8` needs no check.
 #[cfg(not(model))]
-pub(crate) const LANES: usize = 256;
+pub(crate) const LISTS: usize = 256;
 /// A model has few classes, and each of its words is dear.
 #[cfg(model)]
-pub(crate) const LANES: usize = 4;
+pub(crate) const LISTS: usize = 4;
 
-/// The lane that never has slots: of blocks that no magazine takes.
-pub(crate) const NO_LANE: u8 = u8::MAX;
+/// The list that never has slots: of blocks that no magazine takes.
+pub(crate) const NO_LIST: u8 = u8::MAX;
 
 /// Numbers of larger sizes do not fit.
 pub(crate) const LARGEST_CLASS: u64 = 1 << 30;
@@ -25,12 +25,12 @@ const GRAIN: u64 = 1024;
 
 const TABLE: usize = 1024;
 
-/// A pool's lanes.
+/// A pool's lists.
 #[derive(Debug, Clone)]
-pub(crate) struct Lanes {
+pub(crate) struct ClassTable {
     /// Requests of more bytes are not in the table.
     reach: u64,
-    /// The lane of each [`GRAIN`] of sizes; [`NO_LANE`] where it is not the same for all of them.
+    /// The list of each [`GRAIN`] of sizes; [`NO_LIST`] where it is not the same for all of them.
     table: [u8; TABLE],
     /// The largest class that has one.
     largest: u64,
@@ -48,16 +48,16 @@ pub(crate) fn number(bytes: u64) -> u8 {
     ((bytes >> shift) + 8 * u64::from(shift) - 8) as u8
 }
 
-impl Lanes {
+impl ClassTable {
     /// For classes up to `largest` bytes.
     pub(crate) fn new(classes: SizeClasses, largest: u64) -> Self {
         let largest = largest.min(LARGEST_CLASS);
         let are_unshared = classes.are_eighths(largest);
-        let mut table = [NO_LANE; TABLE];
-        for (below, lane) in (0u64..).step_by(GRAIN as usize).zip(&mut table).filter(|_| are_unshared) {
+        let mut table = [NO_LIST; TABLE];
+        for (below, list) in (0u64..).step_by(GRAIN as usize).zip(&mut table).filter(|_| are_unshared) {
             let class = classes.round(below + GRAIN).filter(|&class| class <= largest);
             if let Some(class) = class.filter(|&class| classes.round(below + 1) == Some(class)) {
-                *lane = number(class);
+                *list = number(class);
             }
         }
         let reach = largest.min(GRAIN * TABLE as u64);
@@ -65,10 +65,10 @@ impl Lanes {
     }
 
     /// For classes up to `largest` bytes of a pool whose every request, and every block that comes back, is
-    /// to be seen: the quick ways, which see neither, find no lane.
+    /// to be seen: the quick ways, which see neither, find no list.
     pub(crate) fn watched(largest: u64) -> Self {
         let largest = largest.min(LARGEST_CLASS);
-        let table = [NO_LANE; TABLE];
+        let table = [NO_LIST; TABLE];
         Self { reach: 0, table, largest, large: u64::MAX, are_unshared: false, are_quick: false }
     }
 
@@ -79,7 +79,7 @@ impl Lanes {
         Self { large: watched.largest, are_unshared: classes.are_eighths(watched.largest), ..watched }
     }
 
-    /// Whether each class has a lane to itself.
+    /// Whether each class has a list to itself.
     pub(crate) fn are_unshared(&self) -> bool {
         self.are_unshared
     }
@@ -89,20 +89,20 @@ impl Lanes {
         self.are_quick
     }
 
-    /// The lane for a request, if it can be told without rounding.
+    /// The list for a request, if it can be told without rounding.
     #[inline(always)]
     pub(crate) fn of_request(&self, bytes: u64) -> Option<u8> {
         let below = bytes.wrapping_sub(1);
         (below < self.reach).then(|| self.table[(below / GRAIN) as usize % TABLE])
     }
 
-    /// Whether a request is so large that no class that serves it has a lane.
+    /// Whether a request is so large that no class that serves it has a list.
     #[inline]
     pub(crate) fn are_below(&self, bytes: u64) -> bool {
         bytes > self.large
     }
 
-    /// The lane for a class, perhaps among others.
+    /// The list for a class, perhaps among others.
     pub(crate) fn of_class(&self, class: u64) -> Option<u8> {
         (class <= self.largest).then(|| number(class))
     }
@@ -130,38 +130,38 @@ mod tests {
     }
 
     #[test]
-    fn unshared_lanes_are_of_one_class_each_and_most_requests_find_theirs() {
+    fn unshared_lists_are_of_one_class_each_and_most_requests_find_theirs() {
         for rule in rules() {
-            let lanes = Lanes::new(rule, 1 << 20);
+            let table = ClassTable::new(rule, 1 << 20);
             let mut classes: HashMap<u8, u64> = HashMap::new();
             let (mut found, all) = (0, 1 << 20);
             for bytes in 1..=all {
                 let class = rule.round(bytes).expect("small");
-                match lanes.of_request(bytes) {
-                    Some(NO_LANE) => assert_eq!(lanes.of_class(class), Some(number(class))),
-                    Some(lane) => {
+                match table.of_request(bytes) {
+                    Some(NO_LIST) => assert_eq!(table.of_class(class), Some(number(class))),
+                    Some(list) => {
                         found += 1;
-                        assert_eq!(lane, number(class));
-                        assert_eq!(*classes.entry(lane).or_insert(class), class, "{rule} {bytes}");
+                        assert_eq!(list, number(class));
+                        assert_eq!(*classes.entry(list).or_insert(class), class, "{rule} {bytes}");
                     }
                     None => panic!("{rule} {bytes}"),
                 }
             }
-            assert_eq!(lanes.are_unshared(), found > 0, "{rule}");
+            assert_eq!(table.are_unshared(), found > 0, "{rule}");
             assert!(found == 0 || found >= all - 4 * GRAIN, "{rule}: {found}");
         }
     }
 
     proptest! {
         #[test]
-        fn a_request_finds_the_lane_of_its_class_or_none(bytes: u64, shift in 0..64u32, largest: u64, limit in 0..64u32) {
+        fn a_request_finds_its_list_or_none(bytes: u64, shift in 0..64u32, largest: u64, limit in 0..64u32) {
             let (bytes, largest) = (bytes >> shift, largest >> limit);
             for rule in rules() {
-                let lanes = Lanes::new(rule, largest);
-                if let Some(lane) = lanes.of_request(bytes).filter(|&lane| lane != NO_LANE) {
-                    let class = rule.round(bytes).expect("it has a lane");
+                let table = ClassTable::new(rule, largest);
+                if let Some(list) = table.of_request(bytes).filter(|&list| list != NO_LIST) {
+                    let class = rule.round(bytes).expect("it has a list");
                     prop_assert!(class <= largest.min(LARGEST_CLASS));
-                    prop_assert_eq!(Some(lane), lanes.of_class(class));
+                    prop_assert_eq!(Some(list), table.of_class(class));
                 }
             }
         }

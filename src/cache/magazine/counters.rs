@@ -2,9 +2,9 @@
 //!
 //! Only the thread itself writes: one word at a time, a plain load and a plain store each, no atomic
 //! read-modify-write. Readers hold the depot's lock, under which slot counts change. The computed number of
-//! idle blocks in a lane (its slots less its room) therefore never exceeds the leased slots.
+//! idle blocks in a list (its slots less its room) therefore never exceeds the leased slots.
 
-use crate::cache::magazine::class_table::LANES;
+use crate::cache::magazine::class_table::LISTS;
 use crate::sync::AtomicU64;
 use std::array;
 use std::sync::atomic::Ordering::Relaxed;
@@ -17,18 +17,18 @@ pub(crate) struct Tally {
     /// depot: the most they were, and by how much they are less now.
     requested: HighWater,
     /// One more than the bytes that the [last](crate::cache::magazine::hot) block was asked for, when it is
-    /// out and not accounted for otherwise; else 0. And its lane.
-    last: AtomicU64,
-    last_lane: AtomicU64,
-    lanes: [LaneTally; LANES],
-    /// Each lane's hits when [`hit_classes`](Self::hit_classes) was last asked, under the depot's lock.
-    seen: [AtomicU64; LANES],
+    /// out and not accounted for otherwise; else 0. And its list.
+    hot: AtomicU64,
+    hot_list: AtomicU64,
+    lists: [ListTally; LISTS],
+    /// Each list's hits when [`hit_classes`](Self::hit_classes) was last asked, under the depot's lock.
+    seen: [AtomicU64; LISTS],
 }
 
-/// The counts of one lane. In this order: what each hit touches is in front.
+/// The counts of one list. In this order: what each hit touches is in front.
 #[derive(Debug)]
 #[repr(C)]
-pub(crate) struct LaneTally {
+pub(crate) struct ListTally {
     /// How many more blocks it may take.
     room: AtomicU64,
     hits: AtomicU64,
@@ -41,65 +41,65 @@ pub(crate) struct LaneTally {
 impl Tally {
     pub(crate) fn new() -> Self {
         let zero = || AtomicU64::new(0);
-        let lane = |_| LaneTally { room: zero(), hits: zero(), slots: zero(), class: zero() };
+        let list = |_| ListTally { room: zero(), hits: zero(), slots: zero(), class: zero() };
         Self {
             requested: HighWater::new(),
-            last: zero(),
-            last_lane: zero(),
-            lanes: array::from_fn(lane),
+            hot: zero(),
+            hot_list: zero(),
+            lists: array::from_fn(list),
             seen: array::from_fn(|_| zero()),
         }
     }
 
     #[inline(always)]
-    pub(crate) fn lane(&self, lane: u8) -> &LaneTally {
-        &self.lanes[usize::from(lane) % LANES]
+    pub(crate) fn list(&self, list: u8) -> &ListTally {
+        &self.lists[usize::from(list) % LISTS]
     }
 
-    /// All lanes that have a class, by number.
-    pub(crate) fn used_lanes(&self) -> impl Iterator<Item = (u8, &LaneTally)> {
-        (0..=u8::MAX).zip(&self.lanes).filter(|(_, lane)| lane.class() != 0)
+    /// All lists that have a class, by number.
+    pub(crate) fn used_lists(&self) -> impl Iterator<Item = (u8, &ListTally)> {
+        (0..=u8::MAX).zip(&self.lists).filter(|(_, list)| list.class() != 0)
     }
 
-    /// Notes that the last block went out.
+    /// Notes that the hot block went out.
     #[inline(always)]
-    pub(crate) fn lend_last(&self, requested: u64) {
-        self.last.store(requested + 1, Relaxed);
+    pub(crate) fn lend_hot(&self, requested: u64) {
+        self.hot.store(requested + 1, Relaxed);
     }
 
-    /// Notes that the last block came back, if that is what one is that was lent for so many bytes.
+    /// Notes that the hot block came back, if that is what one is that was lent for so many bytes.
     #[inline(always)]
-    pub(crate) fn last_came_back(&self, requested: u64) -> bool {
-        let is_last = self.last.load(Relaxed) == requested + 1;
-        if is_last {
-            self.last.store(0, Relaxed);
+    pub(crate) fn hot_came_back(&self, requested: u64) -> bool {
+        let is_hot = self.hot.load(Relaxed) == requested + 1;
+        if is_hot {
+            self.hot.store(0, Relaxed);
         }
-        is_last
+        is_hot
     }
 
-    /// The last block's lane and what was asked for, when it is out and not accounted for otherwise.
-    pub(crate) fn last_lent(&self) -> Option<(u8, u64)> {
-        let requested = self.last.load(Relaxed).checked_sub(1)?;
-        Some((self.last_lane.load(Relaxed) as u8, requested))
+    /// The hot block's list and what was asked for, when it is out and not accounted for otherwise.
+    pub(crate) fn hot_lent(&self) -> Option<(u8, u64)> {
+        let requested = self.hot.load(Relaxed).checked_sub(1)?;
+        Some((self.hot_list.load(Relaxed) as u8, requested))
     }
 
-    pub(crate) fn set_last_lane(&self, lane: u8) {
-        self.last_lane.store(u64::from(lane), Relaxed);
+    pub(crate) fn set_hot_list(&self, list: u8) {
+        self.hot_list.store(u64::from(list), Relaxed);
     }
 
-    /// The last block is accounted for otherwise.
-    pub(crate) fn forget_last(&self) {
-        self.last.store(0, Relaxed);
+    /// The hot block is accounted for otherwise.
+    pub(crate) fn forget_hot(&self) {
+        self.hot.store(0, Relaxed);
     }
 
     /// The classes that were hit since this was last asked. Under the depot's lock.
     pub(crate) fn hit_classes(&self) -> impl Iterator<Item = u64> {
-        let was_hit = |(lane, seen): (&LaneTally, &AtomicU64)| {
-            let (hits, before) = (lane.hits(), seen.load(Relaxed));
+        let was_hit = |(list, seen): (&ListTally, &AtomicU64)| {
+            let (hits, before) = (list.hits(), seen.load(Relaxed));
             seen.store(hits, Relaxed);
-            (hits != before && lane.class() != 0).then(|| lane.class())
+            (hits != before && list.class() != 0).then(|| list.class())
         };
-        self.lanes.iter().zip(&self.seen).filter_map(was_hit)
+        self.lists.iter().zip(&self.seen).filter_map(was_hit)
     }
 
     /// Bytes that hits asked for, less those that came back, since the depot was last told. Wraps.
@@ -108,7 +108,7 @@ impl Tally {
     }
 }
 
-impl LaneTally {
+impl ListTally {
     pub(crate) fn class(&self) -> u64 {
         self.class.load(Relaxed)
     }

@@ -1,14 +1,14 @@
-//! One thread's magazines for one pool: lanes of idle blocks, linked through their records.
+//! One thread's magazines for one pool: lists of idle blocks, linked through their records.
 
 use crate::cache::accounts::Lent;
 use crate::cache::block::Block;
-use crate::cache::core::Shared;
+use crate::cache::core::PoolCore;
 use crate::cache::magazine;
 use crate::cache::magazine::class_table;
-use crate::cache::magazine::class_table::LANES;
+use crate::cache::magazine::class_table::LISTS;
 use crate::cache::magazine::counters::{HighWater, Tally};
 use crate::cache::magazine::hot;
-use crate::cache::magazine::hot::{Given, Last};
+use crate::cache::magazine::hot::{Given, HotBlock};
 use crate::cache::orphans;
 use std::cell::Cell;
 use std::mem;
@@ -24,18 +24,18 @@ pub(crate) struct Rack {
     /// The epoch of the pool's that its content is of.
     pub(crate) epoch: Cell<u64>,
     pub(crate) tally: Arc<Tally>,
-    /// Bytes lent from its lanes, less those that came back, since the depot was last told. What was asked
+    /// Bytes lent from its lists, less those that came back, since the depot was last told. What was asked
     /// for of them is in the tally.
     live: HighWater,
-    /// The tally once more, for [the last block](crate::cache::magazine::hot) while that is of this rack: so no count of references
-    /// changes.
-    for_last: Cell<Option<Arc<Tally>>>,
-    lanes: [Cell<Option<Box<Block>>>; LANES],
-    /// What refilling remembers of each lane.
-    habits: [Cell<Habit>; LANES],
+    /// The tally once more, for [the hot block](crate::cache::magazine::hot) while that is of this rack: so
+    /// no count of references changes.
+    hot_tally: Cell<Option<Arc<Tally>>>,
+    lists: [Cell<Option<Box<Block>>>; LISTS],
+    /// What refilling remembers of each list.
+    habits: [Cell<Habit>; LISTS],
     /// Bytes of all its slots.
     pub(crate) leased: Cell<u64>,
-    pub(crate) pool: Cell<Option<Arc<Shared>>>,
+    pub(crate) pool: Cell<Option<Arc<PoolCore>>>,
 }
 
 /// What a thread leaves when it gives magazines up.
@@ -48,12 +48,12 @@ pub(crate) enum Leaving {
 
 /// What magazines were of, and the blocks that it does not keep.
 struct Vacated {
-    pool: Arc<Shared>,
+    pool: Arc<PoolCore>,
     gone: Vec<Box<Block>>,
     is_closed: bool,
 }
 
-/// How a lane is used, seen at the depot.
+/// How a list is used, seen at the depot.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Habit {
     /// How many blocks it was last refilled with.
@@ -69,10 +69,10 @@ impl Rack {
         let tally = Arc::new(Tally::new());
         Self {
             epoch: Cell::new(NEVER),
-            for_last: Cell::new(Some(Arc::clone(&tally))),
+            hot_tally: Cell::new(Some(Arc::clone(&tally))),
             tally,
-            lanes: [const { Cell::new(None) }; LANES],
-            habits: [const { Cell::new(Habit { refill: 0, hits: 0, idle: 0 }) }; LANES],
+            lists: [const { Cell::new(None) }; LISTS],
+            habits: [const { Cell::new(Habit { refill: 0, hits: 0, idle: 0 }) }; LISTS],
             live: HighWater::new(),
             leased: Cell::new(0),
             pool: Cell::new(None),
@@ -80,188 +80,188 @@ impl Rack {
     }
 
     #[inline(always)]
-    fn lane(&self, lane: u8) -> &Cell<Option<Box<Block>>> {
-        &self.lanes[usize::from(lane) % LANES]
+    fn list(&self, list: u8) -> &Cell<Option<Box<Block>>> {
+        &self.lists[usize::from(list) % LISTS]
     }
 
-    /// The slots of the lane that is of `class`.
+    /// The slots of the list that is of `class`.
     pub(crate) fn slots_of(&self, class: u64) -> u64 {
-        let lane = self.tally.lane(class_table::number(class));
-        if lane.class() == class { lane.slots() } else { 0 }
+        let list = self.tally.list(class_table::number(class));
+        if list.class() == class { list.slots() } else { 0 }
     }
 
-    pub(crate) fn habit(&self, lane: u8) -> &Cell<Habit> {
-        &self.habits[usize::from(lane) % LANES]
+    pub(crate) fn habit(&self, list: u8) -> &Cell<Habit> {
+        &self.habits[usize::from(list) % LISTS]
     }
 
-    /// A hit by [the last block](crate::cache::magazine::hot), of which it is not known whether it makes a new peak, if it needs no
-    /// wait. If it does make one it is accounted for as any other.
-    pub(crate) fn pop_last(&self, requested: u64, stream: StreamId) -> Option<Box<Block>> {
-        let popped = hot::of(self.epoch.get(), |last| {
-            if self.live.has_room(last.class()?) && self.tally.requested().has_room(requested) {
-                last.prove(requested + 1);
-                return last.lend(requested, stream);
+    /// A hit by [the hot block](crate::cache::magazine::hot), of which it is not known whether it makes a new
+    /// peak, if it needs no wait. If it does make one it is accounted for as any other.
+    pub(crate) fn pop_hot(&self, requested: u64, stream: StreamId) -> Option<Box<Block>> {
+        let popped = hot::of(self.epoch.get(), |hot| {
+            if self.live.has_room(hot.class()?) && self.tally.requested().has_room(requested) {
+                hot.prove(requested + 1);
+                return hot.lend(requested, stream);
             }
-            let (lane, mut block) = last.take_ready(stream)?;
-            self.count_hit(lane, &mut block, requested);
+            let (list, mut block) = hot.take_ready(stream)?;
+            self.count_hit(list, &mut block, requested);
             Some(block)
         });
         popped.flatten()
     }
 
-    /// A hit, if the newest block in the lane needs no wait. [The last block](crate::cache::magazine::hot) is out, or of another
-    /// lane.
+    /// A hit, if the newest block in the list needs no wait. [The hot block](crate::cache::magazine::hot) is
+    /// out, or of another list.
     #[inline(always)]
     pub(crate) fn pop(&self, number: u8, requested: u64, stream: StreamId) -> Option<Box<Block>> {
-        let lane = self.lane(number);
-        let mut block = lane.take()?;
+        let list = self.list(number);
+        let mut block = list.take()?;
         if !block.is_ready_on(stream) {
-            set(lane, Some(block));
+            set(list, Some(block));
             return None;
         }
-        set(lane, block.next.take());
+        set(list, block.next.take());
         // Both are out now, and may be a new peak.
-        self.settle_last();
+        self.settle_hot();
         self.count_hit(number, &mut block, requested);
         Some(block)
     }
 
     #[inline(always)]
-    fn count_hit(&self, lane: u8, block: &mut Block, requested: u64) {
+    fn count_hit(&self, list: u8, block: &mut Block, requested: u64) {
         block.requested = requested;
-        let tally = self.tally.lane(lane);
+        let tally = self.tally.list(list);
         tally.pop();
         tally.hit();
         self.live.rise(block.key.class);
         self.tally.requested().rise(requested);
     }
 
-    /// Keeps a block of `lane` that came back, if that has a slot for it: one that is not
-    /// [the last](hot::put), or not as it went out.
+    /// Keeps a block of `list` that came back, if that has a slot for it: one that is not
+    /// [the hot one](hot::put), or not as it went out.
     #[inline(always)]
-    pub(crate) fn push(&self, lane: u8, block: Box<Block>) -> Option<Box<Block>> {
-        if !self.has_slot(lane) {
+    pub(crate) fn push(&self, list: u8, block: Box<Block>) -> Option<Box<Block>> {
+        if !self.has_slot(list) {
             return Some(block);
         }
         let (class, requested) = (block.key.class, block.requested);
         let mut block = Some(block);
-        let before = hot::of(self.epoch.get(), |last| last.replace(lane, block.take()?));
+        let before = hot::of(self.epoch.get(), |hot| hot.replace(list, block.take()?));
         match before {
-            Some(Some((lane, before))) => self.stack(lane, before),
-            Some(None) => self.settle_last(),
-            None => self.begin_last(lane, block),
+            Some(Some((list, before))) => self.stack(list, before),
+            Some(None) => self.settle_hot(),
+            None => self.begin_hot(list, block),
         }
         self.live.fall(class);
         self.tally.requested().fall(requested);
-        self.tally.set_last_lane(lane);
+        self.tally.set_hot_list(list);
         None
     }
 
-    /// Takes a slot of a lane, perhaps that of the last block, which is out and keeps it until it is
+    /// Takes a slot of a list, perhaps that of the hot block, which is out and keeps it until it is
     /// accounted for.
     #[inline(always)]
-    fn has_slot(&self, lane: u8) -> bool {
-        let tally = self.tally.lane(lane);
+    fn has_slot(&self, list: u8) -> bool {
+        let tally = self.tally.list(list);
         tally.push() || {
-            self.settle_last();
+            self.settle_hot();
             tally.push()
         }
     }
 
-    /// The last block is another pool's, or there is none.
+    /// The hot block is another pool's, or there is none.
     #[cold]
     #[inline(never)]
-    fn begin_last(&self, lane: u8, block: Option<Box<Block>>) {
-        magazine::stow_last();
+    fn begin_hot(&self, list: u8, block: Option<Box<Block>>) {
+        magazine::flush_hot();
         let Some(block) = block else { return };
-        match self.for_last.take() {
-            None => self.stack(lane, block),
+        match self.hot_tally.take() {
+            None => self.stack(list, block),
             Some(tally) => {
-                if let Some(given) = hot::begin(self.epoch.get(), lane, tally, block) {
+                if let Some(given) = hot::begin(self.epoch.get(), list, tally, block) {
                     self.take_back(given);
                 }
             }
         }
     }
 
-    /// As [`push`](Self::push), where classes share lanes.
-    pub(crate) fn push_in_shared_lane(&self, lane: u8, block: Box<Block>) -> Option<Box<Block>> {
-        if !self.has_slot(lane) {
+    /// As [`push`](Self::push), where classes share lists.
+    pub(crate) fn push_in_shared_list(&self, list: u8, block: Box<Block>) -> Option<Box<Block>> {
+        if !self.has_slot(list) {
             return Some(block);
         }
         self.live.fall(block.key.class);
         self.tally.requested().fall(block.requested);
-        self.stack(lane, block);
+        self.stack(list, block);
         None
     }
 
-    /// Puts the block that came back last in its lane, or accounts for it when it is out: before lanes or
+    /// Puts the block that came back last in its list, or accounts for it when it is out: before lists or
     /// accounts are looked at.
-    pub(crate) fn stow(&self) {
-        if let Some(given) = hot::of(self.epoch.get(), Last::give_up).flatten() {
+    pub(crate) fn flush_hot(&self) {
+        if let Some(given) = hot::of(self.epoch.get(), HotBlock::give_up).flatten() {
             self.take_back(given);
         }
     }
 
     fn take_back(&self, Given { tally, block }: Given) {
         // It has none meanwhile: there is nothing to be dropped.
-        mem::forget(self.for_last.replace(Some(tally)));
+        mem::forget(self.hot_tally.replace(Some(tally)));
         match block {
-            Some((lane, block)) => self.stack(lane, block),
-            None => self.settle_last(),
+            Some((list, block)) => self.stack(list, block),
+            None => self.settle_hot(),
         }
     }
 
-    /// Accounts for the last block, if it is out, as for any other.
-    fn settle_last(&self) {
-        if let Some((lane, requested)) = self.tally.last_lent() {
-            let lane = self.tally.lane(lane);
-            lane.pop();
-            self.live.rise(lane.class());
+    /// Accounts for the hot block, if it is out, as for any other.
+    fn settle_hot(&self) {
+        if let Some((list, requested)) = self.tally.hot_lent() {
+            let list = self.tally.list(list);
+            list.pop();
+            self.live.rise(list.class());
             self.tally.requested().rise(requested);
-            self.tally.forget_last();
+            self.tally.forget_hot();
         }
     }
 
-    /// What the last block may be lent for is to be found out anew.
-    fn doubt_last(&self) {
-        hot::of(self.epoch.get(), |last| last.prove(0));
+    /// What the hot block may be lent for is to be found out anew.
+    fn doubt_hot(&self) {
+        hot::of(self.epoch.get(), |hot| hot.prove(0));
     }
 
     /// Whether nothing was lent or came back since that was last [taken](Self::take_lent).
     #[inline]
     pub(crate) fn lent_nothing(&self) -> bool {
-        self.live.is_untouched() && self.tally.requested().is_untouched() && self.tally.last_lent().is_none()
+        self.live.is_untouched() && self.tally.requested().is_untouched() && self.tally.hot_lent().is_none()
     }
 
     /// What was lent since this was last asked, and the most that was in between.
     pub(crate) fn take_lent(&self) -> (Lent, Lent) {
-        self.settle_last();
-        self.doubt_last();
+        self.settle_hot();
+        self.doubt_hot();
         let ((live, most_live), (requested, most_requested)) =
             (self.live.take(), self.tally.requested().take());
         (Lent { requested, live }, Lent { requested: most_requested, live: most_live })
     }
 
-    /// Puts a block on top of its lane, uncounted.
+    /// Puts a block on top of its list, uncounted.
     #[inline(always)]
-    pub(crate) fn stack(&self, lane: u8, mut block: Box<Block>) {
-        let lane = self.lane(lane);
+    pub(crate) fn stack(&self, list: u8, mut block: Box<Block>) {
+        let list = self.list(list);
         // It has none below it yet: there is nothing to be dropped.
-        mem::forget(mem::replace(&mut block.next, lane.take()));
-        set(lane, Some(block));
+        mem::forget(mem::replace(&mut block.next, list.take()));
+        set(list, Some(block));
     }
 
-    /// Takes out the newest of the first `search` blocks of a lane that `wanted` finds, uncounted.
+    /// Takes out the newest of the first `search` blocks of a list that `wanted` finds, uncounted.
     pub(crate) fn unstack(
         &self,
-        lane: u8,
+        list: u8,
         search: usize,
         wanted: impl Fn(&Block) -> bool,
     ) -> Option<Box<Block>> {
-        self.stow();
-        let lane = self.lane(lane);
-        let mut head = lane.take();
+        self.flush_hot();
+        let list = self.list(list);
+        let mut head = list.take();
         let mut found = None;
         let mut link = &mut head;
         for _ in 0..search {
@@ -275,15 +275,15 @@ impl Rack {
                 None => break,
             }
         }
-        set(lane, head);
+        set(list, head);
         found
     }
 
-    /// Takes out all but the newest `keep` blocks of a lane, uncounted; newest first.
-    pub(crate) fn unstack_below(&self, lane: u8, keep: u64) -> Vec<Box<Block>> {
-        self.stow();
-        let lane = self.lane(lane);
-        let mut head = lane.take();
+    /// Takes out all but the newest `keep` blocks of a list, uncounted; newest first.
+    pub(crate) fn unstack_below(&self, list: u8, keep: u64) -> Vec<Box<Block>> {
+        self.flush_hot();
+        let list = self.list(list);
+        let mut head = list.take();
         let mut link = &mut head;
         for _ in 0..keep {
             match link {
@@ -297,7 +297,7 @@ impl Rack {
             rest = block.next.take();
             below.push(block);
         }
-        set(lane, head);
+        set(list, head);
         below
     }
 
@@ -319,22 +319,24 @@ impl Rack {
     }
 
     fn vacate(&self, leaving: Leaving) -> Option<Vacated> {
-        self.stow();
+        self.flush_hot();
         let epoch = self.epoch.replace(NEVER);
         let pool = self.pool.take()?;
         let mut depot = pool.depot();
         let gone = depot.dismiss(self, epoch, leaving);
         let is_closed = depot.is_closed();
         drop(depot);
+        // Of its slots, too, of which others may wait to hear.
+        pool.notify_freed();
         self.leased.set(0);
         Some(Vacated { pool, gone, is_closed })
     }
 }
 
-/// Sets a lane that is known to be empty: there is nothing to be dropped.
+/// Sets a list that is known to be empty: there is nothing to be dropped.
 #[inline(always)]
-fn set(lane: &Cell<Option<Box<Block>>>, blocks: Option<Box<Block>>) {
-    mem::forget(lane.replace(blocks));
+fn set(list: &Cell<Option<Box<Block>>>, blocks: Option<Box<Block>>) {
+    mem::forget(list.replace(blocks));
 }
 
 #[cfg(all(test, feature = "host", not(model)))]
@@ -348,7 +350,7 @@ mod tests {
     /// With the depot's lock taken by somebody else: the next is asked for, then the one before freed, in
     /// sizes that change.
     #[test]
-    fn what_a_lane_has_room_for_needs_no_lock() {
+    fn what_a_list_has_room_for_needs_no_lock() {
         let device = HostDevice::new();
         let stream = device.create_stream().expect("a stream");
         let pool = Pool::builder(&device).build().expect("good settings");
@@ -375,7 +377,7 @@ mod tests {
             }
         });
         is_warm.recv().expect("it works");
-        let depot = pool.handle.shared.depot();
+        let depot = pool.handle.core.depot();
         go.send(()).expect("it listens");
         let outcome = is_done.recv_timeout(Duration::from_secs(60));
         drop(depot);

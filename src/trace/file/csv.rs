@@ -1,18 +1,12 @@
-//! A line of a trace and the event it means.
+//! Parsing one line of a trace.
 
 use super::error::Fault;
 use super::event::{Event, Op};
 
-/// The columns, and the first line of files of earlier versions, which have no last line.
-pub(crate) const HEADER: &str = "op,id,size,stream,t_us";
-
-/// The first line of files whose last line counts their events.
-pub(crate) const NEW_HEADER: &str = "op,id,size,stream,t_us,v2";
-
 /// The operation of the last line: `end,EVENTS,CHECKSUM,0,0`.
 pub(crate) const END: &[u8] = b"end,";
 
-/// What is wrong, and with which field.
+/// The fault and its field.
 pub(crate) type Wrong = (&'static str, Fault);
 
 /// Reads one line that is not the header.

@@ -1,4 +1,4 @@
-//! What in a trace contradicts itself and is read all the same.
+//! Contradictions in a trace that do not prevent reading it.
 
 use super::place::Place;
 use std::fmt;
@@ -10,13 +10,13 @@ use std::fmt;
 pub enum Doubt {
     /// A file of this crate's format without its last line.
     #[error(
-        "the file has no last line that counts its events, as files of earlier versions; a cut at the end of a line cannot be \
-         noticed. Write it again with `vrampool trace convert`"
+        "the file has no last line with the number of events, as files of earlier versions; truncation at the end of a line is not \
+         detected. Write it again with `vrampool trace convert`"
     )]
     Uncounted,
     /// A free of an address that was freed before and not allocated since.
     #[error(
-        "{address:#x} is freed a second time; this free is left out. Record all allocations of one device"
+        "{address:#x} is freed a second time; this free is ignored. Record all allocations of one device"
     )]
     FreedTwice {
         /// The address.
@@ -24,7 +24,7 @@ pub enum Doubt {
     },
     /// Two live allocations have bytes in common.
     #[error(
-        "the {size} bytes at {address:#x} overlap live ones at {other:#x}; both are kept. Record one device alone"
+        "the {size} bytes at {address:#x} overlap a live allocation at {other:#x}; both are kept. Record only one device"
     )]
     Overlap {
         /// The address of the later allocation.
@@ -36,7 +36,7 @@ pub enum Doubt {
     },
     /// A free whose size is not that of its allocation.
     #[error(
-        "the free of {address:#x} has {freed} bytes and its allocation {allocated}; the allocation's are kept"
+        "the free of {address:#x} has {freed} bytes, but its allocation {allocated}; the size of the allocation is kept"
     )]
     OtherSize {
         /// The address.
@@ -47,17 +47,17 @@ pub enum Doubt {
         freed: u64,
     },
     /// A time before that of the event before, by the same clock.
-    #[error("the time is {by_us} µs before that of the event before; the order of the file is kept")]
+    #[error("the time is {by_us} µs before that of the previous event; the order of the file is kept")]
     TimeGoesBack {
         /// Microseconds.
         by_us: u64,
     },
     /// An event of a snapshot with an action that no known version writes.
-    #[error("the event has an unknown `action`; it is left out")]
+    #[error("the event has an unknown `action`; it is ignored")]
     UnknownAction,
     /// A block that is live in a snapshot's segments and freed in its history.
     #[error(
-        "the block at {address:#x} is live in the segments and freed in the history; the history is believed"
+        "the block at {address:#x} is live in the segments but freed in the history; the history takes precedence"
     )]
     FreedAndLive {
         /// The address.
@@ -77,7 +77,7 @@ pub struct Warning {
     pub device: Option<u32>,
     /// The event of the device's history, from 0.
     pub event: Option<u32>,
-    /// How many there are of its kind.
+    /// Number of doubts of this kind.
     pub count: u64,
 }
 

@@ -1,17 +1,14 @@
-//! Why a trace could not be read.
+//! Errors of reading a trace.
 
-use super::csv::{HEADER, NEW_HEADER};
+use super::bounds::{HEADER, MAX_LINE, MAX_STREAMS, NEW_HEADER, RMM_HEADER};
 use super::doubt::Doubt;
 use super::format::Format;
-use super::import::RMM_HEADER;
-use super::ledger::MAX_STREAMS;
-use super::lines::MAX_LINE;
 use super::place::Place;
 use crate::output::shown;
 use std::fmt;
 use std::io;
 
-/// Why a trace could not be read: where, and what to do.
+/// An error of reading a trace: the position, the fault, and the action to take.
 ///
 /// ```
 /// use vrampool::trace::{Fault, Trace};
@@ -38,7 +35,7 @@ pub struct TraceError {
     pub event: Option<u32>,
     /// The field; `None` when the fault is not one of a field.
     pub field: Option<&'static str>,
-    /// What is wrong.
+    /// The fault.
     pub fault: Fault,
 }
 
@@ -61,25 +58,25 @@ impl std::error::Error for TraceError {
     }
 }
 
-/// What is wrong with a trace. The text of each says what to do.
+/// A fault of a trace. The text of each states the action to take.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Fault {
     /// The file cannot be opened.
-    #[error("it cannot be opened: {0}; check the path and its permissions")]
+    #[error("the file cannot be opened: {0}; check the path and its permissions")]
     Open(#[source] io::Error),
     /// The file cannot be read.
-    #[error("it cannot be read: {0}; check that it is a file and that its disk is well")]
+    #[error("the file cannot be read: {0}; check that it is a regular file and that its disk has no errors")]
     Read(#[source] io::Error),
     /// The compressed data is damaged, or followed by something else.
-    #[error("its gzip data is damaged: {0}; copy or record it again")]
+    #[error("the gzip data is damaged: {0}; copy or record it again")]
     Gzip(#[source] io::Error),
     /// The content is of no format.
     #[error(
-        "`{found}` begins neither a trace (`{HEADER}`), nor RMM's log (`{RMM_HEADER}`), nor a pickle of PyTorch's; name its format if it is one of these"
+        "`{found}` begins no trace (`{HEADER}`), RMM log (`{RMM_HEADER}`) or PyTorch pickle; name the format if the file is one of these"
     )]
     Unknown {
-        /// What it begins with.
+        /// The beginning of the file.
         found: String,
     },
     /// The first line is not the header.
@@ -91,36 +88,36 @@ pub enum Fault {
         found: String,
     },
     /// A line is too long to be an event.
-    #[error("it is longer than {MAX_LINE} bytes; a line is `{HEADER}` and nothing else")]
+    #[error("the line is longer than {MAX_LINE} bytes; write the five fields `{HEADER}` and nothing else")]
     LineTooLong,
     /// A field is not there.
-    #[error("it is missing; a line has the five fields `{HEADER}`")]
+    #[error("the field is missing; write the five fields `{HEADER}`")]
     Missing,
     /// There are more fields than there should be.
-    #[error("more fields follow it; a line has the five fields `{HEADER}`")]
+    #[error("more fields follow the last one; write only the five fields `{HEADER}`")]
     Extra,
     /// The operation is not one.
-    #[error("`{found}` is no operation; write `a` for an allocation or `f` for a free")]
+    #[error("`{found}` is not an operation; write `a` for an allocation or `f` for a free")]
     UnknownOp {
-        /// What is there.
+        /// The value found.
         found: String,
     },
     /// A number is not one.
-    #[error("`{found}` is no number; write a whole number from 0 to {max}", max = u64::MAX)]
+    #[error("`{found}` is not a number; write a whole number from 0 to {max}", max = u64::MAX)]
     NotANumber {
-        /// What is there.
+        /// The value found.
         found: String,
     },
     /// A number is below 0.
     #[error("`{found}` is negative; write a whole number from 0 to {max}", max = u64::MAX)]
     Negative {
-        /// What is there.
+        /// The value found.
         found: String,
     },
     /// A number is too large for 64 bits.
     #[error("`{found}` is too large; write a whole number from 0 to {max}", max = u64::MAX)]
     TooLarge {
-        /// What is there.
+        /// The value found.
         found: String,
     },
     /// An allocation under an id that is live.
@@ -154,9 +151,7 @@ pub enum Fault {
         freed: u64,
     },
     /// The live bytes are too many for 64 bits.
-    #[error(
-        "{live} bytes are live and {size} more exceed 2^64 - 1; no device has that many, check the sizes"
-    )]
+    #[error("{live} live bytes and {size} more exceed 2^64 - 1; check the sizes")]
     TooMuchLive {
         /// Bytes live.
         live: u64,
@@ -165,29 +160,29 @@ pub enum Fault {
     },
     /// More streams than any program has.
     #[error(
-        "stream {stream} is one more than the {MAX_STREAMS} that are supported; number streams, not events"
+        "stream {stream} exceeds the maximum of {MAX_STREAMS} streams; check that the field numbers streams, not events"
     )]
     TooManyStreams {
         /// The stream.
         stream: u64,
     },
     /// More events than were allowed.
-    #[error("there are more than {max} events; shorten the trace, or raise `max_events` if you trust it")]
+    #[error("the trace has more than {max} events; shorten it, or raise `max_events` if you trust it")]
     TooManyEvents {
         /// The limit.
         max: u32,
     },
     /// A field of RMM's log is not what it should be.
-    #[error("`{found}` is not {expected}; a line of RMM's log is `{RMM_HEADER}`")]
+    #[error("`{found}` is not {expected}; write the fields of an RMM log, `{RMM_HEADER}`")]
     Unexpected {
-        /// What should be there.
+        /// The expected value.
         expected: &'static str,
-        /// What is there.
+        /// The value found.
         found: String,
     },
     /// An allocation at an address where something is live.
     #[error(
-        "something at {address:#x} is live already; record both allocations and frees, of one device alone"
+        "an allocation at {address:#x} is already live; record both allocations and frees, of one device alone"
     )]
     AddressLive {
         /// The address.
@@ -195,17 +190,17 @@ pub enum Fault {
     },
     /// A pickle has an instruction that makes or calls something.
     #[error(
-        "the pickle has instruction {opcode:#04x} ({name}), which is none for plain data, and nothing of a pickle is run; write \
+        "the pickle has instruction {opcode:#04x} ({name}), which is not for plain data; pickles are never executed. Write \
          the snapshot with `torch.cuda.memory._dump_snapshot`"
     )]
     Opcode {
         /// The instruction.
         opcode: u8,
-        /// What Python calls it.
+        /// The name in Python.
         name: &'static str,
     },
     /// A pickle of a protocol that is not known.
-    #[error("the pickle is of protocol {protocol}, and 0 to 5 are read; write it with one of these")]
+    #[error("the pickle has protocol {protocol}; write it with protocol 0 to 5")]
     Protocol {
         /// Its protocol.
         protocol: u8,
@@ -218,7 +213,7 @@ pub enum Fault {
     },
     /// The content does not match the count or the checksum in its last line.
     #[error(
-        "the file is altered: its last line says {counted} events with checksum {sum:#010x}, and there are {found} with \
+        "the file is altered: its last line states {counted} events with checksum {sum:#010x}, but it has {found} with \
          {found_sum:#010x}; copy or write it again. To edit it by hand, make the first line `{HEADER}` and remove the last one"
     )]
     Altered {
@@ -232,23 +227,23 @@ pub enum Fault {
         found_sum: u64,
     },
     /// Something follows the end.
-    #[error("more data follows the end; a file has one trace, write each to a file of its own")]
+    #[error("data follows the end of the trace; write each trace to its own file")]
     Trailing,
     /// Something contradicts itself, and the reader is strict.
-    #[error("{0}; or read it without `strict`")]
+    #[error("{0}; or read the trace without `strict`")]
     Doubtful(Doubt),
     /// A pickle's instructions do not fit each other.
-    #[error("the pickle is damaged: its instructions do not fit each other; copy or write it again")]
+    #[error("the pickle is damaged: its instructions contradict each other; copy or write it again")]
     NotPickled,
     /// A snapshot has more in it than was allowed.
-    #[error("reading the file takes more than {max} bytes of memory; raise `max_events` if you trust it")]
+    #[error("reading the file needs more than {max} bytes of memory; raise `max_events` if you trust it")]
     TooMuchData {
         /// The limit, bytes.
         max: u64,
     },
     /// A small pickle takes much memory.
     #[error(
-        "{read} bytes of the pickle take more than {max} bytes of memory, which no snapshot of PyTorch's does; write it with \
+        "{read} bytes of the pickle need more than {max} bytes of memory, unlike any PyTorch snapshot; write it with \
          `torch.cuda.memory._dump_snapshot`"
     )]
     Exploding {
@@ -259,7 +254,7 @@ pub enum Fault {
     },
     /// The system has no memory.
     #[error(
-        "reading the file takes {bytes} more bytes of memory, which the system does not have; lower `max_events`"
+        "reading the file needs {bytes} more bytes of memory than the system can provide; lower `max_events`"
     )]
     OutOfMemory {
         /// Bytes.
@@ -267,22 +262,24 @@ pub enum Fault {
     },
     /// A snapshot is not as snapshots are.
     #[error(
-        "it is no memory snapshot of PyTorch's: {what}; write it with `torch.cuda.memory._dump_snapshot`"
+        "the file is not a PyTorch memory snapshot: {what}; write it with `torch.cuda.memory._dump_snapshot`"
     )]
     Shape {
-        /// What should be there.
+        /// The expected value.
         what: &'static str,
     },
     /// A snapshot has nothing of the device.
-    #[error("the snapshot has nothing of device {device}; it is one of {devices} devices, counted from 0")]
+    #[error(
+        "the snapshot has no events of device {device}; choose one of its {devices} devices, counted from 0"
+    )]
     NoDevice {
         /// The device.
         device: u64,
-        /// How many devices it has.
+        /// The number of devices.
         devices: u64,
     },
     /// A device was chosen in a file that has none.
-    #[error("device {device} is chosen, and a trace as {format} names no devices; leave the device out")]
+    #[error("device {device} is chosen, but traces as {format} do not name devices; omit the device")]
     DeviceOfNothing {
         /// The device.
         device: u32,
@@ -301,5 +298,12 @@ impl Fault {
     /// Of so many more items.
     pub(crate) fn out_of_memory<T>(items: usize) -> Self {
         Self::OutOfMemory { bytes: (items as u64).saturating_mul(size_of::<T>() as u64) }
+    }
+}
+
+impl Place {
+    pub(crate) fn error(self, trace: String, fault: Fault) -> TraceError {
+        let Self { line, offset, device, event, field } = self;
+        TraceError { trace: trace.into(), line, offset, device, event, field, fault }
     }
 }

@@ -1,6 +1,6 @@
-//! One event of a trace.
+//! An event of a trace.
 
-/// What happened.
+/// The operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Op {
     /// An allocation, `a` in a file.
@@ -13,7 +13,7 @@ pub enum Op {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Event {
-    /// What happened.
+    /// The operation.
     pub op: Op,
     /// To which allocation.
     pub id: u64,

@@ -1,4 +1,4 @@
-//! The formats that traces are read and written in.
+//! The formats of trace files.
 
 use std::fmt;
 use std::path::Path;
@@ -65,7 +65,7 @@ impl FromStr for Format {
 
 /// A word that names no [`Format`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{found}` is no format; write csv, rmm or pytorch")]
+#[error("`{found}` is not a format; write csv, rmm or pytorch")]
 #[non_exhaustive]
 pub struct UnknownFormat {
     /// The word.

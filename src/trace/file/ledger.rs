@@ -1,13 +1,11 @@
-//! What a trace has live while it is read, and so which events make sense.
+//! The live allocations of a trace during reading, which decide whether an event is valid.
 
+use super::bounds::MAX_STREAMS;
 use super::csv::Wrong;
 use super::error::Fault;
 use super::event::{Event, Op};
 // Not a faster hash: ids come from files, and this one's collisions cannot be made on purpose.
 use std::collections::{HashMap, HashSet};
-
-/// The most streams that a trace may have.
-pub const MAX_STREAMS: usize = 1024;
 
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {

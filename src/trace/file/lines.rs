@@ -1,17 +1,15 @@
-//! A trace's lines: bounded, decompressed when they are compressed, without what ends them.
+//! The lines of a trace: bounded in length, decompressed, without line ends.
 
+use super::bounds::MAX_LINE;
 use super::error::Fault;
 use flate2::bufread::MultiGzDecoder;
 use std::io::{self, BufRead, BufReader, Read};
 use std::mem;
 
-/// The most bytes that a line of a trace may have. The longest event has 85.
-pub const MAX_LINE: usize = 256;
-
 /// Bytes by which a format is told.
 const HEAD: u64 = 64;
 
-/// What gzip data begins with.
+/// The magic number of gzip data.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
 /// Reads lines one after the other into the same memory.

@@ -1,5 +1,6 @@
-//! Traces as data and as files: events, formats, what a reader accepts and what a writer keeps. No pool.
+//! Traces as data and as files: events, formats, reading and writing. Independent of pools.
 
+pub(crate) mod bounds;
 pub(in crate::trace) mod csv;
 pub(in crate::trace) mod doubt;
 pub(crate) mod error;

@@ -1,6 +1,6 @@
-//! The devices of a snapshot that were not read.
+//! The devices of a snapshot that a reader skipped.
 
-/// What a snapshot has of devices other than the one that was read. [`Default`] is nothing.
+/// Contents of a snapshot for devices that were not read. [`Default`] means none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct OtherDevices {

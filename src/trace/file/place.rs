@@ -1,6 +1,5 @@
-//! Where in a trace's file something is.
+//! Positions in the file of a trace.
 
-use super::error::{Fault, TraceError};
 use std::fmt;
 
 /// A place in a file: what is known of it.
@@ -11,13 +10,6 @@ pub(crate) struct Place {
     pub(crate) device: Option<u32>,
     pub(crate) event: Option<u32>,
     pub(crate) field: Option<&'static str>,
-}
-
-impl Place {
-    pub(crate) fn error(self, trace: String, fault: Fault) -> TraceError {
-        let Self { line, offset, device, event, field } = self;
-        TraceError { trace: trace.into(), line, offset, device, event, field, fault }
-    }
 }
 
 impl fmt::Display for Place {

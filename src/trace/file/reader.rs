@@ -1,7 +1,8 @@
-//! A trace in memory, and how it is read.
+//! A trace in memory, and its readers.
 
+use super::bounds::{HEADER, NEW_HEADER};
 use super::csv;
-use super::csv::{END, HEADER, NEW_HEADER, Wrong};
+use super::csv::{END, Wrong};
 use super::doubt::{Doubt, Doubts, Warning};
 use super::error::{Fault, TraceError};
 use super::event::{Event, Op};
@@ -32,7 +33,7 @@ pub struct Trace {
     other_devices: OtherDevices,
 }
 
-/// How much a trace may have.
+/// Limits on the size of a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {
@@ -215,7 +216,7 @@ impl Trace {
         self.peak_requested
     }
 
-    /// What it asks for, whatever the streams: to fit size classes to.
+    /// Returns the requests, regardless of streams, for fitting size classes.
     ///
     /// ```
     /// use vrampool::{FittedClasses, trace::Trace};

@@ -1,4 +1,4 @@
-//! What is in a trace, in a few numbers.
+//! The summary of a trace.
 
 use super::event::Op;
 use super::reader::Trace;
@@ -40,7 +40,7 @@ pub struct SizeRange {
     pub from: u64,
     /// The largest.
     pub to: u64,
-    /// How many allocations.
+    /// Number of allocations.
     pub allocations: u64,
     /// Their bytes together.
     pub bytes: u64,

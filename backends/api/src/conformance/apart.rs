@@ -1,4 +1,4 @@
-//! What belongs to another device.
+//! Checks: objects of another device are rejected.
 
 use super::{BYTES, Check, Failure, Outcome, kind, refused};
 use crate::{Backend, BackendError, Region, RegionMut};

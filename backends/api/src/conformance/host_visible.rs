@@ -1,4 +1,4 @@
-//! Memory that the host sees.
+//! Checks of host-visible memory.
 
 use super::{BYTES, Check, Outcome, pattern, read, refused};
 use crate::{Backend, BackendError, Capabilities, MemoryKind, Placement, RegionMut, Usage};

@@ -1,4 +1,4 @@
-//! Lengths that are no multiple of anything.
+//! Checks of odd lengths and offsets.
 
 use super::{Check, Outcome, kind, pattern, read};
 use crate::{Backend, Memory, Region, RegionMut};

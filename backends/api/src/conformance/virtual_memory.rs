@@ -1,6 +1,6 @@
-//! Address space and physical memory apart, and physical memory handed on.
+//! Checks of virtual memory, and of physical memory shared between processes.
 //!
-//! Nothing here touches what is not mapped: on a GPU that can cost the program its context.
+//! No check accesses unmapped memory: on a GPU that can destroy the program's context.
 
 use super::{Check, Outcome, pattern, refused};
 use crate::{

@@ -290,12 +290,7 @@ fn is_of_the_header(driver: &Driver, code: Code) -> bool {
 
 #[test]
 fn random_calls_are_answered_and_leave_nothing() {
-    let Some(simulator) = Simulator::loaded() else {
-        eprintln!(
-            "skipped: the simulated CUDA driver is not loaded (backends/cuda/simulator/run.sh loads it)"
-        );
-        return;
-    };
+    let Some(simulator) = Simulator::or_skip() else { return };
     let driver = Driver::open().expect("it is loaded");
     let seed = std::env::var("VRAMPOOL_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
     assert_eq!(driver.cuInit(0), SUCCESS);

@@ -1,4 +1,4 @@
-//! Memory as the driver has it, and what is done to ranges of it.
+//! Driver allocations, and operations on ranges of them.
 
 use super::{Context, Current, LEGACY_HANDLE, Queue, RawPool};
 use crate::error::{INVALID_VALUE, OUT_OF_MEMORY};

@@ -1,4 +1,4 @@
-//! Devices as the driver lists them.
+//! Listing of devices by the driver.
 
 use super::Library;
 use cudarc::driver::sys;

@@ -1,4 +1,4 @@
-//! Other people's streams and slices, and kernels' arguments: where this crate takes somebody's word.
+//! Foreign streams and slices, and kernel arguments: safety here relies on the caller.
 
 use super::{Allocation, Origin, PER_THREAD_HANDLE, RawEvent, RawPool};
 use crate::device::CudaDevice;
@@ -26,7 +26,7 @@ impl CudaDevice {
     /// what [`CudaStream::cudarc`] returned is used no more. The driver crashes on the handle of a stream
     /// that is destroyed.
     pub unsafe fn wrap_raw_stream(&self, handle: sys::CUstream) -> Result<CudaStream, BackendError> {
-        let context = self.shared().context();
+        let context = self.core().context();
         let library = context.library();
         let _current = context.enter()?;
         if handle as usize > PER_THREAD_HANDLE {
@@ -50,7 +50,7 @@ impl CudaDevice {
         // has. That it exists as long as the result is the caller's promise. Work on it is ordered by events
         // like any other's.
         let stream = unsafe { self.context().wrap_borrowed_stream(handle) };
-        CudaStream::of(self.shared(), stream)
+        CudaStream::of(self.core(), stream)
     }
 }
 
@@ -66,7 +66,7 @@ impl DriverPool {
     pub unsafe fn external(device: &CudaDevice, handle: sys::CUmemoryPool) -> Result<Self, BackendError> {
         driver_pool::device_number(device)?;
         // SAFETY: the caller's promise; memory keeps the pool's handle here, and so what it was promised for.
-        let raw = unsafe { RawPool::external(device.shared().context(), handle) };
+        let raw = unsafe { RawPool::external(device.core().context(), handle) };
         Self::of(device, raw)
     }
 }
@@ -82,7 +82,7 @@ impl CudaMemory {
         device: &CudaDevice,
         slice: CudaSlice<T>,
     ) -> Result<Self, (BackendError, CudaSlice<T>)> {
-        let context = device.shared().context();
+        let context = device.core().context();
         let bytes = slice.num_bytes() as u64;
         let ready = if !context.is_same(slice.context()) {
             Err(BackendError::invalid("slice", "it is one of another context"))
@@ -115,7 +115,7 @@ impl CudaMemory {
     ) -> Result<CudaSlice<T>, (BackendError, Self)> {
         let size = size_of::<T>();
         let whole = |bytes: u64| usize::try_from(bytes).ok().filter(|bytes| bytes.is_multiple_of(size));
-        let context = stream.shared().context();
+        let context = stream.core().context();
         let bytes = match whole(self.len()).filter(|_| size > 0 && align_of::<T>() <= 256) {
             Some(bytes) => bytes,
             None => {

@@ -1,4 +1,4 @@
-//! Pools of memory that the driver keeps (`CUmemoryPool`).
+//! Memory pools of the driver (`CUmemoryPool`).
 
 use super::Context;
 use crate::error::OUT_OF_MEMORY;

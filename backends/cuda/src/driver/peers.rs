@@ -18,7 +18,7 @@ impl Context {
             return Vec::new();
         }
         let device = |ordinal| RawDevice::at(self.library, ordinal).ok().map(RawDevice::handle);
-        let Some(own) = device(self.shared.ordinal()) else { return Vec::new() };
+        let Some(own) = device(self.core.ordinal()) else { return Vec::new() };
         let reaches = |&peer: &c_int| {
             let mut can = 0;
             // SAFETY: two devices that the driver lists; the call writes one number to `can`, which lives

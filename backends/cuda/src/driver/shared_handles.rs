@@ -1,4 +1,4 @@
-//! Physical memory as a handle for another process.
+//! Handles that share physical memory with another process.
 
 use super::virtual_memory::Location;
 use super::{Context, RawPhysical};

@@ -1,4 +1,4 @@
-//! Kernels that tests need of a device: a pattern, a count of its mismatches, and a delay.
+//! Kernels for tests: writing a pattern, counting mismatches, and a delay.
 
 use super::{Context, Cover};
 use crate::device::CudaDevice;
@@ -47,7 +47,7 @@ impl TestKernels {
     /// # Errors
     /// What the driver reports.
     pub fn load(device: &CudaDevice) -> Result<Self, BackendError> {
-        let context = device.shared().context();
+        let context = device.core().context();
         let _current = context.enter()?;
         let failed = |call, error| from_cudarc(context.library(), call, error);
         let module = context.cudarc().load_module(PTX.into());

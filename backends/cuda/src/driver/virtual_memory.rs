@@ -1,4 +1,4 @@
-//! Address space and physical memory apart, as the driver has them.
+//! Virtual memory of the driver.
 
 use super::shared_handles::handle_type;
 use super::{Allocation, Context, Current, Origin};

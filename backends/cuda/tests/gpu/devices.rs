@@ -1,6 +1,6 @@
 //! Devices by number and name, one handle to each, and several at once.
 
-use crate::{BYTES, fill, memory, read, require};
+use crate::{BYTES, fill, first_device, memory, read};
 use vrampool_cuda::cudarc::driver::{CudaContext, result, sys};
 use vrampool_cuda::{
     Backend, BackendError, Capabilities, CudaDevice, DeviceKind, Placement, RegionMut, list,
@@ -8,7 +8,7 @@ use vrampool_cuda::{
 
 #[test]
 fn a_device_is_found_by_number_and_by_uuid() {
-    let Some(device) = require::device() else { return };
+    let Some(device) = first_device() else { return };
     let listed = &list().expect("a list")[0];
     assert_eq!((listed.ordinal, listed.uuid), (0, device.uuid()));
     let uuid = listed.uuid.to_string();
@@ -28,7 +28,7 @@ fn a_device_is_found_by_number_and_by_uuid() {
 
 #[test]
 fn what_it_is_is_what_the_driver_says() {
-    let Some(device) = require::device() else { return };
+    let Some(device) = first_device() else { return };
     let properties = device.properties();
     assert_eq!(properties.backend, "cuda");
     assert_eq!(properties.kind == DeviceKind::Integrated, list().expect("a list")[0].integrated);
@@ -40,7 +40,7 @@ fn what_it_is_is_what_the_driver_says() {
 
 #[test]
 fn opening_a_device_again_gives_the_same_device() {
-    let Some(device) = require::device() else { return };
+    let Some(device) = first_device() else { return };
     let again = CudaDevice::open(0).expect("a device");
     let wrapped = CudaDevice::from_context(CudaContext::new(0).expect("a context")).expect("a device");
     assert!(device.id() == again.id() && device.id() == wrapped.id());
@@ -74,7 +74,7 @@ fn other_context() -> Option<std::sync::Arc<CudaContext>> {
 
 #[test]
 fn a_context_beside_the_primary_one_is_a_device_of_its_own() {
-    let Some(primary) = require::device() else { return };
+    let Some(primary) = first_device() else { return };
     let Some(context) = other_context() else {
         eprintln!("skipped: this driver creates no contexts in the old way");
         return;
@@ -115,7 +115,7 @@ fn a_context_beside_the_primary_one_is_a_device_of_its_own() {
 
 #[test]
 fn a_call_leaves_the_threads_context_as_it_was() {
-    let Some(device) = require::device() else { return };
+    let Some(device) = first_device() else { return };
     let current = || result::ctx::get_current().expect("a context or none");
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -136,7 +136,7 @@ fn a_call_leaves_the_threads_context_as_it_was() {
 
 #[test]
 fn two_devices_work_side_by_side() {
-    let Some(one) = require::device() else { return };
+    let Some(one) = first_device() else { return };
     let Ok(two) = CudaDevice::open(1) else {
         eprintln!("skipped: there is one device");
         return;

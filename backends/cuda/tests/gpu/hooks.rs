@@ -1,6 +1,6 @@
 //! A driver's pool calls hooks, which CuPy's does not.
 
-use crate::require;
+use crate::first_device;
 use std::sync::{Arc, Mutex};
 use vrampool_cuda::{
     Backend, BackendError, CudaDevice, DriverPool, Hook, HookEvent, Limit, Memory, Outcome, PoolHandle,
@@ -64,7 +64,7 @@ fn hooked(device: &CudaDevice) -> (DriverPool, Arc<Recorder>) {
 
 #[test]
 fn a_drivers_pool_tells_of_requests_allocations_and_frees() {
-    let Some(device) = require::device() else { return };
+    let Some(device) = first_device() else { return };
     let stream = device.create_stream().expect("a stream");
     let (pool, recorder) = hooked(&device);
     let line = line!() + 1;
@@ -100,7 +100,7 @@ fn a_drivers_pool_tells_of_requests_allocations_and_frees() {
 
 #[test]
 fn a_request_that_fails_is_told_and_names_are_unique() {
-    let Some(device) = require::device() else { return };
+    let Some(device) = first_device() else { return };
     let stream = device.create_stream().expect("a stream");
     let (pool, recorder) = hooked(&device);
     pool.set_limit(Limit::Bytes(512)).expect("a limit");

@@ -1,8 +1,5 @@
 //! What a GPU does beyond conformance. Every test is skipped, and says so, where there is none.
 
-#[path = "../require/mod.rs"]
-mod require;
-
 mod devices;
 mod hooks;
 mod kernels;
@@ -15,9 +12,15 @@ mod views;
 mod virtual_memory;
 
 use vrampool_cuda::{Backend, CudaDevice, CudaMemory, CudaStream, Placement, Region, RegionMut};
+use vrampool_test_support::require;
 
 /// A few tens of KiB: enough that a copy takes a while, little enough that a test of many rounds does not.
 const BYTES: u64 = 64 * 1024;
+
+/// Returns the first device, or skips the test without one.
+fn first_device() -> Option<CudaDevice> {
+    require("cuda", || CudaDevice::open(0))
+}
 
 fn memory(device: &CudaDevice) -> CudaMemory {
     device.allocate(BYTES, Placement::Device.into()).expect("memory")

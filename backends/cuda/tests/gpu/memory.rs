@@ -1,7 +1,7 @@
 //! Kinds of memory, what the host may do with them, and when they are freed.
 
 use crate::kernels::Kernels;
-use crate::{BYTES, copy, fill, memory, read, require};
+use crate::{BYTES, copy, fill, first_device, memory, read};
 use std::time::Duration;
 use vrampool_cuda::{
     Backend, BackendError, Capabilities, CudaDevice, CudaMemory, Memory, MemoryKind, Placement, Region,
@@ -20,7 +20,7 @@ fn kinds(device: &CudaDevice) -> Vec<MemoryKind> {
 
 #[test]
 fn every_kind_is_filled_copied_and_read() {
-    let Some(device) = require::device() else { return };
+    let Some(device) = first_device() else { return };
     let stream = device.create_stream().expect("a stream");
     let pattern: Vec<u8> = (0..BYTES).map(|i| (i * 7 + (i >> 8)) as u8).collect();
     for from in kinds(&device) {
@@ -39,7 +39,7 @@ fn every_kind_is_filled_copied_and_read() {
 
 #[test]
 fn the_host_reads_and_writes_what_it_can_see() {
-    let Some(device) = require::device() else { return };
+    let Some(device) = first_device() else { return };
     let stream = device.create_stream().expect("a stream");
     for kind in kinds(&device) {
         let memory = device.allocate(BYTES, kind).expect("memory");
@@ -64,7 +64,7 @@ fn the_host_reads_and_writes_what_it_can_see() {
 /// slice of it.
 #[test]
 fn borrowed_memory_of_the_host_is_done_with_when_the_call_returns() {
-    let Some(device) = require::device() else { return };
+    let Some(device) = first_device() else { return };
     let kernels = Kernels::new(&device);
     let stream = device.create_stream().expect("a stream");
     let memory = memory(&device);
@@ -85,7 +85,7 @@ fn borrowed_memory_of_the_host_is_done_with_when_the_call_returns() {
 
 #[test]
 fn sizes_that_cannot_be_are_typed_errors() {
-    let Some(device) = require::device() else { return };
+    let Some(device) = first_device() else { return };
     for kind in kinds(&device) {
         for bytes in [u64::MAX, u64::MAX / 2, 1 << 60, 1 << 50] {
             let error = device.allocate(bytes, kind).expect_err("there is no such memory");
@@ -102,7 +102,7 @@ fn sizes_that_cannot_be_are_typed_errors() {
 
 #[test]
 fn empty_ranges_are_no_work() {
-    let Some(device) = require::device() else { return };
+    let Some(device) = first_device() else { return };
     let stream = device.create_stream().expect("a stream");
     let (one, two) = (memory(&device), memory(&device));
     let none = |memory| Region::new(memory, BYTES, 0, &stream).expect("an empty range");
@@ -115,7 +115,7 @@ fn empty_ranges_are_no_work() {
 
 #[test]
 fn memory_is_allocated_and_dropped_on_many_threads_at_once() {
-    let Some(device) = require::device() else { return };
+    let Some(device) = first_device() else { return };
     std::thread::scope(|scope| {
         for thread in 0..8u8 {
             let device = &device;

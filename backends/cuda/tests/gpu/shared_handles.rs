@@ -1,7 +1,7 @@
 //! Memory that leaves this program, and comes back.
 #![cfg(unix)]
 
-use crate::require;
+use crate::first_device;
 use crate::virtual_memory::{all, kind};
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Command, Stdio};
@@ -15,7 +15,7 @@ const PAGES: u64 = 3;
 
 /// A device that makes handles of this kind, and the size that is shared.
 fn device(kind: ShareableKind) -> Option<(CudaDevice, u64)> {
-    let device = require::device()?;
+    let device = first_device()?;
     let Some(handles) = device.shared_handles() else {
         eprintln!("skipped: the device shares no memory");
         return None;
@@ -129,7 +129,7 @@ fn what_is_no_handle_to_so_much_is_refused() {
 
 #[test]
 fn kinds_of_handle_are_what_really_works() {
-    let Some(device) = require::device() else { return };
+    let Some(device) = first_device() else { return };
     let Some(handles) = device.shared_handles() else {
         eprintln!("skipped: the device shares no memory");
         return;

@@ -1,11 +1,11 @@
 //! Memory out of `cudarc`'s slices and into them, freed once.
 
-use crate::{BYTES, memory, read, require};
+use crate::{BYTES, first_device, memory, read};
 use vrampool_cuda::{Backend, BackendError, CudaMemory, Memory, Placement, RegionMut};
 
 #[test]
 fn a_slice_becomes_memory_and_a_slice_again() {
-    let Some(device) = require::device() else { return };
+    let Some(device) = first_device() else { return };
     let stream = device.create_stream().expect("a stream");
     let numbers: Vec<u32> = (0..10_000).collect();
     for _ in 0..20 {
@@ -26,7 +26,7 @@ fn a_slice_becomes_memory_and_a_slice_again() {
 
 #[test]
 fn memory_of_the_driver_becomes_a_slice() {
-    let Some(device) = require::device() else { return };
+    let Some(device) = first_device() else { return };
     let stream = device.create_stream().expect("a stream");
     for _ in 0..20 {
         let memory = memory(&device);
@@ -41,7 +41,7 @@ fn memory_of_the_driver_becomes_a_slice() {
 
 #[test]
 fn what_cannot_become_a_slice_comes_back_as_it_was() {
-    let Some(device) = require::device() else { return };
+    let Some(device) = first_device() else { return };
     let stream = device.create_stream().expect("a stream");
     let refused =
         |error: &BackendError| assert!(matches!(error, BackendError::InvalidArgument { .. }), "{error}");

@@ -2,10 +2,13 @@
 //! others.
 
 use crate::kernels::Kernels;
-use crate::{BYTES, copy, fill, memory, read, require};
+use crate::{BYTES, copy, fill, first_device, memory, read};
+use std::cell::RefCell;
 use std::time::Duration;
 use vrampool_cuda::cudarc::driver::{result, sys};
-use vrampool_cuda::{Backend, BackendError, CudaDevice, CudaStream, Event, Region, RegionMut, Stream};
+use vrampool_cuda::{
+    Backend, BackendError, CudaDevice, CudaStream, Event, Region, RegionMut, Stream, StreamScope,
+};
 use vrampool_cuda_simulator_control::Simulator;
 
 const BUSY: Duration = Duration::from_micros(300);
@@ -17,7 +20,7 @@ fn raw(device: &CudaDevice, handle: sys::CUstream) -> CudaStream {
 
 #[test]
 fn a_stream_has_one_id_however_it_is_wrapped() {
-    let Some(device) = require::device() else { return };
+    let Some(device) = first_device() else { return };
     let own = device.create_stream().expect("a stream");
     let theirs = device.context().new_stream().expect("a stream");
     let wrapped = device.wrap_stream(theirs.clone()).expect("a stream");
@@ -46,7 +49,7 @@ fn a_stream_has_one_id_however_it_is_wrapped() {
 
 #[test]
 fn an_id_lives_as_long_as_a_handle() {
-    let Some(device) = require::device() else { return };
+    let Some(device) = first_device() else { return };
     let theirs = device.context().new_stream().expect("a stream");
     let id = device.wrap_stream(theirs.clone()).expect("a stream").id();
     assert_ne!(
@@ -58,7 +61,7 @@ fn an_id_lives_as_long_as_a_handle() {
 
 #[test]
 fn a_raw_stream_that_is_owned_after_all_outlives_its_owner() {
-    let Some(device) = require::device() else { return };
+    let Some(device) = first_device() else { return };
     let theirs = device.context().new_stream().expect("a stream");
     let stream = raw(&device, theirs.cu_stream());
     assert_eq!(device.wrap_stream(theirs).expect("a stream").id(), stream.id());
@@ -69,7 +72,7 @@ fn a_raw_stream_that_is_owned_after_all_outlives_its_owner() {
 
 #[test]
 fn other_peoples_streams_do_work() {
-    let Some(device) = require::device() else { return };
+    let Some(device) = first_device() else { return };
     device.context().bind_to_thread().expect("a context");
     let handle = result::stream::create(result::stream::StreamKind::Default).expect("a stream");
     let streams = [
@@ -115,7 +118,7 @@ fn stale_reads(device: &CudaDevice, rounds: u32, wait: bool) -> u32 {
 
 #[test]
 fn one_event_and_one_wait_order_two_streams_and_nothing_else_does() {
-    let Some(device) = require::device() else { return };
+    let Some(device) = first_device() else { return };
     assert_eq!(stale_reads(&device, 1000, true), 0, "a stream ran ahead of the event that it waits for");
     let simulator = Simulator::loaded().map(Simulator::expect_reports);
     let stale = stale_reads(&device, 100, false);
@@ -128,7 +131,7 @@ fn one_event_and_one_wait_order_two_streams_and_nothing_else_does() {
 
 #[test]
 fn an_event_that_is_used_again_does_not_move_what_waits_for_it() {
-    let Some(device) = require::device() else { return };
+    let Some(device) = first_device() else { return };
     let kernels = Kernels::new(&device);
     let [one, two, three] = std::array::from_fn(|_| device.create_stream().expect("a stream"));
     for round in 0..100 {
@@ -149,7 +152,7 @@ fn an_event_that_is_used_again_does_not_move_what_waits_for_it() {
 
 #[test]
 fn a_threads_own_stream_keeps_its_order_on_other_threads() {
-    let Some(device) = require::device() else { return };
+    let Some(device) = first_device() else { return };
     let kernels = Kernels::new(&device);
     let mine = device.per_thread_stream().expect("a stream");
     let other = device.create_stream().expect("a stream");
@@ -181,7 +184,7 @@ fn a_threads_own_stream_keeps_its_order_on_other_threads() {
 
 #[test]
 fn a_stream_that_is_destroyed_is_retired_before() {
-    let Some(device) = require::device() else { return };
+    let Some(device) = first_device() else { return };
     let kernels = Kernels::new(&device);
     device.context().bind_to_thread().expect("a context");
     let handle = result::stream::create(result::stream::StreamKind::NonBlocking).expect("a stream");
@@ -217,4 +220,29 @@ fn a_stream_that_is_destroyed_is_retired_before() {
     drop(wrapped);
     // SAFETY: it was created above, and no handle to it is left.
     unsafe { result::stream::destroy(next) }.expect("it was there");
+}
+
+thread_local! {
+    static KEPT: RefCell<Option<StreamScope>> = const { RefCell::new(None) };
+}
+
+#[test]
+fn a_scope_that_outlives_its_threads_variables_ends_without_them() {
+    let Some(device) = first_device() else { return };
+    let stream = device.create_stream().expect("a stream");
+    for forgotten in [false, true] {
+        let (device, stream) = (device.clone(), stream.clone());
+        let thread = std::thread::spawn(move || {
+            // Before the first stream is entered: so it is destroyed after what the library has of the thread.
+            KEPT.set(None);
+            let scope = stream.enter();
+            assert_eq!(device.current_stream().expect("a stream").id(), stream.id());
+            match forgotten {
+                true => std::mem::forget(scope),
+                false => KEPT.set(Some(scope)),
+            }
+        });
+        thread.join().expect("no panic");
+    }
+    assert_ne!(device.current_stream().expect("a stream").id(), stream.id(), "it was another thread's");
 }

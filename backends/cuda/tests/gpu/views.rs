@@ -1,7 +1,7 @@
 //! Regions as typed views: in kernels, in `cudarc`'s copies, on the right stream and on another.
 
 use crate::kernels::Kernels;
-use crate::{BYTES, memory, require};
+use crate::{BYTES, first_device, memory};
 use std::time::Duration;
 use vrampool_cuda::cudarc::driver::{DevicePtr, DeviceSlice, LaunchConfig, PushKernelArg};
 use vrampool_cuda::cudarc::nvrtc;
@@ -11,7 +11,7 @@ const COUNT: usize = (BYTES / 4) as usize;
 
 #[test]
 fn a_kernel_reads_and_writes_views() {
-    let Some(device) = require::device() else { return };
+    let Some(device) = first_device() else { return };
     let kernels = Kernels::new(&device);
     let stream = device.create_stream().expect("a stream");
     for placement in [Placement::Device, Placement::HostVisible, Placement::Managed] {
@@ -33,7 +33,7 @@ fn a_kernel_reads_and_writes_views() {
 
 #[test]
 fn a_view_of_a_part_starts_where_the_part_does() {
-    let Some(device) = require::device() else { return };
+    let Some(device) = first_device() else { return };
     let stream = device.create_stream().expect("a stream");
     let memory = memory(&device);
     let part = Region::new(&memory, 512, 1024, &stream).expect("a region");
@@ -47,7 +47,7 @@ fn a_view_of_a_part_starts_where_the_part_does() {
 
 #[test]
 fn what_cannot_be_viewed_is_refused() {
-    let Some(device) = require::device() else { return };
+    let Some(device) = first_device() else { return };
     let (stream, other) =
         (device.create_stream().expect("a stream"), device.create_stream().expect("a stream"));
     let memory = memory(&device);
@@ -68,7 +68,7 @@ fn what_cannot_be_viewed_is_refused() {
 
 #[test]
 fn a_library_that_uses_another_stream_comes_after_the_views_own() {
-    let Some(device) = require::device() else { return };
+    let Some(device) = first_device() else { return };
     let kernels = Kernels::new(&device);
     let (stream, other) =
         (device.create_stream().expect("a stream"), device.create_stream().expect("a stream"));
@@ -83,7 +83,7 @@ fn a_library_that_uses_another_stream_comes_after_the_views_own() {
 
 #[test]
 fn a_kernel_compiled_at_run_time_takes_views() {
-    let Some(device) = require::device() else { return };
+    let Some(device) = first_device() else { return };
     // `cudarc` panics where the compiler's library is missing.
     let names = ["libnvrtc.so", "libnvrtc.so.13", "libnvrtc.so.12"];
     // SAFETY: NVIDIA's library, found by the system under its name; its initialisers ask for nothing.

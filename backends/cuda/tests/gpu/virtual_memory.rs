@@ -1,7 +1,7 @@
 //! Addresses and memory apart: what is mapped where, seen from copies and kernels, and what is refused.
 
+use crate::first_device;
 use crate::kernels::Kernels;
-use crate::require;
 use vrampool_cuda::cudarc::driver::result;
 use vrampool_cuda::{
     Backend, BackendError, Capabilities, CudaDevice, CudaMemory, CudaStream, Memory, MemoryKind, Physical,
@@ -14,7 +14,7 @@ pub(crate) fn kind() -> MemoryKind {
 
 /// A device with virtual memory, and its granularity. Another is skipped, and says so, unless it is required.
 pub(crate) fn device() -> Option<(CudaDevice, u64)> {
-    let device = require::device()?;
+    let device = first_device()?;
     let granularity = match device.virtual_memory() {
         Some(memory) => memory.granularity(kind()).expect("a granularity"),
         None => {
@@ -307,7 +307,7 @@ fn a_second_device_is_given_access_and_has_memory_of_its_own() {
 
 #[test]
 fn the_context_is_made_current_and_stays() {
-    let Some(device) = require::device() else { return };
+    let Some(device) = first_device() else { return };
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for _ in 0..2 {

@@ -1,4 +1,4 @@
-//! Bytes of their own: a slot of a slab, or a mapping.
+//! A block of bytes: a slot of a slab, or a mapping.
 
 use super::ranges::Range;
 use super::slabs::{MAP_FROM, Slabs, Slot};

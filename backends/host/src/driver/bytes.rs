@@ -1,4 +1,4 @@
-//! What a memory's bytes are, and ranges of them.
+//! The bytes of a memory, and ranges of them.
 
 use super::block::Block;
 use super::claims::Place;

@@ -1,4 +1,4 @@
-//! Who touches which bytes at this moment.
+//! The table of byte ranges in use.
 
 use super::bytes::Span;
 use parking_lot::{Condvar, Mutex, MutexGuard};

@@ -1,4 +1,4 @@
-//! No reservations: this system has no memory behind a descriptor that the crate knows how to map.
+//! Reservations on systems without support for them: every call fails.
 
 use super::claims::Place;
 use std::ops::Range;

@@ -1,4 +1,4 @@
-//! Address space that blocks had, for the next blocks of the same sizes.
+//! Reuse of the address space of freed blocks for blocks of the same size.
 //!
 //! A mapping's end and the next one's beginning cost the system several microseconds, most of them for its
 //! own books of who has which addresses. Taking the memory back and leaving the addresses changes nothing in

@@ -1,13 +1,12 @@
-//! Memory as the driver has it, and what is done to ranges of it.
+//! Driver allocations, and operations on ranges of them.
 
 use super::host_side::HostSide;
 use super::{Context, Handle, Queue, RawEvent, device::info, device::number};
-use crate::account::Charge;
 use crate::error::{OUT_OF_RESOURCES, check, check_allocation, lost};
 use opencl_sys as cl;
 use parking_lot::Mutex;
 use std::ffi::c_void;
-use vrampool_backend::{BackendError, fork};
+use vrampool_backend::{BackendError, Charge, fork};
 
 /// What kernels do with a buffer.
 pub(crate) const KERNEL: cl::cl_mem_flags =
@@ -37,7 +36,7 @@ pub(crate) struct Allocation {
     buffer: Handle,
     bytes: u64,
     /// The host's and the device's address of shared memory.
-    shared: Option<Shared>,
+    shared: Option<SvmPointer>,
     /// Held while the host reads or writes the bytes, so that two threads of it never do at once.
     pub(super) host_side: Mutex<HostSide>,
     pub(super) context: Context,
@@ -45,7 +44,7 @@ pub(crate) struct Allocation {
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Shared {
+pub(super) struct SvmPointer {
     pub(super) address: Handle,
     /// Whether host and device may use it without mapping.
     pub(super) fine: bool,
@@ -106,7 +105,7 @@ impl Context {
                 let address = self
                     .allocate_shared(size, flags)
                     .ok_or(BackendError::OutOfMemory { requested: bytes, free })?;
-                (flags & KERNEL | cl::CL_MEM_USE_HOST_PTR, Some(Shared { address, fine }))
+                (flags & KERNEL | cl::CL_MEM_USE_HOST_PTR, Some(SvmPointer { address, fine }))
             }
         };
         let (mut code, storage) = (0, shared.map_or(std::ptr::null_mut(), |shared| shared.address.raw()));
@@ -313,7 +312,7 @@ impl Allocation {
         self.buffer
     }
 
-    pub(super) fn shared(&self) -> Option<Shared> {
+    pub(super) fn shared(&self) -> Option<SvmPointer> {
         self.shared
     }
 

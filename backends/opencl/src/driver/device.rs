@@ -1,4 +1,4 @@
-//! Platforms and devices as the driver lists them.
+//! Listing of platforms and devices by the driver.
 
 use super::{Handle, Library, library::unavailable};
 use crate::error::{DEVICE_NOT_FOUND, PLATFORM_NOT_FOUND, check};

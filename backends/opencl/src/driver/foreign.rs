@@ -1,4 +1,4 @@
-//! Other people's contexts and queues: where this crate takes somebody's word.
+//! Foreign contexts and queues: safety here relies on the caller.
 
 use super::device::{handles, info, number};
 use super::{Context, Handle, Library, Queue, RawDevice};
@@ -55,7 +55,7 @@ impl OpenClDevice {
     /// # Safety
     /// `queue` is the handle of a command queue that exists.
     pub unsafe fn wrap_queue(&self, queue: cl::cl_command_queue) -> Result<OpenClStream, BackendError> {
-        let context = self.shared().context();
+        let context = self.core().context();
         let library = context.library();
         let ask = |what| {
             let answer = info("clGetCommandQueueInfo", |size, place, written| {
@@ -78,6 +78,6 @@ impl OpenClDevice {
         // SAFETY: the caller vouches for the queue.
         check("clRetainCommandQueue", unsafe { (library.core.clRetainCommandQueue)(queue) })?;
         let queue = Queue { library, handle: Handle::of(queue), order, turn: Mutex::new(()) };
-        Ok(OpenClStream::of(self.shared(), queue))
+        Ok(OpenClStream::of(self.core(), queue))
     }
 }

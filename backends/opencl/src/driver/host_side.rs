@@ -1,9 +1,8 @@
-//! How the host gets at memory: by mapping a range for a moment, by a mapping that is kept, or by a shared
-//! address.
+//! Host access to memory: a temporary mapping, a persistent mapping, or a shared address.
 
 use super::{Allocation, Context, Handle, Queue, RawEvent, Span, handles_of};
 use crate::error::check;
-use crate::stream::Mark;
+use crate::stream::StreamPoint;
 use opencl_sys as cl;
 use std::ffi::c_void;
 use vrampool_backend::BackendError;
@@ -92,12 +91,13 @@ impl Allocation {
     /// Takes back a mapping that is kept, behind the work that uses its address. `users` marks that work.
     pub(crate) fn give_to_kernels(
         &self,
-        users: impl FnOnce() -> Result<Vec<Mark>, BackendError>,
+        users: impl FnOnce() -> Result<Vec<StreamPoint>, BackendError>,
     ) -> Result<(), BackendError> {
         let mut side = self.host_side.lock();
         if let HostSide::Mapped(address) = *side {
             let users = users()?;
-            let unmapped = self.unmap(address, &users.iter().filter_map(Mark::event).collect::<Vec<_>>());
+            let unmapped =
+                self.unmap(address, &users.iter().filter_map(StreamPoint::event).collect::<Vec<_>>());
             *side = HostSide::Unmapping(self.context.judged(unmapped)?);
         }
         Ok(())

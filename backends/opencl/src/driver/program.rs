@@ -48,7 +48,7 @@ impl Program {
     /// What the driver reports, with the compiler's log where it refuses the source.
     pub fn build(device: &OpenClDevice, source: &str, options: &CStr) -> Result<Self, BackendError> {
         fork::check()?;
-        let context = device.shared().context();
+        let context = device.core().context();
         let core = &context.library().core;
         let (text, size, mut code) = (source.as_ptr().cast::<c_char>(), source.len(), 0);
         // SAFETY: the context is alive; one text of `size` bytes is given; the call writes one number to
@@ -201,7 +201,7 @@ impl Kernel {
         arguments: &Arguments<'_>,
     ) -> Result<(), BackendError> {
         fork::check()?;
-        if !self.context.is_same(stream.shared().context()) {
+        if !self.context.is_same(stream.core().context()) {
             return Err(BackendError::invalid("stream", "it is one of another device than the kernel"));
         }
         let across = grid.groups.checked_mul(grid.group[0]);

@@ -1,4 +1,4 @@
-//! Kernels that tests need of a device: a pattern, and a count of its mismatches.
+//! Kernels for tests: writing a pattern and counting mismatches.
 
 use super::program::{Arguments, Grid, Kernel, Program};
 use crate::device::OpenClDevice;

@@ -1,6 +1,6 @@
 //! Programs that this crate compiles, and launches of their kernels.
 
-use crate::require;
+use crate::all_devices;
 use vrampool_opencl::opencl_sys::{CL_DEVICE_MAX_WORK_GROUP_SIZE, CL_DEVICE_NAME};
 use vrampool_opencl::{
     Arguments, Backend, BackendError, Grid, OpenClDevice, Placement, Program, Region, RegionMut,
@@ -17,7 +17,7 @@ __kernel void scale(REGION(from), float by, REGION(to), ulong count) {
 
 #[test]
 fn a_kernel_takes_views_wherever_they_lie_and_comes_in_order() {
-    for device in require::devices() {
+    for device in all_devices() {
         let scale = Program::build(&device, SOURCE, c"").and_then(|program| program.kernel(c"scale"));
         let scale = scale.expect("a kernel");
         let stream = device.create_stream().expect("a stream");
@@ -44,7 +44,7 @@ fn a_kernel_takes_views_wherever_they_lie_and_comes_in_order() {
 
 #[test]
 fn what_is_wrong_is_an_error() {
-    for device in require::devices() {
+    for device in all_devices() {
         let broken = Program::build(&device, "__kernel void broken() { nonsense; }", c"");
         let error = broken.expect_err("it does not compile").to_string();
         assert!(error.contains("nonsense"), "the compiler's log: {error}");
@@ -79,7 +79,7 @@ fn what_is_wrong_is_an_error() {
 
 #[test]
 fn a_number_of_the_device_is_told_and_a_text_is_refused() {
-    for device in require::devices() {
+    for device in all_devices() {
         assert!(device.info(CL_DEVICE_MAX_WORK_GROUP_SIZE).expect("a number") > 0);
         let error = device.info(CL_DEVICE_NAME).expect_err("a text");
         assert!(matches!(error, BackendError::InvalidArgument { .. }), "{error}");

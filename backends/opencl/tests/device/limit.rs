@@ -1,11 +1,11 @@
 //! Out of memory, by a limit: exact, typed, and over when memory is given back.
 
-use crate::{BYTES, fill, read, require, settled};
+use crate::{BYTES, all_devices, fill, read, settled};
 use vrampool_opencl::{Backend, BackendError, DeviceKind, Memory, OpenClDevice, Placement};
 
 #[test]
 fn a_full_device_is_a_typed_error_and_what_is_dropped_comes_back() {
-    for device in require::devices() {
+    for device in all_devices() {
         for kind in [device.properties().kind, DeviceKind::Discrete] {
             let device = OpenClDevice::builder(device.listed().ordinal).limit(4 * BYTES).kind(kind).build();
             let device = device.expect("a device");
@@ -36,7 +36,7 @@ fn a_full_device_is_a_typed_error_and_what_is_dropped_comes_back() {
 
 #[test]
 fn threads_that_fill_a_device_get_all_of_it_and_no_more() {
-    for device in require::devices() {
+    for device in all_devices() {
         let device = OpenClDevice::builder(device.listed().ordinal).limit(10 * BYTES).build();
         let device = device.expect("a device");
         let got: usize = std::thread::scope(|scope| {
@@ -60,7 +60,7 @@ fn threads_that_fill_a_device_get_all_of_it_and_no_more() {
 
 #[test]
 fn a_limit_is_no_more_than_the_device_has() {
-    for device in require::devices() {
+    for device in all_devices() {
         let ordinal = device.listed().ordinal;
         let huge = OpenClDevice::builder(ordinal).limit(u64::MAX).build().expect("a device");
         assert_eq!(huge.memory_info().expect("an answer").total_bytes, device.listed().total_bytes);

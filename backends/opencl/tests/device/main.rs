@@ -1,8 +1,5 @@
 //! What a device of OpenCL does beyond conformance. Every test is skipped, and says so, where there is none.
 
-#[path = "../require/mod.rs"]
-mod require;
-
 #[path = "../programs/mod.rs"]
 mod programs;
 
@@ -14,10 +11,19 @@ mod shared_memory;
 mod test_kernels;
 mod views;
 
-use vrampool_opencl::{Backend, OpenClDevice, OpenClMemory, OpenClStream, Placement, Region, RegionMut};
+use vrampool_opencl::{
+    Backend, OpenClDevice, OpenClMemory, OpenClStream, Placement, Region, RegionMut, list,
+};
+use vrampool_test_support::require;
 
 /// A few tens of KiB: enough that a copy takes a while, little enough that a test of many rounds does not.
 const BYTES: u64 = 64 * 1024;
+
+/// Returns every device, or skips the test without one.
+fn all_devices() -> Vec<OpenClDevice> {
+    let devices = require("opencl", list).unwrap_or_default();
+    devices.iter().map(|device| OpenClDevice::open(device.ordinal).expect("a listed device")).collect()
+}
 
 fn memory(device: &OpenClDevice) -> OpenClMemory {
     device.allocate(BYTES, Placement::Device.into()).expect("memory")

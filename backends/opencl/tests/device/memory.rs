@@ -1,7 +1,7 @@
 //! Where memory is, by what the driver says it was made with; what usages there are; mapping.
 
 use crate::programs::Programs;
-use crate::{BYTES, copy, fill, read, require, settled};
+use crate::{BYTES, all_devices, copy, fill, read, settled};
 use opencl3::memory::{
     CL_MEM_ALLOC_HOST_PTR, CL_MEM_COPY_HOST_PTR, CL_MEM_HOST_NO_ACCESS, CL_MEM_HOST_READ_ONLY,
     CL_MEM_HOST_WRITE_ONLY, CL_MEM_MAP_COUNT, CL_MEM_READ_ONLY, CL_MEM_READ_WRITE, CL_MEM_SVM_ATOMICS,
@@ -30,7 +30,7 @@ fn both_kinds(device: &OpenClDevice) -> [OpenClDevice; 2] {
 
 #[test]
 fn memory_is_the_hosts_where_host_and_device_share_one_and_the_devices_elsewhere() {
-    for device in require::devices() {
+    for device in all_devices() {
         let placement = device.properties().preferred_placement();
         let memory = device.allocate(BYTES, placement.into()).expect("memory");
         let flags = memory.flags().expect("flags");
@@ -49,7 +49,7 @@ fn memory_is_the_hosts_where_host_and_device_share_one_and_the_devices_elsewhere
 #[test]
 fn usages_reach_the_driver_and_nonsense_does_not() {
     const HOST: u64 = CL_MEM_ALLOC_HOST_PTR;
-    for device in require::devices() {
+    for device in all_devices() {
         for (asked, found) in [
             (CL_MEM_READ_WRITE, CL_MEM_READ_WRITE),
             (CL_MEM_READ_ONLY, CL_MEM_READ_ONLY),
@@ -84,7 +84,7 @@ fn usages_reach_the_driver_and_nonsense_does_not() {
 
 #[test]
 fn the_host_keeps_to_what_it_said() {
-    for device in require::devices() {
+    for device in all_devices() {
         let stream = device.create_stream().expect("a stream");
         let mut bytes = vec![0; BYTES as usize];
         let refused = |answer: Result<(), BackendError>| {
@@ -110,7 +110,7 @@ fn the_host_keeps_to_what_it_said() {
 
 #[test]
 fn a_devices_own_memory_is_not_mapped() {
-    for device in require::devices() {
+    for device in all_devices() {
         let memory = of_usage(&device, Placement::Device, 0).expect("memory");
         for answer in [device.write_mapped(&memory, 0, &[1]), device.read_mapped(&memory, 0, &mut [1])] {
             assert!(matches!(answer, Err(BackendError::Unsupported { .. })), "{answer:?}");
@@ -125,7 +125,7 @@ fn a_devices_own_memory_is_not_mapped() {
 /// when it is done.
 #[test]
 fn pinned_memory_is_written_and_copied_again_and_again() {
-    for device in require::devices() {
+    for device in all_devices() {
         for device in both_kinds(&device) {
             let stream = device.create_stream().expect("a stream");
             let (pinned, target) =
@@ -146,7 +146,7 @@ fn pinned_memory_is_written_and_copied_again_and_again() {
 
 #[test]
 fn pinned_memory_may_drop_while_it_is_copied() {
-    for device in require::devices() {
+    for device in all_devices() {
         for device in both_kinds(&device) {
             let programs = Programs::new(&device);
             let (stream, target) = (device.create_stream().expect("a stream"), crate::memory(&device));
@@ -170,7 +170,7 @@ fn pinned_memory_may_drop_while_it_is_copied() {
 #[test]
 fn pinned_memory_serves_kernels_and_ranges_of_it_the_host() {
     let half = BYTES as usize / 2;
-    for device in require::devices() {
+    for device in all_devices() {
         for device in both_kinds(&device) {
             let programs = Programs::new(&device);
             let [one, two] = [0; 2].map(|_| device.create_stream().expect("a stream"));

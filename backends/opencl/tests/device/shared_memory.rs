@@ -1,7 +1,7 @@
 //! Memory whose address host and device share: freed behind the work that uses it, and not before.
 
 use crate::programs::Programs;
-use crate::{BYTES, copy, fill, read, require};
+use crate::{BYTES, all_devices, copy, fill, read};
 use opencl3::command_queue::{
     CL_QUEUE_REFERENCE_COUNT, get_command_queue_info, release_command_queue, retain_command_queue,
 };
@@ -15,7 +15,7 @@ fn shared(device: &OpenClDevice) -> OpenClMemory {
 
 /// Every device that has shared memory, with the program's kernels. One without refuses it by name.
 fn devices() -> Vec<(OpenClDevice, Programs)> {
-    let mut devices = require::devices();
+    let mut devices = all_devices();
     devices.retain(|device| {
         let has = device.properties().capabilities.contains(Capabilities::MANAGED);
         if !has {
@@ -115,7 +115,7 @@ fn a_view_keeps_shared_memory_in_use() {
 #[test]
 fn memory_keeps_no_queue_of_a_stream_that_is_gone() {
     const STREAMS: usize = 300;
-    for device in require::devices() {
+    for device in all_devices() {
         let device = OpenClDevice::builder(device.listed().ordinal).kind(DeviceKind::Discrete).build();
         let device = device.expect("a device");
         let has_shared = device.properties().capabilities.contains(Capabilities::MANAGED);

@@ -1,6 +1,6 @@
 //! The kernels for tests find every wrong byte, on regions anywhere.
 
-use crate::require;
+use crate::all_devices;
 use std::ops::Range;
 use vrampool_opencl::{
     Backend, BackendError, DeviceKind, OpenClDevice, OpenClMemory, OpenClStream, Placement, Region,
@@ -44,7 +44,7 @@ fn setups() -> Vec<Setup> {
         let builder = OpenClDevice::builder(device.listed().ordinal).kind(DeviceKind::Discrete);
         builder.build().expect("a device")
     };
-    require::devices().into_iter().flat_map(|device| [discrete(&device), device]).map(setup).collect()
+    all_devices().into_iter().flat_map(|device| [discrete(&device), device]).map(setup).collect()
 }
 
 impl Setup {

@@ -1,7 +1,7 @@
 //! Kernels of the program's own on regions: by offset, and by sub-buffers.
 
+use crate::all_devices;
 use crate::programs::Programs;
-use crate::require;
 use vrampool_opencl::{
     Backend, BackendError, OpenClDevice, OpenClMemory, OpenClStream, Placement, Region, RegionMut,
 };
@@ -22,7 +22,7 @@ fn float_at(bytes: &[u8], index: usize) -> f32 {
 
 #[test]
 fn a_kernel_works_on_a_region_and_on_nothing_else() {
-    for device in require::devices() {
+    for device in all_devices() {
         let (programs, stream) = (Programs::new(&device), device.create_stream().expect("a stream"));
         let (from, to) = (upload(&device, &stream, &floats(256)), upload(&device, &stream, &floats(256)));
         let from_region = Region::new(&from, 4 * 10, 4 * 100, &stream).expect("a region");
@@ -42,7 +42,7 @@ fn a_kernel_works_on_a_region_and_on_nothing_else() {
 
 #[test]
 fn a_sub_buffer_is_its_region() {
-    for device in require::devices() {
+    for device in all_devices() {
         let (programs, stream) = (Programs::new(&device), device.create_stream().expect("a stream"));
         let alignment = device.properties().alignment;
         let count = alignment as usize;
@@ -69,7 +69,7 @@ fn a_sub_buffer_is_its_region() {
 
 #[test]
 fn a_sub_buffer_begins_at_a_multiple_of_the_alignment_in_bytes() {
-    for device in require::devices() {
+    for device in all_devices() {
         let stream = device.create_stream().expect("a stream");
         let alignment = device.properties().alignment;
         assert!(alignment.is_power_of_two() && (4..=4096).contains(&alignment), "{alignment}");
@@ -91,7 +91,7 @@ fn a_sub_buffer_begins_at_a_multiple_of_the_alignment_in_bytes() {
 
 #[test]
 fn regions_that_are_no_elements_or_another_streams_are_refused() {
-    for device in require::devices() {
+    for device in all_devices() {
         let [stream, other] = [0; 2].map(|_| device.create_stream().expect("a stream"));
         let memory = crate::memory(&device);
         let region = |offset, len| Region::new(&memory, offset, len, &stream).expect("a region");

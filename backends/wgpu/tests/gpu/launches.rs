@@ -1,6 +1,6 @@
 //! Programs of a caller's own whose kernels are recorded with the device's operations.
 
-use crate::require;
+use crate::first_device;
 use vrampool_wgpu::wgpu::BufferUsages;
 use vrampool_wgpu::{
     Backend, BackendError, Kernel, MemoryKind, Placement, Program, Region, RegionMut, Usage, WgpuDevice,
@@ -26,7 +26,7 @@ struct Setup {
 
 impl Setup {
     fn new() -> Option<Self> {
-        let device = require::device()?;
+        let device = first_device()?;
         let stream = device.create_stream().expect("a stream");
         let scale = Program::build(&device, WGSL).and_then(|program| program.kernel("scale", 2));
         let memory = device.allocate(4096, Placement::Device.into()).expect("memory");

@@ -1,8 +1,5 @@
 //! What a device of wgpu's does beyond conformance. Every test is skipped, and says so, where there is none.
 
-#[path = "../require/mod.rs"]
-mod require;
-
 mod devices;
 mod held;
 mod launches;
@@ -14,12 +11,19 @@ mod views;
 
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
+use vrampool_test_support::require;
 use vrampool_wgpu::{
-    Backend, Memory, MemoryKind, Placement, Region, RegionMut, WgpuDevice, WgpuMemory, WgpuStream, wgpu,
+    Backend, Capabilities, Memory, MemoryKind, Placement, Region, RegionMut, WgpuDevice, WgpuMemory,
+    WgpuStream, wgpu,
 };
 
 /// A few tens of KiB: enough that a copy takes a while, little enough that a test of many rounds does not.
 const BYTES: u64 = 64 * 1024;
+
+/// Returns the first device, or skips the test without one.
+fn first_device() -> Option<WgpuDevice> {
+    require("wgpu", || WgpuDevice::open(0))
+}
 
 fn memory(device: &WgpuDevice) -> WgpuMemory {
     device.allocate(BYTES, Placement::Device.into()).expect("memory")
@@ -43,6 +47,16 @@ fn of_usages(placement: Placement, usages: wgpu::BufferUsages) -> MemoryKind {
     MemoryKind { placement, usage: WgpuMemory::usage(usages) }
 }
 
+/// The interfaces that tests run on: `WGPU_BACKEND=gl`, for example, runs all of them on OpenGL.
+fn backends() -> wgpu::Backends {
+    wgpu::Backends::from_env().unwrap_or(wgpu::Backends::PRIMARY)
+}
+
+/// Whether the device has memory that stays mapped, which takes Vulkan.
+fn can_map(device: &WgpuDevice) -> bool {
+    device.properties().capabilities.contains(Capabilities::HOST_VISIBLE)
+}
+
 /// A device and a queue that this crate did not make, without features and with the least limits.
 fn others() -> (wgpu::Device, wgpu::Queue) {
     others_with(|_| ())
@@ -53,9 +67,12 @@ fn others_with(change: impl FnOnce(&mut wgpu::Limits)) -> (wgpu::Device, wgpu::Q
     let mut required_limits = wgpu::Limits::default();
     change(&mut required_limits);
     let descriptor = wgpu::DeviceDescriptor { required_limits, ..wgpu::DeviceDescriptor::default() };
-    let instance = wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle());
+    let instance = wgpu::Instance::new(wgpu::InstanceDescriptor {
+        backends: backends(),
+        ..wgpu::InstanceDescriptor::new_without_display_handle()
+    });
     let device = async {
-        let adapters = instance.enumerate_adapters(wgpu::Backends::PRIMARY).await;
+        let adapters = instance.enumerate_adapters(backends()).await;
         let adapter = adapters.into_iter().next().expect("an adapter");
         adapter.request_device(&descriptor).await.expect("a device")
     };

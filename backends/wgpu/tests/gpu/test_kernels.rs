@@ -1,7 +1,8 @@
 //! The kernels for tests find every wrong byte, wherever their operands lie.
 
-use crate::require;
+use crate::first_device;
 use std::cell::Cell;
+use vrampool_test_support::pattern;
 use vrampool_wgpu::{
     Backend, BackendError, Placement, Region, RegionMut, TestKernels, WgpuDevice, WgpuMemory, WgpuStream,
 };
@@ -27,7 +28,7 @@ struct Place {
 
 impl Setup {
     fn new() -> Option<Self> {
-        let device = require::device()?;
+        let device = first_device()?;
         let stream = device.create_stream().expect("a stream");
         let kernels = TestKernels::load(&device).expect("kernels");
         let memory = device.allocate(SPACE, Placement::Device.into()).expect("memory");
@@ -75,16 +76,6 @@ impl Drop for Setup {
             assert!(all[self.end.get() as usize - 8..].iter().all(|&byte| byte == GUARD));
         }
     }
-}
-
-/// As the CUDA backend's kernel has it.
-fn pattern(seed: u64, bytes: u64) -> Vec<u8> {
-    let word = |index: u64| {
-        let x = seed.wrapping_add((index + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
-        let x = (x ^ (x >> 32)).wrapping_mul(0xD6E8_FEB8_6659_FD93);
-        (x ^ (x >> 32)) as u32
-    };
-    (0..bytes).map(|byte| word(byte / 4).to_le_bytes()[(byte % 4) as usize]).collect()
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Regions as the program's own shaders have them.
 
-use crate::{BYTES, fill, memory, of_usages, read, require};
+use crate::{BYTES, fill, first_device, memory, of_usages, read};
 use vrampool_wgpu::wgpu::{self, BufferUsages};
 use vrampool_wgpu::{Backend, BackendError, Placement, Region, RegionMut, WgpuDevice};
 
@@ -39,7 +39,7 @@ fn add(device: &WgpuDevice, binding: wgpu::BufferBinding<'_>) -> wgpu::CommandBu
 
 #[test]
 fn a_shader_gets_the_region_and_nothing_else() {
-    let Some(device) = require::device() else { return };
+    let Some(device) = first_device() else { return };
     let stream = device.create_stream().expect("a stream");
     let memory = memory(&device);
     let alignment = device.properties().alignment;
@@ -65,7 +65,7 @@ fn a_shader_gets_the_region_and_nothing_else() {
 
 #[test]
 fn what_cannot_be_bound_is_refused() {
-    let Some(device) = require::device() else { return };
+    let Some(device) = first_device() else { return };
     let stream = device.create_stream().expect("a stream");
     let other = device.create_stream().expect("a stream");
     let memory = memory(&device);
@@ -90,7 +90,7 @@ fn what_cannot_be_bound_is_refused() {
 
 #[test]
 fn uniforms_are_bound_too() {
-    let Some(device) = require::device() else { return };
+    let Some(device) = first_device() else { return };
     let stream = device.create_stream().expect("a stream");
     let kind = of_usages(Placement::Device, BufferUsages::UNIFORM | BufferUsages::COPY_DST);
     let memory = device.allocate(1 << 20, kind).expect("memory");

@@ -4,7 +4,7 @@ use crate::boundary::{self, Out, Text, guard, guard_anywhere};
 use crate::failure::{Failure, Status};
 use crate::figures::Stats;
 use crate::{metrics, registry};
-use std::ffi::c_char;
+use std::ffi::{c_char, c_int};
 use vrampool::Backend;
 
 /// As the header says.
@@ -112,6 +112,16 @@ pub extern "C" fn vrampool_pool_backend(pool: u64, name: Out<'_, *const c_char>)
         let backend = home.device.properties().backend.as_bytes();
         let known = known.into_iter().find(|name| name.to_bytes() == backend);
         name.set(known.unwrap_or(c"unknown").as_ptr());
+        Ok(())
+    })
+}
+
+/// As the header says.
+#[unsafe(no_mangle)]
+pub extern "C" fn vrampool_pool_device(pool: u64, number: Out<'_, c_int>) -> Status {
+    guard(|| {
+        number.check("number")?;
+        number.set(registry::home_of(pool)?.number());
         Ok(())
     })
 }

@@ -1,7 +1,7 @@
 //! Pools and their blocks.
 
 use crate::blocks::{self, Held};
-use crate::boundary::{Out, Text, Versioned, guard};
+use crate::boundary::{Given, Out, Place, Text, Versioned, guard, guarded};
 use crate::failure::{Failure, Status};
 use crate::options::Options;
 use crate::pool::CPool;
@@ -9,6 +9,7 @@ use crate::{registry, streams, torch};
 use std::ffi::c_void;
 use std::mem::offset_of;
 use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// `vrampool_block`.
 #[derive(Debug, Clone, Copy)]
@@ -84,6 +85,24 @@ pub extern "C" fn vrampool_allocate(
 
 /// As the header says.
 #[unsafe(no_mangle)]
+pub extern "C" fn vrampool_allocate_tagged(
+    pool: u64,
+    tag: Text<'_>,
+    bytes: u64,
+    stream: *mut c_void,
+    address: Out<'_, *mut c_void>,
+) -> Status {
+    guard(|| {
+        address.check("address")?;
+        let tag = tag.required("tag")?;
+        let place = registry::with(pool, |pool| pool.allocate_tagged(tag, bytes, stream as usize))?;
+        address.set(place as *mut c_void);
+        Ok(())
+    })
+}
+
+/// As the header says.
+#[unsafe(no_mangle)]
 pub extern "C" fn vrampool_free(pool: u64, address: *mut c_void, stream: *mut c_void) -> Status {
     guard(|| free(address as u64, stream as usize, |held| is_of(pool, held)))
 }
@@ -101,10 +120,49 @@ pub extern "C" fn vrampool_free_sized(
             is_of(pool, held)?;
             match held.loan.requested() {
                 requested if requested == bytes => Ok(()),
-                requested => Err(mismatch(&format!("{requested} bytes were asked for, not {bytes}"))),
+                requested => Err(mismatch(&format!("{requested} bytes were requested, not {bytes}"))),
             }
         })
     })
+}
+
+/// As the header says.
+#[unsafe(no_mangle)]
+pub extern "C" fn vrampool_free_at(address: Place<'_>, stream: Given<'_, *mut c_void>) -> Status {
+    guard(|| {
+        let place = address.get().ok_or_else(|| Failure::invalid("address", "it is null"))?;
+        free_at(place, |address| match stream.get() {
+            Some(stream) => free(address, stream as usize, |_| Ok(())),
+            None => blocks::remove(address, |_| Ok(())).map(Held::free),
+        })
+    })
+}
+
+/// As the header says.
+#[unsafe(no_mangle)]
+pub extern "C" fn vrampool_drop_at(address: Place<'_>) {
+    let Some(place) = address.get() else { return };
+    // Relaxed: an address was stored before, by this thread or by one that handed the place over.
+    if place.load(Ordering::Relaxed).is_null() {
+        return;
+    }
+    let freed = guarded(|| free_at(place, |address| blocks::remove(address, |_| Ok(())).map(Held::free)));
+    if let Err(failure) = freed
+        && failure.status != Status::FORKED
+    {
+        log::error!("a block is not freed, and stays live: {}", failure.text);
+    }
+}
+
+/// Frees the block whose address is at `place` by `free`. Where that fails the address is restored.
+fn free_at(place: &AtomicPtr<c_void>, free: impl FnOnce(u64) -> Result<(), Failure>) -> Result<(), Failure> {
+    // Acquire and release: what was done with the block is done before another call frees it.
+    let address = place.swap(ptr::null_mut(), Ordering::AcqRel);
+    if address.is_null() {
+        let text = "no block is there: it was freed already, or another call is freeing it";
+        return Err(Failure::new(Status::INVALID_POINTER, text));
+    }
+    free(address as u64).inspect_err(|_| place.store(address, Ordering::Release))
 }
 
 #[inline(always)]

@@ -9,6 +9,15 @@ use vrampool::Offload;
 
 /// As the header says.
 #[unsafe(no_mangle)]
+pub extern "C" fn vrampool_tag_create(pool: u64, tag: Text<'_>) -> Status {
+    guard(|| {
+        let tag = tag.required("tag")?;
+        registry::get(pool)?.tagged_or_new(tag).map(drop)
+    })
+}
+
+/// As the header says.
+#[unsafe(no_mangle)]
 pub extern "C" fn vrampool_tag_begin(pool: u64, tag: Text<'_>) -> Status {
     guard(|| {
         let tag = tag.required("tag")?;

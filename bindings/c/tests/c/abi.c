@@ -355,6 +355,74 @@ static void test_sleep(void) {
 
 enum { THREADS = 4, SLOTS = 64, ROUNDS = 20000 };
 
+/* Blocks that are freed by the place of their address: once, whoever else tries. */
+static void test_places(void) {
+    vrampool_pool pool = 0;
+    OK(vrampool_create("device=host; host_capacity=8MiB", &pool));
+    vrampool_stream wrong = &pool, none = NULL;
+    void *place = allocate(pool, 1000, NULL), *before = place;
+    FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_free_at(&place, &wrong));
+    CHECK(place == before && stats_of(pool).live_buffers == 1);
+    OK(vrampool_free_at(&place, &none));
+    CHECK(place == NULL && stats_of(pool).live_buffers == 0);
+    FAILS(VRAMPOOL_ERROR_INVALID_POINTER, vrampool_free_at(&place, NULL));
+    FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_free_at(NULL, NULL));
+
+    /* Behind its own stream, which may be gone. */
+    vrampool_stream own;
+    OK(vrampool_stream_create(pool, &own));
+    for (int drops = 0; drops < 2; drops++) {
+        place = allocate(pool, 1000, drops ? NULL : own);
+        if (!drops) {
+            OK(vrampool_stream_destroy(pool, own));
+            OK(vrampool_free_at(&place, NULL));
+        }
+        vrampool_clear_error();
+        vrampool_drop_at(&place);
+        vrampool_drop_at(&place);
+        CHECK(place == NULL && stats_of(pool).live_buffers == 0 && vrampool_last_error_code() == VRAMPOOL_OK);
+    }
+    vrampool_drop_at(NULL);
+    place = &place;
+    vrampool_drop_at(&place);
+    CHECK(place == &place && vrampool_last_error_code() == VRAMPOOL_OK);
+
+    int number = -1;
+    OK(vrampool_pool_device(pool, &number));
+    CHECK(number == 0);
+    FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_pool_device(pool, NULL));
+    OK(vrampool_destroy(pool));
+    FAILS(VRAMPOOL_ERROR_INVALID_HANDLE, vrampool_pool_device(pool, &number));
+}
+
+/* Tags as arguments, whatever the thread's scopes are. */
+static void test_tags_as_arguments(void) {
+    vrampool_pool pool = 0;
+    OK(vrampool_create("device=host; host_capacity=64MiB; source=virtual", &pool));
+    OK(vrampool_tag_create(pool, "weights"));
+    OK(vrampool_tag_begin(pool, "kv_cache"));
+    void *address = NULL;
+    OK(vrampool_allocate_tagged(pool, "weights", 1000, NULL, &address));
+    OK(vrampool_tag_end(pool));
+    vrampool_sleep_report report = {.struct_size = sizeof report};
+    const char *tag = "kv_cache";
+    OK(vrampool_sleep_tags(pool, &tag, 1, 0, &report));
+    CHECK(report.discarded == 0);
+    tag = "weights";
+    OK(vrampool_sleep_tags(pool, &tag, 1, 0, &report));
+    CHECK(report.discarded >= 1000);
+    void *none = NULL;
+    FAILS(VRAMPOOL_ERROR_ASLEEP, vrampool_allocate_tagged(pool, "weights", 1000, NULL, &none));
+    FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_allocate_tagged(pool, NULL, 1000, NULL, &none));
+    FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_allocate_tagged(pool, "", 1000, NULL, &none));
+    FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_allocate_tagged(pool, "weights", 1000, NULL, NULL));
+    FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_tag_create(pool, ""));
+    CHECK(none == NULL);
+    OK(vrampool_free(pool, address, NULL));
+    OK(vrampool_destroy(pool));
+    FAILS(VRAMPOOL_ERROR_INVALID_HANDLE, vrampool_tag_create(pool, "weights"));
+}
+
 static _Atomic(void *) shared_slots[SLOTS];
 
 static void *exchange(void *argument) {
@@ -731,6 +799,8 @@ static void *all(void *unused) {
     test_streams();
     test_out_of_memory();
     test_sleep();
+    test_places();
+    test_tags_as_arguments();
     test_threads();
     test_metrics();
     test_log();

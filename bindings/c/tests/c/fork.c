@@ -63,6 +63,12 @@ static void child(void *block, vrampool_stream stream) {
     vrampool_trace trace;
     FORKED(vrampool_allocate(pool, 1000, stream, &address));
     FORKED(vrampool_free(pool, block, stream));
+    void *place = block;
+    FORKED(vrampool_free_at(&place, NULL));
+    vrampool_drop_at(&place);
+    CHECK(place == block);
+    FORKED(vrampool_allocate_tagged(pool, "tag", 1000, stream, &address));
+    FORKED(vrampool_tag_create(pool, "tag"));
     FORKED(vrampool_record_stream(block, stream));
     FORKED(vrampool_create("device=host;host_capacity=1MiB", &other));
     FORKED(vrampool_devices(&text));

@@ -6,12 +6,19 @@
 * `vrampool.trace`: recordings of pools, and traces of other programs.
 * `vrampool.vllm`: segments in the shape of vLLM's `cumem_allocator`.
 
-Nothing here needs a GPU, PyTorch or CuPy to be imported; what lacks one says so when it is called.
+Submodules are imported when they are first used. No GPU, PyTorch or CuPy is needed to import them; functions that need one raise
+`UnavailableError` without it.
 """
 
-from ._library import UNLIMITED
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from ._arguments import UNLIMITED
 from ._logging import flush_log, set_log_level
+from .block import Block, BlockInfo, block_at
 from .errors import (
+    ArgumentOverflowError,
+    ArgumentTypeError,
     AsleepError,
     BusyError,
     CaptureError,
@@ -30,14 +37,24 @@ from .errors import (
     UnavailableError,
     UnsupportedError,
 )
-from .pool import Block, BlockInfo, Pool, Stream, block_at
+from .memory import Memory, View, from_dlpack
+from .pool import Pool
 from .service import devices, library_version, start_metrics, stop_metrics
 from .stats import PoolStats, SleepReport
+from .stream import Stream
+
+if TYPE_CHECKING:
+    from . import cupy as cupy
+    from . import torch as torch
+    from . import trace as trace
+    from . import vllm as vllm
 
 __version__ = library_version()
 
 __all__ = [
     "UNLIMITED",
+    "ArgumentOverflowError",
+    "ArgumentTypeError",
     "AsleepError",
     "Block",
     "BlockInfo",
@@ -52,6 +69,7 @@ __all__ = [
     "InternalError",
     "InvalidArgumentError",
     "InvalidPointerError",
+    "Memory",
     "MismatchError",
     "OutOfMemoryError",
     "Pool",
@@ -61,11 +79,26 @@ __all__ = [
     "TooLargeError",
     "UnavailableError",
     "UnsupportedError",
+    "View",
     "block_at",
     "devices",
     "flush_log",
+    "from_dlpack",
     "library_version",
     "set_log_level",
     "start_metrics",
     "stop_metrics",
 ]
+
+#: Imported when they are first used.
+_SUBMODULES = ("cupy", "torch", "trace", "vllm")
+
+
+def __getattr__(name: str) -> Any:
+    if name in _SUBMODULES:
+        return importlib.import_module(f".{name}", __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_SUBMODULES})

@@ -10,13 +10,12 @@ from ctypes import POINTER, byref, c_char_p, c_double, c_int, c_int32, c_size_t,
 from pathlib import Path
 from typing import Any
 
+from . import _arguments
+from ._arguments import UNLIMITED as UNLIMITED
 from .errors import BY_STATUS, Error, InternalError
 
 #: The ABI that this file is written for.
 ABI = 1
-
-#: No cap, in limits and statistics.
-UNLIMITED = 2**64 - 1
 
 #: Where the library is: beside this file, or where `VRAMPOOL_LIBRARY` says.
 PATH = os.environ.get("VRAMPOOL_LIBRARY") or str(Path(__file__).with_name("libvrampool_c.so"))
@@ -83,6 +82,8 @@ _CHECKED: dict[str, list[Any]] = {
     "create": [c_char_p, POINTER(c_uint64)],
     "destroy": [c_uint64],
     "allocate": [c_uint64, c_uint64, c_void_p, POINTER(c_void_p)],
+    "allocate_tagged": [c_uint64, c_char_p, c_uint64, c_void_p, POINTER(c_void_p)],
+    "free_at": [POINTER(c_void_p), POINTER(c_void_p)],
     "free": [c_uint64, c_void_p, c_void_p],
     "record_stream": [c_void_p, c_void_p],
     "block_at": [c_void_p, POINTER(CBlock)],
@@ -99,6 +100,7 @@ _CHECKED: dict[str, list[Any]] = {
     "set_limit": [c_uint64, c_uint64],
     "memory_info": [c_uint64, POINTER(c_uint64), POINTER(c_uint64)],
     "snapshot": [c_uint64, POINTER(c_void_p)],
+    "tag_create": [c_uint64, c_char_p],
     "tag_begin": [c_uint64, c_char_p],
     "tag_end": [c_uint64],
     "sleep": [c_uint64, _NAMES, c_size_t, POINTER(CSleepReport)],
@@ -115,6 +117,7 @@ _CHECKED: dict[str, list[Any]] = {
     "trace_convert": [c_char_p, c_char_p, c_int, c_char_p, c_char_p, POINTER(c_uint64), POINTER(c_void_p)],
     "trace_free": [c_uint64],
     "pool_backend": [c_uint64, POINTER(c_char_p)],
+    "pool_device": [c_uint64, POINTER(c_int)],
     "start_metrics": [c_char_p],
     "start_metrics_at": [c_char_p, POINTER(c_void_p)],
     "stop_metrics": [],
@@ -135,6 +138,7 @@ _PLAIN: dict[str, tuple[Any, list[Any]]] = {
     "status_name": (c_char_p, [c_int32]),
     "version": (c_char_p, []),
     "abi_version": (c_uint32, []),
+    "drop_at": (None, [POINTER(c_void_p)]),
     "torch_alloc_or_null": (c_void_p, [c_size_t, c_int, c_void_p]),
     "torch_free": (None, [c_void_p, c_size_t, c_int, c_void_p]),
     "torch_throws": (c_int, []),
@@ -152,19 +156,24 @@ class Library:
     """The functions, without their prefix; those of `_CHECKED` raise what they fail with."""
 
     def __init__(self, path: str) -> None:
+        self._path = path
         try:
             self._library = ctypes.CDLL(path)
         except OSError as error:
-            raise ImportError(f"vrampool's library does not load from {path}: {error}") from error
+            raise ImportError(f"vrampool's library does not load from {path}: {error}", path=path) from error
+        if (abi := self._function("abi_version", *_PLAIN["abi_version"])()) != ABI:
+            raise ImportError(f"{path} has ABI {abi}, and this package needs {ABI}", path=path)
         self.plain: dict[str, Callable[..., Any]] = {}
         for name, (answer, arguments) in _PLAIN.items():
             self.plain[name] = self._function(name, answer, arguments)
-        if (abi := self.plain["abi_version"]()) != ABI:
-            raise ImportError(f"{path} has ABI {abi}, and this package needs {ABI}")
         self._checked = {name: self._function(name, c_int32, arguments) for name, arguments in _CHECKED.items()}
 
     def _function(self, name: str, answer: Any, arguments: list[Any]) -> Callable[..., Any]:
-        function = getattr(self._library, f"vrampool_{name}")
+        try:
+            function = getattr(self._library, f"vrampool_{name}")
+        except AttributeError:
+            text = f"{self._path} is not the library of this vrampool: it has no function vrampool_{name}"
+            raise ImportError(text, path=self._path) from None
         function.restype = answer
         function.argtypes = arguments
         return function  # type: ignore[no-any-return]
@@ -184,7 +193,9 @@ class Library:
 
     def failure(self, status: int) -> Error:
         """This thread's last failure, as an exception."""
-        text = (self.plain["last_error"]() or b"").decode("utf-8", "replace")
+        is_its = self.plain["last_error_code"]() == status
+        # A finalizer or a signal handler may have failed meanwhile.
+        text = (self.plain["last_error"]() or b"").decode("utf-8", "replace") if is_its else "another failure followed it"
         return BY_STATUS.get(status, InternalError)(text)
 
     def last_failure(self) -> Error | None:
@@ -219,6 +230,25 @@ class Library:
 LIBRARY = Library(PATH)
 
 
+def finalizer(function: Callable[..., Any]) -> Any:
+    """What a class has as `__del__` so that `function` alone is called with the object.
+
+    No Python code runs, in which an interrupt could be raised and so be lost together with what was to be freed.
+    """
+    make = ctypes.pythonapi.PyInstanceMethod_New
+    make.argtypes, make.restype = [ctypes.py_object], ctypes.py_object
+    return make(function)
+
+
+class Handle:
+    """What names something that has one owner, and so is not copied."""
+
+    __slots__ = ()
+
+    def __reduce_ex__(self, protocol: object) -> Any:
+        raise TypeError(f"cannot copy or pickle a {type(self).__name__}: it names memory that has one owner")
+
+
 def names(of: list[str]) -> Any:
     """An array of texts."""
-    return (c_char_p * len(of))(*(name.encode() for name in of))
+    return (c_char_p * len(of))(*(_arguments.text(name, "a tag") for name in of))

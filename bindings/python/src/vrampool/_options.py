@@ -2,27 +2,44 @@
 
 from __future__ import annotations
 
-from ._library import UNLIMITED
-from .errors import ConfigurationError
+import difflib
+from collections.abc import Mapping
+from typing import SupportsIndex
 
-#: Bytes, or text with a unit as in `"512MiB"`, or `"unlimited"`.
-Size = int | str
+from . import _arguments
+from ._arguments import UNLIMITED
+from ._arguments import Size as Size
+from .errors import ArgumentOverflowError, ArgumentTypeError, ConfigurationError
+
+#: All options of `vrampool_create`.
+KNOWN = (
+    *("device", "host_capacity", "name", "source", "limit", "budget", "max_cached", "max_per_bucket", "cached_class"),
+    *("size_classes", "borrow_classes", "magazine_bytes", "magazine_class", "placement", "offload"),
+)
 
 
-def text(options: dict[str, Size | None]) -> str:
+def text(options: Mapping[str, Size | None]) -> str:
     """Pairs of what is not `None`, sorted by key.
 
-    Raises: `ConfigurationError` for a number below zero, or text with a separator in it.
+    Raises: `ArgumentTypeError`, a `TypeError`, for an unknown option and for a value of another type; `ConfigurationError`, a
+    `ValueError`, for a negative number and for text with a separator or a NUL; `ArgumentOverflowError`, an `OverflowError`.
     """
-    pairs = []
-    for key, value in sorted(options.items()):
-        if value is None:
-            continue
-        if isinstance(value, bool) or not isinstance(value, (int, str)):
-            raise ConfigurationError(f"{key}={value!r}: a number of bytes, or text as in '512MiB'")
-        if isinstance(value, str) and any(separator in value for separator in ";\n"):
-            raise ConfigurationError(f"{key}={value!r}: it has a separator in it")
-        if isinstance(value, int) and not 0 <= value <= UNLIMITED:
-            raise ConfigurationError(f"{key}={value}: it is no number of bytes")
-        pairs.append(f"{key}={'unlimited' if value == UNLIMITED else value}")
-    return ";".join(pairs)
+    for key in options:
+        if key not in KNOWN:
+            near = difflib.get_close_matches(key, KNOWN, 1)
+            hint = f"did you mean {near[0]!r}? " if near else ""
+            raise ArgumentTypeError(f"unexpected keyword argument {key!r}: {hint}known are {', '.join(KNOWN)}")
+    return ";".join(f"{key}={_value(key, value)}" for key, value in sorted(options.items()) if value is not None)
+
+
+def _value(key: str, value: str | SupportsIndex) -> str:
+    if isinstance(value, str):
+        if any(separator in value for separator in ";\n\0"):
+            raise ConfigurationError(f"{key}={value!r}: it has a separator or a NUL in it")
+        return value
+    number = _arguments.integer(value, key)
+    if number < 0:
+        raise ConfigurationError(f"{key}={number}: it is no number of bytes: it is negative")
+    if number > UNLIMITED:
+        raise ArgumentOverflowError(f"{key}={number} is no number of bytes: it has more than 64 bits")
+    return "unlimited" if number == UNLIMITED else str(number)

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import sys
 import threading
 from collections.abc import Iterator
-from ctypes import byref, c_void_p
 from types import ModuleType
 from typing import Any
 
-from . import _options
-from ._library import LIBRARY
+from . import _arguments, _options
+from ._library import LIBRARY, Handle
+from ._arguments import UNLIMITED
 from ._options import Size
+from .block import Place
 from .errors import BusyError, Error, OutOfMemoryError, UnavailableError
 from .pool import Pool
+from .stream import Stream
 
 _lock = threading.Lock()
 _installed: CuPyAllocator | None = None
@@ -22,11 +25,9 @@ _installed: CuPyAllocator | None = None
 
 def _cupy() -> ModuleType:
     try:
-        import cupy
+        return importlib.import_module("cupy")
     except ImportError as error:
         raise UnavailableError(f"CuPy is not there: {error}") from error
-    module: ModuleType = cupy
-    return module
 
 
 def _taken(table: dict[Any, Any], key: object) -> tuple[Any, int]:
@@ -39,23 +40,15 @@ def _taken(table: dict[Any, Any], key: object) -> tuple[Any, int]:
 _ALONE = _taken({None: object()}, None)[1]
 
 
-class _Owner:
-    """What keeps a block live: CuPy's memory refers to it, and the block is freed with its last reference."""
+class _Owner(Place):
+    """What keeps a block live: CuPy's memory refers to it, and the block is freed with its last reference, as by CuPy's own pools
+    behind the stream that it was allocated for."""
 
-    __slots__ = ("address", "stream")
-
-    def __init__(self, address: int, stream: Any) -> None:
-        self.address = address
-        # The one that the allocator keeps: so it sees that a block is live.
-        self.stream = stream
-
-    def __del__(self) -> None:
-        # As CuPy's own pools: for the stream that it was allocated for. Nobody is there to be told of a failure.
-        with contextlib.suppress(Error):
-            LIBRARY.call("free", 0, self.address, self.stream.ptr)
+    #: The one that the allocator keeps: so it sees that a block is live.
+    stream: Any
 
 
-class CuPyAllocator:
+class CuPyAllocator(Handle):
     """What `cupy.cuda.set_allocator` takes: its `malloc`, or itself. One pool for each device, made when it is needed.
 
     Memory is for CuPy's current stream: reused on that stream at once, and elsewhere behind a wait on the device. Say
@@ -127,24 +120,22 @@ class CuPyAllocator:
         index = cuda.runtime.getDevice()
         if size == 0:
             return cuda.MemoryPointer(cuda.UnownedMemory(0, 0, None, index), 0)
-        pool, current, address = self.pool(index), cuda.get_current_stream(), c_void_p()
+        pool, current, owner = self.pool(index), cuda.get_current_stream(), _Owner()
         # Referred to until the block refers to it: it is not let go meanwhile.
-        kept = self._streams.get((index, current.ptr)) or self._keep(index, pool, current)
+        owner.stream = self._streams.get((index, current.ptr)) or self._keep(index, pool, current)
         try:
-            LIBRARY.call("allocate", pool.handle, size, kept.ptr, byref(address))
+            pool._allocate(size, owner.stream.ptr, owner)
         except OutOfMemoryError as error:
-            stats = pool.stats()
-            limit = 0 if stats.limit == 2**64 - 1 else stats.limit
-            raise cuda.memory.OutOfMemoryError(size, stats.bytes_reserved, limit) from error
-        owner = _Owner(address.value or 0, kept)
-        return cuda.MemoryPointer(cuda.UnownedMemory(owner.address, size, owner, index), 0)
+            limit = 0 if error.limit in (None, UNLIMITED) else error.limit
+            raise cuda.memory.OutOfMemoryError(size, error.held or 0, limit) from error
+        return cuda.MemoryPointer(cuda.UnownedMemory(owner.value, size, owner, index), 0)
 
     __call__ = malloc
 
     def record_stream(self, array: Any, stream: Any) -> None:
         """Says that work on `stream` uses an array too: its memory is not reused before that is done."""
         owner = array.data.mem._owner
-        LIBRARY.call("record_stream", owner.address, stream.ptr)
+        LIBRARY.call("record_stream", owner.value, Stream.of(stream))
 
     def used_bytes(self) -> int:
         """Bytes of the current device's pool that arrays have, rounded to classes; as `cupy.cuda.MemoryPool` names it."""
@@ -163,7 +154,7 @@ class CuPyAllocator:
         """Gives idle memory of all devices back; answers how many bytes."""
         return sum(pool.trim() for pool in list(self._pools.values()))
 
-    def set_limit(self, size: int | None = None, fraction: float | None = None) -> None:
+    def set_limit(self, size: Size | None = None, fraction: float | None = None) -> None:
         """The hard cap of the current device's pool: bytes, or a share of the device's memory; 0 or nothing for none.
 
         Raises: `ValueError` for both, or what is no size or share.
@@ -175,14 +166,12 @@ class CuPyAllocator:
             if not 0 <= fraction <= 1:
                 raise ValueError(f"{fraction} is no share of the device's memory, 0 to 1")
             size = int(pool.memory_info()[1] * fraction)
-        if size is not None and size < 0:
-            raise ValueError(f"{size} is no number of bytes")
-        pool.limit = size or 2**64 - 1
+        pool.limit = _arguments.size(0 if size is None else size, "size", unlimited=True) or UNLIMITED
 
     def get_limit(self) -> int:
         """That cap; 0 for none."""
         limit = self.pool().limit
-        return 0 if limit == 2**64 - 1 else limit
+        return 0 if limit == UNLIMITED else limit
 
 
 def install(**options: Size | None) -> CuPyAllocator:

@@ -18,6 +18,14 @@ class InvalidArgumentError(Error, ValueError):
     name = "INVALID_ARGUMENT"
 
 
+class ArgumentTypeError(InvalidArgumentError, TypeError):
+    """An argument of a type that it cannot have, or an unknown option."""
+
+
+class ArgumentOverflowError(InvalidArgumentError, OverflowError):
+    """A number of more than 64 bits."""
+
+
 class ClosedError(Error):
     """The pool was closed."""
 
@@ -31,9 +39,22 @@ class InvalidPointerError(Error, ValueError):
 
 
 class OutOfMemoryError(Error, MemoryError):
-    """Neither idle memory nor the device has enough, also after idle memory was given back."""
+    """Neither idle memory nor the device has enough, also after idle memory was given back.
+
+    Attributes:
+        requested: bytes that were requested.
+        free: bytes that the device has free, as its driver reports them.
+        held: bytes that the pool has taken from the device.
+        limit: the pool's hard cap on `held`, in bytes; `vrampool.UNLIMITED` for none.
+
+    Each is `None` where it is not known.
+    """
 
     name = "OUT_OF_MEMORY"
+    requested: int | None = None
+    free: int | None = None
+    held: int | None = None
+    limit: int | None = None
 
 
 class TooLargeError(OutOfMemoryError):

@@ -1,131 +1,26 @@
-"""A pool of a device's memory, its blocks and streams."""
+"""A pool of a device's memory."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator
-from ctypes import byref, c_char_p, c_int, c_uint64, c_void_p, sizeof
+from ctypes import byref, c_int, c_uint64, c_void_p, sizeof
 from types import TracebackType
 from typing import Any
 
-from . import _options
-from ._library import LIBRARY, STATS, UNLIMITED, CBlock, CSleepReport, CStats, names
+from . import _arguments, _options, _tags
+from ._library import LIBRARY, STATS, CSleepReport, CStats, Handle, names
 from ._options import Size
-from .errors import Error, InvalidArgumentError, InvalidPointerError
+from .block import Block, BlockInfo, Place, block_at
+from .errors import ClosedError, Error, OutOfMemoryError
+from .memory import device_of
 from .stats import PoolStats, SleepReport
+from .stream import Stream
+
+__all__ = ["Block", "BlockInfo", "Pool", "Stream", "block_at"]
 
 
-class Stream:
-    """An ordered queue of work on a device: one of `Pool.stream`, or anybody's by its handle.
-
-    `Stream.of` takes whatever has a handle: `torch.cuda.Stream`, `cupy.cuda.Stream`, a number.
-    """
-
-    def __init__(self, handle: int) -> None:
-        #: The handle, on CUDA a `cudaStream_t`; 0 is the default stream.
-        self.handle = handle
-
-    @staticmethod
-    def of(stream: object) -> int:
-        """The handle of a stream: `None`, a number, a `Stream`, or an object with `cuda_stream` or `ptr`.
-
-        Raises: `InvalidArgumentError` for anything else.
-        """
-        if stream is None:
-            return 0
-        for name in ("handle", "cuda_stream", "ptr"):
-            if isinstance(handle := getattr(stream, name, None), int):
-                return handle
-        if isinstance(stream, int) and not isinstance(stream, bool):
-            return stream
-        raise InvalidArgumentError(f"{stream!r} is no stream")
-
-    def __repr__(self) -> str:
-        return f"Stream({self.handle:#x})"
-
-
-class Block:
-    """A block of memory. Freed by `free`, at the end of `with`, or with its last reference, behind the work on its stream.
-
-    A live block of a CUDA device has `__cuda_array_interface__`, as bytes, so that PyTorch, CuPy and Numba use it without a copy.
-    Blocks of other devices and freed ones have not.
-    """
-
-    __slots__ = ("__weakref__", "_is_live", "address", "pool", "requested", "stream")
-
-    def __init__(self, pool: int, address: int, requested: int, stream: int) -> None:
-        #: The device's address; on the host device the host's own.
-        self.address = address
-        #: What was asked for.
-        self.requested = requested
-        #: The handle of the stream it was allocated for.
-        self.stream = stream
-        #: The pool's handle.
-        self.pool = pool
-        self._is_live = True
-
-    @property
-    def is_live(self) -> bool:
-        """It was not freed."""
-        return self._is_live
-
-    @property
-    def bytes(self) -> int:
-        """What its size class has.
-
-        Raises: `InvalidPointerError` when it was freed.
-        """
-        if not self._is_live:
-            raise InvalidPointerError(f"the block at {self.address:#x} was freed")
-        return block_at(self.address).bytes
-
-    def free(self, stream: object = None) -> None:
-        """Frees it, behind the work so far on the stream it was allocated for and on `stream`.
-
-        Raises: `InvalidPointerError` when it was freed.
-        """
-        if not self._is_live:
-            raise InvalidPointerError(f"the block at {self.address:#x} was freed")
-        LIBRARY.call("free", 0, self.address, self.stream if stream is None else Stream.of(stream))
-        self._is_live = False
-
-    def record_stream(self, stream: object) -> None:
-        """Says that work on `stream` uses it too: its next borrower waits for that."""
-        LIBRARY.call("record_stream", self.address, Stream.of(stream))
-
-    @property
-    def __cuda_array_interface__(self) -> dict[str, Any]:
-        if not self._is_live:
-            raise AttributeError(f"the block at {self.address:#x} was freed, and has no __cuda_array_interface__")
-        if (backend := _backend(self.pool)) != "cuda":
-            raise AttributeError(f"a block of a {backend} device has no __cuda_array_interface__: its address is not CUDA's")
-        return {
-            "shape": (self.requested,),
-            "typestr": "|u1",
-            "data": (self.address, False),
-            "version": 3,
-            "stream": self.stream or 1,
-        }
-
-    def __enter__(self) -> Block:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if self._is_live:
-            self.free()
-
-    def __del__(self) -> None:
-        # A finalizer has nobody to tell: the library keeps what it could not free, and counts it as live.
-        if getattr(self, "_is_live", False):
-            with contextlib.suppress(Error):
-                self.free()
-
-    def __repr__(self) -> str:
-        state = "" if self._is_live else ", freed"
-        return f"Block({self.requested} bytes at {self.address:#x}{state})"
-
-
-class Pool:
+class Pool(Handle):
     """A bounded pool of a device's memory. Nothing is taken before it is asked for.
 
     Args:
@@ -142,10 +37,11 @@ class Pool:
         host_capacity: with `device="host"`, a host device of its own of so many bytes, for tests.
         others: further options of `vrampool_create`, as `magazine_bytes=0`.
 
-    Sizes are numbers of bytes or text as in `"512MiB"`. What is not given comes from the environment
+    Sizes are integers (bytes) or text as in `"512MiB"`. What is not given comes from the environment
     (`VRAMPOOL_BACKEND`, `VRAMPOOL_MAX_CACHED_GB`, …), then from vrampool's defaults.
 
-    Raises: `ConfigurationError` for what cannot be, `UnavailableError` where there is no such device.
+    Raises: `ConfigurationError`, a `ValueError`, for a value that cannot be; `ArgumentTypeError`, a `TypeError`, for an unknown option
+    and for a value of another type; `UnavailableError` where there is no such device.
 
     >>> with Pool(device="host", host_capacity="64MiB") as pool:
     ...     with pool.allocate(1000) as block:
@@ -180,27 +76,83 @@ class Pool:
             "offload": offload,
             "host_capacity": host_capacity,
         }
-        self.handle = LIBRARY.number("create", _options.text({**given, **others}).encode())
+        self._handle = c_uint64()
         self._is_owned = True
+        LIBRARY.call("create", _arguments.text(_options.text({**given, **others}), "options"), self._handle)
 
     @classmethod
     def of_handle(cls, handle: int) -> Pool:
         """A pool that somebody else made and will end, by its number in the C ABI."""
         pool = cls.__new__(cls)
-        pool.handle = handle
+        pool._handle = c_uint64(handle)
         pool._is_owned = False
         return pool
 
-    def allocate(self, bytes: int, stream: object = None) -> Block:
-        """A block of `bytes` bytes for work on `stream`, with undefined contents.
+    @property
+    def handle(self) -> int:
+        """Its number in the C ABI, which no other pool ever has."""
+        return self._handle.value
 
-        Raises: `OutOfMemoryError` after idle memory was given back and the device was asked again.
+    @property
+    def name(self) -> str:
+        """Its name in metrics.
+
+        Raises: `ClosedError`.
         """
-        if not 0 <= bytes < 2**64:
-            raise InvalidArgumentError(f"{bytes} is no number of bytes")
-        address, handle = c_void_p(), Stream.of(stream)
-        LIBRARY.call("allocate", self.handle, bytes, handle, byref(address))
-        return Block(self.handle, address.value or 0, bytes, handle)
+        return str(self.stats_by_tag()["pool"])
+
+    @property
+    def device(self) -> str:
+        """Its device, as `Pool` takes it: `host`, `cuda:0`.
+
+        Raises: `ClosedError` when it is closed and has no live blocks.
+        """
+        backend, number = device_of(self.handle)
+        return backend if backend == "host" else f"{backend}:{number}"
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        try:
+            LIBRARY.number("get_limit", self.handle)
+        except ClosedError:
+            return True
+        return False
+
+    def allocate(self, bytes: Size, stream: object = None) -> Block:
+        """A block of memory, with undefined contents.
+
+        Args:
+            bytes: its size: an integer, or text as in `"1GiB"`. 0 is allowed.
+            stream: the stream of the work that uses it: `None` for the default stream, or what `Stream.of` takes.
+
+        Raises: `OutOfMemoryError` after idle memory was given back and the device was asked again; `AsleepError` while the tag
+        sleeps; `ClosedError`.
+        """
+        size, handle, place = _arguments.size(bytes), Stream.of(stream), Place()
+        self._allocate(size, handle, place)
+        return Block._of(place, self.handle, size, handle)
+
+    def _allocate(self, size: int, handle: int, place: Place) -> None:
+        """Allocates a block, whose address goes to `place`."""
+        tag = _tags.current(self.handle)
+        try:
+            if tag is None:
+                LIBRARY.call("allocate", self.handle, size, handle, place)
+            else:
+                LIBRARY.call("allocate_tagged", self.handle, tag, size, handle, place)
+        except OutOfMemoryError as error:
+            self._explain(error, size)
+            raise
+
+    def _explain(self, error: OutOfMemoryError, size: int) -> None:
+        """Sets an error's numbers, as they are now."""
+        error.requested = size
+        # The error itself matters more than numbers that cannot be had.
+        with contextlib.suppress(Error):
+            stats = self.stats()
+            error.held, error.limit = stats.bytes_reserved, stats.limit
+            error.free = self.memory_info()[0]
 
     def stats(self) -> PoolStats:
         """Its statistics."""
@@ -220,9 +172,9 @@ class Pool:
         """Starts the peaks anew from what is there now."""
         LIBRARY.call("reset_peaks", self.handle)
 
-    def trim(self, cached_bytes: int = 0) -> int:
-        """Gives idle memory back until at most so much is idle; answers how many bytes."""
-        return LIBRARY.number("trim", self.handle, cached_bytes)
+    def trim(self, cached_bytes: Size = 0) -> int:
+        """Releases idle memory until at most `cached_bytes` are idle. Returns the number of released bytes."""
+        return LIBRARY.number("trim", self.handle, _arguments.size(cached_bytes, "cached_bytes"))
 
     def decay(self) -> int:
         """Gives back what a virtual pool did not need since the last call of this; answers how many bytes."""
@@ -234,10 +186,8 @@ class Pool:
         return LIBRARY.number("get_limit", self.handle)
 
     @limit.setter
-    def limit(self, bytes: int) -> None:
-        if not 0 <= bytes <= UNLIMITED:
-            raise InvalidArgumentError(f"{bytes} is no number of bytes")
-        LIBRARY.call("set_limit", self.handle, bytes)
+    def limit(self, bytes: Size) -> None:
+        LIBRARY.call("set_limit", self.handle, _arguments.size(bytes, "limit", unlimited=True))
 
     def memory_info(self) -> tuple[int, int]:
         """The device's memory, free and in all, as its driver tells."""
@@ -247,16 +197,21 @@ class Pool:
 
     @contextlib.contextmanager
     def tag(self, name: str) -> Iterator[None]:
-        """Allocations of this thread within the scope have this tag, and sleep and wake with it. Scopes nest.
+        """Allocations within the scope have this tag, and sleep and wake with it. Scopes nest.
 
-        Outside of any scope the tag is `default`. The limit bounds all tags together; the caps on idle memory and the budget
-        hold for each tag by itself.
+        The tag belongs to the current context (`contextvars`): each asyncio task and each thread has its own. Pools that PyTorch
+        allocates from are under the tag with the whole thread. Outside of any scope the tag is `default`.
+
+        The limit bounds all tags together; the caps on idle memory and the budget hold for each tag by itself.
+
+        Raises: `UnsupportedError` where the source is not virtual; `InvalidArgumentError` for an empty name; `ClosedError`.
         """
-        LIBRARY.call("tag_begin", self.handle, name.encode())
-        try:
+        tag = _arguments.text(name, "tag")
+        with contextlib.ExitStack() as scopes:
+            scopes.enter_context(_tags.scope(self.handle, tag))
+            if not self._is_owned:
+                scopes.enter_context(_tags.thread_scope(self.handle, tag))
             yield
-        finally:
-            LIBRARY.call("tag_end", self.handle)
 
     def sleep(self, keep: Iterable[str] | str = ("default",)) -> SleepReport:
         """Puts all tags to sleep: contents of those in `keep` go to the host, the others' are gone.
@@ -266,12 +221,12 @@ class Pool:
 
         Raises: `UnsupportedError` where the source is not virtual.
         """
-        tags = _tags(keep)
+        tags = _tag_list(keep)
         return _report("sleep", self.handle, names(tags), len(tags))
 
     def sleep_tags(self, tags: Iterable[str] | str, keep_contents: bool = True) -> SleepReport:
         """Puts these tags alone to sleep."""
-        of = _tags(tags)
+        of = _tag_list(tags)
         return _report("sleep_tags", self.handle, names(of), len(of), int(keep_contents))
 
     def discard(self, tags: Iterable[str] | str) -> SleepReport:
@@ -285,24 +240,25 @@ class Pool:
         """
         if tags is None:
             return _report("wake", self.handle, None, 0)
-        of = _tags(tags)
+        of = _tag_list(tags)
         return _report("wake", self.handle, names(of), len(of))
 
     def is_asleep(self, tag: str = "default") -> bool:
         """Whether a tag is asleep; not when nothing has it."""
         asleep = c_int()
-        LIBRARY.call("is_asleep", self.handle, tag.encode(), byref(asleep))
+        LIBRARY.call("is_asleep", self.handle, _arguments.text(tag, "tag"), byref(asleep))
         return bool(asleep.value)
 
     @contextlib.contextmanager
     def stream(self) -> Iterator[Stream]:
         """A new stream on the pool's device, which ends with `with`, after its work."""
         handle = c_void_p()
-        LIBRARY.call("stream_create", self.handle, byref(handle))
         try:
+            LIBRARY.call("stream_create", self.handle, byref(handle))
             yield Stream(handle.value or 0)
         finally:
-            LIBRARY.call("stream_destroy", self.handle, handle)
+            if handle.value is not None:
+                LIBRARY.call("stream_destroy", self.handle, handle)
 
     def retire_stream(self, stream: object) -> None:
         """Says that other code is about to destroy a stream: waits for its work, and the pool never uses it again."""
@@ -315,8 +271,10 @@ class Pool:
     def close(self) -> None:
         """Gives idle memory back and ends the pool. Blocks that are live stay valid. Closing twice is fine."""
         if self._is_owned:
+            # Its number is never another pool's: of several calls one does it.
+            with contextlib.suppress(ClosedError):
+                LIBRARY.call("destroy", self.handle)
             self._is_owned = False
-            LIBRARY.call("destroy", self.handle)
 
     def __enter__(self) -> Pool:
         return self
@@ -329,44 +287,15 @@ class Pool:
             self.close()
 
     def __repr__(self) -> str:
-        return f"Pool(handle={self.handle})"
+        try:
+            stats = self.stats()
+            return f"<Pool {self.name!r} on {self.device}: {stats.bytes_live} bytes live, {stats.bytes_reserved} bytes reserved>"
+        except Error as error:
+            state = "closed" if isinstance(error, ClosedError) else type(error).__name__
+            return f"<Pool {self.handle}: {state}>"
 
 
-def _backend(pool: int) -> str:
-    """The backend of a pool's device, of a closed pool with live blocks too."""
-    name = c_char_p()
-    LIBRARY.call("pool_backend", pool, byref(name))
-    return (name.value or b"").decode()
-
-
-def block_at(address: int) -> BlockInfo:
-    """What is known of the live block that begins at `address`.
-
-    Raises: `InvalidPointerError` when none does.
-    """
-    block = CBlock(struct_size=sizeof(CBlock))
-    LIBRARY.call("block_at", address, byref(block))
-    return BlockInfo(block)
-
-
-class BlockInfo:
-    """What is known of a live block."""
-
-    def __init__(self, block: CBlock) -> None:
-        self.address: int = block.address
-        #: What was asked for, and what its size class has.
-        self.requested: int = block.requested
-        self.bytes: int = block.bytes
-        #: The handle of its pool, also when that is closed.
-        self.pool: int = block.pool
-        #: The handle of the stream it was allocated for.
-        self.stream: int = block.stream or 0
-
-    def __repr__(self) -> str:
-        return f"BlockInfo({self.requested} of {self.bytes} bytes at {self.address:#x})"
-
-
-def _tags(tags: Iterable[str] | str) -> list[str]:
+def _tag_list(tags: Iterable[str] | str) -> list[str]:
     return [tags] if isinstance(tags, str) else list(tags)
 
 

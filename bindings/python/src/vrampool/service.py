@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from . import _arguments
 from ._library import LIBRARY
 
 
@@ -24,7 +25,7 @@ def start_metrics(address: str = "127.0.0.1:9184") -> str:
 
     Raises: `BusyError` when metrics are served already, `Error` when the address is not available.
     """
-    return LIBRARY.text("start_metrics_at", address.encode())
+    return LIBRARY.text("start_metrics_at", _arguments.text(address, "address"))
 
 
 def stop_metrics() -> None:

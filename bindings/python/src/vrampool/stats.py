@@ -1,4 +1,4 @@
-"""What a pool tells of itself."""
+"""Statistics of pools, and reports of sleeps."""
 
 from __future__ import annotations
 
@@ -7,67 +7,95 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class PoolStats:
-    """A pool's statistics, all its tags together; counts are since the pool was made, sizes are bytes.
+    """A pool's statistics, all its tags together, from `Pool.stats`.
 
-    They are not of one moment: other threads go on while they are read.
+    Counts are since the pool was made; sizes are bytes. The values are not of one moment: other threads go on meanwhile.
+
+    Attributes:
+        hits: requests that were served from idle memory.
+        misses: all other requests, failed ones included.
+        bytes_requested: live bytes as they were requested.
+        bytes_live: live bytes, rounded to size classes.
+        bytes_cached: idle bytes.
+        bytes_held: live and idle bytes.
+        bytes_reserved: bytes that the source took from the device; with `source="arena"` the whole arena.
+        bytes_allocated: bytes taken from the source in all, never reduced.
+        peak_requested: the maximum of `bytes_requested` since the pool was made or `reset_peaks`. Peaks of several tags are added.
+        peak_live: the maximum of `bytes_live`.
+        peak_cached: the maximum of `bytes_cached`.
+        peak_held: the maximum of `bytes_held`.
+        peak_reserved: the maximum of `bytes_reserved`.
+        max_cached_bytes: the cap on idle bytes of each tag; `vrampool.UNLIMITED` for none.
+        max_buffers_per_bucket: the cap on idle blocks in one size class of one tag; `UNLIMITED` for none.
+        limit: the hard cap on bytes taken from the device, all tags together; `UNLIMITED` for none.
+        budget: the soft cap on the same, of each tag; `UNLIMITED` for none.
+        live_buffers: live blocks.
+        source_allocations: allocations of the source.
+        source_frees: frees of the source.
+        driver_calls: calls of the driver in all.
+        mapping_calls: calls of the driver that map or unmap memory.
+        mapping_nanoseconds: the time of those calls, in nanoseconds.
+        drops_over_bytes: freed blocks that were not kept idle because of `max_cached_bytes`.
+        drops_over_count: freed blocks that were not kept idle because of `max_buffers_per_bucket`.
+        evictions: idle blocks that were released to make room, or by trimming.
+        stream_waits: waits between streams on the device.
+        failed_by_limit: requests that failed because of the limit.
+        failed_by_device: requests that failed because the device had no memory.
+        failed_by_backend: requests that failed for another reason of the driver's.
+        failed_invalid: requests that could not be served at all, such as larger than the device.
+        rung_evict: how often idle memory was released for a request.
+        rung_wait: how often a request waited for pending work.
+        rung_trim: how often all idle memory was released for a request.
+        rung_compact: how often an arena was compacted for a request.
+        rung_fail: how often all that did not help.
+        bytes_private: bytes of private pools of CUDA graphs, also in `bytes_live`.
+        bytes_asleep: bytes of live blocks that are asleep.
+        bytes_backup: bytes of host memory that keep contents of sleeping blocks.
     """
 
-    #: Requests served from idle memory, and the others, failed ones included.
     hits: int
     misses: int
-    #: Bytes live as they were asked for, and rounded to classes.
     bytes_requested: int
     bytes_live: int
-    #: Bytes idle; bytes live and idle; and bytes that the source took from the device: of `source="arena"` the whole arena.
     bytes_cached: int
     bytes_held: int
     bytes_reserved: int
-    #: Bytes taken from the source in all, never reduced.
     bytes_allocated: int
-    #: The most that each was, since the pool was made or `reset_peaks`. With tags the sum of the tags' own peaks.
     peak_requested: int
     peak_live: int
     peak_cached: int
     peak_held: int
     peak_reserved: int
-    #: Caps; `UNLIMITED` for none. `limit` bounds all tags together, the others each tag by itself.
     max_cached_bytes: int
     max_buffers_per_bucket: int
     limit: int
     budget: int
-    #: Blocks that are live.
     live_buffers: int
-    #: What the source allocated and got back, calls of the driver in all, and of those for mapping memory, with their time.
     source_allocations: int
     source_frees: int
     driver_calls: int
     mapping_calls: int
     mapping_nanoseconds: int
-    #: Blocks not kept idle for a cap's sake; given back to make room or by trimming; waits put between streams.
     drops_over_bytes: int
     drops_over_count: int
     evictions: int
     stream_waits: int
-    #: Requests that failed: by the limit, by the device's memory, by another failure, because they were wrong.
     failed_by_limit: int
     failed_by_device: int
     failed_by_backend: int
     failed_invalid: int
-    #: How often each rung of the ladder was climbed that leads to an out-of-memory.
     rung_evict: int
     rung_wait: int
     rung_trim: int
     rung_compact: int
     rung_fail: int
-    #: Bytes in private pools (of CUDA graphs), also in `bytes_live`.
     bytes_private: int
-    #: Bytes of live blocks that are asleep, and of host memory that holds contents of theirs.
     bytes_asleep: int
     bytes_backup: int
 
     @property
     def failures(self) -> int:
-        """Requests that failed, for whatever reason."""
+        """The number of failed requests."""
         return self.failed_by_limit + self.failed_by_device + self.failed_by_backend + self.failed_invalid
 
     @property
@@ -79,13 +107,16 @@ class PoolStats:
 
 @dataclass(frozen=True)
 class SleepReport:
-    """What a sleep or a wake did, bytes."""
+    """What a sleep or a wake did, in bytes.
 
-    #: Given back to the device, or taken from it.
+    Attributes:
+        physical: bytes released to the device, or taken from it.
+        contents: bytes of blocks that were copied to the host, or back.
+        discarded: bytes of blocks whose contents are gone.
+        was_so: whether there was nothing to do, because all was asleep, or awake, already.
+    """
+
     physical: int
-    #: Of blocks copied to the host, or back.
     contents: int
-    #: Of blocks whose contents are gone.
     discarded: int
-    #: There was nothing to do, because it was so already.
     was_so: bool

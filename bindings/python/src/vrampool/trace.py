@@ -20,7 +20,8 @@ from ctypes import byref, c_uint64
 from dataclasses import dataclass
 from typing import Any
 
-from ._library import LIBRARY
+from . import _arguments
+from ._library import LIBRARY, Handle
 from .errors import ClosedError, Error, InvalidArgumentError
 from .pool import Pool
 
@@ -72,7 +73,7 @@ class Summary:
     warnings: tuple[str, ...] = ()
 
 
-class Trace:
+class Trace(Handle):
     """A recorded sequence of allocations and frees. From `record`, `load` or `convert`."""
 
     def __init__(self, handle: int) -> None:
@@ -104,7 +105,7 @@ class Trace:
         return f"Trace({of.trace!r}, {of.events} events)"
 
 
-class Recording:
+class Recording(Handle):
     """A pool that is recorded, within `record`, and what was recorded, after it."""
 
     def __init__(self, pool: Pool) -> None:
@@ -156,7 +157,8 @@ def record(pool: Pool | None = None, *, device: object = None, events: int = DEF
     ...         pool.allocate(1000).free()
     ...     assert recording.trace.summary().events == 2
     """
-    if not 0 < events < 2**63:
+    count = _arguments.integer(events, "events")
+    if not 0 < count < 2**63:
         raise InvalidArgumentError(f"{events} is no number of events to record")
     if pool is None:
         from .torch import pool as torch_pool
@@ -164,7 +166,7 @@ def record(pool: Pool | None = None, *, device: object = None, events: int = DEF
         pool = torch_pool(device)
     elif device is not None:
         raise InvalidArgumentError("a pool has its device; say one of them")
-    LIBRARY.call("record_start", pool.handle, events)
+    LIBRARY.call("record_start", pool.handle, count)
     recording = Recording(pool)
     try:
         yield recording
@@ -242,8 +244,11 @@ def _device(device: int | None) -> int:
 
 
 def _bytes(path: File) -> bytes:
-    return os.fspath(path).encode()
+    encoded = os.fsencode(path)
+    if b"\0" in encoded:
+        raise InvalidArgumentError(f"{path!r} is no path: it has an embedded NUL")
+    return encoded
 
 
 def _text(text: str | None) -> bytes | None:
-    return None if text is None else text.encode()
+    return None if text is None else _arguments.text(text, "format")

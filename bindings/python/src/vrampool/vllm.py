@@ -9,13 +9,19 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import logging
 import threading
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
+from . import _arguments
+from ._arguments import Size
 from ._library import LIBRARY, PATH, FreeCallback, MallocCallback
-from .errors import BusyError, InvalidArgumentError
+from ._library import Handle as _Handle
+from .errors import BusyError, InvalidArgumentError, InvalidPointerError
+from .stream import Stream
 from .torch import _install
 
 #: Device, bytes, address, number: what names a segment.
@@ -23,6 +29,11 @@ Handle = tuple[int, int, int, int]
 
 #: Tags that wake only when they are named.
 DEFERRABLE_TAGS = ("weights", "kv_cache")
+
+_log = logging.getLogger("vrampool")
+
+#: Of segments that are allocated in this context.
+_TAG: ContextVar[str] = ContextVar("vrampool_vllm_tag", default="default")
 
 #: The callbacks that C holds.
 _told: tuple[Any, Any] | None = None
@@ -76,15 +87,15 @@ def python_unmap_and_release(device: int, size: int, ptr: int, handle: int) -> H
     return device, size, ptr, handle
 
 
-def my_malloc(size: int, device: int = 0, stream: int = 0) -> int:
+def my_malloc(size: Size, device: int = 0, stream: object = None) -> int:
     """A segment, mapped; its address.
 
     Raises: what vrampool failed with. (PyTorch calls the C function, which throws its own exceptions.)
     """
+    if (bytes := _arguments.size(size, "size")) == 0:
+        raise InvalidArgumentError("size=0 is no size of a segment")
     LIBRARY.plain["clear_error"]()
-    if size <= 0:
-        raise InvalidArgumentError(f"{size} is no size of a segment")
-    address: int | None = LIBRARY.plain["segment_alloc"](size, device, stream)
+    address: int | None = LIBRARY.plain["segment_alloc"](bytes, device, Stream.of(stream))
     if address is None:
         raise LIBRARY.last_failure() or InvalidArgumentError("no segment was made")
     return address
@@ -119,7 +130,7 @@ class _Bytes:
         self.__cuda_array_interface__ = {"shape": (size,), "typestr": "|u1", "data": (address, False), "version": 3}
 
 
-class CuMemAllocator:
+class CuMemAllocator(_Handle):
     """vLLM's class of this name, over vrampool's segments; one for the process, by `get_instance`.
 
     Differs where vLLM's loses something: a sleep waits for the work that uses the memory, and a wake is for all
@@ -144,8 +155,8 @@ class CuMemAllocator:
         if _install.is_installed():
             raise BusyError("vrampool is PyTorch's allocator already: say vrampool.torch.tag, sleep and wake_up")
         self.pointer_to_data: dict[int, AllocationData] = {}
-        self.current_tag = self.default_tag
-        self._lock = threading.RLock()
+        # One sleep or wake at a time. Not of the callbacks, which PyTorch makes under its own lock.
+        self._changing = threading.Lock()
         self._pools: list[Any] = []
         memory = self._torch.cuda.memory
         self._allocator = memory.CUDAPluggableAllocator(PATH, "vrampool_segment_alloc", "vrampool_segment_free")
@@ -154,85 +165,133 @@ class CuMemAllocator:
         atexit.register(forget_callbacks)
         atexit.register(self.release_pools)
 
+    @property
+    def current_tag(self) -> str:
+        """The tag of segments that are allocated now, in this context: each thread and each asyncio task has its own."""
+        return _TAG.get()
+
+    @current_tag.setter
+    def current_tag(self, tag: str) -> None:
+        _TAG.set(tag)
+
     def _on_malloc(self, handle: Handle) -> None:
-        with self._lock:
-            self.pointer_to_data[handle[2]] = AllocationData(handle, self.current_tag)
+        self.pointer_to_data[handle[2]] = AllocationData(handle, self.current_tag)
 
     def _on_free(self, address: int) -> None:
-        with self._lock:
-            self.pointer_to_data.pop(address, None)
+        self.pointer_to_data.pop(address, None)
 
     @contextlib.contextmanager
     def use_memory_pool(self, tag: str | None = None) -> Iterator[None]:
-        """What this thread allocates within is of segments with this tag. Scopes nest."""
-        before, self.current_tag = self.current_tag, tag or self.default_tag
-        pool = self._torch.cuda.MemPool(self._allocator.allocator())
-        self._pools.append(pool)
+        """Segments that are allocated within the scope, by this thread, have this tag. Scopes nest."""
+        token = _TAG.set(tag or self.default_tag)
         try:
+            pool = self._torch.cuda.MemPool(self._allocator.allocator())
+            self._pools.append(pool)
             with self._torch.cuda.use_mem_pool(pool):
                 yield
         finally:
-            self.current_tag = before
+            with contextlib.suppress(ValueError):
+                _TAG.reset(token)
 
     def sleep(self, offload_tags: tuple[str, ...] | str | None = None) -> None:
-        """Takes the physical memory of all segments; contents of those with these tags (by default `default`) are kept."""
+        """Releases the physical memory of all segments; contents of those with these tags (by default `default`) are kept.
+
+        All of them sleep, or none. Contents that were to be discarded may be lost where the device fails.
+        """
         kept = (self.default_tag,) if offload_tags is None else offload_tags
-        self._sleep(lambda data: True, (kept,) if isinstance(kept, str) else kept)
+        self._sleep(lambda data: True, (kept,) if isinstance(kept, str) else tuple(kept))
 
     def discard(self, tags: tuple[str, ...] | list[str] | str) -> None:
-        """Takes that of segments with these tags, without contents."""
+        """Releases the physical memory of segments with these tags, without their contents."""
         of = (tags,) if isinstance(tags, str) else tuple(tags)
         self._sleep(lambda data: data.tag in of, ())
 
     def _sleep(self, takes: Callable[[AllocationData], bool], kept: tuple[str, ...]) -> None:
-        torch = self._torch
-        torch.cuda.synchronize()
-        with self._lock:
-            going = [data for data in self.pointer_to_data.values() if not data.is_asleep and takes(data)]
-        for data in going:
-            _, size, address, _ = data.handle
-            if data.tag in kept:
-                source = torch.as_tensor(_Bytes(address, size), device=f"cuda:{data.handle[0]}")
-                backup = torch.empty(size, dtype=torch.uint8, device="cpu", pin_memory=True)
-                backup.copy_(source)
-                data.cpu_backup_tensor = backup
+        self._torch.cuda.synchronize()
+        with self._changing:
+            going = [data for data in list(self.pointer_to_data.values()) if not data.is_asleep and takes(data)]
+            # Those whose contents are gone with their memory come last.
+            going.sort(key=lambda data: data.tag not in kept)
+            unmapped: list[AllocationData] = []
+            try:
+                for data in going:
+                    if data.tag in kept:
+                        data.cpu_backup_tensor = self._backup(data)
+                for data in going:
+                    unmapped.append(data)
+                    self._unmap(data)
+                for data in going:
+                    data.is_asleep = True
+            except BaseException:
+                for data in unmapped:
+                    self._restore(data)
+                for data in going:
+                    if not data.is_asleep:
+                        data.cpu_backup_tensor = None
+                raise
+
+    def _restore(self, data: AllocationData) -> None:
+        """Wakes a segment of a sleep that failed; where that fails too, it sleeps with what is known of its contents."""
+        try:
+            python_create_and_map(*data.handle)
+            self._fill(data)
+            data.is_asleep = False
+        except Exception:
+            data.is_asleep = data.handle[2] in self.pointer_to_data
+            _log.exception("a segment of %d bytes stays asleep; wake_up tries it again", data.handle[1])
+
+    def _unmap(self, data: AllocationData) -> None:
+        try:
             python_unmap_and_release(*data.handle)
-            data.is_asleep = True
+        except InvalidPointerError:
+            # One that was freed meanwhile is neither awake nor asleep.
+            if self.pointer_to_data.get(data.handle[2]) is data:
+                raise
+
+    def _on_device(self, data: AllocationData) -> Any:
+        device, size, address, _ = data.handle
+        return self._torch.as_tensor(_Bytes(address, size), device=f"cuda:{device}")
+
+    def _backup(self, data: AllocationData) -> Any:
+        torch = self._torch
+        backup = torch.empty(data.handle[1], dtype=torch.uint8, device="cpu", pin_memory=True)
+        backup.copy_(self._on_device(data))
+        return backup
+
+    def _fill(self, data: AllocationData) -> None:
+        if data.cpu_backup_tensor is not None:
+            self._on_device(data).copy_(data.cpu_backup_tensor)
 
     def wake_up(self, tags: list[str] | tuple[str, ...] | None = None) -> None:
-        """Gives segments with these tags, and all that are neither `weights` nor `kv_cache`, their memory and contents back;
-        all segments without any. All of them or none.
+        """Maps segments with these tags, and all that are neither `weights` nor `kv_cache`, and restores their contents; all segments
+        without `tags`. All of them or none.
 
         Raises: `OutOfMemoryError`.
         """
-        torch = self._torch
-        torch.cuda.empty_cache()
-        with self._lock:
+        self._torch.cuda.empty_cache()
+        with self._changing:
             coming = [
                 data
-                for data in self.pointer_to_data.values()
+                for data in list(self.pointer_to_data.values())
                 if data.is_asleep and (tags is None or data.tag in tags or data.tag not in DEFERRABLE_TAGS)
             ]
-        mapped: list[AllocationData] = []
-        try:
+            mapped: list[AllocationData] = []
+            try:
+                for data in coming:
+                    mapped.append(data)
+                    python_create_and_map(*data.handle)
+                for data in coming:
+                    self._fill(data)
+            except BaseException:
+                for data in mapped:
+                    self._unmap(data)
+                raise
             for data in coming:
-                python_create_and_map(*data.handle)
-                mapped.append(data)
-        except BaseException:
-            for data in mapped:
-                python_unmap_and_release(*data.handle)
-            raise
-        for data in coming:
-            device, size, address, _ = data.handle
-            if (backup := data.cpu_backup_tensor) is not None:
-                torch.as_tensor(_Bytes(address, size), device=f"cuda:{device}").copy_(backup)
-                data.cpu_backup_tensor = None
-            data.is_asleep = False
+                data.is_asleep, data.cpu_backup_tensor = False, None
 
     def get_current_usage(self) -> int:
         """Bytes of all segments, those that sleep included."""
-        with self._lock:
-            return sum(data.handle[1] for data in self.pointer_to_data.values())
+        return sum(data.handle[1] for data in list(self.pointer_to_data.values()))
 
     def release_pools(self) -> None:
         """Forgets PyTorch's pools: segments go back when the last tensor in them is gone."""

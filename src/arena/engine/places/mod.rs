@@ -7,11 +7,11 @@ mod tests;
 use super::block::BlockId;
 use super::error::ArenaError;
 use super::free::FreeBlocks;
-use super::layout::Zone;
 use super::operations::Arena;
 use super::record::{NONE, Record, State, Tag};
 use super::space::{Space, choose};
 use super::table::{Table, end_of};
+use super::zone::Zone;
 
 /// When something was looked up in an arena in which nothing moves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,14 +24,14 @@ pub(crate) struct Moment {
 
 /// A free block.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Room {
+pub(crate) struct FreeBlock {
     pub(crate) offset: u64,
     pub(crate) bytes: u64,
     /// Its record, if that is known.
     index: u32,
 }
 
-impl Room {
+impl FreeBlock {
     /// Free bytes, or such as will be, whose record is not known: it is searched for.
     pub(crate) fn unnamed(offset: u64, bytes: u64) -> Self {
         Self { offset, bytes, index: NONE }
@@ -82,44 +82,44 @@ impl Arena {
     ///
     /// # Errors
     /// As [`allocate`](Self::allocate).
-    pub(crate) fn set_apart(&mut self, offset: u64, bytes: u64) -> Result<BlockId, ArenaError> {
+    pub(crate) fn hold_at(&mut self, offset: u64, bytes: u64) -> Result<BlockId, ArenaError> {
         let peak = self.peak;
         let block = self.allocate_at(offset, bytes)?;
         self.peak = peak;
-        self.set_live_apart(block, offset, bytes);
+        self.hold_live(block, offset, bytes);
         Ok(block)
     }
 
     /// A live block that its owner freed is neither live nor free from now on, but [held](Self::held), until
     /// it is [put back](Self::put_back).
-    pub(crate) fn set_freed_apart(&mut self, block: BlockId) {
+    pub(crate) fn hold_freed(&mut self, block: BlockId) {
         let is_idle =
             self.table.get(block.index()).is_some_and(|record| record.is_live_and_idle(block.serial()));
         if is_idle {
             let (offset, bytes) = self.extent(block);
-            self.set_live_apart(block, offset, bytes);
+            self.hold_live(block, offset, bytes);
         }
     }
 
-    fn set_live_apart(&mut self, block: BlockId, offset: u64, bytes: u64) {
+    fn hold_live(&mut self, block: BlockId, offset: u64, bytes: u64) {
         let space = self.space_at(offset);
         space.used -= bytes;
         space.live -= 1;
         space.held += bytes;
-        self.tag(block, State::Apart);
+        self.tag(block, State::Held);
     }
 
-    /// What was set apart is live from now on.
+    /// What was held is live from now on.
     pub(crate) fn let_in(&mut self, block: BlockId) {
-        if self.is_apart(block) {
+        if self.is_held(block) {
             self.take_in(block);
             self.peak = self.peak.max(self.used());
         }
     }
 
-    /// What was set apart is free from now on.
+    /// What was held is free from now on.
     pub(crate) fn put_back(&mut self, block: BlockId) {
-        if self.is_apart(block) {
+        if self.is_held(block) {
             self.take_in(block);
             // It is live, and neither moves nor is pinned.
             let _ = self.free(block);
@@ -147,9 +147,9 @@ impl Arena {
         !self.table[before].is_free() && !self.table[after].is_free() && !is_end
     }
 
-    fn is_apart(&self, block: BlockId) -> bool {
+    fn is_held(&self, block: BlockId) -> bool {
         let record = self.table.get(block.index()).filter(|record| record.serial() == block.serial());
-        record.is_some_and(|record| record.state() == Some(State::Apart))
+        record.is_some_and(|record| record.state() == Some(State::Held))
     }
 
     fn take_in(&mut self, block: BlockId) {
@@ -207,19 +207,20 @@ impl Arena {
 
     /// Free blocks of the dynamic zone of at least `bytes`: the smallest so many, the smaller first, and last
     /// its free end.
-    pub(crate) fn rooms(&self, bytes: u64, most: usize) -> impl Iterator<Item = Room> {
+    pub(crate) fn fitting_blocks(&self, bytes: u64, most: usize) -> impl Iterator<Item = FreeBlock> {
         let (table, free) = (&self.table, &self.dynamic.free);
-        let room = |index: u32| Room { offset: table[index].offset, bytes: table[index].bytes, index };
+        let room = |index: u32| FreeBlock { offset: table[index].offset, bytes: table[index].bytes, index };
         free.at_least(table, bytes, most).map(room)
     }
 
-    /// As [`allocate_at`](Self::allocate_at), without a search if it is in that [room](Self::rooms) still.
+    /// As [`allocate_at`](Self::allocate_at), without a search if it is in that [block](Self::fitting_blocks)
+    /// still.
     ///
     /// # Errors
     /// As [`allocate`](Self::allocate).
-    pub(crate) fn allocate_in_room(
+    pub(crate) fn allocate_in_free(
         &mut self,
-        room: Room,
+        room: FreeBlock,
         offset: u64,
         bytes: u64,
     ) -> Result<BlockId, ArenaError> {
@@ -238,24 +239,27 @@ impl Arena {
 
     /// The free blocks of the dynamic zone of at least `bytes`, and its free end whatever that has, by
     /// offset. To a list that is empty.
-    pub(crate) fn holes(&self, bytes: u64, holes: &mut Vec<Room>) {
-        holes.extend(self.rooms(bytes, usize::MAX));
+    pub(crate) fn holes(&self, bytes: u64, holes: &mut Vec<FreeBlock>) {
+        holes.extend(self.fitting_blocks(bytes, usize::MAX));
         let (end, capacity) = (self.free_end(Zone::Dynamic), self.dynamic.end);
         if (1..bytes).contains(&(capacity - end)) {
-            holes.push(Room::unnamed(end, capacity - end));
+            holes.push(FreeBlock::unnamed(end, capacity - end));
         }
         holes.sort_unstable_by_key(|room| room.offset);
     }
 
     /// The free blocks of the stable zone of at least `bytes`, by offset, in front of a list of such blocks
     /// of the dynamic one.
-    pub(crate) fn stable_holes(&self, bytes: u64, holes: &mut Vec<Room>) {
+    pub(crate) fn stable_holes(&self, bytes: u64, holes: &mut Vec<FreeBlock>) {
         // A zone without bytes has no bins.
         if self.stable.end == 0 {
             return;
         }
-        let room =
-            |index: u32| Room { offset: self.table[index].offset, bytes: self.table[index].bytes, index };
+        let room = |index: u32| FreeBlock {
+            offset: self.table[index].offset,
+            bytes: self.table[index].bytes,
+            index,
+        };
         holes.extend(self.stable.free.at_least(&self.table, bytes, usize::MAX).map(room));
         holes.sort_unstable_by_key(|room| room.offset);
     }

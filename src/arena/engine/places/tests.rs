@@ -55,13 +55,13 @@ proptest! {
                 }
                 8 if !blocks.is_empty() => {
                     let block = blocks.swap_remove(one as usize % blocks.len());
-                    arena.set_freed_apart(block);
+                    arena.hold_freed(block);
                     apart.push(block);
                 }
                 3 => {
                     let range = one as usize..(one + two).min(END) as usize;
                     let is_free = one + two <= END && !taken[range.clone()].contains(&true);
-                    let block = arena.set_apart(one, two);
+                    let block = arena.hold_at(one, two);
                     prop_assert_eq!(block.is_ok(), is_free);
                     if is_free {
                         taken[range].fill(true);
@@ -89,10 +89,10 @@ proptest! {
                     let range = one as usize..(one + two).min(END) as usize;
                     let is_free = one + two <= END && !taken[range.clone()].contains(&true);
                     // Rooms of any time: most of them are not there any more, or not the same.
-                    rooms.extend(arena.rooms(1, usize::MAX));
+                    rooms.extend(arena.fitting_blocks(1, usize::MAX));
                     let room = rooms.get((one + two) as usize * 7 % rooms.len().max(1)).filter(|_| step == 6);
                     let got = match room {
-                        Some(&room) => arena.allocate_in_room(room, one, two),
+                        Some(&room) => arena.allocate_in_free(room, one, two),
                         None => arena.allocate_at(one, two),
                     };
                     match got {
@@ -121,7 +121,7 @@ proptest! {
             let end = (0..END).rev().find(|&at| taken[at as usize]).map_or(0, |at| at + 1);
             prop_assert_eq!(arena.free_end(Zone::Dynamic), end);
             let by_size = |most| -> Vec<_> {
-                arena.rooms(3, most).map(|room| (room.offset == end, room.bytes)).collect()
+                arena.fitting_blocks(3, most).map(|room| (room.offset == end, room.bytes)).collect()
             };
             let all = by_size(usize::MAX);
             prop_assert!(all.is_sorted(), "{all:?}");

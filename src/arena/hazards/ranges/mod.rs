@@ -2,19 +2,18 @@
 
 mod order;
 mod parts;
+mod streams;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use order::Reach;
+pub(crate) use order::StreamOrder;
 use order::{Wait, Waits};
 use parts::{Part, Parts};
 use smallvec::SmallVec;
 use std::mem;
 use std::ops::Range;
+pub(crate) use streams::{Streams, add};
 use vrampool_backend::{Stream, StreamId};
-
-/// Streams, each once; hardly ever more than two.
-pub(crate) type Streams<S> = SmallVec<[S; 2]>;
 
 /// Streams, each once, with the era of the last free of theirs that is to be waited for.
 pub(crate) type Awaited<S> = SmallVec<[(S, u64); 1]>;
@@ -33,13 +32,6 @@ pub(crate) fn await_also<S: Stream>(awaited: &mut Awaited<S>, stream: &S, era: u
     match awaited.iter_mut().find(|(known, _)| known.id() == stream.id()) {
         Some((_, known)) => *known = era.max(*known),
         None => awaited.push((stream.clone(), era)),
-    }
-}
-
-/// Adds a stream that is not among them.
-pub(crate) fn add<S: Stream>(streams: &mut Streams<S>, stream: &S) {
-    if streams.iter().all(|known| known.id() != stream.id()) {
-        streams.push(stream.clone());
     }
 }
 
@@ -123,7 +115,7 @@ impl<S: Stream> Unsettled<S> {
         self.era
     }
 
-    /// Somebody waits from now on, or is marked. To be called before that is asked of the device; answers the
+    /// Somebody waits from now on, or gets a point. To be called before that is asked of the device; answers the
     /// era that is over, for [`waited`](Self::waited) or [`done`](Self::done).
     pub(crate) fn begin_era(&mut self) -> u64 {
         self.era += 1;
@@ -146,7 +138,7 @@ impl<S: Stream> Unsettled<S> {
     }
 
     /// How far `stream` is behind others.
-    pub(crate) fn reach(&self, stream: &S) -> Reach {
+    pub(crate) fn reach(&self, stream: &S) -> StreamOrder {
         self.waits.reach(stream.id())
     }
 
@@ -156,7 +148,7 @@ impl<S: Stream> Unsettled<S> {
     pub(crate) fn lateness(
         &self,
         range: &Range<u64>,
-        reach: &Reach,
+        reach: &StreamOrder,
         point: impl Fn(StreamId, u64) -> u64,
     ) -> impl Iterator<Item = (Range<u64>, Option<u64>)> {
         self.parts.overlapping(range).map(move |Part { start, end, streams, era, .. }| {

@@ -18,12 +18,12 @@ pub(super) struct Wait {
 
 /// Until which era was over a stream is behind each other, for more than one question.
 #[derive(Debug)]
-pub(crate) struct Reach {
+pub(crate) struct StreamOrder {
     stream: StreamId,
     others: SmallVec<[(StreamId, u64); 8]>,
 }
 
-impl Reach {
+impl StreamOrder {
     /// Whether the stream is behind all that `user` did up to that era.
     pub(crate) fn covers(&self, user: StreamId, era: u64) -> bool {
         user == self.stream || self.others.iter().any(|(known, reach)| *known == user && *reach >= era)
@@ -47,7 +47,7 @@ impl Waits {
     }
 
     /// How far a stream is behind others, itself among them.
-    pub(super) fn reach(&self, stream: StreamId) -> Reach {
+    pub(super) fn reach(&self, stream: StreamId) -> StreamOrder {
         let mut others = SmallVec::<[(StreamId, u64); 8]>::new();
         for wait in self.0.iter().filter(|wait| wait.stream.is_none_or(|other| other == stream)) {
             match others.iter_mut().find(|(user, _)| *user == wait.user) {
@@ -55,7 +55,7 @@ impl Waits {
                 None => others.push((wait.user, wait.era)),
             }
         }
-        Reach { stream, others }
+        StreamOrder { stream, others }
     }
 
     pub(super) fn add(&mut self, wait: Wait) {

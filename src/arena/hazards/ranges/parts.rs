@@ -2,7 +2,7 @@
 //! searched and changed faster than a tree; and where there are many parts a change moves those of one chunk
 //! alone.
 
-use super::Streams;
+use super::streams::Streams;
 use std::mem;
 use std::ops::Range;
 use vrampool_backend::{Stream, StreamId};

@@ -1,6 +1,6 @@
 //! Extents of a growing arena's range, and which parts of them are free. Numbers only.
 
-use crate::arena::engine::{Arena, Room};
+use crate::arena::engine::{Arena, FreeBlock};
 
 /// Bytes from one offset of the range on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -10,7 +10,7 @@ pub(in crate::arena) struct Extent {
 }
 
 impl Extent {
-    fn of(room: &Room) -> Self {
+    fn of(room: &FreeBlock) -> Self {
         Self { start: room.offset, bytes: room.bytes }
     }
 
@@ -35,12 +35,12 @@ impl Extent {
 
 /// Free blocks by offset, those too small to matter left out.
 #[derive(Debug, Default)]
-pub(in crate::arena) struct Holes(Vec<Room>);
+pub(in crate::arena) struct Holes(Vec<FreeBlock>);
 
 impl Holes {
     /// Of parts by offset, with their bytes; none touches another within a piece.
     pub(in crate::arena) fn of(parts: impl IntoIterator<Item = (u64, u64)>) -> Self {
-        Self(parts.into_iter().map(|(start, bytes)| Room::unnamed(start, bytes)).collect())
+        Self(parts.into_iter().map(|(start, bytes)| FreeBlock::unnamed(start, bytes)).collect())
     }
 
     #[cfg(test)]
@@ -60,7 +60,7 @@ impl Holes {
 
     /// The same, with more free extents that are in none.
     pub(super) fn with(mut self, more: &[Extent]) -> Self {
-        self.0.extend(more.iter().map(|extent| Room::unnamed(extent.start, extent.bytes)));
+        self.0.extend(more.iter().map(|extent| FreeBlock::unnamed(extent.start, extent.bytes)));
         self.0.sort_unstable_by_key(|room| room.offset);
         self
     }
@@ -111,7 +111,7 @@ impl Holes {
 
     /// As [`hole_at`](Self::hole_at), as the engine knows it.
     #[inline]
-    pub(super) fn room_at(&self, offset: u64) -> Option<&Room> {
+    pub(super) fn room_at(&self, offset: u64) -> Option<&FreeBlock> {
         let next = self.0.partition_point(|room| room.offset <= offset);
         next.checked_sub(1).and_then(|last| self.0.get(last))
     }

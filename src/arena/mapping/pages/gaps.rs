@@ -19,7 +19,7 @@ impl<B: Backend> Backing<B> {
         let (start, bytes) = engine.extent(block);
         engine.put_back(block);
         if start + bytes > filled.end() {
-            self.gaps.extend(engine.set_apart(filled.end(), start + bytes - filled.end()));
+            self.gaps.extend(engine.hold_at(filled.end(), start + bytes - filled.end()));
         }
     }
 
@@ -44,7 +44,7 @@ impl<B: Backend> Backing<B> {
             let (start_before, bytes_before) = engine.extent(before);
             engine.put_back(before);
             engine.put_back(gap);
-            joined.extend(engine.set_apart(start_before, bytes_before + bytes));
+            joined.extend(engine.hold_at(start_before, bytes_before + bytes));
         }
         for zone in [Zone::Stable, Zone::Dynamic] {
             let is_at_end = |gap: &BlockId| {
@@ -72,10 +72,10 @@ impl<B: Backend> Backing<B> {
         let gaps: Vec<_> = self.gaps.drain(..).map(|gap| engine.extent(gap)).collect();
         engine.reset();
         for (start, bytes) in gaps {
-            self.gaps.push(engine.set_apart(start, bytes)?);
+            self.gaps.push(engine.hold_at(start, bytes)?);
         }
         for (extent, block) in &mut self.stuck {
-            *block = engine.set_apart(extent.start, extent.bytes)?;
+            *block = engine.hold_at(extent.start, extent.bytes)?;
         }
         Ok(())
     }

@@ -28,9 +28,8 @@
 //! anew. At the limit pieces that small requests left free are stitched for a large one, too.
 //!
 //! Once streams share a block, a request that would wait for another stream has the range grow first, as long
-//! as mapped bytes stay within 1 3/8 of the most that was live since the last decay, and no other arena shares
-//! the allowance: a wait costs a loop that runs ahead of the device more
-//! than memory that is there.
+//! as mapped bytes stay within 1 3/8 of the most that was live since the last decay, and no other arena
+//! shares the allowance: a wait costs a loop that runs ahead of the device more than memory that is there.
 
 mod cover;
 mod gaps;
@@ -44,7 +43,7 @@ use super::quota::Allowance;
 use crate::arena::engine::{Arena, BlockId, Zone};
 use crate::arena::reserved::ReservedPeaks;
 pub(in crate::arena) use cover::{Extent, Holes};
-pub(in crate::arena) use plan::{Growth, Stock, apart_of, runs};
+pub(in crate::arena) use plan::{Growth, Stock, headroom_of, runs};
 use search::Search;
 pub(in crate::arena) use search::Way;
 use smallvec::SmallVec;
@@ -85,9 +84,9 @@ pub(in crate::arena) struct Backing<B: Backend> {
     pub(in crate::arena) physical: Vec<Physical>,
     /// Of which stitched ranges each is a part, the oldest first, and which of theirs it is.
     parts_of: Vec<SmallVec<[(u32, u32); 2]>>,
-    /// Parts of the range that have nothing behind them any more, set apart.
+    /// Parts of the range that have nothing behind them any more, held.
     pub(in crate::arena) gaps: Vec<BlockId>,
-    /// Pieces that could be neither made accessible nor unmapped again, set apart.
+    /// Pieces that could be neither made accessible nor unmapped again, held.
     pub(in crate::arena) stuck: Vec<(Extent, BlockId)>,
     /// Such pieces for which the host has no records: nothing grows and nothing is released until it has.
     pub(in crate::arena) unkept: Vec<Unkept>,
@@ -110,7 +109,7 @@ pub(in crate::arena) struct Backing<B: Backend> {
     /// The last search for a range.
     search: Search,
     /// What was mapped when the device refused more that was to spare a wait.
-    refused_apart: Option<u64>,
+    growth_refused_at: Option<u64>,
     /// Whether there was a [decay](crate::arena::DeviceArena::decay) yet.
     pub(in crate::arena) decays: bool,
 }
@@ -147,7 +146,7 @@ impl<B: Backend> Backing<B> {
             retiring_weight: Weight::default(),
             ages: 0,
             search: Search::default(),
-            refused_apart: None,
+            growth_refused_at: None,
             decays: false,
         }
     }

@@ -16,7 +16,7 @@ const SLACK: u32 = 8;
 
 /// What is mapped may exceed the most that was live by so many eighths, where streams share memory and one
 /// would wait for another.
-const APART: u64 = 3;
+const HEADROOM: u64 = 3;
 
 /// Whole pieces are spared where the limit leaves less than this share of what is mapped, as a power of two.
 const SPARING: u32 = 3;
@@ -36,8 +36,8 @@ const FEW_PIECES: u32 = 10;
 const MOST_PIECES: u32 = 16;
 
 /// How much more than the most that was live may be mapped to spare waits.
-pub(in crate::arena) fn apart_of(most_live: u64) -> u64 {
-    most_live / 8 * APART
+pub(in crate::arena) fn headroom_of(most_live: u64) -> u64 {
+    most_live / 8 * HEADROOM
 }
 
 /// What physical memory the device has, as far as its answers to one request tell.
@@ -133,12 +133,12 @@ impl<B: Backend> Backing<B> {
 
     /// Whether a request of `bytes` gets new memory rather than that of a stream which is not done with it:
     /// mapped bytes stay within 1 3/8 of the most that was live.
-    pub(in crate::arena) fn grows_apart(&self, engine: &Arena, bytes: u64, alignment: u64) -> bool {
+    pub(in crate::arena) fn grows_without_wait(&self, engine: &Arena, bytes: u64, alignment: u64) -> bool {
         let Some(added) = self.round(bytes) else { return false };
         let most_live = engine.peak_used().max(engine.used().saturating_add(bytes));
-        let most = most_live.saturating_add(apart_of(most_live));
+        let most = most_live.saturating_add(headroom_of(most_live));
         let end = Extent { start: engine.end(Zone::Dynamic), bytes: added };
-        self.refused_apart.is_none_or(|refused| self.mapped < refused)
+        self.growth_refused_at.is_none_or(|refused| self.mapped < refused)
             && self.zone_of(bytes) == Zone::Dynamic
             && alignment <= engine.alignment()
             && self.mapped.saturating_add(added) <= most
@@ -147,20 +147,25 @@ impl<B: Backend> Backing<B> {
     }
 
     /// The device had nothing for that: it is not asked again while as much is mapped.
-    pub(in crate::arena) fn refuse_apart(&mut self) {
-        self.refused_apart = Some(self.mapped);
+    pub(in crate::arena) fn note_growth_refused(&mut self) {
+        self.growth_refused_at = Some(self.mapped);
     }
 
     /// What is to be made for that at the end of the range, from `start` on: there, or where what is free
     /// there begins.
-    pub(in crate::arena) fn plan_apart(&self, engine: &Arena, bytes: u64, start: u64) -> Option<Growth> {
+    pub(in crate::arena) fn plan_without_wait(
+        &self,
+        engine: &Arena,
+        bytes: u64,
+        start: u64,
+    ) -> Option<Growth> {
         let end = engine.end(Zone::Dynamic);
         let lacking = self.round(start.checked_add(bytes)?.saturating_sub(end))?;
         let new = self.split(Extent { start: end, bytes: lacking })?;
         Some(Growth { new, is_at_end: true, stitched: None, fit: None })
     }
 
-    /// As [`plan_apart`](Self::plan_apart), where the limit and the addresses allow it.
+    /// As [`plan_without_wait`](Self::plan_without_wait), where the limit and the addresses allow it.
     pub(in crate::arena) fn plan_end(
         &self,
         engine: &Arena,
@@ -168,7 +173,7 @@ impl<B: Backend> Backing<B> {
         start: u64,
         stock: Stock,
     ) -> Option<Growth> {
-        let growth = self.plan_apart(engine, bytes, start)?;
+        let growth = self.plan_without_wait(engine, bytes, start)?;
         let added: u64 = growth.new.iter().map(|extent| extent.bytes).sum();
         (added <= self.room(stock)).then_some(growth)
     }

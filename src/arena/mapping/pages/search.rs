@@ -4,7 +4,7 @@ use super::cover::{Extent, Holes};
 use super::stitch;
 use super::stitch::Fit;
 use super::{Backing, Stitched};
-use crate::arena::engine::{Arena, Moment, Room, Zone};
+use crate::arena::engine::{Arena, FreeBlock, Moment, Zone};
 use std::mem;
 use std::sync::Arc;
 use vrampool_backend::Backend;
@@ -97,9 +97,9 @@ impl<B: Backend> Backing<B> {
     }
 
     /// The free block in which an extent was that was [found](Self::oldest) last.
-    pub(in crate::arena) fn room_of(&self, extent: Extent) -> Room {
+    pub(in crate::arena) fn room_of(&self, extent: Extent) -> FreeBlock {
         let room = self.search.holes.room_at(extent.start).copied();
-        room.unwrap_or(Room::unnamed(extent.start, extent.bytes))
+        room.unwrap_or(FreeBlock::unnamed(extent.start, extent.bytes))
     }
 
     /// When the free end came to hold `bytes`, if it does, and how many stitched ranges are older.

@@ -150,8 +150,8 @@ impl<B: Backend> Backing<B> {
     pub(in crate::arena) fn capacity(&self) -> u64 {
         // Without a first part, the addresses are what they are.
         let addresses = if self.front == 0 { self.addresses } else { u64::MAX };
-        let shared = self.allowance.as_ref().map_or(u64::MAX, |allowance| allowance.limit());
-        self.limit.min(self.total).min(shared).min(addresses).max(self.granularity)
+        let quota = self.allowance.as_ref().map_or(u64::MAX, |allowance| allowance.limit());
+        self.limit.min(self.total).min(quota).min(addresses).max(self.granularity)
     }
 
     /// Whether its second part has addresses for the capacity.

@@ -1,5 +1,6 @@
 //! A set of learned sizes, and which of them serves a request. Numbers only.
 
+use super::bounds;
 use super::error::Fault;
 use parking_lot::Mutex;
 use std::collections::{BTreeSet, HashSet};
@@ -51,7 +52,7 @@ static TABLES: LazyLock<Mutex<HashSet<&'static Table>>> = LazyLock::new(Mutex::d
 
 impl FittedClasses {
     /// The most sizes there may be.
-    pub const MAX_CLASSES: usize = 1024;
+    pub const MAX_CLASSES: usize = bounds::MAX_CLASSES;
 
     /// How many to fit where there is no reason for another number.
     pub const DEFAULT_CLASSES: usize = 64;

@@ -1,7 +1,6 @@
 //! Why fitted classes could not be read or written.
 
-use super::classes::FittedClasses;
-use super::file::{HEADER, MAX_FILE, OLD_HEADER};
+use super::bounds::{HEADER, MAX_CLASSES, MAX_FILE, OLD_HEADER};
 use crate::output::{OutputFault, shown};
 use std::fmt;
 use std::io;
@@ -14,7 +13,7 @@ use std::io;
 /// assert_eq!(error.line, Some(3));
 /// assert_eq!(
 ///     error.to_string(),
-///     "fitted classes, line 3: 256 is not larger than 512 in the line before; write each size once, smallest first"
+///     "fitted classes, line 3: 256 is not larger than 512 in the previous line; write each size once, smallest first"
 /// );
 /// ```
 #[derive(Debug)]
@@ -50,22 +49,22 @@ impl std::error::Error for FittedError {
 #[non_exhaustive]
 pub enum Fault {
     /// The file cannot be opened.
-    #[error("it cannot be opened: {0}; check the path and its permissions")]
+    #[error("the file cannot be opened: {0}; check the path and its permissions")]
     Open(#[source] io::Error),
     /// The file cannot be read.
-    #[error("it cannot be read: {0}; check that it is a file and that its disk is well")]
+    #[error("the file cannot be read: {0}; check that it is a regular file and that its disk has no errors")]
     Read(#[source] io::Error),
     /// The file cannot be created or written. The previous file is as it was.
     #[error("{0}")]
     Output(#[source] OutputFault),
     /// The file is cut.
     #[error(
-        "the file ends early; copy or write it again. Its last line ends with a line end, and is `end` and a count after the first line `{HEADER}`"
+        "the file ends early; copy or write it again. Every line ends with a newline, and after the first line `{HEADER}` the last one is `end` with a count"
     )]
     CutOff,
     /// The last line does not match the sizes.
     #[error(
-        "the file is altered: the last line is `{found}`, and of these sizes it is `{expected}`; copy or write it again. To edit \
+        "the file is altered: the last line is `{found}`, but these sizes require `{expected}`; copy or write it again. To edit \
          it by hand, make the first line `{OLD_HEADER}` and remove the last one"
     )]
     Altered {
@@ -75,7 +74,7 @@ pub enum Fault {
         expected: String,
     },
     /// Something follows the last line.
-    #[error("more follows the last line `end`; a file has one set of classes")]
+    #[error("data follows the last line `end`; write each set of classes to its own file")]
     Trailing,
     /// The first line is not the header.
     #[error(
@@ -86,19 +85,19 @@ pub enum Fault {
         found: String,
     },
     /// The file is too long to be one of classes.
-    #[error("it is longer than {MAX_FILE} bytes; fitted classes are a header and a size a line")]
+    #[error("the file is longer than {MAX_FILE} bytes; fitted classes are a header and one size per line")]
     FileTooLong,
     /// A size is not a number.
-    #[error("`{found}` is no size; write a whole number of bytes from 1 to {max}", max = u64::MAX)]
+    #[error("`{found}` is not a size; write a whole number of bytes from 1 to {max}", max = u64::MAX)]
     NotASize {
         /// What is there, or how it begins.
         found: String,
     },
     /// A size of 0 bytes.
-    #[error("a class of 0 bytes serves nothing; write a whole number of bytes from 1 to {max}", max = u64::MAX)]
+    #[error("a class of 0 bytes is invalid; write a whole number of bytes from 1 to {max}", max = u64::MAX)]
     Zero,
     /// A size that is not larger than the one before.
-    #[error("{size} is not larger than {before} in the line before; write each size once, smallest first")]
+    #[error("{size} is not larger than {before} in the previous line; write each size once, smallest first")]
     Order {
         /// The size.
         size: u64,
@@ -106,6 +105,6 @@ pub enum Fault {
         before: u64,
     },
     /// More sizes than are allowed.
-    #[error("there are more than {most} sizes; fit fewer", most = FittedClasses::MAX_CLASSES)]
+    #[error("the file has more than {most} sizes; fit fewer classes", most = MAX_CLASSES)]
     TooManyClasses,
 }

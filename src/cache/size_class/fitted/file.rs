@@ -1,5 +1,6 @@
 //! Fitted classes as text.
 
+use super::bounds::{HEADER, MAX_FILE, OLD_HEADER};
 use super::classes::FittedClasses;
 use super::error::{Fault, FittedError};
 use crate::output::checksum::Checksum;
@@ -10,18 +11,8 @@ use std::io::Read;
 use std::path::Path;
 use std::str::FromStr;
 
-/// The first line of every file. The number is the format's, and that of the general rule for what was not
-/// learned.
-pub(crate) const HEADER: &str = "vrampool fitted classes 2";
-
-/// The first line of files of earlier versions, and of those that people write: without a last line `end`.
-pub(crate) const OLD_HEADER: &str = "vrampool fitted classes 1";
-
 /// The first word of the last line.
 const END: &[u8] = b"end ";
-
-/// The most bytes that a file of classes may have: comments have room.
-pub const MAX_FILE: usize = 1 << 16;
 
 /// What errors call what is no file.
 const UNNAMED: &str = "fitted classes";
@@ -195,11 +186,11 @@ mod tests {
     fn what_is_wrong_is_said_with_its_line() {
         let many = (1..=FittedClasses::MAX_CLASSES + 1).map(|size| format!("{size}\n")).collect::<String>();
         for (body, line, words) in [
-            ("512\n-1\n", 3, "`-1` is no size"),
-            ("512 513", 2, "`512 513` is no size"),
-            ("1KiB", 2, "`1KiB` is no size"),
-            ("18446744073709551616", 2, "`18446744073709551616` is no size"),
-            ("\u{1b}[2J", 2, "`\\x1b[2J` is no size"),
+            ("512\n-1\n", 3, "`-1` is not a size"),
+            ("512 513", 2, "`512 513` is not a size"),
+            ("1KiB", 2, "`1KiB` is not a size"),
+            ("18446744073709551616", 2, "`18446744073709551616` is not a size"),
+            ("\u{1b}[2J", 2, "`\\x1b[2J` is not a size"),
             ("0", 2, "a class of 0 bytes"),
             ("#\n\n00\n", 4, "a class of 0 bytes"),
             ("7\n7\n", 3, "7 is not larger than 7"),

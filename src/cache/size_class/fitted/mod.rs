@@ -51,6 +51,7 @@
 //! that whatever a stranger sent takes no more memory than that. What is wrong with one is said by a
 //! [`FittedError`], with its line.
 
+mod bounds;
 mod classes;
 mod demand;
 mod error;
@@ -58,7 +59,7 @@ mod file;
 mod fit;
 mod peaks;
 
+pub use bounds::MAX_FILE;
 pub use classes::FittedClasses;
 pub use demand::{ClassDemand, Demand};
 pub use error::{Fault, FittedError};
-pub use file::MAX_FILE;

@@ -1,7 +1,7 @@
-//! The crate's own format.
+//! The CSV format of this crate.
 
 use crate::output::checksum::Checksum;
-use crate::trace::file::csv::NEW_HEADER;
+use crate::trace::file::bounds::NEW_HEADER;
 use crate::trace::file::event::{Event, Op};
 use crate::trace::file::reader::Trace;
 use std::io::{self, Write};

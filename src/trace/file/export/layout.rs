@@ -1,12 +1,12 @@
-//! Addresses for a trace, which has none.
+//! Assigning addresses to the allocations of a trace, for formats that need them.
 
-use super::ExportError;
+use super::error::ExportError;
 use crate::arena::engine::{Arena, ArenaLayout, BlockId, Zone};
 use crate::trace::file::event::{Event, Op};
 use crate::trace::file::reader::Trace;
 use std::collections::HashMap;
 
-/// Where the range begins: an address as CUDA gives them.
+/// The start of the range: a typical CUDA address.
 pub(super) const START: u64 = 0x7f00_0000_0000;
 
 /// What fits behind it, in a signed number of 64 bits and with room to spare.
@@ -26,13 +26,13 @@ pub(super) struct Placed {
 
 /// Goes along a trace and says where each event's allocation is.
 #[derive(Debug)]
-pub(super) struct Layout {
+pub(super) struct AddressLayout {
     arena: Arena,
     live: HashMap<u64, (BlockId, Placed)>,
     highest: u64,
 }
 
-impl Layout {
+impl AddressLayout {
     pub(super) fn new() -> Result<Self, ExportError> {
         let arena = Arena::new(ArenaLayout::new(MAX).alignment(UNIT));
         let arena = arena.map_err(|error| ExportError::Write(std::io::Error::other(error)))?;

@@ -1,4 +1,4 @@
-//! What of a trace a format does not keep.
+//! Properties of a trace that a format cannot represent.
 
 use crate::trace::file::error::Fault;
 use crate::trace::file::event::{Event, Op};
@@ -6,7 +6,7 @@ use crate::trace::file::other_devices::OtherDevices;
 use crate::trace::file::reader::Trace;
 use std::fmt;
 
-/// What of a trace a file does not keep: how many events it differs in. [`Default`] is nothing.
+/// Losses of a file format: numbers of events that differ from the trace. [`Default`] means none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Losses {

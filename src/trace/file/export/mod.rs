@@ -1,6 +1,7 @@
-//! Traces written, in the formats of other programs too.
+//! Writing traces, in the formats of other programs too.
 
 mod csv;
+mod error;
 mod layout;
 mod losses;
 mod pickle;
@@ -11,14 +12,15 @@ use super::error::Fault;
 use super::format::{Format, without_gz};
 use super::import::Import;
 use super::reader::{Limits, Trace};
-use crate::output::{Output, OutputError, shown};
+use crate::output::Output;
+pub use error::ExportError;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 pub use losses::Losses;
-use std::io::{self, BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::io::{BufWriter, Write};
+use std::path::Path;
 
-/// How a trace is written.
+/// Options for writing a trace.
 ///
 /// * `csv` has all of a [`Trace`], and a last line with the number of its events and their checksum.
 /// * RMM's log and PyTorch's snapshots name addresses, which a trace does not have. They are given out as an
@@ -45,38 +47,6 @@ use std::path::{Path, PathBuf};
 #[must_use]
 pub struct Export {
     format: Format,
-}
-
-/// Why a trace could not be written.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ExportError {
-    /// The file cannot be created or written. The previous file is as it was.
-    #[error(transparent)]
-    Output(#[from] OutputError),
-    /// The writer refused what was written.
-    #[error("the trace cannot be written: {0}; check the writer that it was given to")]
-    Write(#[from] io::Error),
-    /// What was written does not read back.
-    #[error("{path}: what was written does not read back: {fault}; check the disk, or write another format", path = shown(.path))]
-    ReadBack {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        fault: Fault,
-    },
-    /// More is live at once than there are addresses.
-    #[error(
-        "event {event}: {size} bytes have no addresses: more than {max} bytes are live; write the trace as csv"
-    )]
-    TooLarge {
-        /// The event, from 0.
-        event: u64,
-        /// Bytes asked for.
-        size: u64,
-        /// Bytes that have addresses.
-        max: u64,
-    },
 }
 
 impl Export {

@@ -1,4 +1,4 @@
-//! Plain data as a pickle of protocol 2, which every Python 3 reads, and the visualiser in a browser.
+//! Writing plain data as a pickle of protocol 2, which Python 3 and PyTorch's visualiser read.
 
 use std::collections::HashMap;
 use std::io::{self, Write};

@@ -1,7 +1,7 @@
-//! PyTorch's memory snapshot.
+//! Writing PyTorch memory snapshots.
 
-use super::ExportError;
-use super::layout::{Layout, Placed, START, UNIT};
+use super::error::ExportError;
+use super::layout::{AddressLayout, Placed, START, UNIT};
 use super::pickle::Pickler;
 use crate::trace::file::event::Op;
 use crate::trace::file::reader::Trace;
@@ -12,7 +12,7 @@ const SEGMENT_UNIT: u64 = 2 << 20;
 
 pub(super) fn write(trace: &Trace, out: &mut impl Write) -> Result<(), ExportError> {
     // The segment is as large as it gets, so it is known only behind the last event.
-    let (bytes, live) = Layout::of(trace)?;
+    let (bytes, live) = AddressLayout::of(trace)?;
     let bytes = bytes.next_multiple_of(SEGMENT_UNIT);
     let mut pickle = Pickler::new(out)?;
     pickle.dictionary::<ExportError>(|pickle| {
@@ -36,7 +36,7 @@ pub(super) fn write(trace: &Trace, out: &mut impl Write) -> Result<(), ExportErr
 }
 
 fn events(pickle: &mut Pickler<impl Write>, trace: &Trace, bytes: u64) -> Result<(), ExportError> {
-    let mut layout = Layout::new()?;
+    let mut layout = AddressLayout::new()?;
     if let Some(first) = trace.events().first() {
         let segment = Placed { address: START, size: bytes, stream: 0 };
         event(pickle, "segment_alloc", segment, first.t_us)?;

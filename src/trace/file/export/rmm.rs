@@ -1,9 +1,9 @@
-//! RMM's log.
+//! Writing RMM logs.
 
-use super::ExportError;
-use super::layout::Layout;
+use super::error::ExportError;
+use super::layout::AddressLayout;
+use crate::trace::file::bounds::RMM_HEADER;
 use crate::trace::file::event::Op;
-use crate::trace::file::import::RMM_HEADER;
 use crate::trace::file::reader::Trace;
 use std::io::Write;
 
@@ -11,7 +11,7 @@ use std::io::Write;
 const HALF_A_DAY: u64 = 12 * 3600 * 1_000_000;
 
 pub(super) fn write(trace: &Trace, out: &mut impl Write) -> Result<(), ExportError> {
-    let mut layout = Layout::new()?;
+    let mut layout = AddressLayout::new()?;
     writeln!(out, "{RMM_HEADER}")?;
     let is_short = trace.events().iter().all(|event| event.t_us < HALF_A_DAY);
     for (event, number) in trace.events().iter().zip(0..) {

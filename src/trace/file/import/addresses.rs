@@ -1,11 +1,11 @@
-//! Events that name addresses, as other programs record them, as events that name allocations.
+//! Converting events that name addresses, as other programs record them, to events that name allocations.
 
 use super::budget::Budget;
 use super::overlaps::Overlaps;
+use crate::trace::file::bounds::MAX_STREAMS;
 use crate::trace::file::doubt::{Doubt, Doubts};
 use crate::trace::file::error::Fault;
 use crate::trace::file::event::{Event, Op};
-use crate::trace::file::ledger::MAX_STREAMS;
 use crate::trace::file::place::Place;
 use crate::trace::file::reader::Trace;
 // Not a faster hash: addresses come from files, and this one's collisions cannot be made on purpose.
@@ -18,7 +18,7 @@ pub(super) struct Addresses {
     /// What was there before, in the order in which that was seen.
     before: Vec<Before>,
     events: Vec<Entry>,
-    /// What is live at an address, or was.
+    /// The allocation at an address, live or freed.
     at: HashMap<u64, At>,
     /// Streams in the order in which they come, and their places in that.
     streams: HashMap<u64, u16>,
@@ -59,7 +59,7 @@ enum At {
     Free,
 }
 
-/// What a recorder says of an event.
+/// The data of a recorded event.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Recorded {
     pub(super) address: u64,

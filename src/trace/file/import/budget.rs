@@ -1,4 +1,4 @@
-//! The memory that reading may take: checked before it is taken.
+//! The limit on memory that a reader uses, checked before each allocation.
 
 use crate::trace::file::error::Fault;
 use std::collections::HashMap;

@@ -1,4 +1,4 @@
-//! The bytes of a pickle, taken one piece after the other.
+//! Sequential reading of a pickle's bytes.
 
 use super::packed::Packed;
 use super::words::Word;
@@ -8,7 +8,7 @@ use std::io::{self, BufRead};
 /// The longest line of a number in protocol 0; no number of 64 bits has more digits.
 const MAX_DIGITS: usize = 64;
 
-/// What is read from, and how far.
+/// The input and the position in it.
 pub(super) struct Input<R> {
     input: R,
     at: u64,
@@ -19,7 +19,7 @@ impl<R: BufRead> Input<R> {
         Self { input, at: 0 }
     }
 
-    /// How many bytes were taken.
+    /// Returns the number of bytes read.
     pub(super) fn at(&self) -> u64 {
         self.at
     }

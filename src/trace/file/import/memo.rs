@@ -1,4 +1,4 @@
-//! A pickle's memo: values by their places.
+//! The memo of a pickle: values by index.
 
 use super::budget::Budget;
 use super::packed::Packed;
@@ -15,7 +15,7 @@ pub(super) struct Memo {
 }
 
 impl Memo {
-    /// How many places are taken.
+    /// Returns the number of entries.
     pub(super) fn len(&self) -> u64 {
         (self.dense.len() + self.sparse.len()) as u64
     }

@@ -1,4 +1,4 @@
-//! Traces in the formats of other programs, read.
+//! Reading traces in the formats of other programs.
 
 mod addresses;
 mod budget;
@@ -13,8 +13,8 @@ mod refused;
 mod rmm;
 mod words;
 
+use super::bounds::{HEADER, NEW_HEADER, RMM_HEADER};
 use super::csv;
-use super::csv::{HEADER, NEW_HEADER};
 use super::doubt::Doubts;
 use super::error::{Fault, TraceError};
 use super::format::Format;
@@ -25,14 +25,12 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-pub(crate) use rmm::HEADER as RMM_HEADER;
-
 /// Bytes that reading a snapshot may take: for what surrounds its events, and for each event that it may
 /// have.
 const MEMORY: u64 = 64 << 20;
 const MEMORY_PER_EVENT: u64 = 512;
 
-/// How a trace is read that may be of any [`Format`], gzip-compressed or not.
+/// Options for reading a trace of any [`Format`], gzip-compressed or not.
 ///
 /// * The format is told by the content, unless it is [given](Self::format).
 /// * Programs that record addresses record from some moment on. What is freed in such a trace, or is live at
@@ -45,6 +43,9 @@ const MEMORY_PER_EVENT: u64 = 512;
 ///   Where there is no history, what is live in the segments is the trace.
 /// * What contradicts itself is read as the [`Doubt`](crate::trace::Doubt) says, and counted in
 ///   [`Trace::warnings`]; a [strict](Self::strict) reader fails instead.
+/// * A file that ends early is an error. A plain log of RMM's that is cut at the end of a line cannot be told
+///   from a whole one, because the format says nowhere how long it is; compressed, it can. A plain trace of
+///   an earlier version of this crate is read with a warning.
 /// * Nothing that a file says is run, and nothing in it makes reading take more memory than the
 ///   [limits](Limits) allow: for a snapshot 64 MiB and 512 bytes for each event that it may have, and at most
 ///   1 MiB and 16 times its decompressed length. What takes more is refused before the memory is taken, and
@@ -94,7 +95,7 @@ impl Import {
         self
     }
 
-    /// How much the trace may have.
+    /// Sets the limits on the size of the trace.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self

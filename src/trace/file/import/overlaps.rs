@@ -1,4 +1,4 @@
-//! Whether live allocations have bytes in common, as events are gone through in order.
+//! Detection of live allocations that overlap, in the order of events.
 
 use super::budget::Budget;
 use crate::trace::file::error::Fault;

@@ -1,8 +1,8 @@
-//! Values of a pickle in 56 bits, so that a dictionary's entry is one word.
+//! Values of a pickle packed into 56 bits, so that a dictionary entry takes one word.
 
 use super::words::Word;
 
-/// What is kept of a value.
+/// A packed value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Value {
     Whole(i128),

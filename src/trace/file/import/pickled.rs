@@ -1,10 +1,10 @@
-//! What a pickle says, as it was kept.
+//! The values of a pickle that was read.
 
 use super::budget::Budget;
 use super::packed::{Packed, Value};
 use super::words::Word;
 
-/// What a pickle says.
+/// The values of a pickle.
 #[derive(Debug)]
 pub(super) struct Pickled {
     pub(super) root: Packed,
@@ -49,7 +49,7 @@ impl Pickled {
         budget.give_back(&self.large);
     }
 
-    /// What a dictionary has under `key`. `Err` when it is no dictionary.
+    /// Returns the value of `key` in a dictionary. `Err` if the value is not a dictionary.
     pub(super) fn get(&self, value: Value, key: Word) -> Result<Option<Value>, ()> {
         let Value::Dictionary(node) = value else { return Err(()) };
         let entries = self.items(node).ok_or(())?;

@@ -96,7 +96,7 @@ impl<'a> Snapshot<'a> {
         first.or_else(of_segment).unwrap_or(0)
     }
 
-    /// What there is of devices other than `device`.
+    /// Returns the contents for devices other than `device`.
     fn beside(&self, device: u32) -> Result<OtherDevices, Fault> {
         let mut others = OtherDevices::default();
         for (&trace, number) in self.traces.iter().zip(0..).filter(|&(_, number)| number != device) {

@@ -1,6 +1,6 @@
-//! Instructions of pickles that are refused.
+//! Pickle instructions that are rejected.
 
-/// What Python calls an instruction that is refused.
+/// Returns Python's name of a rejected instruction.
 pub(super) fn name(opcode: u8) -> &'static str {
     match opcode {
         b'c' => "GLOBAL",

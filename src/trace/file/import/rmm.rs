@@ -3,6 +3,7 @@
 use super::Limits;
 use super::addresses::{Addresses, Recorded, Terms};
 use super::budget::Budget;
+use crate::trace::file::bounds::RMM_HEADER;
 use crate::trace::file::csv::{Wrong, shown};
 use crate::trace::file::doubt::{Doubt, Doubts};
 use crate::trace::file::error::Fault;
@@ -11,9 +12,6 @@ use crate::trace::file::place::Place;
 use crate::trace::file::reader::Trace;
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hasher};
-
-/// The first line.
-pub(crate) const HEADER: &str = "Thread,Time,Action,Pointer,Size,Stream";
 
 /// Microseconds of a day, after which times of day begin anew.
 const DAY: u64 = 24 * 3600 * 1_000_000;
@@ -35,7 +33,7 @@ pub(super) fn read(
     for number in 1.. {
         place.line = Some(number);
         let Some(text) = lines.next()? else { break };
-        if number == 1 && text == HEADER.as_bytes() {
+        if number == 1 && text == RMM_HEADER.as_bytes() {
             continue;
         }
         let entry = Entry::new(text).map_err(|(field, fault)| {

@@ -1,4 +1,4 @@
-//! The words of a snapshot that mean something to its reader.
+//! The keys of a snapshot that the reader uses.
 
 /// All words, by what they are called here.
 macro_rules! words {

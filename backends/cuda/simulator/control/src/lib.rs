@@ -48,6 +48,25 @@ impl Simulator {
         SIMULATOR.get_or_init(open).as_ref()
     }
 
+    /// As [`loaded`](Self::loaded), for a test that nothing else serves: without the simulated driver it is
+    /// skipped, with a line that says so.
+    ///
+    /// # Panics
+    /// Where `VRAMPOOL_REQUIRE`, a list separated by commas, names `cuda-simulator`.
+    #[must_use]
+    pub fn or_skip() -> Option<&'static Self> {
+        let simulator = Self::loaded();
+        if simulator.is_none() {
+            let required = std::env::var("VRAMPOOL_REQUIRE").unwrap_or_default();
+            let is_required = required.split(',').any(|name| name == "cuda-simulator");
+            assert!(!is_required, "VRAMPOOL_REQUIRE names cuda-simulator, which is not loaded");
+            eprintln!(
+                "skipped: the simulated CUDA driver is not loaded (backends/cuda/simulator/run.sh loads it)"
+            );
+        }
+        simulator
+    }
+
     /// Holds a stream: nothing of it runs from now on. `stream` is the driver's handle.
     pub fn hold(&self, stream: usize) {
         self.number("simulator_hold", stream);

@@ -6,9 +6,10 @@ import sys
 from collections.abc import Iterable
 
 from .._library import LIBRARY
+from .._options import Size
 from ..errors import InvalidArgumentError
 from ..stats import SleepReport
-from ._install import device_index, pool, pool_if_any
+from ._install import device_index, pool, pool_if_any, pools
 
 
 def empty_cache() -> None:
@@ -16,7 +17,7 @@ def empty_cache() -> None:
     LIBRARY.plain["torch_reset"]()
 
 
-def set_limit(bytes: int, device: object = None) -> None:
+def set_limit(bytes: Size, device: object = None) -> None:
     """Changes the hard cap on bytes of a device. What is live stays; nothing more is taken until it fits."""
     pool(device).limit = bytes
 
@@ -34,7 +35,7 @@ def set_per_process_memory_fraction(fraction: float, device: object = None) -> N
 
 def get_per_process_memory_fraction(device: object = None) -> float:
     """The limit as a share of the device's memory; 1.0 for none, and for a device that has no pool yet: asking opens no device."""
-    of = pool_if_any(device)
+    of = pool_if_any(device) if pools() else None
     return 1.0 if of is None else min(1.0, of.limit / of.memory_info()[1])
 
 

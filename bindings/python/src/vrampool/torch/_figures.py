@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+
 from .._library import STATS
 from ..stats import PoolStats
-from ._install import pool_if_any
+from ._install import pool_if_any, pools
 
 
 #: Of a device that has no pool: nothing was asked for.
@@ -13,14 +15,21 @@ _NOTHING = PoolStats(*(0 for _ in STATS))
 
 def _stats(device: object) -> PoolStats:
     """A device's statistics: zeros while it has no pool, which asking does not make."""
-    pool = pool_if_any(device)
+    # Without a GPU PyTorch names no device.
+    pool = pool_if_any(device) if pools() else None
     return _NOTHING if pool is None else pool.stats()
+
+
+def _has_gpu() -> bool:
+    """Whether PyTorch, where it is loaded, finds a GPU."""
+    torch = sys.modules.get("torch")
+    return torch is None or bool(torch.cuda.is_available())
 
 
 def memory_stats(device: object = None) -> dict[str, int]:
     """Statistics of a device's pool under PyTorch's keys, and all of vrampool's as `vrampool.<name>`.
 
-    All are 0 for a device whose memory nobody asked for yet: asking opens no device.
+    All are 0 for a device whose memory nobody asked for yet: asking opens no device. Without a GPU the dict is empty, as PyTorch's.
 
     `allocated_bytes`, `active_bytes`: live, rounded to classes; `requested_bytes`: live, as asked for; `reserved_bytes`:
     taken from the device; `inactive_split_bytes`: in pages that live blocks are in, so that the device cannot have them.
@@ -28,6 +37,8 @@ def memory_stats(device: object = None) -> dict[str, int]:
     `.all.freed`. Keys that are not here have no meaning for this pool, which is not split into one for small blocks and one
     for large.
     """
+    if not pools() and not _has_gpu():
+        return {}
     return from_stats(_stats(device))
 
 
@@ -81,7 +92,7 @@ def max_memory_reserved(device: object = None) -> int:
 
 def reset_peak_memory_stats(device: object = None) -> None:
     """Starts the peaks anew from what is there now."""
-    if (pool := pool_if_any(device)) is not None:
+    if pools() and (pool := pool_if_any(device)) is not None:
         pool.reset_peaks()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import logging
 import sys
 import threading
@@ -42,7 +43,7 @@ def pytorch() -> ModuleType:
     Raises: `UnavailableError` when it is not installed, or is built without CUDA.
     """
     try:
-        import torch
+        torch: Any = importlib.import_module("torch")
     except ImportError as error:
         raise UnavailableError(f"PyTorch is not there: {error}") from error
     if not hasattr(torch._C, "_cuda_customAllocator"):

@@ -20,7 +20,7 @@ def snapshot(device: object = None) -> dict[str, Any]:
     `segments` are runs of addresses with memory behind them, and their blocks cover them. `device_traces` are empty:
     vrampool keeps no history of each block; `vrampool.trace.record` does.
     """
-    if device is not None:
+    if device is not None and pools():
         index = device_index(device)
         of = pool_if_any(device)
         return _whole({} if of is None else {index: of.snapshot()})

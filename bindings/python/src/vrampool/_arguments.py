@@ -1,0 +1,74 @@
+"""Arguments as users give them: sizes, text and numbers, checked in the same way by every function."""
+
+from __future__ import annotations
+
+import operator
+import re
+from typing import SupportsIndex
+
+from .errors import ArgumentOverflowError, ArgumentTypeError, InvalidArgumentError
+
+#: Bytes as an integer, or text with a unit as in `"512MiB"`.
+Size = SupportsIndex | str
+
+#: No cap, in limits and statistics.
+UNLIMITED = 2**64 - 1
+
+_TEXT = re.compile(r"\s*(\d+(?:\.\d*)?)\s*([kmgtpe]?)(i?)b?\s*", re.IGNORECASE | re.ASCII)
+_POWERS = {letter: power for power, letter in enumerate(("", "k", "m", "g", "t", "p", "e"))}
+
+
+def size(value: Size, name: str = "bytes", *, unlimited: bool = False) -> int:
+    """A number of bytes.
+
+    `unlimited` accepts the text `"unlimited"`.
+
+    Raises: `ArgumentTypeError`, a `TypeError`, for neither an integer nor text; `InvalidArgumentError`, a `ValueError`, for a negative
+    number and for text without a size; `ArgumentOverflowError`, an `OverflowError`, for 2**64 and more.
+    """
+    if isinstance(value, str):
+        if unlimited and value.strip() == "unlimited":
+            return UNLIMITED
+        found = _TEXT.fullmatch(value)
+        if found is None or (found[3] and not found[2]):
+            raise InvalidArgumentError(f"{name}={value!r} is no size: use a number with an optional unit, as in '512MiB'")
+        whole, _, part = found[1].partition(".")
+        factor = (1024 if found[3] else 1000) ** _POWERS[found[2].lower()]
+        bytes: int = int(whole) * factor + (int(part or "0") * factor) // 10 ** len(part)
+    else:
+        bytes = integer(value, name)
+    if bytes < 0:
+        raise InvalidArgumentError(f"{name}={bytes} is no number of bytes: it is negative")
+    if bytes > UNLIMITED:
+        raise ArgumentOverflowError(f"{name}={bytes} is no number of bytes: it has more than 64 bits")
+    return bytes
+
+
+def integer(value: SupportsIndex, name: str) -> int:
+    """An integer; `True` and `False` are none.
+
+    Raises: `ArgumentTypeError`.
+    """
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        return operator.index(value)
+    except TypeError:
+        text = f"{name}={value!r} is of type {type(value).__name__}: use a number of bytes, or text as in '512MiB'"
+        raise ArgumentTypeError(text) from None
+
+
+def text(value: str, name: str) -> bytes:
+    """Text as the library takes it.
+
+    Raises: `ArgumentTypeError` for no text, `InvalidArgumentError` for text with an embedded NUL or a lone surrogate.
+    """
+    if not isinstance(value, str):
+        raise ArgumentTypeError(f"{name}={value!r} is of type {type(value).__name__}: use text")
+    try:
+        encoded = value.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidArgumentError(f"{name}={value!r} is no text: {error}") from None
+    if b"\0" in encoded:
+        raise InvalidArgumentError(f"{name}={value!r} has an embedded NUL")
+    return encoded

@@ -1,0 +1,191 @@
+"""Arguments: the same sizes everywhere, and what cannot be is a `TypeError`, `ValueError` or `OverflowError`."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import vrampool
+import vrampool.cupy
+import vrampool.torch
+from conftest import MIB
+from fake_cupy import CuPy
+from fake_torch import Torch
+from vrampool import Pool, _arguments, _options
+from vrampool._library import LIBRARY, Library
+
+
+class Index:
+    """As NumPy's integers."""
+
+    def __init__(self, value: int) -> None:
+        self.value = value
+
+    def __index__(self) -> int:
+        return self.value
+
+
+@pytest.fixture
+def host() -> Iterator[Pool]:
+    with Pool("host", host_capacity="64MiB") as pool:
+        yield pool
+
+
+def limit_of(pool: Pool, size: Any) -> int:
+    pool.limit = size
+    return pool.limit
+
+
+#: Each way in which a size is given; returns what became of it.
+WAYS: dict[str, Callable[[Pool, Any], int]] = {
+    "allocate": lambda pool, size: pool.allocate(size).requested,
+    "limit": limit_of,
+    "option": lambda _, size: Pool("host", host_capacity="64MiB", limit=size).limit,
+    "trim": lambda pool, size: [pool.trim(size), 4 * MIB][1],
+    "argument": lambda _, size: _arguments.size(size),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("size", [4 * MIB, "4MiB", " 4 mib ", "4096KiB", str(4 * MIB), "4Mi", Index(4 * MIB), "4194.304kB"])
+def test_sizes_are_the_same_everywhere(host: Pool, way: str, size: Any) -> None:
+    assert WAYS[way](host, size) == 4 * MIB
+
+
+@pytest.mark.parametrize("text", ["7", "7B", "1.5KiB", "2k", "3MB", "1.25GiB", "1TiB", "0", "18446744073709551614"])
+def test_text_is_read_as_the_library_reads_it(text: str) -> None:
+    read = Pool("host", host_capacity="64MiB", source="direct", budget=text).stats().budget
+    assert _arguments.size(text) == read
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    ("wrong", "error"),
+    [
+        (1.5, TypeError),
+        (2.0, TypeError),
+        (True, TypeError),
+        (b"1MiB", TypeError),
+        ([1], TypeError),
+        (-1, ValueError),
+        (Index(-1), ValueError),
+        ("-1", ValueError),
+        ("much", ValueError),
+        ("1XiB", ValueError),
+        ("4MiB\0", ValueError),
+        ("", ValueError),
+        (2**64, OverflowError),
+        (2**200, OverflowError),
+        ("17EiB", (OverflowError, vrampool.ConfigurationError)),
+    ],
+)
+def test_what_is_no_size_is_refused_everywhere(host: Pool, way: str, wrong: Any, error: Any) -> None:
+    with pytest.raises(error) as caught:
+        WAYS[way](host, wrong)
+    assert isinstance(caught.value, vrampool.Error), "one class catches all of them"
+    assert host.stats().live_buffers == 0
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda pool: pool.allocate(),
+        lambda pool: pool.tag(5).__enter__(),
+        lambda pool: pool.tag("a\0b").__enter__(),
+        lambda pool: pool.is_asleep("a\0b"),
+        lambda pool: pool.sleep(["a\0b"]),
+        lambda pool: pool.wake([5]),
+        lambda pool: Pool("host\0"),
+        lambda pool: Pool("host", name="a\0b"),
+        lambda pool: vrampool.start_metrics("127.0.0.1\0:0"),
+        lambda pool: vrampool.trace.load("a\0b"),
+        lambda pool: vrampool.trace.record(pool, events=1.5).__enter__(),  # type: ignore[arg-type]
+        lambda pool: pool.allocate(1, -1),
+        lambda pool: pool.allocate(1, 1.5),
+        lambda pool: pool.allocate(1, "0"),
+        lambda pool: pool.allocate(1, 2**64),
+        lambda pool: vrampool.Stream("7"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_is_no_argument_is_refused(host: Pool, call: Callable[[Pool], Any]) -> None:
+    with pytest.raises((TypeError, ValueError, OverflowError)):
+        call(host)
+
+
+@pytest.mark.parametrize("call", ["Pool", "cupy.install", "cupy.CuPyAllocator", "torch.install", "torch.configure"])
+def test_a_misspelt_keyword_is_a_type_error_that_names_the_right_one(call: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cupy", CuPy())
+    monkeypatch.setitem(sys.modules, "torch", Torch())
+    function: Any = vrampool
+    for name in call.split("."):
+        function = getattr(function, name)
+    with pytest.raises(TypeError, match="'limt': did you mean 'limit'"):
+        function(limt="1GiB")
+
+
+def test_the_known_options_are_the_librarys() -> None:
+    with pytest.raises(vrampool.ConfigurationError) as caught:
+        LIBRARY.number("create", b"device=host;moon=1")
+    assert str(caught.value).endswith(f"known are {', '.join(sorted(_options.KNOWN, key=str(caught.value).index))}")
+    for key in _options.KNOWN:
+        assert key in str(caught.value)
+
+
+def test_submodules_come_when_they_are_used() -> None:
+    program = """
+import sys, vrampool
+loaded = lambda name: f"vrampool.{name}" in sys.modules
+assert not any(loaded(name) for name in ("torch", "cupy", "vllm", "trace"))
+for name in ("torch", "cupy", "trace", "vllm"):
+    assert name in dir(vrampool)
+    assert getattr(vrampool, name).__name__ == f"vrampool.{name}"
+assert not hasattr(vrampool, "moon")
+"""
+    subprocess.run([sys.executable, "-W", "error", "-c", program], check=True, timeout=60)
+
+
+@pytest.fixture
+def cc(tmp_path: Any) -> Callable[[str], str]:
+    """Compiles a library of C."""
+    import shutil
+
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("there is no C compiler")
+
+    def compiled(text: str) -> str:
+        (tmp_path / "other.c").write_text(text)
+        made = str(tmp_path / "libother.so")
+        subprocess.run([compiler, "-shared", "-fPIC", "-o", made, str(tmp_path / "other.c")], check=True)
+        return made
+
+    return compiled
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("int other(void) { return 0; }", "has no function vrampool_abi_version"),
+        ("int vrampool_abi_version(void) { return 99; }", "has ABI 99"),
+        ("int vrampool_abi_version(void) { return 1; }", "has no function vrampool_last_error"),
+    ],
+)
+def test_a_wrong_or_incomplete_library_is_an_import_error_that_names_it(cc: Callable[[str], str], text: str, said: str) -> None:
+    path = cc(text)
+    with pytest.raises(ImportError, match=said) as caught:
+        Library(path)
+    assert caught.value.path == path
+    assert path in str(caught.value)
+    done = subprocess.run(
+        [sys.executable, "-c", "import vrampool"],
+        env={"VRAMPOOL_LIBRARY": path, "PYTHONPATH": ":".join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert f"ImportError: {path}" in done.stderr

@@ -1,0 +1,315 @@
+"""No use of the package from Python frees a block twice, leaks one, or reaches memory that was freed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import copy
+import ctypes
+import gc
+import os
+import pickle
+import random
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
+
+import pytest
+
+import vrampool
+import vrampool.trace
+from conftest import MIB
+from vrampool import Pool
+
+#: Interrupts in the test of random ones. `VRAMPOOL_INTERRUPTS=1000000` is the long run.
+INTERRUPTS = int(os.environ.get("VRAMPOOL_INTERRUPTS", "3000"))
+
+
+class Interrupt(BaseException):
+    """What Ctrl-C raises, under a name of its own."""
+
+
+@pytest.fixture
+def host() -> Iterator[Pool]:
+    with Pool("host", host_capacity=64 * MIB) as pool:
+        yield pool
+        gc.collect()
+        assert pool.stats().live_buffers == 0
+
+
+@pytest.mark.parametrize("how", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_handles_are_not_copied(host: Pool, how: Callable[[Any], Any]) -> None:
+    with host.allocate(1000) as block, host.stream() as stream, vrampool.trace.record(host) as recording:
+        handles = [host, block, stream, recording, recording.trace]
+        for handle in handles:
+            with pytest.raises(TypeError, match=type(handle).__name__):
+                how(handle)
+        gc.collect()
+        assert vrampool.block_at(block.address).requested == 1000
+        assert host.limit > 0
+        del handles, handle
+
+
+def test_threads_free_a_block_once(host: Pool) -> None:
+    threads, rounds = 4, 2000
+    barrier = threading.Barrier(threads)
+    shared: list[vrampool.Block] = []
+    freed: list[int] = []
+    failures: list[BaseException] = []
+
+    def work(number: int) -> None:
+        try:
+            for _ in range(rounds):
+                if number == 0:
+                    shared[:] = [host.allocate(4096)]
+                barrier.wait()
+                block = shared[0]
+                try:
+                    block.free()
+                    freed.append(number)
+                except vrampool.InvalidPointerError:
+                    pass
+                # It has the address of the block that was freed, in most cases.
+                mine = host.allocate(4096)
+                barrier.wait()
+                assert vrampool.block_at(mine.address).requested == 4096, "another thread freed it"
+                mine.free()
+                barrier.wait()
+        except BaseException as error:
+            failures.append(error)
+            barrier.abort()
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        workers = [threading.Thread(target=work, args=(number,)) for number in range(threads)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+    finally:
+        sys.setswitchinterval(before)
+    shared.clear()
+    assert not failures
+    assert len(freed) == rounds
+
+
+def use(pool: Pool, ends: str) -> None:
+    """A block's life, of each kind."""
+    block = pool.allocate(4096)
+    if ends == "free":
+        block.free()
+    elif ends == "with":
+        with block:
+            pass
+    del block
+
+
+def check_left(pool: Pool, raised: list[BaseException]) -> None:
+    """Another block has the address of one that was freed; then the interrupted one goes, which the traceback refers to."""
+    other = pool.allocate(4096)
+    raised.clear()
+    assert vrampool.block_at(other.address).requested == 4096, "a block of somebody else's was freed"
+    other.free()
+    assert pool.stats().live_buffers == 0, "a block was leaked"
+
+
+@pytest.mark.parametrize("ends", ["free", "with", "reference"])
+def test_an_exception_at_any_instruction_neither_leaks_nor_frees_anothers(host: Pool, ends: str) -> None:
+    package = os.path.dirname(vrampool.__file__)
+    count = at = 0
+    tracer = sys.gettrace()
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal count
+        if not frame.f_code.co_filename.startswith(package) and frame.f_code is not use.__code__:
+            return None
+        frame.f_trace_opcodes = True
+        if event in ("opcode", "return"):
+            count += 1
+            if count == at:
+                raise Interrupt
+        return trace
+
+    use(host, ends)
+    unraised: list[Any] = []
+    before, sys.unraisablehook = sys.unraisablehook, unraised.append
+    try:
+        while count >= at:
+            at, count = at + 1, 0
+            raised: list[BaseException] = []
+            try:
+                sys.settrace(trace)
+                use(host, ends)
+            except Interrupt as error:
+                raised.append(error)
+            finally:
+                sys.settrace(tracer)
+            check_left(host, raised)
+    finally:
+        sys.unraisablehook = before
+    assert at > 50, "the instructions of allocate and free are tried"
+
+
+@pytest.mark.parametrize("ends", ["free", "with", "reference"])
+def test_interrupts_at_any_time_neither_leak_nor_free_anothers(host: Pool, ends: str) -> None:
+    interrupts = 0
+    delay = 1e-5
+
+    def interrupt(_: int, frame: FrameType | None) -> None:
+        nonlocal interrupts, delay
+        while frame is not None:
+            if frame.f_code is work.__code__:
+                interrupts += 1
+                raise Interrupt
+            frame = frame.f_back
+        # Not yet there. Longer each time, so that it gets there on any machine.
+        delay = min(2 * delay, 0.01)
+        signal.setitimer(signal.ITIMER_REAL, delay)
+
+    def work() -> None:
+        while True:
+            use(host, ends)
+
+    rng = random.Random(1)
+    unraised: list[Any] = []
+    hook, sys.unraisablehook = sys.unraisablehook, unraised.append
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        while interrupts < INTERRUPTS:
+            raised: list[BaseException] = []
+            try:
+                delay = 1e-5
+                signal.setitimer(signal.ITIMER_REAL, rng.uniform(1e-6, 5e-5))
+                work()
+            except Interrupt as error:
+                raised.append(error)
+            check_left(host, raised)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+        sys.unraisablehook = hook
+
+
+def tag_of(pool: Pool, block: vrampool.Block) -> str:
+    (found,) = [
+        segment["tag"]
+        for segment in pool.snapshot()["segments"]
+        if any(part.get("block") == block.address and part["state"] == "live" for part in segment["blocks"])
+    ]
+    return str(found)
+
+
+def test_tags_belong_to_the_task(host: Pool) -> None:
+    """Each task has its own, whatever the order in which they go on; threads begin without any."""
+    tags: dict[str, list[str]] = {"weights": [], "kv_cache": [], "default": []}
+
+    async def task(tag: str) -> None:
+        with host.tag(tag):
+            for _ in range(3):
+                await asyncio.sleep(0)
+                with host.allocate(1000) as block:
+                    tags[tag].append(tag_of(host, block))
+        await asyncio.sleep(0)
+        with host.allocate(1000) as block:
+            tags["default"].append(tag_of(host, block))
+
+    async def main() -> None:
+        await asyncio.gather(task("weights"), task("kv_cache"))
+
+    asyncio.run(main())
+    assert tags == {"weights": ["weights"] * 3, "kv_cache": ["kv_cache"] * 3, "default": ["default"] * 2}
+
+    with host.tag("outer"):
+        inherited = contextvars.copy_context()
+        with host.tag("inner"), host.allocate(10) as block:
+            assert tag_of(host, block) == "inner"
+        with host.allocate(10) as block:
+            assert tag_of(host, block) == "outer"
+
+        def elsewhere() -> None:
+            with host.allocate(10) as block:
+                tags["default"].append(tag_of(host, block))
+
+        thread = threading.Thread(target=lambda: contextvars.Context().run(elsewhere))
+        thread.start()
+        thread.join()
+    assert tags["default"] == ["default"] * 3
+    with inherited.run(host.allocate, 10) as block:
+        assert tag_of(host, block) == "outer"
+
+
+def test_a_discard_of_one_tasks_tag_leaves_the_others_memory(host: Pool) -> None:
+    """The order of two tasks that gave `weights` the tag `kv_cache`, and zeroed them."""
+
+    async def weights(opened: asyncio.Event, closed: asyncio.Event) -> vrampool.Block:
+        with host.tag("weights"):
+            opened.set()
+            await closed.wait()
+            block = host.allocate(MIB)
+        ctypes.memset(block.address, 7, MIB)
+        return block
+
+    async def cache(opened: asyncio.Event, closed: asyncio.Event) -> None:
+        await opened.wait()
+        with host.tag("kv_cache"):
+            closed.set()
+            await asyncio.sleep(0)
+
+    async def main() -> vrampool.Block:
+        events = asyncio.Event(), asyncio.Event()
+        block, _ = await asyncio.gather(weights(*events), cache(*events))
+        return block
+
+    with asyncio.run(main()) as block:
+        host.discard("kv_cache")
+        host.wake()
+        assert ctypes.string_at(block.address, MIB) == b"\7" * MIB
+
+
+def test_a_tag_that_cannot_be_is_refused_when_its_scope_opens(host: Pool) -> None:
+    for wrong in ("", "a\0b"):
+        with pytest.raises(vrampool.InvalidArgumentError), host.tag(wrong):
+            pass
+    with Pool("host", host_capacity=MIB, source="direct") as plain:
+        with pytest.raises(vrampool.UnsupportedError), plain.tag("a"):
+            pass
+    with pytest.raises(vrampool.ClosedError), plain.tag("a"):
+        pass
+
+
+def test_closing_by_threads_is_fine() -> None:
+    for _ in range(50):
+        pool = Pool("host", host_capacity=MIB)
+        failures: list[BaseException] = []
+
+        def close(pool: Pool = pool, failures: list[BaseException] = failures) -> None:
+            try:
+                pool.close()
+            except BaseException as error:
+                failures.append(error)
+
+        threads = [threading.Thread(target=close) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not failures
+
+
+def test_blocks_and_pools_may_go_at_the_interpreters_end() -> None:
+    from conftest import run
+
+    run(
+        """
+        import gc, vrampool
+        pool = vrampool.Pool("host", host_capacity=64 * MIB)
+        blocks = [pool.allocate(1000) for _ in range(10)]
+        cycle = [blocks, pool]
+        cycle.append(cycle)
+        gc.disable()
+        """
+    )

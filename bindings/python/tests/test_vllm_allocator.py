@@ -1,0 +1,197 @@
+"""vLLM's `CuMemAllocator`, over a stub of PyTorch on a host device."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import ctypes
+import sys
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+import vrampool
+from conftest import MIB
+from fake_torch import HostTensor, Torch
+from vrampool import vllm
+from vrampool.vllm import CuMemAllocator
+
+SIZE = 2 * MIB
+
+
+@pytest.fixture
+def allocator(fresh: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> Iterator[CuMemAllocator]:
+    monkeypatch.setitem(sys.modules, "torch", Torch())
+    monkeypatch.setattr(CuMemAllocator, "_instance", None)
+    monkeypatch.setattr(HostTensor, "failure", None)
+    monkeypatch.setattr("atexit.register", lambda function: None)
+    fresh()
+    made = CuMemAllocator.get_instance()
+    assert CuMemAllocator.get_instance() is made
+    yield made
+    for data in list(made.pointer_to_data.values()):
+        vllm.my_free(data.handle[2])
+    assert made.get_current_usage() == 0
+    made.release_pools()
+    vllm.forget_callbacks()
+
+
+def make(allocator: CuMemAllocator, tag: str | None, value: int) -> int:
+    with allocator.use_memory_pool(tag):
+        address = vllm.my_malloc(SIZE)
+    ctypes.memset(address, value, SIZE)
+    return address
+
+
+def contents(address: int) -> bytes:
+    return ctypes.string_at(address, SIZE)
+
+
+@pytest.fixture
+def mapped(allocator: CuMemAllocator, monkeypatch: pytest.MonkeyPatch) -> set[int]:
+    """The addresses of segments of `make` that have memory behind them."""
+    known: set[int] = set()
+    release, give = vllm.python_unmap_and_release, vllm.python_create_and_map
+
+    def released(*handle: int) -> vllm.Handle:
+        done = release(*handle)
+        known.discard(handle[2])
+        return done
+
+    def given(*handle: int) -> vllm.Handle:
+        done = give(*handle)
+        known.add(handle[2])
+        return done
+
+    monkeypatch.setattr(vllm, "python_unmap_and_release", released)
+    monkeypatch.setattr(vllm, "python_create_and_map", given)
+    return known
+
+
+def test_memory_sleeps_by_tag_and_wakes_with_its_contents(allocator: CuMemAllocator, mapped: set[int]) -> None:
+    plain, weights, cache = make(allocator, None, 1), make(allocator, "weights", 2), make(allocator, "kv_cache", 3)
+    assert [allocator.pointer_to_data[at].tag for at in (plain, weights, cache)] == ["default", "weights", "kv_cache"]
+    assert allocator.get_current_usage() == 3 * SIZE
+    mapped |= {plain, weights, cache}
+    allocator.sleep(("weights",))
+    assert mapped == set()
+    allocator.wake_up(["weights"])
+    assert [allocator.pointer_to_data[at].is_asleep for at in (plain, weights, cache)] == [False, False, True]
+    assert contents(weights) == b"\2" * SIZE
+    allocator.wake_up()
+    assert mapped == {plain, weights, cache}
+    allocator.discard("kv_cache")
+    assert mapped == {plain, weights}
+    allocator.wake_up()
+    allocator.sleep()
+    allocator.wake_up()
+    assert contents(weights) != b"\2" * SIZE, "only the default tag was kept"
+
+
+def test_the_tag_belongs_to_the_context(allocator: CuMemAllocator) -> None:
+    tags: dict[str, list[str]] = {"weights": [], "kv_cache": [], "default": []}
+
+    def allocate(of: str) -> None:
+        tags[of].append(allocator.pointer_to_data[vllm.my_malloc(SIZE)].tag)
+
+    async def task(tag: str) -> None:
+        with allocator.use_memory_pool(tag):
+            for _ in range(2):
+                await asyncio.sleep(0)
+                allocate(tag)
+        allocate("default")
+
+    async def main() -> None:
+        await asyncio.gather(task("weights"), task("kv_cache"))
+
+    asyncio.run(main())
+    with allocator.use_memory_pool("weights"):
+        thread = threading.Thread(target=lambda: contextvars.Context().run(allocate, "default"))
+        thread.start()
+        thread.join()
+        with allocator.use_memory_pool():
+            allocate("default")
+        assert allocator.current_tag == "weights"
+    allocator.current_tag = "default"
+    assert tags == {"weights": ["weights"] * 2, "kv_cache": ["kv_cache"] * 2, "default": ["default"] * 4}
+
+
+class Interrupt(BaseException):
+    """Ctrl-C."""
+
+
+@pytest.mark.parametrize("failure", [RuntimeError("no pinned memory"), Interrupt()])
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_a_sleep_that_fails_leaves_all_awake(
+    allocator: CuMemAllocator, mapped: set[int], monkeypatch: pytest.MonkeyPatch, at: int, failure: BaseException
+) -> None:
+    addresses = [make(allocator, tag, value) for value, tag in enumerate(("a", "b", "c"), 1)]
+    release, calls = vllm.python_unmap_and_release, 0
+
+    def fail(*handle: int) -> vllm.Handle:
+        nonlocal calls
+        calls += 1
+        if calls == at + 1:
+            raise failure
+        return release(*handle)
+
+    mapped.update(addresses)
+    with monkeypatch.context() as patch, pytest.raises(type(failure)):
+        patch.setattr(vllm, "python_unmap_and_release", fail)
+        allocator.sleep(("a", "b", "c"))
+    assert mapped == set(addresses)
+    for value, address in enumerate(addresses, 1):
+        data = allocator.pointer_to_data[address]
+        assert not data.is_asleep
+        assert data.cpu_backup_tensor is None
+        assert contents(address) == bytes([value]) * SIZE
+    # Also where a backup fails, when nothing has gone.
+    HostTensor.failure = failure
+    with pytest.raises(type(failure)):
+        allocator.sleep(("a", "b", "c"))
+    assert mapped == set(addresses)
+    assert [contents(address)[0] for address in addresses] == [1, 2, 3]
+    allocator.sleep(("a", "b", "c"))
+    allocator.wake_up()
+    assert [contents(address)[0] for address in addresses] == [1, 2, 3]
+
+
+def test_a_wake_that_fails_leaves_all_asleep(
+    allocator: CuMemAllocator, mapped: set[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    addresses = [make(allocator, tag, value) for value, tag in enumerate(("a", "b"), 1)]
+    mapped.update(addresses)
+    allocator.sleep(("a", "b"))
+    HostTensor.failure = RuntimeError("the copy failed")
+    with pytest.raises(RuntimeError, match="the copy failed"):
+        allocator.wake_up()
+    assert mapped == set()
+    give = vllm.python_create_and_map
+
+    def fail(*handle: int) -> vllm.Handle:
+        if mapped:
+            raise vrampool.OutOfMemoryError("the memory went elsewhere")
+        return give(*handle)
+
+    with monkeypatch.context() as patch, pytest.raises(vrampool.OutOfMemoryError):
+        patch.setattr(vllm, "python_create_and_map", fail)
+        allocator.wake_up()
+    assert mapped == set()
+    assert all(data.is_asleep for data in allocator.pointer_to_data.values())
+    allocator.wake_up()
+    assert [contents(address)[0] for address in addresses] == [1, 2]
+
+
+def test_a_segment_may_be_freed_while_it_sleeps(allocator: CuMemAllocator) -> None:
+    address = make(allocator, None, 1)
+    allocator.sleep()
+    vllm.my_free(address)
+    allocator.wake_up()
+    assert allocator.get_current_usage() == 0
+
+
+def test_below_vrampool_itself_it_is_refused(allocator: CuMemAllocator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vrampool.torch._install._installed", object())
+    with pytest.raises(vrampool.BusyError, match=r"vrampool\.torch\.tag"):
+        CuMemAllocator()

@@ -1,0 +1,147 @@
+#!/usr/bin/env python3
+"""Checks all Markdown of the tree: docs/check.py. Fails with a line for each fault.
+
+* A link to a file or to a heading of the tree has its target.
+* No line of a Rust example begins with `# `: rustdoc hides such a line, and a forge shows it.
+* An example after `<!-- file: PATH -->` is that file, without its leading `//!` lines; after `<!-- part: PATH -->` it is a part of it.
+* Every page of docs/src is in SUMMARY.md, every alert of grafana has a section in the page of operations, README.md has under 200 lines,
+  and benches/README.md has at most 1,200 words.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+#: Their examples are doctests with hidden lines, which are not written anew yet.
+HIDDEN_LINES_ALLOWED = {"backends/cuda/README.md", "backends/opencl/README.md", "backends/wgpu/README.md"}
+MAX_README_LINES = 199
+MAX_BENCHES_WORDS = 1200
+RUST = {"", "rust", "no_run", "ignore", "should_panic", "compile_fail"}
+
+FENCE = re.compile(r"^(?P<marks>`{3,}|~{3,})(?P<info>[^\n]*)\n(?P<code>.*?)^(?P=marks)[ \t]*$", re.DOTALL | re.MULTILINE)
+MARK = re.compile(r"<!-- (file|part): (\S+) -->\s*\Z")
+LINK = re.compile(r"!?\[(?:[^\[\]]|\[[^\]]*\])*\]\((<[^>]*>|[^()\s]+(?:\([^)]*\))?)(?:\s+\"[^\"]*\")?\)")
+
+
+def markdown_files() -> list[Path]:
+    """All that git knows or would add."""
+    command = ["git", "-C", str(ROOT), "ls-files", "--cached", "--others", "--exclude-standard", "*.md"]
+    found = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split("\n")
+    return sorted(ROOT / name for name in set(found) if name and (ROOT / name).exists())
+
+
+def without_code(text: str) -> str:
+    """The text, with code blanked, so that what looks like a link in it is none."""
+    text = FENCE.sub("", text)
+    text = re.sub(r"(?m)^(?: {4}|\t).*$", "", text)
+    return re.sub(r"(`+)(?!`).+?(?<!`)\1(?!`)", "code", text)
+
+
+def slug(heading: str) -> str:
+    """The anchor of a heading, as forges and mdBook make it."""
+    words = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading)
+    words = re.sub(r"[^\w\- ]", "", words.strip().lower())
+    return words.replace(" ", "-")
+
+
+def anchors(path: Path) -> set[str]:
+    """Of all headings of a file."""
+    text = FENCE.sub("", path.read_text())
+    found: set[str] = set()
+    for heading in re.findall(r"(?m)^#{1,6} +(.+?)\s*#*$", text):
+        name, number = slug(heading), 0
+        while (f"{name}-{number}" if number else name) in found:
+            number += 1
+        found.add(f"{name}-{number}" if number else name)
+    return found
+
+
+def broken_links(path: Path, text: str) -> list[str]:
+    faults = []
+    for target in LINK.findall(without_code(text)):
+        target = target.strip("<>")
+        if re.match(r"[a-z][a-z0-9+.-]*:", target):
+            continue
+        name, _, anchor = target.partition("#")
+        to = (path.parent / name).resolve() if name else path
+        if not to.exists():
+            faults.append(f"no such file: {target}")
+        elif anchor and to.suffix == ".md" and anchor not in anchors(to):
+            faults.append(f"no such heading: {target}")
+    return faults
+
+
+def examples(name: str, text: str) -> list[str]:
+    faults = []
+    for found in FENCE.finditer(text):
+        info = re.split(r"[,\s]", found["info"].strip())[0]
+        code = found["code"]
+        if info in RUST and name not in HIDDEN_LINES_ALLOWED:
+            hidden = [line for line in code.splitlines() if line.strip() == "#" or line.lstrip().startswith("# ")]
+            faults += [f"a hidden line in an example: {line}" for line in hidden]
+        mark = MARK.search(text[: found.start()])
+        if mark is None:
+            continue
+        kind, source = mark[1], ROOT / mark[2]
+        if not source.exists():
+            faults.append(f"no such file: {mark[2]}")
+            continue
+        whole = re.sub(r"\A(?://!.*\n)+\n?", "", source.read_text())
+        if kind == "file" and code != whole:
+            faults.append(f"the example is not {mark[2]}")
+        elif kind == "part" and not is_part(code, whole):
+            faults.append(f"the example is no part of {mark[2]}")
+    return faults
+
+
+def is_part(code: str, whole: str) -> bool:
+    """Whether the lines of `code` follow each other in `whole`, whatever their common indentation."""
+    wanted = textwrap.dedent(code).strip("\n").splitlines()
+    lines = whole.splitlines()
+    return any(
+        textwrap.dedent("\n".join(lines[first : first + len(wanted)])).splitlines() == wanted
+        for first in range(len(lines) - len(wanted) + 1)
+    )
+
+
+def rules() -> list[str]:
+    """What holds for pages by name."""
+    faults = []
+    book = ROOT / "docs/src"
+    listed = (book / "SUMMARY.md").read_text()
+    for page in sorted(book.glob("**/*.md")):
+        name = page.relative_to(book).as_posix()
+        if name != "SUMMARY.md" and f"({name})" not in listed:
+            faults.append(f"docs/src/SUMMARY.md: {name} is missing")
+    alerts = re.findall(r"(?m)^ *- alert: (\w+)", (ROOT / "grafana/prometheus/rules/vrampool.yml").read_text())
+    sections = anchors(book / "operations.md")
+    faults += [f"docs/src/operations.md: no section {alert}" for alert in alerts if alert.lower() not in sections]
+    lines = len((ROOT / "README.md").read_text().splitlines())
+    if lines > MAX_README_LINES:
+        faults.append(f"README.md: {lines} lines are more than {MAX_README_LINES}")
+    shown = re.sub(r"<!--.*?-->", "", (ROOT / "benches/README.md").read_text(), flags=re.DOTALL)
+    words = sum(any(letter.isalnum() for letter in word) for word in shown.split())
+    if words > MAX_BENCHES_WORDS:
+        faults.append(f"benches/README.md: {words} words are more than {MAX_BENCHES_WORDS}")
+    return faults
+
+
+def main() -> int:
+    faults = []
+    for path in markdown_files():
+        name, text = path.relative_to(ROOT).as_posix(), path.read_text()
+        faults += [f"{name}: {fault}" for fault in broken_links(path, text) + examples(name, text)]
+    faults += rules()
+    for fault in faults:
+        print(fault, file=sys.stderr)
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,37 @@
+//! A model that sleeps between two bursts of work: its memory goes back to the device, and its weights are copied to
+//! the host and return to the same addresses.
+
+use vrampool::any;
+use vrampool::sleep::{Sleeper, Wake};
+use vrampool::{Backend, Error};
+
+const WEIGHTS: u64 = 64 << 20;
+const KV_CACHE: u64 = 256 << 20;
+
+fn main() -> Result<(), Error> {
+    let device = any::open("auto")?;
+    let stream = device.create_stream()?;
+    let sleeper = Sleeper::new(&device)?;
+    println!("{}: addresses stay: {}", device.properties().name, sleeper.stable_addresses());
+
+    // Memory has the tag of the innermost scope of its thread, or the tag that is named.
+    let mut weights = {
+        let _scope = sleeper.tag("weights");
+        sleeper.allocate(WEIGHTS, &stream)?
+    };
+    let kv_cache = sleeper.allocate_tagged("kv_cache", KV_CACHE, &stream)?;
+    weights.write(&stream, &vec![7; WEIGHTS as usize])?;
+
+    // Contents of `weights` are kept on the host, those of `kv_cache` are not. Waits for pending work.
+    let report = sleeper.sleep(&["weights"])?;
+    println!("{} bytes are free, {} are on the host", report.freed, report.backed_up);
+
+    // The weights first, so that they can be checked or updated before the cache takes memory.
+    let _report = sleeper.wake_up(Wake::Tags(&["weights"]))?;
+    let mut first = [0; 16];
+    weights.read(&stream, &mut first)?;
+    assert_eq!(first, [7; 16]);
+    let _report = sleeper.wake_up(Wake::All)?;
+    drop(kv_cache);
+    Ok(())
+}

@@ -1,0 +1,70 @@
+//! A compute loop with a wgpu pipeline of the program's own: buffers come from the pool, and bind groups take their
+//! regions. Without a Vulkan driver it prints why, and ends.
+
+use std::error::Error;
+use vrampool::wgpu::WgpuDevice;
+use vrampool::wgpu::wgpu::{self, BindGroupDescriptor, BindGroupEntry, BindingResource};
+use vrampool::{Backend, Pool};
+
+const FLOATS: u32 = 1 << 16;
+
+const SHADER: &str = "
+    @group(0) @binding(0) var<storage, read_write> numbers: array<f32>;
+    @compute @workgroup_size(64)
+    fn add_one(@builtin(global_invocation_id) id: vec3<u32>) {
+        if id.x < arrayLength(&numbers) { numbers[id.x] += 1.0; }
+    }";
+
+fn main() -> Result<(), Box<dyn Error>> {
+    // A program that has a `wgpu::Device` and a `wgpu::Queue` passes them to `WgpuDevice::from_parts`.
+    let device = match WgpuDevice::open(0) {
+        Ok(device) => device,
+        Err(error) if error.is_unavailable() => {
+            println!("{error}");
+            return Ok(());
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let pipeline = pipeline(device.device());
+    let stream = device.create_stream()?;
+    let pool = Pool::builder(&device).limit(64 << 20).build()?;
+    for step in 0..10 {
+        let mut numbers = pool.allocate(4 * u64::from(FLOATS), &stream)?; // from the second step on a hit
+        device.fill(&stream, numbers.on_mut(&stream)?, 0)?;
+        {
+            // While this view exists, its memory is in use on the stream.
+            let view = stream.view_mut(numbers.on_mut(&stream)?)?;
+            let group = device.device().create_bind_group(&BindGroupDescriptor {
+                label: None,
+                layout: &pipeline.get_bind_group_layout(0),
+                entries: &[BindGroupEntry { binding: 0, resource: BindingResource::Buffer(view.binding()?) }],
+            });
+            stream.encode(|encoder| {
+                let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
+                pass.set_pipeline(&pipeline);
+                pass.set_bind_group(0, &group, &[]);
+                pass.dispatch_workgroups(FLOATS / 64, 1, 1);
+            })?;
+        }
+        let mut first = [0; 4];
+        numbers.read(&stream, &mut first)?;
+        assert_eq!(f32::from_ne_bytes(first), 1.0, "step {step}");
+    }
+    println!("{}: hit rate {:.2}", device.properties().name, pool.stats().hit_rate());
+    Ok(())
+}
+
+fn pipeline(device: &wgpu::Device) -> wgpu::ComputePipeline {
+    let module = device.create_shader_module(wgpu::ShaderModuleDescriptor {
+        label: None,
+        source: wgpu::ShaderSource::Wgsl(SHADER.into()),
+    });
+    device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
+        label: None,
+        layout: None,
+        module: &module,
+        entry_point: Some("add_one"),
+        compilation_options: wgpu::PipelineCompilationOptions::default(),
+        cache: None,
+    })
+}

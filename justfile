@@ -1,0 +1,46 @@
+# The commands that contributors need. `just` lists them; each runs by hand as well as it is written here.
+
+# Lists the commands.
+default:
+    @just --list
+
+# Formats the code.
+fmt:
+    cargo fmt --all
+
+# Checks everything that compiles on this machine.
+lint:
+    cargo clippy --workspace --all-features --all-targets --locked -- -D warnings
+
+# Runs the tests, or some of them: just test --test caps
+test *arguments:
+    cargo test --workspace --all-features --locked {{arguments}}
+
+# Runs tests on the simulated CUDA driver: just cuda --test cuda
+cuda *arguments:
+    VRAMPOOL_SIMULATOR=strict=1 backends/cuda/simulator/run.sh cargo test --workspace --all-features --locked {{arguments}}
+
+# Explores every interleaving of a few threads, and looks for locks among a hit's instructions.
+model:
+    tests/model.sh
+    tests/hit_path.sh
+
+# Builds the documentation.
+doc:
+    RUSTDOCFLAGS="-D warnings" cargo doc --workspace --all-features --no-deps --locked
+
+# Lists the devices of this machine.
+devices:
+    cargo vrampool devices
+
+# Measures the pool, or one of the benchmarks: just bench --only hit_pair
+bench *arguments:
+    cargo vrampool bench {{arguments}}
+
+# Checks that the library compiles for other platforms; on Debian.
+platforms *arguments:
+    .ci/platforms {{arguments}}
+
+# Runs everything that must hold before a change lands; on Debian, as root.
+ci:
+    .ci/run

@@ -1,0 +1,63 @@
+//! Virtual memory in a process whose address space is used up: what takes addresses is out of memory, and all
+//! works on when something is freed. The process runs this program again.
+#![cfg(target_os = "linux")]
+
+use std::process::Command;
+use vrampool::host::HostDevice;
+use vrampool::{Backend, DeviceArena, Pool, Source};
+
+/// Whether this is the process with the limit.
+const INSIDE: &str = "VRAMPOOL_TEST_INSIDE";
+const MIB: u64 = 1 << 20;
+const PAGE: u64 = MIB;
+
+#[test]
+fn a_full_address_space_is_out_of_memory_until_something_is_freed() {
+    if std::env::var_os(INSIDE).is_none() {
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", "ulimit -v 3000000; exec \"$@\"", "sh"])
+            .arg(std::env::current_exe().expect("its own path"))
+            .args(["--exact", "a_full_address_space_is_out_of_memory_until_something_is_freed"])
+            .arg("--test-threads=1")
+            .env(INSIDE, "1");
+        let output = command.output().expect("it starts");
+        let text = String::from_utf8_lossy(&output.stdout);
+        let is_fine = output.status.success() && text.contains("1 passed");
+        return assert!(is_fine, "{text}{}", String::from_utf8_lossy(&output.stderr));
+    }
+    let device = HostDevice::builder().capacity(64 << 30).granularity(PAGE).build();
+    let Some(mapper) = device.virtual_memory() else {
+        return eprintln!("skipped: the host has no virtual memory on this system");
+    };
+    let stream = device.create_stream().expect("a stream");
+    let limit = 64 * PAGE;
+    let builder = || Pool::builder(&device).source(Source::Virtual).limit(limit).cached_class(0);
+    let pool = builder().build().expect("there are addresses");
+    let arena = DeviceArena::builder(&device).growing().limit(limit).addresses(limit).piece_bytes(PAGE);
+    let arena = arena.build().expect("there are addresses");
+    // Every other page of it stays free: a larger request is stitched, for which it takes addresses.
+    let blocks: Vec<_> = (0..64).map(|_| arena.allocate(PAGE, &stream).expect("memory")).collect();
+    let kept: Vec<_> = blocks.into_iter().step_by(2).collect();
+    let mut others = Vec::new();
+    for bytes in [256 * PAGE, 16 * PAGE, PAGE] {
+        others.extend(std::iter::from_fn(|| mapper.reserve(bytes).ok()));
+    }
+    let refused = arena.allocate(16 * PAGE, &stream).expect_err("there are no addresses");
+    assert!(refused.is_out_of_memory(), "{refused:?}");
+    pool.set_limit(8 * limit).expect("nothing is reserved for it yet");
+    let refused = pool.allocate(8 * limit, &stream).expect_err("there are no addresses");
+    assert!(refused.is_out_of_memory(), "{refused:?}");
+    let refused = builder().build().expect_err("there are no addresses");
+    assert!(refused.is_out_of_memory(), "{refused:?}");
+    // What needs none goes on.
+    let block = pool.allocate(16 * PAGE, &stream).expect("it has addresses of its own");
+    drop(others);
+    drop(arena.allocate(16 * PAGE, &stream).expect("there are addresses again"));
+    drop(pool.allocate(7 * limit, &stream).expect("there are addresses again"));
+    drop((block, kept));
+    pool.trim();
+    assert_eq!((pool.stats().bytes_reserved, pool.stats().mappings), (0, 0));
+    arena.release(0).expect("no fault");
+    assert_eq!((arena.reserved_bytes(), arena.mappings()), (0, 0));
+}

@@ -1,0 +1,26 @@
+//! Helpers that the tests of several crates share.
+//!
+//! They use the backend contract and the host backend only, so a backend's tests build without the pool, and
+//! no helper enables a feature of the library.
+//!
+//! - [`AuditDevice`] measures from below what a pool takes from its device.
+//! - [`close_gate`] keeps later work on a stream pending; [`streams`] creates streams.
+//! - [`pattern`] is the byte sequence that test kernels write; [`Count`] counts mismatches in device memory.
+//! - [`require`], [`program`] and [`skip`] skip a test whose device or program is missing.
+//! - [`in_child`] runs code in a forked child.
+
+mod audit;
+#[cfg(unix)]
+mod child;
+mod count;
+mod pattern;
+mod require;
+mod streams;
+
+pub use audit::{AuditDevice, AuditMemory};
+#[cfg(unix)]
+pub use child::{assert_forked, end_at_once, in_child, in_child_that_ends};
+pub use count::Count;
+pub use pattern::pattern;
+pub use require::{program, require, skip};
+pub use streams::{close_gate, streams};

@@ -1,0 +1,22 @@
+//! Streams, and work that keeps a stream busy.
+
+use std::sync::mpsc::{Sender, channel};
+use vrampool_backend::Backend;
+use vrampool_host::HostStream;
+
+/// Creates `N` streams.
+#[must_use]
+pub fn streams<B: Backend, const N: usize>(device: &B) -> [B::Stream; N] {
+    std::array::from_fn(|_| device.create_stream().expect("a stream"))
+}
+
+/// Keeps all later work on `stream` pending until the returned sender is dropped or sends.
+#[must_use]
+pub fn close_gate(stream: &HostStream) -> Sender<()> {
+    let (open, gate) = channel::<()>();
+    let hold = move |[]: [&[u8]; 0], []: [&mut [u8]; 0]| {
+        let _ = gate.recv();
+    };
+    stream.launch([], [], hold).expect("queued");
+    open
+}
