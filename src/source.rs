@@ -31,6 +31,10 @@ pub enum Source {
     /// all that is idle for its stream goes back to the arena. The tightest; it takes a device with virtual
     /// memory (CUDA, the host on Linux). Its `limit` bounds physical bytes.
     ///
+    /// A request waits on the host for the device only on the last rung of the out-of-memory ladder, where
+    /// memory, addresses or mappings run out, and without a lock: for the work that used what is given back,
+    /// and for that of other devices of the process that can access it.
+    ///
     /// ```
     /// # use vrampool::{Backend, Pool, Source, host::HostDevice};
     /// # fn main() -> Result<(), vrampool::Error> {

@@ -1,11 +1,13 @@
-//! The memory that reading takes, counted: within what the documentation says, and what the file's length
-//! allows.
-#![cfg(feature = "trace")]
+//! The memory and the processor time that reading takes: within what the documentation says, and what the
+//! file's length allows.
+#![cfg(all(feature = "trace", unix))]
 
 use flate2::{Compression, write::GzEncoder};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+use vrampool::FittedClasses;
 use vrampool::trace::{Export, Fault, Format, Import, Limits, Trace, TraceError};
 
 /// Bytes that are allocated, and the most that were.
@@ -39,12 +41,34 @@ unsafe impl GlobalAlloc for Counting {
 
 const MIB: u64 = 1 << 20;
 
-/// The most bytes that reading took beside what there was.
+/// The most processor time for a MiB: without optimisation, many times what it takes with it.
+const MOST_TIME: Duration = Duration::from_secs(10);
+
+/// The most bytes that reading took beside what there was. Checks the time.
 fn peak(import: Import, bytes: &[u8]) -> (u64, Result<Trace, TraceError>) {
     let before = LIVE.load(Relaxed);
     PEAK.store(before, Relaxed);
-    let outcome = import.parse(bytes);
+    let outcome = in_time(bytes.len(), || import.parse(bytes));
     (PEAK.load(Relaxed) - before, outcome)
+}
+
+/// Processor time of this thread, which is the same on a busy machine.
+fn own_time() -> Duration {
+    // SAFETY: all zeros are a time.
+    let mut time: libc::timespec = unsafe { std::mem::zeroed() };
+    // SAFETY: the call writes one time, which lives here.
+    assert_eq!(unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) }, 0);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// Reading so many bytes takes no more time than they may. Of what is compressed a thousandth is left at most.
+fn in_time<T>(bytes: usize, read: impl FnOnce() -> T) -> T {
+    let before = own_time();
+    let outcome = read();
+    let took = own_time() - before;
+    let most = MOST_TIME * (bytes as u64 / MIB) as u32 + MOST_TIME;
+    assert!(took <= most, "{took:?} for {bytes} bytes");
+    outcome
 }
 
 fn gzip(bytes: &[u8]) -> Vec<u8> {
@@ -124,6 +148,7 @@ fn reading_keeps_to_its_bounds() {
         assert!(!matches!(error.fault, Fault::OutOfMemory { .. }), "{name}: {error}");
     }
     texts_keep_to_their_bounds();
+    hostile_texts_are_read_in_time();
     real_traces_are_well_within_the_bounds();
 }
 
@@ -138,6 +163,41 @@ fn texts_keep_to_their_bounds() {
         let events = outcome.expect(name).events().len() as u64;
         assert!(peak <= MIB + 16 * text.len() as u64, "{name}: {peak} bytes of {}", text.len());
         assert!(peak <= MIB + per_event * events, "{name}: {peak} bytes for {events} events");
+    }
+}
+
+/// Texts that are long and mean little, as each format and as a file of classes.
+fn hostile_texts_are_read_in_time() {
+    let csv = |line: &str| [b"op,id,size,stream,t_us\n", &again(line.as_bytes(), MIB)[..]].concat();
+    let rmm =
+        |line: &str| [b"Thread,Time,Action,Pointer,Size,Stream\n", &again(line.as_bytes(), MIB)[..]].concat();
+    let classes = |line: &str| [b"vrampool fitted classes 1\n", &again(line.as_bytes(), MIB)[..]].concat();
+    let texts = [
+        csv("a,1,1,0,0\n"),
+        csv("a,1,1,0,0\nf,1,1,0,0\n"),
+        csv("f,7,1,0,0\n"),
+        csv(","),
+        csv("\n"),
+        rmm(",0,allocate,1,1,0\n"),
+        rmm(",0,allocate,1,1,0\n,0,free,1,1,0\n"),
+        rmm(","),
+        classes("512\n"),
+        classes("#"),
+        classes("# \n"),
+        classes("\n"),
+        classes("9"),
+        again(b"\n", MIB),
+        again(b"{", MIB),
+        again(b"[[", MIB),
+    ];
+    for text in &texts {
+        for format in [Format::Csv, Format::Rmm, Format::PyTorch] {
+            let (peak, _) = peak(Import::new().format(format), text);
+            assert!(peak <= 20 * text.len() as u64 + MIB, "{peak} bytes of {}", text.len());
+        }
+        let _ = peak(Import::new(), text);
+        let text = std::str::from_utf8(text).expect("text");
+        let _ = in_time(text.len(), || text.parse::<FittedClasses>());
     }
 }
 

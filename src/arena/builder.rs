@@ -78,8 +78,10 @@ impl<B: Backend> ArenaBuilder<B> {
     /// What it takes of the process is bounded for any traffic, in proportion to its capacity (the limit, or
     /// the device's memory if that is less): addresses of at most eight times the capacity, three of them
     /// reserved at once, and at most four mappings for each page of it, and 1,024. Stitched ranges that no
-    /// block uses are retired, the least recently used first. Where addresses or the device's table of
-    /// mappings run out, the arena is out of memory until something is freed. A limit that is raised above
+    /// block uses are retired, the least recently used first, once their work is complete. In a process that
+    /// uses other devices that can access the memory, they are unmapped by a release, which waits for those
+    /// devices; a request does so, without a lock, only when it would fail otherwise. Where addresses or the
+    /// device's table of mappings run out, the arena is out of memory until something is freed. A limit that is raised above
     /// twice its first value takes another range of addresses; the range so far stays until its last block is
     /// freed.
     ///

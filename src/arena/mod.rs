@@ -154,6 +154,11 @@ impl<B: Backend> DeviceArena<B> {
 
     /// A block of `bytes` bytes (at least 1) in the dynamic zone, for work on `stream`.
     ///
+    /// Of a [growing](ArenaBuilder::growing) arena, a request for which there is no memory, or neither
+    /// addresses nor mappings, may wait on the host before it fails: for the work that used what is given
+    /// back, and for that of other devices of the process. It holds no lock meanwhile. No other request waits
+    /// for the device.
+    ///
     /// # Errors
     /// [`Error::Arena`] when no hole is large enough ([`is_out_of_memory`](Error::is_out_of_memory)) or the
     /// request makes no sense, [`Error::WrongDevice`], [`Error::Backend`] when the device refuses an event or

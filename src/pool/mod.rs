@@ -45,7 +45,8 @@ use vrampool_backend::{Backend, BackendError, MemoryKind, Stream, fork};
 ///
 /// What the caps do not bound: memory that the pool gave back while work still uses it is the driver's, which
 /// may keep it until that work is done. And a device without memory may make an allocation wait for that; the
-/// pool itself makes the host wait only for another thread that is giving back what is missing.
+/// pool itself makes the host wait only for another thread that is giving back what is missing, and over
+/// [`Source::Virtual`] on the last rung of the out-of-memory ladder ([`allocate`](Self::allocate)).
 ///
 /// **Forks.** In a child of a process that opened a device every call that can fail returns
 /// [`BackendError::Forked`], a buffer or a pool that is dropped gives nothing back, and
@@ -131,6 +132,16 @@ impl<B: Backend> Pool<B> {
     }
 
     /// A buffer of `bytes` bytes for work on `stream`, of the pool's own kind of memory. 0 bytes are allowed.
+    ///
+    /// Does not wait for the device, except where memory runs out: over [`Source::Virtual`] the last rung of
+    /// the out-of-memory ladder may wait on the host for the work that used free memory, and for that of other
+    /// devices of the process that can access it. It holds no lock meanwhile, so other threads go on. Where
+    /// memory may run out, no such work may wait for the thread that calls this.
+    ///
+    /// **Captures.** While `stream` is captured into a graph, a request is served by what was idle on it. Its
+    /// earlier work on such a buffer, queued before the capture began, is ordered before the graph only on
+    /// `stream`. So launch the graph on that stream, or call [`Buffer::used_on`] with the stream of the launch
+    /// before it.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`] when neither idle memory nor the device has enough, [`Error::TooLarge`] when

@@ -17,6 +17,9 @@ use vrampool_backend::{Backend, Region, RegionMut, fork};
 /// So run the step once before, with buffers from here: what it takes then is here during the capture. What
 /// is not is [`Error::Capture`], and the capture goes on.
 ///
+/// What the warm-up queued on the stream is ordered before the graph only where the graph is launched on that
+/// stream. So launch it there, or call [`used_on`](Self::used_on) with the stream of the launch before it.
+///
 /// ```no_run
 /// # use vrampool::{Backend, Error, GraphMemory, Pool};
 /// # fn example<B: Backend>(pool: &Pool<B>, stream: &B::Stream) -> Result<(), Error> {

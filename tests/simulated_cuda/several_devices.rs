@@ -159,6 +159,7 @@ fn a_release_waits_for_another_device_without_a_lock() {
     let before = waits();
     let releasing = thread::spawn(move || traffic.arena.release(0));
     while waits() == before {
+        assert!(!releasing.is_finished(), "a release waits for other devices");
         thread::yield_now();
     }
     let (done, is_done) = channel();

@@ -123,7 +123,8 @@ typedef uint64_t vrampool_pool;
 typedef void *vrampool_stream;
 
 /* Makes a pool. `options` is null or text: pairs of `key=value` with semicolons or line ends between them, spaces around
- * either are ignored. Sizes are numbers of bytes, or with a unit as in 512MiB; `unlimited` where there may be no cap.
+ * either are ignored. Sizes are numbers of bytes, or with a unit as in 512MiB; `unlimited` where there may be no cap. Of a key that is
+ * repeated only the last value is read. Text of more than 64 KiB is refused.
  *
  *   device          auto (default), cuda, cuda:1, cuda:GPU-<uuid>, opencl:0, wgpu:0, host
  *   host_capacity   a host device of its own of that many bytes, with `device=host`: for tests
@@ -153,7 +154,9 @@ vrampool_status vrampool_destroy(vrampool_pool pool);
  * host's own. Contents are undefined. Within vrampool_tag_begin it has that tag.
  *
  * While memory is short the pool climbs its own ladder first: idle memory is given back and the device is asked again; only
- * then this is VRAMPOOL_ERROR_OUT_OF_MEMORY. VRAMPOOL_ERROR_UNSUPPORTED on a device whose memory has no addresses (OpenCL,
+ * then this is VRAMPOOL_ERROR_OUT_OF_MEMORY. With source=virtual the last rung of the ladder may wait for work of the device that
+ * used free memory, and for that of other devices of the process that can access it; it holds no lock meanwhile. So where memory
+ * may run out, call this from no host function that such work waits for. VRAMPOOL_ERROR_UNSUPPORTED on a device whose memory has no addresses (OpenCL,
  * wgpu). */
 vrampool_status vrampool_allocate(vrampool_pool pool, uint64_t bytes, vrampool_stream stream, void **address);
 
@@ -456,9 +459,11 @@ vrampool_status vrampool_torch_pools(char **json);
 /* Destroys all of PyTorch's pools, so that they can be configured anew: for tests, when none of their memory is used. */
 vrampool_status vrampool_torch_shutdown(void);
 
-/* `size` bytes; null for 0 bytes, as PyTorch's own allocator. In a process that has loaded PyTorch's libc10 any failure is
- * thrown as a C++ exception: c10::OutOfMemoryError (in Python torch.OutOfMemoryError) when memory ran out, after the pool gave
- * all idle memory back and asked again; else c10::Error (RuntimeError). Its text is vrampool_last_error's. Elsewhere it is null. */
+/* `size` bytes; null for 0 bytes, as PyTorch's own allocator. Where vrampool_torch_throws is 1, any failure is thrown as a C++
+ * exception: c10::OutOfMemoryError (in Python torch.OutOfMemoryError) when memory ran out, after the pool gave all idle memory
+ * back and asked again; else c10::Error (RuntimeError). Its text is vrampool_last_error's. Where it is 0, a failure is null, which
+ * PyTorch does not check: its kernels would write to address 0. So check vrampool_torch_throws before this is installed, as
+ * vrampool.torch.install() does. */
 void *vrampool_torch_alloc(size_t size, int device, void *stream);
 
 /* The same, but null for any failure, which vrampool_last_error explains: for a torch.cuda.MemPool, below PyTorch's own allocator,
@@ -469,7 +474,8 @@ void *vrampool_torch_alloc_or_null(size_t size, int device, void *stream);
  * is an error, and the block is freed all the same: PyTorch forgets it in any case. */
 void vrampool_torch_free(void *address, size_t size, int device, void *stream);
 
-/* Whether a failure would be thrown: PyTorch's libraries were found in this process. */
+/* Whether a failure would be thrown: 1 where PyTorch's libraries were found in this process. 0 for a PyTorch that was built with the
+ * C++ ABI of before GCC 5, such as PyPI's wheels of 2.5 and some of 2.6: its exceptions cannot be made. */
 int vrampool_torch_throws(void);
 
 /* set_init_fn: remembers how many devices there are. */

@@ -30,6 +30,9 @@ const KEYS: [&str; 15] = [
     "offload",
 ];
 
+/// The most bytes of text that are read.
+const MOST_BYTES: usize = 64 << 10;
+
 /// What was given. What was not is the environment's, and then vrampool's, to say.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Options {
@@ -51,14 +54,30 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// Pairs of `key=value`, with semicolons or line ends between them.
+    /// Pairs of `key=value`, with semicolons or line ends between them. Of each key only the last value is
+    /// read: a value may name a file.
     pub(crate) fn parse(text: &str) -> Result<Self, Failure> {
-        let mut options = Self::default();
+        if text.len() > MOST_BYTES {
+            let reason = format!("the text has {} bytes; at most {MOST_BYTES} are read", text.len());
+            return Err(Failure::configuration("options", "", &reason));
+        }
+        let mut values = [None; KEYS.len()];
         for pair in text.split([';', '\n']).map(str::trim).filter(|pair| !pair.is_empty()) {
             let Some((key, value)) = pair.split_once('=') else {
                 return Err(Failure::configuration(pair, "", "it is no pair of key=value"));
             };
-            options.set(key.trim(), value.trim())?;
+            let (key, value) = (key.trim(), value.trim());
+            let Some(place) = KEYS.iter().position(|known| *known == key) else {
+                let reason = format!("there is no such option; known are {}", KEYS.join(", "));
+                return Err(Failure::configuration(key, value, &reason));
+            };
+            values[place] = Some(value);
+        }
+        let mut options = Self::default();
+        for (key, value) in KEYS.iter().zip(values) {
+            if let Some(value) = value {
+                options.set(key, value)?;
+            }
         }
         Ok(options)
     }
@@ -105,7 +124,7 @@ impl Options {
                     _ => return Err(wrong("known are pinned, pageable")),
                 };
             }
-            _ => return Err(wrong(&format!("there is no such option; known are {}", KEYS.join(", ")))),
+            _ => return Err(wrong("there is no such option")),
         }
         Ok(())
     }
@@ -232,6 +251,7 @@ mod tests {
             ("size_classes=moon", "power-of-two"),
             ("size_classes=fitted:/nowhere", "/nowhere"),
             ("borrow_classes=-1", "no number"),
+            (&"limit=1;".repeat(8193), "65544 bytes"),
         ] {
             let failure = Options::parse(text).expect_err(text);
             assert_eq!(failure.status, Status::CONFIGURATION, "{text}");

@@ -4,6 +4,9 @@
 mod options;
 
 use fastrand::Rng;
+use std::ffi::CString;
+use vrampool_c::boundary::Out;
+use vrampool_c::{Status, vrampool_create, vrampool_destroy};
 
 /// Valid options.
 const SEEDS: [&str; 3] = [
@@ -11,6 +14,27 @@ const SEEDS: [&str; 3] = [
     "name = a\nsource=virtual; limit=4MiB;size_classes=geometric:8:1MiB;offload=pageable",
     "source=arena;limit=512KiB;magazine_bytes=0;magazine_class=4KiB;cached_class=64KiB;borrow_classes=2;placement=device",
 ];
+
+/// Text that asks for much: long text, and keys over and over, also of files.
+#[test]
+fn options_take_no_longer_than_their_length_allows() {
+    let pairs = format!("source=direct;{}", "limit=1MiB;budget=2MiB\n".repeat(2800));
+    assert!(pairs.len() < 64 << 10);
+    assert!(options::check(pairs.as_bytes()), "{}", vrampool_c::last_error_text());
+    for hostile in ["limit=1MiB;".repeat(6000), "x".repeat(1 << 20), "=".repeat(1 << 20), ";".repeat(1 << 20)]
+    {
+        assert!(!options::check(hostile.as_bytes()), "{} bytes", hostile.len());
+        assert!(vrampool_c::last_error_text().contains("65536"), "{}", vrampool_c::last_error_text());
+    }
+    // Each load would be an error: only the last value counts.
+    let file = "size_classes=fitted:/nowhere;".repeat(2000);
+    let text = CString::new(format!("device=host;host_capacity=1MiB;source=direct;{file}size_classes=fixed"))
+        .expect("text");
+    let mut pool = 0;
+    let made = vrampool_create(text.as_c_str().into(), Out::from(&mut pool));
+    assert_eq!(made, Status::OK, "{}", vrampool_c::last_error_text());
+    assert_eq!(vrampool_destroy(pool), Status::OK);
+}
 
 /// What means something to the reader.
 const TOKENS: [&str; 16] = [

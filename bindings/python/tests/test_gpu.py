@@ -43,6 +43,16 @@ def test_all_of_pytorch(torch: None) -> None:
         assert torch.cuda.memory_stats()["vrampool.limit"] == 1024 * MIB
         assert vrampool.torch.memory_stats()["requested_bytes.all.current"] >= 4 * MIB
         empty = torch.empty(0, device="cuda")
+        accelerator = getattr(torch, "accelerator", None)
+        if (stats := getattr(accelerator, "memory_stats", None)) is not None:  # from PyTorch 2.9 on
+            figures = stats()
+            assert figures["vrampool.limit"] == 1024 * MIB, figures
+            assert figures["allocated_bytes.all.current"] == torch.cuda.memory_allocated() >= 4 * MIB
+            assert accelerator.memory_allocated() == torch.cuda.memory_allocated()
+            del one, empty
+            accelerator.empty_cache()
+            assert accelerator.memory_reserved() == torch.cuda.memory_reserved() == 0, torch.cuda.memory_summary()
+            one, empty = torch.ones(MIB, device="cuda"), None
         del one, empty
         torch.cuda.empty_cache()
         assert torch.cuda.memory_allocated() == 0, torch.cuda.memory_summary()
