@@ -5,11 +5,11 @@ use std::ops::{Bound, RangeBounds};
 
 /// Numbers of ranges, from a seed or from given bytes.
 #[derive(Debug)]
+#[allow(dead_code, reason = "the test has one of them and the fuzz target the other")]
 pub(crate) enum Choices<'a> {
     /// With how many calls there are still to make.
     Random(Rng, u64),
     /// As long as there are bytes.
-    #[allow(dead_code, reason = "the fuzz target's")]
     Bytes(&'a [u8]),
 }
 

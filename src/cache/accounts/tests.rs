@@ -1,0 +1,103 @@
+//! Accounts of single steps.
+
+use super::*;
+use crate::environment::UNLIMITED;
+
+fn accounts(limit: u64, soft: u64) -> Accounts {
+    Accounts::new(Caps {
+        max_cached_bytes: UNLIMITED,
+        max_buffers_per_bucket: UNLIMITED,
+        limit,
+        budget: soft,
+        ..Caps::default()
+    })
+}
+
+#[test]
+fn a_miss_takes_the_place_of_what_it_evicts() {
+    let mut accounts = accounts(100, UNLIMITED);
+    accounts.reserve(60, 0);
+    accounts.allocated(60, 60);
+    accounts.returned(60, 60);
+    accounts.cached(60);
+    assert_eq!(accounts.admission(70), Admission::Evict(30));
+    accounts.evict(60);
+    assert_eq!(accounts.reserve(70, 60), 0, "all that was evicted is replaced");
+    assert_eq!(accounts.now.charged, 70);
+    assert_eq!(accounts.admission(40), Admission::Full, "nobody else gets the place in between");
+    accounts.cancel(70);
+    assert_eq!(accounts.now, Bytes::default());
+    assert_eq!(accounts.peak.held, 60, "what the device did not give was not held");
+}
+
+#[test]
+fn surplus_of_an_eviction_comes_back() {
+    let mut accounts = accounts(100, UNLIMITED);
+    accounts.reserve(90, 0);
+    accounts.allocated(90, 90);
+    accounts.returned(90, 90);
+    accounts.cached(90);
+    accounts.evict(90);
+    assert_eq!(accounts.reserve(20, 90), 70);
+    assert_eq!(accounts.admission(80), Admission::Wait, "70 are on their way back");
+    assert_eq!(accounts.admission(81), Admission::Full);
+    accounts.freed(70);
+    assert_eq!(accounts.admission(80), Admission::Evict(0));
+}
+
+#[test]
+fn what_is_reserved_for_others_is_no_part_of_the_peak() {
+    let mut accounts = accounts(100, UNLIMITED);
+    accounts.reserve(30, 0);
+    accounts.reserve(50, 0);
+    accounts.allocated(30, 30);
+    assert_eq!((accounts.now.charged, accounts.now.held(), accounts.peak.held), (80, 30, 30));
+    accounts.cancel(50);
+    assert_eq!((accounts.now.charged, accounts.now.held(), accounts.peak.held), (30, 30, 30));
+}
+
+#[test]
+fn empty_slots_are_no_part_of_what_was_idle() {
+    let mut accounts = accounts(100, UNLIMITED);
+    accounts.reserve(60, 0);
+    accounts.allocated(60, 60);
+    accounts.lease(80);
+    assert_eq!(accounts.peak.cached, 60, "magazines keep no more than is out");
+    accounts.returned(60, 60);
+    accounts.cached(60);
+    assert_eq!(accounts.peak.cached, 60, "it is in the bucket, and in no slot");
+}
+
+#[test]
+fn slots_shrink_with_what_the_limit_leaves() {
+    let mut accounts = accounts(800, UNLIMITED);
+    assert_eq!(accounts.leasable(1, 0), 100, "an eighth of the limit");
+    accounts.allocated(640, 640);
+    assert_eq!(accounts.leasable(1, 0), 40, "a quarter of the rest");
+    accounts.lease(40);
+    assert_eq!((accounts.leasable(1, 0), accounts.is_overleased()), (0, false));
+    accounts.allocated(100, 100);
+    assert!(accounts.is_overleased());
+    accounts.allocated(50, 50);
+    assert_eq!(accounts.admission(20), Admission::Full);
+    assert!(accounts.may_fit_without_magazines(50) && !accounts.may_fit_without_magazines(51));
+    accounts.give_up_waiting();
+    assert!(!accounts.may_fit_without_magazines(50), "it is waited for once");
+    accounts.unlease(30);
+    assert_eq!(accounts.awaited(), 0);
+    accounts.lease(5);
+    assert_eq!(accounts.awaited(), 5);
+}
+
+#[test]
+fn the_soft_budget_evicts_but_does_not_refuse() {
+    let mut accounts = accounts(UNLIMITED, 50);
+    assert_eq!(accounts.admission(80), Admission::Evict(0));
+    accounts.reserve(40, 0);
+    accounts.allocated(40, 40);
+    accounts.returned(40, 40);
+    accounts.cached(40);
+    assert_eq!(accounts.admission(20), Admission::Evict(10));
+    assert_eq!(accounts.admission(80), Admission::Evict(40));
+    assert_eq!(accounts.admission(u64::MAX), Admission::Full, "sums that overflow are no room");
+}
