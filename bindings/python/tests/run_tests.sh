@@ -11,7 +11,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 "$python" -m venv "$work/env"
 "$work/env/bin/pip" --disable-pip-version-check wheel --quiet --no-deps --wheel-dir "$work" .
-"$work/env/bin/pip" --disable-pip-version-check install --quiet "$work"/vrampool-*.whl 'pytest>=8' 'mypy>=1.15' numpy
+"$work/env/bin/pip" --disable-pip-version-check install --quiet "$work"/vrampool-*.whl 'pytest>=8' 'mypy>=1.15' numpy 'pyright[nodejs]>=1.1.400'
 # From elsewhere than the sources: what is tested is what was installed.
 cp -r tests benches pyproject.toml hatch_build.py "$work"
 cd "$work"
@@ -25,3 +25,6 @@ else
 fi
 env/bin/python -m mypy --cache-dir "$work/types" -p vrampool
 env/bin/python -m mypy --cache-dir "$work/types" tests benches hatch_build.py
+# Fields of ctypes' structures are made at run time, where a type checker sees none.
+(cd tests && ../env/bin/python -m mypy.stubtest vrampool --concise --allowlist stubtest_allowlist.txt --ignore-unused-allowlist)
+env/bin/pyright --pythonpath env/bin/python "$(env/bin/python -c 'import vrampool; print(*vrampool.__path__)')"

@@ -313,6 +313,21 @@ def test_pools_and_blocks_say_what_they_are(host: Pool) -> None:
         _ = pool.name
 
 
+def test_the_device_is_known_while_a_block_lives(pool: Pool, place: dict[str, Any]) -> None:
+    expected = ("host", (1, 0)) if place else ("cuda:0", (2, 0))
+    with pool.stream() as stream:
+        block = pool.allocate(1000, stream)
+    # Behind a stream that is gone by then.
+    with block:
+        assert (pool.device, block.__dlpack_device__()) == expected
+        assert from_dlpack(block).address == block.address
+    options = {"device": "cuda:0", **place}
+    with Pool(**options) as closed:
+        block = closed.allocate(1000)
+    assert block.__dlpack_device__() == expected[1]
+    block.free()
+
+
 def test_out_of_memory_has_its_numbers(host: Pool) -> None:
     with host.allocate("16MiB"):
         with pytest.raises(vrampool.OutOfMemoryError) as caught:
