@@ -326,7 +326,7 @@ fn circles<'a>(arrows: &BTreeMap<&'a str, BTreeSet<&'a str>>) -> BTreeSet<Vec<&'
         let own = &reach[*file];
         own.iter().copied().filter(|other| reach[*other].contains(*file)).collect::<Vec<_>>()
     };
-    arrows.keys().map(|file| group(file)).filter(|group| group.len() > 1).collect()
+    arrows.keys().map(group).filter(|group| group.len() > 1).collect()
 }
 
 /// The layer that a module or an item is in: that of the longest path which begins it.
