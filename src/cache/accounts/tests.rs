@@ -72,13 +72,13 @@ fn empty_slots_are_no_part_of_what_was_idle() {
 fn slots_shrink_with_what_the_limit_leaves() {
     let mut accounts = accounts(800, UNLIMITED);
     assert_eq!(accounts.leasable(1, 0), 100, "an eighth of the limit");
-    accounts.allocated(640, 640);
+    accounts.taken(640, 640);
     assert_eq!(accounts.leasable(1, 0), 40, "a quarter of the rest");
     accounts.lease(40);
     assert_eq!((accounts.leasable(1, 0), accounts.is_overleased()), (0, false));
-    accounts.allocated(100, 100);
+    accounts.taken(100, 100);
     assert!(accounts.is_overleased());
-    accounts.allocated(50, 50);
+    accounts.taken(50, 50);
     assert_eq!(accounts.admission(20), Admission::Full);
     assert!(accounts.may_fit_without_magazines(50) && !accounts.may_fit_without_magazines(51));
     accounts.give_up_waiting();
