@@ -1,6 +1,6 @@
 //! What Metal has beyond wgpu's public API: how much memory the process may use, and uses.
 
-use super::Heap;
+use super::heap::Heap;
 use objc2_metal::MTLDevice as _;
 use wgpu::hal::api::Metal;
 

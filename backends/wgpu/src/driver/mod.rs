@@ -1,6 +1,7 @@
 //! What interfaces of wgpu have beyond its public API, and the backend does without where they have not: how much
 //! memory there is, and the mapping of a buffer that is in use. Everything that goes below wgpu is here.
 
+mod heap;
 #[cfg(all(feature = "metal", target_vendor = "apple"))]
 mod metal;
 #[cfg_attr(
@@ -12,15 +13,8 @@ mod metal;
 )]
 mod vulkan;
 
+pub(crate) use heap::Heap;
 pub(crate) use vulkan::{can_map, read, write};
-
-/// The device's own memory, bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Heap {
-    pub(crate) total: u64,
-    /// Where the driver reports it.
-    pub(crate) free: Option<u64>,
-}
 
 /// The largest part of the device's own memory; `None` where the interface does not report it.
 pub(crate) fn heap(device: &wgpu::Device) -> Option<Heap> {

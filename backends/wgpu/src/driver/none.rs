@@ -1,6 +1,6 @@
 //! The place of an interface that is not compiled in, or does not exist on this platform.
 
-use super::Heap;
+use super::heap::Heap;
 use vrampool_backend::BackendError;
 
 pub(crate) fn heap(_: &wgpu::Device) -> Option<Heap> {

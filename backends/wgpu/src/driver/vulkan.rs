@@ -1,6 +1,6 @@
 //! Vulkan functions beyond wgpu's public API: the mapping of a buffer that is in use, and memory heaps.
 
-use super::Heap;
+use super::heap::Heap;
 use ash::vk;
 use vrampool_backend::BackendError;
 use wgpu::hal::{Device as _, api::Vulkan};
