@@ -23,7 +23,7 @@ fn a_limit_on_the_address_space_is_named() {
     for source in ["virtual", "arena"] {
         let arguments = ["replay", TRACE, "--backend", "host", "--source", source, "--limit", "1TiB"];
         let error = error("ulimit -v 400000", &arguments);
-        assert!(error.contains("out of memory") && error.contains("bytes were asked for"), "{error}");
+        assert!(error.contains("out of memory") && error.contains("bytes were requested"), "{error}");
         assert!(error.contains("--limit") && error.contains("ulimit -v"), "{error}");
     }
     let error = error("ulimit -v 400000", &["replay", TRACE, "--backend", "host", "--source", "direct"]);

@@ -43,15 +43,9 @@ pub fn list() -> Result<Vec<Listed>, BackendError> {
 /// In the order of their numbers; at least one.
 pub(crate) fn adapters() -> Result<Vec<wgpu::Adapter>, BackendError> {
     static INSTANCE: OnceLock<wgpu::Instance> = OnceLock::new();
-    static FALLBACK: OnceLock<wgpu::Instance> = OnceLock::new();
-    let mut adapters = match wgpu::Backends::from_env() {
-        Some(chosen) => of_instance(&INSTANCE, chosen),
-        None => of_instance(&INSTANCE, wgpu::Backends::PRIMARY),
-    };
-    if adapters.is_empty() && wgpu::Backends::from_env().is_none() {
-        // An instance of its own, so that OpenGL's driver is loaded where nothing else is there.
-        adapters = of_instance(&FALLBACK, wgpu::Backends::GL);
-    }
+    // OpenGL only where it is asked for: wgpu's OpenGL panics where several threads list devices at once.
+    let backends = wgpu::Backends::from_env().unwrap_or(wgpu::Backends::PRIMARY);
+    let mut adapters = of_instance(&INSTANCE, backends);
     if adapters.is_empty() {
         return Err(BackendError::Unavailable { backend: BACKEND, reason: absent() });
     }
@@ -74,7 +68,7 @@ fn of_instance(instance: &OnceLock<wgpu::Instance>, backends: wgpu::Backends) ->
 /// Why there is no adapter.
 fn absent() -> String {
     let enabled = wgpu::Instance::enabled_backend_features();
-    let asked = wgpu::Backends::from_env().unwrap_or(enabled) & enabled;
+    let asked = wgpu::Backends::from_env().unwrap_or(wgpu::Backends::PRIMARY) & enabled;
     let names = [
         (wgpu::Backends::VULKAN, "Vulkan"),
         (wgpu::Backends::METAL, "Metal"),
