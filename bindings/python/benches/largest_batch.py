@@ -38,7 +38,7 @@ def encoder(torch: Any) -> Train:
 def convolutions(torch: Any) -> Train:
     """Residual convolutions, on images of changing sizes."""
 
-    class Residual(torch.nn.Module):  # type: ignore[misc, name-defined]
+    class Residual(torch.nn.Module):  # type: ignore[misc]
         def __init__(self, width: int) -> None:
             super().__init__()
             norm = torch.nn.BatchNorm2d
@@ -136,7 +136,8 @@ def main() -> int:
     parser.add_argument("--worker", nargs=2, metavar=("ALLOCATOR", "MODEL"), help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.worker:
-        worker(*given.worker, given.limit * GIB)
+        allocator, model = given.worker
+        worker(allocator, model, given.limit * GIB)
         return 0
     ok = True
     for model in given.models:
