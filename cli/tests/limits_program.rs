@@ -5,11 +5,16 @@ use std::process::{Command, Output};
 
 const TRACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../benches/traces/multistream.csv.gz");
 
-/// The program's error behind a command of the shell's.
-fn error(limit: &str, arguments: &[&str]) -> String {
+/// What the program does behind a command of the shell's.
+fn output(limit: &str, arguments: &[&str]) -> Output {
     let mut command = Command::new("sh");
     command.args(["-c", &format!("{limit}; exec \"$@\""), "sh", env!("CARGO_BIN_EXE_vrampool")]);
-    let Output { status, stderr, .. } = command.args(arguments).output().expect("it starts");
+    command.args(arguments).output().expect("it starts")
+}
+
+/// The program's error behind a command of the shell's.
+fn error(limit: &str, arguments: &[&str]) -> String {
+    let Output { status, stderr, .. } = output(limit, arguments);
     let error = String::from_utf8(stderr).expect("UTF-8");
     assert_eq!(status.code(), Some(1), "{error}");
     for bare in ["failed with code", "Drawing backend error", "require 0 bytes", "panicked"] {
@@ -28,6 +33,27 @@ fn a_limit_on_the_address_space_is_named() {
     }
     let error = error("ulimit -v 400000", &["replay", TRACE, "--backend", "host", "--source", "direct"]);
     assert!(error.contains("multistream, event ") && error.contains("the pool holds"), "{error}");
+}
+
+/// Whatever of its work the limit meets: an array, a chunk, a block of staging, or rows that are gathered.
+#[test]
+fn a_solver_without_memory_ends_with_an_error() {
+    let mut failures = 0;
+    for mebibytes in (40..200).step_by(8) {
+        let limit = format!("ulimit -v {}", mebibytes << 10);
+        let arguments = ["solve", "--backend", "host", "--runs", "3000000", "--samples", "8", "--steps", "1"];
+        let Output { status, stderr, .. } = output(&limit, &arguments);
+        let error = String::from_utf8(stderr).expect("UTF-8");
+        // The loader's own error is 127.
+        assert!(matches!(status.code(), Some(0 | 1 | 127)), "{limit}: {status}\n{error}");
+        if status.code() == Some(1) {
+            failures += 1;
+            let is_told =
+                ["out of memory", "Resource temporarily unavailable"].iter().any(|what| error.contains(what));
+            assert!(is_told && !error.contains("panicked"), "{limit}: {error}");
+        }
+    }
+    assert!(failures > 0, "no limit was too small");
 }
 
 #[test]

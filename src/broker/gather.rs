@@ -5,6 +5,7 @@ use super::course::Piece;
 use super::request::ChunkLayout;
 use super::transfer::{Mover, Side};
 use crate::staging::PinnedBlock;
+use crate::staging::stored::zero;
 use std::ops::Range;
 use vrampool_backend::Backend;
 
@@ -37,8 +38,7 @@ impl<B: Backend> Mover<'_, B> {
             }
         }
         let mut gathered = std::mem::take(&mut self.scratch);
-        gathered.clear();
-        gathered.resize((part.end - part.start) as usize, 0);
+        zero(&mut gathered, part.end - part.start)?;
         self.gather(side, piece, array, layout, part, &mut gathered)?;
         self.device.write_mapped(&block.memory, 0, &gathered)?;
         self.scratch = gathered;
@@ -92,8 +92,7 @@ impl<B: Backend> Mover<'_, B> {
             let (start, end) = (offset as usize, (offset + part.end - part.start) as usize);
             return read(0, &mut rows[row as usize][start..end]);
         }
-        scratch.clear();
-        scratch.resize((part.end - part.start) as usize, 0);
+        zero(scratch, part.end - part.start)?;
         read(0, scratch)?;
         let first_run = piece.range.start;
         let rows = &mut piece.rows[array];

@@ -12,6 +12,7 @@ use crate::environment::UNLIMITED;
 use crate::error::Error;
 use crate::pool::Pool;
 use crate::source::Source;
+use crate::staging::stored::zero;
 use crate::sync::fork_arc::ForkArc;
 use vrampool_backend::{Backend, BackendError, Capabilities, Placement, fork};
 
@@ -220,7 +221,6 @@ impl<B: Backend> Broker<B> {
     /// or is asked for 0 bytes.
     pub fn host_array_in(&self, backing: HostBacking, bytes: u64) -> Result<HostArray<B>, BrokerError> {
         fork::check()?;
-        let none = || -> BrokerError { BackendError::OutOfMemory { requested: bytes, free: None }.into() };
         match backing {
             HostBacking::Pinned if bytes == 0 => {
                 Err(BackendError::invalid("bytes", "pinned memory is 1 byte at least").into())
@@ -230,9 +230,7 @@ impl<B: Backend> Broker<B> {
                 .ok_or_else(|| BackendError::Unsupported { operation: "pinned memory" }.into()),
             HostBacking::Pageable => {
                 let mut held = Vec::new();
-                let len = usize::try_from(bytes).map_err(|_| none())?;
-                held.try_reserve_exact(len).map_err(|_| none())?;
-                held.resize(len, 0);
+                zero(&mut held, bytes)?;
                 Ok(HostArray { bytes: Bytes::Pageable(held) })
             }
             HostBacking::File => {

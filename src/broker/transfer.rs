@@ -5,6 +5,7 @@ use super::BrokerError;
 use super::course::Piece;
 use super::data::Data;
 use super::request::ChunkLayout;
+use crate::staging::stored::zero;
 use crate::staging::{Answer, PinnedBlock, Staging};
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -136,8 +137,7 @@ impl<'a, B: Backend> Mover<'a, B> {
                 }
                 None => {
                     let mut gathered = std::mem::take(&mut self.scratch);
-                    gathered.clear();
-                    gathered.resize(padded as usize, 0);
+                    zero(&mut gathered, padded)?;
                     self.gather(side, piece, array, layout, &part, &mut gathered[..bytes as usize])?;
                     self.device.upload(self.stream, &gathered, self.part(target, part.start, padded)?)?;
                     self.scratch = gathered;
@@ -187,7 +187,8 @@ impl<'a, B: Backend> Mover<'a, B> {
                     Arrived::Block(block)
                 }
                 None => {
-                    let mut bytes = vec![0; padded as usize];
+                    let mut bytes = Vec::new();
+                    zero(&mut bytes, padded)?;
                     self.device.download(self.stream, from, &mut bytes)?;
                     Arrived::Bytes(bytes)
                 }

@@ -2,9 +2,9 @@
 
 use super::BlockState;
 use super::callbacks::{Callback, SleepAllocation};
+use super::core::SleeperCore;
 use super::group::GroupBlock;
 use super::loose::{CheckedOut, LooseBuffer};
-use super::sleeper::SleeperCore;
 use crate::arena::ArenaBuffer;
 use crate::error::Error;
 use crate::pool::buffer::Buffer;

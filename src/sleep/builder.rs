@@ -1,7 +1,8 @@
 //! The builder of a sleeper.
 
 use super::callbacks::{Callbacks, SleepAllocation};
-use super::sleeper::{Places, Sleeper, SleeperCore};
+use super::core::{Places, SleeperCore};
+use super::sleeper::Sleeper;
 use super::{Offload, chunk};
 use crate::arena::Allowance;
 use crate::cache::size_class::SizeClasses;

@@ -5,7 +5,7 @@
 //! `kv_cache`), and a sleep copies the blocks of some tags to the host and lets the others' contents go; a
 //! wake brings back all of it, or some tags.
 //!
-//! * `sleeper`, `builder`: the tags, the limit that they share, allocation;
+//! * `sleeper`, `core`, `builder`: the tags, the limit that they share, allocation;
 //! * `change`: sleep, discard and wake over several tags; `level`: which tags a level keeps;
 //! * `tag`: which tag a thread allocates under;
 //! * `buffer`: a block; `group`: the blocks of a tag;
@@ -59,6 +59,7 @@ mod builder;
 mod callbacks;
 mod change;
 mod chunk;
+mod core;
 mod group;
 mod level;
 mod loose;

@@ -1,20 +1,15 @@
 //! The sleeper: memory under tags with a common limit.
 
 use super::buffer::SleepBuffer;
-use super::callbacks::Callbacks;
+use super::core::{Places, SleeperCore};
 use super::group::Group;
-use super::loose::Loose;
 use super::tag;
 use super::tag::{DEFAULT_TAG, TagScope};
-use super::{Offload, SleepState, SleepUsage};
-use crate::arena::{Allowance, DeviceArena};
+use super::{SleepState, SleepUsage};
 use crate::error::Error;
-use crate::pool::Pool;
 use crate::sync::fork_arc::ForkArc;
-use parking_lot::{Mutex, MutexGuard};
-use std::collections::BTreeMap;
 use std::sync::Arc;
-use vrampool_backend::{Backend, MemoryKind, fork};
+use vrampool_backend::{Backend, fork};
 
 /// Hands out memory that sleeps by tag: see [the module](super). A clone is another handle to the same
 /// sleeper.
@@ -31,31 +26,6 @@ impl<B: Backend> Clone for Sleeper<B> {
     fn clone(&self) -> Self {
         Self { core: self.core.clone() }
     }
-}
-
-/// State that a sleeper's handles and blocks share.
-#[derive(Debug)]
-pub(super) struct SleeperCore<B: Backend> {
-    pub(super) id: u64,
-    pub(super) device: B,
-    pub(super) kind: MemoryKind,
-    pub(super) limit: Option<u64>,
-    pub(super) offload: Offload,
-    pub(super) places: Places<B>,
-    /// By tag.
-    pub(super) groups: Mutex<BTreeMap<Arc<str>, Group<B>>>,
-    /// One sleep or wake at a time.
-    pub(super) changing: Mutex<()>,
-    pub(super) callbacks: Callbacks,
-}
-
-/// The location of blocks.
-#[derive(Debug)]
-pub(super) enum Places<B: Backend> {
-    /// In a growing arena for each tag.
-    Addresses { allowance: Arc<Allowance>, chunk_bytes: u64 },
-    /// Each by itself.
-    Loose(Pool<B>),
 }
 
 impl<B: Backend> Sleeper<B> {
@@ -185,48 +155,5 @@ impl<B: Backend> Sleeper<B> {
     pub fn trim(&self) -> Result<u64, Error> {
         fork::check()?;
         self.core.groups().iter().try_fold(0, |sum, (_, group)| Ok(sum + group.trim()?))
-    }
-}
-
-impl<B: Backend> SleeperCore<B> {
-    /// `None` in a forked child, where the lock may be held for ever.
-    fn groups_by_tag(&self) -> Option<MutexGuard<'_, BTreeMap<Arc<str>, Group<B>>>> {
-        (!fork::is_child()).then(|| self.groups.lock())
-    }
-
-    /// All groups, with their tags.
-    pub(super) fn groups(&self) -> Vec<(Arc<str>, Group<B>)> {
-        let listed = |(tag, group): (&Arc<str>, &Group<B>)| (Arc::clone(tag), group.clone());
-        self.groups_by_tag().map_or_else(Vec::new, |groups| groups.iter().map(listed).collect())
-    }
-
-    /// The group of a tag, made if there is none.
-    fn group(&self, tag: &Arc<str>) -> Result<Group<B>, Error> {
-        let mut groups = self.groups.lock();
-        if let Some(group) = groups.get(tag) {
-            return Ok(group.clone());
-        }
-        let group = match &self.places {
-            Places::Loose(pool) => Group::Loose(Loose::new(pool)),
-            Places::Addresses { allowance, chunk_bytes } => {
-                let arena = DeviceArena::builder(&self.device).growing().memory(self.kind);
-                let arena = arena.limit(self.limit.unwrap_or(0)).piece_bytes(*chunk_bytes);
-                Group::Arena(arena.within(allowance).build()?)
-            }
-        };
-        groups.insert(Arc::clone(tag), group.clone());
-        Ok(group)
-    }
-
-    /// Releases free memory of all tags when memory is insufficient. Returns the number of bytes.
-    pub(super) fn relieve(&self) -> u64 {
-        let groups = self.groups();
-        let freed = groups.iter().map(|(tag, group)| {
-            group.trim().unwrap_or_else(|error| {
-                log::warn!("tag {tag}: free memory is not given back: {error}");
-                0
-            })
-        });
-        freed.sum()
     }
 }

@@ -32,6 +32,16 @@ pub(crate) fn on_a_stream<B: Backend, E: From<BackendError>>(
     done.unwrap_or_else(|panic| resume_unwind(panic))
 }
 
+/// Makes `memory` so many zeros, or leaves it empty where the host has no room for them.
+pub(crate) fn zero(memory: &mut Vec<u8>, bytes: u64) -> Result<(), BackendError> {
+    let none = || BackendError::OutOfMemory { requested: bytes, free: None };
+    memory.clear();
+    let length = usize::try_from(bytes).map_err(|_| none())?;
+    memory.try_reserve_exact(length).map_err(|_| none())?;
+    memory.resize(length, 0);
+    Ok(())
+}
+
 impl<B: Backend> Stored<B> {
     /// Host memory; no pinned one any more once that has run out.
     pub(crate) fn new(device: &B, bytes: u64, pins: &mut bool) -> Result<Self, BackendError> {
@@ -45,10 +55,8 @@ impl<B: Backend> Stored<B> {
                 }
             }
         }
-        let none = || BackendError::OutOfMemory { requested: bytes, free: None };
-        let (mut memory, length) = (Vec::new(), usize::try_from(bytes).map_err(|_| none())?);
-        memory.try_reserve_exact(length).map_err(|_| none())?;
-        memory.resize(length, 0);
+        let mut memory = Vec::new();
+        zero(&mut memory, bytes)?;
         Ok(Self::Pageable(memory))
     }
 

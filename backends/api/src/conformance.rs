@@ -33,47 +33,18 @@ impl fmt::Display for Report {
     }
 }
 
-/// The first promise that the device broke.
-#[derive(Debug, Clone, thiserror::Error)]
-#[error("conformance check `{check}` failed: {reason}")]
-#[non_exhaustive]
-pub struct Failure {
-    /// The check's name.
-    pub check: &'static str,
-    /// What was seen.
-    pub reason: String,
-}
-
-/// Why one check did not pass.
-enum Outcome {
-    Broken(String),
-    NotThere(&'static str),
-}
-
-impl From<BackendError> for Outcome {
-    fn from(error: BackendError) -> Self {
-        Self::Broken(format!("unexpected error: {error}"))
-    }
-}
-
-type Check = Result<(), Outcome>;
 type Named<B> = (&'static str, fn(&B) -> Check);
-
-macro_rules! require {
-    ($condition:expr, $($reason:tt)+) => {
-        if !$condition {
-            return Err(Outcome::Broken(format!($($reason)+)));
-        }
-    };
-}
 
 mod apart;
 mod host_visible;
 mod lengths;
+mod support;
 mod virtual_memory;
 pub use apart::check_apart;
 use host_visible::host_visible_memory_is_mapped;
 use lengths::any_length_goes_to_the_end;
+pub use support::Failure;
+use support::{BYTES, Check, Outcome, kind, pattern, read, refused, require};
 use virtual_memory::{
     mapped_memory_is_memory, mappings_that_cannot_be_are_refused,
     physical_memory_is_seen_wherever_it_is_mapped, shared_handles_are_to_the_same_memory,
@@ -118,23 +89,6 @@ pub fn check<B: Backend>(device: &B) -> Result<Report, Failure> {
         }
     }
     Ok(report)
-}
-
-/// A size that suits any copy granularity and alignment a device reports.
-const BYTES: u64 = 64 * 1024;
-
-fn kind<B: Backend>(device: &B) -> MemoryKind {
-    device.properties().preferred_placement().into()
-}
-
-fn pattern(seed: u8, bytes: u64) -> Vec<u8> {
-    (0..bytes).map(|i| (i as u8).wrapping_mul(31).wrapping_add((i >> 8) as u8).wrapping_add(seed)).collect()
-}
-
-fn read<B: Backend>(device: &B, stream: &B::Stream, memory: &B::Memory) -> Result<Vec<u8>, BackendError> {
-    let mut bytes = vec![0; memory.len() as usize];
-    device.download(stream, Region::whole(memory, stream), &mut bytes)?;
-    Ok(bytes)
 }
 
 fn properties_are_consistent<B: Backend>(device: &B) -> Check {
@@ -230,16 +184,6 @@ fn copy_within_one_memory<B: Backend>(device: &B) -> Check {
     )?;
     require!(read(device, &stream, &memory)?[BYTES as usize..] == data[..], "the copy is not the original");
     Ok(())
-}
-
-fn refused<T>(what: &str, result: Result<T, BackendError>) -> Check {
-    match result {
-        Err(BackendError::InvalidArgument { .. }) => Ok(()),
-        Err(other) => {
-            Err(Outcome::Broken(format!("{what}: not refused as an invalid argument but: {other}")))
-        }
-        Ok(_) => Err(Outcome::Broken(format!("{what} was not refused"))),
-    }
 }
 
 fn bad_copies_are_refused<B: Backend>(device: &B) -> Check {

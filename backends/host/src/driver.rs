@@ -19,10 +19,10 @@ mod ranges;
 mod reservation;
 mod slabs;
 
-pub(crate) use block::{ALIGNMENT, Block};
+pub(crate) use block::Block;
 pub(crate) use bytes::{Bytes, Span};
 pub(crate) use claims::Claims;
 #[cfg(target_os = "linux")]
 pub(crate) use claims::{Place, Space};
 pub(crate) use reservation::Reservation;
-pub(crate) use slabs::Slabs;
+pub(crate) use slabs::{ALIGNMENT, Slabs};

@@ -1,7 +1,6 @@
 //! Work on one stream: results come from the pool, kernels are enqueued, nothing waits.
 
 use super::matrix::Matrix;
-use super::tally::Tally;
 use crate::kernels::{Activation, AdamStep, Kernels, View};
 use vrampool::{Backend, Buffer, Error, Pool};
 
@@ -74,15 +73,16 @@ impl<B: Backend, K: Kernels<B>> Compute<B, K> {
         Ok(self.kernels.relu_backward(&self.stream, self.view(outputs)?.region, gradient)?)
     }
 
-    /// Makes the logits the gradient of the mean loss, and counts the batch in `tally`.
+    /// Makes the logits the gradient of the mean loss, and adds the batch's loss and correct answers to
+    /// `sums`.
     pub(crate) fn softmax_cross_entropy(
         &self,
         labels: &Buffer<B>,
         smoothing: f32,
         mut logits: Matrix<B>,
-        tally: &mut Tally<B>,
+        sums: &mut Matrix<B>,
     ) -> Result<Matrix<B>, Error> {
-        let sums = tally.count(logits.rows()).view_mut(&self.stream)?.region;
+        let sums = sums.view_mut(&self.stream)?.region;
         let labels = labels.on(&self.stream)?;
         let values = logits.view_mut(&self.stream)?;
         self.kernels.softmax_cross_entropy(&self.stream, labels, smoothing, values, sums)?;

@@ -57,7 +57,8 @@ impl<B: Backend> Network<B> {
         tally: &mut Tally<B>,
     ) -> Result<(), Error> {
         let (hidden, logits) = self.forward(compute, &batch.pixels)?;
-        let gradient = compute.softmax_cross_entropy(&batch.labels, SMOOTHING, logits, tally)?;
+        let sums = tally.count(logits.rows());
+        let gradient = compute.softmax_cross_entropy(&batch.labels, SMOOTHING, logits, sums)?;
         let gradients = self.backward(compute, &batch.pixels, hidden, gradient)?;
         self.update(compute, rate, gradients)
     }
@@ -70,7 +71,8 @@ impl<B: Backend> Network<B> {
         tally: &mut Tally<B>,
     ) -> Result<(), Error> {
         let (_, logits) = self.forward(compute, &batch.pixels)?;
-        compute.softmax_cross_entropy(&batch.labels, SMOOTHING, logits, tally)?;
+        let sums = tally.count(logits.rows());
+        compute.softmax_cross_entropy(&batch.labels, SMOOTHING, logits, sums)?;
         Ok(())
     }
 
@@ -168,8 +170,9 @@ mod tests {
             let Self { compute, network, batch, .. } = self;
             let mut tally = Tally::new(compute).expect("memory");
             let (hidden, logits) = network.forward(compute, &batch.pixels).expect("work");
+            let sums = tally.count(logits.rows());
             let gradient =
-                compute.softmax_cross_entropy(&batch.labels, SMOOTHING, logits, &mut tally).expect("work");
+                compute.softmax_cross_entropy(&batch.labels, SMOOTHING, logits, sums).expect("work");
             let gradients = network.backward(compute, &batch.pixels, hidden, gradient).expect("work");
             let read = |matrix| compute.download(matrix).expect("elements");
             gradients.iter().rev().map(|layer| [read(&layer.weights), read(&layer.bias)]).collect()

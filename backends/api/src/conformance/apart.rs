@@ -1,6 +1,6 @@
 //! Checks: objects of another device are rejected.
 
-use super::{BYTES, Check, Failure, Outcome, kind, refused};
+use super::support::{BYTES, Check, Failure, Outcome, kind, refused, require};
 use crate::{Backend, BackendError, Region, RegionMut};
 
 /// Checks that `device` refuses the streams and the memory of `other`, a different device of the same

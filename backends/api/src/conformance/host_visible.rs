@@ -1,6 +1,6 @@
 //! Checks of host-visible memory.
 
-use super::{BYTES, Check, Outcome, pattern, read, refused};
+use super::support::{BYTES, Check, Outcome, pattern, read, refused, require};
 use crate::{Backend, BackendError, Capabilities, MemoryKind, Placement, RegionMut, Usage};
 use std::thread;
 

@@ -1,6 +1,6 @@
 //! Checks of odd lengths and offsets.
 
-use super::{Check, Outcome, kind, pattern, read};
+use super::support::{Check, Outcome, kind, pattern, read, require};
 use crate::{Backend, Memory, Region, RegionMut};
 
 /// Copies, fills and transfers of any length to the end of a memory, and to the end of a region that has room

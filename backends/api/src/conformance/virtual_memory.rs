@@ -2,7 +2,7 @@
 //!
 //! No check accesses unmapped memory: on a GPU that can destroy the program's context.
 
-use super::{Check, Outcome, pattern, refused};
+use super::support::{Check, Outcome, pattern, refused, require};
 use crate::{
     Backend, BackendError, Capabilities, Memory, MemoryKind, Physical, Placement, Region, RegionMut,
     SharedHandles, VirtualMemory,

@@ -5,9 +5,6 @@ use super::slabs::{MAP_FROM, Slabs, Slot};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// What every block's start is aligned to, bytes: a cache line, and more than any vector load needs.
-pub(crate) const ALIGNMENT: u64 = 64;
-
 /// Keeps the bytes of a block alive. Never read: the block's pointer is the only way to them.
 #[derive(Debug)]
 enum Storage {
@@ -53,6 +50,7 @@ impl Block {
 
 #[cfg(test)]
 mod tests {
+    use super::super::slabs::ALIGNMENT;
     use super::*;
 
     #[test]

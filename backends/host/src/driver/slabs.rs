@@ -4,7 +4,6 @@
 //! the process; a heap promises neither of the two. Slots of a page or more go back to the system when their
 //! block is dropped.
 
-use super::block::ALIGNMENT;
 use super::ranges::{Range, Ranges};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,6 +12,9 @@ use std::sync::Arc;
 
 /// From this size on blocks have mappings of their own, bytes.
 pub(super) const MAP_FROM: u64 = 64 * 1024;
+
+/// What every block's start is aligned to, bytes: a cache line, and more than any vector load needs.
+pub(crate) const ALIGNMENT: u64 = 64;
 
 /// Sizes of slots: powers of two.
 const CLASSES: usize = (MAP_FROM / ALIGNMENT).ilog2() as usize + 1;
