@@ -5,15 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Arrows that point up, each with its reason.
-const EXCEPTIONS: [(&str, &str, &str); 1] = [(
-    "bench",
-    "device",
-    "the command `bench` opens its device; a device is asked for its driver's allocators",
-)];
-
 /// Circles of files: the folder of sources, the files, and the reason.
-const CIRCLES: [(&str, &[&str], &str); 9] = [
+const CIRCLES: [(&str, &[&str], &str); 8] = [
     (
         "src",
         &[
@@ -58,26 +51,6 @@ const CIRCLES: [(&str, &[&str], &str); 9] = [
         "src",
         &["recorder", "recorder/log", "recorder/merge"],
         "a thread's log and the recorder that reads it know each other",
-    ),
-    (
-        "cli/src",
-        &[
-            "bench",
-            "bench/compaction",
-            "bench/hits",
-            "bench/misses",
-            "bench/name",
-            "bench/pair",
-            "bench/plot",
-            "bench/population",
-            "bench/regions",
-            "bench/rivals",
-            "bench/row",
-            "bench/table",
-            "bench/workload",
-            "device",
-        ],
-        "a benchmark knows its name, and a name its benchmark",
     ),
     (
         "backends/api/src",
@@ -409,7 +382,7 @@ fn leaves(prefix: &str, text: &str, found: &mut BTreeSet<String>) {
 
 #[test]
 fn imports_point_down_only() {
-    let (mut wrong, mut excused) = (Vec::new(), BTreeSet::new());
+    let mut wrong = Vec::new();
     for source in ["src", "cli/src"] {
         let layers = layers(source);
         let modules = modules(source);
@@ -430,18 +403,14 @@ fn imports_point_down_only() {
                 if other >= own {
                     continue;
                 }
-                match EXCEPTIONS.iter().find(|(from, to, _)| *from == layers[own] && *to == layers[other]) {
-                    Some(exception) => drop(excused.insert(exception)),
-                    None => wrong.push(format!(
-                        "{source}/{module} imports `{target}`: {} is above {}",
-                        layers[other], layers[own]
-                    )),
-                }
+                wrong.push(format!(
+                    "{source}/{module} imports `{target}`: {} is above {}",
+                    layers[other], layers[own]
+                ));
             }
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    assert_eq!(excused.len(), EXCEPTIONS.len(), "an exception that is not needed");
 }
 
 #[test]

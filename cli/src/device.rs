@@ -1,8 +1,8 @@
 //! Selects a device by its name, and runs a command on the device's own type, so that figures include no
 //! dispatch of an enum.
 
-use crate::bench::Rivals;
 use crate::kernels::{CudaKernels, HostKernels, Kernels, OpenClKernels, Oscillator, WgpuKernels};
+use crate::timing::Rivals;
 use std::error::Error;
 use std::time::Duration;
 use vrampool::any::{self, AnyDevice, Name};

@@ -17,6 +17,7 @@ mod replay;
 mod soak;
 mod solve;
 mod stdout;
+mod timing;
 mod trace;
 mod trace_options;
 mod train;

@@ -39,7 +39,7 @@ fn a_limit_on_the_address_space_is_named() {
 #[test]
 fn a_solver_without_memory_ends_with_an_error() {
     let mut failures = 0;
-    for mebibytes in (40..200).step_by(8) {
+    for mebibytes in (40..200).step_by(16) {
         let limit = format!("ulimit -v {}", mebibytes << 10);
         let arguments = ["solve", "--backend", "host", "--runs", "3000000", "--samples", "8", "--steps", "1"];
         let Output { status, stderr, .. } = output(&limit, &arguments);

@@ -8,7 +8,7 @@
 //! }
 //! ```
 
-use crate::{Backend, BackendError, Capabilities, Event, Memory, MemoryKind, Region, RegionMut, Stream};
+use crate::{Backend, BackendError, Capabilities, Event, Memory, Region, RegionMut, Stream};
 use std::fmt;
 
 /// What was checked, and what the device does not have.

@@ -1,9 +1,9 @@
 //! Benchmark 5 of cuArena: compaction, followed by an allocation.
 
-use super::clock::{Effort, Figures, Samples};
 use super::name::Name;
 use super::row::Row;
-use super::workload::RANGE;
+use crate::timing::clock::{Effort, Figures, Samples};
+use crate::timing::workload::RANGE;
 use std::hint::black_box;
 use vrampool::{ArenaBuffer, Backend, DeviceArena, Error, Region, RegionMut, UNLIMITED};
 

@@ -1,10 +1,10 @@
 //! The time of a hit, and its scaling over threads.
 
-use super::allocator::{Allocator, Pooled};
-use super::clock::{Effort, Samples};
 use super::name::Name;
 use super::row::Row;
-use super::workload::{self, RANGE};
+use crate::timing::allocator::{Allocator, Pooled};
+use crate::timing::clock::{Effort, Samples};
+use crate::timing::workload::{self, RANGE};
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Barrier, mpsc};

@@ -1,12 +1,12 @@
 //! The time of a miss that an arena serves, and of the drop that returns the block: a pool without a cache,
 //! compared with the arena alone and the device alone.
 
-use super::allocator::{Allocator, Driver, OnDevice, Pooled};
-use super::clock::{Effort, Figures};
 use super::name::Name;
 use super::population::{Pattern, Population};
 use super::row::Row;
-use super::workload;
+use crate::timing::allocator::{Allocator, Driver, OnDevice, Pooled};
+use crate::timing::clock::{Effort, Figures};
+use crate::timing::workload;
 use vrampool::{Backend, Error};
 
 const KIB: u64 = 1 << 10;

@@ -1,28 +1,26 @@
 //! `vrampool bench`: the time of a pair of allocate and free, including the benchmarks of cuArena.
 
-mod allocator;
-mod clock;
 mod compaction;
 mod hits;
 mod misses;
 mod name;
 mod pair;
+mod patterns;
 mod plot;
 mod population;
 mod regions;
-mod rivals;
 mod row;
 mod sleep;
 mod table;
-mod workload;
 
 use crate::device::{self, Device};
 use crate::stdout::print;
+use crate::timing::Rivals;
+use crate::timing::clock::Effort;
+use crate::timing::workload::Workload;
 use clap::{Args, ValueEnum};
-use clock::Effort;
 use indicatif::{ProgressBar, ProgressStyle};
 use name::Name;
-pub(crate) use rivals::Rivals;
 use row::Row;
 use std::error::Error;
 use std::path::PathBuf;
@@ -123,7 +121,7 @@ fn measure<D: Device>(arguments: &Arguments, device: &D) -> Result<(), Box<dyn E
         if name == Name::Sleep {
             return bar.suspend(|| measure_sleep(arguments, device));
         }
-        let measured = name.measure(&device.with_memory(DEVICE_MEMORY), effort);
+        let measured = measure_one(name, &device.with_memory(DEVICE_MEMORY), effort);
         let measured = measured.map_err(|source| Failed { bench: name.to_string(), source })?;
         bar.inc(1);
         if arguments.json {
@@ -157,5 +155,23 @@ fn progress_bar(benchmarks: usize) -> ProgressBar {
     match ProgressStyle::with_template("{bar:30} {pos}/{len} benchmarks  {msg}") {
         Ok(style) => bar.with_style(style),
         Err(_) => bar,
+    }
+}
+
+/// Runs one benchmark. Rows of [`Name::Sleep`] are of another kind.
+fn measure_one<B: Rivals>(name: Name, device: &B, effort: Effort) -> Result<Vec<Row>, vrampool::Error> {
+    match name {
+        Name::Cuarena1 => patterns::measure(name, Workload::Single, device, effort),
+        Name::Cuarena2 => patterns::measure(name, Workload::Batch, device, effort),
+        Name::Cuarena3 => patterns::measure(name, Workload::PingPong, device, effort),
+        Name::Cuarena4 => patterns::measure(name, Workload::Doublings, device, effort),
+        Name::Cuarena5 => compaction::measure(name, device, effort),
+        Name::Cuarena6 => regions::measure(name, device, effort),
+        Name::ArenaLifo => population::measure(name, population::Pattern::Lifo, device, effort),
+        Name::ArenaRandom => population::measure(name, population::Pattern::Random, device, effort),
+        Name::HitPair => hits::measure(name, device, effort),
+        Name::MissPair => misses::measure(name, device, effort),
+        Name::Pair => pair::measure(name, device, effort),
+        Name::Sleep => Ok(Vec::new()),
     }
 }

@@ -1,13 +1,7 @@
 //! The names of the benchmarks.
 
-use super::clock::Effort;
-use super::rivals::Rivals;
-use super::row::Row;
-use super::workload::{self, Workload};
-use super::{compaction, hits, misses, pair, population, regions};
 use clap::ValueEnum;
 use std::fmt;
-use vrampool::Error;
 
 /// A benchmark. Those of cuArena have its sizes, counts and order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -49,27 +43,6 @@ pub(crate) enum Name {
     /// Memory of some GiB put to sleep, with its contents on the host, and woken; only if named
     #[value(name = "sleep")]
     Sleep,
-}
-
-impl Name {
-    /// Runs it.
-    pub(crate) fn measure<B: Rivals>(self, device: &B, effort: Effort) -> Result<Vec<Row>, Error> {
-        match self {
-            Self::Cuarena1 => workload::measure(self, Workload::Single, device, effort),
-            Self::Cuarena2 => workload::measure(self, Workload::Batch, device, effort),
-            Self::Cuarena3 => workload::measure(self, Workload::PingPong, device, effort),
-            Self::Cuarena4 => workload::measure(self, Workload::Doublings, device, effort),
-            Self::Cuarena5 => compaction::measure(self, device, effort),
-            Self::Cuarena6 => regions::measure(self, device, effort),
-            Self::ArenaLifo => population::measure(self, population::Pattern::Lifo, device, effort),
-            Self::ArenaRandom => population::measure(self, population::Pattern::Random, device, effort),
-            Self::HitPair => hits::measure(self, device, effort),
-            Self::MissPair => misses::measure(self, device, effort),
-            Self::Pair => pair::measure(self, device, effort),
-            // Its rows are of another kind.
-            Self::Sleep => Ok(Vec::new()),
-        }
-    }
 }
 
 impl fmt::Display for Name {

@@ -1,11 +1,11 @@
 //! Single pairs of every allocator in one process, so that their ratios are comparable.
 
-use super::allocator::{Driver, OnDevice, Pooled};
-use super::clock::Effort;
 use super::name::Name;
-use super::rivals::Rivals;
 use super::row::Row;
-use super::workload::{RANGE, Workload};
+use crate::timing::Rivals;
+use crate::timing::allocator::{Driver, OnDevice, Pooled};
+use crate::timing::clock::Effort;
+use crate::timing::workload::{RANGE, Workload};
 use vrampool::Error;
 
 const SIZES: [(u64, &str); 3] = [(4 << 10, "4 KiB"), (64 << 10, "64 KiB"), (1 << 20, "1 MiB")];

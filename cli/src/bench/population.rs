@@ -1,9 +1,9 @@
 //! Pairs among many live blocks of all sizes, as in a busy arena.
 
-use super::allocator::{Allocator, Engine, OnDevice};
-use super::clock::{Effort, Figures, Samples};
 use super::name::Name;
 use super::row::{Case, Row};
+use crate::timing::allocator::{Allocator, Engine, OnDevice};
+use crate::timing::clock::{Effort, Figures, Samples};
 use fastrand::Rng;
 use std::hint::black_box;
 use vrampool::{Backend, Error};

@@ -1,10 +1,10 @@
 //! Benchmark 6 of cuArena: the stable zone compared with the dynamic zone.
 
-use super::allocator::OnDevice;
-use super::clock::Effort;
 use super::name::Name;
 use super::row::{Case, Row};
-use super::workload::{PAIRS, RANGE, pairs};
+use crate::timing::allocator::OnDevice;
+use crate::timing::clock::Effort;
+use crate::timing::workload::{PAIRS, RANGE, pairs};
 use vrampool::arena::Zone;
 use vrampool::{Backend, DeviceArena, Error};
 

@@ -1,8 +1,8 @@
 //! The result of one case as a line of JSON.
 
-use super::clock::Figures;
 use super::name::Name;
 use crate::stdout;
+use crate::timing::clock::Figures;
 use serde::Serialize;
 use std::error::Error;
 use std::fmt;

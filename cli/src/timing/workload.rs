@@ -1,13 +1,9 @@
 //! cuArena's benchmarks 1 to 4, and single pairs: patterns of allocating and freeing, the same for each
 //! allocator.
 
-use super::allocator::{Allocator, Driver, OnDevice, Pooled};
+use super::allocator::Allocator;
 use super::clock::{Effort, Figures};
-use super::name::Name;
-use super::rivals::Rivals;
-use super::row::Row;
 use std::hint::black_box;
-use vrampool::Error;
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -18,7 +14,7 @@ pub(crate) const RANGE: u64 = 4 << 30;
 /// Pairs in a sample of what is too short to be timed alone. cuArena times single pairs, clock included.
 pub(crate) const PAIRS: usize = 64;
 
-const BATCH: usize = 512;
+pub(crate) const BATCH: usize = 512;
 const SLOTS: usize = 4;
 const STEPS: usize = 8;
 
@@ -33,27 +29,8 @@ pub(crate) enum Workload {
     Doublings,
 }
 
-/// The device itself, an arena, a pool.
-pub(crate) fn measure<B: Rivals>(
-    bench: Name,
-    workload: Workload,
-    device: &B,
-    effort: Effort,
-) -> Result<Vec<Row>, Error> {
-    let row = |allocator, figures| Row::new(bench, workload.case().into(), allocator, figures);
-    let mut rows = vec![
-        row("driver", workload.run(&mut Driver::new(device), effort)?),
-        row("arena", workload.run(&mut OnDevice::new(device, RANGE)?, effort)?),
-        row("pool", workload.run(&mut Pooled::new(device, RANGE, BATCH as u64)?, effort)?),
-    ];
-    for (name, figures) in device.time_rivals(workload, effort)? {
-        rows.push(row(name, figures));
-    }
-    Ok(rows)
-}
-
 impl Workload {
-    fn case(self) -> &'static str {
+    pub(crate) fn case(self) -> &'static str {
         match self {
             Self::Pair(_) => "a pair",
             Self::Single => "8 MiB",

@@ -20,7 +20,7 @@ impl Rivals for vrampool::wgpu::WgpuDevice {}
 
 mod cuda {
     use super::{Effort, Error, Figures, Rivals, Workload};
-    use crate::bench::allocator::{Allocator, Driver};
+    use crate::timing::allocator::{Allocator, Driver};
     use vrampool::cuda::{CudaDevice, CudaMemory, CudaStream, DriverPool, PoolHandle};
     use vrampool::{Backend, BackendError, Placement};
 
