@@ -189,10 +189,9 @@ impl FreeBlocks {
         table.take(offset, bytes, index)
     }
 
-    /// Returns a block that holds `bytes` at a multiple of `alignment`, and that offset.
-    ///
-    /// Tries a few blocks from the smallest sufficient one, then a block that is large enough at any offset,
-    /// then the tail, then all blocks that might fit.
+    /// Returns a block that holds `bytes` at a multiple of `alignment`, and that offset. Tries a few blocks
+    /// from the smallest sufficient one, then a block that is large enough at any offset, then the tail, then
+    /// all blocks that might fit.
     pub(super) fn aligned(
         &mut self,
         table: &mut Table,

@@ -42,7 +42,7 @@
 //!                          ▼                           one more may be in hand, in no bin
 //!   groups   0 0 0 1 0 …               a bit for each 64 bins
 //!   bins     … 0 0 1 0 0 0 1 …         a bit for each 1024th of a power of two
-//!   tries    the sizes in one bin, by the bits that the bin does not tell
+//!   tries    the sizes in one bin, by the bits that the bin leaves open
 //! ```
 //!
 //! cuArena has 32 bins, one for each power of two over [128 B, 256 GiB) and one above, and searches them and

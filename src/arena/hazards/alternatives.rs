@@ -187,9 +187,8 @@ impl<B: Backend> State<B> {
     }
 
     /// Returns the parts of holes that `stream` can use at once, or after streams that are not refused, by
-    /// offset.
-    ///
-    /// Work of refused streams that a [point](super::timeline) follows is in the way only of a captured stream.
+    /// offset. Work of refused streams that a [point](super::timeline) follows is in the way only of a
+    /// captured stream.
     fn clear_parts(&self, stream: &B::Stream, refused: &Refused) -> Vec<Clear> {
         let Self { engine, unsettled, timeline, .. } = self;
         let reach = unsettled.reach(stream);

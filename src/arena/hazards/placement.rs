@@ -174,10 +174,8 @@ impl<B: Backend> State<B> {
         Some((Extent { start, bytes }, backing.plan_without_wait(engine, bytes, start)?))
     }
 
-    /// Keeps the taken memory, or exchanges it for memory with a shorter wait.
-    ///
-    /// A captured stream gets memory without a wait only, because the streams that it may wait for are
-    /// unknown here.
+    /// Keeps the taken memory, or exchanges it for memory with a shorter wait. A captured stream gets memory
+    /// without a wait only, because the streams that it may wait for are unknown here.
     ///
     /// # Errors
     /// [`ArenaError::TooManyBlocks`], [`ArenaError::HostMemory`]; nothing is taken then.
@@ -228,10 +226,8 @@ impl<B: Backend> State<B> {
         }
     }
 
-    /// Allocates `size` bytes, a multiple of the alignment, for which `stream` need not wait.
-    ///
-    /// Places that no other stream used last come first: otherwise those streams would have to wait for them
-    /// later.
+    /// Allocates `size` bytes, a multiple of the alignment, for which `stream` need not wait. Places that no
+    /// other stream used last come first: otherwise those streams would have to wait for them later.
     #[cold]
     pub(in crate::arena) fn place_settled(&mut self, size: u64, stream: &B::Stream) -> Option<BlockId> {
         let own = self.place_without(size, OWN, |user, _| user != stream.id());

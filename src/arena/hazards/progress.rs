@@ -93,10 +93,9 @@ impl<B: Backend> ArenaCore<B> {
         state
     }
 
-    /// Records points after the work of `streams` on everything freed until the end of `era`.
-    ///
-    /// If recording fails for a stream, the next user of its memory waits for the stream's work at that time.
-    /// A captured stream has no work to record yet.
+    /// Records points after the work of `streams` on everything freed until the end of `era`. If recording
+    /// fails for a stream, the next user of its memory waits for the stream's work at that time. A captured
+    /// stream has no work to record yet.
     #[cold]
     pub(in crate::arena) fn record_points(&self, ToRecord { streams, era }: &ToRecord<B::Stream>) {
         // Points are useless if streams never run concurrently, and polling them may submit open work early.

@@ -1,4 +1,4 @@
-//! Physical memory behind a growing arena's range.
+//! Physical memory of a growing arena's range.
 //!
 //! * `pages`: mapped memory, and plans for more; `serve`: serves a request from mapped memory; `grow`,
 //!   `attempt` and `make`: map more;

@@ -10,10 +10,8 @@ use std::sync::Arc;
 use vrampool_backend::Backend;
 
 impl<B: Backend> ArenaCore<B> {
-    /// Returns a buffer of mapped memory.
-    ///
-    /// Returns `None` if no memory serves with the allowed wait, if making memory is better, or while the
-    /// arena sleeps.
+    /// Returns a buffer of mapped memory. Returns `None` if no memory serves with the allowed wait, if making
+    /// memory is better, or while the arena sleeps.
     pub(in crate::arena) fn serve_mapped(
         self: &Arc<Self>,
         request: (u64, u64),

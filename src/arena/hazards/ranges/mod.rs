@@ -145,7 +145,6 @@ impl<S: Stream> Unsettled<S> {
     }
 
     /// Returns the parts that overlap `range`, in order, each with its lateness for the stream of `reach`.
-    ///
     /// The lateness is the largest value of `point` over the streams that it must wait for, with their eras;
     /// `None` if it need not wait.
     pub(crate) fn lateness(
@@ -181,10 +180,9 @@ impl<S: Stream> Unsettled<S> {
             || self.parts_with(range, |user, _| user != stream.id()).all(|(_, is_anothers)| !is_anothers)
     }
 
-    /// Records that `range` is free and that `streams` used it last.
-    ///
-    /// Returns handles of other streams that parts had and that may be the last ones, to be dropped without
-    /// the lock. The list is not a complete list of earlier users.
+    /// Records that `range` is free and that `streams` used it last. Returns handles of other streams that
+    /// parts had and that may be the last ones, to be dropped without the lock. The list is not a complete
+    /// list of earlier users.
     #[must_use]
     pub(crate) fn put(&mut self, range: Range<u64>, streams: Streams<S>) -> Streams<S> {
         self.put_of(range, streams, self.era)
@@ -266,7 +264,6 @@ impl<S: Stream> Unsettled<S> {
     }
 
     /// Returns the other streams that used any part of `range` and that `stream` must wait for, if any.
-    ///
     /// Nothing is removed: the next free of the range records its users anew, and a failed request changes
     /// nothing.
     #[inline]

@@ -7,7 +7,7 @@
 //! the arena's range    │   piece 1   │   piece 2   │   piece 3   │   piece 4   │
 //!                      │ live │ free │    live     │    free     │ free │ live │
 //! a stitched one       │   piece 1   │   piece 3   │   piece 4   │
-//! what a request gets         │      │             │      │
+//! a request's bytes           │      │             │      │
 //! ```
 
 use super::cover::{Extent, Holes};
@@ -91,10 +91,8 @@ pub(super) fn trim(pieces: Vec<Extent>, mut fit: Fit, bytes: u64) -> (Vec<Extent
 }
 
 /// Returns the number of pieces in which `bytes` are free in a row, from the back of piece `first`, which is
-/// in `hole`.
-///
-/// Returns 0 if they are not free, or if an earlier piece is the first of that row. If it returns 0 for every
-/// back, and no hole has the bytes, [`fit`] finds no place in the range.
+/// in `hole`. Returns 0 if they are not free, or if an earlier piece is the first of that row. If it returns
+/// 0 for every back, and no hole has the bytes, [`fit`] finds no place in the range.
 #[inline]
 pub(super) fn goes_on_from(
     first: usize,
@@ -140,11 +138,10 @@ pub(in crate::arena) struct Plan {
     pub(in crate::arena) back: Option<Extent>,
 }
 
-/// Selects pieces with `bytes` free in a row, from pieces that are sorted by offset and do not overlap.
-///
-/// Takes whole pieces, the largest first, then the closest-fitting front for the rest; if there is none, the
-/// best back and front available. When memory is short, a whole piece is broken for the rest only if partly
-/// used pieces do not hold it.
+/// Selects pieces with `bytes` free in a row, from pieces that are sorted by offset and do not overlap. Takes
+/// whole pieces, the largest first, then the closest-fitting front for the rest; if there is none, the best
+/// back and front available. When memory is short, a whole piece is broken for the rest only if partly used
+/// pieces do not hold it.
 pub(in crate::arena) fn plan(pieces: &[Extent], holes: &Holes, bytes: u64, is_sparing: bool) -> Plan {
     let (mut whole, mut fronts, mut backs) = (Vec::new(), Vec::new(), Vec::new());
     for (piece, front, back) in holes.ends_of(pieces) {
