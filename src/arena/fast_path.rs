@@ -111,7 +111,6 @@ impl<B: Backend> ArenaBuffer<B> {
         })
     }
 
-    /// Marks the buffer as emptied.
     #[inline]
     fn becomes_empty(&mut self) {
         if self.holds.get().is_some() {

@@ -105,7 +105,6 @@ impl<S: Stream> LiveBlock<S> {
         }
     }
 
-    /// The other engine blocks of a stitched block.
     pub(super) fn more(&self) -> &[BlockId] {
         self.others.as_ref().map_or(&[], |others| &others.more)
     }
@@ -175,7 +174,6 @@ impl<S> LiveBlocks<S> {
         }
     }
 
-    /// As [`get`](Self::get).
     #[inline]
     pub(super) fn get_mut(&mut self, block: BlockId) -> Option<&mut LiveBlock<S>> {
         match self.0.get_mut(block.index() as usize) {
@@ -237,7 +235,6 @@ impl<S> LiveBlocks<S> {
         self.0.iter().flatten().map(|(block, slot)| (*block, slot))
     }
 
-    /// Removes and returns all slots.
     pub(super) fn drain(&mut self) -> impl Iterator<Item = (BlockId, LiveBlock<S>)> {
         self.0.drain(..).flatten()
     }

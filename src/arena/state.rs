@@ -350,7 +350,6 @@ impl<B: Backend> State<B> {
         (std::mem::replace(&mut self.range, Arc::new(range)), handles)
     }
 
-    /// Returns a handle of the range.
     #[inline]
     pub(super) fn handle(&mut self) -> Arc<B::Memory> {
         self.handles.pop().unwrap_or_else(|| Arc::clone(&self.range))

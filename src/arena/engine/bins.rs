@@ -19,7 +19,6 @@ use std::num::NonZeroU64;
 /// Bins to a row, as a power of two.
 const WIDTH: u32 = 10;
 
-/// Bins to a row.
 pub(super) const ROW: usize = 1 << WIDTH;
 
 /// Bins in all: the rows of sizes of up to 64 bits.
@@ -32,7 +31,6 @@ const GROUPS: usize = WORDS.div_ceil(64);
 /// The width of bins. Those of the lowest two rows are as wide as the arena's alignment.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Scale {
-    /// The start of the second row.
     second_row: NonZeroU64,
 }
 
@@ -96,7 +94,6 @@ impl Occupied {
         Some(word << 6 | self.words[word].trailing_zeros() as usize)
     }
 
-    /// The last occupied bin.
     pub(super) fn last(&self) -> Option<usize> {
         let group = self.groups.iter().rposition(|&group| group != 0)?;
         let word = group << 6 | self.groups[group].ilog2() as usize;
@@ -126,7 +123,6 @@ mod tests {
         assert_eq!(Scale::of_alignment(63).bin_of(1 << 63), (BINS - (1 << WIDTH), 64 - 1 - WIDTH));
     }
 
-    /// Sizes of every magnitude.
     fn any_bytes() -> impl Strategy<Value = u64> {
         (0u32..64, any::<u64>()).prop_map(|(shift, bits)| bits >> shift)
     }

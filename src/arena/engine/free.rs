@@ -27,7 +27,6 @@ pub(super) struct FreeBlocks {
     /// The slot that closes the zone's ring.
     ring: u32,
     pub(super) count: u32,
-    /// All other free blocks.
     holes: Holes,
 }
 
@@ -44,7 +43,6 @@ pub(super) struct AtLeast<'a> {
     tail: bool,
 }
 
-/// The next block in the bins.
 #[derive(Clone, Copy)]
 enum Next {
     /// The first block of the smallest size from this size up. Searched on demand, because an earlier block
@@ -95,7 +93,6 @@ impl FreeBlocks {
         (self.hand, self.tail, self.count) = (NONE, NONE, 0);
     }
 
-    /// Bytes of host memory of the bins.
     pub(super) fn memory(&self) -> usize {
         self.holes.memory()
     }
@@ -238,12 +235,10 @@ impl FreeBlocks {
         AtLeast { free: self, table, hand, in_bins: Next::From(bytes), most, tail: is_enough(self.tail) }
     }
 
-    /// The size of the largest block; 0 if there is none.
     pub(super) fn largest(&self, table: &Table) -> u64 {
         table[self.tail].bytes.max(table[self.hand].bytes).max(self.holes.largest(table))
     }
 
-    /// Makes the record a free block.
     #[inline]
     pub(super) fn insert(&mut self, table: &mut Table, index: u32) {
         self.count += 1;

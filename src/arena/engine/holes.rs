@@ -51,7 +51,6 @@ impl Holes {
         self.roots.capacity() * size_of::<u32>() + size_of_val(&*self.occupied)
     }
 
-    /// The root of a bin, or `NONE`.
     #[inline(always)]
     fn root(&self, bin: usize) -> u32 {
         self.roots.get(bin).copied().unwrap_or(NONE)
@@ -128,7 +127,6 @@ impl Holes {
         smallest_below(table, next, NONE)
     }
 
-    /// The size of the largest block; 0 if there is none.
     pub(super) fn largest(&self, table: &Table) -> u64 {
         let mut largest = 0;
         let mut index = self.occupied.last().map_or(NONE, |bin| self.roots[bin]);
@@ -149,7 +147,6 @@ impl Holes {
         }
     }
 
-    /// Puts a free block into its bin.
     #[inline(always)]
     pub(super) fn insert(&mut self, table: &mut Table, index: u32) {
         let bytes = table[index].bytes;
@@ -173,7 +170,6 @@ impl Holes {
         self.occupied.set(bin);
     }
 
-    /// Changes the size of a block.
     #[inline]
     pub(super) fn resize(&mut self, table: &mut Table, index: u32, bytes: u64) {
         self.remove(table, index);

@@ -156,7 +156,6 @@ impl Arena {
         index
     }
 
-    /// Makes a record a new live block.
     #[inline]
     pub(super) fn occupy(&mut self, index: u32, bytes: u64, zone: Zone, alignment: u32) {
         let Self { table, stable, dynamic, .. } = self;
@@ -168,7 +167,6 @@ impl Arena {
         self.peak = self.peak.max(self.stable.used + self.dynamic.used);
     }
 
-    /// Returns the error of a failed request.
     #[cold]
     fn refusal(&mut self, (bytes, alignment, zone): (u64, u64, Zone)) -> ArenaError {
         let Some(size) = self.round(bytes) else {
@@ -214,7 +212,6 @@ impl Arena {
         }
     }
 
-    /// Frees a live block.
     fn clear(&mut self, index: u32) {
         let (table, space, bytes) = self.home_of(index);
         space.used -= bytes;
@@ -222,7 +219,6 @@ impl Arena {
         space.merge(table, index);
     }
 
-    /// Frees the most recently allocated block.
     fn clear_newest(&mut self, index: u32) {
         let (table, space, bytes) = self.home_of(index);
         space.used -= bytes;
@@ -270,7 +266,6 @@ impl Arena {
         }
     }
 
-    /// Number of blocks named so far.
     #[inline]
     pub(super) fn serial(&self) -> u64 {
         self.serial
@@ -304,7 +299,6 @@ impl Arena {
         if tag.state == State::Moving { Err(ArenaError::Moving) } else { Ok(tag) }
     }
 
-    /// Returns the name of a live block.
     pub(super) fn name(&self, index: u32) -> BlockId {
         BlockId::new(self.table[index].serial(), index, self.id)
     }

@@ -106,7 +106,6 @@ impl Record {
         (!self.is_free()).then(|| Tag::unpack(self.twin))
     }
 
-    /// The state of a block that is not free.
     #[inline]
     pub(super) fn state(&self) -> Option<State> {
         self.tag().map(|tag| tag.state)
@@ -118,13 +117,11 @@ impl Record {
         self.back == NONE && self.twin & 0xff00_ffff == 0 && self.serial() == serial
     }
 
-    /// Makes this a free block with the given links.
     #[inline]
     pub(super) fn set_links(&mut self, back: u32, children: [u32; 2], twin: u32) {
         (self.back, self.children, self.twin) = (back, children, twin);
     }
 
-    /// Makes this a live block.
     #[inline]
     pub(super) fn go_live(&mut self, serial: u64, alignment: u8) {
         self.back = NONE;
@@ -132,7 +129,6 @@ impl Record {
         self.twin = u32::from(alignment) << 16;
     }
 
-    /// Changes the tag of a live block.
     pub(super) fn set_tag(&mut self, tag: Tag) {
         self.twin = tag.pack();
     }

@@ -5,7 +5,6 @@ use super::record::{ASIDE, Record};
 use super::table::Table;
 use super::zone::Zone;
 
-/// One zone.
 #[derive(Debug)]
 pub(super) struct Space {
     pub(super) start: u64,

@@ -26,7 +26,6 @@ pub(super) struct Table {
     records: Vec<Record>,
     /// The first vacant slot; `after` leads to the next.
     vacant: u32,
-    /// How many slots are vacant.
     vacancies: u32,
 }
 
@@ -121,7 +120,6 @@ impl Table {
         self.vacancies += 1;
     }
 
-    /// Exchanges a record with the next one.
     pub(super) fn swap_with_next(&mut self, index: u32) {
         let Record { before, after, .. } = self[index];
         let beyond = self[after].after;
@@ -139,12 +137,10 @@ impl Table {
         self.records.get(index as usize)
     }
 
-    /// Bytes of host memory of the table.
     pub(super) fn memory(&self) -> usize {
         self.records.capacity() * size_of::<Record>()
     }
 
-    /// Counts the list of vacant slots.
     pub(super) fn check_vacant(&self) -> usize {
         let next = |&index: &u32| (index != NONE).then_some(index);
         std::iter::successors(next(&self.vacant), |&index| next(&self[index].after)).count()

@@ -142,7 +142,6 @@ impl<B: Backend> State<B> {
         }
     }
 
-    /// Frees all deferred blocks.
     #[inline]
     pub(in crate::arena) fn let_go_deferred(&mut self) {
         if !self.deferred.is_empty() {

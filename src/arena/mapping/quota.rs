@@ -101,7 +101,6 @@ impl Drop for QuotaUse {
 }
 
 impl<B: Backend> ArenaCore<B> {
-    /// Takes bytes of the allowance.
     pub(in crate::arena) fn take_allowance(&self, bytes: u64) -> Result<(), BackendError> {
         if let Some(allowance) = &self.share.allowance {
             allowance.take(bytes)?;

@@ -19,7 +19,6 @@ const MOST_SHARED: u64 = 64 << 20;
 /// Blocks from this size on have their own piece, so that freeing a block releases its backup, bytes.
 const ALONE_FROM: u64 = 16 << 20;
 
-/// Backups of an arena's blocks.
 #[derive(Debug)]
 pub(super) struct Backups<B: Backend> {
     /// By offset in the range.
@@ -48,7 +47,6 @@ impl<B: Backend> Chunk<B> {
 }
 
 impl<B: Backend> Backups<B> {
-    /// Bytes of host memory.
     pub(super) fn bytes(&self) -> u64 {
         self.stored().map(Stored::bytes).sum()
     }
@@ -91,7 +89,6 @@ impl<B: Backend> Backups<B> {
         empty
     }
 
-    /// Returns all memory.
     pub(super) fn into_stored(self) -> Vec<Stored<B>> {
         self.chunks.into_iter().filter_map(|chunk| chunk.stored).collect()
     }

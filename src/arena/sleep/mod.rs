@@ -93,7 +93,6 @@ pub struct WakeReport {
     pub was_awake: bool,
 }
 
-/// The sleep state of an arena.
 #[derive(Debug)]
 pub(super) enum Sleep<B: Backend> {
     Awake,
@@ -127,7 +126,6 @@ impl<B: Backend> Asleep<B> {
         stitched.map(View::bytes).sum()
     }
 
-    /// Bytes of host memory that hold contents.
     fn backup_bytes(&self) -> u64 {
         self.backups.bytes()
     }

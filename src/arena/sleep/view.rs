@@ -28,7 +28,6 @@ pub(super) struct Mapping {
     pub(super) state: MapState,
 }
 
-/// The mapping state of a piece.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MapState {
     Out,

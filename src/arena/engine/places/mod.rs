@@ -21,7 +21,6 @@ pub(crate) struct Moment {
     changes: u64,
 }
 
-/// A free block.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FreeBlock {
     pub(crate) offset: u64,
@@ -268,7 +267,6 @@ impl Arena {
         if last.is_free() { last.offset } else { self.end(zone) }
     }
 
-    /// The end of a zone.
     pub(crate) fn end(&self, zone: Zone) -> u64 {
         self.space(zone).end
     }

@@ -112,7 +112,6 @@ impl<S: Stream> Unsettled<S> {
             || self.becomes_known_as(range, stream).is_some()
     }
 
-    /// The current era.
     pub(crate) fn era(&self) -> u64 {
         self.era
     }

@@ -92,7 +92,6 @@ impl<S: Stream> Part<S> {
             && (self.only.is_some() || self.streams.iter().all(has))
     }
 
-    /// The portion inside `range`.
     fn within(&self, range: &Range<u64>) -> Self {
         let (start, end) = (self.start.max(range.start), self.end.min(range.end));
         Self { start, end, streams: self.streams.clone(), ..*self }
@@ -115,13 +114,11 @@ impl<S: Stream> Parts<S> {
         self.chunks.get(chunk)?.get(place)
     }
 
-    /// As [`at`](Self::at).
     pub(super) fn at_mut(&mut self, offset: u64) -> Option<&mut Part<S>> {
         let (chunk, place) = self.place(offset)?;
         self.chunks.get_mut(chunk)?.get_mut(place)
     }
 
-    /// Returns the parts that overlap `range`.
     #[inline]
     pub(super) fn overlapping(&self, range: &Range<u64>) -> Overlapping<'_, S> {
         let (chunk, place) = self.place(range.start).unwrap_or_default();

@@ -156,7 +156,6 @@ impl<B: Backend> Backing<B> {
         Self { allowance, ..self }
     }
 
-    /// Sets the arena's peaks.
     pub(in crate::arena) fn noting(self, reserved_peaks: ReservedPeaks) -> Self {
         Self { reserved_peaks, ..self }
     }
@@ -194,7 +193,6 @@ impl<B: Backend> Backing<B> {
         }
     }
 
-    /// Adds a piece.
     pub(in crate::arena) fn add(&mut self, extent: Extent, physical: Physical) {
         self.mapped += extent.bytes;
         self.reserved_peaks.note(self.mapped);
@@ -244,7 +242,6 @@ impl<B: Backend> Backing<B> {
         self.ages
     }
 
-    /// The physical memory of a piece.
     pub(in crate::arena) fn physical(&self, extent: Extent) -> Option<&Physical> {
         self.physical.get(self.place_of(extent)?)
     }

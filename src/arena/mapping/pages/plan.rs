@@ -50,7 +50,6 @@ pub(in crate::arena) enum Stock {
 }
 
 impl Stock {
-    /// The stock after a refusal.
     pub(in crate::arena) fn refused(self) -> Self {
         if self == Self::Plenty { Self::Scarce } else { Self::None }
     }

@@ -47,7 +47,6 @@ pub(in crate::arena) struct Stitched<B: Backend> {
     pub(super) end: u64,
 }
 
-/// A piece in a stitched range.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::arena) struct Part {
     /// Offset in the stitched range.
@@ -123,7 +122,6 @@ impl<B: Backend> Stitched<B> {
         Arc::strong_count(&self.memory) == 1
     }
 
-    /// Bytes of its addresses.
     pub(in crate::arena) fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -243,7 +241,6 @@ impl<B: Backend> Backing<B> {
         }
     }
 
-    /// Adds a stitched range.
     pub(in crate::arena) fn add_stitched(&mut self, memory: Arc<B::Memory>, pieces: Vec<Extent>) {
         let age = self.next_age();
         self.in_ranges = self.in_ranges.plus(Weight::of(&pieces));
