@@ -53,7 +53,6 @@ impl<B: Backend> DeviceArena<B> {
     /// [`Error::WrongDevice`]; [`Error::Capture`] if `stream`, or a stream that uses a block to move, is
     /// captured; [`Error::Backend`] if the device refuses an event, a wait or a copy. Every block is then at
     /// one address, with its data: the reported blocks have moved, the others have not.
-    /// then at one address, with its data: those reported have moved, the others have not.
     pub fn compact(
         &self,
         stream: &B::Stream,

@@ -73,6 +73,7 @@ impl<B: Backend> DeviceArena<B> {
     ///
     /// Waits on the host for the work that used the memory, without a lock: other threads can allocate, and
     /// memory that they use meanwhile stays. Memory that a captured stream used stays too.
+    ///
     /// # Errors
     /// [`Error::Backend`] if the device refuses; memory that was not unmapped remains the arena's.
     pub fn release(&self, spare_bytes: u64) -> Result<u64, Error> {

@@ -192,6 +192,7 @@ impl<B: Backend> DeviceArena<B> {
     /// A second wake does nothing and reports that. Pinned memory of the backups is released after the call
     /// by a separate thread, because releasing many GiB takes longer than the copy.
     /// [`backup_bytes`](Self::backup_bytes) returns the bytes that remain.
+    ///
     /// # Errors
     /// [`Error::Backend`] if the device fails or has too little memory, or if the arena's limit is below the
     /// memory of its blocks ([`is_out_of_memory`](Error::is_out_of_memory)). The arena is then asleep with
