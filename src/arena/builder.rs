@@ -24,8 +24,8 @@ const HOST_MARGIN: u64 = 512 << 20;
 /// Cap on the capacity for which a growing arena reserves addresses, bytes.
 pub(super) const MOST_ADDRESSES: u64 = 4 << 40;
 
-/// Addresses of a growing arena's own range, in multiples of its capacity: one for small requests; the others
-/// for large requests, with spare addresses beyond gaps that are too small.
+/// Addresses of a growing arena's own range, in multiples of its capacity. One is for small requests. The
+/// others are for large requests, with spare addresses beyond gaps that are too small.
 const ADDRESSES: u64 = 3;
 
 /// Configuration of a [`DeviceArena`].
@@ -151,9 +151,9 @@ impl<B: Backend> ArenaBuilder<B> {
 
     /// Sets the range's size, bytes.
     ///
-    /// 0, the default, is the free memory of the device less a margin of 256 MiB (512 MiB for host memory),
-    /// or all free memory if that is less than the margin. For a [growing](Self::growing) arena this is the
-    /// most bytes of physical memory, rounded down to the device's granularity, and 0 is no limit.
+    /// 0, the default, is the free memory of the device less a margin of 256 MiB (512 MiB for host memory).
+    /// If less than the margin is free, it is all free memory. For a [growing](Self::growing) arena this
+    /// limits physical memory, is rounded down to the device's granularity, and 0 is no limit.
     pub fn limit(mut self, bytes: u64) -> Self {
         self.limit = bytes;
         self

@@ -70,8 +70,10 @@ impl<B: Backend> State<B> {
 }
 
 impl<B: Backend> DeviceArena<B> {
-    /// Bytes reserved on the device: the physical memory of a growing arena, else the whole range and
-    /// [earlier](Self::resize) ranges that buffers keep alive.
+    /// Bytes reserved on the device.
+    ///
+    /// In a growing arena these are its physical memory, else its range and [earlier](Self::resize) ranges
+    /// that buffers keep alive.
     #[must_use]
     pub fn reserved_bytes(&self) -> u64 {
         if fork::is_child() { 0 } else { self.core.state.lock_with_deferred().reserved_bytes() }

@@ -226,8 +226,8 @@ impl<B: Backend> State<B> {
 
     /// Returns a new block's offset and size, and the streams that `stream` must wait for, if any. Its slot
     /// is not yet created.
-    // Not in a struct with the block's name: it would be stored in parts and read as one, and a processor
-    // waits until such stores have reached the cache.
+    // Not in a struct with the block's name: that would be stored in parts and read as one. A processor waits
+    // until such stores have reached the cache.
     #[inline(always)]
     pub(super) fn settle(
         &mut self,

@@ -158,8 +158,8 @@ impl<B: Backend> DeviceArena<B> {
         self.whole().map_or_else(Vec::new, |state| state.engine.blocks().collect())
     }
 
-    /// Offsets of the range's memory, in order: the mapped parts of a growing arena (none while asleep), else
-    /// the whole range.
+    /// Offsets of the range that have memory, in order. In a growing arena these are the mapped parts (none
+    /// while asleep).
     #[must_use]
     pub fn mapped(&self) -> Vec<Range<u64>> {
         let mut runs: Vec<Range<u64>> = Vec::new();

@@ -46,8 +46,8 @@ impl<B: Backend> DeviceArena<B> {
     /// wait for its copy on the device. Other threads may allocate, use and free blocks meanwhile. A block
     /// with a [region](super::ArenaBuffer::on) does not move. In a growing arena nothing moves.
     ///
-    /// Buffers follow their data. `on_move` is called for each moved block once all are moved, also if the
-    /// compaction failed afterwards, for callers that store addresses elsewhere.
+    /// Buffers follow their data. For callers that store addresses elsewhere, `on_move` is called with each
+    /// moved block after the last move, even if the compaction then fails.
     ///
     /// # Errors
     /// [`Error::WrongDevice`]; [`Error::Capture`] if `stream`, or a stream that uses a block to move, is

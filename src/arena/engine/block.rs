@@ -66,8 +66,8 @@ pub enum SpanState {
     },
     /// A live block whose move has begun; at its old offset until the move is committed.
     Moving(BlockId),
-    /// Neither live nor free: the destination of a move in progress; memory that a move left and that
-    /// [`release_vacated`](super::Arena::release_vacated) has not freed; a block that was freed while it
-    /// moved; or an unmapped part of a growing arena's range.
+    /// Neither live nor free, for one of these reasons: it is the destination of a move in progress; a move
+    /// left it, and [`release_vacated`](super::Arena::release_vacated) has not freed it; it was freed while
+    /// it moved; it is an unmapped part of a growing arena's range.
     Held,
 }

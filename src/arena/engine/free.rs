@@ -2,8 +2,8 @@
 //!
 //! The block in hand results from freeing the newest live block. A program that frees in LIFO order cuts its
 //! next block from it and merges it back, without access to the bins. It is chosen like any other block: if
-//! it is the smallest sufficient one. It moves to its bin when another block replaces it or a request is not
-//! served by it, so programs that free in any other order have no overhead.
+//! it is the smallest sufficient one. It moves to its bin when another block replaces it, or when it does not
+//! serve a request. Programs that free in another order therefore have no overhead.
 //!
 //! The tail is the block at the zone's end. It serves only requests that no other block can serve, so a zone
 //! grows only then.
@@ -186,9 +186,9 @@ impl FreeBlocks {
         table.take(offset, bytes, index)
     }
 
-    /// Returns a block that holds `bytes` at a multiple of `alignment`, and that offset. Tries a few blocks
-    /// from the smallest sufficient one, then a block that is large enough at any offset, then the tail, then
-    /// all blocks that might fit.
+    /// Returns a block that holds `bytes` at a multiple of `alignment`, and that offset. The order is: a few
+    /// blocks from the smallest sufficient one; a block that is large enough at any offset; the tail; all
+    /// blocks that might fit.
     pub(super) fn aligned(
         &mut self,
         table: &mut Table,

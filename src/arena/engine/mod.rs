@@ -53,8 +53,8 @@
 //! The free block that results from freeing the newest live block is in no bin either: it stays *in hand*.
 //! The sizes that the last search passed over are known to be absent: *from* the requested size *to* the
 //! found size, until such a block enters the bins. A request within these sizes is cut from the block in
-//! hand, if that holds it and is no larger than the size found: no block in the bins fits better. Freeing it
-//! merges it back. So a LIFO pair touches no bin. Any other request first moves the block in hand to its bin.
+//! hand, if that holds it and is no larger than the size found. No block in the bins fits better. Freeing it
+//! merges it back, so a LIFO pair touches no bin. Any other request first moves the block in hand to its bin.
 //!
 //! # Costs
 //!

@@ -1,7 +1,8 @@
-//! Other memory for a request that must not wait for the streams that used the first place found: a captured
-//! stream and an uncaptured stream never wait for each other. Tried in this order: the smallest hole that
-//! those streams did not use; a stitched range; for an uncaptured stream, new memory or a range that is
-//! stitched of such holes.
+//! Alternatives for a request that must not wait for the streams that used the first place found.
+//!
+//! A captured stream and an uncaptured stream never wait for each other. The order is: the smallest hole that
+//! those streams did not use; a stitched range; for an uncaptured stream, new memory or a range stitched of
+//! such holes.
 
 use crate::arena::engine::{ArenaError, BlockId, SpanState, Zone};
 use crate::arena::mapping::pages::{Growth, Holes, Stock};

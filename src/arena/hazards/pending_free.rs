@@ -78,8 +78,8 @@ impl<S: Stream> Entry<S> {
 
 impl<B: Backend> State<B> {
     /// Defers the free of a block and of those stitched to it, if that is useful. The block's slot is already
-    /// removed. Returns the streams whose points are to be recorded: all readers, and the writer now and
-    /// then, because it is mostly the stream that gets the bytes next.
+    /// removed. Returns the streams whose points are to be recorded: all readers, and now and then the
+    /// writer, which mostly gets the bytes next.
     pub(in crate::arena) fn defer(
         &mut self,
         block: BlockId,

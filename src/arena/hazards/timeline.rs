@@ -11,7 +11,7 @@ use vrampool_backend::{Backend, StreamId};
 pub(in crate::arena) const OF_A_STREAM: usize = 64;
 const STREAMS: usize = 16;
 
-/// Most requests without a wait-free place between two polls of the streams.
+/// Most requests between two polls of streams that do not advance.
 const LONGEST_PAUSE: u32 = 7;
 
 /// A stream that only wrote a shared block gets a point once in this many eras, unless it has none.

@@ -10,8 +10,8 @@ use crate::error::Error;
 use std::sync::Arc;
 use vrampool_backend::{Backend, BackendError, Stream, StreamId, fork};
 
-/// The waits of a release before it took a lock: for other devices and streams up to an era, and so for
-/// ranges that were not used since.
+/// The waits of a release before it took a lock: for other devices, streams up to an era, and ranges unused
+/// since.
 #[derive(Debug, Default)]
 pub(in crate::arena) struct Waited {
     users: Vec<StreamId>,

@@ -1,8 +1,8 @@
 //! Reserves more addresses for a growing arena whose limit was raised.
 //!
 //! Addresses are reserved in proportion to the limit. If a higher limit needs more of them, a larger range
-//! is reserved, all pieces are mapped there at the same offsets, and it replaces the old range. Blocks keep
-//! their addresses: the old range stays until the last of them is freed, as a stitched range in use does.
+//! replaces the old one, with all pieces mapped at the same offsets. Blocks keep their addresses: the old
+//! range stays until the last of them is freed, like a stitched range in use.
 
 use super::pages::{Extent, Part, runs};
 use crate::arena::ArenaCore;

@@ -143,11 +143,11 @@ impl<B: Backend> Asleep<B> {
 }
 
 impl<B: Backend> DeviceArena<B> {
-    /// Releases all physical memory of a [growing](super::ArenaBuilder::growing) arena to the device, and
-    /// keeps its addresses.
+    /// Releases all physical memory to the device, and keeps the addresses.
     ///
-    /// Waits on the host for all work that uses the blocks. Blocks stay live at their addresses, and
-    /// [`wake`](Self::wake) restores them; with [`Offload::Discard`] their contents are undefined then.
+    /// Only a [growing](super::ArenaBuilder::growing) arena can sleep. Waits on the host for all work that
+    /// uses the blocks. Blocks stay live at their addresses, and [`wake`](Self::wake) restores them; with
+    /// [`Offload::Discard`] their contents are undefined then.
     ///
     /// While the arena sleeps, allocations and uses of blocks fail with [`Error::Asleep`]; during a sleep or
     /// a wake they wait for its end. Dropping a block frees it and its backup (a small one together with its
@@ -186,8 +186,7 @@ impl<B: Backend> DeviceArena<B> {
         })
     }
 
-    /// Allocates physical memory for all live blocks at their addresses, and restores contents that
-    /// [`sleep`](Self::sleep) copied to the host.
+    /// Maps physical memory for all live blocks at their addresses, and restores backed-up contents.
     ///
     /// A second wake does nothing and reports that. Pinned memory of the backups is released after the call
     /// by a separate thread, because releasing many GiB takes longer than the copy.

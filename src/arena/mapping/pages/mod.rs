@@ -1,5 +1,6 @@
-//! The backing of a growing arena: pieces of physical memory, each mapped once in the arena's range and any
-//! number of times in stitched ranges.
+//! The physical memory of a growing arena: pieces, and where they are mapped.
+//!
+//! Each piece is mapped once in the arena's range and any number of times in stitched ranges.
 //!
 //! * `cover`: extents of the range, and their free parts;
 //! * `gaps`: unmapped parts of the range;
@@ -26,8 +27,8 @@
 //! 4. Beyond that, or at the limit, a range is stitched of free pieces, and only the missing bytes are made.
 //!    At the limit, pieces that small requests left free may be stitched for a large request too.
 //!
-//! Once streams share a block, a request that would wait for another stream grows the range first, because a
-//! wait costs a loop that runs ahead of the device more than memory. Mapped bytes then stay within 1 3/8 of
+//! Once streams share a block, a request that would wait for another stream grows the range first: a wait
+//! costs a loop that runs ahead of the device more than memory does. Mapped bytes then stay within 1 3/8 of
 //! the peak of live bytes since the last decay, and no other arena may share the allowance.
 
 mod cover;

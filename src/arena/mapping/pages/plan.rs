@@ -128,8 +128,8 @@ impl<B: Backend> Backing<B> {
         self.mapped.saturating_add(added) <= most_live + (most_live >> SLACK)
     }
 
-    /// Whether a request of `bytes` gets new memory rather than memory with a wait for another stream: mapped
-    /// bytes stay within 1 3/8 of the peak of live bytes.
+    /// Whether a request of `bytes` gets new memory instead of waiting for another stream: mapped bytes stay
+    /// within 1 3/8 of the peak of live bytes.
     pub(in crate::arena) fn grows_without_wait(&self, engine: &Arena, bytes: u64, alignment: u64) -> bool {
         let Some(added) = self.round(bytes) else { return false };
         let most_live = engine.peak_used().max(engine.used().saturating_add(bytes));
@@ -213,7 +213,7 @@ impl<B: Backend> Backing<B> {
             && plain.is_some_and(|(plain, _)| plain.bytes <= self.room(stock) && self.has_addresses(plain))
     }
 
-    /// Returns the missing memory of a part for a request, at its end or in a gap: the smallest that has
+    /// Returns the missing memory of a part for a request, at its end or in a gap. That is the smallest with
     /// addresses, or the end if none has.
     fn plain(
         &self,

@@ -18,7 +18,7 @@ pub(in crate::arena) enum Way<B: Backend> {
     Nothing,
 }
 
-/// The last search for a range, and its result: the next search is mostly for as many bytes with the same
+/// The last search for a range, and its result. The next search is mostly for as many bytes with the same
 /// free memory, or for more bytes with less of it.
 #[derive(Debug, Default)]
 pub(super) struct Search {

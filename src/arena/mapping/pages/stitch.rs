@@ -208,7 +208,7 @@ fn rest(
 }
 
 /// Selects a back for the start of a range and a front for its end, of two pieces, with as much of `bytes` as
-/// possible: the closest-fitting or largest back, then so the front for the rest.
+/// possible. One end is the closest-fitting or largest; the other is chosen likewise for the rest.
 fn ends(backs: &[(u64, Extent)], fronts: &[(u64, Extent)], bytes: u64) -> (Candidate, Candidate) {
     let best = |candidates: &[(u64, Extent)], bytes, but: Option<Extent>| {
         let others = || candidates.iter().filter(|(_, piece)| Some(*piece) != but).copied();

@@ -8,12 +8,12 @@
 //! * addresses of all stitched ranges: five times the capacity.
 //!
 //! From three quarters of either bound on, unused ranges are retired, least recently used first. Ranges in
-//! use cannot be retired. Once all ranges together take more than a thirtieth of either bound, a request gets
-//! a range only if it uses half of its bytes and three quarters of its pieces.
+//! use cannot be retired. Once all ranges together take more than a thirtieth of either bound, a range must
+//! be used well: a request needs at least half of its bytes and three quarters of its pieces.
 //!
-//! A piece is part of at most two live stitched blocks, with its front and with its back. So, apart from that
-//! thirtieth, ranges in use have at most eight thirds as many pieces as there are, and addresses of at most
-//! four times the capacity: one more range always fits.
+//! A piece is part of at most two live stitched blocks, with its front and with its back. So ranges in use
+//! have at most eight thirds as many pieces as there are, and addresses of at most four times the capacity.
+//! Together with that thirtieth, one more range always fits.
 
 use super::cover::Extent;
 use super::{Backing, note_parts};
