@@ -91,8 +91,7 @@ impl<B: Backend> ArenaBuffer<B> {
         self.region(self.len, stream)
     }
 
-    /// Returns the bytes for reading and writing on `stream`, ordered after the work of all streams that used
-    /// them. Else as [`on`](Self::on).
+    /// As [`on`](Self::on) for reading and writing, ordered after all streams that used the bytes.
     ///
     /// # Errors
     /// As [`on`](Self::on).
@@ -100,8 +99,8 @@ impl<B: Backend> ArenaBuffer<B> {
         self.region_mut(self.len, stream)
     }
 
-    /// Returns the current offset in the block's [memory](Self::memory), bytes. Without a region the block
-    /// can move at any time.
+    /// Returns the current offset in the block's [memory](Self::memory), bytes. Without a region it may
+    /// change.
     ///
     /// # Errors
     /// [`Error::Arena`] after a reset or resize of the arena.
@@ -136,8 +135,7 @@ impl<B: Backend> ArenaBuffer<B> {
 
     /// Returns the offsets of the block's bytes in the arena's range, in the block's order.
     ///
-    /// A stitched block has several parts, any other block one. The list is empty after a reset or resize of
-    /// the arena.
+    /// A stitched block has several parts, any other block one, and a block after a reset or resize none.
     #[must_use]
     pub fn parts(&self) -> Vec<Range<u64>> {
         if fork::is_child() {
@@ -176,8 +174,7 @@ impl<B: Backend> ArenaBuffer<B> {
         }
     }
 
-    /// Copies `bytes` from the host to the block's start, in order on `stream`. `bytes` may be reused at
-    /// once.
+    /// Copies `bytes` to the block's start, in order on `stream`. `bytes` may be reused at once.
     ///
     /// # Errors
     /// [`Error::Backend`] if `bytes` is longer than the buffer or the device fails; else as [`on`](Self::on).
@@ -187,8 +184,7 @@ impl<B: Backend> ArenaBuffer<B> {
         Ok(device.upload(stream, bytes, region)?)
     }
 
-    /// Copies the block's start to `bytes` on the host, in order on `stream`, and blocks until that is
-    /// complete.
+    /// Copies the block's start to `bytes` on the host, in order on `stream`, and blocks until then.
     ///
     /// # Errors
     /// As [`write`](Self::write), and failures of earlier work on the stream.
@@ -228,8 +224,7 @@ impl<B: Backend> ArenaBuffer<B> {
         Ok(self.arena.device.flush(stream)?)
     }
 
-    /// As [`used_on`](Self::used_on), for work that goes through the device. Returns the capture to which the
-    /// order is limited, if any.
+    /// As [`used_on`](Self::used_on), through the device. Returns the capture to which the order is limited.
     pub(crate) fn lend(&self, stream: &B::Stream) -> Result<Option<CaptureId>, Error> {
         self.hold(stream, After::Contents, LiveBlock::before_read, LiveBlock::read_by)
             .map(|(.., capture)| capture)

@@ -142,8 +142,7 @@ impl<B: Backend> ArenaBuilder<B> {
         self
     }
 
-    /// Counts a growing arena's physical memory against `allowance`, in addition to its own
-    /// [`limit`](Self::limit).
+    /// Counts physical memory against `allowance`, as well as against the [`limit`](Self::limit).
     pub fn within(mut self, allowance: &Arc<Allowance>) -> Self {
         self.allowance = Some(Arc::clone(allowance));
         self

@@ -1,12 +1,11 @@
 //! Reuses one buffer object for successive blocks. Serves the misses of a pool that need only bookkeeping.
 //!
-//! A pool calls these functions under its own lock. They make no device call, never block, and never drop
-//! the last handle of a stream or a range. Where that is impossible they do nothing, and the caller takes
-//! the general path.
+//! A pool calls these functions under its own lock. They make no device call, never block, and never drop the
+//! last handle of a stream or a range. If that is impossible they do nothing; the general path follows.
 //!
 //! Most programs next request the size that they freed last. The engine's free is therefore deferred until
-//! the next lookup ([`LockedState`](super::state::LockedState)) or request, and omitted if that request gets
-//! the same block.
+//! the next lookup ([`LockedState`](super::state::LockedState)) or request, and omitted if that gets the
+//! block.
 
 use super::ArenaBuffer;
 use super::hazards::ranges::Streams;
@@ -27,8 +26,7 @@ pub(crate) struct Refill<S> {
 }
 
 impl<B: Backend> ArenaBuffer<B> {
-    /// Allocates a block for an emptied buffer, for a `stream` of the arena's device, unless that needs a
-    /// wait.
+    /// Allocates a block for an emptied buffer, unless `stream`, of the arena's device, would have to wait.
     #[inline(always)]
     pub(crate) fn refill(&mut self, bytes: u64, stream: &B::Stream) -> Option<Refill<B::Stream>> {
         if !self.is_emptied {
@@ -77,8 +75,7 @@ impl<B: Backend> ArenaBuffer<B> {
         let Some(freed) = PutOff::new(self.block, size, user.id()) else { return false };
         self.stream = slots.take_sole(self.block);
         state.put_off(freed);
-        // Not the last handle while the lock is held: the block was live in this range, so the state has
-        // another.
+        // Not the last handle while the lock is held: the block was live in this range, so the state has one.
         drop(state.keep_handle_of_emptied(&mut self.range));
         drop(state);
         self.becomes_empty();
@@ -128,8 +125,7 @@ impl<B: Backend> State<B> {
         if self.backing.is_none() { self.keep_handle(handle.take()) } else { None }
     }
 
-    /// Returns the block that was freed last, if a request of `size` bytes gets it again. The block is then
-    /// live, without a slot.
+    /// Returns the block that was freed last, live but without a slot, if a request of `size` gets it again.
     #[inline(always)]
     fn take_again(&mut self, size: u64, stream: &B::Stream) -> Option<BlockId> {
         let last = self.put_off.as_ref()?;
@@ -137,8 +133,7 @@ impl<B: Backend> State<B> {
             return None;
         }
         let block = last.block;
-        // A request to the engine's earlier state would get the same place, and no hole fits better than an
-        // exact one.
+        // The engine's earlier state would yield the same place, and no hole fits better than an exact one.
         if self.placed_last != block.index() && !self.engine.is_between_live(block) {
             return None;
         }

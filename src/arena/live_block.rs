@@ -150,8 +150,7 @@ impl<S: Stream> LiveBlock<S> {
     }
 
     pub(super) fn is_held(&self) -> bool {
-        // Acquire: pairs with the release of a dropped hold, so that work enqueued under it precedes any move
-        // of the block.
+        // Acquire: pairs with the release of a dropped hold. Work enqueued under it thus precedes any move.
         self.holds.as_ref().is_some_and(|holds| holds.load(Ordering::Acquire) > 0)
     }
 }

@@ -1,7 +1,6 @@
 //! Arenas: a reserved range of memory, sub-allocated in blocks.
 //!
-//! [`DeviceArena`] sub-allocates a device's memory, with streams and data. [`Arena`] manages numbers alone
-//! ([`engine`]).
+//! [`DeviceArena`] manages a device's memory, with streams and data; [`Arena`], numbers alone ([`engine`]).
 //!
 //! * `builder`, `buffer`, `stats`: configuration, an allocated block (`resize` changes its size), statistics;
 //!   `reserved`: bytes reserved on the device, and their peaks;
@@ -159,9 +158,8 @@ impl<B: Backend> DeviceArena<B> {
     /// Allocates a block of `bytes` bytes (at least 1) in the dynamic zone, for work on `stream`.
     ///
     /// In a [growing](ArenaBuilder::growing) arena, a request for which memory, addresses or mappings are
-    /// exhausted may block on the host before it fails. It then waits for pending work on the memory to
-    /// release, and for other devices of the process. It holds no lock meanwhile. Other requests never wait
-    /// for the device.
+    /// exhausted may block on the host before it fails: for pending work on memory to release, and for other
+    /// devices of the process. It holds no lock meanwhile. Other requests never wait for the device.
     ///
     /// # Errors
     /// [`Error::Arena`] if no hole is large enough ([`is_out_of_memory`](Error::is_out_of_memory)) or the

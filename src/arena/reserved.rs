@@ -1,5 +1,4 @@
-//! Bytes that an arena reserved on the device, and their peak since the last query of each pool over the
-//! arena.
+//! Bytes that an arena reserved on the device, and their peaks, one for each pool over the arena.
 
 use super::DeviceArena;
 use super::state::State;
@@ -72,8 +71,8 @@ impl<B: Backend> State<B> {
 impl<B: Backend> DeviceArena<B> {
     /// Bytes reserved on the device.
     ///
-    /// In a growing arena these are its physical memory, else its range and [earlier](Self::resize) ranges
-    /// that buffers keep alive.
+    /// In a growing arena these are its physical memory, else its range and earlier ones that buffers keep
+    /// alive.
     #[must_use]
     pub fn reserved_bytes(&self) -> u64 {
         if fork::is_child() { 0 } else { self.core.state.lock_with_deferred().reserved_bytes() }

@@ -23,8 +23,7 @@ impl Resets {
         self.0.lock().push(Arc::new(told));
     }
 
-    /// Calls all callbacks after the blocks are forgotten. Requires that no lock is held, because destructors
-    /// run.
+    /// Calls all callbacks after a reset. Requires that no lock is held, because destructors run.
     pub(super) fn notify(&self) {
         let all: Vec<Told> = self.0.lock().clone();
         let gone: Vec<Told> = all.into_iter().filter(|told| !told()).collect();
@@ -88,8 +87,7 @@ impl<B: Backend> DeviceArena<B> {
     /// changes.
     ///
     /// # Errors
-    /// [`Error::Backend`] if the device has too little memory for both ranges; [`Error::Arena`] for an
-    /// invalid size.
+    /// [`Error::Backend`] if the device has too little memory for both; [`Error::Arena`] for an invalid size.
     pub fn resize(&self, bytes: u64) -> Result<(), Error> {
         fork::check()?;
         if self.is_growing() {
@@ -98,8 +96,7 @@ impl<B: Backend> DeviceArena<B> {
         let quiet = self.core.changing.lock();
         let (capacity, stable, alignment) =
             (self.capacity(), self.capacity_of(Zone::Stable), self.alignment());
-        // The product is a share of the new size, so the quotient fits; u128 keeps the intermediate value
-        // exact.
+        // The quotient is a share of the new size, so it fits; u128 keeps the product exact.
         let stable = (u128::from(stable) * u128::from(bytes) / u128::from(capacity.max(1))) as u64;
         let layout =
             ArenaLayout::new(bytes).alignment(alignment).stable_bytes(stable / alignment * alignment);

@@ -11,8 +11,7 @@ use vrampool_backend::{Backend, Hold, Stream};
 impl<B: Backend> ArenaBuffer<B> {
     /// Changes the length to `bytes` for use on `stream`, and keeps the contents as far as they fit.
     ///
-    /// The block is resized in place if there is room, else replaced by a new block. A failure changes
-    /// nothing.
+    /// The block is resized in place if there is room, else replaced. A failure changes nothing.
     ///
     /// # Errors
     /// As [`DeviceArena::allocate`](super::DeviceArena::allocate).

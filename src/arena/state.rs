@@ -35,8 +35,7 @@ pub(super) struct State<B: Backend> {
     /// Only in an arena of fixed size.
     pub(super) former_ranges: FormerRanges<B::Memory>,
     pub(super) reserved_peaks: ReservedPeaks,
-    /// Whether a request prefers memory that needs no wait even if no stream has a point: in a range of fixed
-    /// size.
+    /// Whether a request prefers memory without a wait even without points: in a range of fixed size.
     pub(super) prefers_settled: bool,
     pub(super) sleep: Sleep<B>,
     /// Bytes of a compaction's staging blocks.
@@ -67,8 +66,7 @@ impl PutOff {
     }
 }
 
-/// The state behind its lock. Locking it informs the engine of the last free, and by default frees deferred
-/// blocks.
+/// The state behind its lock. Locking informs the engine of the last free, and mostly frees deferred blocks.
 #[derive(Debug)]
 pub(super) struct LockedState<B: Backend>(Mutex<State<B>>);
 
@@ -83,8 +81,7 @@ impl<B: Backend> LockedState<B> {
         state
     }
 
-    /// Locks without freeing deferred blocks: for operations that do not need all free memory, or free it
-    /// themselves.
+    /// Locks without freeing deferred blocks, for operations that do not need all free memory.
     pub(super) fn lock_with_deferred(&self) -> MutexGuard<'_, State<B>> {
         let mut state = self.0.lock();
         state.tell_engine();
@@ -224,8 +221,8 @@ impl<B: Backend> State<B> {
         }
     }
 
-    /// Returns a new block's offset and size, and the streams that `stream` must wait for, if any. Its slot
-    /// is not yet created.
+    /// Returns a new block's offset and size, and the streams to wait for, if any. Its slot does not exist
+    /// yet.
     // Not in a struct with the block's name: that would be stored in parts and read as one. A processor waits
     // until such stores have reached the cache.
     #[inline(always)]
@@ -355,8 +352,7 @@ impl<B: Backend> State<B> {
         self.handles.pop().unwrap_or_else(|| Arc::clone(&self.range))
     }
 
-    /// Keeps a handle if it is of the current range and there is room. Otherwise returns it, to be dropped
-    /// without the lock.
+    /// Keeps a handle of the current range if there is room, else returns it, to be dropped without the lock.
     #[inline]
     pub(super) fn keep_handle(&mut self, handle: Option<Arc<B::Memory>>) -> Option<Arc<B::Memory>> {
         let is_kept = self.handles.len() < HANDLES

@@ -1,5 +1,4 @@
-//! Sizes and counts of an arena on a device. In a forked child all are zero or empty, because the lock may be
-//! held forever there.
+//! Statistics of an arena on a device; zero or empty in a forked child, where the lock may be held forever.
 
 use super::DeviceArena;
 use super::mapping::pages::Backing;
@@ -89,8 +88,7 @@ impl<B: Backend> DeviceArena<B> {
         self.whole().map_or(0, |state| state.engine.largest_free_block(zone))
     }
 
-    /// External fragmentation of a zone, 0 to 1: the share of its free bytes outside of the largest free
-    /// block.
+    /// External fragmentation of a zone, 0 to 1: the share of its free bytes outside of the largest block.
     #[must_use]
     pub fn fragmentation(&self, zone: Zone) -> f64 {
         self.whole().map_or(0.0, |state| state.engine.fragmentation(zone))
@@ -132,8 +130,7 @@ impl<B: Backend> DeviceArena<B> {
         self.locked().map_or(0, |state| state.backing.as_ref().map_or(0, Backing::mappings))
     }
 
-    /// Stitched ranges of a growing arena: those in use, those kept for further requests, and those being
-    /// retired.
+    /// Stitched ranges of a growing arena: those in use, those kept for reuse, and those being retired.
     #[must_use]
     pub fn stitched_ranges(&self) -> u64 {
         self.locked().map_or(0, |state| state.backing.as_ref().map_or(0, Backing::stitched_ranges))
@@ -158,8 +155,7 @@ impl<B: Backend> DeviceArena<B> {
         self.whole().map_or_else(Vec::new, |state| state.engine.blocks().collect())
     }
 
-    /// Offsets of the range that have memory, in order. In a growing arena these are the mapped parts (none
-    /// while asleep).
+    /// Offsets of the range that have memory, in order: in a growing arena the mapped parts.
     #[must_use]
     pub fn mapped(&self) -> Vec<Range<u64>> {
         let mut runs: Vec<Range<u64>> = Vec::new();
@@ -178,8 +174,7 @@ impl<B: Backend> DeviceArena<B> {
         runs
     }
 
-    /// Locks the state with all deferred blocks freed, for statistics of free memory. `None` in a forked
-    /// child.
+    /// Locks the state with all deferred blocks freed, for free memory. `None` in a forked child.
     fn whole(&self) -> Option<MutexGuard<'_, State<B>>> {
         (!fork::is_child()).then(|| self.core.state.lock())
     }

@@ -6,8 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use vrampool_backend::{Backend, Capabilities, Region, RegionMut};
 
-/// Pieces below this size are staged if possible, bytes: a copy for each would cost more than the extra
-/// bytes.
+/// Smaller pieces are staged if possible, bytes: a copy for each would cost more than the extra bytes.
 const SMALLEST_PIECE: u64 = 64 << 10;
 
 /// Staging sizes to try, bytes.

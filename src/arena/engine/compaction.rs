@@ -1,10 +1,9 @@
-//! Pins, and moves that close the holes of the dynamic zone. The arena plans and keeps accounts; the owner of
-//! the memory copies.
+//! Pins, and moves that close holes of the dynamic zone. The arena plans, the owner of the memory copies.
 //!
 //! A move slides a block over the hole in front of it. Beginning it withholds the hole, so that the
 //! destination is not allocated. Committing it moves the block and withholds the bytes that it left, because
-//! a copy may still read them. [`Arena::release_vacated`] frees those. At each point each block is valid at
-//! one offset.
+//! a copy may still read them. [`Arena::release_vacated`] frees those. Each block always has one valid
+//! offset.
 //!
 //! ```text
 //!           ┌────────┬───────┬─────────┬──────┐
@@ -129,8 +128,7 @@ impl Arena {
         Ok(())
     }
 
-    /// Returns the moves that close holes of the dynamic zone from the front, up to `budget_bytes` bytes in
-    /// all.
+    /// Returns the moves that close holes of the dynamic zone from the front, up to `budget_bytes` in all.
     ///
     /// The plan omits pinned blocks, blocks already in place, and blocks larger than the budget. Repeated
     /// passes pack the zone except for those. It takes a step for each block up to the last that moves.
@@ -148,9 +146,9 @@ impl Arena {
 
     /// Begins to move a block over the hole in front of it, and withholds that hole.
     ///
-    /// Returns `None` if there is no hole, or none that the block's alignment allows. The block stays live at
-    /// its offset until [`commit_move`](Self::commit_move) or [`cancel_move`](Self::cancel_move). Several
-    /// moves may be in progress.
+    /// Returns `None` without a hole that the block's alignment allows. The block stays live at its offset
+    /// until [`commit_move`](Self::commit_move) or [`cancel_move`](Self::cancel_move). Moves may be
+    /// concurrent.
     ///
     /// # Errors
     /// [`ArenaError::Pinned`], [`ArenaError::Stable`], [`ArenaError::Moving`], [`ArenaError::StaleBlock`],
@@ -214,8 +212,7 @@ impl Arena {
     /// Moves a block to its destination. The bytes that it left stay withheld until
     /// [`release_vacated`](Self::release_vacated).
     ///
-    /// This may be called as soon as the copy is queued, if later uses and the free of the block wait for the
-    /// copy.
+    /// It may be called as soon as the copy is queued, if later uses and the free of the block wait for it.
     ///
     /// # Errors
     /// [`ArenaError::NotMoving`], [`ArenaError::StaleBlock`], [`ArenaError::ForeignBlock`].
@@ -238,8 +235,7 @@ impl Arena {
 
     /// Leaves a block in place and frees the hole. No copy of this move may be running.
     ///
-    /// Bytes of the hole that an earlier move left, and [`release_vacated`](Self::release_vacated) has not
-    /// freed, stay withheld.
+    /// Bytes of an earlier move that [`release_vacated`](Self::release_vacated) has not freed stay withheld.
     ///
     /// # Errors
     /// As [`commit_move`](Self::commit_move).
@@ -261,8 +257,7 @@ impl Arena {
 
     /// Frees the bytes left by committed moves, and blocks that were freed while moving.
     ///
-    /// Call it when all copies of committed moves are complete. Takes a step for each block up to the last
-    /// withheld one.
+    /// Call it when all copies of committed moves are complete. Takes a step for each block up to the last.
     pub fn release_vacated(&mut self) {
         let ring = end_of(Zone::Dynamic);
         let mut index = self.table[ring].after;

@@ -78,8 +78,8 @@ impl Arena {
         self.space(zone).free.largest(&self.table)
     }
 
-    /// External fragmentation of a zone, 0 to 1: the share of its free bytes outside of the largest free
-    /// block. 0 if no bytes are free.
+    /// External fragmentation of a zone, 0 to 1: the share of its free bytes outside of the largest block. 0
+    /// if no bytes are free.
     #[must_use]
     pub fn fragmentation(&self, zone: Zone) -> f64 {
         match self.available(zone) {
@@ -100,8 +100,7 @@ impl Arena {
         self.space(zone).free.count
     }
 
-    /// The end of the last block that is not free, bytes: the smallest possible capacity now. 0 if there is
-    /// none.
+    /// The end of the last block that is not free, bytes: the smallest possible capacity now. 0 if none.
     #[must_use]
     pub fn highest_end(&self) -> u64 {
         let end = |zone| {
@@ -129,15 +128,13 @@ impl Arena {
 
     /// Bytes of host memory for the arena's records, with reserves.
     ///
-    /// That is 40 bytes for each block at the peak number of blocks, live and free, a sixth in reserve, and
-    /// 227 KiB for each zone.
+    /// That is 40 bytes for each block at the peak number of blocks, a sixth more, and 227 KiB for each zone.
     #[must_use]
     pub fn host_memory(&self) -> usize {
         size_of::<Self>() + self.table.memory() + self.stable.free.memory() + self.dynamic.free.memory()
     }
 
-    /// The offset of a block from the arena's start, bytes. Compaction may change it while the block is not
-    /// pinned.
+    /// The offset of a block from the arena's start, bytes. Compaction may change it, unless it is pinned.
     ///
     /// # Errors
     /// [`ArenaError::StaleBlock`], [`ArenaError::ForeignBlock`].

@@ -5,8 +5,7 @@
 //! it is the smallest sufficient one. It moves to its bin when another block replaces it, or when it does not
 //! serve a request. Programs that free in another order therefore have no overhead.
 //!
-//! The tail is the block at the zone's end. It serves only requests that no other block can serve, so a zone
-//! grows only then.
+//! The tail is the block at the zone's end. It serves only requests that no other block can serve.
 
 use super::holes::Holes;
 use super::record::{ASIDE, NONE, Record};
@@ -14,8 +13,7 @@ use super::table::{Table, end_of};
 use super::zone::Zone;
 use std::mem;
 
-/// Blocks that may not fit to be tried for an alignment above the arena's, before a block that must fit is
-/// taken.
+/// Blocks that may not fit an alignment above the arena's, to try before a block that must fit.
 const PROBES: u32 = 16;
 
 #[derive(Debug)]
@@ -45,8 +43,7 @@ pub(super) struct AtLeast<'a> {
 
 #[derive(Clone, Copy)]
 enum Next {
-    /// The first block of the smallest size from this size up. Searched on demand, because an earlier block
-    /// mostly serves.
+    /// The first block of the smallest size from this size up, on demand: an earlier block mostly serves.
     From(u64),
     /// This block, or `NONE`.
     Is(u32),
@@ -187,8 +184,7 @@ impl FreeBlocks {
     }
 
     /// Returns a block that holds `bytes` at a multiple of `alignment`, and that offset. The order is: a few
-    /// blocks from the smallest sufficient one; a block that is large enough at any offset; the tail; all
-    /// blocks that might fit.
+    /// blocks from the smallest up; a block large enough at any offset; the tail; all blocks that might fit.
     pub(super) fn aligned(
         &mut self,
         table: &mut Table,

@@ -1,9 +1,7 @@
-//! The free blocks in the bins, by size. Finds the smallest sufficient one, exactly, in a bounded number of
-//! steps.
+//! The free blocks in the bins, by size. Finds the smallest sufficient one in a bounded number of steps.
 //!
 //! Bitmaps find the bin ([`bins`](super::bins)), and a trie finds the block in it ([`trie`](super::trie)).
-//! Sizes that a search found absent are remembered until one of them is added, so that the search is not
-//! repeated.
+//! Sizes that a search found absent are remembered until one is added, and not searched for again.
 
 use super::bins::{BINS, Occupied, ROW, Scale};
 use super::record::{NONE, Record};
@@ -25,8 +23,7 @@ pub(super) struct Holes {
 }
 
 impl Holes {
-    /// For sizes that are multiples of the alignment, given as a power of two. With `any` unset, for a zone
-    /// without blocks.
+    /// For sizes that are multiples of the alignment, a power of two; without `any`, for an empty zone.
     pub(super) fn new(any: bool, shift: u32) -> Self {
         let roots = Vec::with_capacity(if any { BINS } else { 0 });
         Self {
@@ -63,8 +60,7 @@ impl Holes {
         self.roots.resize((bin + 1).next_multiple_of(ROW), NONE);
     }
 
-    /// Whether `bytes <= size`, and every block in the bins of at least `bytes` is known to be at least
-    /// `size`.
+    /// Whether `bytes <= size`, and the bins are known to hold no block with a size in `bytes..size`.
     #[inline]
     pub(super) fn none_between(&self, bytes: u64, size: u64) -> bool {
         // One comparison: with random sizes, each of three would often be mispredicted.
@@ -158,8 +154,7 @@ impl Holes {
         let root = self.roots[bin];
         let head = &mut table[root];
         let others = (head.bytes != bytes) | (head.children != [NONE; 2]);
-        // The minimum is 0 if either is. One branch, because the presence of a root would often be
-        // mispredicted.
+        // The minimum is 0 if either is. One branch: the presence of a root would often be mispredicted.
         if root.min(u32::from(others)) != 0 {
             return hang_below(table, index, root, untold);
         }
@@ -184,8 +179,7 @@ impl Holes {
         if !leaves_freely(record) {
             return self.remove_from_others(table, index);
         }
-        // The same steps for a root and a twin, the last or not: with random sizes, branches would often be
-        // mispredicted.
+        // The same steps for a root and a twin, the last or not: branches are often mispredicted.
         let Record { bytes, back, twin, .. } = *record;
         table[back & !TWIN].twin = twin;
         table[twin].back = back;

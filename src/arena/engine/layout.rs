@@ -21,8 +21,7 @@ pub struct ArenaLayout {
 }
 
 impl ArenaLayout {
-    /// Returns a layout of `capacity` bytes, rounded down to the alignment, all dynamic. 0 is valid, because
-    /// an arena can grow.
+    /// Returns a dynamic layout of `capacity` bytes, rounded down to the alignment. 0 is valid.
     pub fn new(capacity: u64) -> Self {
         Self { capacity, stable_bytes: 0, alignment: 256 }
     }
@@ -33,8 +32,7 @@ impl ArenaLayout {
         self
     }
 
-    /// Sets the unit of sizes and offsets, bytes; a power of two. Default: 256, the alignment that CUDA
-    /// guarantees.
+    /// Sets the unit of sizes and offsets, bytes; a power of two. Default: 256, CUDA's guaranteed alignment.
     pub fn alignment(mut self, bytes: u64) -> Self {
         self.alignment = bytes;
         self

@@ -51,8 +51,7 @@ impl Arena {
         Ok(arena)
     }
 
-    /// Creates an arena of two empty zones that [grow](Self::set_end) separately: the stable zone from 0, the
-    /// dynamic zone from `start`.
+    /// Creates two empty zones that [grow](Self::set_end) separately: stable from 0, dynamic from `start`.
     pub(crate) fn divided(alignment: u64, start: u64) -> Result<Self, ArenaError> {
         let mut arena = Self::new(ArenaLayout::new(0).alignment(alignment))?;
         let shift = arena.shift;
@@ -73,8 +72,7 @@ impl Arena {
         self.allocate_aligned(bytes, 1, zone)
     }
 
-    /// Allocates `bytes`, rounded up to the arena's alignment, at an offset that is a multiple of
-    /// `alignment`.
+    /// Allocates `bytes`, rounded up to the arena's alignment, at a multiple of `alignment`.
     ///
     /// The offset is also a multiple of the arena's alignment. Skipped bytes stay free. An alignment of at
     /// most the arena's takes a bounded number of steps and the smallest sufficient hole. With a larger
@@ -190,8 +188,7 @@ impl Arena {
         }
     }
 
-    /// Frees a block, and merges it with free neighbours. A block that is being moved is freed when its move
-    /// ends.
+    /// Frees a block, and merges it with free neighbours. A moving block is freed at its move's end.
     ///
     /// # Errors
     /// [`ArenaError::StaleBlock`] if the block was already freed, [`ArenaError::ForeignBlock`] if it is

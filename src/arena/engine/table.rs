@@ -89,8 +89,7 @@ impl Table {
         Ok(())
     }
 
-    /// Takes a slot for `offset` and `bytes`, linked before `after`; not yet a block. Requires a
-    /// [reserved](Self::reserve) slot.
+    /// Takes a [reserved](Self::reserve) slot for `offset` and `bytes`, linked before `after`; no block yet.
     #[inline]
     pub(super) fn take(&mut self, offset: u64, bytes: u64, after: u32) -> u32 {
         let index = self.vacant;

@@ -75,8 +75,7 @@ pub(super) fn take_leaf(table: &mut Table, index: u32) -> u32 {
 #[inline]
 pub(super) fn smallest_of_bin(table: &Table, root: u32, bytes: u64, untold: u32) -> u32 {
     let (mut index, mut best, mut best_bytes) = (root, NONE, u64::MAX);
-    // The last subtree to the right of the path: all its sizes are larger, but smaller than those to the
-    // right above.
+    // The last subtree to the right of the path: all its sizes are larger, but smaller than those above.
     let mut larger = NONE;
     let mut path = bytes.rotate_right(untold);
     while index != NONE {

@@ -13,13 +13,11 @@ use smallvec::SmallVec;
 use std::sync::Arc;
 use vrampool_backend::{Backend, Stream, StreamId};
 
-/// How often a place is searched for. A place becomes useless only if a stream's capture begins after the
-/// search.
+/// Most searches for a place: one becomes useless only if a stream's capture begins after the search.
 const ATTEMPTS: u32 = 3;
 
 impl<B: Backend> ArenaCore<B> {
-    /// Returns the block that served a request, or, if a capture forbids it, other memory of that zone or the
-    /// dynamic one.
+    /// Returns the served block, or, if a capture forbids it, other memory of that zone or the dynamic one.
     ///
     /// # Errors
     /// The original error if there is no other memory.
@@ -108,8 +106,8 @@ struct Clear {
 }
 
 impl<B: Backend> State<B> {
-    /// Takes mapped memory that is [clear](Clear) of refused streams: the smallest sufficient part of a hole,
-    /// else a stitched range.
+    /// Takes mapped memory [clear](Clear) of refused streams: the smallest hole's part, else a stitched
+    /// range.
     pub(in crate::arena) fn take_clear(
         &mut self,
         zone: Zone,

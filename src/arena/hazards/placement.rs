@@ -157,8 +157,7 @@ impl<B: Backend> State<B> {
         if is_settled { self.take_mapped(bytes, alignment, stock) } else { Ok(None) }
     }
 
-    /// Plans the memory for a request that [prefers](ArenaCore::rather_grows) new memory, and its place
-    /// there.
+    /// Plans the memory for a request that [prefers](ArenaCore::rather_grows) new memory, and its place.
     pub(in crate::arena) fn plan_without_wait(
         &mut self,
         bytes: u64,
@@ -311,8 +310,7 @@ impl<B: Backend> State<B> {
     }
 
     /// Returns the parts of a range, each with the era of the point that a stream must wait for; `None` if it
-    /// need not wait. A stream without a point, including a captured one if that can be waited for, counts as
-    /// [`NOW`].
+    /// need not wait. A stream without a point, including a captured one, counts as [`NOW`].
     fn lateness(
         &self,
         range: &Range<u64>,

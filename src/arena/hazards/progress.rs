@@ -1,5 +1,4 @@
-//! Polls the [points](super::timeline) of streams. Requests that find no memory without a wait trigger the
-//! poll.
+//! Polls the [points](super::timeline) of streams when a request finds no memory without a wait.
 
 use super::timeline::{OF_A_STREAM, Passed, StreamPoint};
 use crate::arena::state::{State, ToRecord};

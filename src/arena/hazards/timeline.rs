@@ -6,8 +6,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use vrampool_backend::{Backend, StreamId};
 
-/// Points kept for each stream, and streams kept. A stream without a point is waited for as of the time of
-/// the wait.
+/// Points kept for each stream, and streams kept. Others are waited for as of the time of the wait.
 pub(in crate::arena) const OF_A_STREAM: usize = 64;
 const STREAMS: usize = 16;
 
@@ -132,8 +131,7 @@ impl<B: Backend> Timeline<B> {
         self.tracks.iter().filter_map(asked).collect()
     }
 
-    /// Records that a stream has not reached its polled point. Returns its earliest point if that was the
-    /// latest one.
+    /// Records that a stream has not reached `era`. Returns its earliest point if that was the latest one.
     pub(in crate::arena) fn instead(&mut self, stream: StreamId, era: u64) -> Option<StreamPoint<B>> {
         let track = self.tracks.iter_mut().find(|track| track.stream == stream && track.may_be_done)?;
         track.may_be_done = false;

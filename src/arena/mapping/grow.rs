@@ -1,5 +1,4 @@
-//! Growth of an arena: serves a request from mapped memory, or maps more. The slow path of a request is in
-//! `attempt`.
+//! Serves a request from mapped memory, or maps more. The slow path of a request is in `attempt`.
 
 use super::make::Made;
 use super::pages::{Extent, Growth, Stock, Unkept, runs};
@@ -12,8 +11,7 @@ use crate::streams::order::Need;
 use std::sync::Arc;
 use vrampool_backend::{Backend, Physical};
 
-/// How often a pool is asked for idle memory before more is mapped: once for all of it, and once for its
-/// thread's.
+/// Requests to a pool for idle memory before more is mapped: for all of it, and for its thread's.
 const RECLAIMS: u32 = 2;
 
 impl<B: Backend> ArenaCore<B> {
@@ -135,8 +133,7 @@ impl<B: Backend> State<B> {
         held.iter().flatten().for_each(|&block| self.engine.put_back(block));
     }
 
-    /// Adds new memory to the arena. Returns the block of a stitched range, if one was made. Requires
-    /// reserved records.
+    /// Adds new memory and returns the block of a stitched range, if one was made. Requires reserved records.
     pub(in crate::arena) fn commit(
         &mut self,
         growth: Growth,

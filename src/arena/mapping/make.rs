@@ -101,8 +101,7 @@ impl<B: Backend> ArenaCore<B> {
         }
     }
 
-    /// Unmaps the first pieces of a growth again. Returns the pieces that remain mapped because the device
-    /// refuses.
+    /// Unmaps the first pieces of a growth again. Returns those that stay mapped because the device refuses.
     pub(in crate::arena) fn unmake(
         &self,
         growth: &Growth,

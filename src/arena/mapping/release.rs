@@ -10,8 +10,7 @@ use crate::error::Error;
 use std::sync::Arc;
 use vrampool_backend::{Backend, BackendError, Stream, StreamId, fork};
 
-/// The waits of a release before it took a lock: for other devices, streams up to an era, and ranges unused
-/// since.
+/// Waits of a release before it took a lock: for other devices, streams up to an era, and unused ranges.
 #[derive(Debug, Default)]
 pub(in crate::arena) struct Waited {
     users: Vec<StreamId>,
@@ -65,8 +64,7 @@ struct Range<B: Backend> {
 }
 
 impl<B: Backend> DeviceArena<B> {
-    /// Releases free memory of a [growing](crate::arena::ArenaBuilder::growing) arena to the device, by whole
-    /// pieces.
+    /// Releases free memory of a [growing](crate::arena::ArenaBuilder::growing) arena to the device.
     ///
     /// Stops when at most `spare_bytes` above the live bytes are mapped, or no piece is entirely free.
     /// Returns the released bytes; 0 for an arena that does not grow.
@@ -129,9 +127,8 @@ impl<B: Backend> ArenaCore<B> {
         self.release_settled(parts, spare_bytes, &waited)
     }
 
-    /// Waits on the host for the work that used memory to be released, and for all work of other devices that
-    /// may use it. Memory that a captured stream used stays, because its work runs whenever the graph is
-    /// launched.
+    /// Waits on the host for the work on memory to be released, and for other devices that may use it. Memory
+    /// that a captured stream used stays, because its work runs whenever the graph is launched.
     fn wait_for_free(&self, parts: &[Zone], spare_bytes: u64) -> Result<Waited, BackendError> {
         let mut state = self.state.lock();
         let era = state.unsettled.begin_era();
@@ -235,8 +232,7 @@ impl<B: Backend> ArenaCore<B> {
         (!leaving.pieces.is_empty() || !leaving.ranges.is_empty()).then_some(leaving)
     }
 
-    /// Unmaps the pieces everywhere, starting with ranges that are released as a whole. Marks unmapped
-    /// pieces.
+    /// Unmaps and marks the pieces everywhere, starting with ranges that are released as a whole.
     fn unmap(&self, leaving: &mut Leaving<B>) -> Result<(), BackendError> {
         let device = self.virtual_memory()?;
         let Leaving { pieces, ranges, range } = leaving;

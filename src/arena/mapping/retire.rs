@@ -46,8 +46,7 @@ pub(in crate::arena) fn no_mappings(requested: u64) -> BackendError {
 }
 
 impl<B: Backend> ArenaCore<B> {
-    /// Retires ranges until the remaining ones take at most three quarters of their bounds. Only for the
-    /// thread that may change the arena.
+    /// Retires ranges down to three quarters of their bounds. Only for the thread that may change the arena.
     pub(in crate::arena) fn retire_surplus(&self) {
         let mut state = self.state.lock_with_deferred();
         let Some(backing) = &mut state.backing else { return };

@@ -38,8 +38,7 @@ impl<B: Backend> ArenaCore<B> {
 }
 
 impl<B: Backend> State<B> {
-    /// As [`take_mapped`](Self::take_mapped). A large block prefers memory without a wait among all free and
-    /// deferred memory.
+    /// As [`take_mapped`](Self::take_mapped). A large block prefers memory without a wait to deferred blocks.
     pub(in crate::arena) fn take(
         &mut self,
         (bytes, alignment): (u64, u64),

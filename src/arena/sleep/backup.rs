@@ -141,8 +141,7 @@ fn pack(live: &[Extent]) -> Vec<Vec<Extent>> {
 }
 
 impl<B: Backend> ArenaCore<B> {
-    /// Copies the contents of live extents, sorted by offset, to the host: all copies in sequence, then one
-    /// wait.
+    /// Copies live extents, sorted by offset, to the host: all copies in sequence, then one wait.
     pub(super) fn back_up(
         &self,
         range: &B::Memory,

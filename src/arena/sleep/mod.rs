@@ -254,8 +254,7 @@ impl<B: Backend> DeviceArena<B> {
 }
 
 impl<B: Backend> ArenaBuffer<B> {
-    /// The location of the contents. Waits for a sleep or a wake in progress. In a forked child they are
-    /// discarded.
+    /// The location of the contents, after any sleep or wake in progress. Discarded in a forked child.
     #[must_use]
     pub fn state(&self) -> BlockState {
         if fork::is_child() {
@@ -325,8 +324,7 @@ impl<B: Backend> State<B> {
         Error::Asleep { requested, live: self.engine.used() }
     }
 
-    /// Forgets the backup of a block that is about to be freed. Returns memory to be dropped without the
-    /// lock.
+    /// Forgets the backup of a block to be freed. Returns memory to be dropped without the lock.
     #[cold]
     pub(super) fn forget_backup(&mut self, block: BlockId) -> Vec<Stored<B>> {
         let Self { engine, slots, sleep: Sleep::Asleep(asleep), .. } = self else { return Vec::new() };

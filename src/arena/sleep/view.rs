@@ -83,8 +83,7 @@ impl<M> View<Arc<M>> {
 }
 
 impl<B: Backend> ArenaCore<B> {
-    /// Unmaps all views, which no work of any device uses any more. After a failure the states record what
-    /// was unmapped.
+    /// Unmaps all views, which no work uses any more. After a failure the states record what was unmapped.
     pub(super) fn unmap_views(&self, views: &mut [Kept<B>]) -> Result<(), BackendError> {
         let device = self.virtual_memory()?;
         for view in views {

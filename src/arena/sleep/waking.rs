@@ -159,8 +159,7 @@ impl<B: Backend> ArenaCore<B> {
         Ok(Some(waking))
     }
 
-    /// Forgets a sleeping arena and all its blocks: it is awake and empty. The caller holds the lock of
-    /// changes.
+    /// Forgets a sleeping arena's blocks: it is awake and empty. The caller holds the lock of changes.
     pub(in crate::arena) fn wake_empty(&self) -> Result<(), Error> {
         let mut state = self.state.lock();
         let Sleep::Asleep(asleep) = std::mem::replace(&mut state.sleep, Sleep::Changing) else {

@@ -135,8 +135,7 @@ impl Arena {
         self.table.reserve_many(u32::try_from(count).map_err(|_| ArenaError::TooManyBlocks)?)
     }
 
-    /// Whether a live block would become a separate hole if it were freed: both neighbours are in use, and
-    /// the zone does not end after it.
+    /// Whether a live block, if freed, would become a separate hole: between used blocks, not at the end.
     #[inline]
     pub(crate) fn is_between_live(&self, live: BlockId) -> bool {
         let Record { before, after, .. } = self.table[live.index()];
@@ -202,16 +201,14 @@ impl Arena {
         index
     }
 
-    /// Returns free blocks of the dynamic zone of at least `bytes`: the `most` smallest, by size, and last
-    /// the free end.
+    /// Returns the `most` smallest free blocks of the dynamic zone of at least `bytes`, then the free end.
     pub(crate) fn fitting_blocks(&self, bytes: u64, most: usize) -> impl Iterator<Item = FreeBlock> {
         let (table, free) = (&self.table, &self.dynamic.free);
         let room = |index: u32| FreeBlock { offset: table[index].offset, bytes: table[index].bytes, index };
         free.at_least(table, bytes, most).map(room)
     }
 
-    /// As [`allocate_at`](Self::allocate_at), without a search if `offset` is still in that
-    /// [block](Self::fitting_blocks).
+    /// As [`allocate_at`](Self::allocate_at), without a search if `offset` is still in that block.
     ///
     /// # Errors
     /// As [`allocate`](Self::allocate).

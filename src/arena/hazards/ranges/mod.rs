@@ -86,16 +86,14 @@ impl<S: Stream> Unsettled<S> {
         }
     }
 
-    /// Creates the state for another range that replaces one. Its eras are all later, so pending results of
-    /// the previous range do not apply.
+    /// Creates the state for another range. Its eras are all later, so pending results do not apply to it.
     pub(crate) fn after(before: &mut Self) -> Self {
         let mut new = Self::new();
         new.era = before.begin_era() + 1;
         new
     }
 
-    /// Whether `range` is recorded as freed by only this stream in this era, so that a free by the only user
-    /// need not record anything.
+    /// Whether `range` is recorded as freed by only this stream in this era: its free then records nothing.
     #[inline]
     pub(crate) fn is_of(&mut self, range: &Range<u64>, stream: &S) -> bool {
         let [first, second] = &self.known;
@@ -158,8 +156,7 @@ impl<S: Stream> Unsettled<S> {
         })
     }
 
-    /// Returns the parts that overlap `range`, in order, and whether `is_such` holds for a user and the
-    /// part's era.
+    /// Returns the parts that overlap `range`, and whether `is_such` holds for a user and the part's era.
     pub(crate) fn parts_with(
         &self,
         range: &Range<u64>,
@@ -256,8 +253,7 @@ impl<S: Stream> Unsettled<S> {
         self.keep_gone(gone);
     }
 
-    /// Keeps one handle of each stream until they are [taken](Self::take_gone). While one is kept, no other
-    /// is the last.
+    /// Keeps one handle of each stream until it is [taken](Self::take_gone), so that no other is the last.
     pub(crate) fn keep_gone(&mut self, streams: Streams<S>) {
         streams.iter().for_each(|stream| add(&mut self.gone, stream));
     }
@@ -301,8 +297,7 @@ impl<S: Stream> Unsettled<S> {
         if self.gone.is_empty() { Streams::new() } else { mem::take(&mut self.gone) }
     }
 
-    /// Caches the part at the start of `range`, if it is the stream's. Returns its era if it contains the
-    /// range.
+    /// Caches the part at the start of `range`, if the stream's. Returns its era if it contains the range.
     #[cold]
     fn becomes_known_as(&mut self, range: &Range<u64>, stream: &S) -> Option<u64> {
         let part = self.parts.at(range.start).filter(|part| part.is_of(stream.id()))?;

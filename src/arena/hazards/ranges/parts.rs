@@ -174,8 +174,7 @@ impl<S: Stream> Parts<S> {
         range
     }
 
-    /// Whether a part up to `end` may touch parts of another chunk than the one where it starts, or there is
-    /// no chunk.
+    /// Whether a part up to `end` may touch another chunk than the one where it starts, or there is no chunk.
     fn is_at_edge(&self, chunk: usize, at: usize, end: u64) -> bool {
         let last = self.chunks.get(chunk).and_then(|parts| parts.last());
         let next = self.chunks.get(chunk + 1).and_then(|parts| parts.first());

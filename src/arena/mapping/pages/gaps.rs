@@ -25,8 +25,7 @@ impl<B: Backend> Backing<B> {
 
     /// Joins adjacent gaps, and removes gaps at the end of a part from the range.
     pub(in crate::arena) fn join_gaps(&mut self, engine: &mut Arena) {
-        // With these reserved, nothing here fails: two gaps that are joined have at least two records between
-        // them.
+        // With these reserved, nothing here fails: joined gaps have at least two records between them.
         if engine.reserve_blocks(2).is_err() {
             return;
         }

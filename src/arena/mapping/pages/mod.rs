@@ -10,8 +10,8 @@
 //! * `stitch`: selects the pieces of a stitched range;
 //! * `whole`: detaches and restores all of it.
 //!
-//! The device is called elsewhere: in `make`, `release`, `retire`, `widen` and the arena's sleep. The arena's
-//! lock protects all of it.
+//! Only `make`, `release`, `retire`, `widen` and the arena's sleep call the device. The arena's lock protects
+//! it.
 //!
 //! # Placement of a request
 //!
@@ -52,8 +52,7 @@ use std::sync::Arc;
 pub(in crate::arena) use stitched_ranges::{Part, Retiring, Stitched, Weight};
 use vrampool_backend::{Backend, Physical};
 
-/// Requests up to a granule divided by this are served in the front part of the range: those that pools keep
-/// idle.
+/// Requests up to a granule divided by this are served in the front part: those that pools keep idle.
 const SMALL: u64 = 2;
 
 /// The first pieces of a growth, mapped but not accessible.

@@ -9,12 +9,10 @@ use vrampool_backend::Backend;
 /// Smaller requests are stitched only at the limit, granules: each piece of a range costs driver calls.
 const STITCHED_FROM: u64 = 1;
 
-/// Mapped bytes may exceed the peak of live bytes by this share, as a power of two, before ranges are
-/// stitched.
+/// Share of the peak of live bytes, as a power of two, that is mapped above it before ranges are stitched.
 const SLACK: u32 = 8;
 
-/// Mapped bytes may exceed the peak of live bytes by this many eighths to spare waits between streams that
-/// share memory.
+/// Eighths of the peak of live bytes that may be mapped above it to spare waits between streams.
 const HEADROOM: u64 = 3;
 
 /// Whole pieces are spared if the limit leaves less than this share of the mapped bytes, as a power of two.
@@ -23,8 +21,7 @@ const SPARING: u32 = 3;
 /// Largest piece as a share of the mapped bytes, as a power of two: few pieces, but small ones.
 const PIECE: u32 = 7;
 
-/// Growth for small requests as a share of the mapped bytes, as a power of two: few calls, little unused
-/// memory.
+/// Growth for small requests as a share of the mapped bytes, as a power of two: few calls, little waste.
 const RESERVE: u32 = 10;
 
 /// Smallest piece as a share of a growth, as a power of two: the first request may be for most of the device.
@@ -199,8 +196,7 @@ impl<B: Backend> Backing<B> {
         [(self.granularity, false), (self.granularity, true), (1, true)]
     }
 
-    /// Whether a request that is not stitched by preference gets more memory of the given part, if no memory
-    /// of it serves.
+    /// Whether a request that is not stitched by preference gets more memory of a part if none serves.
     pub(in crate::arena) fn grows_for(
         &self,
         engine: &Arena,

@@ -79,8 +79,7 @@ impl<B: Backend> Backing<B> {
         }
     }
 
-    /// Returns the oldest stitched range with `bytes` free in a row in the given holes, if it may be used for
-    /// them.
+    /// Returns the oldest stitched range with `bytes` free in a row in the holes, if it may be used for them.
     pub(in crate::arena) fn oldest_around(
         &mut self,
         holes: &Holes,
@@ -104,8 +103,7 @@ impl<B: Backend> Backing<B> {
         room.unwrap_or(FreeBlock::unnamed(extent.start, extent.bytes))
     }
 
-    /// Returns the age of the free end that holds `bytes`, if it does, and the number of older stitched
-    /// ranges.
+    /// Returns the age of the free end, if it holds `bytes`, and the number of older stitched ranges.
     fn older_than_end(&self, engine: &Arena, bytes: u64) -> (Option<u64>, usize) {
         let end = engine.free_end(Zone::Dynamic).saturating_add(bytes);
         let age = self.ends.get(self.ends.partition_point(|&(other, _)| other < end)).map(|&(_, age)| age);

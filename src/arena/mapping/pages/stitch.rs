@@ -75,8 +75,7 @@ pub(in crate::arena) fn fit(pieces: &[Extent], holes: &Holes, bytes: u64, new: &
     None
 }
 
-/// Removes pieces that a fit of `bytes` does not touch: missing bytes are rounded up, so there may be one too
-/// many.
+/// Removes pieces that a fit of `bytes` does not touch: rounding up may add one too many.
 pub(super) fn trim(pieces: Vec<Extent>, mut fit: Fit, bytes: u64) -> (Vec<Extent>, Fit) {
     let (offset, mut end) = (fit.offset, 0);
     let touched = pieces.into_iter().filter(|piece| {
@@ -225,8 +224,7 @@ fn ends(backs: &[(u64, Extent)], fronts: &[(u64, Extent)], bytes: u64) -> (Candi
     let by_back = (back, best(fronts, lacking(back), back.map(|(_, piece)| piece)));
     let front = best(fronts, bytes, None);
     let by_front = (best(backs, lacking(front), front.map(|(_, piece)| piece)), front);
-    // The largest back and front may be of one piece, and then one of them may be better taken from another
-    // piece.
+    // The largest back and front may be of one piece. Another piece may then serve better for one of them.
     if sum(&by_front) > sum(&by_back) { by_front } else { by_back }
 }
 
@@ -321,8 +319,7 @@ mod tests {
             }
         }
 
-        /// If no hole except the free end holds the bytes, a row continues from a free back, and only from
-        /// there.
+        /// If no hole except the free end holds the bytes, a row always continues from a free back.
         #[test]
         fn a_fit_goes_on_from_the_back_of_a_piece(
             ((pieces, free), mut range) in heap().prop_flat_map(|heap| {
@@ -356,8 +353,7 @@ mod tests {
             prop_assert_eq!(ends, twin.filter(|&(_, front, back)| front > 0 || back > 0).collect::<Vec<_>>());
         }
 
-        /// With the missing bytes added, the request always fits, and nothing is missing that whole pieces
-        /// have.
+        /// With the missing bytes added, the request fits, and nothing is missing that whole pieces have.
         #[test]
         fn a_plan_fits_once_what_is_missing_is_made((pieces, free) in heap(), bytes in 1u64..40, is_sparing: bool) {
             let holes_before = holes(&free);

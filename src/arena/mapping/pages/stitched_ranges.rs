@@ -54,8 +54,7 @@ pub(in crate::arena) struct Part {
     pub(in crate::arena) piece: Extent,
 }
 
-/// Stitched ranges that are being retired. They stay mapped until work that may use their addresses is
-/// complete.
+/// Ranges that are being retired, mapped until work that may use their addresses is complete.
 #[derive(Debug)]
 pub(in crate::arena) struct Retiring<B: Backend> {
     pub(in crate::arena) ranges: Vec<Stitched<B>>,
