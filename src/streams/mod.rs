@@ -1,4 +1,4 @@
-//! Order between streams: the streams that use a block (`users`), and the operations that a capture forbids
+//! Order between streams: the streams that use a block (`users`), and operations that a capture forbids
 //! (`order`).
 
 pub(crate) mod order;
