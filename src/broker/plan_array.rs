@@ -21,7 +21,7 @@ impl PlanArray {
         !self.layout.is_cut && self.role != Role::Scratch
     }
 
-    /// Whether it allows one stream only.
+    /// Whether it restricts the plan to one stream.
     pub(crate) fn is_sole(&self) -> bool {
         !self.layout.is_cut && self.role.is_downloaded()
     }

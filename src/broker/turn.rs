@@ -5,8 +5,8 @@ use parking_lot::{Mutex, MutexGuard};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::ThreadId;
 
-/// A lock that is held during callbacks to clients. Taking it again on the thread that holds it is an error,
-/// not a deadlock.
+/// A lock that is held during callbacks to clients. A second lock by the same thread is an error, not a
+/// deadlock.
 #[derive(Debug, Default)]
 pub(crate) struct Turn {
     lock: Mutex<()>,
@@ -21,14 +21,14 @@ pub(crate) struct TurnGuard<'a> {
 }
 
 impl Turn {
-    /// Waits for it.
+    /// Locks, waiting if necessary.
     pub(crate) fn take(&self) -> Result<TurnGuard<'_>, BrokerError> {
         let this = std::thread::current().id();
         if *self.owner.lock() == Some(this) {
             return Err(BrokerError::Reentrant);
         }
         let lock = self.lock.try_lock().unwrap_or_else(|| {
-            // Relaxed: a figure.
+            // Relaxed: a statistic.
             self.waits.fetch_add(1, Ordering::Relaxed);
             self.lock.lock()
         });
