@@ -132,8 +132,7 @@ impl<B: Backend> BrokerBuilder<B> {
     /// Sets limits on pinned blocks for copies: on one block, rounded to a power of two from 64 KiB on, and
     /// on all. One block is always granted.
     ///
-    /// Default: 16 MiB per block, and `VRAMPOOL_PINNED_STAGING_MB` (then netcl's variable; MiB) or 512 MiB
-    /// for all.
+    /// Default: 16 MiB each; `VRAMPOOL_PINNED_STAGING_MB` (then netcl's variable; MiB) or 512 MiB in total.
     pub fn staging(mut self, block_bytes: u64, max_bytes: u64) -> Self {
         self.staging_block = block_bytes;
         self.staging_bytes = Some(max_bytes);
@@ -169,8 +168,8 @@ impl<B: Backend> BrokerBuilder<B> {
         self
     }
 
-    /// Sets a function that is called with each [`Warning`], by the thread that caused it. Default: none. All
-    /// warnings are logged.
+    /// Sets a function that is called with each [`Warning`], which is also logged, by the thread that caused
+    /// it.
     pub fn on_warning(mut self, hook: impl Fn(&Warning) + Send + Sync + 'static) -> Self {
         self.on_warning = Some(Arc::new(hook));
         self

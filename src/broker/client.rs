@@ -277,8 +277,7 @@ impl<B: Backend> ClientHandle<B> {
         Ok(())
     }
 
-    /// Ends its work, which is all enqueued on `stream`: its memory may be evicted once that work is
-    /// complete.
+    /// Ends its work, all enqueued on `stream`: its memory may be evicted once that work is complete.
     ///
     /// # Errors
     /// Errors of the device; the work then still counts as pending.
@@ -310,8 +309,7 @@ impl<B: Backend> ClientHandle<B> {
     }
 }
 
-/// Removes a group without clients. Its streams must be dropped without the lock, because that calls the
-/// driver.
+/// Removes a group without clients. Drop it without the lock, because its streams call the driver.
 #[must_use]
 pub(super) fn take_empty<B: Backend>(
     groups: &mut BTreeMap<String, Group<B>>,

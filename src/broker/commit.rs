@@ -19,7 +19,6 @@ pub(crate) struct InRun<B: Backend> {
     pub(crate) grant: Arc<Grant>,
     pub(crate) streams: Vec<B::Stream>,
     pub(crate) memory: Vec<Held<B>>,
-    /// Clients that take part in the run.
     pub(crate) clients: Vec<ClientId>,
 }
 
@@ -209,8 +208,7 @@ impl<B: Backend> BrokerCore<B> {
         Ok(Some((grant, true)))
     }
 
-    /// Computes a partition and allocates all its memory. While others take free memory, the partition gets
-    /// finer.
+    /// Computes a partition, finer at each retry while others take free memory, and allocates all of it.
     fn plan(
         &self,
         group: &str,
@@ -236,8 +234,7 @@ impl<B: Backend> BrokerCore<B> {
             let (partition, used) = match fit(available, &demand, runs, slots, most_runs) {
                 Ok(fitting) => fitting,
                 Err(_) => {
-                    // Not even one run, or the arrays that are not cut, fit: idle clients now release all
-                    // that the share allows.
+                    // A single run, or an array that is not cut, does not fit: idle clients release more.
                     let available = self.make_available(group, request, true)?.min(most);
                     fit(available, &demand, runs, slots, most_runs)?
                 }
@@ -315,8 +312,7 @@ impl<B: Backend> BrokerCore<B> {
         }
         drop(unwanted);
         for (array, slot) in needed {
-            // Memory allocated before a failure stays with the client: the next attempt may need it, or
-            // releases it.
+            // After a failure this stays with the client, for the next attempt.
             let held = self.allocate(array, slot, len, &streams[slot.unwrap_or(0)])?;
             match self.state.lock().clients.get_mut(&array.client) {
                 Some(entry) => entry.memory.push(held),
@@ -354,7 +350,6 @@ impl<B: Backend> BrokerCore<B> {
         }
     }
 
-    /// Returns the rounding of the current pool.
     pub(crate) fn rounding(&self) -> Rounding {
         self.pool().1
     }

@@ -23,7 +23,6 @@ struct State<'a> {
     len: u64,
     /// The number of runs that each stream has memory for; 0 after its memory is released.
     slots: Vec<u64>,
-    /// The remaining destination bytes.
     rows: Rows<'a>,
     done_runs: u64,
     done_chunks: u64,
@@ -50,7 +49,6 @@ pub(crate) struct Piece<'a> {
     pub(crate) rows: Vec<Option<Vec<&'a mut [u8]>>>,
 }
 
-/// The progress.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Reached {
     pub(crate) runs: u64,
@@ -80,8 +78,7 @@ impl<'a> Course<'a> {
         }
     }
 
-    /// Takes the next chunk, of at most `most` runs. Returns `None` when all are taken or the course is
-    /// stopped.
+    /// Takes the next chunk, of at most `most` runs, or `None` if none is left or the course is stopped.
     pub(crate) fn take(&self, most: u64) -> Option<Piece<'a>> {
         let mut state = self.state.lock();
         if state.stopped || state.next >= state.runs {
@@ -134,7 +131,6 @@ impl<'a> Course<'a> {
         self.state.lock().stopped
     }
 
-    /// Whether no chunk is left to take.
     pub(crate) fn is_finished(&self) -> bool {
         let state = self.state.lock();
         state.stopped || state.next >= state.runs

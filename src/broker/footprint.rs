@@ -26,7 +26,6 @@ impl Rounding {
         }
     }
 
-    /// No rounding.
     #[cfg(test)]
     pub(crate) fn exact() -> Self {
         Self {
@@ -49,7 +48,6 @@ impl Rounding {
     }
 }
 
-/// Arrays as a [`Footprint`].
 #[derive(Debug)]
 pub(crate) struct Demand<'a> {
     pub(crate) arrays: &'a [PlanArray],

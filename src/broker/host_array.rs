@@ -199,8 +199,7 @@ fn write_at(_: &File, _: &[u8], _: u64) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// Chooses the memory of an array: a file above `spill_threshold`, pinned memory up to `pinned_max`, else
-/// pageable memory.
+/// Chooses a file above `spill_threshold`, pinned memory up to `pinned_max`, else pageable memory.
 pub(crate) fn choose(bytes: u64, spill_threshold: u64, pinned_max: u64) -> HostBacking {
     if bytes > spill_threshold {
         HostBacking::File

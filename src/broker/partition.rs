@@ -2,8 +2,7 @@
 
 use std::ops::Range;
 
-/// The ratio of requested to available bytes from which [`Warning::ManyChunks`](super::Warning::ManyChunks)
-/// is issued (CuBIE's).
+/// The ratio of requested to available bytes that causes a warning of many chunks (CuBIE's).
 pub(crate) const MANY_CHUNKS: u64 = 20;
 
 /// A batch of runs, cut into chunks of [`chunk_len`](Self::chunk_len) runs. The last chunk may be shorter.
@@ -151,8 +150,7 @@ pub(crate) trait Footprint {
     fn chunkable(&self) -> u64;
     /// Returns the requested bytes of arrays that are not cut, with `slots` chunks on the device at a time.
     fn unchunkable(&self, slots: u64) -> u64;
-    /// Returns the bytes taken for `slots` chunks of `len` runs, rounded to size classes and the device's
-    /// granularity.
+    /// Returns the bytes taken for `slots` chunks of `len` runs, including all rounding.
     fn held(&self, len: u64, slots: u64) -> u64;
 }
 

@@ -30,8 +30,7 @@ impl<B: Backend> Plan<B> {
         Self { core: core.clone(), group: group.to_owned(), grant }
     }
 
-    /// Returns the partition of the batch at the commit. A later run may use finer chunks if others took
-    /// memory.
+    /// Returns the partition of the batch at the commit. A later run may use finer chunks.
     #[must_use]
     pub fn partition(&self) -> Partition {
         self.grant.partition
@@ -135,8 +134,7 @@ impl<'a, B: Backend> Execution<'a, B> {
         self.bind(array, Way::Up, data)
     }
 
-    /// Binds the destination of an [output](super::Role::Output): each chunk is written to its place in the
-    /// array.
+    /// Binds the destination of an [output](super::Role::Output), in which each chunk has its place.
     pub fn download(self, array: ArrayId, sink: impl Into<HostSink<'a, B>>) -> Self {
         self.bind(array, Way::Down, sink_data(sink.into()))
     }

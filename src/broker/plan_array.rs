@@ -4,7 +4,6 @@ use super::request::{ChunkLayout, Role};
 use super::{ArrayId, ClientId};
 use vrampool_backend::MemoryKind;
 
-/// An array of a plan.
 #[derive(Debug, Clone)]
 pub(crate) struct PlanArray {
     pub(crate) id: ArrayId,

@@ -110,8 +110,7 @@ impl<B: Backend> BrokerCore<B> {
         self.evict(needed, |state| idle_clients(state, group))
     }
 
-    /// As [`evict_idle`](Self::evict_idle), only for clients whose group holds more than its shares, which
-    /// have shrunk.
+    /// As [`evict_idle`](Self::evict_idle), only for clients whose group holds more than its shares.
     fn evict_past_share(&self, group: &str, needed: u64) -> u64 {
         self.evict(needed, |state| {
             let mut idle = idle_clients(state, Some(group));
@@ -173,8 +172,7 @@ fn idle_clients<B: Backend>(state: &State<B>, group: Option<&str>) -> Vec<Client
         .iter()
         .filter(|(_, entry)| group.is_none_or(|group| entry.group != group) && is_idle(&entry.group))
         .filter(|(_, entry)| entry.in_flight == 0 && !entry.memory.is_empty())
-        // An event that fails to report never completes: its stream failed, and so did the work enqueued
-        // there.
+        // A failed event belongs to a failed stream, whose work has ended.
         .filter(|(_, entry)| !entry.pending.iter().any(|event| matches!(event.is_complete(), Ok(false))))
         .map(|(&client, entry)| (entry.last_work, client))
         .collect();

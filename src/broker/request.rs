@@ -198,7 +198,6 @@ pub(crate) struct ChunkLayout {
 }
 
 impl ChunkLayout {
-    /// Bytes of the whole array.
     pub(crate) fn bytes(&self) -> u64 {
         if self.is_cut { self.rows * self.runs * self.run_bytes } else { self.run_bytes }
     }
@@ -219,7 +218,6 @@ impl ChunkLayout {
     }
 }
 
-/// A queued request.
 #[derive(Debug, Clone)]
 pub(crate) struct Queued {
     pub(crate) id: ArrayId,

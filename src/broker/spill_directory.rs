@@ -32,8 +32,7 @@ fn chosen(temporary: PathBuf, on_disk: &Path, mounts: &str) -> PathBuf {
     temporary
 }
 
-/// Whether `path` is in a file system in memory, by a list such as `/proc/self/mounts`. Later mounts take
-/// precedence.
+/// Whether `path` is in a file system in memory, by a list of mounts. Later mounts take precedence.
 fn is_in_memory(path: &Path, mounts: &str) -> bool {
     let path = path.canonicalize().unwrap_or_else(|_| path.into());
     let mount = |line: &str| {

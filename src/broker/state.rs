@@ -76,8 +76,7 @@ pub(crate) struct State<B: Backend> {
     pub(crate) clock: u64,
     /// Counters except those of `turn` and `staging`.
     pub(crate) counts: BrokerCounts,
-    /// The most recently deregistered clients while a publisher watches, oldest first, at most
-    /// [`DEREGISTERED`].
+    /// The latest deregistered clients while a publisher watches, oldest first, at most [`DEREGISTERED`].
     pub(crate) deregistered: VecDeque<RegisteredClient>,
 }
 
@@ -157,7 +156,6 @@ pub(crate) struct Grant {
 }
 
 impl Grant {
-    /// Whether the grant has a place for this memory.
     pub(crate) fn has_place<B: Backend>(&self, held: &Held<B>) -> bool {
         self.arrays.iter().any(|array| array.id == held.array)
             && held.slot.is_none_or(|slot| slot < self.slots)
@@ -185,7 +183,6 @@ impl<B: Backend> BrokerCore<B> {
         }
     }
 
-    /// Returns the current pool and its rounding.
     pub(crate) fn pool(&self) -> (Pool<B>, Rounding) {
         let pool = self.pool.read().clone();
         let rounding = Rounding::new(&pool, self.settings.granularity);
@@ -297,7 +294,6 @@ impl<B: Backend> State<B> {
         }
     }
 
-    /// Returns the bytes that all clients hold.
     pub(crate) fn held(&self) -> u64 {
         self.clients.values().map(|entry| entry.held).sum()
     }
@@ -332,7 +328,6 @@ pub(crate) fn batch(wanted: &[(ClientId, Vec<Queued>)]) -> u64 {
     runs.find(|&runs| runs > 1).unwrap_or(1)
 }
 
-/// Returns the arrays of a group.
 pub(crate) fn arrays(
     wanted: &[(ClientId, Vec<Queued>)],
     runs: u64,

@@ -31,7 +31,6 @@ pub(crate) struct Bytes {
 }
 
 impl Bytes {
-    /// Returns live and idle bytes.
     #[inline]
     pub(crate) fn held(&self) -> u64 {
         self.out + self.cached
@@ -51,9 +50,7 @@ pub(crate) struct Peak {
 /// Bytes with borrowers. Both wrap: one thread may settle a return before another settles the loan.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Lent {
-    /// Requested bytes.
     pub(crate) requested: u64,
-    /// Bytes of the blocks.
     pub(crate) live: u64,
 }
 
@@ -199,8 +196,7 @@ impl Accounts {
         self.requested = self.requested.wrapping_sub(requested);
     }
 
-    /// Settles bytes that a thread lent from its magazines since it last settled; `at_most` is the highest
-    /// sum in between.
+    /// Settles bytes that a thread lent from its magazines; `at_most` is the highest sum in between.
     pub(crate) fn tell(&mut self, more: Lent, at_most: Lent) {
         self.note_lent(self.requested.wrapping_add(at_most.requested), self.live.wrapping_add(at_most.live));
         self.requested = self.requested.wrapping_add(more.requested);
@@ -255,8 +251,7 @@ impl Accounts {
         self.leased > self.rest() / MAGAZINES_OF_REST * 2
     }
 
-    /// Whether `class` bytes may fit within the limit once recalled magazines are returned by threads that
-    /// have responded so far.
+    /// Whether `class` bytes may fit once recalled magazines return, of threads that have responded so far.
     pub(crate) fn may_fit_without_magazines(&self, class: u64) -> bool {
         let there = self.now.cached.saturating_add(self.freeing).saturating_add(self.awaited());
         let needed = self.now.charged.saturating_add(class);

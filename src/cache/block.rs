@@ -56,24 +56,18 @@ pub(crate) struct Block {
 /// Work to be done without any lock.
 pub(crate) type Errand = Box<dyn FnOnce() + Send>;
 
-/// Operations of a body of any backend.
+/// Operations of a body of any backend; each is a method of [`Block`] or [`SourceMemory`].
 trait Content: Any + Send + Sync {
-    /// As [`Block::empty`].
     fn empty(&mut self) -> bool;
-    /// As [`Block::empty_shared`].
     fn empty_shared(&mut self) -> Option<Errand>;
-    /// As [`SourceMemory::address`].
     fn address(&self) -> Option<(u64, bool)>;
-    /// As [`SourceMemory::parts`].
     fn parts(&self) -> Vec<Range<u64>>;
-    /// As [`Block::ticket`].
     fn ticket(&mut self) -> &mut Option<Ticket>;
 }
 
 /// The backend's part of a block.
 struct Body<B: Backend> {
     extent: SourceMemory<B>,
-    /// The stream that allocated or wrote it last.
     stream: B::Stream,
     /// Streams that have read it since.
     readers: Mutex<Readers<B::Stream>>,
@@ -81,8 +75,7 @@ struct Body<B: Backend> {
 }
 
 impl<B: Backend> Drop for Body<B> {
-    /// Frees memory of a driver's pool in the order of the stream that wrote it, which first waits for
-    /// readers.
+    /// Frees memory of a driver's pool on the stream that wrote it, after all readers.
     fn drop(&mut self) {
         let SourceMemory::Driver(memory, device) = &mut self.extent else { return };
         let Some(memory) = memory.take() else { return };
@@ -128,8 +121,7 @@ impl Block {
         })
     }
 
-    /// Returns its memory to an arena if that needs only bookkeeping. The record can then be
-    /// [refilled](Self::refill).
+    /// Returns its memory to an arena, for [`refill`](Self::refill), if that needs only bookkeeping.
     pub(crate) fn empty(&mut self) -> bool {
         self.body.empty()
     }
@@ -217,7 +209,6 @@ impl Block {
         }
     }
 
-    /// The stream that allocated or wrote it last.
     pub(crate) fn stream<B: Backend>(&self) -> &B::Stream {
         &self.body::<B>().stream
     }
@@ -231,8 +222,7 @@ impl Block {
         self.body::<B>().extent.range()
     }
 
-    /// Returns its first `len` bytes for reading on `stream`, to which it was [lent](Self::lend) or handed
-    /// over.
+    /// Returns its first `len` bytes for reading on `stream`, which must have borrowed or taken it.
     pub(crate) fn region<B: Backend>(
         &self,
         len: u64,
@@ -250,8 +240,7 @@ impl Block {
         self.body_mut::<B>().extent.region_mut(len, stream)
     }
 
-    /// Makes `stream` wait, once, for the last writer, and records `stream` as a reader. Returns the number
-    /// of waits.
+    /// Makes `stream` wait, once, for the last writer, and adds it as a reader. Returns the waits.
     pub(crate) fn lend<B: Backend>(&self, stream: &B::Stream) -> Result<u64, Error> {
         let Body { extent, stream: writer, readers, .. } = self.body::<B>();
         let mut capture = match extent {
@@ -310,8 +299,7 @@ impl Block {
         let (pool, need) = (Arc::clone(&self.pool), self.need());
         let body = self.body_mut::<B>();
         let (waits, capture) = match &body.extent {
-            // The arena knows all users of the range, such as the stream that moved it, and counts its waits
-            // itself.
+            // The arena knows all users, such as the stream that moved the range, and counts its waits.
             SourceMemory::Arena(buffer) => (0, buffer.hand_over(stream, after)?),
             SourceMemory::Direct(_) | SourceMemory::Driver(..) => {
                 let Supply { device, .. } = pool.supply::<B>();

@@ -13,8 +13,7 @@ use vrampool_backend::{MemoryKind, StreamId};
 /// search independent of the bucket's size.
 pub(crate) const SAME_STREAM_SEARCH: usize = 16;
 
-/// Number of buckets from which empty ones are forgotten (their counts are kept): exact classes make one
-/// bucket per size.
+/// Number of buckets from which empty ones are forgotten: exact classes make one bucket per size.
 const MAX_EMPTY_BUCKETS: usize = 4096;
 
 #[derive(Debug)]
@@ -41,8 +40,7 @@ pub(crate) struct Buckets {
     list: Vec<Bucket>,
     /// Index of each bucket in the list.
     places: FxHashMap<Key, usize>,
-    /// Index of the last bucket found for a class of this [number](class_table::number), usually the only
-    /// one.
+    /// Index of the last bucket found for a class of this [number](class_table::number).
     guesses: Box<[usize; 256]>,
     /// Number of buckets from which empty ones are forgotten.
     forget_from: usize,

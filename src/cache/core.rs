@@ -19,14 +19,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use vrampool_backend::{Backend, DeviceId, Hooks, MemoryKind};
 
-/// State that a pool's handles, buffers and idle blocks share.
 #[derive(Debug)]
 pub(crate) struct PoolCore {
     pub(crate) device: DeviceId,
     pub(crate) name: String,
     pub(crate) kind: MemoryKind,
     pub(crate) classes: SizeClasses,
-    /// The largest single allocation of the device.
     pub(crate) max_allocation: u64,
     pub(crate) caps: Caps,
     pub(crate) class_table: ClassTable,

@@ -183,8 +183,7 @@ impl Depot {
         Some(block)
     }
 
-    /// Takes the newest blocks of one bucket, up to `most`, as long as they need no wait for `stream`; oldest
-    /// first.
+    /// Takes up to `most` newest blocks of one bucket that need no wait for `stream`; oldest first.
     pub(crate) fn unstore_ready(&mut self, key: Key, stream: StreamId, most: u64) -> Vec<Box<Block>> {
         let Some(bucket) = self.buckets.find(&key) else { return Vec::new() };
         let blocks = bucket.take_ready(stream, most);
@@ -305,8 +304,7 @@ impl Depot {
         None
     }
 
-    /// Counts a block that goes to the source; `with_others`: other threads' magazines have slots of its
-    /// class.
+    /// Counts a block that goes to the source; `with_others`: magazines of other threads have slots.
     #[inline]
     fn unkept(&mut self, block: Box<Block>, with_others: bool) -> Box<Block> {
         self.without_slot += u64::from(with_others);

@@ -53,13 +53,11 @@ impl LockedDepot {
         self.depot.lock()
     }
 
-    /// Unlocks the depot until a [notification](Self::notify_freed), which may concern an earlier pool of
-    /// this lock.
+    /// Unlocks the depot until a [notification](Self::notify_freed), possibly for another pool.
     pub(crate) fn wait<'a>(&self, depot: MutexGuard<'a, Depot>) -> MutexGuard<'a, Depot> {
         self.freed.wait(depot)
     }
 
-    /// As [`wait`](Self::wait), for at most `time`.
     pub(crate) fn wait_at_most<'a>(
         &self,
         depot: MutexGuard<'a, Depot>,

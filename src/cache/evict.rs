@@ -106,8 +106,7 @@ impl Depot {
         evicted
     }
 
-    /// Updates the stamps of buckets whose classes magazines have served since the last call: those hits
-    /// bypass the depot.
+    /// Updates the stamps of buckets whose classes magazines have served, bypassing the depot.
     fn note_hits(&mut self) {
         for tally in &self.tallies {
             for class in tally.hit_classes() {

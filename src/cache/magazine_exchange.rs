@@ -25,8 +25,7 @@ const SHARE_OF_BUCKET: u64 = 4;
 const RECALL_EVERY: u64 = 64;
 
 impl Depot {
-    /// Adds a thread's counters to the statistics. Returns the pool's epoch, or `None` if no magazines may be
-    /// used.
+    /// Adds a thread's counters. Returns the pool's epoch, or `None` if no magazines may be used.
     pub(crate) fn enroll(&mut self, tally: &Arc<Tally>, epoch: &AtomicU64) -> Option<u64> {
         if self.is_closed() || self.awaits_forgotten() {
             return None;
@@ -61,8 +60,7 @@ impl Depot {
         gone
     }
 
-    /// Takes an idle block of one class: one of this thread that needs no wait, else the depot's best, else
-    /// another of this thread.
+    /// Takes an idle block of a class: a ready one of this thread, else the depot's best, else its own.
     pub(crate) fn find(&mut self, key: Key, stream: StreamId, rack: Option<&Rack>) -> Option<Box<Block>> {
         let Some((rack, list)) = rack.zip(self.list_of(key)) else {
             return self.find_stored(key, stream);
@@ -133,8 +131,7 @@ impl Depot {
         None
     }
 
-    /// Moves the older half of a full list to the bucket, and leases the slots again as far as the caps
-    /// allow.
+    /// Moves the older half of a full list to the bucket, and leases slots again within the caps.
     fn spill(&mut self, rack: &Rack, list: u8, key: Key) {
         let tally = rack.tally.list(list);
         let mut spilled = rack.unstack_below(list, tally.idle() / 2);

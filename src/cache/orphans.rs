@@ -78,7 +78,6 @@ pub(crate) fn leave(pool: Arc<PoolCore>, blocks: Vec<Box<Block>>, is_closed: boo
     CHANGED.notify_all();
 }
 
-/// Whether blocks are listed.
 pub(crate) fn has_left() -> bool {
     LEFT.load(Relaxed) > 0
 }

@@ -1,5 +1,4 @@
-//! Returns idle memory to the source: on trim, for a request that would exceed a cap, and when the device is
-//! out of memory.
+//! Returns idle memory to the source: on trim, to stay within a cap, or without device memory.
 
 use crate::cache::core::{PoolCore, Recall, next_epoch};
 use crate::cache::depot::Depot;
@@ -115,8 +114,7 @@ impl PoolCore {
         }
         match outcome {
             Permit::Granted { evicted, surplus } => {
-                // From here on the reservation is committed or cancelled, whatever a destructor or the device
-                // does.
+                // From here on, even after a panic, the reservation is committed or cancelled.
                 let reservation = Reservation::new(self, class);
                 self.give_back_counting(evicted, surplus);
                 Ok(reservation)

@@ -62,8 +62,7 @@ impl RecordedBy {
         Self(Some(recorder.clone()))
     }
 
-    /// Returns the class table of a pool with this recorder, and its records with the lists of the fast
-    /// paths.
+    /// Returns the class table of a pool with this recorder, and its records.
     pub(crate) fn class_table(
         &self,
         hooks: &Hooks,
@@ -87,7 +86,6 @@ impl RecordedBy {
 
 #[cfg(feature = "trace")]
 impl Records {
-    /// Whether the pool is not recorded.
     #[inline(always)]
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_none()
@@ -167,8 +165,7 @@ impl Records {
         Self::record(block);
     }
 
-    /// Puts a returned block, whose list field is unset, in this thread's magazines. Returns the block if
-    /// they have no room.
+    /// Puts a returned block, whose list is hidden, in this thread's magazines, or returns it.
     #[inline(always)]
     pub(crate) fn put(block: Box<Block>) -> Option<Box<Block>> {
         if block.pool.records.is_empty() { Some(block) } else { Self::put_recorded(block) }

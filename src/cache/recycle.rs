@@ -57,8 +57,7 @@ impl Depot {
         Some(block)
     }
 
-    /// Returns the memory of a block that is not kept to the arena. Returns the block if that needs more than
-    /// bookkeeping.
+    /// Returns memory of a block to the arena, or the block if that needs more than bookkeeping.
     #[inline]
     pub(crate) fn recycle(&mut self, block: Box<Block>) -> Option<Box<Block>> {
         let class = block.key.class;
@@ -81,8 +80,7 @@ impl Depot {
         refused
     }
 
-    /// As [`recycle_lent`](Self::recycle_lent), for a block used by several streams. Returns work to be done
-    /// without the lock.
+    /// As [`recycle_lent`](Self::recycle_lent), for a block of several streams. The work is done unlocked.
     ///
     /// # Errors
     /// The block, if it cannot be recycled.

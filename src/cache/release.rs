@@ -41,8 +41,7 @@ impl PoolCore {
         }
         let place = block.pool.place.0;
         if !block.pool.has_magazine_for(block.key) {
-            // The depot usually keeps the block, or the arena takes it, regardless of this thread's
-            // magazines.
+            // The depot or the arena usually takes the block, regardless of this thread's magazines.
             let is_cached = block.pool.caps.cache(block.key.class);
             let mut depot = place.lock();
             let is_settled = magazine::settle(&block.pool, &mut depot);

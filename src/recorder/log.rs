@@ -165,7 +165,6 @@ pub(super) fn with<T>(recorder: &Recorder, act: impl Fn(&mut Writer) -> T) -> T 
     acted.unwrap_or_else(|| act(recorder.0.last.lock().get_or_insert_with(|| Writer::new(recorder))))
 }
 
-/// Returns the number of writers of this thread.
 #[cfg(all(test, feature = "host"))]
 pub(super) fn writers() -> usize {
     let last = LAST.with(|last| last.borrow().is_some());

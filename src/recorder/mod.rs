@@ -274,7 +274,6 @@ impl WeakRecorder {
         self.upgrade().map_or(0, |recorder| recorder.note_allocation(bytes, stream))
     }
 
-    /// As [`Recorder::note_free`].
     pub(crate) fn note_free(&self, number: u64, stream: StreamId) {
         self.upgrade().into_iter().for_each(|recorder| recorder.note_free(number, stream));
     }

@@ -28,8 +28,7 @@ impl Wake<'_> {
 }
 
 impl<B: Backend> Sleeper<B> {
-    /// Puts all tags to sleep: blocks of the `offload` tags are copied to the host, the contents of all
-    /// others are discarded.
+    /// Puts all tags to sleep, with blocks of the `offload` tags copied to the host and others discarded.
     ///
     /// Sleeping tags are unchanged; a warning is logged if their contents were kept and would now be
     /// discarded, or the other way round. If all tags are asleep this has no effect, and the report says so.
@@ -50,8 +49,7 @@ impl<B: Backend> Sleeper<B> {
         self.fall_asleep(|tag| tags.contains(&tag).then_some(kept))
     }
 
-    /// Sleeps at one of vLLM's [levels](Level::ALL): 0 has no effect, 1 keeps weights, runtime and graphs, 2
-    /// keeps runtime and graphs.
+    /// Sleeps at one of vLLM's [levels](Level::ALL). Level 0 has no effect.
     ///
     /// # Errors
     /// [`Error::Configuration`] for another level; else as [`sleep`](Self::sleep).
@@ -110,8 +108,8 @@ impl<B: Backend> Sleeper<B> {
     /// Wakes tags. If all are awake this has no effect, and the report says so. If memory is insufficient,
     /// free memory of awake tags is released first.
     ///
+    /// # Errors
     /// As [`DeviceArena::wake`](crate::DeviceArena::wake). Every tag is then unchanged, and a later wake
-    /// works.
     /// works.
     pub fn wake_up(&self, wake: Wake<'_>) -> Result<WakeReport, Error> {
         fork::check()?;

@@ -13,7 +13,6 @@ pub(super) enum Group<B: Backend> {
     Loose(Loose<B>),
 }
 
-/// A block of a group.
 #[derive(Debug)]
 pub(super) enum GroupBlock<B: Backend> {
     Arena(ArenaBuffer<B>),

@@ -41,7 +41,6 @@ pub(super) struct SleeperCore<B: Backend> {
     pub(super) limit: Option<u64>,
     pub(super) offload: Offload,
     pub(super) places: Places<B>,
-    /// Groups by tag.
     pub(super) groups: Mutex<BTreeMap<Arc<str>, Group<B>>>,
     /// One sleep or wake at a time.
     pub(super) changing: Mutex<()>,
@@ -196,7 +195,6 @@ impl<B: Backend> SleeperCore<B> {
         (!fork::is_child()).then(|| self.groups.lock())
     }
 
-    /// Returns all groups with their tags.
     pub(super) fn groups(&self) -> Vec<(Arc<str>, Group<B>)> {
         let listed = |(tag, group): (&Arc<str>, &Group<B>)| (Arc::clone(tag), group.clone());
         self.groups_by_tag().map_or_else(Vec::new, |groups| groups.iter().map(listed).collect())

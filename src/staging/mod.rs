@@ -83,7 +83,6 @@ impl<B: Backend> Staging<B> {
         }
     }
 
-    /// Returns the largest size of a block.
     pub(crate) fn block_bytes(&self) -> u64 {
         self.bounds.largest
     }
@@ -94,7 +93,6 @@ impl<B: Backend> Staging<B> {
         (blocks.bytes, blocks.peak)
     }
 
-    /// Returns the number of requests that had to wait.
     pub(crate) fn waits(&self) -> u64 {
         self.blocks.lock().waits
     }
@@ -186,7 +184,7 @@ impl<B: Backend> Staging<B> {
         Ok(PinnedBlock { memory, reservation })
     }
 
-    /// Notifies waiting requests that they may succeed now.
+    /// Clears a refusal, so that the next request calls the driver again.
     pub(crate) fn ask_again(&self) {
         self.blocks.lock().is_refused = false;
     }
@@ -197,7 +195,7 @@ impl<B: Backend> Staging<B> {
         self.returned.wait_for(&mut blocks, NAP);
     }
 
-    /// Returns a block that a copy before `busy` may still use.
+    /// Puts back a block that a copy before `busy` may still use.
     pub(crate) fn park(&self, mut block: PinnedBlock<B>, busy: Option<Arc<B::Event>>) {
         block.reservation.set_retained(true);
         self.blocks.lock().parked.push(Parked { block, busy });

@@ -1,5 +1,4 @@
-//! CuBIE's tests of its pool of chunk buffers, by their names. CuBIE's buffers have a label, a shape and a
-//! type; blocks have a size.
+//! CuBIE's tests of its pool of chunk buffers, by their names.
 
 use super::*;
 use std::sync::Barrier;

@@ -120,8 +120,7 @@ impl Need {
     }
 }
 
-/// Makes `to` wait for `point` in the work on `from`, or for all its work so far. Returns the number of
-/// waits.
+/// Makes `to` wait for `point`, or for all work on `from` so far. Returns the number of waits.
 fn wait_for<B: Backend>(
     device: &B,
     from: &B::Stream,

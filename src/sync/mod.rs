@@ -42,8 +42,7 @@ mod real {
     use std::time::Duration;
     use std::{hint, thread};
 
-    /// Number of polls of a lock while spinning. Each pause is twice as long as the last, up to
-    /// `LONGEST_PAUSE`.
+    /// Number of polls of a lock while spinning, with pauses that double up to `LONGEST_PAUSE`.
     const LOOKS: u32 = 20;
     const LONGEST_PAUSE: u32 = 64;
     /// Number of further polls with a yield in between, in case the holder waits for a core.

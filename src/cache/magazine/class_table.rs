@@ -32,7 +32,6 @@ pub(crate) struct ClassTable {
     reach: u64,
     /// The list of each [`GRAIN`] of sizes; [`NO_LIST`] if its sizes have different lists.
     table: [u8; TABLE],
-    /// The largest class with a list.
     largest: u64,
     /// No class that serves requests of more bytes has a list.
     large: u64,

@@ -120,7 +120,6 @@ impl ListTally {
         self.hits.load(Relaxed)
     }
 
-    /// Returns the number of idle blocks.
     pub(crate) fn idle(&self) -> u64 {
         self.slots().saturating_sub(self.room.load(Relaxed))
     }

@@ -45,9 +45,7 @@ pub(crate) struct HotBlock {
     proven: u64,
     /// `None` while it is out.
     block: Option<Box<Block>>,
-    /// The tally of its rack.
     tally: Option<Arc<Tally>>,
-    /// The list of the block.
     list: u8,
     /// The pool's number, by which the thread finds the rack.
     slot: u8,
@@ -137,8 +135,7 @@ pub(crate) fn slot() -> Option<u8> {
     HOT.with(|hot| hot.0.try_borrow().ok().filter(|hot| hot.epoch != NOBODY).map(|hot| hot.slot))
 }
 
-/// Makes a block returned to the rack of `epoch` the hot block. Returns its arguments if there already is
-/// one.
+/// Makes a block returned to the rack of `epoch` the hot block, or returns it if there is one.
 pub(crate) fn begin(epoch: u64, list: u8, tally: Arc<Tally>, block: Box<Block>) -> Option<Given> {
     HOT.with(|hot| match hot.0.try_borrow_mut() {
         Ok(mut hot) if hot.epoch == NOBODY => {

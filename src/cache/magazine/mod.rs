@@ -47,8 +47,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use vrampool_backend::{StreamId, fork};
 
-/// Number of pools with magazines at a time, plus one number for pools without. A `u8` index needs no bounds
-/// check.
+/// The most pools with magazines at a time, plus one. A `u8` index needs no bounds check.
 #[cfg(not(model))]
 pub(crate) const SLOTS: usize = 256;
 #[cfg(model)]
@@ -216,8 +215,7 @@ pub(crate) fn leave(pool: &PoolCore) {
     });
 }
 
-/// Calls `act` with this thread's racks. They are `None` if already destroyed, in destructors of other
-/// thread-local variables.
+/// Calls `act` with this thread's racks, or with `None` after their destruction at the thread's end.
 fn with_local<T>(act: impl FnOnce(Option<&Local>) -> T) -> T {
     let mut act = Some(act);
     let acted = LOCAL.try_with(|local| act.take().map(|act| act(Some(local))));
@@ -254,8 +252,7 @@ impl Local {
         self.racks.iter().filter_map(OnceCell::get).for_each(|rack| rack.leave_at_end());
     }
 
-    /// Returns the rack for `pool` in its current epoch, after leaving racks of other epochs and of closed
-    /// pools.
+    /// Returns the rack for `pool` in its current epoch, after leaving old epochs and closed pools.
     #[inline]
     fn join(&self, pool: &Arc<PoolCore>) -> Option<&Rack> {
         match self.rack(pool) {

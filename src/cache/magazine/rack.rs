@@ -24,8 +24,7 @@ pub(crate) struct Rack {
     /// The epoch of the pool that its content belongs to.
     pub(crate) epoch: Cell<u64>,
     pub(crate) tally: Arc<Tally>,
-    /// Bytes lent from its lists, less returned ones, since the last settlement. The requested bytes are in
-    /// the tally.
+    /// Bytes lent from its lists, less returned ones, since the last settlement.
     live: HighWater,
     /// A second handle of the tally, for [the hot block](crate::cache::magazine::hot) while it is of this
     /// rack, so that no reference count changes.
@@ -157,8 +156,7 @@ impl Rack {
         None
     }
 
-    /// Takes a slot of a list. This may be the slot of the hot block, which keeps it while it is out until it
-    /// is accounted for.
+    /// Takes a slot of a list. The hot block keeps its slot while it is out, until it is accounted for.
     #[inline(always)]
     fn has_slot(&self, list: u8) -> bool {
         let tally = self.tally.list(list);
@@ -195,8 +193,7 @@ impl Rack {
         None
     }
 
-    /// Puts the hot block in its list, or accounts for it if it is out. Call it before reading lists or
-    /// accounts.
+    /// Puts the hot block in its list, or accounts for it if it is out.
     pub(crate) fn flush_hot(&self) {
         if let Some(given) = hot::of(self.epoch.get(), HotBlock::give_up).flatten() {
             self.take_back(given);
@@ -347,8 +344,7 @@ mod tests {
     use std::thread;
     use std::time::Duration;
 
-    /// With the depot's lock held by another thread: the next buffer is allocated, then the previous one
-    /// freed, in changing sizes.
+    /// With the depot's lock held: the next buffer is allocated, then the previous freed, in changing sizes.
     #[test]
     fn what_a_list_has_room_for_needs_no_lock() {
         let device = HostDevice::new();

@@ -14,8 +14,7 @@ const MIB: u64 = 1024 * KIB;
 /// The largest of the fixed buckets; larger sizes round up to a power of two.
 const LARGEST_FIXED: u64 = 256 * MIB;
 
-/// Tight classes up to this size are an eighth of a power of two apart; larger ones are multiples of 512
-/// bytes.
+/// Larger tight classes are multiples of 512 bytes, smaller ones an eighth of a power of two apart.
 const LARGEST_TIGHT: u64 = MIB;
 
 /// The rule by which requests round up to classes. Memory of a class serves any request of that class.
@@ -305,7 +304,6 @@ mod tests {
         ]
     }
 
-    /// Sizes of every magnitude, and their limits.
     fn any_bytes() -> impl Strategy<Value = u64> {
         prop_oneof![
             any::<u64>(),

@@ -1,7 +1,6 @@
 //! Headers and limits of a file of classes.
 
-/// The first line of every file. The number is the version of the format, and of the general rule for other
-/// sizes.
+/// The first line of every file, with the version of the format and of the general rule.
 pub(crate) const HEADER: &str = "vrampool fitted classes 2";
 
 /// The first line of files of earlier versions and files written by hand, which have no last line `end`.
@@ -10,5 +9,4 @@ pub(crate) const OLD_HEADER: &str = "vrampool fitted classes 1";
 /// The largest size of a file of classes in bytes, with room for comments.
 pub const MAX_FILE: usize = 1 << 16;
 
-/// The largest number of sizes.
 pub(crate) const MAX_CLASSES: usize = 1024;

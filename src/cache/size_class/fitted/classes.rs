@@ -23,8 +23,7 @@ const EIGHTHS: usize = 488;
 /// of 8 sizes per power of two. So learned sizes fit exactly. Other sizes are padded by at most an eighth
 /// (from 4 KiB on), or share a learned class of at most 4.5 times their size.
 ///
-/// This is a pointer, cheap to copy and compared by the sizes. Each distinct set of sizes is stored once, for
-/// the life of the process.
+/// This is a pointer, compared by the sizes. Each distinct set is stored once, for the life of the process.
 ///
 /// ```
 /// use vrampool::{FittedClasses, SizeClasses};
@@ -151,7 +150,6 @@ mod tests {
     use proptest::collection::btree_set;
     use proptest::prelude::*;
 
-    /// Sizes of every magnitude.
     fn any_size() -> impl Strategy<Value = u64> {
         prop_oneof![
             (0u32..64, any::<u64>()).prop_map(|(shift, bits)| bits >> shift),

@@ -27,8 +27,7 @@ const MOST_STEPS: usize = 1 << 30;
 pub struct Demand {
     /// Every requested size, in order of the first request.
     sizes: Vec<Size>,
-    /// Index of each size. Uses the standard hash, because sizes come from files and its collisions cannot be
-    /// provoked.
+    /// Index of each size. The standard hash resists provoked collisions of sizes in files.
     places: HashMap<u64, u32>,
     steps: Vec<Step>,
     live_bytes: u64,

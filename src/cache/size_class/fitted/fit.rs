@@ -96,8 +96,7 @@ fn candidates(mut sizes: Vec<u64>, most: usize) -> Vec<u64> {
 struct Costs {
     /// For each place, the lowest size that a class of its size may serve.
     lowest: Vec<usize>,
-    /// For each place, the costs of a class of its size that serves sizes from `lowest` on, from the next,
-    /// and so on.
+    /// For each place, the costs of a class of its size by the place from which it serves.
     classes: Vec<Vec<Cost>>,
     /// For each place, and the end, the cost of all sizes from it on without classes.
     general: Vec<Cost>,
@@ -168,8 +167,7 @@ impl Costs {
     fn one_more(&self, below: &[Option<Cost>]) -> (Vec<Option<Cost>>, Vec<usize>) {
         let sizes = self.classes.len();
         let (mut next, mut before) = (vec![None; sizes + 1], vec![0; sizes + 1]);
-        // The best start so far of a range that begins below the class's reach; sizes from there on get
-        // general classes.
+        // The best start so far below the class's reach, from which sizes get general classes.
         let (mut far, mut seen): (Option<(Cost, usize)>, usize) = (None, 0);
         for (place, classes) in self.classes.iter().enumerate() {
             let lowest = self.lowest[place];
