@@ -278,7 +278,7 @@ impl Accounts {
         self.unanswered = self.unanswered.min(self.leased);
     }
 
-    /// Returns the total of [`freed`](Self::freed) bytes once all memory now in transit has returned.
+    /// Returns the total of returned bytes once all memory now in transit has returned.
     pub(crate) fn freed_when_quiet(&self) -> u64 {
         self.freed.wrapping_add(self.freeing)
     }

@@ -364,7 +364,7 @@ pub(crate) fn list_of(pool: &PoolCore, key: Key) -> u8 {
     if is_kept { class_table::number(key.class) } else { NO_LIST }
 }
 
-/// As [`list_of`], for pools whose fast release path may use a list without looking at the block.
+/// As `list_of`, for pools whose fast release path may use a list without looking at the block.
 #[inline]
 fn quick_list_of(pool: &PoolCore, key: Key) -> u8 {
     let is_kept = pool.class_table.are_quick() && pool.has_magazine_for(key);

@@ -183,7 +183,7 @@ impl Depot {
         Some(block)
     }
 
-    /// Takes up to `most` newest blocks of one bucket that need no wait for `stream`; oldest first.
+    /// Takes up to `most` newest blocks of one bucket, until one needs a wait for `stream`; oldest first.
     pub(crate) fn unstore_ready(&mut self, key: Key, stream: StreamId, most: u64) -> Vec<Box<Block>> {
         let Some(bucket) = self.buckets.find(&key) else { return Vec::new() };
         let blocks = bucket.take_ready(stream, most);

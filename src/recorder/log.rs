@@ -151,7 +151,7 @@ impl Log {
 #[inline(always)]
 pub(super) fn with_last<T>(recorder: u64, act: impl FnOnce(&mut Writer) -> Option<T>) -> Option<T> {
     LAST.with(|last| {
-        // Not borrowed here, because `act` calls nothing that comes back.
+        // Not borrowed here, because `act` never calls this function again.
         let mut last = last.try_borrow_mut().ok()?;
         last.as_mut().filter(|writer| writer.face.number == recorder).and_then(act)
     })

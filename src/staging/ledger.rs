@@ -81,7 +81,7 @@ impl PinnedLedger {
         PinnedReservation { account: Arc::clone(&self.account), bytes, is_retained: false }
     }
 
-    /// Returns the highest number of bytes.
+    /// Returns the limit, bytes.
     #[must_use]
     pub fn budget(&self) -> u64 {
         self.account.budget

@@ -87,7 +87,7 @@ impl<B: Backend> Staging<B> {
         self.bounds.largest
     }
 
-    /// Returns the bytes of all blocks, and their highest number.
+    /// Returns the bytes of all blocks, and their peak.
     pub(crate) fn bytes(&self) -> (u64, u64) {
         let blocks = self.blocks.lock();
         (blocks.bytes, blocks.peak)
